@@ -1,0 +1,1 @@
+//! Flags, environment and config file: what was asked for, as text with its origin.

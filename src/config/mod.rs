@@ -1,0 +1,145 @@
+//! What is to be captured, with every value parsed: a value that exists is valid.
+
+mod run;
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use ipnetwork::{IpNetwork, Ipv4Network};
+
+use crate::model::{Families, Interface, Mark, Port};
+
+pub use run::{Action, BackendChoice, LogFormat, LogOptions, RunOptions, Validation};
+
+/// Everything that decides the rules. Made from [`crate::cli::RawOptions`] and [`crate::facts`]; read by
+/// [`crate::policy`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaptureConfig {
+    /// Families that get rules.
+    pub families: Families,
+    /// The proxy's ports.
+    pub ports: ProxyPorts,
+    /// The proxy's users and groups: their traffic is left alone.
+    pub proxy: ProxyOwner,
+    /// How inbound traffic is captured.
+    pub mode: Mode,
+    /// Which inbound ports are captured.
+    pub inbound: InboundPorts,
+    /// Which outbound traffic is captured.
+    pub outbound: Outbound,
+    /// DNS capture.
+    pub dns: Dns,
+    /// Whether packets that conntrack calls INVALID are dropped.
+    pub drop_invalid: bool,
+    /// Interfaces whose traffic is neither captured in nor out.
+    pub excluded_interfaces: Vec<Interface>,
+    /// Virtual interfaces whose inbound traffic counts as outbound.
+    pub virtual_interfaces: Vec<Interface>,
+    /// The IPv4 loopback range that is meant for the app; the IPv6 one is always `::1/128`.
+    pub loopback_v4: Ipv4Network,
+}
+
+/// Ports on which the proxy listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProxyPorts {
+    /// Outbound TCP is redirected here (`-p`).
+    pub outbound: Port,
+    /// Inbound TCP is redirected here (`-z`).
+    pub inbound: Port,
+    /// HBONE tunnel, never redirected (`-e`).
+    pub tunnel: Port,
+}
+
+/// Numeric users and groups of the proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProxyOwner {
+    /// Users (`-u`), at least one.
+    pub uids: Vec<u32>,
+    /// Groups (`-g`), at least one.
+    pub gids: Vec<u32>,
+}
+
+/// How inbound connections reach the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The destination is rewritten; the proxy sees the original one by socket option, the source is lost further on.
+    Redirect,
+    /// Addresses stay as they are; needs a mark and a routing table.
+    Tproxy(Tproxy),
+}
+
+/// What TPROXY needs besides rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tproxy {
+    /// Mark of inbound packets (`-t`).
+    pub mark: Mark,
+    /// Routing table that sends marked packets to `lo` (`-r`).
+    pub table: u32,
+}
+
+/// Inbound ports to capture. Excludes exist only together with all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InboundPorts {
+    /// Every port but these (`-b '*'`, `-d`).
+    All {
+        /// Left alone.
+        except: Vec<Port>,
+    },
+    /// None.
+    None,
+    /// Just these.
+    Only(Vec<Port>),
+}
+
+/// Outbound traffic to capture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outbound {
+    /// Captured ranges (`-i`).
+    pub ranges: OutboundRanges,
+    /// Ranges left alone, before the captured ones are looked at (`-x`).
+    pub excluded_ranges: Vec<IpNetwork>,
+    /// Ports captured whatever their range (`-q`).
+    pub ports: Vec<Port>,
+    /// TCP and UDP ports left alone (`-o`).
+    pub excluded_ports: Vec<Port>,
+    /// Whose traffic is captured.
+    pub owners: OwnerGroups,
+}
+
+/// Outbound ranges to capture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OutboundRanges {
+    /// Everything (`*`).
+    All,
+    /// None.
+    None,
+    /// Just these.
+    Only(Vec<IpNetwork>),
+}
+
+/// Groups whose outbound traffic is captured. Excludes exist only together with all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OwnerGroups {
+    /// Every group but these.
+    All {
+        /// Left alone.
+        except: Vec<u32>,
+    },
+    /// Just these, at least one.
+    Only(Vec<u32>),
+}
+
+/// Which DNS queries go to the proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Dns {
+    /// Everything to port 53.
+    All,
+    /// None.
+    Off,
+    /// Those to the pod's name servers: at least one in one of the families.
+    Servers {
+        /// IPv4 servers.
+        v4: Vec<Ipv4Addr>,
+        /// IPv6 servers.
+        v6: Vec<Ipv6Addr>,
+    },
+}

@@ -1,0 +1,82 @@
+//! What a run does besides making rules.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::model::Port;
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Make the kernel hold the rules that the options ask for.
+    Apply,
+    /// Take out everything of ours (`--cleanup-only`, `cleanup`).
+    Cleanup,
+}
+
+/// Who writes to the kernel, as asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackendChoice {
+    /// Decided from kernel facts.
+    Auto,
+    /// One of the two iptables variants, decided from kernel facts.
+    Iptables,
+    /// `iptables-legacy-restore`.
+    IptablesLegacy,
+    /// `iptables-nft-restore`.
+    IptablesNft,
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One JSON object per line.
+    Json,
+    /// For people.
+    Text,
+}
+
+/// Logging.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogOptions {
+    /// Lines below this level are not written.
+    pub level: log::LevelFilter,
+    /// How they look.
+    pub format: LogFormat,
+}
+
+/// The probe after applying (`--run-validation`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validation {
+    /// Destination port of the probe (`--iptables-probe-port`).
+    pub port: Port,
+    /// How long it may take (`--probe-timeout`).
+    pub timeout: Duration,
+}
+
+/// What a run does, as opposed to which rules it makes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunOptions {
+    /// What is to be done.
+    pub action: Action,
+    /// Who writes to the kernel.
+    pub backend: BackendChoice,
+    /// Change nothing, print what would be done.
+    pub dry_run: bool,
+    /// Where a dry run writes the rules too (`DRY_RUN_FILE_PATH`).
+    pub dry_run_file: Option<PathBuf>,
+    /// Where the rules file is kept (`--rules-file`).
+    pub rules_file: Option<PathBuf>,
+    /// Do not touch rules (`--skip-rule-apply`).
+    pub skip_rule_apply: bool,
+    /// Probe afterwards.
+    pub validation: Option<Validation>,
+    /// Rewrite even if nothing differs (`--force-apply`).
+    pub force_apply: bool,
+    /// Read everything back and compare rule by rule (`--verify`).
+    pub verify: bool,
+    /// Network namespace to act in.
+    pub network_namespace: Option<PathBuf>,
+    /// Host file system, pod network (`--cni-mode`).
+    pub cni_mode: bool,
+}

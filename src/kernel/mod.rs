@@ -1,0 +1,1 @@
+//! The only code that does I/O on the machine.

@@ -1,0 +1,23 @@
+//! Traffic capture for a service mesh sidecar.
+//!
+//! One idea carries the crate: *rules are data, everything else is an interpreter*. The modules stand in the
+//! order in which the data flows; none of them reaches back.
+//!
+//! ```text
+//! cli ─► RawOptions ─┐
+//! facts ─────────────┴► config ─► CaptureConfig ─► policy ─► Ruleset (model)
+//!                                                     │
+//!            render (rules file) ◄── plan ◄── diff ◄──┴── parse (iptables-save)
+//!                                      │
+//!                                    apply ─► kernel (processes, netlink, files)
+//! ```
+
+pub mod cli;
+pub mod config;
+pub mod exit;
+pub mod facts;
+pub mod kernel;
+pub mod model;
+pub mod parse;
+pub mod policy;
+pub mod render;

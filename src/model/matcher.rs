@@ -1,0 +1,392 @@
+//! Which packets a rule is for.
+
+use std::fmt;
+use std::num::NonZeroU16;
+use std::str::FromStr;
+
+use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
+
+use super::Family;
+
+/// A test of one dimension, or its opposite. As in iptables, negation stands inside a dimension: `-p tcp ! --dport
+/// 53` is "TCP, and another port".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Match<T> {
+    /// It is this.
+    Is(T),
+    /// It is anything but this.
+    Not(T),
+}
+
+impl<T> Match<T> {
+    /// What is tested for.
+    pub const fn value(&self) -> &T {
+        let (Self::Is(value) | Self::Not(value)) = self;
+        value
+    }
+
+    /// The same test on another value.
+    pub fn map<U>(self, f: impl FnOnce(T) -> U) -> Match<U> {
+        match self {
+            Self::Is(value) => Match::Is(f(value)),
+            Self::Not(value) => Match::Not(f(value)),
+        }
+    }
+}
+
+/// An address range before the family is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Address {
+    /// A range of one family: the rule exists in that family only.
+    Net(IpNetwork),
+    /// The same thing in both families, for instance the loopback range.
+    Pair {
+        /// Its IPv4 form.
+        v4: Ipv4Network,
+        /// Its IPv6 form.
+        v6: Ipv6Network,
+    },
+}
+
+impl Address {
+    fn resolve(self, family: Family) -> Option<IpNetwork> {
+        match (self, family) {
+            (Self::Net(net), family) => family.holds(&net).then_some(net),
+            (Self::Pair { v4, .. }, Family::V4) => Some(v4.into()),
+            (Self::Pair { v6, .. }, Family::V6) => Some(v6.into()),
+        }
+    }
+}
+
+/// A TCP or UDP port: 1–65535.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Port(NonZeroU16);
+
+impl Port {
+    /// The port with this number; `None` for 0.
+    #[must_use]
+    pub const fn new(number: u16) -> Option<Self> {
+        match NonZeroU16::new(number) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+
+    /// A port known when the program is compiled.
+    ///
+    /// # Panics
+    ///
+    /// When `number` is 0; in a constant that is a compile error.
+    #[must_use]
+    #[allow(clippy::panic, reason = "evaluated at compile time")]
+    pub const fn constant(number: u16) -> Self {
+        match Self::new(number) {
+            Some(port) => port,
+            None => panic!("0 is not a port"),
+        }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn number(self) -> u16 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Not a plain decimal port number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortError;
+
+impl fmt::Display for PortError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a port is a plain number from 1 to 65535")
+    }
+}
+
+impl std::error::Error for PortError {}
+
+impl FromStr for Port {
+    type Err = PortError;
+
+    /// Plain decimal only: no sign, no leading zero, no range, no service name.
+    fn from_str(text: &str) -> Result<Self, PortError> {
+        let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+        plain
+            .then(|| text.parse().ok())
+            .flatten()
+            .and_then(Self::new)
+            .ok_or(PortError)
+    }
+}
+
+/// One port, or several tested at once.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Ports {
+    /// Any of these (at most 15 in one iptables rule).
+    Any(Vec<Port>),
+    /// Just this one.
+    One(Port),
+}
+
+/// TCP or UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Transport {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+impl Transport {
+    /// The name in iptables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+        }
+    }
+}
+
+/// A protocol with its ports: a port without a protocol cannot be written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Protocol {
+    /// TCP or UDP.
+    pub transport: Transport,
+    /// Source port.
+    pub source: Option<Port>,
+    /// Destination port.
+    pub destination: Option<Match<Ports>>,
+}
+
+impl Protocol {
+    /// TCP, all ports.
+    pub const TCP: Self = Self {
+        transport: Transport::Tcp,
+        source: None,
+        destination: None,
+    };
+
+    /// All ports of a transport.
+    #[must_use]
+    pub const fn all(transport: Transport) -> Self {
+        Self {
+            transport,
+            source: None,
+            destination: None,
+        }
+    }
+
+    /// Packets to this port.
+    #[must_use]
+    pub const fn to(transport: Transport, port: Port) -> Self {
+        Self {
+            transport,
+            source: None,
+            destination: Some(Match::Is(Ports::One(port))),
+        }
+    }
+
+    /// Packets to any other port.
+    #[must_use]
+    pub const fn not_to(transport: Transport, ports: Ports) -> Self {
+        Self {
+            transport,
+            source: None,
+            destination: Some(Match::Not(ports)),
+        }
+    }
+
+    /// Packets from this port.
+    #[must_use]
+    pub const fn from(transport: Transport, port: Port) -> Self {
+        Self {
+            transport,
+            source: Some(port),
+            destination: None,
+        }
+    }
+}
+
+/// What connection tracking says about a packet; the two sets that capture needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CtState {
+    /// It fits no connection.
+    Invalid,
+    /// It belongs to a connection that is there, or is related to one.
+    RelatedOrEstablished,
+}
+
+/// A packet or connection mark, compared as a whole (mask 0xffffffff).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mark(pub u32);
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Who made a packet: the numeric owner of its socket. Only packets of local processes have one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// Primary group of the process that made the socket.
+    Gid(u32),
+    /// User of the process that made the socket.
+    Uid(u32),
+}
+
+/// The name of a network interface; with a trailing `+` every interface whose name begins so.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Interface(String);
+
+impl Interface {
+    /// The loopback interface.
+    #[must_use]
+    pub fn loopback() -> Self {
+        Self("lo".to_owned())
+    }
+
+    /// The name as iptables takes it.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether the interface called `name` is meant.
+    #[must_use]
+    pub fn covers(&self, name: &str) -> bool {
+        self.0
+            .strip_suffix('+')
+            .map_or(self.0 == name, |prefix| name.starts_with(prefix))
+    }
+}
+
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Not a name that an interface can have and that means the same to every tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterfaceError;
+
+impl fmt::Display for InterfaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "an interface name has 1 to 15 characters out of letters, digits, `.`, `_`, `-`, `@`, `:`; a trailing `+` \
+             means every name that begins so",
+        )
+    }
+}
+
+impl std::error::Error for InterfaceError {}
+
+impl FromStr for Interface {
+    type Err = InterfaceError;
+
+    fn from_str(text: &str) -> Result<Self, InterfaceError> {
+        let stem = text.strip_suffix('+').unwrap_or(text);
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@' | ':');
+        // A bare `+` would mean every interface, `lo` too; a leading `-` would read as an option.
+        let valid = !stem.is_empty() && text.len() <= 15 && stem.chars().all(plain) && !stem.starts_with('-');
+        let special = matches!(stem, "." | "..");
+        if valid && !special {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(InterfaceError)
+        }
+    }
+}
+
+/// Which packets a rule is for: one slot per dimension, in the order of `iptables-save`, all of which must hold.
+/// An empty slot holds for every packet. Derived equality is equality of meaning.
+///
+/// Interpreters take it apart without `..`, so that a new slot does not compile until each of them handles it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Matcher<A = IpNetwork> {
+    /// Source address.
+    pub source: Option<Match<A>>,
+    /// Destination address.
+    pub destination: Option<Match<A>>,
+    /// Interface the packet came in by.
+    pub in_interface: Option<Interface>,
+    /// Interface the packet leaves by.
+    pub out_interface: Option<Interface>,
+    /// Protocol and ports.
+    pub protocol: Option<Protocol>,
+    /// State of its connection.
+    pub ct_state: Option<CtState>,
+    /// The packet's mark.
+    pub mark: Option<Match<Mark>>,
+    /// The connection's mark.
+    pub connmark: Option<Mark>,
+    /// Who made it; several tests must all hold.
+    pub owners: Vec<Match<Owner>>,
+}
+
+impl<A> Default for Matcher<A> {
+    fn default() -> Self {
+        Self {
+            source: None,
+            destination: None,
+            in_interface: None,
+            out_interface: None,
+            protocol: None,
+            ct_state: None,
+            mark: None,
+            connmark: None,
+            owners: Vec::new(),
+        }
+    }
+}
+
+impl Matcher<Address> {
+    /// The matcher with the addresses of one family; `None` if it has an address of the other one only.
+    pub(super) fn resolve(&self, family: Family) -> Option<Matcher> {
+        let Self {
+            source,
+            destination,
+            in_interface,
+            out_interface,
+            protocol,
+            ct_state,
+            mark,
+            connmark,
+            owners,
+        } = self;
+        Some(Matcher {
+            source: resolve_address(*source, family)?,
+            destination: resolve_address(*destination, family)?,
+            in_interface: in_interface.clone(),
+            out_interface: out_interface.clone(),
+            protocol: protocol.clone(),
+            ct_state: *ct_state,
+            mark: *mark,
+            connmark: *connmark,
+            owners: owners.clone(),
+        })
+    }
+}
+
+/// `None`: not in this family. `Some(None)`: any address, which is also what a range of length 0 says; the kernel
+/// does not keep such a test, so neither do we.
+#[allow(
+    clippy::option_option,
+    reason = "the two levels mean different things, said above"
+)]
+fn resolve_address(slot: Option<Match<Address>>, family: Family) -> Option<Option<Match<IpNetwork>>> {
+    let Some(test) = slot else { return Some(None) };
+    let network = test.value().resolve(family)?;
+    match test.map(|_| network) {
+        Match::Is(net) if net.prefix() == 0 => Some(None),
+        test @ (Match::Is(_) | Match::Not(_)) => Some(Some(test)),
+    }
+}

@@ -1,0 +1,411 @@
+//! Rules as data, at the semantics of iptables.
+//!
+//! Everything that prints, applies, compares or explains rules is a function over these types. A chain is an
+//! enum variant, so a misspelt or undeclared chain cannot exist. A dual-stack rule is written once: what differs
+//! between the families stands in a [`Address::Pair`], and [`Ruleset::resolve`] picks one side.
+
+mod matcher;
+mod target;
+mod why;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use ipnetwork::IpNetwork;
+
+pub use matcher::{
+    Address, CtState, Interface, InterfaceError, Mark, Match, Matcher, Owner, Port, PortError, Ports,
+    Protocol, Transport,
+};
+pub use target::Target;
+pub use why::Why;
+
+/// An address family: the rules of each live in tables of their own in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+impl Family {
+    /// Both, in the order in which they are applied.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    /// Whether `network` is of this family.
+    #[must_use]
+    pub const fn holds(self, network: &IpNetwork) -> bool {
+        matches!(
+            (self, network),
+            (Self::V4, IpNetwork::V4(_)) | (Self::V6, IpNetwork::V6(_))
+        )
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
+/// The families that rules are made for: at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Families {
+    /// IPv4 and IPv6.
+    Both,
+    /// IPv4 only.
+    V4,
+    /// IPv6 only.
+    V6,
+}
+
+impl Families {
+    /// Whether rules are made for `family`.
+    #[must_use]
+    pub const fn contains(self, family: Family) -> bool {
+        matches!(
+            (self, family),
+            (Self::Both, _) | (Self::V4, Family::V4) | (Self::V6, Family::V6)
+        )
+    }
+
+    /// The families in the order in which they are applied.
+    pub fn iter(self) -> impl Iterator<Item = Family> {
+        Family::ALL
+            .into_iter()
+            .filter(move |family| self.contains(*family))
+    }
+}
+
+impl fmt::Display for Families {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Both => "IPv4 and IPv6",
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
+/// The tables we write to, in the order in which a packet meets them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Table {
+    /// Before connection tracking.
+    Raw,
+    /// Marks, TPROXY.
+    Mangle,
+    /// Redirections; only the first packet of a connection gets here.
+    Nat,
+}
+
+impl Table {
+    /// All tables, in the order in which a packet meets them.
+    pub const ALL: [Self; 3] = [Self::Raw, Self::Mangle, Self::Nat];
+
+    /// The kernel's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Mangle => "mangle",
+            Self::Nat => "nat",
+        }
+    }
+}
+
+/// The kernel's hook chains we hang our chains into. They are shared with everybody else in the namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Hook {
+    /// Packets that come in, also over `lo`.
+    Prerouting,
+    /// Packets made by a local process.
+    Output,
+}
+
+impl Hook {
+    /// Both, in the order of the rules file.
+    pub const ALL: [Self; 2] = [Self::Prerouting, Self::Output];
+
+    /// The name in iptables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Prerouting => "PREROUTING",
+            Self::Output => "OUTPUT",
+        }
+    }
+}
+
+/// The chains that are ours. The names are Istio's: people and tools look for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Chain {
+    /// What comes into the pod.
+    Inbound,
+    /// Sends to the proxy's inbound port.
+    InRedirect,
+    /// Sends to the proxy's outbound port.
+    Redirect,
+    /// What leaves the pod's processes.
+    Output,
+    /// DNS queries of the pod.
+    OutputDns,
+    /// Packets of connections that TPROXY has already taken.
+    Divert,
+    /// Takes new inbound connections with TPROXY.
+    Tproxy,
+    /// Drops.
+    Drop,
+}
+
+impl Chain {
+    /// All of them, in the order of the rules file.
+    pub const ALL: [Self; 8] = [
+        Self::Inbound,
+        Self::InRedirect,
+        Self::Redirect,
+        Self::Output,
+        Self::OutputDns,
+        Self::Divert,
+        Self::Tproxy,
+        Self::Drop,
+    ];
+
+    /// The name in iptables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Inbound => "ISTIO_INBOUND",
+            Self::InRedirect => "ISTIO_IN_REDIRECT",
+            Self::Redirect => "ISTIO_REDIRECT",
+            Self::Output => "ISTIO_OUTPUT",
+            Self::OutputDns => "ISTIO_OUTPUT_DNS",
+            Self::Divert => "ISTIO_DIVERT",
+            Self::Tproxy => "ISTIO_TPROXY",
+            Self::Drop => "ISTIO_DROP",
+        }
+    }
+
+    /// The chain that iptables knows under `name`, if it is one of ours.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|chain| chain.name() == name)
+    }
+}
+
+/// What a rule says, without why: the part that the kernel knows. Two statements that are equal do the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Statement<A = IpNetwork> {
+    /// Which packets.
+    pub matcher: Matcher<A>,
+    /// What happens to them.
+    pub target: Target,
+}
+
+/// A statement and the reason it exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule<A = IpNetwork> {
+    /// Which packets, and what happens to them.
+    pub statement: Statement<A>,
+    /// The only family the rule is made for, where its addresses do not say so already.
+    pub only: Option<Family>,
+    /// Why the rule exists.
+    pub why: Why,
+}
+
+impl Rule<Address> {
+    /// The rule as one family has it; `None` if that family does not have it.
+    fn resolve(&self, family: Family) -> Option<Rule> {
+        if self.only.is_some_and(|only| only != family) {
+            return None;
+        }
+        let Statement { matcher, target } = &self.statement;
+        let statement = Statement {
+            matcher: matcher.resolve(family)?,
+            target: *target,
+        };
+        Some(Rule {
+            statement,
+            only: self.only,
+            why: self.why,
+        })
+    }
+}
+
+/// Our rules in one hook chain, around those of others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookRules<A = IpNetwork> {
+    /// Put before what is there, in the order in which a packet sees them.
+    pub head: Vec<Rule<A>>,
+    /// Put behind what is there, in the order in which a packet sees them.
+    pub tail: Vec<Rule<A>>,
+}
+
+impl<A> HookRules<A> {
+    /// All our rules in the order in which a packet sees them.
+    pub fn iter(&self) -> impl Iterator<Item = &Rule<A>> {
+        self.head.iter().chain(&self.tail)
+    }
+}
+
+impl<A> Default for HookRules<A> {
+    fn default() -> Self {
+        Self {
+            head: Vec::new(),
+            tail: Vec::new(),
+        }
+    }
+}
+
+/// Our part of one table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableRules<A = IpNetwork> {
+    /// Our rules in the shared chains.
+    pub hooks: BTreeMap<Hook, HookRules<A>>,
+    /// Our own chains with their rules in order. A chain may be empty.
+    pub chains: BTreeMap<Chain, Vec<Rule<A>>>,
+}
+
+impl<A> TableRules<A> {
+    /// Every rule of ours, hook chains first.
+    pub fn rules(&self) -> impl Iterator<Item = &Rule<A>> {
+        self.hooks
+            .values()
+            .flat_map(HookRules::iter)
+            .chain(self.chains.values().flatten())
+    }
+
+    /// Whether nothing of ours is in the table.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.chains.is_empty() && self.rules().next().is_none()
+    }
+}
+
+impl<A> Default for TableRules<A> {
+    fn default() -> Self {
+        Self {
+            hooks: BTreeMap::new(),
+            chains: BTreeMap::new(),
+        }
+    }
+}
+
+/// The rules of one family, with its own addresses filled in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FamilyRules {
+    /// Whose rules these are.
+    pub family: Family,
+    /// Our part of each table that has one.
+    pub tables: BTreeMap<Table, TableRules>,
+}
+
+impl FamilyRules {
+    /// No rules at all: what cleanup wants.
+    #[must_use]
+    pub const fn none(family: Family) -> Self {
+        Self {
+            family,
+            tables: BTreeMap::new(),
+        }
+    }
+
+    /// How many rules there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.tables.values().map(|table| table.rules().count()).sum()
+    }
+}
+
+/// Everything that is to stand in the kernel, for all families.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ruleset {
+    /// The families that get rules.
+    pub families: Families,
+    /// Our part of each table.
+    pub tables: BTreeMap<Table, TableRules<Address>>,
+}
+
+impl Ruleset {
+    /// A rule set without rules.
+    #[must_use]
+    pub const fn new(families: Families) -> Self {
+        Self {
+            families,
+            tables: BTreeMap::new(),
+        }
+    }
+
+    /// Adds `rule` at the end of one of our chains.
+    pub fn append(&mut self, table: Table, chain: Chain, rule: Rule<Address>) {
+        self.table(table).chains.entry(chain).or_default().push(rule);
+    }
+
+    /// Adds `rule` behind everything that stands in a shared chain.
+    pub fn hook_tail(&mut self, table: Table, hook: Hook, rule: Rule<Address>) {
+        self.table(table).hooks.entry(hook).or_default().tail.push(rule);
+    }
+
+    /// Puts `rule` before everything that stands in a shared chain, also before what was put there earlier.
+    pub fn hook_head(&mut self, table: Table, hook: Hook, rule: Rule<Address>) {
+        self.table(table)
+            .hooks
+            .entry(hook)
+            .or_default()
+            .head
+            .insert(0, rule);
+    }
+
+    fn table(&mut self, table: Table) -> &mut TableRules<Address> {
+        self.tables.entry(table).or_default()
+    }
+
+    /// The rules of one family. A chain exists there if it has rules there, or if something jumps to it.
+    #[must_use]
+    pub fn resolve(&self, family: Family) -> FamilyRules {
+        let mut resolved = FamilyRules::none(family);
+        if !self.families.contains(family) {
+            return resolved;
+        }
+        for (table, rules) in &self.tables {
+            let rules = resolve_table(rules, family);
+            if !rules.is_empty() {
+                resolved.tables.insert(*table, rules);
+            }
+        }
+        resolved
+    }
+}
+
+fn resolve_table(rules: &TableRules<Address>, family: Family) -> TableRules {
+    let all = |rules: &[Rule<Address>]| -> Vec<Rule> {
+        rules.iter().filter_map(|rule| rule.resolve(family)).collect()
+    };
+    let mut table = TableRules::default();
+    for (hook, HookRules { head, tail }) in &rules.hooks {
+        let resolved = HookRules {
+            head: all(head),
+            tail: all(tail),
+        };
+        if resolved.iter().next().is_some() {
+            table.hooks.insert(*hook, resolved);
+        }
+    }
+    for (chain, rules) in &rules.chains {
+        let resolved = all(rules);
+        if !resolved.is_empty() {
+            table.chains.insert(*chain, resolved);
+        }
+    }
+    let jumped: Vec<Chain> = table
+        .rules()
+        .filter_map(|rule| rule.statement.target.jump())
+        .collect();
+    for chain in jumped {
+        table.chains.entry(chain).or_default();
+    }
+    table
+}

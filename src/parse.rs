@@ -1,0 +1,1 @@
+//! `iptables-save` output into the model.

@@ -1,0 +1,1 @@
+//! Rules into the text that `iptables-restore` reads.
