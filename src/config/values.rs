@@ -1,0 +1,221 @@
+//! Single values: text in, typed value or what would have been right out.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::model::{Interface, InterfaceError, Mark, Port};
+
+use super::error::Expected;
+use super::run::LogFormat;
+
+/// The mark of outbound packets that the proxy sends to itself; inbound packets need another one.
+const OUTBOUND_MARK: u32 = 1338;
+
+/// What Go's `strconv.ParseBool` accepts.
+pub(super) fn boolean(text: &str) -> Result<bool, Expected> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
+        _ => Err(Expected::new(
+            "true or false (also 1, t, T, TRUE, True, 0, f, F, FALSE, False)",
+        )),
+    }
+}
+
+/// A plain decimal number: digits only and no leading zero, which other programs read as octal.
+pub(super) fn decimal(text: &str) -> Option<u64> {
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    plain.then(|| text.parse().ok()).flatten()
+}
+
+pub(super) fn port(text: &str) -> Result<Port, Expected> {
+    let expected = || Expected::new("a plain port number from 1 to 65535");
+    text.parse().map_err(|_| {
+        let is_range = text
+            .split_once([':', '-'])
+            .is_some_and(|(from, to)| decimal(from).is_some() && decimal(to).is_some());
+        match text {
+            "*" => expected()
+                .hint("`*` means all ports with --istio-inbound-ports (-b) only, and stands alone there"),
+            _ if is_range => expected().hint("ranges are not accepted: list the ports"),
+            _ => flag_hint(expected(), text),
+        }
+    })
+}
+
+/// A user or group number; the highest one means "no id" to the kernel.
+pub(super) fn id(text: &str) -> Result<u32, Expected> {
+    match decimal(text).map(u32::try_from) {
+        Some(Ok(id)) if id != u32::MAX => Ok(id),
+        _ => Err(flag_hint(
+            Expected::new("a plain number from 0 to 4294967294"),
+            text,
+        )),
+    }
+}
+
+/// The TPROXY mark, also in hexadecimal.
+pub(super) fn mark(text: &str) -> Result<Mark, Expected> {
+    let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hex) if hex.bytes().all(|byte| byte.is_ascii_hexdigit()) => u64::from_str_radix(hex, 16).ok(),
+        Some(_) => None,
+        None => decimal(text),
+    };
+    let expected = Expected::new("a number from 1 to 4294967295 other than 1338, also as 0x...");
+    match number.map(u32::try_from) {
+        Some(Ok(OUTBOUND_MARK)) => Err(expected.hint("1338 marks the proxy's own outbound packets")),
+        Some(Ok(0)) => Err(expected.hint("mark 0 is every unmarked packet")),
+        Some(Ok(number)) => Ok(Mark(number)),
+        Some(Err(_)) | None => Err(flag_hint(expected, text)),
+    }
+}
+
+/// The TPROXY routing table: not the kernel's own ones.
+pub(super) fn table(text: &str) -> Result<u32, Expected> {
+    let expected = Expected::new("a plain number from 1 to 252 or from 256 to 4294967295");
+    match decimal(text).map(u32::try_from) {
+        Some(Ok(table @ (1..=252 | 256..))) => Ok(table),
+        Some(Ok(0 | 253..=255)) => {
+            Err(expected.hint("0 and 253 to 255 are the kernel's own tables (unspec, default, main, local)"))
+        }
+        Some(Err(_)) | None => Err(flag_hint(expected, text)),
+    }
+}
+
+pub(super) fn interface(text: &str) -> Result<Interface, Expected> {
+    text.parse()
+        .map_err(|error: InterfaceError| flag_hint(Expected::new(error.to_string()), text))
+}
+
+/// A path. One that begins with `-` is a flag that was taken for the value.
+pub(super) fn path(text: &str) -> Result<PathBuf, Expected> {
+    if text.starts_with('-') || text.contains('\0') {
+        Err(flag_hint(Expected::new("a path"), text))
+    } else {
+        Ok(PathBuf::from(text))
+    }
+}
+
+pub(super) fn log_format(text: &str) -> Result<LogFormat, Expected> {
+    match text {
+        "json" => Ok(LogFormat::Json),
+        "text" => Ok(LogFormat::Text),
+        _ => Err(Expected::new("text or json")),
+    }
+}
+
+/// The level of this program out of Istio's `SCOPE:LEVEL,...`: the last one for the scope `default` or `all`, or
+/// without a scope. Other scopes are parts of Istio that do not exist here.
+pub(super) fn log_level(text: &str) -> Result<Option<log::LevelFilter>, Expected> {
+    let mut level = None;
+    for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+        let (scope, word) = pair.split_once(':').unwrap_or(("default", pair));
+        let parsed = match word {
+            "none" => log::LevelFilter::Off,
+            "fatal" | "error" => log::LevelFilter::Error,
+            "warn" => log::LevelFilter::Warn,
+            "info" => log::LevelFilter::Info,
+            "debug" => log::LevelFilter::Debug,
+            _ => {
+                return Err(Expected::new(
+                    "LEVEL or SCOPE:LEVEL,... with the levels none, fatal, error, warn, info and debug",
+                ));
+            }
+        };
+        if matches!(scope, "default" | "all") {
+            level = Some(parsed);
+        }
+    }
+    Ok(level)
+}
+
+/// A duration in Go's syntax, longer than nothing.
+pub(super) fn duration(text: &str) -> Result<Duration, Expected> {
+    let expected = || Expected::new("a duration above zero such as 5s, 1m30s or 500ms");
+    match go_duration(text) {
+        Some(nanoseconds) if nanoseconds > 0 => Ok(Duration::from_nanos(nanoseconds.unsigned_abs())),
+        Some(_) => Err(expected()),
+        None if decimal(text).is_some() => Err(expected().hint(format!("a unit is missing: {text}s?"))),
+        None => Err(flag_hint(expected(), text)),
+    }
+}
+
+/// Go's `time.ParseDuration`, in nanoseconds: an optional sign, then decimal numbers, each with a fraction if need be
+/// and always with a unit. `0` needs none.
+fn go_duration(text: &str) -> Option<i64> {
+    let (negative, mut rest) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    if rest == "0" {
+        return Some(0);
+    }
+    if rest.is_empty() {
+        return None;
+    }
+    let mut total: u64 = 0;
+    while !rest.is_empty() {
+        let (whole, after) = digits(rest);
+        let (fraction, after) = after.strip_prefix('.').map_or(("", after), digits);
+        if whole.is_empty() && fraction.is_empty() {
+            return None;
+        }
+        let (unit, after) = after.split_at(
+            after
+                .find(|c: char| c == '.' || c.is_ascii_digit())
+                .unwrap_or(after.len()),
+        );
+        total = total.checked_add(scaled(whole, fraction, nanoseconds(unit)?)?)?;
+        rest = after;
+    }
+    match (negative, i64::try_from(total)) {
+        (false, Ok(total)) => Some(total),
+        (true, Ok(total)) => Some(-total),
+        // Go takes the lowest number of all too.
+        (true, Err(_)) if total == i64::MIN.unsigned_abs() => Some(i64::MIN),
+        (_, Err(_)) => None,
+    }
+}
+
+fn digits(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
+}
+
+/// `whole.fraction` units; digits of the fraction that are worth less than a nanosecond are cut off.
+fn scaled(whole: &str, fraction: &str, unit: u64) -> Option<u64> {
+    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let mut part: u128 = 0;
+    let mut scale: u128 = 1;
+    // 18 digits are finer than a nanosecond of an hour.
+    for digit in fraction.bytes().take(18) {
+        part = part * 10 + u128::from(digit - b'0');
+        scale *= 10;
+    }
+    let part = u64::try_from(part * u128::from(unit) / scale).ok()?;
+    whole.checked_mul(unit)?.checked_add(part)
+}
+
+fn nanoseconds(unit: &str) -> Option<u64> {
+    Some(match unit {
+        "ns" => 1,
+        // The micro sign and the Greek letter.
+        "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60_000_000_000,
+        "h" => 3_600_000_000_000,
+        _ => return None,
+    })
+}
+
+/// A value that looks like a flag was probably one, behind an option whose value was forgotten.
+fn flag_hint(expected: Expected, text: &str) -> Expected {
+    let looks_like_flag = text
+        .strip_prefix('-')
+        .is_some_and(|rest| rest.starts_with(|c: char| c == '-' || c.is_ascii_alphabetic()));
+    if looks_like_flag {
+        expected.hint("it looks like a flag: is the value missing in front of it?")
+    } else {
+        expected
+    }
+}
