@@ -27,6 +27,7 @@ pub(super) fn command() -> Command {
             .value_parser(OsStringValueParser::new())
     });
     Command::new("istio-iptables")
+        .bin_name("istio-iptables")
         .version(env!("CARGO_PKG_VERSION"))
         .about(help::ABOUT)
         .after_help(help::after())

@@ -71,7 +71,7 @@ impl fmt::Display for UsageError {
             ),
             Self::Other(text) => f.write_str(text),
             Self::UnknownFlag { flag, similar } => {
-                write!(f, "there is no option {flag}")?;
+                write!(f, "there is no option {flag:?}")?;
                 suffix(
                     f,
                     similar

@@ -24,11 +24,6 @@ pub(super) fn of(spec: &OptionSpec) -> String {
 /// What stands below the options.
 pub(super) fn after() -> String {
     let mut text = String::from("Options that are variables only:\n");
-    let width = Key::ALL
-        .iter()
-        .map(|key| key.spec().name.len())
-        .max()
-        .unwrap_or_default();
     for spec in Key::ALL
         .iter()
         .map(|key| key.spec())
@@ -39,7 +34,7 @@ pub(super) fn after() -> String {
             default => format!(" [default: {default}]"),
         };
         // Writing into a string cannot fail.
-        let _ = writeln!(text, "  {:width$}  {}{default}", spec.name, spec.help);
+        let _ = writeln!(text, "  {}\n          {}{default}", spec.name, spec.help);
     }
     text.push_str(
         "\nA flag wins over a variable, a variable over the config file, the config file over the default. Lists are \

@@ -304,9 +304,9 @@ fn what_does_not_belong_is_refused_in_words_that_help() {
         ),
         (
             &["--istio-inbound-port=80"],
-            "there is no option --istio-inbound-port; did you mean --istio-inbound-ports?",
+            "there is no option \"--istio-inbound-port\"; did you mean --istio-inbound-ports?",
         ),
-        (&["-y"], "there is no option -y"),
+        (&["-y"], "there is no option \"-y\""),
         (&["-b"], "--istio-inbound-ports needs a value"),
         (
             &["-redirect-dns"],

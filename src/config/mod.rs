@@ -1,5 +1,7 @@
 //! What is to be captured, with every value parsed: a value that exists is valid.
 
+mod backend;
+mod conduct;
 mod error;
 mod intent;
 mod ranges;

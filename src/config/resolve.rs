@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use crate::cli::{Key, Kind, Origin, RawOptions, SubCommand};
+use crate::cli::{Key, Kind, Origin, RawOptions};
 use crate::facts::{self, Files};
 
 use super::error::{ConfigError, Expected, Warning};
 use super::intent::{DnsChoice, FamilyChoice, Intent};
 use super::reader::Reader;
-use super::run::{Action, BackendChoice, LogFormat, LogOptions, RunOptions, Validation};
-use super::{traffic, values};
+use super::run::{LogFormat, LogOptions, RunOptions};
+use super::{conduct, traffic, values};
 
 /// Everything the options say.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub fn log_options(raw: &RawOptions) -> LogOptions {
 pub fn resolve(raw: &RawOptions, files: &Files) -> Result<Resolved, Vec<ConfigError>> {
     let mut reader = Reader::new(raw);
     let log = read_log(&mut reader);
-    let run = read_run(&mut reader);
+    let run = conduct::run(&mut reader);
     let intent = read_intent(&mut reader, files);
     match (run, intent) {
         (Some(run), Some(intent)) if reader.errors.is_empty() => Ok(Resolved {
@@ -89,149 +89,8 @@ fn read_log(reader: &mut Reader<'_>) -> LogOptions {
     }
 }
 
-fn read_run(reader: &mut Reader<'_>) -> Option<RunOptions> {
-    let clean = reader.boolean(Key::CleanupOnly) || reader.raw.command == SubCommand::Cleanup;
-    let dry_run = reader.boolean(Key::DryRun);
-    let skip_rule_apply = reader.boolean(Key::SkipRuleApply);
-    let run = RunOptions {
-        action: if clean { Action::Cleanup } else { Action::Apply },
-        backend: backend(reader),
-        dry_run,
-        dry_run_file: reader.optional(Key::DryRunFilePath, values::path),
-        rules_file: reader.optional(Key::RulesFile, values::path),
-        skip_rule_apply,
-        validation: None,
-        force_apply: reader.boolean(Key::ForceApply),
-        verify: reader.boolean(Key::Verify),
-        network_namespace: reader.optional(Key::NetworkNamespace, values::path),
-        cni_mode: reader.boolean(Key::CniMode),
-    };
-    // Istio converges only when told so; here it is what every run does.
-    reader.boolean(Key::Reconcile);
-    let validation = validation(reader);
-    useless(reader, &run);
-    Some(RunOptions {
-        validation: validation?.filter(|_| !dry_run && !clean),
-        ..run
-    })
-}
-
-/// The probe, if it is asked for; `None` on the outside after an error.
-#[allow(
-    clippy::option_option,
-    reason = "the two levels mean different things, said above"
-)]
-fn validation(reader: &mut Reader<'_>) -> Option<Option<Validation>> {
-    let wanted = reader.boolean(Key::RunValidation);
-    let port = reader.value(Key::IptablesProbePort, values::port);
-    let timeout = reader.value(Key::ProbeTimeout, values::duration);
-    for key in [Key::IptablesProbePort, Key::ProbeTimeout] {
-        let differs = reader.text(key) != key.spec().default;
-        reader.no_effect_if(differs && !wanted, key, "it is for the probe of --run-validation");
-    }
-    let (port, timeout) = (port?, timeout?);
-    Some(wanted.then_some(Validation { port, timeout }))
-}
-
-/// Warns of options that do nothing in this kind of run.
-fn useless(reader: &mut Reader<'_>, run: &RunOptions) {
-    const SKIPPED: &str = "no rule is touched (--skip-rule-apply)";
-    const DRY: &str = "nothing is changed in a dry run";
-    const CLEAN: &str = "this run only removes rules";
-    let is_cleanup = run.action == Action::Cleanup;
-    reader.no_effect_if(
-        !run.dry_run,
-        Key::DryRunFilePath,
-        "it is for a dry run (--dry-run) only",
-    );
-    for key in [
-        Key::Verify,
-        Key::ForceApply,
-        Key::RulesFile,
-        Key::CleanupOnly,
-        Key::DryRun,
-    ] {
-        reader.no_effect_if(run.skip_rule_apply, key, SKIPPED);
-    }
-    if run.skip_rule_apply {
-        return;
-    }
-    if is_cleanup {
-        for key in [Key::ForceApply, Key::RunValidation] {
-            reader.no_effect_if(true, key, CLEAN);
-        }
-    } else {
-        reader.no_effect_if(run.dry_run, Key::RunValidation, DRY);
-    }
-    reader.no_effect_if(run.dry_run, Key::Verify, DRY);
-}
-
-fn backend(reader: &mut Reader<'_>) -> BackendChoice {
-    const NATIVE: &str = "native nftables is not available in this version; iptables-nft programs the same kernel \
-                          subsystem (--backend iptables-nft, or auto)";
-    let asked = reader.value(Key::Backend, |text| {
-        Ok(match text {
-            "auto" => Some(BackendChoice::Auto),
-            "iptables" => Some(BackendChoice::Iptables),
-            "iptables-legacy" => Some(BackendChoice::IptablesLegacy),
-            "iptables-nft" => Some(BackendChoice::IptablesNft),
-            "nftables" => None,
-            _ => return Err(Expected::new("auto, iptables, iptables-nft or iptables-legacy")),
-        })
-    });
-    let native_backend = asked == Some(None);
-    let forced = reader.optional(Key::ForceIptablesBinary, |text| match text {
-        "legacy" => Ok(BackendChoice::IptablesLegacy),
-        "nft" => Ok(BackendChoice::IptablesNft),
-        _ => Err(Expected::new("legacy or nft")),
-    });
-    let native_flag = reader.boolean(Key::NativeNftables);
-    for (wanted, key) in [(native_backend, Key::Backend), (native_flag, Key::NativeNftables)] {
-        if wanted {
-            let origin = reader.origin(key);
-            reader.errors.push(ConfigError::Unavailable {
-                origin,
-                reason: NATIVE,
-            });
-        }
-    }
-    let asked = asked.flatten().unwrap_or(BackendChoice::Auto);
-    let iptables = matches!(
-        asked,
-        BackendChoice::Iptables | BackendChoice::IptablesLegacy | BackendChoice::IptablesNft
-    );
-    let open = matches!(asked, BackendChoice::Auto | BackendChoice::Iptables);
-    for (contradiction, one, other) in [
-        (
-            forced.is_some() && native_flag,
-            Key::ForceIptablesBinary,
-            Key::NativeNftables,
-        ),
-        (iptables && native_flag, Key::Backend, Key::NativeNftables),
-        (
-            forced.is_some() && native_backend,
-            Key::Backend,
-            Key::ForceIptablesBinary,
-        ),
-        (
-            forced.is_some_and(|forced| !open && forced != asked),
-            Key::Backend,
-            Key::ForceIptablesBinary,
-        ),
-    ] {
-        if contradiction {
-            contradict(
-                reader,
-                one,
-                other,
-                "they ask for different backends; keep one of them",
-            );
-        }
-    }
-    forced.filter(|_| open).unwrap_or(asked)
-}
-
-fn contradict(reader: &mut Reader<'_>, one: Key, other: Key, reason: &'static str) {
+/// Notes two options that cannot stand together.
+pub(super) fn contradict(reader: &mut Reader<'_>, one: Key, other: Key, reason: &'static str) {
     let options = vec![reader.origin(one), reader.origin(other)];
     reader.errors.push(ConfigError::Contradiction { options, reason });
 }
@@ -272,20 +131,16 @@ fn family(reader: &mut Reader<'_>) -> Option<FamilyChoice> {
         "ipv4" => Ok(FamilyChoice::Ipv4),
         "ipv6" => Ok(FamilyChoice::Ipv6),
         _ => Err(Expected::new("auto, ipv4, ipv6 or dual")),
-    });
-    match choice? {
-        FamilyChoice::Auto | FamilyChoice::DualStack if dual_stack => Some(FamilyChoice::DualStack),
-        FamilyChoice::Ipv4 | FamilyChoice::Ipv6 if dual_stack => {
-            contradict(
-                reader,
-                Key::DualStack,
-                Key::IpFamily,
-                "one asks for both families, the other for a single one",
-            );
-            None
-        }
-        choice => Some(choice),
+    })?;
+    if dual_stack && matches!(choice, FamilyChoice::Ipv4 | FamilyChoice::Ipv6) {
+        let reason = "one asks for both families, the other for a single one";
+        contradict(reader, Key::DualStack, Key::IpFamily, reason);
     }
+    Some(if dual_stack && choice == FamilyChoice::Auto {
+        FamilyChoice::DualStack
+    } else {
+        choice
+    })
 }
 
 fn dns(reader: &mut Reader<'_>, files: &Files) -> DnsChoice {
@@ -296,16 +151,12 @@ fn dns(reader: &mut Reader<'_>, files: &Files) -> DnsChoice {
         Key::CaptureAllDns,
         "DNS is captured with --redirect-dns only",
     );
-    // A run that makes no rules has no use for the servers.
-    let clean = reader.raw.command == SubCommand::Cleanup
-        || [Key::CleanupOnly, Key::SkipRuleApply]
-            .into_iter()
-            .any(|key| values::boolean(reader.text(key)) == Ok(true));
     match (redirect, all, &files.resolv_conf) {
         (false, _, _) => DnsChoice::Off,
         (true, true, _) => DnsChoice::All,
         (true, false, Ok(text)) => DnsChoice::Servers(facts::name_servers(text)),
-        (true, false, Err(_)) if clean => DnsChoice::Off,
+        // A run that makes no rules has no use for the servers.
+        (true, false, Err(_)) if !conduct::makes_rules(reader) => DnsChoice::Off,
         (true, false, Err(reason)) => {
             reader.errors.push(ConfigError::Unreadable {
                 file: "/etc/resolv.conf",

@@ -181,18 +181,22 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
 }
 
-/// `whole.fraction` units; digits of the fraction that are worth less than a nanosecond are cut off.
+/// `whole.fraction` units, rounded as Go rounds them.
 fn scaled(whole: &str, fraction: &str, unit: u64) -> Option<u64> {
     let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    let mut part: u128 = 0;
-    let mut scale: u128 = 1;
-    // 18 digits are finer than a nanosecond of an hour.
-    for digit in fraction.bytes().take(18) {
-        part = part * 10 + u128::from(digit - b'0');
-        scale *= 10;
+    let mut part: u64 = 0;
+    let mut scale = 1.0;
+    // 18 digits always fit, sometimes 19; the others weigh less than a nanosecond of an hour.
+    for digit in fraction.bytes().take(19) {
+        let longer = part * 10 + u64::from(digit - b'0');
+        if longer > 1 << 63 {
+            break;
+        }
+        part = longer;
+        scale *= 10.0;
     }
-    let part = u64::try_from(part * u128::from(unit) / scale).ok()?;
-    whole.checked_mul(unit)?.checked_add(part)
+    let part = part as f64 * (unit as f64 / scale);
+    whole.checked_mul(unit)?.checked_add(part as u64)
 }
 
 fn nanoseconds(unit: &str) -> Option<u64> {
@@ -217,5 +221,94 @@ fn flag_hint(expected: Expected, text: &str) -> Expected {
         expected.hint("it looks like a flag: is the value missing in front of it?")
     } else {
         expected
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn booleans_as_go_parses_them() {
+        for text in ["1", "t", "T", "TRUE", "true", "True"] {
+            assert_eq!(boolean(text), Ok(true), "{text}");
+        }
+        for text in ["0", "f", "F", "FALSE", "false", "False"] {
+            assert_eq!(boolean(text), Ok(false), "{text}");
+        }
+        for text in ["", "tRUE", "yes", "no", "on", "2", " true", "truee"] {
+            assert!(boolean(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn durations_as_go_parses_them() {
+        const SECOND: i64 = 1_000_000_000;
+        for (text, nanoseconds) in [
+            ("0", 0),
+            ("+0", 0),
+            ("-0", 0),
+            ("0s", 0),
+            ("5s", 5 * SECOND),
+            ("-5s", -5 * SECOND),
+            ("+5s", 5 * SECOND),
+            ("5.0s", 5 * SECOND),
+            ("5.6s", 5_600_000_000),
+            ("5.s", 5 * SECOND),
+            (".5s", SECOND / 2),
+            ("1.004s", 1_004_000_000),
+            ("100.00100s", 100_001_000_000),
+            ("10ns", 10),
+            ("11us", 11_000),
+            ("12\u{b5}s", 12_000),
+            ("12\u{3bc}s", 12_000),
+            ("13ms", 13_000_000),
+            ("15m", 15 * 60 * SECOND),
+            ("16h", 16 * 3600 * SECOND),
+            ("3h30m", (3 * 60 + 30) * 60 * SECOND),
+            ("10.5s4m", 4 * 60 * SECOND + 10_500_000_000),
+            ("1h2m3s4ms5us6ns", 3_723_004_005_006),
+            ("39h9m14.425s", (39 * 3600 + 9 * 60 + 14) * SECOND + 425_000_000),
+            ("0.3333333333333333333h", 20 * 60 * SECOND),
+            ("0.100000000000000000000h", 6 * 60 * SECOND),
+            ("9223372036854775807ns", i64::MAX),
+            ("-9223372036854775808ns", i64::MIN),
+        ] {
+            assert_eq!(go_duration(text), Some(nanoseconds), "{text}");
+        }
+        for text in [
+            "",
+            "3",
+            "-",
+            "s",
+            ".",
+            "-.",
+            ".s",
+            "+.s",
+            "1d",
+            "5 s",
+            " 5s",
+            "5S",
+            "1e3s",
+            "0x5s",
+            "--5s",
+            "\u{85}",
+            "9223372036854775808ns",
+            "-9223372036854775809ns",
+            "3000000h",
+            "9223372036854775.808us",
+            "1s-2s",
+            "5sm",
+        ] {
+            assert_eq!(go_duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_time_out_is_longer_than_nothing() {
+        assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
+        for text in ["0", "0s", "-5s", "5", ""] {
+            assert!(duration(text).is_err(), "{text}");
+        }
     }
 }
