@@ -236,8 +236,10 @@ fn wait(trials: &[Trial], time: Duration) {
     // Rounded up, lest the last fraction of a millisecond is spent in a busy loop.
     let milliseconds = time.as_millis().saturating_add(1);
     let timeout = PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX);
-    // An interrupted or failed wait is a short one: the loop looks at the clock.
-    let _ = poll(&mut descriptors, timeout);
+    // An interrupted wait is a short one: the loop looks at the clock. One that fails must not make the loop busy.
+    if poll(&mut descriptors, timeout).is_err() {
+        std::thread::sleep(time.min(Duration::from_millis(20)));
+    }
 }
 
 /// The probes of one family.
