@@ -27,6 +27,18 @@ const UNANSWERED: &str = "the kernel's answer to a netlink request is lost";
 /// The subsystem of nfnetlink that a batch is for.
 const NFNL_SUBSYS_NFTABLES: u16 = 10;
 
+/// Lets the kernel pick what a dump asks for, instead of listing everything: one table out of many routes.
+#[derive(Clone, Copy, Debug)]
+struct StrictCheck;
+
+nix::setsockopt_impl!(
+    StrictCheck,
+    libc::SOL_NETLINK,
+    libc::NETLINK_GET_STRICT_CHK,
+    bool,
+    sockopt::SetBool
+);
+
 /// Which part of the kernel a socket talks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
@@ -116,6 +128,8 @@ impl Socket {
             sockopt::ReceiveTimeout,
             &TimeVal::new(ANSWER_SECONDS, 0),
         )?;
+        // Since 4.20; without it everything is listed, and the readers pick.
+        let _ = setsockopt(&descriptor, StrictCheck, &true);
         Ok(Self {
             descriptor,
             sequence: 1,

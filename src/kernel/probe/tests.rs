@@ -36,10 +36,10 @@ fn add_six() {
 }
 
 fn misses(outcome: Outcome) -> Vec<Miss> {
-    match outcome {
-        Outcome::NotCaptured(misses) => misses,
-        other => panic!("expected a probe that is not captured, got: {other}"),
-    }
+    let Outcome::NotCaptured(misses) = outcome else {
+        panic!("expected a probe that is not captured, got: {outcome}")
+    };
+    misses
 }
 
 fn only(family: Family) -> Families {
@@ -171,17 +171,19 @@ fn a_busy_port_is_named() {
     for (family, address) in [(Family::V4, "127.0.0.1:15006"), (Family::V6, "[::1]:15006")] {
         in_new_namespace(|| {
             let _other = TcpListener::bind(address).unwrap();
-            match probe(&wanted(Families::Both, 300)) {
-                Outcome::CannotListen {
-                    family: named,
-                    port: INBOUND,
-                    error,
-                } => {
-                    assert_eq!(named, family);
-                    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-                }
-                other => panic!("{other}"),
-            }
+            let outcome = probe(&wanted(Families::Both, 300));
+            let Outcome::CannotListen {
+                family: named,
+                port,
+                error,
+            } = outcome
+            else {
+                panic!("{outcome}")
+            };
+            assert_eq!(
+                (named, port, error.kind()),
+                (family, INBOUND, io::ErrorKind::AddrInUse)
+            );
         });
     }
 }

@@ -79,7 +79,10 @@ impl Rtnetlink {
             }
         });
         match routes {
-            Err(error) if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => Ok(Vec::new()),
+            // No such table, no such family.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EAFNOSUPPORT)) => {
+                Ok(Vec::new())
+            }
             other => other,
         }
     }
