@@ -8,6 +8,7 @@ mod ranges;
 mod reader;
 mod resolve;
 mod run;
+mod summary;
 #[cfg(test)]
 mod tests;
 mod traffic;

@@ -9,8 +9,7 @@ use crate::facts::InterfaceAddress;
 use crate::kernel::netlink::{Message, Reply};
 use crate::kernel::procfs;
 
-/// The source address of the proxy's own inbound connections in IPv6, the counterpart of 127.0.0.6.
-pub const SIX: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
+pub use crate::policy::PASSTHROUGH_V6 as SIX;
 
 /// Length of `struct ifaddrmsg`.
 const IFADDRMSG: usize = 8;
