@@ -2,6 +2,7 @@
 
 mod backend;
 mod conduct;
+mod duration;
 mod error;
 mod intent;
 mod ranges;
