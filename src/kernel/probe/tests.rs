@@ -1,3 +1,5 @@
+use std::io;
+
 use super::*;
 use crate::kernel::rtnetlink::Rtnetlink;
 use crate::kernel::testing::{in_new_namespace, run_with_input};
