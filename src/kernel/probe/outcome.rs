@@ -90,20 +90,27 @@ pub struct Miss {
 
 impl fmt::Display for Miss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let target = match self.family {
-            Family::V4 => "127.0.0.6",
-            Family::V6 => "[::6]",
-        };
         let Self {
             family,
             port,
             attempts,
             last,
         } = self;
+        let target = match family {
+            Family::V4 => "127.0.0.6",
+            Family::V6 => "[::6]",
+        };
+        let plural = if *attempts == 1 { "" } else { "s" };
         write!(
             f,
-            "{family}, {attempts} times to {target}:{port}, the last time {last}"
-        )
+            "{family}, {attempts} attempt{plural} from loopback to {target}:{port}, at last {last}"
+        )?;
+        match (family, last) {
+            (Family::V6, Event::Failed(Errno::ENETUNREACH | Errno::EHOSTUNREACH)) => {
+                f.write_str(" (is ::6/128 on lo?)")
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -123,16 +130,16 @@ pub enum Event {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Silence => f.write_str("without an answer: packets are dropped on the way"),
+            Self::Silence => f.write_str("no answer: packets are dropped on the way"),
             Self::Failed(Errno::ECONNREFUSED) => {
                 f.write_str("refused: it went where it was going, no rule redirected it")
             }
-            Self::Failed(errno) => write!(f, "it failed: {}", errno.desc()),
+            Self::Failed(errno) => write!(f, "{}", errno.desc()),
             Self::AcceptedElsewhere => f.write_str("accepted by another process"),
             Self::ArrivedOtherwise(port) => {
                 write!(
                     f,
-                    "port {port} saw a connection that was not redirected from the probe's port"
+                    "a connection to port {port} that was not redirected from the probe's port"
                 )
             }
         }
