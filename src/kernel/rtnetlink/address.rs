@@ -36,7 +36,7 @@ impl SixOnLo {
 
 /// An address as the kernel lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Listed {
+pub(super) struct Listed {
     link: u32,
     address: IpAddr,
     prefix: u8,
@@ -125,7 +125,7 @@ fn six(kind: u16, more: libc::c_int) -> Message {
         .with(IFA_ADDRESS, &SIX.octets())
 }
 
-fn read_address(reply: &Reply<'_>) -> Option<Listed> {
+pub(super) fn read_address(reply: &Reply<'_>) -> Option<Listed> {
     if reply.kind != libc::RTM_NEWADDR {
         return None;
     }

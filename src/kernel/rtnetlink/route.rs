@@ -160,7 +160,7 @@ fn local_default(kind: u16, more: libc::c_int, family: Family, table: u32, proto
         .with(RTA_OIF, &LOOPBACK.to_ne_bytes())
 }
 
-fn read_route(reply: &Reply<'_>) -> Option<Route> {
+pub(super) fn read_route(reply: &Reply<'_>) -> Option<Route> {
     let kind = reply.byte(7);
     if kind == RTN_UNSPEC || reply.word(8) & RTM_F_CLONED != 0 {
         return None;
