@@ -48,10 +48,7 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<String, Failure> {
     } else if run.dry_run {
         apply::dry_run(host, &goal, &run)?
     } else {
-        let _lock = netns::lock(WAIT_FOR_OTHER_RUN).map_err(|error| {
-            Failure::new(Exit::Busy, error.to_string())
-                .hint("another run is at work in this namespace; run again")
-        })?;
+        let _lock = netns::lock(WAIT_FOR_OTHER_RUN).map_err(|error| cannot_lock(&error))?;
         apply::apply(host, &goal, &run)?;
         String::new()
     };
@@ -59,6 +56,17 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<String, Failure> {
         validate(host, &config, &goal, &run, validation)?;
     }
     Ok(printed)
+}
+
+fn cannot_lock(error: &netns::LockError) -> Failure {
+    let (exit, hint) = match error {
+        netns::LockError::Busy(_) => (Exit::Busy, "another run is at work in this namespace; run again"),
+        netns::LockError::Failed(_) => (
+            Exit::Refused,
+            "the lock is taken on /proc/self/ns/net: mount /proc (`mount -t proc proc /proc`)",
+        ),
+    };
+    Failure::new(exit, error.to_string()).hint(hint)
 }
 
 /// Without NET_ADMIN nothing can be read or written: said at once, before anything is tried.

@@ -4,11 +4,12 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -112,7 +113,8 @@ impl fmt::Display for LockError {
 impl std::error::Error for LockError {}
 
 /// Waits until no other run is at work in this thread's network namespace. The lock is on the namespace's own file,
-/// so that no writable directory is needed and runs meet whatever their file system is.
+/// so that no writable directory is needed and runs meet whatever their file system is. Processes started meanwhile
+/// hold it as well.
 ///
 /// # Errors
 /// The lock stayed busy for `timeout`, or cannot be taken at all.
@@ -121,7 +123,12 @@ pub fn lock(timeout: Duration) -> Result<Lock, LockError> {
     let mut file = open(&procfs::own("ns/net")).map_err(LockError::Failed)?;
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(held) => return Ok(Lock { _held: held }),
+            Ok(held) => {
+                // A tool outlives a run that is killed; the next run has to wait for it too.
+                fcntl(&*held, FcntlArg::F_SETFD(FdFlag::empty()))
+                    .map_err(|errno| LockError::Failed(errno.into()))?;
+                return Ok(Lock { _held: held });
+            }
             Err((returned, Errno::EWOULDBLOCK)) => file = returned,
             Err((returned, Errno::EINTR)) => file = returned,
             Err((_, errno)) => return Err(LockError::Failed(errno.into())),
@@ -218,9 +225,12 @@ fn propagation(kind: MsFlags) -> nix::Result<()> {
     )
 }
 
-#[allow(clippy::disallowed_methods, reason = "this is the kernel's edge")]
+/// Without waiting: a pipe given by mistake has nobody at its other end.
 fn open(path: &Path) -> io::Result<File> {
-    File::open(path)
+    File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
 }
 
 #[cfg(test)]
