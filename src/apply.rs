@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::backend::{self, Decision, Findings, Tools, Variant};
+use crate::backend::{self, Decision, Findings, NfTables, Tools, Variant};
 use crate::config::{BackendChoice, RunOptions};
 use crate::diff::Change;
 use crate::exit::Exit;
@@ -36,12 +36,22 @@ pub fn look(host: &impl Host, choice: BackendChoice) -> Result<Outlook, Failure>
     let findings =
         observe::findings(host).map_err(|error| unreadable("the kernel's packet filter", &error))?;
     log::debug!("{findings}");
+    if findings.nf_tables == NfTables::Forbidden {
+        return Err(unreadable("nftables", &io::ErrorKind::PermissionDenied.into()));
+    }
     let decision = backend::decide(choice, &findings)
         .map_err(|none| Failure::new(Exit::Unavailable, none.what).hint(none.hint))?;
     let mut rules = BTreeMap::new();
     for variant in Variant::ALL {
         for family in Family::ALL {
-            if stands(variant, family)? {
+            let found = match stands(variant, family) {
+                Err(failure) if variant != decision.variant && failure.exit == Exit::NoPermission => {
+                    log::warn!("{}; if rules of ours stand there, they stay", failure.what);
+                    false
+                }
+                other => other?,
+            };
+            if found {
                 rules.insert((variant, family), read_back(host, variant, family, &findings)?);
             }
         }
@@ -221,9 +231,15 @@ fn network_step(step: routing::Step) -> Result<(), Failure> {
                 "table {table} has a default route of somebody else: choose a free table with \
                  --istio-inbound-tproxy-route-table (-r)"
             )),
-            (routing::Step::AddAddress, _) => {
-                failure.hint("is IPv6 switched off on lo (net.ipv6.conf.lo.disable_ipv6)?")
+            // No matter of privileges: what the kernel says of a link without IPv6.
+            (routing::Step::AddAddress, _) if error.raw_os_error() == Some(libc::EACCES) => Failure {
+                exit: Exit::Refused,
+                ..failure
             }
+            .hint(
+                "IPv6 is switched off on lo: set net.ipv6.conf.lo.disable_ipv6=0, or leave IPv6 alone with \
+                 --ip-family ipv4",
+            ),
             _ => failure,
         }
     })
@@ -376,12 +392,22 @@ pub fn dry_run(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<String
     });
     let steps = plan::plan(goal, &situation);
     if let Some(path) = &run.dry_run_file {
-        for rules in goal.rules.values().filter(|rules| rules.count() > 0) {
-            let path: &Path = &rules_file::path_of(path, rules.family);
-            rules_file::keep("DRY_RUN_FILE_PATH", path, &render::fresh(rules))?;
-        }
+        keep_dry_run(goal, path)?;
     }
     Ok(describe(&remark, &steps, goal))
+}
+
+/// The rules of this run, whole, and nothing of an earlier one.
+fn keep_dry_run(goal: &Goal, path: &Path) -> Result<(), Failure> {
+    for family in Family::ALL {
+        let path = rules_file::path_of(path, family);
+        let rules = goal.rules.get(&family).filter(|rules| rules.count() > 0);
+        if rules.is_some() || family == Family::V4 || path.exists() {
+            let text = rules.map(render::fresh).unwrap_or_default();
+            rules_file::keep("DRY_RUN_FILE_PATH", &path, &text)?;
+        }
+    }
+    Ok(())
 }
 
 fn describe(remark: &str, steps: &[Step], goal: &Goal) -> String {

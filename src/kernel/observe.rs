@@ -38,9 +38,12 @@ pub fn findings(host: &impl Host) -> io::Result<Findings> {
     };
     let mut legacy_tables = Vec::new();
     for family in Family::ALL {
-        let in_use = legacy::all(family)?
-            .into_iter()
-            .filter(|(_, table)| table.in_use());
+        let tables = match legacy::all(family) {
+            // In a user namespace the list of tables may belong to root outside. It matters to legacy only.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => BTreeMap::new(),
+            other => other?,
+        };
+        let in_use = tables.into_iter().filter(|(_, table)| table.in_use());
         legacy_tables.extend(in_use.map(|(name, _)| format!("{name} ({family})")));
     }
     let of = |variant| tools::tools(host, variant, Family::V4);
