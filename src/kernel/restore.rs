@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::Path;
 
+use super::capabilities::Capabilities;
 use super::process::{Command, Host, Output};
 use crate::backend::{Tools, Variant};
 use crate::exit::Exit;
@@ -126,6 +127,11 @@ fn cause(variant: Variant, family: Family, stderr: &str, line: &str) -> (Exit, S
     if says("Permission denied") || says("Operation not permitted") || says("you must be root") {
         return (Exit::NoPermission, permission_hint(variant));
     }
+    // The tool does not say that it could not open its raw socket.
+    let no_table = says("unable to initialize table") || says("can't initialize");
+    if variant == Variant::Legacy && no_table && Capabilities::current().is_ok_and(|has| !has.net_raw) {
+        return (Exit::NoPermission, permission_hint(variant));
+    }
     if says("do you need to insmod") || says("unable to initialize table") || says("can't initialize") {
         return (Exit::Refused, table_hint(family, stderr));
     }
@@ -139,6 +145,22 @@ fn cause(variant: Variant, family: Family, stderr: &str, line: &str) -> (Exit, S
         return (
             Exit::Refused,
             "the kernel has no nf_tables for this tool: load the module nf_tables on the node, or use --backend iptables-legacy".to_owned(),
+        );
+    }
+    if says("Message too long") {
+        return (
+            Exit::Refused,
+            "in a user namespace iptables-nft sends at most net.core.wmem_max bytes at once: raise it on the node, give \
+             fewer ports and ranges, or use --backend iptables-legacy"
+                .to_owned(),
+        );
+    }
+    if says("Invalid argument") && line.contains("-m owner") {
+        return (
+            Exit::Refused,
+            "is the uid or gid of this line known in this user namespace (/proc/self/uid_map, gid_map)? choose others \
+             with --proxy-uid and --proxy-gid, or map it"
+                .to_owned(),
         );
     }
     (Exit::Refused, extension_hint(variant, line))
