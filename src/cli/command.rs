@@ -103,6 +103,19 @@ pub(super) fn read(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<
     }
 }
 
+/// What the log flags say, wherever they stand: behind a mistake the rest of the line is not read, and they usually
+/// come last.
+pub(super) fn read_log_flags(arguments: &[OsString], raw: &mut RawOptions) {
+    let is_log_flag = |argument: &&OsString| argument.as_encoded_bytes().starts_with(b"--log");
+    let program = arguments.iter().take(1);
+    let flags = program.chain(arguments.iter().skip(1).filter(is_log_flag));
+    if let Ok(matches) = command().ignore_errors(true).try_get_matches_from(flags) {
+        let command = raw.command;
+        read(&matches, raw, &mut Vec::new());
+        raw.command = command;
+    }
+}
+
 /// A long flag behind one dash: `-redirect-dns` would be routing table "edirect-dns".
 pub(super) fn one_dash(arguments: &[OsString]) -> Option<UsageError> {
     arguments

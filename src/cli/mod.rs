@@ -69,6 +69,7 @@ pub fn parse(
             if let Ok(matches) = lenient.try_get_matches_from(&arguments) {
                 command::read(&matches, &mut raw, &mut errors);
             }
+            command::read_log_flags(&arguments, &mut raw);
         }
     }
     environment::read(env, &mut raw, &mut errors);
