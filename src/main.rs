@@ -20,7 +20,10 @@ fn main() -> ExitCode {
             Ok(()) => Exit::Done.into(),
             // Nobody reads on, `| head` for instance.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done.into(),
-            Err(_) => Exit::CannotCreate.into(),
+            Err(error) => {
+                log::error!("cannot write to standard output: {error}");
+                Exit::CannotCreate.into()
+            }
         },
         Err(failure) => {
             log::error!("{failure}");
