@@ -1,0 +1,98 @@
+//! Which families the pod has.
+
+use crate::pod::{DUAL, Pod, SIDECAR, V4};
+
+const NO_IPV6: &str = "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6";
+
+fn rules_per_family(pod: &Pod) -> [bool; 2] {
+    ["iptables-nft-save", "ip6tables-nft-save"].map(|save| pod.sh(save).contains("-A OUTPUT -j ISTIO_OUTPUT"))
+}
+
+#[test]
+fn ipv6_switched_off_is_ipv4_only_whatever_was_asked_for() {
+    for asked_for in [&[][..], &["--dual-stack"], &["--ip-family", "dual"]] {
+        let pod = Pod::with(&format!("{V4}; {NO_IPV6}"));
+        let ended = pod.istio(&[&SIDECAR[..], asked_for].concat()).good();
+        assert_eq!(rules_per_family(&pod), [true, false], "{ended}");
+        assert!(!pod.sh("ip -6 addr").contains("::6"));
+        let options = [&SIDECAR[..], asked_for].concat();
+        pod.istio(&options).good().says("already converged");
+        pod.istio(&["cleanup"]).good();
+    }
+}
+
+#[test]
+fn only_ipv6_asked_for_where_there_is_none_says_so() {
+    let pod = Pod::with(&format!("{V4}; {NO_IPV6}"));
+    pod.istio(&[&SIDECAR[..], &["--ip-family", "ipv6"]].concat())
+        .good()
+        .says("the kernel has no IPv6, although it was asked for");
+}
+
+#[test]
+fn ipv6_switched_off_on_lo_alone_is_a_clear_error_or_works() {
+    let pod = Pod::with(&format!(
+        "{DUAL}; echo 1 > /proc/sys/net/ipv6/conf/lo/disable_ipv6"
+    ));
+    let before = pod.rules();
+    pod.istio(&[&SIDECAR[..], &["--dual-stack"]].concat())
+        .end()
+        .exits(70)
+        .says("::6")
+        .says("net.ipv6.conf.lo.disable_ipv6");
+    assert_eq!(pod.rules(), before);
+}
+
+#[test]
+fn a_pod_with_ipv6_only_gets_both_families() {
+    let pod = Pod::with("ip addr add 2001:db8::4/64 dev eth0 nodad");
+    pod.istio(&SIDECAR).good().does_not_say("NOT captured");
+    assert_eq!(rules_per_family(&pod), [true, true]);
+    assert!(pod.sh("ip -6 addr show lo").contains("inet6 ::6/128"));
+}
+
+#[test]
+fn a_global_ipv6_address_that_is_not_captured_is_a_loud_warning() {
+    let pod = Pod::dual();
+    pod.istio(&SIDECAR)
+        .good()
+        .says("\twarn\t")
+        .says("2001:db8::4 on eth0")
+        .says("--dual-stack");
+    assert_eq!(rules_per_family(&pod), [true, false]);
+    pod.istio(&[&SIDECAR[..], &["--dual-stack"]].concat())
+        .good()
+        .does_not_say("NOT captured");
+    assert_eq!(rules_per_family(&pod), [true, true]);
+}
+
+#[test]
+fn a_pod_without_an_address_yet_gets_both_families() {
+    let pod = Pod::with("");
+    pod.istio(&SIDECAR).good().says("no address yet");
+    assert_eq!(rules_per_family(&pod), [true, true]);
+    pod.istio(&SIDECAR).good().says("already converged");
+}
+
+#[test]
+fn a_pod_whose_links_are_all_down_gets_both_families() {
+    let pod = Pod::with("ip link set lo down; ip link del eth0");
+    pod.istio(&SIDECAR).good();
+    assert_eq!(rules_per_family(&pod), [true, true]);
+}
+
+#[test]
+fn a_link_local_address_alone_says_nothing() {
+    let pod = Pod::with("ip addr add 169.254.7.7/16 dev eth0");
+    pod.istio(&SIDECAR).good().says("no address yet");
+}
+
+#[test]
+fn an_ipv4_pod_whose_address_comes_late_drops_what_it_made_for_ipv6() {
+    let pod = Pod::with("");
+    pod.istio(&SIDECAR).good();
+    pod.sh(V4);
+    pod.istio(&SIDECAR).good();
+    assert_eq!(rules_per_family(&pod), [true, false]);
+    assert!(!pod.rules().contains("::6/128"), "{}", pod.rules());
+}

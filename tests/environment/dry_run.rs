@@ -1,0 +1,170 @@
+//! Runs that only say what they would do, and files that are kept.
+
+use std::fs;
+
+use crate::pod::{Pod, SIDECAR};
+
+fn dry(more: &[&'static str]) -> Vec<&'static str> {
+    [&SIDECAR[..], &["--dry-run"], more].concat()
+}
+
+#[test]
+fn a_dry_run_changes_nothing() {
+    let pod = Pod::with(&format!("{}; mount -t tmpfs tmp /tmp", crate::pod::DUAL));
+    let (before, run) = (pod.state(), pod.sh("ls -A /run"));
+    for variant in ["nft", "legacy"] {
+        let options = dry(&[
+            "--dual-stack",
+            "-m",
+            "TPROXY",
+            "--redirect-dns",
+            "--capture-all-dns",
+        ]);
+        let ended = pod
+            .istio(&[&options[..], &["--force-iptables-binary", variant]].concat())
+            .good();
+        assert!(ended.stdout.contains("-A ISTIO_OUTPUT"), "{ended}");
+        assert!(ended.stdout.contains("ip -6 rule add fwmark 1337"), "{ended}");
+        assert_eq!(pod.state(), before, "{variant}");
+    }
+    assert_eq!((pod.sh("ls -A /tmp"), pod.sh("ls -A /run")), (String::new(), run));
+}
+
+#[test]
+fn a_dry_run_shows_the_difference_to_what_stands() {
+    let pod = Pod::new();
+    pod.istio(&SIDECAR).good();
+    let before = pod.state();
+    let same = pod.istio(&dry(&[])).good();
+    assert!(same.stdout.contains("already converged"), "{same}");
+    let other = pod.istio(&dry(&["-o", "25"])).good();
+    assert!(other.stdout.contains("--dport 25 -j RETURN"), "{other}");
+    let cleanup = pod.istio(&["cleanup", "--dry-run"]).good();
+    assert!(cleanup.stdout.contains("-X ISTIO_OUTPUT"), "{cleanup}");
+    assert_eq!(pod.state(), before);
+}
+
+#[test]
+fn a_dry_run_needs_no_privilege_and_no_tool() {
+    let pod = Pod::new();
+    let empty = pod.links("empty", &[]);
+    let unprivileged = ["setpriv", "--reuid=1337", "--regid=1337", "--clear-groups"];
+    let ended = pod.istio(&dry(&[])).under(&unprivileged).search(&[&empty]).good();
+    assert!(ended.stdout.contains("empty namespace"), "{ended}");
+    assert!(ended.stdout.contains("-A OUTPUT -j ISTIO_OUTPUT"), "{ended}");
+    pod.istio(&dry(&[]))
+        .under(&["setpriv", "--bounding-set=-all", "--inh-caps=-all"])
+        .good();
+}
+
+#[test]
+fn a_dry_run_that_may_not_look_says_that_it_did_not() {
+    let pod = Pod::new();
+    pod.istio(&SIDECAR).good();
+    let blind = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
+    let ended = pod.istio(&dry(&[])).under(&blind).good();
+    assert!(ended.stdout.contains("empty namespace"), "{ended}");
+}
+
+#[test]
+fn the_plan_goes_to_standard_output_and_the_log_to_standard_error() {
+    let pod = Pod::new();
+    let ended = pod.istio(&dry(&["--log_as_json"])).good();
+    assert!(ended.stdout.starts_with("# dry run"), "{ended}");
+    assert!(ended.stderr.lines().all(|line| line.starts_with('{')), "{ended}");
+    let applied = pod.istio(&SIDECAR).good();
+    assert_eq!(applied.stdout, "");
+}
+
+#[test]
+fn the_file_of_a_dry_run_holds_this_run_only() {
+    let pod = Pod::dual();
+    let file = pod.path("rules");
+    let path = file.to_str().unwrap();
+    let v6 = pod.path("rules.v6");
+    let old = "x".repeat(1_000_000);
+    fs::write(&file, &old).unwrap();
+    pod.istio(&dry(&["--dual-stack"]))
+        .env("DRY_RUN_FILE_PATH", path)
+        .good();
+    let (rules, rules_v6) = (
+        fs::read_to_string(&file).unwrap(),
+        fs::read_to_string(&v6).unwrap(),
+    );
+    assert!(
+        rules.starts_with("*nat\n") && rules.ends_with("COMMIT\n"),
+        "{rules}"
+    );
+    assert!(rules_v6.contains("::6/128"), "{rules_v6}");
+    pod.istio(&dry(&[])).env("DRY_RUN_FILE_PATH", path).good();
+    let left = fs::read_to_string(&v6).unwrap_or_default();
+    assert_eq!(left, "", "rules of an earlier run");
+    pod.istio(&["cleanup", "--dry-run"])
+        .env("DRY_RUN_FILE_PATH", path)
+        .good();
+    assert_eq!(fs::read_to_string(&file).unwrap(), "", "rules of an earlier run");
+}
+
+#[test]
+fn a_file_of_a_dry_run_that_cannot_be_written_is_exit_73() {
+    let pod = Pod::new();
+    for path in ["/does/not/exist", "/", "/dev/full"] {
+        pod.istio(&dry(&[]))
+            .env("DRY_RUN_FILE_PATH", path)
+            .end()
+            .exits(73)
+            .says("DRY_RUN_FILE_PATH")
+            .says(path);
+    }
+}
+
+#[test]
+fn the_rules_file_is_kept_one_per_family() {
+    for variant in ["nft", "legacy"] {
+        let pod = Pod::dual();
+        let file = pod.path("rules");
+        pod.istio(
+            &[
+                &SIDECAR[..],
+                &[
+                    "--dual-stack",
+                    "--rules-file",
+                    file.to_str().unwrap(),
+                    "--force-iptables-binary",
+                    variant,
+                ],
+            ]
+            .concat(),
+        )
+        .good()
+        .says(file.to_str().unwrap());
+        let v4 = fs::read_to_string(&file).unwrap();
+        let v6 = fs::read_to_string(pod.path("rules.v6")).unwrap();
+        assert!(v4.contains("127.0.0.6/32") && !v4.contains("::6"), "{v4}");
+        assert!(v6.contains("::6/128") && !v6.contains("127.0.0"), "{v6}");
+        // What was kept is what was applied.
+        let other = Pod::dual();
+        other.sh(&format!(
+            "iptables-{variant}-restore --noflush < {0}; ip6tables-{variant}-restore --noflush < {0}.v6; \
+             ip addr add ::6/128 dev lo nodad",
+            file.display()
+        ));
+        assert_eq!(other.rules(), pod.rules());
+    }
+}
+
+#[test]
+fn a_rules_file_that_cannot_be_written_applies_nothing() {
+    let pod = Pod::dual();
+    let before = pod.state();
+    fs::create_dir(pod.path("rules.v6")).unwrap();
+    let only_v6_fails = pod.path("rules").display().to_string();
+    for path in ["/does/not/exist", "/", "/dev/full", &only_v6_fails] {
+        pod.istio(&[&SIDECAR[..], &["--dual-stack", "--rules-file", path]].concat())
+            .end()
+            .exits(73)
+            .says("--rules-file")
+            .says(path);
+        assert_eq!(pod.state(), before, "{path}");
+    }
+}

@@ -1,0 +1,263 @@
+//! Tools that fail the way real ones do. The fakes replace only the restore tool.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use crate::pod::{Ended, Pod, SIDECAR};
+
+const DNS: [&str; 2] = ["--redirect-dns", "--capture-all-dns"];
+const USUAL: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A run in which the restore tool of a variant says `complaint` and exits with `code`; nothing may be applied.
+fn with_failing(variant: &str, complaint: &str, code: i32) -> Ended {
+    let pod = Pod::new();
+    fs::write(pod.path("complaint"), complaint).unwrap();
+    pod.program(
+        "bin",
+        &format!("iptables-{variant}-restore"),
+        &format!(
+            "while read -r line; do case $line in '*'*) t=$line;; esac; done; cat {} >&2; exit {code}",
+            pod.path("complaint").display()
+        ),
+    );
+    run(&pod, variant)
+}
+
+fn run(pod: &Pod, variant: &str) -> Ended {
+    let before = pod.rules();
+    let options = [&SIDECAR[..], &DNS, &["--force-iptables-binary", variant]].concat();
+    let bin = pod.path("bin");
+    let ended = pod.istio(&options).search(&[&bin, Path::new(USUAL)]).end();
+    assert_eq!(pod.rules(), before, "{ended}");
+    ended
+}
+
+/// The number of the first line of the rules file that contains `text`.
+fn line_with(text: &str) -> (usize, String) {
+    let pod = Pod::new();
+    let file = pod.path("rules");
+    pod.istio(&[&SIDECAR[..], &DNS, &["--rules-file", file.to_str().unwrap()]].concat())
+        .good();
+    let rules = fs::read_to_string(file).unwrap();
+    let (number, line) = rules
+        .lines()
+        .enumerate()
+        .find(|(_, line)| line.contains(text))
+        .unwrap();
+    (number + 1, line.to_owned())
+}
+
+#[test]
+fn a_legacy_table_that_the_kernel_lacks_is_named_with_its_module() {
+    with_failing(
+        "legacy",
+        "iptables-legacy-restore v1.8.9 (legacy): iptables-restore: unable to initialize table 'nat'\n\n\
+         Error occurred at line: 1\nTry `iptables-restore -h' or 'iptables-restore --help' for more information.\n",
+        2,
+    )
+    .exits(70)
+    .says("unable to initialize table 'nat'")
+    .says("modprobe iptable_nat")
+    .says("--backend iptables-nft");
+    with_failing(
+        "legacy",
+        "iptables-restore: can't initialize iptables table `raw': Table does not exist (do you need to insmod?)\n\
+         Perhaps iptables or your kernel needs to be upgraded.\n",
+        3,
+    )
+    .exits(70)
+    .says("iptable_raw");
+}
+
+#[test]
+fn the_line_that_nft_refuses_is_shown_and_its_module_named() {
+    let (number, line) = line_with("-j REDIRECT --to-ports 15006");
+    with_failing(
+        "nft",
+        &format!("iptables-nft-restore: \nline {number}: RULE_APPEND failed (No such file or directory): rule in chain ISTIO_IN_REDIRECT\n"),
+        4,
+    )
+    .exits(70)
+    .says(&format!("the line is: {line}"))
+    .says("xt_REDIRECT");
+}
+
+#[test]
+fn a_kernel_without_ct_zones_is_told_which_module_is_missing() {
+    let (number, line) = line_with("-j CT --zone");
+    with_failing(
+        "nft",
+        &format!("iptables-nft-restore v1.8.9 (nf_tables): \nline {number}: RULE_APPEND failed (No such file or directory): rule in chain ISTIO_OUTPUT_DNS\n"),
+        4,
+    )
+    .exits(70)
+    .says(&line)
+    .says("xt_CT");
+    with_failing(
+        "legacy",
+        &format!("iptables-restore: line {number} failed: No chain/target/match by that name.\n"),
+        1,
+    )
+    .exits(70)
+    .says(&line)
+    .says("xt_CT");
+}
+
+#[test]
+fn a_kernel_without_nf_tables_is_recognised() {
+    with_failing(
+        "nft",
+        "iptables-nft-restore/1.8.9 Failed to initialize nft: Protocol not supported\n",
+        1,
+    )
+    .exits(70)
+    .says("nf_tables")
+    .says("--backend iptables-legacy");
+    with_failing(
+        "nft",
+        "iptables-nft-restore: line 5: Could not fetch rule set generation id: Invalid argument\n",
+        4,
+    )
+    .exits(70)
+    .says("nf_tables");
+}
+
+#[test]
+fn a_missing_privilege_seen_by_the_tool_is_exit_77() {
+    with_failing(
+        "nft",
+        "iptables-nft-restore v1.8.9 (nf_tables): Could not fetch rule set generation id: Permission denied (you must be root)\n",
+        4,
+    )
+    .exits(77)
+    .says("NET_ADMIN");
+    with_failing(
+        "legacy",
+        "iptables-restore v1.8.9 (legacy): can't initialize iptables table `nat': Permission denied (you must be root)\n\
+         Perhaps iptables or your kernel needs to be upgraded.\n",
+        3,
+    )
+    .exits(77)
+    .says("NET_RAW");
+}
+
+#[test]
+fn every_wording_of_a_busy_lock_is_exit_75() {
+    for text in [
+        "Another app is currently holding the xtables lock; still 0s 0us time ahead to have a chance to grab the lock...\n\
+         Another app is currently holding the xtables lock. Stopped waiting after 30s.\n",
+        "Another app is currently holding the xtables lock. Perhaps you want to use the -w option?\n",
+    ] {
+        with_failing("legacy", text, 4)
+            .exits(75)
+            .says("/run/xtables.lock");
+    }
+}
+
+#[test]
+fn a_lock_file_that_cannot_be_opened_is_exit_73() {
+    with_failing(
+        "legacy",
+        "Fatal: can't open lock file /run/xtables.lock: Read-only file system\n",
+        4,
+    )
+    .exits(73)
+    .says("/run");
+}
+
+#[test]
+fn an_extension_missing_in_the_image_is_recognised() {
+    with_failing(
+        "nft",
+        "iptables-nft-restore v1.8.9 (nf_tables): Couldn't load match `owner':No such file or directory\n\n\
+         Error occurred at line: 12\nTry `iptables-restore -h' or 'iptables-restore --help' for more information.\n",
+        2,
+    )
+    .exits(70)
+    .says("extension of iptables");
+}
+
+#[test]
+fn a_tool_that_fails_in_silence_is_a_failure_all_the_same() {
+    with_failing("nft", "", 1)
+        .exits(70)
+        .says("exit code 1")
+        .says("what to do: ");
+}
+
+#[test]
+fn a_tool_that_does_nothing_and_says_it_did_is_found_out() {
+    for variant in ["nft", "legacy"] {
+        with_failing(variant, "", 0)
+            .exits(70)
+            .says("ISTIO_OUTPUT: no chain");
+    }
+}
+
+#[test]
+fn a_tool_killed_by_a_signal_is_a_failure() {
+    let pod = Pod::new();
+    pod.program("bin", "iptables-nft-restore", "kill -9 $$");
+    run(&pod, "nft").exits(70).says("ended by a signal");
+}
+
+#[test]
+fn a_tool_for_another_machine_is_exit_69() {
+    let pod = Pod::new();
+    let tool = pod.program("bin", "iptables-nft-restore", "");
+    // An ELF head of a machine that is not this one.
+    let mut head = b"\x7fELF\x02\x01\x01".to_vec();
+    head.resize(64, 0);
+    head[16] = 2;
+    head[18] = 0xf7;
+    fs::write(&tool, head).unwrap();
+    run(&pod, "nft")
+        .exits(69)
+        .says("Exec format error")
+        .says("built for this machine");
+}
+
+#[test]
+fn a_tool_without_its_interpreter_is_exit_69() {
+    let pod = Pod::new();
+    let tool = pod.program("bin", "iptables-nft-restore", "");
+    fs::write(&tool, "#!/does/not/exist\n").unwrap();
+    run(&pod, "nft")
+        .exits(69)
+        .says("iptables-nft-restore")
+        .says("what to do: ");
+}
+
+#[test]
+fn a_tool_that_is_not_executable_is_passed_over() {
+    let pod = Pod::new();
+    for action in ["restore", "save"] {
+        let tool = pod.program("bin", &format!("iptables-nft-{action}"), "exit 1");
+        fs::set_permissions(tool, fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    pod.istio(&SIDECAR).search(&[&pod.path("bin")]).end().exits(69);
+    pod.istio(&SIDECAR)
+        .search(&[&pod.path("bin"), Path::new(USUAL)])
+        .good();
+}
+
+#[test]
+fn a_failing_ipv6_tool_leaves_a_state_that_the_next_run_mends() {
+    let options = [&SIDECAR[..], &DNS, &["--dual-stack", "-m", "TPROXY"]].concat();
+    let fresh = Pod::dual();
+    fresh.istio(&options).good();
+    let pod = Pod::dual();
+    pod.program(
+        "bin",
+        "ip6tables-nft-restore",
+        "echo 'line 4: TABLE_ADD failed (Operation not supported)' >&2; exit 1",
+    );
+    pod.istio(&options)
+        .search(&[&pod.path("bin"), Path::new(USUAL)])
+        .end()
+        .exits(70)
+        .says("ip6tables-nft-restore");
+    pod.istio(&options).good();
+    assert_eq!(pod.rules(), fresh.rules());
+}

@@ -1,0 +1,127 @@
+//! File systems on which little can be written, or on which something is missing.
+
+use crate::pod::{Pod, SIDECAR, V4};
+
+/// Everything read-only; what is usually writable is an empty read-only tmpfs.
+const READ_ONLY: &str = "for d in /run /tmp /var/tmp /dev/shm; do mount -t tmpfs -o ro none $d; done; \
+     mount -o remount,bind,ro /";
+
+fn both_variants() -> [[&'static str; 2]; 2] {
+    [
+        ["--force-iptables-binary", "nft"],
+        ["--force-iptables-binary", "legacy"],
+    ]
+}
+
+fn applies_and_cleans_up(setup: &str) {
+    for variant in both_variants() {
+        let pod = Pod::with(&format!("{V4}; {setup}"));
+        let fresh = pod.rules();
+        let options = [&SIDECAR[..], &variant].concat();
+        pod.istio(&options).good();
+        assert!(
+            pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"),
+            "{variant:?}: {}",
+            pod.rules()
+        );
+        pod.istio(&options).good().says("already converged");
+        pod.istio(&["cleanup"]).good();
+        assert_eq!(pod.rules(), fresh, "{variant:?}");
+    }
+}
+
+#[test]
+fn a_read_only_root_without_any_writable_directory_is_enough() {
+    let pod = Pod::with(&format!("{V4}; {READ_ONLY}"));
+    pod.istio(&SIDECAR).good().says("rules file: memory");
+    applies_and_cleans_up(READ_ONLY);
+}
+
+#[test]
+fn a_missing_run_directory_is_no_obstacle() {
+    // A root without /run: everything else is bound into it.
+    applies_and_cleans_up(
+        "new=$DIR/root; mkdir $new; mount -t tmpfs root $new; \
+         for d in /*; do [ -h $d ] && cp -a $d $new/ && continue; [ -d $d ] || continue; \
+         case $d in /run|/lost+found) continue;; esac; \
+         mkdir $new$d; mount --rbind $d $new$d; done; cd $new; mkdir old; pivot_root . old; cd /; umount -l old; rmdir old; [ ! -e /run ]",
+    );
+}
+
+#[test]
+fn a_missing_tmp_directory_is_no_obstacle() {
+    let pod = Pod::new();
+    pod.istio(&SIDECAR).env("TMPDIR", "/does/not/exist").good();
+    assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"));
+}
+
+#[test]
+fn a_full_tmp_directory_is_no_obstacle() {
+    let pod = Pod::with(&format!(
+        "{V4}; for d in /run /tmp /dev/shm; do mount -t tmpfs -o size=4k none $d; head -c 4096 /dev/zero > $d/full; done"
+    ));
+    pod.istio(&SIDECAR).good();
+    assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"));
+}
+
+#[test]
+fn no_temporary_file_is_left_behind() {
+    let pod = Pod::with(&format!("{V4}; mount -t tmpfs tmp /tmp"));
+    pod.istio(&SIDECAR).good();
+    pod.istio(&["-b", "80"]).good();
+    pod.istio(&["cleanup"]).good();
+    assert_eq!(pod.sh("ls -A /tmp /dev/shm/ip* 2>/dev/null || :"), "/tmp:\n");
+}
+
+#[test]
+fn without_proc_it_says_that_proc_is_missing() {
+    let pod = Pod::with(&format!("{V4}; mount -t tmpfs none /proc"));
+    for variant in both_variants() {
+        pod.istio(&[&SIDECAR[..], &variant].concat())
+            .end()
+            .exits(70)
+            .says("/proc")
+            .says("mount")
+            .does_not_say("another run");
+    }
+    assert_eq!(pod.sh("iptables-nft-save | grep -c ISTIO || :"), "0\n");
+}
+
+#[test]
+fn a_missing_resolv_conf_matters_only_if_dns_is_captured() {
+    let pod = Pod::with(&format!(
+        "{V4}; mkdir $DIR/etc; cp /etc/passwd /etc/group $DIR/etc/; mount --bind $DIR/etc /etc"
+    ));
+    let fresh = pod.rules();
+    pod.istio(&[&SIDECAR[..], &["--redirect-dns"]].concat())
+        .end()
+        .exits(64)
+        .says("/etc/resolv.conf cannot be read")
+        .says("--capture-all-dns");
+    assert_eq!(pod.rules(), fresh);
+    pod.istio(&[&SIDECAR[..], &["--redirect-dns", "--capture-all-dns"]].concat())
+        .good();
+    pod.istio(&SIDECAR).good();
+}
+
+#[test]
+fn name_servers_are_read_from_the_pods_own_resolv_conf() {
+    let pod = Pod::with(&format!(
+        "{V4}; printf 'nameserver 10.9.9.9\\nnameserver fd00::9\\n' > $DIR/resolv.conf; \
+         mount --bind $DIR/resolv.conf $(readlink -f /etc/resolv.conf)"
+    ));
+    pod.istio(&[&SIDECAR[..], &["--redirect-dns"]].concat()).good();
+    let rules = pod.rules();
+    assert!(
+        rules.contains("-d 10.9.9.9/32 -p udp -m udp --dport 53"),
+        "{rules}"
+    );
+    assert!(!rules.contains("fd00::9"), "{rules}");
+}
+
+#[test]
+fn an_empty_etc_has_no_users_and_that_is_fine() {
+    let pod = Pod::with(&format!("{V4}; mount -t tmpfs none /etc"));
+    pod.istio(&["-b", "*", "-i", "*"]).good();
+    assert!(pod.rules().contains("--uid-owner 1337"));
+}

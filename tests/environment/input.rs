@@ -1,0 +1,222 @@
+//! Values that cannot be followed: all are named, and nothing is applied.
+
+use crate::pod::{Pod, SIDECAR};
+
+#[test]
+fn everything_that_is_wrong_is_said_at_once() {
+    let pod = Pod::new();
+    let before = pod.state();
+    let ended = pod
+        .istio(&[
+            "-b",
+            "80,http,99999",
+            "-i",
+            "10.0.0.1",
+            "-m",
+            "tproxi",
+            "-u",
+            "envoy",
+            "-c",
+            "a/b",
+        ])
+        .env("INBOUND_CAPTURE_PORT", "x")
+        .env("PROBE_TIMEOUT", "soon")
+        .end()
+        .exits(64)
+        .says("8 bad options");
+    for wrong in [
+        "\"http\"",
+        "\"99999\"",
+        "\"10.0.0.1\"",
+        "10.0.0.1/32",
+        "tproxi",
+        "\"envoy\"",
+        "\"a/b\"",
+        "INBOUND_CAPTURE_PORT",
+        "PROBE_TIMEOUT",
+    ] {
+        assert!(ended.stderr.contains(wrong), "{wrong} is not named: {ended}");
+    }
+    assert_eq!(pod.state(), before);
+}
+
+#[test]
+fn a_value_never_becomes_a_part_of_a_rule() {
+    let pod = Pod::new();
+    let before = pod.state();
+    let attacks: [&[&str]; 12] = [
+        &["-b", "80 -s 10.0.0.0/8"],
+        &["-o", "25 -d 1.2.3.4"],
+        &["-b", "80 -j RETURN\n-A OUTPUT -p tcp --dport 9999"],
+        &["-i", "10.0.0.0/8 -j ACCEPT"],
+        &["-x", "10.0.0.0/8\nCOMMIT\n*filter\n-A INPUT -j DROP"],
+        &["-c", "eth0 -j ACCEPT"],
+        &["-c", "eth0\n-F"],
+        &["-c", "$(reboot)"],
+        &["-k", "e\"x"],
+        &["-u", "1337 -j ACCEPT"],
+        &["-p", "15001-15010"],
+        &["-m", "TPROXY", "-t", "1337/0x1"],
+    ];
+    for attack in attacks {
+        pod.istio(attack).end().exits(64).says("bad option");
+    }
+    for (name, value) in [
+        ("ISTIO_OUTBOUND_OWNER_GROUPS", "root -j ACCEPT"),
+        ("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "root\n-A OUTPUT -j DROP"),
+        ("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.1/32 -j ACCEPT"),
+        ("ISTIO_INBOUND_PORTS", "80\n-A OUTPUT -j DROP"),
+    ] {
+        pod.istio(&SIDECAR[2..])
+            .env(name, value)
+            .end()
+            .exits(64)
+            .says(name);
+    }
+    assert_eq!(pod.state(), before);
+}
+
+#[test]
+fn a_wish_for_a_dry_run_that_cannot_be_read_applies_nothing() {
+    let pod = Pod::new();
+    let before = pod.state();
+    pod.istio(&SIDECAR)
+        .env("DRY_RUN", "maybe")
+        .end()
+        .exits(64)
+        .says("DRY_RUN")
+        .says("maybe");
+    assert_eq!(pod.state(), before);
+}
+
+#[test]
+fn bytes_that_are_not_text_are_refused() {
+    let pod = Pod::new();
+    let before = pod.state();
+    for command in [
+        "\"$BIN\" -b \"$(printf '80\\377')\"",
+        "ISTIO_INBOUND_PORTS=\"$(printf '80\\377')\" \"$BIN\"",
+    ] {
+        let code = pod.sh(&format!(
+            "code=0; {{ {command}; }} 2>$DIR/err || code=$?; echo $code; ! grep -i panic $DIR/err"
+        ));
+        assert_eq!(code, "64\n", "{command}");
+    }
+    assert_eq!(pod.state(), before);
+}
+
+#[test]
+fn variables_of_the_pod_that_are_not_ours_do_not_matter() {
+    let pod = Pod::new();
+    pod.istio(&SIDECAR)
+        .env("CONFIG", "x")
+        .env("OUTPUT", "x")
+        .env("BACKEND", "x")
+        .env("VERIFY", "maybe")
+        .env("ENVOY_PORT", "x")
+        .good();
+}
+
+#[test]
+fn a_config_file_that_cannot_be_read_or_understood_applies_nothing() {
+    let pod = Pod::new();
+    let before = pod.state();
+    for text in [
+        "{\"istio-inbound-portz\": \"*\"}",
+        "{",
+        "[]",
+        "{\"dry-run\": \"maybe\"}",
+        "\u{0}",
+    ] {
+        pod.istio(&["--config", "-"]).input(text).end().exits(64);
+    }
+    pod.istio(&["--config", "/does/not/exist"])
+        .end()
+        .exits(64)
+        .says("/does/not/exist");
+    pod.istio(&["--config", "/"])
+        .end()
+        .exits(64)
+        .says("config file /");
+    assert_eq!(pod.state(), before);
+}
+
+#[test]
+fn istios_own_command_line_is_understood() {
+    let pod = Pod::new();
+    pod.istio(&[
+        "istio-iptables",
+        "-p",
+        "15001",
+        "-z",
+        "15006",
+        "-u",
+        "1337",
+        "-m",
+        "REDIRECT",
+        "-i",
+        "*",
+        "-x",
+        "",
+        "-b",
+        "*",
+        "-d",
+        "15090,15021,15020",
+        "--log_output_level=default:info",
+        "--log_as_json",
+    ])
+    .good();
+    let istios = pod.rules();
+    let plain = Pod::new();
+    plain.istio(&[&["apply"], &SIDECAR[..]].concat()).good();
+    assert_eq!(plain.rules(), istios);
+    pod.istio(&["istio-iptables", "cleanup"]).good();
+    assert!(!pod.rules().contains("ISTIO"));
+    pod.istio(&["istio-iptables", "--cleanup-only"]).good();
+}
+
+#[test]
+fn cleaning_up_where_nothing_is_changes_nothing_and_may_be_repeated() {
+    let pod = Pod::dual();
+    let fresh = pod.state();
+    for options in [
+        &["cleanup"][..],
+        &["--cleanup-only", "--dual-stack", "-m", "TPROXY", "-b", "*"],
+    ] {
+        pod.istio(options).good();
+        assert_eq!(pod.state(), fresh);
+    }
+    let fresh = pod.rules();
+    pod.istio(&[&SIDECAR[..], &["-m", "TPROXY", "--dual-stack"]].concat())
+        .good();
+    assert_ne!(pod.rules(), fresh);
+    for _ in 0..2 {
+        pod.istio(&["cleanup", "-b", "80"]).good();
+        assert_eq!(pod.rules(), fresh);
+    }
+}
+
+#[test]
+fn forcing_writes_although_nothing_differs() {
+    for variant in ["nft", "legacy"] {
+        let pod = Pod::new();
+        let options = [&SIDECAR[..], &["--force-iptables-binary", variant]].concat();
+        pod.istio(&options).good();
+        let before = pod.rules();
+        pod.istio(&[&options[..], &["--force-apply", "--verify"]].concat())
+            .good()
+            .says("Writing following contents")
+            .does_not_say("already converged");
+        assert_eq!(pod.rules(), before);
+    }
+}
+
+#[test]
+fn skipping_the_rules_touches_nothing() {
+    let pod = Pod::new();
+    let before = pod.state();
+    pod.istio(&[&SIDECAR[..], &["--skip-rule-apply"]].concat())
+        .good()
+        .says("not touched");
+    assert_eq!(pod.state(), before);
+}

@@ -1,0 +1,182 @@
+//! What is written where.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::pod::{Ended, Pod, SIDECAR};
+
+/// Each line as an object, with the keys that log collectors expect and no line break in any string.
+fn objects(ended: &Ended) -> Vec<Value> {
+    let lines = ended.stderr.lines();
+    let objects: Vec<Value> = lines
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect();
+    for object in &objects {
+        for key in ["level", "time", "msg"] {
+            assert!(object[key].is_string(), "{key}: {object}");
+        }
+        assert!(!has_line_break(object), "{object}");
+    }
+    objects
+}
+
+fn has_line_break(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\n'),
+        Value::Array(items) => items.iter().any(has_line_break),
+        Value::Object(fields) => fields.values().any(has_line_break),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+#[test]
+fn as_json_every_line_is_one_object() {
+    let pod = Pod::dual();
+    let runs: [&[&str]; 5] = [
+        &SIDECAR,
+        &["-b", "*", "--dual-stack", "--log_output_level=default:debug"],
+        &["-b", "x,y", "-m", "z"],
+        &["--unknown", "-b", "80"],
+        &["cleanup"],
+    ];
+    for options in runs {
+        for json in ["--log_as_json", "--log-format=json"] {
+            let ended = pod.istio(&[options, &[json]].concat()).end();
+            assert!(!objects(&ended).is_empty(), "{ended}");
+        }
+    }
+}
+
+#[test]
+fn as_json_a_failure_of_the_tool_is_objects_too() {
+    let pod = Pod::new();
+    pod.program(
+        "bin",
+        "iptables-nft-restore",
+        "printf 'one\\ntwo \\377\\n' >&2; exit 3",
+    );
+    let ended = pod
+        .istio(&[&SIDECAR[..], &["--log_as_json"]].concat())
+        .search(&[&pod.path("bin"), "/usr/sbin".as_ref(), "/usr/bin".as_ref()])
+        .end()
+        .exits(70);
+    let errors: Vec<Value> = objects(&ended)
+        .into_iter()
+        .filter(|object| object["level"] == "error")
+        .collect();
+    assert_eq!(errors.len(), 1, "{ended}");
+    assert!(errors[0].to_string().contains("two"), "{ended}");
+}
+
+#[test]
+fn the_level_decides_what_is_written() {
+    let pod = Pod::new();
+    let with = |level: &str| {
+        let ended = pod
+            .istio(&[
+                "-b",
+                "80",
+                "--force-apply",
+                &format!("--log_output_level={level}"),
+            ])
+            .good();
+        ended.stderr
+    };
+    let debug = with("default:debug");
+    assert!(
+        debug.contains("running: /") && debug.contains("\tinfo\t"),
+        "{debug}"
+    );
+    let info = with("default:info");
+    assert!(info.contains("\tinfo\t") && !info.contains("\tdebug\t"), "{info}");
+    assert_eq!(with("default:error"), "");
+    assert_eq!(with("default:none"), "");
+    let failing = pod
+        .istio(&["-b", "x", "--log_output_level=default:error"])
+        .end()
+        .exits(64);
+    assert!(failing.stderr.contains("\terror\t"), "{failing}");
+    let silent = pod
+        .istio(&["-b", "x", "--log_output_level=default:none"])
+        .end()
+        .exits(64);
+    assert_eq!(silent.stderr, "");
+}
+
+#[test]
+fn the_log_says_what_was_decided_and_what_was_written() {
+    let pod = Pod::new();
+    pod.istio(&SIDECAR)
+        .good()
+        .says("options: ")
+        .says("backend iptables-nft: ")
+        .says("Writing following contents to rules file: ")
+        .says("\n-A OUTPUT -j ISTIO_OUTPUT")
+        .says("\tdone: ");
+}
+
+/// A `/dev` with next to nothing in it but a place for the reason of a failure.
+const TERMINATION_LOG: &str = "ip addr add 10.4.4.4/24 dev eth0; mkdir $DIR/dev; mount -t tmpfs dev $DIR/dev; \
+     mknod $DIR/dev/null c 1 3; chmod 666 $DIR/dev/null; echo old > $DIR/dev/termination-log; mount --rbind $DIR/dev /dev";
+
+#[test]
+fn the_reason_of_a_failure_is_left_where_kubernetes_looks_for_it() {
+    let pod = Pod::with(TERMINATION_LOG);
+    let said = || pod.sh("cat /dev/termination-log");
+    pod.istio(&SIDECAR).good();
+    assert_eq!(said(), "old\n");
+    pod.istio(&["-b", "http"]).end().exits(64);
+    assert!(said().contains("\"http\""), "{}", said());
+    pod.istio(&["--unknown"]).end().exits(64);
+    assert!(said().contains("--unknown"), "{}", said());
+    pod.istio(&[&SIDECAR[..], &["--log_output_level=default:none"]].concat())
+        .search(&[&pod.links("empty", &[])])
+        .end()
+        .exits(69);
+    assert!(said().contains("what to do: "), "{}", said());
+}
+
+#[test]
+fn a_termination_log_that_cannot_be_written_does_not_change_the_exit_code() {
+    let pod = Pod::with(&format!(
+        "{TERMINATION_LOG}; mount -t tmpfs -o ro none $DIR/dev; mount -o remount,bind,ro /dev"
+    ));
+    pod.istio(&["-b", "http"]).end().exits(64);
+}
+
+#[test]
+fn a_log_that_nobody_reads_does_not_end_the_run() {
+    let pod = Pod::new();
+    for closed in [
+        "2>&-",
+        ">&-",
+        "<&-",
+        ">&- 2>&- <&-",
+        "2>&1 | true",
+        "2>&1 >/dev/null | true",
+        "2>/dev/full",
+    ] {
+        pod.sh(&format!("\"$BIN\" cleanup 2>/dev/null; code=0; {{ \"$BIN\" -b '*' -i '*' --log_output_level=default:debug || echo $? > $DIR/code; }} {closed}; \
+             [ ! -e $DIR/code ]"));
+        // The pipe's reader may be gone before the run is.
+        pod.istio(&["-b", "*", "-i", "*"])
+            .good()
+            .says("already converged");
+    }
+}
+
+#[test]
+fn a_plan_that_nobody_reads_is_no_failure_but_one_that_cannot_be_written_is() {
+    let pod = Pod::new();
+    pod.sh("{ \"$BIN\" -b '*' --dry-run 2>/dev/null || echo $? > $DIR/code; } | true; [ ! -e $DIR/code ]");
+    assert_eq!(
+        pod.sh("\"$BIN\" -b '*' --dry-run 2>$DIR/err >/dev/full || echo $?"),
+        "73\n"
+    );
+    assert!(
+        fs::read_to_string(pod.path("err"))
+            .unwrap()
+            .contains("standard output")
+    );
+}

@@ -1,0 +1,32 @@
+//! The binary as a process, where things are missing, forbidden, broken or in use by somebody else.
+//!
+//! Every test makes a network and a mount namespace of its own (see [`pod`]); that takes root, util-linux, iproute2,
+//! both variants of iptables, and nft.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test may fail"
+)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test starts processes and reads what they left"
+)]
+
+mod addresses;
+mod crowd;
+mod detection;
+mod dry_run;
+mod failing_tools;
+mod file_system;
+mod input;
+mod killed;
+mod logging;
+mod missing_tools;
+mod namespaces;
+mod pod;
+mod privileges;
+mod size;
+mod validation;

@@ -1,0 +1,176 @@
+//! Images with some of the tools, or with unusual ones.
+
+use std::path::Path;
+
+use crate::pod::{Pod, SIDECAR, real};
+
+const NFT_V4: [(&str, &str); 2] = [
+    ("iptables-nft-restore", "iptables-nft-restore"),
+    ("iptables-nft-save", "iptables-nft-save"),
+];
+const NFT_V6: [(&str, &str); 2] = [
+    ("ip6tables-nft-restore", "ip6tables-nft-restore"),
+    ("ip6tables-nft-save", "ip6tables-nft-save"),
+];
+const LEGACY_V4: [(&str, &str); 2] = [
+    ("iptables-legacy-restore", "iptables-legacy-restore"),
+    ("iptables-legacy-save", "iptables-legacy-save"),
+];
+
+#[test]
+fn without_any_iptables_it_says_what_was_found_and_what_to_do() {
+    let pod = Pod::new();
+    let before = pod.state();
+    let empty = pod.links("empty", &[]);
+    for options in [
+        &[][..],
+        &["--backend", "iptables"],
+        &["--force-iptables-binary", "nft"],
+        &["--backend", "iptables-legacy"],
+    ] {
+        pod.istio(&[&SIDECAR[..], options].concat())
+            .search(&[&empty])
+            .end()
+            .exits(69)
+            .says("no iptables-nft-restore")
+            .says("no iptables-legacy-restore")
+            .says("what to do: ");
+    }
+    assert_eq!(pod.state(), before);
+}
+
+#[test]
+fn one_variant_is_enough() {
+    for (tools, variant) in [(NFT_V4, "iptables-nft"), (LEGACY_V4, "iptables-legacy")] {
+        let pod = Pod::new();
+        let tools = pod.links("bin", &tools);
+        pod.istio(&SIDECAR)
+            .search(&[&tools])
+            .good()
+            .says(&format!("backend {variant}"));
+        pod.istio(&SIDECAR)
+            .search(&[&tools])
+            .good()
+            .says("already converged");
+        assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"));
+    }
+}
+
+#[test]
+fn the_other_variant_asked_for_by_name_is_refused() {
+    for (tools, missing) in [(NFT_V4, "legacy"), (LEGACY_V4, "nft")] {
+        let pod = Pod::new();
+        let before = pod.state();
+        let tools = pod.links("bin", &tools);
+        pod.istio(&[&SIDECAR[..], &["--force-iptables-binary", missing]].concat())
+            .search(&[&tools])
+            .end()
+            .exits(69)
+            .says(&format!("iptables-{missing} was asked for"))
+            .says("what to do: ");
+        assert_eq!(pod.state(), before);
+    }
+}
+
+#[test]
+fn plain_names_are_told_apart_by_what_they_link_to() {
+    for (multi, variant) in [
+        ("xtables-nft-multi", "iptables-nft"),
+        ("xtables-legacy-multi", "iptables-legacy"),
+    ] {
+        let pod = Pod::new();
+        let tools = pod.links("bin", &[("iptables-restore", multi), ("iptables-save", multi)]);
+        pod.istio(&SIDECAR)
+            .search(&[&tools])
+            .good()
+            .says(&format!("backend {variant}"));
+    }
+}
+
+#[test]
+fn plain_names_that_are_wrappers_are_asked_for_their_version() {
+    for variant in ["nft", "legacy"] {
+        let pod = Pod::new();
+        for action in ["restore", "save"] {
+            let tool = real(&format!("iptables-{variant}-{action}"));
+            pod.program(
+                "bin",
+                &format!("iptables-{action}"),
+                &format!("exec {} \"$@\"", tool.display()),
+            );
+        }
+        pod.istio(&SIDECAR)
+            .search(&[&pod.path("bin")])
+            .good()
+            .says(&format!("backend iptables-{variant}"));
+    }
+}
+
+#[test]
+fn ip6tables_missing_although_ipv6_is_wanted_leaves_ipv4_alone_too() {
+    for tools in [NFT_V4, LEGACY_V4] {
+        let pod = Pod::dual();
+        let before = pod.state();
+        let tools = pod.links("bin", &tools);
+        pod.istio(&[&SIDECAR[..], &["--dual-stack"]].concat())
+            .search(&[&tools])
+            .end()
+            .exits(69)
+            .says("ip6tables-")
+            .says("--ip-family ipv4");
+        assert_eq!(pod.state(), before);
+    }
+}
+
+#[test]
+fn ip6tables_missing_is_fine_for_ipv4_only() {
+    let pod = Pod::new();
+    let tools = pod.links("bin", &NFT_V4);
+    pod.istio(&SIDECAR).search(&[&tools]).good();
+}
+
+#[test]
+fn a_restore_without_its_save_does_not_count() {
+    let pod = Pod::new();
+    let before = pod.state();
+    let tools = pod.links("bin", &NFT_V4[..1]);
+    pod.istio(&SIDECAR)
+        .search(&[&tools])
+        .end()
+        .exits(69)
+        .says("what to do: ");
+    assert_eq!(pod.state(), before);
+}
+
+#[test]
+fn legacy_rules_of_ours_without_a_legacy_tool_are_named() {
+    let pod = Pod::new();
+    pod.istio(&[&SIDECAR[..], &["--force-iptables-binary", "legacy"]].concat())
+        .good();
+    let before = pod.rules();
+    let tools = pod.links("bin", &[NFT_V4, NFT_V6].concat());
+    for action in ["apply", "cleanup"] {
+        pod.istio(&[&[action], &SIDECAR[..]].concat())
+            .search(&[&tools])
+            .end()
+            .exits(69)
+            .says("iptables-legacy-save")
+            .says("rules of ours");
+    }
+    assert_eq!(pod.rules(), before);
+}
+
+#[test]
+fn without_path_the_usual_folders_are_searched() {
+    let pod = Pod::new();
+    pod.istio(&SIDECAR).search(&[Path::new("")]).good();
+}
+
+#[test]
+fn no_shell_and_no_other_program_is_needed() {
+    let pod = Pod::new();
+    let tools = pod.links("bin", &NFT_V4);
+    pod.istio(&[&SIDECAR[..], &["--cni-mode", "--verify"]].concat())
+        .search(&[&tools])
+        .good();
+}

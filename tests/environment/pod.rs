@@ -1,0 +1,369 @@
+//! A place to run in: a network namespace with one link, and a mount namespace whose changes stay inside.
+
+use std::fmt;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// The binary under test.
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_istio-iptables");
+/// The `PATH` of a run, unless a test says otherwise.
+const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// What the tests need.
+const NEEDED: [&str; 12] = [
+    "unshare",
+    "nsenter",
+    "setpriv",
+    "flock",
+    "ip",
+    "nft",
+    "iptables-nft-restore",
+    "iptables-legacy-restore",
+    "ip6tables-nft-restore",
+    "ip6tables-legacy-restore",
+    "mount",
+    "mknod",
+];
+/// The options of an injected pod, as far as they make rules.
+pub(crate) const SIDECAR: [&str; 8] = ["-b", "*", "-i", "*", "-d", "15090,15021,15020", "-u", "1337"];
+
+/// One IPv4 address, as most pods have it.
+pub(crate) const V4: &str = "ip addr add 10.4.4.4/24 dev eth0";
+/// Both families.
+pub(crate) const DUAL: &str = "ip addr add 10.4.4.4/24 dev eth0; ip addr add 2001:db8::4/64 dev eth0 nodad";
+
+/// A running process that keeps the namespaces.
+pub(crate) struct Pod {
+    keeper: Child,
+    /// A directory for the test's files, the same inside and outside.
+    pub(crate) directory: tempfile::TempDir,
+}
+
+impl Pod {
+    /// A pod with an IPv4 address.
+    pub(crate) fn new() -> Self {
+        Self::with(V4)
+    }
+
+    /// A pod with both families.
+    pub(crate) fn dual() -> Self {
+        Self::with(DUAL)
+    }
+
+    /// A pod with whatever the shell script `setup` makes of it. `/run` is empty and writable.
+    pub(crate) fn with(setup: &str) -> Self {
+        require();
+        let directory = tempfile::Builder::new()
+            .prefix("environment-")
+            .tempdir_in(env!("CARGO_TARGET_TMPDIR"))
+            .unwrap();
+        // The files of other users are part of some tests.
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let script = format!(
+            "set -eu; mount -t tmpfs run /run; ip link set lo up; \
+             echo 1 > /proc/sys/net/ipv6/conf/default/addr_gen_mode; \
+             ip link add eth0 type veth peer name peer0; ip link set eth0 up; ip link set peer0 up; \
+             {setup}\necho ready; exec cat"
+        );
+        let mut keeper = Command::new("unshare")
+            .args([
+                "--net",
+                "--mount",
+                "--propagation",
+                "private",
+                "sh",
+                "-c",
+                &script,
+            ])
+            .env("DIR", directory.path())
+            .env("PATH", USUAL_PATH)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("unshare can be started");
+        let mut line = String::new();
+        BufReader::new(keeper.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        assert_eq!(
+            line, "ready\n",
+            "the pod could not be made, see the messages above: {setup}"
+        );
+        Self { keeper, directory }
+    }
+
+    /// The process that holds the namespaces.
+    pub(crate) fn pid(&self) -> u32 {
+        self.keeper.id()
+    }
+
+    /// A file in the test's directory.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A program in the test's directory, below `folder`.
+    pub(crate) fn program(&self, folder: &str, name: &str, script: &str) -> PathBuf {
+        let folder = self.path(folder);
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join(name);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// A folder in the test's directory with links to system programs: `("iptables-restore", "iptables-nft-restore")`.
+    pub(crate) fn links(&self, folder: &str, links: &[(&str, &str)]) -> PathBuf {
+        let folder = self.path(folder);
+        fs::create_dir_all(&folder).unwrap();
+        for (name, target) in links {
+            std::os::unix::fs::symlink(real(target), folder.join(name)).unwrap();
+        }
+        folder
+    }
+
+    /// The binary, to be run inside.
+    pub(crate) fn istio<'a>(&self, args: &[&'a str]) -> Run<'a> {
+        Run {
+            pid: self.pid(),
+            args: args.to_vec(),
+            env: vec![("PATH".to_owned(), USUAL_PATH.to_owned())],
+            wrapper: Vec::new(),
+            input: None,
+        }
+    }
+
+    /// The output of a shell script run inside, which must succeed.
+    pub(crate) fn sh(&self, script: &str) -> String {
+        let output = enter(self.pid())
+            .args(["sh", "-euc", script])
+            .env("PATH", USUAL_PATH)
+            .env("DIR", self.directory.path())
+            .env("BIN", BINARY)
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{script}: {output:?}");
+        text
+    }
+
+    /// Everything the binary may change in the kernel: rules, tables, policy rules, routes and addresses. Legacy
+    /// tables are read only if they exist. Routes of the links do not count: they come when the link is ready.
+    pub(crate) fn state(&self) -> String {
+        self.sh("for ip in ip ip6; do echo \"== $ip nft\"; ${ip}tables-nft-save; \
+             names=/proc/net/${ip}_tables_names; echo \"== $ip legacy\"; [ -e $names ] || continue; \
+             for table in filter mangle nat raw; do grep -qx $table $names || continue; ${ip}tables-legacy-save -t $table; done; done 2>/dev/null \
+             | sed -e '/^#/d' -e 's/ \\[[0-9]*:[0-9]*\\]$//'; \
+             echo '== tables'; nft -s list tables; \
+             for f in -4 -6; do echo \"== ip $f\"; ip $f rule; ip $f route show table all | grep -v -e ' dev eth0 ' -e ' dev peer0 ' || :; done; \
+             echo '== lo'; ip -o addr show lo")
+    }
+
+    /// The rules and chains of ours and of others in [`Self::state`]; tables and built-in chains that are empty do
+    /// not count.
+    pub(crate) fn rules(&self) -> String {
+        let state = self.state();
+        let counts = |line: &&str| {
+            let empty_table = line.starts_with('*') || *line == "COMMIT" || line.starts_with("table ");
+            let built_in = line.starts_with(':') && !line.contains(" - ") && !line.ends_with(" -");
+            !(empty_table || built_in)
+        };
+        state
+            .lines()
+            .filter(counts)
+            .fold(String::new(), |mut text, line| {
+                text += line;
+                text.push('\n');
+                text
+            })
+    }
+
+    /// Lists the names of the legacy tables that exist.
+    pub(crate) fn legacy_tables(&self) -> String {
+        self.sh("cat /proc/net/ip_tables_names /proc/net/ip6_tables_names 2>/dev/null | sort -u || :")
+    }
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        // `cat` ends when its input does.
+        drop(self.keeper.stdin.take());
+        let _ = self.keeper.wait();
+    }
+}
+
+/// Fails unless the tests can be run at all.
+fn require() {
+    assert!(
+        nix::unistd::geteuid().is_root(),
+        "these tests make network namespaces and need root"
+    );
+    for tool in NEEDED {
+        assert!(which(tool).is_some(), "these tests need `{tool}` in PATH");
+    }
+}
+
+fn which(tool: &str) -> Option<PathBuf> {
+    let folders = USUAL_PATH.split(':').map(Path::new);
+    folders.map(|folder| folder.join(tool)).find(|path| path.exists())
+}
+
+/// Where a system program is; the link itself, since iptables looks at the name it is called by.
+pub(crate) fn real(tool: &str) -> PathBuf {
+    which(tool).unwrap_or_else(|| panic!("these tests need `{tool}` in PATH"))
+}
+
+fn enter(pid: u32) -> Command {
+    let mut command = Command::new(real("nsenter"));
+    command
+        .args(["--net", "--mount", "--target", &pid.to_string(), "--"])
+        .env_clear();
+    command
+}
+
+/// A run of the binary to come.
+pub(crate) struct Run<'a> {
+    pid: u32,
+    args: Vec<&'a str>,
+    env: Vec<(String, String)>,
+    wrapper: Vec<String>,
+    input: Option<String>,
+}
+
+impl Run<'_> {
+    /// With a variable.
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// With `PATH` being only these folders.
+    pub(crate) fn search(self, folders: &[&Path]) -> Self {
+        let folders: Vec<_> = folders.iter().map(|path| path.display().to_string()).collect();
+        self.env("PATH", &folders.join(":"))
+    }
+
+    /// With this in front of the command line, for instance `setpriv ...`.
+    pub(crate) fn under(mut self, wrapper: &[&str]) -> Self {
+        let (program, args) = wrapper.split_first().unwrap();
+        self.wrapper.push(real(program).display().to_string());
+        self.wrapper.extend(args.iter().map(|arg| (*arg).to_owned()));
+        self
+    }
+
+    /// With something to read.
+    pub(crate) fn input(mut self, text: &str) -> Self {
+        self.input = Some(text.to_owned());
+        self
+    }
+
+    /// Starts it.
+    pub(crate) fn start(self) -> Started {
+        let Self {
+            pid,
+            args,
+            env,
+            wrapper,
+            input,
+        } = self;
+        let mut child = enter(pid)
+            .args(wrapper)
+            .arg(BINARY)
+            .args(args)
+            .envs(env)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let writer = input.map(|text| {
+            std::thread::spawn(move || {
+                // The binary need not read to the end.
+                let _ = stdin.write_all(text.as_bytes());
+            })
+        });
+        Started { child, writer }
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn end(self) -> Ended {
+        self.start().end()
+    }
+
+    /// Runs it to its end, which must be a good one.
+    pub(crate) fn good(self) -> Ended {
+        self.end().exits(0)
+    }
+}
+
+/// A run that goes on.
+pub(crate) struct Started {
+    child: Child,
+    writer: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Started {
+    /// Whether it has ended already.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Ends it at once.
+    pub(crate) fn kill(mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Waits for its end.
+    pub(crate) fn end(self) -> Ended {
+        let output = self.child.wait_with_output().unwrap();
+        if let Some(writer) = self.writer {
+            writer.join().unwrap();
+        }
+        let ended = Ended {
+            code: output.status.code(),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        };
+        assert!(!ended.stderr.contains("panicked"), "{ended}");
+        ended
+    }
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { code, stdout, stderr } = self;
+        write!(f, "exit {code:?}\n--- stdout\n{stdout}--- stderr\n{stderr}")
+    }
+}
+
+impl Ended {
+    /// It must have ended with this code.
+    pub(crate) fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self}");
+        self
+    }
+
+    /// It must have said this on standard error.
+    pub(crate) fn says(self, text: &str) -> Self {
+        assert!(self.stderr.contains(text), "{text:?} is not said: {self}");
+        self
+    }
+
+    /// It must not have said this on standard error.
+    pub(crate) fn does_not_say(self, text: &str) -> Self {
+        assert!(!self.stderr.contains(text), "{text:?} is said: {self}");
+        self
+    }
+}

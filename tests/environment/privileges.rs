@@ -1,0 +1,242 @@
+//! Fewer rights than expected.
+
+use crate::pod::{BINARY, Pod, SIDECAR};
+use std::fs;
+use std::io::Read as _;
+use std::process::{Command, Output, Stdio};
+
+const NFT: &str = "nft";
+const LEGACY: &str = "legacy";
+
+fn forced(variant: &str) -> Vec<&str> {
+    [&SIDECAR[..], &["--force-iptables-binary", variant]].concat()
+}
+
+#[test]
+fn without_net_admin_it_says_which_capability_is_missing() {
+    let pod = Pod::new();
+    for variant in [NFT, LEGACY] {
+        let before = pod.state();
+        pod.istio(&forced(variant))
+            .under(&["setpriv", "--bounding-set=-net_admin", "--inh-caps=-all"])
+            .end()
+            .exits(77)
+            .says("NET_ADMIN")
+            .says("securityContext.capabilities.add");
+        assert_eq!(pod.state(), before);
+    }
+}
+
+#[test]
+fn without_any_capability_it_says_so_for_every_action() {
+    let pod = Pod::new();
+    let before = pod.state();
+    for action in ["apply", "cleanup"] {
+        pod.istio(&[action])
+            .under(&["setpriv", "--bounding-set=-all", "--inh-caps=-all"])
+            .end()
+            .exits(77)
+            .says("NET_ADMIN");
+    }
+    assert_eq!(pod.state(), before);
+}
+
+#[test]
+fn as_another_user_than_root_it_says_to_run_as_root() {
+    let pod = Pod::new();
+    let before = pod.state();
+    for variant in [NFT, LEGACY] {
+        pod.istio(&forced(variant))
+            .under(&["setpriv", "--reuid=1337", "--regid=1337", "--clear-groups"])
+            .end()
+            .exits(77)
+            .says("NET_ADMIN")
+            .says("runAsUser: 0");
+    }
+    assert_eq!(pod.state(), before);
+}
+
+#[test]
+fn net_admin_alone_is_enough_for_nft() {
+    let pod = Pod::dual();
+    let only_net_admin = ["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all"];
+    let options = [
+        &SIDECAR[..],
+        &[
+            "--dual-stack",
+            "-m",
+            "TPROXY",
+            "--redirect-dns",
+            "--capture-all-dns",
+        ],
+    ]
+    .concat();
+    pod.istio(&options)
+        .under(&only_net_admin)
+        .good()
+        .says("backend iptables-nft");
+    assert!(pod.rules().contains("-A PREROUTING -p tcp -j ISTIO_INBOUND"));
+    pod.istio(&options)
+        .under(&only_net_admin)
+        .good()
+        .says("already converged");
+    pod.istio(&["cleanup"]).under(&only_net_admin).good();
+    assert!(!pod.rules().contains("ISTIO"), "{}", pod.rules());
+}
+
+#[test]
+fn legacy_without_net_raw_says_that_net_raw_is_missing() {
+    let pod = Pod::new();
+    let before = pod.rules();
+    pod.istio(&forced(LEGACY))
+        .under(&["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all"])
+        .end()
+        .exits(77)
+        .says("NET_RAW");
+    assert_eq!(pod.rules(), before);
+}
+
+#[test]
+fn legacy_with_net_admin_and_net_raw_works() {
+    let pod = Pod::new();
+    pod.istio(&forced(LEGACY))
+        .under(&[
+            "setpriv",
+            "--bounding-set=-all,+net_admin,+net_raw",
+            "--inh-caps=-all",
+        ])
+        .good();
+    assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"));
+}
+
+/// Runs a script as the root of a user namespace that is nobody outside.
+fn in_a_user_namespace(unshare: &[&str], script: &str) -> Output {
+    let mut keeper = Command::new("unshare")
+        .args(["--user"])
+        .args(unshare)
+        .args(["sh", "-c", "echo ready; exec cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = [0; 6];
+    keeper.stdout.take().unwrap().read_exact(&mut ready).unwrap();
+    let target = keeper.id().to_string();
+    for map in ["uid_map", "gid_map"] {
+        fs::write(format!("/proc/{target}/{map}"), "0 100000 65536").unwrap();
+    }
+    let enter: &[&str] = if unshare.is_empty() { &[] } else { &["--net"] };
+    let output = Command::new("nsenter")
+        .args(["--user", "--target", &target, "--setuid=0", "--setgid=0"])
+        .args(enter)
+        .args(["sh", "-euc", script])
+        .env("BIN", BINARY)
+        .output()
+        .unwrap();
+    drop(keeper.stdin.take());
+    keeper.wait().unwrap();
+    output
+}
+
+/// Applies twice and cleans up. What stood after the first run is handed back.
+fn whole_life(unshare: &[&str], options: &str) -> String {
+    let life = format!(
+        "ip link set lo up; ip addr add 10.4.4.4/32 dev lo; \"$BIN\" {options}; \
+         iptables-nft-save; iptables-legacy-save 2>/dev/null || :; \"$BIN\" {options}; \"$BIN\" cleanup; \
+         echo; iptables-nft-save; iptables-legacy-save 2>/dev/null || :"
+    );
+    let output = if unshare.is_empty() {
+        // As container runtimes do it: first the ids are mapped, then the network is made.
+        in_a_user_namespace(
+            unshare,
+            &format!("exec unshare --net sh -euc '{}'", life.replace('\'', "'\\''")),
+        )
+    } else {
+        in_a_user_namespace(unshare, &life)
+    };
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{errors}");
+    assert!(errors.contains("already converged"), "{errors}");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (applied, cleaned) = printed.split_once("\n\n").unwrap();
+    assert!(!cleaned.contains("ISTIO"), "{cleaned}");
+    applied.to_owned()
+}
+
+#[test]
+fn in_a_user_namespace_nft_works_with_hundreds_of_rules() {
+    let applied = whole_life(&[], &format!("-b \"*\" -i \"*\" -o {}", ports(200)));
+    assert_eq!(applied.matches("--dport 20").count(), 400);
+}
+
+fn ports(number: u16) -> String {
+    let ports: Vec<String> = (0..number).map(|port| (20_000 + port).to_string()).collect();
+    ports.join(",")
+}
+
+#[test]
+fn in_a_user_namespace_more_rules_than_nft_can_send_are_explained_and_legacy_takes_them() {
+    let run = |more: &str| {
+        in_a_user_namespace(
+            &[],
+            &format!(
+                "exec unshare --net sh -uc \"\\\"$BIN\\\" --ip-family ipv4 -b 80 -o {} {more}; echo \\$?; \
+                 iptables-nft-save -t nat | grep -c ISTIO; iptables-legacy-save -t nat | grep -c dport\"",
+                ports(3000)
+            ),
+        )
+    };
+    let output = run("");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "70\n0\n0\n", "{errors}");
+    assert!(
+        errors.contains("net.core.wmem_max") && errors.contains("--backend iptables-legacy"),
+        "{errors}"
+    );
+    let output = run("--backend iptables-legacy");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "0\n0\n6004\n",
+        "{output:?}"
+    );
+}
+
+#[test]
+fn in_a_user_namespace_legacy_works_though_it_may_not_lock_run() {
+    let applied = whole_life(&[], "-b \"*\" -i \"*\" --force-iptables-binary legacy");
+    assert!(applied.contains("-A OUTPUT -j ISTIO_OUTPUT"), "{applied}");
+}
+
+#[test]
+fn in_a_user_namespace_that_may_not_list_legacy_tables_nft_works_and_legacy_says_so() {
+    // As `unshare -Urn` makes it: what /proc shows of the network belongs to root outside.
+    let applied = whole_life(&["--net"], "-b \"*\" -i \"*\"");
+    assert!(applied.contains("-A OUTPUT -j ISTIO_OUTPUT"), "{applied}");
+    let output = in_a_user_namespace(&["--net"], "\"$BIN\" -b 80 --force-iptables-binary legacy");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(77), "{errors}");
+    assert!(errors.contains("iptables-legacy"), "{errors}");
+}
+
+#[test]
+fn in_a_user_namespace_that_does_not_know_the_proxys_uid_it_says_so() {
+    let output = Command::new("unshare")
+        .args([
+            "--user",
+            "--map-root-user",
+            "--net",
+            BINARY,
+            "-b",
+            "80",
+            "--ip-family",
+            "ipv4",
+        ])
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(70), "{errors}");
+    assert!(
+        errors.contains("--uid-owner 1337") && errors.contains("/proc/self/uid_map"),
+        "{errors}"
+    );
+}

@@ -1,0 +1,128 @@
+//! The probe, as root and as the user that `istio-validation` runs as.
+
+use crate::pod::{Ended, Pod, SIDECAR};
+
+const VALIDATE: [&str; 4] = [
+    "--run-validation",
+    "--skip-rule-apply",
+    "--probe-timeout",
+    "1500ms",
+];
+/// As Kubernetes starts it: the proxy's user, no capability.
+const AS_PROXY: [&str; 6] = [
+    "setpriv",
+    "--reuid=1337",
+    "--regid=1337",
+    "--clear-groups",
+    "--bounding-set=-all",
+    "--inh-caps=-all",
+];
+
+fn validate(pod: &Pod, more: &[&str], under: Option<&[&str]>) -> Ended {
+    let run = pod.istio(&[&SIDECAR[..], &VALIDATE, more].concat());
+    match under {
+        Some(wrapper) => run.under(wrapper),
+        None => run,
+    }
+    .end()
+}
+
+#[test]
+fn without_rules_validation_fails_and_says_what_to_check() {
+    let pod = Pod::new();
+    for under in [None, Some(&AS_PROXY[..])] {
+        let before = pod.state();
+        validate(&pod, &[], under)
+            .exits(126)
+            .says("validation failed")
+            .says("istio-init")
+            .says("what to do: ");
+        assert_eq!(pod.state(), before);
+    }
+}
+
+#[test]
+fn with_rules_validation_passes() {
+    for variant in ["nft", "legacy"] {
+        let pod = Pod::dual();
+        pod.istio(
+            &[
+                &SIDECAR[..],
+                &["--dual-stack", "--force-iptables-binary", variant],
+            ]
+            .concat(),
+        )
+        .good();
+        for under in [None, Some(&AS_PROXY[..])] {
+            validate(&pod, &["--dual-stack"], under)
+                .exits(0)
+                .says("validation passed");
+        }
+    }
+}
+
+#[test]
+fn with_rules_for_one_family_only_dual_stack_validation_fails() {
+    let pod = Pod::dual();
+    pod.istio(&SIDECAR).good();
+    validate(&pod, &["--dual-stack"], Some(&AS_PROXY))
+        .exits(126)
+        .says("IPv6");
+}
+
+#[test]
+fn applying_and_validating_is_one_run() {
+    let pod = Pod::new();
+    pod.istio(&[&SIDECAR[..], &["--run-validation"]].concat())
+        .good()
+        .says("validation passed");
+}
+
+#[test]
+fn another_user_without_the_right_to_change_cannot_probe_and_says_so() {
+    let pod = Pod::new();
+    pod.istio(&SIDECAR).good();
+    let before = pod.state();
+    validate(
+        &pod,
+        &[],
+        Some(&[
+            "setpriv",
+            "--reuid=4711",
+            "--regid=4711",
+            "--clear-groups",
+            "--bounding-set=-all",
+            "--inh-caps=-all",
+        ]),
+    )
+    .exits(126)
+    .says("1337");
+    // With the right to read the rules, those decide.
+    validate(
+        &pod,
+        &[],
+        Some(&["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all"]),
+    )
+    .exits(0);
+    assert_eq!(pod.state(), before);
+}
+
+#[test]
+fn a_taken_port_is_said() {
+    let pod = Pod::new();
+    pod.istio(&SIDECAR).good();
+    // The probe of another run listens there too, with address reuse; a socket without it is in the way.
+    let blocking = ["-z", "15001", "-p", "1"];
+    validate(
+        &pod,
+        &blocking,
+        Some(&[
+            "setpriv",
+            "--reuid=1337",
+            "--regid=1337",
+            "--clear-groups",
+            "--bounding-set=-all",
+        ]),
+    )
+    .exits(126);
+}
