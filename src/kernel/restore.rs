@@ -101,9 +101,13 @@ fn refusal(line: &str, variant: Variant, family: Family, output: &Output, text: 
 
 /// The line of the rules file whose number the tool names first.
 fn offending_line<'a>(stderr: &str, text: &'a str) -> Option<&'a str> {
-    let behind = stderr.split("line ").nth(1)?;
-    let digits: String = behind.chars().take_while(char::is_ascii_digit).collect();
-    let number: usize = digits.parse().ok()?;
+    // "line 8 failed", "line 8: RULE_APPEND failed", "Error occurred at line: 8".
+    let number: usize = stderr.split("line").skip(1).find_map(|behind| {
+        let digits = behind
+            .trim_start_matches([':', ' '])
+            .split(|c: char| !c.is_ascii_digit());
+        digits.into_iter().next()?.parse().ok()
+    })?;
     text.lines().nth(number.checked_sub(1)?)
 }
 
