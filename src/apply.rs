@@ -1,5 +1,7 @@
 //! From a goal to a kernel that holds it: looks, plans, does, and looks again.
 
+mod hidden;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -90,6 +92,7 @@ fn read_back(
     )?;
     let text = restore::save(host, variant, family, &tools)?;
     log::debug!("{family} rules of {variant} before:\n{}", text.trim_end());
+    hidden::none_of_ours(variant, family, &text)?;
     Ok(parse::iptables_save(family, &text))
 }
 
@@ -314,7 +317,9 @@ pub fn verify(host: &impl Host, goal: &Goal, variant: Variant) -> Result<(), Fai
     for (family, rules) in &goal.rules {
         let observed = if rules.count() > 0 || stands(variant, *family)? {
             let tools = needed(host, variant, *family, "rules are read back with them", "")?;
-            parse::iptables_save(*family, &restore::save(host, variant, *family, &tools)?)
+            let text = restore::save(host, variant, *family, &tools)?;
+            hidden::none_of_ours(variant, *family, &text)?;
+            parse::iptables_save(*family, &text)
         } else {
             Observed::nothing(*family)
         };
