@@ -120,3 +120,16 @@ fn two_runs_with_different_options_leave_the_rules_of_one_of_them() {
         assert!(expected.contains(&rules), "neither of the two:\n{rules}");
     }
 }
+
+#[test]
+fn another_run_that_never_ends_is_exit_75() {
+    let pod = Pod::new();
+    let before = pod.state();
+    held(&pod, "/proc/self/ns/net", "45");
+    pod.istio(&SIDECAR)
+        .end()
+        .exits(75)
+        .says("another run")
+        .says("what to do: ");
+    assert_eq!(pod.state(), before);
+}

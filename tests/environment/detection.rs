@@ -109,3 +109,16 @@ fn a_chain_of_ours_in_a_table_of_somebody_else_is_not_touched() {
     pod.istio(&["cleanup"]).good();
     assert!(pod.sh("nft list table inet mine").contains("ISTIO_OUTPUT"));
 }
+
+#[test]
+fn empty_legacy_tables_that_appear_later_change_nothing() {
+    let pod = Pod::new();
+    pod.istio(&SIDECAR).good();
+    pod.sh("for t in nat mangle raw; do iptables-legacy -t $t -L -n >/dev/null; done");
+    pod.istio(&SIDECAR)
+        .good()
+        .says("backend iptables-nft")
+        .says("already converged");
+    pod.istio(&["cleanup"]).good();
+    assert!(!pod.rules().contains("ISTIO"));
+}

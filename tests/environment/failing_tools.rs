@@ -261,3 +261,81 @@ fn a_failing_ipv6_tool_leaves_a_state_that_the_next_run_mends() {
     pod.istio(&options).good();
     assert_eq!(pod.rules(), fresh.rules());
 }
+
+#[test]
+fn an_image_without_the_extensions_is_recognised() {
+    for variant in ["nft", "legacy"] {
+        let pod = Pod::new();
+        let before = pod.rules();
+        pod.istio(&[&SIDECAR[..], &["--force-iptables-binary", variant]].concat())
+            .env("XTABLES_LIBDIR", "/does/not/exist")
+            .end()
+            .exits(70)
+            .says("the line is: ")
+            .says("extension of iptables");
+        assert_eq!(pod.rules(), before, "{variant}");
+    }
+}
+
+#[test]
+fn what_others_added_with_nft_stays_where_iptables_can_read_past_it() {
+    let pod = Pod::new();
+    pod.sh(
+        "nft add table ip nat; nft add chain ip nat mine '{ type nat hook output priority 5; }'; \
+         nft add rule ip nat mine tcp dport '{ 80, 81 }' redirect to :8080",
+    );
+    pod.istio(&SIDECAR).good();
+    pod.istio(&SIDECAR).good().says("already converged");
+    pod.istio(&["cleanup"]).good();
+    let left = pod.sh("nft list table ip nat");
+    assert!(
+        left.contains("redirect to :8080") && !left.contains("ISTIO"),
+        "{left}"
+    );
+}
+
+#[test]
+fn a_table_that_iptables_nft_cannot_read_any_more_is_left_alone_and_explained() {
+    let pod = Pod::new();
+    pod.istio(&SIDECAR).good();
+    pod.sh("nft add chain ip nat mine; nft add rule ip nat mine fib daddr type local accept");
+    let before = pod.sh("nft list ruleset");
+    for options in [&["-b", "80"][..], &SIDECAR, &["cleanup"]] {
+        pod.istio(options)
+            .end()
+            .exits(70)
+            .says("which iptables-nft cannot read")
+            .says("nft list table ip nat");
+        assert_eq!(pod.sh("nft list ruleset"), before, "{options:?}");
+    }
+    pod.sh("nft flush chain ip nat mine; nft delete chain ip nat mine");
+    pod.istio(&SIDECAR).good().says("already converged");
+}
+
+#[test]
+fn a_table_of_others_that_iptables_nft_cannot_read_is_no_obstacle() {
+    let pod = Pod::new();
+    pod.sh("nft add table ip mangle; nft add chain ip mangle mine; nft add rule ip mangle mine fib daddr type local accept");
+    for _ in 0..2 {
+        pod.istio(&SIDECAR).good();
+    }
+    pod.istio(&["cleanup"]).good();
+    assert!(pod.sh("nft list table ip mangle").contains("fib daddr"));
+}
+
+#[test]
+fn a_save_tool_that_fails_leaves_everything_as_it_was() {
+    for script in ["echo no >&2; exit 1", "echo '*nat'; kill -9 $$"] {
+        let pod = Pod::new();
+        pod.istio(&SIDECAR).good();
+        let before = pod.rules();
+        pod.program("bin", "iptables-nft-save", script);
+        pod.istio(&["-b", "80"])
+            .search(&[&pod.path("bin"), Path::new(USUAL)])
+            .end()
+            .exits(70)
+            .says("iptables-nft-save")
+            .says("what to do: ");
+        assert_eq!(pod.rules(), before);
+    }
+}

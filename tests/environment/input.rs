@@ -220,3 +220,25 @@ fn skipping_the_rules_touches_nothing() {
         .says("not touched");
     assert_eq!(pod.state(), before);
 }
+
+#[test]
+fn what_is_odd_about_the_process_does_not_matter() {
+    for oddity in [
+        "export FOO=\"$(printf 'a\\377')\"",
+        "mkdir $DIR/gone; cd $DIR/gone; rmdir $DIR/gone",
+        "ulimit -n 12",
+        "umask 777",
+        "export LANG=xx_XX.UTF-8 LC_ALL=xx",
+        "exec </dev/full",
+        "unset PATH",
+        "export PATH=relative::$PATH",
+        "export TMPDIR=",
+        "export RUST_LOG=trace RUST_BACKTRACE=full",
+    ] {
+        let pod = Pod::new();
+        pod.sh(&format!(
+            "{oddity}; \"$BIN\" -b '*' -i '*' 2>$DIR/err || {{ cat $DIR/err >&2; exit 1; }}"
+        ));
+        assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"), "{oddity}");
+    }
+}

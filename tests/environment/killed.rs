@@ -1,8 +1,9 @@
 //! Runs that are killed half way.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::pod::Pod;
+use crate::pod::{Pod, real};
 
 const ONE: [&str; 9] = [
     "-b",
@@ -74,4 +75,46 @@ fn a_run_killed_at_any_moment_is_mended_by_the_next_with_nft() {
 #[test]
 fn a_run_killed_at_any_moment_is_mended_by_the_next_with_legacy() {
     killed_then_run("legacy", 30);
+}
+
+#[test]
+fn a_tool_that_outlives_its_killed_run_is_waited_for() {
+    for variant in ["nft", "legacy"] {
+        let forced = ["--force-iptables-binary", variant];
+        let fresh = Pod::new();
+        fresh.istio(&[&OTHER[..], &forced].concat()).good();
+        let pod = Pod::new();
+        let tool = real(&format!("iptables-{variant}-restore"));
+        let started = pod.path("started");
+        pod.program(
+            "slow",
+            &format!("iptables-{variant}-restore"),
+            &format!(
+                "touch {}; sleep 0.7; exec {} \"$@\"",
+                started.display(),
+                tool.display()
+            ),
+        );
+        let run = pod
+            .istio(&[&ONE[..], &forced].concat())
+            .search(&[
+                &pod.path("slow"),
+                Path::new("/usr/sbin"),
+                Path::new("/usr/bin"),
+                Path::new("/bin"),
+            ])
+            .start();
+        while !started.exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        run.kill();
+        pod.istio(&[&OTHER[..], &forced].concat()).good();
+        assert_eq!(pod.rules(), fresh.rules(), "{variant}");
+        std::thread::sleep(Duration::from_millis(800));
+        assert_eq!(
+            pod.rules(),
+            fresh.rules(),
+            "{variant}: the tool of the killed run came later"
+        );
+    }
 }

@@ -240,3 +240,19 @@ fn in_a_user_namespace_that_does_not_know_the_proxys_uid_it_says_so() {
         "{errors}"
     );
 }
+
+#[test]
+fn a_container_that_may_not_gain_privileges_works() {
+    for variant in [NFT, LEGACY] {
+        let pod = Pod::new();
+        pod.istio(&forced(variant))
+            .under(&[
+                "setpriv",
+                "--no-new-privs",
+                "--bounding-set=-all,+net_admin,+net_raw",
+                "--inh-caps=-all",
+            ])
+            .good();
+        assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"), "{variant}");
+    }
+}
