@@ -96,3 +96,26 @@ fn an_ipv4_pod_whose_address_comes_late_drops_what_it_made_for_ipv6() {
     assert_eq!(rules_per_family(&pod), [true, false]);
     assert!(!pod.rules().contains("::6/128"), "{}", pod.rules());
 }
+
+#[test]
+fn ipv6_switched_off_later_takes_its_rules_away() {
+    for variant in ["nft", "legacy"] {
+        let pod = Pod::dual();
+        let options = [
+            &SIDECAR[..],
+            &["--dual-stack", "-m", "TPROXY", "--force-iptables-binary", variant],
+        ]
+        .concat();
+        pod.istio(&options).good();
+        pod.sh(NO_IPV6);
+        pod.istio(&options).good();
+        assert!(
+            !pod.sh(&format!("ip6tables-{variant}-save")).contains("ISTIO"),
+            "{variant}"
+        );
+        pod.istio(&options).good().says("already converged");
+        pod.istio(&["cleanup"]).good();
+        assert!(!pod.rules().contains("ISTIO"), "{variant}");
+        assert!(!pod.rules().contains("fwmark"), "{variant}: {}", pod.rules());
+    }
+}

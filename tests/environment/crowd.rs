@@ -28,19 +28,19 @@ fn a_run_waits_for_whoever_holds_the_xtables_lock() {
 }
 
 #[test]
-fn a_lock_that_stays_busy_is_exit_75_and_names_the_lock() {
-    let pod = Pod::new();
-    held(&pod, "/run/xtables.lock", "45");
-    let before = pod.sh("iptables-nft-save; cat /proc/net/ip_tables_names 2>/dev/null || :");
-    pod.istio(&[&SIDECAR[..], &LEGACY].concat())
-        .end()
-        .exits(75)
-        .says("/run/xtables.lock")
-        .says("fuser");
-    assert_eq!(
-        pod.sh("iptables-nft-save; cat /proc/net/ip_tables_names 2>/dev/null || :"),
-        before
+fn locks_that_stay_busy_are_exit_75_and_are_named() {
+    // Both at once, for each takes the whole waiting time.
+    let (shared, own) = (Pod::new(), Pod::new());
+    let before = (shared.rules(), own.state());
+    held(&shared, "/run/xtables.lock", "45");
+    held(&own, "/proc/self/ns/net", "45");
+    let runs = (
+        shared.istio(&[&SIDECAR[..], &LEGACY].concat()).start(),
+        own.istio(&SIDECAR).start(),
     );
+    runs.0.end().exits(75).says("/run/xtables.lock").says("fuser");
+    runs.1.end().exits(75).says("another run").says("what to do: ");
+    assert_eq!((shared.rules(), own.state()), before);
 }
 
 #[test]
@@ -122,14 +122,34 @@ fn two_runs_with_different_options_leave_the_rules_of_one_of_them() {
 }
 
 #[test]
-fn another_run_that_never_ends_is_exit_75() {
-    let pod = Pod::new();
-    let before = pod.state();
-    held(&pod, "/proc/self/ns/net", "45");
-    pod.istio(&SIDECAR)
-        .end()
-        .exits(75)
-        .says("another run")
-        .says("what to do: ");
-    assert_eq!(pod.state(), before);
+fn somebody_who_changes_other_rules_all_the_time_is_no_obstacle() {
+    for variant in ["nft", "legacy"] {
+        let options = [
+            &SIDECAR[..],
+            &["-m", "TPROXY", "--force-iptables-binary", variant],
+        ]
+        .concat();
+        let fresh = Pod::new();
+        fresh.istio(&options).good();
+        let pod = Pod::new();
+        pod.sh(&format!(
+            "{{ while [ ! -e $DIR/stop ]; do iptables-{variant} -w -t nat -A POSTROUTING -s 10.7.7.7 -j ACCEPT; \
+             iptables-{variant} -w -t mangle -A FORWARD -s 10.7.7.7 -j ACCEPT; \
+             iptables-{variant} -w -t nat -D POSTROUTING 1; iptables-{variant} -w -t mangle -D FORWARD 1; \
+             done; touch $DIR/stopped; }} >/dev/null 2>$DIR/complaints </dev/null &"
+        ));
+        for _ in 0..6 {
+            pod.istio(&options).good();
+            pod.istio(&["-b", "80", "--force-iptables-binary", variant])
+                .good();
+        }
+        pod.istio(&options).good();
+        pod.sh("touch $DIR/stop; while [ ! -e $DIR/stopped ]; do sleep 0.01; done");
+        assert_eq!(
+            pod.sh("cat $DIR/complaints"),
+            "",
+            "{variant}: the other one failed"
+        );
+        assert_eq!(pod.rules(), fresh.rules(), "{variant}");
+    }
 }

@@ -28,53 +28,54 @@ const OTHER: [&str; 9] = [
     "eth1",
 ];
 
-/// Kills runs at moments spread over `rounds`, then checks that one more run makes what it makes in a fresh pod.
-fn killed_then_run(variant: &str, rounds: u32) {
-    let forced = ["--force-iptables-binary", variant];
-    let fresh = |options: &[&str]| {
+/// Kills runs at moments spread over `rounds`: changes to and fro, and clean-ups. Now and then, checks that one more
+/// run makes what it makes in a fresh pod.
+fn killed_then_run(first: &str, second: &str, rounds: u32) {
+    let one = [&ONE[..], &["--force-iptables-binary", first]].concat();
+    let other = [&OTHER[..], &["--force-iptables-binary", second]].concat();
+    let cleanup = vec!["cleanup"];
+    let expected = [&one, &other, &cleanup].map(|options| {
         let pod = Pod::dual();
-        let begin = Instant::now();
-        pod.istio(&[options, &forced].concat()).good();
-        (pod.rules(), begin.elapsed())
-    };
-    let (one, took) = fresh(&ONE);
-    let (other, _) = fresh(&OTHER);
+        pod.istio(options).good();
+        (options, pod.rules())
+    });
     let pod = Pod::dual();
-    let empty = pod.rules();
+    pod.istio(&one).good();
+    let begin = Instant::now();
+    pod.istio(&other).good();
+    let took = begin.elapsed();
+    let mut cut_short = 0;
     for round in 0..rounds {
-        let options = [&ONE, &OTHER][usize::from(round % 2 == 1)];
-        let run = pod.istio(&[&options[..], &forced].concat()).start();
-        // The moments go a bit beyond the time that a whole run takes.
-        std::thread::sleep(
-            took.mul_f64(1.2 * f64::from(round) / f64::from(rounds))
-                .max(Duration::from_millis(1)),
-        );
-        run.kill();
-        if round % 5 == 4 {
-            let (options, expected) = if round % 2 == 0 {
-                (&ONE, &one)
-            } else {
-                (&OTHER, &other)
-            };
-            pod.istio(&[&options[..], &forced].concat()).good();
-            assert_eq!(&pod.rules(), expected, "{variant}, after round {round}");
-        }
-        if round % 10 == 9 {
-            pod.istio(&[&ONE[..], &forced].concat()).start().kill();
-            pod.istio(&["cleanup"]).good();
-            assert_eq!(pod.rules(), empty, "{variant}, after round {round}");
+        // To the one, to the other, to the one, away.
+        let options = [&one, &other, &one, &cleanup][(round % 4) as usize];
+        let run = pod.istio(options).start();
+        std::thread::sleep(took.mul_f64(f64::from(round * 7 % rounds) / f64::from(rounds)));
+        cut_short += u32::from(run.kill());
+        if round % 3 == 2 {
+            let (options, rules) = &expected[(round / 3 % 3) as usize];
+            pod.istio(options).good();
+            assert_eq!(&pod.rules(), rules, "{options:?}, after round {round}");
         }
     }
+    assert!(
+        cut_short > rounds / 4,
+        "most runs came to their end: {cut_short} of {rounds} did not"
+    );
 }
 
 #[test]
 fn a_run_killed_at_any_moment_is_mended_by_the_next_with_nft() {
-    killed_then_run("nft", 30);
+    killed_then_run("nft", "nft", 30);
 }
 
 #[test]
 fn a_run_killed_at_any_moment_is_mended_by_the_next_with_legacy() {
-    killed_then_run("legacy", 30);
+    killed_then_run("legacy", "legacy", 30);
+}
+
+#[test]
+fn a_change_of_backend_killed_at_any_moment_is_mended_by_the_next_run() {
+    killed_then_run("nft", "legacy", 30);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -311,10 +312,10 @@ impl Started {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Ends it at once.
-    pub(crate) fn kill(mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    /// Ends it at once; says whether that was before it had come to its end.
+    pub(crate) fn kill(mut self) -> bool {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap().signal() == Some(9)
     }
 
     /// Waits for its end.
