@@ -125,3 +125,12 @@ fn an_empty_etc_has_no_users_and_that_is_fine() {
     pod.istio(&["-b", "*", "-i", "*"]).good();
     assert!(pod.rules().contains("--uid-owner 1337"));
 }
+
+#[test]
+fn a_lock_file_that_is_a_directory_is_no_obstacle() {
+    // What a hostPath volume without a type makes of it.
+    let pod = Pod::with(&format!("{V4}; mkdir /run/xtables.lock"));
+    pod.istio(&[&SIDECAR[..], &["--force-iptables-binary", "legacy"]].concat())
+        .good();
+    assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"));
+}

@@ -99,6 +99,16 @@ fn in_cni_mode_a_read_only_host_is_enough_and_stays_as_it_is() {
 }
 
 #[test]
+fn in_cni_mode_without_the_right_to_mount_it_warns_and_works() {
+    let pod = Pod::new();
+    pod.istio(&[&SIDECAR[..], &["--cni-mode"]].concat())
+        .under(&["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all"])
+        .good()
+        .says("name service");
+    assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"));
+}
+
+#[test]
 fn in_cni_mode_runs_for_many_pods_at_once_do_not_wait_for_each_other() {
     let host = Pod::new();
     let pods: Vec<Pod> = (0..4).map(|_| Pod::new()).collect();

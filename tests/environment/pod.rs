@@ -13,12 +13,13 @@ pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_istio-iptables");
 /// The `PATH` of a run, unless a test says otherwise.
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// What the tests need.
-const NEEDED: [&str; 12] = [
+const NEEDED: [&str; 13] = [
     "unshare",
     "nsenter",
     "setpriv",
     "flock",
     "ip",
+    "ss",
     "nft",
     "iptables-nft-restore",
     "iptables-legacy-restore",

@@ -1,5 +1,7 @@
 //! The probe, as root and as the user that `istio-validation` runs as.
 
+use std::time::Duration;
+
 use crate::pod::{Ended, Pod, SIDECAR};
 
 const VALIDATE: [&str; 4] = [
@@ -108,21 +110,23 @@ fn another_user_without_the_right_to_change_cannot_probe_and_says_so() {
 }
 
 #[test]
-fn a_taken_port_is_said() {
+fn a_port_that_cannot_be_listened_on_is_said() {
     let pod = Pod::new();
-    pod.istio(&SIDECAR).good();
-    // The probe of another run listens there too, with address reuse; a socket without it is in the way.
-    let blocking = ["-z", "15001", "-p", "1"];
-    validate(
-        &pod,
-        &blocking,
-        Some(&[
-            "setpriv",
-            "--reuid=1337",
-            "--regid=1337",
-            "--clear-groups",
-            "--bounding-set=-all",
-        ]),
-    )
-    .exits(126);
+    validate(&pod, &["-p", "1"], Some(&AS_PROXY))
+        .exits(126)
+        .says("cannot listen on port 1 ")
+        .says("-p and -z");
+    // Another probe listens already, until its time is up.
+    let other = pod
+        .istio(&["--run-validation", "--skip-rule-apply", "--probe-timeout", "20s"])
+        .start();
+    let listening = || pod.sh("ss -Hltn 2>/dev/null | grep -c :15006 || :");
+    while listening() == "0\n" {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    validate(&pod, &[], Some(&AS_PROXY))
+        .exits(126)
+        .says("cannot listen on port 15001 ")
+        .says("is the proxy running already");
+    other.kill();
 }
