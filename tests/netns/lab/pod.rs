@@ -113,6 +113,12 @@ impl Pod {
         self.proxy().serve("proxy", &listen)
     }
 
+    /// Gives the proxy further listeners, transparent ones.
+    pub(crate) fn proxy_also_listens(&self, ports: &[u16]) -> Server {
+        let listen: Vec<_> = ports.iter().copied().map(Listen::TcpTransparent).collect();
+        self.proxy().serve("proxy", &listen)
+    }
+
     /// Starts an app on these TCP ports.
     pub(crate) fn app_listens(&self, ports: &[u16]) -> Server {
         let listen: Vec<_> = ports.iter().copied().map(Listen::Tcp).collect();
@@ -142,7 +148,12 @@ impl Pod {
 
     /// `istio-iptables` in this pod with the ground's backend and nothing else that was not asked for.
     pub(crate) fn bare_istio_iptables(&self, args: &[&str]) -> Program {
-        Program::new(&self.namespace, args).arg("--backend").arg(self.ground.backend.flag())
+        self.plain_istio_iptables(args).arg("--backend").arg(self.ground.backend.flag())
+    }
+
+    /// `istio-iptables` in this pod with nothing that was not asked for.
+    pub(crate) fn plain_istio_iptables(&self, args: &[&str]) -> Program {
+        Program::new(&self.namespace, args)
     }
 
     /// Runs `istio-iptables`, which must succeed.
@@ -159,9 +170,8 @@ fn settle() {
         ("net/ipv6/bindv6only", "1"),
         // The proxy and the name servers are nobody special and listen on 53.
         ("net/ipv4/ip_unprivileged_port_start", "0"),
+        // Addresses, the links' own ones too, are good at once.
         ("net/ipv6/conf/default/accept_dad", "0"),
-        // No link-local addresses that appear by themselves, a second later.
-        ("net/ipv6/conf/default/addr_gen_mode", "1"),
     ] {
         fs::write(format!("/proc/sys/{setting}"), value).unwrap_or_else(|e| panic!("set {setting}: {e}"));
     }

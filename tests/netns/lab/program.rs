@@ -1,8 +1,11 @@
 //! Running the program under test, and the system's tools.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
@@ -31,6 +34,7 @@ pub(crate) struct Program {
     args: Vec<String>,
     env: BTreeMap<String, String>,
     files: BTreeMap<String, String>,
+    emptied: Vec<String>,
     user: Option<u32>,
 }
 
@@ -46,6 +50,7 @@ impl Program {
             args: args.iter().map(|&a| a.to_owned()).collect(),
             env: BTreeMap::new(),
             files: BTreeMap::new(),
+            emptied: Vec::new(),
             user: None,
         }
     }
@@ -63,6 +68,12 @@ impl Program {
     /// The program, and nobody else, finds `contents` in the existing file `path`.
     pub(crate) fn file(mut self, path: &str, contents: &str) -> Self {
         self.files.insert(path.to_owned(), contents.to_owned());
+        self
+    }
+
+    /// The program, and nobody else, finds the directory `path` empty.
+    pub(crate) fn empty_directory(mut self, path: &str) -> Self {
+        self.emptied.push(path.to_owned());
         self
     }
 
@@ -93,7 +104,8 @@ impl Program {
         let namespace = self.namespace.clone().unwrap_or_else(Namespace::new);
         namespace.run(|| {
             let _contents = self.mount_files();
-            let mut command = Command::new(env!("CARGO_BIN_EXE_istio-iptables"));
+            let (_directory, binary) = self.binary();
+            let mut command = Command::new(binary);
             command.args(&self.args).env_clear().env("PATH", PATH).envs(&self.env).stdin(Stdio::null());
             if let Some(uid) = self.user {
                 command.uid(uid).gid(uid);
@@ -102,14 +114,31 @@ impl Program {
         })
     }
 
+    /// The program under test; a copy if somebody runs it who may not look into the build directory.
+    fn binary(&self) -> (Option<tempfile::TempDir>, PathBuf) {
+        let built = PathBuf::from(env!("CARGO_BIN_EXE_istio-iptables"));
+        if self.user.is_none() {
+            return (None, built);
+        }
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("open the directory");
+        let copy = directory.path().join("istio-iptables");
+        fs::copy(built, &copy).expect("copy the program");
+        (Some(directory), copy)
+    }
+
     /// Puts the files over the system's, for this thread and its children only.
     fn mount_files(&self) -> Vec<tempfile::NamedTempFile> {
-        if self.files.is_empty() {
+        if self.files.is_empty() && self.emptied.is_empty() {
             return Vec::new();
         }
         unshare(CloneFlags::CLONE_NEWNS).expect("a private mount namespace needs CAP_SYS_ADMIN");
         let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
         mount(None::<&str>, "/", None::<&str>, private, None::<&str>).expect("make mounts private");
+        for path in &self.emptied {
+            let (kind, none) = (Some("tmpfs"), None::<&str>);
+            mount(kind, path.as_str(), kind, MsFlags::empty(), none).unwrap_or_else(|e| panic!("empty {path}: {e}"));
+        }
         let over = |(path, contents): (&String, &String)| {
             let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
             file.write_all(contents.as_bytes()).expect("write a temporary file");
