@@ -3,7 +3,6 @@
 pub mod capabilities;
 pub mod legacy;
 pub mod netlink;
-mod netlink_message;
 pub mod netns;
 pub mod nftables;
 pub mod observe;

@@ -1,9 +1,8 @@
 //! Validation: a connection is made, and has to arrive at the proxy's port instead of where it was going.
 
 mod attempt;
+mod outcome;
 
-use std::fmt;
-use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::model::{Families, Family, Port};
 use attempt::{Owner, accept, connect, connected, listen};
+pub use outcome::{Arrival, Event, Miss, Outcome};
 
 /// How often the probe is sent.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -33,138 +33,6 @@ pub struct Probe {
     pub gid: u32,
     /// How long it may take in all.
     pub timeout: Duration,
-}
-
-/// What the probe found.
-#[derive(Debug)]
-pub enum Outcome {
-    /// The probe arrived at the proxy's port in every family.
-    Captured(Vec<Arrival>),
-    /// It did not, in these families.
-    NotCaptured(Vec<Miss>),
-    /// A port of the proxy cannot be listened on.
-    CannotListen {
-        /// The family.
-        family: Family,
-        /// The port.
-        port: Port,
-        /// Why not.
-        error: io::Error,
-    },
-    /// The probe cannot be sent under the proxy's uid, so that it would prove nothing.
-    Unable {
-        /// The uid wanted.
-        uid: u32,
-    },
-}
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Captured(arrivals) => {
-                f.write_str("the probe was captured")?;
-                joined(f, arrivals.iter())
-            }
-            Self::NotCaptured(misses) => {
-                f.write_str("the probe was not captured")?;
-                joined(f, misses.iter())
-            }
-            Self::CannotListen { family, port, error } => write!(
-                f,
-                "cannot listen on port {port} ({family}) to see whether the probe arrives: {error}"
-            ),
-            Self::Unable { uid } => write!(
-                f,
-                "the probe has to be sent under uid {uid}, the proxy's, and this process may not change to it (CAP_SETUID)"
-            ),
-        }
-    }
-}
-
-fn joined<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: impl Iterator<Item = T>) -> fmt::Result {
-    for (index, item) in items.enumerate() {
-        write!(f, "{} {item}", if index == 0 { ":" } else { ";" })?;
-    }
-    Ok(())
-}
-
-/// A captured probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
-    /// The family.
-    pub family: Family,
-    /// The port at which it arrived.
-    pub at: Port,
-}
-
-impl fmt::Display for Arrival {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} arrived at port {}", self.family, self.at)
-    }
-}
-
-/// A probe that was not captured.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Miss {
-    /// The family.
-    pub family: Family,
-    /// Where it went.
-    pub port: Port,
-    /// How often it was sent.
-    pub attempts: usize,
-    /// What happened last.
-    pub last: Event,
-}
-
-impl fmt::Display for Miss {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let target = match self.family {
-            Family::V4 => "127.0.0.6",
-            Family::V6 => "[::6]",
-        };
-        let Self {
-            family,
-            port,
-            attempts,
-            last,
-        } = self;
-        write!(
-            f,
-            "{family}, {attempts} times to {target}:{port}, the last time {last}"
-        )
-    }
-}
-
-/// What became of a probe that was not captured.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// Nobody answered.
-    Silence,
-    /// The connection failed; most often refused, because nobody listens where it was going.
-    Failed(Errno),
-    /// Somebody else than us accepted it.
-    AcceptedElsewhere,
-    /// A connection arrived at this port of ours, but not redirected from the probe's port.
-    ArrivedOtherwise(Port),
-}
-
-impl fmt::Display for Event {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Silence => f.write_str("without an answer: packets are dropped on the way"),
-            Self::Failed(Errno::ECONNREFUSED) => {
-                f.write_str("refused: it went where it was going, no rule redirected it")
-            }
-            Self::Failed(errno) => write!(f, "it failed: {}", errno.desc()),
-            Self::AcceptedElsewhere => f.write_str("accepted by another process"),
-            Self::ArrivedOtherwise(port) => {
-                write!(
-                    f,
-                    "port {port} saw a connection that was not redirected from the probe's port"
-                )
-            }
-        }
-    }
 }
 
 /// Listens on the proxy's ports and sends probes until one arrives in each family, or time is up.

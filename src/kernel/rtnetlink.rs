@@ -10,20 +10,11 @@ use std::io;
 
 use super::netlink::{Message, Protocol, Socket};
 use crate::model::Family;
+use crate::routing::{PROTOCOL, RULE_PRIORITY};
 
 pub use address::{SIX, SixOnLo, ipv6_usable};
 pub use route::{LocalDefault, Route};
 pub use rule::MarkRule;
-
-/// The protocol number (`rtm_protocol`, `FRA_PROTOCOL`, `IFA_PROTO`) of the routes, rules and addresses that are ours.
-///
-/// 150 is free: linux/rtnetlink.h knows 0-4, 8-18, 42, 84, 99, 186-189 and 192, iproute2's `rt_protos` and its
-/// `rt_protos.d` add FRR's 190-198, and Calico uses 80. The kernel does not interpret numbers above 4.
-pub const PROTOCOL: u8 = 150;
-
-/// The priority of our policy rules. Below 32766, the main table's, and below what the kernel gives to rules without
-/// one (it counts down from 32765): the mark is looked at before anybody's rules by source address are.
-pub const RULE_PRIORITY: u32 = 1337;
 
 /// Index of `lo`: the first link of every network namespace.
 const LOOPBACK: u32 = 1;

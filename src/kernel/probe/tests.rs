@@ -1,3 +1,5 @@
+use std::io;
+
 use super::*;
 use crate::kernel::rtnetlink::Rtnetlink;
 use crate::kernel::testing::{in_new_namespace, run_with_input};
@@ -83,7 +85,7 @@ fn without_rules_the_probe_is_refused_until_time_is_up() {
                 (misses[0].family, &misses[0].last),
                 (family, &Event::Failed(Errno::ECONNREFUSED))
             );
-            assert_eq!(misses[0].attempts, 2);
+            assert!(misses[0].attempts >= 2, "{}", misses[0]);
         });
     }
 }
@@ -100,7 +102,7 @@ fn a_family_that_is_not_captured_is_named() {
         );
         let text = Outcome::NotCaptured(misses).to_string();
         assert!(
-            text.contains("IPv6, 1 times to [::6]:15002") && text.contains("refused"),
+            text.contains("IPv6, 1 attempt from loopback to [::6]:15002") && text.contains("refused"),
             "{text}"
         );
     });
@@ -156,8 +158,11 @@ fn a_connection_that_was_not_redirected_proves_nothing() {
     in_new_namespace(|| {
         std::thread::scope(|scope| {
             let probing = scope.spawn(|| probe(&wanted(Families::V4, 600)));
-            std::thread::sleep(Duration::from_millis(200));
-            drop(std::net::TcpStream::connect("127.0.0.1:15001").unwrap());
+            while !probing.is_finished() {
+                // Refused before the probe listens and after it has ended.
+                drop(std::net::TcpStream::connect("127.0.0.1:15001"));
+                std::thread::sleep(Duration::from_millis(10));
+            }
             assert_eq!(
                 misses(probing.join().unwrap())[0].last,
                 Event::ArrivedOtherwise(OUTBOUND)
@@ -234,4 +239,13 @@ fn ids() -> Vec<String> {
             .any(|name| line.starts_with(name))
     };
     status.lines().filter(wanted).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_missing_six_is_named() {
+    in_new_namespace(|| {
+        load(Family::V6, CAPTURE);
+        let text = probe(&wanted(Families::V6, 300)).to_string();
+        assert!(text.contains("is ::6/128 on lo?"), "{text}");
+    });
 }

@@ -9,8 +9,7 @@ use crate::facts::InterfaceAddress;
 use crate::kernel::netlink::{Message, Reply};
 use crate::kernel::procfs;
 
-/// The source address of the proxy's own inbound connections in IPv6, the counterpart of 127.0.0.6.
-pub const SIX: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
+pub use crate::policy::PASSTHROUGH_V6 as SIX;
 
 /// Length of `struct ifaddrmsg`.
 const IFADDRMSG: usize = 8;
@@ -37,7 +36,7 @@ impl SixOnLo {
 
 /// An address as the kernel lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Listed {
+pub(super) struct Listed {
     link: u32,
     address: IpAddr,
     prefix: u8,
@@ -126,7 +125,7 @@ fn six(kind: u16, more: libc::c_int) -> Message {
         .with(IFA_ADDRESS, &SIX.octets())
 }
 
-fn read_address(reply: &Reply<'_>) -> Option<Listed> {
+pub(super) fn read_address(reply: &Reply<'_>) -> Option<Listed> {
     if reply.kind != libc::RTM_NEWADDR {
         return None;
     }

@@ -21,6 +21,9 @@ const RT_SCOPE_NOWHERE: u8 = 255;
 /// An entry of the route cache or of an exception, not of the table.
 const RTM_F_CLONED: u32 = 0x200;
 
+/// Unspecified, default, main and local.
+const STANDARD_TABLES: [u32; 4] = [0, 253, 254, 255];
+
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
@@ -69,13 +72,31 @@ impl Rtnetlink {
     /// # Errors
     /// The kernel refuses.
     pub fn routes(&mut self, family: Family, table: u32) -> io::Result<Vec<Route>> {
+        self.matching_routes(family, Some(table))
+    }
+
+    /// The routes of a family outside the tables that the kernel fills itself (main, local, default).
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn routes_of_other_tables(&mut self, family: Family) -> io::Result<Vec<Route>> {
+        let mut routes = self.matching_routes(family, None)?;
+        routes.retain(|route| !STANDARD_TABLES.contains(&route.table));
+        Ok(routes)
+    }
+
+    fn matching_routes(&mut self, family: Family, table: Option<u32>) -> io::Result<Vec<Route>> {
         let mut header = [0; RTMSG];
         header[0] = af(family);
-        let message = Message::new(libc::RTM_GETROUTE, 0, &header).with(RTA_TABLE, &table.to_ne_bytes());
+        let mut message = Message::new(libc::RTM_GETROUTE, 0, &header);
+        if let Some(table) = table {
+            message = message.with(RTA_TABLE, &table.to_ne_bytes());
+        }
         let routes = self.socket.dump(&message, |list: &mut Vec<Route>, reply| {
             // A kernel without IPv6 answers with the routes of the families that it has.
             if reply.kind == libc::RTM_NEWROUTE && reply.byte(0) == af(family) {
-                list.extend(read_route(reply).filter(|route| route.table == table));
+                let wanted = |route: &Route| table.is_none_or(|table| route.table == table);
+                list.extend(read_route(reply).filter(wanted));
             }
         });
         match routes {
@@ -139,7 +160,7 @@ fn local_default(kind: u16, more: libc::c_int, family: Family, table: u32, proto
         .with(RTA_OIF, &LOOPBACK.to_ne_bytes())
 }
 
-fn read_route(reply: &Reply<'_>) -> Option<Route> {
+pub(super) fn read_route(reply: &Reply<'_>) -> Option<Route> {
     let kind = reply.byte(7);
     if kind == RTN_UNSPEC || reply.word(8) & RTM_F_CLONED != 0 {
         return None;

@@ -140,7 +140,7 @@ fn message(kind: u16, more: libc::c_int, family: Family, rule: &MarkRule) -> Mes
 }
 
 /// The rule in a message; `None` if it does not look at the mark.
-fn read_rule(reply: &Reply<'_>) -> Option<MarkRule> {
+pub(super) fn read_rule(reply: &Reply<'_>) -> Option<MarkRule> {
     let [destination, source, tos, action] = [1, 2, 3, 7].map(|offset| reply.byte(offset));
     let mut rule = MarkRule {
         priority: 0,

@@ -1,4 +1,7 @@
+use proptest::prelude::*;
+
 use super::*;
+use crate::kernel::netlink::Reply;
 use crate::kernel::testing::{in_new_namespace, run};
 
 fn rules(family: &str) -> String {
@@ -327,4 +330,35 @@ fn ipv6_is_usable_unless_switched_off_without_any_address() {
         run("sysctl", &["-q", "-w", "net.ipv6.conf.lo.disable_ipv6=0"]);
         assert!(usable());
     });
+}
+
+/// A body with a header and attributes of plausible lengths, all else garbage.
+fn garbage() -> impl Strategy<Value = Vec<u8>> {
+    let attribute = (0_u16..24, 0_usize..20, any::<u8>());
+    (
+        proptest::collection::vec(any::<u8>(), 0..16),
+        proptest::collection::vec(attribute, 0..8),
+    )
+        .prop_map(|(mut body, attributes)| {
+            for (kind, length, content) in attributes {
+                body.extend_from_slice(&u16::try_from(length + 4).unwrap().to_ne_bytes());
+                body.extend_from_slice(&kind.to_ne_bytes());
+                body.resize(body.len() + length.next_multiple_of(4), content);
+            }
+            body
+        })
+}
+
+proptest! {
+    #[test]
+    fn no_message_makes_reading_panic(body in garbage(), family in prop_oneof![Just(2_u8), Just(10), any::<u8>()]) {
+        let mut body = body;
+        if let Some(first) = body.first_mut() {
+            *first = family;
+        }
+        for kind in [libc::RTM_NEWADDR, libc::RTM_NEWRULE, libc::RTM_NEWROUTE] {
+            let reply = Reply { kind, flags: 0, sequence: 0, body: &body };
+            let _ = (address::read_address(&reply), rule::read_rule(&reply), route::read_route(&reply));
+        }
+    }
 }
