@@ -98,7 +98,11 @@ pub(crate) fn ask_here(to: SocketAddr, binding: Binding) -> Outcome {
         socket.connect(to)?;
         socket.send(b"?")?;
         let mut buffer = [0; 512];
-        let length = socket.recv(&mut buffer)?;
+        let received = socket.recv(&mut buffer);
+        // Whoever starts a process at this moment holds the socket open beyond our close; let go of the peer, so that
+        // another socket with the same addresses gets what is sent from now on.
+        socket.connect(SocketAddr::new(to.ip(), 1))?;
+        let length = received?;
         read_answer(&String::from_utf8_lossy(&buffer[..length]))
     };
     asked().map_or_else(|error| Outcome::of_error(&error), Outcome::Answered)

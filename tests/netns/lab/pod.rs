@@ -170,8 +170,9 @@ fn settle() {
         ("net/ipv6/bindv6only", "1"),
         // The proxy and the name servers are nobody special and listen on 53.
         ("net/ipv4/ip_unprivileged_port_start", "0"),
-        // Addresses, the links' own ones too, are good at once.
         ("net/ipv6/conf/default/accept_dad", "0"),
+        // No link-local addresses that appear by themselves, a moment later.
+        ("net/ipv6/conf/default/addr_gen_mode", "1"),
     ] {
         fs::write(format!("/proc/sys/{setting}"), value).unwrap_or_else(|e| panic!("set {setting}: {e}"));
     }
@@ -201,6 +202,8 @@ fn pod_links(pod: &Pod, world: World) -> String {
             lines.push("link set vnet0 master br0 up".to_owned());
             lines.push("link set br0 up".to_owned());
             lines.extend(families.iter().map(|f| address(*f, f.bridge(), f.link_prefix(), "br0")));
+            // A router asks for its neighbours from a link-local address.
+            lines.extend(["eth0", "br0"].map(|link| format!("address add fe80::2/64 dev {link} nodad")));
         }
     }
     lines.join("\n")
@@ -208,8 +211,11 @@ fn pod_links(pod: &Pod, world: World) -> String {
 
 fn outside_links(ground: Ground, world: World) -> String {
     let mut lines = vec!["link set lo up".to_owned(), "link set eth0 up".to_owned()];
-    if world == World::SecondNic {
-        lines.push("link set eth1 up".to_owned());
+    match world {
+        World::Plain => {}
+        World::SecondNic => lines.push("link set eth1 up".to_owned()),
+        // The router's questions come from a link-local address, and are answered to it.
+        World::Guest => lines.push("address add fe80::1/64 dev eth0 nodad".to_owned()),
     }
     for &family in ground.families() {
         lines.push(address(family, family.outside(), family.link_prefix(), "eth0"));
@@ -232,6 +238,7 @@ fn outside_links(ground: Ground, world: World) -> String {
 
 fn guest_links(ground: Ground) -> String {
     let mut lines = vec!["link set lo up".to_owned(), "link set eth0 up".to_owned()];
+    lines.push("address add fe80::1/64 dev eth0 nodad".to_owned());
     for &family in ground.families() {
         lines.push(address(family, family.guest(), family.link_prefix(), "eth0"));
         lines.push(format!("route add default via {} dev eth0", family.bridge()));

@@ -33,7 +33,7 @@ pub(crate) enum Listen {
     /// UDP on one address, so that the answer leaves from it.
     Udp(SocketAddr),
     /// UDP on one address; each question is passed on to the second address, as a DNS proxy does, from the very port
-    /// that the caller used. What the server there says comes back with the name `proxy+` before it.
+    /// that the caller used if the caller shares it. What the server there says comes back with `proxy+` before it.
     UdpForward(SocketAddr, SocketAddr),
 }
 
@@ -140,8 +140,13 @@ fn answer_until(socket: &UdpSocket, who: &str, listen: Listen, stop: &AtomicBool
 
 /// Asks the real server from the caller's own port, while the caller still waits.
 fn forward(who: &str, caller: SocketAddr, onward: SocketAddr) -> String {
-    let binding = Binding { source: Some(caller), spoofed_mark: None };
-    match actor::ask_here(onward, binding) {
+    let same_port = Binding { source: Some(caller), spoofed_mark: None };
+    let in_use = Outcome::Failed(io::Error::from_raw_os_error(libc::EADDRINUSE).to_string());
+    let outcome = match actor::ask_here(onward, same_port) {
+        outcome if outcome == in_use => actor::ask_here(onward, Binding::default()),
+        outcome => outcome,
+    };
+    match outcome {
         Outcome::Answered(answer) => format!("{who}+{answer}"),
         other @ (Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_)) => format!("{who}: {other:?}"),
     }
