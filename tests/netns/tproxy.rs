@@ -104,7 +104,7 @@ fn the_app_sees_the_real_caller_through_the_proxy(ground: Ground) {
     let proxy = pod.user(0, 1337);
     for family in ground.families() {
         let caller = Binding { source: Some(at(family.outside(), 0)), spoofed_mark: Some(1337) };
-        let passed_on = proxy.call_bound(at(family.loopback(), 8080), caller);
+        let passed_on = proxy.call_bound(at(family.pod(), 8080), caller);
         passed_on.served_by("app").coming_from(family.outside());
     }
 }

@@ -252,7 +252,7 @@ fn address(family: Family, address: std::net::IpAddr, prefix: u8, link: &str) ->
 }
 
 /// Runs lines of `ip` commands where the calling thread is.
-pub(crate) fn ip_batch(lines: &str) {
+fn ip_batch(lines: &str) {
     let mut ip = Command::new("ip")
         .args(["-force", "-batch", "-"])
         .stdin(Stdio::piped())

@@ -103,9 +103,14 @@ impl Pod {
         self.namespace.run(|| tool(&name, &args, ""))
     }
 
-    /// Lines of `ip` commands in the pod.
+    /// `ip` commands in the pod, one a line.
+    #[track_caller]
     pub(crate) fn ip(&self, lines: &str) {
-        self.namespace.run(|| super::pod::ip_batch(lines));
+        self.namespace.run(|| {
+            for line in lines.lines() {
+                tool("ip", &line.split_whitespace().collect::<Vec<_>>(), "");
+            }
+        });
     }
 }
 
