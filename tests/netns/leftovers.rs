@@ -1,5 +1,6 @@
 //! Rules of others stay as they are; rules of Istio's own programs count as ours.
 
+use crate::istio_was_here::{ISTIO_1_14, ISTIO_TODAY, istio_tproxy_was_here_thrice, istio_was_here};
 use crate::lab::ground::at;
 use crate::lab::{Backend, Family, Ground, Pod, on_each_backend};
 
@@ -22,13 +23,63 @@ const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
 /// Option sets that between them write every rule there is.
 const SETS: [&[&str]; 5] = [
     &EVERYTHING,
-    &["-b", "80,8080", "-i", "10.0.0.0/8,fd00::/8", "-o", "25", "-q", "443", "-k", "br0"],
-    &["-b", "*", "-i", "*", "-m", "TPROXY", "-c", "eth1", "-d", "15020", "--drop-invalid"],
-    &["-b", "*", "-i", "*", "-c", "eth1,eth2", "-k", "br0,br1", "--redirect-dns", "--capture-all-dns"],
-    &["-b", "80", "-m", "TPROXY", "-t", "500", "-r", "200", "-u", "5,6", "-g", "7", "--redirect-dns", "--capture-all-dns"],
+    &[
+        "-b",
+        "80,8080",
+        "-i",
+        "10.0.0.0/8,fd00::/8",
+        "-o",
+        "25",
+        "-q",
+        "443",
+        "-k",
+        "br0",
+    ],
+    &[
+        "-b",
+        "*",
+        "-i",
+        "*",
+        "-m",
+        "TPROXY",
+        "-c",
+        "eth1",
+        "-d",
+        "15020",
+        "--drop-invalid",
+    ],
+    &[
+        "-b",
+        "*",
+        "-i",
+        "*",
+        "-c",
+        "eth1,eth2",
+        "-k",
+        "br0,br1",
+        "--redirect-dns",
+        "--capture-all-dns",
+    ],
+    &[
+        "-b",
+        "80",
+        "-m",
+        "TPROXY",
+        "-t",
+        "500",
+        "-r",
+        "200",
+        "-u",
+        "5,6",
+        "-g",
+        "7",
+        "--redirect-dns",
+        "--capture-all-dns",
+    ],
 ];
 
-/// Somebody else's rules in every table, in the chains that ours use and in others.
+/// Somebody else's rules in every table, in the chains that ours use and in others. Not among them: a pair that
+/// excludes one interface both ways, which nobody can tell from the pair that `-c` writes.
 const OTHERS: &str = "\
 *raw
 :THEIRS -
@@ -43,8 +94,8 @@ COMMIT
 COMMIT
 *nat
 :THEIRS -
--A PREROUTING -i eth9 -j RETURN
 -A PREROUTING -p tcp -m tcp --dport 9999 -j REDIRECT --to-ports 9998
+-A PREROUTING -i eth8 -j RETURN
 -A OUTPUT -p tcp -m tcp --dport 9999 -j THEIRS
 -A OUTPUT -o eth9 -j RETURN
 -A POSTROUTING -o eth9 -j MASQUERADE
@@ -70,18 +121,16 @@ fn with_others(ground: Ground) -> Pod {
     pod
 }
 
-/// What is left of a chain without the rules and chains of Istio's kind that SETS can write.
-fn without_ours(pod: &Pod) -> Vec<String> {
-    let theirs = OTHERS.lines().filter(|line| line.starts_with("-A"));
-    let (saved, mut found) = (saved(pod), Vec::new());
-    let theirs: Vec<_> = theirs.map(|rule| rule.replace("-j NOTRACK", "")).collect();
-    for line in saved.lines() {
-        let normal = line.replace("-j CT --notrack", "").replace("-j NOTRACK", "");
-        if theirs.contains(&normal) {
-            found.push(normal);
-        }
-    }
-    found
+/// Those of OTHERS that stand in the pod, in their order.
+fn theirs_in(pod: &Pod) -> Vec<String> {
+    let theirs: Vec<_> = OTHERS.lines().filter(|line| line.starts_with("-A")).collect();
+    // Some versions of iptables-save write the old name of the target, some the new.
+    let lines = saved(pod).replace("-j CT --notrack", "-j NOTRACK");
+    lines
+        .lines()
+        .filter(|line| theirs.contains(line))
+        .map(str::to_owned)
+        .collect()
 }
 
 fn rules_of_others_are_the_same_after_cleanup(ground: Ground) {
@@ -90,18 +139,24 @@ fn rules_of_others_are_the_same_after_cleanup(ground: Ground) {
         let before = saved(&pod);
         pod.apply(args);
         assert_ne!(saved(&pod), before, "{args:?} must write something");
-        pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()]).run().succeeded();
+        pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()])
+            .run()
+            .succeeded();
         assert_eq!(saved(&pod), before, "after {args:?} and cleanup");
     }
 }
 
 fn rules_of_others_stay_while_options_change(ground: Ground) {
     let pod = with_others(ground);
-    let (before, theirs) = (saved(&pod), without_ours(&pod));
-    assert_eq!(theirs.len(), 2 * OTHERS.matches("-A ").count(), "all of theirs are recognised:\n{before}");
+    let (before, theirs) = (saved(&pod), theirs_in(&pod));
+    assert_eq!(
+        theirs.len(),
+        2 * OTHERS.matches("-A ").count(),
+        "all of theirs are recognised:\n{before}"
+    );
     for args in SETS.iter().chain(SETS.iter().rev()) {
         pod.apply(args);
-        assert_eq!(without_ours(&pod), theirs, "with {args:?}");
+        assert_eq!(theirs_in(&pod), theirs, "with {args:?}");
     }
     pod.apply(&["--cleanup-only"]);
     assert_eq!(saved(&pod), before);
@@ -121,9 +176,15 @@ fn rules_of_others_that_come_later_stay_too(ground: Ground) {
         }
         let both = pod.state();
         pod.apply(args).saying("converged");
-        assert_eq!(pod.state(), both, "{args:?}: rules of others do not count as a difference");
+        assert_eq!(
+            pod.state(),
+            both,
+            "{args:?}: rules of others do not count as a difference"
+        );
         assert_ne!(own, both);
-        pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()]).run().succeeded();
+        pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()])
+            .run()
+            .succeeded();
         let alone = with_others(ground);
         for family in [Family::V4, Family::V6] {
             alone.iptables(family, "-t nat -I OUTPUT -p tcp --dport 9996 -j ACCEPT");
@@ -165,128 +226,15 @@ COMMIT
     }
 }
 
-/// As Istio 1.14 logs it for a sidecar with its defaults.
-const ISTIO_1_14: &str = "\
-* nat
--N ISTIO_INBOUND
--N ISTIO_REDIRECT
--N ISTIO_IN_REDIRECT
--N ISTIO_OUTPUT
--A ISTIO_INBOUND -p tcp --dport 15008 -j RETURN
--A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001
--A ISTIO_IN_REDIRECT -p tcp -j REDIRECT --to-ports 15006
--A PREROUTING -p tcp -j ISTIO_INBOUND
--A ISTIO_INBOUND -p tcp --dport 15090 -j RETURN
--A ISTIO_INBOUND -p tcp --dport 15021 -j RETURN
--A ISTIO_INBOUND -p tcp --dport 15020 -j RETURN
--A ISTIO_INBOUND -p tcp -j ISTIO_IN_REDIRECT
--A OUTPUT -p tcp -j ISTIO_OUTPUT
--A ISTIO_OUTPUT -o lo -s SIX -j RETURN
--A ISTIO_OUTPUT -o lo ! -d LO -m owner --uid-owner 1337 -j ISTIO_IN_REDIRECT
--A ISTIO_OUTPUT -o lo -m owner ! --uid-owner 1337 -j RETURN
--A ISTIO_OUTPUT -m owner --uid-owner 1337 -j RETURN
--A ISTIO_OUTPUT -o lo ! -d LO -m owner --gid-owner 1337 -j ISTIO_IN_REDIRECT
--A ISTIO_OUTPUT -o lo -m owner ! --gid-owner 1337 -j RETURN
--A ISTIO_OUTPUT -m owner --gid-owner 1337 -j RETURN
--A ISTIO_OUTPUT -d LO -j RETURN
--A ISTIO_OUTPUT -j ISTIO_REDIRECT
-COMMIT
-";
+/// The options that Istio's rules without TPROXY were written with.
 const SIDECAR: [&str; 6] = ["-b", "*", "-d", "15090,15021,15020", "-i", "*"];
 
-/// As today's Istio writes it for the same options.
-const ISTIO_TODAY: &str = "\
-*nat
-:ISTIO_INBOUND - [0:0]
-:ISTIO_REDIRECT - [0:0]
-:ISTIO_IN_REDIRECT - [0:0]
-:ISTIO_OUTPUT - [0:0]
--A ISTIO_INBOUND -p tcp --dport 15008 -j RETURN
--A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001
--A ISTIO_IN_REDIRECT -p tcp -j REDIRECT --to-ports 15006
--A PREROUTING -p tcp -j ISTIO_INBOUND
--A ISTIO_INBOUND -p tcp --dport 15090 -j RETURN
--A ISTIO_INBOUND -p tcp --dport 15021 -j RETURN
--A ISTIO_INBOUND -p tcp --dport 15020 -j RETURN
--A ISTIO_INBOUND -p tcp -j ISTIO_IN_REDIRECT
--A OUTPUT -j ISTIO_OUTPUT
--A ISTIO_OUTPUT -o lo -s SIX -j RETURN
--A ISTIO_OUTPUT -o lo ! -d LO -p tcp ! --dport 15008 -m owner --uid-owner 1337 -j ISTIO_IN_REDIRECT
--A ISTIO_OUTPUT -o lo -m owner ! --uid-owner 1337 -j RETURN
--A ISTIO_OUTPUT -m owner --uid-owner 1337 -j RETURN
--A ISTIO_OUTPUT -o lo ! -d LO -p tcp ! --dport 15008 -m owner --gid-owner 1337 -j ISTIO_IN_REDIRECT
--A ISTIO_OUTPUT -o lo -m owner ! --gid-owner 1337 -j RETURN
--A ISTIO_OUTPUT -m owner --gid-owner 1337 -j RETURN
--A ISTIO_OUTPUT -d LO -j RETURN
--A ISTIO_OUTPUT -j ISTIO_REDIRECT
-COMMIT
-";
-
-/// As today's Istio writes TPROXY mode with all inbound ports and all ranges.
-const ISTIO_TPROXY: &str = "\
-*nat
--N ISTIO_INBOUND
--N ISTIO_REDIRECT
--N ISTIO_IN_REDIRECT
--N ISTIO_OUTPUT
--A ISTIO_INBOUND -p tcp --dport 15008 -j RETURN
--A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001
--A ISTIO_IN_REDIRECT -p tcp -j REDIRECT --to-ports 15006
--A OUTPUT -j ISTIO_OUTPUT
--A ISTIO_OUTPUT -o lo -s SIX -j RETURN
--A ISTIO_OUTPUT -o lo ! -d LO -p tcp ! --dport 15008 -m owner --uid-owner 1337 -j ISTIO_IN_REDIRECT
--A ISTIO_OUTPUT -o lo -m owner ! --uid-owner 1337 -j RETURN
--A ISTIO_OUTPUT -m owner --uid-owner 1337 -j RETURN
--A ISTIO_OUTPUT -o lo ! -d LO -p tcp ! --dport 15008 -m owner --gid-owner 1337 -j ISTIO_IN_REDIRECT
--A ISTIO_OUTPUT -o lo -m owner ! --gid-owner 1337 -j RETURN
--A ISTIO_OUTPUT -m owner --gid-owner 1337 -j RETURN
--A ISTIO_OUTPUT -d LO -j RETURN
--A ISTIO_OUTPUT -j ISTIO_REDIRECT
-COMMIT
-*mangle
--N ISTIO_INBOUND
--N ISTIO_DIVERT
--N ISTIO_TPROXY
--A ISTIO_DIVERT -j MARK --set-mark 1337
--A ISTIO_DIVERT -j ACCEPT
--A ISTIO_TPROXY ! -d LO -p tcp -j TPROXY --tproxy-mark 1337/0xffffffff --on-port 15006
--A PREROUTING -p tcp -j ISTIO_INBOUND
--A ISTIO_INBOUND -p tcp -m conntrack --ctstate RELATED,ESTABLISHED -j ISTIO_DIVERT
--A ISTIO_INBOUND -p tcp -j ISTIO_TPROXY
--A PREROUTING -p tcp -m mark --mark 1337 -j CONNMARK --save-mark
--A OUTPUT -p tcp -o lo -m mark --mark 1337 -j RETURN
--A OUTPUT ! -d LO -p tcp -o lo -m owner --uid-owner 1337 -j MARK --set-mark 1338
--A OUTPUT ! -d LO -p tcp -o lo -m owner --gid-owner 1337 -j MARK --set-mark 1338
--A OUTPUT -p tcp -m connmark --mark 1337 -j CONNMARK --restore-mark
--I ISTIO_INBOUND 1 -p tcp -m mark --mark 1337 -j RETURN
--I ISTIO_INBOUND 2 -p tcp -s SIX -i lo -j RETURN
--I ISTIO_INBOUND 3 -p tcp -i lo -m mark ! --mark 1338 -j RETURN
-COMMIT
-";
-
-/// Loads Istio's rules in both families, and the address that it puts on `lo`.
-fn istio_was_here(pod: &Pod, rules: &str) {
-    for family in [Family::V4, Family::V6] {
-        let six = format!("{}/{}", family.passthrough(), family.host_prefix());
-        let lo = format!("{}/{}", family.loopback(), family.host_prefix());
-        pod.restore(family, &rules.replace("SIX", &six).replace("LO", &lo));
-    }
-    pod.ip("-6 address add ::6/128 dev lo");
-}
-
-/// Istio's TPROXY rules after three runs: each has added one more policy rule.
-fn istio_tproxy_was_here_thrice(pod: &Pod) {
-    istio_was_here(pod, ISTIO_TPROXY);
-    for family in ["-4", "-6"] {
-        for _ in 0..3 {
-            pod.ip(&format!("{family} rule add fwmark 1337 lookup 133"));
-        }
-        pod.ip(&format!("{family} route add local default dev lo table 133"));
-    }
-}
-
 fn rules_of_istio_1_14_are_brought_up_to_date(ground: Ground) {
-    for args in [&SIDECAR[..], &["-b", "80", "-i", "10.0.0.0/8"], &["-b", "*", "-m", "TPROXY"]] {
+    for args in [
+        &SIDECAR[..],
+        &["-b", "80", "-i", "10.0.0.0/8"],
+        &["-b", "*", "-m", "TPROXY"],
+    ] {
         let (pod, fresh) = (ground.pod(), ground.pod());
         istio_was_here(&pod, ISTIO_1_14);
         pod.apply(args);
@@ -313,7 +261,11 @@ fn rules_of_todays_istio_are_already_converged(ground: Ground) {
 }
 
 fn rules_and_routes_of_istios_tproxy_mode_are_taken_over(ground: Ground) {
-    for args in [&["-b", "*", "-i", "*", "-m", "TPROXY"][..], &EVERYTHING, &["-b", "80", "-m", "TPROXY", "-r", "200"]] {
+    for args in [
+        &["-b", "*", "-i", "*", "-m", "TPROXY"][..],
+        &EVERYTHING,
+        &["-b", "80", "-m", "TPROXY", "-r", "200"],
+    ] {
         let (pod, fresh) = (ground.pod(), ground.pod());
         let _people = pod.proxy_listens();
         istio_tproxy_was_here_thrice(&pod);
@@ -321,7 +273,9 @@ fn rules_and_routes_of_istios_tproxy_mode_are_taken_over(ground: Ground) {
         fresh.apply(args);
         assert_eq!(pod.state(), fresh.state(), "{args:?}");
         for family in ground.families() {
-            pod.outside().call(at(family.pod(), 80)).captured(15006, at(family.pod(), 80));
+            pod.outside()
+                .call(at(family.pod(), 80))
+                .captured(15006, at(family.pod(), 80));
         }
     }
 }
@@ -329,7 +283,9 @@ fn rules_and_routes_of_istios_tproxy_mode_are_taken_over(ground: Ground) {
 fn rules_and_routes_of_istios_tproxy_mode_are_cleaned_up(ground: Ground) {
     let pod = ground.pod();
     istio_tproxy_was_here_thrice(&pod);
-    pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()]).run().succeeded();
+    pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()])
+        .run()
+        .succeeded();
     assert!(pod.state().is_empty(), "{:?}", pod.state());
 }
 
@@ -337,12 +293,24 @@ fn rules_and_routes_of_istios_tproxy_mode_are_cleaned_up(ground: Ground) {
 fn other_policy_routing_is_left_alone(ground: Ground) {
     let pod = ground.pod();
     for family in ["-4", "-6"] {
-        let net = if family == "-4" { "10.77.0.0/16" } else { "fd00:77::/32" };
-        pod.ip(&format!("{family} rule add fwmark 7 lookup 77\n{family} route add local {net} dev lo table 77"));
-        pod.ip(&format!("{family} rule add fwmark 1337 lookup 78\n{family} route add local {net} dev lo table 78"));
+        let net = if family == "-4" {
+            "10.77.0.0/16"
+        } else {
+            "fd00:77::/32"
+        };
+        pod.ip(&format!(
+            "{family} rule add fwmark 7 lookup 77\n{family} route add local {net} dev lo table 77"
+        ));
+        pod.ip(&format!(
+            "{family} rule add fwmark 1337 lookup 78\n{family} route add local {net} dev lo table 78"
+        ));
     }
     let before = pod.state();
-    for args in [&["-b", "*", "-m", "TPROXY"][..], &EVERYTHING, &["-b", "*", "-m", "TPROXY"]] {
+    for args in [
+        &["-b", "*", "-m", "TPROXY"][..],
+        &EVERYTHING,
+        &["-b", "*", "-m", "TPROXY"],
+    ] {
         pod.apply(args);
     }
     pod.apply(&["--cleanup-only"]);
@@ -354,12 +322,19 @@ fn rules_of_the_other_iptables_variant_are_taken_out(ground: Ground) {
         Backend::IptablesNft => Backend::IptablesLegacy,
         Backend::IptablesLegacy => Backend::IptablesNft,
     };
-    let there = Ground { backend: other, ..ground };
+    let there = Ground {
+        backend: other,
+        ..ground
+    };
     for args in SETS {
         let fresh = ground.pod();
         fresh.apply(args);
         let pod = ground.pod();
-        let run = pod.plain_istio_iptables(args).arg("--dual-stack").arg("--backend").arg(there.backend.flag());
+        let run = pod
+            .plain_istio_iptables(args)
+            .arg("--dual-stack")
+            .arg("--backend")
+            .arg(there.backend.flag());
         run.run().succeeded();
         pod.apply(args);
         assert_eq!(pod.state(), fresh.state(), "{args:?}");
@@ -367,6 +342,10 @@ fn rules_of_the_other_iptables_variant_are_taken_out(ground: Ground) {
             let save = other.tool(family, "-save");
             pod.namespace.run(|| crate::lab::program::tool(&save, &[], ""))
         });
-        assert!(!elsewhere.concat().contains("-A "), "{other:?} must hold no rule:\n{}", elsewhere.concat());
+        assert!(
+            !elsewhere.concat().contains("-A "),
+            "{other:?} must hold no rule:\n{}",
+            elsewhere.concat()
+        );
     }
 }

@@ -15,10 +15,12 @@
 mod lab;
 
 mod change;
+mod cleanup;
 mod dns;
 mod families;
 mod inbound;
 mod interfaces;
+mod istio_was_here;
 mod killed;
 mod lab_itself;
 mod leftovers;

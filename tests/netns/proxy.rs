@@ -8,6 +8,7 @@ on_every_ground!(
     each_proxy_uid_and_gid_is_left_alone,
     the_first_proxy_uid_is_1337_unless_told,
     a_call_of_the_proxy_to_its_own_pod_comes_in_again,
+    a_second_proxy_uid_that_calls_its_own_pod_is_left_alone,
     a_call_of_the_proxy_to_the_tunnel_of_its_own_pod_is_left_alone,
     a_passed_through_call_reaches_the_app_and_does_not_loop,
     the_proxy_reaches_the_app_on_loopback,
@@ -18,10 +19,17 @@ fn a_call_of_the_proxy_leaves_the_pod(ground: Ground) {
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*", "-i", "*"]);
     for family in ground.families() {
-        pod.proxy().call(at(family.service(), 80)).served_by("outside").coming_from(family.pod());
+        pod.proxy()
+            .call(at(family.service(), 80))
+            .served_by("outside")
+            .coming_from(family.pod());
         // By user alone, and by group alone.
-        pod.user(1337, 1000).call(at(family.service(), 80)).served_by("outside");
-        pod.user(1000, 1337).call(at(family.service(), 80)).served_by("outside");
+        pod.user(1337, 1000)
+            .call(at(family.service(), 80))
+            .served_by("outside");
+        pod.user(1000, 1337)
+            .call(at(family.service(), 80))
+            .served_by("outside");
     }
 }
 
@@ -63,6 +71,18 @@ fn a_call_of_the_proxy_to_its_own_pod_comes_in_again(ground: Ground) {
         pod.proxy().call(own).captured(15006, own);
         // The rule for the uid has let everybody else's loopback calls go before the rule for the gid is asked.
         pod.user(1000, 1337).call(own).served_by("app");
+    }
+}
+
+/// Istio's behaviour, kept: the first uid's rules let everybody else's loopback calls go, the second uid's too.
+fn a_second_proxy_uid_that_calls_its_own_pod_is_left_alone(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    pod.apply(&["-b", "*", "-i", "*", "-u", "1337,1500"]);
+    for family in ground.families() {
+        let own = at(family.pod(), 8080);
+        pod.user(1337, 1000).call(own).captured(15006, own);
+        pod.user(1500, 1000).call(own).served_by("app");
     }
 }
 

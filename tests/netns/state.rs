@@ -7,11 +7,27 @@ use iptables::IPTables;
 use crate::lab::ground::at;
 use crate::lab::{Backend, Family, Ground, Pod, on_each_backend};
 
-const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
+pub(crate) const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
 /// A bit of everything, so that every table has rules.
-const RICH: [&str; 18] = [
-    "-b", "*", "-d", "15020,15090", "-i", "*", "-x", "10.9.0.0/16,fd00:99::/32", "-o", "5432", "-c", "eth1", "-m",
-    "TPROXY", "--redirect-dns", "--capture-all-dns", "--drop-invalid", "--dual-stack",
+pub(crate) const RICH: [&str; 18] = [
+    "-b",
+    "*",
+    "-d",
+    "15020,15090",
+    "-i",
+    "*",
+    "-x",
+    "10.9.0.0/16,fd00:99::/32",
+    "-o",
+    "5432",
+    "-c",
+    "eth1",
+    "-m",
+    "TPROXY",
+    "--redirect-dns",
+    "--capture-all-dns",
+    "--drop-invalid",
+    "--dual-stack",
 ];
 
 on_each_backend!(
@@ -25,11 +41,7 @@ on_each_backend!(
     a_lost_jump_is_put_back,
     a_table_that_is_not_written_yet_is_completed,
     a_lost_route_rule_or_address_is_put_back,
-    check_tells_a_difference,
-    cleanup_leaves_nothing,
-    cleanup_with_other_options_leaves_nothing,
-    cleanup_of_an_untouched_pod_changes_nothing,
-    a_dry_run_changes_nothing,
+    two_runs_at_once_end_as_one,
     verify_passes_on_what_was_just_applied,
     the_iptables_crate_reads_the_same_rules,
 );
@@ -45,12 +57,17 @@ fn a_second_run_writes_nothing_and_says_so(ground: Ground) {
         let counted = counters(&pod);
         pod.apply(args).saying("converged");
         assert_eq!(pod.state(), once, "the state after a second run");
-        assert_eq!(counters(&pod), counted, "nothing is written, so the counters stay");
+        assert_eq!(
+            counters(&pod),
+            counted,
+            "nothing is written, so the counters stay"
+        );
     }
 }
 
 fn counters(pod: &Pod) -> String {
-    pod.iptables(Family::V4, "-t nat -L ISTIO_OUTPUT -v -x -n") + &pod.iptables(Family::V4, "-t nat -L PREROUTING -v -x -n")
+    pod.iptables(Family::V4, "-t nat -L ISTIO_OUTPUT -v -x -n")
+        + &pod.iptables(Family::V4, "-t nat -L PREROUTING -v -x -n")
 }
 
 fn a_forced_second_run_ends_in_the_same_state(ground: Ground) {
@@ -65,14 +82,22 @@ fn rules_in_another_order_are_mended(ground: Ground) {
     mended(ground, |pod, family| {
         let (table, chain) = ("nat", "ISTIO_OUTPUT");
         let first = pod.iptables(family, &format!("-t {table} -S {chain} 1"));
-        let rule = first.trim().strip_prefix("-A ISTIO_OUTPUT ").expect("a rule").to_owned();
+        let rule = first
+            .trim()
+            .strip_prefix("-A ISTIO_OUTPUT ")
+            .expect("a rule")
+            .to_owned();
         pod.iptables(family, &format!("-t {table} -D {chain} 1"));
         pod.iptables(family, &format!("-t {table} -A {chain} {rule}"));
     });
 }
 
 fn a_lost_rule_is_put_back(ground: Ground) {
-    for (table, chain) in [("nat", "ISTIO_OUTPUT"), ("mangle", "ISTIO_INBOUND"), ("raw", "ISTIO_OUTPUT_DNS")] {
+    for (table, chain) in [
+        ("nat", "ISTIO_OUTPUT"),
+        ("mangle", "ISTIO_INBOUND"),
+        ("raw", "ISTIO_OUTPUT_DNS"),
+    ] {
         mended(ground, |pod, family| {
             pod.iptables(family, &format!("-t {table} -D {chain} 2"));
         });
@@ -88,7 +113,10 @@ fn a_lost_chain_is_put_back(ground: Ground) {
 }
 
 fn a_rule_too_many_is_taken_out(ground: Ground) {
-    for rule in ["-t nat -I ISTIO_OUTPUT -p tcp --dport 9999 -j RETURN", "-t mangle -A ISTIO_DIVERT -j ACCEPT"] {
+    for rule in [
+        "-t nat -I ISTIO_OUTPUT -p tcp --dport 9999 -j RETURN",
+        "-t mangle -A ISTIO_DIVERT -j ACCEPT",
+    ] {
         mended(ground, |pod, family| {
             pod.iptables(family, rule);
         });
@@ -113,22 +141,34 @@ fn a_lost_jump_is_put_back(ground: Ground) {
         "-t nat -D OUTPUT -j ISTIO_OUTPUT",
         "-t mangle -D PREROUTING -p tcp -j ISTIO_INBOUND",
         "-t raw -D PREROUTING -j ISTIO_INBOUND",
-        "-t nat -D PREROUTING -i eth1 -j RETURN",
     ] {
         mended(ground, |pod, family| {
             pod.iptables(family, rule);
         });
     }
+    mended(ground, |pod, family| {
+        pod.iptables(family, "-t nat -D PREROUTING -i eth1 -j RETURN");
+        pod.iptables(family, "-t nat -D OUTPUT -o eth1 -j RETURN");
+    });
 }
 
 /// What a run leaves behind that is killed between two tables, or between the families.
 fn a_table_that_is_not_written_yet_is_completed(ground: Ground) {
-    for tables in [&["nat"][..], &["mangle"], &["raw"], &["nat", "raw"], &["nat", "mangle", "raw"]] {
+    for tables in [
+        &["nat"][..],
+        &["mangle"],
+        &["raw"],
+        &["nat", "raw"],
+        &["nat", "mangle", "raw"],
+    ] {
         for families in [&[Family::V4][..], &[Family::V6]] {
             let pod = ground.pod();
             pod.apply(&RICH);
             let whole = pod.state();
-            for (table, &family) in tables.iter().flat_map(|table| families.iter().map(move |f| (table, f))) {
+            for (table, &family) in tables
+                .iter()
+                .flat_map(|table| families.iter().map(move |f| (table, f)))
+            {
                 pod.iptables(family, &format!("-t {table} -F"));
                 pod.iptables(family, &format!("-t {table} -X"));
             }
@@ -156,56 +196,22 @@ fn a_lost_route_rule_or_address_is_put_back(ground: Ground) {
     }
 }
 
-fn check_tells_a_difference(ground: Ground) {
-    let pod = ground.pod();
-    let check = [&["check"], &RICH[..]].concat();
-    pod.istio_iptables(&check).run().ended_with(1);
-    pod.apply(&RICH);
-    pod.istio_iptables(&check).run().ended_with(0);
-    pod.iptables(Family::V6, "-t nat -D ISTIO_OUTPUT 3");
-    let broken = pod.state();
-    pod.istio_iptables(&check).run().ended_with(1);
-    assert_eq!(pod.state(), broken, "check changes nothing");
-}
-
-fn cleanup_leaves_nothing(ground: Ground) {
-    for cleanup in [&["--cleanup-only"][..], &["cleanup"]] {
-        for args in [&EVERYTHING[..], &RICH] {
-            let pod = ground.pod();
-            pod.apply(args);
-            pod.apply(&[cleanup, args].concat());
-            assert!(pod.state().is_empty(), "after {args:?} and {cleanup:?}: {:?}", pod.state());
-        }
+/// An init container that is started again while its predecessor still works.
+fn two_runs_at_once_end_as_one(ground: Ground) {
+    for args in [&EVERYTHING[..], &RICH] {
+        let (pod, fresh) = (ground.pod(), ground.pod());
+        fresh.apply(args);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| pod.apply(args));
+            }
+        });
+        assert_eq!(
+            pod.state(),
+            fresh.state(),
+            "after three runs at once with {args:?}"
+        );
     }
-}
-
-fn cleanup_with_other_options_leaves_nothing(ground: Ground) {
-    let redirect = ["-b", "80", "-i", "10.0.0.0/8", "-c", "eth1", "-k", "br0", "--redirect-dns", "--capture-all-dns"];
-    let marks = ["-b", "*", "-m", "TPROXY", "-t", "500", "-r", "200", "-c", "eth2,eth3", "-u", "5,6", "-g", "7"];
-    for args in [&RICH[..], &redirect, &marks] {
-        for options in [&[][..], &["-b", "80"], &["-b", "*", "-m", "TPROXY"]] {
-            let pod = ground.pod();
-            pod.apply(args);
-            pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()]).run().succeeded();
-            assert!(pod.state().is_empty(), "after {args:?}, cleaned with {options:?}: {:?}", pod.state());
-        }
-    }
-}
-
-fn cleanup_of_an_untouched_pod_changes_nothing(ground: Ground) {
-    let pod = ground.pod();
-    pod.apply(&["--cleanup-only", "-m", "TPROXY", "-b", "*"]);
-    assert!(pod.state().is_empty(), "{:?}", pod.state());
-}
-
-fn a_dry_run_changes_nothing(ground: Ground) {
-    let pod = ground.pod();
-    pod.apply(&[&RICH[..], &["--dry-run"]].concat()).saying("ISTIO_OUTPUT");
-    assert!(pod.state().is_empty(), "{:?}", pod.state());
-    pod.apply(&EVERYTHING);
-    let before = pod.state();
-    pod.apply(&[&RICH[..], &["--dry-run"]].concat());
-    assert_eq!(pod.state(), before);
 }
 
 fn verify_passes_on_what_was_just_applied(ground: Ground) {
@@ -222,11 +228,31 @@ fn the_iptables_crate_reads_the_same_rules(ground: Ground) {
         Backend::IptablesNft => "/usr/sbin/iptables-nft",
         Backend::IptablesLegacy => "/usr/sbin/iptables-legacy",
     };
-    let reader = IPTables { cmd, has_check: true, has_wait: true, is_numeric: false };
+    let reader = IPTables {
+        cmd,
+        has_check: true,
+        has_wait: true,
+        is_numeric: false,
+    };
     let listed = pod.namespace.run(|| {
-        assert!(reader.chain_exists("nat", "ISTIO_OUTPUT").expect("ask for a chain"), "ISTIO_OUTPUT exists");
-        assert!(!reader.chain_exists("nat", "ISTIO_NOTHING").expect("ask for a chain"), "ISTIO_NOTHING does not");
-        assert!(reader.exists("nat", "OUTPUT", "-j ISTIO_OUTPUT").expect("ask for a rule"), "the jump exists");
+        assert!(
+            reader
+                .chain_exists("nat", "ISTIO_OUTPUT")
+                .expect("ask for a chain"),
+            "ISTIO_OUTPUT exists"
+        );
+        assert!(
+            !reader
+                .chain_exists("nat", "ISTIO_NOTHING")
+                .expect("ask for a chain"),
+            "ISTIO_NOTHING does not"
+        );
+        assert!(
+            reader
+                .exists("nat", "OUTPUT", "-j ISTIO_OUTPUT")
+                .expect("ask for a rule"),
+            "the jump exists"
+        );
         reader.list("nat", "ISTIO_OUTPUT").expect("list a chain")
     });
     let mut expected = "-N ISTIO_OUTPUT\n".to_owned();

@@ -49,10 +49,10 @@ pub(crate) enum Outcome {
 impl Outcome {
     /// The outcome of a call that met an error.
     pub(crate) fn of_error(error: &io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::ConnectionRefused => Self::Refused,
-            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::TimedOut,
-            _ if error.raw_os_error() == Some(libc::EINPROGRESS) => Self::TimedOut,
+        match error.raw_os_error() {
+            Some(libc::ECONNREFUSED) => Self::Refused,
+            // A time limit on connect() shows as "in progress", one on recv() as "try again".
+            Some(libc::ETIMEDOUT | libc::EAGAIN | libc::EINPROGRESS) => Self::TimedOut,
             _ => Self::Failed(error.to_string()),
         }
     }
@@ -95,7 +95,11 @@ impl Outcome {
     /// The server must have seen the call come from `address`.
     #[track_caller]
     pub(crate) fn coming_from(&self, address: IpAddr) -> &Self {
-        assert_eq!(self.answer().source.ip(), address, "source address as the server sees it, in {self:?}");
+        assert_eq!(
+            self.answer().source.ip(),
+            address,
+            "source address as the server sees it, in {self:?}"
+        );
         self
     }
 }

@@ -15,4 +15,4 @@ pub(crate) use actor::Actor;
 pub(crate) use answer::Outcome;
 pub(crate) use ground::{Backend, Family, Ground, Stack};
 pub(crate) use ground::{on_each_backend, on_every_ground, on_these_grounds};
-pub(crate) use pod::{APP, Pod, World};
+pub(crate) use pod::{Pod, World};
