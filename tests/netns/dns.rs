@@ -12,6 +12,7 @@ on_every_ground!(
     the_proxy_may_ask_from_the_port_of_a_waiting_app,
     the_proxy_may_ask_from_a_port_the_app_has_just_used,
     the_app_may_ask_from_a_port_the_proxy_has_just_used,
+    a_firewall_that_lets_only_answers_in_lets_dns_answers_in,
     other_udp_is_left_alone,
     without_name_servers_dns_is_left_alone_with_a_warning,
     a_missing_resolver_file_is_an_error,
@@ -133,6 +134,25 @@ fn the_app_may_ask_from_a_port_the_proxy_has_just_used(ground: Ground) {
         pod.proxy().ask_from(from, server).served_by("outside");
         asked_through_the_proxy(&pod.app().ask_from(from, server));
         pod.proxy().ask_from(from, server).served_by("outside");
+    }
+}
+
+/// Connection tracking must find the question that an answer belongs to, in whatever zone.
+fn a_firewall_that_lets_only_answers_in_lets_dns_answers_in(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"])
+        .run()
+        .succeeded();
+    for &family in ground.families() {
+        pod.iptables(
+            family,
+            "-A INPUT -i eth0 -p udp -m conntrack ! --ctstate ESTABLISHED -j DROP",
+        );
+        let server = at(family.name_server(), 53);
+        asked_through_the_proxy(&pod.app().ask(server));
+        pod.proxy().ask(server).served_by("outside");
+        pod.app().ask(at(family.service(), 53)).served_by("outside");
     }
 }
 

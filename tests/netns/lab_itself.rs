@@ -2,14 +2,18 @@
 
 use crate::lab::ground::at;
 use crate::lab::segment::stray_fin_is_answered;
-use crate::lab::{Ground, Outcome, World, on_every_ground};
+use crate::lab::{Ground, Outcome, World, on_every_ground, on_these_grounds};
 
 on_every_ground!(
     without_rules_every_call_reaches_whom_it_is_for,
     a_redirect_by_hand_is_seen_as_a_capture,
     a_call_to_nobody_is_refused,
     a_guest_reaches_the_world_through_the_pod,
-    a_dropped_packet_is_a_time_out,
+);
+
+on_these_grounds!(
+    one_v4: IptablesNft V4, one_v6: IptablesLegacy V6;
+    [a_dropped_packet_is_a_time_out]
 );
 
 fn without_rules_every_call_reaches_whom_it_is_for(ground: Ground) {

@@ -14,6 +14,8 @@ on_every_ground!(
     another_mark_table_and_port_can_be_chosen,
     an_open_connection_survives_a_second_run,
     the_app_sees_the_real_caller_through_the_proxy,
+    a_call_to_an_address_that_is_only_routed_to_the_pod_is_captured,
+    a_root_proxy_that_calls_its_own_pod_comes_in_again,
     outbound_calls_are_captured_as_ever_under_tproxy,
     a_passed_through_call_does_not_loop_under_tproxy,
     an_app_that_calls_itself_is_left_alone_under_tproxy,
@@ -136,6 +138,34 @@ fn the_app_sees_the_real_caller_through_the_proxy(ground: Ground) {
         };
         let passed_on = proxy.call_bound(at(family.pod(), 8080), caller);
         passed_on.served_by("app").coming_from(family.outside());
+    }
+}
+
+/// Not only the first packet must find its way to a socket with an address that is not the host's.
+fn a_call_to_an_address_that_is_only_routed_to_the_pod_is_captured(ground: Ground) {
+    let pod = ground.pod();
+    let _people = pod.proxy_listens();
+    pod.apply(&TPROXY);
+    for family in ground.families() {
+        let target = at(family.routed_to_pod(), 8080);
+        pod.outside()
+            .call(target)
+            .captured(15006, target)
+            .coming_from(family.outside());
+    }
+}
+
+/// The proxy of a TPROXY pod is root with the proxy's group: nat lets its loopback calls go, the mark brings them back.
+fn a_root_proxy_that_calls_its_own_pod_comes_in_again(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    pod.apply(&TPROXY);
+    for family in ground.families() {
+        let own = at(family.pod(), 8080);
+        pod.user(0, 1337)
+            .call(own)
+            .captured(15006, own)
+            .coming_from(family.pod());
     }
 }
 

@@ -81,6 +81,11 @@ impl Family {
         self.pick("10.96.0.10", "fd00:96::10")
     }
 
+    /// An address of nobody's that the world outside routes to the pod.
+    pub(crate) fn routed_to_pod(self) -> IpAddr {
+        self.pick("203.0.113.10", "2001:db8:4::10")
+    }
+
     /// The pod's address on `eth1`, where there is one.
     pub(crate) fn pod_second(self) -> IpAddr {
         self.pick("10.2.0.2", "fd00:2::2")

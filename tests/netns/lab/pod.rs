@@ -262,6 +262,12 @@ fn outside_links(ground: Ground, world: World) -> String {
         for service in [family.service(), family.other_service(), family.name_server()] {
             lines.push(address(family, service, family.host_prefix(), "lo"));
         }
+        let prefix = family.host_prefix();
+        lines.push(format!(
+            "route add {}/{prefix} via {} dev eth0",
+            family.routed_to_pod(),
+            family.pod()
+        ));
         match world {
             World::Plain => {}
             World::SecondNic => {
@@ -273,7 +279,6 @@ fn outside_links(ground: Ground, world: World) -> String {
                 ));
             }
             World::Guest => {
-                let prefix = family.host_prefix();
                 lines.push(format!(
                     "route add {}/{prefix} via {} dev eth0",
                     family.guest(),
