@@ -86,6 +86,9 @@ pub(crate) fn compare(contenders: &[Contender], plan: Plan) -> Outcome<Vec<Row>>
 }
 
 fn trial(contender: &Contender, families: Families, spaces: &mut Namespaces) -> Outcome<Traced> {
+    if contender.timed.is_empty() {
+        return Err("there is no rules file to compare with".into());
+    }
     spaces.enter_new(families)?;
     contender.before.iter().try_for_each(Cmd::run)?;
     let mut sum = Traced::default();
