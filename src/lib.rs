@@ -12,12 +12,17 @@
 //!                                    apply ─► kernel (processes, netlink, files)
 //! ```
 
+pub mod backend;
 pub mod cli;
 pub mod config;
+pub mod diff;
 pub mod exit;
 pub mod facts;
 pub mod kernel;
 pub mod model;
 pub mod parse;
+pub mod plan;
 pub mod policy;
 pub mod render;
+pub mod report;
+pub mod routing;

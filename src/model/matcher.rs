@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 
-use super::Family;
+use super::{Family, Rule, Statement, Target, Why};
 
 /// A test of one dimension, or its opposite. As in iptables, negation stands inside a dimension: `-p tcp ! --dport
 /// 53` is "TCP, and another port".
@@ -388,5 +388,91 @@ fn resolve_address(slot: Option<Match<Address>>, family: Family) -> Option<Optio
     match test.map(|_| network) {
         Match::Is(net) if net.prefix() == 0 => Some(None),
         test @ (Match::Is(_) | Match::Not(_)) => Some(Some(test)),
+    }
+}
+
+/// Rules are written with these, in the words of the contract: `when().tcp().via_out(lo).by(owner).then(...)`.
+impl Matcher<Address> {
+    /// From this address.
+    #[must_use]
+    pub fn source(mut self, address: Address) -> Self {
+        self.source = Some(Match::Is(address));
+        self
+    }
+
+    /// To this address.
+    #[must_use]
+    pub fn to(mut self, address: Address) -> Self {
+        self.destination = Some(Match::Is(address));
+        self
+    }
+
+    /// To any other address.
+    #[must_use]
+    pub fn not_to(mut self, address: Address) -> Self {
+        self.destination = Some(Match::Not(address));
+        self
+    }
+
+    /// In by this interface.
+    #[must_use]
+    pub fn via_in(mut self, interface: Interface) -> Self {
+        self.in_interface = Some(interface);
+        self
+    }
+
+    /// Out by this interface.
+    #[must_use]
+    pub fn via_out(mut self, interface: Interface) -> Self {
+        self.out_interface = Some(interface);
+        self
+    }
+
+    /// With this protocol and ports.
+    #[must_use]
+    pub fn protocol(mut self, protocol: Protocol) -> Self {
+        self.protocol = Some(protocol);
+        self
+    }
+
+    /// Of a connection in this state.
+    #[must_use]
+    pub const fn state(mut self, state: CtState) -> Self {
+        self.ct_state = Some(state);
+        self
+    }
+
+    /// With, or without, this mark.
+    #[must_use]
+    pub const fn mark(mut self, mark: Match<Mark>) -> Self {
+        self.mark = Some(mark);
+        self
+    }
+
+    /// Of a connection with this mark.
+    #[must_use]
+    pub const fn connmark(mut self, mark: Mark) -> Self {
+        self.connmark = Some(mark);
+        self
+    }
+
+    /// Made, or not made, by this owner; several must all hold.
+    #[must_use]
+    pub fn by(mut self, owner: Match<Owner>) -> Self {
+        self.owners.push(owner);
+        self
+    }
+
+    /// Completes the rule.
+    #[must_use]
+    pub const fn then(self, target: Target, why: Why) -> Rule<Address> {
+        Rule {
+            statement: Statement {
+                matcher: self,
+                target,
+            },
+            only: None,
+            why,
+        }
     }
 }

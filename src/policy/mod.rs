@@ -1,1 +1,83 @@
-//! Capture configuration into rules.
+//! Capture configuration into rules: what Istio's sidecar needs, in the order of the contract.
+//!
+//! This is the one place where a rule is written. Each concern has a file of its own; [`ruleset`] shows their order,
+//! which is part of what the rules mean: within a chain the first rule that matches decides.
+
+mod dns;
+mod inbound;
+mod interfaces;
+mod outbound;
+mod owners;
+mod tproxy;
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use ipnetwork::{Ipv4Network, Ipv6Network};
+
+use crate::config::CaptureConfig;
+use crate::model::{Address, Mark, Matcher, Owner, Port, Ruleset};
+
+/// Port on which the proxy answers DNS queries. Fixed in Istio.
+pub const DNS_CAPTURE_PORT: Port = Port::constant(15053);
+/// The port that DNS servers listen on.
+pub const DNS_PORT: Port = Port::constant(53);
+/// Mark of the proxy's own loopback calls in TPROXY mode. Fixed in Istio.
+pub const PROXY_LOOPBACK_MARK: Mark = Mark(1338);
+/// Source address of what the proxy hands to the app.
+pub const PASSTHROUGH_V4: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
+/// The same in IPv6; the address has to be put on `lo`.
+pub const PASSTHROUGH_V6: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
+
+/// The rules that `config` asks for.
+#[must_use]
+pub fn ruleset(config: &CaptureConfig) -> Ruleset {
+    let mut rules = Ruleset::new(config.families);
+    // Before everything else in the hook chains: what is excluded here is not even looked at.
+    interfaces::exclude(config, &mut rules);
+    interfaces::leave_guests_alone(config, &mut rules);
+    inbound::drop_invalid(config, &mut rules);
+    inbound::redirects(config, &mut rules);
+    // In the mangle chain its early returns stand before the rules that take connections.
+    tproxy::skip_what_is_taken(config, &mut rules);
+    inbound::capture(config, &mut rules);
+    outbound::enter(&mut rules);
+    outbound::exclude_ports(config, &mut rules);
+    outbound::passthrough(&mut rules);
+    // The proxy's own traffic must leave the chain before DNS and the included ranges could take it: no loop.
+    owners::proxy(config, &mut rules);
+    owners::groups(config, &mut rules);
+    dns::capture(config, &mut rules);
+    outbound::loopback(config, &mut rules);
+    outbound::exclude_ranges(config, &mut rules);
+    outbound::include_ports(config, &mut rules);
+    outbound::include_ranges(config, &mut rules);
+    tproxy::carry_marks(config, &mut rules);
+    rules
+}
+
+/// A rule begins here: for every packet.
+fn when() -> Matcher<Address> {
+    Matcher::default()
+}
+
+/// The loopback range that is meant for the app.
+fn loopback(config: &CaptureConfig) -> Address {
+    Address::Pair {
+        v4: config.loopback_v4,
+        v6: Ipv6Network::from(Ipv6Addr::LOCALHOST),
+    }
+}
+
+/// The source of what the proxy hands to the app.
+fn passthrough() -> Address {
+    Address::Pair {
+        v4: Ipv4Network::from(PASSTHROUGH_V4),
+        v6: Ipv6Network::from(PASSTHROUGH_V6),
+    }
+}
+
+/// The proxy's users, then its groups.
+fn proxy_owners(config: &CaptureConfig) -> impl Iterator<Item = Owner> {
+    let uids = config.proxy.uids.iter().map(|uid| Owner::Uid(*uid));
+    uids.chain(config.proxy.gids.iter().map(|gid| Owner::Gid(*gid)))
+}

@@ -1,0 +1,245 @@
+//! Desired against observed, in order, as statements: what has to change.
+
+mod ownership;
+
+pub(crate) use ownership::marks_in_use;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::model::{Chain, Family, FamilyRules, Hook, HookRules, Rule, Statement, Table, TableRules, Target};
+use crate::parse::{Line, Observed, ObservedTable};
+
+/// A rule to take out of a shared chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    /// The chain it stands in.
+    pub hook: Hook,
+    /// How it is named.
+    pub what: Deleted,
+}
+
+/// How a rule to be deleted is named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deleted {
+    /// By its place, counted from 1, where an identical rule of somebody else stands before it.
+    Number(usize),
+    /// By its words: cannot hit another rule, whatever happens to the chain meanwhile.
+    Words(String),
+}
+
+impl fmt::Display for Deleted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Words(words) => f.write_str(words),
+        }
+    }
+}
+
+/// What is written to one table, in one transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableChange {
+    /// The table.
+    pub table: Table,
+    /// Chains that are made or refilled.
+    pub declare: BTreeMap<Chain, Vec<Rule>>,
+    /// Rules that leave the shared chains.
+    pub deletions: Vec<Deletion>,
+    /// Rules that are put into the shared chains.
+    pub hooks: BTreeMap<Hook, HookRules>,
+    /// Chains that are emptied and deleted.
+    pub remove: Vec<Chain>,
+    /// Chains that are emptied only, since somebody else's chain jumps to them.
+    pub empty: Vec<Chain>,
+}
+
+/// What is written for one family: its tables in the order in which they are committed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Whose tables.
+    pub family: Family,
+    /// One transaction each.
+    pub tables: Vec<TableChange>,
+}
+
+impl Change {
+    /// Everything, for a namespace that holds nothing of ours.
+    #[must_use]
+    pub fn fresh(rules: &FamilyRules) -> Self {
+        Self::between(rules, &Observed::nothing(rules.family), false)
+    }
+
+    /// What makes `observed` into `desired`. With `rewrite`, also what is right already is written again.
+    #[must_use]
+    pub fn between(desired: &FamilyRules, observed: &Observed, rewrite: bool) -> Self {
+        let none = TableRules::default();
+        let nothing = ObservedTable::default();
+        let tables = commit_order(desired)
+            .into_iter()
+            .filter_map(|table| {
+                let desired = desired.tables.get(&table).unwrap_or(&none);
+                let observed = observed.tables.get(&table).unwrap_or(&nothing);
+                table_change(table, desired, observed, rewrite)
+            })
+            .collect();
+        Self {
+            family: desired.family,
+            tables,
+        }
+    }
+
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.tables.is_empty()
+    }
+}
+
+/// Tables commit one after the other, and packets pass in between. What captures from now on has to stand before
+/// what captured until now goes: nat takes over from TPROXY before mangle lets go, and the other way round. DNS zones
+/// stand before the first query is redirected and go after the last one.
+fn commit_order(desired: &FamilyRules) -> Vec<Table> {
+    let captures = |rules: &TableRules| {
+        rules
+            .rules()
+            .any(|rule| matches!(rule.statement.target, Target::Tproxy { .. }))
+    };
+    let early = |table: &Table| match table {
+        Table::Raw => desired.tables.contains_key(table),
+        Table::Mangle => desired.tables.get(table).is_some_and(captures),
+        Table::Nat => false,
+    };
+    let before = [Table::Raw, Table::Mangle].into_iter().filter(early);
+    let after = [Table::Mangle, Table::Raw]
+        .into_iter()
+        .filter(|table| !early(table));
+    before.chain([Table::Nat]).chain(after).collect()
+}
+
+fn table_change(
+    table: Table,
+    desired: &TableRules,
+    observed: &ObservedTable,
+    rewrite: bool,
+) -> Option<TableChange> {
+    let differs = |chain: &Chain, rules: &[Rule]| {
+        observed
+            .chains
+            .get(chain)
+            .is_none_or(|lines| !same(rules.iter(), lines))
+    };
+    let declare: BTreeMap<_, _> = desired
+        .chains
+        .iter()
+        .filter(|(chain, rules)| rewrite || differs(chain, rules))
+        .map(|(chain, rules)| (*chain, rules.clone()))
+        .collect();
+    let unwanted = observed
+        .chains
+        .iter()
+        .filter(|(chain, _)| !desired.chains.contains_key(chain));
+    let (held, free): (Vec<_>, Vec<_>) = unwanted.partition(|(chain, _)| observed.held.contains(chain));
+    let mut change = TableChange {
+        table,
+        declare,
+        deletions: Vec::new(),
+        hooks: BTreeMap::new(),
+        remove: free.into_iter().map(|(chain, _)| *chain).collect(),
+        empty: held
+            .into_iter()
+            .filter(|(_, lines)| !lines.is_empty())
+            .map(|(chain, _)| *chain)
+            .collect(),
+    };
+    let ours = ownership::ours(table, observed);
+    for hook in Hook::ALL {
+        hook_change(
+            &mut change,
+            hook,
+            desired,
+            observed.hook(hook),
+            &ours.of(hook),
+            rewrite,
+        );
+    }
+    let TableChange {
+        table: _,
+        declare,
+        deletions,
+        hooks,
+        remove,
+        empty,
+    } = &change;
+    let nothing = declare.is_empty()
+        && deletions.is_empty()
+        && hooks.is_empty()
+        && remove.is_empty()
+        && empty.is_empty();
+    (!nothing).then_some(change)
+}
+
+/// Our rules in a shared chain are right, or all of them are put anew: in the right order, in the same transaction.
+fn hook_change(
+    change: &mut TableChange,
+    hook: Hook,
+    desired: &TableRules,
+    lines: &[Line],
+    ours: &BTreeSet<usize>,
+    rewrite: bool,
+) {
+    let standing: Vec<&Line> = lines
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| ours.contains(at))
+        .map(|(_, line)| line)
+        .collect();
+    let none = HookRules::default();
+    let wanted = desired.hooks.get(&hook).unwrap_or(&none);
+    if !rewrite && same(wanted.iter(), standing.iter().copied()) {
+        return;
+    }
+    change.deletions.extend(
+        deletions(lines, ours)
+            .into_iter()
+            .map(|what| Deletion { hook, what }),
+    );
+    if wanted.iter().next().is_some() {
+        change.hooks.insert(hook, wanted.clone());
+    }
+}
+
+/// Deletions by number come first, from the last to the first, so that none shifts the next.
+fn deletions(lines: &[Line], ours: &BTreeSet<usize>) -> Vec<Deleted> {
+    let foreign_twin = |at: usize, text: &str| {
+        lines
+            .iter()
+            .take(at)
+            .enumerate()
+            .any(|(earlier, line)| line.text == text && !ours.contains(&earlier))
+    };
+    let ours = || lines.iter().enumerate().filter(|(at, _)| ours.contains(at));
+    let numbers = ours()
+        .rev()
+        .filter(|(at, line)| foreign_twin(*at, &line.text))
+        .map(|(at, _)| Deleted::Number(at + 1));
+    let words = ours()
+        .filter(|(at, line)| !foreign_twin(*at, &line.text))
+        .map(|(_, line)| Deleted::Words(line.text.clone()));
+    numbers.chain(words).collect()
+}
+
+/// Whether the lines say what the rules say, in the same order.
+fn same<'a>(rules: impl Iterator<Item = &'a Rule>, lines: impl IntoIterator<Item = &'a Line>) -> bool {
+    let wanted = rules.map(|rule| Some(&rule.statement));
+    let standing = lines.into_iter().map(|line| line.statement.as_ref());
+    wanted.eq(standing)
+}
+
+/// The statements of lines that are understood.
+fn statements(lines: &[Line]) -> impl Iterator<Item = (usize, &Statement)> {
+    lines
+        .iter()
+        .enumerate()
+        .filter_map(|(at, line)| Some((at, line.statement.as_ref()?)))
+}

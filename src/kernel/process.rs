@@ -1,0 +1,139 @@
+//! Processes and files: the one seam that tests replace.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+/// A program to run.
+#[derive(Debug)]
+pub struct Command {
+    /// The program, by path.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Variables set for it, besides our own environment.
+    pub env: Vec<(String, OsString)>,
+    /// What it reads.
+    pub input: Option<File>,
+}
+
+impl Command {
+    /// `program` without arguments or input.
+    #[must_use]
+    pub const fn new(program: PathBuf) -> Self {
+        Self {
+            program,
+            args: Vec::new(),
+            env: Vec::new(),
+            input: None,
+        }
+    }
+
+    /// The command as a person would type it.
+    #[must_use]
+    pub fn line(&self) -> String {
+        let env = self
+            .env
+            .iter()
+            .map(|(name, value)| format!("{name}={} ", value.display()));
+        let args = self.args.iter().map(|arg| format!(" {arg}"));
+        env.chain([self.program.display().to_string()])
+            .chain(args)
+            .collect()
+    }
+}
+
+/// How a program ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Its exit code; `None` if a signal ended it.
+    pub code: Option<i32>,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained about.
+    pub stderr: String,
+}
+
+/// What is needed of the machine's processes and files.
+pub trait Host {
+    /// Where the program called `name` is.
+    fn find(&self, name: &str) -> Option<PathBuf>;
+    /// Where a program really is, with all links followed.
+    fn resolve(&self, path: &Path) -> PathBuf;
+    /// Runs a program to its end.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started.
+    fn run(&self, command: Command) -> io::Result<Output>;
+    /// Reads a whole file.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    fn read(&self, path: &Path) -> io::Result<String>;
+}
+
+/// The machine itself.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    directories: Vec<PathBuf>,
+}
+
+impl Machine {
+    /// Looks for programs along `path` (the variable `PATH`), or in the usual places if there is none: an image
+    /// without a shell may well have no `PATH`.
+    #[must_use]
+    pub fn new(path: Option<OsString>) -> Self {
+        let path = path.filter(|path| !path.is_empty());
+        let usual = || "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into();
+        Self {
+            directories: std::env::split_paths(&path.unwrap_or_else(usual)).collect(),
+        }
+    }
+}
+
+impl Host for Machine {
+    fn find(&self, name: &str) -> Option<PathBuf> {
+        let executable = |path: &PathBuf| {
+            fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+        };
+        self.directories
+            .iter()
+            .map(|directory| directory.join(name))
+            .find(executable)
+    }
+
+    fn resolve(&self, path: &Path) -> PathBuf {
+        fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]
+    fn run(&self, command: Command) -> io::Result<Output> {
+        let Command {
+            program,
+            args,
+            env,
+            input,
+        } = command;
+        let stdin = input.map_or_else(Stdio::null, Stdio::from);
+        let output = std::process::Command::new(program)
+            .args(args)
+            .envs(env)
+            .stdin(stdin)
+            .output()?;
+        Ok(Output {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        })
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]
+    fn read(&self, path: &Path) -> io::Result<String> {
+        fs::read_to_string(path)
+    }
+}

@@ -1,0 +1,203 @@
+//! The restore and save tools: how they are run, and what their complaints mean.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::Path;
+
+use super::process::{Command, Host, Output};
+use crate::backend::{Tools, Variant};
+use crate::exit::Exit;
+use crate::model::Family;
+use crate::report::Failure;
+
+/// How long a legacy tool waits for the lock, in seconds.
+pub const LOCK_WAIT_SECONDS: u32 = 30;
+
+/// Runs the restore tool over a rules file, in one process.
+///
+/// `lock` is the lock file that the tool is to use instead of the shared one; only the legacy tools lock.
+///
+/// # Errors
+///
+/// What the tool complained about, the line it named, and what to do.
+pub fn restore(host: &impl Host, run: &Run<'_>, input: File, lock: Option<&Path>) -> Result<(), Failure> {
+    let Run {
+        variant,
+        family: _,
+        tools,
+        text,
+    } = run;
+    let mut command = Command::new(tools.restore.clone());
+    command.args.push("--noflush".to_owned());
+    command.input = Some(input);
+    if *variant == Variant::Legacy {
+        command.args.push(format!("--wait={LOCK_WAIT_SECONDS}"));
+        command
+            .env
+            .extend(lock.map(|lock| ("XTABLES_LOCKFILE".to_owned(), OsString::from(lock))));
+    }
+    let line = command.line();
+    log::debug!("running: {line}");
+    let output = host.run(command).map_err(|error| cannot_run(&line, &error))?;
+    for complaint in output.stderr.lines() {
+        log::debug!("{complaint}");
+    }
+    if output.code == Some(0) {
+        Ok(())
+    } else {
+        Err(refusal(&line, *variant, run.family, &output, text))
+    }
+}
+
+/// What is restored, by whom.
+#[derive(Debug)]
+pub struct Run<'a> {
+    /// The variant of the tool.
+    pub variant: Variant,
+    /// Its family.
+    pub family: Family,
+    /// Where the tools are.
+    pub tools: &'a Tools,
+    /// The rules file.
+    pub text: &'a str,
+}
+
+/// Reads back the rules of a family.
+///
+/// # Errors
+///
+/// What the tool complained about.
+pub fn save(host: &impl Host, variant: Variant, family: Family, tools: &Tools) -> Result<String, Failure> {
+    let command = Command::new(tools.save.clone());
+    let line = command.line();
+    log::debug!("running: {line}");
+    let output = host.run(command).map_err(|error| cannot_run(&line, &error))?;
+    if output.code == Some(0) {
+        Ok(output.stdout)
+    } else {
+        Err(refusal(&line, variant, family, &output, ""))
+    }
+}
+
+fn cannot_run(line: &str, error: &std::io::Error) -> Failure {
+    Failure::new(Exit::Unavailable, format!("cannot run `{line}`: {error}"))
+        .hint("is the tool built for this machine, and are its libraries in the image?")
+}
+
+fn refusal(line: &str, variant: Variant, family: Family, output: &Output, text: &str) -> Failure {
+    let ended = match output.code {
+        Some(code) => format!("exit code {code}"),
+        None => "ended by a signal".to_owned(),
+    };
+    let offending = offending_line(&output.stderr, text);
+    let (exit, hint) = cause(variant, family, &output.stderr, offending.unwrap_or_default());
+    let mut failure = Failure::new(exit, format!("`{line}` failed ({ended})")).detail(output.stderr.as_str());
+    if let Some(offending) = offending {
+        failure = failure.detail(format!("the line is: {offending}"));
+    }
+    failure.hint(hint)
+}
+
+/// The line of the rules file whose number the tool names first.
+fn offending_line<'a>(stderr: &str, text: &'a str) -> Option<&'a str> {
+    let behind = stderr.split("line ").nth(1)?;
+    let digits: String = behind.chars().take_while(char::is_ascii_digit).collect();
+    let number: usize = digits.parse().ok()?;
+    text.lines().nth(number.checked_sub(1)?)
+}
+
+/// What a complaint means. The texts are those of iptables 1.6 to 1.8.11, both variants.
+fn cause(variant: Variant, family: Family, stderr: &str, line: &str) -> (Exit, String) {
+    let says = |text: &str| stderr.contains(text);
+    if says("xtables lock") && says("holding") {
+        return (
+            Exit::Busy,
+            format!(
+                "another program held /run/xtables.lock for {LOCK_WAIT_SECONDS} s; find it (`fuser /run/xtables.lock`) or run again"
+            ),
+        );
+    }
+    if says("lock file") || says("xtables.lock") {
+        return (
+            Exit::CannotCreate,
+            "the lock file cannot be used: mount a writable /run, or use iptables 1.8.6 or later, which takes another one".to_owned(),
+        );
+    }
+    if says("Permission denied") || says("Operation not permitted") || says("you must be root") {
+        return (Exit::NoPermission, permission_hint(variant));
+    }
+    if says("do you need to insmod") || says("unable to initialize table") || says("can't initialize") {
+        return (Exit::Refused, table_hint(family, stderr));
+    }
+    if says("Couldn't load") || says("unknown option") {
+        return (
+            Exit::Refused,
+            "an extension of iptables is missing in the image: install the whole package, with its xtables folder".to_owned(),
+        );
+    }
+    if says("generation id") || says("Failed to initialize nft") || says("Protocol not supported") {
+        return (
+            Exit::Refused,
+            "the kernel has no nf_tables for this tool: load the module nf_tables on the node, or use --backend iptables-legacy".to_owned(),
+        );
+    }
+    (Exit::Refused, extension_hint(variant, line))
+}
+
+fn permission_hint(variant: Variant) -> String {
+    let needed = match variant {
+        Variant::Legacy => "NET_ADMIN and, for iptables-legacy, NET_RAW",
+        Variant::Nft => "NET_ADMIN",
+    };
+    format!(
+        "the container needs the capability {needed} (securityContext.capabilities.add) and must run as root"
+    )
+}
+
+/// The module of a legacy table, which the node has to load: a pod cannot.
+fn table_hint(family: Family, stderr: &str) -> String {
+    let prefix = match family {
+        Family::V4 => "iptable",
+        Family::V6 => "ip6table",
+    };
+    let table = ["nat", "mangle", "raw"]
+        .into_iter()
+        .find(|table| stderr.contains(table))
+        .unwrap_or("nat");
+    format!(
+        "the kernel has no legacy table `{table}`: load the module {prefix}_{table} on the node (`modprobe {prefix}_{table}`), \
+         or use --backend iptables-nft"
+    )
+}
+
+/// Which kernel module a line needs besides the table.
+fn extension_hint(variant: Variant, line: &str) -> String {
+    let modules: Vec<&str> = [
+        ("-j REDIRECT", "xt_REDIRECT"),
+        ("-j TPROXY", "xt_TPROXY"),
+        ("-j CT", "xt_CT"),
+        ("-j MARK", "xt_mark"),
+        ("-j CONNMARK", "xt_connmark"),
+        ("-m owner", "xt_owner"),
+        ("-m multiport", "xt_multiport"),
+        ("-m conntrack", "xt_conntrack"),
+        ("-m connmark", "xt_connmark"),
+        ("-m mark", "xt_mark"),
+    ]
+    .into_iter()
+    .filter(|(word, _)| line.contains(word))
+    .map(|(_, module)| module)
+    .collect();
+    let compat = match variant {
+        Variant::Legacy => "",
+        Variant::Nft => " (and nft_compat)",
+    };
+    if modules.is_empty() {
+        "run again with --log_output_level=debug; the kernel's log (dmesg) may say more".to_owned()
+    } else {
+        format!(
+            "the kernel or its security policy (SELinux) does not give out {}{compat}: load it on the node",
+            modules.join(", ")
+        )
+    }
+}

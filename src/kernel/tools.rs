@@ -1,0 +1,45 @@
+//! Where the tools of each variant are.
+
+use std::path::Path;
+
+use super::process::{Command, Host};
+use crate::backend::{Tools, Variant};
+use crate::model::Family;
+
+/// The tools of a variant for a family, both of which must be there.
+pub fn tools(host: &impl Host, variant: Variant, family: Family) -> Option<Tools> {
+    let base = match family {
+        Family::V4 => "iptables",
+        Family::V6 => "ip6tables",
+    };
+    let named = |action: &str| host.find(&format!("{base}-{}-{action}", variant.word()));
+    let plain = |action: &str| {
+        let path = host.find(&format!("{base}-{action}"))?;
+        (variant_of(host, &path) == Some(variant)).then_some(path)
+    };
+    let restore = named("restore").or_else(|| plain("restore"))?;
+    let save = named("save").or_else(|| plain("save"))?;
+    Some(Tools { restore, save })
+}
+
+/// The variant of a tool whose name does not say it: by what it links to, and only if that says nothing either by
+/// its version line, which touches no table.
+fn variant_of(host: &impl Host, path: &Path) -> Option<Variant> {
+    let target = host.resolve(path);
+    let name = target.file_name()?.to_string_lossy();
+    if name.contains("legacy") {
+        return Some(Variant::Legacy);
+    }
+    if name.contains("nft") {
+        return Some(Variant::Nft);
+    }
+    let mut command = Command::new(path.to_owned());
+    command.args.push("--version".to_owned());
+    let output = host.run(command).ok()?;
+    // Before 1.8 there was only one kind, and its version line did not say which.
+    Some(if output.stdout.contains("nf_tables") {
+        Variant::Nft
+    } else {
+        Variant::Legacy
+    })
+}

@@ -1,1 +1,0 @@
-//! `iptables-save` output into the model.

@@ -1,0 +1,121 @@
+//! `iptables-save` output into the model.
+//!
+//! What is ours is understood rule by rule; what is not, is kept as the text it is. `iptables-save` rewrites marks,
+//! option order, TPROXY and CONNMARK, so text cannot be compared; statements can.
+
+mod statement;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::model::{Chain, Family, Hook, Statement, Table};
+
+pub use statement::statement;
+
+/// One rule as the kernel has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Its words behind `-A CHAIN`, as printed: taken back literally by `-D`.
+    pub text: String,
+    /// What it says, if the model has words for all of it. Comments say nothing.
+    pub statement: Option<Statement>,
+    /// The chain of ours that it jumps to, understood or not.
+    pub jump: Option<Chain>,
+}
+
+/// What stands in one table, as far as it concerns us.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObservedTable {
+    /// Our own chains.
+    pub chains: BTreeMap<Chain, Vec<Line>>,
+    /// All rules of the shared chains that we hang ours into.
+    pub hooks: BTreeMap<Hook, Vec<Line>>,
+    /// Chains of ours that somebody else's chain jumps to: they cannot be deleted.
+    pub held: BTreeSet<Chain>,
+}
+
+impl ObservedTable {
+    /// The rules of a shared chain.
+    #[must_use]
+    pub fn hook(&self, hook: Hook) -> &[Line] {
+        self.hooks.get(&hook).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// What stands in the kernel for one family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// Whose rules these are.
+    pub family: Family,
+    /// The tables we write to, as far as they exist.
+    pub tables: BTreeMap<Table, ObservedTable>,
+}
+
+impl Observed {
+    /// A namespace without anything of ours.
+    #[must_use]
+    pub const fn nothing(family: Family) -> Self {
+        Self {
+            family,
+            tables: BTreeMap::new(),
+        }
+    }
+
+    /// Whether any chain of ours, or a jump to one, is there.
+    #[must_use]
+    pub fn has_ours(&self) -> bool {
+        let jumps = |table: &ObservedTable| table.hooks.values().flatten().any(|line| line.jump.is_some());
+        self.tables
+            .values()
+            .any(|table| !table.chains.is_empty() || jumps(table))
+    }
+}
+
+/// Reads the output of `iptables-save` or `ip6tables-save`.
+#[must_use]
+pub fn iptables_save(family: Family, text: &str) -> Observed {
+    let mut observed = Observed::nothing(family);
+    let mut current: Option<Table> = None;
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix('*') {
+            current = Table::ALL.into_iter().find(|table| table.name() == name.trim());
+        }
+        if let Some(table) = current {
+            read_line(family, line, observed.tables.entry(table).or_default());
+        }
+    }
+    observed
+}
+
+fn read_line(family: Family, line: &str, table: &mut ObservedTable) {
+    if let Some(declaration) = line.strip_prefix(':') {
+        if let Some(chain) = declaration.split(' ').next().and_then(Chain::from_name) {
+            table.chains.entry(chain).or_default();
+        }
+        return;
+    }
+    let Some((name, text)) = rule_of(line) else { return };
+    let jump = words::target(text).and_then(|target| Chain::from_name(&target));
+    let line = || Line {
+        text: text.to_owned(),
+        statement: statement(family, text),
+        jump,
+    };
+    if let Some(chain) = Chain::from_name(name) {
+        table.chains.entry(chain).or_default().push(line());
+    } else if let Some(hook) = Hook::ALL.into_iter().find(|hook| hook.name() == name) {
+        table.hooks.entry(hook).or_default().push(line());
+    } else if let Some(chain) = jump {
+        table.held.insert(chain);
+    }
+}
+
+/// `-A CHAIN words`, possibly with counters before it, as chain and words.
+fn rule_of(line: &str) -> Option<(&str, &str)> {
+    let line = match line.strip_prefix('[') {
+        Some(counted) => counted.split_once("] ")?.1,
+        None => line,
+    };
+    let rest = line.strip_prefix("-A ")?;
+    Some(rest.split_once(' ').unwrap_or((rest, "")))
+}

@@ -1,0 +1,209 @@
+//! One rule as printed, into a [`Statement`].
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use super::words;
+use crate::model::{
+    Chain, CtState, Family, Interface, Mark, Match, Matcher, Owner, Port, Ports, Protocol, Statement, Target,
+    Transport,
+};
+
+/// Reads the words behind `-A CHAIN`. `None` means that the rule says something for which the model has no word; it
+/// is then not one of ours, at least not as we write it.
+#[must_use]
+pub fn statement(family: Family, text: &str) -> Option<Statement> {
+    Reader {
+        family,
+        words: words::split(text)?.into_iter(),
+        module: String::new(),
+        matcher: Matcher::default(),
+    }
+    .read()
+}
+
+struct Reader {
+    family: Family,
+    words: std::vec::IntoIter<String>,
+    /// The match extension whose options come next: `--mark` belongs to more than one.
+    module: String,
+    matcher: Matcher,
+}
+
+impl Reader {
+    fn read(mut self) -> Option<Statement> {
+        loop {
+            let mut word = self.words.next()?;
+            let negated = word == "!";
+            if negated {
+                word = self.words.next()?;
+            }
+            match word.as_str() {
+                "-j" if !negated => {
+                    let target = self.target()?;
+                    let matcher = self.matcher;
+                    return self
+                        .words
+                        .as_slice()
+                        .is_empty()
+                        .then_some(Statement { matcher, target });
+                }
+                "-m" if !negated => self.module = self.words.next()?,
+                "--comment" if !negated && self.module == "comment" => drop(self.words.next()?),
+                option => self.option(option, negated)?,
+            }
+        }
+    }
+
+    fn option(&mut self, option: &str, negated: bool) -> Option<()> {
+        let value = self.words.next()?;
+        match (option, negated) {
+            ("-s", _) => set(
+                &mut self.matcher.source,
+                test(negated, network(self.family, &value)?),
+            ),
+            ("-d", _) => set(
+                &mut self.matcher.destination,
+                test(negated, network(self.family, &value)?),
+            ),
+            ("-i", false) => set(&mut self.matcher.in_interface, value.parse::<Interface>().ok()?),
+            ("-o", false) => set(&mut self.matcher.out_interface, value.parse::<Interface>().ok()?),
+            ("-p", false) => set(&mut self.matcher.protocol, Protocol::all(transport(&value)?)),
+            _ => self.module_option(option, negated, &value),
+        }
+    }
+
+    fn module_option(&mut self, option: &str, negated: bool, value: &str) -> Option<()> {
+        match (self.module.as_str(), option, negated) {
+            ("tcp" | "udp" | "", "--dport", _) => {
+                self.destination_ports(negated, Ports::One(value.parse().ok()?))
+            }
+            ("multiport", "--dports", _) => self.destination_ports(negated, Ports::Any(ports(value)?)),
+            ("tcp" | "udp" | "", "--sport", false) => {
+                set(&mut self.matcher.protocol.as_mut()?.source, value.parse().ok()?)
+            }
+            ("conntrack", "--ctstate", false) | ("state", "--state", false) => {
+                set(&mut self.matcher.ct_state, state(value)?)
+            }
+            ("mark", "--mark", _) => set(&mut self.matcher.mark, test(negated, mark(value)?)),
+            ("connmark", "--mark", false) => set(&mut self.matcher.connmark, mark(value)?),
+            ("owner", "--uid-owner", _) => self.owner(negated, Owner::Uid(value.parse().ok()?)),
+            ("owner", "--gid-owner", _) => self.owner(negated, Owner::Gid(value.parse().ok()?)),
+            _ => None,
+        }
+    }
+
+    fn destination_ports(&mut self, negated: bool, ports: Ports) -> Option<()> {
+        set(
+            &mut self.matcher.protocol.as_mut()?.destination,
+            test(negated, ports),
+        )
+    }
+
+    fn owner(&mut self, negated: bool, owner: Owner) -> Option<()> {
+        self.matcher.owners.push(test(negated, owner));
+        Some(())
+    }
+
+    fn target(&mut self) -> Option<Target> {
+        let name = self.words.next()?;
+        let options: Vec<String> = self.words.by_ref().collect();
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        match (name.as_str(), options.as_slice()) {
+            ("ACCEPT", []) => Some(Target::Accept),
+            ("DROP", []) => Some(Target::Drop),
+            ("RETURN", []) => Some(Target::Return),
+            ("REDIRECT", ["--to-ports", port]) => Some(Target::Redirect(port.parse().ok()?)),
+            ("CT", ["--zone", zone]) => Some(Target::ConntrackZone(zone.parse().ok()?)),
+            ("MARK", ["--set-xmark" | "--set-mark", value]) => Some(Target::SetMark(mark(value)?)),
+            ("CONNMARK", ["--save-mark", rest @ ..]) if whole_mark(rest) => Some(Target::SaveMark),
+            ("CONNMARK", ["--restore-mark", rest @ ..]) if whole_mark(rest) => Some(Target::RestoreMark),
+            ("TPROXY", options) => tproxy(options),
+            (chain, []) => Some(Target::Jump(Chain::from_name(chain)?)),
+            _ => None,
+        }
+    }
+}
+
+/// Fills a slot; a second value for it is more than the model can say.
+fn set<T>(slot: &mut Option<T>, value: T) -> Option<()> {
+    slot.replace(value).is_none().then_some(())
+}
+
+const fn test<T>(negated: bool, value: T) -> Match<T> {
+    if negated {
+        Match::Not(value)
+    } else {
+        Match::Is(value)
+    }
+}
+
+fn network(family: Family, text: &str) -> Option<IpNetwork> {
+    let network: IpNetwork = text.parse().ok()?;
+    family.holds(&network).then_some(network)
+}
+
+fn transport(name: &str) -> Option<Transport> {
+    match name {
+        "tcp" | "6" => Some(Transport::Tcp),
+        "udp" | "17" => Some(Transport::Udp),
+        _ => None,
+    }
+}
+
+fn ports(list: &str) -> Option<Vec<Port>> {
+    list.split(',').map(|port| port.parse().ok()).collect()
+}
+
+fn state(list: &str) -> Option<CtState> {
+    match list {
+        "INVALID" => Some(CtState::Invalid),
+        "RELATED,ESTABLISHED" | "ESTABLISHED,RELATED" => Some(CtState::RelatedOrEstablished),
+        _ => None,
+    }
+}
+
+/// A mark that is compared or set as a whole: `0x539`, `1337`, `0x539/0xffffffff`.
+fn mark(text: &str) -> Option<Mark> {
+    let value = match text.split_once('/') {
+        Some((value, mask)) => (number(mask)? == u32::MAX).then_some(value)?,
+        None => text,
+    };
+    Some(Mark(number(value)?))
+}
+
+fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// What `iptables-save` adds to a mark that is copied as a whole.
+fn whole_mark(options: &[&str]) -> bool {
+    let whole = |mask: &str| number(mask) == Some(u32::MAX);
+    match options {
+        [] => true,
+        ["--nfmask", nf, "--ctmask", ct] | ["--ctmask", ct, "--nfmask", nf] => whole(nf) && whole(ct),
+        ["--mask", mask] => whole(mask),
+        _ => false,
+    }
+}
+
+fn tproxy(options: &[&str]) -> Option<Target> {
+    let (mut port, mut packet_mark) = (None, None);
+    for pair in options.chunks(2) {
+        match pair {
+            ["--on-port", value] => port = Some(value.parse().ok()?),
+            // A socket bound to every address: the form without the option, spelt out.
+            ["--on-ip", value] => value.parse::<IpAddr>().ok()?.is_unspecified().then_some(())?,
+            ["--tproxy-mark", value] => packet_mark = Some(mark(value)?),
+            _ => return None,
+        }
+    }
+    Some(Target::Tproxy {
+        port: port?,
+        mark: packet_mark?,
+    })
+}

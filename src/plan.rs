@@ -1,0 +1,202 @@
+//! From what is desired and what stands to the steps that lead from one to the other.
+//!
+//! A dry run prints these very steps; a real run executes them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::backend::Variant;
+use crate::diff::{Change, marks_in_use};
+use crate::model::{Family, FamilyRules, Mark, Table};
+use crate::parse::Observed;
+use crate::render;
+use crate::routing;
+
+/// What stands in the namespace.
+#[derive(Clone, Debug)]
+pub struct Situation {
+    /// The variant that is going to hold our rules.
+    pub variant: Variant,
+    /// Rules, wherever anything of ours was seen.
+    pub rules: BTreeMap<(Variant, Family), Observed>,
+    /// Tables of Istio's native nftables backend.
+    pub native_tables: Vec<NativeTable>,
+    /// Address, policy rules and routes.
+    pub network: routing::Observed,
+}
+
+/// A table of native nftables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NativeTable {
+    /// The kernel's number of its family (1 is `inet`).
+    pub family: u8,
+    /// Its name.
+    pub name: String,
+}
+
+/// The names that Istio's native nftables backend gives its tables, all of them in the family `inet`.
+pub const NATIVE_TABLES: [&str; 3] = ["istio-proxy-nat", "istio-proxy-mangle", "istio-proxy-raw"];
+
+/// What is desired.
+#[derive(Clone, Debug)]
+pub struct Goal {
+    /// The rules of each family; empty ones for a family that gets none.
+    pub rules: BTreeMap<Family, FamilyRules>,
+    /// Address, policy rules and routes.
+    pub network: routing::Desired,
+    /// Write also what is right already (`--force-apply`).
+    pub rewrite: bool,
+}
+
+impl Goal {
+    /// Nothing at all: what cleanup wants.
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self {
+            rules: Family::ALL
+                .into_iter()
+                .map(|family| (family, FamilyRules::none(family)))
+                .collect(),
+            network: routing::Desired::default(),
+            rewrite: false,
+        }
+    }
+
+    /// How many rules of each family.
+    #[must_use]
+    pub fn counts(&self) -> String {
+        let counts = self.rules.values().filter(|rules| rules.count() > 0);
+        let counts: Vec<_> = counts
+            .map(|rules| format!("{} {} rules", rules.count(), rules.family))
+            .collect();
+        if counts.is_empty() {
+            "no rules".to_owned()
+        } else {
+            counts.join(", ")
+        }
+    }
+}
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Deletes tables of native nftables, in one transaction.
+    DeleteNative(Vec<NativeTable>),
+    /// An address, a policy rule or a route.
+    Network(routing::Step),
+    /// One restore process.
+    Restore(Restore),
+}
+
+/// A rules file and who reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restore {
+    /// Whose tool.
+    pub variant: Variant,
+    /// Which family's tool.
+    pub family: Family,
+    /// The contents of the rules file.
+    pub text: String,
+    /// The tables it writes to, in this order.
+    pub tables: Vec<Table>,
+}
+
+impl Restore {
+    fn new(variant: Variant, change: &Change) -> Self {
+        Self {
+            variant,
+            family: change.family,
+            text: render::restore(change),
+            tables: change.tables.iter().map(|table| table.table).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DeleteNative(tables) => {
+                let names: Vec<_> = tables.iter().map(|table| table.name.as_str()).collect();
+                write!(f, "delete the nftables tables {}", names.join(", "))
+            }
+            Self::Network(step) => step.fmt(f),
+            Self::Restore(Restore {
+                variant,
+                family,
+                text: _,
+                tables,
+            }) => {
+                let tool = match family {
+                    Family::V4 => "iptables",
+                    Family::V6 => "ip6tables",
+                };
+                let tables: Vec<_> = tables.iter().map(|table| table.name()).collect();
+                write!(
+                    f,
+                    "{tool}-{}-restore --noflush (tables {})",
+                    variant.word(),
+                    tables.join(", ")
+                )
+            }
+        }
+    }
+}
+
+/// The steps that make what stands into what is desired; none if that is so already.
+///
+/// What captures from now on stands before what captured until now goes: our own rules of another backend leave last.
+#[must_use]
+pub fn plan(goal: &Goal, situation: &Situation) -> Vec<Step> {
+    let Situation {
+        variant,
+        rules,
+        native_tables,
+        network,
+    } = situation;
+    let changes = |variant: Variant, wanted: &dyn Fn(Family) -> FamilyRules, rewrite: bool| -> Vec<Step> {
+        let change = |family| {
+            let nothing = Observed::nothing(family);
+            Change::between(
+                &wanted(family),
+                rules.get(&(variant, family)).unwrap_or(&nothing),
+                rewrite,
+            )
+        };
+        let changes = Family::ALL
+            .into_iter()
+            .map(change)
+            .filter(|change| !change.is_empty());
+        changes
+            .map(|change| Step::Restore(Restore::new(variant, &change)))
+            .collect()
+    };
+    let wanted = |family| {
+        goal.rules
+            .get(&family)
+            .cloned()
+            .unwrap_or_else(|| FamilyRules::none(family))
+    };
+    let network = routing::plan(&goal.network, network, &marks(rules));
+    let mut steps: Vec<Step> = network.before.into_iter().map(Step::Network).collect();
+    steps.extend(changes(*variant, &wanted, goal.rewrite));
+    steps.extend(changes(variant.other(), &FamilyRules::none, false));
+    if !native_tables.is_empty() {
+        steps.push(Step::DeleteNative(native_tables.clone()));
+    }
+    steps.extend(network.after.into_iter().map(Step::Network));
+    steps
+}
+
+/// The marks in use per family; a family is there as soon as any chain of ours stands in it.
+fn marks(rules: &BTreeMap<(Variant, Family), Observed>) -> BTreeMap<Family, BTreeSet<Mark>> {
+    let mut marks: BTreeMap<Family, BTreeSet<Mark>> = BTreeMap::new();
+    for ((_, family), observed) in rules.iter().filter(|(_, observed)| observed.has_ours()) {
+        let in_use = observed
+            .tables
+            .get(&Table::Mangle)
+            .map(marks_in_use)
+            .unwrap_or_default();
+        marks.entry(*family).or_default().extend(in_use);
+    }
+    marks
+}

@@ -1,0 +1,41 @@
+//! Interfaces that are left alone, and interfaces behind which guests live.
+
+use super::when;
+use crate::config::{CaptureConfig, Mode};
+use crate::model::{Hook, Ruleset, Table, Target, Why};
+
+/// Traffic of an excluded interface is never captured, in either direction. TPROXY captures in mangle, so the pair
+/// is needed there too.
+pub(super) fn exclude(config: &CaptureConfig, rules: &mut Ruleset) {
+    let tables: &[Table] = match config.mode {
+        Mode::Redirect => &[Table::Nat],
+        Mode::Tproxy(_) => &[Table::Nat, Table::Mangle],
+    };
+    for interface in &config.excluded_interfaces {
+        for table in tables {
+            let inbound = when().via_in(interface.clone());
+            rules.hook_tail(
+                *table,
+                Hook::Prerouting,
+                inbound.then(Target::Return, Why::ExcludedInterfaceIn),
+            );
+            let outbound = when().via_out(interface.clone());
+            rules.hook_tail(
+                *table,
+                Hook::Output,
+                outbound.then(Target::Return, Why::ExcludedInterfaceOut),
+            );
+        }
+    }
+}
+
+/// What a guest sends is not inbound traffic of the pod. The included ranges are put before this rule later on, so
+/// it decides only what they leave.
+pub(super) fn leave_guests_alone(config: &CaptureConfig, rules: &mut Ruleset) {
+    for interface in &config.virtual_interfaces {
+        let rule = when()
+            .via_in(interface.clone())
+            .then(Target::Return, Why::VirtualInterfaceLocal);
+        rules.hook_head(Table::Nat, Hook::Prerouting, rule);
+    }
+}

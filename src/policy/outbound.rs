@@ -1,0 +1,99 @@
+//! What leaves the pod's processes.
+
+use super::when;
+use crate::config::{CaptureConfig, OutboundRanges};
+use crate::model::{Address, Chain, Hook, Interface, Protocol, Ruleset, Table, Target, Transport, Why};
+
+/// Everything that a process of the pod sends goes through our chain, also UDP: the chain decides.
+pub(super) fn enter(rules: &mut Ruleset) {
+    let jump = when().then(Target::Jump(Chain::Output), Why::OutboundTraffic);
+    rules.hook_tail(Table::Nat, Hook::Output, jump);
+}
+
+/// First in the chain: an excluded port is left alone whoever talks to it.
+pub(super) fn exclude_ports(config: &CaptureConfig, rules: &mut Ruleset) {
+    for port in &config.outbound.excluded_ports {
+        for transport in [Transport::Tcp, Transport::Udp] {
+            let rule = when().protocol(Protocol::to(transport, *port));
+            rules.append(
+                Table::Nat,
+                Chain::Output,
+                rule.then(Target::Return, Why::ExcludedOutboundPort),
+            );
+        }
+    }
+}
+
+/// What the proxy hands to the app over loopback must not come back to the proxy. Before the rules on owners, which
+/// would send it to the inbound port again.
+pub(super) fn passthrough(rules: &mut Ruleset) {
+    let rule = when().source(super::passthrough()).via_out(Interface::loopback());
+    rules.append(
+        Table::Nat,
+        Chain::Output,
+        rule.then(Target::Return, Why::InboundPassthrough),
+    );
+}
+
+/// Behind the rules on owners and on DNS, which decide about loopback traffic themselves.
+pub(super) fn loopback(config: &CaptureConfig, rules: &mut Ruleset) {
+    let rule = when()
+        .to(super::loopback(config))
+        .then(Target::Return, Why::LoopbackDestination);
+    rules.append(Table::Nat, Chain::Output, rule);
+}
+
+/// Before every inclusion: an exclusion always wins.
+pub(super) fn exclude_ranges(config: &CaptureConfig, rules: &mut Ruleset) {
+    for range in &config.outbound.excluded_ranges {
+        let rule = when()
+            .to(Address::Net(*range))
+            .then(Target::Return, Why::ExcludedRange);
+        rules.append(Table::Nat, Chain::Output, rule);
+    }
+}
+
+/// These ports are captured also where their range is not.
+pub(super) fn include_ports(config: &CaptureConfig, rules: &mut Ruleset) {
+    for port in &config.outbound.ports {
+        let rule = when().protocol(Protocol::to(Transport::Tcp, *port));
+        rules.append(
+            Table::Nat,
+            Chain::Output,
+            rule.then(Target::Jump(Chain::Redirect), Why::IncludedOutboundPort),
+        );
+    }
+}
+
+/// Last in the chain: what nothing above has decided. A guest's packets do not pass the output hook, so the same
+/// ranges are put at the head of the prerouting hook for its interface.
+pub(super) fn include_ranges(config: &CaptureConfig, rules: &mut Ruleset) {
+    let redirect = Target::Jump(Chain::Redirect);
+    match &config.outbound.ranges {
+        OutboundRanges::None => {}
+        OutboundRanges::All => {
+            rules.append(Table::Nat, Chain::Output, when().then(redirect, Why::EveryRange));
+            for interface in &config.virtual_interfaces {
+                let rule = when()
+                    .via_in(interface.clone())
+                    .then(redirect, Why::VirtualInterfaceOutbound);
+                rules.hook_head(Table::Nat, Hook::Prerouting, rule);
+            }
+        }
+        OutboundRanges::Only(ranges) => {
+            for range in ranges {
+                let to_range = when().to(Address::Net(*range));
+                for interface in &config.virtual_interfaces {
+                    let guest = to_range.clone().via_in(interface.clone());
+                    let rule = guest.then(redirect, Why::VirtualInterfaceOutbound);
+                    rules.hook_head(Table::Nat, Hook::Prerouting, rule);
+                }
+                rules.append(
+                    Table::Nat,
+                    Chain::Output,
+                    to_range.then(redirect, Why::IncludedRange),
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! What capture needs besides rules: the passthrough address, and TPROXY's policy rule and route.
+//!
+//! The kernel takes the same policy rule twice, so what is there is looked at first. Ours carry a protocol number of
+//! our own; Istio's carry none and are recognised by the mark that the live TPROXY rules use and by a table that
+//! holds nothing but `local default dev lo`. Those are adopted (a tagged twin is put beside them before they go), so
+//! that a run that is killed half way leaves nothing that the next one would not recognise.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::config::{CaptureConfig, InboundPorts, Mode, Tproxy};
+use crate::model::{Family, Mark};
+use crate::policy::PASSTHROUGH_V6;
+
+/// The protocol number (`ip route help`: `proto`) that marks what is ours.
+pub const PROTOCOL: u8 = 151;
+/// Priority of our policy rules: below the table `main` (32766), above nothing that others are likely to use.
+pub const RULE_PRIORITY: u32 = 32_000;
+
+/// What the options ask for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Desired {
+    /// Whether `::6/128` is to be on `lo`.
+    pub passthrough: bool,
+    /// Per family: which marked packets are sent to `lo` by which table.
+    pub tproxy: BTreeMap<Family, Tproxy>,
+}
+
+impl Desired {
+    /// What `config` asks for.
+    #[must_use]
+    pub fn of(config: &CaptureConfig) -> Self {
+        let tproxy = match config.mode {
+            // Without captured ports nothing carries the mark; Istio makes no route then either.
+            Mode::Tproxy(tproxy) if config.inbound != InboundPorts::None => Some(tproxy),
+            Mode::Tproxy(_) | Mode::Redirect => None,
+        };
+        Self {
+            passthrough: config.families.contains(Family::V6),
+            tproxy: tproxy
+                .iter()
+                .flat_map(|tproxy| config.families.iter().map(|family| (family, *tproxy)))
+                .collect(),
+        }
+    }
+}
+
+/// A policy rule that looks up a table by mark, and does nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MarkRule {
+    /// IPv4 or IPv6.
+    pub family: Family,
+    /// Mark of the packets; the whole mark is compared.
+    pub mark: u32,
+    /// Table that is looked up.
+    pub table: u32,
+    /// Priority: rules are tried from low to high.
+    pub priority: u32,
+    /// Who made it.
+    pub protocol: u8,
+}
+
+/// A route in a table other than the standard ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// IPv4 or IPv6.
+    pub family: Family,
+    /// Its table.
+    pub table: u32,
+    /// Who made it.
+    pub protocol: u8,
+    /// Whether it is `local default dev lo`.
+    pub local_default: bool,
+}
+
+/// What stands in the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// Rules that look at the mark only.
+    pub rules: Vec<MarkRule>,
+    /// Routes outside the standard tables.
+    pub routes: Vec<Route>,
+    /// The protocol number of `::6/128` on `lo`, if it is there; 0 if it has none.
+    pub passthrough: Option<u8>,
+}
+
+/// One change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Puts `::6/128` on `lo`, or tags the one that is there.
+    AddAddress,
+    /// Adds a tagged policy rule.
+    AddRule(Family, Tproxy),
+    /// Adds, or tags, the route of a table.
+    AddRoute(Family, u32),
+    /// Takes `::6/128` off `lo`.
+    RemoveAddress,
+    /// Removes just this policy rule.
+    RemoveRule(MarkRule),
+    /// Removes `local default dev lo` from a table.
+    RemoveRoute(Family, u32),
+}
+
+const fn option(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "-4",
+        Family::V6 => "-6",
+    }
+}
+
+impl fmt::Display for Step {
+    /// The command of iproute2 that would do the same.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AddAddress => write!(
+                f,
+                "ip -6 addr replace {PASSTHROUGH_V6}/128 dev lo proto {PROTOCOL}"
+            ),
+            Self::RemoveAddress => write!(f, "ip -6 addr del {PASSTHROUGH_V6}/128 dev lo"),
+            Self::AddRule(family, Tproxy { mark, table }) => {
+                let ip = option(*family);
+                write!(
+                    f,
+                    "ip {ip} rule add fwmark {mark} lookup {table} priority {RULE_PRIORITY} protocol {PROTOCOL}"
+                )
+            }
+            Self::RemoveRule(MarkRule {
+                family,
+                mark,
+                table,
+                priority,
+                protocol,
+            }) => {
+                let ip = option(*family);
+                write!(
+                    f,
+                    "ip {ip} rule del fwmark {mark} lookup {table} priority {priority} protocol {protocol}"
+                )
+            }
+            Self::AddRoute(family, table) => {
+                write!(
+                    f,
+                    "ip {} route replace local default dev lo table {table} proto {PROTOCOL}",
+                    option(*family)
+                )
+            }
+            Self::RemoveRoute(family, table) => {
+                write!(
+                    f,
+                    "ip {} route del local default dev lo table {table}",
+                    option(*family)
+                )
+            }
+        }
+    }
+}
+
+/// What is changed, and when: packets must find their route before the rules that mark them stand, and keep it until
+/// those are gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Steps {
+    /// Before the rules change.
+    pub before: Vec<Step>,
+    /// After the rules have changed.
+    pub after: Vec<Step>,
+}
+
+/// What makes `observed` into `desired`. `marks` are the marks that our live rules use, per family; a family is in it
+/// as soon as anything of ours stands there.
+#[must_use]
+pub fn plan(desired: &Desired, observed: &Observed, marks: &BTreeMap<Family, BTreeSet<Mark>>) -> Steps {
+    let mut steps = Steps::default();
+    passthrough(desired, observed, marks.contains_key(&Family::V6), &mut steps);
+    let wanted: Vec<(Family, Tproxy)> = desired
+        .tproxy
+        .iter()
+        .map(|(family, tproxy)| (*family, *tproxy))
+        .collect();
+    let adopted = adopt(observed, marks, &mut steps);
+    let ours = || {
+        observed
+            .rules
+            .iter()
+            .filter(|rule| rule.protocol == PROTOCOL)
+            .map(tproxy_of)
+    };
+    let tagged: Vec<_> = observed
+        .routes
+        .iter()
+        .filter(|route| is_ours(route))
+        .map(|r| (r.family, r.table))
+        .collect();
+    for (family, tproxy) in &wanted {
+        if !tagged.contains(&(*family, tproxy.table))
+            && !adopted
+                .iter()
+                .any(|(f, t)| (f, t.table) == (family, tproxy.table))
+        {
+            steps.before.push(Step::AddRoute(*family, tproxy.table));
+        }
+        if !ours()
+            .chain(adopted.iter().copied())
+            .any(|rule| rule == (*family, *tproxy))
+        {
+            steps.before.push(Step::AddRule(*family, *tproxy));
+        }
+    }
+    remove_stale(&wanted, observed, &adopted, &mut steps);
+    steps
+}
+
+/// Puts a tagged twin beside each rule of Istio's, and takes the untagged one out.
+fn adopt(
+    observed: &Observed,
+    marks: &BTreeMap<Family, BTreeSet<Mark>>,
+    steps: &mut Steps,
+) -> Vec<(Family, Tproxy)> {
+    let mut adopted = Vec::new();
+    let untagged = observed
+        .rules
+        .iter()
+        .filter(|rule| rule.protocol != PROTOCOL && is_istios(rule, observed, marks));
+    for rule in untagged {
+        let (family, tproxy) = tproxy_of(rule);
+        if !adopted.contains(&(family, tproxy)) {
+            steps.before.push(Step::AddRoute(family, tproxy.table));
+            if !observed
+                .rules
+                .iter()
+                .any(|other| other.protocol == PROTOCOL && tproxy_of(other) == (family, tproxy))
+            {
+                steps.before.push(Step::AddRule(family, tproxy));
+            }
+            adopted.push((family, tproxy));
+        }
+        steps.before.push(Step::RemoveRule(*rule));
+    }
+    adopted
+}
+
+fn remove_stale(
+    wanted: &[(Family, Tproxy)],
+    observed: &Observed,
+    adopted: &[(Family, Tproxy)],
+    steps: &mut Steps,
+) {
+    let mut kept = BTreeSet::new();
+    for rule in observed.rules.iter().filter(|rule| rule.protocol == PROTOCOL) {
+        let first = kept.insert((rule.family, rule.mark, rule.table));
+        if !(first && wanted.contains(&tproxy_of(rule))) {
+            steps.after.push(Step::RemoveRule(*rule));
+        }
+    }
+    for (family, tproxy) in adopted.iter().filter(|adopted| !wanted.contains(adopted)) {
+        if kept.insert((*family, tproxy.mark.0, tproxy.table)) {
+            steps.after.push(Step::RemoveRule(MarkRule {
+                family: *family,
+                mark: tproxy.mark.0,
+                table: tproxy.table,
+                priority: RULE_PRIORITY,
+                protocol: PROTOCOL,
+            }));
+        }
+    }
+    let tables = observed
+        .routes
+        .iter()
+        .filter(|route| is_ours(route))
+        .map(|route| (route.family, route.table));
+    let tables: BTreeSet<_> = tables
+        .chain(adopted.iter().map(|(family, tproxy)| (*family, tproxy.table)))
+        .collect();
+    for (family, table) in tables {
+        if !wanted
+            .iter()
+            .any(|(f, tproxy)| (*f, tproxy.table) == (family, table))
+        {
+            steps.after.push(Step::RemoveRoute(family, table));
+        }
+    }
+}
+
+fn passthrough(desired: &Desired, observed: &Observed, ours_stand: bool, steps: &mut Steps) {
+    match (desired.passthrough, observed.passthrough) {
+        (true, None) => steps.before.push(Step::AddAddress),
+        (false, Some(PROTOCOL)) => steps.after.push(Step::RemoveAddress),
+        // Untagged, beside rules that need it: made by Istio, or by us on a kernel that does not keep the tag.
+        (false, Some(_)) if ours_stand => {
+            steps.before.push(Step::AddAddress);
+            steps.after.push(Step::RemoveAddress);
+        }
+        (true, Some(_)) | (false, _) => {}
+    }
+}
+
+const fn is_ours(route: &Route) -> bool {
+    route.protocol == PROTOCOL && route.local_default
+}
+
+fn is_istios(rule: &MarkRule, observed: &Observed, marks: &BTreeMap<Family, BTreeSet<Mark>>) -> bool {
+    let in_use = marks
+        .get(&rule.family)
+        .is_some_and(|marks| marks.contains(&Mark(rule.mark)));
+    let mut routes = observed
+        .routes
+        .iter()
+        .filter(|route| (route.family, route.table) == (rule.family, rule.table))
+        .peekable();
+    in_use && routes.peek().is_some() && routes.all(|route| route.local_default)
+}
+
+const fn tproxy_of(rule: &MarkRule) -> (Family, Tproxy) {
+    (
+        rule.family,
+        Tproxy {
+            mark: Mark(rule.mark),
+            table: rule.table,
+        },
+    )
+}
