@@ -58,6 +58,8 @@ pub(crate) struct Variant {
     pub(crate) name: &'static str,
     restore: [&'static str; 2],
     save: [&'static str; 2],
+    /// Only the legacy tools lock.
+    wait: &'static [&'static str],
 }
 
 pub(crate) const VARIANTS: [Variant; 2] = [
@@ -65,11 +67,13 @@ pub(crate) const VARIANTS: [Variant; 2] = [
         name: "nft",
         restore: ["iptables-nft-restore", "ip6tables-nft-restore"],
         save: ["iptables-nft-save", "ip6tables-nft-save"],
+        wait: &[],
     },
     Variant {
         name: "legacy",
         restore: ["iptables-legacy-restore", "ip6tables-legacy-restore"],
         save: ["iptables-legacy-save", "ip6tables-legacy-save"],
+        wait: &["--wait=30"],
     },
 ];
 
@@ -110,7 +114,7 @@ impl Variant {
             .zip(self.restore)
             .filter(|(path, _)| path.exists());
         Ok(files
-            .map(|(path, tool)| Cmd::new(tool).args(["--noflush", "--wait=30"]).args([path]))
+            .map(|(path, tool)| Cmd::new(tool).args(["--noflush"]).args(self.wait).args([path]))
             .collect())
     }
 
