@@ -188,15 +188,17 @@ fn hook_change(
     ours: &BTreeSet<usize>,
     rewrite: bool,
 ) {
-    let standing: Vec<&Line> = lines
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| ours.contains(at))
-        .map(|(_, line)| line)
-        .collect();
     let none = HookRules::default();
     let wanted = desired.hooks.get(&hook).unwrap_or(&none);
-    if !rewrite && same(wanted.iter(), standing.iter().copied()) {
+    let stands = |ours: &BTreeSet<usize>| {
+        let standing = lines
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| ours.contains(at))
+            .map(|(_, line)| line);
+        same(wanted.iter(), standing)
+    };
+    if !rewrite && (stands(ours) || stands(&ownership::perhaps_ours(wanted, lines, ours))) {
         return;
     }
     change.deletions.extend(

@@ -2,7 +2,13 @@
 //!
 //! The types here are plain; reading is done by [`crate::kernel`], deciding by [`crate::config`].
 
+mod resolver;
+mod users;
+
 use std::net::IpAddr;
+
+pub use resolver::{NameServers, name_servers};
+pub use users::{gid_of, uid_of};
 
 /// An address of the pod, in the order of the kernel's dump (all IPv4 addresses come first).
 #[derive(Clone, Debug, PartialEq, Eq)]

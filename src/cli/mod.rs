@@ -1,1 +1,102 @@
 //! Flags, environment and config file: what was asked for, as text with its origin.
+
+mod command;
+mod document;
+mod environment;
+mod error;
+mod help;
+mod options;
+mod raw;
+#[cfg(test)]
+mod tests;
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::Path;
+
+pub use error::UsageError;
+pub use options::{Heading, Key, Kind, OptionSpec, Variables};
+pub use raw::{Given, Origin, RawOptions, SubCommand};
+
+/// What the command line asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Print this and end well.
+    Print(String),
+    /// A run with these options.
+    Run(RawOptions),
+}
+
+/// A command line, environment or config file that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Everything that is wrong; at least one.
+    pub errors: Vec<UsageError>,
+    /// What could be read all the same: it says how errors are to be written, and its own errors belong in the
+    /// same report.
+    pub raw: RawOptions,
+}
+
+/// Reads the command line, the environment and the config file that one of them names.
+///
+/// `args` begins with the program's own name. A literal `istio-iptables` behind it is dropped: Istio's pod template
+/// writes it. `stdin` is read for `--config -` only, `read_file` for any other config file.
+///
+/// # Errors
+///
+/// Everything that cannot be read, at once.
+pub fn parse(
+    args: impl IntoIterator<Item = OsString>,
+    env: impl IntoIterator<Item = (OsString, OsString)>,
+    stdin: &mut dyn io::Read,
+    read_file: &dyn Fn(&Path) -> io::Result<String>,
+) -> Result<Outcome, Failure> {
+    let mut arguments: Vec<OsString> = args.into_iter().collect();
+    if arguments.get(1).map(OsString::as_os_str) == Some(OsStr::new("istio-iptables")) {
+        arguments.remove(1);
+    }
+    let mut raw = RawOptions::default();
+    let mut errors = Vec::from_iter(command::one_dash(&arguments));
+    match command::command().try_get_matches_from(&arguments) {
+        Ok(matches) => command::read(&matches, &mut raw, &mut errors),
+        Err(error) if !error.use_stderr() => return Ok(Outcome::Print(error.to_string())),
+        Err(error) => {
+            errors.push(command::explain(&error, &arguments));
+            // The rest is read all the same, for the log flags and for more errors to report.
+            let lenient = command::command().ignore_errors(true);
+            if let Ok(matches) = lenient.try_get_matches_from(&arguments) {
+                command::read(&matches, &mut raw, &mut errors);
+            }
+        }
+    }
+    environment::read(env, &mut raw, &mut errors);
+    read_document(&mut raw, &mut errors, stdin, read_file);
+    if errors.is_empty() {
+        Ok(Outcome::Run(raw))
+    } else {
+        Err(Failure { errors, raw })
+    }
+}
+
+fn read_document(
+    raw: &mut RawOptions,
+    errors: &mut Vec<UsageError>,
+    stdin: &mut dyn io::Read,
+    read_file: &dyn Fn(&Path) -> io::Result<String>,
+) {
+    let Some(path) = raw.given(Key::Config).map(|given| given.text.clone()) else {
+        return;
+    };
+    let (source, content) = match path.as_str() {
+        "" => return,
+        "-" => ("standard input".to_owned(), io::read_to_string(stdin)),
+        path => (path.to_owned(), read_file(Path::new(path))),
+    };
+    match content {
+        Ok(text) => document::read(&source, &text, raw, errors),
+        Err(error) => errors.push(UsageError::Document {
+            source,
+            problem: format!("cannot be read: {error}"),
+        }),
+    }
+}

@@ -1,6 +1,17 @@
 //! What is to be captured, with every value parsed: a value that exists is valid.
 
+mod backend;
+mod conduct;
+mod error;
+mod intent;
+mod ranges;
+mod reader;
+mod resolve;
 mod run;
+#[cfg(test)]
+mod tests;
+mod traffic;
+mod values;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -8,6 +19,9 @@ use ipnetwork::{IpNetwork, Ipv4Network};
 
 use crate::model::{Families, Interface, Mark, Port};
 
+pub use error::{ConfigError, Expected, Warning};
+pub use intent::{DnsChoice, FamilyChoice, Intent, Notice};
+pub use resolve::{GivenOption, Resolved, log_options, resolve};
 pub use run::{Action, BackendChoice, LogFormat, LogOptions, RunOptions, Validation};
 
 /// Everything that decides the rules. Made from [`crate::cli::RawOptions`] and [`crate::facts`]; read by

@@ -6,7 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{Chain, Hook, Interface, Mark, Match, Matcher, Protocol, Statement, Table, Target};
+use crate::model::{
+    Chain, Hook, HookRules, Interface, Mark, Match, Matcher, Protocol, Rule, Statement, Table, Target,
+};
 use crate::parse::{Line, ObservedTable};
 use crate::policy::PROXY_LOOPBACK_MARK;
 
@@ -132,10 +134,23 @@ fn virtual_interfaces(observed: &ObservedTable, ours: &mut Ours) {
         return;
     }
     for at in (0..lines.len()).take_while(|at| returns(*at).is_some()) {
-        if returns(at).is_some_and(|interface| seen.insert(interface)) {
+        if !ours.has(Hook::Prerouting, at) && returns(at).is_some_and(|interface| seen.insert(interface)) {
             ours.claim(Hook::Prerouting, at);
         }
     }
+}
+
+/// What [`ours`] cannot tell from a rule of somebody else, but the options ask for: a lone RETURN of a virtual
+/// interface that is no longer at the head. Enough to see that nothing is missing, not enough to delete anything.
+pub(super) fn perhaps_ours(wanted: &HookRules, lines: &[Line], certain: &BTreeSet<usize>) -> BTreeSet<usize> {
+    let place = |rule: &Rule| {
+        let stands = statements(lines).filter(|(_, line)| **line == rule.statement);
+        let places: Vec<usize> = stands.map(|(at, _)| at).collect();
+        let known = places.iter().any(|at| certain.contains(at));
+        if known { None } else { places.first().copied() }
+    };
+    let returns = wanted.head.iter().filter(|rule| is_plain_return(&rule.statement));
+    certain.iter().copied().chain(returns.filter_map(place)).collect()
 }
 
 /// Whether outbound ranges are captured (`-i`): a jump to the redirect that looks at no port.

@@ -1,0 +1,172 @@
+//! The command line, by clap, made from the table of options.
+
+use std::ffi::OsString;
+
+use clap::builder::OsStringValueParser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+use super::error::UsageError;
+use super::help;
+use super::options::{IGNORED, Key, Kind};
+use super::raw::{Given, Origin, RawOptions, SubCommand};
+
+/// The whole command line.
+pub(super) fn command() -> Command {
+    let options = Key::ALL
+        .iter()
+        .filter(|key| key.spec().has_flag())
+        .map(|key| argument(*key));
+    let ignored = IGNORED.iter().map(|name| {
+        Arg::new(*name)
+            .long(*name)
+            .hide(true)
+            .global(true)
+            .allow_hyphen_values(true)
+            .value_parser(OsStringValueParser::new())
+    });
+    Command::new("istio-iptables")
+        .bin_name("istio-iptables")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(help::ABOUT)
+        .after_help(help::after())
+        .max_term_width(110)
+        .args_override_self(true)
+        .disable_help_subcommand(true)
+        .args(options)
+        .args(ignored)
+        .subcommands(
+            SubCommand::ALL
+                .into_iter()
+                .map(|sub| Command::new(sub.name()).about(sub.about())),
+        )
+}
+
+fn argument(key: Key) -> Arg {
+    let spec = key.spec();
+    let argument = Arg::new(spec.name)
+        .long(spec.name)
+        .action(ArgAction::Set)
+        .global(true)
+        .value_name(spec.value_name)
+        .value_parser(OsStringValueParser::new())
+        .help_heading(spec.heading.title())
+        .help(help::of(spec));
+    let argument = match spec.short {
+        Some(short) => argument.short(short),
+        None => argument,
+    };
+    let argument = match spec.alias {
+        Some(alias) => argument.visible_alias(alias),
+        None => argument,
+    };
+    match spec.kind {
+        Kind::Boolean => argument
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true"),
+        // As in Go: what follows is the value, whatever it begins with. A wrong one is refused by name later.
+        Kind::List | Kind::Number | Kind::Text => argument.allow_hyphen_values(true),
+    }
+}
+
+/// What the flags say.
+pub(super) fn read(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<UsageError>) {
+    raw.command = SubCommand::ALL
+        .into_iter()
+        .find(|sub| matches.subcommand_name() == Some(sub.name()))
+        .unwrap_or_default();
+    for &key in Key::ALL.iter().filter(|key| key.spec().has_flag()) {
+        let name = key.spec().name;
+        if matches.value_source(name) != Some(ValueSource::CommandLine) {
+            continue;
+        }
+        let Some(value) = matches.get_one::<OsString>(name) else {
+            continue;
+        };
+        let origin = Origin::Flag(key);
+        match value.to_str() {
+            Some(text) => raw.offer(
+                key,
+                Given {
+                    text: text.to_owned(),
+                    origin,
+                },
+            ),
+            None => errors.push(UsageError::NotUtf8 {
+                origin,
+                shown: value.to_string_lossy().into_owned(),
+            }),
+        }
+    }
+}
+
+/// A long flag behind one dash: `-redirect-dns` would be routing table "edirect-dns".
+pub(super) fn one_dash(arguments: &[OsString]) -> Option<UsageError> {
+    arguments
+        .iter()
+        .skip(1)
+        .filter_map(|argument| argument.to_str())
+        .find_map(|written| {
+            let name = written.strip_prefix('-')?;
+            let name = name.split_once('=').map_or(name, |(name, _)| name);
+            let meant = Key::by_name(name).filter(|key| key.spec().has_flag())?;
+            Some(UsageError::OneDash {
+                written: written.to_owned(),
+                meant,
+            })
+        })
+}
+
+/// What is wrong with the command line, in words of ours.
+pub(super) fn explain(error: &clap::Error, arguments: &[OsString]) -> UsageError {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        _ => None,
+    };
+    let kind = error.kind();
+    let word = context(ContextKind::InvalidSubcommand).or_else(|| context(ContextKind::InvalidArg));
+    match word {
+        Some(flag) if kind == ErrorKind::UnknownArgument && flag.starts_with('-') => {
+            UsageError::UnknownFlag {
+                flag,
+                similar: context(ContextKind::SuggestedArg),
+            }
+        }
+        Some(word) if kind == ErrorKind::UnknownArgument || kind == ErrorKind::InvalidSubcommand => {
+            let hint = boolean_before(&word, arguments)
+                .map(|flag| format!("a boolean takes its value behind `=`: {flag}={word}"));
+            UsageError::ExtraWord { word, hint }
+        }
+        Some(flag) if kind == ErrorKind::InvalidValue => UsageError::MissingValue {
+            flag: flag.split(' ').next().unwrap_or_default().to_owned(),
+        },
+        _ => {
+            let text = error.to_string();
+            let line = text.lines().next().unwrap_or_default();
+            UsageError::Other(line.strip_prefix("error: ").unwrap_or(line).to_owned())
+        }
+    }
+}
+
+/// The boolean flag that stands right before `word`, which was probably meant as its value.
+fn boolean_before<'a>(word: &str, arguments: &'a [OsString]) -> Option<&'a str> {
+    arguments
+        .iter()
+        .zip(arguments.iter().skip(1))
+        .filter(|(_, next)| next.to_str() == Some(word))
+        .find_map(|(flag, _)| {
+            let flag = flag.to_str()?;
+            Key::ALL
+                .iter()
+                .map(|key| key.spec())
+                .filter(|spec| spec.kind == Kind::Boolean)
+                .any(|spec| {
+                    flag.strip_prefix("--") == Some(spec.name)
+                        || spec.short.is_some_and(|short| flag == format!("-{short}"))
+                })
+                .then_some(flag)
+        })
+}

@@ -1,0 +1,114 @@
+//! The config file into [`RawOptions`]: one JSON object, keys as on the command line.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
+
+use super::error::UsageError;
+use super::options::{Key, Kind};
+use super::raw::{Given, Origin, RawOptions};
+
+/// The members of an object in their order, duplicates too: a map would drop them silently.
+struct Members(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+
+        impl<'de> Visitor<'de> for Object {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("one JSON object whose keys are long flag names")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+
+        deserializer.deserialize_map(Object)
+    }
+}
+
+/// Adds what the document says; what is there already stays. `source` is its name in errors.
+pub(super) fn read(source: &str, text: &str, raw: &mut RawOptions, errors: &mut Vec<UsageError>) {
+    let mut complain = |problem: String| {
+        errors.push(UsageError::Document {
+            source: source.to_owned(),
+            problem,
+        });
+    };
+    let Members(members) = match serde_json::from_str(text) {
+        Ok(members) => members,
+        Err(error) => return complain(error.to_string()),
+    };
+    let mut seen = Vec::new();
+    for (name, value) in members {
+        let Some(key) = Key::by_name(&name) else {
+            complain(format!(
+                "unknown key {name:?}; keys are the long flag names without dashes, or the variable's name where \
+                 there is no flag"
+            ));
+            continue;
+        };
+        if key == Key::Config {
+            complain("a config file cannot name another one (key \"config\")".to_owned());
+        } else if seen.contains(&key) {
+            complain(format!("the key {name:?} stands there twice"));
+        } else {
+            seen.push(key);
+            match text_of(key.spec().kind, &value) {
+                Ok(text) => raw.offer(
+                    key,
+                    Given {
+                        text,
+                        origin: Origin::Document(key),
+                    },
+                ),
+                Err(expected) => complain(format!(
+                    "the value of {name:?} is {}; expected {expected}",
+                    shown(&value)
+                )),
+            }
+        }
+    }
+}
+
+/// The text that a flag would have had, or what would have been right.
+fn text_of(kind: Kind, value: &Value) -> Result<String, &'static str> {
+    match (kind, value) {
+        (_, Value::String(text)) => Ok(text.clone()),
+        (Kind::Boolean, Value::Bool(truth)) => Ok(truth.to_string()),
+        (Kind::Number | Kind::List, Value::Number(number)) => Ok(number.to_string()),
+        (Kind::List, Value::Array(items)) => items
+            .iter()
+            .map(|item| match item {
+                Value::String(text) => Ok(text.clone()),
+                Value::Number(number) => Ok(number.to_string()),
+                Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
+                    Err("a list of strings and numbers")
+                }
+            })
+            .collect::<Result<Vec<_>, _>>()
+            .map(|items| items.join(",")),
+        (Kind::Boolean, _) => Err("true or false"),
+        (Kind::List, _) => Err("a list, or a string with commas"),
+        (Kind::Number, _) => Err("a number"),
+        (Kind::Text, _) => Err("a string"),
+    }
+}
+
+/// A value in an error, cut to a length that people read.
+fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text,
+    }
+}

@@ -1,0 +1,91 @@
+//! What can be wrong before a value is even looked at.
+
+use std::fmt;
+
+use super::options::Key;
+use super::raw::Origin;
+
+/// A command line, an environment or a config file that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UsageError {
+    /// The config file is not one JSON object, or holds something that does not belong there.
+    Document {
+        /// The file, or "standard input".
+        source: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A word that is neither a sub-command nor the value of an option.
+    ExtraWord {
+        /// The word.
+        word: String,
+        /// What was probably meant.
+        hint: Option<String>,
+    },
+    /// A flag that needs a value stands last.
+    MissingValue {
+        /// The flag.
+        flag: String,
+    },
+    /// Not valid UTF-8.
+    NotUtf8 {
+        /// What has the value.
+        origin: Origin,
+        /// The value, as far as it can be shown.
+        shown: String,
+    },
+    /// A long flag written with one dash, which would be read as a short flag and its value.
+    OneDash {
+        /// As written.
+        written: String,
+        /// The option that has this name.
+        meant: Key,
+    },
+    /// Anything else about the command line, in the words of its parser.
+    Other(String),
+    /// There is no such flag.
+    UnknownFlag {
+        /// As written.
+        flag: String,
+        /// One that looks like it.
+        similar: Option<String>,
+    },
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Document { source, problem } => write!(f, "config file {source}: {problem}"),
+            Self::ExtraWord { word, hint } => {
+                write!(f, "the word {word:?} is no sub-command and belongs to no option")?;
+                suffix(f, hint.as_deref())
+            }
+            Self::MissingValue { flag } => write!(f, "{flag} needs a value"),
+            Self::NotUtf8 { origin, shown } => {
+                write!(f, "{origin}: {shown:?} is not valid UTF-8")
+            }
+            Self::OneDash { written, meant } => write!(
+                f,
+                "{written:?} would be read as one-letter options; did you mean --{}, with two dashes?",
+                meant.spec().name
+            ),
+            Self::Other(text) => f.write_str(text),
+            Self::UnknownFlag { flag, similar } => {
+                write!(f, "there is no option {flag:?}")?;
+                suffix(
+                    f,
+                    similar
+                        .as_ref()
+                        .map(|name| format!("did you mean {name}?"))
+                        .as_deref(),
+                )
+            }
+        }
+    }
+}
+
+fn suffix(f: &mut fmt::Formatter<'_>, hint: Option<&str>) -> fmt::Result {
+    hint.map_or(Ok(()), |hint| write!(f, "; {hint}"))
+}
+
+impl std::error::Error for UsageError {}

@@ -1,0 +1,47 @@
+//! The words of `--help`.
+
+use std::fmt::Write;
+
+use super::options::{Key, OptionSpec};
+use crate::exit::Exit;
+
+pub(super) const ABOUT: &str = "Captures a pod's traffic for its sidecar proxy: makes the netfilter rules that send \
+     inbound and outbound connections through the proxy, and keeps them the way the options ask for.";
+
+/// The help of one option, with its default and its variables.
+pub(super) fn of(spec: &OptionSpec) -> String {
+    let mut text = spec.help.to_owned();
+    if !spec.default.is_empty() {
+        text.push_str(&format!(" [default: {}]", spec.default));
+    }
+    let names = spec.variable_names();
+    if !names.is_empty() {
+        text.push_str(&format!(" [env: {}]", names.join(", ")));
+    }
+    text
+}
+
+/// What stands below the options.
+pub(super) fn after() -> String {
+    let mut text = String::from("Options that are variables only:\n");
+    for spec in Key::ALL
+        .iter()
+        .map(|key| key.spec())
+        .filter(|spec| !spec.has_flag())
+    {
+        let default = match spec.default {
+            "" => String::new(),
+            default => format!(" [default: {default}]"),
+        };
+        // Writing into a string cannot fail.
+        let _ = writeln!(text, "  {}\n          {}{default}", spec.name, spec.help);
+    }
+    text.push_str(
+        "\nA flag wins over a variable, a variable over the config file, the config file over the default. Lists are \
+         separated by commas. Booleans are given as --flag or --flag=false.\n\nExit codes:\n",
+    );
+    for (exit, meaning) in Exit::ALL {
+        let _ = writeln!(text, "  {:>3}  {meaning}", exit.code());
+    }
+    text
+}

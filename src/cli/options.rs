@@ -1,0 +1,383 @@
+//! The one table of options. The command line, the environment reader, the config file reader, `--help` and the
+//! documentation are all made from it.
+
+use std::fmt;
+
+/// What an option's value looks like, as far as the config file and the command line need to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A boolean: on the command line its name alone means true.
+    Boolean,
+    /// Several values, separated by commas.
+    List,
+    /// A number.
+    Number,
+    /// A word, a path or a duration.
+    Text,
+}
+
+/// The group under which `--help` shows an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heading {
+    /// The proxy's ports and its user.
+    Proxy,
+    /// What comes in.
+    Inbound,
+    /// What goes out.
+    Outbound,
+    /// Name resolution.
+    Dns,
+    /// Network interfaces.
+    Interfaces,
+    /// IPv4 and IPv6.
+    Families,
+    /// Who writes to the kernel.
+    Backend,
+    /// What a run does.
+    Run,
+    /// The probe after applying.
+    Validation,
+    /// Log lines.
+    Logging,
+}
+
+impl Heading {
+    /// The words over the group.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Proxy => "Proxy",
+            Self::Inbound => "Inbound",
+            Self::Outbound => "Outbound",
+            Self::Dns => "DNS",
+            Self::Interfaces => "Interfaces",
+            Self::Families => "IP families",
+            Self::Backend => "Backend",
+            Self::Run => "Run",
+            Self::Validation => "Validation",
+            Self::Logging => "Logging",
+        }
+    }
+}
+
+/// Environment variables that give an option its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variables {
+    /// The flag's name in upper case, `-` as `_`.
+    Derived,
+    /// This one first, then the derived one.
+    DerivedAfter(&'static str),
+    /// None: the flag only.
+    None,
+    /// Only this one: the option has no flag.
+    Only(&'static str),
+    /// The derived name behind `ISTIO_IPTABLES_`, so that a pod's `CONFIG` never becomes an input.
+    Prefixed,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OptionSpec {
+    /// Flag name without dashes, or the variable's name if there is no flag. Also its key in the config file.
+    pub name: &'static str,
+    /// One-letter flag.
+    pub short: Option<char>,
+    /// Another flag name.
+    pub alias: Option<&'static str>,
+    /// Its variables.
+    pub variables: Variables,
+    /// What the value looks like.
+    pub kind: Kind,
+    /// Its group in `--help`.
+    pub heading: Heading,
+    /// The value that counts when nothing is given; empty for nothing (or false).
+    pub default: &'static str,
+    /// One sentence for `--help`.
+    pub help: &'static str,
+    /// The word for the value in `--help`.
+    pub value_name: &'static str,
+}
+
+impl OptionSpec {
+    const fn new(name: &'static str, kind: Kind, heading: Heading, help: &'static str) -> Self {
+        Self {
+            name,
+            short: None,
+            alias: None,
+            variables: Variables::Derived,
+            kind,
+            heading,
+            default: "",
+            help,
+            value_name: match kind {
+                Kind::Boolean => "BOOL",
+                Kind::List => "LIST",
+                Kind::Number => "NUMBER",
+                Kind::Text => "TEXT",
+            },
+        }
+    }
+
+    const fn short(self, short: char) -> Self {
+        Self {
+            short: Some(short),
+            ..self
+        }
+    }
+
+    const fn alias(self, alias: &'static str) -> Self {
+        Self {
+            alias: Some(alias),
+            ..self
+        }
+    }
+
+    const fn from(self, variables: Variables) -> Self {
+        Self { variables, ..self }
+    }
+
+    const fn default(self, default: &'static str) -> Self {
+        Self { default, ..self }
+    }
+
+    const fn takes(self, value_name: &'static str) -> Self {
+        Self { value_name, ..self }
+    }
+
+    /// Whether there is a flag, not just a variable.
+    #[must_use]
+    pub const fn has_flag(&self) -> bool {
+        !matches!(self.variables, Variables::Only(_))
+    }
+
+    /// The names of its variables; the first one that is set wins.
+    #[must_use]
+    pub fn variable_names(&self) -> Vec<String> {
+        let derived = || self.name.to_ascii_uppercase().replace('-', "_");
+        match self.variables {
+            Variables::Derived => vec![derived()],
+            Variables::DerivedAfter(first) => vec![first.to_owned(), derived()],
+            Variables::None => Vec::new(),
+            Variables::Only(name) => vec![name.to_owned()],
+            Variables::Prefixed => vec![format!("ISTIO_IPTABLES_{}", derived())],
+        }
+    }
+}
+
+macro_rules! options {
+    ($($key:ident: $help:literal, $name:literal $kind:ident $heading:ident $(. $method:ident($argument:expr))*;)*) => {
+        /// Every option there is.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Key {
+            $(#[doc = $help] $key,)*
+        }
+
+        impl Key {
+            /// All of them, in the order of `--help`.
+            pub const ALL: &'static [Self] = &[$(Self::$key,)*];
+
+            /// Its row in the table.
+            #[must_use]
+            pub const fn spec(self) -> &'static OptionSpec {
+                match self {
+                    $(Self::$key => {
+                        const SPEC: OptionSpec =
+                            OptionSpec::new($name, Kind::$kind, Heading::$heading, $help)$(.$method($argument))*;
+                        &SPEC
+                    })*
+                }
+            }
+        }
+    };
+}
+
+options! {
+    EnvoyPort: "Port that outbound TCP is redirected to",
+        "envoy-port" Number Proxy.short('p').default("15001").from(Variables::None).takes("PORT");
+    InboundCapturePort: "Port that inbound TCP is redirected to",
+        "inbound-capture-port" Number Proxy.short('z').default("15006").takes("PORT");
+    InboundTunnelPort: "HBONE tunnel port; traffic to it is never redirected",
+        "inbound-tunnel-port" Number Proxy.short('e').default("15008").takes("PORT");
+    ProxyUid: "Users (numbers) whose traffic is not captured; unset: the uid of $ENVOY_USER, or else 1337",
+        "proxy-uid" List Proxy.short('u').takes("UIDS");
+    ProxyGid: "Groups (numbers) whose traffic is not captured; unset: the same numbers as --proxy-uid",
+        "proxy-gid" List Proxy.short('g').takes("GIDS");
+    EnvoyUser: "User whose uid counts when --proxy-uid is unset",
+        "ENVOY_USER" Text Proxy.default("istio-proxy").from(Variables::Only("ENVOY_USER")).takes("NAME");
+
+    InboundInterceptionMode: "How inbound connections reach the proxy: REDIRECT or TPROXY",
+        "istio-inbound-interception-mode" Text Inbound.short('m').default("REDIRECT").takes("MODE");
+    InboundTproxyMark: "Mark of inbound packets in TPROXY mode; not 1338",
+        "istio-inbound-tproxy-mark" Number Inbound.short('t').default("1337").takes("MARK");
+    InboundTproxyRouteTable: "Routing table for marked packets in TPROXY mode; not 0 or 253 to 255",
+        "istio-inbound-tproxy-route-table" Number Inbound.short('r').default("133").takes("TABLE");
+    InboundPorts: "Inbound ports to capture; `*` for all; unset: none",
+        "istio-inbound-ports" List Inbound.short('b').takes("PORTS");
+    LocalExcludePorts: "Inbound ports to leave alone; only with -b '*'",
+        "istio-local-exclude-ports" List Inbound.short('d').takes("PORTS");
+
+    ServiceCidr: "Outbound ranges to capture; `*` for all; unset: none",
+        "istio-service-cidr" List Outbound.short('i').takes("CIDRS");
+    ServiceExcludeCidr: "Outbound ranges to leave alone; looked at before -i",
+        "istio-service-exclude-cidr" List Outbound.short('x').takes("CIDRS");
+    OutboundPorts: "Outbound ports to capture whatever their range",
+        "istio-outbound-ports" List Outbound.short('q').takes("PORTS");
+    LocalOutboundPortsExclude: "Outbound TCP and UDP ports to leave alone",
+        "istio-local-outbound-ports-exclude" List Outbound.short('o').takes("PORTS");
+    OutboundOwnerGroups: "Groups (names or numbers) whose outbound traffic is captured; `*` for all",
+        "ISTIO_OUTBOUND_OWNER_GROUPS" List Outbound.default("*")
+        .from(Variables::Only("ISTIO_OUTBOUND_OWNER_GROUPS")).takes("GROUPS");
+    OutboundOwnerGroupsExclude: "Groups to leave alone; only when all groups are captured",
+        "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE" List Outbound
+        .from(Variables::Only("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE")).takes("GROUPS");
+    OutboundIpv4LoopbackCidr: "IPv4 loopback range that is meant for the application itself",
+        "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR" Text Outbound.default("127.0.0.1/32")
+        .from(Variables::Only("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR")).takes("CIDR");
+    DropInvalid: "Drop packets that connection tracking calls INVALID",
+        "drop-invalid" Boolean Outbound.from(Variables::DerivedAfter("INVALID_DROP"));
+
+    RedirectDns: "Capture DNS queries to the pod's name servers on port 15053",
+        "redirect-dns" Boolean Dns.from(Variables::DerivedAfter("ISTIO_META_DNS_CAPTURE"));
+    CaptureAllDns: "Capture everything to port 53, not only queries to the name servers in /etc/resolv.conf",
+        "capture-all-dns" Boolean Dns;
+
+    ExcludeInterfaces: "Interfaces whose traffic is neither captured in nor out",
+        "istio-exclude-interfaces" List Interfaces.short('c').takes("NAMES");
+    KubeVirtInterfaces: "Virtual interfaces whose inbound traffic counts as outbound",
+        "kube-virt-interfaces" List Interfaces.short('k').alias("reroute-virtual-interfaces").takes("NAMES");
+
+    DualStack: "Capture IPv6 too as soon as the pod has an IPv6 address",
+        "dual-stack" Boolean Families.from(Variables::DerivedAfter("ISTIO_DUAL_STACK"));
+    IpFamily: "Families that get rules: auto, ipv4, ipv6 (only) or dual",
+        "ip-family" Text Families.default("auto").from(Variables::Prefixed).takes("FAMILY");
+
+    Backend: "Who writes to the kernel: auto, iptables, iptables-nft or iptables-legacy",
+        "backend" Text Backend.default("auto").from(Variables::Prefixed).takes("BACKEND");
+    ForceIptablesBinary: "nft or legacy: the same as --backend iptables-nft or iptables-legacy",
+        "force-iptables-binary" Text Backend.takes("VARIANT");
+    NativeNftables: "The same as --backend nftables; not available in this version",
+        "native-nftables" Boolean Backend;
+
+    DryRun: "Change nothing; print what would be done",
+        "dry-run" Boolean Run.short('n');
+    DryRunFilePath: "Where a dry run writes the rules too",
+        "DRY_RUN_FILE_PATH" Text Run.from(Variables::Only("DRY_RUN_FILE_PATH")).takes("PATH");
+    CleanupOnly: "Remove what an earlier run added, add nothing",
+        "cleanup-only" Boolean Run;
+    ForceApply: "Rewrite the rules even if they are there already",
+        "force-apply" Boolean Run;
+    Reconcile: "Accepted for compatibility: a run always makes the rules what the options ask for",
+        "reconcile" Boolean Run;
+    SkipRuleApply: "Do not touch rules; for use with --run-validation",
+        "skip-rule-apply" Boolean Run;
+    Verify: "Read everything back and compare it rule by rule",
+        "verify" Boolean Run.from(Variables::Prefixed);
+    RulesFile: "Keep the IPv4 rules in this file, the IPv6 ones in the same name with .v6",
+        "rules-file" Text Run.from(Variables::Prefixed).takes("PATH");
+    NetworkNamespace: "Network namespace to act in, for instance /proc/PID/ns/net",
+        "network-namespace" Text Run.takes("PATH");
+    CniMode: "Host file system, pod network: a lock of the pod's own",
+        "cni-mode" Boolean Run;
+    Config: "JSON document with options by their long names; `-` is standard input; flags and variables win over it",
+        "config" Text Run.from(Variables::Prefixed).takes("FILE");
+
+    RunValidation: "Probe whether traffic is captured; exit 126 if it is not",
+        "run-validation" Boolean Validation;
+    IptablesProbePort: "Destination port of the probe",
+        "iptables-probe-port" Number Validation.default("15002").takes("PORT");
+    ProbeTimeout: "How long the probe may take, such as 5s or 1m30s",
+        "probe-timeout" Text Validation.default("5s").takes("DURATION");
+
+    LogOutputLevel: "Level, or SCOPE:LEVEL pairs of which `default` and `all` count: none, fatal, error, warn, info, debug",
+        "log_output_level" Text Logging.default("default:info").from(Variables::None).takes("LEVELS");
+    LogAsJson: "The same as --log-format json",
+        "log_as_json" Boolean Logging.from(Variables::None);
+    LogFormat: "text or json (one object per line); wins over --log_as_json",
+        "log-format" Text Logging.default("text").from(Variables::Prefixed).takes("FORMAT");
+}
+
+impl Key {
+    /// The option with this key in a config file: the long flag name, its alias, or the variable's name where
+    /// there is no flag.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|key| {
+            let spec = key.spec();
+            spec.name == name || spec.alias == Some(name)
+        })
+    }
+}
+
+/// As people write it: `--istio-inbound-ports (-b)`, or the variable's name.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let spec = self.spec();
+        match (spec.has_flag(), spec.short) {
+            (false, _) => f.write_str(spec.name),
+            (true, None) => write!(f, "--{}", spec.name),
+            (true, Some(short)) => write!(f, "--{} (-{short})", spec.name),
+        }
+    }
+}
+
+/// Istio's other log flags: they take a value, and nothing is done with it.
+pub(super) const IGNORED: [&str; 8] = [
+    "log_target",
+    "log_caller",
+    "log_stacktrace_level",
+    "log_rotate",
+    "log_rotate_max_age",
+    "log_rotate_max_backups",
+    "log_rotate_max_size",
+    "vklog",
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn no_name_is_used_twice() {
+        let mut longs: HashSet<&str> = IGNORED.into_iter().collect();
+        let mut shorts = HashSet::new();
+        let mut variables = HashSet::new();
+        for key in Key::ALL {
+            let spec = key.spec();
+            assert!(longs.insert(spec.name), "{}", spec.name);
+            assert!(spec.alias.is_none_or(|alias| longs.insert(alias)), "{key}");
+            assert!(spec.short.is_none_or(|short| shorts.insert(short)), "{key}");
+            for name in spec.variable_names() {
+                assert!(variables.insert(name.clone()), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_order_of_variables_is_istio_s() {
+        let names = |key: Key| key.spec().variable_names().join(" ");
+        assert_eq!(names(Key::RedirectDns), "ISTIO_META_DNS_CAPTURE REDIRECT_DNS");
+        assert_eq!(names(Key::DropInvalid), "INVALID_DROP DROP_INVALID");
+        assert_eq!(names(Key::DualStack), "ISTIO_DUAL_STACK DUAL_STACK");
+        assert_eq!(names(Key::EnvoyPort), "");
+        assert_eq!(names(Key::InboundPorts), "ISTIO_INBOUND_PORTS");
+        assert_eq!(names(Key::Config), "ISTIO_IPTABLES_CONFIG");
+    }
+
+    #[test]
+    fn options_of_a_group_stand_together() {
+        let mut seen = Vec::new();
+        for key in Key::ALL {
+            let heading = key.spec().heading;
+            if seen.last() != Some(&heading) {
+                assert!(
+                    !seen.contains(&heading),
+                    "{key} stands apart from {}",
+                    heading.title()
+                );
+                seen.push(heading);
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The options that decide what a run does, besides which rules it makes.
+
+use crate::cli::{Key, SubCommand};
+
+use super::reader::Reader;
+use super::resolve::contradict;
+use super::run::{Action, RunOptions, Validation};
+use super::{backend, values};
+
+pub(super) fn run(reader: &mut Reader<'_>) -> Option<RunOptions> {
+    let clean = reader.boolean(Key::CleanupOnly) || reader.raw.command == SubCommand::Cleanup;
+    let dry_run = reader.boolean(Key::DryRun);
+    let skip_rule_apply = reader.boolean(Key::SkipRuleApply);
+    let run = RunOptions {
+        action: if clean { Action::Cleanup } else { Action::Apply },
+        backend: backend::choice(reader),
+        dry_run,
+        dry_run_file: reader.optional(Key::DryRunFilePath, values::path),
+        rules_file: reader.optional(Key::RulesFile, values::path),
+        skip_rule_apply,
+        validation: None,
+        force_apply: reader.boolean(Key::ForceApply),
+        verify: reader.boolean(Key::Verify),
+        network_namespace: reader.optional(Key::NetworkNamespace, values::path),
+        cni_mode: reader.boolean(Key::CniMode),
+    };
+    // Istio converges only when told so; here it is what every run does.
+    reader.boolean(Key::Reconcile);
+    let validation = validation(reader);
+    if clean && skip_rule_apply {
+        let reason = "one removes rules, the other leaves them untouched";
+        contradict(reader, Key::CleanupOnly, Key::SkipRuleApply, reason);
+    }
+    useless(reader, &run);
+    Some(RunOptions {
+        validation: validation?.filter(|_| skip_rule_apply || !(dry_run || clean)),
+        ..run
+    })
+}
+
+/// The probe, if it is asked for; `None` on the outside after an error.
+#[allow(
+    clippy::option_option,
+    reason = "the two levels mean different things, said above"
+)]
+fn validation(reader: &mut Reader<'_>) -> Option<Option<Validation>> {
+    let wanted = reader.boolean(Key::RunValidation);
+    let port = reader.value(Key::IptablesProbePort, values::port);
+    let timeout = reader.value(Key::ProbeTimeout, values::duration);
+    for key in [Key::IptablesProbePort, Key::ProbeTimeout] {
+        let differs = reader.text(key) != key.spec().default;
+        reader.no_effect_if(differs && !wanted, key, "it is for the probe of --run-validation");
+    }
+    let (port, timeout) = (port?, timeout?);
+    Some(wanted.then_some(Validation { port, timeout }))
+}
+
+/// Warns of options that do nothing in this kind of run.
+fn useless(reader: &mut Reader<'_>, run: &RunOptions) {
+    const SKIPPED: &str = "no rule is touched (--skip-rule-apply)";
+    const DRY: &str = "nothing is changed in a dry run";
+    const CLEAN: &str = "this run only removes rules";
+    let is_cleanup = run.action == Action::Cleanup;
+    reader.no_effect_if(
+        !run.dry_run,
+        Key::DryRunFilePath,
+        "it is for a dry run (--dry-run) only",
+    );
+    for key in [
+        Key::Verify,
+        Key::ForceApply,
+        Key::RulesFile,
+        Key::CleanupOnly,
+        Key::DryRun,
+    ] {
+        reader.no_effect_if(run.skip_rule_apply, key, SKIPPED);
+    }
+    if run.skip_rule_apply {
+        return;
+    }
+    if is_cleanup {
+        for key in [Key::ForceApply, Key::RunValidation] {
+            reader.no_effect_if(true, key, CLEAN);
+        }
+    } else {
+        reader.no_effect_if(run.dry_run, Key::RunValidation, DRY);
+    }
+    reader.no_effect_if(run.dry_run, Key::Verify, DRY);
+}
+
+/// Whether the run asks for rules: it neither only removes them nor leaves them untouched.
+pub(super) fn makes_rules(reader: &Reader<'_>) -> bool {
+    let says = |key| values::boolean(reader.text(key)) == Ok(true);
+    reader.raw.command != SubCommand::Cleanup && !says(Key::CleanupOnly) && !says(Key::SkipRuleApply)
+}

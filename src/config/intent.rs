@@ -1,0 +1,243 @@
+//! What the options ask for, before the pod's addresses are known; and the families, decided once they are.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnetwork::Ipv4Network;
+
+use crate::facts::{InterfaceAddress, NameServers, Network};
+use crate::model::{Families, Interface};
+
+use super::{CaptureConfig, Dns, InboundPorts, Mode, Outbound, ProxyOwner, ProxyPorts};
+
+/// Which families were asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FamilyChoice {
+    /// By the pod's addresses: IPv4 if there is an IPv4 one, else both.
+    Auto,
+    /// Both, whatever the addresses are (`--ip-family dual`).
+    Dual,
+    /// IPv4, and IPv6 if there is an IPv6 address (`--dual-stack`).
+    DualStack,
+    /// IPv4 only.
+    Ipv4,
+    /// IPv6 only.
+    Ipv6,
+}
+
+/// Which DNS queries are to be captured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DnsChoice {
+    /// Everything to port 53.
+    All,
+    /// None.
+    Off,
+    /// Those to the servers that `/etc/resolv.conf` names, perhaps none.
+    Servers(NameServers),
+}
+
+/// All that the options say about traffic. [`Intent::decide`] makes a [`CaptureConfig`] of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Intent {
+    /// Families asked for.
+    pub family: FamilyChoice,
+    /// The proxy's ports.
+    pub ports: ProxyPorts,
+    /// The proxy's users and groups.
+    pub proxy: ProxyOwner,
+    /// How inbound traffic is captured.
+    pub mode: Mode,
+    /// Inbound ports.
+    pub inbound: InboundPorts,
+    /// Outbound traffic.
+    pub outbound: Outbound,
+    /// DNS queries.
+    pub dns: DnsChoice,
+    /// Whether invalid packets are dropped.
+    pub drop_invalid: bool,
+    /// Interfaces left alone.
+    pub excluded_interfaces: Vec<Interface>,
+    /// Interfaces of virtual machines.
+    pub virtual_interfaces: Vec<Interface>,
+    /// IPv4 loopback range that is meant for the app.
+    pub loopback_v4: Ipv4Network,
+}
+
+/// Something that the pod's network decided and that the user should hear about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// IPv6 traffic of the pod goes around the proxy.
+    Ipv6NotCaptured {
+        /// An address that is not captured.
+        address: InterfaceAddress,
+        /// What would capture it.
+        flag: &'static str,
+    },
+    /// The kernel has no IPv6.
+    KernelWithoutIpv6 {
+        /// Whether IPv6 was asked for by name.
+        asked_for: bool,
+    },
+    /// The pod has no address that says anything about its family.
+    NoAddressYet,
+    /// DNS capture was asked for and there is no name server.
+    NoNameServers,
+    /// All name servers belong to the family that gets no rules.
+    NameServersOfOtherFamily(Families),
+}
+
+impl Notice {
+    /// How loud it is.
+    #[must_use]
+    pub const fn level(&self) -> log::Level {
+        match self {
+            Self::KernelWithoutIpv6 { asked_for: false } | Self::NoAddressYet => log::Level::Info,
+            Self::Ipv6NotCaptured { .. }
+            | Self::KernelWithoutIpv6 { asked_for: true }
+            | Self::NoNameServers
+            | Self::NameServersOfOtherFamily(_) => log::Level::Warn,
+        }
+    }
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ipv6NotCaptured { address, flag } => write!(
+                f,
+                "IPv6 traffic is NOT captured, although the pod has the IPv6 address {} on {}: it goes around the \
+                 proxy; {flag} captures it, --ip-family ipv4 says that this is meant",
+                address.address, address.interface
+            ),
+            Self::KernelWithoutIpv6 { asked_for: false } => f.write_str("the kernel has no IPv6: IPv4 only"),
+            Self::KernelWithoutIpv6 { asked_for: true } => {
+                f.write_str("the kernel has no IPv6, although it was asked for: IPv4 only")
+            }
+            Self::NoAddressYet => {
+                f.write_str("the pod has no address yet that says which family it uses: both are captured")
+            }
+            Self::NoNameServers => f.write_str(
+                "/etc/resolv.conf names no server: DNS is not captured; --capture-all-dns captures it",
+            ),
+            Self::NameServersOfOtherFamily(families) => {
+                let (captured, other) = match families {
+                    Families::V6 => ("IPv6", "IPv4"),
+                    Families::V4 | Families::Both => ("IPv4", "IPv6"),
+                };
+                write!(
+                    f,
+                    "all servers in /etc/resolv.conf are {other} and only {captured} is captured: DNS is not captured"
+                )
+            }
+        }
+    }
+}
+
+impl Intent {
+    /// Fixes the families, and the name servers with them.
+    #[must_use]
+    pub fn decide(self, network: &Network) -> (CaptureConfig, Vec<Notice>) {
+        let mut notices = Vec::new();
+        let families = self.families(network, &mut notices);
+        let Self {
+            family: _,
+            ports,
+            proxy,
+            mode,
+            inbound,
+            outbound,
+            dns,
+            drop_invalid,
+            excluded_interfaces,
+            virtual_interfaces,
+            loopback_v4,
+        } = self;
+        let config = CaptureConfig {
+            families,
+            ports,
+            proxy,
+            mode,
+            inbound,
+            outbound,
+            dns: decide_dns(dns, families, &mut notices),
+            drop_invalid,
+            excluded_interfaces,
+            virtual_interfaces,
+            loopback_v4,
+        };
+        (config, notices)
+    }
+
+    fn families(&self, network: &Network, notices: &mut Vec<Notice>) -> Families {
+        let addresses: Vec<&InterfaceAddress> = network
+            .addresses
+            .iter()
+            .filter(|address| counts(address))
+            .collect();
+        let has_v4 = addresses.iter().any(|address| address.address.is_ipv4());
+        let v6 = addresses.iter().copied().find(|address| {
+            let excluded = |interface: &Interface| interface.covers(&address.interface);
+            address.address.is_ipv6() && !self.excluded_interfaces.iter().any(excluded)
+        });
+        let has_v6 = addresses.iter().any(|address| address.address.is_ipv6());
+        if !network.ipv6 {
+            let asked_for = matches!(self.family, FamilyChoice::Dual | FamilyChoice::Ipv6);
+            if self.family != FamilyChoice::Ipv4 {
+                notices.push(Notice::KernelWithoutIpv6 { asked_for });
+            }
+            return Families::V4;
+        }
+        match self.family {
+            FamilyChoice::Ipv4 => Families::V4,
+            FamilyChoice::Ipv6 => Families::V6,
+            FamilyChoice::Dual => Families::Both,
+            FamilyChoice::Auto | FamilyChoice::DualStack if !has_v4 && !has_v6 => {
+                notices.push(Notice::NoAddressYet);
+                Families::Both
+            }
+            FamilyChoice::DualStack if has_v6 => Families::Both,
+            FamilyChoice::DualStack => Families::V4,
+            FamilyChoice::Auto if has_v4 => {
+                notices.extend(v6.map(|address| Notice::Ipv6NotCaptured {
+                    address: address.clone(),
+                    flag: "--dual-stack",
+                }));
+                Families::V4
+            }
+            FamilyChoice::Auto => Families::Both,
+        }
+    }
+}
+
+/// Whether an address says which family the pod uses: loopback and link-local ones do not, and `::6` on `lo` is ours.
+fn counts(address: &InterfaceAddress) -> bool {
+    match address.address {
+        IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),
+        IpAddr::V6(v6) => {
+            let ours = address.interface == "lo" && v6.segments() == [0, 0, 0, 0, 0, 0, 0, 6];
+            !v6.is_loopback() && !v6.is_unicast_link_local() && !ours
+        }
+    }
+}
+
+fn decide_dns(choice: DnsChoice, families: Families, notices: &mut Vec<Notice>) -> Dns {
+    match choice {
+        DnsChoice::All => Dns::All,
+        DnsChoice::Off => Dns::Off,
+        DnsChoice::Servers(servers) if servers.is_empty() => {
+            notices.push(Notice::NoNameServers);
+            Dns::Off
+        }
+        DnsChoice::Servers(NameServers { v4, v6 }) => {
+            let unreachable = match families {
+                Families::Both => false,
+                Families::V4 => v4.is_empty(),
+                Families::V6 => v6.is_empty(),
+            };
+            if unreachable {
+                notices.push(Notice::NameServersOfOtherFamily(families));
+            }
+            Dns::Servers { v4, v6 }
+        }
+    }
+}

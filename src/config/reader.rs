@@ -1,0 +1,165 @@
+//! Reads options one by one and gathers what is wrong with them, so that all of it is reported together.
+
+use std::collections::HashSet;
+use std::hash::Hash;
+
+use crate::cli::{Key, Kind, Origin, RawOptions};
+
+use super::error::{ConfigError, Expected, Warning};
+use super::values;
+
+pub(super) struct Reader<'a> {
+    pub(super) raw: &'a RawOptions,
+    pub(super) errors: Vec<ConfigError>,
+    pub(super) warnings: Vec<Warning>,
+}
+
+/// What the text of a list says.
+pub(super) enum Items<'a> {
+    /// `*` alone.
+    All,
+    /// These, perhaps none.
+    These(Vec<&'a str>),
+}
+
+impl<'a> Reader<'a> {
+    pub(super) const fn new(raw: &'a RawOptions) -> Self {
+        Self {
+            raw,
+            errors: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// The text that counts, trimmed; an empty one counts as not given.
+    pub(super) fn text(&self, key: Key) -> &'a str {
+        match self.raw.given(key).map(|given| given.text.trim()) {
+            None | Some("") => key.spec().default,
+            Some(text) => text,
+        }
+    }
+
+    /// Where the value comes from if it is given and not empty.
+    pub(super) fn given(&self, key: Key) -> Option<Origin> {
+        let given = self.raw.given(key)?;
+        (!given.text.trim().is_empty()).then(|| given.origin.clone())
+    }
+
+    /// Where the value comes from, or what would give it.
+    pub(super) fn origin(&self, key: Key) -> Origin {
+        self.raw
+            .given(key)
+            .map_or(Origin::Flag(key), |given| given.origin.clone())
+    }
+
+    /// Notes a value that does not parse.
+    pub(super) fn refuse(&mut self, key: Key, given: &str, expected: Expected) {
+        self.errors.push(ConfigError::Value {
+            origin: self.origin(key),
+            given: given.to_owned(),
+            expected,
+        });
+    }
+
+    /// One value; `None` after an error.
+    pub(super) fn value<T>(&mut self, key: Key, parse: impl Fn(&str) -> Result<T, Expected>) -> Option<T> {
+        let text = self.text(key);
+        match parse(text) {
+            Ok(value) => Some(value),
+            Err(expected) => {
+                self.refuse(key, text, expected);
+                None
+            }
+        }
+    }
+
+    /// One value that may be missing. Also `None` after an error.
+    pub(super) fn optional<T>(&mut self, key: Key, parse: impl Fn(&str) -> Result<T, Expected>) -> Option<T> {
+        self.given(key)?;
+        self.value(key, parse)
+    }
+
+    /// False after an error.
+    pub(super) fn boolean(&mut self, key: Key) -> bool {
+        self.optional(key, values::boolean).unwrap_or_default()
+    }
+
+    /// The items of a list.
+    pub(super) fn items(&self, key: Key) -> Items<'a> {
+        let items: Vec<&str> = self
+            .text(key)
+            .split(',')
+            .map(str::trim)
+            .filter(|item| !item.is_empty())
+            .collect();
+        if !items.is_empty() && items.iter().all(|item| *item == "*") {
+            Items::All
+        } else {
+            Items::These(items)
+        }
+    }
+
+    /// Parses each item and drops what is there already.
+    pub(super) fn each<T: Clone + Eq + Hash>(
+        &mut self,
+        key: Key,
+        items: &[&str],
+        mut parse: impl FnMut(&mut Self, &str) -> Result<T, Expected>,
+    ) -> Vec<T> {
+        let mut seen = HashSet::new();
+        let mut parsed = Vec::new();
+        for item in items {
+            match parse(self, item) {
+                Ok(value) if seen.insert(value.clone()) => parsed.push(value),
+                Ok(_) => {}
+                Err(expected) => self.refuse(key, item, expected),
+            }
+        }
+        parsed
+    }
+
+    /// A list in which `*` means nothing special; only empty items are worth a warning.
+    pub(super) fn list<T: Clone + Eq + Hash>(
+        &mut self,
+        key: Key,
+        parse: impl FnMut(&mut Self, &str) -> Result<T, Expected>,
+    ) -> Vec<T> {
+        match self.items(key) {
+            Items::All => self.each(key, &["*"], parse),
+            Items::These(items) => {
+                if items.is_empty() {
+                    self.warn_if_empty(key);
+                }
+                self.each(key, &items, parse)
+            }
+        }
+    }
+
+    /// Warns of a list that is given but has empty items only.
+    pub(super) fn warn_if_empty(&mut self, key: Key) {
+        if let Some(origin) = self.given(key) {
+            let given = self.text(key).to_owned();
+            self.warnings.push(Warning::EmptyList { origin, given });
+        }
+    }
+
+    /// Refuses a list that is given but has empty items only.
+    pub(super) fn refuse_empty(&mut self, key: Key, reason: &'static str) {
+        self.errors.push(ConfigError::EmptyList {
+            origin: self.origin(key),
+            given: self
+                .raw
+                .given(key)
+                .map_or_else(String::new, |given| given.text.clone()),
+            reason,
+        });
+    }
+
+    /// Warns if `key` is given (a boolean: as true) and `useless` holds.
+    pub(super) fn no_effect_if(&mut self, useless: bool, key: Key, reason: &'static str) {
+        let says_no = key.spec().kind == Kind::Boolean && values::boolean(self.text(key)) != Ok(true);
+        if let Some(origin) = self.given(key).filter(|_| useless && !says_no) {
+            self.warnings.push(Warning::NoEffect { origin, reason });
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Options as text, and the pod's files, into typed settings: every error at once.
+
+use std::fmt;
+
+use crate::cli::{Key, Kind, Origin, RawOptions};
+use crate::facts::{self, Files};
+
+use super::error::{ConfigError, Expected, Warning};
+use super::intent::{DnsChoice, FamilyChoice, Intent};
+use super::reader::Reader;
+use super::run::{LogFormat, LogOptions, RunOptions};
+use super::{conduct, traffic, values};
+
+/// Everything the options say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    /// What the run does.
+    pub run: RunOptions,
+    /// Logging.
+    pub log: LogOptions,
+    /// Which traffic is captured, as far as options can tell.
+    pub intent: Intent,
+    /// What is odd about the options.
+    pub warnings: Vec<Warning>,
+    /// The options that differ from their defaults.
+    pub given: Vec<GivenOption>,
+}
+
+/// An option that differs from its default, for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenOption {
+    /// The option.
+    pub key: Key,
+    /// Its text.
+    pub text: String,
+    /// Where the text comes from.
+    pub origin: Origin,
+}
+
+/// `istio-inbound-ports=*`, with the variable or file it comes from if it is no flag.
+impl fmt::Display for GivenOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.key.spec().name;
+        match &self.origin {
+            Origin::Flag(_) => write!(f, "{name}={}", self.text),
+            Origin::Document(_) => write!(f, "{name}={} (config file)", self.text),
+            Origin::Variable(variable) if variable == name => write!(f, "{name}={}", self.text),
+            Origin::Variable(variable) => write!(f, "{name}={} ({variable})", self.text),
+        }
+    }
+}
+
+/// The logging options alone, so that everything else, errors too, can be written as asked for. What does not parse
+/// counts as not given; [`resolve`] reports it.
+#[must_use]
+pub fn log_options(raw: &RawOptions) -> LogOptions {
+    read_log(&mut Reader::new(raw))
+}
+
+/// Reads every option.
+///
+/// # Errors
+///
+/// All values and combinations that cannot be followed.
+pub fn resolve(raw: &RawOptions, files: &Files) -> Result<Resolved, Vec<ConfigError>> {
+    let mut reader = Reader::new(raw);
+    let log = read_log(&mut reader);
+    let run = conduct::run(&mut reader);
+    let intent = read_intent(&mut reader, files);
+    match (run, intent) {
+        (Some(run), Some(intent)) if reader.errors.is_empty() => Ok(Resolved {
+            run,
+            log,
+            intent,
+            warnings: reader.warnings,
+            given: differing(raw),
+        }),
+        _ => Err(reader.errors),
+    }
+}
+
+fn read_log(reader: &mut Reader<'_>) -> LogOptions {
+    let level = reader.value(Key::LogOutputLevel, values::log_level).flatten();
+    let as_json = reader.boolean(Key::LogAsJson);
+    let format = reader.optional(Key::LogFormat, values::log_format);
+    LogOptions {
+        level: level.unwrap_or(log::LevelFilter::Info),
+        format: format.unwrap_or(if as_json { LogFormat::Json } else { LogFormat::Text }),
+    }
+}
+
+/// Notes two options that cannot stand together.
+pub(super) fn contradict(reader: &mut Reader<'_>, one: Key, other: Key, reason: &'static str) {
+    let options = vec![reader.origin(one), reader.origin(other)];
+    reader.errors.push(ConfigError::Contradiction { options, reason });
+}
+
+fn read_intent(reader: &mut Reader<'_>, files: &Files) -> Option<Intent> {
+    let family = family(reader);
+    let ports = traffic::ports(reader);
+    let proxy = traffic::proxy(reader, files);
+    let mode = traffic::mode(reader);
+    let inbound = traffic::inbound(reader);
+    let outbound = traffic::outbound(reader, files);
+    let dns = dns(reader, files);
+    let drop_invalid = reader.boolean(Key::DropInvalid);
+    let interfaces = |reader: &mut Reader<'_>, key| reader.list(key, |_, item| values::interface(item));
+    let excluded_interfaces = interfaces(reader, Key::ExcludeInterfaces);
+    let virtual_interfaces = interfaces(reader, Key::KubeVirtInterfaces);
+    let loopback_v4 = traffic::loopback(reader);
+    Some(Intent {
+        family: family?,
+        ports: ports?,
+        proxy,
+        mode: mode?,
+        inbound,
+        outbound,
+        dns,
+        drop_invalid,
+        excluded_interfaces,
+        virtual_interfaces,
+        loopback_v4: loopback_v4?,
+    })
+}
+
+fn family(reader: &mut Reader<'_>) -> Option<FamilyChoice> {
+    let dual_stack = reader.boolean(Key::DualStack);
+    let choice = reader.value(Key::IpFamily, |text| match text {
+        "auto" => Ok(FamilyChoice::Auto),
+        "dual" => Ok(FamilyChoice::Dual),
+        "ipv4" => Ok(FamilyChoice::Ipv4),
+        "ipv6" => Ok(FamilyChoice::Ipv6),
+        _ => Err(Expected::new("auto, ipv4, ipv6 or dual")),
+    })?;
+    if dual_stack && matches!(choice, FamilyChoice::Ipv4 | FamilyChoice::Ipv6) {
+        let reason = "one asks for both families, the other for a single one";
+        contradict(reader, Key::DualStack, Key::IpFamily, reason);
+    }
+    Some(if dual_stack && choice == FamilyChoice::Auto {
+        FamilyChoice::DualStack
+    } else {
+        choice
+    })
+}
+
+fn dns(reader: &mut Reader<'_>, files: &Files) -> DnsChoice {
+    let redirect = reader.boolean(Key::RedirectDns);
+    let all = reader.boolean(Key::CaptureAllDns);
+    reader.no_effect_if(
+        !redirect,
+        Key::CaptureAllDns,
+        "DNS is captured with --redirect-dns only",
+    );
+    match (redirect, all, &files.resolv_conf) {
+        (false, _, _) => DnsChoice::Off,
+        (true, true, _) => DnsChoice::All,
+        (true, false, Ok(text)) => DnsChoice::Servers(facts::name_servers(text)),
+        // A run that makes no rules has no use for the servers.
+        (true, false, Err(_)) if !conduct::makes_rules(reader) => DnsChoice::Off,
+        (true, false, Err(reason)) => {
+            reader.errors.push(ConfigError::Unreadable {
+                file: "/etc/resolv.conf",
+                reason: reason.clone(),
+                needed: "--redirect-dns needs the name servers in it; --capture-all-dns does without",
+            });
+            DnsChoice::Off
+        }
+    }
+}
+
+fn differing(raw: &RawOptions) -> Vec<GivenOption> {
+    raw.iter()
+        .filter(|(key, given)| {
+            let spec = key.spec();
+            match (spec.kind, given.text.trim()) {
+                (_, "") => false,
+                (Kind::Boolean, text) => values::boolean(text) == Ok(true),
+                (Kind::List | Kind::Number | Kind::Text, text) => text != spec.default,
+            }
+        })
+        .map(|(key, given)| GivenOption {
+            key,
+            text: given.text.trim().to_owned(),
+            origin: given.origin.clone(),
+        })
+        .collect()
+}

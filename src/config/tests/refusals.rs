@@ -1,0 +1,419 @@
+//! What is refused: Istio accepts most of it and then does something else, or fails half way.
+
+use super::*;
+
+/// One wrong option, and what the only error says.
+fn refused(words: &[&str], expected: &[&str]) {
+    let errors = errors_of(words, &[]);
+    assert_eq!(errors.len(), 1, "{words:?}: {errors:?}");
+    for part in expected {
+        assert!(
+            errors[0].contains(part),
+            "{words:?}: {part:?} is not in {:?}",
+            errors[0]
+        );
+    }
+}
+
+#[test]
+fn an_unknown_mode_is_not_redirect() {
+    for word in ["TPROXI", "REDIRECT,TPROXY", "0"] {
+        refused(
+            &["-m", word],
+            &[
+                "--istio-inbound-interception-mode (-m): ",
+                "expected REDIRECT or TPROXY",
+            ],
+        );
+    }
+    refused(
+        &["-m", "NONE"],
+        &["to capture nothing, leave --istio-inbound-ports (-b)"],
+    );
+}
+
+#[test]
+fn bad_booleans_and_durations_in_variables_are_errors() {
+    for (variable, shown) in [
+        (
+            "DRY_RUN=maybe",
+            "variable DRY_RUN: \"maybe\" is not accepted, expected true or false",
+        ),
+        (
+            "ISTIO_META_DNS_CAPTURE=yes",
+            "variable ISTIO_META_DNS_CAPTURE: \"yes\"",
+        ),
+        (
+            "PROBE_TIMEOUT=5",
+            "variable PROBE_TIMEOUT: \"5\" is not accepted, expected a duration above zero",
+        ),
+        ("PROBE_TIMEOUT=5", "a unit is missing: 5s?"),
+        ("INVALID_DROP=on", "variable INVALID_DROP: \"on\""),
+    ] {
+        let errors = errors_of(&[], &[variable]);
+        assert_eq!(errors.len(), 1);
+        assert!(errors[0].contains(shown), "{errors:?}");
+    }
+    // The bad first name is not passed over for the good second one.
+    assert_eq!(
+        errors_of(&[], &["ISTIO_META_DNS_CAPTURE=yes", "REDIRECT_DNS=1"]).len(),
+        1
+    );
+}
+
+#[test]
+fn ports_are_plain_numbers() {
+    let lists = ["-b", "-d", "-q", "-o"];
+    let single = ["-p", "-z", "-e", "--iptables-probe-port"];
+    for text in [
+        "8000:8010",
+        "http",
+        "0",
+        "010",
+        "0x50",
+        "65536",
+        "+80",
+        "-1",
+        "80 81",
+        "８０",
+        "1e3",
+    ] {
+        for flag in lists.iter().chain(&single) {
+            refused(
+                &[flag, text],
+                &[
+                    flag.trim_start_matches('-'),
+                    "a plain port number from 1 to 65535",
+                ],
+            );
+        }
+    }
+    refused(&["-p", "15001-15010"], &["ranges are not accepted"]);
+    refused(&["-p", "80,81"], &["--envoy-port (-p): \"80,81\""]);
+    refused(&["-b", "*,80"], &["\"*\" is not accepted", "stands alone"]);
+    refused(
+        &["-o", "*"],
+        &["--istio-local-outbound-ports-exclude (-o): \"*\""],
+    );
+    assert_eq!(errors_of(&[], &["INBOUND_CAPTURE_PORT=x"]).len(), 1);
+}
+
+#[test]
+fn ids_are_plain_numbers() {
+    for text in [
+        "1000-2000",
+        "0x5",
+        "nobody",
+        "05",
+        "4294967295",
+        "4294967296",
+        "-1",
+        "1.0",
+    ] {
+        for flag in ["-u", "-g"] {
+            refused(&[flag, text], &["a plain number from 0 to 4294967294", text]);
+        }
+    }
+    for text in ["1000-2000", "0x5", "05", "nogroup", "4294967295", "ad*", "-1"] {
+        for name in [
+            "ISTIO_OUTBOUND_OWNER_GROUPS",
+            "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE",
+        ] {
+            let errors = errors_of(&[], &[&format!("{name}={text}")]);
+            assert_eq!(errors.len(), 1, "{text}");
+            assert!(
+                errors[0].starts_with(&format!("variable {name}: \"{text}\"")),
+                "{errors:?}"
+            );
+        }
+    }
+    assert_eq!(errors_of(&[], &["ISTIO_OUTBOUND_OWNER_GROUPS=*,adm"]).len(), 1);
+}
+
+#[test]
+fn nothing_is_pasted_into_a_rule() {
+    for text in [
+        "80 -s 10.0.0.0/8",
+        "25 -d 1.2.3.4",
+        "80 -j RETURN\n-A OUTPUT -p tcp --dport 9999",
+        "80;reboot",
+        "$(id)",
+    ] {
+        for flag in [
+            "-b", "-d", "-q", "-o", "-u", "-g", "-i", "-x", "-c", "-k", "-t", "-r", "-m", "-p",
+        ] {
+            let errors = errors_of(&[flag, text], &[]);
+            assert!(errors.iter().all(|error| !error.contains('\n')), "{errors:?}");
+        }
+    }
+}
+
+#[test]
+fn interface_names_that_mean_something_else() {
+    for text in [
+        "!eth0",
+        "a/b",
+        "e\"x",
+        "seventeen-letters",
+        "eth 0",
+        "+",
+        "-eth0",
+        "..",
+        "eth0;",
+        "a*",
+    ] {
+        for flag in ["-c", "-k"] {
+            refused(&[flag, text], &["an interface name has 1 to 15 characters"]);
+        }
+    }
+    let given = intent(&["-c", " eth0 ,veth+,eth0", "-k", "vnet0"]);
+    let names: Vec<&str> = given
+        .excluded_interfaces
+        .iter()
+        .map(|name| name.as_str())
+        .collect();
+    assert_eq!(names, ["eth0", "veth+"]);
+}
+
+#[test]
+fn marks_that_capture_the_wrong_packets() {
+    for (text, hint) in [
+        ("0", "mark 0 is every unmarked packet"),
+        ("0x0", "mark 0 is every unmarked packet"),
+        ("1338", "1338 marks the proxy's own outbound packets"),
+        ("0x53a", "1338 marks the proxy's own outbound packets"),
+        ("abc", ""),
+        ("0x", ""),
+        ("0x+5", ""),
+        ("4294967296", ""),
+        ("01337", ""),
+        ("1337/0xff", ""),
+        ("-1", ""),
+    ] {
+        refused(&["-t", text], &["--istio-inbound-tproxy-mark (-t): ", hint]);
+    }
+}
+
+#[test]
+fn tables_of_the_kernel() {
+    for text in ["0", "253", "254", "255"] {
+        refused(&["-r", text], &["(-r): ", "the kernel's own tables"]);
+    }
+    for text in ["-1", "abc", "4294967296", "0133", "main"] {
+        refused(
+            &["-r", text],
+            &["expected a plain number from 1 to 252 or from 256 to 4294967295"],
+        );
+    }
+}
+
+#[test]
+fn ranges_as_strict_as_go() {
+    for (text, hint) in [
+        ("10.0.0.1", "10.0.0.1/32"),
+        ("fd00::1", "fd00::1/128"),
+        ("::ffff:10.0.0.1", "10.0.0.1/32"),
+        ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+        ("::ffff:127.0.0.1/128", "127.0.0.1/32"),
+        ("::ffff:0.0.0.0/90", "write the IPv4 range"),
+        ("10.0.0.0/33", "from 0 to 32"),
+        ("fd00::/129", "from 0 to 128"),
+        ("10.0.0.0/08", "from 0 to 32"),
+        ("10.0.0.0/+8", "from 0 to 32"),
+        ("10.0.0.0/", "from 0 to 32"),
+        ("10.0.0.0/8/8", "from 0 to 32"),
+        ("10.0.0.0/255.0.0.0", "netmasks are not accepted"),
+        ("fe80::%eth0/64", "a zone"),
+        ("010.0.0.0/8", "an address range such as"),
+        ("10/8", "an address range such as"),
+        ("10.0.0.0 /8", "an address range such as"),
+        ("example.com", "an address range such as"),
+        ("!10.0.0.0/8", "an address range such as"),
+    ] {
+        for flag in ["-i", "-x"] {
+            refused(&[flag, text], &[text, hint]);
+        }
+    }
+    refused(&["-i", "*,10.0.0.0/8"], &["\"*\"", "stands alone"]);
+    refused(&["-x", "*"], &["(-x): \"*\"", "leave --istio-service-cidr (-i)"]);
+}
+
+#[test]
+fn the_loopback_range_is_a_loopback_range() {
+    for (text, hint) in [
+        ("", "leave the variable out"),
+        ("10.0.0.0/8", "an IPv4 loopback range"),
+        ("126.0.0.0/7", "an IPv4 loopback range"),
+        ("127.0.0.0/7", "an IPv4 loopback range"),
+        ("127.0.0.1", "127.0.0.1/32"),
+        ("::1/128", "always ::1/128"),
+        ("127.0.0.1/32,127.0.0.2/32", "an IPv4 loopback range"),
+        ("*", "an IPv4 loopback range"),
+    ] {
+        let errors = errors_of(&[], &[&format!("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR={text}")]);
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        assert!(errors[0].contains(hint), "{errors:?}");
+    }
+}
+
+#[test]
+fn empty_lists_that_would_break_the_pod() {
+    for flag in ["-b", "-u", "-g"] {
+        for text in [",", " , ,"] {
+            refused(&[flag, text], &["is an empty list"]);
+        }
+    }
+    for text in ["", ",", " "] {
+        let errors = errors_of(&[], &[&format!("ISTIO_OUTBOUND_OWNER_GROUPS={text}")]);
+        assert_eq!(errors.len(), 1, "{text:?}");
+        assert!(
+            errors[0].contains("no outbound traffic at all would be captured"),
+            "{errors:?}"
+        );
+    }
+}
+
+#[test]
+fn more_groups_than_a_rule_takes() {
+    for (count, most) in [(50, 49), (64, 49), (65, 64)] {
+        let groups: Vec<String> = (1..=count).map(|gid: u32| gid.to_string()).collect();
+        let errors = errors_of(
+            &[],
+            &[&format!("ISTIO_OUTBOUND_OWNER_GROUPS={}", groups.join(","))],
+        );
+        assert_eq!(errors.len(), 1);
+        assert!(
+            errors[0].contains(&format!("{count} items, at most {most} are possible")),
+            "{errors:?}"
+        );
+    }
+    let groups: Vec<String> = (1..=100).map(|gid: u32| gid.to_string()).collect();
+    let excluded = format!("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE={}", groups.join(","));
+    assert!(resolve(&raw_of(&[], &[&excluded]), &files()).is_ok());
+}
+
+#[test]
+fn contradictions() {
+    for (words, options) in [
+        (
+            &["--dual-stack", "--ip-family=ipv4"][..],
+            "--dual-stack and --ip-family: ",
+        ),
+        (
+            &["--dual-stack", "--ip-family=ipv6"],
+            "--dual-stack and --ip-family: ",
+        ),
+        (
+            &["--backend=iptables-nft", "--force-iptables-binary=legacy"],
+            "--backend and --force-iptables-binary: ",
+        ),
+        (
+            &["--cleanup-only", "--skip-rule-apply"],
+            "--cleanup-only and --skip-rule-apply: ",
+        ),
+        (
+            &["cleanup", "--skip-rule-apply"],
+            "--cleanup-only and --skip-rule-apply: ",
+        ),
+    ] {
+        refused(words, &[options]);
+    }
+    for words in [
+        ["--native-nftables", "--force-iptables-binary=nft"],
+        ["--native-nftables", "--backend=iptables"],
+        ["--backend=nftables", "--force-iptables-binary=nft"],
+    ] {
+        let errors = errors_of(&words, &[]);
+        assert_eq!(errors.len(), 2, "{errors:?}");
+        assert!(
+            errors[0].contains("native nftables is not available in this version"),
+            "{errors:?}"
+        );
+        assert!(errors[1].contains("different backends"), "{errors:?}");
+    }
+}
+
+#[test]
+fn native_nftables_is_refused_for_now() {
+    for words in [["--native-nftables"], ["--backend=nftables"]] {
+        refused(
+            &words,
+            &["native nftables is not available in this version; iptables-nft programs the same kernel"],
+        );
+    }
+    refused(
+        &["--backend=nft"],
+        &["expected auto, iptables, iptables-nft or iptables-legacy"],
+    );
+    refused(
+        &["--force-iptables-binary=iptables-nft"],
+        &["expected legacy or nft"],
+    );
+    refused(&["--ip-family=v4"], &["expected auto, ipv4, ipv6 or dual"]);
+}
+
+#[test]
+fn paths_and_log_flags() {
+    for flag in ["--rules-file", "--network-namespace"] {
+        refused(
+            &[flag, "--dry-run"],
+            &[flag, "it looks like a flag: is the value missing in front of it?"],
+        );
+    }
+    refused(
+        &["--log_output_level", "default:loud"],
+        &["--log_output_level: \"default:loud\""],
+    );
+    refused(&["--log-format", "xml"], &["expected text or json"]);
+    refused(&["-u", "-n"], &["(-u): \"-n\"", "it looks like a flag"]);
+}
+
+#[test]
+fn everything_wrong_is_reported_at_once() {
+    let words = [
+        "-p",
+        "0",
+        "-m",
+        "x",
+        "-b",
+        "80,a,b",
+        "-i",
+        "10.0.0.1",
+        "--backend",
+        "nftables",
+        "--ip-family",
+        "5",
+    ];
+    let variables = [
+        "PROBE_TIMEOUT=soon",
+        "ISTIO_OUTBOUND_OWNER_GROUPS=",
+        "DUAL_STACK=2",
+        "PROXY_UID=me",
+    ];
+    assert_eq!(errors_of(&words, &variables).len(), 11);
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::test_runner::Config::with_cases(32))]
+
+    /// Whatever is written, the answer is an answer, and an error is one line.
+    #[test]
+    fn any_text_is_accepted_or_refused_in_one_line(text in "(?s).{0,20}", list in "[0-9a-f:./*, x-]{0,20}") {
+        for key in cli::Key::ALL.iter().filter(|key| **key != cli::Key::Config) {
+            let spec = key.spec();
+            for value in [&text, &list] {
+                let flag = format!("--{}={value}", spec.name);
+                let variable = format!("{}={value}", spec.name);
+                let raw = if spec.has_flag() {
+                    raw_of(&[&flag], &[])
+                } else {
+                    raw_of(&[], &[&variable])
+                };
+                for error in resolve(&raw, &files()).err().unwrap_or_default() {
+                    let shown = error.to_string();
+                    proptest::prop_assert!(!shown.contains('\n') && shown.contains(spec.name), "{}", shown);
+                }
+            }
+        }
+    }
+}

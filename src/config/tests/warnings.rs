@@ -1,0 +1,150 @@
+//! What is accepted with a warning: each option without effect once.
+
+use super::*;
+
+fn without_effect(words: &[&str], variables: &[&str], expected: &[&str]) {
+    let warnings = warnings_of(words, variables);
+    assert_eq!(
+        warnings.len(),
+        expected.len(),
+        "{words:?} {variables:?}: {warnings:?}"
+    );
+    for (warning, expected) in warnings.iter().zip(expected) {
+        assert!(
+            warning.starts_with(&format!("{expected} has no effect: ")),
+            "{warning}"
+        );
+    }
+}
+
+#[test]
+fn options_that_do_nothing_here() {
+    for (words, variables, expected) in [
+        (
+            &["-d", "80"][..],
+            &[][..],
+            &["--istio-local-exclude-ports (-d)"][..],
+        ),
+        (
+            &["-b", "80", "-d", "80"],
+            &[],
+            &["--istio-local-exclude-ports (-d)"],
+        ),
+        (
+            &["-t", "5", "-r", "6"],
+            &[],
+            &[
+                "--istio-inbound-tproxy-mark (-t)",
+                "--istio-inbound-tproxy-route-table (-r)",
+            ],
+        ),
+        (&["--capture-all-dns"], &[], &["--capture-all-dns"]),
+        (&[], &["CAPTURE_ALL_DNS=true"], &["variable CAPTURE_ALL_DNS"]),
+        (&[], &["DRY_RUN_FILE_PATH=/x"], &["variable DRY_RUN_FILE_PATH"]),
+        (
+            &["--iptables-probe-port=5", "--probe-timeout=9s"],
+            &[],
+            &["--iptables-probe-port", "--probe-timeout"],
+        ),
+        (&["--verify", "--skip-rule-apply"], &[], &["--verify"]),
+        (&["--force-apply", "--skip-rule-apply"], &[], &["--force-apply"]),
+        (&["--rules-file=/x", "--skip-rule-apply"], &[], &["--rules-file"]),
+        (&["--run-validation", "-n"], &[], &["--run-validation"]),
+        (&["--verify", "-n"], &[], &["--verify"]),
+        (&["--run-validation", "cleanup"], &[], &["--run-validation"]),
+        (&["-x", "10.0.0.0/8"], &[], &["--istio-service-exclude-cidr (-x)"]),
+        (&["-u", "5"], &["ENVOY_USER=envoy"], &["variable ENVOY_USER"]),
+        (
+            &[],
+            &[
+                "ISTIO_OUTBOUND_OWNER_GROUPS=adm",
+                "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=4",
+            ],
+            &["variable ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE"],
+        ),
+    ] {
+        without_effect(words, variables, expected);
+    }
+}
+
+#[test]
+fn options_that_have_an_effect_or_ask_for_nothing() {
+    for (words, variables) in [
+        (&["-b", "*", "-d", "80"][..], &[][..]),
+        (&["-m", "TPROXY", "-t", "5", "-r", "6"], &[]),
+        (&["-t", "1337", "-r", "133"], &[]),
+        (&["--capture-all-dns", "--redirect-dns"], &[]),
+        (&["--capture-all-dns=false"], &[]),
+        (&["-n"], &["DRY_RUN_FILE_PATH=/x"]),
+        (&["--run-validation", "--iptables-probe-port=5"], &[]),
+        (&["--iptables-probe-port=15002", "--probe-timeout=5s"], &[]),
+        (&["--verify=false", "--skip-rule-apply", "--run-validation"], &[]),
+        (&["-q", "80", "-x", "10.0.0.0/8"], &[]),
+        (&["-d", "", "-x", ""], &["ENVOY_USER=envoy"]),
+        (&["--reconcile"], &[]),
+    ] {
+        without_effect(words, variables, &[]);
+    }
+}
+
+#[test]
+fn what_pods_get_from_the_template_is_quiet() {
+    let words = [
+        "istio-iptables",
+        "-p",
+        "15001",
+        "-z",
+        "15006",
+        "-u",
+        "1337",
+        "-m",
+        "REDIRECT",
+        "-i",
+        "*",
+        "-x",
+        "",
+        "-b",
+        "*",
+        "-d",
+        "15090,15021,15020",
+        "--log_output_level=default:info",
+        "--log_as_json",
+    ];
+    assert_eq!(warnings_of(&words, &[]), Vec::<String>::new());
+}
+
+#[test]
+fn no_probe_where_nothing_is_applied() {
+    for words in [["--run-validation", "-n"], ["--run-validation", "cleanup"]] {
+        assert_eq!(resolved_of(&words, &[]).run.validation, None, "{words:?}");
+    }
+}
+
+#[test]
+fn host_bits_are_cleared_and_said() {
+    assert_eq!(
+        warnings_of(&["-i", "10.1.2.3/8,fd00::1/64,10.0.0.0/8"], &[]),
+        [
+            "--istio-service-cidr (-i): 10.1.2.3/8 has bits set behind its prefix; 10.0.0.0/8 counts",
+            "--istio-service-cidr (-i): fd00::1/64 has bits set behind its prefix; fd00::/64 counts"
+        ]
+    );
+    assert_eq!(
+        warnings_of(&[], &["ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR=127.0.0.1/8"]).len(),
+        1
+    );
+}
+
+#[test]
+fn lists_of_empty_items_count_as_unset() {
+    for flag in ["-d", "-i", "-x", "-q", "-o", "-c", "-k"] {
+        let warnings = warnings_of(&[flag, " ,,"], &[]);
+        assert!(
+            warnings
+                .iter()
+                .any(|warning| warning.contains("\",,\" holds no item and counts as unset")),
+            "{flag}: {warnings:?}"
+        );
+        assert_eq!(intent(&[flag, ",,"]), intent(&[]), "{flag}");
+    }
+}

@@ -1,0 +1,153 @@
+//! Any capture configuration.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
+use istio_iptables::config::{
+    CaptureConfig, Dns, InboundPorts, Mode, Outbound, OutboundRanges, OwnerGroups, ProxyOwner, ProxyPorts,
+    Tproxy,
+};
+use istio_iptables::model::{Families, Interface, Mark, Port};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn port() -> impl Strategy<Value = Port> {
+    (1u16..=u16::MAX).prop_map(|number| Port::new(number).unwrap())
+}
+
+fn ports() -> impl Strategy<Value = Vec<Port>> {
+    vec(port(), 0..4)
+}
+
+fn network() -> impl Strategy<Value = IpNetwork> {
+    prop_oneof![
+        (any::<u32>(), 0u8..=32).prop_map(|(bits, prefix)| {
+            let network = Ipv4Network::new(Ipv4Addr::from(bits), prefix).unwrap();
+            IpNetwork::V4(Ipv4Network::new(network.network(), prefix).unwrap())
+        }),
+        (any::<u128>(), 0u8..=128).prop_map(|(bits, prefix)| {
+            let network = Ipv6Network::new(Ipv6Addr::from(bits), prefix).unwrap();
+            IpNetwork::V6(Ipv6Network::new(network.network(), prefix).unwrap())
+        }),
+        Just("127.0.0.0/8".parse().unwrap()),
+        Just("::1/128".parse().unwrap()),
+    ]
+}
+
+fn interfaces() -> impl Strategy<Value = Vec<Interface>> {
+    vec(
+        prop::sample::select(vec!["eth1", "net+", "docker0", "vnet0"]),
+        0..3,
+    )
+    .prop_map(|mut names| {
+        names.sort_unstable();
+        names.dedup();
+        names.into_iter().map(|name| name.parse().unwrap()).collect()
+    })
+}
+
+fn mode() -> impl Strategy<Value = Mode> {
+    prop_oneof![
+        Just(Mode::Redirect),
+        (prop::sample::select(vec![1u32, 1337, 0xffff_fff0]), 1u32..300).prop_map(|(mark, table)| {
+            Mode::Tproxy(Tproxy {
+                mark: Mark(mark),
+                table,
+            })
+        }),
+    ]
+}
+
+fn inbound() -> impl Strategy<Value = InboundPorts> {
+    prop_oneof![
+        Just(InboundPorts::None),
+        ports().prop_map(|except| InboundPorts::All { except }),
+        vec(port(), 1..4).prop_map(InboundPorts::Only),
+    ]
+}
+
+fn outbound() -> impl Strategy<Value = Outbound> {
+    let ranges = prop_oneof![
+        Just(OutboundRanges::None),
+        Just(OutboundRanges::All),
+        vec(network(), 1..4).prop_map(OutboundRanges::Only),
+    ];
+    let owners = prop_oneof![
+        vec(any::<u32>(), 0..3).prop_map(|except| OwnerGroups::All { except }),
+        vec(any::<u32>(), 1..4).prop_map(OwnerGroups::Only),
+    ];
+    (ranges, vec(network(), 0..3), ports(), ports(), owners).prop_map(
+        |(ranges, excluded_ranges, ports, excluded_ports, owners)| Outbound {
+            ranges,
+            excluded_ranges,
+            ports,
+            excluded_ports,
+            owners,
+        },
+    )
+}
+
+fn dns() -> impl Strategy<Value = Dns> {
+    prop_oneof![
+        Just(Dns::Off),
+        Just(Dns::All),
+        (
+            vec(any::<u32>().prop_map(Ipv4Addr::from), 0..3),
+            vec(any::<u128>().prop_map(Ipv6Addr::from), 0..3)
+        )
+            .prop_map(|(v4, v6)| Dns::Servers { v4, v6 }),
+    ]
+}
+
+/// Any configuration.
+pub(crate) fn config() -> impl Strategy<Value = CaptureConfig> {
+    let families = prop::sample::select(vec![Families::Both, Families::V4, Families::V6]);
+    let owners = (vec(any::<u32>(), 1..3), vec(any::<u32>(), 1..3));
+    let interfaces = (interfaces(), interfaces());
+    let ports = (port(), port(), port());
+    (
+        families,
+        ports,
+        owners,
+        mode(),
+        inbound(),
+        outbound(),
+        dns(),
+        any::<bool>(),
+        interfaces,
+        8u8..=32,
+    )
+        .prop_map(
+            |(
+                families,
+                ports,
+                (uids, gids),
+                mode,
+                inbound,
+                outbound,
+                dns,
+                drop_invalid,
+                interfaces,
+                prefix,
+            )| {
+                let loopback = Ipv4Network::new(Ipv4Addr::new(127, 0, 0, 1), prefix).unwrap();
+                CaptureConfig {
+                    families,
+                    ports: ProxyPorts {
+                        outbound: ports.0,
+                        inbound: ports.1,
+                        tunnel: ports.2,
+                    },
+                    proxy: ProxyOwner { uids, gids },
+                    mode,
+                    inbound,
+                    outbound,
+                    dns,
+                    drop_invalid,
+                    excluded_interfaces: interfaces.0,
+                    virtual_interfaces: interfaces.1,
+                    loopback_v4: Ipv4Network::new(loopback.network(), prefix).unwrap(),
+                }
+            },
+        )
+}

@@ -1,0 +1,111 @@
+//! What holds when one configuration takes over from another, beside rules of others.
+
+use istio_iptables::config::CaptureConfig;
+use istio_iptables::diff::Change;
+use istio_iptables::model::{Family, FamilyRules, Hook, Table, Target};
+use istio_iptables::{parse, policy, render};
+use proptest::prelude::*;
+
+use super::configs::config;
+use super::tables::Tables;
+
+/// Rules of others: before ours, and put in between later; some have the very shape of ours.
+const FOREIGN: &str = "*raw\n-A PREROUTING -p udp -j NOTRACK\nCOMMIT\n\
+*mangle\n-A PREROUTING -i eth1 -j RETURN\n-A OUTPUT -p tcp -m connmark --mark 9 -j CONNMARK --restore-mark\nCOMMIT\n\
+*nat\n:DOCKER - [0:0]\n-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER\n-A PREROUTING -i eth1 -j RETURN\n\
+-A OUTPUT ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j DOCKER\n-A POSTROUTING -s 172.17.0.0/16 -j MASQUERADE\n\
+-A DOCKER -p tcp --dport 80 -j DNAT --to-destination 10.9.9.9:80\nCOMMIT\n";
+const LATER: &str = "*nat\n-I PREROUTING -m comment --comment \"somebody's, first\" -j ACCEPT\n\
+-A OUTPUT -m comment --comment last -j ACCEPT\nCOMMIT\n";
+
+fn rules(config: &CaptureConfig, family: Family) -> FamilyRules {
+    policy::ruleset(config).resolve(family)
+}
+
+fn change(wanted: &FamilyRules, tables: &Tables) -> Change {
+    Change::between(
+        wanted,
+        &parse::iptables_save(wanted.family, &tables.save()),
+        false,
+    )
+}
+
+fn converge(wanted: &FamilyRules, tables: &mut Tables) {
+    tables.restore(&render::restore(&change(wanted, tables)));
+}
+
+/// A lone `-i IF -j RETURN` is known as ours only while it is at the head of the chain.
+fn unrecognisable(rules: &FamilyRules) -> bool {
+    let hooks = rules
+        .tables
+        .get(&Table::Nat)
+        .and_then(|nat| nat.hooks.get(&Hook::Prerouting));
+    let head = hooks.map_or(&[][..], |hooks| &hooks.head);
+    !head.is_empty() && head.iter().all(|rule| rule.statement.target == Target::Return)
+}
+
+fn both_families() -> impl Strategy<Value = Family> {
+    prop::sample::select(Family::ALL.to_vec())
+}
+
+proptest! {
+    #[test]
+    fn a_second_run_has_nothing_to_do(config in config(), family in both_families()) {
+        let wanted = rules(&config, family);
+        let mut tables = Tables::default();
+        tables.restore(FOREIGN);
+        tables.restore(&render::fresh(&wanted));
+        prop_assert_eq!(render::restore(&change(&wanted, &tables)), "");
+        if !unrecognisable(&wanted) {
+            tables.restore(LATER);
+            prop_assert_eq!(render::restore(&change(&wanted, &tables)), "");
+        }
+    }
+
+    #[test]
+    fn new_options_leave_what_a_fresh_namespace_would_hold(
+        old in config(), new in config(), family in both_families()
+    ) {
+        let (old, new) = (rules(&old, family), rules(&new, family));
+        let mut fresh = Tables::default();
+        fresh.restore(&render::fresh(&new));
+        let mut tables = Tables::default();
+        tables.restore(&render::fresh(&old));
+        converge(&new, &mut tables);
+        prop_assert_eq!(tables.contents(), fresh.contents());
+        prop_assert!(change(&new, &tables).is_empty());
+    }
+
+    #[test]
+    fn cleanup_leaves_the_rules_of_others_as_they_were(
+        old in config(), new in config(), family in both_families()
+    ) {
+        let mut others = Tables::default();
+        others.restore(FOREIGN);
+        let mut tables = others.clone();
+        let (old, new) = (rules(&old, family), rules(&new, family));
+        tables.restore(&render::fresh(&old));
+        if !unrecognisable(&old) && !unrecognisable(&new) {
+            others.restore(LATER);
+            tables.restore(LATER);
+            converge(&new, &mut tables);
+        }
+        converge(&FamilyRules::none(family), &mut tables);
+        prop_assert_eq!(tables.contents(), others.contents());
+    }
+
+    #[test]
+    fn a_run_that_was_killed_between_two_tables_is_completed_by_the_next(
+        old in config(), new in config(), family in both_families(), tables_done in 0usize..3
+    ) {
+        let (old, new) = (rules(&old, family), rules(&new, family));
+        let mut fresh = Tables::default();
+        fresh.restore(&render::fresh(&new));
+        let mut tables = Tables::default();
+        tables.restore(&render::fresh(&old));
+        let text = render::restore(&change(&new, &tables));
+        tables.restore_tables(&text, tables_done);
+        converge(&new, &mut tables);
+        prop_assert_eq!(tables.contents(), fresh.contents());
+    }
+}
