@@ -2,7 +2,12 @@
 //!
 //! After a change of the options, write the tables anew with `cargo test --test docs -- --ignored`.
 
-#![allow(clippy::disallowed_methods, reason = "reads and writes the README")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "reads and writes the README, and fails by panicking"
+)]
 
 use std::fmt::Write as _;
 use std::fs;
