@@ -12,6 +12,7 @@
 //!                                    apply ─► kernel (processes, netlink, files)
 //! ```
 
+pub mod apply;
 pub mod backend;
 pub mod cli;
 pub mod config;
@@ -19,6 +20,7 @@ pub mod diff;
 pub mod exit;
 pub mod facts;
 pub mod kernel;
+pub mod logging;
 pub mod model;
 pub mod parse;
 pub mod plan;
@@ -26,3 +28,4 @@ pub mod policy;
 pub mod render;
 pub mod report;
 pub mod routing;
+pub mod run;

@@ -1,2 +1,73 @@
-//! Entry point.
-fn main() {}
+//! `istio-iptables`: parse, run, exit.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use istio_iptables::cli::{self, Outcome};
+use istio_iptables::config;
+use istio_iptables::exit::Exit;
+use istio_iptables::facts::Files;
+use istio_iptables::kernel::process::{Host as _, Machine};
+use istio_iptables::kernel::rules_file;
+use istio_iptables::report::Failure;
+use istio_iptables::{logging, run};
+
+fn main() -> ExitCode {
+    // Rust ignores SIGPIPE; a closed log must not end a run half way, so that is right here.
+    match outcome() {
+        Ok(printed) => match std::io::stdout().write_all(printed.as_bytes()) {
+            Ok(()) => Exit::Done.into(),
+            // Nobody reads on, `| head` for instance.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done.into(),
+            Err(_) => Exit::CannotCreate.into(),
+        },
+        Err(failure) => {
+            log::error!("{failure}");
+            rules_file::termination_log(&failure.to_string());
+            failure.exit.into()
+        }
+    }
+}
+
+fn outcome() -> Result<String, Failure> {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the one place that reads the environment"
+    )]
+    let machine = Machine::new(std::env::var_os("PATH"));
+    let read = |path: &Path| machine.read(path);
+    let parsed = cli::parse(
+        std::env::args_os(),
+        std::env::vars_os(),
+        &mut std::io::stdin(),
+        &read,
+    );
+    let (raw, errors) = match parsed {
+        Ok(Outcome::Print(text)) => return Ok(text),
+        Ok(Outcome::Run(raw)) => (raw, Vec::new()),
+        Err(cli::Failure { errors, raw }) => (raw, errors),
+    };
+    logging::init(config::log_options(&raw));
+    let files = Files {
+        passwd: read(Path::new("/etc/passwd")).unwrap_or_default(),
+        group: read(Path::new("/etc/group")).unwrap_or_default(),
+        resolv_conf: read(Path::new("/etc/resolv.conf")).map_err(|error| error.to_string()),
+    };
+    let mut messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    match config::resolve(&raw, &files) {
+        Ok(resolved) if messages.is_empty() => return run::run(&machine, resolved),
+        Ok(_) => {}
+        Err(errors) => messages.extend(errors.iter().map(ToString::to_string)),
+    }
+    let what = match messages.as_slice() {
+        [one] => format!("bad option: {one}"),
+        _ => format!("{} bad options", messages.len()),
+    };
+    let failure = Failure::new(Exit::Usage, what);
+    Err(if messages.len() == 1 {
+        failure
+    } else {
+        failure.detail(messages.join("\n"))
+    })
+}

@@ -19,19 +19,10 @@ pub struct Situation {
     pub variant: Variant,
     /// Rules, wherever anything of ours was seen.
     pub rules: BTreeMap<(Variant, Family), Observed>,
-    /// Tables of Istio's native nftables backend.
-    pub native_tables: Vec<NativeTable>,
+    /// Tables of the family `inet` that a native nftables backend made.
+    pub native_tables: Vec<String>,
     /// Address, policy rules and routes.
     pub network: routing::Observed,
-}
-
-/// A table of native nftables.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NativeTable {
-    /// The kernel's number of its family (1 is `inet`).
-    pub family: u8,
-    /// Its name.
-    pub name: String,
 }
 
 /// The names that Istio's native nftables backend gives its tables, all of them in the family `inet`.
@@ -81,7 +72,7 @@ impl Goal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Deletes tables of native nftables, in one transaction.
-    DeleteNative(Vec<NativeTable>),
+    DeleteNative(Vec<String>),
     /// An address, a policy rule or a route.
     Network(routing::Step),
     /// One restore process.
@@ -116,8 +107,7 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::DeleteNative(tables) => {
-                let names: Vec<_> = tables.iter().map(|table| table.name.as_str()).collect();
-                write!(f, "delete the nftables tables {}", names.join(", "))
+                write!(f, "delete the nftables tables inet {}", tables.join(", inet "))
             }
             Self::Network(step) => step.fmt(f),
             Self::Restore(Restore {

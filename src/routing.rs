@@ -12,10 +12,15 @@ use crate::config::{CaptureConfig, InboundPorts, Mode, Tproxy};
 use crate::model::{Family, Mark};
 use crate::policy::PASSTHROUGH_V6;
 
-/// The protocol number (`ip route help`: `proto`) that marks what is ours.
-pub const PROTOCOL: u8 = 151;
-/// Priority of our policy rules: below the table `main` (32766), above nothing that others are likely to use.
-pub const RULE_PRIORITY: u32 = 32_000;
+/// The protocol number (`rtm_protocol`, `FRA_PROTOCOL`, `IFA_PROTO`) of the routes, rules and addresses that are ours.
+///
+/// 150 is free: linux/rtnetlink.h knows 0-4, 8-18, 42, 84, 99, 186-189 and 192, iproute2's `rt_protos` and its
+/// `rt_protos.d` add FRR's 190-198, and Calico uses 80. The kernel does not interpret numbers above 4.
+pub const PROTOCOL: u8 = 150;
+
+/// The priority of our policy rules. Below 32766, the main table's, and below what the kernel gives to rules without
+/// one (it counts down from 32765): the mark is looked at before anybody's rules by source address are.
+pub const RULE_PRIORITY: u32 = 1337;
 
 /// What the options ask for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,8 +9,9 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use super::error::UsageError;
 use super::help;
-use super::options::{IGNORED, Key, Kind};
+use super::options::{IGNORED, Key};
 use super::raw::{Given, Origin, RawOptions, SubCommand};
+use super::spec::Kind;
 
 /// The whole command line.
 pub(super) fn command() -> Command {

@@ -6,8 +6,9 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
 use super::error::UsageError;
-use super::options::{Key, Kind};
+use super::options::Key;
 use super::raw::{Given, Origin, RawOptions};
+use super::spec::Kind;
 
 /// The members of an object in their order, duplicates too: a map would drop them silently.
 struct Members(Vec<(String, Value)>);

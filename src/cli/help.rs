@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::options::{Key, OptionSpec};
+use super::options::Key;
+use super::spec::OptionSpec;
 use crate::exit::Exit;
 
 pub(super) const ABOUT: &str = "Captures a pod's traffic for its sidecar proxy: makes the netfilter rules that send \

@@ -7,6 +7,7 @@ mod error;
 mod help;
 mod options;
 mod raw;
+mod spec;
 #[cfg(test)]
 mod tests;
 
@@ -15,8 +16,9 @@ use std::io;
 use std::path::Path;
 
 pub use error::UsageError;
-pub use options::{Heading, Key, Kind, OptionSpec, Variables};
+pub use options::Key;
 pub use raw::{Given, Origin, RawOptions, SubCommand};
+pub use spec::{Heading, Kind, OptionSpec, Variables};
 
 /// What the command line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -189,6 +189,8 @@ fn variables_of_others_are_none_of_ours() {
         "RULES_FILE",
         "LOG_FORMAT",
         "ENVOY_PORT",
+        "INBOUND_INTERCEPTION_MODE",
+        "INBOUND_TPROXY_MARK",
         "LOG_AS_JSON",
     ] {
         assert_eq!(line(&[]).env(name, "x").raw(), RawOptions::default(), "{name}");

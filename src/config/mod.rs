@@ -2,12 +2,14 @@
 
 mod backend;
 mod conduct;
+mod duration;
 mod error;
 mod intent;
 mod ranges;
 mod reader;
 mod resolve;
 mod run;
+mod summary;
 #[cfg(test)]
 mod tests;
 mod traffic;

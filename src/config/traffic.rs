@@ -112,7 +112,7 @@ pub(super) fn inbound(reader: &mut Reader<'_>) -> InboundPorts {
     reader.no_effect_if(
         true,
         Key::LocalExcludePorts,
-        "only listed inbound ports are captured; exclusions count with -b '*'",
+        "inbound exclusions count with -b '*' only",
     );
     inbound
 }
@@ -184,7 +184,7 @@ fn owners(reader: &mut Reader<'_>, files: &Files) -> OwnerGroups {
     reader.no_effect_if(
         true,
         Key::OutboundOwnerGroupsExclude,
-        "only listed groups are captured; exclusions count with ISTIO_OUTBOUND_OWNER_GROUPS='*'",
+        "exclusions count only where all groups are captured (ISTIO_OUTBOUND_OWNER_GROUPS='*')",
     );
     let groups = reader.each(key, &items, group);
     let (most, reason) = if groups.len() > MOST_GROUPS {

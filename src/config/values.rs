@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::model::{Interface, InterfaceError, Mark, Port};
 
+use super::duration;
 use super::error::Expected;
 use super::run::LogFormat;
 
@@ -132,84 +133,12 @@ pub(super) fn log_level(text: &str) -> Result<Option<log::LevelFilter>, Expected
 /// A duration in Go's syntax, longer than nothing.
 pub(super) fn duration(text: &str) -> Result<Duration, Expected> {
     let expected = || Expected::new("a duration above zero such as 5s, 1m30s or 500ms");
-    match go_duration(text) {
+    match duration::nanoseconds(text) {
         Some(nanoseconds) if nanoseconds > 0 => Ok(Duration::from_nanos(nanoseconds.unsigned_abs())),
         Some(_) => Err(expected()),
         None if decimal(text).is_some() => Err(expected().hint(format!("a unit is missing: {text}s?"))),
         None => Err(flag_hint(expected(), text)),
     }
-}
-
-/// Go's `time.ParseDuration`, in nanoseconds: an optional sign, then decimal numbers, each with a fraction if need be
-/// and always with a unit. `0` needs none.
-fn go_duration(text: &str) -> Option<i64> {
-    let (negative, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if rest == "0" {
-        return Some(0);
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut total: u64 = 0;
-    while !rest.is_empty() {
-        let (whole, after) = digits(rest);
-        let (fraction, after) = after.strip_prefix('.').map_or(("", after), digits);
-        if whole.is_empty() && fraction.is_empty() {
-            return None;
-        }
-        let (unit, after) = after.split_at(
-            after
-                .find(|c: char| c == '.' || c.is_ascii_digit())
-                .unwrap_or(after.len()),
-        );
-        total = total.checked_add(scaled(whole, fraction, nanoseconds(unit)?)?)?;
-        rest = after;
-    }
-    match (negative, i64::try_from(total)) {
-        (false, Ok(total)) => Some(total),
-        (true, Ok(total)) => Some(-total),
-        // Go takes the lowest number of all too.
-        (true, Err(_)) if total == i64::MIN.unsigned_abs() => Some(i64::MIN),
-        (_, Err(_)) => None,
-    }
-}
-
-fn digits(text: &str) -> (&str, &str) {
-    text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()))
-}
-
-/// `whole.fraction` units, rounded as Go rounds them.
-fn scaled(whole: &str, fraction: &str, unit: u64) -> Option<u64> {
-    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    let mut part: u64 = 0;
-    let mut scale = 1.0;
-    // 18 digits always fit, sometimes 19; the others weigh less than a nanosecond of an hour.
-    for digit in fraction.bytes().take(19) {
-        let longer = part * 10 + u64::from(digit - b'0');
-        if longer > 1 << 63 {
-            break;
-        }
-        part = longer;
-        scale *= 10.0;
-    }
-    let part = part as f64 * (unit as f64 / scale);
-    whole.checked_mul(unit)?.checked_add(part as u64)
-}
-
-fn nanoseconds(unit: &str) -> Option<u64> {
-    Some(match unit {
-        "ns" => 1,
-        // The micro sign and the Greek letter.
-        "us" | "\u{b5}s" | "\u{3bc}s" => 1_000,
-        "ms" => 1_000_000,
-        "s" => 1_000_000_000,
-        "m" => 60_000_000_000,
-        "h" => 3_600_000_000_000,
-        _ => return None,
-    })
 }
 
 /// A value that looks like a flag was probably one, behind an option whose value was forgotten.
@@ -238,69 +167,6 @@ mod tests {
         }
         for text in ["", "tRUE", "yes", "no", "on", "2", " true", "truee"] {
             assert!(boolean(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn durations_as_go_parses_them() {
-        const SECOND: i64 = 1_000_000_000;
-        for (text, nanoseconds) in [
-            ("0", 0),
-            ("+0", 0),
-            ("-0", 0),
-            ("0s", 0),
-            ("5s", 5 * SECOND),
-            ("-5s", -5 * SECOND),
-            ("+5s", 5 * SECOND),
-            ("5.0s", 5 * SECOND),
-            ("5.6s", 5_600_000_000),
-            ("5.s", 5 * SECOND),
-            (".5s", SECOND / 2),
-            ("1.004s", 1_004_000_000),
-            ("100.00100s", 100_001_000_000),
-            ("10ns", 10),
-            ("11us", 11_000),
-            ("12\u{b5}s", 12_000),
-            ("12\u{3bc}s", 12_000),
-            ("13ms", 13_000_000),
-            ("15m", 15 * 60 * SECOND),
-            ("16h", 16 * 3600 * SECOND),
-            ("3h30m", (3 * 60 + 30) * 60 * SECOND),
-            ("10.5s4m", 4 * 60 * SECOND + 10_500_000_000),
-            ("1h2m3s4ms5us6ns", 3_723_004_005_006),
-            ("39h9m14.425s", (39 * 3600 + 9 * 60 + 14) * SECOND + 425_000_000),
-            ("0.3333333333333333333h", 20 * 60 * SECOND),
-            ("0.100000000000000000000h", 6 * 60 * SECOND),
-            ("9223372036854775807ns", i64::MAX),
-            ("-9223372036854775808ns", i64::MIN),
-        ] {
-            assert_eq!(go_duration(text), Some(nanoseconds), "{text}");
-        }
-        for text in [
-            "",
-            "3",
-            "-",
-            "s",
-            ".",
-            "-.",
-            ".s",
-            "+.s",
-            "1d",
-            "5 s",
-            " 5s",
-            "5S",
-            "1e3s",
-            "0x5s",
-            "--5s",
-            "\u{85}",
-            "9223372036854775808ns",
-            "-9223372036854775809ns",
-            "3000000h",
-            "9223372036854775.808us",
-            "1s-2s",
-            "5sm",
-        ] {
-            assert_eq!(go_duration(text), None, "{text}");
         }
     }
 

@@ -1,5 +1,19 @@
 //! The only code that does I/O on the machine.
 
+pub mod capabilities;
+pub mod legacy;
+pub mod netlink;
+pub mod netns;
+pub mod nftables;
+pub mod observe;
+pub mod probe;
 pub mod process;
+mod procfs;
 pub mod restore;
+pub mod routes;
+pub mod rtnetlink;
+pub mod rules_file;
 pub mod tools;
+
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,299 @@
+//! The tables of legacy xtables, read by socket option.
+//!
+//! Running `iptables-legacy-save` to find out creates the tables it looks at; so does asking for a table by socket
+//! option. Hence only tables that the kernel lists are asked for.
+#![allow(
+    unsafe_code,
+    reason = "the table comes by getsockopt in structures that no safe wrapper knows"
+)]
+
+mod blob;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
+use super::procfs;
+use crate::model::Family;
+use blob::{Info, Layout};
+
+/// `IPT_SO_GET_INFO`, `IP6T_SO_GET_INFO`.
+const GET_INFO: libc::c_int = 64;
+/// `IPT_SO_GET_ENTRIES`, `IP6T_SO_GET_ENTRIES`.
+const GET_ENTRIES: libc::c_int = 65;
+/// `XT_TABLE_MAXNAMELEN`: length of a table's name with its NUL.
+const NAME_LENGTH: usize = 32;
+/// The table may grow between the question for its size and that for its entries.
+const ATTEMPTS: usize = 16;
+
+/// A legacy table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LegacyTable {
+    /// Number of rules of each built-in chain (the policy is none).
+    pub built_in: BTreeMap<String, usize>,
+    /// Number of rules of each user chain.
+    pub user: BTreeMap<String, usize>,
+}
+
+impl LegacyTable {
+    /// Number of rules in a chain, built-in or not; `None` if there is no such chain.
+    #[must_use]
+    pub fn rules(&self, chain: &str) -> Option<usize> {
+        self.user.get(chain).or_else(|| self.built_in.get(chain)).copied()
+    }
+
+    /// Number of rules of every chain.
+    #[must_use]
+    pub fn chains(&self) -> BTreeMap<String, usize> {
+        let all = self.built_in.iter().chain(&self.user);
+        all.map(|(name, rules)| (name.clone(), *rules)).collect()
+    }
+
+    /// Whether anybody put something in: a rule or a chain.
+    #[must_use]
+    pub fn in_use(&self) -> bool {
+        !self.user.is_empty() || self.built_in.values().any(|rules| *rules > 0)
+    }
+}
+
+/// Names of the legacy tables that exist in this thread's network namespace; none if the kernel lacks legacy xtables.
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub fn tables(family: Family) -> io::Result<Vec<String>> {
+    let file = match family {
+        Family::V4 => "net/ip_tables_names",
+        Family::V6 => "net/ip6_tables_names",
+    };
+    let names = procfs::read_if_present(procfs::own(file))?.unwrap_or_default();
+    Ok(names.lines().map(str::to_owned).collect())
+}
+
+/// What a legacy table holds; `None` if it does not exist, in which case it is not created.
+///
+/// # Errors
+/// The kernel refuses: `EPERM` without CAP_NET_ADMIN.
+pub fn table(family: Family, name: &str) -> io::Result<Option<LegacyTable>> {
+    if !tables(family)?.iter().any(|listed| listed == name) {
+        return Ok(None);
+    }
+    let socket = open(family)?;
+    for _ in 0..ATTEMPTS {
+        let info = info(&socket, family, name)?;
+        match entries(&socket, family, name, info.size) {
+            Ok(entries) => return Ok(Some(blob::read(Layout::of(family), &info, &entries)?)),
+            // Another size by now.
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::other(format!(
+        "the legacy table {name} ({family}) changed each of the {ATTEMPTS} times it was read"
+    )))
+}
+
+/// Every legacy table that exists in a family, with what it holds.
+///
+/// # Errors
+/// As for [`tables`] and [`table`].
+pub fn all(family: Family) -> io::Result<BTreeMap<String, LegacyTable>> {
+    let mut found = BTreeMap::new();
+    for name in tables(family)? {
+        if let Some(table) = table(family, &name)? {
+            found.insert(name, table);
+        }
+    }
+    Ok(found)
+}
+
+/// Any socket of the family will do. The tools open a raw one, which takes CAP_NET_RAW as well.
+fn open(family: Family) -> io::Result<OwnedFd> {
+    let family = match family {
+        Family::V4 => AddressFamily::Inet,
+        Family::V6 => AddressFamily::Inet6,
+    };
+    Ok(socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?)
+}
+
+/// `struct ipt_getinfo` of a table.
+fn info(socket: &OwnedFd, family: Family, name: &str) -> io::Result<Info> {
+    let mut bytes = vec![0; Info::LENGTH];
+    write_name(&mut bytes, name)?;
+    let length = option(socket, family, GET_INFO, &mut bytes)?;
+    bytes.get(..length).and_then(Info::parse).ok_or_else(|| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("short description of the legacy table {name}"),
+        )
+    })
+}
+
+/// The entries of a table: `struct ipt_get_entries` without its head.
+fn entries(socket: &OwnedFd, family: Family, name: &str, size: u32) -> io::Result<Vec<u8>> {
+    let room = usize::try_from(size)
+        .map_err(|_| Errno::EFBIG)?
+        .saturating_add(blob::ENTRIES_HEAD);
+    let mut bytes = vec![0; room];
+    write_name(&mut bytes, name)?;
+    if let Some(field) = bytes.get_mut(NAME_LENGTH..NAME_LENGTH + 4) {
+        field.copy_from_slice(&size.to_ne_bytes());
+    }
+    let length = option(socket, family, GET_ENTRIES, &mut bytes)?;
+    bytes.truncate(length);
+    bytes.drain(..blob::ENTRIES_HEAD.min(length));
+    Ok(bytes)
+}
+
+/// The name goes to the head of both structures, with a NUL behind it.
+fn write_name(bytes: &mut [u8], name: &str) -> io::Result<()> {
+    let field = bytes
+        .get_mut(..name.len())
+        .filter(|_| name.len() < NAME_LENGTH)
+        .ok_or(Errno::EINVAL)?;
+    field.copy_from_slice(name.as_bytes());
+    Ok(())
+}
+
+/// `getsockopt`; the kernel reads the head of `bytes` and writes all of it. Returns how much it wrote.
+fn option(socket: &OwnedFd, family: Family, number: libc::c_int, bytes: &mut [u8]) -> io::Result<usize> {
+    let level = match family {
+        Family::V4 => libc::SOL_IP,
+        Family::V6 => libc::SOL_IPV6,
+    };
+    let room = libc::socklen_t::try_from(bytes.len()).map_err(|_| Errno::EFBIG)?;
+    let mut length = room;
+    // SAFETY: `bytes` is valid for writes of `length` bytes and the kernel writes no more than that; `length` is
+    // valid for reads and writes; the descriptor is open, `socket` owns it.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            level,
+            number,
+            bytes.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    Errno::result(result)?;
+    usize::try_from(length.min(room)).map_err(|_| Errno::EFBIG.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::testing::{in_new_namespace, run, run_with_input};
+
+    fn tool(family: Family) -> &'static str {
+        match family {
+            Family::V4 => "iptables-legacy",
+            Family::V6 => "ip6tables-legacy",
+        }
+    }
+
+    /// What `iptables-legacy-save` says a table holds.
+    fn saved(family: Family, table: &str) -> LegacyTable {
+        let mut expected = LegacyTable::default();
+        for line in run(&format!("{}-save", tool(family)), &["-t", table]).lines() {
+            let mut words = line.split(' ');
+            match (line.strip_prefix(':'), words.next()) {
+                (Some(chain), _) => {
+                    let mut words = chain.split(' ');
+                    let name = words.next().unwrap().to_owned();
+                    let built_in = words.next().unwrap() != "-";
+                    if built_in {
+                        &mut expected.built_in
+                    } else {
+                        &mut expected.user
+                    }
+                    .insert(name, 0);
+                }
+                (None, Some("-A")) => {
+                    let name = words.next().unwrap();
+                    let rules = expected
+                        .user
+                        .get_mut(name)
+                        .or_else(|| expected.built_in.get_mut(name));
+                    *rules.unwrap() += 1;
+                }
+                _ => {}
+            }
+        }
+        expected
+    }
+
+    const RULES: &str = "*nat\n:ISTIO_OUTPUT - [0:0]\n:ISTIO_REDIRECT - [0:0]\n:EMPTY - [0:0]\n\
+        -A OUTPUT -j ISTIO_OUTPUT\n-A PREROUTING -i eth7 -j RETURN\n-A PREROUTING -p tcp -j ISTIO_REDIRECT\n\
+        -A ISTIO_OUTPUT -o lo -m owner --uid-owner 1337 -j RETURN\n-A ISTIO_OUTPUT -j ISTIO_REDIRECT\n\
+        -A ISTIO_OUTPUT -p tcp -m multiport ! --dports 53,15008 -j RETURN\n\
+        -A ISTIO_REDIRECT -p tcp -j REDIRECT --to-ports 15001\nCOMMIT\n\
+        *mangle\n:ISTIO_DIVERT - [0:0]\n-A ISTIO_DIVERT -j MARK --set-mark 1337\n-A ISTIO_DIVERT -j ACCEPT\n\
+        -A FORWARD -j ISTIO_DIVERT\n-A POSTROUTING -j ACCEPT\nCOMMIT\n\
+        *raw\n-A PREROUTING -p udp --sport 53 -j CT --zone 1\n-A OUTPUT -p udp --dport 53 -j CT --zone 2\nCOMMIT\n\
+        *filter\n:INPUT DROP [0:0]\n:LAST - [0:0]\n-A FORWARD -j LAST\n-A LAST\nCOMMIT\n";
+
+    #[test]
+    fn counts_agree_with_iptables_legacy_save() {
+        for family in Family::ALL {
+            in_new_namespace(|| {
+                run_with_input(&format!("{}-restore", tool(family)), &[], RULES);
+                let found = all(family).unwrap();
+                assert_eq!(
+                    found.keys().collect::<Vec<_>>(),
+                    ["filter", "mangle", "nat", "raw"]
+                );
+                for (name, table) in found {
+                    assert_eq!(table, saved(family, &name), "{family} {name}");
+                    assert!(table.in_use(), "{family} {name}");
+                }
+                let nat = table(family, "nat").unwrap().unwrap();
+                assert_eq!(nat.rules("ISTIO_OUTPUT"), Some(3));
+                assert_eq!(nat.rules("EMPTY"), Some(0));
+                assert_eq!(nat.rules("NONE"), None);
+                assert_eq!(nat.chains().len(), 7);
+            });
+        }
+    }
+
+    #[test]
+    fn asking_creates_no_table() {
+        in_new_namespace(|| {
+            for family in Family::ALL {
+                assert_eq!(table(family, "nat").unwrap(), None);
+                assert_eq!(all(family).unwrap(), BTreeMap::new());
+                assert_eq!(tables(family).unwrap(), [""; 0]);
+            }
+        });
+    }
+
+    #[test]
+    fn a_table_that_was_only_looked_at_is_not_in_use() {
+        in_new_namespace(|| {
+            run("iptables-legacy", &["-t", "nat", "-S"]);
+            let nat = table(Family::V4, "nat").unwrap().unwrap();
+            assert!(!nat.in_use());
+            assert_eq!(nat, saved(Family::V4, "nat"));
+            run("iptables-legacy", &["-t", "nat", "-N", "MINE"]);
+            assert!(table(Family::V4, "nat").unwrap().unwrap().in_use());
+        });
+    }
+
+    #[test]
+    fn a_big_table_is_counted_too() {
+        in_new_namespace(|| {
+            let rules: String = (1..=5000)
+                .map(|port| format!("-A BIG -p tcp --dport {port} -j RETURN\n"))
+                .collect();
+            run_with_input(
+                "iptables-legacy-restore",
+                &[],
+                &format!("*nat\n:BIG - [0:0]\n{rules}COMMIT\n"),
+            );
+            assert_eq!(
+                table(Family::V4, "nat").unwrap().unwrap().rules("BIG"),
+                Some(5000)
+            );
+        });
+    }
+}

@@ -1,0 +1,285 @@
+//! The kernel's image of a legacy table: a row of entries, in which chains are not named but marked.
+//!
+//! A built-in chain begins where `hook_entry` points and ends with its policy, where `underflow` points. A user
+//! chain begins with an entry whose target is `ERROR` and names it, and ends with a `RETURN` that nobody wrote. The
+//! last entry of all is an `ERROR` too.
+
+use std::io;
+
+use super::{LegacyTable, NAME_LENGTH};
+use crate::model::Family;
+
+/// Number of netfilter hooks, and of the fields of that kind in `struct ipt_getinfo`.
+const HOOKS: usize = 5;
+/// The built-in chains in the order of the hooks.
+const BUILT_IN: [&str; HOOKS] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
+
+/// Length of what stands before the entries in `struct ipt_get_entries`: the name, a size, and padding up to the
+/// alignment of an entry, which is that of its 64-bit counters.
+pub(super) const ENTRIES_HEAD: usize = (NAME_LENGTH + 4).next_multiple_of(align_of::<u64>());
+
+/// Where the fields of an entry are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    /// Offset of `target_offset`; `next_offset` follows.
+    offsets: usize,
+    /// Length of the entry without matches.
+    length: usize,
+}
+
+impl Layout {
+    /// That of `struct ipt_entry` or `struct ip6t_entry`.
+    pub(super) const fn of(family: Family) -> Self {
+        // Addresses and masks, two names of links with their masks, the protocol and flags; then `nfcache`.
+        let conditions: usize = match family {
+            Family::V4 => 4 * 4 + 4 * 16 + 4,
+            Family::V6 => 4 * 16 + 4 * 16 + 5,
+        };
+        let offsets = conditions.next_multiple_of(4) + 4;
+        // The two offsets, `comefrom`, then two 64-bit counters.
+        Self {
+            offsets,
+            length: (offsets + 2 * 2 + 4).next_multiple_of(align_of::<u64>()) + 16,
+        }
+    }
+}
+
+/// `struct ipt_getinfo`, the same for both families.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Info {
+    valid_hooks: u32,
+    hook_entry: [u32; HOOKS],
+    underflow: [u32; HOOKS],
+    pub(super) size: u32,
+}
+
+impl Info {
+    pub(super) const LENGTH: usize = NAME_LENGTH + 4 + 4 * HOOKS + 4 * HOOKS + 4 + 4;
+
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let word = |index: usize| {
+            bytes
+                .get(NAME_LENGTH + 4 * index..)?
+                .first_chunk()
+                .map(|bytes| u32::from_ne_bytes(*bytes))
+        };
+        let five = |from: usize| {
+            Some([
+                word(from)?,
+                word(from + 1)?,
+                word(from + 2)?,
+                word(from + 3)?,
+                word(from + 4)?,
+            ])
+        };
+        Some(Self {
+            valid_hooks: word(0)?,
+            hook_entry: five(1)?,
+            underflow: five(1 + HOOKS)?,
+            size: word(2 + 2 * HOOKS)?,
+        })
+    }
+
+    /// The built-in chain that begins at `offset`, with where its policy stands.
+    fn built_in_at(&self, offset: usize) -> Option<(&'static str, usize)> {
+        let hooks = self
+            .hook_entry
+            .iter()
+            .zip(&self.underflow)
+            .zip(BUILT_IN)
+            .enumerate();
+        hooks
+            .filter(|(number, _)| self.valid_hooks & (1 << number) != 0)
+            .find(|(_, ((entry, _), _))| usize::try_from(**entry) == Ok(offset))
+            .and_then(|(_, ((_, underflow), name))| Some((name, usize::try_from(*underflow).ok()?)))
+    }
+}
+
+/// The chain in which an entry stands.
+enum Place {
+    /// Before any chain, or behind the policy of a built-in one.
+    Nowhere,
+    BuiltIn {
+        name: &'static str,
+        policy: usize,
+    },
+    User(String),
+}
+
+/// Counts the rules of each chain.
+pub(super) fn read(layout: Layout, info: &Info, entries: &[u8]) -> io::Result<LegacyTable> {
+    let mut table = LegacyTable::default();
+    let mut place = Place::Nowhere;
+    let mut offset = 0;
+    while offset < entries.len() {
+        let entry = Entry::at(layout, entries, offset).ok_or_else(|| garbled(offset))?;
+        if let Some((name, policy)) = info.built_in_at(offset) {
+            table.built_in.insert(name.to_owned(), 0);
+            place = Place::BuiltIn { name, policy };
+        }
+        if let Some(name) = entry.begins_chain() {
+            close(&mut table, &place);
+            place = Place::User(name.clone());
+            if offset + entry.length < entries.len() {
+                table.user.insert(name, 0);
+            }
+        } else {
+            place = count(&mut table, place, offset);
+        }
+        offset += entry.length;
+    }
+    Ok(table)
+}
+
+/// Counts the entry at `offset`, unless it is a policy.
+fn count(table: &mut LegacyTable, place: Place, offset: usize) -> Place {
+    let rules = match &place {
+        Place::BuiltIn { policy, .. } if *policy == offset => return Place::Nowhere,
+        Place::BuiltIn { name, .. } => table.built_in.get_mut(*name),
+        Place::User(name) => table.user.get_mut(name),
+        Place::Nowhere => None,
+    };
+    if let Some(rules) = rules {
+        *rules += 1;
+    }
+    place
+}
+
+/// Takes back the `RETURN` at the end of a user chain.
+fn close(table: &mut LegacyTable, place: &Place) {
+    if let Place::User(name) = place
+        && let Some(rules) = table.user.get_mut(name)
+    {
+        *rules = rules.saturating_sub(1);
+    }
+}
+
+fn garbled(offset: usize) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("the entry at byte {offset} of a legacy table is not whole"),
+    )
+}
+
+/// One entry: a rule, a policy, or the head of a chain.
+struct Entry<'a> {
+    length: usize,
+    /// `struct xt_entry_target` and what belongs to it.
+    target: &'a [u8],
+}
+
+impl<'a> Entry<'a> {
+    fn at(layout: Layout, entries: &'a [u8], offset: usize) -> Option<Self> {
+        let bytes = entries.get(offset..)?;
+        let [t0, t1, n0, n1] = *bytes.get(layout.offsets..)?.first_chunk()?;
+        let target = usize::from(u16::from_ne_bytes([t0, t1]));
+        let length = usize::from(u16::from_ne_bytes([n0, n1]));
+        if target < layout.length {
+            return None;
+        }
+        Some(Self {
+            length,
+            target: bytes.get(target..length)?,
+        })
+    }
+
+    /// The name in an `ERROR` target: its head is a 16-bit length, a name of 29 bytes and a revision.
+    fn begins_chain(&self) -> Option<String> {
+        (text(self.target.get(2..31)?) == "ERROR").then(|| text(self.target.get(32..).unwrap_or_default()))
+    }
+}
+
+/// The text up to a NUL.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_layouts_are_those_of_the_kernel_s_headers() {
+        let (v4, v6) = (Layout::of(Family::V4), Layout::of(Family::V6));
+        assert_eq!((v4.offsets, v6.offsets, Info::LENGTH), (88, 140, 84));
+        if align_of::<u64>() == 8 {
+            assert_eq!((v4.length, v6.length, ENTRIES_HEAD), (112, 168, 40));
+        }
+    }
+
+    /// An entry with a target of this name that holds `text`.
+    fn entry(target: &str, payload: &str) -> Vec<u8> {
+        let layout = Layout::of(Family::V4);
+        let mut bytes = vec![0; layout.length + 64];
+        let length = u16::try_from(bytes.len()).unwrap();
+        bytes[88..90].copy_from_slice(&u16::try_from(layout.length).unwrap().to_ne_bytes());
+        bytes[90..92].copy_from_slice(&length.to_ne_bytes());
+        bytes[layout.length + 2..][..target.len()].copy_from_slice(target.as_bytes());
+        bytes[layout.length + 32..][..payload.len()].copy_from_slice(payload.as_bytes());
+        bytes
+    }
+
+    fn only_output(policy: u32, size: usize) -> Info {
+        Info {
+            valid_hooks: 1 << 3,
+            hook_entry: [0; HOOKS],
+            underflow: [0, 0, 0, policy, 0],
+            size: u32::try_from(size).unwrap(),
+        }
+    }
+
+    #[test]
+    fn policies_and_implicit_returns_are_no_rules() {
+        let one = u32::try_from(entry("", "").len()).unwrap();
+        let row = [
+            entry("", "rule"),
+            entry("", "policy"),
+            entry("ERROR", "MINE"),
+            entry("", "rule"),
+            entry("REDIRECT", ""),
+            entry("", "return"),
+            entry("ERROR", "EMPTY"),
+            entry("", "return"),
+            entry("ERROR", "ERROR"),
+        ]
+        .concat();
+        let table = read(Layout::of(Family::V4), &only_output(one, row.len()), &row).unwrap();
+        assert_eq!(table.built_in, [("OUTPUT".to_owned(), 1)].into());
+        assert_eq!(
+            table.user,
+            [("EMPTY".to_owned(), 0), ("MINE".to_owned(), 2)].into()
+        );
+    }
+
+    #[test]
+    fn an_entry_without_length_is_an_error_not_a_loop() {
+        let row = vec![0; 400];
+        assert!(read(Layout::of(Family::V4), &only_output(0, 400), &row).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_reading_panic(
+            row in proptest::collection::vec(any::<u8>(), 0..2000),
+            lengths in proptest::collection::vec((112_u16..200, 0_u16..400), 0..8),
+            policy in any::<u32>(),
+        ) {
+            let mut row = row;
+            let mut offset = 0;
+            // Plausible lengths lead further into the garbage.
+            for (target, next) in lengths {
+                if let Some(field) = row.get_mut(offset + 88..offset + 92) {
+                    field[..2].copy_from_slice(&target.to_ne_bytes());
+                    field[2..].copy_from_slice(&next.to_ne_bytes());
+                }
+                offset += usize::from(next);
+            }
+            for family in Family::ALL {
+                let _ = read(Layout::of(family), &only_output(policy, row.len()), &row);
+            }
+            let _ = Info::parse(&row);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! A small netlink socket: requests with an acknowledgement, dumps, and the batches of nfnetlink.
+//!
+//! What the kernel sends is read with bounds checks only: a short or garbled message ends an iteration, it never
+//! panics.
+
+mod batch;
+mod message;
+mod reply;
+
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recvmsg, send, setsockopt,
+    socket, sockopt,
+};
+use nix::sys::time::TimeVal;
+
+pub use batch::BatchError;
+pub use message::{Message, Nest};
+pub use reply::{Attribute, Attributes, Reply};
+use reply::{replies, status};
+
+/// Length of `struct nlmsghdr`.
+const HEADER: usize = 16;
+/// Length of `struct nlattr`.
+const ATTRIBUTE_HEADER: usize = 4;
+
+/// A dump that changes under our hands is read again this many times.
+const DUMP_ATTEMPTS: usize = 16;
+
+/// How long an answer may take. The kernel answers within the send call, so this only turns a lost answer into an
+/// error rather than a hang.
+const ANSWER_SECONDS: i64 = 30;
+const UNANSWERED: &str = "the kernel's answer to a netlink request is lost";
+
+/// Lets the kernel pick what a dump asks for, instead of listing everything: one table out of many routes.
+#[derive(Clone, Copy, Debug)]
+struct StrictCheck;
+
+nix::setsockopt_impl!(
+    StrictCheck,
+    libc::SOL_NETLINK,
+    libc::NETLINK_GET_STRICT_CHK,
+    bool,
+    sockopt::SetBool
+);
+
+/// Which part of the kernel a socket talks to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Addresses, routes, policy rules.
+    Route,
+    /// Netfilter.
+    Netfilter,
+}
+
+/// A netlink socket in the network namespace in which it was opened.
+#[derive(Debug)]
+pub struct Socket {
+    descriptor: OwnedFd,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+impl Socket {
+    /// Opens a socket in the current thread's network namespace.
+    ///
+    /// # Errors
+    /// `EPROTONOSUPPORT` if the kernel lacks this protocol altogether.
+    pub fn open(protocol: Protocol) -> io::Result<Self> {
+        let protocol = match protocol {
+            Protocol::Route => SockProtocol::NetlinkRoute,
+            Protocol::Netfilter => SockProtocol::NetlinkNetFilter,
+        };
+        let descriptor = socket(
+            AddressFamily::Netlink,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC,
+            protocol,
+        )?;
+        bind(descriptor.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
+        setsockopt(
+            &descriptor,
+            sockopt::ReceiveTimeout,
+            &TimeVal::new(ANSWER_SECONDS, 0),
+        )?;
+        // Since 4.20; without it everything is listed, and the readers pick.
+        let _ = setsockopt(&descriptor, StrictCheck, &true);
+        Ok(Self {
+            descriptor,
+            sequence: 1,
+            buffer: vec![0; 32 * 1024],
+        })
+    }
+
+    /// Sends one message and waits until the kernel has done what it asks for.
+    ///
+    /// # Errors
+    /// The kernel's errno, as it is.
+    pub fn request(&mut self, message: &Message) -> io::Result<()> {
+        let sequence = self.next_sequence(1);
+        let mut bytes = Vec::new();
+        message.write(&mut bytes, request_flags(libc::NLM_F_ACK), sequence)?;
+        self.send(&bytes)?;
+        loop {
+            let length = self.receive()?;
+            for reply in replies(self.received(length)).filter(|reply| reply.sequence == sequence) {
+                if let Some(outcome) = status(&reply) {
+                    return outcome.map_err(io::Error::from);
+                }
+            }
+        }
+    }
+
+    /// Sends one message and returns what `read` makes of the first answer to it.
+    ///
+    /// # Errors
+    /// The kernel's errno, as it is.
+    pub fn query<T>(&mut self, message: &Message, read: impl Fn(&Reply<'_>) -> T) -> io::Result<T> {
+        let sequence = self.next_sequence(1);
+        let mut bytes = Vec::new();
+        message.write(&mut bytes, request_flags(0), sequence)?;
+        self.send(&bytes)?;
+        loop {
+            let length = self.receive()?;
+            if let Some(reply) = replies(self.received(length)).find(|reply| reply.sequence == sequence) {
+                return match status(&reply) {
+                    Some(Err(errno)) => Err(errno.into()),
+                    Some(Ok(())) | None => Ok(read(&reply)),
+                };
+            }
+        }
+    }
+
+    /// Dumps a list: `fold` sees every entry in the kernel's order. If the list changed meanwhile, all begins again
+    /// with a fresh `S`.
+    ///
+    /// # Errors
+    /// The kernel's errno, as it is; or a list that never stood still.
+    pub fn dump<S: Default>(
+        &mut self,
+        message: &Message,
+        mut fold: impl FnMut(&mut S, &Reply<'_>),
+    ) -> io::Result<S> {
+        for _ in 0..DUMP_ATTEMPTS {
+            let sequence = self.next_sequence(1);
+            let mut bytes = Vec::new();
+            message.write(&mut bytes, request_flags(libc::NLM_F_DUMP), sequence)?;
+            self.send(&bytes)?;
+            let mut state = S::default();
+            if self.read_dump(sequence, |reply| fold(&mut state, reply))? {
+                return Ok(state);
+            }
+        }
+        Err(io::Error::other(format!(
+            "the kernel's list changed each of the {DUMP_ATTEMPTS} times it was read"
+        )))
+    }
+
+    /// Reads a dump to its end; false if it was not consistent.
+    fn read_dump(&mut self, sequence: u32, mut each: impl FnMut(&Reply<'_>)) -> io::Result<bool> {
+        let mut consistent = true;
+        loop {
+            let length = self.receive()?;
+            for reply in replies(self.received(length)).filter(|reply| reply.sequence == sequence) {
+                consistent &= !reply.interrupted();
+                match status(&reply) {
+                    Some(Ok(())) => return Ok(consistent),
+                    // Some lists report a change at the end, with EINTR rather than the flag.
+                    Some(Err(Errno::EINTR)) => return Ok(false),
+                    Some(Err(errno)) => return Err(errno.into()),
+                    None => each(&reply),
+                }
+            }
+        }
+    }
+
+    /// Reserves `count` sequence numbers and returns the first.
+    fn next_sequence(&mut self, count: u32) -> u32 {
+        let first = self.sequence;
+        self.sequence = first.wrapping_add(count);
+        first
+    }
+
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        loop {
+            match send(self.descriptor.as_raw_fd(), bytes, MsgFlags::empty()) {
+                Ok(_) => return Ok(()),
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    fn receive(&mut self) -> io::Result<usize> {
+        self.receive_with(MsgFlags::empty())
+    }
+
+    /// Receives one datagram of the kernel into the buffer, which grows to hold all of it.
+    fn receive_with(&mut self, flags: MsgFlags) -> io::Result<usize> {
+        loop {
+            let (length, sender) = self.receive_once(flags | MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC)?;
+            if length > self.buffer.len() {
+                self.buffer.resize(length, 0);
+            }
+            self.receive_once(flags)?;
+            // Anybody may send to our port number; only the kernel's is 0.
+            if sender == Some(0) {
+                return Ok(length);
+            }
+        }
+    }
+
+    /// The length of a datagram and the port number of its sender.
+    fn receive_once(&mut self, flags: MsgFlags) -> io::Result<(usize, Option<u32>)> {
+        loop {
+            let mut parts = [IoSliceMut::new(&mut self.buffer)];
+            match recvmsg::<NetlinkAddr>(self.descriptor.as_raw_fd(), &mut parts, None, flags) {
+                Ok(message) => return Ok((message.bytes, message.address.map(|address| address.pid()))),
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Err(io::Error::new(io::ErrorKind::TimedOut, UNANSWERED)),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    fn received(&self, length: usize) -> &[u8] {
+        self.buffer.get(..length).unwrap_or_default()
+    }
+}
+
+/// `length` rounded up to the four bytes on which netlink aligns everything.
+#[must_use]
+pub const fn aligned(length: usize) -> usize {
+    length.saturating_add(3) & !3
+}
+
+/// The flags of a request: the bits are the same in the 16 bits of the header.
+fn request_flags(more: libc::c_int) -> u16 {
+    u16::try_from(libc::NLM_F_REQUEST | more).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_datagram_bigger_than_the_buffer_is_read_whole() {
+        let links = Message::new(libc::RTM_GETLINK, 0, &[0; 16]);
+        let mut socket = Socket::open(Protocol::Route).unwrap();
+        socket.buffer = vec![0; 16];
+        let count = socket.dump(&links, |count: &mut usize, _| *count += 1).unwrap();
+        assert!(
+            count >= 1 && socket.buffer.len() > 500,
+            "{count} {}",
+            socket.buffer.len()
+        );
+    }
+
+    #[test]
+    fn the_kernel_s_errno_is_passed_on() {
+        let mut socket = Socket::open(Protocol::Route).unwrap();
+        // No such message type.
+        let error = socket.request(&Message::new(0x3fff, 0, &[0; 4])).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP), "{error}");
+    }
+}

@@ -1,0 +1,329 @@
+//! Network namespaces: entering one, and keeping other runs out of it meanwhile.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+
+use super::procfs;
+
+/// How often a busy lock is tried again.
+const LOCK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// A network namespace could not be entered.
+#[derive(Debug)]
+pub enum EnterError {
+    /// There is no such file.
+    Missing(PathBuf),
+    /// The file is there, but it is not a network namespace.
+    NotANamespace(PathBuf),
+    /// CAP_SYS_ADMIN is missing, here or in the user namespace that owns the network namespace.
+    NoPermission(PathBuf),
+    /// Anything else.
+    Other(PathBuf, io::Error),
+}
+
+impl fmt::Display for EnterError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(path) => write!(
+                f,
+                "network namespace {}: no such file (has the process ended, or is the host's /proc or /run/netns not mounted here?)",
+                path.display()
+            ),
+            Self::NotANamespace(path) => write!(
+                f,
+                "{} is not a network namespace; expected a path like /proc/PID/ns/net or /run/netns/NAME",
+                path.display()
+            ),
+            Self::NoPermission(path) => write!(
+                f,
+                "no permission to enter the network namespace {}: CAP_SYS_ADMIN is needed (and CAP_SYS_PTRACE for another user's /proc/PID/ns)",
+                path.display()
+            ),
+            Self::Other(path, error) => write!(
+                f,
+                "cannot enter the network namespace {}: {error}",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for EnterError {}
+
+/// Moves the current thread, and the processes it starts from now on, into the network namespace at `path`.
+/// Sockets that are open already stay where they were.
+///
+/// # Errors
+/// See [`EnterError`].
+pub fn enter(path: &Path) -> Result<(), EnterError> {
+    let named = || path.to_path_buf();
+    let file = open(path).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR) => EnterError::Missing(named()),
+        Some(libc::EACCES | libc::EPERM) => EnterError::NoPermission(named()),
+        _ => EnterError::Other(named(), error),
+    })?;
+    setns(&file, CloneFlags::CLONE_NEWNET).map_err(|errno| match errno as libc::c_int {
+        // A namespace of another kind, and a file that is none.
+        libc::EINVAL | libc::EBADF => EnterError::NotANamespace(named()),
+        libc::EPERM => EnterError::NoPermission(named()),
+        _ => EnterError::Other(named(), errno.into()),
+    })
+}
+
+/// Keeps other runs out of this network namespace while it lives.
+#[derive(Debug)]
+#[must_use = "dropping it lets other runs in"]
+pub struct Lock {
+    _held: Flock<File>,
+}
+
+/// The namespace could not be locked.
+#[derive(Debug)]
+pub enum LockError {
+    /// Another run held it the whole time.
+    Busy(Duration),
+    /// The kernel refused.
+    Failed(io::Error),
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy(waited) => write!(
+                f,
+                "another run is at work in this network namespace and did not end within {} s",
+                waited.as_secs_f32()
+            ),
+            Self::Failed(error) => write!(f, "cannot lock this network namespace: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for LockError {}
+
+/// Waits until no other run is at work in this thread's network namespace. The lock is on the namespace's own file,
+/// so that no writable directory is needed and runs meet whatever their file system is.
+///
+/// # Errors
+/// The lock stayed busy for `timeout`, or cannot be taken at all.
+pub fn lock(timeout: Duration) -> Result<Lock, LockError> {
+    let begin = Instant::now();
+    let mut file = open(&procfs::own("ns/net")).map_err(LockError::Failed)?;
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(held) => return Ok(Lock { _held: held }),
+            Err((returned, Errno::EWOULDBLOCK)) => file = returned,
+            Err((returned, Errno::EINTR)) => file = returned,
+            Err((_, errno)) => return Err(LockError::Failed(errno.into())),
+        }
+        let Some(left) = timeout
+            .checked_sub(begin.elapsed())
+            .filter(|left| !left.is_zero())
+        else {
+            return Err(LockError::Busy(timeout));
+        };
+        std::thread::sleep(LOCK_INTERVAL.min(left));
+    }
+}
+
+/// A file that lives in memory and is inherited by child processes; where no directory is writable.
+#[derive(Debug)]
+pub struct LockFile {
+    descriptor: OwnedFd,
+}
+
+impl LockFile {
+    /// The path under which a child process finds the file: a value for `XTABLES_LOCKFILE`.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd()))
+    }
+}
+
+/// A lock file for the iptables tools that needs no file system. It keeps nobody else out; [`lock`] does.
+///
+/// # Errors
+/// The kernel refuses to make one.
+pub fn lock_file() -> io::Result<LockFile> {
+    // Not close-on-exec: the child has to have it.
+    let descriptor = memfd_create(c"xtables.lock", MFdFlags::empty())?;
+    Ok(LockFile { descriptor })
+}
+
+/// Private mounts could not be had.
+#[derive(Debug)]
+pub struct MountError {
+    /// What was tried.
+    pub step: &'static str,
+    /// What the kernel said.
+    pub error: io::Error,
+}
+
+impl fmt::Display for MountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {}: {}", self.step, self.error)
+    }
+}
+
+impl std::error::Error for MountError {}
+
+/// Hides `/etc/nsswitch.conf` from this thread and its children, in a mount namespace of its own: the iptables tools
+/// are about to run with the host's files in a pod's network, where a look-up of a name over the network hangs.
+///
+/// # Errors
+/// What could not be done. Nothing outside this thread is changed in any case.
+pub fn private_mounts_without_nss() -> Result<(), MountError> {
+    let failed = |step| {
+        move |errno: Errno| MountError {
+            step,
+            error: errno.into(),
+        }
+    };
+    unshare(CloneFlags::CLONE_NEWNS).map_err(failed("make a mount namespace"))?;
+    // Without this, the mount below would spread to the host.
+    propagation(MsFlags::MS_PRIVATE)
+        .or_else(|_| propagation(MsFlags::MS_SLAVE))
+        .map_err(failed("make the mounts private"))?;
+    let target = Path::new("/etc/nsswitch.conf");
+    if !target.exists() {
+        return Ok(());
+    }
+    mount(
+        Some("/dev/null"),
+        target,
+        None::<&str>,
+        MsFlags::MS_BIND,
+        None::<&str>,
+    )
+    .map_err(failed("hide /etc/nsswitch.conf"))
+}
+
+fn propagation(kind: MsFlags) -> nix::Result<()> {
+    mount(
+        None::<&str>,
+        "/",
+        None::<&str>,
+        MsFlags::MS_REC | kind,
+        None::<&str>,
+    )
+}
+
+#[allow(clippy::disallowed_methods, reason = "this is the kernel's edge")]
+fn open(path: &Path) -> io::Result<File> {
+    File::open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::testing::{in_new_namespace, run};
+
+    #[test]
+    fn the_reasons_why_a_namespace_cannot_be_entered_are_told_apart() {
+        in_new_namespace(|| {
+            assert!(matches!(
+                enter(Path::new("/nonexistent/ns/net")),
+                Err(EnterError::Missing(_))
+            ));
+            assert!(matches!(
+                enter(Path::new("/dev/null/net")),
+                Err(EnterError::Missing(_))
+            ));
+            assert!(matches!(
+                enter(Path::new("/dev/null")),
+                Err(EnterError::NotANamespace(_))
+            ));
+            assert!(matches!(
+                enter(Path::new("/proc/self/ns/uts")),
+                Err(EnterError::NotANamespace(_))
+            ));
+            assert!(matches!(
+                enter(Path::new("/proc")),
+                Err(EnterError::NotANamespace(_))
+            ));
+        });
+    }
+
+    #[test]
+    fn entering_moves_the_thread_and_its_children() {
+        in_new_namespace(|| {
+            let mine = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
+            let process = nix::unistd::getpid();
+            let thread = nix::unistd::gettid();
+            let path = format!("/proc/{process}/task/{thread}/ns/net");
+            in_new_namespace(move || {
+                enter(Path::new(&path)).unwrap();
+                assert_eq!(std::fs::read_link("/proc/thread-self/ns/net").unwrap(), mine);
+                assert_eq!(
+                    run("readlink", &["/proc/self/ns/net"]).trim(),
+                    mine.to_string_lossy()
+                );
+            });
+        });
+    }
+
+    #[test]
+    fn two_runs_in_one_namespace_do_not_interleave() {
+        in_new_namespace(|| {
+            let held = lock(Duration::ZERO).unwrap();
+            let begin = Instant::now();
+            assert!(matches!(
+                lock(Duration::from_millis(100)),
+                Err(LockError::Busy(_))
+            ));
+            assert!(begin.elapsed() >= Duration::from_millis(100));
+            // Somebody else's namespace is another lock.
+            in_new_namespace(|| drop(lock(Duration::ZERO).unwrap()));
+            drop(held);
+            drop(lock(Duration::ZERO).unwrap());
+        });
+    }
+
+    #[test]
+    fn a_waiting_run_goes_on_when_the_other_ends() {
+        in_new_namespace(|| {
+            let held = lock(Duration::ZERO).unwrap();
+            std::thread::scope(|scope| {
+                // A thread inherits the namespace of the one that starts it.
+                let waiting = scope.spawn(|| lock(Duration::from_secs(20)).map(drop));
+                std::thread::sleep(Duration::from_millis(60));
+                drop(held);
+                waiting.join().unwrap().unwrap();
+            });
+        });
+    }
+
+    #[test]
+    fn the_lock_file_serves_iptables_legacy() {
+        in_new_namespace(|| {
+            let file = lock_file().unwrap();
+            let output = crate::kernel::testing::command("iptables-legacy", &["-w", "1", "-t", "nat", "-S"])
+                .env("XTABLES_LOCKFILE", file.path())
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{output:?}");
+        });
+    }
+
+    #[test]
+    fn nss_is_hidden_from_this_thread_only() {
+        in_new_namespace(|| {
+            private_mounts_without_nss().unwrap();
+            if Path::new("/etc/nsswitch.conf").exists() {
+                assert_eq!(run("cat", &["/etc/nsswitch.conf"]), "");
+            }
+        });
+        let outside = procfs::read_if_present("/etc/nsswitch.conf").unwrap();
+        assert_ne!(outside.as_deref(), Some(""), "the mount has spread to the host");
+    }
+}

@@ -1,0 +1,263 @@
+//! Looking at nf_tables, and taking tables out. Reading has no side effects on the rules.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+
+use super::netlink::{BatchError, Message, Protocol, Reply, Socket};
+
+const NFNL_SUBSYS_NFTABLES: u16 = 10;
+/// Length of `struct nfgenmsg`.
+const NFGENMSG: usize = 4;
+const NFTA_TABLE_NAME: u16 = 1;
+const NFTA_CHAIN_TABLE: u16 = 1;
+const NFTA_CHAIN_NAME: u16 = 3;
+const NFTA_RULE_TABLE: u16 = 1;
+const NFTA_RULE_CHAIN: u16 = 2;
+
+/// What a message is about; the numbers are those of linux/netfilter/nf_tables.h.
+#[derive(Clone, Copy)]
+#[repr(u16)]
+enum Kind {
+    NewTable = 0,
+    GetTable = 1,
+    DelTable = 2,
+    NewChain = 3,
+    GetChain = 4,
+    NewRule = 6,
+    GetRule = 7,
+    GetGeneration = 16,
+}
+
+impl Kind {
+    const fn number(self) -> u16 {
+        (NFNL_SUBSYS_NFTABLES << 8) | self as u16
+    }
+}
+
+/// Whether the kernel has nf_tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Yes.
+    Present,
+    /// No: not built in, and no module that could be loaded.
+    Missing,
+    /// It does not tell without CAP_NET_ADMIN.
+    NoPermission,
+}
+
+/// The family of a table, of those that hold the capture rules of anybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TableFamily {
+    /// Both IPv4 and IPv6: native tables.
+    Inet,
+    /// IPv4: where iptables-nft keeps its rules.
+    Ip,
+    /// IPv6: where ip6tables-nft keeps its rules.
+    Ip6,
+}
+
+impl TableFamily {
+    const fn number(self) -> u8 {
+        match self {
+            Self::Inet => 1,
+            Self::Ip => 2,
+            Self::Ip6 => 10,
+        }
+    }
+
+    const fn of(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::Inet),
+            2 => Some(Self::Ip),
+            10 => Some(Self::Ip6),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for TableFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Inet => "inet",
+            Self::Ip => "ip",
+            Self::Ip6 => "ip6",
+        })
+    }
+}
+
+/// A table's full name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TableName {
+    /// Its family.
+    pub family: TableFamily,
+    /// Its name within the family.
+    pub name: String,
+}
+
+impl TableName {
+    /// The table of this name.
+    #[must_use]
+    pub fn new(family: TableFamily, name: impl Into<String>) -> Self {
+        Self {
+            family,
+            name: name.into(),
+        }
+    }
+}
+
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.family, self.name)
+    }
+}
+
+/// A socket for nf_tables, in the network namespace in which it was opened.
+#[derive(Debug)]
+pub struct Nftables {
+    socket: Socket,
+}
+
+/// Whether the kernel has nf_tables here.
+///
+/// # Errors
+/// Something else than an answer.
+pub fn presence() -> io::Result<Presence> {
+    match Nftables::open().and_then(|mut nftables| nftables.generation()) {
+        Ok(_) => Ok(Presence::Present),
+        Err(error) => presence_from(error),
+    }
+}
+
+/// What an error says about nf_tables.
+fn presence_from(error: io::Error) -> io::Result<Presence> {
+    match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => Ok(Presence::NoPermission),
+        // No netfilter netlink at all; a netlink without this subsystem.
+        Some(libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT | libc::ESOCKTNOSUPPORT) => Ok(Presence::Missing),
+        Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::ECONNREFUSED) => Ok(Presence::Missing),
+        _ => Err(error),
+    }
+}
+
+impl Nftables {
+    /// Opens a socket in the current thread's network namespace.
+    ///
+    /// # Errors
+    /// The kernel refuses; `EPROTONOSUPPORT` if it has no netlink for netfilter.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self {
+            socket: Socket::open(Protocol::Netfilter)?,
+        })
+    }
+
+    /// The number of changes that the rules have seen.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn generation(&mut self) -> io::Result<u32> {
+        const NFTA_GEN_ID: u16 = 1;
+        self.socket.query(&message(Kind::GetGeneration, 0), |reply| {
+            reply
+                .attributes(NFGENMSG)
+                .of(NFTA_GEN_ID)
+                .and_then(|id| id.be32())
+                .unwrap_or(0)
+        })
+    }
+
+    /// The tables of the families `inet`, `ip` and `ip6`.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn tables(&mut self) -> io::Result<Vec<TableName>> {
+        self.socket
+            .dump(&message(Kind::GetTable, 0), |list: &mut Vec<TableName>, reply| {
+                if reply.kind == Kind::NewTable.number() {
+                    let family = TableFamily::of(reply.byte(0));
+                    let name = text(reply, NFTA_TABLE_NAME);
+                    list.extend(family.zip(name).map(|(family, name)| TableName { family, name }));
+                }
+            })
+    }
+
+    /// The chains of a table, in the kernel's order; none if there is no such table.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn chains(&mut self, table: &TableName) -> io::Result<Vec<String>> {
+        let message = message(Kind::GetChain, table.family.number());
+        // The kernel lists the chains of all tables of a family.
+        self.socket.dump(&message, |list: &mut Vec<String>, reply| {
+            if reply.kind == Kind::NewChain.number()
+                && text(reply, NFTA_CHAIN_TABLE).as_deref() == Some(table.name.as_str())
+            {
+                list.extend(text(reply, NFTA_CHAIN_NAME));
+            }
+        })
+    }
+
+    /// The number of rules in each chain of a table; nothing if there is no such table.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn rule_counts(&mut self, table: &TableName) -> io::Result<BTreeMap<String, usize>> {
+        let chains = self.chains(table)?;
+        if chains.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let message = message(Kind::GetRule, table.family.number()).with_text(NFTA_RULE_TABLE, &table.name);
+        let counts = self
+            .socket
+            .dump(&message, |counts: &mut BTreeMap<String, usize>, reply| {
+                count_rule(counts, &table.name, reply);
+            });
+        let mut counts = match counts {
+            // Gone since its chains were listed.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(BTreeMap::new()),
+            other => other?,
+        };
+        for chain in chains {
+            counts.entry(chain).or_insert(0);
+        }
+        Ok(counts)
+    }
+
+    /// Deletes tables with everything in them, in one transaction.
+    ///
+    /// # Errors
+    /// The kernel refuses; `ENOENT` for a table that is not there. Then none is deleted.
+    pub fn delete_tables(&mut self, tables: &[TableName]) -> Result<(), BatchError> {
+        let messages: Vec<Message> = tables
+            .iter()
+            .map(|table| {
+                message(Kind::DelTable, table.family.number()).with_text(NFTA_TABLE_NAME, &table.name)
+            })
+            .collect();
+        self.socket.transaction(&messages)
+    }
+}
+
+fn message(kind: Kind, family: u8) -> Message {
+    Message::new(kind.number(), 0, &[family, 0, 0, 0])
+}
+
+fn text(reply: &Reply<'_>, attribute: u16) -> Option<String> {
+    reply
+        .attributes(NFGENMSG)
+        .of(attribute)
+        .map(|attribute| attribute.text())
+}
+
+fn count_rule(counts: &mut BTreeMap<String, usize>, table: &str, reply: &Reply<'_>) {
+    // Old kernels do not filter by table.
+    if reply.kind == Kind::NewRule.number()
+        && text(reply, NFTA_RULE_TABLE).as_deref() == Some(table)
+        && let Some(chain) = text(reply, NFTA_RULE_CHAIN)
+    {
+        *counts.entry(chain).or_insert(0) += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+use super::*;
+use crate::kernel::testing::{in_new_namespace, run, run_with_input};
+
+#[test]
+fn what_an_error_says_about_the_kernel() {
+    let of = |errno| presence_from(io::Error::from_raw_os_error(errno));
+    assert_eq!(of(libc::EPERM).unwrap(), Presence::NoPermission);
+    assert_eq!(of(libc::EPROTONOSUPPORT).unwrap(), Presence::Missing);
+    assert_eq!(of(libc::EINVAL).unwrap(), Presence::Missing);
+    assert!(of(libc::ENOMEM).is_err());
+}
+
+#[test]
+fn looking_leaves_no_trace() {
+    in_new_namespace(|| {
+        assert_eq!(presence().unwrap(), Presence::Present);
+        let mut nftables = Nftables::open().unwrap();
+        let before = nftables.generation().unwrap();
+        assert_eq!(nftables.tables().unwrap(), []);
+        let absent = TableName::new(TableFamily::Ip, "nat");
+        assert_eq!(nftables.chains(&absent).unwrap(), [""; 0]);
+        assert_eq!(nftables.rule_counts(&absent).unwrap(), BTreeMap::new());
+        assert_eq!(nftables.generation().unwrap(), before);
+        assert_eq!(run("nft", &["list", "ruleset"]), "");
+    });
+}
+
+#[test]
+fn rules_of_iptables_nft_are_counted() {
+    in_new_namespace(|| {
+        let rules: String = (0..12_000)
+            .map(|n| format!("-A MANY -p tcp --dport {} -j RETURN\n", n + 1))
+            .collect();
+        let file = format!("*nat\n:MANY - [0:0]\n:EMPTY - [0:0]\n-A OUTPUT -j MANY\n{rules}COMMIT\n");
+        run_with_input("iptables-nft-restore", &["--noflush"], &file);
+        run("ip6tables-nft", &["-t", "raw", "-A", "OUTPUT", "-j", "ACCEPT"]);
+        run("nft", &["add table bridge foreign"]);
+        let mut nftables = Nftables::open().unwrap();
+        let (nat, raw) = (
+            TableName::new(TableFamily::Ip, "nat"),
+            TableName::new(TableFamily::Ip6, "raw"),
+        );
+        let mut tables = nftables.tables().unwrap();
+        tables.sort();
+        assert_eq!(tables, [nat.clone(), raw.clone()]);
+        let counts = nftables.rule_counts(&nat).unwrap();
+        assert_eq!(
+            (counts["MANY"], counts["EMPTY"], counts["OUTPUT"]),
+            (12_000, 0, 1)
+        );
+        assert_eq!(nftables.rule_counts(&raw).unwrap()["OUTPUT"], 1);
+    });
+}
+
+#[test]
+fn tables_go_together_or_not_at_all() {
+    in_new_namespace(|| {
+        for kind in ["nat", "mangle", "raw"] {
+            run("nft", &[&format!("add table inet istio-proxy-{kind}")]);
+            run("nft", &[&format!("add chain inet istio-proxy-{kind} output")]);
+            run(
+                "nft",
+                &[&format!("add rule inet istio-proxy-{kind} output counter")],
+            );
+        }
+        run("nft", &["add table ip foreign"]);
+        let mut nftables = Nftables::open().unwrap();
+        let ours: Vec<TableName> = nftables
+            .tables()
+            .unwrap()
+            .into_iter()
+            .filter(|table| table.name.starts_with("istio-proxy-"))
+            .collect();
+        assert_eq!(ours.len(), 3);
+        let absent = TableName::new(TableFamily::Inet, "absent");
+        let error = nftables
+            .delete_tables(&[ours[0].clone(), absent, ours[1].clone()])
+            .unwrap_err();
+        assert_eq!(error.message, Some(1));
+        assert_eq!(error.error.raw_os_error(), Some(libc::ENOENT));
+        assert_eq!(nftables.tables().unwrap().len(), 4);
+        nftables.delete_tables(&ours).unwrap();
+        assert_eq!(
+            nftables.tables().unwrap(),
+            [TableName::new(TableFamily::Ip, "foreign")]
+        );
+        nftables.delete_tables(&[]).unwrap();
+    });
+}
+
+#[test]
+fn a_transaction_bigger_than_the_default_buffer_is_sent_whole() {
+    in_new_namespace(|| {
+        let mut socket = Socket::open(Protocol::Netfilter).unwrap();
+        let many = |kind: Kind| -> Vec<Message> {
+            let named = |n| message(kind, 2).with_text(NFTA_TABLE_NAME, &format!("t{n}"));
+            (0..20_000).map(|n| named(n % 100)).collect()
+        };
+        // None of them is there: the answers overflow, and the first is still told.
+        let error = socket.transaction(&many(Kind::DelTable)).unwrap_err();
+        assert_eq!(
+            (error.message, error.error.raw_os_error()),
+            (Some(0), Some(libc::ENOENT))
+        );
+        // The socket is usable afterwards.
+        socket.transaction(&many(Kind::NewTable)).unwrap();
+        assert_eq!(Nftables { socket }.tables().unwrap().len(), 100);
+    });
+}

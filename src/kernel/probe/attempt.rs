@@ -1,0 +1,113 @@
+//! The sockets of a probe.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, connect as connect_to, getsockopt,
+    listen as listen_on, setsockopt, socket, sockopt,
+};
+use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
+
+use crate::model::{Family, Port};
+
+/// Under whom a probe is sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+}
+
+impl Owner {
+    /// Whether a socket can be made under this uid. The gid may fail: the rules by uid come first and decide.
+    pub(super) fn possible(&self) -> bool {
+        self.with(|| ()).is_some()
+    }
+
+    /// Does `work` under these ids; `None`, and nothing done, if the uid cannot be had.
+    ///
+    /// The owner match looks at the file system ids that made a socket. They are the thread's own, which
+    /// leaves the rest of the process alone, and changing them back is always allowed.
+    fn with<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let group = setfsgid(Gid::from_raw(self.gid));
+        let user = setfsuid(Uid::from_raw(self.uid));
+        // The call reports the id before it and says nothing about success: an impossible id reads the present one.
+        let reached = setfsuid(Uid::from_raw(u32::MAX)).as_raw() == self.uid;
+        let result = reached.then(work);
+        setfsuid(user);
+        setfsgid(group);
+        result
+    }
+}
+
+/// A socket that listens on `port` of the loopback address.
+pub(super) fn listen(family: Family, port: Port) -> Result<TcpListener, Errno> {
+    let listener = stream(family)?;
+    setsockopt(&listener, sockopt::ReuseAddr, &true)?;
+    if family == Family::V6 {
+        setsockopt(&listener, sockopt::Ipv6V6Only, &true)?;
+    }
+    bind(listener.as_raw_fd(), &local(family, port.number()))?;
+    listen_on(&listener, Backlog::new(16)?)?;
+    Ok(listener.into())
+}
+
+/// A socket that is on its way from the loopback address to 127.0.0.6 or `::6`.
+pub(super) fn connect(family: Family, port: Port, owner: &Owner) -> Result<OwnedFd, Errno> {
+    let probe = owner.with(|| stream(family)).ok_or(Errno::EPERM)??;
+    bind(probe.as_raw_fd(), &local(family, 0))?;
+    let target: SocketAddr = match family {
+        Family::V4 => (Ipv4Addr::new(127, 0, 0, 6), port.number()).into(),
+        Family::V6 => (Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6), port.number()).into(),
+    };
+    match connect_to(probe.as_raw_fd(), &SockaddrStorage::from(target)) {
+        Ok(()) | Err(Errno::EINPROGRESS | Errno::EINTR) => Ok(probe),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// What became of a connection; `None` while it is on its way.
+pub(super) fn connected(probe: &OwnedFd) -> Option<Result<(), Errno>> {
+    let mut descriptors = [PollFd::new(probe.as_fd(), PollFlags::POLLOUT)];
+    if poll(&mut descriptors, PollTimeout::ZERO) != Ok(1) {
+        return None;
+    }
+    Some(match getsockopt(probe, sockopt::SocketError) {
+        Ok(0) => Ok(()),
+        Ok(code) => Err(Errno::from_raw(code)),
+        Err(errno) => Err(errno),
+    })
+}
+
+/// Accepts a connection, if one waits, and returns the port to which it was going before it was redirected, if it was.
+pub(super) fn accept(family: Family, listener: &TcpListener) -> Option<Option<u16>> {
+    let (connection, _) = listener.accept().ok()?;
+    let port = match family {
+        Family::V4 => getsockopt(&connection, sockopt::OriginalDst).map(|address| address.sin_port),
+        Family::V6 => getsockopt(&connection, sockopt::Ip6tOriginalDst).map(|address| address.sin6_port),
+    };
+    Some(port.ok().map(u16::from_be))
+}
+
+fn stream(family: Family) -> Result<OwnedFd, Errno> {
+    let family = match family {
+        Family::V4 => AddressFamily::Inet,
+        Family::V6 => AddressFamily::Inet6,
+    };
+    socket(
+        family,
+        SockType::Stream,
+        SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
+        None,
+    )
+}
+
+fn local(family: Family, port: u16) -> SockaddrStorage {
+    match family {
+        Family::V4 => SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+        Family::V6 => SocketAddr::from((Ipv6Addr::LOCALHOST, port)),
+    }
+    .into()
+}

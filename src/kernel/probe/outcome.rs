@@ -1,0 +1,147 @@
+//! What a probe found, in words.
+
+use std::fmt;
+use std::io;
+
+use nix::errno::Errno;
+
+use crate::model::{Family, Port};
+
+/// What the probe found.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The probe arrived at the proxy's port in every family.
+    Captured(Vec<Arrival>),
+    /// It did not, in these families.
+    NotCaptured(Vec<Miss>),
+    /// A port of the proxy cannot be listened on.
+    CannotListen {
+        /// The family.
+        family: Family,
+        /// The port.
+        port: Port,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The probe cannot be sent under the proxy's uid, so that it would prove nothing.
+    Unable {
+        /// The uid wanted.
+        uid: u32,
+    },
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Captured(arrivals) => {
+                f.write_str("the probe was captured")?;
+                joined(f, arrivals.iter())
+            }
+            Self::NotCaptured(misses) => {
+                f.write_str("the probe was not captured")?;
+                joined(f, misses.iter())
+            }
+            Self::CannotListen { family, port, error } => write!(
+                f,
+                "cannot listen on port {port} ({family}) to see whether the probe arrives: {error}"
+            ),
+            Self::Unable { uid } => write!(
+                f,
+                "the probe has to be sent under uid {uid}, the proxy's, and this process may not change to it (CAP_SETUID)"
+            ),
+        }
+    }
+}
+
+fn joined<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: impl Iterator<Item = T>) -> fmt::Result {
+    for (index, item) in items.enumerate() {
+        write!(f, "{} {item}", if index == 0 { ":" } else { ";" })?;
+    }
+    Ok(())
+}
+
+/// A captured probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// The family.
+    pub family: Family,
+    /// The port at which it arrived.
+    pub at: Port,
+}
+
+impl fmt::Display for Arrival {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} arrived at port {}", self.family, self.at)
+    }
+}
+
+/// A probe that was not captured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Miss {
+    /// The family.
+    pub family: Family,
+    /// Where it went.
+    pub port: Port,
+    /// How often it was sent.
+    pub attempts: usize,
+    /// What happened last.
+    pub last: Event,
+}
+
+impl fmt::Display for Miss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            family,
+            port,
+            attempts,
+            last,
+        } = self;
+        let target = match family {
+            Family::V4 => "127.0.0.6",
+            Family::V6 => "[::6]",
+        };
+        let plural = if *attempts == 1 { "" } else { "s" };
+        write!(
+            f,
+            "{family}, {attempts} attempt{plural} from loopback to {target}:{port}, at last {last}"
+        )?;
+        match (family, last) {
+            (Family::V6, Event::Failed(Errno::ENETUNREACH | Errno::EHOSTUNREACH)) => {
+                f.write_str(" (is ::6/128 on lo?)")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What became of a probe that was not captured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Nobody answered.
+    Silence,
+    /// The connection failed; most often refused, because nobody listens where it was going.
+    Failed(Errno),
+    /// Somebody else than us accepted it.
+    AcceptedElsewhere,
+    /// A connection arrived at this port of ours, but not redirected from the probe's port.
+    ArrivedOtherwise(Port),
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silence => f.write_str("no answer: packets are dropped on the way"),
+            Self::Failed(Errno::ECONNREFUSED) => {
+                f.write_str("refused: it went where it was going, no rule redirected it")
+            }
+            Self::Failed(errno) => write!(f, "{}", errno.desc()),
+            Self::AcceptedElsewhere => f.write_str("accepted by another process"),
+            Self::ArrivedOtherwise(port) => {
+                write!(
+                    f,
+                    "a connection to port {port} that was not redirected from the probe's port"
+                )
+            }
+        }
+    }
+}

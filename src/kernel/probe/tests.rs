@@ -1,0 +1,251 @@
+use std::io;
+
+use super::*;
+use crate::kernel::rtnetlink::Rtnetlink;
+use crate::kernel::testing::{in_new_namespace, run_with_input};
+
+const OUTBOUND: Port = Port::constant(15001);
+const INBOUND: Port = Port::constant(15006);
+const TARGET: Port = Port::constant(15002);
+
+/// The rules that catch the proxy's own connections to 127.0.0.6, and nobody else's.
+const CAPTURE: &str = "*nat\n:ISTIO_OUTPUT - [0:0]\n-A OUTPUT -j ISTIO_OUTPUT\n\
+    -A ISTIO_OUTPUT -o lo -p tcp ! --dport 15008 -m owner --uid-owner 1337 -j REDIRECT --to-ports 15006\n\
+    -A ISTIO_OUTPUT -o lo -m owner ! --uid-owner 1337 -j RETURN\nCOMMIT\n";
+const DROP: &str = "*filter\n-A OUTPUT -p tcp --dport 15002 -j DROP\nCOMMIT\n";
+
+fn wanted(families: Families, milliseconds: u64) -> Probe {
+    Probe {
+        families,
+        capture_ports: [OUTBOUND, INBOUND],
+        port: TARGET,
+        uid: 1337,
+        gid: 1337,
+        timeout: Duration::from_millis(milliseconds),
+    }
+}
+
+fn load(family: Family, rules: &str) {
+    let tool = match family {
+        Family::V4 => "iptables-restore",
+        Family::V6 => "ip6tables-restore",
+    };
+    run_with_input(tool, &["--noflush"], rules);
+}
+
+fn add_six() {
+    Rtnetlink::open().unwrap().add_six().unwrap();
+}
+
+fn misses(outcome: Outcome) -> Vec<Miss> {
+    let Outcome::NotCaptured(misses) = outcome else {
+        panic!("expected a probe that is not captured, got: {outcome}")
+    };
+    misses
+}
+
+fn only(family: Family) -> Families {
+    match family {
+        Family::V4 => Families::V4,
+        Family::V6 => Families::V6,
+    }
+}
+
+#[test]
+fn a_captured_probe_arrives_at_once() {
+    in_new_namespace(|| {
+        add_six();
+        for family in Family::ALL {
+            load(family, CAPTURE);
+        }
+        let begin = Instant::now();
+        let outcome = probe(&wanted(Families::Both, 20_000));
+        let Outcome::Captured(arrivals) = outcome else {
+            panic!("{outcome}")
+        };
+        let expected = Family::ALL.map(|family| Arrival { family, at: INBOUND });
+        assert_eq!(arrivals, expected);
+        assert!(
+            begin.elapsed() < Duration::from_secs(10),
+            "it waited for the time-out"
+        );
+    });
+}
+
+#[test]
+fn without_rules_the_probe_is_refused_until_time_is_up() {
+    for family in Family::ALL {
+        in_new_namespace(|| {
+            add_six();
+            let begin = Instant::now();
+            let misses = misses(probe(&wanted(only(family), 1200)));
+            assert!(begin.elapsed() >= Duration::from_millis(1200));
+            assert_eq!(misses.len(), 1);
+            assert_eq!(
+                (misses[0].family, &misses[0].last),
+                (family, &Event::Failed(Errno::ECONNREFUSED))
+            );
+            assert!(misses[0].attempts >= 2, "{}", misses[0]);
+        });
+    }
+}
+
+#[test]
+fn a_family_that_is_not_captured_is_named() {
+    in_new_namespace(|| {
+        add_six();
+        load(Family::V4, CAPTURE);
+        let misses = misses(probe(&wanted(Families::Both, 300)));
+        assert_eq!(
+            misses.iter().map(|miss| miss.family).collect::<Vec<_>>(),
+            [Family::V6]
+        );
+        let text = Outcome::NotCaptured(misses).to_string();
+        assert!(
+            text.contains("IPv6, 1 attempt from loopback to [::6]:15002") && text.contains("refused"),
+            "{text}"
+        );
+    });
+}
+
+#[test]
+fn rules_that_come_late_are_seen() {
+    in_new_namespace(|| {
+        std::thread::scope(|scope| {
+            let probing = scope.spawn(|| probe(&wanted(Families::V4, 30_000)));
+            std::thread::sleep(Duration::from_millis(200));
+            load(Family::V4, CAPTURE);
+            let outcome = probing.join().unwrap();
+            assert!(matches!(outcome, Outcome::Captured(_)), "{outcome}");
+        });
+    });
+}
+
+#[test]
+fn only_the_proxy_s_connections_count() {
+    in_new_namespace(|| {
+        load(Family::V4, CAPTURE);
+        let root = Probe {
+            uid: 0,
+            gid: 0,
+            ..wanted(Families::V4, 200)
+        };
+        assert_eq!(misses(probe(&root))[0].last, Event::Failed(Errno::ECONNREFUSED));
+    });
+}
+
+#[test]
+fn dropped_packets_are_silence() {
+    in_new_namespace(|| {
+        load(Family::V4, DROP);
+        assert_eq!(misses(probe(&wanted(Families::V4, 300)))[0].last, Event::Silence);
+    });
+}
+
+#[test]
+fn somebody_else_who_accepts_is_told() {
+    in_new_namespace(|| {
+        let _other = TcpListener::bind("0.0.0.0:15002").unwrap();
+        assert_eq!(
+            misses(probe(&wanted(Families::V4, 300)))[0].last,
+            Event::AcceptedElsewhere
+        );
+    });
+}
+
+#[test]
+fn a_connection_that_was_not_redirected_proves_nothing() {
+    in_new_namespace(|| {
+        std::thread::scope(|scope| {
+            let probing = scope.spawn(|| probe(&wanted(Families::V4, 600)));
+            while !probing.is_finished() {
+                // Refused before the probe listens and after it has ended.
+                drop(std::net::TcpStream::connect("127.0.0.1:15001"));
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            assert_eq!(
+                misses(probing.join().unwrap())[0].last,
+                Event::ArrivedOtherwise(OUTBOUND)
+            );
+        });
+    });
+}
+
+#[test]
+fn a_busy_port_is_named() {
+    for (family, address) in [(Family::V4, "127.0.0.1:15006"), (Family::V6, "[::1]:15006")] {
+        in_new_namespace(|| {
+            let _other = TcpListener::bind(address).unwrap();
+            let outcome = probe(&wanted(Families::Both, 300));
+            let Outcome::CannotListen {
+                family: named,
+                port,
+                error,
+            } = outcome
+            else {
+                panic!("{outcome}")
+            };
+            assert_eq!(
+                (named, port, error.kind()),
+                (family, INBOUND, io::ErrorKind::AddrInUse)
+            );
+        });
+    }
+}
+
+#[test]
+fn one_port_for_both_directions_is_listened_on_once() {
+    in_new_namespace(|| {
+        load(Family::V4, CAPTURE);
+        let outcome = probe(&Probe {
+            capture_ports: [INBOUND, INBOUND],
+            ..wanted(Families::V4, 20_000)
+        });
+        assert!(matches!(outcome, Outcome::Captured(_)), "{outcome}");
+    });
+}
+
+#[test]
+fn a_uid_that_cannot_be_had_makes_the_probe_unable() {
+    in_new_namespace(|| {
+        // This number stands for "no uid" in the kernel: nobody may change to it.
+        let nobody = Probe {
+            uid: u32::MAX,
+            ..wanted(Families::V4, 300)
+        };
+        assert!(matches!(probe(&nobody), Outcome::Unable { uid: u32::MAX }));
+    });
+}
+
+#[test]
+fn the_thread_keeps_its_own_ids() {
+    in_new_namespace(|| {
+        load(Family::V4, CAPTURE);
+        let before = ids();
+        assert!(matches!(
+            probe(&wanted(Families::V4, 20_000)),
+            Outcome::Captured(_)
+        ));
+        assert_eq!(ids(), before);
+    });
+}
+
+/// The lines of `/proc` with the ids and capabilities of this thread.
+fn ids() -> Vec<String> {
+    let status = crate::kernel::procfs::read("/proc/thread-self/status").unwrap();
+    let wanted = |line: &&str| {
+        ["Uid:", "Gid:", "CapEff:"]
+            .iter()
+            .any(|name| line.starts_with(name))
+    };
+    status.lines().filter(wanted).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_missing_six_is_named() {
+    in_new_namespace(|| {
+        load(Family::V6, CAPTURE);
+        let text = probe(&wanted(Families::V6, 300)).to_string();
+        assert!(text.contains("is ::6/128 on lo?"), "{text}");
+    });
+}

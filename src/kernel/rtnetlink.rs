@@ -1,0 +1,82 @@
+//! Addresses, routes and policy rules.
+//!
+//! What we add carries [`PROTOCOL`], so that cleanup takes out exactly that.
+
+mod address;
+mod route;
+mod rule;
+
+use std::io;
+
+use super::netlink::{Message, Protocol, Socket};
+use crate::model::Family;
+use crate::routing::{PROTOCOL, RULE_PRIORITY};
+
+pub use address::{SIX, SixOnLo, ipv6_usable};
+pub use route::{LocalDefault, Route};
+pub use rule::MarkRule;
+
+/// Index of `lo`: the first link of every network namespace.
+const LOOPBACK: u32 = 1;
+
+/// Whether something was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// It was not there.
+    New,
+    /// It was there, as we would have made it.
+    AlreadyThere,
+}
+
+/// A socket for addresses, routes and rules, in the network namespace in which it was opened.
+#[derive(Debug)]
+pub struct Rtnetlink {
+    socket: Socket,
+}
+
+impl Rtnetlink {
+    /// Opens a socket in the current thread's network namespace.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn open() -> io::Result<Self> {
+        Ok(Self {
+            socket: Socket::open(Protocol::Route)?,
+        })
+    }
+
+    /// Sends what adds something; that it is there already is no error.
+    fn add(&mut self, message: &Message) -> io::Result<Added> {
+        match self.socket.request(message) {
+            Ok(()) => Ok(Added::New),
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => Ok(Added::AlreadyThere),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sends what deletes something; false if it was not there.
+    fn delete(&mut self, message: &Message, absent: &[i32]) -> io::Result<bool> {
+        match self.socket.request(message) {
+            Ok(()) => Ok(true),
+            Err(error) if error.raw_os_error().is_some_and(|errno| absent.contains(&errno)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The number of an address family, in the byte in which rtnetlink keeps it.
+fn af(family: Family) -> u8 {
+    let number = match family {
+        Family::V4 => libc::AF_INET,
+        Family::V6 => libc::AF_INET6,
+    };
+    u8::try_from(number).unwrap_or(0)
+}
+
+/// A flag of libc's in the 16 bits of a message's header.
+fn flags(bits: libc::c_int) -> u16 {
+    u16::try_from(bits).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! Addresses of links, and `::6` on `lo`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::{Added, LOOPBACK, PROTOCOL, Rtnetlink, flags};
+use crate::facts::InterfaceAddress;
+use crate::kernel::netlink::{Message, Reply};
+use crate::kernel::procfs;
+
+pub use crate::policy::PASSTHROUGH_V6 as SIX;
+
+/// Length of `struct ifaddrmsg`.
+const IFADDRMSG: usize = 8;
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const IFA_PROTO: u16 = 11;
+/// No duplicate address detection: nobody else is on `lo`.
+const IFA_F_NODAD: u8 = 0x02;
+
+/// `::6/128` as it stands on `lo`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SixOnLo {
+    /// Its protocol number; `None` on kernels before 5.18, and where nobody set one.
+    pub protocol: Option<u8>,
+}
+
+impl SixOnLo {
+    /// Whether it carries our protocol number.
+    #[must_use]
+    pub fn ours(self) -> bool {
+        self.protocol == Some(PROTOCOL)
+    }
+}
+
+/// An address as the kernel lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Listed {
+    link: u32,
+    address: IpAddr,
+    prefix: u8,
+    protocol: Option<u8>,
+}
+
+impl Rtnetlink {
+    /// Every address of every link, in the kernel's order: IPv4 before IPv6.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn addresses(&mut self) -> io::Result<Vec<InterfaceAddress>> {
+        let mut names = BTreeMap::new();
+        let named = self
+            .listed_addresses()?
+            .into_iter()
+            .map(|listed| InterfaceAddress {
+                interface: names
+                    .entry(listed.link)
+                    .or_insert_with(|| link_name(listed.link))
+                    .clone(),
+                address: listed.address,
+                prefix: listed.prefix,
+            });
+        Ok(named.collect())
+    }
+
+    /// `::6/128` on `lo`, if it is there.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn six_on_lo(&mut self) -> io::Result<Option<SixOnLo>> {
+        let wanted = |listed: &&Listed| {
+            listed.link == LOOPBACK && listed.address == IpAddr::V6(SIX) && listed.prefix == 128
+        };
+        let found = self
+            .listed_addresses()?
+            .iter()
+            .find(wanted)
+            .map(|listed| listed.protocol);
+        Ok(found.map(|protocol| SixOnLo { protocol }))
+    }
+
+    /// Puts `::6/128` on `lo`, with our protocol number where the kernel keeps one. One that is there stays as it is.
+    ///
+    /// # Errors
+    /// The kernel refuses: `EACCES` or `EPERM` for instance while IPv6 is switched off on `lo`.
+    pub fn add_six(&mut self) -> io::Result<Added> {
+        let message =
+            six(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_EXCL).with(IFA_PROTO, &[PROTOCOL]);
+        self.add(&message)
+    }
+
+    /// Gives our protocol number to `::6/128` on `lo`, whoever put it there; adds it if it is not there.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn claim_six(&mut self) -> io::Result<()> {
+        let message =
+            six(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_REPLACE).with(IFA_PROTO, &[PROTOCOL]);
+        self.socket.request(&message)
+    }
+
+    /// Takes `::6/128` off `lo`, whoever put it there; false if it was not there.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn delete_six(&mut self) -> io::Result<bool> {
+        self.delete(&six(libc::RTM_DELADDR, 0), &[libc::EADDRNOTAVAIL])
+    }
+
+    fn listed_addresses(&mut self) -> io::Result<Vec<Listed>> {
+        let all_families = Message::new(libc::RTM_GETADDR, 0, &[0; IFADDRMSG]);
+        self.socket.dump(&all_families, |list: &mut Vec<Listed>, reply| {
+            list.extend(read_address(reply))
+        })
+    }
+}
+
+/// A message about `::6/128` on `lo`.
+fn six(kind: u16, more: libc::c_int) -> Message {
+    let [i0, i1, i2, i3] = LOOPBACK.to_ne_bytes();
+    let family = super::af(crate::model::Family::V6);
+    Message::new(kind, flags(more), &[family, 128, IFA_F_NODAD, 0, i0, i1, i2, i3])
+        .with(IFA_LOCAL, &SIX.octets())
+        .with(IFA_ADDRESS, &SIX.octets())
+}
+
+pub(super) fn read_address(reply: &Reply<'_>) -> Option<Listed> {
+    if reply.kind != libc::RTM_NEWADDR {
+        return None;
+    }
+    let attributes = reply.attributes(IFADDRMSG);
+    // On a point-to-point link IFA_ADDRESS is the peer's.
+    let bytes = attributes
+        .of(IFA_LOCAL)
+        .or_else(|| attributes.of(IFA_ADDRESS))?
+        .payload;
+    let address = match i32::from(reply.byte(0)) {
+        libc::AF_INET => IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?)),
+        libc::AF_INET6 => IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?)),
+        _ => return None,
+    };
+    let protocol = attributes.of(IFA_PROTO).and_then(|attribute| attribute.byte());
+    Some(Listed {
+        link: reply.word(4),
+        address,
+        prefix: reply.byte(1),
+        protocol,
+    })
+}
+
+/// The name of a link, `if5` for one that has gone meanwhile.
+fn link_name(index: u32) -> String {
+    nix::net::if_::if_indextoname(index).map_or_else(
+        |_| format!("if{index}"),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
+/// Whether the kernel does IPv6 in this thread's network namespace. Given `addresses`, those of its links.
+///
+/// The switch `disable_ipv6` alone proves nothing: it may be off for one link that has got an address.
+///
+/// # Errors
+/// `/proc` cannot be read.
+pub fn ipv6_usable(addresses: &[InterfaceAddress]) -> io::Result<bool> {
+    if !procfs::own("net/if_inet6").exists() {
+        return Ok(false);
+    }
+    let switch = procfs::read_if_present("/proc/sys/net/ipv6/conf/all/disable_ipv6")?;
+    let disabled = switch.is_some_and(|text| text.trim() == "1");
+    Ok(!disabled || addresses.iter().any(|address| address.address.is_ipv6()))
+}

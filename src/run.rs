@@ -1,0 +1,174 @@
+//! A whole run, in the order of its stages.
+
+use std::time::Duration;
+
+use crate::apply;
+use crate::config::{Action, CaptureConfig, Intent, Resolved, RunOptions, Validation};
+use crate::exit::Exit;
+use crate::kernel::capabilities::Capabilities;
+use crate::kernel::process::Host;
+use crate::kernel::{netns, observe, probe};
+use crate::model::Family;
+use crate::plan::Goal;
+use crate::policy;
+use crate::report::Failure;
+use crate::routing;
+
+/// How long a run waits for another one in the same namespace.
+const WAIT_FOR_OTHER_RUN: Duration = Duration::from_secs(30);
+
+/// Does what the options ask for. What is meant for standard output is handed back.
+///
+/// # Errors
+/// The first stage that fails.
+pub fn run(host: &impl Host, resolved: Resolved) -> Result<String, Failure> {
+    let Resolved {
+        run,
+        log: _,
+        intent,
+        warnings,
+        given,
+    } = resolved;
+    for warning in &warnings {
+        log::warn!("{warning}");
+    }
+    if !given.is_empty() {
+        let options: Vec<String> = given.iter().map(ToString::to_string).collect();
+        log::info!("options: {}", options.join(" "));
+    }
+    if !run.dry_run && !run.skip_rule_apply {
+        require_net_admin()?;
+    }
+    enter(&run)?;
+    let config = decide(intent, &run)?;
+    let goal = goal(&config, run.action, run.force_apply);
+    let printed = if run.skip_rule_apply {
+        log::info!("rules are not touched (--skip-rule-apply)");
+        String::new()
+    } else if run.dry_run {
+        apply::dry_run(host, &goal, &run)?
+    } else {
+        let _lock = netns::lock(WAIT_FOR_OTHER_RUN).map_err(|error| {
+            Failure::new(Exit::Busy, error.to_string())
+                .hint("another run is at work in this namespace; run again")
+        })?;
+        apply::apply(host, &goal, &run)?;
+        String::new()
+    };
+    if let Some(validation) = run.validation.filter(|_| !run.dry_run) {
+        validate(host, &config, &goal, &run, validation)?;
+    }
+    Ok(printed)
+}
+
+/// Without NET_ADMIN nothing can be read or written: said at once, before anything is tried.
+fn require_net_admin() -> Result<(), Failure> {
+    // A system that does not say is asked by trying.
+    let has = Capabilities::current().map_or(true, |capabilities| capabilities.net_admin);
+    if has {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::NoPermission, "this process has not got the capability NET_ADMIN").hint(
+        "add it to the container (securityContext.capabilities.add: [NET_ADMIN]) and run as root (runAsUser: 0); \
+         --dry-run needs neither",
+    ))
+}
+
+fn enter(run: &RunOptions) -> Result<(), Failure> {
+    if let Some(path) = &run.network_namespace {
+        netns::enter(path).map_err(|error| {
+            let exit = match error {
+                netns::EnterError::NoPermission(_) => Exit::NoPermission,
+                netns::EnterError::Missing(_)
+                | netns::EnterError::NotANamespace(_)
+                | netns::EnterError::Other(..) => Exit::Usage,
+            };
+            Failure::new(exit, format!("--network-namespace: {error}"))
+                .hint("give a path such as /proc/<pid>/ns/net or /var/run/netns/<name>, and run as root on the host")
+        })?;
+    }
+    if run.cni_mode
+        && !run.dry_run
+        && let Err(error) = netns::private_mounts_without_nss()
+    {
+        log::warn!("the host's name service is not hidden from the tools: {error}");
+    }
+    Ok(())
+}
+
+fn decide(intent: Intent, run: &RunOptions) -> Result<CaptureConfig, Failure> {
+    let network = observe::network()
+        .map_err(|error| Failure::new(Exit::Refused, format!("cannot read the pod's addresses: {error}")))?;
+    let (config, notices) = intent.decide(&network);
+    if run.action == Action::Apply {
+        for notice in notices {
+            log::log!(notice.level(), "{notice}");
+        }
+        log::info!("{config}");
+    }
+    Ok(config)
+}
+
+fn goal(config: &CaptureConfig, action: Action, rewrite: bool) -> Goal {
+    match action {
+        Action::Apply => {
+            let rules = policy::ruleset(config);
+            Goal {
+                rules: Family::ALL
+                    .into_iter()
+                    .map(|family| (family, rules.resolve(family)))
+                    .collect(),
+                network: routing::Desired::of(config),
+                rewrite,
+            }
+        }
+        Action::Cleanup => Goal::nothing(),
+    }
+}
+
+/// A connection to the probe's port is made and has to arrive at the proxy's.
+fn validate(
+    host: &impl Host,
+    config: &CaptureConfig,
+    goal: &Goal,
+    run: &RunOptions,
+    validation: Validation,
+) -> Result<(), Failure> {
+    let first = |ids: &[u32]| ids.first().copied().unwrap_or_default();
+    let outcome = probe::probe(&probe::Probe {
+        families: config.families,
+        capture_ports: [config.ports.outbound, config.ports.inbound],
+        port: validation.port,
+        uid: first(&config.proxy.uids),
+        gid: first(&config.proxy.gids),
+        timeout: validation.timeout,
+    });
+    let failed =
+        |hint: &str| Failure::new(Exit::ValidationFailed, format!("validation failed: {outcome}")).hint(hint);
+    match &outcome {
+        probe::Outcome::Captured(_) => {
+            log::info!("validation passed: {outcome}");
+            Ok(())
+        }
+        probe::Outcome::NotCaptured(_) => Err(failed(
+            "no rules redirect the proxy's traffic in this pod: did istio-init run, or was the CNI plugin ready before \
+             the pod started? delete the pod to have it set up again; `--dry-run` shows what is missing",
+        )),
+        probe::Outcome::CannotListen { .. } => Err(failed(
+            "the proxy's ports must be free while the probe runs: is the proxy running already, or do -p and -z name \
+             a port of the app?",
+        )),
+        probe::Outcome::Unable { .. } => {
+            log::info!("{outcome}: the rules are compared instead");
+            let outlook = apply::look(host, run.backend)
+                .and_then(|outlook| apply::verify(host, goal, outlook.decision.variant));
+            outlook.map_err(|failure| Failure {
+                exit: Exit::ValidationFailed,
+                what: format!("validation failed: {}", failure.what),
+                ..failure
+            })?;
+            log::info!("validation passed: the rules are what the options ask for");
+            Ok(())
+        }
+    }
+}
