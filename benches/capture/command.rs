@@ -43,7 +43,7 @@ impl Cmd {
             .arg(&self.program)
             .args(&self.arguments);
         silence(&mut command);
-        command.stdin(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::piped());
         command
     }
 

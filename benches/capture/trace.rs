@@ -1,7 +1,7 @@
 //! Children and peak memory of a process, seen by `ptrace`: exact, however short they live. Not a timed run.
 
 use std::fs::read_to_string;
-use std::io::{Read as _, Write as _};
+use std::io::{Read as _, Seek as _, Write as _};
 
 use nix::errno::Errno;
 use nix::libc;
@@ -23,7 +23,9 @@ pub(crate) struct Traced {
 
 /// Runs the command under trace. An error holds the last line that the command wrote to its standard error.
 pub(crate) fn trace(command: &Cmd) -> Outcome<Traced> {
-    let mut child = command.gated().spawn()?;
+    // A file: nobody reads while the process is followed, and a full pipe would stop it.
+    let mut complaints = tempfile::tempfile()?;
+    let mut child = command.gated().stderr(complaints.try_clone()?).spawn()?;
     let root = Pid::from_raw(i32::try_from(child.id())?);
     let events = Options::PTRACE_O_TRACEFORK
         | Options::PTRACE_O_TRACEVFORK
@@ -35,13 +37,12 @@ pub(crate) fn trace(command: &Cmd) -> Outcome<Traced> {
         gate.write_all(b"go\n")?;
     }
     let (traced, code) = follow(root)?;
-    let mut complaint = String::new();
-    if let Some(mut stderr) = child.stderr.take() {
-        stderr.read_to_string(&mut complaint)?;
-    }
     if code == 0 {
         return Ok(traced);
     }
+    let mut complaint = String::new();
+    complaints.rewind()?;
+    complaints.read_to_string(&mut complaint)?;
     Err(format!(
         "exit {code}: {}",
         complaint.lines().last().unwrap_or("(no message)")
