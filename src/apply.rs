@@ -329,6 +329,9 @@ pub fn apply(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<(), Fail
     if run.verify {
         verify(host, goal, variant)?;
     }
+    if log::log_enabled!(log::Level::Debug) {
+        log_final_state(host, goal, variant);
+    }
     let took = humantime::format_duration(std::time::Duration::from_micros(
         u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX),
     ));
@@ -341,6 +344,18 @@ pub fn apply(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<(), Fail
         log::info!("done: {} in place ({took})", goal.counts());
     }
     Ok(())
+}
+
+/// What stands at the end, for whoever asked for every detail. A tool that fails here has done its work before.
+fn log_final_state(host: &impl Host, goal: &Goal, variant: Variant) {
+    for rules in goal.rules.values().filter(|rules| rules.count() > 0) {
+        let family = rules.family;
+        let saved = needed(host, variant, family, "the final state is logged", "")
+            .and_then(|tools| restore::save(host, variant, family, &tools));
+        if let Ok(text) = saved {
+            log::debug!("{family} rules of {variant} at the end:\n{}", text.trim_end());
+        }
+    }
 }
 
 /// What a real run would do, printed; nothing is changed.

@@ -7,7 +7,7 @@ use crate::config::{Action, CaptureConfig, Intent, Resolved, RunOptions, Validat
 use crate::exit::Exit;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Host;
-use crate::kernel::{netns, observe, probe};
+use crate::kernel::{netns, probe, rtnetlink};
 use crate::model::Family;
 use crate::plan::Goal;
 use crate::policy;
@@ -48,10 +48,7 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<String, Failure> {
     } else if run.dry_run {
         apply::dry_run(host, &goal, &run)?
     } else {
-        let _lock = netns::lock(WAIT_FOR_OTHER_RUN).map_err(|error| {
-            Failure::new(Exit::Busy, error.to_string())
-                .hint("another run is at work in this namespace; run again")
-        })?;
+        let _lock = lock()?;
         apply::apply(host, &goal, &run)?;
         String::new()
     };
@@ -59,6 +56,22 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<String, Failure> {
         validate(host, &config, &goal, &run, validation)?;
     }
     Ok(printed)
+}
+
+/// Keeps other runs out of the namespace until the end of this one.
+fn lock() -> Result<Option<netns::Lock>, Failure> {
+    match netns::lock(WAIT_FOR_OTHER_RUN) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(error @ netns::LockError::Busy(_)) => {
+            let hint = "if that run is stuck, end it; else run again";
+            Err(Failure::new(Exit::Busy, error.to_string()).hint(hint))
+        }
+        // Some kernels cannot lock a namespace. Then two runs at once may both write; the next one mends that.
+        Err(error @ netns::LockError::Failed(_)) => {
+            log::warn!("{error}");
+            Ok(None)
+        }
+    }
 }
 
 /// Without NET_ADMIN nothing can be read or written: said at once, before anything is tried.
@@ -97,7 +110,7 @@ fn enter(run: &RunOptions) -> Result<(), Failure> {
 }
 
 fn decide(intent: Intent, run: &RunOptions) -> Result<CaptureConfig, Failure> {
-    let network = observe::network()
+    let network = rtnetlink::network()
         .map_err(|error| Failure::new(Exit::Refused, format!("cannot read the pod's addresses: {error}")))?;
     let (config, notices) = intent.decide(&network);
     if run.action == Action::Apply {

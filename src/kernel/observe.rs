@@ -5,26 +5,15 @@ use std::io;
 
 use super::nftables::{self, Nftables, Presence, TableFamily, TableName};
 use super::process::Host;
-use super::rtnetlink::{self, Rtnetlink};
+use super::rtnetlink::Rtnetlink;
 use super::{legacy, tools};
 use crate::backend::{Findings, NfTables, Variant};
-use crate::facts::Network;
 use crate::model::{Chain, Family, Table};
 use crate::plan::NATIVE_TABLES;
 use crate::routing::{self, MarkRule, Route};
 
 /// Number of rules per chain, per table: of our tables those that exist.
 pub type Counts = BTreeMap<Table, BTreeMap<String, usize>>;
-
-/// What the network namespace says about the pod.
-///
-/// # Errors
-/// The kernel refuses.
-pub fn network() -> io::Result<Network> {
-    let addresses = Rtnetlink::open()?.addresses()?;
-    let ipv6 = rtnetlink::ipv6_usable(&addresses)?;
-    Ok(Network { addresses, ipv6 })
-}
 
 /// Everything that the choice of a backend rests on.
 ///
