@@ -11,6 +11,7 @@
 
 mod files;
 mod pages;
+mod parity;
 mod scenario;
 
 use std::collections::BTreeSet;
@@ -153,6 +154,41 @@ fn every_rule_that_the_walk_quotes_stands_in_the_plain_sidecar() {
         .filter(|line| line.starts_with("-A ") && !quoted.contains(line))
         .collect();
     assert!(unquoted.is_empty(), "the walk never comes by {unquoted:?}");
+}
+
+#[test]
+fn what_the_page_on_parity_says_about_options_and_rules_is_so() {
+    let text = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/parity.md"));
+    let (refused, accepted) = (
+        parity::options(&text, "refused"),
+        parity::options(&text, "accepted"),
+    );
+    assert!(
+        refused.len() >= 20 && accepted.len() >= 5,
+        "{refused:?} {accepted:?}"
+    );
+    for line in refused {
+        assert!(
+            parity::refusal(&line).is_some(),
+            "docs/parity.md: `{line}` is not refused"
+        );
+    }
+    for line in accepted {
+        assert_eq!(
+            parity::refusal(&line),
+            None,
+            "docs/parity.md: `{line}` is not accepted"
+        );
+    }
+    let quotes = parity::quotes(&text);
+    assert!(!quotes.is_empty());
+    for (file, line) in quotes {
+        let rules = read(&scenario::root().join(&file));
+        assert!(
+            rules.lines().any(|rule| rule == line),
+            "docs/parity.md: `{line}` is not in rules/{file}"
+        );
+    }
 }
 
 #[test]
