@@ -4,7 +4,7 @@
 macro_rules! reasons {
     ($($(#[$doc:meta])+ $variant:ident, $slug:literal, $sentence:literal;)+) => {
         /// The reason for a rule.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Why {
             $($(#[$doc])+ $variant,)+
         }

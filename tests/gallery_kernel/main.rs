@@ -7,58 +7,22 @@
     reason = "a test starts programs, reads files and may fail"
 )]
 
-#[path = "gallery/scenario.rs"]
+mod namespace;
+#[path = "../gallery/scenario.rs"]
 mod scenario;
+mod walk;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::thread;
 
 use istio_iptables::backend::Variant;
 use istio_iptables::diff::Change;
 use istio_iptables::kernel::observe;
 use istio_iptables::model::{Family, FamilyRules};
 use istio_iptables::{parse, render, routing};
-use nix::sched::{CloneFlags, unshare};
 
+use namespace::{in_namespace, run};
 use scenario::Scenario;
-
-/// Runs `test` in a fresh network namespace: of a thread, so that the others keep theirs, and gone with it.
-fn in_namespace<T: Send>(test: impl FnOnce() -> T + Send) -> T {
-    let inside = || {
-        unshare(CloneFlags::CLONE_NEWNET).unwrap_or_else(|error| {
-            panic!("this test makes network namespaces and must run as root (CAP_SYS_ADMIN): {error}")
-        });
-        run("ip", &["link", "set", "lo", "up"], None);
-        test()
-    };
-    thread::scope(|scope| scope.spawn(inside).join().expect("the reason is printed above"))
-}
-
-/// The output of a program that must succeed.
-fn run(program: &str, args: &[&str], input: Option<&Path>) -> String {
-    let stdin = input.map_or_else(Stdio::null, |path| {
-        fs::File::open(path).expect("the file can be opened").into()
-    });
-    let output = Command::new(program)
-        .args(args)
-        .stdin(stdin)
-        .output()
-        .unwrap_or_else(|error| panic!("this test needs the program {program}: {error}"));
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{program} {}{}: {}\n{stderr}",
-        args.join(" "),
-        input
-            .map(|path| format!(" < {}", path.display()))
-            .unwrap_or_default(),
-        output.status
-    );
-    String::from_utf8(output.stdout).expect("the output is UTF-8")
-}
 
 const fn tool(family: Family) -> (&'static str, &'static str) {
     match family {
