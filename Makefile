@@ -25,7 +25,7 @@ RUNS ?= 30
 # What CI runs stops at the first thing that is wrong, and ends with the test runner's summary.
 .NOTPARALLEL:
 
-.PHONY: help demo test bench static lint parity unit setup clean
+.PHONY: help demo test bench static lint parity unit gallery setup clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ help: ## this list
 demo: setup static ## see it work: two throw-away network namespaces, under a minute
 	@$(AS_ROOT) demo/run $(STATIC)
 
-test: lint parity unit ## everything CI runs
+test: setup lint parity unit ## everything CI runs
 
 bench: static ## measure, and write the figures into docs/performance.md
 	@RUSTFLAGS="$(STATIC_FLAGS)" $(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") \
@@ -61,6 +61,9 @@ endif
 unit: ## all tests (root: some make network namespaces)
 	$(if $(filter nextest,$(TEST)),cargo test --locked --workspace --doc --quiet) # nextest leaves out doc tests
 	$(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") cargo $(TEST) --locked --workspace
+
+gallery: ## regenerate rules/ and docs/rules.md after a change of the rules
+	UPDATE_GALLERY=1 cargo test --locked --test gallery
 
 setup: ## install what building and testing need, if it is missing
 	@.ci/setup
