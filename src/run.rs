@@ -174,7 +174,7 @@ fn validate(
         probe::Outcome::Unable { .. } => {
             log::info!("{outcome}: the rules are compared instead");
             let outlook = apply::look(host, run.backend)
-                .and_then(|outlook| apply::verify(host, goal, outlook.decision.variant));
+                .and_then(|outlook| apply::check::rules(host, goal, outlook.decision.variant));
             outlook.map_err(|failure| Failure {
                 exit: Exit::ValidationFailed,
                 what: format!("validation failed: {}", failure.what),
