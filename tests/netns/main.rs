@@ -15,6 +15,7 @@
 mod lab;
 
 mod change;
+mod choice;
 mod cleanup;
 mod dns;
 mod families;
