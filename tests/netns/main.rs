@@ -17,6 +17,7 @@ mod lab;
 mod change;
 mod choice;
 mod cleanup;
+mod confined;
 mod dns;
 mod families;
 mod inbound;

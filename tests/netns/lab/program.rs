@@ -29,13 +29,14 @@ pub(crate) fn require_tools() {
         "iptables-nft-restore",
         "ip6tables-nft-restore",
         "iptables-legacy-restore",
+        "setpriv",
     ] {
         let found = PATH
             .split(':')
             .any(|dir| std::path::Path::new(dir).join(tool).exists());
         assert!(
             found,
-            "these tests need the tool `{tool}`, which is not in {PATH}: install iproute2 and iptables"
+            "these tests need the tool `{tool}`, which is not in {PATH}: install iproute2, iptables and util-linux"
         );
     }
 }
@@ -49,6 +50,8 @@ pub(crate) struct Program {
     files: BTreeMap<String, String>,
     emptied: Vec<String>,
     user: Option<u32>,
+    capabilities: Option<String>,
+    read_only: bool,
 }
 
 impl Program {
@@ -68,6 +71,8 @@ impl Program {
             files: BTreeMap::new(),
             emptied: Vec::new(),
             user: None,
+            capabilities: None,
+            read_only: false,
         }
     }
 
@@ -99,6 +104,18 @@ impl Program {
         self
     }
 
+    /// Runs as root with these capabilities only, written as in `+net_admin,+net_raw`.
+    pub(crate) fn with_only(mut self, capabilities: &str) -> Self {
+        self.capabilities = Some(capabilities.to_owned());
+        self
+    }
+
+    /// Runs on a read-only root file system, with `/tmp` and `/run` empty and read-only.
+    pub(crate) fn on_read_only_files(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+
     /// Runs it to its end.
     pub(crate) fn run(&self) -> Ended {
         let output = self.inside(|command| command.output().expect("start istio-iptables"));
@@ -127,7 +144,18 @@ impl Program {
         namespace.run(|| {
             let _contents = self.mount_files();
             let (_directory, binary) = self.binary();
-            let mut command = Command::new(binary);
+            let mut command = match &self.capabilities {
+                None => Command::new(binary),
+                Some(capabilities) => {
+                    let mut confined = Command::new("setpriv");
+                    confined
+                        .arg("--bounding-set")
+                        .arg(format!("-all,{capabilities}"))
+                        .arg("--")
+                        .arg(binary);
+                    confined
+                }
+            };
             command
                 .args(&self.args)
                 .env_clear()
@@ -156,7 +184,7 @@ impl Program {
 
     /// Puts the files over the system's, for this thread and its children only.
     fn mount_files(&self) -> Vec<tempfile::NamedTempFile> {
-        if self.files.is_empty() && self.emptied.is_empty() {
+        if self.files.is_empty() && self.emptied.is_empty() && !self.read_only {
             return Vec::new();
         }
         unshare(CloneFlags::CLONE_NEWNS).expect("a private mount namespace needs CAP_SYS_ADMIN");
@@ -181,8 +209,22 @@ impl Program {
             .unwrap_or_else(|e| panic!("mount over {path}: {e}"));
             file
         };
-        self.files.iter().map(over).collect()
+        let files = self.files.iter().map(over).collect();
+        if self.read_only {
+            make_read_only();
+        }
+        files
     }
+}
+
+/// No place to write to, for this thread and its children, but for `/dev` and `/proc`.
+fn make_read_only() {
+    let (kind, none) = (Some("tmpfs"), None::<&str>);
+    for path in ["/tmp", "/run"] {
+        mount(kind, path, kind, MsFlags::MS_RDONLY, none).unwrap_or_else(|e| panic!("empty {path}: {e}"));
+    }
+    let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+    mount(none, "/", none, flags, none).expect("make the root file system read-only");
 }
 
 fn kill_group(child: &Child) {
