@@ -52,6 +52,12 @@ fn outcome() -> Result<String, Failure> {
         Err(cli::Failure { errors, raw }) => (raw, errors),
     };
     logging::init(config::log_options(&raw));
+    if log::log_enabled!(log::Level::Debug) {
+        log::debug!(
+            "environment: {}",
+            cli::known_variables(std::env::vars_os()).join(" ")
+        );
+    }
     let files = Files {
         passwd: read(Path::new("/etc/passwd")).unwrap_or_default(),
         group: read(Path::new("/etc/group")).unwrap_or_default(),
@@ -63,14 +69,13 @@ fn outcome() -> Result<String, Failure> {
         Ok(_) => {}
         Err(errors) => messages.extend(errors.iter().map(ToString::to_string)),
     }
-    let what = match messages.as_slice() {
-        [one] => format!("bad option: {one}"),
-        _ => format!("{} bad options", messages.len()),
-    };
-    let failure = Failure::new(Exit::Usage, what);
-    Err(if messages.len() == 1 {
-        failure
-    } else {
-        failure.detail(messages.join("\n"))
-    })
+    Err(bad_options(&messages))
+}
+
+/// Everything that is wrong, in one report.
+fn bad_options(messages: &[String]) -> Failure {
+    match messages {
+        [one] => Failure::new(Exit::Usage, format!("bad option: {one}")),
+        _ => Failure::new(Exit::Usage, format!("{} bad options", messages.len())).detail(messages.join("\n")),
+    }
 }

@@ -1,5 +1,6 @@
 //! A whole run, in the order of its stages.
 
+use std::io;
 use std::time::Duration;
 
 use crate::apply;
@@ -7,7 +8,7 @@ use crate::config::{Action, CaptureConfig, Intent, Resolved, RunOptions, Validat
 use crate::exit::Exit;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Host;
-use crate::kernel::{netns, observe, probe};
+use crate::kernel::{netns, probe, rtnetlink};
 use crate::model::Family;
 use crate::plan::Goal;
 use crate::policy;
@@ -48,7 +49,7 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<String, Failure> {
     } else if run.dry_run {
         apply::dry_run(host, &goal, &run)?
     } else {
-        let _lock = netns::lock(WAIT_FOR_OTHER_RUN).map_err(|error| cannot_lock(&error))?;
+        let _lock = lock()?;
         apply::apply(host, &goal, &run)?;
         String::new()
     };
@@ -58,15 +59,25 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<String, Failure> {
     Ok(printed)
 }
 
-fn cannot_lock(error: &netns::LockError) -> Failure {
-    let (exit, hint) = match error {
-        netns::LockError::Busy(_) => (Exit::Busy, "another run is at work in this namespace; run again"),
-        netns::LockError::Failed(_) => (
+/// Keeps other runs out of the namespace until the end of this one.
+fn lock() -> Result<Option<netns::Lock>, Failure> {
+    match netns::lock(WAIT_FOR_OTHER_RUN) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(error @ netns::LockError::Busy(_)) => {
+            let hint = "if that run is stuck, end it; else run again";
+            Err(Failure::new(Exit::Busy, error.to_string()).hint(hint))
+        }
+        Err(netns::LockError::Failed(error)) if error.kind() == io::ErrorKind::NotFound => Err(Failure::new(
             Exit::Refused,
-            "the lock is taken on /proc/self/ns/net: mount /proc (`mount -t proc proc /proc`)",
-        ),
-    };
-    Failure::new(exit, error.to_string()).hint(hint)
+            "/proc is not mounted: neither can this namespace be locked, nor what stands in it be seen",
+        )
+        .hint("mount it: `mount -t proc proc /proc`")),
+        // Some kernels cannot lock a namespace. Then two runs at once may both write; the next one mends that.
+        Err(error @ netns::LockError::Failed(_)) => {
+            log::warn!("{error}");
+            Ok(None)
+        }
+    }
 }
 
 /// Without NET_ADMIN nothing can be read or written: said at once, before anything is tried.
@@ -105,7 +116,7 @@ fn enter(run: &RunOptions) -> Result<(), Failure> {
 }
 
 fn decide(intent: Intent, run: &RunOptions) -> Result<CaptureConfig, Failure> {
-    let network = observe::network()
+    let network = rtnetlink::network()
         .map_err(|error| Failure::new(Exit::Refused, format!("cannot read the pod's addresses: {error}")))?;
     let (config, notices) = intent.decide(&network);
     if run.action == Action::Apply {
@@ -169,7 +180,7 @@ fn validate(
         probe::Outcome::Unable { .. } => {
             log::info!("{outcome}: the rules are compared instead");
             let outlook = apply::look(host, run.backend)
-                .and_then(|outlook| apply::verify(host, goal, outlook.decision.variant));
+                .and_then(|outlook| apply::check::rules(host, goal, outlook.decision.variant));
             outlook.map_err(|failure| Failure {
                 exit: Exit::ValidationFailed,
                 what: format!("validation failed: {}", failure.what),

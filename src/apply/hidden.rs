@@ -21,11 +21,16 @@ pub(super) fn none_of_ours(variant: Variant, family: Family, saved: &str) -> Res
     if left_out.is_empty() {
         return Ok(());
     }
-    let counts = observe::counts(variant, family)
-        .map_err(|error| super::unreadable("the tables that are not shown", &error))?;
+    let counts = observe::counts(variant).map_err(|error| {
+        super::from_kernel(
+            format!("cannot read the tables that are not shown: {error}"),
+            &error,
+        )
+    })?;
     let holds_ours = |table: &&Table| {
         counts
-            .get(table)
+            .get(&family)
+            .and_then(|counts| counts.get(table))
             .is_some_and(|chains| chains.keys().any(|name| Chain::from_name(name).is_some()))
     };
     left_out

@@ -34,3 +34,19 @@ pub(super) fn read(
         }
     }
 }
+
+/// The variables that are read, as far as they are set, as `NAME=value`: for the log.
+pub fn known_variables(environment: impl IntoIterator<Item = (OsString, OsString)>) -> Vec<String> {
+    let mut set: Vec<String> = environment
+        .into_iter()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+        .filter(|(name, _)| {
+            Key::ALL
+                .iter()
+                .any(|key| key.spec().variable_names().contains(name))
+        })
+        .map(|(name, value)| format!("{name}={}", value.to_string_lossy()))
+        .collect();
+    set.sort_unstable();
+    set
+}

@@ -15,6 +15,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 
+pub use environment::known_variables;
 pub use error::UsageError;
 pub use options::Key;
 pub use raw::{Given, Origin, RawOptions, SubCommand};

@@ -4,7 +4,6 @@ use crate::cli::Key;
 
 use super::error::{ConfigError, Expected};
 use super::reader::Reader;
-use super::resolve::contradict;
 use super::run::BackendChoice;
 
 const NATIVE: &str = "native nftables is not available in this version; iptables-nft programs the same kernel subsystem \
@@ -54,12 +53,7 @@ pub(super) fn choice(reader: &mut Reader<'_>) -> BackendChoice {
         }
     }
     for (one, other) in contradictions(wishes) {
-        contradict(
-            reader,
-            one,
-            other,
-            "they ask for different backends; keep one of them",
-        );
+        reader.contradict(one, other, "they ask for different backends; keep one of them");
     }
     let open = matches!(
         wishes.backend,

@@ -3,7 +3,6 @@
 use crate::cli::{Key, SubCommand};
 
 use super::reader::Reader;
-use super::resolve::contradict;
 use super::run::{Action, RunOptions, Validation};
 use super::{backend, values};
 
@@ -29,7 +28,7 @@ pub(super) fn run(reader: &mut Reader<'_>) -> Option<RunOptions> {
     let validation = validation(reader);
     if clean && skip_rule_apply {
         let reason = "one removes rules, the other leaves them untouched";
-        contradict(reader, Key::CleanupOnly, Key::SkipRuleApply, reason);
+        reader.contradict(Key::CleanupOnly, Key::SkipRuleApply, reason);
     }
     useless(reader, &run);
     Some(RunOptions {

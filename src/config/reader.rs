@@ -52,6 +52,12 @@ impl<'a> Reader<'a> {
             .map_or(Origin::Flag(key), |given| given.origin.clone())
     }
 
+    /// Notes two options that cannot stand together.
+    pub(super) fn contradict(&mut self, one: Key, other: Key, reason: &'static str) {
+        let options = vec![self.origin(one), self.origin(other)];
+        self.errors.push(ConfigError::Contradiction { options, reason });
+    }
+
     /// Notes a value that does not parse.
     pub(super) fn refuse(&mut self, key: Key, given: &str, expected: Expected) {
         self.errors.push(ConfigError::Value {

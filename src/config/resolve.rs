@@ -89,12 +89,6 @@ fn read_log(reader: &mut Reader<'_>) -> LogOptions {
     }
 }
 
-/// Notes two options that cannot stand together.
-pub(super) fn contradict(reader: &mut Reader<'_>, one: Key, other: Key, reason: &'static str) {
-    let options = vec![reader.origin(one), reader.origin(other)];
-    reader.errors.push(ConfigError::Contradiction { options, reason });
-}
-
 fn read_intent(reader: &mut Reader<'_>, files: &Files) -> Option<Intent> {
     let family = family(reader);
     let ports = traffic::ports(reader);
@@ -134,7 +128,7 @@ fn family(reader: &mut Reader<'_>) -> Option<FamilyChoice> {
     })?;
     if dual_stack && matches!(choice, FamilyChoice::Ipv4 | FamilyChoice::Ipv6) {
         let reason = "one asks for both families, the other for a single one";
-        contradict(reader, Key::DualStack, Key::IpFamily, reason);
+        reader.contradict(Key::DualStack, Key::IpFamily, reason);
     }
     Some(if dual_stack && choice == FamilyChoice::Auto {
         FamilyChoice::DualStack

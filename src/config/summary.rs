@@ -11,7 +11,7 @@ impl fmt::Display for CaptureConfig {
             InboundPorts::None => f.write_str("nothing")?,
             InboundPorts::All { except } if except.is_empty() => f.write_str("every port")?,
             InboundPorts::All { except } => write!(f, "every port but {}", except.len())?,
-            InboundPorts::Only(ports) => write!(f, "{} ports", ports.len())?,
+            InboundPorts::Only(ports) => f.write_str(&number(ports.len(), "port"))?,
         }
         write!(f, " to {}", self.ports.inbound)?;
         match self.mode {
@@ -24,7 +24,7 @@ impl fmt::Display for CaptureConfig {
         match &self.dns {
             Dns::Off => {}
             Dns::All => f.write_str("; DNS: all of it")?,
-            Dns::Servers { v4, v6 } => write!(f, "; DNS: to {} servers", v4.len() + v6.len())?,
+            Dns::Servers { v4, v6 } => write!(f, "; DNS: to {}", number(v4.len() + v6.len(), "server"))?,
         }
         if self.drop_invalid {
             f.write_str("; invalid packets dropped")?;
@@ -45,20 +45,26 @@ impl CaptureConfig {
             OutboundRanges::All => f.write_str("every range")?,
             OutboundRanges::None if outbound.ports.is_empty() => f.write_str("nothing")?,
             OutboundRanges::None => f.write_str("no range")?,
-            OutboundRanges::Only(ranges) => write!(f, "{} ranges", ranges.len())?,
+            OutboundRanges::Only(ranges) => f.write_str(&number(ranges.len(), "range"))?,
         }
-        let count = |f: &mut fmt::Formatter<'_>, sign: &str, number: usize, what: &str| match number {
+        let count = |f: &mut fmt::Formatter<'_>, sign: &str, count: usize, what: &str| match count {
             0 => Ok(()),
-            number => write!(f, " {sign} {number} {what}"),
+            some => write!(f, " {sign} {}", number(some, what)),
         };
-        count(f, "but", outbound.excluded_ranges.len(), "ranges")?;
-        count(f, "but", outbound.excluded_ports.len(), "ports")?;
-        count(f, "and", outbound.ports.len(), "ports")?;
+        count(f, "but", outbound.excluded_ranges.len(), "range")?;
+        count(f, "but", outbound.excluded_ports.len(), "port")?;
+        count(f, "and", outbound.ports.len(), "port")?;
         match &outbound.owners {
-            OwnerGroups::All { except } => count(f, "but", except.len(), "groups"),
+            OwnerGroups::All { except } => count(f, "but", except.len(), "group"),
             OwnerGroups::Only(gids) => write!(f, " of groups {}", list(gids)),
         }
     }
+}
+
+/// `1 port`, `2 ports`.
+fn number(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
 }
 
 fn list(ids: &[u32]) -> String {

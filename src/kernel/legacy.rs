@@ -296,4 +296,24 @@ mod tests {
             );
         });
     }
+
+    #[test]
+    fn a_table_that_changes_meanwhile_is_read_again() {
+        in_new_namespace(|| {
+            let file = |rules: usize| format!("*nat\n{}COMMIT\n", "-A OUTPUT -j ACCEPT\n".repeat(rules));
+            run_with_input("iptables-legacy-restore", &[], &file(1));
+            std::thread::scope(|scope| {
+                let changing = scope.spawn(|| {
+                    for round in 0..60 {
+                        let rules = if round % 2 == 0 { 300 } else { 1 };
+                        run_with_input("iptables-legacy-restore", &[], &file(rules));
+                    }
+                });
+                while !changing.is_finished() {
+                    let rules = table(Family::V4, "nat").unwrap().unwrap().rules("OUTPUT");
+                    assert!(matches!(rules, Some(1 | 300)), "{rules:?}");
+                }
+            });
+        });
+    }
 }

@@ -35,17 +35,6 @@ impl Kind {
     }
 }
 
-/// Whether the kernel has nf_tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// Yes.
-    Present,
-    /// No: not built in, and no module that could be loaded.
-    Missing,
-    /// It does not tell without CAP_NET_ADMIN.
-    NoPermission,
-}
-
 /// The family of a table, of those that hold the capture rules of anybody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TableFamily {
@@ -118,26 +107,13 @@ pub struct Nftables {
     socket: Socket,
 }
 
-/// Whether the kernel has nf_tables here.
-///
-/// # Errors
-/// Something else than an answer.
-pub fn presence() -> io::Result<Presence> {
-    match Nftables::open().and_then(|mut nftables| nftables.generation()) {
-        Ok(_) => Ok(Presence::Present),
-        Err(error) => presence_from(error),
-    }
-}
-
-/// What an error says about nf_tables.
-fn presence_from(error: io::Error) -> io::Result<Presence> {
-    match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) => Ok(Presence::NoPermission),
-        // No netfilter netlink at all; a netlink without this subsystem.
-        Some(libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT | libc::ESOCKTNOSUPPORT) => Ok(Presence::Missing),
-        Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::ECONNREFUSED) => Ok(Presence::Missing),
-        _ => Err(error),
-    }
+/// Whether an error says that the kernel has no nf_tables: not built in, and no module that could be loaded.
+fn means_absent(error: &io::Error) -> bool {
+    let no_netlink = [libc::EPROTONOSUPPORT, libc::EAFNOSUPPORT, libc::ESOCKTNOSUPPORT];
+    let no_subsystem = [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOSYS, libc::ECONNREFUSED];
+    error
+        .raw_os_error()
+        .is_some_and(|errno| no_netlink.contains(&errno) || no_subsystem.contains(&errno))
 }
 
 impl Nftables {
@@ -149,6 +125,19 @@ impl Nftables {
         Ok(Self {
             socket: Socket::open(Protocol::Netfilter)?,
         })
+    }
+
+    /// The same, if the kernel has nf_tables.
+    ///
+    /// # Errors
+    /// The kernel does not tell; `EPERM` without CAP_NET_ADMIN.
+    pub fn open_if_present() -> io::Result<Option<Self>> {
+        let asked = Self::open().and_then(|mut socket| socket.generation().map(|_| socket));
+        match asked {
+            Ok(socket) => Ok(Some(socket)),
+            Err(error) if means_absent(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The number of changes that the rules have seen.

@@ -3,134 +3,161 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::nftables::{self, Nftables, Presence, TableFamily, TableName};
-use super::process::Host;
-use super::rtnetlink::{self, Rtnetlink};
-use super::{legacy, tools};
-use crate::backend::{Findings, NfTables, Variant};
-use crate::facts::Network;
+use super::legacy::{self, LegacyTable};
+use super::nftables::{Nftables, TableFamily, TableName};
+use super::rtnetlink::Rtnetlink;
+use crate::backend::{NfTables, Variant};
 use crate::model::{Chain, Family, Table};
 use crate::plan::NATIVE_TABLES;
 use crate::routing::{self, MarkRule, Route};
 
+/// Names of the chains in each of our tables that exists.
+type Chains = BTreeMap<Table, Vec<String>>;
+
 /// Number of rules per chain, per table: of our tables those that exist.
 pub type Counts = BTreeMap<Table, BTreeMap<String, usize>>;
 
-/// What the network namespace says about the pod.
-///
-/// # Errors
-/// The kernel refuses.
-pub fn network() -> io::Result<Network> {
-    let addresses = Rtnetlink::open()?.addresses()?;
-    let ipv6 = rtnetlink::ipv6_usable(&addresses)?;
-    Ok(Network { addresses, ipv6 })
+/// Everything that the packet filter holds, as far as it concerns us; taken once at the start of a run.
+#[derive(Debug)]
+pub struct Picture {
+    /// Whether nf_tables is there.
+    pub nf_tables: NfTables,
+    /// The tables of the family `inet` that a native nftables backend made.
+    pub native_tables: Vec<String>,
+    nft: BTreeMap<Family, Chains>,
+    legacy: BTreeMap<Family, BTreeMap<String, LegacyTable>>,
+    /// Whether legacy tables may not be listed: in a user namespace that was made together with its network
+    /// namespace, the list belongs to root outside.
+    pub legacy_forbidden: bool,
 }
 
-/// Everything that the choice of a backend rests on.
-///
-/// # Errors
-/// The kernel refuses to tell.
-pub fn findings(host: &impl Host) -> io::Result<Findings> {
-    let nf_tables = match nftables::presence()? {
-        Presence::Missing => NfTables::Absent,
-        Presence::NoPermission => NfTables::Forbidden,
-        Presence::Present => NfTables::Present,
-    };
-    let mut legacy_tables = Vec::new();
-    for family in Family::ALL {
-        let tables = match legacy::all(family) {
-            // In a user namespace the list of tables may belong to root outside. It matters to legacy only.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => BTreeMap::new(),
-            other => other?,
+impl Picture {
+    /// Looks at both kinds of tables, in both families.
+    ///
+    /// # Errors
+    /// The kernel refuses to tell.
+    pub fn take() -> io::Result<Self> {
+        let (nf_tables, socket) = match Nftables::open_if_present() {
+            Ok(Some(socket)) => (NfTables::Present, Some(socket)),
+            Ok(None) => (NfTables::Absent, None),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => (NfTables::Forbidden, None),
+            Err(error) => return Err(error),
         };
-        let in_use = tables.into_iter().filter(|(_, table)| table.in_use());
-        legacy_tables.extend(in_use.map(|(name, _)| format!("{name} ({family})")));
+        let (native_tables, nft) = socket.map(native_and_chains).transpose()?.unwrap_or_default();
+        let mut legacy = BTreeMap::new();
+        let mut legacy_forbidden = false;
+        for family in Family::ALL {
+            match legacy::all(family) {
+                Ok(tables) => drop(legacy.insert(family, tables)),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => legacy_forbidden = true,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self {
+            nf_tables,
+            native_tables,
+            nft,
+            legacy,
+            legacy_forbidden,
+        })
     }
-    let of = |variant| tools::tools(host, variant, Family::V4);
-    Ok(Findings {
-        nf_tables,
-        legacy_tables,
-        nft: of(Variant::Nft),
-        legacy: of(Variant::Legacy),
-    })
+
+    /// Whether any chain of ours stands.
+    #[must_use]
+    pub fn stands(&self, variant: Variant, family: Family) -> bool {
+        let ours = |name: &String| Chain::from_name(name).is_some();
+        match variant {
+            Variant::Legacy => self
+                .legacy
+                .get(&family)
+                .into_iter()
+                .flatten()
+                .any(|(name, table)| {
+                    let relevant = Table::ALL.iter().any(|table| table.name() == name);
+                    relevant && table.user.keys().any(ours)
+                }),
+            Variant::Nft => self
+                .nft
+                .get(&family)
+                .into_iter()
+                .flatten()
+                .any(|(_, chains)| chains.iter().any(ours)),
+        }
+    }
+
+    /// The legacy tables that hold rules or chains of anybody.
+    #[must_use]
+    pub fn legacy_tables_in_use(&self) -> Vec<String> {
+        let all = self
+            .legacy
+            .iter()
+            .flat_map(|(family, tables)| tables.iter().map(move |table| (family, table)));
+        let in_use = all.filter(|(_, (_, table))| table.in_use());
+        in_use
+            .map(|(family, (name, _))| format!("{name} ({family})"))
+            .collect()
+    }
 }
 
-/// How many rules stand in each chain of our tables.
+fn native_and_chains(mut socket: Nftables) -> io::Result<(Vec<String>, BTreeMap<Family, Chains>)> {
+    let tables = socket.tables()?;
+    let inet = tables
+        .iter()
+        .filter(|table| table.family == TableFamily::Inet)
+        .map(|table| table.name.clone());
+    let native = inet
+        .filter(|name| NATIVE_TABLES.contains(&name.as_str()))
+        .collect();
+    let mut chains: BTreeMap<Family, Chains> = BTreeMap::new();
+    for (family, table, name) in ours(&tables, &Family::ALL) {
+        chains
+            .entry(family)
+            .or_default()
+            .insert(table, socket.chains(&name)?);
+    }
+    Ok((native, chains))
+}
+
+/// Those of the existing tables that we write to.
+fn ours(existing: &[TableName], families: &[Family]) -> Vec<(Family, Table, TableName)> {
+    let names = families.iter().flat_map(|family| {
+        let number = match family {
+            Family::V4 => TableFamily::Ip,
+            Family::V6 => TableFamily::Ip6,
+        };
+        Table::ALL
+            .into_iter()
+            .map(move |table| (*family, table, TableName::new(number, table.name())))
+    });
+    names.filter(|(_, _, name)| existing.contains(name)).collect()
+}
+
+/// How many rules stand in each chain of our tables, in each family.
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn counts(variant: Variant, family: Family) -> io::Result<Counts> {
+pub fn counts(variant: Variant) -> io::Result<BTreeMap<Family, Counts>> {
+    let mut counts: BTreeMap<Family, Counts> = BTreeMap::new();
     match variant {
         Variant::Legacy => {
-            let mut tables = legacy::all(family)?;
-            let of = |table: Table| Some((table, tables.remove(table.name())?.chains()));
-            Ok(Table::ALL.into_iter().filter_map(of).collect())
+            for family in Family::ALL {
+                let mut tables = legacy::all(family)?;
+                let of = |table: Table| Some((table, tables.remove(table.name())?.chains()));
+                counts.insert(family, Table::ALL.into_iter().filter_map(of).collect());
+            }
         }
-        Variant::Nft => each_nft_table(family, |nftables, name| nftables.rule_counts(name)),
-    }
-}
-
-/// Whether any chain of ours stands.
-///
-/// # Errors
-/// The kernel refuses.
-pub fn stands(variant: Variant, family: Family) -> io::Result<bool> {
-    let ours = |name: &String| Chain::from_name(name).is_some();
-    match variant {
-        Variant::Legacy => Ok(counts(variant, family)?
-            .values()
-            .flat_map(BTreeMap::keys)
-            .any(ours)),
         Variant::Nft => {
-            let chains = each_nft_table(family, |nftables, name| nftables.chains(name))?;
-            Ok(chains.values().flatten().any(ours))
+            if let Some(mut socket) = Nftables::open_if_present()? {
+                for (family, table, name) in ours(&socket.tables()?, &Family::ALL) {
+                    counts
+                        .entry(family)
+                        .or_default()
+                        .insert(table, socket.rule_counts(&name)?);
+                }
+            }
         }
     }
-}
-
-/// Asks about each of our tables that exists. Without nf_tables there is none.
-fn each_nft_table<T>(
-    family: Family,
-    ask: impl Fn(&mut Nftables, &TableName) -> io::Result<T>,
-) -> io::Result<BTreeMap<Table, T>> {
-    let mut answers = BTreeMap::new();
-    if nftables::presence()? != Presence::Present {
-        return Ok(answers);
-    }
-    let mut nftables = Nftables::open()?;
-    let existing = nftables.tables()?;
-    for table in Table::ALL {
-        let name = TableName::new(table_family(family), table.name());
-        if existing.contains(&name) {
-            answers.insert(table, ask(&mut nftables, &name)?);
-        }
-    }
-    Ok(answers)
-}
-
-const fn table_family(family: Family) -> TableFamily {
-    match family {
-        Family::V4 => TableFamily::Ip,
-        Family::V6 => TableFamily::Ip6,
-    }
-}
-
-/// The tables that a native nftables backend made here.
-///
-/// # Errors
-/// The kernel refuses.
-pub fn native_tables() -> io::Result<Vec<String>> {
-    if nftables::presence()? != Presence::Present {
-        return Ok(Vec::new());
-    }
-    let inet = Nftables::open()?
-        .tables()?
-        .into_iter()
-        .filter(|table| table.family == TableFamily::Inet);
-    Ok(inet
-        .map(|table| table.name)
-        .filter(|name| NATIVE_TABLES.contains(&name.as_str()))
-        .collect())
+    Ok(counts)
 }
 
 /// Deletes tables of the family `inet`, all or none.

@@ -9,6 +9,7 @@ mod rule;
 use std::io;
 
 use super::netlink::{Message, Protocol, Socket};
+use crate::facts::Network;
 use crate::model::Family;
 use crate::routing::{PROTOCOL, RULE_PRIORITY};
 
@@ -62,6 +63,16 @@ impl Rtnetlink {
             Err(error) => Err(error),
         }
     }
+}
+
+/// What this thread's network namespace says about itself.
+///
+/// # Errors
+/// The kernel refuses, or `/proc` cannot be read.
+pub fn network() -> io::Result<Network> {
+    let addresses = Rtnetlink::open()?.addresses()?;
+    let ipv6 = ipv6_usable(&addresses)?;
+    Ok(Network { addresses, ipv6 })
 }
 
 /// The number of an address family, in the byte in which rtnetlink keeps it.

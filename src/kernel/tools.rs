@@ -8,10 +8,7 @@ use crate::model::Family;
 
 /// The tools of a variant for a family, both of which must be there.
 pub fn tools(host: &impl Host, variant: Variant, family: Family) -> Option<Tools> {
-    let base = match family {
-        Family::V4 => "iptables",
-        Family::V6 => "ip6tables",
-    };
+    let base = base_name(family);
     let named = |action: &str| host.find(&format!("{base}-{}-{action}", variant.word()));
     let plain = |action: &str| {
         let path = host.find(&format!("{base}-{action}"))?;
@@ -42,4 +39,13 @@ fn variant_of(host: &impl Host, path: &Path) -> Option<Variant> {
     } else {
         Variant::Legacy
     })
+}
+
+/// What the names of a family's tools begin with.
+#[must_use]
+pub const fn base_name(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "iptables",
+        Family::V6 => "ip6tables",
+    }
 }

@@ -281,7 +281,7 @@ pub struct InterfaceError;
 impl fmt::Display for InterfaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(
-            "an interface name of 1 to 15 characters out of letters, digits, `.`, `_`, `-`, `@`, `:`; a trailing `+` \
+            "an interface name: 1 to 15 characters out of letters, digits, `.`, `_`, `-`, `@`, `:`; a trailing `+` \
              means every name that begins so",
         )
     }

@@ -81,7 +81,7 @@ fn without_proc_it_says_that_proc_is_missing() {
             .end()
             .exits(70)
             .says("/proc")
-            .says("mount")
+            .says("mount -t proc")
             .does_not_say("another run");
     }
     assert_eq!(pod.sh("iptables-nft-save | grep -c ISTIO || :"), "0\n");

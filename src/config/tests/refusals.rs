@@ -163,7 +163,7 @@ fn interface_names_that_mean_something_else() {
         "a*",
     ] {
         for flag in ["-c", "-k"] {
-            refused(&[flag, text], &["an interface name of 1 to 15 characters"]);
+            refused(&[flag, text], &["an interface name: 1 to 15 characters"]);
         }
     }
     let given = intent(&["-c", " eth0 ,veth+,eth0", "-k", "vnet0"]);

@@ -86,6 +86,37 @@ fn many_addresses_take_several_datagrams() {
 }
 
 #[test]
+fn a_list_that_changes_meanwhile_is_read_again() {
+    in_new_namespace(|| {
+        let batch: String = (0..2000)
+            .map(|n| format!("address add 2001:db8::{n:x}/128 dev lo nodad\n"))
+            .collect();
+        crate::kernel::testing::run_with_input("ip", &["-batch", "-"], &batch);
+        let mut rtnetlink = Rtnetlink::open().unwrap();
+        std::thread::scope(|scope| {
+            let changing = scope.spawn(|| {
+                let mut other = Rtnetlink::open().unwrap();
+                for _ in 0..100 {
+                    other.add_six().unwrap();
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                    other.delete_six().unwrap();
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                }
+            });
+            while !changing.is_finished() {
+                let seen = rtnetlink.addresses().unwrap();
+                let lasting = seen
+                    .iter()
+                    .filter(|found| found.address.is_ipv6() && found.prefix == 128);
+                // 2000 and ::1, and perhaps ::6.
+                let count = lasting.count();
+                assert!(matches!(count, 2001 | 2002), "{count}");
+            }
+        });
+    });
+}
+
+#[test]
 fn six_is_added_once_tagged_and_taken_off() {
     in_new_namespace(|| {
         let mut rtnetlink = Rtnetlink::open().unwrap();
@@ -323,7 +354,7 @@ fn foreign_routes_are_listed_as_they_are_and_left_alone() {
 #[test]
 fn ipv6_is_usable_unless_switched_off_without_any_address() {
     in_new_namespace(|| {
-        let usable = || ipv6_usable(&Rtnetlink::open().unwrap().addresses().unwrap()).unwrap();
+        let usable = || network().unwrap().ipv6;
         assert!(usable());
         run("sysctl", &["-q", "-w", "net.ipv6.conf.all.disable_ipv6=1"]);
         assert!(!usable());

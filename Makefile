@@ -1,0 +1,72 @@
+# Every target can be run by itself; `make` alone lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+# Static needs no musl: glibc's own static library, on the machine's own architecture.
+TARGET := $(shell uname -m)-unknown-linux-gnu
+STATIC := target/$(TARGET)/release/istio-iptables
+STATIC_FLAGS := -C target-feature=+crt-static -C relocation-model=static
+
+# Network tests make their own namespaces: they need root. Cargo stays the caller, so that target/ keeps its owner.
+AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
+RUNNER := CARGO_TARGET_$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU_RUNNER
+TEST := $(if $(shell cargo nextest --version 2>/dev/null),nextest run,test)
+
+# Recorded kernel state of Istio's own init binary, to compare with; not part of this repository.
+CONFORMANCE_DATA ?= $(wildcard ../shared/data)
+
+# Lets the figures of a second binary stand beside ours: make bench PEER=/path/to/it
+PEER ?=
+RUNS ?= 30
+
+# What CI runs stops at the first thing that is wrong, and ends with the test runner's summary.
+.NOTPARALLEL:
+
+.PHONY: help demo test bench static lint parity unit gallery setup clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: setup static ## see it work: two throw-away network namespaces, under a minute
+	@$(AS_ROOT) demo/run $(STATIC)
+
+test: setup lint parity unit ## everything CI runs
+
+bench: static ## measure, and write the figures into docs/performance.md
+	@RUSTFLAGS="$(STATIC_FLAGS)" $(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") \
+	    cargo bench --locked --target $(TARGET) --bench capture -- \
+	    --bin $(STATIC) $(if $(PEER),--peer $(PEER)) --runs $(RUNS) --write docs/performance.md
+
+static: ## the release binary: static, stripped
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(TARGET) --bin istio-iptables
+	@echo "$(STATIC): $$(stat -c %s $(STATIC)) bytes"
+
+lint: ## format, clippy, licences and bans, documentation
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo deny --locked check bans licenses sources
+	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
+
+parity: static ## compare with the recorded state of Istio's own binary (CONFORMANCE_DATA)
+ifneq ($(CONFORMANCE_DATA),)
+	$(AS_ROOT) python3 $(CONFORMANCE_DATA)/../tools/capture_parity.py check --backend both \
+	    --bin $(STATIC) --corpus $(CONFORMANCE_DATA)/capture-cases.jsonl
+else
+	@echo "parity: NOT CHECKED: no recorded cases here; set CONFORMANCE_DATA to the folder with capture-cases.jsonl"
+endif
+
+unit: ## all tests (root: some make network namespaces)
+	$(if $(filter nextest,$(TEST)),cargo test --locked --workspace --doc --quiet) # nextest leaves out doc tests
+	$(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") cargo $(TEST) --locked --workspace
+
+gallery: ## regenerate rules/ and docs/rules.md after a change of the rules
+	UPDATE_GALLERY=1 cargo test --locked --test gallery
+
+setup: ## install what building and testing need, if it is missing
+	@.ci/setup
+
+clean: ## remove what was built
+	cargo clean

@@ -1,0 +1,84 @@
+"""The parts that the demo plays, each as the user it stands for.
+
+    actors.py UID app NAME PORT...     answers every connection with one line that says who it is
+    actors.py UID proxy                listens where captured traffic goes and passes it on to where it was going
+    actors.py UID ask ADDRESS PORT     connects and prints the line that comes back
+"""
+
+import encodings.idna  # noqa: F401  loaded now: another user may not be able to read this Python's files
+import os
+import socket
+import struct
+import sys
+import threading
+
+SO_ORIGINAL_DST = 80
+INBOUND_SOURCE = "127.0.0.6"  # what comes from here was captured already: the rules leave it alone
+
+
+def become(uid):
+    os.setgroups([])
+    os.setgid(uid)
+    os.setuid(uid)
+
+
+def listen(port, answer):
+    """Listens when it returns; answers in a thread of its own."""
+    listener = socket.create_server(("0.0.0.0", port))
+
+    def serve():
+        while True:
+            connection, caller = listener.accept()
+            with connection:
+                answer(connection, caller)
+
+    threading.Thread(target=serve).start()
+
+
+def app(name, ports):
+    def answer(connection, caller):
+        connection.sendall(f"{name} here, called by {caller[0]}\n".encode())
+
+    for port in ports:
+        listen(port, answer)
+
+
+def original_destination(connection):
+    """Where the caller wanted to go: the kernel remembers it, and Envoy asks in the same way."""
+    port, address = struct.unpack_from("!2xH4s", connection.getsockopt(socket.SOL_IP, SO_ORIGINAL_DST, 16))
+    return socket.inet_ntoa(address), port
+
+
+def proxy():
+    def passes_on(direction, source):
+        def answer(connection, _caller):
+            address, port = original_destination(connection)
+            connection.sendall(f"proxy ({direction}, for {address}:{port}), then ".encode())
+            with socket.create_connection((address, port), 3, (source, 0)) as onward:
+                connection.sendall(onward.makefile("rb").readline())
+
+        return answer
+
+    listen(15001, passes_on("outbound", "0.0.0.0"))
+    listen(15006, passes_on("inbound", INBOUND_SOURCE))
+
+
+def ask(address, port):
+    with socket.create_connection((address, port), 3) as connection:
+        connection.settimeout(3)
+        print(connection.makefile().readline(), end="")
+
+
+def main(uid, role, *arguments):
+    become(int(uid))
+    if role == "app":
+        app(arguments[0], map(int, arguments[1:]))
+    elif role == "proxy":
+        proxy()
+    elif role == "ask":
+        ask(arguments[0], int(arguments[1]))
+    else:
+        sys.exit(f"unknown part: {role}")
+
+
+main(*sys.argv[1:])

@@ -1,0 +1,133 @@
+//! Carries out the steps of a plan.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::{from_kernel, needed};
+use crate::backend::{Tools, Variant};
+use crate::config::RunOptions;
+use crate::exit::Exit;
+use crate::kernel::process::Host;
+use crate::kernel::rules_file::{self, RulesFile};
+use crate::kernel::{netns, observe, restore, routes};
+use crate::plan::{Restore, Step};
+use crate::report::Failure;
+use crate::routing;
+
+/// Carries out the steps in order. `main` is the variant that holds our rules from now on.
+///
+/// All tools are found and all rules files are written before the first one is read: what can be known beforehand
+/// leaves the kernel as it was.
+///
+/// # Errors
+/// The first step that fails. The next run goes on from what stands then.
+pub fn execute(host: &impl Host, steps: &[Step], main: Variant, run: &RunOptions) -> Result<(), Failure> {
+    let mut prepared = Vec::new();
+    for step in steps {
+        if let Step::Restore(step) = step {
+            let tools = needed(host, step.variant, step.family, "rules are written with them")?;
+            prepared.push((step, tools, rules_file(step, main, run)?));
+        }
+    }
+    let lock = lock_file(run, &prepared)?;
+    let mut prepared = prepared.into_iter();
+    for step in steps {
+        match step {
+            Step::Network(step) => network_step(*step)?,
+            Step::DeleteNative(tables) => {
+                log::info!("{step}");
+                observe::delete_native_tables(tables).map_err(|error| refused(step, &error))?;
+            }
+            Step::Restore(_) => {
+                let Some((step, tools, rules)) = prepared.next() else {
+                    continue;
+                };
+                announce(step, &rules.place);
+                let of = restore::Run {
+                    variant: step.variant,
+                    family: step.family,
+                    tools: &tools,
+                    text: &step.text,
+                };
+                restore::restore(
+                    host,
+                    &of,
+                    rules.file,
+                    lock.as_ref().map(|(_, path)| path.as_path()),
+                )?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is written, as Istio logs it: people look for it in the log of the init container.
+fn announce(step: &Restore, place: &str) {
+    let Restore {
+        variant,
+        family,
+        text,
+        tables: _,
+    } = step;
+    log::info!(
+        "Writing following contents to rules file: {place} ({family}, {variant})\n{}",
+        text.trim_end()
+    );
+}
+
+fn rules_file(step: &Restore, main: Variant, run: &RunOptions) -> Result<RulesFile, Failure> {
+    match &run.rules_file {
+        Some(path) if step.variant == main => rules_file::keep(
+            "--rules-file",
+            &rules_file::path_of(path, step.family),
+            &step.text,
+        ),
+        Some(_) | None => rules_file::temporary(step.family, &step.text),
+    }
+}
+
+type Prepared<'a> = (&'a Restore, Tools, RulesFile);
+
+/// Legacy tools lock, to keep each other from overwriting a table. The shared lock file is used where it can be; in
+/// CNI mode it belongs to the host and says nothing about the pod. Our own runs are kept apart in any case.
+fn lock_file(
+    run: &RunOptions,
+    prepared: &[Prepared<'_>],
+) -> Result<Option<(netns::LockFile, PathBuf)>, Failure> {
+    let locks = prepared.iter().any(|(step, ..)| step.variant == Variant::Legacy);
+    if !locks || (!run.cni_mode && rules_file::shared_lock_usable()) {
+        return Ok(None);
+    }
+    log::debug!("/run/xtables.lock is not used; this namespace is locked by itself");
+    let file = netns::lock_file()
+        .map_err(|error| Failure::new(Exit::CannotCreate, format!("cannot make a lock file: {error}")))?;
+    let path = file.path();
+    Ok(Some((file, path)))
+}
+
+fn network_step(step: routing::Step) -> Result<(), Failure> {
+    log::info!("{step}");
+    routes::execute(step).map_err(|error| {
+        let failure = refused(&Step::Network(step), &error);
+        match (step, error.kind()) {
+            (routing::Step::AddRoute(_, table), io::ErrorKind::AlreadyExists) => failure.hint(format!(
+                "table {table} has a default route of somebody else: choose a free table with \
+                 --istio-inbound-tproxy-route-table (-r)"
+            )),
+            // No matter of privileges: what the kernel says of a link without IPv6.
+            (routing::Step::AddAddress, _) if error.raw_os_error() == Some(libc::EACCES) => Failure {
+                exit: Exit::Refused,
+                ..failure
+            }
+            .hint(
+                "IPv6 is switched off on lo: set net.ipv6.conf.lo.disable_ipv6=0, or leave IPv6 alone with \
+                 --ip-family ipv4",
+            ),
+            _ => failure,
+        }
+    })
+}
+
+fn refused(step: &Step, error: &io::Error) -> Failure {
+    from_kernel(format!("the kernel refuses `{step}`: {error}"), error)
+}

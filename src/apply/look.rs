@@ -1,0 +1,95 @@
+//! Before anything is done: which backend, and what of ours stands where.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use super::{from_kernel, hidden, needed};
+use crate::backend::{self, Decision, Findings, NfTables, Variant};
+use crate::config::BackendChoice;
+use crate::exit::Exit;
+use crate::kernel::observe::{self, Picture};
+use crate::kernel::process::Host;
+use crate::kernel::{restore, tools};
+use crate::model::Family;
+use crate::parse::{self, Observed};
+use crate::plan::Situation;
+use crate::report::Failure;
+
+/// What was found.
+#[derive(Debug)]
+pub struct Outlook {
+    /// The backend, and why.
+    pub decision: Decision,
+    /// What stands.
+    pub situation: Situation,
+}
+
+/// Looks at the kernel. A namespace without anything of ours costs no process.
+///
+/// # Errors
+/// No backend can be used, or what stands cannot be read.
+pub fn look(host: &impl Host, choice: BackendChoice) -> Result<Outlook, Failure> {
+    let picture = Picture::take()
+        .map_err(|error| from_kernel(format!("cannot read the kernel's packet filter: {error}"), &error))?;
+    let findings = findings(host, &picture);
+    log::debug!("{findings}");
+    if picture.nf_tables == NfTables::Forbidden {
+        return Err(forbidden("nftables"));
+    }
+    let decision = backend::decide(choice, &findings)
+        .map_err(|none| Failure::new(Exit::Unavailable, none.what).hint(none.hint))?;
+    if picture.legacy_forbidden {
+        if decision.variant == Variant::Legacy {
+            return Err(forbidden("the tables of iptables-legacy"));
+        }
+        log::warn!("the tables of iptables-legacy cannot be read: if rules of ours stand there, they stay");
+    }
+    let mut rules = BTreeMap::new();
+    for variant in Variant::ALL {
+        for family in Family::ALL
+            .into_iter()
+            .filter(|family| picture.stands(variant, *family))
+        {
+            rules.insert((variant, family), read_back(host, variant, family, &findings)?);
+        }
+    }
+    let network = observe::routing()
+        .map_err(|error| from_kernel(format!("cannot read routes and policy rules: {error}"), &error))?;
+    let situation = Situation {
+        variant: decision.variant,
+        rules,
+        native_tables: picture.native_tables,
+        network,
+    };
+    Ok(Outlook { decision, situation })
+}
+
+fn forbidden(what: &str) -> Failure {
+    let error = io::Error::from(io::ErrorKind::PermissionDenied);
+    from_kernel(format!("cannot read {what}: {error}"), &error)
+}
+
+fn findings(host: &impl Host, picture: &Picture) -> Findings {
+    let of = |variant| tools::tools(host, variant, Family::V4);
+    Findings {
+        nf_tables: picture.nf_tables,
+        legacy_tables: picture.legacy_tables_in_use(),
+        nft: of(Variant::Nft),
+        legacy: of(Variant::Legacy),
+    }
+}
+
+/// Reads what stands, by the tool of the variant that holds it.
+fn read_back(
+    host: &impl Host,
+    variant: Variant,
+    family: Family,
+    findings: &Findings,
+) -> Result<Observed, Failure> {
+    let tools = needed(host, variant, family, "rules of ours stand there already")
+        .map_err(|failure| failure.detail(findings.to_string()))?;
+    let text = restore::save(host, variant, family, &tools)?;
+    log::debug!("{family} rules of {variant} before:\n{}", text.trim_end());
+    hidden::none_of_ours(variant, family, &text)?;
+    Ok(parse::iptables_save(family, &text))
+}

@@ -1,0 +1,161 @@
+//! From a goal to a kernel that holds it: look, plan, do, look again.
+
+pub mod check;
+mod execute;
+mod hidden;
+mod look;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::backend::{Decision, Tools, Variant};
+use crate::config::{BackendChoice, RunOptions};
+use crate::exit::Exit;
+use crate::kernel::process::Host;
+use crate::kernel::{restore, rules_file, tools};
+use crate::model::Family;
+use crate::plan::{self, Goal, Situation, Step};
+use crate::render;
+use crate::report::Failure;
+use crate::routing;
+
+pub use execute::execute;
+pub use look::{Outlook, look};
+
+/// Applies a goal, whole.
+///
+/// # Errors
+/// The first of the four stages that fails.
+pub fn apply(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<(), Failure> {
+    let start = Instant::now();
+    let Outlook {
+        decision: Decision { variant, why },
+        situation,
+    } = look(host, run.backend)?;
+    log::info!("backend {variant}: {why}");
+    let steps = plan::plan(goal, &situation);
+    execute(host, &steps, variant, run)?;
+    check::counts(goal, variant)?;
+    if run.verify {
+        check::rules(host, goal, variant)?;
+    }
+    if log::log_enabled!(log::Level::Debug) {
+        log_final_state(host, goal, variant);
+    }
+    let micros = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
+    let took = humantime::format_duration(Duration::from_micros(micros));
+    let outcome = if steps.is_empty() {
+        "already converged, nothing written"
+    } else {
+        "done"
+    };
+    log::info!("{outcome}: {} in place ({took})", goal.counts());
+    Ok(())
+}
+
+/// What a real run would do, printed; nothing is changed.
+///
+/// # Errors
+/// `DRY_RUN_FILE_PATH` cannot be written.
+pub fn dry_run(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<String, Failure> {
+    let (situation, remark) = match look(host, run.backend) {
+        Ok(Outlook {
+            decision: Decision { variant, why },
+            situation,
+        }) => (situation, format!("backend {variant}: {why}")),
+        Err(failure) => {
+            let remark = format!(
+                "the live state cannot be read ({}): the plan for an empty namespace",
+                failure.what
+            );
+            (empty_situation(run.backend), remark)
+        }
+    };
+    if let Some(path) = &run.dry_run_file {
+        keep_dry_run(goal, path)?;
+    }
+    Ok(describe(&remark, &plan::plan(goal, &situation), goal))
+}
+
+/// The rules of this run, whole, and nothing of an earlier one.
+fn keep_dry_run(goal: &Goal, path: &Path) -> Result<(), Failure> {
+    for family in Family::ALL {
+        let path = rules_file::path_of(path, family);
+        let rules = goal.rules.get(&family).filter(|rules| rules.count() > 0);
+        if rules.is_some() || family == Family::V4 || path.exists() {
+            let text = rules.map(render::fresh).unwrap_or_default();
+            rules_file::keep("DRY_RUN_FILE_PATH", &path, &text)?;
+        }
+    }
+    Ok(())
+}
+
+const fn empty_situation(choice: BackendChoice) -> Situation {
+    let variant = match choice {
+        BackendChoice::IptablesLegacy => Variant::Legacy,
+        BackendChoice::Auto | BackendChoice::Iptables | BackendChoice::IptablesNft => Variant::Nft,
+    };
+    let network = routing::Observed {
+        rules: Vec::new(),
+        routes: Vec::new(),
+        passthrough: None,
+    };
+    Situation {
+        variant,
+        rules: BTreeMap::new(),
+        native_tables: Vec::new(),
+        network,
+    }
+}
+
+fn describe(remark: &str, steps: &[Step], goal: &Goal) -> String {
+    let mut text = format!("# dry run: nothing is changed\n# {remark}\n");
+    if steps.is_empty() {
+        text += &format!("# already converged: {}, nothing to do\n", goal.counts());
+    }
+    for (number, step) in (1..).zip(steps) {
+        text += &format!("# step {number} of {}: {step}\n", steps.len());
+        if let Step::Restore(restore) = step {
+            text += &restore.text;
+        }
+    }
+    text
+}
+
+/// The tools of a variant for a family; without them nothing is begun.
+fn needed(host: &impl Host, variant: Variant, family: Family, why: &str) -> Result<Tools, Failure> {
+    tools::tools(host, variant, family).ok_or_else(|| {
+        let (ip, word) = (tools::base_name(family), variant.word());
+        let what =
+            format!("{ip}-{word}-restore and {ip}-{word}-save are needed ({why}) and are not both in PATH");
+        let hint = match family {
+            Family::V4 => format!("put the tools of {variant} into the image"),
+            Family::V6 => format!("put {ip} into the image, or leave IPv6 alone with --ip-family ipv4"),
+        };
+        Failure::new(Exit::Unavailable, what).hint(hint)
+    })
+}
+
+/// A refusal of the kernel; a missing privilege is told apart, with what to do.
+fn from_kernel(what: String, error: &io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        Failure::new(Exit::NoPermission, what)
+            .hint("the container needs the capability NET_ADMIN (securityContext.capabilities.add) and must run as root")
+    } else {
+        Failure::new(Exit::Refused, what)
+    }
+}
+
+/// What stands at the end, for whoever asked for every detail. A tool that fails here has done its work before.
+fn log_final_state(host: &impl Host, goal: &Goal, variant: Variant) {
+    for rules in goal.rules.values().filter(|rules| rules.count() > 0) {
+        let family = rules.family;
+        let saved = needed(host, variant, family, "the final state is logged")
+            .and_then(|tools| restore::save(host, variant, family, &tools));
+        if let Ok(text) = saved {
+            log::debug!("{family} rules of {variant} at the end:\n{}", text.trim_end());
+        }
+    }
+}

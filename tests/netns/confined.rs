@@ -1,0 +1,80 @@
+//! The init container as it really runs: few capabilities, nothing to write to.
+
+use crate::lab::ground::at;
+use crate::lab::program::Program;
+use crate::lab::{Backend, Ground, Pod, on_each_backend};
+
+const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
+const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
+
+on_each_backend!(
+    few_capabilities_are_enough,
+    a_read_only_file_system_is_enough,
+    a_change_and_a_cleanup_need_no_more,
+    without_capabilities_the_missing_one_is_named,
+);
+
+/// What the backend needs: the legacy tools open a raw socket.
+fn needed(ground: Ground) -> &'static str {
+    match ground.backend {
+        Backend::IptablesNft => "+net_admin",
+        Backend::IptablesLegacy => "+net_admin,+net_raw",
+    }
+}
+
+fn captures(pod: &Pod) {
+    for family in pod.ground.families() {
+        let inbound = at(family.pod(), 8080);
+        pod.outside().call(inbound).captured(15006, inbound);
+        let outbound = at(family.service(), 80);
+        pod.app().call(outbound).captured(15001, outbound);
+    }
+}
+
+fn few_capabilities_are_enough(ground: Ground) {
+    for args in [&EVERYTHING[..], &TPROXY] {
+        let pod = ground.pod();
+        let _people = pod.proxy_listens();
+        pod.istio_iptables(args)
+            .with_only(needed(ground))
+            .run()
+            .succeeded();
+        captures(&pod);
+    }
+}
+
+fn a_read_only_file_system_is_enough(ground: Ground) {
+    for args in [&EVERYTHING[..], &TPROXY] {
+        let pod = ground.pod();
+        let _people = pod.proxy_listens();
+        confined(&pod, args).run().succeeded();
+        captures(&pod);
+    }
+}
+
+fn a_change_and_a_cleanup_need_no_more(ground: Ground) {
+    let pod = ground.pod();
+    let _people = pod.proxy_listens();
+    for args in [&EVERYTHING[..], &TPROXY, &TPROXY, &EVERYTHING] {
+        confined(&pod, args).run().succeeded();
+        captures(&pod);
+    }
+    confined(&pod, &["--cleanup-only"]).run().succeeded();
+    assert!(pod.state().is_empty(), "{:?}", pod.state());
+}
+
+fn without_capabilities_the_missing_one_is_named(ground: Ground) {
+    let pod = ground.pod();
+    pod.istio_iptables(&EVERYTHING)
+        .with_only("+chown")
+        .run()
+        .ended_with(77)
+        .saying("NET_ADMIN");
+    assert!(pod.state().is_empty(), "{:?}", pod.state());
+}
+
+fn confined(pod: &Pod, args: &[&str]) -> Program {
+    pod.istio_iptables(args)
+        .with_only(needed(pod.ground))
+        .on_read_only_files()
+}

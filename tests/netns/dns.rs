@@ -1,0 +1,222 @@
+//! DNS capture, over UDP and TCP, and the conntrack zones that keep the app's and the proxy's questions apart.
+
+use crate::lab::ground::at;
+use crate::lab::program::Program;
+use crate::lab::{Family, Ground, Outcome, Pod, on_every_ground};
+
+on_every_ground!(
+    questions_to_the_name_server_go_to_the_proxy,
+    questions_to_other_servers_are_left_alone,
+    all_dns_means_any_server,
+    the_proxys_own_questions_reach_the_name_server,
+    the_proxy_may_ask_from_the_port_of_a_waiting_app,
+    the_proxy_may_ask_from_a_port_the_app_has_just_used,
+    the_app_may_ask_from_a_port_the_proxy_has_just_used,
+    a_firewall_that_lets_only_answers_in_lets_dns_answers_in,
+    other_udp_is_left_alone,
+    without_name_servers_dns_is_left_alone_with_a_warning,
+    a_missing_resolver_file_is_an_error,
+    dns_capture_ends_when_it_is_switched_off,
+);
+
+/// Asks the name server over UDP; the proxy asks the real one in turn, from the same port.
+#[track_caller]
+fn asked_through_the_proxy(outcome: &Outcome) {
+    outcome.served_by("proxy+outside");
+}
+
+fn questions_to_the_name_server_go_to_the_proxy(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"])
+        .run()
+        .succeeded();
+    for family in ground.families() {
+        let server = at(family.name_server(), 53);
+        asked_through_the_proxy(&pod.app().ask(server));
+        pod.app().call(server).captured(15053, server);
+    }
+}
+
+fn questions_to_other_servers_are_left_alone(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    with_name_server(&pod, &["-b", "*", "--redirect-dns"])
+        .run()
+        .succeeded();
+    for family in ground.families() {
+        pod.app().ask(at(family.service(), 53)).served_by("outside");
+        pod.app().call(at(family.service(), 53)).served_by("outside");
+    }
+}
+
+fn all_dns_means_any_server(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    // The resolver file is of no interest then.
+    let args = ["-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns"];
+    pod.istio_iptables(&args)
+        .file("/etc/resolv.conf", "")
+        .run()
+        .succeeded();
+    for family in ground.families() {
+        for server in [at(family.name_server(), 53), at(family.service(), 53)] {
+            asked_through_the_proxy(&pod.app().ask(server));
+            pod.app().call(server).captured(15053, server);
+            pod.proxy()
+                .ask(server)
+                .served_by("outside")
+                .coming_from(family.pod());
+        }
+    }
+}
+
+fn the_proxys_own_questions_reach_the_name_server(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"])
+        .run()
+        .succeeded();
+    for family in ground.families() {
+        let server = at(family.name_server(), 53);
+        pod.proxy()
+            .ask(server)
+            .served_by("outside")
+            .coming_from(family.pod());
+        pod.proxy().call(server).served_by("outside");
+        // A proxy known by its group alone is the proxy too.
+        pod.user(1000, 1337).ask(server).served_by("outside");
+    }
+}
+
+/// The app's question is open while the proxy asks the same server from the same address and port: two flows that
+/// look the same, kept apart by zones.
+fn the_proxy_may_ask_from_the_port_of_a_waiting_app(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"])
+        .run()
+        .succeeded();
+    for family in ground.families() {
+        let from = at(family.pod(), 42_053);
+        let outcome = pod.app().ask_from(from, at(family.name_server(), 53));
+        asked_through_the_proxy(&outcome);
+        assert_eq!(
+            outcome.answer().source,
+            from,
+            "the real server must have been asked from the app's port"
+        );
+    }
+}
+
+fn the_proxy_may_ask_from_a_port_the_app_has_just_used(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"])
+        .run()
+        .succeeded();
+    for family in ground.families() {
+        let (from, server) = (at(family.pod(), 43_053), at(family.name_server(), 53));
+        asked_through_the_proxy(&pod.app().ask_from(from, server));
+        pod.proxy().ask_from(from, server).served_by("outside");
+        asked_through_the_proxy(&pod.app().ask_from(from, server));
+    }
+}
+
+fn the_app_may_ask_from_a_port_the_proxy_has_just_used(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"])
+        .run()
+        .succeeded();
+    for family in ground.families() {
+        let (from, server) = (at(family.pod(), 44_053), at(family.name_server(), 53));
+        pod.proxy().ask_from(from, server).served_by("outside");
+        asked_through_the_proxy(&pod.app().ask_from(from, server));
+        pod.proxy().ask_from(from, server).served_by("outside");
+    }
+}
+
+/// Connection tracking must find the question that an answer belongs to, in whatever zone.
+fn a_firewall_that_lets_only_answers_in_lets_dns_answers_in(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"])
+        .run()
+        .succeeded();
+    for &family in ground.families() {
+        pod.iptables(
+            family,
+            "-A INPUT -i eth0 -p udp -m conntrack ! --ctstate ESTABLISHED -j DROP",
+        );
+        let server = at(family.name_server(), 53);
+        asked_through_the_proxy(&pod.app().ask(server));
+        pod.proxy().ask(server).served_by("outside");
+        pod.app().ask(at(family.service(), 53)).served_by("outside");
+    }
+}
+
+fn other_udp_is_left_alone(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    with_name_server(
+        &pod,
+        &["-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns"],
+    )
+    .run()
+    .succeeded();
+    for family in ground.families() {
+        pod.app()
+            .ask(at(family.service(), 5353))
+            .served_by("outside")
+            .coming_from(family.pod());
+    }
+}
+
+fn without_name_servers_dns_is_left_alone_with_a_warning(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    let program = pod
+        .istio_iptables(&["-b", "*", "--redirect-dns"])
+        .file("/etc/resolv.conf", "# none\nsearch x\n");
+    program.run().succeeded().saying("warn");
+    for family in ground.families() {
+        pod.app().ask(at(family.name_server(), 53)).served_by("outside");
+    }
+}
+
+fn a_missing_resolver_file_is_an_error(ground: Ground) {
+    let pod = ground.pod();
+    let ended = pod
+        .istio_iptables(&["-b", "*", "--redirect-dns"])
+        .empty_directory("/etc")
+        .run();
+    assert_ne!(ended.code(), 0, "said:\n{}", ended.said());
+    ended.saying("/etc/resolv.conf");
+    assert!(
+        pod.state().is_empty(),
+        "a refused run leaves nothing behind: {:?}",
+        pod.state()
+    );
+}
+
+fn dns_capture_ends_when_it_is_switched_off(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    with_name_server(&pod, &["-b", "*", "--redirect-dns"])
+        .run()
+        .succeeded();
+    with_name_server(&pod, &["-b", "*"]).run().succeeded();
+    for family in ground.families() {
+        let server = at(family.name_server(), 53);
+        pod.app().ask(server).served_by("outside");
+        pod.app().call(server).served_by("outside");
+    }
+}
+
+/// The resolver file names the lab's server of each family the pod has.
+fn with_name_server(pod: &Pod, args: &[&str]) -> Program {
+    let name = |family: &Family| format!("nameserver {}\n", family.name_server());
+    let contents: String = pod.ground.families().iter().map(name).collect();
+    pod.istio_iptables(args).file("/etc/resolv.conf", &contents)
+}

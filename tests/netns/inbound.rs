@@ -1,0 +1,112 @@
+//! Calls to the pod: what goes to the proxy's inbound port and what goes straight to the app.
+
+use crate::lab::ground::at;
+use crate::lab::segment::stray_fin_is_answered;
+use crate::lab::{Ground, on_every_ground};
+
+on_every_ground!(
+    an_inbound_call_reaches_the_proxy_with_its_destination,
+    an_excluded_inbound_port_goes_straight_to_the_app,
+    only_listed_inbound_ports_are_captured,
+    without_inbound_ports_nothing_inbound_is_captured,
+    the_tunnel_port_is_not_redirected,
+    other_inbound_and_tunnel_ports_can_be_chosen,
+    invalid_packets_are_answered_unless_they_are_to_be_dropped,
+);
+
+fn an_inbound_call_reaches_the_proxy_with_its_destination(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    pod.apply(&["-b", "*", "-i", "*"]);
+    for family in ground.families() {
+        let target = at(family.pod(), 8080);
+        pod.outside()
+            .call(target)
+            .captured(15006, target)
+            .coming_from(family.outside());
+    }
+}
+
+fn an_excluded_inbound_port_goes_straight_to_the_app(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080, 15020, 15090]));
+    pod.apply(&["-b", "*", "-d", "15090,15020"]);
+    for family in ground.families() {
+        for port in [15090, 15020] {
+            pod.outside().call(at(family.pod(), port)).served_by("app");
+        }
+        let target = at(family.pod(), 8080);
+        pod.outside().call(target).captured(15006, target);
+    }
+}
+
+fn only_listed_inbound_ports_are_captured(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080, 8081, 9090]));
+    pod.apply(&["-b", "8080,8081"]);
+    for family in ground.families() {
+        for port in [8080, 8081] {
+            let target = at(family.pod(), port);
+            pod.outside().call(target).captured(15006, target);
+        }
+        pod.outside().call(at(family.pod(), 9090)).served_by("app");
+    }
+}
+
+fn without_inbound_ports_nothing_inbound_is_captured(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    pod.apply(&["-i", "*"]);
+    for family in ground.families() {
+        pod.outside().call(at(family.pod(), 8080)).served_by("app");
+    }
+}
+
+fn the_tunnel_port_is_not_redirected(ground: Ground) {
+    let pod = ground.pod();
+    let _people = pod.proxy_listens();
+    pod.apply(&["-b", "*", "-i", "*"]);
+    for family in ground.families() {
+        let answer = pod.outside().call(at(family.pod(), 15008));
+        answer.captured(15008, at(family.pod(), 15008));
+    }
+}
+
+fn other_inbound_and_tunnel_ports_can_be_chosen(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (
+        pod.proxy_listens_on(16001, 16006, 16008),
+        pod.app_listens(&[8080]),
+    );
+    pod.apply(&["-b", "*", "-i", "*", "-p", "16001", "-z", "16006", "-e", "16008"]);
+    for family in ground.families() {
+        let target = at(family.pod(), 8080);
+        pod.outside().call(target).captured(16006, target);
+        let tunnel = at(family.pod(), 16008);
+        pod.outside().call(tunnel).captured(16008, tunnel);
+        let former_tunnel = at(family.pod(), 15008);
+        pod.outside().call(former_tunnel).captured(16006, former_tunnel);
+    }
+}
+
+/// A FIN out of nowhere is INVALID to conntrack; the host answers it with a reset, unless it never gets there.
+fn invalid_packets_are_answered_unless_they_are_to_be_dropped(ground: Ground) {
+    for (args, expected) in [(&["-b", "*"][..], true), (&["-b", "*", "--drop-invalid"], false)] {
+        let pod = ground.pod();
+        let _people = pod.proxy_listens();
+        pod.apply(args);
+        for family in ground.families() {
+            let (from, to) = (at(family.outside(), 40_000), at(family.pod(), 8080));
+            let answered = pod
+                .outside()
+                .run(|| stray_fin_is_answered(from, to))
+                .expect("send a raw segment");
+            assert_eq!(
+                answered, expected,
+                "a stray FIN was answered, with {args:?}, {family:?}"
+            );
+            // What is not invalid still gets through.
+            pod.outside().call(to).captured(15006, to);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! People: a user in a namespace, who calls and serves.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use nix::sys::socket::SockType;
+
+use super::answer::{Answer, Outcome};
+use super::namespace::Namespace;
+use super::server::{Listen, Server};
+use super::socket::{self, Binding};
+
+/// How long a call may take before it counts as unanswered.
+const CALL_LIMIT: Duration = Duration::from_secs(2);
+
+/// Somebody in a namespace: all that they do happens on threads with their user and group.
+#[derive(Clone, Debug)]
+pub(crate) struct Actor {
+    namespace: Namespace,
+    uid: u32,
+    gid: u32,
+}
+
+impl Actor {
+    pub(crate) fn new(namespace: &Namespace, uid: u32, gid: u32) -> Self {
+        Self {
+            namespace: namespace.clone(),
+            uid,
+            gid,
+        }
+    }
+
+    /// Where they are.
+    pub(crate) fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Runs `work` as this person.
+    pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.namespace.run(|| {
+            socket::become_user(self.uid, self.gid);
+            work()
+        })
+    }
+
+    /// Makes the calling thread this person for good.
+    pub(crate) fn embody(&self) {
+        self.namespace.enter();
+        socket::become_user(self.uid, self.gid);
+    }
+
+    /// Calls over TCP and reads the server's account.
+    pub(crate) fn call(&self, to: SocketAddr) -> Outcome {
+        self.call_bound(to, Binding::default())
+    }
+
+    /// Calls over TCP from a source address (and port, unless 0).
+    pub(crate) fn call_from(&self, source: SocketAddr, to: SocketAddr) -> Outcome {
+        self.call_bound(
+            to,
+            Binding {
+                source: Some(source),
+                spoofed_mark: None,
+            },
+        )
+    }
+
+    /// Calls over TCP from any socket.
+    pub(crate) fn call_bound(&self, to: SocketAddr, binding: Binding) -> Outcome {
+        self.run(|| call_here(to, binding))
+    }
+
+    /// Opens a TCP connection that stays open.
+    pub(crate) fn connect(&self, to: SocketAddr) -> io::Result<Conversation> {
+        self.run(|| Conversation::open(socket::connect_tcp(to, Binding::default(), CALL_LIMIT)?))
+    }
+
+    /// Sends one datagram and waits for the answer, which must come from the address that was asked.
+    pub(crate) fn ask(&self, to: SocketAddr) -> Outcome {
+        self.run(|| ask_here(to, Binding::default()))
+    }
+
+    /// Same, from a source address and port.
+    pub(crate) fn ask_from(&self, source: SocketAddr, to: SocketAddr) -> Outcome {
+        self.run(|| {
+            ask_here(
+                to,
+                Binding {
+                    source: Some(source),
+                    spoofed_mark: None,
+                },
+            )
+        })
+    }
+
+    /// Serves until the returned value is dropped.
+    pub(crate) fn serve(&self, who: &'static str, listen: &[Listen]) -> Server {
+        Server::start(self, who, listen)
+    }
+}
+
+/// One TCP call by the calling thread.
+pub(crate) fn call_here(to: SocketAddr, binding: Binding) -> Outcome {
+    match socket::connect_tcp(to, binding, CALL_LIMIT).and_then(Conversation::open) {
+        Ok(conversation) => Outcome::Answered(conversation.greeting),
+        Err(error) => Outcome::of_error(&error),
+    }
+}
+
+/// One UDP question by the calling thread.
+pub(crate) fn ask_here(to: SocketAddr, binding: Binding) -> Outcome {
+    let asked = || -> io::Result<Answer> {
+        let socket = UdpSocket::from(socket::bound(to, binding, SockType::Datagram)?);
+        socket.set_read_timeout(Some(CALL_LIMIT))?;
+        socket.connect(to)?;
+        socket.send(b"?")?;
+        let mut buffer = [0; 512];
+        let received = socket.recv(&mut buffer);
+        // Whoever starts a process at this moment holds the socket open beyond our close; let go of the peer, so that
+        // another socket with the same addresses gets what is sent from now on.
+        socket.connect(SocketAddr::new(to.ip(), 1))?;
+        let length = received?;
+        read_answer(&String::from_utf8_lossy(&buffer[..length]))
+    };
+    asked().map_or_else(|error| Outcome::of_error(&error), Outcome::Answered)
+}
+
+fn read_answer(line: &str) -> io::Result<Answer> {
+    Answer::parse(line).ok_or_else(|| io::Error::other(format!("the connection ended with {line:?}")))
+}
+
+/// An open connection to a server of the lab, which echoes every line.
+#[derive(Debug)]
+pub(crate) struct Conversation {
+    stream: BufReader<TcpStream>,
+    /// What the server said first.
+    pub(crate) greeting: Answer,
+}
+
+impl Conversation {
+    fn open(stream: TcpStream) -> io::Result<Self> {
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        stream.read_line(&mut line)?;
+        Ok(Self {
+            stream,
+            greeting: read_answer(&line)?,
+        })
+    }
+
+    /// Says a line and waits for its echo.
+    pub(crate) fn echo(&mut self, line: &str) -> io::Result<()> {
+        self.stream.get_mut().write_all(format!("{line}\n").as_bytes())?;
+        let mut back = String::new();
+        self.stream.read_line(&mut back)?;
+        if back.trim_end() == line {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("echo {back:?}")))
+        }
+    }
+}

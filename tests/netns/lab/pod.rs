@@ -1,0 +1,323 @@
+//! A pod: its network namespace, the world outside of it, and the people in both.
+
+use std::fs;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use super::actor::Actor;
+use super::ground::{Family, Ground, at};
+use super::namespace::Namespace;
+use super::program::{self, Program};
+use super::rules;
+use super::server::{Listen, Server};
+
+/// uid and gid of the app.
+pub(crate) const APP: u32 = 1000;
+/// uid and gid of the proxy.
+pub(crate) const PROXY: u32 = 1337;
+/// The proxy's listener for DNS.
+pub(crate) const DNS_CAPTURE: u16 = 15053;
+
+/// What there is besides `eth0`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum World {
+    /// Nothing.
+    Plain,
+    /// A second NIC, `eth1`, to a second network outside.
+    SecondNic,
+    /// A guest behind the bridge `br0` in the pod, as a virtual machine would be.
+    Guest,
+}
+
+/// A pod and its surroundings. Everything is gone once it is dropped.
+#[derive(Debug)]
+pub(crate) struct Pod {
+    pub(crate) ground: Ground,
+    pub(crate) namespace: Namespace,
+    outside: Namespace,
+    guest: Namespace,
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!(
+                "--- state of the pod, {:?} ---\n{}",
+                self.ground,
+                rules::everything(self)
+            );
+        }
+    }
+}
+
+impl Pod {
+    pub(crate) fn new(ground: Ground, world: World) -> Self {
+        program::require_tools();
+        let (namespace, outside, guest) = (Namespace::new(), Namespace::new(), Namespace::new());
+        let pod = Self {
+            ground,
+            namespace,
+            outside,
+            guest,
+        };
+        pod.namespace.run(|| {
+            settle();
+            ip_batch(&pod_links(&pod, world));
+        });
+        pod.outside.run(|| {
+            settle();
+            ip_batch(&outside_links(ground, world));
+        });
+        if world == World::Guest {
+            pod.guest.run(|| {
+                settle();
+                ip_batch(&guest_links(ground));
+            });
+        }
+        pod
+    }
+
+    /// Somebody in the pod.
+    pub(crate) fn user(&self, uid: u32, gid: u32) -> Actor {
+        Actor::new(&self.namespace, uid, gid)
+    }
+
+    /// The application.
+    pub(crate) fn app(&self) -> Actor {
+        self.user(APP, APP)
+    }
+
+    /// The sidecar proxy.
+    pub(crate) fn proxy(&self) -> Actor {
+        self.user(PROXY, PROXY)
+    }
+
+    /// Somebody outside.
+    pub(crate) fn outside(&self) -> Actor {
+        Actor::new(&self.outside, 0, 0)
+    }
+
+    /// Somebody on the virtual machine.
+    pub(crate) fn guest(&self) -> Actor {
+        Actor::new(&self.guest, 0, 0)
+    }
+
+    /// Starts a proxy that listens where Istio's does.
+    pub(crate) fn proxy_listens(&self) -> Server {
+        self.proxy_listens_on(15001, 15006, 15008)
+    }
+
+    /// Starts a proxy with other ports. All its listeners are transparent, so it serves REDIRECT and TPROXY.
+    pub(crate) fn proxy_listens_on(&self, outbound: u16, inbound: u16, tunnel: u16) -> Server {
+        let mut listen = vec![
+            Listen::Tcp(outbound),
+            Listen::TcpTransparent(inbound),
+            Listen::Tcp(tunnel),
+        ];
+        for family in [Family::V4, Family::V6] {
+            let dns = at(family.loopback(), DNS_CAPTURE);
+            listen.push(Listen::TcpAt(dns));
+            listen.push(match self.ground.families().contains(&family) {
+                true => Listen::UdpForward(dns, at(family.name_server(), 53)),
+                false => Listen::Udp(dns),
+            });
+        }
+        self.proxy().serve("proxy", &listen)
+    }
+
+    /// Gives the proxy further listeners, transparent ones.
+    pub(crate) fn proxy_also_listens(&self, ports: &[u16]) -> Server {
+        let listen: Vec<_> = ports.iter().copied().map(Listen::TcpTransparent).collect();
+        self.proxy().serve("proxy", &listen)
+    }
+
+    /// Starts an app on these TCP ports.
+    pub(crate) fn app_listens(&self, ports: &[u16]) -> Server {
+        let listen: Vec<_> = ports.iter().copied().map(Listen::Tcp).collect();
+        self.app().serve("app", &listen)
+    }
+
+    /// Starts servers outside on these TCP ports, on every address there, and name servers (UDP and TCP 53).
+    pub(crate) fn outside_listens(&self, ports: &[u16]) -> Server {
+        let mut listen: Vec<_> = ports.iter().copied().map(Listen::Tcp).collect();
+        listen.push(Listen::Tcp(53));
+        for family in self.ground.families() {
+            listen.push(Listen::Udp(at(family.name_server(), 53)));
+            listen.push(Listen::Udp(at(family.service(), 53)));
+            listen.push(Listen::Udp(at(family.service(), 5353)));
+        }
+        self.outside().serve("outside", &listen)
+    }
+
+    /// `istio-iptables` in this pod with the ground's backend, and `--dual-stack` on a dual-stack ground.
+    pub(crate) fn istio_iptables(&self, args: &[&str]) -> Program {
+        let program = self.bare_istio_iptables(args);
+        match self.ground.stack {
+            super::Stack::Dual => program.arg("--dual-stack"),
+            super::Stack::V4 | super::Stack::V6 => program,
+        }
+    }
+
+    /// `istio-iptables` in this pod with the ground's backend and nothing else that was not asked for.
+    pub(crate) fn bare_istio_iptables(&self, args: &[&str]) -> Program {
+        self.plain_istio_iptables(args)
+            .arg("--backend")
+            .arg(self.ground.backend.flag())
+    }
+
+    /// `istio-iptables` in this pod with nothing that was not asked for.
+    pub(crate) fn plain_istio_iptables(&self, args: &[&str]) -> Program {
+        Program::new(&self.namespace, args)
+    }
+
+    /// Runs `istio-iptables`, which must succeed.
+    #[track_caller]
+    pub(crate) fn apply(&self, args: &[&str]) -> program::Ended {
+        self.istio_iptables(args).run().succeeded()
+    }
+}
+
+/// What a namespace needs before its links.
+fn settle() {
+    for (setting, value) in [
+        // Servers with a v4 and a v6 socket on the same port.
+        ("net/ipv6/bindv6only", "1"),
+        // The proxy and the name servers are nobody special and listen on 53.
+        ("net/ipv4/ip_unprivileged_port_start", "0"),
+        ("net/ipv6/conf/default/accept_dad", "0"),
+        // No link-local addresses that appear by themselves, a moment later.
+        ("net/ipv6/conf/default/addr_gen_mode", "1"),
+    ] {
+        fs::write(format!("/proc/sys/{setting}"), value).unwrap_or_else(|e| panic!("set {setting}: {e}"));
+    }
+}
+
+fn pod_links(pod: &Pod, world: World) -> String {
+    let families = pod.ground.families();
+    let mut lines = vec![
+        "link set lo up".to_owned(),
+        format!(
+            "link add eth0 type veth peer name eth0 netns {}",
+            pod.outside.path()
+        ),
+        "link set eth0 up".to_owned(),
+    ];
+    lines.extend(
+        families
+            .iter()
+            .map(|f| address(*f, f.pod(), f.link_prefix(), "eth0")),
+    );
+    lines.extend(
+        families
+            .iter()
+            .map(|f| format!("route add default via {} onlink dev eth0", f.outside())),
+    );
+    match world {
+        World::Plain => {}
+        World::SecondNic => {
+            lines.push(format!(
+                "link add eth1 type veth peer name eth1 netns {}",
+                pod.outside.path()
+            ));
+            lines.push("link set eth1 up".to_owned());
+            lines.extend(
+                families
+                    .iter()
+                    .map(|f| address(*f, f.pod_second(), f.link_prefix(), "eth1")),
+            );
+        }
+        World::Guest => {
+            fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
+            fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
+            lines.push("link add br0 type bridge".to_owned());
+            lines.push(format!(
+                "link add vnet0 type veth peer name eth0 netns {}",
+                pod.guest.path()
+            ));
+            lines.push("link set vnet0 master br0 up".to_owned());
+            lines.push("link set br0 up".to_owned());
+            lines.extend(
+                families
+                    .iter()
+                    .map(|f| address(*f, f.bridge(), f.link_prefix(), "br0")),
+            );
+            // A router asks for its neighbours from a link-local address.
+            lines.extend(["eth0", "br0"].map(|link| format!("address add fe80::2/64 dev {link} nodad")));
+        }
+    }
+    lines.join("\n")
+}
+
+fn outside_links(ground: Ground, world: World) -> String {
+    let mut lines = vec!["link set lo up".to_owned(), "link set eth0 up".to_owned()];
+    match world {
+        World::Plain => {}
+        World::SecondNic => lines.push("link set eth1 up".to_owned()),
+        // The router's questions come from a link-local address, and are answered to it.
+        World::Guest => lines.push("address add fe80::1/64 dev eth0 nodad".to_owned()),
+    }
+    for &family in ground.families() {
+        lines.push(address(family, family.outside(), family.link_prefix(), "eth0"));
+        for service in [family.service(), family.other_service(), family.name_server()] {
+            lines.push(address(family, service, family.host_prefix(), "lo"));
+        }
+        let prefix = family.host_prefix();
+        lines.push(format!(
+            "route add {}/{prefix} via {} dev eth0",
+            family.routed_to_pod(),
+            family.pod()
+        ));
+        match world {
+            World::Plain => {}
+            World::SecondNic => {
+                lines.push(address(
+                    family,
+                    family.outside_second(),
+                    family.link_prefix(),
+                    "eth1",
+                ));
+            }
+            World::Guest => {
+                lines.push(format!(
+                    "route add {}/{prefix} via {} dev eth0",
+                    family.guest(),
+                    family.pod()
+                ));
+            }
+        }
+    }
+    lines.join("\n")
+}
+
+fn guest_links(ground: Ground) -> String {
+    let mut lines = vec!["link set lo up".to_owned(), "link set eth0 up".to_owned()];
+    lines.push("address add fe80::1/64 dev eth0 nodad".to_owned());
+    for &family in ground.families() {
+        lines.push(address(family, family.guest(), family.link_prefix(), "eth0"));
+        lines.push(format!("route add default via {} dev eth0", family.bridge()));
+    }
+    lines.join("\n")
+}
+
+fn address(family: Family, address: std::net::IpAddr, prefix: u8, link: &str) -> String {
+    let no_duplicate_check = if family == Family::V6 { " nodad" } else { "" };
+    format!("address add {address}/{prefix} dev {link}{no_duplicate_check}")
+}
+
+/// Runs lines of `ip` commands where the calling thread is.
+fn ip_batch(lines: &str) {
+    let mut ip = Command::new("ip")
+        .args(["-force", "-batch", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the tool `ip` (iproute2) is needed");
+    ip.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    let ended = ip.wait_with_output().unwrap();
+    assert!(
+        ended.status.success(),
+        "ip -batch: {}\nin:\n{lines}",
+        String::from_utf8_lossy(&ended.stderr)
+    );
+}

@@ -1,0 +1,309 @@
+//! Running the program under test, and the system's tools.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::geteuid;
+
+use super::namespace::Namespace;
+
+/// The only search path there is.
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Fails with one sentence unless these tests can run here.
+pub(crate) fn require_tools() {
+    assert!(
+        geteuid().is_root(),
+        "these tests make network namespaces and users: run them as root"
+    );
+    for tool in [
+        "ip",
+        "iptables-nft-restore",
+        "ip6tables-nft-restore",
+        "iptables-legacy-restore",
+        "setpriv",
+    ] {
+        let found = PATH
+            .split(':')
+            .any(|dir| std::path::Path::new(dir).join(tool).exists());
+        assert!(
+            found,
+            "these tests need the tool `{tool}`, which is not in {PATH}: install iproute2, iptables and util-linux"
+        );
+    }
+}
+
+/// One run of `istio-iptables`, yet to be started.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    namespace: Option<Namespace>,
+    args: Vec<String>,
+    env: BTreeMap<String, String>,
+    files: BTreeMap<String, String>,
+    emptied: Vec<String>,
+    user: Option<u32>,
+    capabilities: Option<String>,
+    read_only: bool,
+}
+
+impl Program {
+    pub(crate) fn new(namespace: &Namespace, args: &[&str]) -> Self {
+        Self {
+            namespace: Some(namespace.clone()),
+            ..Self::anywhere(args)
+        }
+    }
+
+    /// A run outside of every pod, in an empty namespace.
+    pub(crate) fn anywhere(args: &[&str]) -> Self {
+        Self {
+            namespace: None,
+            args: args.iter().map(|&a| a.to_owned()).collect(),
+            env: BTreeMap::new(),
+            files: BTreeMap::new(),
+            emptied: Vec::new(),
+            user: None,
+            capabilities: None,
+            read_only: false,
+        }
+    }
+
+    pub(crate) fn arg(mut self, arg: &str) -> Self {
+        self.args.push(arg.to_owned());
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// The program, and nobody else, finds `contents` in the existing file `path`.
+    pub(crate) fn file(mut self, path: &str, contents: &str) -> Self {
+        self.files.insert(path.to_owned(), contents.to_owned());
+        self
+    }
+
+    /// The program, and nobody else, finds the directory `path` empty.
+    pub(crate) fn empty_directory(mut self, path: &str) -> Self {
+        self.emptied.push(path.to_owned());
+        self
+    }
+
+    /// Runs as this user, without any capability.
+    pub(crate) fn under_user(mut self, uid: u32) -> Self {
+        self.user = Some(uid);
+        self
+    }
+
+    /// Runs as root with these capabilities only, written as in `+net_admin,+net_raw`.
+    pub(crate) fn with_only(mut self, capabilities: &str) -> Self {
+        self.capabilities = Some(capabilities.to_owned());
+        self
+    }
+
+    /// Runs on a read-only root file system, with `/tmp` and `/run` empty and read-only.
+    pub(crate) fn on_read_only_files(mut self) -> Self {
+        self.read_only = true;
+        self
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(&self) -> Ended {
+        let output = self.inside(|command| command.output().expect("start istio-iptables"));
+        Ended {
+            program: self.clone(),
+            output,
+        }
+    }
+
+    /// Starts it in a process group of its own and kills the whole group after `delay`.
+    pub(crate) fn run_and_kill_after(&self, delay: Duration) {
+        self.inside(|command| {
+            command
+                .process_group(0)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
+            let mut child: Child = command.spawn().expect("start istio-iptables");
+            std::thread::sleep(delay);
+            kill_group(&child);
+            child.wait().expect("wait for istio-iptables");
+        });
+    }
+
+    fn inside<T: Send>(&self, work: impl FnOnce(&mut Command) -> T + Send) -> T {
+        let namespace = self.namespace.clone().unwrap_or_else(Namespace::new);
+        namespace.run(|| {
+            let _contents = self.mount_files();
+            let (_directory, binary) = self.binary();
+            let mut command = match &self.capabilities {
+                None => Command::new(binary),
+                Some(capabilities) => {
+                    let mut confined = Command::new("setpriv");
+                    confined
+                        .arg("--bounding-set")
+                        .arg(format!("-all,{capabilities}"))
+                        .arg("--")
+                        .arg(binary);
+                    confined
+                }
+            };
+            command
+                .args(&self.args)
+                .env_clear()
+                .env("PATH", PATH)
+                .envs(&self.env)
+                .stdin(Stdio::null());
+            if let Some(uid) = self.user {
+                command.uid(uid).gid(uid);
+            }
+            work(&mut command)
+        })
+    }
+
+    /// The program under test; a copy if somebody runs it who may not look into the build directory.
+    fn binary(&self) -> (Option<tempfile::TempDir>, PathBuf) {
+        let built = PathBuf::from(env!("CARGO_BIN_EXE_istio-iptables"));
+        if self.user.is_none() {
+            return (None, built);
+        }
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("open the directory");
+        let copy = directory.path().join("istio-iptables");
+        fs::copy(built, &copy).expect("copy the program");
+        (Some(directory), copy)
+    }
+
+    /// Puts the files over the system's, for this thread and its children only.
+    fn mount_files(&self) -> Vec<tempfile::NamedTempFile> {
+        if self.files.is_empty() && self.emptied.is_empty() && !self.read_only {
+            return Vec::new();
+        }
+        unshare(CloneFlags::CLONE_NEWNS).expect("a private mount namespace needs CAP_SYS_ADMIN");
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).expect("make mounts private");
+        for path in &self.emptied {
+            let (kind, none) = (Some("tmpfs"), None::<&str>);
+            mount(kind, path.as_str(), kind, MsFlags::empty(), none)
+                .unwrap_or_else(|e| panic!("empty {path}: {e}"));
+        }
+        let over = |(path, contents): (&String, &String)| {
+            let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+            file.write_all(contents.as_bytes())
+                .expect("write a temporary file");
+            mount(
+                Some(file.path()),
+                path.as_str(),
+                None::<&str>,
+                MsFlags::MS_BIND,
+                None::<&str>,
+            )
+            .unwrap_or_else(|e| panic!("mount over {path}: {e}"));
+            file
+        };
+        let files = self.files.iter().map(over).collect();
+        if self.read_only {
+            make_read_only();
+        }
+        files
+    }
+}
+
+/// No place to write to, for this thread and its children, but for `/dev` and `/proc`.
+fn make_read_only() {
+    let (kind, none) = (Some("tmpfs"), None::<&str>);
+    for path in ["/tmp", "/run"] {
+        mount(kind, path, kind, MsFlags::MS_RDONLY, none).unwrap_or_else(|e| panic!("empty {path}: {e}"));
+    }
+    let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+    mount(none, "/", none, flags, none).expect("make the root file system read-only");
+}
+
+fn kill_group(child: &Child) {
+    let group = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+    // It may have ended by itself: then there is nobody to kill.
+    let _ = nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL);
+}
+
+/// A run that has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    program: Program,
+    output: Output,
+}
+
+impl Ended {
+    /// Exit code; -1 after a signal.
+    pub(crate) fn code(&self) -> i32 {
+        self.output.status.code().unwrap_or(-1)
+    }
+
+    /// Everything it said.
+    pub(crate) fn said(&self) -> String {
+        let (out, err) = (&self.output.stdout, &self.output.stderr);
+        format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
+    }
+
+    /// It must have ended with 0.
+    #[track_caller]
+    pub(crate) fn succeeded(self) -> Self {
+        self.ended_with(0)
+    }
+
+    /// It must have ended with this code.
+    #[track_caller]
+    pub(crate) fn ended_with(self, code: i32) -> Self {
+        assert_eq!(
+            self.code(),
+            code,
+            "exit code of istio-iptables {:?} {:?}, which said:\n{}",
+            self.program.args,
+            self.program.env,
+            self.said()
+        );
+        self
+    }
+
+    /// It must have said something with this in it, in whatever case.
+    #[track_caller]
+    pub(crate) fn saying(self, part: &str) -> Self {
+        let said = self.said();
+        assert!(
+            said.to_lowercase().contains(&part.to_lowercase()),
+            "expected {part:?} in what it said:\n{said}"
+        );
+        self
+    }
+}
+
+/// Runs a tool where the calling thread is; it must succeed.
+#[track_caller]
+pub(crate) fn tool(name: &str, args: &[&str], input: &str) -> String {
+    let mut child = Command::new(name)
+        .args(args)
+        .env("PATH", PATH)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|e| panic!("the tool `{name}` is needed: {e}"));
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    let (out, err) = (
+        String::from_utf8_lossy(&ended.stdout),
+        String::from_utf8_lossy(&ended.stderr),
+    );
+    assert!(
+        ended.status.success(),
+        "{name} {args:?}: {err}{out}\ninput:\n{input}"
+    );
+    out.into_owned()
+}

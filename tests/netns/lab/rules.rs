@@ -1,0 +1,168 @@
+//! Reading the rules and routes of a pod, and putting others there by hand.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::ground::Family;
+use super::pod::Pod;
+use super::program::tool;
+
+/// Chains that the kernel makes; with policy ACCEPT and no rule they say nothing.
+const BUILT_IN: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
+
+/// Everything that a run may leave behind, in a form that two pods can be compared by: rules in order per table and
+/// chain, without counters, and without tables and built-in chains that are empty.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct State {
+    chains: BTreeMap<String, Vec<String>>,
+    network: Vec<String>,
+}
+
+impl State {
+    /// No rule, no chain, and no policy route beyond the kernel's.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.chains.is_empty() && self.network.is_empty()
+    }
+
+    /// The rules of a chain, named as in `ip6 nat ISTIO_OUTPUT`.
+    pub(crate) fn chain(&self, name: &str) -> &[String] {
+        self.chains.get(name).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f)?;
+        for (chain, rules) in &self.chains {
+            writeln!(f, "{chain}:")?;
+            rules.iter().try_for_each(|rule| writeln!(f, "    {rule}"))?;
+        }
+        self.network.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+impl Pod {
+    /// The state of this pod.
+    pub(crate) fn state(&self) -> State {
+        let mut chains = BTreeMap::new();
+        for (family, name) in [(Family::V4, "ip4"), (Family::V6, "ip6")] {
+            read_rules(&self.save(family), name, &mut chains);
+        }
+        chains.retain(|name: &String, rules| {
+            let chain = name.rsplit(' ').next().unwrap();
+            !(BUILT_IN.contains(&chain) && rules.iter().all(|rule| rule == "policy ACCEPT"))
+        });
+        State {
+            chains,
+            network: self.network(),
+        }
+    }
+
+    /// `iptables-save` without comments, counters and built-in chains that are empty: what must not change for others.
+    pub(crate) fn save(&self, family: Family) -> String {
+        let name = self.ground.backend.tool(family, "-save");
+        let saved = self.namespace.run(|| tool(&name, &[], ""));
+        let lines = saved.lines().filter(|line| !line.starts_with('#'));
+        lines
+            .map(|line| format!("{}\n", line.split(" [").next().unwrap()))
+            .collect()
+    }
+
+    /// Policy rules, their routes and addresses of `lo` that the kernel did not put there.
+    fn network(&self) -> Vec<String> {
+        let usual = [
+            "0:\tfrom all lookup local",
+            "32766:\tfrom all lookup main",
+            "32767:\tfrom all lookup default",
+        ];
+        self.namespace.run(|| {
+            let mut lines = Vec::new();
+            for family in ["-4", "-6"] {
+                lines.extend(
+                    tool("ip", &[family, "rule"], "")
+                        .lines()
+                        .map(|l| format!("{family} rule {l}")),
+                );
+                let routes = tool(
+                    "ip",
+                    &["-o", family, "route", "show", "table", "all", "type", "local"],
+                    "",
+                );
+                let added = routes
+                    .lines()
+                    .filter(|l| l.contains("table") && !l.contains("table local"));
+                lines.extend(added.map(|l| format!("{family} route {l}")));
+            }
+            lines.extend(
+                tool("ip", &["-o", "-6", "address", "show", "dev", "lo"], "")
+                    .lines()
+                    .map(|l| {
+                        let address = l.split_whitespace().nth(3).unwrap_or(l);
+                        format!("-6 lo {address}")
+                    }),
+            );
+            lines.retain(|l| !usual.iter().any(|u| l.trim_end().ends_with(u)) && l != "-6 lo ::1/128");
+            lines
+        })
+    }
+
+    /// Loads a restore text without touching what is there already.
+    #[track_caller]
+    pub(crate) fn restore(&self, family: Family, text: &str) {
+        let name = self.ground.backend.tool(family, "-restore");
+        let lock: &[&str] = if name.contains("legacy") { &["--wait"] } else { &[] };
+        self.namespace
+            .run(|| tool(&name, &[lock, &["--noflush"]].concat(), text));
+    }
+
+    /// One `iptables` command.
+    #[track_caller]
+    pub(crate) fn iptables(&self, family: Family, command: &str) -> String {
+        let name = self.ground.backend.tool(family, "");
+        let args: Vec<_> = ["--wait"].into_iter().chain(command.split_whitespace()).collect();
+        self.namespace.run(|| tool(&name, &args, ""))
+    }
+
+    /// `ip` commands in the pod, one a line.
+    #[track_caller]
+    pub(crate) fn ip(&self, lines: &str) {
+        self.namespace.run(|| {
+            for line in lines.lines() {
+                tool("ip", &line.split_whitespace().collect::<Vec<_>>(), "");
+            }
+        });
+    }
+}
+
+fn read_rules(saved: &str, family: &str, chains: &mut BTreeMap<String, Vec<String>>) {
+    let mut table = "";
+    for line in saved.lines() {
+        if let Some(name) = line.strip_prefix('*') {
+            table = name;
+        } else if let Some(chain) = line.strip_prefix(':') {
+            let (chain, policy) = chain.split_once(' ').unwrap();
+            let rules = if policy == "-" {
+                vec![]
+            } else {
+                vec![format!("policy {policy}")]
+            };
+            chains.insert(format!("{family} {table} {chain}"), rules);
+        } else if let Some(rule) = line.strip_prefix("-A ") {
+            let (chain, rule) = rule.split_once(' ').unwrap();
+            chains
+                .get_mut(&format!("{family} {table} {chain}"))
+                .expect("a declared chain")
+                .push(rule.to_owned());
+        }
+    }
+}
+
+/// Everything of interest, for a failure's output.
+pub(crate) fn everything(pod: &Pod) -> String {
+    format!(
+        "{}{}{}",
+        pod.save(Family::V4),
+        pod.save(Family::V6),
+        pod.network().join("\n")
+    )
+}

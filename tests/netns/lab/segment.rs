@@ -1,0 +1,87 @@
+//! Hand-made TCP segments, such as connection tracking calls INVALID.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{MsgFlags, SockaddrStorage, recv, sendto, setsockopt, sockopt};
+use nix::sys::time::{TimeVal, TimeValLike};
+
+use super::socket;
+
+const FIN: u8 = 0x01;
+const RST: u8 = 0x04;
+/// How long a host may take to answer a stray segment.
+const WAIT: Duration = Duration::from_millis(500);
+
+/// Sends a lone FIN, which belongs to no connection and carries flags that no connection has: conntrack calls it
+/// INVALID. A host that gets it answers with RST; true if it did.
+///
+/// Must run as root.
+pub(crate) fn stray_fin_is_answered(from: SocketAddr, to: SocketAddr) -> io::Result<bool> {
+    let fd = socket::raw_tcp(to.ip())?;
+    setsockopt(&fd, sockopt::ReceiveTimeout, &TimeVal::milliseconds(50))?;
+    let segment = lone_fin(from, to);
+    sendto(
+        fd.as_raw_fd(),
+        &segment,
+        &SockaddrStorage::from(SocketAddr::new(to.ip(), 0)),
+        MsgFlags::empty(),
+    )?;
+    let end = Instant::now() + WAIT;
+    let mut buffer = [0; 256];
+    while Instant::now() < end {
+        let Ok(length) = recv(fd.as_raw_fd(), &mut buffer, MsgFlags::empty()) else {
+            continue;
+        };
+        // Raw IPv4 sockets hand over the IP header, IPv6 ones do not.
+        let header = if to.is_ipv4() {
+            usize::from(buffer[0] & 0x0f) * 4
+        } else {
+            0
+        };
+        let tcp = &buffer[header..length];
+        let ports = (
+            u16::from_be_bytes([tcp[0], tcp[1]]),
+            u16::from_be_bytes([tcp[2], tcp[3]]),
+        );
+        if ports == (to.port(), from.port()) && tcp[13] & RST != 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn lone_fin(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+    let mut segment = Vec::with_capacity(20);
+    segment.extend(from.port().to_be_bytes());
+    segment.extend(to.port().to_be_bytes());
+    segment.extend(1000u32.to_be_bytes()); // sequence number
+    segment.extend(0u32.to_be_bytes()); // acknowledgement
+    segment.extend([5 << 4, FIN, 0x10, 0]); // header length in words, flags, window
+    segment.extend([0; 4]); // checksum and urgent pointer
+    let checksum = checksum(from.ip(), to.ip(), &segment);
+    segment[16..18].copy_from_slice(&checksum.to_be_bytes());
+    segment
+}
+
+/// The Internet checksum over the pseudo header and the segment.
+fn checksum(from: IpAddr, to: IpAddr, segment: &[u8]) -> u16 {
+    let mut bytes = Vec::new();
+    for address in [from, to] {
+        match address {
+            IpAddr::V4(v4) => bytes.extend(v4.octets()),
+            IpAddr::V6(v6) => bytes.extend(v6.octets()),
+        }
+    }
+    bytes.extend([0, 6]); // protocol TCP
+    bytes.extend(u16::try_from(segment.len()).unwrap().to_be_bytes());
+    bytes.extend(segment);
+    let sum: u32 = bytes
+        .chunks(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+        .sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !u16::try_from((folded & 0xffff) + (folded >> 16)).unwrap()
+}

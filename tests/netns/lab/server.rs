@@ -1,0 +1,185 @@
+//! Servers that tell each caller how its call arrived.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::time::{TimeVal, TimeValLike};
+
+use super::actor::{self, Actor};
+use super::answer::{Answer, Outcome};
+use super::ground::at;
+use super::socket::{self, Binding};
+
+/// How often an idle server looks whether it should end.
+const TICK: Duration = Duration::from_millis(50);
+/// How long a connection may be silent before the server ends it.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One thing to listen on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Listen {
+    /// TCP, on any address of both families.
+    Tcp(u16),
+    /// Same, also for connections to addresses that are not the host's.
+    TcpTransparent(u16),
+    /// TCP on one address.
+    TcpAt(SocketAddr),
+    /// UDP on one address, so that the answer leaves from it.
+    Udp(SocketAddr),
+    /// UDP on one address; each question is passed on to the second address, as a DNS proxy does, from the very port
+    /// that the caller used if the caller shares it. What the server there says comes back with `proxy+` before it.
+    UdpForward(SocketAddr, SocketAddr),
+}
+
+/// Running threads; they end soon after this is dropped.
+#[derive(Debug)]
+pub(crate) struct Server(Arc<AtomicBool>);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Server {
+    /// Listens on everything, or panics: when this returns, callers are served.
+    pub(crate) fn start(actor: &Actor, who: &'static str, listen: &[Listen]) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        for &one in listen {
+            for address in addresses(one) {
+                let (ready, is_ready) = mpsc::channel();
+                let (actor, stop) = (actor.clone(), Arc::clone(&stop));
+                let spawned = thread::Builder::new().name(format!("{who} at {address}"));
+                spawned
+                    .spawn(move || run(&actor, who, one, address, &stop, &ready))
+                    .expect("start a server");
+                is_ready
+                    .recv()
+                    .unwrap_or_else(|_| panic!("{who} cannot listen: see the message of its thread"));
+            }
+        }
+        Self(stop)
+    }
+}
+
+fn addresses(listen: Listen) -> Vec<SocketAddr> {
+    match listen {
+        Listen::Tcp(port) | Listen::TcpTransparent(port) => {
+            vec![
+                at(Ipv4Addr::UNSPECIFIED.into(), port),
+                at(Ipv6Addr::UNSPECIFIED.into(), port),
+            ]
+        }
+        Listen::TcpAt(address) | Listen::Udp(address) | Listen::UdpForward(address, _) => vec![address],
+    }
+}
+
+fn run(
+    actor: &Actor,
+    who: &'static str,
+    listen: Listen,
+    address: SocketAddr,
+    stop: &AtomicBool,
+    ready: &mpsc::Sender<()>,
+) {
+    match listen {
+        Listen::Tcp(_) | Listen::TcpAt(_) => {
+            actor.embody();
+            let listener = TcpListener::bind(address).unwrap_or_else(|e| panic!("{who} at {address}: {e}"));
+            let _ = ready.send(());
+            accept_until(&listener, who, stop);
+        }
+        Listen::TcpTransparent(_) => {
+            actor.namespace().enter();
+            // As root: the right to be transparent is gone once the thread is the proxy.
+            let listener = TcpListener::bind(address).unwrap_or_else(|e| panic!("{who} at {address}: {e}"));
+            socket::allow_transparent(&listener);
+            actor.embody();
+            let _ = ready.send(());
+            accept_until(&listener, who, stop);
+        }
+        Listen::Udp(_) | Listen::UdpForward(..) => {
+            actor.embody();
+            let socket = UdpSocket::bind(address).unwrap_or_else(|e| panic!("{who} at {address}, UDP: {e}"));
+            let _ = ready.send(());
+            answer_until(&socket, who, listen, stop);
+        }
+    }
+}
+
+fn accept_until(listener: &TcpListener, who: &'static str, stop: &AtomicBool) {
+    let tick = TimeVal::milliseconds(i64::try_from(TICK.as_millis()).unwrap());
+    setsockopt(listener, sockopt::ReceiveTimeout, &tick).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    while !stop.load(Ordering::Relaxed) {
+        if let Ok((stream, source)) = listener.accept() {
+            thread::spawn(move || converse(stream, who, port, source));
+        }
+    }
+}
+
+/// Tells how the call arrived, then echoes lines until the caller hangs up.
+fn converse(stream: TcpStream, who: &str, port: u16, source: SocketAddr) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let original = socket::original_destination(&stream)?;
+    let mut writer = stream.try_clone()?;
+    writeln!(
+        writer,
+        "{}",
+        Answer {
+            who: who.to_owned(),
+            port,
+            original,
+            source
+        }
+    )?;
+    for line in BufReader::new(stream).lines() {
+        writeln!(writer, "{}", line?)?;
+    }
+    Ok(())
+}
+
+fn answer_until(socket: &UdpSocket, who: &str, listen: Listen, stop: &AtomicBool) {
+    socket.set_read_timeout(Some(TICK)).unwrap();
+    let here = socket.local_addr().unwrap();
+    let mut buffer = [0; 512];
+    while !stop.load(Ordering::Relaxed) {
+        let Ok((_, source)) = socket.recv_from(&mut buffer) else {
+            continue;
+        };
+        let answer = match listen {
+            Listen::UdpForward(_, onward) => forward(who, source, onward),
+            Listen::Udp(_) | Listen::Tcp(_) | Listen::TcpTransparent(_) | Listen::TcpAt(_) => Answer {
+                who: who.to_owned(),
+                port: here.port(),
+                original: here,
+                source,
+            }
+            .to_string(),
+        };
+        let _ = socket.send_to(answer.as_bytes(), source);
+    }
+}
+
+/// Asks the real server from the caller's own port, while the caller still waits.
+fn forward(who: &str, caller: SocketAddr, onward: SocketAddr) -> String {
+    let same_port = Binding {
+        source: Some(caller),
+        spoofed_mark: None,
+    };
+    let in_use = Outcome::Failed(io::Error::from_raw_os_error(libc::EADDRINUSE).to_string());
+    let outcome = match actor::ask_here(onward, same_port) {
+        outcome if outcome == in_use => actor::ask_here(onward, Binding::default()),
+        outcome => outcome,
+    };
+    match outcome {
+        Outcome::Answered(answer) => format!("{who}+{answer}"),
+        other @ (Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_)) => format!("{who}: {other:?}"),
+    }
+}

@@ -1,0 +1,120 @@
+//! The few system calls that neither std nor nix offers safely: a user per thread, transparent and bound sockets.
+#![allow(
+    unsafe_code,
+    reason = "credentials of one thread, and socket options, are raw system calls"
+)]
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpStream};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, setsockopt, socket,
+    sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
+
+/// Gives the calling thread, and no other, this user and group, and no further group.
+///
+/// The C library's functions change every thread of the process; the bare system calls change one.
+pub(crate) fn become_user(uid: u32, gid: u32) {
+    // SAFETY: plain integers and an empty list; no memory is handed over.
+    let results = unsafe {
+        [
+            libc::syscall(libc::SYS_setgroups, 0usize, std::ptr::null::<libc::gid_t>()),
+            libc::syscall(libc::SYS_setresgid, gid, gid, gid),
+            libc::syscall(libc::SYS_setresuid, uid, uid, uid),
+            // A change of user makes /proc/<pid>/fd unreadable for our own children; they need it to find namespaces.
+            libc::syscall(
+                libc::SYS_prctl,
+                libc::PR_SET_DUMPABLE,
+                1usize,
+                0usize,
+                0usize,
+                0usize,
+            ),
+        ]
+    };
+    assert_eq!(
+        results,
+        [0; 4],
+        "this thread cannot become user {uid}: {}",
+        io::Error::last_os_error()
+    );
+}
+
+/// Lets a listening socket take connections for addresses that are not the host's (TPROXY).
+pub(crate) fn allow_transparent(listener: &impl AsFd) {
+    setsockopt(&listener.as_fd(), sockopt::IpTransparent, &true).expect("IP_TRANSPARENT needs root");
+}
+
+/// Where the caller of an accepted connection wanted to go.
+pub(crate) fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr> {
+    use nix::sys::socket::getsockopt;
+    let found = if stream.local_addr()?.is_ipv4() {
+        getsockopt(stream, sockopt::OriginalDst).map(|raw| {
+            let ip = u32::from_be(raw.sin_addr.s_addr).into();
+            SocketAddr::V4(SocketAddrV4::new(ip, u16::from_be(raw.sin_port)))
+        })
+    } else {
+        getsockopt(stream, sockopt::Ip6tOriginalDst).map(|raw| {
+            let ip = raw.sin6_addr.s6_addr.into();
+            SocketAddr::V6(SocketAddrV6::new(ip, u16::from_be(raw.sin6_port), 0, 0))
+        })
+    };
+    // Without connection tracking, or under TPROXY, the socket's own address is the answer.
+    found.or_else(|_| stream.local_addr())
+}
+
+/// How a client's socket is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Binding {
+    /// Local address; port 0 for any.
+    pub(crate) source: Option<SocketAddr>,
+    /// `SO_MARK`, with `IP_TRANSPARENT` so that the source may be anybody's. Needs root.
+    pub(crate) spoofed_mark: Option<u32>,
+}
+
+/// A stream socket of `to`'s family, bound as told, connected within `limit`.
+pub(crate) fn connect_tcp(to: SocketAddr, binding: Binding, limit: Duration) -> io::Result<TcpStream> {
+    let fd = bound(to, binding, SockType::Stream)?;
+    let limit_ms = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX);
+    setsockopt(&fd, sockopt::SendTimeout, &TimeVal::milliseconds(limit_ms))?;
+    setsockopt(&fd, sockopt::ReceiveTimeout, &TimeVal::milliseconds(limit_ms))?;
+    connect(fd.as_raw_fd(), &SockaddrStorage::from(to))?;
+    Ok(TcpStream::from(fd))
+}
+
+/// A socket of `to`'s family, bound as told.
+pub(crate) fn bound(to: SocketAddr, binding: Binding, kind: SockType) -> io::Result<OwnedFd> {
+    let fd = socket(family_of(to.ip()), kind, SockFlag::SOCK_CLOEXEC, None)?;
+    if let Some(mark) = binding.spoofed_mark {
+        allow_transparent(&fd);
+        setsockopt(&fd, sockopt::Mark, &mark)?;
+    }
+    if let Some(source) = binding.source {
+        setsockopt(&fd, sockopt::ReuseAddr, &true)?;
+        bind(fd.as_raw_fd(), &SockaddrStorage::from(source))?;
+    }
+    Ok(fd)
+}
+
+/// A raw socket for hand-made TCP segments between this host and `peer`.
+pub(crate) fn raw_tcp(peer: IpAddr) -> io::Result<OwnedFd> {
+    let fd = socket(
+        family_of(peer),
+        SockType::Raw,
+        SockFlag::SOCK_CLOEXEC,
+        SockProtocol::Tcp,
+    )?;
+    Ok(fd)
+}
+
+fn family_of(address: IpAddr) -> AddressFamily {
+    if address.is_ipv4() {
+        AddressFamily::Inet
+    } else {
+        AddressFamily::Inet6
+    }
+}

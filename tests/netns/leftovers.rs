@@ -1,0 +1,351 @@
+//! Rules of others stay as they are; rules of Istio's own programs count as ours.
+
+use crate::istio_was_here::{ISTIO_1_14, ISTIO_TODAY, istio_tproxy_was_here_thrice, istio_was_here};
+use crate::lab::ground::at;
+use crate::lab::{Backend, Family, Ground, Pod, on_each_backend};
+
+on_each_backend!(
+    rules_of_others_are_the_same_after_cleanup,
+    rules_of_others_stay_while_options_change,
+    rules_of_others_that_come_later_stay_too,
+    rules_of_others_that_look_like_ours_keep_their_place,
+    rules_of_istio_1_14_are_brought_up_to_date,
+    rules_of_istio_1_14_are_cleaned_up,
+    rules_of_todays_istio_are_already_converged,
+    rules_and_routes_of_istios_tproxy_mode_are_taken_over,
+    rules_and_routes_of_istios_tproxy_mode_are_cleaned_up,
+    other_policy_routing_is_left_alone,
+    rules_of_the_other_iptables_variant_are_taken_out,
+);
+
+const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
+
+/// Option sets that between them write every rule there is.
+const SETS: [&[&str]; 5] = [
+    &EVERYTHING,
+    &[
+        "-b",
+        "80,8080",
+        "-i",
+        "10.0.0.0/8,fd00::/8",
+        "-o",
+        "25",
+        "-q",
+        "443",
+        "-k",
+        "br0",
+    ],
+    &[
+        "-b",
+        "*",
+        "-i",
+        "*",
+        "-m",
+        "TPROXY",
+        "-c",
+        "eth1",
+        "-d",
+        "15020",
+        "--drop-invalid",
+    ],
+    &[
+        "-b",
+        "*",
+        "-i",
+        "*",
+        "-c",
+        "eth1,eth2",
+        "-k",
+        "br0,br1",
+        "--redirect-dns",
+        "--capture-all-dns",
+    ],
+    &[
+        "-b",
+        "80",
+        "-m",
+        "TPROXY",
+        "-t",
+        "500",
+        "-r",
+        "200",
+        "-u",
+        "5,6",
+        "-g",
+        "7",
+        "--redirect-dns",
+        "--capture-all-dns",
+    ],
+];
+
+/// Somebody else's rules in every table, in the chains that ours use and in others. Not among them: a pair that
+/// excludes one interface both ways, which nobody can tell from the pair that `-c` writes.
+const OTHERS: &str = "\
+*raw
+:THEIRS -
+-A PREROUTING -p udp -m udp --dport 4789 -j NOTRACK
+-A OUTPUT -p udp -m udp --dport 4789 -j THEIRS
+-A THEIRS -p udp -m udp --sport 4789 -j NOTRACK
+COMMIT
+*mangle
+-A PREROUTING -p tcp -m tcp --dport 9999 -j MARK --set-xmark 0x7/0xffffffff
+-A OUTPUT -p tcp -m mark --mark 0x7 -j RETURN
+-A OUTPUT -o lo -p tcp -m connmark --mark 0x7 -j CONNMARK --restore-mark --nfmask 0xff --ctmask 0xff
+COMMIT
+*nat
+:THEIRS -
+-A PREROUTING -p tcp -m tcp --dport 9999 -j REDIRECT --to-ports 9998
+-A PREROUTING -i eth8 -j RETURN
+-A OUTPUT -p tcp -m tcp --dport 9999 -j THEIRS
+-A OUTPUT -o eth9 -j RETURN
+-A POSTROUTING -o eth9 -j MASQUERADE
+-A THEIRS -m owner --uid-owner 77 -j RETURN
+COMMIT
+*filter
+:THEIRS -
+-A INPUT -p tcp -m tcp --dport 9997 -j DROP
+-A OUTPUT -p tcp -m tcp --dport 9997 -j THEIRS
+-A THEIRS -j ACCEPT
+COMMIT
+";
+
+fn saved(pod: &Pod) -> String {
+    pod.save(Family::V4) + &pod.save(Family::V6)
+}
+
+fn with_others(ground: Ground) -> Pod {
+    let pod = ground.pod();
+    for family in [Family::V4, Family::V6] {
+        pod.restore(family, OTHERS);
+    }
+    pod
+}
+
+/// Those of OTHERS that stand in the pod, in their order.
+fn theirs_in(pod: &Pod) -> Vec<String> {
+    let theirs: Vec<_> = OTHERS.lines().filter(|line| line.starts_with("-A")).collect();
+    // Some versions of iptables-save write the old name of the target, some the new.
+    let lines = saved(pod).replace("-j CT --notrack", "-j NOTRACK");
+    lines
+        .lines()
+        .filter(|line| theirs.contains(line))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn rules_of_others_are_the_same_after_cleanup(ground: Ground) {
+    for args in SETS {
+        let pod = with_others(ground);
+        let before = saved(&pod);
+        pod.apply(args);
+        assert_ne!(saved(&pod), before, "{args:?} must write something");
+        pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()])
+            .run()
+            .succeeded();
+        assert_eq!(saved(&pod), before, "after {args:?} and cleanup");
+    }
+}
+
+fn rules_of_others_stay_while_options_change(ground: Ground) {
+    let pod = with_others(ground);
+    let (before, theirs) = (saved(&pod), theirs_in(&pod));
+    assert_eq!(
+        theirs.len(),
+        2 * OTHERS.matches("-A ").count(),
+        "all of theirs are recognised:\n{before}"
+    );
+    for args in SETS.iter().chain(SETS.iter().rev()) {
+        pod.apply(args);
+        assert_eq!(theirs_in(&pod), theirs, "with {args:?}");
+    }
+    pod.apply(&["--cleanup-only"]);
+    assert_eq!(saved(&pod), before);
+}
+
+/// Before ours and after ours.
+fn rules_of_others_that_come_later_stay_too(ground: Ground) {
+    for args in SETS {
+        let pod = ground.pod();
+        pod.apply(args);
+        let own = pod.state();
+        for family in [Family::V4, Family::V6] {
+            pod.restore(family, OTHERS);
+            pod.iptables(family, "-t nat -I OUTPUT -p tcp --dport 9996 -j ACCEPT");
+            pod.iptables(family, "-t nat -I PREROUTING -p tcp --dport 9996 -j ACCEPT");
+            pod.iptables(family, "-t mangle -I PREROUTING -p tcp --dport 9996 -j ACCEPT");
+        }
+        let both = pod.state();
+        pod.apply(args).saying("converged");
+        assert_eq!(
+            pod.state(),
+            both,
+            "{args:?}: rules of others do not count as a difference"
+        );
+        assert_ne!(own, both);
+        pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()])
+            .run()
+            .succeeded();
+        let alone = with_others(ground);
+        for family in [Family::V4, Family::V6] {
+            alone.iptables(family, "-t nat -I OUTPUT -p tcp --dport 9996 -j ACCEPT");
+            alone.iptables(family, "-t nat -I PREROUTING -p tcp --dport 9996 -j ACCEPT");
+            alone.iptables(family, "-t mangle -I PREROUTING -p tcp --dport 9996 -j ACCEPT");
+        }
+        assert_eq!(pod.state(), alone.state(), "after {args:?} and cleanup");
+    }
+}
+
+/// Somebody has excluded eth1 before us, in our very words. Ours are appended, so theirs keep their place.
+fn rules_of_others_that_look_like_ours_keep_their_place(ground: Ground) {
+    let alike = "\
+*nat
+-A PREROUTING -i eth1 -j RETURN
+-A PREROUTING -p tcp -m tcp --dport 9999 -j RETURN
+-A OUTPUT -o eth1 -j RETURN
+-A OUTPUT -p tcp -m tcp --dport 9999 -j RETURN
+COMMIT
+*mangle
+-A PREROUTING -i eth1 -j RETURN
+-A PREROUTING -p tcp -m tcp --dport 9999 -j RETURN
+-A OUTPUT -o eth1 -j RETURN
+-A OUTPUT -p tcp -m mark --mark 0x539 -o lo -j RETURN
+-A OUTPUT -p tcp -m tcp --dport 9999 -j RETURN
+COMMIT
+";
+    for mode in ["REDIRECT", "TPROXY"] {
+        let args = ["-b", "*", "-i", "*", "-c", "eth1", "-m", mode];
+        let pod = ground.pod();
+        for family in [Family::V4, Family::V6] {
+            pod.restore(family, alike);
+        }
+        let before = saved(&pod);
+        pod.apply(&args);
+        pod.apply(&args).saying("converged");
+        pod.apply(&["--cleanup-only"]);
+        assert_eq!(saved(&pod), before, "{mode}");
+    }
+}
+
+/// The options that Istio's rules without TPROXY were written with.
+const SIDECAR: [&str; 6] = ["-b", "*", "-d", "15090,15021,15020", "-i", "*"];
+
+fn rules_of_istio_1_14_are_brought_up_to_date(ground: Ground) {
+    for args in [
+        &SIDECAR[..],
+        &["-b", "80", "-i", "10.0.0.0/8"],
+        &["-b", "*", "-m", "TPROXY"],
+    ] {
+        let (pod, fresh) = (ground.pod(), ground.pod());
+        istio_was_here(&pod, ISTIO_1_14);
+        pod.apply(args);
+        fresh.apply(args);
+        assert_eq!(pod.state(), fresh.state(), "{args:?}");
+    }
+}
+
+fn rules_of_istio_1_14_are_cleaned_up(ground: Ground) {
+    let pod = ground.pod();
+    istio_was_here(&pod, ISTIO_1_14);
+    pod.apply(&["--cleanup-only"]);
+    assert!(pod.state().is_empty(), "{:?}", pod.state());
+}
+
+fn rules_of_todays_istio_are_already_converged(ground: Ground) {
+    let (pod, fresh) = (ground.pod(), ground.pod());
+    istio_was_here(&pod, ISTIO_TODAY);
+    let before = pod.state();
+    pod.apply(&SIDECAR).saying("converged");
+    assert_eq!(pod.state(), before);
+    fresh.apply(&SIDECAR);
+    assert_eq!(fresh.state(), before, "our rules and Istio's are the same");
+}
+
+fn rules_and_routes_of_istios_tproxy_mode_are_taken_over(ground: Ground) {
+    for args in [
+        &["-b", "*", "-i", "*", "-m", "TPROXY"][..],
+        &EVERYTHING,
+        &["-b", "80", "-m", "TPROXY", "-r", "200"],
+    ] {
+        let (pod, fresh) = (ground.pod(), ground.pod());
+        let _people = pod.proxy_listens();
+        istio_tproxy_was_here_thrice(&pod);
+        pod.apply(args);
+        fresh.apply(args);
+        assert_eq!(pod.state(), fresh.state(), "{args:?}");
+        for family in ground.families() {
+            pod.outside()
+                .call(at(family.pod(), 80))
+                .captured(15006, at(family.pod(), 80));
+        }
+    }
+}
+
+fn rules_and_routes_of_istios_tproxy_mode_are_cleaned_up(ground: Ground) {
+    let pod = ground.pod();
+    istio_tproxy_was_here_thrice(&pod);
+    pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()])
+        .run()
+        .succeeded();
+    assert!(pod.state().is_empty(), "{:?}", pod.state());
+}
+
+/// Other marks, other tables, and a table 133 of somebody else's that holds more than our route.
+fn other_policy_routing_is_left_alone(ground: Ground) {
+    let pod = ground.pod();
+    for family in ["-4", "-6"] {
+        let net = if family == "-4" {
+            "10.77.0.0/16"
+        } else {
+            "fd00:77::/32"
+        };
+        pod.ip(&format!(
+            "{family} rule add fwmark 7 lookup 77\n{family} route add local {net} dev lo table 77"
+        ));
+        pod.ip(&format!(
+            "{family} rule add fwmark 1337 lookup 78\n{family} route add local {net} dev lo table 78"
+        ));
+    }
+    let before = pod.state();
+    for args in [
+        &["-b", "*", "-m", "TPROXY"][..],
+        &EVERYTHING,
+        &["-b", "*", "-m", "TPROXY"],
+    ] {
+        pod.apply(args);
+    }
+    pod.apply(&["--cleanup-only"]);
+    assert_eq!(pod.state(), before);
+}
+
+fn rules_of_the_other_iptables_variant_are_taken_out(ground: Ground) {
+    let other = match ground.backend {
+        Backend::IptablesNft => Backend::IptablesLegacy,
+        Backend::IptablesLegacy => Backend::IptablesNft,
+    };
+    let there = Ground {
+        backend: other,
+        ..ground
+    };
+    for args in SETS {
+        let fresh = ground.pod();
+        fresh.apply(args);
+        let pod = ground.pod();
+        let run = pod
+            .plain_istio_iptables(args)
+            .arg("--dual-stack")
+            .arg("--backend")
+            .arg(there.backend.flag());
+        run.run().succeeded();
+        pod.apply(args);
+        assert_eq!(pod.state(), fresh.state(), "{args:?}");
+        let elsewhere = [Family::V4, Family::V6].map(|family| {
+            let save = other.tool(family, "-save");
+            pod.namespace.run(|| crate::lab::program::tool(&save, &[], ""))
+        });
+        assert!(
+            !elsewhere.concat().contains("-A "),
+            "{other:?} must hold no rule:\n{}",
+            elsewhere.concat()
+        );
+    }
+}

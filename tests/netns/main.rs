@@ -1,0 +1,35 @@
+//! The capture rules under real packets, on the real kernel.
+//!
+//! Each test makes its own pod: network namespaces joined by veth pairs, a stub proxy, an app and a world outside, each
+//! with its own user. Nothing touches the caller's namespaces. Needs root, iproute2 and both iptables variants; a test
+//! that lacks one of them fails and says which.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests start tools, read /proc and fail by panicking"
+)]
+
+mod lab;
+
+mod change;
+mod choice;
+mod cleanup;
+mod confined;
+mod dns;
+mod families;
+mod inbound;
+mod interfaces;
+mod istio_was_here;
+mod killed;
+mod lab_itself;
+mod leftovers;
+mod matrix;
+mod outbound;
+mod owners;
+mod proxy;
+mod state;
+mod tproxy;
+mod validation;

@@ -1,0 +1,282 @@
+//! One run, then another: what is written, what is mended, and what is taken away.
+
+use std::fmt::Write;
+
+use iptables::IPTables;
+
+use crate::lab::ground::at;
+use crate::lab::{Backend, Family, Ground, Pod, on_each_backend};
+
+pub(crate) const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
+/// A bit of everything, so that every table has rules.
+pub(crate) const RICH: [&str; 18] = [
+    "-b",
+    "*",
+    "-d",
+    "15020,15090",
+    "-i",
+    "*",
+    "-x",
+    "10.9.0.0/16,fd00:99::/32",
+    "-o",
+    "5432",
+    "-c",
+    "eth1",
+    "-m",
+    "TPROXY",
+    "--redirect-dns",
+    "--capture-all-dns",
+    "--drop-invalid",
+    "--dual-stack",
+];
+
+on_each_backend!(
+    a_second_run_writes_nothing_and_says_so,
+    a_forced_second_run_ends_in_the_same_state,
+    rules_in_another_order_are_mended,
+    a_lost_rule_is_put_back,
+    a_lost_chain_is_put_back,
+    a_rule_too_many_is_taken_out,
+    a_second_jump_is_taken_out,
+    a_lost_jump_is_put_back,
+    a_table_that_is_not_written_yet_is_completed,
+    a_lost_route_rule_or_address_is_put_back,
+    two_runs_at_once_end_as_one,
+    verify_passes_on_what_was_just_applied,
+    the_iptables_crate_reads_the_same_rules,
+);
+
+/// Counters are reset by a rewrite; here they must go on.
+fn a_second_run_writes_nothing_and_says_so(ground: Ground) {
+    let pod = ground.pod();
+    let _people = pod.proxy_listens();
+    for args in [&EVERYTHING[..], &RICH] {
+        pod.apply(args);
+        let once = pod.state();
+        pod.outside().call(at(Family::V4.pod(), 8080)).served_by("proxy");
+        let counted = counters(&pod);
+        pod.apply(args).saying("converged");
+        assert_eq!(pod.state(), once, "the state after a second run");
+        assert_eq!(
+            counters(&pod),
+            counted,
+            "nothing is written, so the counters stay"
+        );
+    }
+}
+
+fn counters(pod: &Pod) -> String {
+    pod.iptables(Family::V4, "-t nat -L ISTIO_OUTPUT -v -x -n")
+        + &pod.iptables(Family::V4, "-t nat -L PREROUTING -v -x -n")
+}
+
+fn a_forced_second_run_ends_in_the_same_state(ground: Ground) {
+    let pod = ground.pod();
+    pod.apply(&RICH);
+    let once = pod.state();
+    pod.apply(&[&RICH[..], &["--force-apply"]].concat());
+    assert_eq!(pod.state(), once);
+}
+
+fn rules_in_another_order_are_mended(ground: Ground) {
+    mended(ground, |pod, family| {
+        let (table, chain) = ("nat", "ISTIO_OUTPUT");
+        let first = pod.iptables(family, &format!("-t {table} -S {chain} 1"));
+        let rule = first
+            .trim()
+            .strip_prefix("-A ISTIO_OUTPUT ")
+            .expect("a rule")
+            .to_owned();
+        pod.iptables(family, &format!("-t {table} -D {chain} 1"));
+        pod.iptables(family, &format!("-t {table} -A {chain} {rule}"));
+    });
+}
+
+fn a_lost_rule_is_put_back(ground: Ground) {
+    for (table, chain) in [
+        ("nat", "ISTIO_OUTPUT"),
+        ("mangle", "ISTIO_INBOUND"),
+        ("raw", "ISTIO_OUTPUT_DNS"),
+    ] {
+        mended(ground, |pod, family| {
+            pod.iptables(family, &format!("-t {table} -D {chain} 2"));
+        });
+    }
+}
+
+fn a_lost_chain_is_put_back(ground: Ground) {
+    mended(ground, |pod, family| {
+        pod.iptables(family, "-t mangle -D ISTIO_INBOUND -p tcp -j ISTIO_TPROXY");
+        pod.iptables(family, "-t mangle -F ISTIO_TPROXY");
+        pod.iptables(family, "-t mangle -X ISTIO_TPROXY");
+    });
+}
+
+fn a_rule_too_many_is_taken_out(ground: Ground) {
+    for rule in [
+        "-t nat -I ISTIO_OUTPUT -p tcp --dport 9999 -j RETURN",
+        "-t mangle -A ISTIO_DIVERT -j ACCEPT",
+    ] {
+        mended(ground, |pod, family| {
+            pod.iptables(family, rule);
+        });
+    }
+}
+
+fn a_second_jump_is_taken_out(ground: Ground) {
+    for rule in [
+        "-t nat -A OUTPUT -j ISTIO_OUTPUT",
+        "-t nat -I OUTPUT -j ISTIO_OUTPUT",
+        "-t mangle -A PREROUTING -p tcp -j ISTIO_INBOUND",
+        "-t raw -A OUTPUT -j ISTIO_OUTPUT_DNS",
+    ] {
+        mended(ground, |pod, family| {
+            pod.iptables(family, rule);
+        });
+    }
+}
+
+fn a_lost_jump_is_put_back(ground: Ground) {
+    for rule in [
+        "-t nat -D OUTPUT -j ISTIO_OUTPUT",
+        "-t mangle -D PREROUTING -p tcp -j ISTIO_INBOUND",
+        "-t raw -D PREROUTING -j ISTIO_INBOUND",
+    ] {
+        mended(ground, |pod, family| {
+            pod.iptables(family, rule);
+        });
+    }
+    mended(ground, |pod, family| {
+        pod.iptables(family, "-t nat -D PREROUTING -i eth1 -j RETURN");
+        pod.iptables(family, "-t nat -D OUTPUT -o eth1 -j RETURN");
+    });
+}
+
+/// What a run leaves behind that is killed between two tables, or between the families.
+fn a_table_that_is_not_written_yet_is_completed(ground: Ground) {
+    for tables in [
+        &["nat"][..],
+        &["mangle"],
+        &["raw"],
+        &["nat", "raw"],
+        &["nat", "mangle", "raw"],
+    ] {
+        for families in [&[Family::V4][..], &[Family::V6]] {
+            let pod = ground.pod();
+            pod.apply(&RICH);
+            let whole = pod.state();
+            for (table, &family) in tables
+                .iter()
+                .flat_map(|table| families.iter().map(move |f| (table, f)))
+            {
+                pod.iptables(family, &format!("-t {table} -F"));
+                pod.iptables(family, &format!("-t {table} -X"));
+            }
+            pod.apply(&RICH);
+            assert_eq!(pod.state(), whole, "{tables:?} of {families:?} were missing");
+        }
+    }
+}
+
+fn a_lost_route_rule_or_address_is_put_back(ground: Ground) {
+    for lost in [
+        "-4 rule delete fwmark 1337 lookup 133",
+        "-6 rule delete fwmark 1337 lookup 133",
+        "-4 route flush table 133",
+        "-6 route flush table 133",
+        "-6 address delete ::6/128 dev lo",
+    ] {
+        let pod = ground.pod();
+        pod.apply(&RICH);
+        let whole = pod.state();
+        pod.ip(lost);
+        assert_ne!(pod.state(), whole, "{lost} must be visible");
+        pod.apply(&RICH);
+        assert_eq!(pod.state(), whole, "after {lost}");
+    }
+}
+
+/// An init container that is started again while its predecessor still works.
+fn two_runs_at_once_end_as_one(ground: Ground) {
+    for args in [&EVERYTHING[..], &RICH] {
+        let (pod, fresh) = (ground.pod(), ground.pod());
+        fresh.apply(args);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| pod.apply(args));
+            }
+        });
+        assert_eq!(
+            pod.state(),
+            fresh.state(),
+            "after three runs at once with {args:?}"
+        );
+    }
+}
+
+fn verify_passes_on_what_was_just_applied(ground: Ground) {
+    let pod = ground.pod();
+    pod.apply(&[&RICH[..], &["--verify"]].concat());
+    pod.apply(&[&EVERYTHING[..], &["--verify"]].concat());
+}
+
+/// The crate reports a missing chain as an empty list, so each list is preceded by a question that can fail.
+fn the_iptables_crate_reads_the_same_rules(ground: Ground) {
+    let pod = ground.pod();
+    pod.apply(&EVERYTHING);
+    let cmd = match ground.backend {
+        Backend::IptablesNft => "/usr/sbin/iptables-nft",
+        Backend::IptablesLegacy => "/usr/sbin/iptables-legacy",
+    };
+    let reader = IPTables {
+        cmd,
+        has_check: true,
+        has_wait: true,
+        is_numeric: false,
+    };
+    // To ask for a chain it lists it, and without numbers that asks a name server for each address; to list it
+    // numerically fails.
+    let numeric = IPTables {
+        is_numeric: true,
+        ..reader
+    };
+    let listed = pod.namespace.run(|| {
+        assert!(
+            numeric
+                .chain_exists("nat", "ISTIO_OUTPUT")
+                .expect("ask for a chain"),
+            "ISTIO_OUTPUT exists"
+        );
+        assert!(
+            !numeric
+                .chain_exists("nat", "ISTIO_NOTHING")
+                .expect("ask for a chain"),
+            "ISTIO_NOTHING does not"
+        );
+        assert!(
+            reader
+                .exists("nat", "OUTPUT", "-j ISTIO_OUTPUT")
+                .expect("ask for a rule"),
+            "the jump exists"
+        );
+        reader.list("nat", "ISTIO_OUTPUT").expect("list a chain")
+    });
+    let mut expected = "-N ISTIO_OUTPUT\n".to_owned();
+    for rule in pod.state().chain("ip4 nat ISTIO_OUTPUT") {
+        writeln!(expected, "-A ISTIO_OUTPUT {rule}").expect("write to a string");
+    }
+    assert_eq!(listed.join("\n").trim(), expected.trim());
+}
+
+/// Damages a pod, runs again, and compares with what was there before the damage.
+fn mended(ground: Ground, damage: impl Fn(&Pod, Family)) {
+    for &family in ground.families() {
+        let pod = ground.pod();
+        pod.apply(&RICH);
+        let whole = pod.state();
+        damage(&pod, family);
+        assert_ne!(pod.state(), whole, "the damage must be visible");
+        pod.apply(&RICH);
+        assert_eq!(pod.state(), whole, "{family:?} rules after a second run");
+    }
+}

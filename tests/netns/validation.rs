@@ -1,0 +1,93 @@
+//! `--run-validation`: a probe that is captured by the rules, or a clear failure.
+
+use crate::lab::{Family, Ground, on_each_backend, on_every_ground};
+
+const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
+
+on_every_ground!(
+    validation_passes_where_the_rules_stand,
+    validation_alone_passes_where_the_rules_stand,
+    validation_passes_without_privileges,
+    validation_fails_where_there_are_no_rules,
+    validation_without_privileges_fails_where_there_are_no_rules,
+    validation_probes_the_ports_it_is_told,
+);
+
+on_each_backend!(validation_fails_if_one_family_has_lost_its_rules);
+
+fn validation_passes_where_the_rules_stand(ground: Ground) {
+    let pod = ground.pod();
+    pod.apply(&[&EVERYTHING[..], &["--run-validation"]].concat());
+}
+
+fn validation_alone_passes_where_the_rules_stand(ground: Ground) {
+    let pod = ground.pod();
+    pod.apply(&EVERYTHING);
+    let before = pod.state();
+    pod.apply(&[&EVERYTHING[..], &["--skip-rule-apply", "--run-validation"]].concat());
+    assert_eq!(pod.state(), before, "validation changes nothing");
+}
+
+/// As the `istio-validation` container runs it: user 1337, no capabilities.
+fn validation_passes_without_privileges(ground: Ground) {
+    let pod = ground.pod();
+    pod.apply(&EVERYTHING);
+    let args = [&EVERYTHING[..], &["--skip-rule-apply", "--run-validation"]].concat();
+    pod.istio_iptables(&args).under_user(1337).run().succeeded();
+}
+
+fn validation_fails_where_there_are_no_rules(ground: Ground) {
+    let pod = ground.pod();
+    let args = [
+        &EVERYTHING[..],
+        &["--skip-rule-apply", "--run-validation", "--probe-timeout", "1s"],
+    ]
+    .concat();
+    pod.istio_iptables(&args).run().ended_with(126);
+    assert!(
+        pod.state().is_empty(),
+        "validation changes nothing: {:?}",
+        pod.state()
+    );
+}
+
+fn validation_without_privileges_fails_where_there_are_no_rules(ground: Ground) {
+    let pod = ground.pod();
+    let args = [
+        &EVERYTHING[..],
+        &["--skip-rule-apply", "--run-validation", "--probe-timeout", "1s"],
+    ]
+    .concat();
+    pod.istio_iptables(&args).under_user(1337).run().ended_with(126);
+}
+
+fn validation_probes_the_ports_it_is_told(ground: Ground) {
+    let pod = ground.pod();
+    let args = [
+        "-b",
+        "*",
+        "-i",
+        "*",
+        "-p",
+        "16001",
+        "-z",
+        "16006",
+        "--iptables-probe-port",
+        "16002",
+    ];
+    pod.apply(&[&args[..], &["--run-validation"]].concat());
+}
+
+fn validation_fails_if_one_family_has_lost_its_rules(ground: Ground) {
+    for family in [Family::V4, Family::V6] {
+        let pod = ground.pod();
+        pod.apply(&EVERYTHING);
+        pod.iptables(family, "-t nat -F OUTPUT");
+        let args = [
+            &EVERYTHING[..],
+            &["--skip-rule-apply", "--run-validation", "--probe-timeout", "1s"],
+        ]
+        .concat();
+        pod.istio_iptables(&args).run().ended_with(126);
+    }
+}
