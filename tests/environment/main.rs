@@ -28,5 +28,6 @@ mod missing_tools;
 mod namespaces;
 mod pod;
 mod privileges;
+mod run;
 mod size;
 mod validation;
