@@ -164,8 +164,5 @@ fn unavailable(asked: &str, findings: &Findings) -> Unavailable {
             "put the package `iptables` into the image, or add the folder of iptables-nft-restore to PATH"
         }
     };
-    Unavailable {
-        what: format!("{asked}, but: {findings}"),
-        hint: hint.to_owned(),
-    }
+    Unavailable { what: format!("{asked}, but: {findings}"), hint: hint.to_owned() }
 }

@@ -83,10 +83,7 @@ impl Change {
                 table_change(table, desired, observed, rewrite)
             })
             .collect();
-        Self {
-            family: desired.family,
-            tables,
-        }
+        Self { family: desired.family, tables }
     }
 
     /// Whether there is nothing to do.
@@ -100,20 +97,15 @@ impl Change {
 /// what captured until now goes: nat takes over from TPROXY before mangle lets go, and the other way round. DNS zones
 /// stand before the first query is redirected and go after the last one.
 fn commit_order(desired: &FamilyRules) -> Vec<Table> {
-    let captures = |rules: &TableRules| {
-        rules
-            .rules()
-            .any(|rule| matches!(rule.statement.target, Target::Tproxy { .. }))
-    };
+    let captures =
+        |rules: &TableRules| rules.rules().any(|rule| matches!(rule.statement.target, Target::Tproxy { .. }));
     let early = |table: &Table| match table {
         Table::Raw => desired.tables.contains_key(table),
         Table::Mangle => desired.tables.get(table).is_some_and(captures),
         Table::Nat => false,
     };
     let before = [Table::Raw, Table::Mangle].into_iter().filter(early);
-    let after = [Table::Mangle, Table::Raw]
-        .into_iter()
-        .filter(|table| !early(table));
+    let after = [Table::Mangle, Table::Raw].into_iter().filter(|table| !early(table));
     before.chain([Table::Nat]).chain(after).collect()
 }
 
@@ -124,10 +116,7 @@ fn table_change(
     rewrite: bool,
 ) -> Option<TableChange> {
     let differs = |chain: &Chain, rules: &[Rule]| {
-        observed
-            .chains
-            .get(chain)
-            .is_none_or(|lines| !same(rules.iter(), lines))
+        observed.chains.get(chain).is_none_or(|lines| !same(rules.iter(), lines))
     };
     let declare: BTreeMap<_, _> = desired
         .chains
@@ -135,10 +124,7 @@ fn table_change(
         .filter(|(chain, rules)| rewrite || differs(chain, rules))
         .map(|(chain, rules)| (*chain, rules.clone()))
         .collect();
-    let unwanted = observed
-        .chains
-        .iter()
-        .filter(|(chain, _)| !desired.chains.contains_key(chain));
+    let unwanted = observed.chains.iter().filter(|(chain, _)| !desired.chains.contains_key(chain));
     let (held, free): (Vec<_>, Vec<_>) = unwanted.partition(|(chain, _)| observed.held.contains(chain));
     let mut change = TableChange {
         table,
@@ -146,31 +132,13 @@ fn table_change(
         deletions: Vec::new(),
         hooks: BTreeMap::new(),
         remove: free.into_iter().map(|(chain, _)| *chain).collect(),
-        empty: held
-            .into_iter()
-            .filter(|(_, lines)| !lines.is_empty())
-            .map(|(chain, _)| *chain)
-            .collect(),
+        empty: held.into_iter().filter(|(_, lines)| !lines.is_empty()).map(|(chain, _)| *chain).collect(),
     };
     let ours = ownership::ours(table, observed);
     for hook in Hook::ALL {
-        hook_change(
-            &mut change,
-            hook,
-            desired,
-            observed.hook(hook),
-            &ours.of(hook),
-            rewrite,
-        );
+        hook_change(&mut change, hook, desired, observed.hook(hook), &ours.of(hook), rewrite);
     }
-    let TableChange {
-        table: _,
-        declare,
-        deletions,
-        hooks,
-        remove,
-        empty,
-    } = &change;
+    let TableChange { table: _, declare, deletions, hooks, remove, empty } = &change;
     let nothing = declare.is_empty()
         && deletions.is_empty()
         && hooks.is_empty()
@@ -191,21 +159,13 @@ fn hook_change(
     let none = HookRules::default();
     let wanted = desired.hooks.get(&hook).unwrap_or(&none);
     let stands = |ours: &BTreeSet<usize>| {
-        let standing = lines
-            .iter()
-            .enumerate()
-            .filter(|(at, _)| ours.contains(at))
-            .map(|(_, line)| line);
+        let standing = lines.iter().enumerate().filter(|(at, _)| ours.contains(at)).map(|(_, line)| line);
         same(wanted.iter(), standing)
     };
     if !rewrite && (stands(ours) || stands(&ownership::perhaps_ours(wanted, lines, ours))) {
         return;
     }
-    change.deletions.extend(
-        deletions(lines, ours)
-            .into_iter()
-            .map(|what| Deletion { hook, what }),
-    );
+    change.deletions.extend(deletions(lines, ours).into_iter().map(|what| Deletion { hook, what }));
     if wanted.iter().next().is_some() {
         change.hooks.insert(hook, wanted.clone());
     }
@@ -214,11 +174,7 @@ fn hook_change(
 /// Deletions by number come first, from the last to the first, so that none shifts the next.
 fn deletions(lines: &[Line], ours: &BTreeSet<usize>) -> Vec<Deleted> {
     let foreign_twin = |at: usize, text: &str| {
-        lines
-            .iter()
-            .take(at)
-            .enumerate()
-            .any(|(earlier, line)| line.text == text && !ours.contains(&earlier))
+        lines.iter().take(at).enumerate().any(|(earlier, line)| line.text == text && !ours.contains(&earlier))
     };
     let ours = || lines.iter().enumerate().filter(|(at, _)| ours.contains(at));
     let numbers = ours()
@@ -240,8 +196,5 @@ fn same<'a>(rules: impl Iterator<Item = &'a Rule>, lines: impl IntoIterator<Item
 
 /// The statements of lines that are understood.
 fn statements(lines: &[Line]) -> impl Iterator<Item = (usize, &Statement)> {
-    lines
-        .iter()
-        .enumerate()
-        .filter_map(|(at, line)| Some((at, line.statement.as_ref()?)))
+    lines.iter().enumerate().filter_map(|(at, line)| Some((at, line.statement.as_ref()?)))
 }

@@ -11,9 +11,7 @@ use crate::config::{LogFormat, LogOptions};
 /// Sends log lines to standard error from now on. Called once.
 pub fn init(options: LogOptions) {
     let mut builder = env_logger::Builder::new();
-    builder
-        .filter_level(options.level)
-        .target(env_logger::Target::Stderr);
+    builder.filter_level(options.level).target(env_logger::Target::Stderr);
     match options.format {
         LogFormat::Json => builder.format(json),
         LogFormat::Text => builder.format(text),

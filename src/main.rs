@@ -34,18 +34,10 @@ fn main() -> ExitCode {
 }
 
 fn outcome() -> Result<String, Failure> {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "the one place that reads the environment"
-    )]
+    #[allow(clippy::disallowed_methods, reason = "the one place that reads the environment")]
     let machine = Machine::new(std::env::var_os("PATH"));
     let read = |path: &Path| machine.read(path);
-    let parsed = cli::parse(
-        std::env::args_os(),
-        std::env::vars_os(),
-        &mut std::io::stdin(),
-        &read,
-    );
+    let parsed = cli::parse(std::env::args_os(), std::env::vars_os(), &mut std::io::stdin(), &read);
     let (raw, errors) = match parsed {
         Ok(Outcome::Print(text)) => return Ok(text),
         Ok(Outcome::Run(raw)) => (raw, Vec::new()),
@@ -53,10 +45,7 @@ fn outcome() -> Result<String, Failure> {
     };
     logging::init(config::log_options(&raw));
     if log::log_enabled!(log::Level::Debug) {
-        log::debug!(
-            "environment: {}",
-            cli::known_variables(std::env::vars_os()).join(" ")
-        );
+        log::debug!("environment: {}", cli::known_variables(std::env::vars_os()).join(" "));
     }
     let files = Files {
         passwd: read(Path::new("/etc/passwd")).unwrap_or_default(),

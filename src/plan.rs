@@ -44,10 +44,7 @@ impl Goal {
     #[must_use]
     pub fn nothing() -> Self {
         Self {
-            rules: Family::ALL
-                .into_iter()
-                .map(|family| (family, FamilyRules::none(family)))
-                .collect(),
+            rules: Family::ALL.into_iter().map(|family| (family, FamilyRules::none(family))).collect(),
             network: routing::Desired::default(),
             rewrite: false,
         }
@@ -57,14 +54,9 @@ impl Goal {
     #[must_use]
     pub fn counts(&self) -> String {
         let counts = self.rules.values().filter(|rules| rules.count() > 0);
-        let counts: Vec<_> = counts
-            .map(|rules| format!("{} {} rules", rules.count(), rules.family))
-            .collect();
-        if counts.is_empty() {
-            "no rules".to_owned()
-        } else {
-            counts.join(", ")
-        }
+        let counts: Vec<_> =
+            counts.map(|rules| format!("{} {} rules", rules.count(), rules.family)).collect();
+        if counts.is_empty() { "no rules".to_owned() } else { counts.join(", ") }
     }
 }
 
@@ -110,23 +102,13 @@ impl fmt::Display for Step {
                 write!(f, "delete the nftables tables inet {}", tables.join(", inet "))
             }
             Self::Network(step) => step.fmt(f),
-            Self::Restore(Restore {
-                variant,
-                family,
-                text: _,
-                tables,
-            }) => {
+            Self::Restore(Restore { variant, family, text: _, tables }) => {
                 let tool = match family {
                     Family::V4 => "iptables",
                     Family::V6 => "ip6tables",
                 };
                 let tables: Vec<_> = tables.iter().map(|table| table.name()).collect();
-                write!(
-                    f,
-                    "{tool}-{}-restore --noflush (tables {})",
-                    variant.word(),
-                    tables.join(", ")
-                )
+                write!(f, "{tool}-{}-restore --noflush (tables {})", variant.word(), tables.join(", "))
             }
         }
     }
@@ -137,35 +119,16 @@ impl fmt::Display for Step {
 /// What captures from now on stands before what captured until now goes: our own rules of another backend leave last.
 #[must_use]
 pub fn plan(goal: &Goal, situation: &Situation) -> Vec<Step> {
-    let Situation {
-        variant,
-        rules,
-        native_tables,
-        network,
-    } = situation;
+    let Situation { variant, rules, native_tables, network } = situation;
     let changes = |variant: Variant, wanted: &dyn Fn(Family) -> FamilyRules, rewrite: bool| -> Vec<Step> {
         let change = |family| {
             let nothing = Observed::nothing(family);
-            Change::between(
-                &wanted(family),
-                rules.get(&(variant, family)).unwrap_or(&nothing),
-                rewrite,
-            )
+            Change::between(&wanted(family), rules.get(&(variant, family)).unwrap_or(&nothing), rewrite)
         };
-        let changes = Family::ALL
-            .into_iter()
-            .map(change)
-            .filter(|change| !change.is_empty());
-        changes
-            .map(|change| Step::Restore(Restore::new(variant, &change)))
-            .collect()
+        let changes = Family::ALL.into_iter().map(change).filter(|change| !change.is_empty());
+        changes.map(|change| Step::Restore(Restore::new(variant, &change))).collect()
     };
-    let wanted = |family| {
-        goal.rules
-            .get(&family)
-            .cloned()
-            .unwrap_or_else(|| FamilyRules::none(family))
-    };
+    let wanted = |family| goal.rules.get(&family).cloned().unwrap_or_else(|| FamilyRules::none(family));
     let network = routing::plan(&goal.network, network, &marks(rules));
     let mut steps: Vec<Step> = network.before.into_iter().map(Step::Network).collect();
     steps.extend(changes(*variant, &wanted, goal.rewrite));
@@ -181,11 +144,7 @@ pub fn plan(goal: &Goal, situation: &Situation) -> Vec<Step> {
 fn marks(rules: &BTreeMap<(Variant, Family), Observed>) -> BTreeMap<Family, BTreeSet<Mark>> {
     let mut marks: BTreeMap<Family, BTreeSet<Mark>> = BTreeMap::new();
     for ((_, family), observed) in rules.iter().filter(|(_, observed)| observed.has_ours()) {
-        let in_use = observed
-            .tables
-            .get(&Table::Mangle)
-            .map(marks_in_use)
-            .unwrap_or_default();
+        let in_use = observed.tables.get(&Table::Mangle).map(marks_in_use).unwrap_or_default();
         marks.entry(*family).or_default().extend(in_use);
     }
     marks

@@ -29,14 +29,7 @@ pub fn restore(change: &Change) -> String {
 }
 
 fn table_section(text: &mut String, change: &TableChange) {
-    let TableChange {
-        table,
-        declare,
-        deletions,
-        hooks,
-        remove,
-        empty,
-    } = change;
+    let TableChange { table, declare, deletions, hooks, remove, empty } = change;
     let mut line = |line: fmt::Arguments<'_>| {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{line}");
@@ -124,9 +117,7 @@ const fn not<T>(test: &Match<T>) -> &'static str {
 }
 
 fn address(f: &mut fmt::Formatter<'_>, option: &str, test: Option<&Match<IpNetwork>>) -> fmt::Result {
-    test.map_or(Ok(()), |test| {
-        write!(f, "{}{option} {} ", not(test), test.value())
-    })
+    test.map_or(Ok(()), |test| write!(f, "{}{option} {} ", not(test), test.value()))
 }
 
 fn interface(f: &mut fmt::Formatter<'_>, option: &str, name: Option<&Interface>) -> fmt::Result {
@@ -134,11 +125,7 @@ fn interface(f: &mut fmt::Formatter<'_>, option: &str, name: Option<&Interface>)
 }
 
 fn protocol_words(f: &mut fmt::Formatter<'_>, protocol: &Protocol) -> fmt::Result {
-    let Protocol {
-        transport,
-        source,
-        destination,
-    } = protocol;
+    let Protocol { transport, source, destination } = protocol;
     write!(f, "-p {} ", transport.name())?;
     if let Some(port) = source {
         write!(f, "--sport {port} ")?;

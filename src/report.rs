@@ -21,25 +21,15 @@ impl Failure {
     /// A failure without further details.
     #[must_use]
     pub fn new(exit: Exit, what: impl Into<String>) -> Self {
-        Self {
-            exit,
-            what: what.into(),
-            details: Vec::new(),
-            hint: None,
-        }
+        Self { exit, what: what.into(), details: Vec::new(), hint: None }
     }
 
     /// Adds what else is known; empty lines are not.
     #[must_use]
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        self.details.extend(
-            detail
-                .lines()
-                .map(str::trim_end)
-                .filter(|line| !line.is_empty())
-                .map(str::to_owned),
-        );
+        self.details
+            .extend(detail.lines().map(str::trim_end).filter(|line| !line.is_empty()).map(str::to_owned));
         self
     }
 

@@ -117,10 +117,7 @@ impl fmt::Display for Step {
     /// The command of iproute2 that would do the same.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AddAddress => write!(
-                f,
-                "ip -6 addr replace {PASSTHROUGH_V6}/128 dev lo proto {PROTOCOL}"
-            ),
+            Self::AddAddress => write!(f, "ip -6 addr replace {PASSTHROUGH_V6}/128 dev lo proto {PROTOCOL}"),
             Self::RemoveAddress => write!(f, "ip -6 addr del {PASSTHROUGH_V6}/128 dev lo"),
             Self::AddRule(family, Tproxy { mark, table }) => {
                 let ip = option(*family);
@@ -129,13 +126,7 @@ impl fmt::Display for Step {
                     "ip {ip} rule add fwmark {mark} lookup {table} priority {RULE_PRIORITY} protocol {PROTOCOL}"
                 )
             }
-            Self::RemoveRule(MarkRule {
-                family,
-                mark,
-                table,
-                priority,
-                protocol,
-            }) => {
+            Self::RemoveRule(MarkRule { family, mark, table, priority, protocol }) => {
                 let ip = option(*family);
                 write!(
                     f,
@@ -150,11 +141,7 @@ impl fmt::Display for Step {
                 )
             }
             Self::RemoveRoute(family, table) => {
-                write!(
-                    f,
-                    "ip {} route del local default dev lo table {table}",
-                    option(*family)
-                )
+                write!(f, "ip {} route del local default dev lo table {table}", option(*family))
             }
         }
     }
@@ -176,37 +163,19 @@ pub struct Steps {
 pub fn plan(desired: &Desired, observed: &Observed, marks: &BTreeMap<Family, BTreeSet<Mark>>) -> Steps {
     let mut steps = Steps::default();
     passthrough(desired, observed, marks.contains_key(&Family::V6), &mut steps);
-    let wanted: Vec<(Family, Tproxy)> = desired
-        .tproxy
-        .iter()
-        .map(|(family, tproxy)| (*family, *tproxy))
-        .collect();
+    let wanted: Vec<(Family, Tproxy)> =
+        desired.tproxy.iter().map(|(family, tproxy)| (*family, *tproxy)).collect();
     let adopted = adopt(observed, marks, &mut steps);
-    let ours = || {
-        observed
-            .rules
-            .iter()
-            .filter(|rule| rule.protocol == PROTOCOL)
-            .map(tproxy_of)
-    };
-    let tagged: Vec<_> = observed
-        .routes
-        .iter()
-        .filter(|route| is_ours(route))
-        .map(|r| (r.family, r.table))
-        .collect();
+    let ours = || observed.rules.iter().filter(|rule| rule.protocol == PROTOCOL).map(tproxy_of);
+    let tagged: Vec<_> =
+        observed.routes.iter().filter(|route| is_ours(route)).map(|r| (r.family, r.table)).collect();
     for (family, tproxy) in &wanted {
         if !tagged.contains(&(*family, tproxy.table))
-            && !adopted
-                .iter()
-                .any(|(f, t)| (f, t.table) == (family, tproxy.table))
+            && !adopted.iter().any(|(f, t)| (f, t.table) == (family, tproxy.table))
         {
             steps.before.push(Step::AddRoute(*family, tproxy.table));
         }
-        if !ours()
-            .chain(adopted.iter().copied())
-            .any(|rule| rule == (*family, *tproxy))
-        {
+        if !ours().chain(adopted.iter().copied()).any(|rule| rule == (*family, *tproxy)) {
             steps.before.push(Step::AddRule(*family, *tproxy));
         }
     }
@@ -221,10 +190,8 @@ fn adopt(
     steps: &mut Steps,
 ) -> Vec<(Family, Tproxy)> {
     let mut adopted = Vec::new();
-    let untagged = observed
-        .rules
-        .iter()
-        .filter(|rule| rule.protocol != PROTOCOL && is_istios(rule, observed, marks));
+    let untagged =
+        observed.rules.iter().filter(|rule| rule.protocol != PROTOCOL && is_istios(rule, observed, marks));
     for rule in untagged {
         let (family, tproxy) = tproxy_of(rule);
         if !adopted.contains(&(family, tproxy)) {
@@ -267,19 +234,12 @@ fn remove_stale(
             }));
         }
     }
-    let tables = observed
-        .routes
-        .iter()
-        .filter(|route| is_ours(route))
-        .map(|route| (route.family, route.table));
-    let tables: BTreeSet<_> = tables
-        .chain(adopted.iter().map(|(family, tproxy)| (*family, tproxy.table)))
-        .collect();
+    let tables =
+        observed.routes.iter().filter(|route| is_ours(route)).map(|route| (route.family, route.table));
+    let tables: BTreeSet<_> =
+        tables.chain(adopted.iter().map(|(family, tproxy)| (*family, tproxy.table))).collect();
     for (family, table) in tables {
-        if !wanted
-            .iter()
-            .any(|(f, tproxy)| (*f, tproxy.table) == (family, table))
-        {
+        if !wanted.iter().any(|(f, tproxy)| (*f, tproxy.table) == (family, table)) {
             steps.after.push(Step::RemoveRoute(family, table));
         }
     }
@@ -303,9 +263,7 @@ const fn is_ours(route: &Route) -> bool {
 }
 
 fn is_istios(rule: &MarkRule, observed: &Observed, marks: &BTreeMap<Family, BTreeSet<Mark>>) -> bool {
-    let in_use = marks
-        .get(&rule.family)
-        .is_some_and(|marks| marks.contains(&Mark(rule.mark)));
+    let in_use = marks.get(&rule.family).is_some_and(|marks| marks.contains(&Mark(rule.mark)));
     let mut routes = observed
         .routes
         .iter()
@@ -315,11 +273,5 @@ fn is_istios(rule: &MarkRule, observed: &Observed, marks: &BTreeMap<Family, BTre
 }
 
 const fn tproxy_of(rule: &MarkRule) -> (Family, Tproxy) {
-    (
-        rule.family,
-        Tproxy {
-            mark: Mark(rule.mark),
-            table: rule.table,
-        },
-    )
+    (rule.family, Tproxy { mark: Mark(rule.mark), table: rule.table })
 }

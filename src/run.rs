@@ -23,13 +23,7 @@ const WAIT_FOR_OTHER_RUN: Duration = Duration::from_secs(30);
 /// # Errors
 /// The first stage that fails.
 pub fn run(host: &impl Host, resolved: Resolved) -> Result<String, Failure> {
-    let Resolved {
-        run,
-        log: _,
-        intent,
-        warnings,
-        given,
-    } = resolved;
+    let Resolved { run, log: _, intent, warnings, given } = resolved;
     for warning in &warnings {
         log::warn!("{warning}");
     }
@@ -133,10 +127,7 @@ fn goal(config: &CaptureConfig, action: Action, rewrite: bool) -> Goal {
         Action::Apply => {
             let rules = policy::ruleset(config);
             Goal {
-                rules: Family::ALL
-                    .into_iter()
-                    .map(|family| (family, rules.resolve(family)))
-                    .collect(),
+                rules: Family::ALL.into_iter().map(|family| (family, rules.resolve(family))).collect(),
                 network: routing::Desired::of(config),
                 rewrite,
             }

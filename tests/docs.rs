@@ -35,25 +35,14 @@ fn write_the_readme() {
 }
 
 fn rewritten(readme: &str) -> String {
-    between(
-        "exit codes",
-        &exit_codes(),
-        &between("options", &options(), readme),
-    )
+    between("exit codes", &exit_codes(), &between("options", &options(), readme))
 }
 
 /// The text with what stands between the marks of that name replaced.
 fn between(name: &str, new: &str, text: &str) -> String {
-    let (begin, end) = (
-        format!("<!-- {name}: begin -->\n"),
-        format!("<!-- {name}: end -->"),
-    );
-    let (head, rest) = text
-        .split_once(&begin)
-        .unwrap_or_else(|| panic!("README.md lacks {begin}"));
-    let (_, tail) = rest
-        .split_once(&end)
-        .unwrap_or_else(|| panic!("README.md lacks {end}"));
+    let (begin, end) = (format!("<!-- {name}: begin -->\n"), format!("<!-- {name}: end -->"));
+    let (head, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("README.md lacks {begin}"));
+    let (_, tail) = rest.split_once(&end).unwrap_or_else(|| panic!("README.md lacks {end}"));
     format!("{head}{begin}\n{new}\n{end}{tail}")
 }
 
@@ -64,15 +53,8 @@ fn options() -> String {
         if heading.replace(spec.heading) != Some(spec.heading) {
             writeln!(text, "| **{}** | | | |", spec.heading.title()).unwrap();
         }
-        writeln!(
-            text,
-            "| {} | {} | {} | {} |",
-            flag(spec),
-            variables(spec),
-            default(spec),
-            spec.help
-        )
-        .unwrap();
+        writeln!(text, "| {} | {} | {} | {} |", flag(spec), variables(spec), default(spec), spec.help)
+            .unwrap();
     }
     text
 }
@@ -82,10 +64,7 @@ fn flag(spec: &OptionSpec) -> String {
         return String::new();
     }
     let short = spec.short.map(|short| format!(" `-{short}`")).unwrap_or_default();
-    let alias = spec
-        .alias
-        .map(|alias| format!(" `--{alias}`"))
-        .unwrap_or_default();
+    let alias = spec.alias.map(|alias| format!(" `--{alias}`")).unwrap_or_default();
     format!("`--{}`{short}{alias}", spec.name)
 }
 
@@ -97,18 +76,11 @@ fn variables(spec: &OptionSpec) -> String {
         return "none".to_owned();
     }
     let shown = names.iter().filter(|name| !spec.has_flag() || **name != derived);
-    shown
-        .map(|name| format!("`{name}`"))
-        .collect::<Vec<_>>()
-        .join(" ")
+    shown.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(" ")
 }
 
 fn default(spec: &OptionSpec) -> String {
-    if spec.default.is_empty() {
-        String::new()
-    } else {
-        format!("`{}`", spec.default)
-    }
+    if spec.default.is_empty() { String::new() } else { format!("`{}`", spec.default) }
 }
 
 fn exit_codes() -> String {

@@ -1,11 +1,6 @@
 //! The order of the rules, which is part of what they mean: written out for a configuration that has everything.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a test may fail"
-)]
+#![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail")]
 
 use std::ffi::OsString;
 use std::io;
@@ -31,9 +26,7 @@ fn rules(words: &str, family: Family) -> FamilyRules {
         &mut io::empty(),
         &|_: &Path| Err(io::ErrorKind::NotFound.into()),
     );
-    let Ok(Outcome::Run(raw)) = parsed else {
-        panic!("{parsed:?}")
-    };
+    let Ok(Outcome::Run(raw)) = parsed else { panic!("{parsed:?}") };
     let files = Files {
         passwd: String::new(),
         group: String::new(),
@@ -94,28 +87,19 @@ fn outbound_rules_of_everything_at_once_stand_in_the_order_of_the_contract() {
         "-p tcp --dport 3306 -j ISTIO_REDIRECT",
         "-d 10.0.0.0/8 -j ISTIO_REDIRECT",
     ];
-    assert_eq!(
-        chain(&rules(EVERYTHING, Family::V4), Table::Nat, Chain::Output),
-        expected
-    );
+    assert_eq!(chain(&rules(EVERYTHING, Family::V4), Table::Nat, Chain::Output), expected);
     let in_v6 = |rule: &str| {
         rule.replace("127.0.0.6/32", "::6/128")
             .replace("127.0.0.1/32", "::1/128")
             .replace("10.5.0.0/16", "fd00:5::/32")
             .replace("10.0.0.0/8", "fd00::/8")
     };
-    assert_eq!(
-        chain(&rules(EVERYTHING, Family::V6), Table::Nat, Chain::Output),
-        expected.map(in_v6)
-    );
+    assert_eq!(chain(&rules(EVERYTHING, Family::V6), Table::Nat, Chain::Output), expected.map(in_v6));
 }
 
 #[test]
 fn in_prerouting_guests_come_first_with_the_last_range_in_front_then_excluded_interfaces_then_capture() {
-    let redirect = rules(
-        "-b * -i 10.0.0.0/8,172.16.0.0/12 -c net1,net2 -k vm0,vm1",
-        Family::V4,
-    );
+    let redirect = rules("-b * -i 10.0.0.0/8,172.16.0.0/12 -c net1,net2 -k vm0,vm1", Family::V4);
     assert_eq!(
         hook(&redirect, Table::Nat, Hook::Prerouting),
         [
@@ -236,10 +220,7 @@ fn standing(rules: &FamilyRules) -> Observed {
 fn with_neighbours_swapped(right: &Observed) -> Vec<(String, Observed)> {
     let mut all = Vec::new();
     for (table, rules) in &right.tables {
-        let chains = rules
-            .chains
-            .iter()
-            .map(|(chain, lines)| (Ok(*chain), lines.len()));
+        let chains = rules.chains.iter().map(|(chain, lines)| (Ok(*chain), lines.len()));
         let hooks = rules.hooks.iter().map(|(hook, lines)| (Err(*hook), lines.len()));
         for (place, length) in chains.chain(hooks) {
             for at in 1..length {
@@ -252,11 +233,7 @@ fn with_neighbours_swapped(right: &Observed) -> Vec<(String, Observed)> {
                 let lines = lines.expect("it was cloned");
                 lines.swap(at - 1, at);
                 all.push((
-                    format!(
-                        "{place:?}: {} moved before {}",
-                        lines[at - 1].text,
-                        lines[at].text
-                    ),
+                    format!("{place:?}: {} moved before {}", lines[at - 1].text, lines[at].text),
                     wrong,
                 ));
             }

@@ -14,16 +14,12 @@ pub(crate) struct Cmd {
 
 impl Cmd {
     pub(crate) fn new(program: impl AsRef<OsStr>) -> Self {
-        Self {
-            program: program.as_ref().to_owned(),
-            arguments: Vec::new(),
-        }
+        Self { program: program.as_ref().to_owned(), arguments: Vec::new() }
     }
 
     #[must_use]
     pub(crate) fn args<S: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
-        self.arguments
-            .extend(arguments.into_iter().map(|a| a.as_ref().to_owned()));
+        self.arguments.extend(arguments.into_iter().map(|a| a.as_ref().to_owned()));
         self
     }
 
@@ -53,21 +49,14 @@ impl Cmd {
         if output.status.success() {
             return Ok(());
         }
-        Err(format!(
-            "{self}: {}\n{}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        )
-        .into())
+        Err(format!("{self}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)).into())
     }
 }
 
 impl std::fmt::Display for Cmd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.program.to_string_lossy())?;
-        self.arguments
-            .iter()
-            .try_for_each(|a| write!(f, " {}", a.to_string_lossy()))
+        self.arguments.iter().try_for_each(|a| write!(f, " {}", a.to_string_lossy()))
     }
 }
 
@@ -75,10 +64,7 @@ fn silence(command: &mut Command) {
     command
         .env_clear()
         .envs([
-            (
-                "PATH",
-                "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-            ),
+            ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
             ("HOME", "/"),
             ("LANG", "C"),
         ])

@@ -12,9 +12,7 @@ use crate::report::table;
 use crate::scenarios::{VARIANTS, Variant};
 
 /// Without lists: those come from the file.
-const BASE: &[&str] = &[
-    "-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-b", "*",
-];
+const BASE: &[&str] = &["-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-b", "*"];
 
 /// Long lists as Markdown. The peer is left out: a list this long does not fit into one argument.
 pub(crate) fn all(options: &Options, scratch: &Path) -> Outcome<String> {
@@ -26,17 +24,9 @@ pub(crate) fn all(options: &Options, scratch: &Path) -> Outcome<String> {
         for (ranges, ports) in [(1_000, 0), (2_000, 0), (5_000, 0), (10_000, 0), (0, 1_000)] {
             eprintln!("bench: {ranges} ranges, {ports} ports, {}", variant.name);
             let config = config_file(scratch, ranges, ports)?;
-            let what = if ranges > 0 {
-                format!("{ranges} ranges")
-            } else {
-                format!("{ports} ports")
-            };
+            let what = if ranges > 0 { format!("{ranges} ranges") } else { format!("{ports} ports") };
             let contenders = contenders(options, variant, &config, scratch)?;
-            let plan = Plan {
-                families: Families::Ipv4,
-                runs: options.runs,
-                kept: 4,
-            };
+            let plan = Plan { families: Families::Ipv4, runs: options.runs, kept: 4 };
             rows.push((format!("{}, {what}", variant.name), compare(&contenders, plan)?));
         }
     }
@@ -48,11 +38,7 @@ fn contenders(options: &Options, variant: Variant, config: &str, scratch: &Path)
     let arguments: Vec<&str> = BASE.iter().copied().chain(["--config", config]).collect();
     let run = variant.run(&options.bin, &arguments, Families::Ipv4);
     let lone = variant.lone_restore(&[], run.clone(), Families::Ipv4, &scratch.join("long-rules"))?;
-    let contender = |name: &str, before, timed| Contender {
-        name: name.to_owned(),
-        before,
-        timed,
-    };
+    let contender = |name: &str, before, timed| Contender { name: name.to_owned(), before, timed };
     Ok(vec![
         contender("lone iptables-restore", Vec::new(), lone),
         contender("istio-iptables, first run", Vec::new(), vec![run.clone()]),
@@ -61,9 +47,7 @@ fn contenders(options: &Options, variant: Variant, config: &str, scratch: &Path)
 }
 
 fn config_file(scratch: &Path, ranges: u32, ports: u32) -> Outcome<String> {
-    let ranges: Vec<String> = (0..ranges)
-        .map(|i| format!("172.{}.{}.0/24", 16 + i / 256, i % 256))
-        .collect();
+    let ranges: Vec<String> = (0..ranges).map(|i| format!("172.{}.{}.0/24", 16 + i / 256, i % 256)).collect();
     let ports: Vec<String> = (0..ports).map(|i| (20_000 + i).to_string()).collect();
     let document = json!({ "istio-service-exclude-cidr": ranges, "istio-local-exclude-ports": ports });
     let path: PathBuf = scratch.join("config.json");

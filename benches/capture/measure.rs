@@ -70,18 +70,10 @@ pub(crate) fn compare(contenders: &[Contender], plan: Plan) -> Outcome<Vec<Row>>
         }
     }
     spaces.clear();
-    let rows = contenders
-        .iter()
-        .zip(trials)
-        .zip(samples)
-        .map(|((contender, trial), (wall, cpu))| {
-            let figures = trial.map(|traced| Figures {
-                wall: spread(wall),
-                cpu: spread(cpu),
-                traced,
-            });
-            (contender.name.clone(), figures)
-        });
+    let rows = contenders.iter().zip(trials).zip(samples).map(|((contender, trial), (wall, cpu))| {
+        let figures = trial.map(|traced| Figures { wall: spread(wall), cpu: spread(cpu), traced });
+        (contender.name.clone(), figures)
+    });
     Ok(rows.collect())
 }
 
@@ -126,10 +118,7 @@ fn sample(
 fn children_cpu() -> Outcome<Duration> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let duration = |time: TimeVal| -> Outcome<Duration> {
-        Ok(Duration::new(
-            u64::try_from(time.tv_sec())?,
-            u32::try_from(time.tv_usec())? * 1000,
-        ))
+        Ok(Duration::new(u64::try_from(time.tv_sec())?, u32::try_from(time.tv_usec())? * 1000))
     };
     Ok(duration(usage.user_time())? + duration(usage.system_time())?)
 }
@@ -138,9 +127,5 @@ fn spread(mut samples: Vec<Duration>) -> Spread {
     samples.sort_unstable();
     let at = |index: usize| samples.get(index).map_or(f64::NAN, |d| d.as_secs_f64() * 1000.0);
     let last = samples.len().saturating_sub(1);
-    Spread {
-        median: f64::midpoint(at(last / 2), at(last - last / 2)),
-        least: at(0),
-        most: at(last),
-    }
+    Spread { median: f64::midpoint(at(last / 2), at(last - last / 2)), least: at(0), most: at(last) }
 }

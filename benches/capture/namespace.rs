@@ -48,18 +48,11 @@ impl Namespaces {
         unshare(CloneFlags::CLONE_NEWNET)
             .map_err(|e| format!("no network namespace: {e} (root is needed)"))?;
         self.0.push(File::open("/proc/thread-self/ns/net")?);
-        let mut ip = Command::new("ip")
-            .args(["-batch", "-"])
-            .stdin(Stdio::piped())
-            .spawn()?;
+        let mut ip = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn()?;
         if let Some(mut input) = ip.stdin.take() {
             input.write_all(families.links().as_bytes())?;
         }
-        if ip.wait()?.success() {
-            Ok(())
-        } else {
-            Err("ip cannot add addresses".into())
-        }
+        if ip.wait()?.success() { Ok(()) } else { Err("ip cannot add addresses".into()) }
     }
 
     /// Lets all of them go and waits until the kernel has taken them down.

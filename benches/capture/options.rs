@@ -25,9 +25,7 @@ impl Options {
             if argument == "--bench" {
                 continue;
             }
-            let value = arguments
-                .next()
-                .ok_or_else(|| format!("{argument} needs a value"))?;
+            let value = arguments.next().ok_or_else(|| format!("{argument} needs a value"))?;
             match argument.as_str() {
                 "--bin" => bin = Some(PathBuf::from(value).canonicalize()?),
                 "--peer" => peer = Some(PathBuf::from(value).canonicalize()?),
@@ -37,11 +35,6 @@ impl Options {
             }
         }
         let bin = bin.ok_or("--bin PATH is missing: which binary is to be measured?")?;
-        Ok(Self {
-            bin,
-            peer,
-            runs: usize::max(runs, 1),
-            write,
-        })
+        Ok(Self { bin, peer, runs: usize::max(runs, 1), write })
     }
 }

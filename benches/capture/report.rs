@@ -48,24 +48,13 @@ pub(crate) fn table(comparisons: &[(String, Vec<Row>)]) -> String {
 
 fn cells(figures: &Result<Figures, String>, lone: Option<&Figures>) -> String {
     match figures {
-        Err(reason) => format!(
-            "did not run: {} | | | |",
-            reason.replace('|', "\\|").replace('\n', " ")
-        ),
+        Err(reason) => format!("did not run: {} | | | |", reason.replace('|', "\\|").replace('\n', " ")),
         Ok(Figures { wall, cpu, traced }) => {
             let ratio = lone.map_or_else(String::new, |lone| {
-                format!(
-                    "{:.2}x, {:+.2} ms",
-                    wall.median / lone.wall.median,
-                    wall.median - lone.wall.median
-                )
+                format!("{:.2}x, {:+.2} ms", wall.median / lone.wall.median, wall.median - lone.wall.median)
             });
             let (peak, children) = (traced.peak_kib, traced.children);
-            format!(
-                "{} | {ratio} | {:.2} | {peak} | {children}",
-                range(wall),
-                cpu.median
-            )
+            format!("{} | {ratio} | {:.2} | {peak} | {children}", range(wall), cpu.median)
         }
     }
 }
@@ -77,19 +66,9 @@ pub(crate) fn startup_table(rows: &[Row]) -> String {
     for (name, figures) in rows {
         let _ = match figures {
             Ok(Figures { wall, cpu, traced }) => {
-                writeln!(
-                    text,
-                    "| `{name}` | {} | {:.2} | {} |",
-                    range(wall),
-                    cpu.median,
-                    traced.peak_kib
-                )
+                writeln!(text, "| `{name}` | {} | {:.2} | {} |", range(wall), cpu.median, traced.peak_kib)
             }
-            Err(reason) => writeln!(
-                text,
-                "| `{name}` | did not run: {} | | |",
-                reason.replace('\n', " ")
-            ),
+            Err(reason) => writeln!(text, "| `{name}` | did not run: {} | | |", reason.replace('\n', " ")),
         };
     }
     text
@@ -104,9 +83,7 @@ pub(crate) fn publish(figures: &str, file: Option<&Path>) -> Outcome<()> {
     println!("{figures}");
     let Some(file) = file else { return Ok(()) };
     let old = read_to_string(file).map_err(|e| format!("{}: {e}", file.display()))?;
-    let marks = old
-        .split_once(BEGIN)
-        .and_then(|(head, rest)| Some((head, rest.split_once(END)?.1)));
+    let marks = old.split_once(BEGIN).and_then(|(head, rest)| Some((head, rest.split_once(END)?.1)));
     let (head, tail) =
         marks.ok_or_else(|| format!("{}: the marks around the figures are missing", file.display()))?;
     write(file, format!("{head}{BEGIN}\n{figures}\n{END}{tail}"))?;

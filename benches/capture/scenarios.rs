@@ -80,15 +80,8 @@ pub(crate) const VARIANTS: [Variant; 2] = [
 impl Variant {
     /// A run of ours, or of the peer, with this variant.
     pub(crate) fn run(self, program: &Path, options: &[&str], families: Families) -> Cmd {
-        let dual: &[&str] = if families == Families::Dual {
-            &["--dual-stack"]
-        } else {
-            &[]
-        };
-        Cmd::new(program)
-            .args(options)
-            .args(["--force-iptables-binary", self.name])
-            .args(dual)
+        let dual: &[&str] = if families == Families::Dual { &["--dual-stack"] } else { &[] };
+        Cmd::new(program).args(options).args(["--force-iptables-binary", self.name]).args(dual)
     }
 
     /// The lone tool on the files that a run of ours would hand it: what any program over that tool has to pay.
@@ -109,20 +102,14 @@ impl Variant {
         spaces.enter_new(families)?;
         before.iter().try_for_each(Cmd::run)?;
         run.args([Path::new("--rules-file"), file]).run()?;
-        let files = [file, &six]
-            .into_iter()
-            .zip(self.restore)
-            .filter(|(path, _)| path.exists());
+        let files = [file, &six].into_iter().zip(self.restore).filter(|(path, _)| path.exists());
         Ok(files
             .map(|(path, tool)| Cmd::new(tool).args(["--noflush"]).args(self.wait).args([path]))
             .collect())
     }
 
     fn lone_save(self, families: Families) -> Vec<Cmd> {
-        let tools = self
-            .save
-            .iter()
-            .take(if families == Families::Dual { 2 } else { 1 });
+        let tools = self.save.iter().take(if families == Families::Dual { 2 } else { 1 });
         tools.map(Cmd::new).collect()
     }
 }
@@ -137,30 +124,10 @@ struct Scenario {
 }
 
 const SCENARIOS: [Scenario; 4] = [
-    Scenario {
-        title: "First run in a fresh namespace",
-        before: &[],
-        options: SIDECAR,
-        reads_only: false,
-    },
-    Scenario {
-        title: "Re-run that changes nothing",
-        before: &[SIDECAR],
-        options: SIDECAR,
-        reads_only: true,
-    },
-    Scenario {
-        title: "Re-run with other options",
-        before: &[SIDECAR],
-        options: CHANGED,
-        reads_only: false,
-    },
-    Scenario {
-        title: "Clean-up",
-        before: &[SIDECAR],
-        options: CLEANUP,
-        reads_only: false,
-    },
+    Scenario { title: "First run in a fresh namespace", before: &[], options: SIDECAR, reads_only: false },
+    Scenario { title: "Re-run that changes nothing", before: &[SIDECAR], options: SIDECAR, reads_only: true },
+    Scenario { title: "Re-run with other options", before: &[SIDECAR], options: CHANGED, reads_only: false },
+    Scenario { title: "Clean-up", before: &[SIDECAR], options: CLEANUP, reads_only: false },
 ];
 
 /// Everything but the long lists, as Markdown.
@@ -173,15 +140,8 @@ pub(crate) fn all(options: &Options, scratch: &Path) -> Outcome<String> {
         for variant in VARIANTS {
             for families in [Families::Ipv4, Families::Dual] {
                 let contenders = contenders(scenario, options, variant, families, scratch)?;
-                let plan = Plan {
-                    families,
-                    runs: options.runs,
-                    kept: 15,
-                };
-                rows.push((
-                    format!("{}, {}", variant.name, families.name()),
-                    compare(&contenders, plan)?,
-                ));
+                let plan = Plan { families, runs: options.runs, kept: 15 };
+                rows.push((format!("{}, {}", variant.name, families.name()), compare(&contenders, plan)?));
             }
         }
         text += &table(&rows);
@@ -198,11 +158,7 @@ fn contenders(
 ) -> Outcome<Vec<Contender>> {
     let of = |name: &str, program: &Path| Contender {
         name: name.to_owned(),
-        before: scenario
-            .before
-            .iter()
-            .map(|o| variant.run(program, o, families))
-            .collect(),
+        before: scenario.before.iter().map(|o| variant.run(program, o, families)).collect(),
         timed: vec![variant.run(program, scenario.options, families)],
     };
     let ours = of("istio-iptables", &options.bin);
@@ -211,16 +167,9 @@ fn contenders(
         ("lone iptables-save", variant.lone_save(families))
     } else {
         let file = scratch.join("rules");
-        (
-            "lone iptables-restore",
-            variant.lone_restore(&ours.before, run, families, &file)?,
-        )
+        ("lone iptables-restore", variant.lone_restore(&ours.before, run, families, &file)?)
     };
-    let lone = Contender {
-        name: tool.to_owned(),
-        before: ours.before.clone(),
-        timed,
-    };
+    let lone = Contender { name: tool.to_owned(), before: ours.before.clone(), timed };
     let mut all = vec![lone, ours];
     all.extend(options.peer.as_deref().map(|peer| of("peer", peer)));
     Ok(all)
@@ -228,31 +177,14 @@ fn contenders(
 
 fn startup(options: &Options) -> Outcome<String> {
     eprintln!("bench: start of a process");
-    let bare = |name: &str, timed: Cmd| Contender {
-        name: name.to_owned(),
-        before: Vec::new(),
-        timed: vec![timed],
-    };
+    let bare =
+        |name: &str, timed: Cmd| Contender { name: name.to_owned(), before: Vec::new(), timed: vec![timed] };
     let mut contenders = vec![
         bare("/bin/true", Cmd::new("/bin/true")),
-        bare(
-            "istio-iptables --version",
-            Cmd::new(&options.bin).args(["--version"]),
-        ),
+        bare("istio-iptables --version", Cmd::new(&options.bin).args(["--version"])),
     ];
-    contenders.extend(
-        options
-            .peer
-            .as_deref()
-            .map(|p| bare("peer --version", Cmd::new(p).args(["--version"]))),
-    );
-    let plan = Plan {
-        families: Families::Ipv4,
-        runs: options.runs * 3,
-        kept: 15,
-    };
-    Ok(format!(
-        "\n### Start of a process\n\n{}",
-        startup_table(&compare(&contenders, plan)?)
-    ))
+    contenders
+        .extend(options.peer.as_deref().map(|p| bare("peer --version", Cmd::new(p).args(["--version"]))));
+    let plan = Plan { families: Families::Ipv4, runs: options.runs * 3, kept: 15 };
+    Ok(format!("\n### Start of a process\n\n{}", startup_table(&compare(&contenders, plan)?)))
 }

@@ -43,11 +43,7 @@ pub(crate) fn trace(command: &Cmd) -> Outcome<Traced> {
     let mut complaint = String::new();
     complaints.rewind()?;
     complaints.read_to_string(&mut complaint)?;
-    Err(format!(
-        "exit {code}: {}",
-        complaint.lines().last().unwrap_or("(no message)")
-    )
-    .into())
+    Err(format!("exit {code}: {}", complaint.lines().last().unwrap_or("(no message)")).into())
 }
 
 /// Lets everything run on until nothing is left, and counts.
@@ -84,10 +80,8 @@ fn follow(root: Pid) -> Outcome<(Traced, i32)> {
 
 /// Whether it is a process rather than a thread of one.
 fn is_process(id: i64) -> bool {
-    field(
-        &read_to_string(format!("/proc/{id}/status")).unwrap_or_default(),
-        "Tgid:",
-    ) == Some(id.unsigned_abs())
+    field(&read_to_string(format!("/proc/{id}/status")).unwrap_or_default(), "Tgid:")
+        == Some(id.unsigned_abs())
 }
 
 fn peak(pid: Pid) -> Outcome<u64> {
@@ -96,11 +90,5 @@ fn peak(pid: Pid) -> Outcome<u64> {
 }
 
 fn field(status: &str, name: &str) -> Option<u64> {
-    status
-        .lines()
-        .find_map(|line| line.strip_prefix(name))?
-        .split_whitespace()
-        .next()?
-        .parse()
-        .ok()
+    status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next()?.parse().ok()
 }

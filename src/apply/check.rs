@@ -46,11 +46,7 @@ fn count_differences(rules: &FamilyRules, counts: &observe::Counts) -> Vec<Strin
             let kept = (wanted, standing) == (None, Some(0));
             if wanted != standing && !kept {
                 let (standing, wanted) = (number(standing), number(wanted));
-                differences.push(format!(
-                    "{} {}: {standing}, not {wanted}",
-                    table.name(),
-                    chain.name()
-                ));
+                differences.push(format!("{} {}: {standing}, not {wanted}", table.name(), chain.name()));
             }
         }
         for (hook, wanted) in wanted.iter().flat_map(|wanted| &wanted.hooks) {
@@ -83,10 +79,7 @@ pub fn rules(host: &impl Host, goal: &Goal, variant: Variant) -> Result<(), Fail
         hidden::none_of_ours(variant, rules.family, &saved)?;
         let change = Change::between(rules, &parse::iptables_save(rules.family, &saved), false);
         if !change.is_empty() {
-            let what = format!(
-                "the {} rules are not what the options ask for; to mend them:",
-                rules.family
-            );
+            let what = format!("the {} rules are not what the options ask for; to mend them:", rules.family);
             return Err(Failure::new(Exit::Refused, what).detail(render::restore(&change)));
         }
     }

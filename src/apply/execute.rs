@@ -49,12 +49,7 @@ pub fn execute(host: &impl Host, steps: &[Step], main: Variant, run: &RunOptions
                     tools: &tools,
                     text: &step.text,
                 };
-                restore::restore(
-                    host,
-                    &of,
-                    rules.file,
-                    lock.as_ref().map(|(_, path)| path.as_path()),
-                )?;
+                restore::restore(host, &of, rules.file, lock.as_ref().map(|(_, path)| path.as_path()))?;
             }
         }
     }
@@ -63,12 +58,7 @@ pub fn execute(host: &impl Host, steps: &[Step], main: Variant, run: &RunOptions
 
 /// What is written, as Istio logs it: people look for it in the log of the init container.
 fn announce(step: &Restore, place: &str) {
-    let Restore {
-        variant,
-        family,
-        text,
-        tables: _,
-    } = step;
+    let Restore { variant, family, text, tables: _ } = step;
     log::info!(
         "Writing following contents to rules file: {place} ({family}, {variant})\n{}",
         text.trim_end()
@@ -77,11 +67,9 @@ fn announce(step: &Restore, place: &str) {
 
 fn rules_file(step: &Restore, main: Variant, run: &RunOptions) -> Result<RulesFile, Failure> {
     match &run.rules_file {
-        Some(path) if step.variant == main => rules_file::keep(
-            "--rules-file",
-            &rules_file::path_of(path, step.family),
-            &step.text,
-        ),
+        Some(path) if step.variant == main => {
+            rules_file::keep("--rules-file", &rules_file::path_of(path, step.family), &step.text)
+        }
         Some(_) | None => rules_file::temporary(step.family, &step.text),
     }
 }

@@ -14,18 +14,12 @@ use crate::report::Failure;
 /// # Errors
 /// One was.
 pub(super) fn none_of_ours(variant: Variant, family: Family, saved: &str) -> Result<(), Failure> {
-    let left_out: Vec<Table> = Table::ALL
-        .into_iter()
-        .filter(|table| is_left_out(*table, saved))
-        .collect();
+    let left_out: Vec<Table> = Table::ALL.into_iter().filter(|table| is_left_out(*table, saved)).collect();
     if left_out.is_empty() {
         return Ok(());
     }
     let counts = observe::counts(variant).map_err(|error| {
-        super::from_kernel(
-            format!("cannot read the tables that are not shown: {error}"),
-            &error,
-        )
+        super::from_kernel(format!("cannot read the tables that are not shown: {error}"), &error)
     })?;
     let holds_ours = |table: &&Table| {
         counts
@@ -33,10 +27,7 @@ pub(super) fn none_of_ours(variant: Variant, family: Family, saved: &str) -> Res
             .and_then(|counts| counts.get(table))
             .is_some_and(|chains| chains.keys().any(|name| Chain::from_name(name).is_some()))
     };
-    left_out
-        .iter()
-        .find(holds_ours)
-        .map_or(Ok(()), |table| Err(unreadable(variant, family, table.name())))
+    left_out.iter().find(holds_ours).map_or(Ok(()), |table| Err(unreadable(variant, family, table.name())))
 }
 
 fn is_left_out(table: Table, saved: &str) -> bool {

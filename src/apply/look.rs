@@ -46,21 +46,14 @@ pub fn look(host: &impl Host, choice: BackendChoice) -> Result<Outlook, Failure>
     }
     let mut rules = BTreeMap::new();
     for variant in Variant::ALL {
-        for family in Family::ALL
-            .into_iter()
-            .filter(|family| picture.stands(variant, *family))
-        {
+        for family in Family::ALL.into_iter().filter(|family| picture.stands(variant, *family)) {
             rules.insert((variant, family), read_back(host, variant, family, &findings)?);
         }
     }
     let network = observe::routing()
         .map_err(|error| from_kernel(format!("cannot read routes and policy rules: {error}"), &error))?;
-    let situation = Situation {
-        variant: decision.variant,
-        rules,
-        native_tables: picture.native_tables,
-        network,
-    };
+    let situation =
+        Situation { variant: decision.variant, rules, native_tables: picture.native_tables, network };
     Ok(Outlook { decision, situation })
 }
 

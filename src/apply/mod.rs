@@ -30,10 +30,7 @@ pub use look::{Outlook, look};
 /// The first of the four stages that fails.
 pub fn apply(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<(), Failure> {
     let start = Instant::now();
-    let Outlook {
-        decision: Decision { variant, why },
-        situation,
-    } = look(host, run.backend)?;
+    let Outlook { decision: Decision { variant, why }, situation } = look(host, run.backend)?;
     log::info!("backend {variant}: {why}");
     let steps = plan::plan(goal, &situation);
     execute(host, &steps, variant, run)?;
@@ -46,11 +43,7 @@ pub fn apply(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<(), Fail
     }
     let micros = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
     let took = humantime::format_duration(Duration::from_micros(micros));
-    let outcome = if steps.is_empty() {
-        "already converged, nothing written"
-    } else {
-        "done"
-    };
+    let outcome = if steps.is_empty() { "already converged, nothing written" } else { "done" };
     log::info!("{outcome}: {} in place ({took})", goal.counts());
     Ok(())
 }
@@ -61,15 +54,12 @@ pub fn apply(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<(), Fail
 /// `DRY_RUN_FILE_PATH` cannot be written.
 pub fn dry_run(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<String, Failure> {
     let (situation, remark) = match look(host, run.backend) {
-        Ok(Outlook {
-            decision: Decision { variant, why },
-            situation,
-        }) => (situation, format!("backend {variant}: {why}")),
+        Ok(Outlook { decision: Decision { variant, why }, situation }) => {
+            (situation, format!("backend {variant}: {why}"))
+        }
         Err(failure) => {
-            let remark = format!(
-                "the live state cannot be read ({}): the plan for an empty namespace",
-                failure.what
-            );
+            let remark =
+                format!("the live state cannot be read ({}): the plan for an empty namespace", failure.what);
             (empty_situation(run.backend), remark)
         }
     };
@@ -97,17 +87,8 @@ const fn empty_situation(choice: BackendChoice) -> Situation {
         BackendChoice::IptablesLegacy => Variant::Legacy,
         BackendChoice::Auto | BackendChoice::Iptables | BackendChoice::IptablesNft => Variant::Nft,
     };
-    let network = routing::Observed {
-        rules: Vec::new(),
-        routes: Vec::new(),
-        passthrough: None,
-    };
-    Situation {
-        variant,
-        rules: BTreeMap::new(),
-        native_tables: Vec::new(),
-        network,
-    }
+    let network = routing::Observed { rules: Vec::new(), routes: Vec::new(), passthrough: None };
+    Situation { variant, rules: BTreeMap::new(), native_tables: Vec::new(), network }
 }
 
 fn describe(remark: &str, steps: &[Step], goal: &Goal) -> String {

@@ -15,10 +15,7 @@ use super::spec::Kind;
 
 /// The whole command line.
 pub(super) fn command() -> Command {
-    let options = Key::ALL
-        .iter()
-        .filter(|key| key.spec().has_flag())
-        .map(|key| argument(*key));
+    let options = Key::ALL.iter().filter(|key| key.spec().has_flag()).map(|key| argument(*key));
     let ignored = IGNORED.iter().map(|name| {
         Arg::new(*name)
             .long(*name)
@@ -37,11 +34,7 @@ pub(super) fn command() -> Command {
         .disable_help_subcommand(true)
         .args(options)
         .args(ignored)
-        .subcommands(
-            SubCommand::ALL
-                .into_iter()
-                .map(|sub| Command::new(sub.name()).about(sub.about())),
-        )
+        .subcommands(SubCommand::ALL.into_iter().map(|sub| Command::new(sub.name()).about(sub.about())))
 }
 
 fn argument(key: Key) -> Arg {
@@ -63,10 +56,7 @@ fn argument(key: Key) -> Arg {
         None => argument,
     };
     match spec.kind {
-        Kind::Boolean => argument
-            .num_args(0..=1)
-            .require_equals(true)
-            .default_missing_value("true"),
+        Kind::Boolean => argument.num_args(0..=1).require_equals(true).default_missing_value("true"),
         // As in Go: what follows is the value, whatever it begins with. A wrong one is refused by name later.
         Kind::List | Kind::Number | Kind::Text => argument.allow_hyphen_values(true),
     }
@@ -88,17 +78,8 @@ pub(super) fn read(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<
         };
         let origin = Origin::Flag(key);
         match value.to_str() {
-            Some(text) => raw.offer(
-                key,
-                Given {
-                    text: text.to_owned(),
-                    origin,
-                },
-            ),
-            None => errors.push(UsageError::NotUtf8 {
-                origin,
-                shown: value.to_string_lossy().into_owned(),
-            }),
+            Some(text) => raw.offer(key, Given { text: text.to_owned(), origin }),
+            None => errors.push(UsageError::NotUtf8 { origin, shown: value.to_string_lossy().into_owned() }),
         }
     }
 }
@@ -118,19 +99,12 @@ pub(super) fn read_log_flags(arguments: &[OsString], raw: &mut RawOptions) {
 
 /// A long flag behind one dash: `-redirect-dns` would be routing table "edirect-dns".
 pub(super) fn one_dash(arguments: &[OsString]) -> Option<UsageError> {
-    arguments
-        .iter()
-        .skip(1)
-        .filter_map(|argument| argument.to_str())
-        .find_map(|written| {
-            let name = written.strip_prefix('-')?;
-            let name = name.split_once('=').map_or(name, |(name, _)| name);
-            let meant = Key::by_name(name).filter(|key| key.spec().has_flag())?;
-            Some(UsageError::OneDash {
-                written: written.to_owned(),
-                meant,
-            })
-        })
+    arguments.iter().skip(1).filter_map(|argument| argument.to_str()).find_map(|written| {
+        let name = written.strip_prefix('-')?;
+        let name = name.split_once('=').map_or(name, |(name, _)| name);
+        let meant = Key::by_name(name).filter(|key| key.spec().has_flag())?;
+        Some(UsageError::OneDash { written: written.to_owned(), meant })
+    })
 }
 
 /// What is wrong with the command line, in words of ours.
@@ -144,19 +118,16 @@ pub(super) fn explain(error: &clap::Error, arguments: &[OsString]) -> UsageError
     let word = context(ContextKind::InvalidSubcommand).or_else(|| context(ContextKind::InvalidArg));
     match word {
         Some(flag) if kind == ErrorKind::UnknownArgument && flag.starts_with('-') => {
-            UsageError::UnknownFlag {
-                flag,
-                similar: context(ContextKind::SuggestedArg),
-            }
+            UsageError::UnknownFlag { flag, similar: context(ContextKind::SuggestedArg) }
         }
         Some(word) if kind == ErrorKind::UnknownArgument || kind == ErrorKind::InvalidSubcommand => {
             let hint = boolean_before(&word, arguments)
                 .map(|flag| format!("a boolean takes its value behind `=`: {flag}={word}"));
             UsageError::ExtraWord { word, hint }
         }
-        Some(flag) if kind == ErrorKind::InvalidValue => UsageError::MissingValue {
-            flag: flag.split(' ').next().unwrap_or_default().to_owned(),
-        },
+        Some(flag) if kind == ErrorKind::InvalidValue => {
+            UsageError::MissingValue { flag: flag.split(' ').next().unwrap_or_default().to_owned() }
+        }
         _ => {
             let text = error.to_string();
             let line = text.lines().next().unwrap_or_default();
@@ -167,11 +138,8 @@ pub(super) fn explain(error: &clap::Error, arguments: &[OsString]) -> UsageError
 
 /// The boolean flag that stands right before `word`, which was probably meant as its value.
 fn boolean_before<'a>(word: &str, arguments: &'a [OsString]) -> Option<&'a str> {
-    arguments
-        .iter()
-        .zip(arguments.iter().skip(1))
-        .filter(|(_, next)| next.to_str() == Some(word))
-        .find_map(|(flag, _)| {
+    arguments.iter().zip(arguments.iter().skip(1)).filter(|(_, next)| next.to_str() == Some(word)).find_map(
+        |(flag, _)| {
             let flag = flag.to_str()?;
             Key::ALL
                 .iter()
@@ -182,5 +150,6 @@ fn boolean_before<'a>(word: &str, arguments: &'a [OsString]) -> Option<&'a str> 
                         || spec.short.is_some_and(|short| flag == format!("-{short}"))
                 })
                 .then_some(flag)
-        })
+        },
+    )
 }

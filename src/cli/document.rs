@@ -40,10 +40,7 @@ impl<'de> Deserialize<'de> for Members {
 /// Adds what the document says; what is there already stays. `source` is its name in errors.
 pub(super) fn read(source: &str, text: &str, raw: &mut RawOptions, errors: &mut Vec<UsageError>) {
     let mut complain = |problem: String| {
-        errors.push(UsageError::Document {
-            source: source.to_owned(),
-            problem,
-        });
+        errors.push(UsageError::Document { source: source.to_owned(), problem });
     };
     let Members(members) = match serde_json::from_str(text) {
         Ok(members) => members,
@@ -65,17 +62,10 @@ pub(super) fn read(source: &str, text: &str, raw: &mut RawOptions, errors: &mut 
         } else {
             seen.push(key);
             match text_of(key.spec().kind, &value) {
-                Ok(text) => raw.offer(
-                    key,
-                    Given {
-                        text,
-                        origin: Origin::Document(key),
-                    },
-                ),
-                Err(expected) => complain(format!(
-                    "the value of {name:?} is {}; expected {expected}",
-                    shown(&value)
-                )),
+                Ok(text) => raw.offer(key, Given { text, origin: Origin::Document(key) }),
+                Err(expected) => {
+                    complain(format!("the value of {name:?} is {}; expected {expected}", shown(&value)))
+                }
             }
         }
     }

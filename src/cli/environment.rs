@@ -26,10 +26,9 @@ pub(super) fn read(
             match value.into_string() {
                 Ok(text) if text.is_empty() && !EMPTY_COUNTS.contains(&key) => {}
                 Ok(text) => raw.offer(key, Given { text, origin }),
-                Err(value) => errors.push(UsageError::NotUtf8 {
-                    origin,
-                    shown: value.to_string_lossy().into_owned(),
-                }),
+                Err(value) => {
+                    errors.push(UsageError::NotUtf8 { origin, shown: value.to_string_lossy().into_owned() })
+                }
             }
         }
     }
@@ -40,11 +39,7 @@ pub fn known_variables(environment: impl IntoIterator<Item = (OsString, OsString
     let mut set: Vec<String> = environment
         .into_iter()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
-        .filter(|(name, _)| {
-            Key::ALL
-                .iter()
-                .any(|key| key.spec().variable_names().contains(name))
-        })
+        .filter(|(name, _)| Key::ALL.iter().any(|key| key.spec().variable_names().contains(name)))
         .map(|(name, value)| format!("{name}={}", value.to_string_lossy()))
         .collect();
     set.sort_unstable();

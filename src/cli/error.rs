@@ -72,13 +72,7 @@ impl fmt::Display for UsageError {
             Self::Other(text) => f.write_str(text),
             Self::UnknownFlag { flag, similar } => {
                 write!(f, "there is no option {flag:?}")?;
-                suffix(
-                    f,
-                    similar
-                        .as_ref()
-                        .map(|name| format!("did you mean {name}?"))
-                        .as_deref(),
-                )
+                suffix(f, similar.as_ref().map(|name| format!("did you mean {name}?")).as_deref())
             }
         }
     }

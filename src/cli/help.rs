@@ -25,11 +25,7 @@ pub(super) fn of(spec: &OptionSpec) -> String {
 /// What stands below the options.
 pub(super) fn after() -> String {
     let mut text = String::from("Options that are variables only:\n");
-    for spec in Key::ALL
-        .iter()
-        .map(|key| key.spec())
-        .filter(|spec| !spec.has_flag())
-    {
+    for spec in Key::ALL.iter().map(|key| key.spec()).filter(|spec| !spec.has_flag()) {
         let default = match spec.default {
             "" => String::new(),
             default => format!(" [default: {default}]"),

@@ -75,11 +75,7 @@ pub fn parse(
     }
     environment::read(env, &mut raw, &mut errors);
     read_document(&mut raw, &mut errors, stdin, read_file);
-    if errors.is_empty() {
-        Ok(Outcome::Run(raw))
-    } else {
-        Err(Failure { errors, raw })
-    }
+    if errors.is_empty() { Ok(Outcome::Run(raw)) } else { Err(Failure { errors, raw }) }
 }
 
 fn read_document(
@@ -98,9 +94,8 @@ fn read_document(
     };
     match content {
         Ok(text) => document::read(&source, &text, raw, errors),
-        Err(error) => errors.push(UsageError::Document {
-            source,
-            problem: format!("cannot be read: {error}"),
-        }),
+        Err(error) => {
+            errors.push(UsageError::Document { source, problem: format!("cannot be read: {error}") })
+        }
     }
 }

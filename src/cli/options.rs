@@ -212,11 +212,7 @@ mod tests {
         for key in Key::ALL {
             let heading = key.spec().heading;
             if seen.last() != Some(&heading) {
-                assert!(
-                    !seen.contains(&heading),
-                    "{key} stands apart from {}",
-                    heading.title()
-                );
+                assert!(!seen.contains(&heading), "{key} stands apart from {}", heading.title());
                 seen.push(heading);
             }
         }

@@ -116,17 +116,11 @@ impl OptionSpec {
     }
 
     pub(super) const fn short(self, short: char) -> Self {
-        Self {
-            short: Some(short),
-            ..self
-        }
+        Self { short: Some(short), ..self }
     }
 
     pub(super) const fn alias(self, alias: &'static str) -> Self {
-        Self {
-            alias: Some(alias),
-            ..self
-        }
+        Self { alias: Some(alias), ..self }
     }
 
     pub(super) const fn from(self, variables: Variables) -> Self {

@@ -14,12 +14,7 @@ struct Input<'a> {
 
 /// A command line after the program's name.
 fn line<'a>(args: &[&'a str]) -> Input<'a> {
-    Input {
-        args: args.to_vec(),
-        env: Vec::new(),
-        stdin: "",
-        files: BTreeMap::new(),
-    }
+    Input { args: args.to_vec(), env: Vec::new(), stdin: "", files: BTreeMap::new() }
 }
 
 impl<'a> Input<'a> {
@@ -39,8 +34,7 @@ impl<'a> Input<'a> {
         let args = std::iter::once("istio-iptables").chain(self.args.iter().copied());
         let read_file = |path: &Path| {
             let text = path.to_str().and_then(|path| self.files.get(path));
-            text.map(|text| (*text).to_owned())
-                .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+            text.map(|text| (*text).to_owned()).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
         };
         parse(
             args.map(OsString::from),
@@ -59,8 +53,7 @@ impl<'a> Input<'a> {
 
     fn given(&self, key: Key) -> Option<(String, Origin)> {
         let raw = self.raw();
-        raw.given(key)
-            .map(|given| (given.text.clone(), given.origin.clone()))
+        raw.given(key).map(|given| (given.text.clone(), given.origin.clone()))
     }
 
     fn text(&self, key: Key) -> Option<String> {
@@ -133,15 +126,9 @@ fn every_variable_arrives_and_the_first_of_two_wins() {
         }
         if let [first, second] = &names[..] {
             let both = line(&[]).env(second, "0").env(first, "1");
-            assert_eq!(
-                both.given(key),
-                Some(("1".to_owned(), Origin::Variable(first.clone())))
-            );
+            assert_eq!(both.given(key), Some(("1".to_owned(), Origin::Variable(first.clone()))));
             let empty = line(&[]).env(second, "0").env(first, "");
-            assert_eq!(
-                empty.given(key),
-                Some(("0".to_owned(), Origin::Variable(second.clone())))
-            );
+            assert_eq!(empty.given(key), Some(("0".to_owned(), Origin::Variable(second.clone()))));
         }
     }
 }
@@ -204,10 +191,7 @@ fn values_as_go_s_flag_parser_takes_them() {
     assert_eq!(text(&["-b", ""], Key::InboundPorts).as_deref(), Some(""));
     assert_eq!(text(&["-p", "-1"], Key::EnvoyPort).as_deref(), Some("-1"));
     assert_eq!(text(&["-b", "-n"], Key::InboundPorts).as_deref(), Some("-n"));
-    assert_eq!(
-        text(&["-b", "--dry-run"], Key::InboundPorts).as_deref(),
-        Some("--dry-run")
-    );
+    assert_eq!(text(&["-b", "--dry-run"], Key::InboundPorts).as_deref(), Some("--dry-run"));
     assert_eq!(text(&["-n=false"], Key::DryRun).as_deref(), Some("false"));
     assert_eq!(text(&["--dry-run=F"], Key::DryRun).as_deref(), Some("F"));
     let cluster = line(&["-nb80"]);
@@ -217,14 +201,8 @@ fn values_as_go_s_flag_parser_takes_them() {
 
 #[test]
 fn of_a_repeated_flag_the_last_wins() {
-    assert_eq!(
-        line(&["-b", "80", "-b=90"]).text(Key::InboundPorts).as_deref(),
-        Some("90")
-    );
-    assert_eq!(
-        line(&["-n", "--dry-run=false"]).text(Key::DryRun).as_deref(),
-        Some("false")
-    );
+    assert_eq!(line(&["-b", "80", "-b=90"]).text(Key::InboundPorts).as_deref(), Some("90"));
+    assert_eq!(line(&["-n", "--dry-run=false"]).text(Key::DryRun).as_deref(), Some("false"));
     let kube = line(&["-k", "a", "--reroute-virtual-interfaces", "b"]);
     assert_eq!(kube.text(Key::KubeVirtInterfaces).as_deref(), Some("b"));
 }
@@ -257,10 +235,7 @@ fn what_the_pod_template_writes() {
     ])
     .raw();
     assert_eq!(raw.command, SubCommand::Apply);
-    assert_eq!(
-        raw.given(Key::LocalExcludePorts).unwrap().text,
-        "15090,15021,15020"
-    );
+    assert_eq!(raw.given(Key::LocalExcludePorts).unwrap().text, "15090,15021,15020");
     assert_eq!(raw.given(Key::LogAsJson).unwrap().text, "true");
     assert_eq!(raw.iter().count(), 10);
 }
@@ -272,10 +247,7 @@ fn sub_commands_with_options_on_either_side() {
         assert_eq!(raw.command, SubCommand::Cleanup);
         assert_eq!(raw.given(Key::DryRun).unwrap().text, "true");
     }
-    assert_eq!(
-        line(&["istio-iptables", "apply"]).raw().command,
-        SubCommand::Apply
-    );
+    assert_eq!(line(&["istio-iptables", "apply"]).raw().command, SubCommand::Apply);
     let twice = line(&["-b", "80", "cleanup", "-b", "90"]);
     assert_eq!(twice.text(Key::InboundPorts).as_deref(), Some("90"));
 }
@@ -292,18 +264,9 @@ fn what_does_not_belong_is_refused_in_words_that_help() {
             &["cleanup", "-n", "true"],
             "the word \"true\" is no sub-command and belongs to no option; a boolean takes its value behind `=`: -n=true",
         ),
-        (
-            &["now"],
-            "the word \"now\" is no sub-command and belongs to no option",
-        ),
-        (
-            &["apply", "now"],
-            "the word \"now\" is no sub-command and belongs to no option",
-        ),
-        (
-            &["cleanup", "apply"],
-            "the word \"apply\" is no sub-command and belongs to no option",
-        ),
+        (&["now"], "the word \"now\" is no sub-command and belongs to no option"),
+        (&["apply", "now"], "the word \"now\" is no sub-command and belongs to no option"),
+        (&["cleanup", "apply"], "the word \"apply\" is no sub-command and belongs to no option"),
         (
             &["--istio-inbound-port=80"],
             "there is no option \"--istio-inbound-port\"; did you mean --istio-inbound-ports?",
@@ -332,30 +295,19 @@ fn values_that_are_not_utf_8_are_refused_by_name() {
     let bad = || OsString::from_vec(vec![b'8', 0xff]);
     let parse = |args: Vec<OsString>, env| parse(args, env, &mut io::empty(), &|_| Ok(String::new()));
     let flag = parse(vec!["x".into(), "-b".into(), bad()], vec![]).unwrap_err();
-    assert_eq!(
-        flag.errors[0].to_string(),
-        "--istio-inbound-ports (-b): \"8\u{fffd}\" is not valid UTF-8"
-    );
-    let variable = parse(
-        vec!["x".into()],
-        vec![("PROXY_UID".into(), bad()), ("PATH".into(), bad())],
-    )
-    .unwrap_err();
+    assert_eq!(flag.errors[0].to_string(), "--istio-inbound-ports (-b): \"8\u{fffd}\" is not valid UTF-8");
+    let variable =
+        parse(vec!["x".into()], vec![("PROXY_UID".into(), bad()), ("PATH".into(), bad())]).unwrap_err();
     assert_eq!(variable.errors.len(), 1);
-    assert_eq!(
-        variable.errors[0].to_string(),
-        "variable PROXY_UID: \"8\u{fffd}\" is not valid UTF-8"
-    );
+    assert_eq!(variable.errors[0].to_string(), "variable PROXY_UID: \"8\u{fffd}\" is not valid UTF-8");
 }
 
 #[test]
 fn an_empty_variable_counts_as_unset_but_for_two() {
     for key in ordinary() {
         for name in key.spec().variable_names() {
-            let kept = matches!(
-                name.as_str(),
-                "ISTIO_OUTBOUND_OWNER_GROUPS" | "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR"
-            );
+            let kept =
+                matches!(name.as_str(), "ISTIO_OUTBOUND_OWNER_GROUPS" | "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR");
             assert_eq!(line(&[]).env(&name, "").given(key).is_some(), kept, "{name}");
         }
     }
@@ -368,10 +320,7 @@ fn config_values_of_each_type() {
             "dry-run": true, "istio-local-exclude-ports": 15020, "istio-outbound-ports": []}"#,
     );
     assert_eq!(input.text(Key::InboundPorts).as_deref(), Some("80,443"));
-    assert_eq!(
-        input.text(Key::ServiceCidr).as_deref(),
-        Some("10.0.0.0/8,fd00::/8")
-    );
+    assert_eq!(input.text(Key::ServiceCidr).as_deref(), Some("10.0.0.0/8,fd00::/8"));
     assert_eq!(input.text(Key::EnvoyPort).as_deref(), Some("16001"));
     assert_eq!(input.text(Key::DryRun).as_deref(), Some("true"));
     assert_eq!(input.text(Key::LocalExcludePorts).as_deref(), Some("15020"));
@@ -390,9 +339,7 @@ fn a_config_file_is_named_by_a_flag_or_its_variable() {
 
 #[test]
 fn a_config_file_holds_ten_thousand_ranges() {
-    let ranges: Vec<String> = (0..10_000)
-        .map(|n| format!("\"10.{}.{}.0/24\"", n / 256, n % 256))
-        .collect();
+    let ranges: Vec<String> = (0..10_000).map(|n| format!("\"10.{}.{}.0/24\"", n / 256, n % 256)).collect();
     let text = format!("{{\"istio-service-cidr\": [{}]}}", ranges.join(","));
     let given = line(&[]).document(&text).text(Key::ServiceCidr).unwrap();
     assert_eq!(given.split(',').count(), 10_000);
@@ -402,58 +349,25 @@ fn a_config_file_holds_ten_thousand_ranges() {
 fn config_files_that_are_wrong_say_where() {
     for (text, expected) in [
         ("", "EOF while parsing a value at line 1 column 0"),
-        (
-            "[]",
-            "invalid type: sequence, expected one JSON object whose keys are long flag names",
-        ),
+        ("[]", "invalid type: sequence, expected one JSON object whose keys are long flag names"),
         ("{} x", "trailing characters at line 1 column 4"),
         ("{\"dry-run\": true", "EOF while parsing an object"),
         ("{\"inbound\": 1}", "unknown key \"inbound\""),
         ("{\"-b\": 1}", "unknown key \"-b\""),
-        (
-            "{\"ISTIO_INBOUND_PORTS\": 1}",
-            "unknown key \"ISTIO_INBOUND_PORTS\"",
-        ),
-        (
-            "{\"dry-run\": 1}",
-            "the value of \"dry-run\" is 1; expected true or false",
-        ),
-        (
-            "{\"envoy-port\": [1]}",
-            "the value of \"envoy-port\" is [1]; expected a number",
-        ),
-        (
-            "{\"envoy-port\": null}",
-            "the value of \"envoy-port\" is null; expected a number",
-        ),
-        (
-            "{\"rules-file\": 1}",
-            "the value of \"rules-file\" is 1; expected a string",
-        ),
-        (
-            "{\"istio-inbound-ports\": {}}",
-            "expected a list, or a string with commas",
-        ),
-        (
-            "{\"istio-inbound-ports\": [[80]]}",
-            "expected a list of strings and numbers",
-        ),
-        (
-            "{\"dry-run\": true, \"dry-run\": true}",
-            "the key \"dry-run\" stands there twice",
-        ),
-        (
-            "{\"kube-virt-interfaces\": \"a\", \"reroute-virtual-interfaces\": \"a\"}",
-            "stands there twice",
-        ),
+        ("{\"ISTIO_INBOUND_PORTS\": 1}", "unknown key \"ISTIO_INBOUND_PORTS\""),
+        ("{\"dry-run\": 1}", "the value of \"dry-run\" is 1; expected true or false"),
+        ("{\"envoy-port\": [1]}", "the value of \"envoy-port\" is [1]; expected a number"),
+        ("{\"envoy-port\": null}", "the value of \"envoy-port\" is null; expected a number"),
+        ("{\"rules-file\": 1}", "the value of \"rules-file\" is 1; expected a string"),
+        ("{\"istio-inbound-ports\": {}}", "expected a list, or a string with commas"),
+        ("{\"istio-inbound-ports\": [[80]]}", "expected a list of strings and numbers"),
+        ("{\"dry-run\": true, \"dry-run\": true}", "the key \"dry-run\" stands there twice"),
+        ("{\"kube-virt-interfaces\": \"a\", \"reroute-virtual-interfaces\": \"a\"}", "stands there twice"),
         ("{\"config\": \"x\"}", "cannot name another one"),
     ] {
         let errors = line(&[]).document(text).errors();
         assert_eq!(errors.len(), 1, "{text}");
-        assert!(
-            errors[0].starts_with("config file standard input: "),
-            "{errors:?}"
-        );
+        assert!(errors[0].starts_with("config file standard input: "), "{errors:?}");
         assert!(errors[0].contains(expected), "{text}: {errors:?}");
     }
     assert_eq!(
@@ -464,9 +378,7 @@ fn config_files_that_are_wrong_say_where() {
 
 #[test]
 fn all_errors_of_a_config_file_come_at_once() {
-    let errors = line(&[])
-        .document("{\"a\": 1, \"b\": 2, \"dry-run\": []}")
-        .errors();
+    let errors = line(&[]).document("{\"a\": 1, \"b\": 2, \"dry-run\": []}").errors();
     assert_eq!(errors.len(), 3);
 }
 
@@ -475,11 +387,7 @@ fn help_shows_every_option_and_exit_code() {
     let help = line(&["--help"]).printed();
     for key in Key::ALL {
         let spec = key.spec();
-        let shown = if spec.has_flag() {
-            format!("--{}", spec.name)
-        } else {
-            spec.name.to_owned()
-        };
+        let shown = if spec.has_flag() { format!("--{}", spec.name) } else { spec.name.to_owned() };
         assert!(help.contains(&shown), "{shown}\n{help}");
         for name in spec.variable_names() {
             assert!(help.contains(&name), "{name}");
@@ -487,10 +395,7 @@ fn help_shows_every_option_and_exit_code() {
         assert!(help.contains(&format!("{}:", spec.heading.title())) || !spec.has_flag());
     }
     for (exit, meaning) in crate::exit::Exit::ALL {
-        assert!(
-            help.contains(&format!("{:>3}  {meaning}", exit.code())),
-            "{meaning}"
-        );
+        assert!(help.contains(&format!("{:>3}  {meaning}", exit.code())), "{meaning}");
     }
     assert!(!help.contains("vklog"));
     for args in [&["-h"][..], &["cleanup", "--help"], &["istio-iptables", "--help"]] {

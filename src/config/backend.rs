@@ -40,45 +40,28 @@ pub(super) fn choice(reader: &mut Reader<'_>) -> BackendChoice {
         forced,
         native: reader.boolean(Key::NativeNftables),
     };
-    for (wanted, key) in [
-        (wishes.backend.is_none(), Key::Backend),
-        (wishes.native, Key::NativeNftables),
-    ] {
+    for (wanted, key) in [(wishes.backend.is_none(), Key::Backend), (wishes.native, Key::NativeNftables)] {
         if wanted {
             let origin = reader.origin(key);
-            reader.errors.push(ConfigError::Unavailable {
-                origin,
-                reason: NATIVE,
-            });
+            reader.errors.push(ConfigError::Unavailable { origin, reason: NATIVE });
         }
     }
     for (one, other) in contradictions(wishes) {
         reader.contradict(one, other, "they ask for different backends; keep one of them");
     }
-    let open = matches!(
-        wishes.backend,
-        Some(BackendChoice::Auto | BackendChoice::Iptables)
-    );
+    let open = matches!(wishes.backend, Some(BackendChoice::Auto | BackendChoice::Iptables));
     let forced = forced.filter(|_| open);
     forced.or(wishes.backend).unwrap_or(BackendChoice::Auto)
 }
 
 /// The pairs of options that ask for different things.
 fn contradictions(wishes: Wishes) -> Vec<(Key, Key)> {
-    let Wishes {
-        backend,
-        forced,
-        native,
-    } = wishes;
+    let Wishes { backend, forced, native } = wishes;
     let variant = backend.filter(|backend| !matches!(backend, BackendChoice::Auto | BackendChoice::Iptables));
     let is_iptables = backend.is_some_and(|backend| backend != BackendChoice::Auto);
     let differs = forced.is_some_and(|forced| backend.is_none() || variant.is_some_and(|one| one != forced));
     [
-        (
-            native && forced.is_some(),
-            Key::ForceIptablesBinary,
-            Key::NativeNftables,
-        ),
+        (native && forced.is_some(), Key::ForceIptablesBinary, Key::NativeNftables),
         (native && is_iptables, Key::Backend, Key::NativeNftables),
         (differs, Key::Backend, Key::ForceIptablesBinary),
     ]

@@ -31,17 +31,11 @@ pub(super) fn run(reader: &mut Reader<'_>) -> Option<RunOptions> {
         reader.contradict(Key::CleanupOnly, Key::SkipRuleApply, reason);
     }
     useless(reader, &run);
-    Some(RunOptions {
-        validation: validation?.filter(|_| skip_rule_apply || !(dry_run || clean)),
-        ..run
-    })
+    Some(RunOptions { validation: validation?.filter(|_| skip_rule_apply || !(dry_run || clean)), ..run })
 }
 
 /// The probe, if it is asked for; `None` on the outside after an error.
-#[allow(
-    clippy::option_option,
-    reason = "the two levels mean different things, said above"
-)]
+#[allow(clippy::option_option, reason = "the two levels mean different things, said above")]
 fn validation(reader: &mut Reader<'_>) -> Option<Option<Validation>> {
     let wanted = reader.boolean(Key::RunValidation);
     let port = reader.value(Key::IptablesProbePort, values::port);
@@ -60,18 +54,8 @@ fn useless(reader: &mut Reader<'_>, run: &RunOptions) {
     const DRY: &str = "nothing is changed in a dry run";
     const CLEAN: &str = "this run only removes rules";
     let is_cleanup = run.action == Action::Cleanup;
-    reader.no_effect_if(
-        !run.dry_run,
-        Key::DryRunFilePath,
-        "it is for a dry run (--dry-run) only",
-    );
-    for key in [
-        Key::Verify,
-        Key::ForceApply,
-        Key::RulesFile,
-        Key::CleanupOnly,
-        Key::DryRun,
-    ] {
+    reader.no_effect_if(!run.dry_run, Key::DryRunFilePath, "it is for a dry run (--dry-run) only");
+    for key in [Key::Verify, Key::ForceApply, Key::RulesFile, Key::CleanupOnly, Key::DryRun] {
         reader.no_effect_if(run.skip_rule_apply, key, SKIPPED);
     }
     if run.skip_rule_apply {

@@ -20,11 +20,8 @@ pub(super) fn nanoseconds(text: &str) -> Option<i64> {
         if whole.is_empty() && fraction.is_empty() {
             return None;
         }
-        let (unit, after) = after.split_at(
-            after
-                .find(|c: char| c == '.' || c.is_ascii_digit())
-                .unwrap_or(after.len()),
-        );
+        let (unit, after) =
+            after.split_at(after.find(|c: char| c == '.' || c.is_ascii_digit()).unwrap_or(after.len()));
         total = total.checked_add(scaled(whole, fraction, worth(unit)?)?)?;
         rest = after;
     }

@@ -17,18 +17,12 @@ pub struct Expected {
 impl Expected {
     /// Just what is accepted.
     pub(super) fn new(what: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            what: what.into(),
-            hint: None,
-        }
+        Self { what: what.into(), hint: None }
     }
 
     /// What is accepted, and what was probably meant.
     pub(super) fn hint(self, hint: impl Into<Cow<'static, str>>) -> Self {
-        Self {
-            hint: Some(hint.into()),
-            ..self
-        }
+        Self { hint: Some(hint.into()), ..self }
     }
 }
 
@@ -93,29 +87,17 @@ impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Contradiction { options, reason } => write!(f, "{}: {reason}", all(options)),
-            Self::EmptyList {
-                origin,
-                given,
-                reason,
-            } => write!(f, "{origin}: {given:?} is an empty list; {reason}"),
-            Self::TooMany {
-                origin,
-                given,
-                most,
-                reason,
-            } => write!(
-                f,
-                "{origin}: {given} items, at most {most} are possible: {reason}"
-            ),
+            Self::EmptyList { origin, given, reason } => {
+                write!(f, "{origin}: {given:?} is an empty list; {reason}")
+            }
+            Self::TooMany { origin, given, most, reason } => {
+                write!(f, "{origin}: {given} items, at most {most} are possible: {reason}")
+            }
             Self::Unavailable { origin, reason } => write!(f, "{origin}: {reason}"),
             Self::Unreadable { file, reason, needed } => {
                 write!(f, "{file} cannot be read ({reason}); {needed}")
             }
-            Self::Value {
-                origin,
-                given,
-                expected: Expected { what, hint },
-            } => {
+            Self::Value { origin, given, expected: Expected { what, hint } } => {
                 write!(f, "{origin}: {given:?} is not accepted, expected {what}")?;
                 hint.as_ref().map_or(Ok(()), |hint| write!(f, "; {hint}"))
             }
@@ -164,10 +146,9 @@ impl fmt::Display for Warning {
             Self::EmptyList { origin, given } => {
                 write!(f, "{origin}: {given:?} holds no item and counts as unset")
             }
-            Self::HostBits { origin, given, used } => write!(
-                f,
-                "{origin}: {given} has bits set behind its prefix; {used} counts"
-            ),
+            Self::HostBits { origin, given, used } => {
+                write!(f, "{origin}: {given} has bits set behind its prefix; {used} counts")
+            }
             Self::NoEffect { origin, reason } => write!(f, "{origin} has no effect: {reason}"),
         }
     }

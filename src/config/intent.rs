@@ -169,11 +169,8 @@ impl Intent {
     }
 
     fn families(&self, network: &Network, notices: &mut Vec<Notice>) -> Families {
-        let addresses: Vec<&InterfaceAddress> = network
-            .addresses
-            .iter()
-            .filter(|address| counts(address))
-            .collect();
+        let addresses: Vec<&InterfaceAddress> =
+            network.addresses.iter().filter(|address| counts(address)).collect();
         let has_v4 = addresses.iter().any(|address| address.address.is_ipv4());
         let v6 = addresses.iter().copied().find(|address| {
             let excluded = |interface: &Interface| interface.covers(&address.interface);

@@ -48,10 +48,7 @@ pub(super) fn range(text: &str) -> Result<Range, Expected> {
     }
     let given = IpNetwork::new(address, prefix).map_err(|_| expected())?;
     let network = IpNetwork::new(given.network(), prefix).map_err(|_| expected())?;
-    Ok(Range {
-        network,
-        masked: network != given,
-    })
+    Ok(Range { network, masked: network != given })
 }
 
 fn single_v6(address: Ipv6Addr) -> String {
@@ -77,15 +74,11 @@ pub(super) fn loopback(text: &str) -> Result<Range<Ipv4Network>, Expected> {
     if text.is_empty() {
         return Err(expected().hint("leave the variable out for the default, 127.0.0.1/32"));
     }
-    let parsed = range(text).map_err(|error| Expected {
-        hint: error.hint,
-        ..expected()
-    })?;
+    let parsed = range(text).map_err(|error| Expected { hint: error.hint, ..expected() })?;
     match parsed.network {
-        IpNetwork::V4(network) if network.ip().is_loopback() && network.prefix() >= 8 => Ok(Range {
-            network,
-            masked: parsed.masked,
-        }),
+        IpNetwork::V4(network) if network.ip().is_loopback() && network.prefix() >= 8 => {
+            Ok(Range { network, masked: parsed.masked })
+        }
         IpNetwork::V4(_) => Err(expected()),
         IpNetwork::V6(_) => Err(expected().hint("the IPv6 loopback range is always ::1/128")),
     }

@@ -24,11 +24,7 @@ pub(super) enum Items<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) const fn new(raw: &'a RawOptions) -> Self {
-        Self {
-            raw,
-            errors: Vec::new(),
-            warnings: Vec::new(),
-        }
+        Self { raw, errors: Vec::new(), warnings: Vec::new() }
     }
 
     /// The text that counts, trimmed; an empty one counts as not given.
@@ -47,9 +43,7 @@ impl<'a> Reader<'a> {
 
     /// Where the value comes from, or what would give it.
     pub(super) fn origin(&self, key: Key) -> Origin {
-        self.raw
-            .given(key)
-            .map_or(Origin::Flag(key), |given| given.origin.clone())
+        self.raw.given(key).map_or(Origin::Flag(key), |given| given.origin.clone())
     }
 
     /// Notes two options that cannot stand together.
@@ -60,11 +54,7 @@ impl<'a> Reader<'a> {
 
     /// Notes a value that does not parse.
     pub(super) fn refuse(&mut self, key: Key, given: &str, expected: Expected) {
-        self.errors.push(ConfigError::Value {
-            origin: self.origin(key),
-            given: given.to_owned(),
-            expected,
-        });
+        self.errors.push(ConfigError::Value { origin: self.origin(key), given: given.to_owned(), expected });
     }
 
     /// One value; `None` after an error.
@@ -92,12 +82,8 @@ impl<'a> Reader<'a> {
 
     /// The items of a list.
     pub(super) fn items(&self, key: Key) -> Items<'a> {
-        let items: Vec<&str> = self
-            .text(key)
-            .split(',')
-            .map(str::trim)
-            .filter(|item| !item.is_empty())
-            .collect();
+        let items: Vec<&str> =
+            self.text(key).split(',').map(str::trim).filter(|item| !item.is_empty()).collect();
         if !items.is_empty() && items.iter().all(|item| *item == "*") {
             Items::All
         } else {
@@ -153,10 +139,7 @@ impl<'a> Reader<'a> {
     pub(super) fn refuse_empty(&mut self, key: Key, reason: &'static str) {
         self.errors.push(ConfigError::EmptyList {
             origin: self.origin(key),
-            given: self
-                .raw
-                .given(key)
-                .map_or_else(String::new, |given| given.text.clone()),
+            given: self.raw.given(key).map_or_else(String::new, |given| given.text.clone()),
             reason,
         });
     }

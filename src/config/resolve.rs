@@ -68,13 +68,9 @@ pub fn resolve(raw: &RawOptions, files: &Files) -> Result<Resolved, Vec<ConfigEr
     let run = conduct::run(&mut reader);
     let intent = read_intent(&mut reader, files);
     match (run, intent) {
-        (Some(run), Some(intent)) if reader.errors.is_empty() => Ok(Resolved {
-            run,
-            log,
-            intent,
-            warnings: reader.warnings,
-            given: differing(raw),
-        }),
+        (Some(run), Some(intent)) if reader.errors.is_empty() => {
+            Ok(Resolved { run, log, intent, warnings: reader.warnings, given: differing(raw) })
+        }
         _ => Err(reader.errors),
     }
 }
@@ -130,21 +126,13 @@ fn family(reader: &mut Reader<'_>) -> Option<FamilyChoice> {
         let reason = "one asks for both families, the other for a single one";
         reader.contradict(Key::DualStack, Key::IpFamily, reason);
     }
-    Some(if dual_stack && choice == FamilyChoice::Auto {
-        FamilyChoice::DualStack
-    } else {
-        choice
-    })
+    Some(if dual_stack && choice == FamilyChoice::Auto { FamilyChoice::DualStack } else { choice })
 }
 
 fn dns(reader: &mut Reader<'_>, files: &Files) -> DnsChoice {
     let redirect = reader.boolean(Key::RedirectDns);
     let all = reader.boolean(Key::CaptureAllDns);
-    reader.no_effect_if(
-        !redirect,
-        Key::CaptureAllDns,
-        "DNS is captured with --redirect-dns only",
-    );
+    reader.no_effect_if(!redirect, Key::CaptureAllDns, "DNS is captured with --redirect-dns only");
     match (redirect, all, &files.resolv_conf) {
         (false, _, _) => DnsChoice::Off,
         (true, true, _) => DnsChoice::All,

@@ -23,11 +23,7 @@ pub(super) fn ports(reader: &mut Reader<'_>) -> Option<ProxyPorts> {
     let outbound = reader.value(Key::EnvoyPort, values::port);
     let inbound = reader.value(Key::InboundCapturePort, values::port);
     let tunnel = reader.value(Key::InboundTunnelPort, values::port);
-    Some(ProxyPorts {
-        outbound: outbound?,
-        inbound: inbound?,
-        tunnel: tunnel?,
-    })
+    Some(ProxyPorts { outbound: outbound?, inbound: inbound?, tunnel: tunnel? })
 }
 
 pub(super) fn proxy(reader: &mut Reader<'_>, files: &Files) -> ProxyOwner {
@@ -44,11 +40,7 @@ pub(super) fn proxy(reader: &mut Reader<'_>, files: &Files) -> ProxyOwner {
             reader.refuse_empty(key, EMPTY);
         }
     }
-    reader.no_effect_if(
-        reader.given(Key::ProxyUid).is_some(),
-        Key::EnvoyUser,
-        "--proxy-uid (-u) is given",
-    );
+    reader.no_effect_if(reader.given(Key::ProxyUid).is_some(), Key::EnvoyUser, "--proxy-uid (-u) is given");
     let uids = ids(reader, Key::ProxyUid).unwrap_or_else(|| {
         let user = reader.text(Key::EnvoyUser);
         vec![facts::uid_of(&files.passwd, user).unwrap_or(DEFAULT_UID)]
@@ -82,11 +74,7 @@ pub(super) fn mode(reader: &mut Reader<'_>) -> Option<Mode> {
         );
     }
     let (mark, table) = (mark?, table?);
-    Some(if is_tproxy? {
-        Mode::Tproxy(Tproxy { mark, table })
-    } else {
-        Mode::Redirect
-    })
+    Some(if is_tproxy? { Mode::Tproxy(Tproxy { mark, table }) } else { Mode::Redirect })
 }
 
 fn port_list(reader: &mut Reader<'_>, key: Key) -> Vec<Port> {
@@ -109,11 +97,7 @@ pub(super) fn inbound(reader: &mut Reader<'_>) -> InboundPorts {
         }
         Items::These(_) => InboundPorts::Only(port_list(reader, key)),
     };
-    reader.no_effect_if(
-        true,
-        Key::LocalExcludePorts,
-        "inbound exclusions count with -b '*' only",
-    );
+    reader.no_effect_if(true, Key::LocalExcludePorts, "inbound exclusions count with -b '*' only");
     inbound
 }
 
@@ -137,9 +121,9 @@ pub(super) fn outbound(reader: &mut Reader<'_>, files: &Files) -> Outbound {
             reader.warn_if_empty(Key::ServiceCidr);
             OutboundRanges::None
         }
-        Items::These(items) => OutboundRanges::Only(reader.each(Key::ServiceCidr, &items, |reader, item| {
-            noted_range(reader, Key::ServiceCidr, item)
-        })),
+        Items::These(items) => OutboundRanges::Only(
+            reader.each(Key::ServiceCidr, &items, |reader, item| noted_range(reader, Key::ServiceCidr, item)),
+        ),
     };
     let excluded_ranges = reader.list(Key::ServiceExcludeCidr, |reader, item| {
         if item == "*" {
@@ -224,10 +208,7 @@ fn group(item: &str, files: &Files) -> Result<u32, Expected> {
 pub(super) fn loopback(reader: &mut Reader<'_>) -> Option<Ipv4Network> {
     let key = Key::OutboundIpv4LoopbackCidr;
     // Unlike elsewhere, an empty text is not the default here.
-    let text = reader
-        .raw
-        .given(key)
-        .map_or(key.spec().default, |given| given.text.trim());
+    let text = reader.raw.given(key).map_or(key.spec().default, |given| given.text.trim());
     match ranges::loopback(text) {
         Ok(Range { network, masked }) => {
             if masked {

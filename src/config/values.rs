@@ -17,9 +17,7 @@ pub(super) fn boolean(text: &str) -> Result<bool, Expected> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
-        _ => Err(Expected::new(
-            "true or false (also 1, t, T, TRUE, True, 0, f, F, FALSE, False)",
-        )),
+        _ => Err(Expected::new("true or false (also 1, t, T, TRUE, True, 0, f, F, FALSE, False)")),
     }
 }
 
@@ -48,10 +46,7 @@ pub(super) fn port(text: &str) -> Result<Port, Expected> {
 pub(super) fn id(text: &str) -> Result<u32, Expected> {
     match decimal(text).map(u32::try_from) {
         Some(Ok(id)) if id != u32::MAX => Ok(id),
-        _ => Err(flag_hint(
-            Expected::new("a plain number from 0 to 4294967294"),
-            text,
-        )),
+        _ => Err(flag_hint(Expected::new("a plain number from 0 to 4294967294"), text)),
     }
 }
 
@@ -84,8 +79,7 @@ pub(super) fn table(text: &str) -> Result<u32, Expected> {
 }
 
 pub(super) fn interface(text: &str) -> Result<Interface, Expected> {
-    text.parse()
-        .map_err(|error: InterfaceError| flag_hint(Expected::new(error.to_string()), text))
+    text.parse().map_err(|error: InterfaceError| flag_hint(Expected::new(error.to_string()), text))
 }
 
 /// A path. One that begins with `-` is a flag that was taken for the value.

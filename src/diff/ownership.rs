@@ -36,12 +36,7 @@ impl Ours {
 pub(super) fn ours(table: Table, observed: &ObservedTable) -> Ours {
     let mut ours = Ours::default();
     for hook in Hook::ALL {
-        for (at, _) in observed
-            .hook(hook)
-            .iter()
-            .enumerate()
-            .filter(|(_, line)| line.jump.is_some())
-        {
+        for (at, _) in observed.hook(hook).iter().enumerate().filter(|(_, line)| line.jump.is_some()) {
             ours.claim(hook, at);
         }
     }
@@ -65,12 +60,8 @@ pub(super) fn ours(table: Table, observed: &ObservedTable) -> Ours {
 /// `-i IF -j RETURN` and `-o IF -j RETURN` are written as a pair. Both were put behind what stood there, so of
 /// identical lines the last one is ours.
 fn excluded_interfaces(observed: &ObservedTable, ours: &mut Ours) {
-    let inbound = last_returns(observed.hook(Hook::Prerouting), |matcher| {
-        matcher.in_interface.as_ref()
-    });
-    let outbound = last_returns(observed.hook(Hook::Output), |matcher| {
-        matcher.out_interface.as_ref()
-    });
+    let inbound = last_returns(observed.hook(Hook::Prerouting), |matcher| matcher.in_interface.as_ref());
+    let outbound = last_returns(observed.hook(Hook::Output), |matcher| matcher.out_interface.as_ref());
     for (interface, at) in &inbound {
         if let Some(out_at) = outbound.get(interface) {
             ours.claim(Hook::Prerouting, *at);
@@ -88,18 +79,12 @@ fn last_returns(
         let name = interface(&statement.matcher)?;
         is_plain_return(statement).then(|| name.clone())
     };
-    statements(lines)
-        .filter_map(|(at, statement)| Some((plain(statement)?, at)))
-        .collect()
+    statements(lines).filter_map(|(at, statement)| Some((plain(statement)?, at))).collect()
 }
 
 /// A RETURN that looks at one interface and at nothing else.
 fn is_plain_return(statement: &Statement) -> bool {
-    let Matcher {
-        in_interface,
-        out_interface,
-        ..
-    } = &statement.matcher;
+    let Matcher { in_interface, out_interface, .. } = &statement.matcher;
     let only_interfaces = Matcher {
         in_interface: in_interface.clone(),
         out_interface: out_interface.clone(),
@@ -115,9 +100,7 @@ fn virtual_interfaces(observed: &ObservedTable, ours: &mut Ours) {
     let lines = observed.hook(Hook::Prerouting);
     let returns = |at: usize| {
         let statement = lines.get(at)?.statement.as_ref()?;
-        is_plain_return(statement)
-            .then_some(statement.matcher.in_interface.as_ref())
-            .flatten()
+        is_plain_return(statement).then_some(statement.matcher.in_interface.as_ref()).flatten()
     };
     let rerouted: BTreeSet<&Interface> = statements(lines)
         .filter(|(_, statement)| statement.target == Target::Jump(Chain::Redirect))
@@ -181,37 +164,20 @@ fn marks(observed: &ObservedTable, ours: &mut Ours) {
 
 fn carries_mark(hook: Hook, statement: &Statement, marks: &BTreeSet<Mark>) -> bool {
     let Statement { matcher, target } = statement;
-    let tcp = || Matcher {
-        protocol: Some(Protocol::TCP),
-        ..Matcher::default()
-    };
-    let over_loopback = || Matcher {
-        out_interface: Some(Interface::loopback()),
-        ..tcp()
-    };
+    let tcp = || Matcher { protocol: Some(Protocol::TCP), ..Matcher::default() };
+    let over_loopback = || Matcher { out_interface: Some(Interface::loopback()), ..tcp() };
     let known = |expected: &dyn Fn(Mark) -> Matcher| marks.iter().any(|mark| *matcher == expected(*mark));
     match (hook, target) {
-        (Hook::Prerouting, Target::SaveMark) => known(&|mark| Matcher {
-            mark: Some(Match::Is(mark)),
-            ..tcp()
-        }),
-        (Hook::Output, Target::Return) => known(&|mark| Matcher {
-            mark: Some(Match::Is(mark)),
-            ..over_loopback()
-        }),
-        (Hook::Output, Target::RestoreMark) => known(&|mark| Matcher {
-            connmark: Some(mark),
-            ..tcp()
-        }),
+        (Hook::Prerouting, Target::SaveMark) => {
+            known(&|mark| Matcher { mark: Some(Match::Is(mark)), ..tcp() })
+        }
+        (Hook::Output, Target::Return) => {
+            known(&|mark| Matcher { mark: Some(Match::Is(mark)), ..over_loopback() })
+        }
+        (Hook::Output, Target::RestoreMark) => known(&|mark| Matcher { connmark: Some(mark), ..tcp() }),
         (Hook::Output, Target::SetMark(PROXY_LOOPBACK_MARK)) => {
-            let Matcher {
-                destination, owners, ..
-            } = matcher;
-            let expected = Matcher {
-                destination: *destination,
-                owners: owners.clone(),
-                ..over_loopback()
-            };
+            let Matcher { destination, owners, .. } = matcher;
+            let expected = Matcher { destination: *destination, owners: owners.clone(), ..over_loopback() };
             matches!(destination, Some(Match::Not(_))) && owners.len() == 1 && *matcher == expected
         }
         _ => false,

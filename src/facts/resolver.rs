@@ -56,9 +56,7 @@ mod tests {
     fn listed(text: &str) -> String {
         let servers = name_servers(text);
         let v4 = servers.v4.iter().map(Ipv4Addr::to_string);
-        v4.chain(servers.v6.iter().map(Ipv6Addr::to_string))
-            .collect::<Vec<_>>()
-            .join(" ")
+        v4.chain(servers.v6.iter().map(Ipv6Addr::to_string)).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
@@ -98,9 +96,8 @@ mod tests {
 
     #[test]
     fn more_than_three_count_and_none_twice() {
-        let text: String = ["1", "2", "1", "3", "4", "2"]
-            .map(|n| format!("nameserver 10.0.0.{n}\n"))
-            .concat();
+        let text: String =
+            ["1", "2", "1", "3", "4", "2"].map(|n| format!("nameserver 10.0.0.{n}\n")).concat();
         assert_eq!(listed(&text), "10.0.0.1 10.0.0.2 10.0.0.3 10.0.0.4");
         assert!(name_servers("").is_empty());
     }

@@ -27,10 +27,7 @@ impl Capabilities {
     pub fn current() -> io::Result<Self> {
         let status = procfs::read(procfs::own("status"))?;
         Self::parse(&status).ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::InvalidData,
-                "/proc/self/status has no readable CapEff line",
-            )
+            io::Error::new(io::ErrorKind::InvalidData, "/proc/self/status has no readable CapEff line")
         })
     }
 
@@ -59,35 +56,17 @@ mod tests {
     fn the_effective_set_is_read() {
         let status =
             "Name:\tx\nCapInh:\t0000000000000000\nCapPrm:\t000001ffffffffff\nCapEff:\t0000000000003000\n";
-        let expected = Capabilities {
-            net_admin: true,
-            net_raw: true,
-            ..Capabilities::default()
-        };
+        let expected = Capabilities { net_admin: true, net_raw: true, ..Capabilities::default() };
         assert_eq!(Capabilities::parse(status), Some(expected));
-        let all = Capabilities {
-            net_admin: true,
-            net_raw: true,
-            setuid: true,
-            setgid: true,
-            sys_admin: true,
-        };
+        let all =
+            Capabilities { net_admin: true, net_raw: true, setuid: true, setgid: true, sys_admin: true };
         assert_eq!(Capabilities::parse("CapEff:\t000001ffffffffff"), Some(all));
-        assert_eq!(
-            Capabilities::parse("CapEff:\t0000000000000000"),
-            Some(Capabilities::default())
-        );
+        assert_eq!(Capabilities::parse("CapEff:\t0000000000000000"), Some(Capabilities::default()));
     }
 
     #[test]
     fn text_without_a_readable_line_is_no_answer() {
-        for text in [
-            "",
-            "CapPrm:\t0",
-            "CapEff:\t",
-            "CapEff:\txyz",
-            "CapEff:\t11111111111111111",
-        ] {
+        for text in ["", "CapPrm:\t0", "CapEff:\t", "CapEff:\txyz", "CapEff:\t11111111111111111"] {
             assert_eq!(Capabilities::parse(text), None, "{text:?}");
         }
     }

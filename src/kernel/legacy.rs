@@ -2,10 +2,7 @@
 //!
 //! Running `iptables-legacy-save` to find out creates the tables it looks at; so does asking for a table by socket
 //! option. Hence only tables that the kernel lists are asked for.
-#![allow(
-    unsafe_code,
-    reason = "the table comes by getsockopt in structures that no safe wrapper knows"
-)]
+#![allow(unsafe_code, reason = "the table comes by getsockopt in structures that no safe wrapper knows")]
 
 mod blob;
 
@@ -124,18 +121,13 @@ fn info(socket: &OwnedFd, family: Family, name: &str) -> io::Result<Info> {
     write_name(&mut bytes, name)?;
     let length = option(socket, family, GET_INFO, &mut bytes)?;
     bytes.get(..length).and_then(Info::parse).ok_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("short description of the legacy table {name}"),
-        )
+        io::Error::new(io::ErrorKind::InvalidData, format!("short description of the legacy table {name}"))
     })
 }
 
 /// The entries of a table: `struct ipt_get_entries` without its head.
 fn entries(socket: &OwnedFd, family: Family, name: &str, size: u32) -> io::Result<Vec<u8>> {
-    let room = usize::try_from(size)
-        .map_err(|_| Errno::EFBIG)?
-        .saturating_add(blob::ENTRIES_HEAD);
+    let room = usize::try_from(size).map_err(|_| Errno::EFBIG)?.saturating_add(blob::ENTRIES_HEAD);
     let mut bytes = vec![0; room];
     write_name(&mut bytes, name)?;
     if let Some(field) = bytes.get_mut(NAME_LENGTH..NAME_LENGTH + 4) {
@@ -149,10 +141,7 @@ fn entries(socket: &OwnedFd, family: Family, name: &str, size: u32) -> io::Resul
 
 /// The name goes to the head of both structures, with a NUL behind it.
 fn write_name(bytes: &mut [u8], name: &str) -> io::Result<()> {
-    let field = bytes
-        .get_mut(..name.len())
-        .filter(|_| name.len() < NAME_LENGTH)
-        .ok_or(Errno::EINVAL)?;
+    let field = bytes.get_mut(..name.len()).filter(|_| name.len() < NAME_LENGTH).ok_or(Errno::EINVAL)?;
     field.copy_from_slice(name.as_bytes());
     Ok(())
 }
@@ -168,13 +157,7 @@ fn option(socket: &OwnedFd, family: Family, number: libc::c_int, bytes: &mut [u8
     // SAFETY: `bytes` is valid for writes of `length` bytes and the kernel writes no more than that; `length` is
     // valid for reads and writes; the descriptor is open, `socket` owns it.
     let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            level,
-            number,
-            bytes.as_mut_ptr().cast(),
-            &raw mut length,
-        )
+        libc::getsockopt(socket.as_raw_fd(), level, number, bytes.as_mut_ptr().cast(), &raw mut length)
     };
     Errno::result(result)?;
     usize::try_from(length.min(room)).map_err(|_| Errno::EFBIG.into())
@@ -202,19 +185,11 @@ mod tests {
                     let mut words = chain.split(' ');
                     let name = words.next().unwrap().to_owned();
                     let built_in = words.next().unwrap() != "-";
-                    if built_in {
-                        &mut expected.built_in
-                    } else {
-                        &mut expected.user
-                    }
-                    .insert(name, 0);
+                    if built_in { &mut expected.built_in } else { &mut expected.user }.insert(name, 0);
                 }
                 (None, Some("-A")) => {
                     let name = words.next().unwrap();
-                    let rules = expected
-                        .user
-                        .get_mut(name)
-                        .or_else(|| expected.built_in.get_mut(name));
+                    let rules = expected.user.get_mut(name).or_else(|| expected.built_in.get_mut(name));
                     *rules.unwrap() += 1;
                 }
                 _ => {}
@@ -239,10 +214,7 @@ mod tests {
             in_new_namespace(|| {
                 run_with_input(&format!("{}-restore", tool(family)), &[], RULES);
                 let found = all(family).unwrap();
-                assert_eq!(
-                    found.keys().collect::<Vec<_>>(),
-                    ["filter", "mangle", "nat", "raw"]
-                );
+                assert_eq!(found.keys().collect::<Vec<_>>(), ["filter", "mangle", "nat", "raw"]);
                 for (name, table) in found {
                     assert_eq!(table, saved(family, &name), "{family} {name}");
                     assert!(table.in_use(), "{family} {name}");
@@ -282,18 +254,10 @@ mod tests {
     #[test]
     fn a_big_table_is_counted_too() {
         in_new_namespace(|| {
-            let rules: String = (1..=5000)
-                .map(|port| format!("-A BIG -p tcp --dport {port} -j RETURN\n"))
-                .collect();
-            run_with_input(
-                "iptables-legacy-restore",
-                &[],
-                &format!("*nat\n:BIG - [0:0]\n{rules}COMMIT\n"),
-            );
-            assert_eq!(
-                table(Family::V4, "nat").unwrap().unwrap().rules("BIG"),
-                Some(5000)
-            );
+            let rules: String =
+                (1..=5000).map(|port| format!("-A BIG -p tcp --dport {port} -j RETURN\n")).collect();
+            run_with_input("iptables-legacy-restore", &[], &format!("*nat\n:BIG - [0:0]\n{rules}COMMIT\n"));
+            assert_eq!(table(Family::V4, "nat").unwrap().unwrap().rules("BIG"), Some(5000));
         });
     }
 

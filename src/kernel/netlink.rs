@@ -39,13 +39,7 @@ const UNANSWERED: &str = "the kernel's answer to a netlink request is lost";
 #[derive(Clone, Copy, Debug)]
 struct StrictCheck;
 
-nix::setsockopt_impl!(
-    StrictCheck,
-    libc::SOL_NETLINK,
-    libc::NETLINK_GET_STRICT_CHK,
-    bool,
-    sockopt::SetBool
-);
+nix::setsockopt_impl!(StrictCheck, libc::SOL_NETLINK, libc::NETLINK_GET_STRICT_CHK, bool, sockopt::SetBool);
 
 /// Which part of the kernel a socket talks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,25 +68,12 @@ impl Socket {
             Protocol::Route => SockProtocol::NetlinkRoute,
             Protocol::Netfilter => SockProtocol::NetlinkNetFilter,
         };
-        let descriptor = socket(
-            AddressFamily::Netlink,
-            SockType::Raw,
-            SockFlag::SOCK_CLOEXEC,
-            protocol,
-        )?;
+        let descriptor = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
         bind(descriptor.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
-        setsockopt(
-            &descriptor,
-            sockopt::ReceiveTimeout,
-            &TimeVal::new(ANSWER_SECONDS, 0),
-        )?;
+        setsockopt(&descriptor, sockopt::ReceiveTimeout, &TimeVal::new(ANSWER_SECONDS, 0))?;
         // Since 4.20; without it everything is listed, and the readers pick.
         let _ = setsockopt(&descriptor, StrictCheck, &true);
-        Ok(Self {
-            descriptor,
-            sequence: 1,
-            buffer: vec![0; 32 * 1024],
-        })
+        Ok(Self { descriptor, sequence: 1, buffer: vec![0; 32 * 1024] })
     }
 
     /// Sends one message and waits until the kernel has done what it asks for.
@@ -252,11 +233,7 @@ mod tests {
         let mut socket = Socket::open(Protocol::Route).unwrap();
         socket.buffer = vec![0; 16];
         let count = socket.dump(&links, |count: &mut usize, _| *count += 1).unwrap();
-        assert!(
-            count >= 1 && socket.buffer.len() > 500,
-            "{count} {}",
-            socket.buffer.len()
-        );
+        assert!(count >= 1 && socket.buffer.len() > 500, "{count} {}", socket.buffer.len());
     }
 
     #[test]

@@ -50,11 +50,9 @@ impl fmt::Display for EnterError {
                 "no permission to enter the network namespace {}: CAP_SYS_ADMIN is needed (and CAP_SYS_PTRACE for another user's /proc/PID/ns)",
                 path.display()
             ),
-            Self::Other(path, error) => write!(
-                f,
-                "cannot enter the network namespace {}: {error}",
-                path.display()
-            ),
+            Self::Other(path, error) => {
+                write!(f, "cannot enter the network namespace {}: {error}", path.display())
+            }
         }
     }
 }
@@ -133,10 +131,7 @@ pub fn lock(timeout: Duration) -> Result<Lock, LockError> {
             Err((returned, Errno::EINTR)) => file = returned,
             Err((_, errno)) => return Err(LockError::Failed(errno.into())),
         }
-        let Some(left) = timeout
-            .checked_sub(begin.elapsed())
-            .filter(|left| !left.is_zero())
-        else {
+        let Some(left) = timeout.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) else {
             return Err(LockError::Busy(timeout));
         };
         std::thread::sleep(LOCK_INTERVAL.min(left));
@@ -190,12 +185,7 @@ impl std::error::Error for MountError {}
 /// # Errors
 /// What could not be done. Nothing outside this thread is changed in any case.
 pub fn private_mounts_without_nss() -> Result<(), MountError> {
-    let failed = |step| {
-        move |errno: Errno| MountError {
-            step,
-            error: errno.into(),
-        }
-    };
+    let failed = |step| move |errno: Errno| MountError { step, error: errno.into() };
     unshare(CloneFlags::CLONE_NEWNS).map_err(failed("make a mount namespace"))?;
     // Without this, the mount below would spread to the host.
     propagation(MsFlags::MS_PRIVATE)
@@ -205,32 +195,17 @@ pub fn private_mounts_without_nss() -> Result<(), MountError> {
     if !target.exists() {
         return Ok(());
     }
-    mount(
-        Some("/dev/null"),
-        target,
-        None::<&str>,
-        MsFlags::MS_BIND,
-        None::<&str>,
-    )
-    .map_err(failed("hide /etc/nsswitch.conf"))
+    mount(Some("/dev/null"), target, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+        .map_err(failed("hide /etc/nsswitch.conf"))
 }
 
 fn propagation(kind: MsFlags) -> nix::Result<()> {
-    mount(
-        None::<&str>,
-        "/",
-        None::<&str>,
-        MsFlags::MS_REC | kind,
-        None::<&str>,
-    )
+    mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | kind, None::<&str>)
 }
 
 /// Without waiting: a pipe given by mistake has nobody at its other end.
 fn open(path: &Path) -> io::Result<File> {
-    File::options()
-        .read(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(path)
+    File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 #[cfg(test)]
@@ -241,26 +216,11 @@ mod tests {
     #[test]
     fn the_reasons_why_a_namespace_cannot_be_entered_are_told_apart() {
         in_new_namespace(|| {
-            assert!(matches!(
-                enter(Path::new("/nonexistent/ns/net")),
-                Err(EnterError::Missing(_))
-            ));
-            assert!(matches!(
-                enter(Path::new("/dev/null/net")),
-                Err(EnterError::Missing(_))
-            ));
-            assert!(matches!(
-                enter(Path::new("/dev/null")),
-                Err(EnterError::NotANamespace(_))
-            ));
-            assert!(matches!(
-                enter(Path::new("/proc/self/ns/uts")),
-                Err(EnterError::NotANamespace(_))
-            ));
-            assert!(matches!(
-                enter(Path::new("/proc")),
-                Err(EnterError::NotANamespace(_))
-            ));
+            assert!(matches!(enter(Path::new("/nonexistent/ns/net")), Err(EnterError::Missing(_))));
+            assert!(matches!(enter(Path::new("/dev/null/net")), Err(EnterError::Missing(_))));
+            assert!(matches!(enter(Path::new("/dev/null")), Err(EnterError::NotANamespace(_))));
+            assert!(matches!(enter(Path::new("/proc/self/ns/uts")), Err(EnterError::NotANamespace(_))));
+            assert!(matches!(enter(Path::new("/proc")), Err(EnterError::NotANamespace(_))));
         });
     }
 
@@ -274,10 +234,7 @@ mod tests {
             in_new_namespace(move || {
                 enter(Path::new(&path)).unwrap();
                 assert_eq!(std::fs::read_link("/proc/thread-self/ns/net").unwrap(), mine);
-                assert_eq!(
-                    run("readlink", &["/proc/self/ns/net"]).trim(),
-                    mine.to_string_lossy()
-                );
+                assert_eq!(run("readlink", &["/proc/self/ns/net"]).trim(), mine.to_string_lossy());
             });
         });
     }
@@ -287,10 +244,7 @@ mod tests {
         in_new_namespace(|| {
             let held = lock(Duration::ZERO).unwrap();
             let begin = Instant::now();
-            assert!(matches!(
-                lock(Duration::from_millis(100)),
-                Err(LockError::Busy(_))
-            ));
+            assert!(matches!(lock(Duration::from_millis(100)), Err(LockError::Busy(_))));
             assert!(begin.elapsed() >= Duration::from_millis(100));
             // Somebody else's namespace is another lock.
             in_new_namespace(|| drop(lock(Duration::ZERO).unwrap()));

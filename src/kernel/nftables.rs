@@ -88,10 +88,7 @@ impl TableName {
     /// The table of this name.
     #[must_use]
     pub fn new(family: TableFamily, name: impl Into<String>) -> Self {
-        Self {
-            family,
-            name: name.into(),
-        }
+        Self { family, name: name.into() }
     }
 }
 
@@ -111,9 +108,7 @@ pub struct Nftables {
 fn means_absent(error: &io::Error) -> bool {
     let no_netlink = [libc::EPROTONOSUPPORT, libc::EAFNOSUPPORT, libc::ESOCKTNOSUPPORT];
     let no_subsystem = [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOSYS, libc::ECONNREFUSED];
-    error
-        .raw_os_error()
-        .is_some_and(|errno| no_netlink.contains(&errno) || no_subsystem.contains(&errno))
+    error.raw_os_error().is_some_and(|errno| no_netlink.contains(&errno) || no_subsystem.contains(&errno))
 }
 
 impl Nftables {
@@ -122,9 +117,7 @@ impl Nftables {
     /// # Errors
     /// The kernel refuses; `EPROTONOSUPPORT` if it has no netlink for netfilter.
     pub fn open() -> io::Result<Self> {
-        Ok(Self {
-            socket: Socket::open(Protocol::Netfilter)?,
-        })
+        Ok(Self { socket: Socket::open(Protocol::Netfilter)? })
     }
 
     /// The same, if the kernel has nf_tables.
@@ -147,11 +140,7 @@ impl Nftables {
     pub fn generation(&mut self) -> io::Result<u32> {
         const NFTA_GEN_ID: u16 = 1;
         self.socket.query(&message(Kind::GetGeneration, 0), |reply| {
-            reply
-                .attributes(NFGENMSG)
-                .of(NFTA_GEN_ID)
-                .and_then(|id| id.be32())
-                .unwrap_or(0)
+            reply.attributes(NFGENMSG).of(NFTA_GEN_ID).and_then(|id| id.be32()).unwrap_or(0)
         })
     }
 
@@ -160,14 +149,13 @@ impl Nftables {
     /// # Errors
     /// The kernel refuses.
     pub fn tables(&mut self) -> io::Result<Vec<TableName>> {
-        self.socket
-            .dump(&message(Kind::GetTable, 0), |list: &mut Vec<TableName>, reply| {
-                if reply.kind == Kind::NewTable.number() {
-                    let family = TableFamily::of(reply.byte(0));
-                    let name = text(reply, NFTA_TABLE_NAME);
-                    list.extend(family.zip(name).map(|(family, name)| TableName { family, name }));
-                }
-            })
+        self.socket.dump(&message(Kind::GetTable, 0), |list: &mut Vec<TableName>, reply| {
+            if reply.kind == Kind::NewTable.number() {
+                let family = TableFamily::of(reply.byte(0));
+                let name = text(reply, NFTA_TABLE_NAME);
+                list.extend(family.zip(name).map(|(family, name)| TableName { family, name }));
+            }
+        })
     }
 
     /// The chains of a table, in the kernel's order; none if there is no such table.
@@ -196,11 +184,9 @@ impl Nftables {
             return Ok(BTreeMap::new());
         }
         let message = message(Kind::GetRule, table.family.number()).with_text(NFTA_RULE_TABLE, &table.name);
-        let counts = self
-            .socket
-            .dump(&message, |counts: &mut BTreeMap<String, usize>, reply| {
-                count_rule(counts, &table.name, reply);
-            });
+        let counts = self.socket.dump(&message, |counts: &mut BTreeMap<String, usize>, reply| {
+            count_rule(counts, &table.name, reply);
+        });
         let mut counts = match counts {
             // Gone since its chains were listed.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(BTreeMap::new()),
@@ -232,10 +218,7 @@ fn message(kind: Kind, family: u8) -> Message {
 }
 
 fn text(reply: &Reply<'_>, attribute: u16) -> Option<String> {
-    reply
-        .attributes(NFGENMSG)
-        .of(attribute)
-        .map(|attribute| attribute.text())
+    reply.attributes(NFGENMSG).of(attribute).map(|attribute| attribute.text())
 }
 
 fn count_rule(counts: &mut BTreeMap<String, usize>, table: &str, reply: &Reply<'_>) {

@@ -53,13 +53,7 @@ impl Picture {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self {
-            nf_tables,
-            native_tables,
-            nft,
-            legacy,
-            legacy_forbidden,
-        })
+        Ok(Self { nf_tables, native_tables, nft, legacy, legacy_forbidden })
     }
 
     /// Whether any chain of ours stands.
@@ -67,53 +61,34 @@ impl Picture {
     pub fn stands(&self, variant: Variant, family: Family) -> bool {
         let ours = |name: &String| Chain::from_name(name).is_some();
         match variant {
-            Variant::Legacy => self
-                .legacy
-                .get(&family)
-                .into_iter()
-                .flatten()
-                .any(|(name, table)| {
-                    let relevant = Table::ALL.iter().any(|table| table.name() == name);
-                    relevant && table.user.keys().any(ours)
-                }),
-            Variant::Nft => self
-                .nft
-                .get(&family)
-                .into_iter()
-                .flatten()
-                .any(|(_, chains)| chains.iter().any(ours)),
+            Variant::Legacy => self.legacy.get(&family).into_iter().flatten().any(|(name, table)| {
+                let relevant = Table::ALL.iter().any(|table| table.name() == name);
+                relevant && table.user.keys().any(ours)
+            }),
+            Variant::Nft => {
+                self.nft.get(&family).into_iter().flatten().any(|(_, chains)| chains.iter().any(ours))
+            }
         }
     }
 
     /// The legacy tables that hold rules or chains of anybody.
     #[must_use]
     pub fn legacy_tables_in_use(&self) -> Vec<String> {
-        let all = self
-            .legacy
-            .iter()
-            .flat_map(|(family, tables)| tables.iter().map(move |table| (family, table)));
+        let all =
+            self.legacy.iter().flat_map(|(family, tables)| tables.iter().map(move |table| (family, table)));
         let in_use = all.filter(|(_, (_, table))| table.in_use());
-        in_use
-            .map(|(family, (name, _))| format!("{name} ({family})"))
-            .collect()
+        in_use.map(|(family, (name, _))| format!("{name} ({family})")).collect()
     }
 }
 
 fn native_and_chains(mut socket: Nftables) -> io::Result<(Vec<String>, BTreeMap<Family, Chains>)> {
     let tables = socket.tables()?;
-    let inet = tables
-        .iter()
-        .filter(|table| table.family == TableFamily::Inet)
-        .map(|table| table.name.clone());
-    let native = inet
-        .filter(|name| NATIVE_TABLES.contains(&name.as_str()))
-        .collect();
+    let inet =
+        tables.iter().filter(|table| table.family == TableFamily::Inet).map(|table| table.name.clone());
+    let native = inet.filter(|name| NATIVE_TABLES.contains(&name.as_str())).collect();
     let mut chains: BTreeMap<Family, Chains> = BTreeMap::new();
     for (family, table, name) in ours(&tables, &Family::ALL) {
-        chains
-            .entry(family)
-            .or_default()
-            .insert(table, socket.chains(&name)?);
+        chains.entry(family).or_default().insert(table, socket.chains(&name)?);
     }
     Ok((native, chains))
 }
@@ -125,9 +100,7 @@ fn ours(existing: &[TableName], families: &[Family]) -> Vec<(Family, Table, Tabl
             Family::V4 => TableFamily::Ip,
             Family::V6 => TableFamily::Ip6,
         };
-        Table::ALL
-            .into_iter()
-            .map(move |table| (*family, table, TableName::new(number, table.name())))
+        Table::ALL.into_iter().map(move |table| (*family, table, TableName::new(number, table.name())))
     });
     names.filter(|(_, _, name)| existing.contains(name)).collect()
 }
@@ -149,10 +122,7 @@ pub fn counts(variant: Variant) -> io::Result<BTreeMap<Family, Counts>> {
         Variant::Nft => {
             if let Some(mut socket) = Nftables::open_if_present()? {
                 for (family, table, name) in ours(&socket.tables()?, &Family::ALL) {
-                    counts
-                        .entry(family)
-                        .or_default()
-                        .insert(table, socket.rule_counts(&name)?);
+                    counts.entry(family).or_default().insert(table, socket.rule_counts(&name)?);
                 }
             }
         }
@@ -165,13 +135,9 @@ pub fn counts(variant: Variant) -> io::Result<BTreeMap<Family, Counts>> {
 /// # Errors
 /// The kernel refuses.
 pub fn delete_native_tables(names: &[String]) -> io::Result<()> {
-    let tables: Vec<TableName> = names
-        .iter()
-        .map(|name| TableName::new(TableFamily::Inet, name.as_str()))
-        .collect();
-    Nftables::open()?
-        .delete_tables(&tables)
-        .map_err(|error| error.error)
+    let tables: Vec<TableName> =
+        names.iter().map(|name| TableName::new(TableFamily::Inet, name.as_str())).collect();
+    Nftables::open()?.delete_tables(&tables).map_err(|error| error.error)
 }
 
 /// The passthrough address, policy rules by mark, and routes in other than the standard tables.
@@ -185,10 +151,7 @@ pub fn routing() -> io::Result<routing::Observed> {
         ..routing::Observed::default()
     };
     for family in Family::ALL {
-        let rules = socket
-            .mark_rules(family)?
-            .into_iter()
-            .filter(|rule| rule.plain && rule.mask == u32::MAX);
+        let rules = socket.mark_rules(family)?.into_iter().filter(|rule| rule.plain && rule.mask == u32::MAX);
         observed.rules.extend(rules.map(|rule| MarkRule {
             family,
             mark: rule.mark,

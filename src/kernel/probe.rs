@@ -38,26 +38,16 @@ pub struct Probe {
 /// Listens on the proxy's ports and sends probes until one arrives in each family, or time is up.
 #[must_use]
 pub fn probe(probe: &Probe) -> Outcome {
-    let owner = Owner {
-        uid: probe.uid,
-        gid: probe.gid,
-    };
+    let owner = Owner { uid: probe.uid, gid: probe.gid };
     if !owner.possible() {
         return Outcome::Unable { uid: probe.uid };
     }
     let mut trials = Vec::new();
-    for family in Family::ALL
-        .into_iter()
-        .filter(|family| probe.families.contains(*family))
-    {
+    for family in Family::ALL.into_iter().filter(|family| probe.families.contains(*family)) {
         match Trial::new(family, probe) {
             Ok(trial) => trials.push(trial),
             Err((port, error)) => {
-                return Outcome::CannotListen {
-                    family,
-                    port,
-                    error: error.into(),
-                };
+                return Outcome::CannotListen { family, port, error: error.into() };
             }
         }
     }
@@ -96,11 +86,8 @@ fn run(probe: &Probe, owner: &Owner, trials: &mut [Trial]) {
 
 /// Sleeps until a socket has news, or for `time`.
 fn wait(trials: &[Trial], time: Duration) {
-    let mut descriptors: Vec<PollFd<'_>> = trials
-        .iter()
-        .filter(|trial| trial.open())
-        .flat_map(Trial::awaited)
-        .collect();
+    let mut descriptors: Vec<PollFd<'_>> =
+        trials.iter().filter(|trial| trial.open()).flat_map(Trial::awaited).collect();
     // Rounded up, lest the last fraction of a millisecond is spent in a busy loop.
     let milliseconds = time.as_millis().saturating_add(1);
     let timeout = PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX);
@@ -125,26 +112,12 @@ struct Trial {
 impl Trial {
     fn new(family: Family, probe: &Probe) -> Result<Self, (Port, Errno)> {
         let [outbound, inbound] = probe.capture_ports;
-        let mut listeners = vec![(
-            outbound,
-            listen(family, outbound).map_err(|errno| (outbound, errno))?,
-        )];
+        let mut listeners = vec![(outbound, listen(family, outbound).map_err(|errno| (outbound, errno))?)];
         if inbound != outbound {
-            listeners.push((
-                inbound,
-                listen(family, inbound).map_err(|errno| (inbound, errno))?,
-            ));
+            listeners.push((inbound, listen(family, inbound).map_err(|errno| (inbound, errno))?));
         }
         let target = probe.port;
-        Ok(Self {
-            family,
-            target,
-            listeners,
-            sent: None,
-            attempts: 0,
-            last: Event::Silence,
-            arrival: None,
-        })
+        Ok(Self { family, target, listeners, sent: None, attempts: 0, last: Event::Silence, arrival: None })
     }
 
     const fn open(&self) -> bool {
@@ -152,15 +125,9 @@ impl Trial {
     }
 
     fn awaited(&self) -> impl Iterator<Item = PollFd<'_>> {
-        let listeners = self
-            .listeners
-            .iter()
-            .map(|(_, socket)| PollFd::new(socket.as_fd(), PollFlags::POLLIN));
-        listeners.chain(
-            self.sent
-                .iter()
-                .map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLOUT)),
-        )
+        let listeners =
+            self.listeners.iter().map(|(_, socket)| PollFd::new(socket.as_fd(), PollFlags::POLLIN));
+        listeners.chain(self.sent.iter().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLOUT)))
     }
 
     fn send(&mut self, owner: &Owner) {
@@ -179,10 +146,7 @@ impl Trial {
         for (port, listener) in &self.listeners {
             while let Some(original) = accept(self.family, listener) {
                 if original == Some(self.target.number()) {
-                    self.arrival = Some(Arrival {
-                        family: self.family,
-                        at: *port,
-                    });
+                    self.arrival = Some(Arrival { family: self.family, at: *port });
                     return;
                 }
                 self.last = Event::ArrivedOtherwise(*port);
@@ -198,18 +162,8 @@ impl Trial {
     }
 
     fn miss(&self) -> Option<Miss> {
-        let Self {
-            family,
-            target,
-            attempts,
-            ..
-        } = *self;
-        self.open().then(|| Miss {
-            family,
-            port: target,
-            attempts,
-            last: self.last.clone(),
-        })
+        let Self { family, target, attempts, .. } = *self;
+        self.open().then(|| Miss { family, port: target, attempts, last: self.last.clone() })
     }
 }
 

@@ -24,25 +24,15 @@ impl Command {
     /// `program` without arguments or input.
     #[must_use]
     pub const fn new(program: PathBuf) -> Self {
-        Self {
-            program,
-            args: Vec::new(),
-            env: Vec::new(),
-            input: None,
-        }
+        Self { program, args: Vec::new(), env: Vec::new(), input: None }
     }
 
     /// The command as a person would type it.
     #[must_use]
     pub fn line(&self) -> String {
-        let env = self
-            .env
-            .iter()
-            .map(|(name, value)| format!("{name}={} ", value.display()));
+        let env = self.env.iter().map(|(name, value)| format!("{name}={} ", value.display()));
         let args = self.args.iter().map(|arg| format!(" {arg}"));
-        env.chain([self.program.display().to_string()])
-            .chain(args)
-            .collect()
+        env.chain([self.program.display().to_string()]).chain(args).collect()
     }
 }
 
@@ -90,9 +80,7 @@ impl Machine {
     pub fn new(path: Option<OsString>) -> Self {
         let path = path.filter(|path| !path.is_empty());
         let usual = || "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into();
-        Self {
-            directories: std::env::split_paths(&path.unwrap_or_else(usual)).collect(),
-        }
+        Self { directories: std::env::split_paths(&path.unwrap_or_else(usual)).collect() }
     }
 }
 
@@ -101,10 +89,7 @@ impl Host for Machine {
         let executable = |path: &PathBuf| {
             fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
         };
-        self.directories
-            .iter()
-            .map(|directory| directory.join(name))
-            .find(executable)
+        self.directories.iter().map(|directory| directory.join(name)).find(executable)
     }
 
     fn resolve(&self, path: &Path) -> PathBuf {
@@ -113,18 +98,9 @@ impl Host for Machine {
 
     #[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]
     fn run(&self, command: Command) -> io::Result<Output> {
-        let Command {
-            program,
-            args,
-            env,
-            input,
-        } = command;
+        let Command { program, args, env, input } = command;
         let stdin = input.map_or_else(Stdio::null, Stdio::from);
-        let output = std::process::Command::new(program)
-            .args(args)
-            .envs(env)
-            .stdin(stdin)
-            .output()?;
+        let output = std::process::Command::new(program).args(args).envs(env).stdin(stdin).output()?;
         Ok(Output {
             code: output.status.code(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),

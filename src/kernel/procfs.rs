@@ -7,18 +7,11 @@ use std::path::PathBuf;
 /// those of the process's first thread.
 pub(super) fn own(path: &str) -> PathBuf {
     let of_thread = PathBuf::from("/proc/thread-self").join(path);
-    if of_thread.exists() {
-        of_thread
-    } else {
-        PathBuf::from("/proc/self").join(path)
-    }
+    if of_thread.exists() { of_thread } else { PathBuf::from("/proc/self").join(path) }
 }
 
 /// The text of a file.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "this is the kernel's edge; the files are the kernel's"
-)]
+#[allow(clippy::disallowed_methods, reason = "this is the kernel's edge; the files are the kernel's")]
 pub(super) fn read(path: impl AsRef<std::path::Path>) -> io::Result<String> {
     std::fs::read_to_string(path)
 }

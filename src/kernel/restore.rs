@@ -22,20 +22,13 @@ pub const LOCK_WAIT_SECONDS: u32 = 30;
 ///
 /// What the tool complained about, the line it named, and what to do.
 pub fn restore(host: &impl Host, run: &Run<'_>, input: File, lock: Option<&Path>) -> Result<(), Failure> {
-    let Run {
-        variant,
-        family: _,
-        tools,
-        text,
-    } = run;
+    let Run { variant, family: _, tools, text } = run;
     let mut command = Command::new(tools.restore.clone());
     command.args.push("--noflush".to_owned());
     command.input = Some(input);
     if *variant == Variant::Legacy {
         command.args.push(format!("--wait={LOCK_WAIT_SECONDS}"));
-        command
-            .env
-            .extend(lock.map(|lock| ("XTABLES_LOCKFILE".to_owned(), OsString::from(lock))));
+        command.env.extend(lock.map(|lock| ("XTABLES_LOCKFILE".to_owned(), OsString::from(lock))));
     }
     let line = command.line();
     log::debug!("running: {line}");
@@ -43,11 +36,7 @@ pub fn restore(host: &impl Host, run: &Run<'_>, input: File, lock: Option<&Path>
     for complaint in output.stderr.lines() {
         log::debug!("{complaint}");
     }
-    if output.code == Some(0) {
-        Ok(())
-    } else {
-        Err(refusal(&line, *variant, run.family, &output, text))
-    }
+    if output.code == Some(0) { Ok(()) } else { Err(refusal(&line, *variant, run.family, &output, text)) }
 }
 
 /// What is restored, by whom.
@@ -73,11 +62,7 @@ pub fn save(host: &impl Host, variant: Variant, family: Family, tools: &Tools) -
     let line = command.line();
     log::debug!("running: {line}");
     let output = host.run(command).map_err(|error| cannot_run(&line, &error))?;
-    if output.code == Some(0) {
-        Ok(output.stdout)
-    } else {
-        Err(refusal(&line, variant, family, &output, ""))
-    }
+    if output.code == Some(0) { Ok(output.stdout) } else { Err(refusal(&line, variant, family, &output, "")) }
 }
 
 fn cannot_run(line: &str, error: &std::io::Error) -> Failure {
@@ -103,9 +88,7 @@ fn refusal(line: &str, variant: Variant, family: Family, output: &Output, text: 
 fn offending_line<'a>(stderr: &str, text: &'a str) -> Option<&'a str> {
     // "line 8 failed", "line 8: RULE_APPEND failed", "Error occurred at line: 8".
     let number: usize = stderr.split("line").skip(1).find_map(|behind| {
-        let digits = behind
-            .trim_start_matches([':', ' '])
-            .split(|c: char| !c.is_ascii_digit());
+        let digits = behind.trim_start_matches([':', ' ']).split(|c: char| !c.is_ascii_digit());
         digits.into_iter().next()?.parse().ok()
     })?;
     text.lines().nth(number.checked_sub(1)?)
@@ -186,10 +169,7 @@ fn table_hint(family: Family, stderr: &str) -> String {
         Family::V4 => "iptable",
         Family::V6 => "ip6table",
     };
-    let table = ["nat", "mangle", "raw"]
-        .into_iter()
-        .find(|table| stderr.contains(table))
-        .unwrap_or("nat");
+    let table = ["nat", "mangle", "raw"].into_iter().find(|table| stderr.contains(table)).unwrap_or("nat");
     format!(
         "the kernel has no legacy table `{table}`: load the module {prefix}_{table} on the node (`modprobe {prefix}_{table}`), \
          or use --backend iptables-nft"

@@ -14,13 +14,11 @@ pub fn execute(step: Step) -> io::Result<()> {
     match step {
         Step::AddAddress => socket.claim_six(),
         Step::AddRoute(family, table) => socket.add_local_default(family, table).map(drop),
-        Step::AddRule(family, tproxy) => socket
-            .add_mark_rule(family, tproxy.mark.0, tproxy.table)
-            .map(drop),
+        Step::AddRule(family, tproxy) => socket.add_mark_rule(family, tproxy.mark.0, tproxy.table).map(drop),
         Step::RemoveAddress => socket.delete_six().map(drop),
-        Step::RemoveRoute(family, table) => socket
-            .delete_local_default(family, table, crate::routing::PROTOCOL)
-            .map(drop),
+        Step::RemoveRoute(family, table) => {
+            socket.delete_local_default(family, table, crate::routing::PROTOCOL).map(drop)
+        }
         Step::RemoveRule(rule) => {
             let protocol = (rule.protocol != 0).then_some(rule.protocol);
             let rule_there = rtnetlink::MarkRule {

@@ -41,9 +41,7 @@ impl Rtnetlink {
     /// # Errors
     /// The kernel refuses.
     pub fn open() -> io::Result<Self> {
-        Ok(Self {
-            socket: Socket::open(Protocol::Route)?,
-        })
+        Ok(Self { socket: Socket::open(Protocol::Route)? })
     }
 
     /// Sends what adds something; that it is there already is no error.

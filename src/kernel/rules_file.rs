@@ -41,27 +41,15 @@ pub fn path_of(path: &Path, family: Family) -> PathBuf {
 #[allow(clippy::disallowed_methods, reason = "the edge")]
 pub fn keep(option: &str, path: &Path, text: &str) -> Result<RulesFile, Failure> {
     let open = || -> io::Result<File> {
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(path)?;
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
         written(&mut file, text)?;
         Ok(file)
     };
     let file = open().map_err(|error| {
-        Failure::new(
-            Exit::CannotCreate,
-            format!("cannot write {} ({option}): {error}", path.display()),
-        )
-        .hint("name a file in a directory that exists and is writable, or leave the option out")
+        Failure::new(Exit::CannotCreate, format!("cannot write {} ({option}): {error}", path.display()))
+            .hint("name a file in a directory that exists and is writable, or leave the option out")
     })?;
-    Ok(RulesFile {
-        place: path.display().to_string(),
-        file,
-        _temporary: None,
-    })
+    Ok(RulesFile { place: path.display().to_string(), file, _temporary: None })
 }
 
 /// Writes a rules file that goes away: in a temporary directory, or in memory where no directory can be written to.
@@ -73,28 +61,14 @@ pub fn temporary(family: Family, text: &str) -> Result<RulesFile, Failure> {
         Family::V4 => "iptables-rules-",
         Family::V6 => "ip6tables-rules-",
     };
-    let directories = [
-        std::env::temp_dir(),
-        PathBuf::from("/run"),
-        PathBuf::from("/dev/shm"),
-    ];
+    let directories = [std::env::temp_dir(), PathBuf::from("/run"), PathBuf::from("/dev/shm")];
     let in_directory = |directory: &PathBuf| -> io::Result<RulesFile> {
-        let mut temporary = tempfile::Builder::new()
-            .prefix(prefix)
-            .suffix(".txt")
-            .tempfile_in(directory)?;
+        let mut temporary = tempfile::Builder::new().prefix(prefix).suffix(".txt").tempfile_in(directory)?;
         written(temporary.as_file_mut(), text)?;
         let place = temporary.path().display().to_string();
-        Ok(RulesFile {
-            place,
-            file: temporary.reopen()?,
-            _temporary: Some(temporary),
-        })
+        Ok(RulesFile { place, file: temporary.reopen()?, _temporary: Some(temporary) })
     };
-    directories
-        .iter()
-        .find_map(|directory| in_directory(directory).ok())
-        .map_or_else(|| in_memory(text), Ok)
+    directories.iter().find_map(|directory| in_directory(directory).ok()).map_or_else(|| in_memory(text), Ok)
 }
 
 fn in_memory(text: &str) -> Result<RulesFile, Failure> {
@@ -105,11 +79,7 @@ fn in_memory(text: &str) -> Result<RulesFile, Failure> {
     };
     let file = make()
         .map_err(|error| Failure::new(Exit::CannotCreate, format!("cannot make a rules file: {error}")))?;
-    Ok(RulesFile {
-        place: "memory (no directory is writable)".to_owned(),
-        file,
-        _temporary: None,
-    })
+    Ok(RulesFile { place: "memory (no directory is writable)".to_owned(), file, _temporary: None })
 }
 
 fn written(file: &mut File, text: &str) -> io::Result<()> {
@@ -121,12 +91,7 @@ fn written(file: &mut File, text: &str) -> io::Result<()> {
 #[allow(clippy::disallowed_methods, reason = "the edge")]
 #[must_use]
 pub fn shared_lock_usable() -> bool {
-    OpenOptions::new()
-        .read(true)
-        .append(true)
-        .create(true)
-        .open("/run/xtables.lock")
-        .is_ok()
+    OpenOptions::new().read(true).append(true).create(true).open("/run/xtables.lock").is_ok()
 }
 
 /// Leaves the reason of a failure where Kubernetes looks for it, if that file is there.

@@ -47,10 +47,6 @@ pub(crate) fn run_with_input(program: &str, arguments: &[&str], input: &str) -> 
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{program} {arguments:?}: {}: {errors}",
-        output.status
-    );
+    assert!(output.status.success(), "{program} {arguments:?}: {}: {errors}", output.status);
     String::from_utf8(output.stdout).unwrap()
 }

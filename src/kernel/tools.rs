@@ -34,11 +34,7 @@ fn variant_of(host: &impl Host, path: &Path) -> Option<Variant> {
     command.args.push("--version".to_owned());
     let output = host.run(command).ok()?;
     // Before 1.8 there was only one kind, and its version line did not say which.
-    Some(if output.stdout.contains("nf_tables") {
-        Variant::Nft
-    } else {
-        Variant::Legacy
-    })
+    Some(if output.stdout.contains("nf_tables") { Variant::Nft } else { Variant::Legacy })
 }
 
 /// What the names of a family's tools begin with.

@@ -117,11 +117,7 @@ impl FromStr for Port {
     /// Plain decimal only: no sign, no leading zero, no range, no service name.
     fn from_str(text: &str) -> Result<Self, PortError> {
         let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
-        plain
-            .then(|| text.parse().ok())
-            .flatten()
-            .and_then(Self::new)
-            .ok_or(PortError)
+        plain.then(|| text.parse().ok()).flatten().and_then(Self::new).ok_or(PortError)
     }
 }
 
@@ -167,50 +163,30 @@ pub struct Protocol {
 
 impl Protocol {
     /// TCP, all ports.
-    pub const TCP: Self = Self {
-        transport: Transport::Tcp,
-        source: None,
-        destination: None,
-    };
+    pub const TCP: Self = Self { transport: Transport::Tcp, source: None, destination: None };
 
     /// All ports of a transport.
     #[must_use]
     pub const fn all(transport: Transport) -> Self {
-        Self {
-            transport,
-            source: None,
-            destination: None,
-        }
+        Self { transport, source: None, destination: None }
     }
 
     /// Packets to this port.
     #[must_use]
     pub const fn to(transport: Transport, port: Port) -> Self {
-        Self {
-            transport,
-            source: None,
-            destination: Some(Match::Is(Ports::One(port))),
-        }
+        Self { transport, source: None, destination: Some(Match::Is(Ports::One(port))) }
     }
 
     /// Packets to any other port.
     #[must_use]
     pub const fn not_to(transport: Transport, ports: Ports) -> Self {
-        Self {
-            transport,
-            source: None,
-            destination: Some(Match::Not(ports)),
-        }
+        Self { transport, source: None, destination: Some(Match::Not(ports)) }
     }
 
     /// Packets from this port.
     #[must_use]
     pub const fn from(transport: Transport, port: Port) -> Self {
-        Self {
-            transport,
-            source: Some(port),
-            destination: None,
-        }
+        Self { transport, source: Some(port), destination: None }
     }
 }
 
@@ -262,9 +238,7 @@ impl Interface {
     /// Whether the interface called `name` is meant.
     #[must_use]
     pub fn covers(&self, name: &str) -> bool {
-        self.0
-            .strip_suffix('+')
-            .map_or(self.0 == name, |prefix| name.starts_with(prefix))
+        self.0.strip_suffix('+').map_or(self.0 == name, |prefix| name.starts_with(prefix))
     }
 }
 
@@ -298,11 +272,7 @@ impl FromStr for Interface {
         // A bare `+` would mean every interface, `lo` too; a leading `-` would read as an option.
         let valid = !stem.is_empty() && text.len() <= 15 && stem.chars().all(plain) && !stem.starts_with('-');
         let special = matches!(stem, "." | "..");
-        if valid && !special {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(InterfaceError)
-        }
+        if valid && !special { Ok(Self(text.to_owned())) } else { Err(InterfaceError) }
     }
 }
 
@@ -378,10 +348,7 @@ impl Matcher<Address> {
 
 /// `None`: not in this family. `Some(None)`: any address, which is also what a range of length 0 says; the kernel
 /// does not keep such a test, so neither do we.
-#[allow(
-    clippy::option_option,
-    reason = "the two levels mean different things, said above"
-)]
+#[allow(clippy::option_option, reason = "the two levels mean different things, said above")]
 fn resolve_address(slot: Option<Match<Address>>, family: Family) -> Option<Option<Match<IpNetwork>>> {
     let Some(test) = slot else { return Some(None) };
     let network = test.value().resolve(family)?;
@@ -466,13 +433,6 @@ impl Matcher<Address> {
     /// Completes the rule.
     #[must_use]
     pub const fn then(self, target: Target, why: Why) -> Rule<Address> {
-        Rule {
-            statement: Statement {
-                matcher: self,
-                target,
-            },
-            only: None,
-            why,
-        }
+        Rule { statement: Statement { matcher: self, target }, only: None, why }
     }
 }

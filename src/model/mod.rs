@@ -36,10 +36,7 @@ impl Family {
     /// Whether `network` is of this family.
     #[must_use]
     pub const fn holds(self, network: &IpNetwork) -> bool {
-        matches!(
-            (self, network),
-            (Self::V4, IpNetwork::V4(_)) | (Self::V6, IpNetwork::V6(_))
-        )
+        matches!((self, network), (Self::V4, IpNetwork::V4(_)) | (Self::V6, IpNetwork::V6(_)))
     }
 }
 
@@ -67,17 +64,12 @@ impl Families {
     /// Whether rules are made for `family`.
     #[must_use]
     pub const fn contains(self, family: Family) -> bool {
-        matches!(
-            (self, family),
-            (Self::Both, _) | (Self::V4, Family::V4) | (Self::V6, Family::V6)
-        )
+        matches!((self, family), (Self::Both, _) | (Self::V4, Family::V4) | (Self::V6, Family::V6))
     }
 
     /// The families in the order in which they are applied.
     pub fn iter(self) -> impl Iterator<Item = Family> {
-        Family::ALL
-            .into_iter()
-            .filter(move |family| self.contains(*family))
+        Family::ALL.into_iter().filter(move |family| self.contains(*family))
     }
 }
 
@@ -223,15 +215,8 @@ impl Rule<Address> {
             return None;
         }
         let Statement { matcher, target } = &self.statement;
-        let statement = Statement {
-            matcher: matcher.resolve(family)?,
-            target: *target,
-        };
-        Some(Rule {
-            statement,
-            only: self.only,
-            why: self.why,
-        })
+        let statement = Statement { matcher: matcher.resolve(family)?, target: *target };
+        Some(Rule { statement, only: self.only, why: self.why })
     }
 }
 
@@ -253,10 +238,7 @@ impl<A> HookRules<A> {
 
 impl<A> Default for HookRules<A> {
     fn default() -> Self {
-        Self {
-            head: Vec::new(),
-            tail: Vec::new(),
-        }
+        Self { head: Vec::new(), tail: Vec::new() }
     }
 }
 
@@ -272,10 +254,7 @@ pub struct TableRules<A = IpNetwork> {
 impl<A> TableRules<A> {
     /// Every rule of ours, hook chains first.
     pub fn rules(&self) -> impl Iterator<Item = &Rule<A>> {
-        self.hooks
-            .values()
-            .flat_map(HookRules::iter)
-            .chain(self.chains.values().flatten())
+        self.hooks.values().flat_map(HookRules::iter).chain(self.chains.values().flatten())
     }
 
     /// Whether nothing of ours is in the table.
@@ -287,10 +266,7 @@ impl<A> TableRules<A> {
 
 impl<A> Default for TableRules<A> {
     fn default() -> Self {
-        Self {
-            hooks: BTreeMap::new(),
-            chains: BTreeMap::new(),
-        }
+        Self { hooks: BTreeMap::new(), chains: BTreeMap::new() }
     }
 }
 
@@ -307,10 +283,7 @@ impl FamilyRules {
     /// No rules at all: what cleanup wants.
     #[must_use]
     pub const fn none(family: Family) -> Self {
-        Self {
-            family,
-            tables: BTreeMap::new(),
-        }
+        Self { family, tables: BTreeMap::new() }
     }
 
     /// How many rules there are.
@@ -333,10 +306,7 @@ impl Ruleset {
     /// A rule set without rules.
     #[must_use]
     pub const fn new(families: Families) -> Self {
-        Self {
-            families,
-            tables: BTreeMap::new(),
-        }
+        Self { families, tables: BTreeMap::new() }
     }
 
     /// Adds `rule` at the end of one of our chains.
@@ -351,12 +321,7 @@ impl Ruleset {
 
     /// Puts `rule` before everything that stands in a shared chain, also before what was put there earlier.
     pub fn hook_head(&mut self, table: Table, hook: Hook, rule: Rule<Address>) {
-        self.table(table)
-            .hooks
-            .entry(hook)
-            .or_default()
-            .head
-            .insert(0, rule);
+        self.table(table).hooks.entry(hook).or_default().head.insert(0, rule);
     }
 
     fn table(&mut self, table: Table) -> &mut TableRules<Address> {
@@ -386,10 +351,7 @@ fn resolve_table(rules: &TableRules<Address>, family: Family) -> TableRules {
     };
     let mut table = TableRules::default();
     for (hook, HookRules { head, tail }) in &rules.hooks {
-        let resolved = HookRules {
-            head: all(head),
-            tail: all(tail),
-        };
+        let resolved = HookRules { head: all(head), tail: all(tail) };
         if resolved.iter().next().is_some() {
             table.hooks.insert(*hook, resolved);
         }
@@ -400,10 +362,7 @@ fn resolve_table(rules: &TableRules<Address>, family: Family) -> TableRules {
             table.chains.insert(*chain, resolved);
         }
     }
-    let jumped: Vec<Chain> = table
-        .rules()
-        .filter_map(|rule| rule.statement.target.jump())
-        .collect();
+    let jumped: Vec<Chain> = table.rules().filter_map(|rule| rule.statement.target.jump()).collect();
     for chain in jumped {
         table.chains.entry(chain).or_default();
     }

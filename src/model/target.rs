@@ -36,10 +36,6 @@ impl Target {
     /// The chain that is jumped to, if any.
     #[must_use]
     pub const fn jump(self) -> Option<Chain> {
-        if let Self::Jump(chain) = self {
-            Some(chain)
-        } else {
-            None
-        }
+        if let Self::Jump(chain) = self { Some(chain) } else { None }
     }
 }

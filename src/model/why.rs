@@ -175,10 +175,7 @@ mod tests {
         let slugs: BTreeSet<&str> = Why::ALL.iter().map(|why| why.slug()).collect();
         assert_eq!(slugs.len(), Why::ALL.len());
         for slug in slugs {
-            assert!(
-                slug.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'),
-                "{slug}"
-            );
+            assert!(slug.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'), "{slug}");
         }
     }
 

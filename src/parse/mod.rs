@@ -55,19 +55,14 @@ impl Observed {
     /// A namespace without anything of ours.
     #[must_use]
     pub const fn nothing(family: Family) -> Self {
-        Self {
-            family,
-            tables: BTreeMap::new(),
-        }
+        Self { family, tables: BTreeMap::new() }
     }
 
     /// Whether any chain of ours, or a jump to one, is there.
     #[must_use]
     pub fn has_ours(&self) -> bool {
         let jumps = |table: &ObservedTable| table.hooks.values().flatten().any(|line| line.jump.is_some());
-        self.tables
-            .values()
-            .any(|table| !table.chains.is_empty() || jumps(table))
+        self.tables.values().any(|table| !table.chains.is_empty() || jumps(table))
     }
 }
 
@@ -96,11 +91,7 @@ fn read_line(family: Family, line: &str, table: &mut ObservedTable) {
     }
     let Some((name, text)) = rule_of(line) else { return };
     let jump = words::target(text).and_then(|target| Chain::from_name(&target));
-    let line = || Line {
-        text: text.to_owned(),
-        statement: statement(family, text),
-        jump,
-    };
+    let line = || Line { text: text.to_owned(), statement: statement(family, text), jump };
     if let Some(chain) = Chain::from_name(name) {
         table.chains.entry(chain).or_default().push(line());
     } else if let Some(hook) = Hook::ALL.into_iter().find(|hook| hook.name() == name) {

@@ -43,11 +43,7 @@ impl Reader {
                 "-j" if !negated => {
                     let target = self.target()?;
                     let matcher = self.matcher;
-                    return self
-                        .words
-                        .as_slice()
-                        .is_empty()
-                        .then_some(Statement { matcher, target });
+                    return self.words.as_slice().is_empty().then_some(Statement { matcher, target });
                 }
                 "-m" if !negated => self.module = self.words.next()?,
                 "--comment" if !negated && self.module == "comment" => drop(self.words.next()?),
@@ -59,14 +55,8 @@ impl Reader {
     fn option(&mut self, option: &str, negated: bool) -> Option<()> {
         let value = self.words.next()?;
         match (option, negated) {
-            ("-s", _) => set(
-                &mut self.matcher.source,
-                test(negated, network(self.family, &value)?),
-            ),
-            ("-d", _) => set(
-                &mut self.matcher.destination,
-                test(negated, network(self.family, &value)?),
-            ),
+            ("-s", _) => set(&mut self.matcher.source, test(negated, network(self.family, &value)?)),
+            ("-d", _) => set(&mut self.matcher.destination, test(negated, network(self.family, &value)?)),
             ("-i", false) => set(&mut self.matcher.in_interface, value.parse::<Interface>().ok()?),
             ("-o", false) => set(&mut self.matcher.out_interface, value.parse::<Interface>().ok()?),
             ("-p", false) => set(&mut self.matcher.protocol, Protocol::all(transport(&value)?)),
@@ -95,10 +85,7 @@ impl Reader {
     }
 
     fn destination_ports(&mut self, negated: bool, ports: Ports) -> Option<()> {
-        set(
-            &mut self.matcher.protocol.as_mut()?.destination,
-            test(negated, ports),
-        )
+        set(&mut self.matcher.protocol.as_mut()?.destination, test(negated, ports))
     }
 
     fn owner(&mut self, negated: bool, owner: Owner) -> Option<()> {
@@ -132,11 +119,7 @@ fn set<T>(slot: &mut Option<T>, value: T) -> Option<()> {
 }
 
 const fn test<T>(negated: bool, value: T) -> Match<T> {
-    if negated {
-        Match::Not(value)
-    } else {
-        Match::Is(value)
-    }
+    if negated { Match::Not(value) } else { Match::Is(value) }
 }
 
 fn network(family: Family, text: &str) -> Option<IpNetwork> {
@@ -202,8 +185,5 @@ fn tproxy(options: &[&str]) -> Option<Target> {
             _ => return None,
         }
     }
-    Some(Target::Tproxy {
-        port: port?,
-        mark: packet_mark?,
-    })
+    Some(Target::Tproxy { port: port?, mark: packet_mark? })
 }

@@ -43,22 +43,10 @@ pub(super) fn capture(config: &CaptureConfig, rules: &mut Ruleset) {
 /// the first zone that is set stays.
 fn zones(config: &CaptureConfig, servers: &Servers, rules: &mut Ruleset) {
     for owner in proxy_owners(config) {
-        let query = when()
-            .protocol(Protocol::to(Transport::Udp, DNS_PORT))
-            .by(Match::Is(owner));
-        rules.append(
-            Table::Raw,
-            Chain::OutputDns,
-            query.then(PROXY_TO_SERVER, Why::DnsZoneProxyQuery),
-        );
-        let answer = when()
-            .protocol(Protocol::from(Transport::Udp, DNS_CAPTURE_PORT))
-            .by(Match::Is(owner));
-        rules.append(
-            Table::Raw,
-            Chain::OutputDns,
-            answer.then(APP_TO_PROXY, Why::DnsZoneProxyAnswer),
-        );
+        let query = when().protocol(Protocol::to(Transport::Udp, DNS_PORT)).by(Match::Is(owner));
+        rules.append(Table::Raw, Chain::OutputDns, query.then(PROXY_TO_SERVER, Why::DnsZoneProxyQuery));
+        let answer = when().protocol(Protocol::from(Transport::Udp, DNS_CAPTURE_PORT)).by(Match::Is(owner));
+        rules.append(Table::Raw, Chain::OutputDns, answer.then(APP_TO_PROXY, Why::DnsZoneProxyAnswer));
     }
     let jump = when().then(Target::Jump(Chain::Inbound), Why::DnsTraffic);
     for jump in servers.in_families(&jump) {
@@ -66,18 +54,10 @@ fn zones(config: &CaptureConfig, servers: &Servers, rules: &mut Ruleset) {
     }
     for server in servers.each() {
         let query = to(server).protocol(Protocol::to(Transport::Udp, DNS_PORT));
-        rules.append(
-            Table::Raw,
-            Chain::OutputDns,
-            query.then(APP_TO_PROXY, Why::DnsZoneAppQuery),
-        );
+        rules.append(Table::Raw, Chain::OutputDns, query.then(APP_TO_PROXY, Why::DnsZoneAppQuery));
         let answer = server.map_or_else(when, |server| when().source(server));
         let answer = answer.protocol(Protocol::from(Transport::Udp, DNS_PORT));
-        rules.append(
-            Table::Raw,
-            Chain::Inbound,
-            answer.then(PROXY_TO_SERVER, Why::DnsZoneServerAnswer),
-        );
+        rules.append(Table::Raw, Chain::Inbound, answer.then(PROXY_TO_SERVER, Why::DnsZoneServerAnswer));
     }
 }
 
@@ -106,31 +86,19 @@ impl Servers {
             return vec![rule.clone()];
         };
         let has = |family: Family| {
-            servers
-                .iter()
-                .any(|server| matches!(server, Address::Net(net) if family.holds(net)))
+            servers.iter().any(|server| matches!(server, Address::Net(net) if family.holds(net)))
         };
         match (has(Family::V4), has(Family::V6)) {
             (true, true) => vec![rule.clone()],
-            (true, false) => vec![Rule {
-                only: Some(Family::V4),
-                ..rule.clone()
-            }],
-            (false, true) => vec![Rule {
-                only: Some(Family::V6),
-                ..rule.clone()
-            }],
+            (true, false) => vec![Rule { only: Some(Family::V4), ..rule.clone() }],
+            (false, true) => vec![Rule { only: Some(Family::V6), ..rule.clone() }],
             (false, false) => Vec::new(),
         }
     }
 }
 
 fn listed(v4: &[Ipv4Addr], v6: &[Ipv6Addr]) -> Vec<Address> {
-    let v4 = v4
-        .iter()
-        .map(|server| Address::Net(Ipv4Network::from(*server).into()));
-    let v6 = v6
-        .iter()
-        .map(|server| Address::Net(Ipv6Network::from(*server).into()));
+    let v4 = v4.iter().map(|server| Address::Net(Ipv4Network::from(*server).into()));
+    let v6 = v6.iter().map(|server| Address::Net(Ipv6Network::from(*server).into()));
     v4.chain(v6).collect()
 }

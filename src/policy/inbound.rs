@@ -10,25 +10,15 @@ pub(super) fn drop_invalid(config: &CaptureConfig, rules: &mut Ruleset) {
     if !config.drop_invalid {
         return;
     }
-    let invalid = when()
-        .state(CtState::Invalid)
-        .then(Target::Jump(Chain::Drop), Why::InvalidPacket);
+    let invalid = when().state(CtState::Invalid).then(Target::Jump(Chain::Drop), Why::InvalidPacket);
     rules.hook_tail(Table::Mangle, Hook::Prerouting, invalid);
-    rules.append(
-        Table::Mangle,
-        Chain::Drop,
-        when().then(Target::Drop, Why::DropInvalid),
-    );
+    rules.append(Table::Mangle, Chain::Drop, when().then(Target::Drop, Why::DropInvalid));
 }
 
 /// The chains that redirect stand in nat in every mode: outbound rules jump to both of them.
 pub(super) fn redirects(config: &CaptureConfig, rules: &mut Ruleset) {
     let tunnel = when().protocol(Protocol::to(Transport::Tcp, config.ports.tunnel));
-    rules.append(
-        Table::Nat,
-        Chain::Inbound,
-        tunnel.then(Target::Return, Why::TunnelPort),
-    );
+    rules.append(Table::Nat, Chain::Inbound, tunnel.then(Target::Return, Why::TunnelPort));
     let outbound = Target::Redirect(config.ports.outbound);
     rules.append(
         Table::Nat,
@@ -55,20 +45,14 @@ pub(super) fn capture(config: &CaptureConfig, rules: &mut Ruleset) {
             Table::Mangle
         }
     };
-    let jump = when()
-        .protocol(Protocol::TCP)
-        .then(Target::Jump(Chain::Inbound), Why::InboundTraffic);
+    let jump = when().protocol(Protocol::TCP).then(Target::Jump(Chain::Inbound), Why::InboundTraffic);
     rules.hook_tail(table, Hook::Prerouting, jump);
     match &config.inbound {
         InboundPorts::None => {}
         InboundPorts::All { except } => {
             for port in except {
                 let excluded = when().protocol(Protocol::to(Transport::Tcp, *port));
-                rules.append(
-                    table,
-                    Chain::Inbound,
-                    excluded.then(Target::Return, Why::ExcludedInboundPort),
-                );
+                rules.append(table, Chain::Inbound, excluded.then(Target::Return, Why::ExcludedInboundPort));
             }
             take(config.mode, table, None, rules);
         }
@@ -90,41 +74,20 @@ fn take(mode: Mode, table: Table, port: Option<Port>, rules: &mut Ruleset) {
         Mode::Redirect => Chain::InRedirect,
         Mode::Tproxy(_) => {
             // Before the TPROXY target, which is for connections that nobody has yet.
-            let known = when()
-                .protocol(protocol.clone())
-                .state(CtState::RelatedOrEstablished);
+            let known = when().protocol(protocol.clone()).state(CtState::RelatedOrEstablished);
             let divert = known.then(Target::Jump(Chain::Divert), Why::KnownInboundConnection);
             rules.append(table, Chain::Inbound, divert);
             Chain::Tproxy
         }
     };
-    rules.append(
-        table,
-        Chain::Inbound,
-        when().protocol(protocol).then(Target::Jump(chain), why),
-    );
+    rules.append(table, Chain::Inbound, when().protocol(protocol).then(Target::Jump(chain), why));
 }
 
 fn transparent_chains(config: &CaptureConfig, mark: Mark, rules: &mut Ruleset) {
-    rules.append(
-        Table::Mangle,
-        Chain::Divert,
-        when().then(Target::SetMark(mark), Why::DivertMark),
-    );
-    rules.append(
-        Table::Mangle,
-        Chain::Divert,
-        when().then(Target::Accept, Why::DivertAccept),
-    );
+    rules.append(Table::Mangle, Chain::Divert, when().then(Target::SetMark(mark), Why::DivertMark));
+    rules.append(Table::Mangle, Chain::Divert, when().then(Target::Accept, Why::DivertAccept));
     // Loopback destinations are the app's own business; there is no address to preserve either.
     let matcher = when().not_to(loopback(config)).protocol(Protocol::TCP);
-    let target = Target::Tproxy {
-        port: config.ports.inbound,
-        mark,
-    };
-    rules.append(
-        Table::Mangle,
-        Chain::Tproxy,
-        matcher.then(target, Why::TransparentProxy),
-    );
+    let target = Target::Tproxy { port: config.ports.inbound, mark };
+    rules.append(Table::Mangle, Chain::Tproxy, matcher.then(target, Why::TransparentProxy));
 }

@@ -14,17 +14,9 @@ pub(super) fn exclude(config: &CaptureConfig, rules: &mut Ruleset) {
     for interface in &config.excluded_interfaces {
         for table in tables {
             let inbound = when().via_in(interface.clone());
-            rules.hook_tail(
-                *table,
-                Hook::Prerouting,
-                inbound.then(Target::Return, Why::ExcludedInterfaceIn),
-            );
+            rules.hook_tail(*table, Hook::Prerouting, inbound.then(Target::Return, Why::ExcludedInterfaceIn));
             let outbound = when().via_out(interface.clone());
-            rules.hook_tail(
-                *table,
-                Hook::Output,
-                outbound.then(Target::Return, Why::ExcludedInterfaceOut),
-            );
+            rules.hook_tail(*table, Hook::Output, outbound.then(Target::Return, Why::ExcludedInterfaceOut));
         }
     }
 }
@@ -33,9 +25,7 @@ pub(super) fn exclude(config: &CaptureConfig, rules: &mut Ruleset) {
 /// it decides only what they leave.
 pub(super) fn leave_guests_alone(config: &CaptureConfig, rules: &mut Ruleset) {
     for interface in &config.virtual_interfaces {
-        let rule = when()
-            .via_in(interface.clone())
-            .then(Target::Return, Why::VirtualInterfaceLocal);
+        let rule = when().via_in(interface.clone()).then(Target::Return, Why::VirtualInterfaceLocal);
         rules.hook_head(Table::Nat, Hook::Prerouting, rule);
     }
 }

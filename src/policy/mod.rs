@@ -62,18 +62,12 @@ fn when() -> Matcher<Address> {
 
 /// The loopback range that is meant for the app.
 fn loopback(config: &CaptureConfig) -> Address {
-    Address::Pair {
-        v4: config.loopback_v4,
-        v6: Ipv6Network::from(Ipv6Addr::LOCALHOST),
-    }
+    Address::Pair { v4: config.loopback_v4, v6: Ipv6Network::from(Ipv6Addr::LOCALHOST) }
 }
 
 /// The source of what the proxy hands to the app.
 fn passthrough() -> Address {
-    Address::Pair {
-        v4: Ipv4Network::from(PASSTHROUGH_V4),
-        v6: Ipv6Network::from(PASSTHROUGH_V6),
-    }
+    Address::Pair { v4: Ipv4Network::from(PASSTHROUGH_V4), v6: Ipv6Network::from(PASSTHROUGH_V6) }
 }
 
 /// The proxy's users, then its groups.

@@ -15,11 +15,7 @@ pub(super) fn exclude_ports(config: &CaptureConfig, rules: &mut Ruleset) {
     for port in &config.outbound.excluded_ports {
         for transport in [Transport::Tcp, Transport::Udp] {
             let rule = when().protocol(Protocol::to(transport, *port));
-            rules.append(
-                Table::Nat,
-                Chain::Output,
-                rule.then(Target::Return, Why::ExcludedOutboundPort),
-            );
+            rules.append(Table::Nat, Chain::Output, rule.then(Target::Return, Why::ExcludedOutboundPort));
         }
     }
 }
@@ -28,27 +24,19 @@ pub(super) fn exclude_ports(config: &CaptureConfig, rules: &mut Ruleset) {
 /// would send it to the inbound port again.
 pub(super) fn passthrough(rules: &mut Ruleset) {
     let rule = when().source(super::passthrough()).via_out(Interface::loopback());
-    rules.append(
-        Table::Nat,
-        Chain::Output,
-        rule.then(Target::Return, Why::InboundPassthrough),
-    );
+    rules.append(Table::Nat, Chain::Output, rule.then(Target::Return, Why::InboundPassthrough));
 }
 
 /// Behind the rules on owners and on DNS, which decide about loopback traffic themselves.
 pub(super) fn loopback(config: &CaptureConfig, rules: &mut Ruleset) {
-    let rule = when()
-        .to(super::loopback(config))
-        .then(Target::Return, Why::LoopbackDestination);
+    let rule = when().to(super::loopback(config)).then(Target::Return, Why::LoopbackDestination);
     rules.append(Table::Nat, Chain::Output, rule);
 }
 
 /// Before every inclusion: an exclusion always wins.
 pub(super) fn exclude_ranges(config: &CaptureConfig, rules: &mut Ruleset) {
     for range in &config.outbound.excluded_ranges {
-        let rule = when()
-            .to(Address::Net(*range))
-            .then(Target::Return, Why::ExcludedRange);
+        let rule = when().to(Address::Net(*range)).then(Target::Return, Why::ExcludedRange);
         rules.append(Table::Nat, Chain::Output, rule);
     }
 }
@@ -74,9 +62,7 @@ pub(super) fn include_ranges(config: &CaptureConfig, rules: &mut Ruleset) {
         OutboundRanges::All => {
             rules.append(Table::Nat, Chain::Output, when().then(redirect, Why::EveryRange));
             for interface in &config.virtual_interfaces {
-                let rule = when()
-                    .via_in(interface.clone())
-                    .then(redirect, Why::VirtualInterfaceOutbound);
+                let rule = when().via_in(interface.clone()).then(redirect, Why::VirtualInterfaceOutbound);
                 rules.hook_head(Table::Nat, Hook::Prerouting, rule);
             }
         }
@@ -88,11 +74,7 @@ pub(super) fn include_ranges(config: &CaptureConfig, rules: &mut Ruleset) {
                     let rule = guest.then(redirect, Why::VirtualInterfaceOutbound);
                     rules.hook_head(Table::Nat, Hook::Prerouting, rule);
                 }
-                rules.append(
-                    Table::Nat,
-                    Chain::Output,
-                    to_range.then(redirect, Why::IncludedRange),
-                );
+                rules.append(Table::Nat, Chain::Output, to_range.then(redirect, Why::IncludedRange));
             }
         }
     }

@@ -15,9 +15,7 @@ pub(super) fn proxy(config: &CaptureConfig, rules: &mut Ruleset) {
         if !captures_loopback(config) {
             app_loopback(config, owner, rules);
         }
-        let own = when()
-            .by(Match::Is(owner))
-            .then(Target::Return, Why::ProxyTraffic);
+        let own = when().by(Match::Is(owner)).then(Target::Return, Why::ProxyTraffic);
         rules.append(Table::Nat, Chain::Output, own);
     }
 }
@@ -51,11 +49,7 @@ fn app_loopback(config: &CaptureConfig, owner: Owner, rules: &mut Ruleset) {
             rule.protocol(Protocol::not_to(Transport::Tcp, Ports::One(DNS_PORT)))
         }
     };
-    rules.append(
-        Table::Nat,
-        Chain::Output,
-        rule.then(Target::Return, Why::AppLoopback),
-    );
+    rules.append(Table::Nat, Chain::Output, rule.then(Target::Return, Why::AppLoopback));
 }
 
 /// Whether somebody asked for loopback traffic: then the app's must reach the included ranges. A range of either
@@ -75,21 +69,14 @@ pub(super) fn groups(config: &CaptureConfig, rules: &mut Ruleset) {
     match &config.outbound.owners {
         OwnerGroups::All { except } => {
             for gid in except {
-                let rule = when()
-                    .by(Match::Is(Owner::Gid(*gid)))
-                    .then(Target::Return, Why::ExcludedOwnerGroup);
+                let rule =
+                    when().by(Match::Is(Owner::Gid(*gid))).then(Target::Return, Why::ExcludedOwnerGroup);
                 rules.append(Table::Nat, Chain::Output, rule);
             }
         }
         OwnerGroups::Only(gids) => {
-            let nobody = gids
-                .iter()
-                .fold(when(), |rule, gid| rule.by(Match::Not(Owner::Gid(*gid))));
-            rules.append(
-                Table::Nat,
-                Chain::Output,
-                nobody.then(Target::Return, Why::OtherOwnerGroups),
-            );
+            let nobody = gids.iter().fold(when(), |rule, gid| rule.by(Match::Not(Owner::Gid(*gid))));
+            rules.append(Table::Nat, Chain::Output, nobody.then(Target::Return, Why::OtherOwnerGroups));
         }
     }
 }

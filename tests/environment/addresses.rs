@@ -31,9 +31,7 @@ fn only_ipv6_asked_for_where_there_is_none_says_so() {
 
 #[test]
 fn ipv6_switched_off_on_lo_alone_is_a_clear_error_or_works() {
-    let pod = Pod::with(&format!(
-        "{DUAL}; echo 1 > /proc/sys/net/ipv6/conf/lo/disable_ipv6"
-    ));
+    let pod = Pod::with(&format!("{DUAL}; echo 1 > /proc/sys/net/ipv6/conf/lo/disable_ipv6"));
     let before = pod.rules();
     pod.istio(&[&SIDECAR[..], &["--dual-stack"]].concat())
         .end()
@@ -54,15 +52,9 @@ fn a_pod_with_ipv6_only_gets_both_families() {
 #[test]
 fn a_global_ipv6_address_that_is_not_captured_is_a_loud_warning() {
     let pod = Pod::dual();
-    pod.istio(&SIDECAR)
-        .good()
-        .says("\twarn\t")
-        .says("2001:db8::4 on eth0")
-        .says("--dual-stack");
+    pod.istio(&SIDECAR).good().says("\twarn\t").says("2001:db8::4 on eth0").says("--dual-stack");
     assert_eq!(rules_per_family(&pod), [true, false]);
-    pod.istio(&[&SIDECAR[..], &["--dual-stack"]].concat())
-        .good()
-        .does_not_say("NOT captured");
+    pod.istio(&[&SIDECAR[..], &["--dual-stack"]].concat()).good().does_not_say("NOT captured");
     assert_eq!(rules_per_family(&pod), [true, true]);
 }
 
@@ -101,18 +93,12 @@ fn an_ipv4_pod_whose_address_comes_late_drops_what_it_made_for_ipv6() {
 fn ipv6_switched_off_later_takes_its_rules_away() {
     for variant in ["nft", "legacy"] {
         let pod = Pod::dual();
-        let options = [
-            &SIDECAR[..],
-            &["--dual-stack", "-m", "TPROXY", "--force-iptables-binary", variant],
-        ]
-        .concat();
+        let options =
+            [&SIDECAR[..], &["--dual-stack", "-m", "TPROXY", "--force-iptables-binary", variant]].concat();
         pod.istio(&options).good();
         pod.sh(NO_IPV6);
         pod.istio(&options).good();
-        assert!(
-            !pod.sh(&format!("ip6tables-{variant}-save")).contains("ISTIO"),
-            "{variant}"
-        );
+        assert!(!pod.sh(&format!("ip6tables-{variant}-save")).contains("ISTIO"), "{variant}");
         pod.istio(&options).good().says("already converged");
         pod.istio(&["cleanup"]).good();
         assert!(!pod.rules().contains("ISTIO"), "{variant}");

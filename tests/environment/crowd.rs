@@ -20,10 +20,7 @@ fn a_run_waits_for_whoever_holds_the_xtables_lock() {
     held(&pod, "/run/xtables.lock", "1.5");
     let begin = Instant::now();
     pod.istio(&[&SIDECAR[..], &LEGACY].concat()).good();
-    assert!(
-        begin.elapsed() >= Duration::from_secs(1),
-        "the lock was not respected"
-    );
+    assert!(begin.elapsed() >= Duration::from_secs(1), "the lock was not respected");
     assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"));
 }
 
@@ -34,10 +31,7 @@ fn locks_that_stay_busy_are_exit_75_and_are_named() {
     let before = (shared.rules(), own.state());
     held(&shared, "/run/xtables.lock", "45");
     held(&own, "/proc/self/ns/net", "45");
-    let runs = (
-        shared.istio(&[&SIDECAR[..], &LEGACY].concat()).start(),
-        own.istio(&SIDECAR).start(),
-    );
+    let runs = (shared.istio(&[&SIDECAR[..], &LEGACY].concat()).start(), own.istio(&SIDECAR).start());
     runs.0.end().exits(75).says("/run/xtables.lock").says("fuser");
     runs.1.end().exits(75).says("another run").says("what to do: ");
     assert_eq!((shared.rules(), own.state()), before);
@@ -57,8 +51,7 @@ fn in_cni_mode_the_hosts_xtables_lock_does_not_matter() {
     let pod = Pod::new();
     held(&pod, "/run/xtables.lock", "20");
     let begin = Instant::now();
-    pod.istio(&[&SIDECAR[..], &LEGACY, &["--cni-mode"]].concat())
-        .good();
+    pod.istio(&[&SIDECAR[..], &LEGACY, &["--cni-mode"]].concat()).good();
     assert!(begin.elapsed() < Duration::from_secs(15));
 }
 
@@ -85,11 +78,8 @@ fn runs_in_different_namespaces_do_not_wait_for_each_other() {
 #[test]
 fn five_runs_started_at_once_end_well_with_one_set_of_rules() {
     for variant in ["nft", "legacy"] {
-        let options = [
-            &SIDECAR[..],
-            &["--dual-stack", "-m", "TPROXY", "--force-iptables-binary", variant],
-        ]
-        .concat();
+        let options =
+            [&SIDECAR[..], &["--dual-stack", "-m", "TPROXY", "--force-iptables-binary", variant]].concat();
         let alone = Pod::dual();
         alone.istio(&options).good();
         let pod = Pod::dual();
@@ -124,11 +114,7 @@ fn two_runs_with_different_options_leave_the_rules_of_one_of_them() {
 #[test]
 fn somebody_who_changes_other_rules_all_the_time_is_no_obstacle() {
     for variant in ["nft", "legacy"] {
-        let options = [
-            &SIDECAR[..],
-            &["-m", "TPROXY", "--force-iptables-binary", variant],
-        ]
-        .concat();
+        let options = [&SIDECAR[..], &["-m", "TPROXY", "--force-iptables-binary", variant]].concat();
         let fresh = Pod::new();
         fresh.istio(&options).good();
         let pod = Pod::new();
@@ -140,16 +126,11 @@ fn somebody_who_changes_other_rules_all_the_time_is_no_obstacle() {
         ));
         for _ in 0..6 {
             pod.istio(&options).good();
-            pod.istio(&["-b", "80", "--force-iptables-binary", variant])
-                .good();
+            pod.istio(&["-b", "80", "--force-iptables-binary", variant]).good();
         }
         pod.istio(&options).good();
         pod.sh("touch $DIR/stop; while [ ! -e $DIR/stopped ]; do sleep 0.01; done");
-        assert_eq!(
-            pod.sh("cat $DIR/complaints"),
-            "",
-            "{variant}: the other one failed"
-        );
+        assert_eq!(pod.sh("cat $DIR/complaints"), "", "{variant}: the other one failed");
         assert_eq!(pod.rules(), fresh.rules(), "{variant}");
     }
 }

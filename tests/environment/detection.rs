@@ -78,10 +78,7 @@ fn tables_of_a_native_backend_are_removed_after_the_rules_stand() {
     );
     assert!(restored < deleted, "{ended}");
     let tables = pod.sh("nft list tables");
-    assert!(
-        !tables.contains("istio-proxy") && tables.contains("table inet mine"),
-        "{tables}"
-    );
+    assert!(!tables.contains("istio-proxy") && tables.contains("table inet mine"), "{tables}");
 }
 
 #[test]
@@ -115,10 +112,7 @@ fn empty_legacy_tables_that_appear_later_change_nothing() {
     let pod = Pod::new();
     pod.istio(&SIDECAR).good();
     pod.sh("for t in nat mangle raw; do iptables-legacy -t $t -L -n >/dev/null; done");
-    pod.istio(&SIDECAR)
-        .good()
-        .says("backend iptables-nft")
-        .says("already converged");
+    pod.istio(&SIDECAR).good().says("backend iptables-nft").says("already converged");
     pod.istio(&["cleanup"]).good();
     assert!(!pod.rules().contains("ISTIO"));
 }

@@ -13,16 +13,8 @@ fn a_dry_run_changes_nothing() {
     let pod = Pod::with(&format!("{}; mount -t tmpfs tmp /tmp", crate::pod::DUAL));
     let (before, run) = (pod.state(), pod.sh("ls -A /run"));
     for variant in ["nft", "legacy"] {
-        let options = dry(&[
-            "--dual-stack",
-            "-m",
-            "TPROXY",
-            "--redirect-dns",
-            "--capture-all-dns",
-        ]);
-        let ended = pod
-            .istio(&[&options[..], &["--force-iptables-binary", variant]].concat())
-            .good();
+        let options = dry(&["--dual-stack", "-m", "TPROXY", "--redirect-dns", "--capture-all-dns"]);
+        let ended = pod.istio(&[&options[..], &["--force-iptables-binary", variant]].concat()).good();
         assert!(ended.stdout.contains("-A ISTIO_OUTPUT"), "{ended}");
         assert!(ended.stdout.contains("ip -6 rule add fwmark 1337"), "{ended}");
         assert_eq!(pod.state(), before, "{variant}");
@@ -52,9 +44,7 @@ fn a_dry_run_needs_no_privilege_and_no_tool() {
     let ended = pod.istio(&dry(&[])).under(&unprivileged).search(&[&empty]).good();
     assert!(ended.stdout.contains("empty namespace"), "{ended}");
     assert!(ended.stdout.contains("-A OUTPUT -j ISTIO_OUTPUT"), "{ended}");
-    pod.istio(&dry(&[]))
-        .under(&["setpriv", "--bounding-set=-all", "--inh-caps=-all"])
-        .good();
+    pod.istio(&dry(&[])).under(&["setpriv", "--bounding-set=-all", "--inh-caps=-all"]).good();
 }
 
 #[test]
@@ -84,24 +74,14 @@ fn the_file_of_a_dry_run_holds_this_run_only() {
     let v6 = pod.path("rules.v6");
     let old = "x".repeat(1_000_000);
     fs::write(&file, &old).unwrap();
-    pod.istio(&dry(&["--dual-stack"]))
-        .env("DRY_RUN_FILE_PATH", path)
-        .good();
-    let (rules, rules_v6) = (
-        fs::read_to_string(&file).unwrap(),
-        fs::read_to_string(&v6).unwrap(),
-    );
-    assert!(
-        rules.starts_with("*nat\n") && rules.ends_with("COMMIT\n"),
-        "{rules}"
-    );
+    pod.istio(&dry(&["--dual-stack"])).env("DRY_RUN_FILE_PATH", path).good();
+    let (rules, rules_v6) = (fs::read_to_string(&file).unwrap(), fs::read_to_string(&v6).unwrap());
+    assert!(rules.starts_with("*nat\n") && rules.ends_with("COMMIT\n"), "{rules}");
     assert!(rules_v6.contains("::6/128"), "{rules_v6}");
     pod.istio(&dry(&[])).env("DRY_RUN_FILE_PATH", path).good();
     let left = fs::read_to_string(&v6).unwrap_or_default();
     assert_eq!(left, "", "rules of an earlier run");
-    pod.istio(&["cleanup", "--dry-run"])
-        .env("DRY_RUN_FILE_PATH", path)
-        .good();
+    pod.istio(&["cleanup", "--dry-run"]).env("DRY_RUN_FILE_PATH", path).good();
     assert_eq!(fs::read_to_string(&file).unwrap(), "", "rules of an earlier run");
 }
 
@@ -126,13 +106,7 @@ fn the_rules_file_is_kept_one_per_family() {
         pod.istio(
             &[
                 &SIDECAR[..],
-                &[
-                    "--dual-stack",
-                    "--rules-file",
-                    file.to_str().unwrap(),
-                    "--force-iptables-binary",
-                    variant,
-                ],
+                &["--dual-stack", "--rules-file", file.to_str().unwrap(), "--force-iptables-binary", variant],
             ]
             .concat(),
         )

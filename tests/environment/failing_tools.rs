@@ -37,14 +37,9 @@ fn run(pod: &Pod, variant: &str) -> Ended {
 fn line_with(text: &str) -> (usize, String) {
     let pod = Pod::new();
     let file = pod.path("rules");
-    pod.istio(&[&SIDECAR[..], &DNS, &["--rules-file", file.to_str().unwrap()]].concat())
-        .good();
+    pod.istio(&[&SIDECAR[..], &DNS, &["--rules-file", file.to_str().unwrap()]].concat()).good();
     let rules = fs::read_to_string(file).unwrap();
-    let (number, line) = rules
-        .lines()
-        .enumerate()
-        .find(|(_, line)| line.contains(text))
-        .unwrap();
+    let (number, line) = rules.lines().enumerate().find(|(_, line)| line.contains(text)).unwrap();
     (number + 1, line.to_owned())
 }
 
@@ -106,14 +101,10 @@ fn a_kernel_without_ct_zones_is_told_which_module_is_missing() {
 
 #[test]
 fn a_kernel_without_nf_tables_is_recognised() {
-    with_failing(
-        "nft",
-        "iptables-nft-restore/1.8.9 Failed to initialize nft: Protocol not supported\n",
-        1,
-    )
-    .exits(70)
-    .says("nf_tables")
-    .says("--backend iptables-legacy");
+    with_failing("nft", "iptables-nft-restore/1.8.9 Failed to initialize nft: Protocol not supported\n", 1)
+        .exits(70)
+        .says("nf_tables")
+        .says("--backend iptables-legacy");
     with_failing(
         "nft",
         "iptables-nft-restore: line 5: Could not fetch rule set generation id: Invalid argument\n",
@@ -149,21 +140,15 @@ fn every_wording_of_a_busy_lock_is_exit_75() {
          Another app is currently holding the xtables lock. Stopped waiting after 30s.\n",
         "Another app is currently holding the xtables lock. Perhaps you want to use the -w option?\n",
     ] {
-        with_failing("legacy", text, 4)
-            .exits(75)
-            .says("/run/xtables.lock");
+        with_failing("legacy", text, 4).exits(75).says("/run/xtables.lock");
     }
 }
 
 #[test]
 fn a_lock_file_that_cannot_be_opened_is_exit_73() {
-    with_failing(
-        "legacy",
-        "Fatal: can't open lock file /run/xtables.lock: Read-only file system\n",
-        4,
-    )
-    .exits(73)
-    .says("/run");
+    with_failing("legacy", "Fatal: can't open lock file /run/xtables.lock: Read-only file system\n", 4)
+        .exits(73)
+        .says("/run");
 }
 
 #[test]
@@ -180,18 +165,13 @@ fn an_extension_missing_in_the_image_is_recognised() {
 
 #[test]
 fn a_tool_that_fails_in_silence_is_a_failure_all_the_same() {
-    with_failing("nft", "", 1)
-        .exits(70)
-        .says("exit code 1")
-        .says("what to do: ");
+    with_failing("nft", "", 1).exits(70).says("exit code 1").says("what to do: ");
 }
 
 #[test]
 fn a_tool_that_does_nothing_and_says_it_did_is_found_out() {
     for variant in ["nft", "legacy"] {
-        with_failing(variant, "", 0)
-            .exits(70)
-            .says("ISTIO_OUTPUT: no chain");
+        with_failing(variant, "", 0).exits(70).says("ISTIO_OUTPUT: no chain");
     }
 }
 
@@ -212,10 +192,7 @@ fn a_tool_for_another_machine_is_exit_69() {
     head[16] = 2;
     head[18] = 0xf7;
     fs::write(&tool, head).unwrap();
-    run(&pod, "nft")
-        .exits(69)
-        .says("Exec format error")
-        .says("built for this machine");
+    run(&pod, "nft").exits(69).says("Exec format error").says("built for this machine");
 }
 
 #[test]
@@ -223,10 +200,7 @@ fn a_tool_without_its_interpreter_is_exit_69() {
     let pod = Pod::new();
     let tool = pod.program("bin", "iptables-nft-restore", "");
     fs::write(&tool, "#!/does/not/exist\n").unwrap();
-    run(&pod, "nft")
-        .exits(69)
-        .says("iptables-nft-restore")
-        .says("what to do: ");
+    run(&pod, "nft").exits(69).says("iptables-nft-restore").says("what to do: ");
 }
 
 #[test]
@@ -237,9 +211,7 @@ fn a_tool_that_is_not_executable_is_passed_over() {
         fs::set_permissions(tool, fs::Permissions::from_mode(0o644)).unwrap();
     }
     pod.istio(&SIDECAR).search(&[&pod.path("bin")]).end().exits(69);
-    pod.istio(&SIDECAR)
-        .search(&[&pod.path("bin"), Path::new(USUAL)])
-        .good();
+    pod.istio(&SIDECAR).search(&[&pod.path("bin"), Path::new(USUAL)]).good();
 }
 
 #[test]
@@ -280,18 +252,13 @@ fn an_image_without_the_extensions_is_recognised() {
 #[test]
 fn what_others_added_with_nft_stays_where_iptables_can_read_past_it() {
     let pod = Pod::new();
-    pod.sh(
-        "nft add table ip nat; nft add chain ip nat mine '{ type nat hook output priority 5; }'; \
-         nft add rule ip nat mine tcp dport '{ 80, 81 }' redirect to :8080",
-    );
+    pod.sh("nft add table ip nat; nft add chain ip nat mine '{ type nat hook output priority 5; }'; \
+         nft add rule ip nat mine tcp dport '{ 80, 81 }' redirect to :8080");
     pod.istio(&SIDECAR).good();
     pod.istio(&SIDECAR).good().says("already converged");
     pod.istio(&["cleanup"]).good();
     let left = pod.sh("nft list table ip nat");
-    assert!(
-        left.contains("redirect to :8080") && !left.contains("ISTIO"),
-        "{left}"
-    );
+    assert!(left.contains("redirect to :8080") && !left.contains("ISTIO"), "{left}");
 }
 
 #[test]

@@ -7,10 +7,7 @@ const READ_ONLY: &str = "for d in /run /tmp /var/tmp /dev/shm; do mount -t tmpfs
      mount -o remount,bind,ro /";
 
 fn both_variants() -> [[&'static str; 2]; 2] {
-    [
-        ["--force-iptables-binary", "nft"],
-        ["--force-iptables-binary", "legacy"],
-    ]
+    [["--force-iptables-binary", "nft"], ["--force-iptables-binary", "legacy"]]
 }
 
 fn applies_and_cleans_up(setup: &str) {
@@ -19,11 +16,7 @@ fn applies_and_cleans_up(setup: &str) {
         let fresh = pod.rules();
         let options = [&SIDECAR[..], &variant].concat();
         pod.istio(&options).good();
-        assert!(
-            pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"),
-            "{variant:?}: {}",
-            pod.rules()
-        );
+        assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"), "{variant:?}: {}", pod.rules());
         pod.istio(&options).good().says("already converged");
         pod.istio(&["cleanup"]).good();
         assert_eq!(pod.rules(), fresh, "{variant:?}");
@@ -99,8 +92,7 @@ fn a_missing_resolv_conf_matters_only_if_dns_is_captured() {
         .says("/etc/resolv.conf cannot be read")
         .says("--capture-all-dns");
     assert_eq!(pod.rules(), fresh);
-    pod.istio(&[&SIDECAR[..], &["--redirect-dns", "--capture-all-dns"]].concat())
-        .good();
+    pod.istio(&[&SIDECAR[..], &["--redirect-dns", "--capture-all-dns"]].concat()).good();
     pod.istio(&SIDECAR).good();
 }
 
@@ -112,10 +104,7 @@ fn name_servers_are_read_from_the_pods_own_resolv_conf() {
     ));
     pod.istio(&[&SIDECAR[..], &["--redirect-dns"]].concat()).good();
     let rules = pod.rules();
-    assert!(
-        rules.contains("-d 10.9.9.9/32 -p udp -m udp --dport 53"),
-        "{rules}"
-    );
+    assert!(rules.contains("-d 10.9.9.9/32 -p udp -m udp --dport 53"), "{rules}");
     assert!(!rules.contains("fd00::9"), "{rules}");
 }
 
@@ -130,7 +119,6 @@ fn an_empty_etc_has_no_users_and_that_is_fine() {
 fn a_lock_file_that_is_a_directory_is_no_obstacle() {
     // What a hostPath volume without a type makes of it.
     let pod = Pod::with(&format!("{V4}; mkdir /run/xtables.lock"));
-    pod.istio(&[&SIDECAR[..], &["--force-iptables-binary", "legacy"]].concat())
-        .good();
+    pod.istio(&[&SIDECAR[..], &["--force-iptables-binary", "legacy"]].concat()).good();
     assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"));
 }

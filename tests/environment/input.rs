@@ -7,18 +7,7 @@ fn everything_that_is_wrong_is_said_at_once() {
     let pod = Pod::new();
     let before = pod.state();
     let ended = pod
-        .istio(&[
-            "-b",
-            "80,http,99999",
-            "-i",
-            "10.0.0.1",
-            "-m",
-            "tproxi",
-            "-u",
-            "envoy",
-            "-c",
-            "a/b",
-        ])
+        .istio(&["-b", "80,http,99999", "-i", "10.0.0.1", "-m", "tproxi", "-u", "envoy", "-c", "a/b"])
         .env("INBOUND_CAPTURE_PORT", "x")
         .env("PROBE_TIMEOUT", "soon")
         .end()
@@ -67,11 +56,7 @@ fn a_value_never_becomes_a_part_of_a_rule() {
         ("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.1/32 -j ACCEPT"),
         ("ISTIO_INBOUND_PORTS", "80\n-A OUTPUT -j DROP"),
     ] {
-        pod.istio(&SIDECAR[2..])
-            .env(name, value)
-            .end()
-            .exits(64)
-            .says(name);
+        pod.istio(&SIDECAR[2..]).env(name, value).end().exits(64).says(name);
     }
     assert_eq!(pod.state(), before);
 }
@@ -80,12 +65,7 @@ fn a_value_never_becomes_a_part_of_a_rule() {
 fn a_wish_for_a_dry_run_that_cannot_be_read_applies_nothing() {
     let pod = Pod::new();
     let before = pod.state();
-    pod.istio(&SIDECAR)
-        .env("DRY_RUN", "maybe")
-        .end()
-        .exits(64)
-        .says("DRY_RUN")
-        .says("maybe");
+    pod.istio(&SIDECAR).env("DRY_RUN", "maybe").end().exits(64).says("DRY_RUN").says("maybe");
     assert_eq!(pod.state(), before);
 }
 
@@ -93,10 +73,9 @@ fn a_wish_for_a_dry_run_that_cannot_be_read_applies_nothing() {
 fn bytes_that_are_not_text_are_refused() {
     let pod = Pod::new();
     let before = pod.state();
-    for command in [
-        "\"$BIN\" -b \"$(printf '80\\377')\"",
-        "ISTIO_INBOUND_PORTS=\"$(printf '80\\377')\" \"$BIN\"",
-    ] {
+    for command in
+        ["\"$BIN\" -b \"$(printf '80\\377')\"", "ISTIO_INBOUND_PORTS=\"$(printf '80\\377')\" \"$BIN\""]
+    {
         let code = pod.sh(&format!(
             "code=0; {{ {command}; }} 2>$DIR/err || code=$?; echo $code; ! grep -i panic $DIR/err"
         ));
@@ -121,23 +100,11 @@ fn variables_of_the_pod_that_are_not_ours_do_not_matter() {
 fn a_config_file_that_cannot_be_read_or_understood_applies_nothing() {
     let pod = Pod::new();
     let before = pod.state();
-    for text in [
-        "{\"istio-inbound-portz\": \"*\"}",
-        "{",
-        "[]",
-        "{\"dry-run\": \"maybe\"}",
-        "\u{0}",
-    ] {
+    for text in ["{\"istio-inbound-portz\": \"*\"}", "{", "[]", "{\"dry-run\": \"maybe\"}", "\u{0}"] {
         pod.istio(&["--config", "-"]).input(text).end().exits(64);
     }
-    pod.istio(&["--config", "/does/not/exist"])
-        .end()
-        .exits(64)
-        .says("/does/not/exist");
-    pod.istio(&["--config", "/"])
-        .end()
-        .exits(64)
-        .says("config file /");
+    pod.istio(&["--config", "/does/not/exist"]).end().exits(64).says("/does/not/exist");
+    pod.istio(&["--config", "/"]).end().exits(64).says("config file /");
     assert_eq!(pod.state(), before);
 }
 
@@ -179,16 +146,12 @@ fn istios_own_command_line_is_understood() {
 fn cleaning_up_where_nothing_is_changes_nothing_and_may_be_repeated() {
     let pod = Pod::dual();
     let fresh = pod.state();
-    for options in [
-        &["cleanup"][..],
-        &["--cleanup-only", "--dual-stack", "-m", "TPROXY", "-b", "*"],
-    ] {
+    for options in [&["cleanup"][..], &["--cleanup-only", "--dual-stack", "-m", "TPROXY", "-b", "*"]] {
         pod.istio(options).good();
         assert_eq!(pod.state(), fresh);
     }
     let fresh = pod.rules();
-    pod.istio(&[&SIDECAR[..], &["-m", "TPROXY", "--dual-stack"]].concat())
-        .good();
+    pod.istio(&[&SIDECAR[..], &["-m", "TPROXY", "--dual-stack"]].concat()).good();
     assert_ne!(pod.rules(), fresh);
     for _ in 0..2 {
         pod.istio(&["cleanup", "-b", "80"]).good();
@@ -215,9 +178,7 @@ fn forcing_writes_although_nothing_differs() {
 fn skipping_the_rules_touches_nothing() {
     let pod = Pod::new();
     let before = pod.state();
-    pod.istio(&[&SIDECAR[..], &["--skip-rule-apply"]].concat())
-        .good()
-        .says("not touched");
+    pod.istio(&[&SIDECAR[..], &["--skip-rule-apply"]].concat()).good().says("not touched");
     assert_eq!(pod.state(), before);
 }
 
@@ -236,9 +197,7 @@ fn what_is_odd_about_the_process_does_not_matter() {
         "export RUST_LOG=trace RUST_BACKTRACE=full",
     ] {
         let pod = Pod::new();
-        pod.sh(&format!(
-            "{oddity}; \"$BIN\" -b '*' -i '*' 2>$DIR/err || {{ cat $DIR/err >&2; exit 1; }}"
-        ));
+        pod.sh(&format!("{oddity}; \"$BIN\" -b '*' -i '*' 2>$DIR/err || {{ cat $DIR/err >&2; exit 1; }}"));
         assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"), "{oddity}");
     }
 }

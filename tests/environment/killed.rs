@@ -5,28 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::pod::{Pod, real};
 
-const ONE: [&str; 9] = [
-    "-b",
-    "*",
-    "-i",
-    "*",
-    "--dual-stack",
-    "-m",
-    "TPROXY",
-    "--redirect-dns",
-    "--capture-all-dns",
-];
-const OTHER: [&str; 9] = [
-    "-b",
-    "80",
-    "-i",
-    "10.0.0.0/8,fd00::/8",
-    "--dual-stack",
-    "-o",
-    "25",
-    "-c",
-    "eth1",
-];
+const ONE: [&str; 9] =
+    ["-b", "*", "-i", "*", "--dual-stack", "-m", "TPROXY", "--redirect-dns", "--capture-all-dns"];
+const OTHER: [&str; 9] = ["-b", "80", "-i", "10.0.0.0/8,fd00::/8", "--dual-stack", "-o", "25", "-c", "eth1"];
 
 /// Kills runs at moments spread over `rounds`: changes to and fro, and clean-ups. Now and then, checks that one more
 /// run makes what it makes in a fresh pod.
@@ -57,10 +38,7 @@ fn killed_then_run(first: &str, second: &str, rounds: u32) {
             assert_eq!(&pod.rules(), rules, "{options:?}, after round {round}");
         }
     }
-    assert!(
-        cut_short > rounds / 4,
-        "most runs came to their end: {cut_short} of {rounds} did not"
-    );
+    assert!(cut_short > rounds / 4, "most runs came to their end: {cut_short} of {rounds} did not");
 }
 
 #[test]
@@ -90,20 +68,11 @@ fn a_tool_that_outlives_its_killed_run_is_waited_for() {
         pod.program(
             "slow",
             &format!("iptables-{variant}-restore"),
-            &format!(
-                "touch {}; sleep 0.7; exec {} \"$@\"",
-                started.display(),
-                tool.display()
-            ),
+            &format!("touch {}; sleep 0.7; exec {} \"$@\"", started.display(), tool.display()),
         );
         let run = pod
             .istio(&[&ONE[..], &forced].concat())
-            .search(&[
-                &pod.path("slow"),
-                Path::new("/usr/sbin"),
-                Path::new("/usr/bin"),
-                Path::new("/bin"),
-            ])
+            .search(&[&pod.path("slow"), Path::new("/usr/sbin"), Path::new("/usr/bin"), Path::new("/bin")])
             .start();
         while !started.exists() {
             std::thread::sleep(Duration::from_millis(5));
@@ -112,10 +81,6 @@ fn a_tool_that_outlives_its_killed_run_is_waited_for() {
         pod.istio(&[&OTHER[..], &forced].concat()).good();
         assert_eq!(pod.rules(), fresh.rules(), "{variant}");
         std::thread::sleep(Duration::from_millis(800));
-        assert_eq!(
-            pod.rules(),
-            fresh.rules(),
-            "{variant}: the tool of the killed run came later"
-        );
+        assert_eq!(pod.rules(), fresh.rules(), "{variant}: the tool of the killed run came later");
     }
 }

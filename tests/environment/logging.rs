@@ -51,20 +51,14 @@ fn as_json_every_line_is_one_object() {
 #[test]
 fn as_json_a_failure_of_the_tool_is_objects_too() {
     let pod = Pod::new();
-    pod.program(
-        "bin",
-        "iptables-nft-restore",
-        "printf 'one\\ntwo \\377\\n' >&2; exit 3",
-    );
+    pod.program("bin", "iptables-nft-restore", "printf 'one\\ntwo \\377\\n' >&2; exit 3");
     let ended = pod
         .istio(&[&SIDECAR[..], &["--log_as_json"]].concat())
         .search(&[&pod.path("bin"), "/usr/sbin".as_ref(), "/usr/bin".as_ref()])
         .end()
         .exits(70);
-    let errors: Vec<Value> = objects(&ended)
-        .into_iter()
-        .filter(|object| object["level"] == "error")
-        .collect();
+    let errors: Vec<Value> =
+        objects(&ended).into_iter().filter(|object| object["level"] == "error").collect();
     assert_eq!(errors.len(), 1, "{ended}");
     assert!(errors[0].to_string().contains("two"), "{ended}");
 }
@@ -73,34 +67,18 @@ fn as_json_a_failure_of_the_tool_is_objects_too() {
 fn the_level_decides_what_is_written() {
     let pod = Pod::new();
     let with = |level: &str| {
-        let ended = pod
-            .istio(&[
-                "-b",
-                "80",
-                "--force-apply",
-                &format!("--log_output_level={level}"),
-            ])
-            .good();
+        let ended = pod.istio(&["-b", "80", "--force-apply", &format!("--log_output_level={level}")]).good();
         ended.stderr
     };
     let debug = with("default:debug");
-    assert!(
-        debug.contains("running: /") && debug.contains("\tinfo\t"),
-        "{debug}"
-    );
+    assert!(debug.contains("running: /") && debug.contains("\tinfo\t"), "{debug}");
     let info = with("default:info");
     assert!(info.contains("\tinfo\t") && !info.contains("\tdebug\t"), "{info}");
     assert_eq!(with("default:error"), "");
     assert_eq!(with("default:none"), "");
-    let failing = pod
-        .istio(&["-b", "x", "--log_output_level=default:error"])
-        .end()
-        .exits(64);
+    let failing = pod.istio(&["-b", "x", "--log_output_level=default:error"]).end().exits(64);
     assert!(failing.stderr.contains("\terror\t"), "{failing}");
-    let silent = pod
-        .istio(&["-b", "x", "--log_output_level=default:none"])
-        .end()
-        .exits(64);
+    let silent = pod.istio(&["-b", "x", "--log_output_level=default:none"]).end().exits(64);
     assert_eq!(silent.stderr, "");
 }
 
@@ -148,21 +126,13 @@ fn a_termination_log_that_cannot_be_written_does_not_change_the_exit_code() {
 #[test]
 fn a_log_that_nobody_reads_does_not_end_the_run() {
     let pod = Pod::new();
-    for closed in [
-        "2>&-",
-        ">&-",
-        "<&-",
-        ">&- 2>&- <&-",
-        "2>&1 | true",
-        "2>&1 >/dev/null | true",
-        "2>/dev/full",
-    ] {
+    for closed in
+        ["2>&-", ">&-", "<&-", ">&- 2>&- <&-", "2>&1 | true", "2>&1 >/dev/null | true", "2>/dev/full"]
+    {
         pod.sh(&format!("\"$BIN\" cleanup 2>/dev/null; code=0; {{ \"$BIN\" -b '*' -i '*' --log_output_level=default:debug || echo $? > $DIR/code; }} {closed}; \
              [ ! -e $DIR/code ]"));
         // The pipe's reader may be gone before the run is.
-        pod.istio(&["-b", "*", "-i", "*"])
-            .good()
-            .says("already converged");
+        pod.istio(&["-b", "*", "-i", "*"]).good().says("already converged");
     }
 }
 
@@ -170,13 +140,6 @@ fn a_log_that_nobody_reads_does_not_end_the_run() {
 fn a_plan_that_nobody_reads_is_no_failure_but_one_that_cannot_be_written_is() {
     let pod = Pod::new();
     pod.sh("{ \"$BIN\" -b '*' --dry-run 2>/dev/null || echo $? > $DIR/code; } | true; [ ! -e $DIR/code ]");
-    assert_eq!(
-        pod.sh("\"$BIN\" -b '*' --dry-run 2>$DIR/err >/dev/full || echo $?"),
-        "73\n"
-    );
-    assert!(
-        fs::read_to_string(pod.path("err"))
-            .unwrap()
-            .contains("standard output")
-    );
+    assert_eq!(pod.sh("\"$BIN\" -b '*' --dry-run 2>$DIR/err >/dev/full || echo $?"), "73\n");
+    assert!(fs::read_to_string(pod.path("err")).unwrap().contains("standard output"));
 }

@@ -10,10 +10,7 @@
     clippy::panic,
     reason = "a test may fail"
 )]
-#![allow(
-    clippy::disallowed_methods,
-    reason = "a test starts processes and reads what they left"
-)]
+#![allow(clippy::disallowed_methods, reason = "a test starts processes and reads what they left")]
 
 mod addresses;
 mod crowd;

@@ -4,14 +4,10 @@ use std::path::Path;
 
 use crate::pod::{Pod, SIDECAR, real};
 
-const NFT_V4: [(&str, &str); 2] = [
-    ("iptables-nft-restore", "iptables-nft-restore"),
-    ("iptables-nft-save", "iptables-nft-save"),
-];
-const NFT_V6: [(&str, &str); 2] = [
-    ("ip6tables-nft-restore", "ip6tables-nft-restore"),
-    ("ip6tables-nft-save", "ip6tables-nft-save"),
-];
+const NFT_V4: [(&str, &str); 2] =
+    [("iptables-nft-restore", "iptables-nft-restore"), ("iptables-nft-save", "iptables-nft-save")];
+const NFT_V6: [(&str, &str); 2] =
+    [("ip6tables-nft-restore", "ip6tables-nft-restore"), ("ip6tables-nft-save", "ip6tables-nft-save")];
 const LEGACY_V4: [(&str, &str); 2] = [
     ("iptables-legacy-restore", "iptables-legacy-restore"),
     ("iptables-legacy-save", "iptables-legacy-save"),
@@ -44,14 +40,8 @@ fn one_variant_is_enough() {
     for (tools, variant) in [(NFT_V4, "iptables-nft"), (LEGACY_V4, "iptables-legacy")] {
         let pod = Pod::new();
         let tools = pod.links("bin", &tools);
-        pod.istio(&SIDECAR)
-            .search(&[&tools])
-            .good()
-            .says(&format!("backend {variant}"));
-        pod.istio(&SIDECAR)
-            .search(&[&tools])
-            .good()
-            .says("already converged");
+        pod.istio(&SIDECAR).search(&[&tools]).good().says(&format!("backend {variant}"));
+        pod.istio(&SIDECAR).search(&[&tools]).good().says("already converged");
         assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"));
     }
 }
@@ -74,16 +64,12 @@ fn the_other_variant_asked_for_by_name_is_refused() {
 
 #[test]
 fn plain_names_are_told_apart_by_what_they_link_to() {
-    for (multi, variant) in [
-        ("xtables-nft-multi", "iptables-nft"),
-        ("xtables-legacy-multi", "iptables-legacy"),
-    ] {
+    for (multi, variant) in
+        [("xtables-nft-multi", "iptables-nft"), ("xtables-legacy-multi", "iptables-legacy")]
+    {
         let pod = Pod::new();
         let tools = pod.links("bin", &[("iptables-restore", multi), ("iptables-save", multi)]);
-        pod.istio(&SIDECAR)
-            .search(&[&tools])
-            .good()
-            .says(&format!("backend {variant}"));
+        pod.istio(&SIDECAR).search(&[&tools]).good().says(&format!("backend {variant}"));
     }
 }
 
@@ -93,16 +79,9 @@ fn plain_names_that_are_wrappers_are_asked_for_their_version() {
         let pod = Pod::new();
         for action in ["restore", "save"] {
             let tool = real(&format!("iptables-{variant}-{action}"));
-            pod.program(
-                "bin",
-                &format!("iptables-{action}"),
-                &format!("exec {} \"$@\"", tool.display()),
-            );
+            pod.program("bin", &format!("iptables-{action}"), &format!("exec {} \"$@\"", tool.display()));
         }
-        pod.istio(&SIDECAR)
-            .search(&[&pod.path("bin")])
-            .good()
-            .says(&format!("backend iptables-{variant}"));
+        pod.istio(&SIDECAR).search(&[&pod.path("bin")]).good().says(&format!("backend iptables-{variant}"));
     }
 }
 
@@ -134,19 +113,14 @@ fn a_restore_without_its_save_does_not_count() {
     let pod = Pod::new();
     let before = pod.state();
     let tools = pod.links("bin", &NFT_V4[..1]);
-    pod.istio(&SIDECAR)
-        .search(&[&tools])
-        .end()
-        .exits(69)
-        .says("what to do: ");
+    pod.istio(&SIDECAR).search(&[&tools]).end().exits(69).says("what to do: ");
     assert_eq!(pod.state(), before);
 }
 
 #[test]
 fn legacy_rules_of_ours_without_a_legacy_tool_are_named() {
     let pod = Pod::new();
-    pod.istio(&[&SIDECAR[..], &["--force-iptables-binary", "legacy"]].concat())
-        .good();
+    pod.istio(&[&SIDECAR[..], &["--force-iptables-binary", "legacy"]].concat()).good();
     let before = pod.rules();
     let tools = pod.links("bin", &[NFT_V4, NFT_V6].concat());
     for action in ["apply", "cleanup"] {
@@ -170,7 +144,5 @@ fn without_path_the_usual_folders_are_searched() {
 fn no_shell_and_no_other_program_is_needed() {
     let pod = Pod::new();
     let tools = pod.links("bin", &NFT_V4);
-    pod.istio(&[&SIDECAR[..], &["--cni-mode", "--verify"]].concat())
-        .search(&[&tools])
-        .good();
+    pod.istio(&[&SIDECAR[..], &["--cni-mode", "--verify"]].concat()).search(&[&tools]).good();
 }

@@ -6,8 +6,7 @@ use crate::pod::{BINARY, Ended, Pod, SIDECAR};
 
 /// Runs the binary in another pod's namespaces (the "host"), for the pod at `path`.
 fn from_outside(host: &Pod, path: &str, more: &[&str]) -> Ended {
-    host.istio(&[&SIDECAR[..], &["--network-namespace", path], more].concat())
-        .end()
+    host.istio(&[&SIDECAR[..], &["--network-namespace", path], more].concat()).end()
 }
 
 #[test]
@@ -24,11 +23,8 @@ fn another_namespace_is_entered_by_process_and_by_name() {
         assert_eq!(host.state(), before, "the host was changed");
         // The way `ip netns` and container runtimes keep one: a file with the namespace mounted on it.
         let named = host.sh(&format!("mkdir -p /run/netns; touch /run/netns/pod; mount --bind {path} /run/netns/pod; echo /run/netns/pod"));
-        from_outside(&host, named.trim(), &forced)
-            .exits(0)
-            .says("already converged");
-        host.istio(&["cleanup", "--network-namespace", named.trim()])
-            .good();
+        from_outside(&host, named.trim(), &forced).exits(0).says("already converged");
+        host.istio(&["cleanup", "--network-namespace", named.trim()]).good();
         assert!(!pod.rules().contains("ISTIO"));
         assert_eq!(host.state(), before, "the host was changed");
     }
@@ -39,16 +35,10 @@ fn a_namespace_that_cannot_be_entered_is_an_error_and_nothing_is_applied_here() 
     let host = Pod::new();
     let before = host.state();
     for path in ["/nope", "/proc/999999999/ns/net", "/proc/self/ns/net/x"] {
-        from_outside(&host, path, &[])
-            .exits(64)
-            .says(path)
-            .says("no such file");
+        from_outside(&host, path, &[]).exits(64).says(path).says("no such file");
     }
     for path in ["/etc/passwd", "/proc/self/ns/mnt", "/proc", "/dev/null"] {
-        from_outside(&host, path, &[])
-            .exits(64)
-            .says(path)
-            .says("is not a network namespace");
+        from_outside(&host, path, &[]).exits(64).says(path).says("is not a network namespace");
     }
     from_outside(&host, "/nope", &["--dry-run"]).exits(64);
     assert_eq!(host.state(), before);
@@ -81,19 +71,13 @@ fn in_cni_mode_a_read_only_host_is_enough_and_stays_as_it_is() {
     for variant in ["nft", "legacy"] {
         let host = Pod::with(&format!("{}; {read_only}", crate::pod::V4));
         let pod = Pod::new();
-        let before = (
-            host.state(),
-            host.sh("cat /proc/mounts; cat /etc/nsswitch.conf 2>/dev/null || :"),
-        );
+        let before = (host.state(), host.sh("cat /proc/mounts; cat /etc/nsswitch.conf 2>/dev/null || :"));
         let path = format!("/proc/{}/ns/net", pod.pid());
         from_outside(&host, &path, &["--cni-mode", "--force-iptables-binary", variant])
             .exits(0)
             .does_not_say("\twarn\t");
         assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"), "{variant}");
-        let after = (
-            host.state(),
-            host.sh("cat /proc/mounts; cat /etc/nsswitch.conf 2>/dev/null || :"),
-        );
+        let after = (host.state(), host.sh("cat /proc/mounts; cat /etc/nsswitch.conf 2>/dev/null || :"));
         assert_eq!(after, before, "{variant}: the host was changed");
     }
 }
@@ -112,34 +96,16 @@ fn in_cni_mode_without_the_right_to_mount_it_warns_and_works() {
 fn in_cni_mode_runs_for_many_pods_at_once_do_not_wait_for_each_other() {
     let host = Pod::new();
     let pods: Vec<Pod> = (0..4).map(|_| Pod::new()).collect();
-    let paths: Vec<String> = pods
-        .iter()
-        .map(|pod| format!("/proc/{}/ns/net", pod.pid()))
-        .collect();
+    let paths: Vec<String> = pods.iter().map(|pod| format!("/proc/{}/ns/net", pod.pid())).collect();
     let options = |path| {
-        [
-            &SIDECAR[..],
-            &[
-                "--cni-mode",
-                "--force-iptables-binary",
-                "legacy",
-                "--network-namespace",
-                path,
-            ],
-        ]
-        .concat()
+        [&SIDECAR[..], &["--cni-mode", "--force-iptables-binary", "legacy", "--network-namespace", path]]
+            .concat()
     };
-    let runs: Vec<_> = paths
-        .iter()
-        .map(|path| host.istio(&options(path)).start())
-        .collect();
+    let runs: Vec<_> = paths.iter().map(|path| host.istio(&options(path)).start()).collect();
     for run in runs {
         run.end().exits(0);
     }
-    assert!(
-        pods.iter()
-            .all(|pod| pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"))
-    );
+    assert!(pods.iter().all(|pod| pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT")));
     assert_eq!(host.sh("ls -A /run"), "", "the host's lock was used");
 }
 
@@ -148,10 +114,7 @@ fn the_callers_namespace_is_not_what_counts_for_addresses() {
     // The host has IPv6, the pod has not.
     let (host, pod) = (Pod::dual(), Pod::new());
     let path = format!("/proc/{}/ns/net", pod.pid());
-    from_outside(&host, &path, &[])
-        .exits(0)
-        .does_not_say("NOT captured")
-        .says("IPv4");
+    from_outside(&host, &path, &[]).exits(0).does_not_say("NOT captured").says("IPv4");
 }
 
 #[test]

@@ -58,10 +58,8 @@ impl Pod {
     /// A pod with whatever the shell script `setup` makes of it. `/run` is empty and writable.
     pub(crate) fn with(setup: &str) -> Self {
         require();
-        let directory = tempfile::Builder::new()
-            .prefix("environment-")
-            .tempdir_in(env!("CARGO_TARGET_TMPDIR"))
-            .unwrap();
+        let directory =
+            tempfile::Builder::new().prefix("environment-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         // The files of other users are part of some tests.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let script = format!(
@@ -71,15 +69,7 @@ impl Pod {
              {setup}\necho ready; exec cat"
         );
         let mut keeper = Command::new("unshare")
-            .args([
-                "--net",
-                "--mount",
-                "--propagation",
-                "private",
-                "sh",
-                "-c",
-                &script,
-            ])
+            .args(["--net", "--mount", "--propagation", "private", "sh", "-c", &script])
             .env("DIR", directory.path())
             .env("PATH", USUAL_PATH)
             .stdin(Stdio::piped())
@@ -87,13 +77,8 @@ impl Pod {
             .spawn()
             .expect("unshare can be started");
         let mut line = String::new();
-        BufReader::new(keeper.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        assert_eq!(
-            line, "ready\n",
-            "the pod could not be made, see the messages above: {setup}"
-        );
+        BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n", "the pod could not be made, see the messages above: {setup}");
         Self { keeper, directory }
     }
 
@@ -167,14 +152,11 @@ impl Pod {
             let built_in = line.starts_with(':') && !line.contains(" - ") && !line.ends_with(" -");
             !(empty_table || built_in)
         };
-        state
-            .lines()
-            .filter(counts)
-            .fold(String::new(), |mut text, line| {
-                text += line;
-                text.push('\n');
-                text
-            })
+        state.lines().filter(counts).fold(String::new(), |mut text, line| {
+            text += line;
+            text.push('\n');
+            text
+        })
     }
 
     /// Lists the names of the legacy tables that exist.
@@ -193,10 +175,7 @@ impl Drop for Pod {
 
 /// Fails unless the tests can be run at all.
 fn require() {
-    assert!(
-        nix::unistd::geteuid().is_root(),
-        "these tests make network namespaces and need root"
-    );
+    assert!(nix::unistd::geteuid().is_root(), "these tests make network namespaces and need root");
     for tool in NEEDED {
         assert!(which(tool).is_some(), "these tests need `{tool}` in PATH");
     }
@@ -214,8 +193,6 @@ pub(crate) fn real(tool: &str) -> PathBuf {
 
 fn enter(pid: u32) -> Command {
     let mut command = Command::new(real("nsenter"));
-    command
-        .args(["--net", "--mount", "--target", &pid.to_string(), "--"])
-        .env_clear();
+    command.args(["--net", "--mount", "--target", &pid.to_string(), "--"]).env_clear();
     command
 }

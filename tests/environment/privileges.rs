@@ -60,26 +60,11 @@ fn as_another_user_than_root_it_says_to_run_as_root() {
 fn net_admin_alone_is_enough_for_nft() {
     let pod = Pod::dual();
     let only_net_admin = ["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all"];
-    let options = [
-        &SIDECAR[..],
-        &[
-            "--dual-stack",
-            "-m",
-            "TPROXY",
-            "--redirect-dns",
-            "--capture-all-dns",
-        ],
-    ]
-    .concat();
-    pod.istio(&options)
-        .under(&only_net_admin)
-        .good()
-        .says("backend iptables-nft");
+    let options =
+        [&SIDECAR[..], &["--dual-stack", "-m", "TPROXY", "--redirect-dns", "--capture-all-dns"]].concat();
+    pod.istio(&options).under(&only_net_admin).good().says("backend iptables-nft");
     assert!(pod.rules().contains("-A PREROUTING -p tcp -j ISTIO_INBOUND"));
-    pod.istio(&options)
-        .under(&only_net_admin)
-        .good()
-        .says("already converged");
+    pod.istio(&options).under(&only_net_admin).good().says("already converged");
     pod.istio(&["cleanup"]).under(&only_net_admin).good();
     assert!(!pod.rules().contains("ISTIO"), "{}", pod.rules());
 }
@@ -100,11 +85,7 @@ fn legacy_without_net_raw_says_that_net_raw_is_missing() {
 fn legacy_with_net_admin_and_net_raw_works() {
     let pod = Pod::new();
     pod.istio(&forced(LEGACY))
-        .under(&[
-            "setpriv",
-            "--bounding-set=-all,+net_admin,+net_raw",
-            "--inh-caps=-all",
-        ])
+        .under(&["setpriv", "--bounding-set=-all,+net_admin,+net_raw", "--inh-caps=-all"])
         .good();
     assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"));
 }
@@ -147,10 +128,7 @@ fn whole_life(unshare: &[&str], options: &str) -> String {
     );
     let output = if unshare.is_empty() {
         // As container runtimes do it: first the ids are mapped, then the network is made.
-        in_a_user_namespace(
-            unshare,
-            &format!("exec unshare --net sh -euc '{}'", life.replace('\'', "'\\''")),
-        )
+        in_a_user_namespace(unshare, &format!("exec unshare --net sh -euc '{}'", life.replace('\'', "'\\''")))
     } else {
         in_a_user_namespace(unshare, &life)
     };
@@ -189,16 +167,9 @@ fn in_a_user_namespace_more_rules_than_nft_can_send_are_explained_and_legacy_tak
     let output = run("");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "70\n0\n0\n", "{errors}");
-    assert!(
-        errors.contains("net.core.wmem_max") && errors.contains("--backend iptables-legacy"),
-        "{errors}"
-    );
+    assert!(errors.contains("net.core.wmem_max") && errors.contains("--backend iptables-legacy"), "{errors}");
     let output = run("--backend iptables-legacy");
-    assert_eq!(
-        String::from_utf8_lossy(&output.stdout),
-        "0\n0\n6004\n",
-        "{output:?}"
-    );
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n0\n6004\n", "{output:?}");
 }
 
 #[test]
@@ -221,24 +192,12 @@ fn in_a_user_namespace_that_may_not_list_legacy_tables_nft_works_and_legacy_says
 #[test]
 fn in_a_user_namespace_that_does_not_know_the_proxys_uid_it_says_so() {
     let output = Command::new("unshare")
-        .args([
-            "--user",
-            "--map-root-user",
-            "--net",
-            BINARY,
-            "-b",
-            "80",
-            "--ip-family",
-            "ipv4",
-        ])
+        .args(["--user", "--map-root-user", "--net", BINARY, "-b", "80", "--ip-family", "ipv4"])
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(70), "{errors}");
-    assert!(
-        errors.contains("--uid-owner 1337") && errors.contains("/proc/self/uid_map"),
-        "{errors}"
-    );
+    assert!(errors.contains("--uid-owner 1337") && errors.contains("/proc/self/uid_map"), "{errors}");
 }
 
 #[test]

@@ -21,13 +21,7 @@ pub(crate) struct Run<'a> {
 impl<'a> Run<'a> {
     /// With these arguments, behind `enter`.
     pub(crate) fn new(enter: Command, args: &[&'a str]) -> Self {
-        Self {
-            enter,
-            args: args.to_vec(),
-            env: Vec::new(),
-            wrapper: Vec::new(),
-            input: None,
-        }
+        Self { enter, args: args.to_vec(), env: Vec::new(), wrapper: Vec::new(), input: None }
     }
 
     /// With a variable.
@@ -58,13 +52,7 @@ impl<'a> Run<'a> {
 
     /// Starts it.
     pub(crate) fn start(self) -> Started {
-        let Self {
-            mut enter,
-            args,
-            env,
-            wrapper,
-            input,
-        } = self;
+        let Self { mut enter, args, env, wrapper, input } = self;
         let mut child = enter
             .args(wrapper)
             .arg(BINARY)

@@ -32,18 +32,7 @@ fn list<T: ToString>(items: impl Iterator<Item = T>) -> String {
 fn two_hundred_excluded_ports() {
     for variant in ["nft", "legacy"] {
         let ports = list(20_000..20_200);
-        let options = [
-            "-b",
-            "*",
-            "-i",
-            "*",
-            "-o",
-            &ports,
-            "-d",
-            &ports,
-            "--force-iptables-binary",
-            variant,
-        ];
+        let options = ["-b", "*", "-i", "*", "-o", &ports, "-d", &ports, "--force-iptables-binary", variant];
         let rules = whole_life(&Pod::new(), &options, None);
         assert_eq!(rules.matches("--dport 20").count(), 600, "{variant}");
     }
@@ -62,10 +51,7 @@ fn forty_nine_owner_groups_fit_and_fifty_are_refused_with_the_reason() {
             .says("ISTIO_OUTBOUND_OWNER_GROUPS")
             .says("49");
         assert_eq!(pod.state(), before);
-        let with_49 = || {
-            pod.istio(&forced)
-                .env("ISTIO_OUTBOUND_OWNER_GROUPS", &list(2000..2049))
-        };
+        let with_49 = || pod.istio(&forced).env("ISTIO_OUTBOUND_OWNER_GROUPS", &list(2000..2049));
         with_49().good();
         assert_eq!(pod.rules().matches("! --gid-owner 20").count(), 49);
         with_49().good().says("already converged");

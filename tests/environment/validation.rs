@@ -4,21 +4,10 @@ use std::time::Duration;
 
 use crate::pod::{Ended, Pod, SIDECAR};
 
-const VALIDATE: [&str; 4] = [
-    "--run-validation",
-    "--skip-rule-apply",
-    "--probe-timeout",
-    "1500ms",
-];
+const VALIDATE: [&str; 4] = ["--run-validation", "--skip-rule-apply", "--probe-timeout", "1500ms"];
 /// As Kubernetes starts it: the proxy's user, no capability.
-const AS_PROXY: [&str; 6] = [
-    "setpriv",
-    "--reuid=1337",
-    "--regid=1337",
-    "--clear-groups",
-    "--bounding-set=-all",
-    "--inh-caps=-all",
-];
+const AS_PROXY: [&str; 6] =
+    ["setpriv", "--reuid=1337", "--regid=1337", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"];
 
 fn validate(pod: &Pod, more: &[&str], under: Option<&[&str]>) -> Ended {
     let run = pod.istio(&[&SIDECAR[..], &VALIDATE, more].concat());
@@ -47,18 +36,9 @@ fn without_rules_validation_fails_and_says_what_to_check() {
 fn with_rules_validation_passes() {
     for variant in ["nft", "legacy"] {
         let pod = Pod::dual();
-        pod.istio(
-            &[
-                &SIDECAR[..],
-                &["--dual-stack", "--force-iptables-binary", variant],
-            ]
-            .concat(),
-        )
-        .good();
+        pod.istio(&[&SIDECAR[..], &["--dual-stack", "--force-iptables-binary", variant]].concat()).good();
         for under in [None, Some(&AS_PROXY[..])] {
-            validate(&pod, &["--dual-stack"], under)
-                .exits(0)
-                .says("validation passed");
+            validate(&pod, &["--dual-stack"], under).exits(0).says("validation passed");
         }
     }
 }
@@ -67,17 +47,13 @@ fn with_rules_validation_passes() {
 fn with_rules_for_one_family_only_dual_stack_validation_fails() {
     let pod = Pod::dual();
     pod.istio(&SIDECAR).good();
-    validate(&pod, &["--dual-stack"], Some(&AS_PROXY))
-        .exits(126)
-        .says("IPv6");
+    validate(&pod, &["--dual-stack"], Some(&AS_PROXY)).exits(126).says("IPv6");
 }
 
 #[test]
 fn applying_and_validating_is_one_run() {
     let pod = Pod::new();
-    pod.istio(&[&SIDECAR[..], &["--run-validation"]].concat())
-        .good()
-        .says("validation passed");
+    pod.istio(&[&SIDECAR[..], &["--run-validation"]].concat()).good().says("validation passed");
 }
 
 #[test]
@@ -100,12 +76,7 @@ fn another_user_without_the_right_to_change_cannot_probe_and_says_so() {
     .exits(126)
     .says("1337");
     // With the right to read the rules, those decide.
-    validate(
-        &pod,
-        &[],
-        Some(&["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all"]),
-    )
-    .exits(0);
+    validate(&pod, &[], Some(&["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all"])).exits(0);
     assert_eq!(pod.state(), before);
 }
 
@@ -117,9 +88,7 @@ fn a_port_that_cannot_be_listened_on_is_said() {
         .says("cannot listen on port 1 ")
         .says("-p and -z");
     // Another probe listens already, until its time is up.
-    let other = pod
-        .istio(&["--run-validation", "--skip-rule-apply", "--probe-timeout", "20s"])
-        .start();
+    let other = pod.istio(&["--run-validation", "--skip-rule-apply", "--probe-timeout", "20s"]).start();
     let listening = || pod.sh("ss -Hltn 2>/dev/null | grep -c :15006 || :");
     while listening() == "0\n" {
         std::thread::sleep(Duration::from_millis(10));

@@ -12,10 +12,7 @@ const REMEDY: &str = "if that is meant: `make gallery` (UPDATE_GALLERY=1 cargo t
 pub(crate) type Expected = BTreeMap<PathBuf, Option<String>>;
 
 /// Whether files are written rather than compared.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a test is told by a variable what to do"
-)]
+#[allow(clippy::disallowed_methods, reason = "a test is told by a variable what to do")]
 fn update() -> bool {
     std::env::var_os("UPDATE_GALLERY").is_some_and(|value| value == "1")
 }
@@ -43,10 +40,7 @@ pub(crate) fn settle(expected: &Expected) {
 }
 
 fn difference(path: &Path, standing: Option<&str>, wanted: Option<&str>) -> String {
-    let path = path
-        .strip_prefix(env!("CARGO_MANIFEST_DIR"))
-        .unwrap_or(path)
-        .display();
+    let path = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap_or(path).display();
     match (standing, wanted) {
         (None, _) => format!("\n{path} is missing\n"),
         (_, None) => format!("\n{path} is there, but the scenario makes no such file\n"),
@@ -67,12 +61,8 @@ pub(crate) fn changed_lines(old: &str, new: &str) -> String {
     let head = same(&mut old.iter().zip(&new));
     let tail = same(&mut old[head..].iter().rev().zip(new[head..].iter().rev()));
     let place = format!("@ line {}\n", head + 1);
-    let gone = old[head..old.len() - tail]
-        .iter()
-        .map(|line| format!("- {line}\n"));
-    let come = new[head..new.len() - tail]
-        .iter()
-        .map(|line| format!("+ {line}\n"));
+    let gone = old[head..old.len() - tail].iter().map(|line| format!("- {line}\n"));
+    let come = new[head..new.len() - tail].iter().map(|line| format!("+ {line}\n"));
     [place].into_iter().chain(gone).chain(come).collect()
 }
 

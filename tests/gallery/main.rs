@@ -41,16 +41,10 @@ fn read(path: &Path) -> String {
 
 /// The overview with its table as it should be.
 fn overview(text: &str, scenarios: &[(Scenario, Made)]) -> String {
-    let (before, rest) = text
-        .split_once(TABLE_BEGINS)
-        .expect("rules/README.md has the line that begins the table");
-    let (_, after) = rest
-        .split_once(TABLE_ENDS)
-        .expect("rules/README.md has the line that ends the table");
-    format!(
-        "{before}{TABLE_BEGINS}{}{TABLE_ENDS}{after}",
-        pages::table(scenarios)
-    )
+    let (before, rest) =
+        text.split_once(TABLE_BEGINS).expect("rules/README.md has the line that begins the table");
+    let (_, after) = rest.split_once(TABLE_ENDS).expect("rules/README.md has the line that ends the table");
+    format!("{before}{TABLE_BEGINS}{}{TABLE_ENDS}{after}", pages::table(scenarios))
 }
 
 #[test]
@@ -74,26 +68,14 @@ fn the_gallery_is_what_the_code_makes() {
 
 #[test]
 fn nothing_else_lies_about_in_the_gallery() {
-    let known = [
-        "scenario.json",
-        "iptables.rules",
-        "ip6tables.rules",
-        "routing.sh",
-        "why.md",
-    ];
+    let known = ["scenario.json", "iptables.rules", "ip6tables.rules", "routing.sh", "why.md"];
     let names = scenario::all().into_iter().map(|scenario| scenario.name);
-    let mut allowed: BTreeSet<_> = names
-        .flat_map(|name| known.map(|file| scenario::root().join(&name).join(file)))
-        .collect();
+    let mut allowed: BTreeSet<_> =
+        names.flat_map(|name| known.map(|file| scenario::root().join(&name).join(file))).collect();
     allowed.insert(scenario::root().join("README.md"));
-    let stray: Vec<_> = files::below(&scenario::root())
-        .into_iter()
-        .filter(|path| !allowed.contains(path))
-        .collect();
-    assert!(
-        stray.is_empty(),
-        "not part of any scenario, delete or describe them: {stray:?}"
-    );
+    let stray: Vec<_> =
+        files::below(&scenario::root()).into_iter().filter(|path| !allowed.contains(path)).collect();
+    assert!(stray.is_empty(), "not part of any scenario, delete or describe them: {stray:?}");
 }
 
 #[test]
@@ -106,10 +88,7 @@ fn the_gallery_is_large_enough_to_choose_from_and_shows_every_family_and_table()
         .flat_map(|(family, rules)| rules.tables.keys().map(|table| (*family, *table)))
         .collect();
     assert_eq!(seen.len(), 6, "{seen:?}");
-    let routed = scenarios
-        .iter()
-        .filter(|(_, made)| made.commands().is_some())
-        .count();
+    let routed = scenarios.iter().filter(|(_, made)| made.commands().is_some()).count();
     assert!(routed > 0 && routed < scenarios.len());
 }
 
@@ -118,11 +97,7 @@ fn no_two_scenarios_are_the_same() {
     let mut seen = BTreeSet::new();
     for (scenario, made) in scenarios() {
         let files = Family::ALL.map(|family| made.rules_file(family));
-        assert!(
-            seen.insert((files, made.commands())),
-            "{} shows what another one shows",
-            scenario.name
-        );
+        assert!(seen.insert((files, made.commands())), "{} shows what another one shows", scenario.name);
     }
 }
 
@@ -130,73 +105,45 @@ fn no_two_scenarios_are_the_same() {
 #[test]
 fn every_rule_that_the_walk_quotes_stands_in_the_plain_sidecar() {
     let scenarios = scenarios();
-    let plain = scenarios
-        .iter()
-        .find(|(scenario, _)| scenario.name == "plain-sidecar");
-    let rules = plain
-        .and_then(|(_, made)| made.rules_file(Family::V4))
-        .expect("the plain sidecar has IPv4 rules");
+    let plain = scenarios.iter().find(|(scenario, _)| scenario.name == "plain-sidecar");
+    let rules =
+        plain.and_then(|(_, made)| made.rules_file(Family::V4)).expect("the plain sidecar has IPv4 rules");
     let standing: BTreeSet<&str> = rules.lines().collect();
     let text = read(&scenario::root().join("README.md"));
-    let quoted: Vec<&str> = text
-        .lines()
-        .map(str::trim)
-        .filter(|line| line.starts_with("-A "))
-        .collect();
+    let quoted: Vec<&str> = text.lines().map(str::trim).filter(|line| line.starts_with("-A ")).collect();
     for line in &quoted {
         assert!(
             standing.contains(line),
             "rules/README.md quotes `{line}`, which is not in plain-sidecar/iptables.rules"
         );
     }
-    let unquoted: Vec<_> = standing
-        .iter()
-        .filter(|line| line.starts_with("-A ") && !quoted.contains(line))
-        .collect();
+    let unquoted: Vec<_> =
+        standing.iter().filter(|line| line.starts_with("-A ") && !quoted.contains(line)).collect();
     assert!(unquoted.is_empty(), "the walk never comes by {unquoted:?}");
 }
 
 #[test]
 fn what_the_page_on_parity_says_about_options_and_rules_is_so() {
     let text = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/parity.md"));
-    let (refused, accepted) = (
-        parity::options(&text, "refused"),
-        parity::options(&text, "accepted"),
-    );
-    assert!(
-        refused.len() >= 20 && accepted.len() >= 5,
-        "{refused:?} {accepted:?}"
-    );
+    let (refused, accepted) = (parity::options(&text, "refused"), parity::options(&text, "accepted"));
+    assert!(refused.len() >= 20 && accepted.len() >= 5, "{refused:?} {accepted:?}");
     for line in refused {
-        assert!(
-            parity::refusal(&line).is_some(),
-            "docs/parity.md: `{line}` is not refused"
-        );
+        assert!(parity::refusal(&line).is_some(), "docs/parity.md: `{line}` is not refused");
     }
     for line in accepted {
-        assert_eq!(
-            parity::refusal(&line),
-            None,
-            "docs/parity.md: `{line}` is not accepted"
-        );
+        assert_eq!(parity::refusal(&line), None, "docs/parity.md: `{line}` is not accepted");
     }
     let quotes = parity::quotes(&text);
     assert!(!quotes.is_empty());
     for (file, line) in quotes {
         let rules = read(&scenario::root().join(&file));
-        assert!(
-            rules.lines().any(|rule| rule == line),
-            "docs/parity.md: `{line}` is not in rules/{file}"
-        );
+        assert!(rules.lines().any(|rule| rule == line), "docs/parity.md: `{line}` is not in rules/{file}");
     }
 }
 
 #[test]
 fn a_difference_shows_the_lines_that_changed_and_no_others() {
-    assert_eq!(
-        files::changed_lines("a\nb\nc\n", "a\nx\ny\nc\n"),
-        "@ line 2\n- b\n+ x\n+ y\n"
-    );
+    assert_eq!(files::changed_lines("a\nb\nc\n", "a\nx\ny\nc\n"), "@ line 2\n- b\n+ x\n+ y\n");
     assert_eq!(files::changed_lines("a\na\n", "a\n"), "@ line 2\n- a\n");
     assert_eq!(files::changed_lines("", "a\n"), "@ line 1\n+ a\n");
 }

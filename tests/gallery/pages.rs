@@ -23,42 +23,27 @@ impl Placed<'_> {
 
 /// All rules of a table, chain by chain, in the order in which a packet sees them.
 fn placed(table: Table, rules: &TableRules) -> Vec<(&'static str, Vec<Placed<'_>>)> {
-    let place = |chain, head| {
-        move |rule| Placed {
-            table,
-            chain,
-            rule,
-            head,
-        }
-    };
+    let place = |chain, head| move |rule| Placed { table, chain, rule, head };
     let hooks = Hook::ALL.into_iter().filter_map(|hook| {
         let hooked = rules.hooks.get(&hook)?;
         let head = hooked.head.iter().map(place(hook.name(), true));
         let tail = hooked.tail.iter().map(place(hook.name(), false));
         Some((hook.name(), head.chain(tail).collect()))
     });
-    let chains = rules.chains.iter().map(|(chain, rules)| {
-        (
-            chain.name(),
-            rules.iter().map(place(chain.name(), false)).collect(),
-        )
-    });
+    let chains = rules
+        .chains
+        .iter()
+        .map(|(chain, rules)| (chain.name(), rules.iter().map(place(chain.name(), false)).collect()));
     hooks.chain(chains).collect()
 }
 
 fn all(rules: &FamilyRules) -> impl Iterator<Item = Placed<'_>> {
-    rules
-        .tables
-        .iter()
-        .flat_map(|(table, rules)| placed(*table, rules))
-        .flat_map(|(_, rules)| rules)
+    rules.tables.iter().flat_map(|(table, rules)| placed(*table, rules)).flat_map(|(_, rules)| rules)
 }
 
 /// `why.md` of a scenario.
 pub(crate) fn why(scenario: &Scenario, made: &Made) -> String {
-    let Scenario {
-        name, title, purpose, ..
-    } = scenario;
+    let Scenario { name, title, purpose, .. } = scenario;
     let mut text = format!(
         "# {name}: {title}\n\n{purpose}\n\n```sh\n{}\n```\n\nThe log says:\n\n```text\n{}\n```\n",
         scenario.command(),
@@ -101,11 +86,8 @@ fn chain_section(chain: &str, rules: &[Placed<'_>]) -> String {
 pub(crate) fn table(scenarios: &[(Scenario, Made)]) -> String {
     let mut text = "| scenario | shows | rules |\n|--|--|--|\n".to_owned();
     for (Scenario { name, title, .. }, made) in scenarios {
-        let counts: Vec<String> = made
-            .rules
-            .values()
-            .map(|rules| format!("{} {}", rules.count(), rules.family))
-            .collect();
+        let counts: Vec<String> =
+            made.rules.values().map(|rules| format!("{} {}", rules.count(), rules.family)).collect();
         text += &format!("| [{name}]({name}/why.md) | {title} | {} |\n", counts.join(", "));
     }
     text
@@ -123,12 +105,8 @@ pub(crate) fn reasons(scenarios: &[(Scenario, Made)]) -> String {
         it is out of date or when a reason occurs in no scenario.\n"
         .to_owned();
     for why in Why::ALL {
-        let (scenario, family, example) = example(scenarios, *why).unwrap_or_else(|| {
-            panic!(
-                "no scenario of rules/ has a rule with the reason {:?}",
-                why.slug()
-            )
-        });
+        let (scenario, family, example) = example(scenarios, *why)
+            .unwrap_or_else(|| panic!("no scenario of rules/ has a rule with the reason {:?}", why.slug()));
         let mut sentence = why.sentence().to_owned();
         sentence[..1].make_ascii_uppercase();
         text += &format!(
@@ -143,9 +121,7 @@ pub(crate) fn reasons(scenarios: &[(Scenario, Made)]) -> String {
 
 /// A rule with this reason: out of the plain sidecar if that has one, else out of the first scenario that does.
 fn example(scenarios: &[(Scenario, Made)], why: Why) -> Option<(&str, Family, Placed<'_>)> {
-    let plain = scenarios
-        .iter()
-        .filter(|(scenario, _)| scenario.name == "plain-sidecar");
+    let plain = scenarios.iter().filter(|(scenario, _)| scenario.name == "plain-sidecar");
     plain.chain(scenarios).find_map(|(scenario, made)| {
         made.rules.iter().find_map(|(family, rules)| {
             let placed = all(rules).find(|placed| placed.rule.why == why)?;

@@ -12,9 +12,7 @@ use istio_iptables::facts::Files;
 pub(crate) fn options(text: &str, mark: &str) -> Vec<String> {
     let begin = format!("<!-- {mark}: each row is tried by a test -->");
     let end = format!("<!-- end of {mark} -->");
-    let (_, rest) = text
-        .split_once(&begin)
-        .unwrap_or_else(|| panic!("no line {begin}"));
+    let (_, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("no line {begin}"));
     let (table, _) = rest.split_once(&end).unwrap_or_else(|| panic!("no line {end}"));
     let cell = |line: &str| Some(line.strip_prefix("| `")?.split_once("` |")?.0.to_owned());
     table.lines().filter_map(cell).collect()
@@ -42,10 +40,7 @@ fn words(line: &str) -> Vec<String> {
             if number > 0 {
                 words.push(String::new());
             }
-            words
-                .last_mut()
-                .expect("there is one from the beginning")
-                .push_str(piece);
+            words.last_mut().expect("there is one from the beginning").push_str(piece);
         }
     }
     words
@@ -55,14 +50,8 @@ fn words(line: &str) -> Vec<String> {
 pub(crate) fn refusal(line: &str) -> Option<String> {
     let words = words(line);
     let variables = words.iter().take_while(|word| !word.starts_with('-'));
-    let env = variables.map(|word| {
-        word.split_once('=')
-            .unwrap_or_else(|| panic!("{word} is no variable"))
-    });
-    let flags = words
-        .iter()
-        .skip_while(|word| !word.starts_with('-'))
-        .map(String::as_str);
+    let env = variables.map(|word| word.split_once('=').unwrap_or_else(|| panic!("{word} is no variable")));
+    let flags = words.iter().skip_while(|word| !word.starts_with('-')).map(String::as_str);
     let parsed = cli::parse(
         ["istio-iptables"].into_iter().chain(flags).map(OsString::from),
         env.map(|(name, value)| (name.into(), value.into())),
@@ -79,9 +68,7 @@ pub(crate) fn refusal(line: &str) -> Option<String> {
         group: "nogroup:x:65534:\n".to_owned(),
         resolv_conf: Ok("nameserver 10.96.0.10\n".to_owned()),
     };
-    config::resolve(&raw, &files)
-        .err()
-        .map(|errors| format!("{errors:?}"))
+    config::resolve(&raw, &files).err().map(|errors| format!("{errors:?}"))
 }
 
 #[test]

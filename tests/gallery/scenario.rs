@@ -68,10 +68,7 @@ impl Scenario {
             args: list(&mut json, "args"),
             env: variables(&mut json),
             network: Network {
-                addresses: list(&mut json, "addresses")
-                    .iter()
-                    .map(|line| address(line))
-                    .collect(),
+                addresses: list(&mut json, "addresses").iter().map(|line| address(line)).collect(),
                 ipv6: true,
             },
             files: Files {
@@ -80,12 +77,7 @@ impl Scenario {
                 group: lines(list(&mut json, "group")),
             },
         };
-        assert!(
-            json.is_empty(),
-            "{}: unknown keys {:?}",
-            path.display(),
-            json.keys()
-        );
+        assert!(json.is_empty(), "{}: unknown keys {:?}", path.display(), json.keys());
         assert!(
             !scenario.title.is_empty() && !scenario.purpose.is_empty(),
             "{name} does not say what it is for"
@@ -97,59 +89,30 @@ impl Scenario {
     pub(crate) fn command(&self) -> String {
         let quoted = |text: &String| {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_=,./:".contains(c);
-            if !text.is_empty() && text.chars().all(plain) {
-                text.clone()
-            } else {
-                format!("'{text}'")
-            }
+            if !text.is_empty() && text.chars().all(plain) { text.clone() } else { format!("'{text}'") }
         };
-        let env = self
-            .env
-            .iter()
-            .map(|(name, value)| format!("{name}={}", quoted(value)));
+        let env = self.env.iter().map(|(name, value)| format!("{name}={}", quoted(value)));
         // Istio's template passes the program's name once more.
-        let args = self
-            .args
-            .iter()
-            .filter(|arg| *arg != "istio-iptables")
-            .map(quoted);
-        env.chain(["istio-iptables".to_owned()])
-            .chain(args)
-            .collect::<Vec<_>>()
-            .join(" ")
+        let args = self.args.iter().filter(|arg| *arg != "istio-iptables").map(quoted);
+        env.chain(["istio-iptables".to_owned()]).chain(args).collect::<Vec<_>>().join(" ")
     }
 
     /// The way of a real run, up to the kernel.
     pub(crate) fn make(&self) -> Made {
-        let args = ["istio-iptables"]
-            .into_iter()
-            .chain(self.args.iter().map(String::as_str));
-        let env = self
-            .env
-            .iter()
-            .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let args = ["istio-iptables"].into_iter().chain(self.args.iter().map(String::as_str));
+        let env = self.env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let no_file = |_: &Path| Err(io::ErrorKind::NotFound.into());
         let parsed = cli::parse(args.map(OsString::from), env, &mut io::empty(), &no_file);
-        let Ok(Outcome::Run(raw)) = parsed else {
-            panic!("{}: {parsed:?}", self.name)
-        };
+        let Ok(Outcome::Run(raw)) = parsed else { panic!("{}: {parsed:?}", self.name) };
         let resolved =
             config::resolve(&raw, &self.files).unwrap_or_else(|errors| panic!("{}: {errors:?}", self.name));
         let (config, notices) = resolved.intent.decide(&self.network);
         let rules = policy::ruleset(&config);
-        let warnings = resolved
-            .warnings
-            .iter()
-            .map(|warning| format!("warning: {warning}"));
-        let notices = notices
-            .iter()
-            .map(|notice| format!("{}: {notice}", notice.level().as_str().to_lowercase()));
+        let warnings = resolved.warnings.iter().map(|warning| format!("warning: {warning}"));
+        let notices =
+            notices.iter().map(|notice| format!("{}: {notice}", notice.level().as_str().to_lowercase()));
         Made {
-            rules: config
-                .families
-                .iter()
-                .map(|family| (family, rules.resolve(family)))
-                .collect(),
+            rules: config.families.iter().map(|family| (family, rules.resolve(family))).collect(),
             desired: routing::Desired::of(&config),
             log: warnings.chain(notices).chain([config.to_string()]).collect(),
         }
@@ -173,9 +136,7 @@ impl Made {
 }
 
 fn word(json: &mut Map<String, Value>, key: &str) -> String {
-    let value = json
-        .remove(key)
-        .unwrap_or_else(|| panic!("the key {key:?} is missing"));
+    let value = json.remove(key).unwrap_or_else(|| panic!("the key {key:?} is missing"));
     text(&value)
 }
 
@@ -190,19 +151,13 @@ fn list(json: &mut Map<String, Value>, key: &str) -> Vec<String> {
 fn variables(json: &mut Map<String, Value>) -> Vec<(String, String)> {
     match json.remove("env") {
         None => Vec::new(),
-        Some(Value::Object(all)) => all
-            .iter()
-            .map(|(name, value)| (name.clone(), text(value)))
-            .collect(),
+        Some(Value::Object(all)) => all.iter().map(|(name, value)| (name.clone(), text(value))).collect(),
         Some(other) => panic!("env is an object of texts, not {other}"),
     }
 }
 
 fn text(value: &Value) -> String {
-    value
-        .as_str()
-        .unwrap_or_else(|| panic!("{value} is not a text"))
-        .to_owned()
+    value.as_str().unwrap_or_else(|| panic!("{value} is not a text")).to_owned()
 }
 
 /// `eth0 10.244.1.7/24`

@@ -37,42 +37,24 @@ fn left_to_do(scenario: &Scenario, rules: &FamilyRules, variant: Variant) -> Str
     let word = variant.word();
     let path = scenario::root().join(&scenario.name).join(file);
     let saved = in_namespace(|| {
-        run(
-            &format!("{name}-{word}-restore"),
-            &["--noflush", "--wait=30"],
-            Some(&path),
-        );
+        run(&format!("{name}-{word}-restore"), &["--noflush", "--wait=30"], Some(&path));
         run(&format!("{name}-{word}-save"), &[], None)
     });
     let observed = parse::iptables_save(rules.family, &saved);
     let standing: usize = observed.tables.values().map(rule_count).sum();
-    assert_eq!(
-        standing,
-        rules.count(),
-        "{}: rules in the kernel\n{saved}",
-        path.display()
-    );
+    assert_eq!(standing, rules.count(), "{}: rules in the kernel\n{saved}", path.display());
     render::restore(&Change::between(rules, &observed, false))
 }
 
 fn rule_count(table: &parse::ObservedTable) -> usize {
-    table
-        .chains
-        .values()
-        .chain(table.hooks.values())
-        .map(Vec::len)
-        .sum()
+    table.chains.values().chain(table.hooks.values()).map(Vec::len).sum()
 }
 
 fn every_file_reads_back(variant: Variant) {
     let mut files = 0;
     for scenario in scenario::all() {
         let made = scenario.make();
-        for rules in made
-            .rules
-            .values()
-            .filter(|rules| made.rules_file(rules.family).is_some())
-        {
+        for rules in made.rules.values().filter(|rules| made.rules_file(rules.family).is_some()) {
             let change = left_to_do(&scenario, rules, variant);
             assert!(
                 change.is_empty(),
@@ -114,12 +96,7 @@ fn every_routing_file_leaves_the_program_nothing_to_do() {
             observe::routing().expect("routes can be read")
         });
         let left = routing::plan(&made.desired, &observed, &BTreeMap::new());
-        assert_eq!(
-            left,
-            routing::Steps::default(),
-            "{} after\n{commands}",
-            scenario.name
-        );
+        assert_eq!(left, routing::Steps::default(), "{} after\n{commands}", scenario.name);
         files += 1;
     }
     assert!(files >= 3, "{files} files");

@@ -21,9 +21,8 @@ pub(crate) fn in_namespace<T: Send>(test: impl FnOnce() -> T + Send) -> T {
 
 /// The output of a program that must succeed.
 pub(crate) fn run(program: &str, args: &[&str], input: Option<&Path>) -> String {
-    let stdin = input.map_or_else(Stdio::null, |path| {
-        fs::File::open(path).expect("the file can be opened").into()
-    });
+    let stdin =
+        input.map_or_else(Stdio::null, |path| fs::File::open(path).expect("the file can be opened").into());
     let output = Command::new(program)
         .args(args)
         .stdin(stdin)
@@ -34,9 +33,7 @@ pub(crate) fn run(program: &str, args: &[&str], input: Option<&Path>) -> String 
         output.status.success(),
         "{program} {}{}: {}\n{stderr}",
         args.join(" "),
-        input
-            .map(|path| format!(" < {}", path.display()))
-            .unwrap_or_default(),
+        input.map(|path| format!(" < {}", path.display())).unwrap_or_default(),
         output.status
     );
     String::from_utf8(output.stdout).expect("the output is UTF-8")

@@ -32,21 +32,11 @@ struct Step {
 }
 
 const fn tcp(section: &'static str, user: u32, source: &'static str, destination: &'static str) -> Step {
-    Step {
-        section,
-        outside: false,
-        user,
-        source,
-        destination,
-        tcp: true,
-    }
+    Step { section, outside: false, user, source, destination, tcp: true }
 }
 
 const fn outside(section: &'static str, destination: &'static str) -> Step {
-    Step {
-        outside: true,
-        ..tcp(section, 0, "0.0.0.0:0", destination)
-    }
+    Step { outside: true, ..tcp(section, 0, "0.0.0.0:0", destination) }
 }
 
 const STEPS: [Step; 11] = [
@@ -59,10 +49,7 @@ const STEPS: [Step; 11] = [
     tcp("e", APP, "0.0.0.0:0", "127.0.0.1:8080"),
     tcp("f", PROXY, "0.0.0.0:0", "10.244.1.7:8080"),
     outside("g", "10.244.1.7:15021"),
-    Step {
-        tcp: false,
-        ..tcp("h", APP, "0.0.0.0:0", "10.96.0.10:53")
-    },
+    Step { tcp: false, ..tcp("h", APP, "0.0.0.0:0", "10.96.0.10:53") },
     tcp("c", APP, "0.0.0.0:0", "10.96.0.10:53"),
 ];
 
@@ -85,21 +72,12 @@ fn with_pod(walk: impl FnOnce(&dyn Fn(&'static Step)) + Send) {
             });
         });
         in_namespace(move || {
-            let tid = neighbour
-                .recv()
-                .expect("the neighbour has a namespace")
-                .to_string();
+            let tid = neighbour.recv().expect("the neighbour has a namespace").to_string();
             let order = |step| {
                 orders.send(step).expect("the neighbour listens");
                 finished.recv().expect("the neighbour answers");
             };
-            run(
-                "ip",
-                &[
-                    "link", "add", "eth0", "type", "veth", "peer", "name", "c0", "netns", &tid,
-                ],
-                None,
-            );
+            run("ip", &["link", "add", "eth0", "type", "veth", "peer", "name", "c0", "netns", &tid], None);
             order(None);
             set_up("eth0", &["10.244.1.7/24"]);
             run("ip", &["route", "add", "default", "via", "10.244.1.1"], None);
@@ -109,11 +87,7 @@ fn with_pod(walk: impl FnOnce(&dyn Fn(&'static Step)) + Send) {
             let _listening =
                 ports.map(|port| TcpListener::bind(("0.0.0.0", port)).expect("the port is free"));
             walk(&|step| {
-                if step.outside {
-                    order(Some(step))
-                } else {
-                    send(step)
-                }
+                if step.outside { order(Some(step)) } else { send(step) }
             });
         });
     });
@@ -139,13 +113,8 @@ fn send(step: &'static Step) {
             socket.send_to(b"query", destination).expect("it leaves");
             return;
         }
-        let socket = socket(
-            AddressFamily::Inet,
-            SockType::Stream,
-            SockFlag::SOCK_CLOEXEC,
-            None,
-        )
-        .expect("a socket");
+        let socket =
+            socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
         setsockopt(&socket, sockopt::SendTimeout, &TimeVal::new(2, 0)).expect("a time limit");
         bind(socket.as_raw_fd(), &SockaddrIn::from(source)).expect("the source is ours");
         // Whether somebody answers does not matter here.
@@ -170,36 +139,23 @@ fn counted() -> BTreeSet<String> {
 /// The rules that a section of the walk quotes.
 fn quoted(text: &str, section: &str) -> BTreeSet<String> {
     let heading = format!("### ({section}) ");
-    let (_, rest) = text
-        .split_once(&heading)
-        .unwrap_or_else(|| panic!("rules/README.md has no section {heading}"));
+    let (_, rest) =
+        text.split_once(&heading).unwrap_or_else(|| panic!("rules/README.md has no section {heading}"));
     let section = rest.split("\n### ").next().unwrap_or(rest);
-    section
-        .lines()
-        .filter(|line| line.starts_with("-A "))
-        .map(str::to_owned)
-        .collect()
+    section.lines().filter(|line| line.starts_with("-A ")).map(str::to_owned).collect()
 }
 
 #[test]
 fn the_packets_of_the_walk_meet_the_rules_that_it_quotes() {
     let text = fs::read_to_string(scenario::root().join("README.md")).expect("the walk can be read");
-    let entries = [
-        "-A PREROUTING -p tcp -j ISTIO_INBOUND",
-        "-A OUTPUT -j ISTIO_OUTPUT",
-    ];
+    let entries = ["-A PREROUTING -p tcp -j ISTIO_INBOUND", "-A OUTPUT -j ISTIO_OUTPUT"];
     with_pod(|send| {
         counted();
         for step in &STEPS {
             send(step);
             let counted = counted();
             let entry = entries[usize::from(!step.outside)];
-            assert!(
-                counted.contains(entry),
-                "({}) to {}: {counted:?}",
-                step.section,
-                step.destination
-            );
+            assert!(counted.contains(entry), "({}) to {}: {counted:?}", step.section, step.destination);
             let met: BTreeSet<_> = counted.into_iter().filter(|rule| rule != entry).collect();
             let quoted = quoted(&text, step.section);
             assert!(

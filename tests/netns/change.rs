@@ -31,30 +31,13 @@ const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
 
 fn from_a_list_of_ports_to_all_and_back(ground: Ground) {
     let ranges = "192.0.2.0/24,2001:db8:2::/48";
-    through(
-        ground,
-        &[
-            &["-b", "8080,8081", "-i", ranges],
-            &EVERYTHING,
-            &["-b", "8080", "-q", "80"],
-        ],
-    );
+    through(ground, &[&["-b", "8080,8081", "-i", ranges], &EVERYTHING, &["-b", "8080", "-q", "80"]]);
 }
 
 fn from_redirect_to_tproxy_and_back(ground: Ground) {
     let tproxy = ["-b", "*", "-i", "*", "-m", "TPROXY"];
     let tproxy_list = ["-b", "8080", "-i", "*", "-m", "TPROXY"];
-    through(
-        ground,
-        &[
-            &EVERYTHING,
-            &tproxy,
-            &EVERYTHING,
-            &tproxy_list,
-            &tproxy,
-            &["-b", "8080", "-i", "*"],
-        ],
-    );
+    through(ground, &[&EVERYTHING, &tproxy, &EVERYTHING, &tproxy_list, &tproxy, &["-b", "8080", "-i", "*"]]);
 }
 
 fn dns_capture_on_and_off(ground: Ground) {
@@ -66,30 +49,8 @@ fn other_exclusions(ground: Ground) {
     through(
         ground,
         &[
-            &[
-                "-b",
-                "*",
-                "-i",
-                "*",
-                "-d",
-                "15020",
-                "-o",
-                "5432",
-                "-x",
-                "10.9.0.0/16",
-            ],
-            &[
-                "-b",
-                "*",
-                "-i",
-                "*",
-                "-d",
-                "15090,15021",
-                "-o",
-                "25,3306",
-                "-x",
-                "10.9.0.0/16,fd00:99::/32",
-            ],
+            &["-b", "*", "-i", "*", "-d", "15020", "-o", "5432", "-x", "10.9.0.0/16"],
+            &["-b", "*", "-i", "*", "-d", "15090,15021", "-o", "25,3306", "-x", "10.9.0.0/16,fd00:99::/32"],
             &EVERYTHING,
         ],
     );
@@ -118,10 +79,7 @@ fn from_one_iptables_variant_to_the_other_and_back(ground: Ground) {
     };
     let on = |backend| ["-b", "*", "-i", "*", "--backend", backend];
     through_with(ground, &[on(here), on(there), on(here)], |pod, args| {
-        pod.plain_istio_iptables(args)
-            .arg("--dual-stack")
-            .run()
-            .succeeded();
+        pod.plain_istio_iptables(args).arg("--dual-stack").run().succeeded();
     });
 }
 
@@ -142,14 +100,9 @@ fn through_with<'a, A: AsRef<[&'a str]> + Debug>(ground: Ground, sets: &[A], app
     );
     let mut sets = sets.iter();
     apply(&pod, sets.next().expect("a first option set").as_ref());
-    let callers: Vec<_> = [Family::V4, Family::V6]
-        .into_iter()
-        .flat_map(|family| Caller::both(&pod, family))
-        .collect();
-    let mut open: Vec<_> = callers
-        .iter()
-        .map(|c| c.actor.connect(c.target).expect("a first call"))
-        .collect();
+    let callers: Vec<_> =
+        [Family::V4, Family::V6].into_iter().flat_map(|family| Caller::both(&pod, family)).collect();
+    let mut open: Vec<_> = callers.iter().map(|c| c.actor.connect(c.target).expect("a first call")).collect();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for caller in &callers {
@@ -186,11 +139,7 @@ fn through_with<'a, A: AsRef<[&'a str]> + Debug>(ground: Ground, sets: &[A], app
 fn wait_for_calls(callers: &[Caller]) {
     let made = |c: &Caller| c.made.load(Ordering::Relaxed);
     let goals: Vec<_> = callers.iter().map(|c| made(c) + CALLS).collect();
-    while callers
-        .iter()
-        .zip(&goals)
-        .any(|(caller, goal)| made(caller) < *goal)
-    {
+    while callers.iter().zip(&goals).any(|(caller, goal)| made(caller) < *goal) {
         thread::sleep(PAUSE);
     }
 }

@@ -21,11 +21,7 @@ fn an_untouched_pod_gets_nft_rules(ground: Ground) {
     for choice in CHOICES {
         let pod = ground.pod();
         apply(&pod, choice);
-        assert_eq!(
-            variants_with_our_rules(&pod),
-            [Backend::IptablesNft],
-            "{choice:?}"
-        );
+        assert_eq!(variants_with_our_rules(&pod), [Backend::IptablesNft], "{choice:?}");
     }
 }
 
@@ -44,16 +40,9 @@ fn a_second_run_stays_with_the_variant_of_the_first(ground: Ground) {
 fn legacy_rules_of_others_decide_for_legacy(ground: Ground) {
     for choice in CHOICES {
         let pod = ground.pod();
-        legacy(
-            &pod,
-            &["-A", "INPUT", "-p", "tcp", "--dport", "9999", "-j", "DROP"],
-        );
+        legacy(&pod, &["-A", "INPUT", "-p", "tcp", "--dport", "9999", "-j", "DROP"]);
         apply(&pod, choice);
-        assert_eq!(
-            variants_with_our_rules(&pod),
-            [Backend::IptablesLegacy],
-            "{choice:?}"
-        );
+        assert_eq!(variants_with_our_rules(&pod), [Backend::IptablesLegacy], "{choice:?}");
     }
 }
 
@@ -65,11 +54,7 @@ fn empty_legacy_tables_decide_nothing(ground: Ground) {
             legacy(&pod, &["-n", "-t", table, "-L"]);
         }
         apply(&pod, choice);
-        assert_eq!(
-            variants_with_our_rules(&pod),
-            [Backend::IptablesNft],
-            "{choice:?}"
-        );
+        assert_eq!(variants_with_our_rules(&pod), [Backend::IptablesNft], "{choice:?}");
     }
 }
 
@@ -78,38 +63,24 @@ fn nft_rules_of_others_decide_for_nft(ground: Ground) {
         let pod = ground.pod();
         pod.iptables(Family::V4, "-A INPUT -p tcp --dport 9999 -j DROP");
         apply(&pod, choice);
-        assert_eq!(
-            variants_with_our_rules(&pod),
-            [Backend::IptablesNft],
-            "{choice:?}"
-        );
+        assert_eq!(variants_with_our_rules(&pod), [Backend::IptablesNft], "{choice:?}");
     }
 }
 
 fn apply(pod: &Pod, choice: &[&str]) {
     let run = pod.plain_istio_iptables(&["-b", "*", "-i", "*"]);
-    choice
-        .iter()
-        .fold(run, |run, word| run.arg(word))
-        .run()
-        .succeeded();
+    choice.iter().fold(run, |run, word| run.arg(word)).run().succeeded();
 }
 
 fn legacy(pod: &Pod, args: &[&str]) {
-    pod.namespace
-        .run(|| tool("iptables-legacy", &[&["--wait"], args].concat(), ""));
+    pod.namespace.run(|| tool("iptables-legacy", &[&["--wait"], args].concat(), ""));
 }
 
 /// The variants that hold a jump to one of our chains.
 fn variants_with_our_rules(pod: &Pod) -> Vec<Backend> {
     let holds = |backend: &Backend| {
         let save = backend.tool(Family::V4, "-save");
-        pod.namespace
-            .run(|| tool(&save, &[], ""))
-            .contains("-j ISTIO_OUTPUT")
+        pod.namespace.run(|| tool(&save, &[], "")).contains("-j ISTIO_OUTPUT")
     };
-    [Backend::IptablesNft, Backend::IptablesLegacy]
-        .into_iter()
-        .filter(holds)
-        .collect()
+    [Backend::IptablesNft, Backend::IptablesLegacy].into_iter().filter(holds).collect()
 }

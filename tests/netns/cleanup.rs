@@ -16,55 +16,23 @@ fn cleanup_leaves_nothing(ground: Ground) {
             let pod = ground.pod();
             pod.apply(args);
             pod.apply(&[cleanup, args].concat());
-            assert!(
-                pod.state().is_empty(),
-                "after {args:?} and {cleanup:?}: {:?}",
-                pod.state()
-            );
+            assert!(pod.state().is_empty(), "after {args:?} and {cleanup:?}: {:?}", pod.state());
         }
     }
 }
 
 fn cleanup_with_other_options_leaves_nothing(ground: Ground) {
-    let redirect = [
-        "-b",
-        "80",
-        "-i",
-        "10.0.0.0/8",
-        "-c",
-        "eth1",
-        "-k",
-        "br0",
-        "--redirect-dns",
-        "--capture-all-dns",
-    ];
-    let marks = [
-        "-b",
-        "*",
-        "-m",
-        "TPROXY",
-        "-t",
-        "500",
-        "-r",
-        "200",
-        "-c",
-        "eth2,eth3",
-        "-u",
-        "5,6",
-        "-g",
-        "7",
-    ];
+    let redirect =
+        ["-b", "80", "-i", "10.0.0.0/8", "-c", "eth1", "-k", "br0", "--redirect-dns", "--capture-all-dns"];
+    let marks =
+        ["-b", "*", "-m", "TPROXY", "-t", "500", "-r", "200", "-c", "eth2,eth3", "-u", "5,6", "-g", "7"];
     for args in [&RICH[..], &redirect, &marks] {
         for options in [&[][..], &["-b", "80"], &["-b", "*", "-m", "TPROXY"]] {
             let pod = ground.pod();
             pod.apply(args);
             let run = pod.plain_istio_iptables(options).arg("--cleanup-only");
             run.arg("--backend").arg(ground.backend.flag()).run().succeeded();
-            assert!(
-                pod.state().is_empty(),
-                "after {args:?}, cleaned with {options:?}: {:?}",
-                pod.state()
-            );
+            assert!(pod.state().is_empty(), "after {args:?}, cleaned with {options:?}: {:?}", pod.state());
         }
     }
 }
@@ -77,8 +45,7 @@ fn cleanup_of_an_untouched_pod_changes_nothing(ground: Ground) {
 
 fn a_dry_run_changes_nothing(ground: Ground) {
     let pod = ground.pod();
-    pod.apply(&[&RICH[..], &["--dry-run"]].concat())
-        .saying("ISTIO_OUTPUT");
+    pod.apply(&[&RICH[..], &["--dry-run"]].concat()).saying("ISTIO_OUTPUT");
     assert!(pod.state().is_empty(), "{:?}", pod.state());
     pod.apply(&EVERYTHING);
     let before = pod.state();

@@ -35,10 +35,7 @@ fn few_capabilities_are_enough(ground: Ground) {
     for args in [&EVERYTHING[..], &TPROXY] {
         let pod = ground.pod();
         let _people = pod.proxy_listens();
-        pod.istio_iptables(args)
-            .with_only(needed(ground))
-            .run()
-            .succeeded();
+        pod.istio_iptables(args).with_only(needed(ground)).run().succeeded();
         captures(&pod);
     }
 }
@@ -65,16 +62,10 @@ fn a_change_and_a_cleanup_need_no_more(ground: Ground) {
 
 fn without_capabilities_the_missing_one_is_named(ground: Ground) {
     let pod = ground.pod();
-    pod.istio_iptables(&EVERYTHING)
-        .with_only("+chown")
-        .run()
-        .ended_with(77)
-        .saying("NET_ADMIN");
+    pod.istio_iptables(&EVERYTHING).with_only("+chown").run().ended_with(77).saying("NET_ADMIN");
     assert!(pod.state().is_empty(), "{:?}", pod.state());
 }
 
 fn confined(pod: &Pod, args: &[&str]) -> Program {
-    pod.istio_iptables(args)
-        .with_only(needed(pod.ground))
-        .on_read_only_files()
+    pod.istio_iptables(args).with_only(needed(pod.ground)).on_read_only_files()
 }

@@ -28,9 +28,7 @@ fn asked_through_the_proxy(outcome: &Outcome) {
 fn questions_to_the_name_server_go_to_the_proxy(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
-    with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"])
-        .run()
-        .succeeded();
+    with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
     for family in ground.families() {
         let server = at(family.name_server(), 53);
         asked_through_the_proxy(&pod.app().ask(server));
@@ -41,9 +39,7 @@ fn questions_to_the_name_server_go_to_the_proxy(ground: Ground) {
 fn questions_to_other_servers_are_left_alone(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
-    with_name_server(&pod, &["-b", "*", "--redirect-dns"])
-        .run()
-        .succeeded();
+    with_name_server(&pod, &["-b", "*", "--redirect-dns"]).run().succeeded();
     for family in ground.families() {
         pod.app().ask(at(family.service(), 53)).served_by("outside");
         pod.app().call(at(family.service(), 53)).served_by("outside");
@@ -55,18 +51,12 @@ fn all_dns_means_any_server(ground: Ground) {
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     // The resolver file is of no interest then.
     let args = ["-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns"];
-    pod.istio_iptables(&args)
-        .file("/etc/resolv.conf", "")
-        .run()
-        .succeeded();
+    pod.istio_iptables(&args).file("/etc/resolv.conf", "").run().succeeded();
     for family in ground.families() {
         for server in [at(family.name_server(), 53), at(family.service(), 53)] {
             asked_through_the_proxy(&pod.app().ask(server));
             pod.app().call(server).captured(15053, server);
-            pod.proxy()
-                .ask(server)
-                .served_by("outside")
-                .coming_from(family.pod());
+            pod.proxy().ask(server).served_by("outside").coming_from(family.pod());
         }
     }
 }
@@ -74,15 +64,10 @@ fn all_dns_means_any_server(ground: Ground) {
 fn the_proxys_own_questions_reach_the_name_server(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
-    with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"])
-        .run()
-        .succeeded();
+    with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
     for family in ground.families() {
         let server = at(family.name_server(), 53);
-        pod.proxy()
-            .ask(server)
-            .served_by("outside")
-            .coming_from(family.pod());
+        pod.proxy().ask(server).served_by("outside").coming_from(family.pod());
         pod.proxy().call(server).served_by("outside");
         // A proxy known by its group alone is the proxy too.
         pod.user(1000, 1337).ask(server).served_by("outside");
@@ -94,27 +79,19 @@ fn the_proxys_own_questions_reach_the_name_server(ground: Ground) {
 fn the_proxy_may_ask_from_the_port_of_a_waiting_app(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
-    with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"])
-        .run()
-        .succeeded();
+    with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
     for family in ground.families() {
         let from = at(family.pod(), 42_053);
         let outcome = pod.app().ask_from(from, at(family.name_server(), 53));
         asked_through_the_proxy(&outcome);
-        assert_eq!(
-            outcome.answer().source,
-            from,
-            "the real server must have been asked from the app's port"
-        );
+        assert_eq!(outcome.answer().source, from, "the real server must have been asked from the app's port");
     }
 }
 
 fn the_proxy_may_ask_from_a_port_the_app_has_just_used(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
-    with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"])
-        .run()
-        .succeeded();
+    with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
     for family in ground.families() {
         let (from, server) = (at(family.pod(), 43_053), at(family.name_server(), 53));
         asked_through_the_proxy(&pod.app().ask_from(from, server));
@@ -126,9 +103,7 @@ fn the_proxy_may_ask_from_a_port_the_app_has_just_used(ground: Ground) {
 fn the_app_may_ask_from_a_port_the_proxy_has_just_used(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
-    with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"])
-        .run()
-        .succeeded();
+    with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
     for family in ground.families() {
         let (from, server) = (at(family.pod(), 44_053), at(family.name_server(), 53));
         pod.proxy().ask_from(from, server).served_by("outside");
@@ -141,14 +116,9 @@ fn the_app_may_ask_from_a_port_the_proxy_has_just_used(ground: Ground) {
 fn a_firewall_that_lets_only_answers_in_lets_dns_answers_in(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
-    with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"])
-        .run()
-        .succeeded();
+    with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
     for &family in ground.families() {
-        pod.iptables(
-            family,
-            "-A INPUT -i eth0 -p udp -m conntrack ! --ctstate ESTABLISHED -j DROP",
-        );
+        pod.iptables(family, "-A INPUT -i eth0 -p udp -m conntrack ! --ctstate ESTABLISHED -j DROP");
         let server = at(family.name_server(), 53);
         asked_through_the_proxy(&pod.app().ask(server));
         pod.proxy().ask(server).served_by("outside");
@@ -159,26 +129,17 @@ fn a_firewall_that_lets_only_answers_in_lets_dns_answers_in(ground: Ground) {
 fn other_udp_is_left_alone(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
-    with_name_server(
-        &pod,
-        &["-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns"],
-    )
-    .run()
-    .succeeded();
+    with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns"]).run().succeeded();
     for family in ground.families() {
-        pod.app()
-            .ask(at(family.service(), 5353))
-            .served_by("outside")
-            .coming_from(family.pod());
+        pod.app().ask(at(family.service(), 5353)).served_by("outside").coming_from(family.pod());
     }
 }
 
 fn without_name_servers_dns_is_left_alone_with_a_warning(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
-    let program = pod
-        .istio_iptables(&["-b", "*", "--redirect-dns"])
-        .file("/etc/resolv.conf", "# none\nsearch x\n");
+    let program =
+        pod.istio_iptables(&["-b", "*", "--redirect-dns"]).file("/etc/resolv.conf", "# none\nsearch x\n");
     program.run().succeeded().saying("warn");
     for family in ground.families() {
         pod.app().ask(at(family.name_server(), 53)).served_by("outside");
@@ -187,25 +148,16 @@ fn without_name_servers_dns_is_left_alone_with_a_warning(ground: Ground) {
 
 fn a_missing_resolver_file_is_an_error(ground: Ground) {
     let pod = ground.pod();
-    let ended = pod
-        .istio_iptables(&["-b", "*", "--redirect-dns"])
-        .empty_directory("/etc")
-        .run();
+    let ended = pod.istio_iptables(&["-b", "*", "--redirect-dns"]).empty_directory("/etc").run();
     assert_ne!(ended.code(), 0, "said:\n{}", ended.said());
     ended.saying("/etc/resolv.conf");
-    assert!(
-        pod.state().is_empty(),
-        "a refused run leaves nothing behind: {:?}",
-        pod.state()
-    );
+    assert!(pod.state().is_empty(), "a refused run leaves nothing behind: {:?}", pod.state());
 }
 
 fn dns_capture_ends_when_it_is_switched_off(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
-    with_name_server(&pod, &["-b", "*", "--redirect-dns"])
-        .run()
-        .succeeded();
+    with_name_server(&pod, &["-b", "*", "--redirect-dns"]).run().succeeded();
     with_name_server(&pod, &["-b", "*"]).run().succeeded();
     for family in ground.families() {
         let server = at(family.name_server(), 53);

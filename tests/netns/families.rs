@@ -26,11 +26,7 @@ const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
 
 fn an_ipv6_address_of_an_ipv4_pod_is_not_captured_and_that_is_said(ground: Ground) {
     let pod = ground.pod();
-    let _people = (
-        pod.proxy_listens(),
-        pod.app_listens(&[8080]),
-        pod.outside_listens(&[80]),
-    );
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     let run = pod.bare_istio_iptables(&EVERYTHING).run().succeeded();
     run.saying("warn").saying("fd00:1::2").saying("--dual-stack");
     captured(&pod, Family::V4, true);
@@ -40,15 +36,8 @@ fn an_ipv6_address_of_an_ipv4_pod_is_not_captured_and_that_is_said(ground: Groun
 fn dual_stack_captures_both_families(ground: Ground) {
     for name in ["ISTIO_DUAL_STACK", "DUAL_STACK"] {
         let pod = ground.pod();
-        let _people = (
-            pod.proxy_listens(),
-            pod.app_listens(&[8080]),
-            pod.outside_listens(&[80]),
-        );
-        pod.bare_istio_iptables(&EVERYTHING)
-            .env(name, "true")
-            .run()
-            .succeeded();
+        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        pod.bare_istio_iptables(&EVERYTHING).env(name, "true").run().succeeded();
         captured(&pod, Family::V4, true);
         captured(&pod, Family::V6, true);
     }
@@ -57,14 +46,8 @@ fn dual_stack_captures_both_families(ground: Ground) {
 fn a_family_can_be_chosen(ground: Ground) {
     for (family, v4, v6) in [("ipv4", true, false), ("ipv6", false, true), ("dual", true, true)] {
         let pod = ground.pod();
-        let _people = (
-            pod.proxy_listens(),
-            pod.app_listens(&[8080]),
-            pod.outside_listens(&[80]),
-        );
-        pod.bare_istio_iptables(&[&EVERYTHING[..], &["--ip-family", family]].concat())
-            .run()
-            .succeeded();
+        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        pod.bare_istio_iptables(&[&EVERYTHING[..], &["--ip-family", family]].concat()).run().succeeded();
         captured(&pod, Family::V4, v4);
         captured(&pod, Family::V6, v6);
     }
@@ -76,20 +59,13 @@ fn a_pod_without_an_address_gets_rules_of_both_families(ground: Ground) {
     pod.bare_istio_iptables(&EVERYTHING).run().succeeded();
     let state = pod.state();
     for chain in ["ip4 nat ISTIO_OUTPUT", "ip6 nat ISTIO_OUTPUT"] {
-        assert!(
-            !state.chain(chain).is_empty(),
-            "{chain} must have rules in {state:?}"
-        );
+        assert!(!state.chain(chain).is_empty(), "{chain} must have rules in {state:?}");
     }
 }
 
 fn a_pod_whose_ipv6_is_switched_off_gets_ipv4_rules(ground: Ground) {
     let pod = ground.pod();
-    let _people = (
-        pod.proxy_listens(),
-        pod.app_listens(&[8080]),
-        pod.outside_listens(&[80]),
-    );
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.namespace
         .run(|| fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").expect("switch IPv6 off"));
     pod.apply(&EVERYTHING);
@@ -101,13 +77,9 @@ fn dns_is_captured_in_the_family_of_the_name_server(ground: Ground) {
         let pod = ground.pod();
         let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
         let resolver = format!("nameserver {}\n", has.name_server());
-        let run = pod
-            .istio_iptables(&["-b", "*", "--redirect-dns"])
-            .file("/etc/resolv.conf", &resolver);
+        let run = pod.istio_iptables(&["-b", "*", "--redirect-dns"]).file("/etc/resolv.conf", &resolver);
         run.run().succeeded();
-        pod.app()
-            .ask(at(has.name_server(), 53))
-            .served_by("proxy+outside");
+        pod.app().ask(at(has.name_server(), 53)).served_by("proxy+outside");
         pod.app().call(at(has.name_server(), 53)).served_by("proxy");
         pod.app().ask(at(lacks.name_server(), 53)).served_by("outside");
         pod.app().call(at(lacks.name_server(), 53)).served_by("outside");
@@ -116,11 +88,7 @@ fn dns_is_captured_in_the_family_of_the_name_server(ground: Ground) {
 
 fn a_pod_can_be_captured_from_outside(ground: Ground) {
     let pod = ground.pod();
-    let _people = (
-        pod.proxy_listens(),
-        pod.app_listens(&[8080]),
-        pod.outside_listens(&[80]),
-    );
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     let elsewhere = Namespace::new();
     let path = pod.namespace.path();
     let mut program = Program::new(&elsewhere, &EVERYTHING)
@@ -136,24 +104,15 @@ fn a_pod_can_be_captured_from_outside(ground: Ground) {
     }
     let save = ground.backend.tool(Family::V4, "-save");
     let around = elsewhere.run(|| crate::lab::program::tool(&save, &[], ""));
-    assert!(
-        !around.contains("ISTIO"),
-        "the caller's namespace must stay as it is:\n{around}"
-    );
+    assert!(!around.contains("ISTIO"), "the caller's namespace must stay as it is:\n{around}");
 }
 
 fn a_namespace_that_is_not_there_is_an_error(ground: Ground) {
     let pod = ground.pod();
-    let ended = pod
-        .istio_iptables(&["-b", "*", "--network-namespace", "/nope"])
-        .run();
+    let ended = pod.istio_iptables(&["-b", "*", "--network-namespace", "/nope"]).run();
     assert_ne!(ended.code(), 0, "said:\n{}", ended.said());
     ended.saying("/nope");
-    assert!(
-        pod.state().is_empty(),
-        "the caller's namespace must stay as it is: {:?}",
-        pod.state()
-    );
+    assert!(pod.state().is_empty(), "the caller's namespace must stay as it is: {:?}", pod.state());
 }
 
 /// IPv4 rules are there in any case; IPv6 rules, and `::6` on `lo`, only where IPv6 is.
@@ -162,20 +121,9 @@ fn rules_come_in_the_families_that_the_pod_has(ground: Ground) {
     pod.apply(&EVERYTHING);
     let state = pod.state();
     let has_v6 = ground.families().contains(&Family::V6);
-    assert!(
-        !state.chain("ip4 nat ISTIO_OUTPUT").is_empty(),
-        "IPv4 rules in {state:?}"
-    );
-    assert_eq!(
-        !state.chain("ip6 nat ISTIO_OUTPUT").is_empty(),
-        has_v6,
-        "IPv6 rules in {state:?}"
-    );
-    assert_eq!(
-        format!("{state:?}").contains("-6 lo ::6/128"),
-        has_v6,
-        "::6 on lo in {state:?}"
-    );
+    assert!(!state.chain("ip4 nat ISTIO_OUTPUT").is_empty(), "IPv4 rules in {state:?}");
+    assert_eq!(!state.chain("ip6 nat ISTIO_OUTPUT").is_empty(), has_v6, "IPv6 rules in {state:?}");
+    assert_eq!(format!("{state:?}").contains("-6 lo ::6/128"), has_v6, "::6 on lo in {state:?}");
 }
 
 /// Calls in and out must be captured, or not.

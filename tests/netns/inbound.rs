@@ -20,10 +20,7 @@ fn an_inbound_call_reaches_the_proxy_with_its_destination(ground: Ground) {
     pod.apply(&["-b", "*", "-i", "*"]);
     for family in ground.families() {
         let target = at(family.pod(), 8080);
-        pod.outside()
-            .call(target)
-            .captured(15006, target)
-            .coming_from(family.outside());
+        pod.outside().call(target).captured(15006, target).coming_from(family.outside());
     }
 }
 
@@ -74,10 +71,7 @@ fn the_tunnel_port_is_not_redirected(ground: Ground) {
 
 fn other_inbound_and_tunnel_ports_can_be_chosen(ground: Ground) {
     let pod = ground.pod();
-    let _people = (
-        pod.proxy_listens_on(16001, 16006, 16008),
-        pod.app_listens(&[8080]),
-    );
+    let _people = (pod.proxy_listens_on(16001, 16006, 16008), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*", "-p", "16001", "-z", "16006", "-e", "16008"]);
     for family in ground.families() {
         let target = at(family.pod(), 8080);
@@ -97,14 +91,8 @@ fn invalid_packets_are_answered_unless_they_are_to_be_dropped(ground: Ground) {
         pod.apply(args);
         for family in ground.families() {
             let (from, to) = (at(family.outside(), 40_000), at(family.pod(), 8080));
-            let answered = pod
-                .outside()
-                .run(|| stray_fin_is_answered(from, to))
-                .expect("send a raw segment");
-            assert_eq!(
-                answered, expected,
-                "a stray FIN was answered, with {args:?}, {family:?}"
-            );
+            let answered = pod.outside().run(|| stray_fin_is_answered(from, to)).expect("send a raw segment");
+            assert_eq!(answered, expected, "a stray FIN was answered, with {args:?}, {family:?}");
             // What is not invalid still gets through.
             pod.outside().call(to).captured(15006, to);
         }

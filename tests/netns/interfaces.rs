@@ -18,11 +18,7 @@ fn an_excluded_interface_is_left_alone_both_ways(ground: Ground) {
 
 fn an_interface_may_be_excluded_by_the_start_of_its_name(ground: Ground) {
     let pod = ground.pod_in(World::SecondNic);
-    let _people = (
-        pod.proxy_listens(),
-        pod.app_listens(&[8080]),
-        pod.outside_listens(&[80]),
-    );
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*", "-i", "*", "-c", "net1,eth+"]);
     for family in ground.families() {
         for address in [family.pod(), family.pod_second()] {
@@ -40,21 +36,12 @@ fn an_excluded_interface_is_left_alone_under_tproxy(ground: Ground) {
 
 fn second_nic_is_left_alone(ground: Ground, args: &[&str]) {
     let pod = ground.pod_in(World::SecondNic);
-    let _people = (
-        pod.proxy_listens(),
-        pod.app_listens(&[8080]),
-        pod.outside_listens(&[80]),
-    );
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.apply(args);
     for family in ground.families() {
         let own = at(family.pod_second(), 8080);
-        pod.outside()
-            .call(own)
-            .served_by("app")
-            .coming_from(family.outside_second());
-        pod.app()
-            .call(at(family.outside_second(), 80))
-            .served_by("outside");
+        pod.outside().call(own).served_by("app").coming_from(family.outside_second());
+        pod.app().call(at(family.outside_second(), 80)).served_by("outside");
         // The first NIC is captured as ever.
         let inbound = at(family.pod(), 8080);
         pod.outside().call(inbound).captured(15006, inbound);
@@ -69,10 +56,7 @@ fn a_call_of_a_guest_is_outbound(ground: Ground) {
     pod.apply(&["-b", "*", "-i", "*", "-k", "br0"]);
     for family in ground.families() {
         let target = at(family.service(), 80);
-        pod.guest()
-            .call(target)
-            .captured(15001, target)
-            .coming_from(family.guest());
+        pod.guest().call(target).captured(15001, target).coming_from(family.guest());
     }
 }
 
@@ -85,10 +69,7 @@ fn only_calls_of_a_guest_to_listed_ranges_are_captured(ground: Ground) {
         for family in ground.families() {
             let listed = at(family.service(), 80);
             pod.guest().call(listed).captured(15001, listed);
-            pod.guest()
-                .call(at(family.other_service(), 80))
-                .served_by("outside")
-                .coming_from(family.guest());
+            pod.guest().call(at(family.other_service(), 80)).served_by("outside").coming_from(family.guest());
         }
     }
 }

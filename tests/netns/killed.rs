@@ -10,28 +10,9 @@ on_each_backend!(
     a_cleanup_that_is_killed_is_completed_by_the_next,
 );
 
-const TPROXY: [&str; 10] = [
-    "-b",
-    "*",
-    "-i",
-    "*",
-    "-m",
-    "TPROXY",
-    "-c",
-    "eth1",
-    "--redirect-dns",
-    "--capture-all-dns",
-];
-const LISTS: [&str; 8] = [
-    "-b",
-    "80,8080",
-    "-i",
-    "10.0.0.0/8,fd00::/8",
-    "-o",
-    "25",
-    "-k",
-    "br0",
-];
+const TPROXY: [&str; 10] =
+    ["-b", "*", "-i", "*", "-m", "TPROXY", "-c", "eth1", "--redirect-dns", "--capture-all-dns"];
+const LISTS: [&str; 8] = ["-b", "80,8080", "-i", "10.0.0.0/8,fd00::/8", "-o", "25", "-k", "br0"];
 
 /// Moments at which a run is killed: close together, from before the first write until after the last.
 fn moments() -> impl Iterator<Item = Duration> {
@@ -69,10 +50,6 @@ fn a_cleanup_that_is_killed_is_completed_by_the_next(ground: Ground) {
         pod.apply(&TPROXY);
         pod.istio_iptables(&["--cleanup-only"]).run_and_kill_after(moment);
         pod.apply(&["--cleanup-only"]);
-        assert!(
-            pod.state().is_empty(),
-            "killed after {moment:?}: {:?}",
-            pod.state()
-        );
+        assert!(pod.state().is_empty(), "killed after {moment:?}: {:?}", pod.state());
     }
 }

@@ -18,56 +18,28 @@ on_these_grounds!(
 
 fn without_rules_every_call_reaches_whom_it_is_for(ground: Ground) {
     let pod = ground.pod();
-    let _people = (
-        pod.proxy_listens(),
-        pod.app_listens(&[8080]),
-        pod.outside_listens(&[80]),
-    );
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     for family in ground.families() {
-        pod.outside()
-            .call(at(family.pod(), 8080))
-            .served_by("app")
-            .coming_from(family.outside());
-        pod.app()
-            .call(at(family.service(), 80))
-            .served_by("outside")
-            .coming_from(family.pod());
+        pod.outside().call(at(family.pod(), 8080)).served_by("app").coming_from(family.outside());
+        pod.app().call(at(family.service(), 80)).served_by("outside").coming_from(family.pod());
         pod.app().ask(at(family.name_server(), 53)).served_by("outside");
         let (from, to) = (at(family.outside(), 40_000), at(family.pod(), 9999));
-        assert!(
-            pod.outside()
-                .run(|| stray_fin_is_answered(from, to))
-                .expect("send a raw segment")
-        );
+        assert!(pod.outside().run(|| stray_fin_is_answered(from, to)).expect("send a raw segment"));
     }
-    assert!(
-        pod.state().is_empty(),
-        "an untouched pod has no state: {:?}",
-        pod.state()
-    );
+    assert!(pod.state().is_empty(), "an untouched pod has no state: {:?}", pod.state());
 }
 
 fn a_redirect_by_hand_is_seen_as_a_capture(ground: Ground) {
     let pod = ground.pod();
-    let _people = (
-        pod.proxy_listens(),
-        pod.app_listens(&[8080]),
-        pod.outside_listens(&[80]),
-    );
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     for &family in ground.families() {
-        pod.iptables(
-            family,
-            "-t nat -A PREROUTING -p tcp --dport 8080 -j REDIRECT --to-ports 15006",
-        );
+        pod.iptables(family, "-t nat -A PREROUTING -p tcp --dport 8080 -j REDIRECT --to-ports 15006");
         pod.iptables(
             family,
             "-t nat -A OUTPUT -p tcp --dport 80 -m owner --uid-owner 1000 -j REDIRECT --to-ports 15001",
         );
         let inbound = at(family.pod(), 8080);
-        pod.outside()
-            .call(inbound)
-            .captured(15006, inbound)
-            .coming_from(family.outside());
+        pod.outside().call(inbound).captured(15006, inbound).coming_from(family.outside());
         let outbound = at(family.service(), 80);
         pod.app().call(outbound).captured(15001, outbound);
         pod.user(1001, 1000).call(outbound).served_by("outside");
@@ -87,10 +59,7 @@ fn a_guest_reaches_the_world_through_the_pod(ground: Ground) {
     let pod = ground.pod_in(World::Guest);
     let _people = pod.outside_listens(&[80]);
     for family in ground.families() {
-        pod.guest()
-            .call(at(family.service(), 80))
-            .served_by("outside")
-            .coming_from(family.guest());
+        pod.guest().call(at(family.service(), 80)).served_by("outside").coming_from(family.guest());
     }
 }
 

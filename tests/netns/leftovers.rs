@@ -23,43 +23,9 @@ const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
 /// Option sets that between them write every rule there is.
 const SETS: [&[&str]; 5] = [
     &EVERYTHING,
-    &[
-        "-b",
-        "80,8080",
-        "-i",
-        "10.0.0.0/8,fd00::/8",
-        "-o",
-        "25",
-        "-q",
-        "443",
-        "-k",
-        "br0",
-    ],
-    &[
-        "-b",
-        "*",
-        "-i",
-        "*",
-        "-m",
-        "TPROXY",
-        "-c",
-        "eth1",
-        "-d",
-        "15020",
-        "--drop-invalid",
-    ],
-    &[
-        "-b",
-        "*",
-        "-i",
-        "*",
-        "-c",
-        "eth1,eth2",
-        "-k",
-        "br0,br1",
-        "--redirect-dns",
-        "--capture-all-dns",
-    ],
+    &["-b", "80,8080", "-i", "10.0.0.0/8,fd00::/8", "-o", "25", "-q", "443", "-k", "br0"],
+    &["-b", "*", "-i", "*", "-m", "TPROXY", "-c", "eth1", "-d", "15020", "--drop-invalid"],
+    &["-b", "*", "-i", "*", "-c", "eth1,eth2", "-k", "br0,br1", "--redirect-dns", "--capture-all-dns"],
     &[
         "-b",
         "80",
@@ -126,11 +92,7 @@ fn theirs_in(pod: &Pod) -> Vec<String> {
     let theirs: Vec<_> = OTHERS.lines().filter(|line| line.starts_with("-A")).collect();
     // Some versions of iptables-save write the old name of the target, some the new.
     let lines = saved(pod).replace("-j CT --notrack", "-j NOTRACK");
-    lines
-        .lines()
-        .filter(|line| theirs.contains(line))
-        .map(str::to_owned)
-        .collect()
+    lines.lines().filter(|line| theirs.contains(line)).map(str::to_owned).collect()
 }
 
 fn rules_of_others_are_the_same_after_cleanup(ground: Ground) {
@@ -139,9 +101,7 @@ fn rules_of_others_are_the_same_after_cleanup(ground: Ground) {
         let before = saved(&pod);
         pod.apply(args);
         assert_ne!(saved(&pod), before, "{args:?} must write something");
-        pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()])
-            .run()
-            .succeeded();
+        pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()]).run().succeeded();
         assert_eq!(saved(&pod), before, "after {args:?} and cleanup");
     }
 }
@@ -149,11 +109,7 @@ fn rules_of_others_are_the_same_after_cleanup(ground: Ground) {
 fn rules_of_others_stay_while_options_change(ground: Ground) {
     let pod = with_others(ground);
     let (before, theirs) = (saved(&pod), theirs_in(&pod));
-    assert_eq!(
-        theirs.len(),
-        2 * OTHERS.matches("-A ").count(),
-        "all of theirs are recognised:\n{before}"
-    );
+    assert_eq!(theirs.len(), 2 * OTHERS.matches("-A ").count(), "all of theirs are recognised:\n{before}");
     for args in SETS.iter().chain(SETS.iter().rev()) {
         pod.apply(args);
         assert_eq!(theirs_in(&pod), theirs, "with {args:?}");
@@ -176,15 +132,9 @@ fn rules_of_others_that_come_later_stay_too(ground: Ground) {
         }
         let both = pod.state();
         pod.apply(args).saying("converged");
-        assert_eq!(
-            pod.state(),
-            both,
-            "{args:?}: rules of others do not count as a difference"
-        );
+        assert_eq!(pod.state(), both, "{args:?}: rules of others do not count as a difference");
         assert_ne!(own, both);
-        pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()])
-            .run()
-            .succeeded();
+        pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()]).run().succeeded();
         let alone = with_others(ground);
         for family in [Family::V4, Family::V6] {
             alone.iptables(family, "-t nat -I OUTPUT -p tcp --dport 9996 -j ACCEPT");
@@ -230,11 +180,7 @@ COMMIT
 const SIDECAR: [&str; 6] = ["-b", "*", "-d", "15090,15021,15020", "-i", "*"];
 
 fn rules_of_istio_1_14_are_brought_up_to_date(ground: Ground) {
-    for args in [
-        &SIDECAR[..],
-        &["-b", "80", "-i", "10.0.0.0/8"],
-        &["-b", "*", "-m", "TPROXY"],
-    ] {
+    for args in [&SIDECAR[..], &["-b", "80", "-i", "10.0.0.0/8"], &["-b", "*", "-m", "TPROXY"]] {
         let (pod, fresh) = (ground.pod(), ground.pod());
         istio_was_here(&pod, ISTIO_1_14);
         pod.apply(args);
@@ -261,11 +207,9 @@ fn rules_of_todays_istio_are_already_converged(ground: Ground) {
 }
 
 fn rules_and_routes_of_istios_tproxy_mode_are_taken_over(ground: Ground) {
-    for args in [
-        &["-b", "*", "-i", "*", "-m", "TPROXY"][..],
-        &EVERYTHING,
-        &["-b", "80", "-m", "TPROXY", "-r", "200"],
-    ] {
+    for args in
+        [&["-b", "*", "-i", "*", "-m", "TPROXY"][..], &EVERYTHING, &["-b", "80", "-m", "TPROXY", "-r", "200"]]
+    {
         let (pod, fresh) = (ground.pod(), ground.pod());
         let _people = pod.proxy_listens();
         istio_tproxy_was_here_thrice(&pod);
@@ -273,9 +217,7 @@ fn rules_and_routes_of_istios_tproxy_mode_are_taken_over(ground: Ground) {
         fresh.apply(args);
         assert_eq!(pod.state(), fresh.state(), "{args:?}");
         for family in ground.families() {
-            pod.outside()
-                .call(at(family.pod(), 80))
-                .captured(15006, at(family.pod(), 80));
+            pod.outside().call(at(family.pod(), 80)).captured(15006, at(family.pod(), 80));
         }
     }
 }
@@ -283,9 +225,7 @@ fn rules_and_routes_of_istios_tproxy_mode_are_taken_over(ground: Ground) {
 fn rules_and_routes_of_istios_tproxy_mode_are_cleaned_up(ground: Ground) {
     let pod = ground.pod();
     istio_tproxy_was_here_thrice(&pod);
-    pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()])
-        .run()
-        .succeeded();
+    pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()]).run().succeeded();
     assert!(pod.state().is_empty(), "{:?}", pod.state());
 }
 
@@ -293,11 +233,7 @@ fn rules_and_routes_of_istios_tproxy_mode_are_cleaned_up(ground: Ground) {
 fn other_policy_routing_is_left_alone(ground: Ground) {
     let pod = ground.pod();
     for family in ["-4", "-6"] {
-        let net = if family == "-4" {
-            "10.77.0.0/16"
-        } else {
-            "fd00:77::/32"
-        };
+        let net = if family == "-4" { "10.77.0.0/16" } else { "fd00:77::/32" };
         pod.ip(&format!(
             "{family} rule add fwmark 7 lookup 77\n{family} route add local {net} dev lo table 77"
         ));
@@ -306,11 +242,7 @@ fn other_policy_routing_is_left_alone(ground: Ground) {
         ));
     }
     let before = pod.state();
-    for args in [
-        &["-b", "*", "-m", "TPROXY"][..],
-        &EVERYTHING,
-        &["-b", "*", "-m", "TPROXY"],
-    ] {
+    for args in [&["-b", "*", "-m", "TPROXY"][..], &EVERYTHING, &["-b", "*", "-m", "TPROXY"]] {
         pod.apply(args);
     }
     pod.apply(&["--cleanup-only"]);
@@ -322,19 +254,13 @@ fn rules_of_the_other_iptables_variant_are_taken_out(ground: Ground) {
         Backend::IptablesNft => Backend::IptablesLegacy,
         Backend::IptablesLegacy => Backend::IptablesNft,
     };
-    let there = Ground {
-        backend: other,
-        ..ground
-    };
+    let there = Ground { backend: other, ..ground };
     for args in SETS {
         let fresh = ground.pod();
         fresh.apply(args);
         let pod = ground.pod();
-        let run = pod
-            .plain_istio_iptables(args)
-            .arg("--dual-stack")
-            .arg("--backend")
-            .arg(there.backend.flag());
+        let run =
+            pod.plain_istio_iptables(args).arg("--dual-stack").arg("--backend").arg(there.backend.flag());
         run.run().succeeded();
         pod.apply(args);
         assert_eq!(pod.state(), fresh.state(), "{args:?}");
@@ -342,10 +268,6 @@ fn rules_of_the_other_iptables_variant_are_taken_out(ground: Ground) {
             let save = other.tool(family, "-save");
             pod.namespace.run(|| crate::lab::program::tool(&save, &[], ""))
         });
-        assert!(
-            !elsewhere.concat().contains("-A "),
-            "{other:?} must hold no rule:\n{}",
-            elsewhere.concat()
-        );
+        assert!(!elsewhere.concat().contains("-A "), "{other:?} must hold no rule:\n{}", elsewhere.concat());
     }
 }

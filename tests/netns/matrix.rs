@@ -42,85 +42,22 @@ const SETS: [Set; 12] = [
         ],
         &[],
     ),
+    (&["-b", "80,8080", "-i", "10.0.0.0/8,fd00::/8", "-x", "10.9.0.0/16,fd00:9::/32", "-q", "443"], &[]),
+    (&["-b", "*", "-d", "22,15020", "-i", "*", "-o", "25,5432", "-x", "172.16.0.0/12"], &[]),
     (
-        &[
-            "-b",
-            "80,8080",
-            "-i",
-            "10.0.0.0/8,fd00::/8",
-            "-x",
-            "10.9.0.0/16,fd00:9::/32",
-            "-q",
-            "443",
-        ],
-        &[],
-    ),
-    (
-        &[
-            "-b",
-            "*",
-            "-d",
-            "22,15020",
-            "-i",
-            "*",
-            "-o",
-            "25,5432",
-            "-x",
-            "172.16.0.0/12",
-        ],
-        &[],
-    ),
-    (
-        &[
-            "-b",
-            "*",
-            "-i",
-            "*",
-            "-p",
-            "16001",
-            "-z",
-            "16006",
-            "-e",
-            "16008",
-            "-u",
-            "1337,1500",
-            "-g",
-            "2000",
-        ],
+        &["-b", "*", "-i", "*", "-p", "16001", "-z", "16006", "-e", "16008", "-u", "1337,1500", "-g", "2000"],
         &[],
     ),
     (&["-b", "*", "-i", "*", "-m", "TPROXY", "-d", "15020"], &[]),
-    (
-        &[
-            "-b", "80,443", "-m", "TPROXY", "-t", "500", "-r", "200", "-c", "eth1",
-        ],
-        &[],
-    ),
+    (&["-b", "80,443", "-m", "TPROXY", "-t", "500", "-r", "200", "-c", "eth1"], &[]),
     (&["-b", "*", "-i", "*", "--redirect-dns"], &[]),
     (
         &["-b", "8080", "-i", "*", "--redirect-dns", "--capture-all-dns"],
         &[("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.0/8")],
     ),
     (&["-b", "*", "-i", "*", "-c", "eth1,net+", "-k", "br0,vnet0"], &[]),
-    (
-        &[
-            "-b",
-            "*",
-            "-i",
-            "127.0.0.0/8,10.0.0.0/8",
-            "-k",
-            "br0",
-            "--drop-invalid",
-        ],
-        &[],
-    ),
-    (
-        &["-b", "*", "-i", "*"],
-        &[
-            ("ISTIO_OUTBOUND_OWNER_GROUPS", "101,202"),
-            ("ISTIO_DUAL_STACK", "false"),
-        ],
-    ),
+    (&["-b", "*", "-i", "127.0.0.0/8,10.0.0.0/8", "-k", "br0", "--drop-invalid"], &[]),
+    (&["-b", "*", "-i", "*"], &[("ISTIO_OUTBOUND_OWNER_GROUPS", "101,202"), ("ISTIO_DUAL_STACK", "false")]),
 ];
 
 fn from_nothing_captured(ground: Ground) {
@@ -181,12 +118,7 @@ fn from(ground: Ground, first: usize) {
                 .then(|| format!("{:?}\n--- should be {fresh:?}--- is {changed:?}", SETS[second]))
         })
         .collect();
-    assert!(
-        wrong.is_empty(),
-        "from {:?} to\n{}",
-        SETS[first],
-        wrong.join("\nand to\n")
-    );
+    assert!(wrong.is_empty(), "from {:?} to\n{}", SETS[first], wrong.join("\nand to\n"));
 }
 
 fn after(ground: Ground, sets: &[usize]) -> State {
@@ -197,15 +129,8 @@ fn after(ground: Ground, sets: &[usize]) -> State {
         if !variables.contains(&("ISTIO_DUAL_STACK", "false")) {
             run = run.arg("--dual-stack");
         }
-        run = variables
-            .iter()
-            .fold(run, |run, (name, value)| run.env(name, value));
-        run.file(
-            "/etc/resolv.conf",
-            "nameserver 10.96.0.10\nnameserver fd00:96::10\n",
-        )
-        .run()
-        .succeeded();
+        run = variables.iter().fold(run, |run, (name, value)| run.env(name, value));
+        run.file("/etc/resolv.conf", "nameserver 10.96.0.10\nnameserver fd00:96::10\n").run().succeeded();
     }
     pod.state()
 }

@@ -24,11 +24,7 @@ fn a_call_of_the_app_is_captured_with_its_destination(ground: Ground) {
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*", "-i", "*"]);
     for family in ground.families() {
-        for target in [
-            at(family.service(), 80),
-            at(family.other_service(), 4321),
-            at(family.outside(), 80),
-        ] {
+        for target in [at(family.service(), 80), at(family.other_service(), 4321), at(family.outside(), 80)] {
             pod.app().call(target).captured(15001, target);
         }
     }
@@ -48,10 +44,7 @@ fn an_excluded_range_is_left_alone(ground: Ground) {
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-i", "*", "-x", &service_ranges()]);
     for family in ground.families() {
-        pod.app()
-            .call(at(family.service(), 80))
-            .served_by("outside")
-            .coming_from(family.pod());
+        pod.app().call(at(family.service(), 80)).served_by("outside").coming_from(family.pod());
         let other = at(family.other_service(), 80);
         pod.app().call(other).captured(15001, other);
     }
@@ -78,9 +71,7 @@ fn only_listed_ranges_are_captured(ground: Ground) {
     for family in ground.families() {
         let listed = at(family.service(), 80);
         pod.app().call(listed).captured(15001, listed);
-        pod.app()
-            .call(at(family.other_service(), 80))
-            .served_by("outside");
+        pod.app().call(at(family.other_service(), 80)).served_by("outside");
     }
 }
 
@@ -89,16 +80,12 @@ fn a_listed_port_is_captured_whatever_its_range(ground: Ground) {
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80, 443, 9090]));
     pod.apply(&["-i", &service_ranges(), "-q", "443,8443"]);
     for family in ground.families() {
-        for target in [
-            at(family.other_service(), 443),
-            at(family.other_service(), 8443),
-            at(family.service(), 80),
-        ] {
+        for target in
+            [at(family.other_service(), 443), at(family.other_service(), 8443), at(family.service(), 80)]
+        {
             pod.app().call(target).captured(15001, target);
         }
-        pod.app()
-            .call(at(family.other_service(), 9090))
-            .served_by("outside");
+        pod.app().call(at(family.other_service(), 9090)).served_by("outside");
     }
 }
 
@@ -156,10 +143,7 @@ fn udp_is_not_captured_by_outbound_ranges(ground: Ground) {
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     pod.apply(&["-b", "*", "-i", "*"]);
     for family in ground.families() {
-        pod.app()
-            .ask(at(family.name_server(), 53))
-            .served_by("outside")
-            .coming_from(family.pod());
+        pod.app().ask(at(family.name_server(), 53)).served_by("outside").coming_from(family.pod());
     }
 }
 
@@ -170,9 +154,8 @@ fn the_loopback_range_of_the_app_can_be_widened(ground: Ground) {
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*"]);
     pod.proxy().call(elsewhere).captured(15006, elsewhere);
-    let widened = pod
-        .istio_iptables(&["-b", "*", "-i", "*"])
-        .env("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.0/8");
+    let widened =
+        pod.istio_iptables(&["-b", "*", "-i", "*"]).env("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.0/8");
     widened.run().succeeded();
     pod.proxy().call(elsewhere).served_by("app");
     let by_address = at(Family::V4.pod(), 8080);

@@ -15,56 +15,26 @@ on_every_ground!(
 fn excluded_groups_are_left_alone_by_name_and_number(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
-    with_groups(&pod)
-        .env("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "monitoring,202")
-        .run()
-        .succeeded();
-    calls(
-        &pod,
-        &[
-            (1000, true),
-            (5001, true),
-            (5002, false),
-            (202, false),
-            (1337, false),
-        ],
-    );
+    with_groups(&pod).env("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "monitoring,202").run().succeeded();
+    calls(&pod, &[(1000, true), (5001, true), (5002, false), (202, false), (1337, false)]);
 }
 
 fn only_listed_groups_are_captured_by_name_and_number(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
-    with_groups(&pod)
-        .env("ISTIO_OUTBOUND_OWNER_GROUPS", "java,202")
-        .run()
-        .succeeded();
-    calls(
-        &pod,
-        &[
-            (1000, false),
-            (5001, true),
-            (5002, false),
-            (202, true),
-            (0, false),
-            (1337, false),
-        ],
-    );
+    with_groups(&pod).env("ISTIO_OUTBOUND_OWNER_GROUPS", "java,202").run().succeeded();
+    calls(&pod, &[(1000, false), (5001, true), (5002, false), (202, true), (0, false), (1337, false)]);
 }
 
 fn a_group_that_does_not_exist_is_refused(ground: Ground) {
     let pod = ground.pod();
     let run = with_groups(&pod).env("ISTIO_OUTBOUND_OWNER_GROUPS", "jaba").run();
     run.ended_with(64).saying("jaba");
-    assert!(
-        pod.state().is_empty(),
-        "a refused run leaves nothing behind: {:?}",
-        pod.state()
-    );
+    assert!(pod.state().is_empty(), "a refused run leaves nothing behind: {:?}", pod.state());
 }
 
 fn with_groups(pod: &Pod) -> Program {
-    pod.istio_iptables(&["-b", "*", "-i", "*"])
-        .file("/etc/group", GROUPS)
+    pod.istio_iptables(&["-b", "*", "-i", "*"]).file("/etc/group", GROUPS)
 }
 
 /// Each group's call must be captured, or not.

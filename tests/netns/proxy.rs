@@ -19,17 +19,10 @@ fn a_call_of_the_proxy_leaves_the_pod(ground: Ground) {
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*", "-i", "*"]);
     for family in ground.families() {
-        pod.proxy()
-            .call(at(family.service(), 80))
-            .served_by("outside")
-            .coming_from(family.pod());
+        pod.proxy().call(at(family.service(), 80)).served_by("outside").coming_from(family.pod());
         // By user alone, and by group alone.
-        pod.user(1337, 1000)
-            .call(at(family.service(), 80))
-            .served_by("outside");
-        pod.user(1000, 1337)
-            .call(at(family.service(), 80))
-            .served_by("outside");
+        pod.user(1337, 1000).call(at(family.service(), 80)).served_by("outside");
+        pod.user(1000, 1337).call(at(family.service(), 80)).served_by("outside");
     }
 }
 

@@ -57,11 +57,7 @@ fn a_second_run_writes_nothing_and_says_so(ground: Ground) {
         let counted = counters(&pod);
         pod.apply(args).saying("converged");
         assert_eq!(pod.state(), once, "the state after a second run");
-        assert_eq!(
-            counters(&pod),
-            counted,
-            "nothing is written, so the counters stay"
-        );
+        assert_eq!(counters(&pod), counted, "nothing is written, so the counters stay");
     }
 }
 
@@ -82,22 +78,15 @@ fn rules_in_another_order_are_mended(ground: Ground) {
     mended(ground, |pod, family| {
         let (table, chain) = ("nat", "ISTIO_OUTPUT");
         let first = pod.iptables(family, &format!("-t {table} -S {chain} 1"));
-        let rule = first
-            .trim()
-            .strip_prefix("-A ISTIO_OUTPUT ")
-            .expect("a rule")
-            .to_owned();
+        let rule = first.trim().strip_prefix("-A ISTIO_OUTPUT ").expect("a rule").to_owned();
         pod.iptables(family, &format!("-t {table} -D {chain} 1"));
         pod.iptables(family, &format!("-t {table} -A {chain} {rule}"));
     });
 }
 
 fn a_lost_rule_is_put_back(ground: Ground) {
-    for (table, chain) in [
-        ("nat", "ISTIO_OUTPUT"),
-        ("mangle", "ISTIO_INBOUND"),
-        ("raw", "ISTIO_OUTPUT_DNS"),
-    ] {
+    for (table, chain) in [("nat", "ISTIO_OUTPUT"), ("mangle", "ISTIO_INBOUND"), ("raw", "ISTIO_OUTPUT_DNS")]
+    {
         mended(ground, |pod, family| {
             pod.iptables(family, &format!("-t {table} -D {chain} 2"));
         });
@@ -113,10 +102,9 @@ fn a_lost_chain_is_put_back(ground: Ground) {
 }
 
 fn a_rule_too_many_is_taken_out(ground: Ground) {
-    for rule in [
-        "-t nat -I ISTIO_OUTPUT -p tcp --dport 9999 -j RETURN",
-        "-t mangle -A ISTIO_DIVERT -j ACCEPT",
-    ] {
+    for rule in
+        ["-t nat -I ISTIO_OUTPUT -p tcp --dport 9999 -j RETURN", "-t mangle -A ISTIO_DIVERT -j ACCEPT"]
+    {
         mended(ground, |pod, family| {
             pod.iptables(family, rule);
         });
@@ -154,21 +142,12 @@ fn a_lost_jump_is_put_back(ground: Ground) {
 
 /// What a run leaves behind that is killed between two tables, or between the families.
 fn a_table_that_is_not_written_yet_is_completed(ground: Ground) {
-    for tables in [
-        &["nat"][..],
-        &["mangle"],
-        &["raw"],
-        &["nat", "raw"],
-        &["nat", "mangle", "raw"],
-    ] {
+    for tables in [&["nat"][..], &["mangle"], &["raw"], &["nat", "raw"], &["nat", "mangle", "raw"]] {
         for families in [&[Family::V4][..], &[Family::V6]] {
             let pod = ground.pod();
             pod.apply(&RICH);
             let whole = pod.state();
-            for (table, &family) in tables
-                .iter()
-                .flat_map(|table| families.iter().map(move |f| (table, f)))
-            {
+            for (table, &family) in tables.iter().flat_map(|table| families.iter().map(move |f| (table, f))) {
                 pod.iptables(family, &format!("-t {table} -F"));
                 pod.iptables(family, &format!("-t {table} -X"));
             }
@@ -206,11 +185,7 @@ fn two_runs_at_once_end_as_one(ground: Ground) {
                 scope.spawn(|| pod.apply(args));
             }
         });
-        assert_eq!(
-            pod.state(),
-            fresh.state(),
-            "after three runs at once with {args:?}"
-        );
+        assert_eq!(pod.state(), fresh.state(), "after three runs at once with {args:?}");
     }
 }
 
@@ -228,35 +203,18 @@ fn the_iptables_crate_reads_the_same_rules(ground: Ground) {
         Backend::IptablesNft => "/usr/sbin/iptables-nft",
         Backend::IptablesLegacy => "/usr/sbin/iptables-legacy",
     };
-    let reader = IPTables {
-        cmd,
-        has_check: true,
-        has_wait: true,
-        is_numeric: false,
-    };
+    let reader = IPTables { cmd, has_check: true, has_wait: true, is_numeric: false };
     // To ask for a chain it lists it, and without numbers that asks a name server for each address; to list it
     // numerically fails.
-    let numeric = IPTables {
-        is_numeric: true,
-        ..reader
-    };
+    let numeric = IPTables { is_numeric: true, ..reader };
     let listed = pod.namespace.run(|| {
+        assert!(numeric.chain_exists("nat", "ISTIO_OUTPUT").expect("ask for a chain"), "ISTIO_OUTPUT exists");
         assert!(
-            numeric
-                .chain_exists("nat", "ISTIO_OUTPUT")
-                .expect("ask for a chain"),
-            "ISTIO_OUTPUT exists"
-        );
-        assert!(
-            !numeric
-                .chain_exists("nat", "ISTIO_NOTHING")
-                .expect("ask for a chain"),
+            !numeric.chain_exists("nat", "ISTIO_NOTHING").expect("ask for a chain"),
             "ISTIO_NOTHING does not"
         );
         assert!(
-            reader
-                .exists("nat", "OUTPUT", "-j ISTIO_OUTPUT")
-                .expect("ask for a rule"),
+            reader.exists("nat", "OUTPUT", "-j ISTIO_OUTPUT").expect("ask for a rule"),
             "the jump exists"
         );
         reader.list("nat", "ISTIO_OUTPUT").expect("list a chain")

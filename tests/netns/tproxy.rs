@@ -27,16 +27,9 @@ fn an_inbound_call_keeps_source_and_destination(ground: Ground) {
     pod.apply(&TPROXY);
     for family in ground.families() {
         let target = at(family.pod(), 8080);
-        pod.outside()
-            .call(target)
-            .captured(15006, target)
-            .coming_from(family.outside());
+        pod.outside().call(target).captured(15006, target).coming_from(family.outside());
         let from = at(family.outside(), 41_234);
-        assert_eq!(
-            pod.outside().call_from(from, target).answer().source,
-            from,
-            "the caller's own port"
-        );
+        assert_eq!(pod.outside().call_from(from, target).answer().source, from, "the caller's own port");
     }
 }
 
@@ -60,10 +53,7 @@ fn only_listed_ports_are_captured_under_tproxy(ground: Ground) {
     for family in ground.families() {
         for port in [8080, 8081] {
             let target = at(family.pod(), port);
-            pod.outside()
-                .call(target)
-                .captured(15006, target)
-                .coming_from(family.outside());
+            pod.outside().call(target).captured(15006, target).coming_from(family.outside());
         }
         pod.outside().call(at(family.pod(), 9090)).served_by("app");
     }
@@ -82,23 +72,14 @@ fn an_excluded_port_goes_straight_to_the_app_under_tproxy(ground: Ground) {
 
 fn another_mark_table_and_port_can_be_chosen(ground: Ground) {
     let pod = ground.pod();
-    let _people = (
-        pod.proxy_listens_on(15001, 16006, 15008),
-        pod.app_listens(&[8080]),
-    );
+    let _people = (pod.proxy_listens_on(15001, 16006, 15008), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-m", "TPROXY", "-t", "500", "-r", "200", "-z", "16006"]);
     for family in ground.families() {
         let target = at(family.pod(), 8080);
-        pod.outside()
-            .call(target)
-            .captured(16006, target)
-            .coming_from(family.outside());
+        pod.outside().call(target).captured(16006, target).coming_from(family.outside());
     }
     let state = format!("{:?}", pod.state());
-    assert!(
-        state.contains("fwmark 0x1f4 lookup 200"),
-        "a rule for mark 500 and table 200 in {state}"
-    );
+    assert!(state.contains("fwmark 0x1f4 lookup 200"), "a rule for mark 500 and table 200 in {state}");
 }
 
 fn an_open_connection_survives_a_second_run(ground: Ground) {
@@ -106,19 +87,14 @@ fn an_open_connection_survives_a_second_run(ground: Ground) {
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&TPROXY);
     let targets = ground.families().iter().map(|family| at(family.pod(), 8080));
-    let mut open: Vec<_> = targets
-        .map(|target| pod.outside().connect(target).expect("a first call"))
-        .collect();
-    for args in [
-        &TPROXY[..],
-        &["-b", "8080", "-i", "*", "-m", "TPROXY"],
-        &[&TPROXY[..], &["--force-apply"]].concat(),
-    ] {
+    let mut open: Vec<_> =
+        targets.map(|target| pod.outside().connect(target).expect("a first call")).collect();
+    for args in
+        [&TPROXY[..], &["-b", "8080", "-i", "*", "-m", "TPROXY"], &[&TPROXY[..], &["--force-apply"]].concat()]
+    {
         pod.apply(args);
         for conversation in &mut open {
-            conversation
-                .echo("still there")
-                .unwrap_or_else(|e| panic!("after {args:?}: {e}"));
+            conversation.echo("still there").unwrap_or_else(|e| panic!("after {args:?}: {e}"));
         }
     }
 }
@@ -132,10 +108,7 @@ fn the_app_sees_the_real_caller_through_the_proxy(ground: Ground) {
     // Only root may take another's address; the proxy of a TPROXY pod runs as root with the proxy's group.
     let proxy = pod.user(0, 1337);
     for family in ground.families() {
-        let caller = Binding {
-            source: Some(at(family.outside(), 0)),
-            spoofed_mark: Some(1337),
-        };
+        let caller = Binding { source: Some(at(family.outside(), 0)), spoofed_mark: Some(1337) };
         let passed_on = proxy.call_bound(at(family.pod(), 8080), caller);
         passed_on.served_by("app").coming_from(family.outside());
     }
@@ -148,10 +121,7 @@ fn a_call_to_an_address_that_is_only_routed_to_the_pod_is_captured(ground: Groun
     pod.apply(&TPROXY);
     for family in ground.families() {
         let target = at(family.routed_to_pod(), 8080);
-        pod.outside()
-            .call(target)
-            .captured(15006, target)
-            .coming_from(family.outside());
+        pod.outside().call(target).captured(15006, target).coming_from(family.outside());
     }
 }
 
@@ -162,10 +132,7 @@ fn a_root_proxy_that_calls_its_own_pod_comes_in_again(ground: Ground) {
     pod.apply(&TPROXY);
     for family in ground.families() {
         let own = at(family.pod(), 8080);
-        pod.user(0, 1337)
-            .call(own)
-            .captured(15006, own)
-            .coming_from(family.pod());
+        pod.user(0, 1337).call(own).captured(15006, own).coming_from(family.pod());
     }
 }
 
@@ -185,9 +152,7 @@ fn a_passed_through_call_does_not_loop_under_tproxy(ground: Ground) {
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&TPROXY);
     for family in ground.families() {
-        let call = pod
-            .proxy()
-            .call_from(at(family.passthrough(), 0), at(family.pod(), 8080));
+        let call = pod.proxy().call_from(at(family.passthrough(), 0), at(family.pod(), 8080));
         call.served_by("app").coming_from(family.passthrough());
         pod.proxy().call(at(family.loopback(), 8080)).served_by("app");
     }

@@ -38,43 +38,22 @@ fn validation_passes_without_privileges(ground: Ground) {
 
 fn validation_fails_where_there_are_no_rules(ground: Ground) {
     let pod = ground.pod();
-    let args = [
-        &EVERYTHING[..],
-        &["--skip-rule-apply", "--run-validation", "--probe-timeout", "1s"],
-    ]
-    .concat();
+    let args =
+        [&EVERYTHING[..], &["--skip-rule-apply", "--run-validation", "--probe-timeout", "1s"]].concat();
     pod.istio_iptables(&args).run().ended_with(126);
-    assert!(
-        pod.state().is_empty(),
-        "validation changes nothing: {:?}",
-        pod.state()
-    );
+    assert!(pod.state().is_empty(), "validation changes nothing: {:?}", pod.state());
 }
 
 fn validation_without_privileges_fails_where_there_are_no_rules(ground: Ground) {
     let pod = ground.pod();
-    let args = [
-        &EVERYTHING[..],
-        &["--skip-rule-apply", "--run-validation", "--probe-timeout", "1s"],
-    ]
-    .concat();
+    let args =
+        [&EVERYTHING[..], &["--skip-rule-apply", "--run-validation", "--probe-timeout", "1s"]].concat();
     pod.istio_iptables(&args).under_user(1337).run().ended_with(126);
 }
 
 fn validation_probes_the_ports_it_is_told(ground: Ground) {
     let pod = ground.pod();
-    let args = [
-        "-b",
-        "*",
-        "-i",
-        "*",
-        "-p",
-        "16001",
-        "-z",
-        "16006",
-        "--iptables-probe-port",
-        "16002",
-    ];
+    let args = ["-b", "*", "-i", "*", "-p", "16001", "-z", "16006", "--iptables-probe-port", "16002"];
     pod.apply(&[&args[..], &["--run-validation"]].concat());
 }
 
@@ -83,11 +62,8 @@ fn validation_fails_if_one_family_has_lost_its_rules(ground: Ground) {
         let pod = ground.pod();
         pod.apply(&EVERYTHING);
         pod.iptables(family, "-t nat -F OUTPUT");
-        let args = [
-            &EVERYTHING[..],
-            &["--skip-rule-apply", "--run-validation", "--probe-timeout", "1s"],
-        ]
-        .concat();
+        let args =
+            [&EVERYTHING[..], &["--skip-rule-apply", "--run-validation", "--probe-timeout", "1s"]].concat();
         pod.istio_iptables(&args).run().ended_with(126);
     }
 }

@@ -35,11 +35,7 @@ fn network() -> impl Strategy<Value = IpNetwork> {
 }
 
 fn interfaces() -> impl Strategy<Value = Vec<Interface>> {
-    vec(
-        prop::sample::select(vec!["eth1", "net+", "docker0", "vnet0"]),
-        0..3,
-    )
-    .prop_map(|mut names| {
+    vec(prop::sample::select(vec!["eth1", "net+", "docker0", "vnet0"]), 0..3).prop_map(|mut names| {
         names.sort_unstable();
         names.dedup();
         names.into_iter().map(|name| name.parse().unwrap()).collect()
@@ -49,12 +45,8 @@ fn interfaces() -> impl Strategy<Value = Vec<Interface>> {
 fn mode() -> impl Strategy<Value = Mode> {
     prop_oneof![
         Just(Mode::Redirect),
-        (prop::sample::select(vec![1u32, 1337, 0xffff_fff0]), 1u32..300).prop_map(|(mark, table)| {
-            Mode::Tproxy(Tproxy {
-                mark: Mark(mark),
-                table,
-            })
-        }),
+        (prop::sample::select(vec![1u32, 1337, 0xffff_fff0]), 1u32..300)
+            .prop_map(|(mark, table)| { Mode::Tproxy(Tproxy { mark: Mark(mark), table }) }),
     ]
 }
 
@@ -91,10 +83,7 @@ fn dns() -> impl Strategy<Value = Dns> {
     prop_oneof![
         Just(Dns::Off),
         Just(Dns::All),
-        (
-            vec(any::<u32>().prop_map(Ipv4Addr::from), 0..3),
-            vec(any::<u128>().prop_map(Ipv6Addr::from), 0..3)
-        )
+        (vec(any::<u32>().prop_map(Ipv4Addr::from), 0..3), vec(any::<u128>().prop_map(Ipv6Addr::from), 0..3))
             .prop_map(|(v4, v6)| Dns::Servers { v4, v6 }),
     ]
 }
@@ -105,18 +94,7 @@ pub(crate) fn config() -> impl Strategy<Value = CaptureConfig> {
     let owners = (vec(any::<u32>(), 1..3), vec(any::<u32>(), 1..3));
     let interfaces = (interfaces(), interfaces());
     let ports = (port(), port(), port());
-    (
-        families,
-        ports,
-        owners,
-        mode(),
-        inbound(),
-        outbound(),
-        dns(),
-        any::<bool>(),
-        interfaces,
-        8u8..=32,
-    )
+    (families, ports, owners, mode(), inbound(), outbound(), dns(), any::<bool>(), interfaces, 8u8..=32)
         .prop_map(
             |(
                 families,
@@ -133,11 +111,7 @@ pub(crate) fn config() -> impl Strategy<Value = CaptureConfig> {
                 let loopback = Ipv4Network::new(Ipv4Addr::new(127, 0, 0, 1), prefix).unwrap();
                 CaptureConfig {
                     families,
-                    ports: ProxyPorts {
-                        outbound: ports.0,
-                        inbound: ports.1,
-                        tunnel: ports.2,
-                    },
+                    ports: ProxyPorts { outbound: ports.0, inbound: ports.1, tunnel: ports.2 },
                     proxy: ProxyOwner { uids, gids },
                     mode,
                     inbound,

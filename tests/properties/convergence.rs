@@ -23,11 +23,7 @@ fn rules(config: &CaptureConfig, family: Family) -> FamilyRules {
 }
 
 fn change(wanted: &FamilyRules, tables: &Tables) -> Change {
-    Change::between(
-        wanted,
-        &parse::iptables_save(wanted.family, &tables.save()),
-        false,
-    )
+    Change::between(wanted, &parse::iptables_save(wanted.family, &tables.save()), false)
 }
 
 fn converge(wanted: &FamilyRules, tables: &mut Tables) {
@@ -36,10 +32,7 @@ fn converge(wanted: &FamilyRules, tables: &mut Tables) {
 
 /// A lone `-i IF -j RETURN` is known as ours only while it is at the head of the chain.
 fn unrecognisable(rules: &FamilyRules) -> bool {
-    let hooks = rules
-        .tables
-        .get(&Table::Nat)
-        .and_then(|nat| nat.hooks.get(&Hook::Prerouting));
+    let hooks = rules.tables.get(&Table::Nat).and_then(|nat| nat.hooks.get(&Hook::Prerouting));
     let head = hooks.map_or(&[][..], |hooks| &hooks.head);
     !head.is_empty() && head.iter().all(|rule| rule.statement.target == Target::Return)
 }

@@ -20,11 +20,7 @@ fn reached(table: &TableRules, hook: Hook) -> BTreeSet<Chain> {
         .collect();
     while let Some(chain) = open.pop() {
         if reached.insert(chain) {
-            open.extend(
-                table.chains[&chain]
-                    .iter()
-                    .filter_map(|rule| rule.statement.target.jump()),
-            );
+            open.extend(table.chains[&chain].iter().filter_map(|rule| rule.statement.target.jump()));
         }
     }
     reached
@@ -34,10 +30,7 @@ fn reached(table: &TableRules, hook: Hook) -> BTreeSet<Chain> {
 fn met(table: &TableRules, hook: Hook) -> Vec<&Statement> {
     let chains = reached(table, hook);
     let hooks = table.hooks.get(&hook).into_iter().flat_map(|rules| rules.iter());
-    hooks
-        .chain(chains.iter().flat_map(|chain| &table.chains[chain]))
-        .map(|rule| &rule.statement)
-        .collect()
+    hooks.chain(chains.iter().flat_map(|chain| &table.chains[chain])).map(|rule| &rule.statement).collect()
 }
 
 proptest! {

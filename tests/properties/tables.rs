@@ -29,10 +29,7 @@ impl Tables {
             if line.starts_with('*') {
                 sections.push(Vec::new());
             }
-            sections
-                .last_mut()
-                .expect("the file begins with a table")
-                .push(line.to_owned());
+            sections.last_mut().expect("the file begins with a table").push(line.to_owned());
         }
         sections
     }
@@ -48,11 +45,8 @@ impl Tables {
         }
         for (name, rules) in table.iter() {
             for rule in rules {
-                let target = rule
-                    .split("-j ")
-                    .nth(1)
-                    .and_then(|rest| rest.split(' ').next())
-                    .unwrap_or_default();
+                let target =
+                    rule.split("-j ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or_default();
                 let missing = target.starts_with("ISTIO_") && !table.contains_key(target);
                 assert!(!missing, "{name} jumps to {target}, which does not exist");
             }
@@ -62,22 +56,14 @@ impl Tables {
     fn execute(table: &mut BTreeMap<String, Vec<String>>, line: &str) {
         if let Some(declared) = line.strip_prefix(':') {
             let name = declared.split(' ').next().unwrap();
-            assert!(
-                !BUILT_IN.contains(&name),
-                "{line}: the policy of a built-in chain is not ours"
-            );
+            assert!(!BUILT_IN.contains(&name), "{line}: the policy of a built-in chain is not ours");
             table.insert(name.to_owned(), Vec::new());
             return;
         }
         let mut words = line.splitn(3, ' ');
-        let (command, chain, rest) = (
-            words.next().unwrap(),
-            words.next().unwrap(),
-            words.next().unwrap_or_default(),
-        );
-        let rules = table
-            .get_mut(chain)
-            .unwrap_or_else(|| panic!("{line}: no such chain"));
+        let (command, chain, rest) =
+            (words.next().unwrap(), words.next().unwrap(), words.next().unwrap_or_default());
+        let rules = table.get_mut(chain).unwrap_or_else(|| panic!("{line}: no such chain"));
         match command {
             "-A" => rules.push(rest.to_owned()),
             "-I" => rules.insert(0, rest.to_owned()),
@@ -103,11 +89,7 @@ impl Tables {
         for (table, chains) in &self.0 {
             text += &format!("*{table}\n");
             for chain in chains.keys() {
-                let policy = if BUILT_IN.contains(&chain.as_str()) {
-                    "ACCEPT"
-                } else {
-                    "-"
-                };
+                let policy = if BUILT_IN.contains(&chain.as_str()) { "ACCEPT" } else { "-" };
                 text += &format!(":{chain} {policy} [0:0]\n");
             }
             for (chain, rules) in chains {
@@ -123,11 +105,8 @@ impl Tables {
     /// The same without chains and rules of nobody, so that a table that only exists equals one that does not.
     pub(crate) fn contents(&self) -> BTreeMap<(String, String), Vec<String>> {
         let all = self.0.iter().flat_map(|(table, chains)| {
-            chains
-                .iter()
-                .map(move |(chain, rules)| ((table.clone(), chain.clone()), rules.clone()))
+            chains.iter().map(move |(chain, rules)| ((table.clone(), chain.clone()), rules.clone()))
         });
-        all.filter(|((_, chain), rules)| !(BUILT_IN.contains(&chain.as_str()) && rules.is_empty()))
-            .collect()
+        all.filter(|((_, chain), rules)| !(BUILT_IN.contains(&chain.as_str()) && rules.is_empty())).collect()
     }
 }

@@ -8,16 +8,9 @@ use crate::model::Families;
 fn network(addresses: &[&str]) -> Network {
     let addresses = addresses.iter().map(|text| {
         let (address, interface) = text.split_once('@').unwrap();
-        InterfaceAddress {
-            interface: interface.to_owned(),
-            address: address.parse().unwrap(),
-            prefix: 24,
-        }
+        InterfaceAddress { interface: interface.to_owned(), address: address.parse().unwrap(), prefix: 24 }
     });
-    Network {
-        addresses: addresses.collect(),
-        ipv6: true,
-    }
+    Network { addresses: addresses.collect(), ipv6: true }
 }
 
 fn decided(words: &[&str], network: &Network) -> (Families, Vec<String>) {
@@ -41,24 +34,12 @@ fn the_families_follow_the_addresses() {
         (&[V4, "::6@lo"], Families::V4, Families::V4),
         (&["169.254.1.1@eth0", V6], Families::Both, Families::Both),
         (&[], Families::Both, Families::Both),
-        (
-            &["169.254.1.1@eth0", "fe80::1@eth0", "::6@lo"],
-            Families::Both,
-            Families::Both,
-        ),
+        (&["169.254.1.1@eth0", "fe80::1@eth0", "::6@lo"], Families::Both, Families::Both),
     ] {
         let network = network(&[addresses, &LOOPBACK].concat());
         assert_eq!(decided(&[], &network).0, auto, "{addresses:?}");
-        assert_eq!(
-            decided(&["--dual-stack"], &network).0,
-            dual_stack,
-            "{addresses:?}"
-        );
-        for (family, expected) in [
-            ("ipv4", Families::V4),
-            ("ipv6", Families::V6),
-            ("dual", Families::Both),
-        ] {
+        assert_eq!(decided(&["--dual-stack"], &network).0, dual_stack, "{addresses:?}");
+        for (family, expected) in [("ipv4", Families::V4), ("ipv6", Families::V6), ("dual", Families::Both)] {
             let flag = format!("--ip-family={family}");
             assert_eq!(decided(&[&flag], &network), (expected, vec![]), "{addresses:?}");
         }
@@ -70,23 +51,11 @@ fn an_ipv6_address_that_is_not_captured_is_named_loudly() {
     let (_, notices) = intent(&[]).decide(&network(&[V4, V6]));
     assert_eq!(notices[0].level(), log::Level::Warn);
     let text = notices[0].to_string();
-    assert!(
-        text.contains("fd00::5 on eth0") && text.contains("--dual-stack"),
-        "{text}"
-    );
-    assert_eq!(
-        decided(&["--dual-stack"], &network(&[V4, V6])).1,
-        Vec::<String>::new()
-    );
+    assert!(text.contains("fd00::5 on eth0") && text.contains("--dual-stack"), "{text}");
+    assert_eq!(decided(&["--dual-stack"], &network(&[V4, V6])).1, Vec::<String>::new());
     // On an interface that is excluded by name nothing is to be captured.
-    assert_eq!(
-        decided(&["-c", "eth+"], &network(&[V4, V6])).1,
-        Vec::<String>::new()
-    );
-    assert_eq!(
-        decided(&[], &network(&[V4, "fe80::1@eth0", "::6@lo"])).1,
-        Vec::<String>::new()
-    );
+    assert_eq!(decided(&["-c", "eth+"], &network(&[V4, V6])).1, Vec::<String>::new());
+    assert_eq!(decided(&[], &network(&[V4, "fe80::1@eth0", "::6@lo"])).1, Vec::<String>::new());
 }
 
 #[test]
@@ -106,10 +75,7 @@ fn a_kernel_without_ipv6_is_no_failure() {
         (&["--ip-family=ipv4"], None),
     ] {
         for addresses in [&[V4][..], &[]] {
-            let network = Network {
-                ipv6: false,
-                ..network(addresses)
-            };
+            let network = Network { ipv6: false, ..network(addresses) };
             let (config, notices) = intent(words).decide(&network);
             assert_eq!(config.families, Families::V4, "{words:?}");
             let expected = loud.map(|asked_for| Notice::KernelWithoutIpv6 { asked_for });
@@ -119,10 +85,7 @@ fn a_kernel_without_ipv6_is_no_failure() {
 }
 
 fn with_servers(resolv_conf: &str, words: &[&str], network: &Network) -> (Dns, Vec<Notice>) {
-    let files = Files {
-        resolv_conf: Ok(resolv_conf.to_owned()),
-        ..files()
-    };
+    let files = Files { resolv_conf: Ok(resolv_conf.to_owned()), ..files() };
     let intent = resolve(&raw_of(words, &[]), &files).unwrap().intent;
     let (config, notices) = intent.decide(network);
     (config.dns, notices)
@@ -142,10 +105,8 @@ fn dns_needs_name_servers() {
 #[test]
 fn name_servers_of_both_families_are_kept() {
     let text = "nameserver 10.96.0.10\nnameserver fd00::a\n";
-    let expected = NameServers {
-        v4: vec!["10.96.0.10".parse().unwrap()],
-        v6: vec!["fd00::a".parse().unwrap()],
-    };
+    let expected =
+        NameServers { v4: vec!["10.96.0.10".parse().unwrap()], v6: vec!["fd00::a".parse().unwrap()] };
     let (dns, notices) = with_servers(text, &["--redirect-dns"], &network(&[V4]));
     let NameServers { v4, v6 } = expected;
     assert_eq!((dns, notices), (Dns::Servers { v4, v6 }, vec![]));

@@ -7,46 +7,24 @@ fn refused(words: &[&str], expected: &[&str]) {
     let errors = errors_of(words, &[]);
     assert_eq!(errors.len(), 1, "{words:?}: {errors:?}");
     for part in expected {
-        assert!(
-            errors[0].contains(part),
-            "{words:?}: {part:?} is not in {:?}",
-            errors[0]
-        );
+        assert!(errors[0].contains(part), "{words:?}: {part:?} is not in {:?}", errors[0]);
     }
 }
 
 #[test]
 fn an_unknown_mode_is_not_redirect() {
     for word in ["TPROXI", "REDIRECT,TPROXY", "0"] {
-        refused(
-            &["-m", word],
-            &[
-                "--istio-inbound-interception-mode (-m): ",
-                "expected REDIRECT or TPROXY",
-            ],
-        );
+        refused(&["-m", word], &["--istio-inbound-interception-mode (-m): ", "expected REDIRECT or TPROXY"]);
     }
-    refused(
-        &["-m", "NONE"],
-        &["to capture nothing, leave --istio-inbound-ports (-b)"],
-    );
+    refused(&["-m", "NONE"], &["to capture nothing, leave --istio-inbound-ports (-b)"]);
 }
 
 #[test]
 fn bad_booleans_and_durations_in_variables_are_errors() {
     for (variable, shown) in [
-        (
-            "DRY_RUN=maybe",
-            "variable DRY_RUN: \"maybe\" is not accepted, expected true or false",
-        ),
-        (
-            "ISTIO_META_DNS_CAPTURE=yes",
-            "variable ISTIO_META_DNS_CAPTURE: \"yes\"",
-        ),
-        (
-            "PROBE_TIMEOUT=5",
-            "variable PROBE_TIMEOUT: \"5\" is not accepted, expected a duration above zero",
-        ),
+        ("DRY_RUN=maybe", "variable DRY_RUN: \"maybe\" is not accepted, expected true or false"),
+        ("ISTIO_META_DNS_CAPTURE=yes", "variable ISTIO_META_DNS_CAPTURE: \"yes\""),
+        ("PROBE_TIMEOUT=5", "variable PROBE_TIMEOUT: \"5\" is not accepted, expected a duration above zero"),
         ("PROBE_TIMEOUT=5", "a unit is missing: 5s?"),
         ("INVALID_DROP=on", "variable INVALID_DROP: \"on\""),
     ] {
@@ -55,76 +33,37 @@ fn bad_booleans_and_durations_in_variables_are_errors() {
         assert!(errors[0].contains(shown), "{errors:?}");
     }
     // The bad first name is not passed over for the good second one.
-    assert_eq!(
-        errors_of(&[], &["ISTIO_META_DNS_CAPTURE=yes", "REDIRECT_DNS=1"]).len(),
-        1
-    );
+    assert_eq!(errors_of(&[], &["ISTIO_META_DNS_CAPTURE=yes", "REDIRECT_DNS=1"]).len(), 1);
 }
 
 #[test]
 fn ports_are_plain_numbers() {
     let lists = ["-b", "-d", "-q", "-o"];
     let single = ["-p", "-z", "-e", "--iptables-probe-port"];
-    for text in [
-        "8000:8010",
-        "http",
-        "0",
-        "010",
-        "0x50",
-        "65536",
-        "+80",
-        "-1",
-        "80 81",
-        "８０",
-        "1e3",
-    ] {
+    for text in ["8000:8010", "http", "0", "010", "0x50", "65536", "+80", "-1", "80 81", "８０", "1e3"] {
         for flag in lists.iter().chain(&single) {
-            refused(
-                &[flag, text],
-                &[
-                    flag.trim_start_matches('-'),
-                    "a plain port number from 1 to 65535",
-                ],
-            );
+            refused(&[flag, text], &[flag.trim_start_matches('-'), "a plain port number from 1 to 65535"]);
         }
     }
     refused(&["-p", "15001-15010"], &["ranges are not accepted"]);
     refused(&["-p", "80,81"], &["--envoy-port (-p): \"80,81\""]);
     refused(&["-b", "*,80"], &["\"*\" is not accepted", "stands alone"]);
-    refused(
-        &["-o", "*"],
-        &["--istio-local-outbound-ports-exclude (-o): \"*\""],
-    );
+    refused(&["-o", "*"], &["--istio-local-outbound-ports-exclude (-o): \"*\""]);
     assert_eq!(errors_of(&[], &["INBOUND_CAPTURE_PORT=x"]).len(), 1);
 }
 
 #[test]
 fn ids_are_plain_numbers() {
-    for text in [
-        "1000-2000",
-        "0x5",
-        "nobody",
-        "05",
-        "4294967295",
-        "4294967296",
-        "-1",
-        "1.0",
-    ] {
+    for text in ["1000-2000", "0x5", "nobody", "05", "4294967295", "4294967296", "-1", "1.0"] {
         for flag in ["-u", "-g"] {
             refused(&[flag, text], &["a plain number from 0 to 4294967294", text]);
         }
     }
     for text in ["1000-2000", "0x5", "05", "nogroup", "4294967295", "ad*", "-1"] {
-        for name in [
-            "ISTIO_OUTBOUND_OWNER_GROUPS",
-            "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE",
-        ] {
+        for name in ["ISTIO_OUTBOUND_OWNER_GROUPS", "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE"] {
             let errors = errors_of(&[], &[&format!("{name}={text}")]);
             assert_eq!(errors.len(), 1, "{text}");
-            assert!(
-                errors[0].starts_with(&format!("variable {name}: \"{text}\"")),
-                "{errors:?}"
-            );
+            assert!(errors[0].starts_with(&format!("variable {name}: \"{text}\"")), "{errors:?}");
         }
     }
     assert_eq!(errors_of(&[], &["ISTIO_OUTBOUND_OWNER_GROUPS=*,adm"]).len(), 1);
@@ -139,9 +78,7 @@ fn nothing_is_pasted_into_a_rule() {
         "80;reboot",
         "$(id)",
     ] {
-        for flag in [
-            "-b", "-d", "-q", "-o", "-u", "-g", "-i", "-x", "-c", "-k", "-t", "-r", "-m", "-p",
-        ] {
+        for flag in ["-b", "-d", "-q", "-o", "-u", "-g", "-i", "-x", "-c", "-k", "-t", "-r", "-m", "-p"] {
             let errors = errors_of(&[flag, text], &[]);
             assert!(errors.iter().all(|error| !error.contains('\n')), "{errors:?}");
         }
@@ -150,28 +87,13 @@ fn nothing_is_pasted_into_a_rule() {
 
 #[test]
 fn interface_names_that_mean_something_else() {
-    for text in [
-        "!eth0",
-        "a/b",
-        "e\"x",
-        "seventeen-letters",
-        "eth 0",
-        "+",
-        "-eth0",
-        "..",
-        "eth0;",
-        "a*",
-    ] {
+    for text in ["!eth0", "a/b", "e\"x", "seventeen-letters", "eth 0", "+", "-eth0", "..", "eth0;", "a*"] {
         for flag in ["-c", "-k"] {
             refused(&[flag, text], &["an interface name: 1 to 15 characters"]);
         }
     }
     let given = intent(&["-c", " eth0 ,veth+,eth0", "-k", "vnet0"]);
-    let names: Vec<&str> = given
-        .excluded_interfaces
-        .iter()
-        .map(|name| name.as_str())
-        .collect();
+    let names: Vec<&str> = given.excluded_interfaces.iter().map(|name| name.as_str()).collect();
     assert_eq!(names, ["eth0", "veth+"]);
 }
 
@@ -200,10 +122,7 @@ fn tables_of_the_kernel() {
         refused(&["-r", text], &["(-r): ", "the kernel's own tables"]);
     }
     for text in ["-1", "abc", "4294967296", "0133", "main"] {
-        refused(
-            &["-r", text],
-            &["expected a plain number from 1 to 252 or from 256 to 4294967295"],
-        );
+        refused(&["-r", text], &["expected a plain number from 1 to 252 or from 256 to 4294967295"]);
     }
 }
 
@@ -266,10 +185,7 @@ fn empty_lists_that_would_break_the_pod() {
     for text in ["", ",", " "] {
         let errors = errors_of(&[], &[&format!("ISTIO_OUTBOUND_OWNER_GROUPS={text}")]);
         assert_eq!(errors.len(), 1, "{text:?}");
-        assert!(
-            errors[0].contains("no outbound traffic at all would be captured"),
-            "{errors:?}"
-        );
+        assert!(errors[0].contains("no outbound traffic at all would be captured"), "{errors:?}");
     }
 }
 
@@ -277,15 +193,9 @@ fn empty_lists_that_would_break_the_pod() {
 fn more_groups_than_a_rule_takes() {
     for (count, most) in [(50, 49), (64, 49), (65, 64)] {
         let groups: Vec<String> = (1..=count).map(|gid: u32| gid.to_string()).collect();
-        let errors = errors_of(
-            &[],
-            &[&format!("ISTIO_OUTBOUND_OWNER_GROUPS={}", groups.join(","))],
-        );
+        let errors = errors_of(&[], &[&format!("ISTIO_OUTBOUND_OWNER_GROUPS={}", groups.join(","))]);
         assert_eq!(errors.len(), 1);
-        assert!(
-            errors[0].contains(&format!("{count} items, at most {most} are possible")),
-            "{errors:?}"
-        );
+        assert!(errors[0].contains(&format!("{count} items, at most {most} are possible")), "{errors:?}");
     }
     let groups: Vec<String> = (1..=100).map(|gid: u32| gid.to_string()).collect();
     let excluded = format!("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE={}", groups.join(","));
@@ -295,26 +205,14 @@ fn more_groups_than_a_rule_takes() {
 #[test]
 fn contradictions() {
     for (words, options) in [
-        (
-            &["--dual-stack", "--ip-family=ipv4"][..],
-            "--dual-stack and --ip-family: ",
-        ),
-        (
-            &["--dual-stack", "--ip-family=ipv6"],
-            "--dual-stack and --ip-family: ",
-        ),
+        (&["--dual-stack", "--ip-family=ipv4"][..], "--dual-stack and --ip-family: "),
+        (&["--dual-stack", "--ip-family=ipv6"], "--dual-stack and --ip-family: "),
         (
             &["--backend=iptables-nft", "--force-iptables-binary=legacy"],
             "--backend and --force-iptables-binary: ",
         ),
-        (
-            &["--cleanup-only", "--skip-rule-apply"],
-            "--cleanup-only and --skip-rule-apply: ",
-        ),
-        (
-            &["cleanup", "--skip-rule-apply"],
-            "--cleanup-only and --skip-rule-apply: ",
-        ),
+        (&["--cleanup-only", "--skip-rule-apply"], "--cleanup-only and --skip-rule-apply: "),
+        (&["cleanup", "--skip-rule-apply"], "--cleanup-only and --skip-rule-apply: "),
     ] {
         refused(words, &[options]);
     }
@@ -325,10 +223,7 @@ fn contradictions() {
     ] {
         let errors = errors_of(&words, &[]);
         assert_eq!(errors.len(), 2, "{errors:?}");
-        assert!(
-            errors[0].contains("native nftables is not available in this version"),
-            "{errors:?}"
-        );
+        assert!(errors[0].contains("native nftables is not available in this version"), "{errors:?}");
         assert!(errors[1].contains("different backends"), "{errors:?}");
     }
 }
@@ -341,55 +236,26 @@ fn native_nftables_is_refused_for_now() {
             &["native nftables is not available in this version; iptables-nft programs the same kernel"],
         );
     }
-    refused(
-        &["--backend=nft"],
-        &["expected auto, iptables, iptables-nft or iptables-legacy"],
-    );
-    refused(
-        &["--force-iptables-binary=iptables-nft"],
-        &["expected legacy or nft"],
-    );
+    refused(&["--backend=nft"], &["expected auto, iptables, iptables-nft or iptables-legacy"]);
+    refused(&["--force-iptables-binary=iptables-nft"], &["expected legacy or nft"]);
     refused(&["--ip-family=v4"], &["expected auto, ipv4, ipv6 or dual"]);
 }
 
 #[test]
 fn paths_and_log_flags() {
     for flag in ["--rules-file", "--network-namespace"] {
-        refused(
-            &[flag, "--dry-run"],
-            &[flag, "it looks like a flag: is the value missing in front of it?"],
-        );
+        refused(&[flag, "--dry-run"], &[flag, "it looks like a flag: is the value missing in front of it?"]);
     }
-    refused(
-        &["--log_output_level", "default:loud"],
-        &["--log_output_level: \"default:loud\""],
-    );
+    refused(&["--log_output_level", "default:loud"], &["--log_output_level: \"default:loud\""]);
     refused(&["--log-format", "xml"], &["expected text or json"]);
     refused(&["-u", "-n"], &["(-u): \"-n\"", "it looks like a flag"]);
 }
 
 #[test]
 fn everything_wrong_is_reported_at_once() {
-    let words = [
-        "-p",
-        "0",
-        "-m",
-        "x",
-        "-b",
-        "80,a,b",
-        "-i",
-        "10.0.0.1",
-        "--backend",
-        "nftables",
-        "--ip-family",
-        "5",
-    ];
-    let variables = [
-        "PROBE_TIMEOUT=soon",
-        "ISTIO_OUTBOUND_OWNER_GROUPS=",
-        "DUAL_STACK=2",
-        "PROXY_UID=me",
-    ];
+    let words =
+        ["-p", "0", "-m", "x", "-b", "80,a,b", "-i", "10.0.0.1", "--backend", "nftables", "--ip-family", "5"];
+    let variables = ["PROBE_TIMEOUT=soon", "ISTIO_OUTBOUND_OWNER_GROUPS=", "DUAL_STACK=2", "PROXY_UID=me"];
     assert_eq!(errors_of(&words, &variables).len(), 11);
 }
 

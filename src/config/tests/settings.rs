@@ -26,10 +26,7 @@ fn nothing_given_is_istio_s_defaults() {
             inbound: Port::constant(15006),
             tunnel: Port::constant(15008),
         },
-        proxy: ProxyOwner {
-            uids: vec![1234],
-            gids: vec![1234],
-        },
+        proxy: ProxyOwner { uids: vec![1234], gids: vec![1234] },
         mode: Mode::Redirect,
         inbound: InboundPorts::None,
         outbound: Outbound {
@@ -60,10 +57,7 @@ fn nothing_given_is_istio_s_defaults() {
         cni_mode: false,
     };
     assert_eq!(resolved.run, run);
-    let log = LogOptions {
-        level: log::LevelFilter::Info,
-        format: LogFormat::Text,
-    };
+    let log = LogOptions { level: log::LevelFilter::Info, format: LogFormat::Text };
     assert_eq!(resolved.log, log);
     assert_eq!((resolved.warnings, resolved.given), (vec![], vec![]));
 }
@@ -71,10 +65,7 @@ fn nothing_given_is_istio_s_defaults() {
 #[test]
 fn the_uid_is_the_one_given_or_the_user_s_or_1337() {
     let uids = |words: &[&str], variables: &[&str]| resolved_of(words, variables).intent.proxy;
-    let owner = |uids: &[u32], gids: &[u32]| ProxyOwner {
-        uids: uids.to_vec(),
-        gids: gids.to_vec(),
-    };
+    let owner = |uids: &[u32], gids: &[u32]| ProxyOwner { uids: uids.to_vec(), gids: gids.to_vec() };
     assert_eq!(uids(&[], &["ENVOY_USER=envoy"]), owner(&[555], &[555]));
     assert_eq!(uids(&[], &["ENVOY_USER=nobody-here"]), owner(&[1337], &[1337]));
     assert_eq!(uids(&["-u", "0"], &[]), owner(&[0], &[0]));
@@ -82,10 +73,7 @@ fn the_uid_is_the_one_given_or_the_user_s_or_1337() {
         uids(&["-u", " 1000680000,1338 "], &[]),
         owner(&[1_000_680_000, 1338], &[1_000_680_000, 1338])
     );
-    assert_eq!(
-        uids(&["-u", "5,5", "-g", "6,4294967294"], &[]),
-        owner(&[5], &[6, u32::MAX - 1])
-    );
+    assert_eq!(uids(&["-u", "5,5", "-g", "6,4294967294"], &[]), owner(&[5], &[6, u32::MAX - 1]));
     assert_eq!(uids(&["-g", "9"], &[]), owner(&[1234], &[9]));
     assert_eq!(uids(&["-u", "", "-g", ""], &[]), owner(&[1234], &[1234]));
 }
@@ -93,10 +81,7 @@ fn the_uid_is_the_one_given_or_the_user_s_or_1337() {
 #[test]
 fn the_mode_is_a_word_in_any_case() {
     for word in ["TPROXY", "tproxy", "Tproxy", " TPROXY "] {
-        let expected = Mode::Tproxy(Tproxy {
-            mark: Mark(1337),
-            table: 133,
-        });
+        let expected = Mode::Tproxy(Tproxy { mark: Mark(1337), table: 133 });
         assert_eq!(intent(&["-m", word]).mode, expected, "{word}");
     }
     for word in ["REDIRECT", "redirect", ""] {
@@ -106,33 +91,15 @@ fn the_mode_is_a_word_in_any_case() {
 
 #[test]
 fn marks_and_tables() {
-    for (text, mark) in [
-        ("1", 1),
-        ("0x539", 1337),
-        ("0XfF", 255),
-        ("4294967295", u32::MAX),
-        ("0xffffffff", u32::MAX),
-    ] {
+    for (text, mark) in
+        [("1", 1), ("0x539", 1337), ("0XfF", 255), ("4294967295", u32::MAX), ("0xffffffff", u32::MAX)]
+    {
         let mode = intent(&["-m", "TPROXY", "-t", text]).mode;
-        assert_eq!(
-            mode,
-            Mode::Tproxy(Tproxy {
-                mark: Mark(mark),
-                table: 133
-            }),
-            "{text}"
-        );
+        assert_eq!(mode, Mode::Tproxy(Tproxy { mark: Mark(mark), table: 133 }), "{text}");
     }
     for (text, table) in [("1", 1), ("252", 252), ("256", 256), ("4294967295", u32::MAX)] {
         let mode = intent(&["-m", "TPROXY", "-r", text]).mode;
-        assert_eq!(
-            mode,
-            Mode::Tproxy(Tproxy {
-                mark: Mark(1337),
-                table
-            }),
-            "{text}"
-        );
+        assert_eq!(mode, Mode::Tproxy(Tproxy { mark: Mark(1337), table }), "{text}");
     }
 }
 
@@ -142,18 +109,9 @@ fn inbound_ports() {
     assert_eq!(inbound(&["-b", "*"]), InboundPorts::All { except: vec![] });
     assert_eq!(inbound(&["-b", " *"]), InboundPorts::All { except: vec![] });
     let except = ports(&[15020, 15021]);
-    assert_eq!(
-        inbound(&["-b", "*", "-d", "15020,15021,15020"]),
-        InboundPorts::All { except }
-    );
-    assert_eq!(
-        inbound(&["-b", "7937 ,18899 "]),
-        InboundPorts::Only(ports(&[7937, 18899]))
-    );
-    assert_eq!(
-        inbound(&["-b", ",80,,443,"]),
-        InboundPorts::Only(ports(&[80, 443]))
-    );
+    assert_eq!(inbound(&["-b", "*", "-d", "15020,15021,15020"]), InboundPorts::All { except });
+    assert_eq!(inbound(&["-b", "7937 ,18899 "]), InboundPorts::Only(ports(&[7937, 18899])));
+    assert_eq!(inbound(&["-b", ",80,,443,"]), InboundPorts::Only(ports(&[80, 443])));
     assert_eq!(inbound(&["-b", ""]), InboundPorts::None);
 }
 
@@ -161,20 +119,9 @@ fn inbound_ports() {
 fn outbound_ranges_and_ports() {
     let outbound = |words: &[&str]| intent(words).outbound;
     assert_eq!(outbound(&["-i", " *"]).ranges, OutboundRanges::All);
-    let given = outbound(&[
-        "-i",
-        "10.1.2.3/8, fd00::/8,10.0.0.0/8",
-        "-x",
-        "::/0,0.0.0.0/0",
-        "-q",
-        "80",
-        "-o",
-        "25",
-    ]);
-    assert_eq!(
-        given.ranges,
-        OutboundRanges::Only(networks(&["10.0.0.0/8", "fd00::/8"]))
-    );
+    let given =
+        outbound(&["-i", "10.1.2.3/8, fd00::/8,10.0.0.0/8", "-x", "::/0,0.0.0.0/0", "-q", "80", "-o", "25"]);
+    assert_eq!(given.ranges, OutboundRanges::Only(networks(&["10.0.0.0/8", "fd00::/8"])));
     assert_eq!(given.excluded_ranges, networks(&["::/0", "0.0.0.0/0"]));
     assert_eq!((given.ports, given.excluded_ports), (ports(&[80]), ports(&[25])));
 }
@@ -187,10 +134,7 @@ fn owner_groups_by_name_and_number() {
         OwnerGroups::Only(vec![4, 1000, 100])
     );
     assert_eq!(
-        owners(&[
-            "ISTIO_OUTBOUND_OWNER_GROUPS=*",
-            "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=adm,7"
-        ]),
+        owners(&["ISTIO_OUTBOUND_OWNER_GROUPS=*", "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=adm,7"]),
         OwnerGroups::All { except: vec![4, 7] }
     );
     let most: Vec<String> = (1..=49).map(|gid| gid.to_string()).collect();
@@ -200,11 +144,9 @@ fn owner_groups_by_name_and_number() {
 
 #[test]
 fn loopback_range() {
-    for (text, expected) in [
-        ("127.0.0.0/8", "127.0.0.0/8"),
-        ("127.1.2.3/16", "127.1.0.0/16"),
-        ("127.0.0.6/32", "127.0.0.6/32"),
-    ] {
+    for (text, expected) in
+        [("127.0.0.0/8", "127.0.0.0/8"), ("127.1.2.3/16", "127.1.0.0/16"), ("127.0.0.6/32", "127.0.0.6/32")]
+    {
         let variable = format!("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR={text}");
         let expected = expected.parse().unwrap();
         assert_eq!(resolved_of(&[], &[&variable]).intent.loopback_v4, expected);
@@ -218,35 +160,19 @@ fn dns_by_two_switches() {
         v6: vec!["fd00::a".parse().unwrap()],
     });
     assert_eq!(intent(&["--redirect-dns"]).dns, servers);
-    assert_eq!(
-        intent(&["--redirect-dns", "--capture-all-dns"]).dns,
-        DnsChoice::All
-    );
+    assert_eq!(intent(&["--redirect-dns", "--capture-all-dns"]).dns, DnsChoice::All);
     assert_eq!(intent(&["--capture-all-dns"]).dns, DnsChoice::Off);
     assert_eq!(
-        resolved_of(&[], &["ISTIO_META_DNS_CAPTURE=false", "REDIRECT_DNS=true"])
-            .intent
-            .dns,
+        resolved_of(&[], &["ISTIO_META_DNS_CAPTURE=false", "REDIRECT_DNS=true"]).intent.dns,
         DnsChoice::Off
     );
-    assert_eq!(
-        resolved_of(&[], &["ISTIO_META_DNS_CAPTURE=", "REDIRECT_DNS=true"])
-            .intent
-            .dns,
-        servers
-    );
-    assert_eq!(
-        resolved_of(&["--redirect-dns=0"], &["REDIRECT_DNS=1"]).intent.dns,
-        DnsChoice::Off
-    );
+    assert_eq!(resolved_of(&[], &["ISTIO_META_DNS_CAPTURE=", "REDIRECT_DNS=true"]).intent.dns, servers);
+    assert_eq!(resolved_of(&["--redirect-dns=0"], &["REDIRECT_DNS=1"]).intent.dns, DnsChoice::Off);
 }
 
 #[test]
 fn an_unreadable_resolv_conf_matters_only_to_who_needs_it() {
-    let unreadable = Files {
-        resolv_conf: Err("permission denied".to_owned()),
-        ..files()
-    };
+    let unreadable = Files { resolv_conf: Err("permission denied".to_owned()), ..files() };
     for words in [
         &[][..],
         &["--redirect-dns", "--capture-all-dns"],
@@ -276,19 +202,10 @@ fn families_backends_and_actions() {
     }
     for (words, expected) in [
         (&["--backend", "iptables"][..], BackendChoice::Iptables),
-        (
-            &["--backend", "iptables", "--force-iptables-binary", "nft"],
-            BackendChoice::IptablesNft,
-        ),
+        (&["--backend", "iptables", "--force-iptables-binary", "nft"], BackendChoice::IptablesNft),
         (&["--force-iptables-binary=legacy"], BackendChoice::IptablesLegacy),
-        (
-            &["--backend=iptables-legacy", "--force-iptables-binary=legacy"],
-            BackendChoice::IptablesLegacy,
-        ),
-        (
-            &["--backend=iptables-nft", "--native-nftables=false"],
-            BackendChoice::IptablesNft,
-        ),
+        (&["--backend=iptables-legacy", "--force-iptables-binary=legacy"], BackendChoice::IptablesLegacy),
+        (&["--backend=iptables-nft", "--native-nftables=false"], BackendChoice::IptablesNft),
     ] {
         assert_eq!(resolved_of(words, &[]).run.backend, expected, "{words:?}");
     }
@@ -320,10 +237,7 @@ fn switches_and_paths_of_a_run() {
         dry_run_file: None,
         rules_file: Some(PathBuf::from("/r")),
         skip_rule_apply: false,
-        validation: Some(Validation {
-            port: Port::constant(7),
-            timeout: Duration::from_millis(60_500),
-        }),
+        validation: Some(Validation { port: Port::constant(7), timeout: Duration::from_millis(60_500) }),
         force_apply: true,
         verify: true,
         network_namespace: Some(PathBuf::from("/proc/7/ns/net")),
@@ -352,11 +266,7 @@ fn log_options_as_istio_writes_them() {
         ("", LevelFilter::Info),
         ("default:wrong", LevelFilter::Info),
     ] {
-        assert_eq!(
-            log_options(&raw_of(&["--log_output_level", text], &[])).level,
-            level,
-            "{text}"
-        );
+        assert_eq!(log_options(&raw_of(&["--log_output_level", text], &[])).level, level, "{text}");
     }
     for (words, format) in [
         (&["--log_as_json"][..], LogFormat::Json),
@@ -370,25 +280,10 @@ fn log_options_as_istio_writes_them() {
 
 #[test]
 fn only_what_differs_from_the_defaults_is_listed() {
-    let words = [
-        "-p",
-        "15001",
-        "-z",
-        "1",
-        "-m",
-        "REDIRECT",
-        "-b",
-        "*",
-        "-x",
-        "",
-        "-n=false",
-        "--redirect-dns",
-    ];
-    let variables = [
-        "DROP_INVALID=1",
-        "ISTIO_OUTBOUND_OWNER_GROUPS=adm",
-        "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=",
-    ];
+    let words =
+        ["-p", "15001", "-z", "1", "-m", "REDIRECT", "-b", "*", "-x", "", "-n=false", "--redirect-dns"];
+    let variables =
+        ["DROP_INVALID=1", "ISTIO_OUTBOUND_OWNER_GROUPS=adm", "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE="];
     let given = resolved_of(&words, &variables).given;
     let shown: Vec<String> = given.iter().map(GivenOption::to_string).collect();
     assert_eq!(

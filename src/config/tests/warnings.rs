@@ -4,39 +4,21 @@ use super::*;
 
 fn without_effect(words: &[&str], variables: &[&str], expected: &[&str]) {
     let warnings = warnings_of(words, variables);
-    assert_eq!(
-        warnings.len(),
-        expected.len(),
-        "{words:?} {variables:?}: {warnings:?}"
-    );
+    assert_eq!(warnings.len(), expected.len(), "{words:?} {variables:?}: {warnings:?}");
     for (warning, expected) in warnings.iter().zip(expected) {
-        assert!(
-            warning.starts_with(&format!("{expected} has no effect: ")),
-            "{warning}"
-        );
+        assert!(warning.starts_with(&format!("{expected} has no effect: ")), "{warning}");
     }
 }
 
 #[test]
 fn options_that_do_nothing_here() {
     for (words, variables, expected) in [
-        (
-            &["-d", "80"][..],
-            &[][..],
-            &["--istio-local-exclude-ports (-d)"][..],
-        ),
-        (
-            &["-b", "80", "-d", "80"],
-            &[],
-            &["--istio-local-exclude-ports (-d)"],
-        ),
+        (&["-d", "80"][..], &[][..], &["--istio-local-exclude-ports (-d)"][..]),
+        (&["-b", "80", "-d", "80"], &[], &["--istio-local-exclude-ports (-d)"]),
         (
             &["-t", "5", "-r", "6"],
             &[],
-            &[
-                "--istio-inbound-tproxy-mark (-t)",
-                "--istio-inbound-tproxy-route-table (-r)",
-            ],
+            &["--istio-inbound-tproxy-mark (-t)", "--istio-inbound-tproxy-route-table (-r)"],
         ),
         (&["--capture-all-dns"], &[], &["--capture-all-dns"]),
         (&[], &["CAPTURE_ALL_DNS=true"], &["variable CAPTURE_ALL_DNS"]),
@@ -56,10 +38,7 @@ fn options_that_do_nothing_here() {
         (&["-u", "5"], &["ENVOY_USER=envoy"], &["variable ENVOY_USER"]),
         (
             &[],
-            &[
-                "ISTIO_OUTBOUND_OWNER_GROUPS=adm",
-                "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=4",
-            ],
+            &["ISTIO_OUTBOUND_OWNER_GROUPS=adm", "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=4"],
             &["variable ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE"],
         ),
     ] {
@@ -129,10 +108,7 @@ fn host_bits_are_cleared_and_said() {
             "--istio-service-cidr (-i): fd00::1/64 has bits set behind its prefix; fd00::/64 counts"
         ]
     );
-    assert_eq!(
-        warnings_of(&[], &["ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR=127.0.0.1/8"]).len(),
-        1
-    );
+    assert_eq!(warnings_of(&[], &["ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR=127.0.0.1/8"]).len(), 1);
 }
 
 #[test]
@@ -140,9 +116,7 @@ fn lists_of_empty_items_count_as_unset() {
     for flag in ["-d", "-i", "-x", "-q", "-o", "-c", "-k"] {
         let warnings = warnings_of(&[flag, " ,,"], &[]);
         assert!(
-            warnings
-                .iter()
-                .any(|warning| warning.contains("\",,\" holds no item and counts as unset")),
+            warnings.iter().any(|warning| warning.contains("\",,\" holds no item and counts as unset")),
             "{flag}: {warnings:?}"
         );
         assert_eq!(intent(&[flag, ",,"]), intent(&[]), "{flag}");

@@ -37,10 +37,7 @@ impl Layout {
         };
         let offsets = conditions.next_multiple_of(4) + 4;
         // The two offsets, `comefrom`, then two 64-bit counters.
-        Self {
-            offsets,
-            length: (offsets + 2 * 2 + 4).next_multiple_of(align_of::<u64>()) + 16,
-        }
+        Self { offsets, length: (offsets + 2 * 2 + 4).next_multiple_of(align_of::<u64>()) + 16 }
     }
 }
 
@@ -58,19 +55,10 @@ impl Info {
 
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let word = |index: usize| {
-            bytes
-                .get(NAME_LENGTH + 4 * index..)?
-                .first_chunk()
-                .map(|bytes| u32::from_ne_bytes(*bytes))
+            bytes.get(NAME_LENGTH + 4 * index..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
         };
         let five = |from: usize| {
-            Some([
-                word(from)?,
-                word(from + 1)?,
-                word(from + 2)?,
-                word(from + 3)?,
-                word(from + 4)?,
-            ])
+            Some([word(from)?, word(from + 1)?, word(from + 2)?, word(from + 3)?, word(from + 4)?])
         };
         Some(Self {
             valid_hooks: word(0)?,
@@ -82,12 +70,7 @@ impl Info {
 
     /// The built-in chain that begins at `offset`, with where its policy stands.
     fn built_in_at(&self, offset: usize) -> Option<(&'static str, usize)> {
-        let hooks = self
-            .hook_entry
-            .iter()
-            .zip(&self.underflow)
-            .zip(BUILT_IN)
-            .enumerate();
+        let hooks = self.hook_entry.iter().zip(&self.underflow).zip(BUILT_IN).enumerate();
         hooks
             .filter(|(number, _)| self.valid_hooks & (1 << number) != 0)
             .find(|(_, ((entry, _), _))| usize::try_from(**entry) == Ok(offset))
@@ -177,10 +160,7 @@ impl<'a> Entry<'a> {
         if target < layout.length {
             return None;
         }
-        Some(Self {
-            length,
-            target: bytes.get(target..length)?,
-        })
+        Some(Self { length, target: bytes.get(target..length)? })
     }
 
     /// The name in an `ERROR` target: its head is a 16-bit length, a name of 29 bytes and a revision.
@@ -247,10 +227,7 @@ mod tests {
         .concat();
         let table = read(Layout::of(Family::V4), &only_output(one, row.len()), &row).unwrap();
         assert_eq!(table.built_in, [("OUTPUT".to_owned(), 1)].into());
-        assert_eq!(
-            table.user,
-            [("EMPTY".to_owned(), 0), ("MINE".to_owned(), 2)].into()
-        );
+        assert_eq!(table.user, [("EMPTY".to_owned(), 0), ("MINE".to_owned(), 2)].into());
     }
 
     #[test]

@@ -25,12 +25,9 @@ pub struct BatchError {
 impl fmt::Display for BatchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.message {
-            Some(index) => write!(
-                f,
-                "the kernel refused message {} of the transaction: {}",
-                index + 1,
-                self.error
-            ),
+            Some(index) => {
+                write!(f, "the kernel refused message {} of the transaction: {}", index + 1, self.error)
+            }
             None => write!(f, "the kernel refused the transaction: {}", self.error),
         }
     }
@@ -40,10 +37,7 @@ impl std::error::Error for BatchError {}
 
 impl From<Errno> for BatchError {
     fn from(errno: Errno) -> Self {
-        Self {
-            message: None,
-            error: errno.into(),
-        }
+        Self { message: None, error: errno.into() }
     }
 }
 
@@ -106,10 +100,7 @@ impl Socket {
                 match status(&reply) {
                     Some(Err(errno)) => {
                         let message = index.checked_sub(1).and_then(|index| usize::try_from(index).ok());
-                        return Err(BatchError {
-                            message,
-                            error: errno.into(),
-                        });
+                        return Err(BatchError { message, error: errno.into() });
                     }
                     Some(Ok(())) if index == span => return Ok(()),
                     Some(Ok(())) | None => {}
@@ -150,11 +141,7 @@ fn batch(messages: &[Message], begin: u32) -> io::Result<Vec<u8>> {
     let mut sequence = begin;
     for (index, message) in messages.iter().enumerate() {
         sequence = sequence.wrapping_add(1);
-        let ack = if index + 1 == messages.len() {
-            libc::NLM_F_ACK
-        } else {
-            0
-        };
+        let ack = if index + 1 == messages.len() { libc::NLM_F_ACK } else { 0 };
         message.write(&mut bytes, request_flags(ack), sequence)?;
     }
     bracket(libc::NFNL_MSG_BATCH_END).write(&mut bytes, request_flags(0), sequence.wrapping_add(1))?;
@@ -176,22 +163,8 @@ mod tests {
         let message = Message::new(0x0a01, 0, &[1, 0, 0, 0]);
         let bytes = batch(&[message.clone(), message], 7).unwrap();
         let seen: Vec<(u16, u32, bool)> = replies(&bytes)
-            .map(|reply| {
-                (
-                    reply.kind,
-                    reply.sequence,
-                    reply.flags & request_flags(libc::NLM_F_ACK) == 5,
-                )
-            })
+            .map(|reply| (reply.kind, reply.sequence, reply.flags & request_flags(libc::NLM_F_ACK) == 5))
             .collect();
-        assert_eq!(
-            seen,
-            [
-                (16, 7, false),
-                (0x0a01, 8, false),
-                (0x0a01, 9, true),
-                (17, 10, false)
-            ]
-        );
+        assert_eq!(seen, [(16, 7, false), (0x0a01, 8, false), (0x0a01, 9, true), (17, 10, false)]);
     }
 }

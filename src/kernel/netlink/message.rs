@@ -29,12 +29,7 @@ impl Message {
     /// (`NLM_F_REQUEST` and the like).
     #[must_use]
     pub fn new(kind: u16, flags: u16, header: &[u8]) -> Self {
-        let mut message = Self {
-            kind,
-            flags,
-            body: Vec::with_capacity(128),
-            too_long: false,
-        };
+        let mut message = Self { kind, flags, body: Vec::with_capacity(128), too_long: false };
         message.push_padded(header);
         message
     }
@@ -85,10 +80,7 @@ impl Message {
     }
 
     /// Closes an attribute that [`Self::begin`] opened; inner ones first.
-    #[allow(
-        clippy::needless_pass_by_value,
-        reason = "taken by value so that it cannot be ended twice"
-    )]
+    #[allow(clippy::needless_pass_by_value, reason = "taken by value so that it cannot be ended twice")]
     pub fn end(&mut self, nest: Nest) {
         let payload = self.body.len().saturating_sub(nest.0 + ATTRIBUTE_HEADER);
         let length = self.length_of_attribute(payload);
@@ -152,11 +144,6 @@ mod tests {
         let message = Message::new(20, 0, &[]).with(1, &[0; 65_532]);
         let error = message.write(&mut Vec::new(), 0, 0).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-        assert!(
-            Message::new(20, 0, &[])
-                .with(1, &[0; 65_531])
-                .write(&mut Vec::new(), 0, 0)
-                .is_ok()
-        );
+        assert!(Message::new(20, 0, &[]).with(1, &[0; 65_531]).write(&mut Vec::new(), 0, 0).is_ok());
     }
 }

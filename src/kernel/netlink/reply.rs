@@ -43,10 +43,7 @@ impl<'a> Reply<'a> {
     /// The number in host byte order at `offset`, 0 if there is none.
     #[must_use]
     pub fn word(&self, offset: usize) -> u32 {
-        self.body
-            .get(offset..)
-            .and_then(<[u8]>::first_chunk)
-            .map_or(0, |bytes| u32::from_ne_bytes(*bytes))
+        self.body.get(offset..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_ne_bytes(*bytes))
     }
 
     pub(super) const fn interrupted(&self) -> bool {
@@ -76,11 +73,7 @@ pub(super) fn status(reply: &Reply<'_>) -> Option<Result<(), Errno>> {
     match reply.kind {
         NLMSG_ERROR | NLMSG_DONE => {
             let code = i32::from_ne_bytes(reply.word(0).to_ne_bytes());
-            Some(if code < 0 {
-                Err(Errno::from_raw(code.wrapping_neg()))
-            } else {
-                Ok(())
-            })
+            Some(if code < 0 { Err(Errno::from_raw(code.wrapping_neg())) } else { Ok(()) })
         }
         NLMSG_MIN_TYPE.. => None,
         // No-operation and overrun: nothing the kernel sends today.
@@ -119,11 +112,7 @@ impl<'a> Attribute<'a> {
     /// The content as text, up to a NUL if there is one. Bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn text(&self) -> String {
-        let end = self
-            .payload
-            .iter()
-            .position(|byte| *byte == 0)
-            .unwrap_or(self.payload.len());
+        let end = self.payload.iter().position(|byte| *byte == 0).unwrap_or(self.payload.len());
         String::from_utf8_lossy(self.payload.get(..end).unwrap_or_default()).into_owned()
     }
 
@@ -162,10 +151,7 @@ impl<'a> Iterator for Attributes<'a> {
         let length = usize::from(u16::from_ne_bytes([l0, l1]));
         let payload = self.rest.get(ATTRIBUTE_HEADER..length)?;
         self.rest = self.rest.get(aligned(length)..).unwrap_or_default();
-        Some(Attribute {
-            kind: u16::from_ne_bytes([k0, k1]) & NLA_TYPE_MASK,
-            payload,
-        })
+        Some(Attribute { kind: u16::from_ne_bytes([k0, k1]) & NLA_TYPE_MASK, payload })
     }
 }
 
@@ -183,36 +169,21 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
-        let mut message = Message::new(20, 0x400, &[2, 0, 0, 0, 7])
-            .with(1, &[9])
-            .with_text(3, "lo");
+        let mut message = Message::new(20, 0x400, &[2, 0, 0, 0, 7]).with(1, &[9]).with_text(3, "lo");
         message.nested(4, |inner| inner.push_be32(5, 1337));
         let bytes = bytes_of(&message);
         let reply = replies(&bytes).next().unwrap();
         assert_eq!((reply.kind, reply.flags, reply.sequence), (20, 0x401, 42));
         let attributes: Vec<_> = reply.attributes(5).collect();
         assert_eq!(attributes.len(), 3);
-        assert_eq!(
-            attributes[0],
-            Attribute {
-                kind: 1,
-                payload: &[9]
-            }
-        );
+        assert_eq!(attributes[0], Attribute { kind: 1, payload: &[9] });
         assert_eq!(attributes[1].text(), "lo");
         assert_eq!(attributes[2].nested().of(5).unwrap().be32(), Some(1337));
     }
 
     #[test]
     fn an_error_is_an_errno_and_zero_an_acknowledgement() {
-        let of = |kind, code: i32| {
-            status(&Reply {
-                kind,
-                flags: 0,
-                sequence: 1,
-                body: &code.to_ne_bytes(),
-            })
-        };
+        let of = |kind, code: i32| status(&Reply { kind, flags: 0, sequence: 1, body: &code.to_ne_bytes() });
         assert_eq!(of(NLMSG_ERROR, -libc::EPERM), Some(Err(Errno::EPERM)));
         assert_eq!(of(NLMSG_ERROR, 0), Some(Ok(())));
         assert_eq!(of(NLMSG_DONE, 0), Some(Ok(())));

@@ -26,26 +26,19 @@ fn looking_leaves_no_trace() {
 #[test]
 fn rules_of_iptables_nft_are_counted() {
     in_new_namespace(|| {
-        let rules: String = (0..12_000)
-            .map(|n| format!("-A MANY -p tcp --dport {} -j RETURN\n", n + 1))
-            .collect();
+        let rules: String =
+            (0..12_000).map(|n| format!("-A MANY -p tcp --dport {} -j RETURN\n", n + 1)).collect();
         let file = format!("*nat\n:MANY - [0:0]\n:EMPTY - [0:0]\n-A OUTPUT -j MANY\n{rules}COMMIT\n");
         run_with_input("iptables-nft-restore", &["--noflush"], &file);
         run("ip6tables-nft", &["-t", "raw", "-A", "OUTPUT", "-j", "ACCEPT"]);
         run("nft", &["add table bridge foreign"]);
         let mut nftables = Nftables::open().unwrap();
-        let (nat, raw) = (
-            TableName::new(TableFamily::Ip, "nat"),
-            TableName::new(TableFamily::Ip6, "raw"),
-        );
+        let (nat, raw) = (TableName::new(TableFamily::Ip, "nat"), TableName::new(TableFamily::Ip6, "raw"));
         let mut tables = nftables.tables().unwrap();
         tables.sort();
         assert_eq!(tables, [nat.clone(), raw.clone()]);
         let counts = nftables.rule_counts(&nat).unwrap();
-        assert_eq!(
-            (counts["MANY"], counts["EMPTY"], counts["OUTPUT"]),
-            (12_000, 0, 1)
-        );
+        assert_eq!((counts["MANY"], counts["EMPTY"], counts["OUTPUT"]), (12_000, 0, 1));
         assert_eq!(nftables.rule_counts(&raw).unwrap()["OUTPUT"], 1);
     });
 }
@@ -56,10 +49,7 @@ fn tables_go_together_or_not_at_all() {
         for kind in ["nat", "mangle", "raw"] {
             run("nft", &[&format!("add table inet istio-proxy-{kind}")]);
             run("nft", &[&format!("add chain inet istio-proxy-{kind} output")]);
-            run(
-                "nft",
-                &[&format!("add rule inet istio-proxy-{kind} output counter")],
-            );
+            run("nft", &[&format!("add rule inet istio-proxy-{kind} output counter")]);
         }
         run("nft", &["add table ip foreign"]);
         let mut nftables = Nftables::open().unwrap();
@@ -71,17 +61,12 @@ fn tables_go_together_or_not_at_all() {
             .collect();
         assert_eq!(ours.len(), 3);
         let absent = TableName::new(TableFamily::Inet, "absent");
-        let error = nftables
-            .delete_tables(&[ours[0].clone(), absent, ours[1].clone()])
-            .unwrap_err();
+        let error = nftables.delete_tables(&[ours[0].clone(), absent, ours[1].clone()]).unwrap_err();
         assert_eq!(error.message, Some(1));
         assert_eq!(error.error.raw_os_error(), Some(libc::ENOENT));
         assert_eq!(nftables.tables().unwrap().len(), 4);
         nftables.delete_tables(&ours).unwrap();
-        assert_eq!(
-            nftables.tables().unwrap(),
-            [TableName::new(TableFamily::Ip, "foreign")]
-        );
+        assert_eq!(nftables.tables().unwrap(), [TableName::new(TableFamily::Ip, "foreign")]);
         nftables.delete_tables(&[]).unwrap();
     });
 }
@@ -96,10 +81,7 @@ fn a_transaction_bigger_than_the_default_buffer_is_sent_whole() {
         };
         // None of them is there: the answers overflow, and the first is still told.
         let error = socket.transaction(&many(Kind::DelTable)).unwrap_err();
-        assert_eq!(
-            (error.message, error.error.raw_os_error()),
-            (Some(0), Some(libc::ENOENT))
-        );
+        assert_eq!((error.message, error.error.raw_os_error()), (Some(0), Some(libc::ENOENT)));
         // The socket is usable afterwards.
         socket.transaction(&many(Kind::NewTable)).unwrap();
         assert_eq!(Nftables { socket }.tables().unwrap().len(), 100);

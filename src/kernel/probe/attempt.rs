@@ -96,12 +96,7 @@ fn stream(family: Family) -> Result<OwnedFd, Errno> {
         Family::V4 => AddressFamily::Inet,
         Family::V6 => AddressFamily::Inet6,
     };
-    socket(
-        family,
-        SockType::Stream,
-        SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
-        None,
-    )
+    socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None)
 }
 
 fn local(family: Family, port: u16) -> SockaddrStorage {

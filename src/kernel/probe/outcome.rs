@@ -41,10 +41,9 @@ impl fmt::Display for Outcome {
                 f.write_str("the probe was not captured")?;
                 joined(f, misses.iter())
             }
-            Self::CannotListen { family, port, error } => write!(
-                f,
-                "cannot listen on port {port} ({family}) to see whether the probe arrives: {error}"
-            ),
+            Self::CannotListen { family, port, error } => {
+                write!(f, "cannot listen on port {port} ({family}) to see whether the probe arrives: {error}")
+            }
             Self::Unable { uid } => write!(
                 f,
                 "the probe has to be sent under uid {uid}, the proxy's, and this process may not change to it (CAP_SETUID)"
@@ -90,21 +89,13 @@ pub struct Miss {
 
 impl fmt::Display for Miss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            family,
-            port,
-            attempts,
-            last,
-        } = self;
+        let Self { family, port, attempts, last } = self;
         let target = match family {
             Family::V4 => "127.0.0.6",
             Family::V6 => "[::6]",
         };
         let plural = if *attempts == 1 { "" } else { "s" };
-        write!(
-            f,
-            "{family}, {attempts} attempt{plural} from loopback to {target}:{port}, at last {last}"
-        )?;
+        write!(f, "{family}, {attempts} attempt{plural} from loopback to {target}:{port}, at last {last}")?;
         match (family, last) {
             (Family::V6, Event::Failed(Errno::ENETUNREACH | Errno::EHOSTUNREACH)) => {
                 f.write_str(" (is ::6/128 on lo?)")
@@ -137,10 +128,7 @@ impl fmt::Display for Event {
             Self::Failed(errno) => write!(f, "{}", errno.desc()),
             Self::AcceptedElsewhere => f.write_str("accepted by another process"),
             Self::ArrivedOtherwise(port) => {
-                write!(
-                    f,
-                    "a connection to port {port} that was not redirected from the probe's port"
-                )
+                write!(f, "a connection to port {port} that was not redirected from the probe's port")
             }
         }
     }

@@ -60,15 +60,10 @@ fn a_captured_probe_arrives_at_once() {
         }
         let begin = Instant::now();
         let outcome = probe(&wanted(Families::Both, 20_000));
-        let Outcome::Captured(arrivals) = outcome else {
-            panic!("{outcome}")
-        };
+        let Outcome::Captured(arrivals) = outcome else { panic!("{outcome}") };
         let expected = Family::ALL.map(|family| Arrival { family, at: INBOUND });
         assert_eq!(arrivals, expected);
-        assert!(
-            begin.elapsed() < Duration::from_secs(10),
-            "it waited for the time-out"
-        );
+        assert!(begin.elapsed() < Duration::from_secs(10), "it waited for the time-out");
     });
 }
 
@@ -81,10 +76,7 @@ fn without_rules_the_probe_is_refused_until_time_is_up() {
             let misses = misses(probe(&wanted(only(family), 1200)));
             assert!(begin.elapsed() >= Duration::from_millis(1200));
             assert_eq!(misses.len(), 1);
-            assert_eq!(
-                (misses[0].family, &misses[0].last),
-                (family, &Event::Failed(Errno::ECONNREFUSED))
-            );
+            assert_eq!((misses[0].family, &misses[0].last), (family, &Event::Failed(Errno::ECONNREFUSED)));
             assert!(misses[0].attempts >= 2, "{}", misses[0]);
         });
     }
@@ -96,10 +88,7 @@ fn a_family_that_is_not_captured_is_named() {
         add_six();
         load(Family::V4, CAPTURE);
         let misses = misses(probe(&wanted(Families::Both, 300)));
-        assert_eq!(
-            misses.iter().map(|miss| miss.family).collect::<Vec<_>>(),
-            [Family::V6]
-        );
+        assert_eq!(misses.iter().map(|miss| miss.family).collect::<Vec<_>>(), [Family::V6]);
         let text = Outcome::NotCaptured(misses).to_string();
         assert!(
             text.contains("IPv6, 1 attempt from loopback to [::6]:15002") && text.contains("refused"),
@@ -125,11 +114,7 @@ fn rules_that_come_late_are_seen() {
 fn only_the_proxy_s_connections_count() {
     in_new_namespace(|| {
         load(Family::V4, CAPTURE);
-        let root = Probe {
-            uid: 0,
-            gid: 0,
-            ..wanted(Families::V4, 200)
-        };
+        let root = Probe { uid: 0, gid: 0, ..wanted(Families::V4, 200) };
         assert_eq!(misses(probe(&root))[0].last, Event::Failed(Errno::ECONNREFUSED));
     });
 }
@@ -146,10 +131,7 @@ fn dropped_packets_are_silence() {
 fn somebody_else_who_accepts_is_told() {
     in_new_namespace(|| {
         let _other = TcpListener::bind("0.0.0.0:15002").unwrap();
-        assert_eq!(
-            misses(probe(&wanted(Families::V4, 300)))[0].last,
-            Event::AcceptedElsewhere
-        );
+        assert_eq!(misses(probe(&wanted(Families::V4, 300)))[0].last, Event::AcceptedElsewhere);
     });
 }
 
@@ -163,10 +145,7 @@ fn a_connection_that_was_not_redirected_proves_nothing() {
                 drop(std::net::TcpStream::connect("127.0.0.1:15001"));
                 std::thread::sleep(Duration::from_millis(10));
             }
-            assert_eq!(
-                misses(probing.join().unwrap())[0].last,
-                Event::ArrivedOtherwise(OUTBOUND)
-            );
+            assert_eq!(misses(probing.join().unwrap())[0].last, Event::ArrivedOtherwise(OUTBOUND));
         });
     });
 }
@@ -177,18 +156,8 @@ fn a_busy_port_is_named() {
         in_new_namespace(|| {
             let _other = TcpListener::bind(address).unwrap();
             let outcome = probe(&wanted(Families::Both, 300));
-            let Outcome::CannotListen {
-                family: named,
-                port,
-                error,
-            } = outcome
-            else {
-                panic!("{outcome}")
-            };
-            assert_eq!(
-                (named, port, error.kind()),
-                (family, INBOUND, io::ErrorKind::AddrInUse)
-            );
+            let Outcome::CannotListen { family: named, port, error } = outcome else { panic!("{outcome}") };
+            assert_eq!((named, port, error.kind()), (family, INBOUND, io::ErrorKind::AddrInUse));
         });
     }
 }
@@ -197,10 +166,7 @@ fn a_busy_port_is_named() {
 fn one_port_for_both_directions_is_listened_on_once() {
     in_new_namespace(|| {
         load(Family::V4, CAPTURE);
-        let outcome = probe(&Probe {
-            capture_ports: [INBOUND, INBOUND],
-            ..wanted(Families::V4, 20_000)
-        });
+        let outcome = probe(&Probe { capture_ports: [INBOUND, INBOUND], ..wanted(Families::V4, 20_000) });
         assert!(matches!(outcome, Outcome::Captured(_)), "{outcome}");
     });
 }
@@ -209,10 +175,7 @@ fn one_port_for_both_directions_is_listened_on_once() {
 fn a_uid_that_cannot_be_had_makes_the_probe_unable() {
     in_new_namespace(|| {
         // This number stands for "no uid" in the kernel: nobody may change to it.
-        let nobody = Probe {
-            uid: u32::MAX,
-            ..wanted(Families::V4, 300)
-        };
+        let nobody = Probe { uid: u32::MAX, ..wanted(Families::V4, 300) };
         assert!(matches!(probe(&nobody), Outcome::Unable { uid: u32::MAX }));
     });
 }
@@ -222,10 +185,7 @@ fn the_thread_keeps_its_own_ids() {
     in_new_namespace(|| {
         load(Family::V4, CAPTURE);
         let before = ids();
-        assert!(matches!(
-            probe(&wanted(Families::V4, 20_000)),
-            Outcome::Captured(_)
-        ));
+        assert!(matches!(probe(&wanted(Families::V4, 20_000)), Outcome::Captured(_)));
         assert_eq!(ids(), before);
     });
 }
@@ -233,11 +193,7 @@ fn the_thread_keeps_its_own_ids() {
 /// The lines of `/proc` with the ids and capabilities of this thread.
 fn ids() -> Vec<String> {
     let status = crate::kernel::procfs::read("/proc/thread-self/status").unwrap();
-    let wanted = |line: &&str| {
-        ["Uid:", "Gid:", "CapEff:"]
-            .iter()
-            .any(|name| line.starts_with(name))
-    };
+    let wanted = |line: &&str| ["Uid:", "Gid:", "CapEff:"].iter().any(|name| line.starts_with(name));
     status.lines().filter(wanted).map(str::to_owned).collect()
 }
 

@@ -50,17 +50,11 @@ impl Rtnetlink {
     /// The kernel refuses.
     pub fn addresses(&mut self) -> io::Result<Vec<InterfaceAddress>> {
         let mut names = BTreeMap::new();
-        let named = self
-            .listed_addresses()?
-            .into_iter()
-            .map(|listed| InterfaceAddress {
-                interface: names
-                    .entry(listed.link)
-                    .or_insert_with(|| link_name(listed.link))
-                    .clone(),
-                address: listed.address,
-                prefix: listed.prefix,
-            });
+        let named = self.listed_addresses()?.into_iter().map(|listed| InterfaceAddress {
+            interface: names.entry(listed.link).or_insert_with(|| link_name(listed.link)).clone(),
+            address: listed.address,
+            prefix: listed.prefix,
+        });
         Ok(named.collect())
     }
 
@@ -72,11 +66,7 @@ impl Rtnetlink {
         let wanted = |listed: &&Listed| {
             listed.link == LOOPBACK && listed.address == IpAddr::V6(SIX) && listed.prefix == 128
         };
-        let found = self
-            .listed_addresses()?
-            .iter()
-            .find(wanted)
-            .map(|listed| listed.protocol);
+        let found = self.listed_addresses()?.iter().find(wanted).map(|listed| listed.protocol);
         Ok(found.map(|protocol| SixOnLo { protocol }))
     }
 
@@ -110,9 +100,7 @@ impl Rtnetlink {
 
     fn listed_addresses(&mut self) -> io::Result<Vec<Listed>> {
         let all_families = Message::new(libc::RTM_GETADDR, 0, &[0; IFADDRMSG]);
-        self.socket.dump(&all_families, |list: &mut Vec<Listed>, reply| {
-            list.extend(read_address(reply))
-        })
+        self.socket.dump(&all_families, |list: &mut Vec<Listed>, reply| list.extend(read_address(reply)))
     }
 }
 
@@ -131,30 +119,20 @@ pub(super) fn read_address(reply: &Reply<'_>) -> Option<Listed> {
     }
     let attributes = reply.attributes(IFADDRMSG);
     // On a point-to-point link IFA_ADDRESS is the peer's.
-    let bytes = attributes
-        .of(IFA_LOCAL)
-        .or_else(|| attributes.of(IFA_ADDRESS))?
-        .payload;
+    let bytes = attributes.of(IFA_LOCAL).or_else(|| attributes.of(IFA_ADDRESS))?.payload;
     let address = match i32::from(reply.byte(0)) {
         libc::AF_INET => IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?)),
         libc::AF_INET6 => IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?)),
         _ => return None,
     };
     let protocol = attributes.of(IFA_PROTO).and_then(|attribute| attribute.byte());
-    Some(Listed {
-        link: reply.word(4),
-        address,
-        prefix: reply.byte(1),
-        protocol,
-    })
+    Some(Listed { link: reply.word(4), address, prefix: reply.byte(1), protocol })
 }
 
 /// The name of a link, `if5` for one that has gone meanwhile.
 fn link_name(index: u32) -> String {
-    nix::net::if_::if_indextoname(index).map_or_else(
-        |_| format!("if{index}"),
-        |name| name.to_string_lossy().into_owned(),
-    )
+    nix::net::if_::if_indextoname(index)
+        .map_or_else(|_| format!("if{index}"), |name| name.to_string_lossy().into_owned())
 }
 
 /// Whether the kernel does IPv6 in this thread's network namespace. Given `addresses`, those of its links.

@@ -119,13 +119,8 @@ impl Rtnetlink {
         if !ours.is_empty() {
             return Ok(LocalDefault::AlreadyThere);
         }
-        let add = local_default(
-            libc::RTM_NEWROUTE,
-            libc::NLM_F_CREATE | libc::NLM_F_EXCL,
-            family,
-            table,
-            PROTOCOL,
-        );
+        let add =
+            local_default(libc::RTM_NEWROUTE, libc::NLM_F_CREATE | libc::NLM_F_EXCL, family, table, PROTOCOL);
         let Some(other) = others.first() else {
             self.socket.request(&add)?;
             return Ok(LocalDefault::New);

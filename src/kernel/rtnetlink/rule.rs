@@ -41,14 +41,7 @@ impl MarkRule {
     /// Our rule for this mark and table.
     #[must_use]
     pub const fn ours(mark: u32, table: u32) -> Self {
-        Self {
-            priority: RULE_PRIORITY,
-            mark,
-            mask: u32::MAX,
-            table,
-            protocol: Some(PROTOCOL),
-            plain: true,
-        }
+        Self { priority: RULE_PRIORITY, mark, mask: u32::MAX, table, protocol: Some(PROTOCOL), plain: true }
     }
 
     /// Whether it carries our protocol number.
@@ -93,12 +86,7 @@ impl Rtnetlink {
         if self.mark_rules(family)?.iter().any(same) {
             return Ok(Added::AlreadyThere);
         }
-        self.add(&message(
-            libc::RTM_NEWRULE,
-            libc::NLM_F_CREATE | libc::NLM_F_EXCL,
-            family,
-            &rule,
-        ))
+        self.add(&message(libc::RTM_NEWRULE, libc::NLM_F_CREATE | libc::NLM_F_EXCL, family, &rule))
     }
 
     /// Deletes one rule like this, of several identical ones just one; false if there is none. Meant for plain rules
@@ -107,19 +95,13 @@ impl Rtnetlink {
     /// # Errors
     /// The kernel refuses.
     pub fn delete_mark_rule(&mut self, family: Family, rule: &MarkRule) -> io::Result<bool> {
-        self.delete(
-            &message(libc::RTM_DELRULE, 0, family, rule),
-            &[libc::ENOENT, libc::EAFNOSUPPORT],
-        )
+        self.delete(&message(libc::RTM_DELRULE, 0, family, rule), &[libc::ENOENT, libc::EAFNOSUPPORT])
     }
 }
 
 impl MarkRule {
     fn untagged(&self) -> Self {
-        Self {
-            protocol: None,
-            ..self.clone()
-        }
+        Self { protocol: None, ..self.clone() }
     }
 }
 

@@ -9,13 +9,7 @@ fn rules(family: &str) -> String {
 }
 
 fn routes(family: &str, table: &str) -> String {
-    run(
-        "sh",
-        &[
-            "-c",
-            &format!("ip -d {family} route show table {table} 2>/dev/null || true"),
-        ],
-    )
+    run("sh", &["-c", &format!("ip -d {family} route show table {table} 2>/dev/null || true")])
 }
 
 fn flag(family: Family) -> &'static str {
@@ -28,27 +22,10 @@ fn flag(family: Family) -> &'static str {
 #[test]
 fn addresses_come_in_the_kernel_s_order_with_the_names_of_their_links() {
     in_new_namespace(|| {
-        run(
-            "ip",
-            &["link", "add", "eth0", "type", "veth", "peer", "name", "other"],
-        );
-        run(
-            "ip",
-            &["address", "add", "2001:db8::5/64", "dev", "eth0", "nodad"],
-        );
+        run("ip", &["link", "add", "eth0", "type", "veth", "peer", "name", "other"]);
+        run("ip", &["address", "add", "2001:db8::5/64", "dev", "eth0", "nodad"]);
         run("ip", &["address", "add", "10.1.2.3/24", "dev", "eth0"]);
-        run(
-            "ip",
-            &[
-                "address",
-                "add",
-                "10.9.9.1",
-                "peer",
-                "10.9.9.2/32",
-                "dev",
-                "other",
-            ],
-        );
+        run("ip", &["address", "add", "10.9.9.1", "peer", "10.9.9.2/32", "dev", "other"]);
         let seen: Vec<String> = Rtnetlink::open()
             .unwrap()
             .addresses()
@@ -57,18 +34,10 @@ fn addresses_come_in_the_kernel_s_order_with_the_names_of_their_links() {
             .map(|found| format!("{} {}/{}", found.interface, found.address, found.prefix))
             .collect();
         let v4: Vec<_> = seen.iter().filter(|line| !line.contains(':')).collect();
-        assert_eq!(
-            seen[..v4.len()].iter().collect::<Vec<_>>(),
-            v4,
-            "IPv4 first: {seen:?}"
-        );
-        for expected in [
-            "lo 127.0.0.1/8",
-            "lo ::1/128",
-            "eth0 10.1.2.3/24",
-            "eth0 2001:db8::5/64",
-            "other 10.9.9.1/32",
-        ] {
+        assert_eq!(seen[..v4.len()].iter().collect::<Vec<_>>(), v4, "IPv4 first: {seen:?}");
+        for expected in
+            ["lo 127.0.0.1/8", "lo ::1/128", "eth0 10.1.2.3/24", "eth0 2001:db8::5/64", "other 10.9.9.1/32"]
+        {
             assert!(seen.iter().any(|line| line == expected), "{expected} in {seen:?}");
         }
     });
@@ -77,9 +46,8 @@ fn addresses_come_in_the_kernel_s_order_with_the_names_of_their_links() {
 #[test]
 fn many_addresses_take_several_datagrams() {
     in_new_namespace(|| {
-        let batch: String = (0..2000)
-            .map(|n| format!("address add 10.1.{}.{}/32 dev lo\n", n / 250, n % 250))
-            .collect();
+        let batch: String =
+            (0..2000).map(|n| format!("address add 10.1.{}.{}/32 dev lo\n", n / 250, n % 250)).collect();
         crate::kernel::testing::run_with_input("ip", &["-batch", "-"], &batch);
         assert!(Rtnetlink::open().unwrap().addresses().unwrap().len() >= 2001);
     });
@@ -88,9 +56,8 @@ fn many_addresses_take_several_datagrams() {
 #[test]
 fn a_list_that_changes_meanwhile_is_read_again() {
     in_new_namespace(|| {
-        let batch: String = (0..2000)
-            .map(|n| format!("address add 2001:db8::{n:x}/128 dev lo nodad\n"))
-            .collect();
+        let batch: String =
+            (0..2000).map(|n| format!("address add 2001:db8::{n:x}/128 dev lo nodad\n")).collect();
         crate::kernel::testing::run_with_input("ip", &["-batch", "-"], &batch);
         let mut rtnetlink = Rtnetlink::open().unwrap();
         std::thread::scope(|scope| {
@@ -105,9 +72,7 @@ fn a_list_that_changes_meanwhile_is_read_again() {
             });
             while !changing.is_finished() {
                 let seen = rtnetlink.addresses().unwrap();
-                let lasting = seen
-                    .iter()
-                    .filter(|found| found.address.is_ipv6() && found.prefix == 128);
+                let lasting = seen.iter().filter(|found| found.address.is_ipv6() && found.prefix == 128);
                 // 2000 and ::1, and perhaps ::6.
                 let count = lasting.count();
                 assert!(matches!(count, 2001 | 2002), "{count}");
@@ -126,10 +91,7 @@ fn six_is_added_once_tagged_and_taken_off() {
         assert_eq!(rtnetlink.add_six().unwrap(), Added::AlreadyThere);
         assert!(rtnetlink.six_on_lo().unwrap().unwrap().ours());
         let shown = run("ip", &["-6", "address", "show", "dev", "lo"]);
-        assert!(
-            shown.contains("inet6 ::6/128") && !shown.contains("tentative"),
-            "{shown}"
-        );
+        assert!(shown.contains("inet6 ::6/128") && !shown.contains("tentative"), "{shown}");
         assert!(rtnetlink.delete_six().unwrap());
         assert_eq!(rtnetlink.six_on_lo().unwrap(), None);
     });
@@ -145,12 +107,7 @@ fn six_of_others_is_told_apart_and_can_be_claimed() {
         assert!(!rtnetlink.six_on_lo().unwrap().unwrap().ours());
         rtnetlink.claim_six().unwrap();
         assert!(rtnetlink.six_on_lo().unwrap().unwrap().ours());
-        assert_eq!(
-            run("ip", &["-6", "address", "show", "dev", "lo"])
-                .matches("::6/128")
-                .count(),
-            1
-        );
+        assert_eq!(run("ip", &["-6", "address", "show", "dev", "lo"]).matches("::6/128").count(), 1);
     });
 }
 
@@ -161,16 +118,10 @@ fn a_rule_is_added_once() {
             let before = rules(flag(family));
             let mut rtnetlink = Rtnetlink::open().unwrap();
             assert_eq!(rtnetlink.add_mark_rule(family, 1337, 133).unwrap(), Added::New);
-            assert_eq!(
-                rtnetlink.add_mark_rule(family, 1337, 133).unwrap(),
-                Added::AlreadyThere
-            );
+            assert_eq!(rtnetlink.add_mark_rule(family, 1337, 133).unwrap(), Added::AlreadyThere);
             assert_eq!(rtnetlink.mark_rules(family).unwrap(), [MarkRule::ours(1337, 133)]);
             let shown = rules(flag(family));
-            assert!(
-                shown.contains("1337:\tfrom all fwmark 0x539 lookup 133 proto 150"),
-                "{shown}"
-            );
+            assert!(shown.contains("1337:\tfrom all fwmark 0x539 lookup 133 proto 150"), "{shown}");
             assert_eq!(shown.lines().count(), before.lines().count() + 1);
             // Another table than a byte can name, and another mark, are other rules.
             assert_eq!(rtnetlink.add_mark_rule(family, 1337, 70_000).unwrap(), Added::New);
@@ -195,10 +146,7 @@ fn of_identical_rules_one_is_deleted() {
             let mut rtnetlink = Rtnetlink::open().unwrap();
             let found = rtnetlink.mark_rules(family).unwrap();
             assert_eq!(found.len(), 2);
-            assert!(
-                found.iter().all(|rule| rule.plain && !rule.is_ours()),
-                "{found:?}"
-            );
+            assert!(found.iter().all(|rule| rule.plain && !rule.is_ours()), "{found:?}");
             assert_eq!(rtnetlink.add_mark_rule(family, 1337, 133).unwrap(), Added::New);
             assert!(rtnetlink.delete_mark_rule(family, &found[0]).unwrap());
             assert_eq!(rtnetlink.mark_rules(family).unwrap().len(), 2);
@@ -246,22 +194,12 @@ fn the_local_default_route_is_added_once() {
                 let shown = || routes(flag(family), &table.to_string());
                 assert_eq!(rtnetlink.routes(family, table).unwrap(), []);
                 assert!(!rtnetlink.delete_local_default(family, table, PROTOCOL).unwrap());
-                assert_eq!(
-                    rtnetlink.add_local_default(family, table).unwrap(),
-                    LocalDefault::New
-                );
-                assert_eq!(
-                    rtnetlink.add_local_default(family, table).unwrap(),
-                    LocalDefault::AlreadyThere
-                );
+                assert_eq!(rtnetlink.add_local_default(family, table).unwrap(), LocalDefault::New);
+                assert_eq!(rtnetlink.add_local_default(family, table).unwrap(), LocalDefault::AlreadyThere);
                 let found = rtnetlink.routes(family, table).unwrap();
                 assert_eq!(found.len(), 1, "{found:?}");
                 assert!(found[0].is_local_default() && found[0].is_ours(), "{found:?}");
-                assert!(
-                    shown().contains("local default dev lo proto 150 scope"),
-                    "{}",
-                    shown()
-                );
+                assert!(shown().contains("local default dev lo proto 150 scope"), "{}", shown());
                 assert!(rtnetlink.delete_local_default(family, table, PROTOCOL).unwrap());
                 assert_eq!(shown(), "");
             });
@@ -273,36 +211,14 @@ fn the_local_default_route_is_added_once() {
 fn the_local_default_route_of_others_is_claimed() {
     for (family, network) in [(Family::V4, "0.0.0.0/0"), (Family::V6, "::/0")] {
         in_new_namespace(|| {
-            run(
-                "ip",
-                &[
-                    flag(family),
-                    "route",
-                    "add",
-                    "local",
-                    network,
-                    "dev",
-                    "lo",
-                    "table",
-                    "133",
-                ],
-            );
+            run("ip", &[flag(family), "route", "add", "local", network, "dev", "lo", "table", "133"]);
             let mut rtnetlink = Rtnetlink::open().unwrap();
             let found = rtnetlink.routes(family, 133).unwrap();
-            assert!(
-                found.len() == 1 && found[0].is_local_default() && !found[0].is_ours(),
-                "{found:?}"
-            );
+            assert!(found.len() == 1 && found[0].is_local_default() && !found[0].is_ours(), "{found:?}");
             assert!(!rtnetlink.delete_local_default(family, 133, PROTOCOL).unwrap());
-            assert_eq!(
-                rtnetlink.add_local_default(family, 133).unwrap(),
-                LocalDefault::Claimed
-            );
+            assert_eq!(rtnetlink.add_local_default(family, 133).unwrap(), LocalDefault::Claimed);
             let found = rtnetlink.routes(family, 133).unwrap();
-            assert!(
-                found.len() == 1 && found[0].is_local_default() && found[0].is_ours(),
-                "{found:?}"
-            );
+            assert!(found.len() == 1 && found[0].is_local_default() && found[0].is_ours(), "{found:?}");
             assert!(rtnetlink.delete_local_default(family, 133, PROTOCOL).unwrap());
             assert_eq!(rtnetlink.routes(family, 133).unwrap(), []);
         });
@@ -312,33 +228,12 @@ fn the_local_default_route_of_others_is_claimed() {
 #[test]
 fn foreign_routes_are_listed_as_they_are_and_left_alone() {
     in_new_namespace(|| {
-        run(
-            "ip",
-            &["link", "add", "eth0", "type", "veth", "peer", "name", "other"],
-        );
+        run("ip", &["link", "add", "eth0", "type", "veth", "peer", "name", "other"]);
         run("ip", &["address", "add", "10.1.2.3/24", "dev", "eth0"]);
         run("ip", &["link", "set", "eth0", "up"]);
-        run(
-            "ip",
-            &["route", "add", "default", "via", "10.1.2.1", "table", "133"],
-        );
-        run(
-            "ip",
-            &[
-                "route",
-                "add",
-                "local",
-                "10.5.0.0/16",
-                "dev",
-                "lo",
-                "table",
-                "133",
-            ],
-        );
-        run(
-            "ip",
-            &["route", "add", "blackhole", "10.6.0.0/16", "table", "134"],
-        );
+        run("ip", &["route", "add", "default", "via", "10.1.2.1", "table", "133"]);
+        run("ip", &["route", "add", "local", "10.5.0.0/16", "dev", "lo", "table", "133"]);
+        run("ip", &["route", "add", "blackhole", "10.6.0.0/16", "table", "134"]);
         let mut rtnetlink = Rtnetlink::open().unwrap();
         let found = rtnetlink.routes(Family::V4, 133).unwrap();
         assert_eq!(found.len(), 2, "{found:?}");
@@ -366,18 +261,16 @@ fn ipv6_is_usable_unless_switched_off_without_any_address() {
 /// A body with a header and attributes of plausible lengths, all else garbage.
 fn garbage() -> impl Strategy<Value = Vec<u8>> {
     let attribute = (0_u16..24, 0_usize..20, any::<u8>());
-    (
-        proptest::collection::vec(any::<u8>(), 0..16),
-        proptest::collection::vec(attribute, 0..8),
-    )
-        .prop_map(|(mut body, attributes)| {
+    (proptest::collection::vec(any::<u8>(), 0..16), proptest::collection::vec(attribute, 0..8)).prop_map(
+        |(mut body, attributes)| {
             for (kind, length, content) in attributes {
                 body.extend_from_slice(&u16::try_from(length + 4).unwrap().to_ne_bytes());
                 body.extend_from_slice(&kind.to_ne_bytes());
                 body.resize(body.len() + length.next_multiple_of(4), content);
             }
             body
-        })
+        },
+    )
 }
 
 proptest! {

@@ -24,11 +24,7 @@ pub(crate) struct Actor {
 
 impl Actor {
     pub(crate) fn new(namespace: &Namespace, uid: u32, gid: u32) -> Self {
-        Self {
-            namespace: namespace.clone(),
-            uid,
-            gid,
-        }
+        Self { namespace: namespace.clone(), uid, gid }
     }
 
     /// Where they are.
@@ -57,13 +53,7 @@ impl Actor {
 
     /// Calls over TCP from a source address (and port, unless 0).
     pub(crate) fn call_from(&self, source: SocketAddr, to: SocketAddr) -> Outcome {
-        self.call_bound(
-            to,
-            Binding {
-                source: Some(source),
-                spoofed_mark: None,
-            },
-        )
+        self.call_bound(to, Binding { source: Some(source), spoofed_mark: None })
     }
 
     /// Calls over TCP from any socket.
@@ -83,15 +73,7 @@ impl Actor {
 
     /// Same, from a source address and port.
     pub(crate) fn ask_from(&self, source: SocketAddr, to: SocketAddr) -> Outcome {
-        self.run(|| {
-            ask_here(
-                to,
-                Binding {
-                    source: Some(source),
-                    spoofed_mark: None,
-                },
-            )
-        })
+        self.run(|| ask_here(to, Binding { source: Some(source), spoofed_mark: None }))
     }
 
     /// Serves until the returned value is dropped.
@@ -143,10 +125,7 @@ impl Conversation {
         let mut stream = BufReader::new(stream);
         let mut line = String::new();
         stream.read_line(&mut line)?;
-        Ok(Self {
-            stream,
-            greeting: read_answer(&line)?,
-        })
+        Ok(Self { stream, greeting: read_answer(&line)? })
     }
 
     /// Says a line and waits for its echo.
@@ -154,10 +133,6 @@ impl Conversation {
         self.stream.get_mut().write_all(format!("{line}\n").as_bytes())?;
         let mut back = String::new();
         self.stream.read_line(&mut back)?;
-        if back.trim_end() == line {
-            Ok(())
-        } else {
-            Err(io::Error::other(format!("echo {back:?}")))
-        }
+        if back.trim_end() == line { Ok(()) } else { Err(io::Error::other(format!("echo {back:?}"))) }
     }
 }

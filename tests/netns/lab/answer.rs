@@ -95,11 +95,7 @@ impl Outcome {
     /// The server must have seen the call come from `address`.
     #[track_caller]
     pub(crate) fn coming_from(&self, address: IpAddr) -> &Self {
-        assert_eq!(
-            self.answer().source.ip(),
-            address,
-            "source address as the server sees it, in {self:?}"
-        );
+        assert_eq!(self.answer().source.ip(), address, "source address as the server sees it, in {self:?}");
         self
     }
 }

@@ -42,11 +42,7 @@ pub(crate) struct Pod {
 impl Drop for Pod {
     fn drop(&mut self) {
         if thread::panicking() {
-            eprintln!(
-                "--- state of the pod, {:?} ---\n{}",
-                self.ground,
-                rules::everything(self)
-            );
+            eprintln!("--- state of the pod, {:?} ---\n{}", self.ground, rules::everything(self));
         }
     }
 }
@@ -55,12 +51,7 @@ impl Pod {
     pub(crate) fn new(ground: Ground, world: World) -> Self {
         program::require_tools();
         let (namespace, outside, guest) = (Namespace::new(), Namespace::new(), Namespace::new());
-        let pod = Self {
-            ground,
-            namespace,
-            outside,
-            guest,
-        };
+        let pod = Self { ground, namespace, outside, guest };
         pod.namespace.run(|| {
             settle();
             ip_batch(&pod_links(&pod, world));
@@ -110,11 +101,7 @@ impl Pod {
 
     /// Starts a proxy with other ports. All its listeners are transparent, so it serves REDIRECT and TPROXY.
     pub(crate) fn proxy_listens_on(&self, outbound: u16, inbound: u16, tunnel: u16) -> Server {
-        let mut listen = vec![
-            Listen::Tcp(outbound),
-            Listen::TcpTransparent(inbound),
-            Listen::Tcp(tunnel),
-        ];
+        let mut listen = vec![Listen::Tcp(outbound), Listen::TcpTransparent(inbound), Listen::Tcp(tunnel)];
         for family in [Family::V4, Family::V6] {
             let dns = at(family.loopback(), DNS_CAPTURE);
             listen.push(Listen::TcpAt(dns));
@@ -161,9 +148,7 @@ impl Pod {
 
     /// `istio-iptables` in this pod with the ground's backend and nothing else that was not asked for.
     pub(crate) fn bare_istio_iptables(&self, args: &[&str]) -> Program {
-        self.plain_istio_iptables(args)
-            .arg("--backend")
-            .arg(self.ground.backend.flag())
+        self.plain_istio_iptables(args).arg("--backend").arg(self.ground.backend.flag())
     }
 
     /// `istio-iptables` in this pod with nothing that was not asked for.
@@ -197,51 +182,26 @@ fn pod_links(pod: &Pod, world: World) -> String {
     let families = pod.ground.families();
     let mut lines = vec![
         "link set lo up".to_owned(),
-        format!(
-            "link add eth0 type veth peer name eth0 netns {}",
-            pod.outside.path()
-        ),
+        format!("link add eth0 type veth peer name eth0 netns {}", pod.outside.path()),
         "link set eth0 up".to_owned(),
     ];
-    lines.extend(
-        families
-            .iter()
-            .map(|f| address(*f, f.pod(), f.link_prefix(), "eth0")),
-    );
-    lines.extend(
-        families
-            .iter()
-            .map(|f| format!("route add default via {} onlink dev eth0", f.outside())),
-    );
+    lines.extend(families.iter().map(|f| address(*f, f.pod(), f.link_prefix(), "eth0")));
+    lines.extend(families.iter().map(|f| format!("route add default via {} onlink dev eth0", f.outside())));
     match world {
         World::Plain => {}
         World::SecondNic => {
-            lines.push(format!(
-                "link add eth1 type veth peer name eth1 netns {}",
-                pod.outside.path()
-            ));
+            lines.push(format!("link add eth1 type veth peer name eth1 netns {}", pod.outside.path()));
             lines.push("link set eth1 up".to_owned());
-            lines.extend(
-                families
-                    .iter()
-                    .map(|f| address(*f, f.pod_second(), f.link_prefix(), "eth1")),
-            );
+            lines.extend(families.iter().map(|f| address(*f, f.pod_second(), f.link_prefix(), "eth1")));
         }
         World::Guest => {
             fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
             fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
             lines.push("link add br0 type bridge".to_owned());
-            lines.push(format!(
-                "link add vnet0 type veth peer name eth0 netns {}",
-                pod.guest.path()
-            ));
+            lines.push(format!("link add vnet0 type veth peer name eth0 netns {}", pod.guest.path()));
             lines.push("link set vnet0 master br0 up".to_owned());
             lines.push("link set br0 up".to_owned());
-            lines.extend(
-                families
-                    .iter()
-                    .map(|f| address(*f, f.bridge(), f.link_prefix(), "br0")),
-            );
+            lines.extend(families.iter().map(|f| address(*f, f.bridge(), f.link_prefix(), "br0")));
             // A router asks for its neighbours from a link-local address.
             lines.extend(["eth0", "br0"].map(|link| format!("address add fe80::2/64 dev {link} nodad")));
         }
@@ -263,27 +223,14 @@ fn outside_links(ground: Ground, world: World) -> String {
             lines.push(address(family, service, family.host_prefix(), "lo"));
         }
         let prefix = family.host_prefix();
-        lines.push(format!(
-            "route add {}/{prefix} via {} dev eth0",
-            family.routed_to_pod(),
-            family.pod()
-        ));
+        lines.push(format!("route add {}/{prefix} via {} dev eth0", family.routed_to_pod(), family.pod()));
         match world {
             World::Plain => {}
             World::SecondNic => {
-                lines.push(address(
-                    family,
-                    family.outside_second(),
-                    family.link_prefix(),
-                    "eth1",
-                ));
+                lines.push(address(family, family.outside_second(), family.link_prefix(), "eth1"));
             }
             World::Guest => {
-                lines.push(format!(
-                    "route add {}/{prefix} via {} dev eth0",
-                    family.guest(),
-                    family.pod()
-                ));
+                lines.push(format!("route add {}/{prefix} via {} dev eth0", family.guest(), family.pod()));
             }
         }
     }
@@ -315,9 +262,5 @@ fn ip_batch(lines: &str) {
         .expect("the tool `ip` (iproute2) is needed");
     ip.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
     let ended = ip.wait_with_output().unwrap();
-    assert!(
-        ended.status.success(),
-        "ip -batch: {}\nin:\n{lines}",
-        String::from_utf8_lossy(&ended.stderr)
-    );
+    assert!(ended.status.success(), "ip -batch: {}\nin:\n{lines}", String::from_utf8_lossy(&ended.stderr));
 }

@@ -20,20 +20,10 @@ const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Fails with one sentence unless these tests can run here.
 pub(crate) fn require_tools() {
-    assert!(
-        geteuid().is_root(),
-        "these tests make network namespaces and users: run them as root"
-    );
-    for tool in [
-        "ip",
-        "iptables-nft-restore",
-        "ip6tables-nft-restore",
-        "iptables-legacy-restore",
-        "setpriv",
-    ] {
-        let found = PATH
-            .split(':')
-            .any(|dir| std::path::Path::new(dir).join(tool).exists());
+    assert!(geteuid().is_root(), "these tests make network namespaces and users: run them as root");
+    for tool in ["ip", "iptables-nft-restore", "ip6tables-nft-restore", "iptables-legacy-restore", "setpriv"]
+    {
+        let found = PATH.split(':').any(|dir| std::path::Path::new(dir).join(tool).exists());
         assert!(
             found,
             "these tests need the tool `{tool}`, which is not in {PATH}: install iproute2, iptables and util-linux"
@@ -56,10 +46,7 @@ pub(crate) struct Program {
 
 impl Program {
     pub(crate) fn new(namespace: &Namespace, args: &[&str]) -> Self {
-        Self {
-            namespace: Some(namespace.clone()),
-            ..Self::anywhere(args)
-        }
+        Self { namespace: Some(namespace.clone()), ..Self::anywhere(args) }
     }
 
     /// A run outside of every pod, in an empty namespace.
@@ -119,19 +106,13 @@ impl Program {
     /// Runs it to its end.
     pub(crate) fn run(&self) -> Ended {
         let output = self.inside(|command| command.output().expect("start istio-iptables"));
-        Ended {
-            program: self.clone(),
-            output,
-        }
+        Ended { program: self.clone(), output }
     }
 
     /// Starts it in a process group of its own and kills the whole group after `delay`.
     pub(crate) fn run_and_kill_after(&self, delay: Duration) {
         self.inside(|command| {
-            command
-                .process_group(0)
-                .stdout(Stdio::null())
-                .stderr(Stdio::null());
+            command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null());
             let mut child: Child = command.spawn().expect("start istio-iptables");
             std::thread::sleep(delay);
             kill_group(&child);
@@ -148,20 +129,11 @@ impl Program {
                 None => Command::new(binary),
                 Some(capabilities) => {
                     let mut confined = Command::new("setpriv");
-                    confined
-                        .arg("--bounding-set")
-                        .arg(format!("-all,{capabilities}"))
-                        .arg("--")
-                        .arg(binary);
+                    confined.arg("--bounding-set").arg(format!("-all,{capabilities}")).arg("--").arg(binary);
                     confined
                 }
             };
-            command
-                .args(&self.args)
-                .env_clear()
-                .env("PATH", PATH)
-                .envs(&self.env)
-                .stdin(Stdio::null());
+            command.args(&self.args).env_clear().env("PATH", PATH).envs(&self.env).stdin(Stdio::null());
             if let Some(uid) = self.user {
                 command.uid(uid).gid(uid);
             }
@@ -197,16 +169,9 @@ impl Program {
         }
         let over = |(path, contents): (&String, &String)| {
             let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
-            file.write_all(contents.as_bytes())
-                .expect("write a temporary file");
-            mount(
-                Some(file.path()),
-                path.as_str(),
-                None::<&str>,
-                MsFlags::MS_BIND,
-                None::<&str>,
-            )
-            .unwrap_or_else(|e| panic!("mount over {path}: {e}"));
+            file.write_all(contents.as_bytes()).expect("write a temporary file");
+            mount(Some(file.path()), path.as_str(), None::<&str>, MsFlags::MS_BIND, None::<&str>)
+                .unwrap_or_else(|e| panic!("mount over {path}: {e}"));
             file
         };
         let files = self.files.iter().map(over).collect();
@@ -297,13 +262,7 @@ pub(crate) fn tool(name: &str, args: &[&str], input: &str) -> String {
         .unwrap_or_else(|e| panic!("the tool `{name}` is needed: {e}"));
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let ended = child.wait_with_output().unwrap();
-    let (out, err) = (
-        String::from_utf8_lossy(&ended.stdout),
-        String::from_utf8_lossy(&ended.stderr),
-    );
-    assert!(
-        ended.status.success(),
-        "{name} {args:?}: {err}{out}\ninput:\n{input}"
-    );
+    let (out, err) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success(), "{name} {args:?}: {err}{out}\ninput:\n{input}");
     out.into_owned()
 }

@@ -52,10 +52,7 @@ impl Pod {
             let chain = name.rsplit(' ').next().unwrap();
             !(BUILT_IN.contains(&chain) && rules.iter().all(|rule| rule == "policy ACCEPT"))
         });
-        State {
-            chains,
-            network: self.network(),
-        }
+        State { chains, network: self.network() }
     }
 
     /// `iptables-save` without comments, counters and built-in chains that are empty: what must not change for others.
@@ -63,44 +60,26 @@ impl Pod {
         let name = self.ground.backend.tool(family, "-save");
         let saved = self.namespace.run(|| tool(&name, &[], ""));
         let lines = saved.lines().filter(|line| !line.starts_with('#'));
-        lines
-            .map(|line| format!("{}\n", line.split(" [").next().unwrap()))
-            .collect()
+        lines.map(|line| format!("{}\n", line.split(" [").next().unwrap())).collect()
     }
 
     /// Policy rules, their routes and addresses of `lo` that the kernel did not put there.
     fn network(&self) -> Vec<String> {
-        let usual = [
-            "0:\tfrom all lookup local",
-            "32766:\tfrom all lookup main",
-            "32767:\tfrom all lookup default",
-        ];
+        let usual =
+            ["0:\tfrom all lookup local", "32766:\tfrom all lookup main", "32767:\tfrom all lookup default"];
         self.namespace.run(|| {
             let mut lines = Vec::new();
             for family in ["-4", "-6"] {
-                lines.extend(
-                    tool("ip", &[family, "rule"], "")
-                        .lines()
-                        .map(|l| format!("{family} rule {l}")),
-                );
-                let routes = tool(
-                    "ip",
-                    &["-o", family, "route", "show", "table", "all", "type", "local"],
-                    "",
-                );
-                let added = routes
-                    .lines()
-                    .filter(|l| l.contains("table") && !l.contains("table local"));
+                lines.extend(tool("ip", &[family, "rule"], "").lines().map(|l| format!("{family} rule {l}")));
+                let routes =
+                    tool("ip", &["-o", family, "route", "show", "table", "all", "type", "local"], "");
+                let added = routes.lines().filter(|l| l.contains("table") && !l.contains("table local"));
                 lines.extend(added.map(|l| format!("{family} route {l}")));
             }
-            lines.extend(
-                tool("ip", &["-o", "-6", "address", "show", "dev", "lo"], "")
-                    .lines()
-                    .map(|l| {
-                        let address = l.split_whitespace().nth(3).unwrap_or(l);
-                        format!("-6 lo {address}")
-                    }),
-            );
+            lines.extend(tool("ip", &["-o", "-6", "address", "show", "dev", "lo"], "").lines().map(|l| {
+                let address = l.split_whitespace().nth(3).unwrap_or(l);
+                format!("-6 lo {address}")
+            }));
             lines.retain(|l| !usual.iter().any(|u| l.trim_end().ends_with(u)) && l != "-6 lo ::1/128");
             lines
         })
@@ -111,8 +90,7 @@ impl Pod {
     pub(crate) fn restore(&self, family: Family, text: &str) {
         let name = self.ground.backend.tool(family, "-restore");
         let lock: &[&str] = if name.contains("legacy") { &["--wait"] } else { &[] };
-        self.namespace
-            .run(|| tool(&name, &[lock, &["--noflush"]].concat(), text));
+        self.namespace.run(|| tool(&name, &[lock, &["--noflush"]].concat(), text));
     }
 
     /// One `iptables` command.
@@ -141,11 +119,7 @@ fn read_rules(saved: &str, family: &str, chains: &mut BTreeMap<String, Vec<Strin
             table = name;
         } else if let Some(chain) = line.strip_prefix(':') {
             let (chain, policy) = chain.split_once(' ').unwrap();
-            let rules = if policy == "-" {
-                vec![]
-            } else {
-                vec![format!("policy {policy}")]
-            };
+            let rules = if policy == "-" { vec![] } else { vec![format!("policy {policy}")] };
             chains.insert(format!("{family} {table} {chain}"), rules);
         } else if let Some(rule) = line.strip_prefix("-A ") {
             let (chain, rule) = rule.split_once(' ').unwrap();
@@ -159,10 +133,5 @@ fn read_rules(saved: &str, family: &str, chains: &mut BTreeMap<String, Vec<Strin
 
 /// Everything of interest, for a failure's output.
 pub(crate) fn everything(pod: &Pod) -> String {
-    format!(
-        "{}{}{}",
-        pod.save(Family::V4),
-        pod.save(Family::V6),
-        pod.network().join("\n")
-    )
+    format!("{}{}{}", pod.save(Family::V4), pod.save(Family::V6), pod.network().join("\n"))
 }

@@ -23,12 +23,7 @@ pub(crate) fn stray_fin_is_answered(from: SocketAddr, to: SocketAddr) -> io::Res
     let fd = socket::raw_tcp(to.ip())?;
     setsockopt(&fd, sockopt::ReceiveTimeout, &TimeVal::milliseconds(50))?;
     let segment = lone_fin(from, to);
-    sendto(
-        fd.as_raw_fd(),
-        &segment,
-        &SockaddrStorage::from(SocketAddr::new(to.ip(), 0)),
-        MsgFlags::empty(),
-    )?;
+    sendto(fd.as_raw_fd(), &segment, &SockaddrStorage::from(SocketAddr::new(to.ip(), 0)), MsgFlags::empty())?;
     let end = Instant::now() + WAIT;
     let mut buffer = [0; 256];
     while Instant::now() < end {
@@ -36,16 +31,9 @@ pub(crate) fn stray_fin_is_answered(from: SocketAddr, to: SocketAddr) -> io::Res
             continue;
         };
         // Raw IPv4 sockets hand over the IP header, IPv6 ones do not.
-        let header = if to.is_ipv4() {
-            usize::from(buffer[0] & 0x0f) * 4
-        } else {
-            0
-        };
+        let header = if to.is_ipv4() { usize::from(buffer[0] & 0x0f) * 4 } else { 0 };
         let tcp = &buffer[header..length];
-        let ports = (
-            u16::from_be_bytes([tcp[0], tcp[1]]),
-            u16::from_be_bytes([tcp[2], tcp[3]]),
-        );
+        let ports = (u16::from_be_bytes([tcp[0], tcp[1]]), u16::from_be_bytes([tcp[2], tcp[3]]));
         if ports == (to.port(), from.port()) && tcp[13] & RST != 0 {
             return Ok(true);
         }
@@ -78,10 +66,7 @@ fn checksum(from: IpAddr, to: IpAddr, segment: &[u8]) -> u16 {
     bytes.extend([0, 6]); // protocol TCP
     bytes.extend(u16::try_from(segment.len()).unwrap().to_be_bytes());
     bytes.extend(segment);
-    let sum: u32 = bytes
-        .chunks(2)
-        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
-        .sum();
+    let sum: u32 = bytes.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
     let folded = (sum & 0xffff) + (sum >> 16);
     !u16::try_from((folded & 0xffff) + (folded >> 16)).unwrap()
 }

@@ -56,9 +56,7 @@ impl Server {
                 let (ready, is_ready) = mpsc::channel();
                 let (actor, stop) = (actor.clone(), Arc::clone(&stop));
                 let spawned = thread::Builder::new().name(format!("{who} at {address}"));
-                spawned
-                    .spawn(move || run(&actor, who, one, address, &stop, &ready))
-                    .expect("start a server");
+                spawned.spawn(move || run(&actor, who, one, address, &stop, &ready)).expect("start a server");
                 is_ready
                     .recv()
                     .unwrap_or_else(|_| panic!("{who} cannot listen: see the message of its thread"));
@@ -71,10 +69,7 @@ impl Server {
 fn addresses(listen: Listen) -> Vec<SocketAddr> {
     match listen {
         Listen::Tcp(port) | Listen::TcpTransparent(port) => {
-            vec![
-                at(Ipv4Addr::UNSPECIFIED.into(), port),
-                at(Ipv6Addr::UNSPECIFIED.into(), port),
-            ]
+            vec![at(Ipv4Addr::UNSPECIFIED.into(), port), at(Ipv6Addr::UNSPECIFIED.into(), port)]
         }
         Listen::TcpAt(address) | Listen::Udp(address) | Listen::UdpForward(address, _) => vec![address],
     }
@@ -129,16 +124,7 @@ fn converse(stream: TcpStream, who: &str, port: u16, source: SocketAddr) -> io::
     stream.set_read_timeout(Some(PATIENCE))?;
     let original = socket::original_destination(&stream)?;
     let mut writer = stream.try_clone()?;
-    writeln!(
-        writer,
-        "{}",
-        Answer {
-            who: who.to_owned(),
-            port,
-            original,
-            source
-        }
-    )?;
+    writeln!(writer, "{}", Answer { who: who.to_owned(), port, original, source })?;
     for line in BufReader::new(stream).lines() {
         writeln!(writer, "{}", line?)?;
     }
@@ -155,13 +141,9 @@ fn answer_until(socket: &UdpSocket, who: &str, listen: Listen, stop: &AtomicBool
         };
         let answer = match listen {
             Listen::UdpForward(_, onward) => forward(who, source, onward),
-            Listen::Udp(_) | Listen::Tcp(_) | Listen::TcpTransparent(_) | Listen::TcpAt(_) => Answer {
-                who: who.to_owned(),
-                port: here.port(),
-                original: here,
-                source,
+            Listen::Udp(_) | Listen::Tcp(_) | Listen::TcpTransparent(_) | Listen::TcpAt(_) => {
+                Answer { who: who.to_owned(), port: here.port(), original: here, source }.to_string()
             }
-            .to_string(),
         };
         let _ = socket.send_to(answer.as_bytes(), source);
     }
@@ -169,10 +151,7 @@ fn answer_until(socket: &UdpSocket, who: &str, listen: Listen, stop: &AtomicBool
 
 /// Asks the real server from the caller's own port, while the caller still waits.
 fn forward(who: &str, caller: SocketAddr, onward: SocketAddr) -> String {
-    let same_port = Binding {
-        source: Some(caller),
-        spoofed_mark: None,
-    };
+    let same_port = Binding { source: Some(caller), spoofed_mark: None };
     let in_use = Outcome::Failed(io::Error::from_raw_os_error(libc::EADDRINUSE).to_string());
     let outcome = match actor::ask_here(onward, same_port) {
         outcome if outcome == in_use => actor::ask_here(onward, Binding::default()),

@@ -1,8 +1,5 @@
 //! The few system calls that neither std nor nix offers safely: a user per thread, transparent and bound sockets.
-#![allow(
-    unsafe_code,
-    reason = "credentials of one thread, and socket options, are raw system calls"
-)]
+#![allow(unsafe_code, reason = "credentials of one thread, and socket options, are raw system calls")]
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpStream};
@@ -26,22 +23,10 @@ pub(crate) fn become_user(uid: u32, gid: u32) {
             libc::syscall(libc::SYS_setresgid, gid, gid, gid),
             libc::syscall(libc::SYS_setresuid, uid, uid, uid),
             // A change of user makes /proc/<pid>/fd unreadable for our own children; they need it to find namespaces.
-            libc::syscall(
-                libc::SYS_prctl,
-                libc::PR_SET_DUMPABLE,
-                1usize,
-                0usize,
-                0usize,
-                0usize,
-            ),
+            libc::syscall(libc::SYS_prctl, libc::PR_SET_DUMPABLE, 1usize, 0usize, 0usize, 0usize),
         ]
     };
-    assert_eq!(
-        results,
-        [0; 4],
-        "this thread cannot become user {uid}: {}",
-        io::Error::last_os_error()
-    );
+    assert_eq!(results, [0; 4], "this thread cannot become user {uid}: {}", io::Error::last_os_error());
 }
 
 /// Lets a listening socket take connections for addresses that are not the host's (TPROXY).
@@ -102,19 +87,10 @@ pub(crate) fn bound(to: SocketAddr, binding: Binding, kind: SockType) -> io::Res
 
 /// A raw socket for hand-made TCP segments between this host and `peer`.
 pub(crate) fn raw_tcp(peer: IpAddr) -> io::Result<OwnedFd> {
-    let fd = socket(
-        family_of(peer),
-        SockType::Raw,
-        SockFlag::SOCK_CLOEXEC,
-        SockProtocol::Tcp,
-    )?;
+    let fd = socket(family_of(peer), SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Tcp)?;
     Ok(fd)
 }
 
 fn family_of(address: IpAddr) -> AddressFamily {
-    if address.is_ipv4() {
-        AddressFamily::Inet
-    } else {
-        AddressFamily::Inet6
-    }
+    if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }
