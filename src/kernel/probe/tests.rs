@@ -1,8 +1,10 @@
 use std::io;
+use std::net::{SocketAddr, TcpStream};
 
 use super::*;
 use crate::kernel::rtnetlink::Rtnetlink;
 use crate::kernel::testing::{in_new_namespace, run_with_input};
+use crate::policy::PASSTHROUGH_V6;
 
 const OUTBOUND: Port = Port::constant(15001);
 const INBOUND: Port = Port::constant(15006);
@@ -33,8 +35,15 @@ fn load(family: Family, rules: &str) {
     run_with_input(tool, &["--noflush"], rules);
 }
 
+/// Puts `::6` on `lo` and waits until it is of use: the kernel makes its local route a little later.
 fn add_six() {
     Rtnetlink::open().unwrap().add_six().unwrap();
+    let nobody = SocketAddr::from((PASSTHROUGH_V6, 9));
+    let refused = || {
+        let error = TcpStream::connect_timeout(&nobody, Duration::from_millis(100)).unwrap_err();
+        error.kind() == std::io::ErrorKind::ConnectionRefused
+    };
+    assert!((0..50).any(|_| refused()), "::6 is not of use within five seconds");
 }
 
 fn misses(outcome: Outcome) -> Vec<Miss> {
