@@ -41,7 +41,7 @@ fn add_six() {
     let nobody = SocketAddr::from((PASSTHROUGH_V6, 9));
     let refused = || {
         let error = TcpStream::connect_timeout(&nobody, Duration::from_millis(100)).unwrap_err();
-        error.kind() == std::io::ErrorKind::ConnectionRefused
+        error.kind() == io::ErrorKind::ConnectionRefused
     };
     assert!((0..50).any(|_| refused()), "::6 is not of use within five seconds");
 }
@@ -151,7 +151,7 @@ fn a_connection_that_was_not_redirected_proves_nothing() {
             let probing = scope.spawn(|| probe(&wanted(Families::V4, 600)));
             while !probing.is_finished() {
                 // Refused before the probe listens and after it has ended.
-                drop(std::net::TcpStream::connect("127.0.0.1:15001"));
+                drop(TcpStream::connect("127.0.0.1:15001"));
                 std::thread::sleep(Duration::from_millis(10));
             }
             assert_eq!(misses(probing.join().unwrap())[0].last, Event::ArrivedOtherwise(OUTBOUND));
