@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::pod::{BINARY, Ended, Pod, SIDECAR};
+use crate::pod::{BUILT, Ended, Pod, SIDECAR};
 
 /// Runs the binary in another pod's namespaces (the "host"), for the pod at `path`.
 fn from_outside(host: &Pod, path: &str, more: &[&str]) -> Ended {
@@ -120,7 +120,7 @@ fn the_callers_namespace_is_not_what_counts_for_addresses() {
 #[test]
 fn help_and_version_work_anywhere() {
     for word in ["--help", "--version", "-h"] {
-        let output = Command::new(BINARY).arg(word).env_clear().output().unwrap();
+        let output = Command::new(BUILT).arg(word).env_clear().output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         assert!(!output.stdout.is_empty());
     }

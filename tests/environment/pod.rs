@@ -9,8 +9,10 @@ use std::process::{Child, Command, Stdio};
 pub(crate) use crate::run::Ended;
 use crate::run::Run;
 
-/// The binary under test.
-pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_istio-iptables");
+/// The binary under test, as every pod has it: where it was built may be hidden by what a test mounts over it.
+pub(crate) const BINARY: &str = "/mnt/istio-iptables";
+/// The binary under test, for whoever runs it outside of a pod.
+pub(crate) const BUILT: &str = env!("CARGO_BIN_EXE_istio-iptables");
 /// The `PATH` of a run, unless a test says otherwise.
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// What the tests need.
@@ -63,7 +65,8 @@ impl Pod {
         // The files of other users are part of some tests.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let script = format!(
-            "set -eu; mount -t tmpfs run /run; ip link set lo up; \
+            "set -eu; mount -t tmpfs binary /mnt; touch {BINARY}; mount --bind {BUILT} {BINARY}; \
+             mount -t tmpfs run /run; ip link set lo up; \
              echo 1 > /proc/sys/net/ipv6/conf/default/addr_gen_mode; \
              ip link add eth0 type veth peer name peer0; ip link set eth0 up; ip link set peer0 up; \
              {setup}\necho ready; exec cat"

@@ -1,6 +1,6 @@
 //! Fewer rights than expected.
 
-use crate::pod::{BINARY, Pod, SIDECAR};
+use crate::pod::{BUILT, Pod, SIDECAR};
 use std::fs;
 use std::io::Read as _;
 use std::process::{Command, Output, Stdio};
@@ -111,7 +111,7 @@ fn in_a_user_namespace(unshare: &[&str], script: &str) -> Output {
         .args(["--user", "--target", &target, "--setuid=0", "--setgid=0"])
         .args(enter)
         .args(["sh", "-euc", script])
-        .env("BIN", BINARY)
+        .env("BIN", BUILT)
         .output()
         .unwrap();
     drop(keeper.stdin.take());
@@ -192,7 +192,7 @@ fn in_a_user_namespace_that_may_not_list_legacy_tables_nft_works_and_legacy_says
 #[test]
 fn in_a_user_namespace_that_does_not_know_the_proxys_uid_it_says_so() {
     let output = Command::new("unshare")
-        .args(["--user", "--map-root-user", "--net", BINARY, "-b", "80", "--ip-family", "ipv4"])
+        .args(["--user", "--map-root-user", "--net", BUILT, "-b", "80", "--ip-family", "ipv4"])
         .output()
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
