@@ -143,7 +143,7 @@ impl Program {
 
     /// The program under test; a copy if somebody runs it who may not look into the build directory.
     fn binary(&self) -> (Option<tempfile::TempDir>, PathBuf) {
-        let built = PathBuf::from(env!("CARGO_BIN_EXE_istio-iptables"));
+        let built = PathBuf::from(if self.read_only { IN_READ_ONLY } else { BUILT });
         if self.user.is_none() {
             return (None, built);
         }
@@ -182,15 +182,24 @@ impl Program {
     }
 }
 
-/// No place to write to, for this thread and its children, but for `/dev` and `/proc`.
+/// No place to write to, for this thread and its children, but for `/dev`, `/proc` and `/mnt`: there the program is
+/// found, since the place where it was built may be hidden.
 fn make_read_only() {
     let (kind, none) = (Some("tmpfs"), None::<&str>);
+    mount(kind, "/mnt", kind, MsFlags::empty(), none).expect("a place for the program");
+    fs::write(IN_READ_ONLY, "").expect("a file to mount the program over");
+    mount(Some(BUILT), IN_READ_ONLY, none, MsFlags::MS_BIND, none).expect("mount the program");
     for path in ["/tmp", "/run"] {
         mount(kind, path, kind, MsFlags::MS_RDONLY, none).unwrap_or_else(|e| panic!("empty {path}: {e}"));
     }
     let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
     mount(none, "/", none, flags, none).expect("make the root file system read-only");
 }
+
+/// The program under test.
+const BUILT: &str = env!("CARGO_BIN_EXE_istio-iptables");
+/// Where it is found on read-only files.
+const IN_READ_ONLY: &str = "/mnt/istio-iptables";
 
 fn kill_group(child: &Child) {
     let group = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
