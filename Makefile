@@ -62,8 +62,8 @@ unit: ## all tests (root: some make network namespaces)
 	$(if $(filter nextest,$(TEST)),cargo test --locked --workspace --doc --quiet) # nextest leaves out doc tests
 	$(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") cargo $(TEST) --locked --workspace
 
-gallery: ## regenerate rules/ and docs/rules.md after a change of the rules
-	UPDATE_GALLERY=1 cargo test --locked --test gallery
+gallery: ## write rules/, docs/rules.md and the README's tables anew, after a change of rules or options
+	UPDATE_GALLERY=1 cargo test --locked --test gallery --test docs
 
 setup: ## install what building and testing need, if it is missing
 	@.ci/setup
