@@ -47,11 +47,21 @@ pub struct TableChange {
     /// Rules that leave the shared chains.
     pub deletions: Vec<Deletion>,
     /// Rules that are put into the shared chains.
-    pub hooks: BTreeMap<Hook, HookRules>,
+    pub hooks: BTreeMap<Hook, HookChange>,
     /// Chains that are emptied and deleted.
     pub remove: Vec<Chain>,
     /// Chains that are emptied only, since somebody else's chain jumps to them.
     pub empty: Vec<Chain>,
+}
+
+/// What is put into a shared chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookChange {
+    /// The rules.
+    pub rules: HookRules,
+    /// Behind how many rules of others those of the tail are put, where ours stood until now; `None` for all of them.
+    /// Rules that others added behind ours stay behind ours: an ACCEPT there did no harm so far.
+    pub behind: Option<usize>,
 }
 
 /// What is written for one family: its tables in the order in which they are committed.
@@ -125,7 +135,7 @@ fn table_change(
         .map(|(chain, rules)| (*chain, rules.clone()))
         .collect();
     let unwanted = observed.chains.iter().filter(|(chain, _)| !desired.chains.contains_key(chain));
-    let (held, free): (Vec<_>, Vec<_>) = unwanted.partition(|(chain, _)| observed.held.contains(chain));
+    let (held, free): (Vec<_>, Vec<_>) = unwanted.partition(|(chain, _)| observed.held.contains_key(chain));
     let mut change = TableChange {
         table,
         declare,
@@ -167,8 +177,19 @@ fn hook_change(
     }
     change.deletions.extend(deletions(lines, ours).into_iter().map(|what| Deletion { hook, what }));
     if wanted.iter().next().is_some() {
-        change.hooks.insert(hook, wanted.clone());
+        let behind = place_of_tail(lines, ours);
+        change.hooks.insert(hook, HookChange { rules: wanted.clone(), behind });
     }
+}
+
+/// The number of foreign rules before the first of ours that surely stands in the tail, unless no foreign one comes
+/// behind it: then the end of the chain is the place, which cannot shift.
+fn place_of_tail(lines: &[Line], ours: &BTreeSet<usize>) -> Option<usize> {
+    let first =
+        lines.iter().enumerate().find(|(at, line)| ours.contains(at) && ownership::stands_in_tail(line))?.0;
+    let before = (0..first).filter(|at| !ours.contains(at)).count();
+    let all = lines.len() - ours.len();
+    (before < all).then_some(before)
 }
 
 /// Deletions by number come first, from the last to the first, so that none shifts the next.

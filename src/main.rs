@@ -48,9 +48,9 @@ fn outcome() -> Result<String, Failure> {
         log::debug!("environment: {}", cli::known_variables(std::env::vars_os()).join(" "));
     }
     let files = Files {
-        passwd: read(Path::new("/etc/passwd")).unwrap_or_default(),
-        group: read(Path::new("/etc/group")).unwrap_or_default(),
-        resolv_conf: read(Path::new("/etc/resolv.conf")).map_err(|error| error.to_string()),
+        passwd: names(&machine, "/etc/passwd"),
+        group: names(&machine, "/etc/group"),
+        resolv_conf: machine.read_lossily(Path::new("/etc/resolv.conf")).map_err(|error| error.to_string()),
     };
     let mut messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
     match config::resolve(&raw, &files) {
@@ -59,6 +59,16 @@ fn outcome() -> Result<String, Failure> {
         Err(errors) => messages.extend(errors.iter().map(ToString::to_string)),
     }
     Err(bad_options(&messages))
+}
+
+/// A file of names and numbers. An image need not have one; one that cannot be read is worth a word.
+fn names(machine: &Machine, path: &str) -> String {
+    machine.read_lossily(Path::new(path)).unwrap_or_else(|error| {
+        if error.kind() != std::io::ErrorKind::NotFound {
+            log::warn!("{path} cannot be read, so the names in it are not known: {error}");
+        }
+        String::new()
+    })
 }
 
 /// Everything that is wrong, in one report.

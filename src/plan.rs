@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::backend::Variant;
 use crate::diff::{Change, marks_in_use};
-use crate::model::{Family, FamilyRules, Mark, Table};
+use crate::model::{Chain, Family, FamilyRules, Mark, Table};
 use crate::parse::Observed;
 use crate::render;
 use crate::routing;
@@ -95,6 +95,21 @@ impl Restore {
     }
 }
 
+impl Restore {
+    /// Rules that leave a shared chain for good and jump to no chain of ours: known as ours by their form only.
+    fn unmarked_deletions(&self) -> impl Iterator<Item = &str> {
+        let jumps =
+            |words: &str| Chain::ALL.iter().any(|chain| words.ends_with(&format!("-j {}", chain.name())));
+        let is_interface = |words: &str| words.ends_with("-j RETURN") && !words.contains("-m ");
+        let put_back = |words: &str| {
+            let rule = words.split_once(' ').map_or(words, |(_, rule)| rule);
+            self.text.lines().any(|line| !line.starts_with("-D") && line.ends_with(rule))
+        };
+        let deleted = self.text.lines().filter_map(|line| line.strip_prefix("-D "));
+        deleted.filter(move |words| is_interface(words) && !jumps(words) && !put_back(words))
+    }
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -148,4 +163,35 @@ fn marks(rules: &BTreeMap<(Variant, Family), Observed>) -> BTreeMap<Family, BTre
         marks.entry(*family).or_default().extend(in_use);
     }
     marks
+}
+
+/// What a person should hear about before the steps are carried out.
+#[must_use]
+pub fn remarks(goal: &Goal, situation: &Situation, steps: &[Step]) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for ((variant, family), observed) in &situation.rules {
+        let wanted = goal.rules.get(family).filter(|_| *variant == situation.variant);
+        for (table, standing) in &observed.tables {
+            let wanted = wanted.and_then(|rules| rules.tables.get(table));
+            let unwanted = |chain: &Chain| wanted.is_none_or(|rules| !rules.chains.contains_key(chain));
+            let stays = standing
+                .held
+                .iter()
+                .filter(|(chain, _)| standing.chains.contains_key(chain) && unwanted(chain));
+            remarks.extend(stays.map(|(chain, holder)| {
+                let (table, chain) = (table.name(), chain.name());
+                format!("{table} {chain} ({family}, {variant}) stays, empty: the chain {holder} of somebody else jumps to it")
+            }));
+        }
+    }
+    let restores = steps.iter().filter_map(|step| match step {
+        Step::Restore(restore) => Some(restore),
+        Step::DeleteNative(_) | Step::Network(_) => None,
+    });
+    for line in restores.flat_map(Restore::unmarked_deletions) {
+        remarks.push(format!(
+            "taking out `{line}`: it has the form of one of ours, which carry no mark; if it was somebody else's, put it back"
+        ));
+    }
+    remarks
 }

@@ -6,7 +6,7 @@ use std::fmt::{self, Display, Write as _};
 
 use ipnetwork::IpNetwork;
 
-use crate::diff::{Change, Deletion, TableChange};
+use crate::diff::{Change, Deletion, HookChange, TableChange};
 use crate::model::{
     CtState, FamilyRules, Interface, Match, Matcher, Owner, Port, Ports, Protocol, Statement, Target,
 };
@@ -42,12 +42,17 @@ fn table_section(text: &mut String, change: &TableChange) {
     for Deletion { hook, what } in deletions {
         line(format_args!("-D {} {what}", hook.name()));
     }
-    for (hook, rules) in hooks {
+    for (hook, HookChange { rules, behind }) in hooks {
+        let name = hook.name();
         for rule in rules.head.iter().rev() {
-            line(format_args!("-I {} {}", hook.name(), &rule.statement));
+            line(format_args!("-I {name} {}", &rule.statement));
         }
-        for rule in &rules.tail {
-            line(format_args!("-A {} {}", hook.name(), &rule.statement));
+        let first = behind.map(|foreign| rules.head.len() + foreign + 1);
+        for (number, rule) in rules.tail.iter().enumerate() {
+            match first {
+                Some(first) => line(format_args!("-I {name} {} {}", first + number, &rule.statement)),
+                None => line(format_args!("-A {name} {}", &rule.statement)),
+            }
         }
     }
     for (chain, rules) in declare {

@@ -136,6 +136,20 @@ fn goal(config: &CaptureConfig, action: Action, rewrite: bool) -> Goal {
     }
 }
 
+/// What to look at: missing rules, or something that exempts the probe although they stand.
+fn why_not_captured(host: &impl Host, goal: &Goal, run: &RunOptions) -> &'static str {
+    let compared = apply::look(host, run.backend)
+        .and_then(|outlook| apply::check::rules(host, goal, outlook.decision.variant));
+    if compared.is_ok() {
+        "the rules stand as these options ask for, so the probe is exempt: by an option (does -o, -e, -c lo or \
+         ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR cover it? --iptables-probe-port takes another port), or by a rule of somebody \
+         else before ours (`iptables-save`)"
+    } else {
+        "no rule seems to redirect the proxy's traffic in this pod: did istio-init run, or was the CNI plugin ready before \
+         the pod started? delete the pod to have it set up again; as root, `--dry-run` shows what is missing"
+    }
+}
+
 /// A connection to the probe's port is made and has to arrive at the proxy's.
 fn validate(
     host: &impl Host,
@@ -160,10 +174,7 @@ fn validate(
             log::info!("validation passed: {outcome}");
             Ok(())
         }
-        probe::Outcome::NotCaptured(_) => Err(failed(
-            "no rules redirect the proxy's traffic in this pod: did istio-init run, or was the CNI plugin ready before \
-             the pod started? delete the pod to have it set up again; `--dry-run` shows what is missing",
-        )),
+        probe::Outcome::NotCaptured(_) => Err(failed(why_not_captured(host, goal, run))),
         probe::Outcome::CannotListen { .. } => Err(failed(
             "the proxy's ports must be free while the probe runs: is the proxy running already, or do -p and -z name \
              a port of the app?",

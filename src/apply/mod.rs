@@ -33,6 +33,9 @@ pub fn apply(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<(), Fail
     let Outlook { decision: Decision { variant, why }, situation } = look(host, run.backend)?;
     log::info!("backend {variant}: {why}");
     let steps = plan::plan(goal, &situation);
+    for remark in plan::remarks(goal, &situation, &steps) {
+        log::warn!("{remark}");
+    }
     execute(host, &steps, variant, run)?;
     check::counts(goal, variant)?;
     if run.verify {
@@ -76,7 +79,7 @@ fn keep_dry_run(goal: &Goal, path: &Path) -> Result<(), Failure> {
         let rules = goal.rules.get(&family).filter(|rules| rules.count() > 0);
         if rules.is_some() || family == Family::V4 || path.exists() {
             let text = rules.map(render::fresh).unwrap_or_default();
-            rules_file::keep("DRY_RUN_FILE_PATH", &path, &text)?;
+            rules_file::show("DRY_RUN_FILE_PATH", &path, &text)?;
         }
     }
     Ok(())

@@ -36,23 +36,27 @@ impl fmt::Display for CaptureConfig {
 impl CaptureConfig {
     fn outbound_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let outbound = &self.outbound;
-        match &outbound.ranges {
-            OutboundRanges::All => f.write_str("every range")?,
-            OutboundRanges::None if outbound.ports.is_empty() => f.write_str("nothing")?,
-            OutboundRanges::None => f.write_str("no range")?,
-            OutboundRanges::Only(ranges) => f.write_str(&number(ranges.len(), "range"))?,
-        }
-        let count = |f: &mut fmt::Formatter<'_>, sign: &str, count: usize, what: &str| match count {
-            0 => Ok(()),
-            some => write!(f, " {sign} {}", number(some, what)),
+        let some = |count: usize, what: &str| (count > 0).then(|| number(count, what));
+        let ranges = match &outbound.ranges {
+            OutboundRanges::All => Some("every range".to_owned()),
+            OutboundRanges::None => None,
+            OutboundRanges::Only(ranges) => some(ranges.len(), "range"),
         };
-        count(f, "but", outbound.excluded_ranges.len(), "range")?;
-        count(f, "but", outbound.excluded_ports.len(), "port")?;
-        count(f, "and", outbound.ports.len(), "port")?;
-        match &outbound.owners {
-            OwnerGroups::All { except } => count(f, "but", except.len(), "group"),
-            OwnerGroups::Only(gids) => write!(f, " of groups {}", list(gids)),
-        }
+        let captured: Vec<String> =
+            [ranges, some(outbound.ports.len(), "port")].into_iter().flatten().collect();
+        f.write_str(if captured.is_empty() { "nothing" } else { "" })?;
+        f.write_str(&captured.join(" and "))?;
+        let groups = match &outbound.owners {
+            OwnerGroups::All { except } => some(except.len(), "group"),
+            OwnerGroups::Only(gids) => {
+                write!(f, " of groups {}", list(gids))?;
+                None
+            }
+        };
+        let ranges = some(outbound.excluded_ranges.len(), "range");
+        let except: Vec<String> =
+            [ranges, some(outbound.excluded_ports.len(), "port"), groups].into_iter().flatten().collect();
+        if except.is_empty() { Ok(()) } else { write!(f, " except {}", except.join(", ")) }
     }
 }
 

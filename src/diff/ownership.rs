@@ -123,6 +123,15 @@ fn virtual_interfaces(observed: &ObservedTable, ours: &mut Ours) {
     }
 }
 
+/// Whether one of our rules was put behind what stood in the chain: everything but what virtual interfaces need, and
+/// plain RETURNs, which may be either.
+pub(super) fn stands_in_tail(line: &Line) -> bool {
+    let for_guest = |statement: &Statement| {
+        statement.matcher.in_interface.is_some() && statement.target == Target::Jump(Chain::Redirect)
+    };
+    line.statement.as_ref().is_none_or(|statement| !for_guest(statement) && !is_plain_return(statement))
+}
+
 /// What [`ours`] cannot tell from a rule of somebody else, but the options ask for: a lone RETURN of a virtual
 /// interface that is no longer at the head. Enough to see that nothing is missing, not enough to delete anything.
 pub(super) fn perhaps_ours(wanted: &HookRules, lines: &[Line], certain: &BTreeSet<usize>) -> BTreeSet<usize> {

@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+
+use nix::sys::memfd::{MFdFlags, memfd_create};
 
 /// A program to run.
 #[derive(Debug)]
@@ -65,7 +67,15 @@ pub trait Host {
     ///
     /// When it cannot be read.
     fn read(&self, path: &Path) -> io::Result<String>;
+    /// Reads a whole file, whatever its encoding: what is not text in it is somebody's name or a comment.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn read_lossily(&self, path: &Path) -> io::Result<String>;
 }
+
+/// Size of the largest file that is read, in bytes: a config file with a million ranges is smaller, `/dev/zero` is not.
+const LARGEST_FILE: u64 = 64 << 20;
 
 /// The machine itself.
 #[derive(Clone, Debug)]
@@ -99,7 +109,10 @@ impl Host for Machine {
     #[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]
     fn run(&self, command: Command) -> io::Result<Output> {
         let Command { program, args, env, input } = command;
-        let stdin = input.map_or_else(Stdio::null, Stdio::from);
+        // Not /dev/null: it may be missing.
+        let stdin = Stdio::from(
+            input.map_or_else(|| memfd_create(c"nothing", MFdFlags::MFD_CLOEXEC).map(File::from), Ok)?,
+        );
         let output = std::process::Command::new(program).args(args).envs(env).stdin(stdin).output()?;
         Ok(Output {
             code: output.status.code(),
@@ -110,6 +123,16 @@ impl Host for Machine {
 
     #[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]
     fn read(&self, path: &Path) -> io::Result<String> {
-        fs::read_to_string(path)
+        let mut text = String::new();
+        File::open(path)?.take(LARGEST_FILE + 1).read_to_string(&mut text)?;
+        if text.len() as u64 > LARGEST_FILE {
+            return Err(io::Error::other(format!("it is larger than {} MiB", LARGEST_FILE >> 20)));
+        }
+        Ok(text)
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]
+    fn read_lossily(&self, path: &Path) -> io::Result<String> {
+        Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -34,22 +35,49 @@ pub fn path_of(path: &Path, family: Family) -> PathBuf {
     }
 }
 
-/// Writes a rules file that is kept.
+/// Writes a rules file that is kept. It has to be a file of its own, since the tool reads it: no link (somebody else's
+/// file would be overwritten), no device.
 ///
 /// # Errors
 /// The file cannot be written: exit 73.
 #[allow(clippy::disallowed_methods, reason = "the edge")]
 pub fn keep(option: &str, path: &Path, text: &str) -> Result<RulesFile, Failure> {
     let open = || -> io::Result<File> {
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        let mut options = OpenOptions::new();
+        options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let mut file = options.open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("it is not a regular file"));
+        }
+        file.set_len(0)?;
         written(&mut file, text)?;
         Ok(file)
     };
-    let file = open().map_err(|error| {
-        Failure::new(Exit::CannotCreate, format!("cannot write {} ({option}): {error}", path.display()))
-            .hint("name a file in a directory that exists and is writable, or leave the option out")
-    })?;
+    let file = open().map_err(|error| cannot_write(option, path, &error))?;
     Ok(RulesFile { place: path.display().to_string(), file, _temporary: None })
+}
+
+/// Writes rules for people to read: to a file, or to whatever else the path names.
+///
+/// # Errors
+/// The path cannot be written to: exit 73.
+#[allow(clippy::disallowed_methods, reason = "the edge")]
+pub fn show(option: &str, path: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(path, text).map_err(|error| cannot_write(option, path, &error))
+}
+
+fn cannot_write(option: &str, path: &Path, error: &io::Error) -> Failure {
+    let why = match error.raw_os_error() {
+        Some(libc::ELOOP) => "it is a symbolic link".to_owned(),
+        _ => error.to_string(),
+    };
+    Failure::new(Exit::CannotCreate, format!("cannot write {} ({option}): {why}", path.display()))
+        .hint("name a file in a directory that exists and is writable, or leave the option out")
 }
 
 /// Writes a rules file that goes away: in a temporary directory, or in memory where no directory can be written to.

@@ -6,7 +6,7 @@
 mod statement;
 mod words;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::model::{Chain, Family, Hook, Statement, Table};
 
@@ -30,8 +30,8 @@ pub struct ObservedTable {
     pub chains: BTreeMap<Chain, Vec<Line>>,
     /// All rules of the shared chains that we hang ours into.
     pub hooks: BTreeMap<Hook, Vec<Line>>,
-    /// Chains of ours that somebody else's chain jumps to: they cannot be deleted.
-    pub held: BTreeSet<Chain>,
+    /// Chains of ours that somebody else's chain jumps to, with its name: they cannot be deleted.
+    pub held: BTreeMap<Chain, String>,
 }
 
 impl ObservedTable {
@@ -97,7 +97,7 @@ fn read_line(family: Family, line: &str, table: &mut ObservedTable) {
     } else if let Some(hook) = Hook::ALL.into_iter().find(|hook| hook.name() == name) {
         table.hooks.entry(hook).or_default().push(line());
     } else if let Some(chain) = jump {
-        table.held.insert(chain);
+        table.held.insert(chain, name.to_owned());
     }
 }
 

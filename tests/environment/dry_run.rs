@@ -142,3 +142,17 @@ fn a_rules_file_that_cannot_be_written_applies_nothing() {
         assert_eq!(pod.state(), before, "{path}");
     }
 }
+
+#[test]
+fn a_rules_file_that_is_a_link_or_a_device_is_refused_and_nothing_is_applied() {
+    let pod = Pod::new();
+    let before = pod.state();
+    fs::write(pod.path("precious"), "precious").unwrap();
+    std::os::unix::fs::symlink(pod.path("precious"), pod.path("link")).unwrap();
+    let link = pod.path("link").display().to_string();
+    for (path, why) in [(link.as_str(), "symbolic link"), ("/dev/null", "not a regular file")] {
+        pod.istio(&[&SIDECAR[..], &["--rules-file", path]].concat()).end().exits(73).says(why);
+    }
+    assert_eq!(fs::read_to_string(pod.path("precious")).unwrap(), "precious");
+    assert_eq!(pod.state(), before);
+}

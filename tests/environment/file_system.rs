@@ -122,3 +122,12 @@ fn a_lock_file_that_is_a_directory_is_no_obstacle() {
     pod.istio(&[&SIDECAR[..], &["--force-iptables-binary", "legacy"]].concat()).good();
     assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"));
 }
+
+#[test]
+fn a_missing_dev_null_is_no_obstacle() {
+    let pod = Pod::with(&format!("{V4}; mount -t tmpfs none /dev"));
+    for _ in 0..2 {
+        pod.istio(&SIDECAR).good();
+    }
+    pod.istio(&["cleanup"]).good();
+}

@@ -201,3 +201,23 @@ fn what_is_odd_about_the_process_does_not_matter() {
         assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"), "{oddity}");
     }
 }
+
+#[test]
+fn a_name_that_is_not_utf8_does_not_hide_the_others() {
+    let files = "mkdir $DIR/etc; printf 'j:x:7:7:J\\374rgen:/:/bin/sh\\nistio-proxy:x:2000:2000::/:\\n' > $DIR/etc/passwd; \
+         printf 'gr\\374n:x:8:\\njava:x:9:\\n' > $DIR/etc/group; \
+         printf '# \\374ber\\nnameserver 10.9.9.9\\n' > $DIR/etc/resolv.conf; \
+         for f in passwd group resolv.conf; do mount --bind $DIR/etc/$f /etc/$f; done";
+    let pod = Pod::with(&format!("{}; {files}", crate::pod::V4));
+    pod.istio(&["-b", "*", "-i", "*", "--redirect-dns"]).env("ISTIO_OUTBOUND_OWNER_GROUPS", "java").good();
+    let state = pod.state();
+    for rule in ["--uid-owner 2000 -j RETURN", "! --gid-owner 9 -j RETURN", "-d 10.9.9.9/32"] {
+        assert!(state.contains(rule), "{rule}: {state}");
+    }
+}
+
+#[test]
+fn a_config_file_without_end_is_refused() {
+    let pod = Pod::new();
+    pod.istio(&["--config", "/dev/zero"]).end().exits(64).says("larger than 64 MiB");
+}

@@ -99,3 +99,10 @@ fn a_port_that_cannot_be_listened_on_is_said() {
         .says("is the proxy running already");
     other.kill();
 }
+
+#[test]
+fn a_probe_that_an_option_exempts_is_not_blamed_on_missing_rules() {
+    let pod = Pod::new();
+    let probed = ["--run-validation", "--probe-timeout", "500ms", "-o", "15002"];
+    pod.istio(&[&SIDECAR[..], &probed].concat()).end().exits(126).says("the probe is exempt").says("-o");
+}

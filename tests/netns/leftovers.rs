@@ -9,6 +9,9 @@ on_each_backend!(
     rules_of_others_stay_while_options_change,
     rules_of_others_that_come_later_stay_too,
     rules_of_others_that_look_like_ours_keep_their_place,
+    what_others_put_behind_our_jump_does_not_get_before_it,
+    a_chain_that_somebody_elses_chain_jumps_to_is_named,
+    a_rule_that_is_taken_by_its_form_only_is_named,
     rules_of_istio_1_14_are_brought_up_to_date,
     rules_of_istio_1_14_are_cleaned_up,
     rules_of_todays_istio_are_already_converged,
@@ -270,4 +273,37 @@ fn rules_of_the_other_iptables_variant_are_taken_out(ground: Ground) {
         });
         assert!(!elsewhere.concat().contains("-A "), "{other:?} must hold no rule:\n{}", elsewhere.concat());
     }
+}
+
+fn what_others_put_behind_our_jump_does_not_get_before_it(ground: Ground) {
+    const BEHIND: &str = "*nat\n-A OUTPUT -p tcp -j ACCEPT\n-A PREROUTING -p tcp -j ACCEPT\nCOMMIT\n";
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    pod.apply(&EVERYTHING);
+    for family in [Family::V4, Family::V6] {
+        pod.restore(family, BEHIND);
+    }
+    let excluded = ["-b", "*", "-i", "*", "-c", "eth7", "-k", "br0"];
+    for args in [&excluded[..], &EVERYTHING, &["-b", "*", "-i", "*", "--force-apply"]] {
+        pod.apply(args);
+        for family in [Family::V4, Family::V6] {
+            pod.app().call(at(family.service(), 80)).captured(15001, at(family.service(), 80));
+            pod.outside().call(at(family.pod(), 8080)).captured(15006, at(family.pod(), 8080));
+        }
+    }
+}
+
+fn a_chain_that_somebody_elses_chain_jumps_to_is_named(ground: Ground) {
+    let pod = ground.pod();
+    pod.apply(&EVERYTHING);
+    pod.restore(Family::V4, "*nat\n:THEIRS -\n-A THEIRS -p tcp -j ISTIO_REDIRECT\nCOMMIT\n");
+    for _ in 0..2 {
+        pod.apply(&["--cleanup-only"]).saying("nat ISTIO_REDIRECT").saying("THEIRS");
+    }
+}
+
+fn a_rule_that_is_taken_by_its_form_only_is_named(ground: Ground) {
+    let pod = ground.pod();
+    pod.apply(&["-b", "*", "-c", "eth7"]);
+    pod.apply(&["-b", "*"]).saying("taking out `OUTPUT -o eth7 -j RETURN`");
 }

@@ -2,7 +2,7 @@
 
 use istio_iptables::config::CaptureConfig;
 use istio_iptables::diff::Change;
-use istio_iptables::model::{Family, FamilyRules, Hook, Table, Target};
+use istio_iptables::model::{Families, Family, FamilyRules, Hook, Table, Target};
 use istio_iptables::{parse, policy, render};
 use proptest::prelude::*;
 
@@ -67,6 +67,23 @@ proptest! {
         converge(&new, &mut tables);
         prop_assert_eq!(tables.contents(), fresh.contents());
         prop_assert!(change(&new, &tables).is_empty());
+    }
+
+    #[test]
+    fn what_others_added_behind_our_jump_stays_behind_it(
+        old in config(), new in config(), family in both_families()
+    ) {
+        let both = |config| CaptureConfig { families: Families::Both, ..config };
+        let (old, new) = (rules(&both(old), family), rules(&both(new), family));
+        let mut tables = Tables::default();
+        tables.restore(FOREIGN);
+        tables.restore(&render::fresh(&old));
+        tables.restore(LATER);
+        converge(&new, &mut tables);
+        let output = &tables.contents()[&("nat".to_owned(), "OUTPUT".to_owned())];
+        let place = |words: &str| output.iter().position(|rule| rule.contains(words));
+        let (before, ours, behind) = (place("-j DOCKER"), place("-j ISTIO_OUTPUT"), place("--comment last"));
+        prop_assert!(before < ours && ours < behind, "{:?}", output);
     }
 
     #[test]

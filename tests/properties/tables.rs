@@ -66,7 +66,13 @@ impl Tables {
         let rules = table.get_mut(chain).unwrap_or_else(|| panic!("{line}: no such chain"));
         match command {
             "-A" => rules.push(rest.to_owned()),
-            "-I" => rules.insert(0, rest.to_owned()),
+            "-I" => match rest
+                .split_once(' ')
+                .and_then(|(number, rest)| Some((number.parse::<usize>().ok()?, rest)))
+            {
+                Some((number, rest)) => rules.insert(number - 1, rest.to_owned()),
+                None => rules.insert(0, rest.to_owned()),
+            },
             "-D" => match rest.parse::<usize>() {
                 Ok(number) => drop(rules.remove(number - 1)),
                 Err(_) => {
