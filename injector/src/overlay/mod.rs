@@ -1,0 +1,1 @@
+//! Strategic merge patch, and the YAML and quantities it needs.
