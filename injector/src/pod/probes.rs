@@ -1,0 +1,332 @@
+//! Probes and lifecycle hooks go through the proxy's agent, which calls the app from inside the pod.
+//!
+//! The original of each one stands in the proxy's `ISTIO_KUBE_APP_PROBERS`, a JSON object by URL path. A probe that
+//! points to its own such path was rewritten before and is left alone, so rewriting twice changes nothing.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::list::{List, containers, containers_mut, name};
+use super::{PROXY, env, list};
+
+/// The proxy's variable with the originals.
+pub const VARIABLE: &str = "ISTIO_KUBE_APP_PROBERS";
+
+/// Originals by URL path.
+pub type Probers = BTreeMap<String, Value>;
+
+const PROBES: [(&str, &str); 3] =
+    [("readinessProbe", "readyz"), ("livenessProbe", "livez"), ("startupProbe", "startupz")];
+const HOOKS: [(&str, &str); 2] = [("postStart", "poststartz"), ("preStop", "prestopz")];
+
+/// Rewrites every probe and hook that the agent can call, to `port`, and notes the originals in the proxy's
+/// environment. `own_port` is the mesh's status port: a probe to it is the agent's already. Does nothing without a proxy.
+pub fn rewrite(pod: &mut Value, port: i64, own_port: i64) {
+    if list::proxy(pod).is_none() {
+        return;
+    }
+    let mut originals = Probers::new();
+    for list in List::BOTH {
+        for container in containers_mut(pod, list).iter_mut().filter(|container| name(container) != PROXY) {
+            rewrite_container(container, port, own_port, &mut originals);
+        }
+    }
+    if originals.is_empty() {
+        return;
+    }
+    let Some(proxy) = list::proxy_mut(pod) else { return };
+    // What an earlier injection noted stands: by now the pod holds only the rewritten probe.
+    for (path, prober) in noted(proxy) {
+        originals.insert(path, prober);
+    }
+    env::remove(proxy, VARIABLE);
+    env::push(proxy, VARIABLE, &json!(originals).to_string());
+}
+
+/// What the proxy's environment says about the originals.
+#[must_use]
+pub fn noted(proxy: &Value) -> Probers {
+    env::value(proxy, VARIABLE).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// Puts the originals back, where a probe still points to the agent.
+pub fn restore(pod: &mut Value, originals: &Probers) {
+    for list in List::BOTH {
+        for container in containers_mut(pod, list) {
+            let container_name = name(container).to_owned();
+            for slot in slots(&container_name) {
+                let Some(probe) = slot.find(container) else { continue };
+                if let Some(original) = originals.get(&slot.path).filter(|_| is_rewritten(probe, &slot.path)) {
+                    put_back(probe, original);
+                }
+            }
+        }
+    }
+}
+
+/// The paths of probes that point to the agent.
+#[must_use]
+pub fn rewritten_paths(pod: &Value) -> Vec<String> {
+    let mut paths = Vec::new();
+    for list in List::BOTH {
+        for container in containers(pod, list) {
+            for slot in slots(name(container)) {
+                let found = container.pointer(&slot.pointer());
+                if found.is_some_and(|probe| is_rewritten(probe, &slot.path)) {
+                    paths.push(slot.path);
+                }
+            }
+        }
+    }
+    paths
+}
+
+/// One place in a container that may hold a probe or a hook.
+struct Slot {
+    parent: Option<&'static str>,
+    key: &'static str,
+    path: String,
+}
+
+impl Slot {
+    fn find<'a>(&self, container: &'a mut Value) -> Option<&'a mut Map<String, Value>> {
+        container.pointer_mut(&self.pointer())?.as_object_mut()
+    }
+
+    fn pointer(&self) -> String {
+        self.parent.map_or_else(|| format!("/{}", self.key), |parent| format!("/{parent}/{}", self.key))
+    }
+}
+
+fn slots(container: &str) -> impl Iterator<Item = Slot> {
+    let probes = PROBES.map(|(key, end)| Slot { parent: None, key, path: format!("/app-health/{container}/{end}") });
+    let hooks = HOOKS.map(|(key, end)| Slot {
+        parent: Some("lifecycle"),
+        key,
+        path: format!("/app-lifecycle/{container}/{end}"),
+    });
+    probes.into_iter().chain(hooks)
+}
+
+fn is_rewritten(probe: &(impl Lookup + ?Sized), path: &str) -> bool {
+    probe.lookup("httpGet").and_then(|action| action.get("path")).and_then(Value::as_str) == Some(path)
+}
+
+/// Both a JSON object and any JSON value can be asked for a key.
+trait Lookup {
+    fn lookup(&self, key: &str) -> Option<&Value>;
+}
+
+impl Lookup for Map<String, Value> {
+    fn lookup(&self, key: &str) -> Option<&Value> {
+        self.get(key)
+    }
+}
+
+impl Lookup for Value {
+    fn lookup(&self, key: &str) -> Option<&Value> {
+        self.get(key)
+    }
+}
+
+fn rewrite_container(container: &mut Value, port: i64, own_port: i64, originals: &mut Probers) {
+    let ports = named_ports(container);
+    for slot in slots(&name(container).to_owned()) {
+        let Some(probe) = slot.find(container) else { continue };
+        if is_rewritten(probe, &slot.path) {
+            continue;
+        }
+        match original(probe, &ports) {
+            Original::NotOurs => continue,
+            Original::Unresolved => {}
+            Original::Port(found) if found == own_port => {}
+            Original::Port(_) => {
+                originals.insert(slot.path.clone(), prober(probe));
+            }
+        }
+        to_agent(probe, &slot.path, port);
+    }
+}
+
+fn named_ports(container: &Value) -> BTreeMap<String, i64> {
+    let ports = container.get("ports").and_then(Value::as_array);
+    let named = ports.into_iter().flatten().filter_map(|port| {
+        let name = port.get("name")?.as_str().filter(|name| !name.is_empty())?;
+        Some((name.to_owned(), port.get("containerPort")?.as_i64()?))
+    });
+    named.collect()
+}
+
+enum Original {
+    /// Runs a command, or nothing that the agent can do.
+    NotOurs,
+    /// Asks this port.
+    Port(i64),
+    /// Asks a port whose name the container does not have: kept out of the originals, rewritten all the same.
+    Unresolved,
+}
+
+/// Where the probe asks. A named port is replaced by its number in the probe itself.
+fn original(probe: &mut Map<String, Value>, ports: &BTreeMap<String, i64>) -> Original {
+    for kind in ["httpGet", "tcpSocket", "grpc"] {
+        let Some(action) = probe.get_mut(kind).and_then(Value::as_object_mut) else { continue };
+        let port = match action.get("port") {
+            Some(Value::String(text)) => match ports.get(text) {
+                Some(number) => *number,
+                None => return Original::Unresolved,
+            },
+            Some(Value::Number(number)) => number.as_i64().unwrap_or_default(),
+            _ => 0,
+        };
+        action.insert("port".to_owned(), json!(port));
+        return Original::Port(port);
+    }
+    Original::NotOurs
+}
+
+/// The original as the agent reads it.
+fn prober(probe: &Map<String, Value>) -> Value {
+    let fields: [(&str, &[&str]); 3] = [
+        ("httpGet", &["path", "port", "host", "scheme", "httpHeaders"]),
+        ("tcpSocket", &["port", "host"]),
+        ("grpc", &["port", "service"]),
+    ];
+    let mut entry = Map::new();
+    for (kind, keys) in fields {
+        let Some(action) = probe.get(kind).and_then(Value::as_object) else { continue };
+        let mut copy = Map::new();
+        for key in keys {
+            match action.get(*key) {
+                Some(value) if !is_empty(value) || *key == "port" => copy.insert((*key).to_owned(), value.clone()),
+                _ if *key == "service" => copy.insert((*key).to_owned(), Value::Null),
+                _ => None,
+            };
+        }
+        entry.insert(kind.to_owned(), Value::Object(copy));
+        break;
+    }
+    if let Some(timeout) = probe.get("timeoutSeconds").filter(|seconds| seconds.as_i64() != Some(0)) {
+        entry.insert("timeoutSeconds".to_owned(), timeout.clone());
+    }
+    Value::Object(entry)
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
+    }
+}
+
+/// The agent listens with plain HTTP; everything else about an HTTP probe stays.
+fn to_agent(probe: &mut Map<String, Value>, path: &str, port: i64) {
+    let mut action = match probe.shift_remove("httpGet") {
+        Some(Value::Object(action)) => action,
+        _ => Map::new(),
+    };
+    probe.shift_remove("tcpSocket");
+    probe.shift_remove("grpc");
+    action.insert("path".to_owned(), json!(path));
+    action.insert("port".to_owned(), json!(port));
+    if action.get("scheme").and_then(Value::as_str) == Some("HTTPS") {
+        action.insert("scheme".to_owned(), json!("HTTP"));
+    }
+    probe.insert("httpGet".to_owned(), Value::Object(action));
+}
+
+fn put_back(probe: &mut Map<String, Value>, original: &Value) {
+    probe.shift_remove("httpGet");
+    for kind in ["httpGet", "tcpSocket", "grpc"] {
+        if let Some(action) = original.get(kind) {
+            let mut action = action.clone();
+            if action.get("service").is_some_and(Value::is_null) {
+                action.as_object_mut().map(|action| action.shift_remove("service"));
+            }
+            probe.insert(kind.to_owned(), action);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod() -> Value {
+        json!({"spec": {
+            "containers": [
+                {"name": "app", "ports": [{"name": "http", "containerPort": 80}],
+                 "livenessProbe": {"httpGet": {"port": "http", "scheme": "HTTPS"}, "timeoutSeconds": 4},
+                 "readinessProbe": {"exec": {"command": ["true"]}},
+                 "startupProbe": {"grpc": {"port": 9090}},
+                 "lifecycle": {"preStop": {"tcpSocket": {"port": 93}}}},
+                {"name": "istio-proxy", "readinessProbe": {"httpGet": {"port": 15021}}},
+            ],
+        }})
+    }
+
+    #[test]
+    fn originals_are_noted_and_the_agent_is_asked_instead() {
+        let mut pod = pod();
+        rewrite(&mut pod, 15020, 15020);
+        let app = containers(&pod, List::Containers).first().unwrap();
+        assert_eq!(
+            app["livenessProbe"],
+            json!({"timeoutSeconds": 4, "httpGet": {"port": 15020, "scheme": "HTTP", "path": "/app-health/app/livez"}})
+        );
+        assert_eq!(app["readinessProbe"], json!({"exec": {"command": ["true"]}}));
+        assert_eq!(app["lifecycle"]["preStop"]["httpGet"]["path"], "/app-lifecycle/app/prestopz");
+        let proxy = list::proxy(&pod).unwrap();
+        assert_eq!(
+            env::value(proxy, VARIABLE).unwrap(),
+            concat!(
+                r#"{"/app-health/app/livez":{"httpGet":{"port":80,"scheme":"HTTPS"},"timeoutSeconds":4},"#,
+                r#""/app-health/app/startupz":{"grpc":{"port":9090,"service":null}},"#,
+                r#""/app-lifecycle/app/prestopz":{"tcpSocket":{"port":93}}}"#
+            )
+        );
+        assert_eq!(proxy["readinessProbe"]["httpGet"]["port"], 15021);
+    }
+
+    #[test]
+    fn rewriting_twice_changes_nothing() {
+        let mut once = pod();
+        rewrite(&mut once, 8020, 15020);
+        let mut twice = once.clone();
+        rewrite(&mut twice, 8020, 15020);
+        assert_eq!(twice, once);
+    }
+
+    #[test]
+    fn a_port_name_that_is_unknown_is_not_noted() {
+        let mut pod = json!({"spec": {"containers": [
+            {"name": "app", "livenessProbe": {"httpGet": {"port": "nope"}}}, {"name": "istio-proxy"},
+        ]}});
+        rewrite(&mut pod, 15020, 15020);
+        assert_eq!(pod["spec"]["containers"][0]["livenessProbe"]["httpGet"]["port"], 15020);
+        assert_eq!(env::value(list::proxy(&pod).unwrap(), VARIABLE), None);
+    }
+
+    #[test]
+    fn restoring_undoes_rewriting_up_to_names_of_ports() {
+        let mut changed = pod();
+        rewrite(&mut changed, 15020, 15020);
+        let originals = noted(list::proxy(&changed).unwrap());
+        restore(&mut changed, &originals);
+        let app = &changed["spec"]["containers"][0];
+        assert_eq!(app["livenessProbe"]["httpGet"], json!({"port": 80, "scheme": "HTTPS"}));
+        assert_eq!(app["startupProbe"], json!({"grpc": {"port": 9090}}));
+        assert_eq!(app["lifecycle"]["preStop"], json!({"tcpSocket": {"port": 93}}));
+        assert!(rewritten_paths(&changed).is_empty());
+    }
+
+    #[test]
+    fn without_a_proxy_nothing_happens() {
+        let mut bare = json!({"spec": {"containers": [{"name": "app", "livenessProbe": {"httpGet": {"port": 1}}}]}});
+        let before = bare.clone();
+        rewrite(&mut bare, 15020, 15020);
+        assert_eq!(bare, before);
+    }
+}
