@@ -1,4 +1,7 @@
 //! Sidecar injection: a pod goes in, the injected pod comes out.
 
 pub mod overlay;
+pub mod quantity;
+pub mod schema;
 pub mod template;
+pub mod yaml;
