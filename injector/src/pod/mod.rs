@@ -11,7 +11,6 @@ pub mod order;
 pub mod overrides;
 pub mod probes;
 pub mod prometheus;
-pub mod refresh;
 pub mod status;
 pub mod undo;
 pub mod workload;
