@@ -56,12 +56,20 @@ pub fn merge(original: &Value, patch: &Value, schema: &'static Struct) -> Result
     let mut merged = match original {
         Value::Object(fields) => fields.clone(),
         Value::Null => Map::new(),
-        other => return Err(root.error(Problem::NotAMap { found: kind_name(other) })),
+        other => {
+            return Err(root.error(Problem::NotAMap {
+                found: kind_name(other),
+            }));
+        }
     };
     match patch {
         Value::Object(patch) => map::merge_fields(&mut merged, patch, map::Fields::of(schema), &root)?,
         Value::Null => {}
-        other => return Err(root.error(Problem::NotAMap { found: kind_name(other) })),
+        other => {
+            return Err(root.error(Problem::NotAMap {
+                found: kind_name(other),
+            }));
+        }
     }
     Ok(Value::Object(merged))
 }
@@ -121,24 +129,40 @@ pub enum Problem {
 
 impl fmt::Display for MergeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = if self.path.is_empty() { "the object" } else { &self.path };
+        let path = if self.path.is_empty() {
+            "the object"
+        } else {
+            &self.path
+        };
         match &self.problem {
             Problem::NoMergeKey { key, item, in_patch } => {
                 let whose = if *in_patch { "patch" } else { "original" };
-                write!(f, "{path}: map: {item} does not contain declared merge key: {key} (in the {whose})")
+                write!(
+                    f,
+                    "{path}: map: {item} does not contain declared merge key: {key} (in the {whose})"
+                )
             }
             Problem::NotAMap { found } => write!(f, "{path}: expected a map, found {found}"),
             Problem::NotAList { directive, found } => {
                 write!(f, "{path}: {directive} expects a list, found {found}")
             }
             Problem::UnknownDirective { value } => {
-                write!(f, "{path}: unknown patch directive $patch: {value}; expected replace, delete or merge")
+                write!(
+                    f,
+                    "{path}: unknown patch directive $patch: {value}; expected replace, delete or merge"
+                )
             }
             Problem::NotRetained { key } => {
-                write!(f, "{path}: the patch sets {key:?}, which its $retainKeys does not list")
+                write!(
+                    f,
+                    "{path}: the patch sets {key:?}, which its $retainKeys does not list"
+                )
             }
             Problem::OrderMismatch { list } => {
-                write!(f, "{path}: the order of {list} does not match $setElementOrder/{list}")
+                write!(
+                    f,
+                    "{path}: the order of {list} does not match $setElementOrder/{list}"
+                )
             }
             Problem::TooDeep => write!(f, "{path}: nested too deeply"),
         }

@@ -1,7 +1,9 @@
 //! `ObjectMeta`, `PodSpec`, `Container` and what they are made of (Kubernetes 1.36).
 
 use super::volume::VOLUME;
-use super::{ANY, BOOL, INT, INT_OR_STRING, Kind, ListMerge, QUANTITY, QUANTITY_MAP, STR, STR_LIST, STR_MAP, Struct};
+use super::{
+    ANY, BOOL, INT, INT_OR_STRING, Kind, ListMerge, QUANTITY, QUANTITY_MAP, STR, STR_LIST, STR_MAP, Struct,
+};
 use super::{atomic, keyed, object};
 
 /// `Pod`.
@@ -100,7 +102,10 @@ pub static POD_SPEC: Struct = Struct {
         ("subdomain", STR),
         ("terminationGracePeriodSeconds", INT),
         ("tolerations", atomic(&object(&TOLERATION))),
-        ("topologySpreadConstraints", keyed(&object(&TOPOLOGY_SPREAD), "topologyKey")),
+        (
+            "topologySpreadConstraints",
+            keyed(&object(&TOPOLOGY_SPREAD), "topologyKey"),
+        ),
         ("volumes", keyed(&object(&VOLUME), "name")),
         ("workloadRef", ANY),
     ],
@@ -139,8 +144,10 @@ pub static CONTAINER: Struct = Struct {
     ],
 };
 
-static ENV_VAR: Struct =
-    Struct { name: "EnvVar", fields: &[("name", STR), ("value", STR), ("valueFrom", object(&ENV_SOURCE))] };
+static ENV_VAR: Struct = Struct {
+    name: "EnvVar",
+    fields: &[("name", STR), ("value", STR), ("valueFrom", object(&ENV_SOURCE))],
+};
 
 static ENV_SOURCE: Struct = Struct {
     name: "EnvVarSource",
@@ -153,16 +160,25 @@ static ENV_SOURCE: Struct = Struct {
     ],
 };
 
-static KEY_SELECTOR: Struct =
-    Struct { name: "KeySelector", fields: &[("key", STR), ("name", STR), ("optional", BOOL)] };
+static KEY_SELECTOR: Struct = Struct {
+    name: "KeySelector",
+    fields: &[("key", STR), ("name", STR), ("optional", BOOL)],
+};
 
 static FILE_KEY_SELECTOR: Struct = Struct {
     name: "FileKeySelector",
-    fields: &[("key", STR), ("optional", BOOL), ("path", STR), ("volumeName", STR)],
+    fields: &[
+        ("key", STR),
+        ("optional", BOOL),
+        ("path", STR),
+        ("volumeName", STR),
+    ],
 };
 
-pub(super) static FIELD_SELECTOR: Struct =
-    Struct { name: "ObjectFieldSelector", fields: &[("apiVersion", STR), ("fieldPath", STR)] };
+pub(super) static FIELD_SELECTOR: Struct = Struct {
+    name: "ObjectFieldSelector",
+    fields: &[("apiVersion", STR), ("fieldPath", STR)],
+};
 
 pub(super) static RESOURCE_FIELD_SELECTOR: Struct = Struct {
     name: "ResourceFieldSelector",
@@ -178,17 +194,31 @@ static ENV_FROM: Struct = Struct {
     ],
 };
 
-static OPTIONAL_REFERENCE: Struct =
-    Struct { name: "EnvSource", fields: &[("name", STR), ("optional", BOOL)] };
+static OPTIONAL_REFERENCE: Struct = Struct {
+    name: "EnvSource",
+    fields: &[("name", STR), ("optional", BOOL)],
+};
 
-pub(super) static LOCAL_REFERENCE: Struct = Struct { name: "LocalObjectReference", fields: &[("name", STR)] };
+pub(super) static LOCAL_REFERENCE: Struct = Struct {
+    name: "LocalObjectReference",
+    fields: &[("name", STR)],
+};
 
 static PORT: Struct = Struct {
     name: "ContainerPort",
-    fields: &[("containerPort", INT), ("hostIP", STR), ("hostPort", INT), ("name", STR), ("protocol", STR)],
+    fields: &[
+        ("containerPort", INT),
+        ("hostIP", STR),
+        ("hostPort", INT),
+        ("name", STR),
+        ("protocol", STR),
+    ],
 };
 
-static VOLUME_DEVICE: Struct = Struct { name: "VolumeDevice", fields: &[("devicePath", STR), ("name", STR)] };
+static VOLUME_DEVICE: Struct = Struct {
+    name: "VolumeDevice",
+    fields: &[("devicePath", STR), ("name", STR)],
+};
 
 static VOLUME_MOUNT: Struct = Struct {
     name: "VolumeMount",
@@ -203,8 +233,10 @@ static VOLUME_MOUNT: Struct = Struct {
     ],
 };
 
-static RESIZE_POLICY: Struct =
-    Struct { name: "ContainerResizePolicy", fields: &[("resourceName", STR), ("restartPolicy", STR)] };
+static RESIZE_POLICY: Struct = Struct {
+    name: "ContainerResizePolicy",
+    fields: &[("resourceName", STR), ("restartPolicy", STR)],
+};
 
 pub(super) static RESOURCES: Struct = Struct {
     name: "ResourceRequirements",
@@ -215,16 +247,27 @@ pub(super) static RESOURCES: Struct = Struct {
     ],
 };
 
-static RESOURCE_CLAIM: Struct = Struct { name: "ResourceClaim", fields: &[("name", STR), ("request", STR)] };
+static RESOURCE_CLAIM: Struct = Struct {
+    name: "ResourceClaim",
+    fields: &[("name", STR), ("request", STR)],
+};
 
 static POD_RESOURCE_CLAIM: Struct = Struct {
     name: "PodResourceClaim",
-    fields: &[("name", STR), ("resourceClaimName", STR), ("resourceClaimTemplateName", STR)],
+    fields: &[
+        ("name", STR),
+        ("resourceClaimName", STR),
+        ("resourceClaimTemplateName", STR),
+    ],
 };
 
 static LIFECYCLE: Struct = Struct {
     name: "Lifecycle",
-    fields: &[("postStart", object(&HANDLER)), ("preStop", object(&HANDLER)), ("stopSignal", STR)],
+    fields: &[
+        ("postStart", object(&HANDLER)),
+        ("preStop", object(&HANDLER)),
+        ("stopSignal", STR),
+    ],
 };
 
 static HANDLER: Struct = Struct {
@@ -253,11 +296,22 @@ static PROBE: Struct = Struct {
     ],
 };
 
-static EXEC: Struct = Struct { name: "ExecAction", fields: &[("command", STR_LIST)] };
-static GRPC: Struct = Struct { name: "GRPCAction", fields: &[("port", INT), ("service", STR)] };
-static SLEEP: Struct = Struct { name: "SleepAction", fields: &[("seconds", INT)] };
-static TCP_SOCKET: Struct =
-    Struct { name: "TCPSocketAction", fields: &[("host", STR), ("port", INT_OR_STRING)] };
+static EXEC: Struct = Struct {
+    name: "ExecAction",
+    fields: &[("command", STR_LIST)],
+};
+static GRPC: Struct = Struct {
+    name: "GRPCAction",
+    fields: &[("port", INT), ("service", STR)],
+};
+static SLEEP: Struct = Struct {
+    name: "SleepAction",
+    fields: &[("seconds", INT)],
+};
+static TCP_SOCKET: Struct = Struct {
+    name: "TCPSocketAction",
+    fields: &[("host", STR), ("port", INT_OR_STRING)],
+};
 static HTTP_GET: Struct = Struct {
     name: "HTTPGetAction",
     fields: &[
@@ -269,7 +323,10 @@ static HTTP_GET: Struct = Struct {
     ],
 };
 
-static NAME_VALUE: Struct = Struct { name: "NameValue", fields: &[("name", STR), ("value", STR)] };
+static NAME_VALUE: Struct = Struct {
+    name: "NameValue",
+    fields: &[("name", STR), ("value", STR)],
+};
 
 static SECURITY_CONTEXT: Struct = Struct {
     name: "SecurityContext",
@@ -308,11 +365,18 @@ static POD_SECURITY_CONTEXT: Struct = Struct {
     ],
 };
 
-static CAPABILITIES: Struct = Struct { name: "Capabilities", fields: &[("add", STR_LIST), ("drop", STR_LIST)] };
-static SECURITY_PROFILE: Struct =
-    Struct { name: "SeccompProfile", fields: &[("localhostProfile", STR), ("type", STR)] };
-static SELINUX: Struct =
-    Struct { name: "SELinuxOptions", fields: &[("level", STR), ("role", STR), ("type", STR), ("user", STR)] };
+static CAPABILITIES: Struct = Struct {
+    name: "Capabilities",
+    fields: &[("add", STR_LIST), ("drop", STR_LIST)],
+};
+static SECURITY_PROFILE: Struct = Struct {
+    name: "SeccompProfile",
+    fields: &[("localhostProfile", STR), ("type", STR)],
+};
+static SELINUX: Struct = Struct {
+    name: "SELinuxOptions",
+    fields: &[("level", STR), ("role", STR), ("type", STR), ("user", STR)],
+};
 static WINDOWS: Struct = Struct {
     name: "WindowsSecurityContextOptions",
     fields: &[
@@ -323,12 +387,22 @@ static WINDOWS: Struct = Struct {
     ],
 };
 
-static HOST_ALIAS: Struct = Struct { name: "HostAlias", fields: &[("hostnames", STR_LIST), ("ip", STR)] };
+static HOST_ALIAS: Struct = Struct {
+    name: "HostAlias",
+    fields: &[("hostnames", STR_LIST), ("ip", STR)],
+};
 static POD_DNS_CONFIG: Struct = Struct {
     name: "PodDNSConfig",
-    fields: &[("nameservers", STR_LIST), ("options", atomic(&object(&NAME_VALUE))), ("searches", STR_LIST)],
+    fields: &[
+        ("nameservers", STR_LIST),
+        ("options", atomic(&object(&NAME_VALUE))),
+        ("searches", STR_LIST),
+    ],
 };
-static READINESS_GATE: Struct = Struct { name: "PodReadinessGate", fields: &[("conditionType", STR)] };
+static READINESS_GATE: Struct = Struct {
+    name: "PodReadinessGate",
+    fields: &[("conditionType", STR)],
+};
 static TOLERATION: Struct = Struct {
     name: "Toleration",
     fields: &[
@@ -355,11 +429,16 @@ static TOPOLOGY_SPREAD: Struct = Struct {
 
 pub(super) static LABEL_SELECTOR: Struct = Struct {
     name: "LabelSelector",
-    fields: &[("matchExpressions", atomic(&object(&REQUIREMENT))), ("matchLabels", STR_MAP)],
+    fields: &[
+        ("matchExpressions", atomic(&object(&REQUIREMENT))),
+        ("matchLabels", STR_MAP),
+    ],
 };
 
-static REQUIREMENT: Struct =
-    Struct { name: "Requirement", fields: &[("key", STR), ("operator", STR), ("values", STR_LIST)] };
+static REQUIREMENT: Struct = Struct {
+    name: "Requirement",
+    fields: &[("key", STR), ("operator", STR), ("values", STR_LIST)],
+};
 
 static AFFINITY: Struct = Struct {
     name: "Affinity",
@@ -373,8 +452,14 @@ static AFFINITY: Struct = Struct {
 static NODE_AFFINITY: Struct = Struct {
     name: "NodeAffinity",
     fields: &[
-        ("preferredDuringSchedulingIgnoredDuringExecution", atomic(&object(&PREFERRED_NODE))),
-        ("requiredDuringSchedulingIgnoredDuringExecution", object(&NODE_SELECTOR)),
+        (
+            "preferredDuringSchedulingIgnoredDuringExecution",
+            atomic(&object(&PREFERRED_NODE)),
+        ),
+        (
+            "requiredDuringSchedulingIgnoredDuringExecution",
+            object(&NODE_SELECTOR),
+        ),
     ],
 };
 
@@ -383,8 +468,10 @@ static PREFERRED_NODE: Struct = Struct {
     fields: &[("preference", object(&NODE_TERM)), ("weight", INT)],
 };
 
-static NODE_SELECTOR: Struct =
-    Struct { name: "NodeSelector", fields: &[("nodeSelectorTerms", atomic(&object(&NODE_TERM)))] };
+static NODE_SELECTOR: Struct = Struct {
+    name: "NodeSelector",
+    fields: &[("nodeSelectorTerms", atomic(&object(&NODE_TERM)))],
+};
 
 static NODE_TERM: Struct = Struct {
     name: "NodeSelectorTerm",
@@ -397,8 +484,14 @@ static NODE_TERM: Struct = Struct {
 static POD_AFFINITY: Struct = Struct {
     name: "PodAffinity",
     fields: &[
-        ("preferredDuringSchedulingIgnoredDuringExecution", atomic(&object(&WEIGHTED_POD_TERM))),
-        ("requiredDuringSchedulingIgnoredDuringExecution", atomic(&object(&POD_TERM))),
+        (
+            "preferredDuringSchedulingIgnoredDuringExecution",
+            atomic(&object(&WEIGHTED_POD_TERM)),
+        ),
+        (
+            "requiredDuringSchedulingIgnoredDuringExecution",
+            atomic(&object(&POD_TERM)),
+        ),
     ],
 };
 

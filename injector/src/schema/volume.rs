@@ -1,6 +1,8 @@
 //! `Volume` and its sources.
 
-use super::pod::{FIELD_SELECTOR, LABEL_SELECTOR, LOCAL_REFERENCE, OBJECT_META, RESOURCE_FIELD_SELECTOR, RESOURCES};
+use super::pod::{
+    FIELD_SELECTOR, LABEL_SELECTOR, LOCAL_REFERENCE, OBJECT_META, RESOURCE_FIELD_SELECTOR, RESOURCES,
+};
 use super::{BOOL, INT, QUANTITY, STR, STR_LIST, STR_MAP, Struct, atomic, object};
 
 /// `Volume`; the rare in-tree sources share one struct, since their fields do not clash.
@@ -61,8 +63,10 @@ static SECRET: Struct = Struct {
     ],
 };
 
-static KEY_TO_PATH: Struct =
-    Struct { name: "KeyToPath", fields: &[("key", STR), ("mode", INT), ("path", STR)] };
+static KEY_TO_PATH: Struct = Struct {
+    name: "KeyToPath",
+    fields: &[("key", STR), ("mode", INT), ("path", STR)],
+};
 
 static CSI: Struct = Struct {
     name: "CSIVolumeSource",
@@ -90,8 +94,10 @@ static DOWNWARD_FILE: Struct = Struct {
     ],
 };
 
-static EMPTY_DIR: Struct =
-    Struct { name: "EmptyDirVolumeSource", fields: &[("medium", STR), ("sizeLimit", QUANTITY)] };
+static EMPTY_DIR: Struct = Struct {
+    name: "EmptyDirVolumeSource",
+    fields: &[("medium", STR), ("sizeLimit", QUANTITY)],
+};
 
 static EPHEMERAL: Struct = Struct {
     name: "EphemeralVolumeSource",
@@ -120,14 +126,26 @@ static CLAIM_SPEC: Struct = Struct {
 
 static OBJECT_REFERENCE: Struct = Struct {
     name: "TypedObjectReference",
-    fields: &[("apiGroup", STR), ("kind", STR), ("name", STR), ("namespace", STR)],
+    fields: &[
+        ("apiGroup", STR),
+        ("kind", STR),
+        ("name", STR),
+        ("namespace", STR),
+    ],
 };
 
-static HOST_PATH: Struct = Struct { name: "HostPathVolumeSource", fields: &[("path", STR), ("type", STR)] };
-static IMAGE: Struct =
-    Struct { name: "ImageVolumeSource", fields: &[("pullPolicy", STR), ("reference", STR)] };
-static CLAIM: Struct =
-    Struct { name: "PersistentVolumeClaimVolumeSource", fields: &[("claimName", STR), ("readOnly", BOOL)] };
+static HOST_PATH: Struct = Struct {
+    name: "HostPathVolumeSource",
+    fields: &[("path", STR), ("type", STR)],
+};
+static IMAGE: Struct = Struct {
+    name: "ImageVolumeSource",
+    fields: &[("pullPolicy", STR), ("reference", STR)],
+};
+static CLAIM: Struct = Struct {
+    name: "PersistentVolumeClaimVolumeSource",
+    fields: &[("claimName", STR), ("readOnly", BOOL)],
+};
 
 static PROJECTED: Struct = Struct {
     name: "ProjectedVolumeSource",
@@ -148,7 +166,11 @@ static PROJECTION: Struct = Struct {
 
 static SECRET_PROJECTION: Struct = Struct {
     name: "SecretProjection",
-    fields: &[("items", atomic(&object(&KEY_TO_PATH))), ("name", STR), ("optional", BOOL)],
+    fields: &[
+        ("items", atomic(&object(&KEY_TO_PATH))),
+        ("name", STR),
+        ("optional", BOOL),
+    ],
 };
 
 static TOKEN: Struct = Struct {

@@ -8,7 +8,12 @@ use super::{STR, Struct, object};
 pub fn workload(kind: &str) -> Option<&'static Struct> {
     match kind {
         "Pod" => Some(&POD),
-        "Deployment" | "DaemonSet" | "DeploymentConfig" | "Job" | "ReplicaSet" | "ReplicationController"
+        "Deployment"
+        | "DaemonSet"
+        | "DeploymentConfig"
+        | "Job"
+        | "ReplicaSet"
+        | "ReplicationController"
         | "StatefulSet" => Some(&WORKLOAD),
         "CronJob" => Some(&CRON_JOB),
         _ => None,
@@ -25,8 +30,10 @@ static WORKLOAD: Struct = Struct {
     ],
 };
 
-static WORKLOAD_SPEC: Struct =
-    Struct { name: "WorkloadSpec", fields: &[("template", object(&POD_TEMPLATE))] };
+static WORKLOAD_SPEC: Struct = Struct {
+    name: "WorkloadSpec",
+    fields: &[("template", object(&POD_TEMPLATE))],
+};
 
 static CRON_JOB: Struct = Struct {
     name: "CronJob",
@@ -50,6 +57,8 @@ static CRON_JOB_SPEC: Struct = Struct {
 
 static JOB_TEMPLATE: Struct = Struct {
     name: "JobTemplateSpec",
-    fields: &[("metadata", object(&OBJECT_META)), ("spec", object(&WORKLOAD_SPEC))],
+    fields: &[
+        ("metadata", object(&OBJECT_META)),
+        ("spec", object(&WORKLOAD_SPEC)),
+    ],
 };
-
