@@ -3,18 +3,17 @@
 use crate::template::{Field, Kind, Schema};
 
 macro_rules! types {
-    ($($name:ident $go:literal { $($field:literal $key:literal $kind:expr $(, $always:ident)?;)* })*) => {
+    ($($name:ident $go:literal { $($field:literal $key:literal $kind:expr $(, $how:ident $(($of:literal))?)?;)* })*) => {
         $(
             #[doc = concat!("`", $go, "`")]
             pub static $name: Schema = Schema {
                 name: $go,
                 proto: false,
-                fields: &[$(Field::new($field, $key, $kind)$(.$always())?),*],
+                fields: &[$(Field::new($field, $key, $kind)$(.$how($($of)?))?),*],
             };
         )*
     };
 }
-pub(super) use types;
 
 const STRINGS: Kind = Kind::List(&Kind::Str);
 const STRING_MAP: Kind = Kind::Map(&Kind::Str);
@@ -37,9 +36,9 @@ types! {
         "APIVersion" "apiVersion" Kind::Str;
     }
     OBJECT_META "v1.ObjectMeta" {
-        "Name" "name" Kind::Str;
-        "GenerateName" "generateName" Kind::Str;
-        "Namespace" "namespace" Kind::Str;
+        "Name" "name" Kind::Str, from("metadata");
+        "GenerateName" "generateName" Kind::Str, from("metadata");
+        "Namespace" "namespace" Kind::Str, from("metadata");
         "SelfLink" "selfLink" Kind::Str;
         "UID" "uid" Kind::Str;
         "ResourceVersion" "resourceVersion" Kind::Str;
@@ -47,8 +46,8 @@ types! {
         "CreationTimestamp" "creationTimestamp" Kind::Str;
         "DeletionTimestamp" "deletionTimestamp" STR;
         "DeletionGracePeriodSeconds" "deletionGracePeriodSeconds" INT64;
-        "Labels" "labels" STRING_MAP;
-        "Annotations" "annotations" STRING_MAP;
+        "Labels" "labels" STRING_MAP, from("label");
+        "Annotations" "annotations" STRING_MAP, from("annotation");
         "OwnerReferences" "ownerReferences" Kind::List(&Kind::Struct(&OWNER_REFERENCE));
         "Finalizers" "finalizers" STRINGS;
         "ManagedFields" "managedFields" OBJECTS;

@@ -41,7 +41,7 @@ enums! {
 }
 
 messages! {
-    PROXY_CONFIG "v1alpha1.ProxyConfig" {
+    PROXY_CONFIG "meshconfig.ProxyConfig" {
         "ConfigPath" "configPath" Kind::Str;
         "BinaryPath" "binaryPath" Kind::Str;
         "ServiceCluster" "serviceCluster" Kind::Str;
@@ -123,7 +123,7 @@ messages! {
     PROXY_IMAGE "v1beta1.ProxyImage" {
         "ImageType" "imageType" Kind::Str;
     }
-    MESH_CONFIG "v1alpha1.MeshConfig" {
+    MESH_CONFIG "meshconfig.MeshConfig" {
         "ProxyListenPort" "proxyListenPort" Kind::Int32;
         "ProxyInboundListenPort" "proxyInboundListenPort" Kind::Int32;
         "ProxyHttpPort" "proxyHttpPort" Kind::Int32;
