@@ -1,0 +1,83 @@
+//! Templates: which ones, and what they say about a pod.
+
+use serde_json::{Value, json};
+
+use super::InjectError;
+use crate::config::{Aliased, InjectorConfig};
+use crate::data::Data;
+use crate::pod::list::annotation;
+use crate::schema;
+use crate::template::{Limits, Rendered};
+use crate::yaml;
+
+const ANNOTATION: &str = "inject.istio.io/templates";
+
+/// What a template says.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Overlay {
+    /// The template.
+    pub(super) name: String,
+    /// Its output, as a patch for a pod.
+    pub(super) patch: Value,
+}
+
+/// The templates of a pod, aliases expanded.
+pub(super) fn select(pod: &Value, config: &InjectorConfig) -> Result<Vec<String>, InjectError> {
+    let asked: Vec<String> = match annotation(pod, ANNOTATION) {
+        Some(text) => text.split(',').map(|name| name.trim().to_owned()).collect(),
+        None => config.default_templates.clone(),
+    };
+    let mut names = Vec::new();
+    for name in asked {
+        match config.resolve(&name) {
+            Aliased::Templates(more) => names.extend(more),
+            Aliased::Unknown => {
+                let known = config.known_names().into_iter().map(str::to_owned).collect();
+                return Err(InjectError::UnknownTemplate { name, known });
+            }
+        }
+    }
+    Ok(names)
+}
+
+pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Result<Overlay, InjectError> {
+    let Some(template) = config.templates.get(name) else {
+        return Err(InjectError::UnknownTemplate { name: name.to_owned(), known: Vec::new() });
+    };
+    let rendered = template.template.render(data.value(), Limits::default()).map_err(InjectError::Render)?;
+    let bad = |error: yaml::YamlError| {
+        let at = error.line.checked_sub(1);
+        let line = at.and_then(|at| rendered.text.lines().nth(at)).unwrap_or_default().trim().to_owned();
+        InjectError::Yaml { template: name.to_owned(), error, line }
+    };
+    contained(name, &rendered)?;
+    let patch = if template.spec_only {
+        yaml::read_overlay_as(&rendered.text, &schema::POD_SPEC).map(|spec| json!({ "spec": spec }))
+    } else {
+        yaml::read_overlay(&rendered.text)
+    };
+    Ok(Overlay { name: name.to_owned(), patch: patch.map_err(bad)? })
+}
+
+/// No value of the pod may reach beyond the scalar it is printed in.
+fn contained(name: &str, rendered: &Rendered<'_>) -> Result<(), InjectError> {
+    if rendered.spans.iter().all(|span| span.start == span.end) {
+        return Ok(());
+    }
+    // Text that cannot be read at all is reported by whoever reads it, unless a value is to blame.
+    let scalars = yaml::scalar_spans(&rendered.text);
+    let outside = |span: &&crate::template::Span<'_>| match &scalars {
+        Ok(scalars) => span.start < span.end && !yaml::within_one_scalar(scalars, &(span.start..span.end)),
+        Err(_) => {
+            let text = rendered.text.get(span.start..span.end).unwrap_or_default();
+            text.contains(['\n', '"', '\'', '{', '}', '[', ']', '#', ':', '\\'])
+        }
+    };
+    match rendered.spans.iter().find(outside) {
+        Some(span) => Err(InjectError::Escapes {
+            template: name.to_owned(),
+            origin: format!("{} {}", span.origin.kind, span.origin.key),
+        }),
+        None => Ok(()),
+    }
+}

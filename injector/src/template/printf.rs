@@ -1,0 +1,424 @@
+//! `printf`: Go's formatting verbs.
+
+use super::print::{escape, general, print_value};
+use super::text::{Str, TextBuilder, TooLong};
+use super::value::Value;
+
+type Done = Result<(), TooLong>;
+
+/// Widths and precisions beyond this are errors in Go too.
+const MAX_WIDTH: usize = 1_000_000;
+
+/// Flags, width and precision of one directive.
+#[derive(Clone, Copy, Default)]
+struct Spec {
+    plus: bool,
+    minus: bool,
+    sharp: bool,
+    blank: bool,
+    zero: bool,
+    width: Option<usize>,
+    precision: Option<usize>,
+}
+
+struct Printer<'p, 'a> {
+    out: &'p mut TextBuilder<'a>,
+    args: &'p [Value<'a>],
+    next: usize,
+    /// An explicit index `[n]` was used: unused arguments are no error then.
+    reordered: bool,
+    bad_index: bool,
+}
+
+/// Writes `format` with `args` filled in.
+pub(super) fn sprintf<'a>(out: &mut TextBuilder<'a>, format: &Str<'a>, args: &[Value<'a>]) -> Done {
+    let mut printer = Printer {
+        out,
+        args,
+        next: 0,
+        reordered: false,
+        bad_index: false,
+    };
+    let mut rest = format.as_str();
+    while let Some(at) = rest.find('%') {
+        let (before, directive) = rest.split_at(at);
+        printer.out.push(&format.part(before))?;
+        rest = printer.directive(directive.get(1..).unwrap_or_default())?;
+    }
+    printer.out.push(&format.part(rest))?;
+    printer.extra()
+}
+
+impl<'a> Printer<'_, 'a> {
+    /// One directive, `%` already gone; returns what follows it.
+    fn directive<'t>(&mut self, text: &'t str) -> Result<&'t str, TooLong> {
+        let mut spec = Spec::default();
+        self.bad_index = false;
+        let mut rest = text;
+        while let Some(c) = rest.chars().next() {
+            match c {
+                '+' => spec.plus = true,
+                '-' => {
+                    spec.minus = true;
+                    spec.zero = false;
+                }
+                '#' => spec.sharp = true,
+                ' ' => spec.blank = true,
+                '0' => spec.zero = !spec.minus,
+                _ => break,
+            }
+            rest = rest.get(1..).unwrap_or_default();
+        }
+        rest = self.index(rest);
+        rest = match self.size(rest, "%!(BADWIDTH)")? {
+            (size, rest) => {
+                spec.width = size.map(|n| n.unsigned_abs().min(MAX_WIDTH));
+                if size.is_some_and(|n| n < 0) {
+                    spec.minus = true;
+                    spec.zero = false;
+                }
+                rest
+            }
+        };
+        if let Some(after) = rest.strip_prefix('.') {
+            rest = self.index(after);
+            let (size, after) = self.size(rest, "%!(BADPREC)")?;
+            spec.precision = Some(size.map_or(0, |n| usize::try_from(n).unwrap_or_default().min(MAX_WIDTH)));
+            rest = after;
+        }
+        rest = self.index(rest);
+        let Some(verb) = rest.chars().next() else {
+            self.out.plain("%!(NOVERB)")?;
+            return Ok("");
+        };
+        self.verb(verb, spec)?;
+        Ok(rest.get(verb.len_utf8()..).unwrap_or_default())
+    }
+
+    /// An argument index `[n]`.
+    fn index<'t>(&mut self, text: &'t str) -> &'t str {
+        let Some(body) = text.strip_prefix('[') else {
+            return text;
+        };
+        self.reordered = true;
+        let Some((number, rest)) = body.split_once(']') else {
+            self.bad_index = true;
+            return body;
+        };
+        match number.parse::<usize>() {
+            Ok(n) if n >= 1 && n <= self.args.len() => self.next = n - 1,
+            _ => self.bad_index = true,
+        }
+        rest
+    }
+
+    /// A width or precision: digits, or `*` for an argument.
+    fn size<'t>(&mut self, text: &'t str, bad: &str) -> Result<(Option<isize>, &'t str), TooLong> {
+        if let Some(rest) = text.strip_prefix('*') {
+            let given = self.args.get(self.next);
+            self.next += 1;
+            let size = match given {
+                Some(Value::Int(n, _)) => isize::try_from(*n).ok().filter(|n| n.unsigned_abs() <= MAX_WIDTH),
+                _ => None,
+            };
+            if size.is_none() {
+                self.out.plain(bad)?;
+            }
+            return Ok((size, rest));
+        }
+        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (digits, rest) = text.split_at(end);
+        Ok((digits.parse().ok(), rest))
+    }
+
+    fn verb(&mut self, verb: char, spec: Spec) -> Done {
+        if verb == '%' {
+            return self.out.plain("%");
+        }
+        if self.bad_index {
+            return self.out.plain(&format!("%!{verb}(BADINDEX)"));
+        }
+        let Some(value) = self.args.get(self.next) else {
+            return self.out.plain(&format!("%!{verb}(MISSING)"));
+        };
+        self.next += 1;
+        self.value(verb, spec, value)
+    }
+
+    fn extra(&mut self) -> Done {
+        if self.reordered || self.next >= self.args.len() {
+            return Ok(());
+        }
+        self.out.plain("%!(EXTRA ")?;
+        for (i, arg) in self.args.iter().enumerate().skip(self.next) {
+            if i > self.next {
+                self.out.plain(", ")?;
+            }
+            if matches!(arg, Value::Nil | Value::Null) {
+                self.out.plain("<nil>")?;
+            } else {
+                self.out.plain(&format!("{}=", arg.type_name()))?;
+                print_value(self.out, arg, 0)?;
+            }
+        }
+        self.out.plain(")")
+    }
+
+    fn value(&mut self, verb: char, spec: Spec, value: &Value<'a>) -> Done {
+        match (verb, value) {
+            ('T', _) => self.pad(&value.type_name(), spec, None),
+            ('v', Value::Str(s)) if !spec.sharp => self.text(s, spec),
+            ('v' | 's', Value::Nil | Value::Null) if verb == 'v' => self.pad("<nil>", spec, None),
+            ('t', Value::Bool(b)) => self.pad(if *b { "true" } else { "false" }, spec, None),
+            ('v', Value::Bool(b)) => self.pad(if *b { "true" } else { "false" }, spec, None),
+            (_, Value::Int(n, _)) => self.integer(verb, spec, *n, value),
+            ('v' | 's' | 'q' | 'x' | 'X', Value::Enum(ty, n)) => {
+                let name = Str::from(super::value::enum_name(ty, *n).into_owned());
+                self.value(if verb == 'v' { 's' } else { verb }, spec, &Value::Str(name))
+            }
+            (_, Value::Enum(_, n)) => self.integer(verb, spec, i64::from(*n), value),
+            (_, Value::Float(n)) => self.float(verb, spec, *n, value),
+            (_, Value::Str(s)) => self.string(verb, spec, s),
+            (_, Value::List(list)) => {
+                let items = list.to_vec();
+                self.sequence("[", items.into_iter().map(|item| (None, item)), verb, spec)
+            }
+            (_, Value::Map(map)) => {
+                let items = map.entries().into_iter().map(|(k, v)| (Some(k), v));
+                self.sequence("map[", items, verb, spec)
+            }
+            ('v' | 's', Value::Struct(_) | Value::Record(_) | Value::Ptr(_) | Value::NilPtr(_))
+            | ('v' | 's', Value::Duration(_) | Value::Wrapper(_)) => {
+                let mut text = TextBuilder::new(self.out.room());
+                print_value(&mut text, value, 0)?;
+                self.text(&text.finish(), spec)
+            }
+            _ => self.bad(verb, value),
+        }
+    }
+
+    fn sequence(
+        &mut self,
+        open: &str,
+        items: impl Iterator<Item = (Option<Str<'a>>, Value<'a>)>,
+        verb: char,
+        spec: Spec,
+    ) -> Done {
+        self.out.plain(open)?;
+        for (i, (key, item)) in items.enumerate() {
+            self.out.plain(if i > 0 { " " } else { "" })?;
+            if let Some(key) = key {
+                self.string(if verb == 'd' { 's' } else { verb }, spec, &key)?;
+                self.out.plain(":")?;
+            }
+            if self.out.room() == 0 {
+                return self.out.plain("…");
+            }
+            match &item {
+                // Collections inside collections: as `%v` prints them, which bounds the depth.
+                Value::List(_) | Value::Map(_) => print_value(self.out, &item, 1)?,
+                _ => self.value(verb, spec, &item)?,
+            }
+        }
+        self.out.plain("]")
+    }
+
+    fn bad(&mut self, verb: char, value: &Value<'a>) -> Done {
+        if matches!(value, Value::Nil | Value::Null) {
+            return self.out.plain(&format!("%!{verb}(<nil>)"));
+        }
+        self.out.plain(&format!("%!{verb}({}=", value.type_name()))?;
+        print_value(self.out, value, 0)?;
+        self.out.plain(")")
+    }
+
+    /// Text of ours, padded.
+    fn pad(&mut self, text: &str, spec: Spec, source: Option<&Str<'a>>) -> Done {
+        let missing = spec
+            .width
+            .unwrap_or_default()
+            .saturating_sub(text.chars().count());
+        if missing > self.out.room() {
+            return Err(TooLong {
+                limit: self.out.room(),
+            });
+        }
+        let padding = if spec.zero && !spec.minus { "0" } else { " " }.repeat(missing);
+        if !spec.minus {
+            self.out.plain(&padding)?;
+        }
+        match source {
+            Some(source) => self.out.derived(text, source)?,
+            None => self.out.plain(text)?,
+        }
+        if spec.minus {
+            self.out.plain(&padding)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A string's text with its origins, truncated and padded.
+    fn text(&mut self, s: &Str<'a>, spec: Spec) -> Done {
+        let cut = match spec.precision {
+            Some(p) => s
+                .as_str()
+                .char_indices()
+                .nth(p)
+                .map_or(s.as_str().len(), |(i, _)| i),
+            None => s.as_str().len(),
+        };
+        let s = s.slice(0, cut);
+        if spec.width.is_none() {
+            self.out.push(&s)
+        } else {
+            self.pad(s.as_str(), spec, Some(&s))
+        }
+    }
+
+    fn string(&mut self, verb: char, spec: Spec, s: &Str<'a>) -> Done {
+        match verb {
+            's' => self.text(s, spec),
+            'v' if !spec.sharp => self.text(s, spec),
+            'v' | 'q' => {
+                let cut = spec.precision.and_then(|p| s.as_str().char_indices().nth(p));
+                let text = s
+                    .as_str()
+                    .get(..cut.map_or(s.as_str().len(), |(i, _)| i))
+                    .unwrap_or_default();
+                if spec.sharp
+                    && verb == 'q'
+                    && !text.contains('`')
+                    && text.chars().all(|c| c == '\t' || !c.is_control())
+                {
+                    return self.pad(&format!("`{text}`"), spec, Some(s));
+                }
+                if spec.width.is_none() {
+                    self.out.plain("\"")?;
+                    self.out.derived(&escape(text, '"', spec.plus), s)?;
+                    return self.out.plain("\"");
+                }
+                self.pad(&format!("\"{}\"", escape(text, '"', spec.plus)), spec, Some(s))
+            }
+            'x' | 'X' => {
+                let length = spec.precision.unwrap_or(usize::MAX);
+                let hex = |b: u8| {
+                    if verb == 'x' {
+                        format!("{b:02x}")
+                    } else {
+                        format!("{b:02X}")
+                    }
+                };
+                let between = if spec.blank { " " } else { "" };
+                let bytes: Vec<String> = s.as_str().bytes().take(length).map(hex).collect();
+                let prefix = if spec.sharp && !bytes.is_empty() { "0x" } else { "" };
+                self.pad(&format!("{prefix}{}", bytes.join(between)), spec, Some(s))
+            }
+            _ => self.bad(verb, &Value::Str(s.clone())),
+        }
+    }
+
+    fn integer(&mut self, verb: char, spec: Spec, n: i64, value: &Value<'a>) -> Done {
+        let magnitude = n.unsigned_abs();
+        let c = u32::try_from(n)
+            .ok()
+            .and_then(char::from_u32)
+            .unwrap_or('\u{fffd}');
+        let (digits, prefix) = match verb {
+            'd' | 'v' => (magnitude.to_string(), ""),
+            'b' => (format!("{magnitude:b}"), if spec.sharp { "0b" } else { "" }),
+            'o' => (format!("{magnitude:o}"), if spec.sharp { "0" } else { "" }),
+            'O' => (format!("{magnitude:o}"), "0o"),
+            'x' => (format!("{magnitude:x}"), if spec.sharp { "0x" } else { "" }),
+            'X' => (format!("{magnitude:X}"), if spec.sharp { "0X" } else { "" }),
+            'c' => return self.pad(&c.to_string(), spec, None),
+            'q' => {
+                let text = escape(&c.to_string(), '\'', spec.plus);
+                return self.pad(&format!("'{text}'"), spec, None);
+            }
+            'U' => return self.pad(&format!("U+{magnitude:04X}"), spec, None),
+            _ => return self.bad(verb, value),
+        };
+        let sign = if n < 0 {
+            "-"
+        } else if spec.plus {
+            "+"
+        } else if spec.blank {
+            " "
+        } else {
+            ""
+        };
+        self.number(sign, prefix, &digits, spec)
+    }
+
+    /// Sign, prefix and digits; zeros go between prefix and digits.
+    fn number(&mut self, sign: &str, prefix: &str, digits: &str, spec: Spec) -> Done {
+        let digits_wanted = match spec.precision {
+            Some(0) if digits == "0" => return self.pad("", Spec { zero: false, ..spec }, None),
+            Some(p) => p,
+            None if spec.zero && !spec.minus => spec.width.unwrap_or_default().saturating_sub(sign.len()),
+            None => 0,
+        };
+        if digits_wanted > self.out.room() {
+            return Err(TooLong {
+                limit: self.out.room(),
+            });
+        }
+        let digits = format!("{digits:0>digits_wanted$}");
+        self.pad(
+            &format!("{sign}{prefix}{digits}"),
+            Spec { zero: false, ..spec },
+            None,
+        )
+    }
+
+    fn float(&mut self, verb: char, spec: Spec, n: f64, value: &Value<'a>) -> Done {
+        let exponent = |text: String| {
+            let (mantissa, e) = text
+                .split_once('e')
+                .map(|(m, e)| (m.to_owned(), e.to_owned()))
+                .unwrap_or_default();
+            let e: i32 = e.parse().unwrap_or_default();
+            format!(
+                "{mantissa}e{}{:02}",
+                if e < 0 { '-' } else { '+' },
+                e.unsigned_abs()
+            )
+        };
+        let precision = spec.precision.map(|p| p.min(400));
+        let text = match verb {
+            'f' | 'F' => format!("{n:.*}", precision.unwrap_or(6)),
+            'e' => exponent(format!("{n:.*e}", precision.unwrap_or(6))),
+            'E' => exponent(format!("{n:.*e}", precision.unwrap_or(6))).to_uppercase(),
+            'v' | 'g' => general(n, precision, 6, 'e'),
+            'G' => general(n, precision, 6, 'E'),
+            _ => return self.bad(verb, value),
+        };
+        let text = if n.is_finite() {
+            text
+        } else {
+            general(n, None, 6, 'e')
+        };
+        let bare = text.trim_start_matches(['-', '+']);
+        let sign = if text.starts_with('-') {
+            "-"
+        } else if spec.plus || (n.is_infinite() && spec.plus) {
+            "+"
+        } else if spec.blank {
+            " "
+        } else if text.starts_with('+') {
+            "+"
+        } else {
+            ""
+        };
+        self.number(
+            sign,
+            "",
+            bare,
+            Spec {
+                precision: None,
+                ..spec
+            },
+        )
+    }
+}

@@ -1,0 +1,220 @@
+//! Letter case, words, wrapping.
+
+use super::{Answer, INT, STR, int, made, text};
+use crate::template::funcs::{Call, Functions};
+use crate::template::text::floor_char;
+use crate::template::value::Value;
+
+pub(super) fn register(f: &mut Functions) {
+    let plain: [(&str, fn(&str) -> String); 10] = [
+        ("upper", str::to_uppercase),
+        ("lower", str::to_lowercase),
+        ("title", title),
+        ("untitle", untitle),
+        ("nospace", |s| s.chars().filter(|c| !c.is_whitespace()).collect()),
+        ("initials", |s| {
+            s.split_whitespace()
+                .filter_map(|word| word.chars().next())
+                .collect()
+        }),
+        ("swapcase", swapcase),
+        ("snakecase", |s| lowered(s, '_')),
+        ("kebabcase", |s| lowered(s, '-')),
+        ("camelcase", camelcase),
+    ];
+    for (name, change) in plain {
+        f.add(name, &[STR], None, move |_, args| {
+            let s = text(args, 0)?;
+            made(change(s.as_str()), s)
+        });
+    }
+    f.add("abbrev", &[INT, STR], None, |_, args| {
+        abbreviate(args, 0, int(args, 0), 1)
+    });
+    f.add("abbrevboth", &[INT, INT, STR], None, |_, args| {
+        abbreviate(args, int(args, 0), int(args, 1), 2)
+    });
+    f.add("wrap", &[INT, STR], None, |call, args| wrap(call, args, 1, "\n"));
+    f.add("wrapWith", &[INT, STR, STR], None, |call, args| {
+        let separator = text(args, 1)?.as_str().to_owned();
+        wrap(
+            call,
+            args,
+            2,
+            if separator.is_empty() { "\n" } else { &separator },
+        )
+    });
+}
+
+/// The first letter of every word in upper case.
+fn title(s: &str) -> String {
+    let mut inside = false;
+    s.chars()
+        .flat_map(|c| {
+            let starts = !inside;
+            inside = c.is_alphanumeric() || c == '_' || (!c.is_whitespace() && !c.is_ascii());
+            if starts {
+                c.to_uppercase().collect::<Vec<_>>()
+            } else {
+                vec![c]
+            }
+        })
+        .collect()
+}
+
+/// Only the very first letter of every word in lower case.
+fn untitle(s: &str) -> String {
+    let mut inside = false;
+    s.chars()
+        .flat_map(|c| {
+            let starts = !inside && !c.is_whitespace();
+            inside = !c.is_whitespace();
+            if starts {
+                c.to_lowercase().collect::<Vec<_>>()
+            } else {
+                vec![c]
+            }
+        })
+        .collect()
+}
+
+fn swapcase(s: &str) -> String {
+    s.chars()
+        .flat_map(|c| {
+            if c.is_uppercase() {
+                c.to_lowercase().collect::<Vec<_>>()
+            } else if c.is_lowercase() {
+                c.to_uppercase().collect()
+            } else {
+                vec![c]
+            }
+        })
+        .collect()
+}
+
+/// What a character is to the splitting of words.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    Upper,
+    Lower,
+    Digit,
+    Separator,
+    Other,
+}
+
+fn sort(c: char) -> Sort {
+    match c {
+        '_' | '-' | ' ' => Sort::Separator,
+        _ if c.is_whitespace() => Sort::Separator,
+        _ if c.is_uppercase() => Sort::Upper,
+        _ if c.is_numeric() => Sort::Digit,
+        _ if c.is_alphabetic() => Sort::Lower,
+        _ => Sort::Other,
+    }
+}
+
+/// Words joined by `between`, in lower case: `FirstName` and `HTTPServer` become `first_name` and `http_server`.
+fn lowered(s: &str, between: char) -> String {
+    let chars: Vec<char> = s.chars().collect();
+    let at = |i: usize| chars.get(i).copied().map_or(Sort::Other, sort);
+    let mut out = String::new();
+    for (i, c) in chars.iter().copied().enumerate() {
+        let here = sort(c);
+        if here == Sort::Separator {
+            out.push(between);
+            continue;
+        }
+        let before = if i == 0 { Sort::Separator } else { at(i - 1) };
+        let next_is_lower = i + 1 < chars.len() && at(i + 1) == Sort::Lower;
+        let starts = match (before, here) {
+            (Sort::Lower, Sort::Upper | Sort::Digit) => true,
+            (Sort::Digit, Sort::Upper) => true,
+            (Sort::Upper, Sort::Upper) => next_is_lower,
+            (Sort::Upper, Sort::Digit) => false,
+            _ => false,
+        };
+        if starts {
+            out.push(between);
+        }
+        out.extend(c.to_lowercase());
+    }
+    out
+}
+
+/// `http_server` becomes `HttpServer`; leading separators stay.
+fn camelcase(s: &str) -> String {
+    let is_separator = |c: char| matches!(c, '_' | '-' | ' ');
+    let body = s.trim_start_matches(is_separator);
+    let mut out = s.get(..s.len() - body.len()).unwrap_or_default().to_owned();
+    let mut starts = true;
+    for c in body.chars() {
+        if is_separator(c) {
+            starts = true;
+        } else if starts {
+            out.extend(c.to_uppercase());
+            starts = false;
+        } else {
+            out.extend(c.to_lowercase());
+        }
+    }
+    out
+}
+
+/// Cuts to `width` bytes with dots where something is missing; with an offset also at the front.
+fn abbreviate<'a>(args: &[Value<'a>], offset: i64, width: i64, at: usize) -> Answer<'a> {
+    let s = text(args, at)?;
+    let length = s.as_str().len();
+    let (Ok(mut offset), Ok(width)) = (usize::try_from(offset.max(0)), usize::try_from(width)) else {
+        return Ok(Value::Str(s.clone()));
+    };
+    if width < 4 || (offset > 0 && width < 7) || length <= width {
+        return Ok(Value::Str(s.clone()));
+    }
+    let cut = |start: usize, end: usize| {
+        let whole = s.as_str();
+        whole
+            .get(floor_char(whole, start)..floor_char(whole, end))
+            .unwrap_or_default()
+            .to_owned()
+    };
+    offset = offset.min(length);
+    if length - offset < width - 3 {
+        offset = length - (width - 3);
+    }
+    let result = if offset <= 4 {
+        format!("{}...", cut(0, width - 3))
+    } else if offset + width - 3 < length {
+        format!("...{}...", cut(offset, offset + width - 6))
+    } else {
+        format!("...{}", cut(length - (width - 3), length))
+    };
+    made(result, s)
+}
+
+/// Breaks lines at blanks after at most `width` bytes; longer words are broken anywhere.
+fn wrap<'a>(call: &mut Call<'_>, args: &[Value<'a>], at: usize, newline: &str) -> Answer<'a> {
+    let s = text(args, at)?;
+    let width = usize::try_from(int(args, 0)).unwrap_or(1).max(1);
+    call.spend(s.as_str().len().saturating_mul(newline.len() + 1))?;
+    let mut rest = s.as_str();
+    let mut out = String::new();
+    while rest.len() > width {
+        if let Some(after) = rest.strip_prefix(' ') {
+            rest = after;
+            continue;
+        }
+        let line = rest.get(..floor_char(rest, width + 1)).unwrap_or_default();
+        let (line, skip) = match line.rfind(' ') {
+            Some(blank) => (line.get(..blank).unwrap_or_default(), 1),
+            None => (rest.get(..floor_char(rest, width)).unwrap_or_default(), 0),
+        };
+        if line.is_empty() {
+            break;
+        }
+        out.push_str(line);
+        out.push_str(newline);
+        rest = rest.get(line.len() + skip..).unwrap_or_default();
+    }
+    out.push_str(rest);
+    made(out, s)
+}
