@@ -1,3 +1,27 @@
-//! Entry point.
+//! `sidecar-injector`: parse, run, exit.
 
-fn main() {}
+use std::process::ExitCode;
+
+use sidecar_injector::cli::{self, Environment, Exit};
+use sidecar_injector::files;
+
+fn main() -> ExitCode {
+    let variables = std::env::vars_os();
+    let variables = variables.filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
+    match cli::run(std::env::args_os(), &Environment { variables: variables.collect() }) {
+        Ok(output) => {
+            for note in &output.notes {
+                eprintln!("{note}");
+            }
+            if let Err(error) = files::write(&output.target, &output.text) {
+                eprintln!("error: {}: {error}", output.target);
+                return Exit::CannotCreate.into();
+            }
+            if output.refused { Exit::No.into() } else { Exit::Done.into() }
+        }
+        Err(failure) => {
+            eprint!("{failure}");
+            failure.exit.into()
+        }
+    }
+}

@@ -56,9 +56,27 @@ pub(super) fn combine(undone: &Undone, overlays: &[Overlay]) -> Result<Combined,
     {
         annotations.insert(overrides::ANNOTATION.to_owned(), Value::String(text));
     }
+    for list in List::BOTH {
+        drop_empty_values(&mut pod, &templates, list);
+    }
     quantity::canonical_quantities(&mut pod).map_err(InjectError::Quantity)?;
     let asked = list::proxy(&user_s).map(ids::of_container).unwrap_or_default();
     Ok(Combined { pod, templates, asked })
+}
+
+/// A variable that a template gives nothing has no value, rather than an empty one.
+fn drop_empty_values(pod: &mut Value, templates: &Value, list: List) {
+    for container in list::containers_mut(pod, list) {
+        if find(containers(templates, list), name(container)).is_none() {
+            continue;
+        }
+        let variables = container.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten();
+        for variable in variables.filter_map(Value::as_object_mut) {
+            if variable.get("value").and_then(Value::as_str) == Some("") {
+                variable.shift_remove("value");
+            }
+        }
+    }
 }
 
 /// A native sidecar is an init container, and so is what the user says about it.

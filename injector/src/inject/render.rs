@@ -70,7 +70,7 @@ fn contained(name: &str, rendered: &Rendered<'_>) -> Result<(), InjectError> {
         Ok(scalars) => span.start < span.end && !yaml::within_one_scalar(scalars, &(span.start..span.end)),
         Err(_) => {
             let text = rendered.text.get(span.start..span.end).unwrap_or_default();
-            text.contains(['\n', '"', '\'', '{', '}', '[', ']', '#', ':', '\\'])
+            text.contains(['\n', '"', '\''])
         }
     };
     match rendered.spans.iter().find(outside) {

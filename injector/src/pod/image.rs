@@ -7,7 +7,7 @@ use super::list::annotation;
 /// Chooses the image of the proxy (`global.proxy.image`) or of the init container (`global.proxy_init.image`).
 ///
 /// A value with a slash is a whole image name. Otherwise hub, name, tag and variant are put together; the variant is
-/// the `sidecar.istio.io/proxyImageType` annotation, else the proxy config's `image.imageType`, else
+/// the `sidecar.istio.io/proxyImageType` annotation, else (for the proxy) the proxy config's `image.imageType`, else
 /// `global.variant`; `default` means none, and a tag that ends in a variant has it replaced.
 #[must_use]
 pub fn choose(pod: &Value, values: &Value, proxy_config: &Value, which: Which) -> String {
@@ -22,7 +22,7 @@ pub fn choose(pod: &Value, values: &Value, proxy_config: &Value, which: Which) -
     }
     let image_type = annotation(pod, "sidecar.istio.io/proxyImageType")
         .map(str::to_owned)
-        .or_else(|| proxy_config.pointer("/image/imageType").map(text))
+        .or_else(|| proxy_config.pointer("/image/imageType").filter(|_| which == Which::Proxy).map(text))
         .filter(|kind| !kind.is_empty());
     let hub = global("hub").unwrap_or_default();
     let tag = tagged(&global("tag").unwrap_or_default(), &global("variant").unwrap_or_default(), image_type);

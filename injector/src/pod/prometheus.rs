@@ -28,7 +28,7 @@ pub fn merge(pod: &mut Value, port: i64) {
         env::push(proxy, VARIABLE, &text);
     }
     let Some(annotations) = metadata_mut(pod, "annotations") else { return };
-    annotations.retain(|key, _| kind(key).is_none());
+    annotations.retain(|key, _| kind(key).is_none() && key != TARGETS);
     annotations.insert("prometheus.io/path".to_owned(), json!(PATH_OF_AGENT));
     annotations.insert("prometheus.io/port".to_owned(), json!(port.to_string()));
     annotations.insert("prometheus.io/scrape".to_owned(), json!("true"));
@@ -47,13 +47,22 @@ pub fn restore(pod: &mut Value, port: i64) {
     let before: Map<String, Value> = noted.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
     let Some(annotations) = metadata_mut(pod, "annotations") else { return };
     annotations.retain(|key, _| kind(key).is_none());
-    let targets_known = annotations.contains_key(TARGETS);
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let targets = before.get("targets").and_then(Value::as_array).map(|targets| {
+        let all: Vec<String> =
+            targets.iter().map(|target| format!("{}:{}", text(target, "port"), text(target, "path"))).collect();
+        all.join(",")
+    });
+    let before = Value::Object(before);
     for key in ["scrape", "path", "port"] {
-        let value = before.get(key).and_then(Value::as_str).unwrap_or_default();
+        let value = text(&before, key);
         // With targets, path and port were made from the first of them.
-        if !(value.is_empty() || targets_known && key != "scrape") {
+        if !(value.is_empty() || targets.is_some() && key != "scrape") {
             annotations.insert(format!("prometheus.io/{key}"), json!(value));
         }
+    }
+    if let Some(targets) = targets {
+        annotations.insert(TARGETS.to_owned(), json!(targets));
     }
 }
 
@@ -175,7 +184,7 @@ mod tests {
 
     #[test]
     fn several_targets() {
-        let mut pod = pod(&json!({"prometheus.io/scrape": "true", TARGETS: "8080:/metrics, 9100:/x"}));
+        let mut pod = pod(&json!({"prometheus.io/scrape": "true", TARGETS: "8080:/metrics,9100:/x"}));
         let before = pod.clone();
         merge(&mut pod, 15020);
         assert_eq!(

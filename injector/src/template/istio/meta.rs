@@ -57,16 +57,26 @@ fn multus<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
         let Ok(networks) = networks else {
             return Ok(Value::Str(old.clone()));
         };
-        if networks
-            .iter()
-            .any(|n| n.get("name").and_then(Json::as_str) == Some(name))
-        {
+        let slash = name.find('/');
+        let (namespace, bare) = name.split_at(slash.map_or(0, |at| at + 1));
+        let namespace = namespace.trim_end_matches('/');
+        let here = |n: &serde_json::Map<String, Json>| {
+            let text = |key| n.get(key).and_then(Json::as_str).unwrap_or_default();
+            text("name") == name || text("name") == bare && text("namespace") == namespace
+        };
+        if networks.iter().any(here) {
             return Ok(Value::Str(old.clone()));
         }
         out.push(&old.slice(0, end))?;
         out.plain(", {\"name\": \"")?;
-        out.push(network)?;
-        out.plain("\"}")?;
+        out.push(&network.slice(name.len() - bare.len(), name.len()))?;
+        out.plain("\"")?;
+        if let Some(at) = slash {
+            out.plain(", \"namespace\": \"")?;
+            out.push(&network.slice(0, at))?;
+            out.plain("\"")?;
+        }
+        out.plain("}")?;
         out.push(&old.slice(end, text.len()))?;
     } else {
         if text.split(',').any(|n| n.trim() == name) {

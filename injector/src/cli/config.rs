@@ -1,0 +1,47 @@
+//! `config` and `lint`.
+
+use serde_json::json;
+
+use super::args::{LintArgs, PrintArgs, Which};
+use super::load::sources;
+use super::{Environment, Failure, Output};
+use crate::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES};
+use crate::inject::functions;
+use crate::yaml;
+
+pub(super) fn print(args: &PrintArgs) -> Output {
+    let text = match args.which {
+        Some(Which::Config) => BUILTIN_CONFIG.to_owned(),
+        Some(Which::Mesh) => BUILTIN_MESH.to_owned(),
+        Some(Which::Values) => BUILTIN_VALUES.to_owned(),
+        None => {
+            let map = |name: &str, data: serde_json::Value| {
+                yaml::write(&json!({
+                    "apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": {"name": name, "namespace": "istio-system"}, "data": data,
+                }))
+            };
+            let config = map("istio-sidecar-injector", json!({"config": BUILTIN_CONFIG, "values": BUILTIN_VALUES}));
+            let mesh = map("istio", json!({"mesh": BUILTIN_MESH}));
+            format!("{config}---\n{mesh}")
+        }
+    };
+    Output { text, target: "-".to_owned(), ..Output::default() }
+}
+
+pub(super) fn lint(args: &LintArgs, environment: &Environment) -> Result<Output, Failure> {
+    let variables = environment.clone();
+    let functions = functions(move |name| Some(variables.get(name).to_owned()));
+    let output = match sources(&args.config)?.load(&functions) {
+        Ok(settings) => {
+            let names = settings.injector.known_names().join(", ");
+            let text = format!("no problem found; templates and aliases: {names}\n");
+            Output { text, target: "-".to_owned(), ..Output::default() }
+        }
+        Err(problems) => {
+            let notes = problems.iter().map(|problem| format!("error: {problem}")).collect();
+            Output { notes, refused: true, target: "-".to_owned(), ..Output::default() }
+        }
+    };
+    Ok(output)
+}
