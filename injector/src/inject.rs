@@ -6,6 +6,7 @@ mod error;
 mod finish;
 mod native;
 mod render;
+mod reverse;
 
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use crate::template::Functions;
 use crate::yaml;
 
 pub use error::InjectError;
+pub use reverse::Uninjected;
 
 /// What is the same for every pod.
 #[derive(Clone, Debug, Default)]

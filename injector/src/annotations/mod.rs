@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::pod::list::{self, annotation};
 use crate::quantity;
 
-pub use capture::Capture;
+pub use capture::{Capture, explain_arguments};
 pub use docs::markdown;
 pub use table::{Place, Row, Syntax, TABLE, row};
 

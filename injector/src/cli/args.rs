@@ -114,6 +114,10 @@ pub(super) struct UninjectArgs {
     pub(super) input: InputArgs,
     #[command(flatten)]
     pub(super) output: OutputArgs,
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    #[command(flatten)]
+    pub(super) pod: PodArgs,
 }
 
 #[derive(ClapArgs, Clone, Debug)]

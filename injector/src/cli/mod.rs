@@ -1,14 +1,15 @@
 //! The command line.
 
 mod args;
-
+mod check;
 mod config;
 mod diff;
 mod exit;
 mod inject;
 mod load;
+mod report;
 mod rewrite;
-
+mod uninject;
 
 use std::ffi::OsString;
 
@@ -61,7 +62,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, environment: &Environm
     match args.command {
         Command::Inject(args) => inject::run(&args, environment),
 
-        Command::Check(_) | Command::Uninject(_) => unreachable!(),
+        Command::Uninject(args) => uninject::run(&args, environment),
+        Command::Check(args) => check::run(&args, environment),
         Command::Config(args) => Ok(config::print(&args)),
         Command::Lint(args) => config::lint(&args, environment),
     }

@@ -31,10 +31,6 @@ const BOOL: Kind = pointer(&Kind::Bool);
 const STR: Kind = pointer(&Kind::Str);
 
 types! {
-    TYPE_META "v1.TypeMeta" {
-        "Kind" "kind" Kind::Str;
-        "APIVersion" "apiVersion" Kind::Str;
-    }
     OBJECT_META "v1.ObjectMeta" {
         "Name" "name" Kind::Str, from("metadata");
         "GenerateName" "generateName" Kind::Str, from("metadata");

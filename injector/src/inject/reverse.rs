@@ -1,0 +1,226 @@
+//! Taking an injection out again.
+//!
+//! Nothing in an injected pod says which labels, annotations and settings it had before. What can be taken away without
+//! a difference to an injection is taken away: the result is the smallest pod that is injected to the same.
+
+use serde_json::{Map, Value};
+
+use super::{InjectError, Injector, Request, finish};
+use crate::annotations;
+use crate::pod::list::{List, containers, containers_mut, find, name};
+use crate::pod::undo::{Previous, undo};
+use crate::pod::{is_istio_s, probes};
+
+/// A pod without its injection.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Uninjected {
+    /// The pod.
+    pub pod: Value,
+    /// What is, or may be, not as it was.
+    pub left: Vec<String>,
+}
+
+impl Injector {
+    /// Takes an injection out; `None` if the pod was never injected.
+    ///
+    /// # Errors
+    ///
+    /// An annotation that says what to restore, and cannot be read.
+    pub fn uninject(&self, request: Request<'_>) -> Result<Option<Uninjected>, InjectError> {
+        let undone = undo(request.pod, self.settings.mesh.status_port()).map_err(InjectError::Annotation)?;
+        let Some(previous) = undone.previous else { return Ok(None) };
+        let mut left = Vec::new();
+        let mut pod = undone.pod;
+        for list in List::BOTH {
+            for container in containers_mut(&mut pod, list).iter_mut().filter(|item| is_istio_s(name(item))) {
+                drop_if_empty(container, "resources");
+            }
+        }
+        let again = |pod: &Value| self.inject(Request { pod, ..request }).map(|injected| injected.pod);
+        match again(&pod) {
+            Ok(reference) => {
+                let same = |pod: &Value| again(pod).is_ok_and(|found| found == reference);
+                restore_containers(&mut pod, &previous, &same, &mut left);
+                drop_named(&mut pod, "volumes", &previous.status.volumes, request.pod, &again);
+                drop_named(&mut pod, "imagePullSecrets", &previous.status.image_pull_secrets, request.pod, &again);
+                for parent in ["/metadata/labels", "/metadata/annotations", "/spec/securityContext"] {
+                    smallest(&mut pod, parent, &same);
+                }
+            }
+            Err(error) => left.push(format!(
+                "labels, annotations and volumes: the pod cannot be injected with this config, so nothing says which are its own ({})",
+                error.to_string().lines().next().unwrap_or_default()
+            )),
+        }
+        left.extend(remaining(&pod, request.pod));
+        tidy(&mut pod);
+        finish::keep_order(&mut pod, request.pod);
+        Ok(Some(Uninjected { pod, left }))
+    }
+}
+
+/// The app's own containers become what they were, if nobody has changed them since.
+fn restore_containers(
+    pod: &mut Value,
+    previous: &Previous,
+    same: &dyn Fn(&Value) -> bool,
+    left: &mut Vec<String>,
+) {
+    for list in List::BOTH {
+        for noted in previous.overrides.list(list).iter().filter(|noted| !is_istio_s(name(noted))) {
+            let mut trial = pod.clone();
+            for container in containers_mut(&mut trial, list).iter_mut().filter(|item| name(item) == name(noted)) {
+                container.clone_from(noted);
+                drop_if_empty(container, "resources");
+            }
+            if same(&trial) {
+                *pod = trial;
+            } else {
+                left.push(format!("container {}: changed since it was injected, kept as it is", name(noted)));
+            }
+        }
+    }
+}
+
+/// Takes away what an earlier injection brought, unless the pod's own containers use it or it differs from what a new
+/// injection brings: then the user has a say in it.
+fn drop_named(
+    pod: &mut Value,
+    key: &str,
+    names: &[String],
+    injected: &Value,
+    again: &dyn Fn(&Value) -> Result<Value, InjectError>,
+) {
+    let list = |pod: &Value| -> Vec<Value> {
+        pod.pointer("/spec").and_then(|spec| spec.get(key)?.as_array().cloned()).unwrap_or_default()
+    };
+    let all = list(pod);
+    if all.is_empty() {
+        return;
+    }
+    let set = |pod: &mut Value, items: Vec<Value>| {
+        if let Some(spec) = pod.pointer_mut("/spec").and_then(Value::as_object_mut) {
+            spec.insert(key.to_owned(), Value::Array(items));
+        }
+    };
+    let used = |volume: &str| {
+        let mut own = List::BOTH.into_iter().flat_map(|list| containers(pod, list));
+        key == "volumes"
+            && own.any(|container| {
+                let mounts = container.get("volumeMounts").and_then(Value::as_array);
+                find(mounts.map_or(&[], Vec::as_slice), volume).is_some()
+            })
+    };
+    let brought: Vec<&String> = names.iter().filter(|volume| !used(volume)).collect();
+    let mut trial = pod.clone();
+    let stay: Vec<Value> = all.iter().filter(|item| !brought.iter().any(|brought| *brought == name(item))).cloned().collect();
+    set(&mut trial, stay);
+    let fresh = again(&trial).map(|pod| list(&pod)).unwrap_or_default();
+    let before = list(injected);
+    let user_s = |item: &Value| {
+        let fresh = find(&fresh, name(item));
+        fresh.is_some() && fresh != find(&before, name(item))
+    };
+    let kept = all.iter().filter(|item| user_s(item) || !brought.iter().any(|brought| *brought == name(item)));
+    set(pod, kept.cloned().collect());
+}
+
+/// Takes away every key of a map that makes no difference.
+fn smallest(pod: &mut Value, parent: &str, same: &dyn Fn(&Value) -> bool) {
+    let keys: Vec<String> =
+        pod.pointer(parent).and_then(Value::as_object).into_iter().flat_map(Map::keys).cloned().collect();
+    for key in keys {
+        let mut trial = pod.clone();
+        if let Some(map) = trial.pointer_mut(parent).and_then(Value::as_object_mut) {
+            map.shift_remove(&key);
+        }
+        if same(&trial) {
+            *pod = trial;
+        } else if parent.ends_with("annotations") {
+            shortest(pod, &key, same);
+        }
+    }
+}
+
+/// Takes away the items at the end of a list in an annotation that make no difference: templates append to such lists.
+fn shortest(pod: &mut Value, key: &str, same: &dyn Fn(&Value) -> bool) {
+    loop {
+        let shorter = crate::pod::list::annotation(pod, key).and_then(without_last);
+        let mut trial = pod.clone();
+        let Some(slot) = trial.pointer_mut("/metadata/annotations").and_then(|all| all.get_mut(key)) else { return };
+        let Some(shorter) = shorter else { return };
+        *slot = Value::String(shorter);
+        if !same(&trial) {
+            return;
+        }
+        *pod = trial;
+    }
+}
+
+/// `a,b` without `b`; `[{..}, {..}]` without its last object.
+fn without_last(text: &str) -> Option<String> {
+    match text.trim_end().strip_suffix(']') {
+        Some(open) => Some(format!("{}]", open.get(..open.rfind(", {")?)?)),
+        None => Some(text.rsplit_once(',')?.0.trim_end().to_owned()),
+    }
+}
+
+/// What stays although an injection probably put it there, and what cannot be known.
+fn remaining(pod: &Value, injected: &Value) -> Vec<String> {
+    let mut left = Vec::new();
+    for path in probes::rewritten_paths(pod) {
+        left.push(format!("the probe or hook at {path}: its original is not noted in the proxy's environment"));
+    }
+    for list in List::BOTH {
+        for container in containers(pod, list) {
+            let before = find(containers(injected, list), name(container));
+            if before.is_some_and(|before| before != container) && has_named_ports(container) {
+                left.push(format!(
+                    "container {}: ports of probes are numbers now, where they may have been names",
+                    name(container)
+                ));
+            }
+        }
+    }
+    for key in ["labels", "annotations"] {
+        for (key, _) in crate::pod::list::metadata(pod, key).into_iter().flatten() {
+            let ours = annotations::row(key).is_some_and(|row| {
+                matches!(row.syntax, annotations::Syntax::Written) || key.starts_with("service.istio.io/canonical")
+            });
+            if ours || key == "security.istio.io/tlsMode" {
+                left.push(format!("{key}: this config would not have put it there, so it stays"));
+            }
+        }
+    }
+    left
+}
+
+fn has_named_ports(container: &Value) -> bool {
+    let ports = container.get("ports").and_then(Value::as_array);
+    ports.into_iter().flatten().any(|port| !name(port).is_empty())
+}
+
+fn drop_if_empty(value: &mut Value, key: &str) {
+    let empty = match value.get(key) {
+        Some(Value::Object(map)) => map.is_empty(),
+        Some(Value::Array(items)) => items.is_empty(),
+        _ => false,
+    };
+    if empty && let Some(object) = value.as_object_mut() {
+        object.shift_remove(key);
+    }
+}
+
+/// Maps and lists that injection made and that hold nothing any more.
+fn tidy(pod: &mut Value) {
+    for (parent, keys) in
+        [("/metadata", ["labels", "annotations"]), ("/spec", ["volumes", "initContainers"]), ("/spec", ["imagePullSecrets", "securityContext"])]
+    {
+        if let Some(parent) = pod.pointer_mut(parent) {
+            for key in keys {
+                drop_if_empty(parent, key);
+            }
+        }
+    }
+    drop_if_empty(pod, "metadata");
+}
