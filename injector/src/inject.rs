@@ -87,7 +87,11 @@ impl Injector {
     #[must_use]
     pub fn new(settings: Settings, options: Options) -> Self {
         let mesh_json = settings.mesh.to_json();
-        Self { settings, options, mesh_json }
+        Self {
+            settings,
+            options,
+            mesh_json,
+        }
     }
 
     /// Injects a pod; one that is injected already is injected afresh.
@@ -106,7 +110,10 @@ impl Injector {
         let overlays = self.render(&request, &undone, &own_mesh, &names)?;
         let combined = combine::combine(&undone, &overlays)?;
         let status = Status::of_templates(&combined.templates, &self.options.revision);
-        let mut injected = Injected { pod: combined.pod, warnings: checked.warnings };
+        let mut injected = Injected {
+            pod: combined.pod,
+            warnings: checked.warnings,
+        };
         self.finish(&mut injected, &combined.asked, &own_mesh, &status);
         if let Some(previous) = &undone.previous {
             adopt::keep_additions(&mut injected, previous, &status)?;
@@ -118,7 +125,9 @@ impl Injector {
 
     fn own_mesh(&self, pod: &Value) -> Result<Mesh, InjectError> {
         const KEY: &str = "proxy.istio.io/config";
-        let Some(text) = annotation(pod, KEY) else { return Ok(self.settings.mesh.clone()) };
+        let Some(text) = annotation(pod, KEY) else {
+            return Ok(self.settings.mesh.clone());
+        };
         let bad = |problem: String| InjectError::Annotation(format!("annotation {KEY}: {problem}"));
         let value = yaml::read(text).map_err(|error| bad(error.to_string()))?;
         self.settings.mesh.with_proxy_config(&value).map_err(bad)
@@ -149,11 +158,19 @@ impl Injector {
             ids: request.ids,
             compliance_policy: &self.options.compliance_policy,
         };
-        names.iter().map(|name| render::render(name, &settings.injector, &data)).collect()
+        names
+            .iter()
+            .map(|name| render::render(name, &settings.injector, &data))
+            .collect()
     }
 
     /// What is wrong, or odd, about the result.
-    fn judge(&self, injected: &mut Injected, request: &Request<'_>, names: &[String]) -> Result<(), InjectError> {
+    fn judge(
+        &self,
+        injected: &mut Injected,
+        request: &Request<'_>,
+        names: &[String],
+    ) -> Result<(), InjectError> {
         for list in list::List::BOTH {
             for container in list::containers(&injected.pod, list) {
                 match container.get("image").and_then(Value::as_str) {
@@ -181,9 +198,18 @@ impl Injector {
             return Ok(());
         }
         if self.options.reject_proxy_uid {
-            return Err(InjectError::ProxyUid { containers: sharing, uid });
+            return Err(InjectError::ProxyUid {
+                containers: sharing,
+                uid,
+            });
         }
-        injected.warnings.push(InjectError::ProxyUid { containers: sharing, uid }.to_string());
+        injected.warnings.push(
+            InjectError::ProxyUid {
+                containers: sharing,
+                uid,
+            }
+            .to_string(),
+        );
         Ok(())
     }
 }

@@ -7,8 +7,14 @@ use sidecar_injector::files;
 
 fn main() -> ExitCode {
     let variables = std::env::vars_os();
-    let variables = variables.filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
-    match cli::run(std::env::args_os(), &Environment { variables: variables.collect() }) {
+    let variables =
+        variables.filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
+    match cli::run(
+        std::env::args_os(),
+        &Environment {
+            variables: variables.collect(),
+        },
+    ) {
         Ok(output) => {
             for note in &output.notes {
                 eprintln!("{note}");
@@ -17,7 +23,11 @@ fn main() -> ExitCode {
                 eprintln!("error: {}: {error}", output.target);
                 return Exit::CannotCreate.into();
             }
-            if output.refused { Exit::No.into() } else { Exit::Done.into() }
+            if output.refused {
+                Exit::No.into()
+            } else {
+                Exit::Done.into()
+            }
         }
         Err(failure) => {
             eprint!("{failure}");

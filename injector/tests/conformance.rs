@@ -20,7 +20,10 @@ fn pods(case: &Case, visit: &mut dyn FnMut(&Value, &Workload)) {
             each(item, visit);
         }
         if let Some(shape) = Shape::of(object) {
-            let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
+            let namespace = object
+                .pointer("/metadata/namespace")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
             visit(&shape.pod(object), &Workload::of_object(object, namespace));
         }
     }
@@ -35,9 +38,19 @@ fn a_second_injection_changes_no_byte() {
     let mut seen = 0;
     for case in cases() {
         pods(&case, &mut |pod, workload| {
-            let request = |pod| Request { pod, workload, ids: case.ids };
-            let once = case.injector.inject(request(pod)).unwrap_or_else(|error| panic!("{}: {error}", case.name));
-            let twice = case.injector.inject(request(&once.pod)).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+            let request = |pod| Request {
+                pod,
+                workload,
+                ids: case.ids,
+            };
+            let once = case
+                .injector
+                .inject(request(pod))
+                .unwrap_or_else(|error| panic!("{}: {error}", case.name));
+            let twice = case
+                .injector
+                .inject(request(&once.pod))
+                .unwrap_or_else(|error| panic!("{}: {error}", case.name));
             assert_eq!(twice.pod.to_string(), once.pod.to_string(), "{}", case.name);
             seen += 1;
         });
@@ -51,15 +64,36 @@ fn what_is_taken_out_was_put_in() {
     let mut seen = 0;
     for case in cases() {
         pods(&case, &mut |pod, workload| {
-            let annotation = |key: &str| pod.pointer("/metadata/annotations").and_then(|all| all.get(key)?.as_str());
+            let annotation = |key: &str| {
+                pod.pointer("/metadata/annotations")
+                    .and_then(|all| all.get(key)?.as_str())
+            };
             let templates = annotation("inject.istio.io/templates").unwrap_or("sidecar");
-            if annotation("sidecar.istio.io/status").is_some() || !matches!(templates, "sidecar" | "gateway") {
+            if annotation("sidecar.istio.io/status").is_some() || !matches!(templates, "sidecar" | "gateway")
+            {
                 return;
             }
-            let request = |pod| Request { pod, workload, ids: case.ids };
-            let injected = case.injector.inject(request(pod)).unwrap_or_else(|error| panic!("{}: {error}", case.name));
-            let out = case.injector.uninject(request(&injected.pod)).unwrap().expect("it was injected");
-            assert_eq!(comparable(&out.pod), comparable(pod), "{}: {:?}", case.name, out.left);
+            let request = |pod| Request {
+                pod,
+                workload,
+                ids: case.ids,
+            };
+            let injected = case
+                .injector
+                .inject(request(pod))
+                .unwrap_or_else(|error| panic!("{}: {error}", case.name));
+            let out = case
+                .injector
+                .uninject(request(&injected.pod))
+                .unwrap()
+                .expect("it was injected");
+            assert_eq!(
+                comparable(&out.pod),
+                comparable(pod),
+                "{}: {:?}",
+                case.name,
+                out.left
+            );
             seen += 1;
         });
     }
@@ -69,6 +103,9 @@ fn what_is_taken_out_was_put_in() {
 #[test]
 #[ignore = "needs CONFORMANCE_DATA"]
 fn every_namespace_range_is_used() {
-    let openshift: Vec<Case> = cases().into_iter().filter(|case| case.ids != Ids::default()).collect();
+    let openshift: Vec<Case> = cases()
+        .into_iter()
+        .filter(|case| case.ids != Ids::default())
+        .collect();
     assert_eq!(openshift.len(), 1);
 }

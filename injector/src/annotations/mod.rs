@@ -31,7 +31,13 @@ pub struct BadAnnotation {
 
 impl fmt::Display for BadAnnotation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "annotation {}: {} is not accepted, expected {}", self.key, shown(&self.given), self.expected)
+        write!(
+            f,
+            "annotation {}: {} is not accepted, expected {}",
+            self.key,
+            shown(&self.given),
+            self.expected
+        )
     }
 }
 
@@ -42,7 +48,11 @@ impl std::error::Error for BadAnnotation {}
 pub fn shown(text: &str) -> String {
     const LONGEST: usize = 120;
     let cut: String = text.chars().take(LONGEST).collect();
-    if cut.len() < text.len() { format!("{cut:?}...") } else { format!("{cut:?}") }
+    if cut.len() < text.len() {
+        format!("{cut:?}...")
+    } else {
+        format!("{cut:?}")
+    }
 }
 
 /// What a look at the annotations gave.
@@ -64,14 +74,21 @@ pub fn check(pod: &Value) -> Checked {
         match row(key) {
             Some(row) => {
                 if let Some(expected) = wrong(row.syntax, text) {
-                    checked.errors.push(BadAnnotation { key: key.clone(), given: text.to_owned(), expected });
+                    checked.errors.push(BadAnnotation {
+                        key: key.clone(),
+                        given: text.to_owned(),
+                        expected,
+                    });
                 }
                 if let Syntax::WordOrIgnored(words) = row.syntax
                     && !words.contains(&text)
                     && key != crate::decide::INJECT
                 {
                     let words = words.join(" or ");
-                    checked.warnings.push(format!("annotation {key}: {} is ignored, expected {words}", shown(text)));
+                    checked.warnings.push(format!(
+                        "annotation {key}: {} is ignored, expected {words}",
+                        shown(text)
+                    ));
                 }
             }
             None => checked.warnings.extend(unknown(key)),
@@ -89,8 +106,9 @@ pub fn check(pod: &Value) -> Checked {
 fn wrong(syntax: Syntax, text: &str) -> Option<String> {
     match syntax {
         Syntax::Boolean => {
-            const ACCEPTED: [&str; 12] =
-                ["1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"];
+            const ACCEPTED: [&str; 12] = [
+                "1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False",
+            ];
             (!ACCEPTED.contains(&text)).then(|| "true or false".to_owned())
         }
         Syntax::JsonObject => match serde_json::from_str(text) {
@@ -99,12 +117,18 @@ fn wrong(syntax: Syntax, text: &str) -> Option<String> {
         },
         Syntax::Number => (digits(text).is_none_or(|number| number > i64::from(i32::MAX)))
             .then(|| "a whole number from 0 on".to_owned()),
-        Syntax::PortOrZero => {
-            digits(text).is_none_or(|port| port > 65535).then(|| "a port from 0 to 65535; 0 means none".to_owned())
-        }
-        Syntax::Quantity => quantity::canonical(text).err().map(|_| "a quantity such as 100m, 0.5 or 128Mi".to_owned()),
+        Syntax::PortOrZero => digits(text)
+            .is_none_or(|port| port > 65535)
+            .then(|| "a port from 0 to 65535; 0 means none".to_owned()),
+        Syntax::Quantity => quantity::canonical(text)
+            .err()
+            .map(|_| "a quantity such as 100m, 0.5 or 128Mi".to_owned()),
         Syntax::Word(words) => (!words.contains(&text)).then(|| words.join(", ")),
-        Syntax::Capture(_) | Syntax::ProxyConfig | Syntax::Text | Syntax::WordOrIgnored(_) | Syntax::Written => None,
+        Syntax::Capture(_)
+        | Syntax::ProxyConfig
+        | Syntax::Text
+        | Syntax::WordOrIgnored(_)
+        | Syntax::Written => None,
     }
 }
 
@@ -142,7 +166,9 @@ fn distance(one: &str, other: &str) -> usize {
     for (at, from) in one.to_lowercase().chars().enumerate() {
         let mut next = vec![at + 1];
         for (column, (to, pair)) in other.iter().zip(row.windows(2)).enumerate() {
-            let (&[diagonal, above] | &[diagonal, .., above]) = pair else { continue };
+            let (&[diagonal, above] | &[diagonal, .., above]) = pair else {
+                continue;
+            };
             let left = next.get(column).copied().unwrap_or_default();
             next.push((diagonal + usize::from(from != *to)).min(above + 1).min(left + 1));
         }
@@ -163,23 +189,44 @@ fn inert(pod: &Value) -> Vec<String> {
         inert(crate::decide::INJECT, "the label of this name wins");
     }
     if annotation(pod, "status.sidecar.istio.io/port") == Some("0") {
-        for row in TABLE.iter().filter(|row| row.key.starts_with("readiness.status.")) {
-            inert(row.key, "with status.sidecar.istio.io/port 0 the proxy has no probes");
+        for row in TABLE
+            .iter()
+            .filter(|row| row.key.starts_with("readiness.status."))
+        {
+            inert(
+                row.key,
+                "with status.sidecar.istio.io/port 0 the proxy has no probes",
+            );
         }
     }
     if annotation(pod, "sidecar.istio.io/interceptionMode") == Some("NONE") {
-        for row in TABLE.iter().filter(|row| matches!(row.syntax, Syntax::Capture(_))) {
-            inert(row.key, "nothing is captured with sidecar.istio.io/interceptionMode NONE");
+        for row in TABLE
+            .iter()
+            .filter(|row| matches!(row.syntax, Syntax::Capture(_)))
+        {
+            inert(
+                row.key,
+                "nothing is captured with sidecar.istio.io/interceptionMode NONE",
+            );
         }
     }
     if annotation(pod, "istio.io/reroute-virtual-interfaces").is_some() {
-        inert("traffic.sidecar.istio.io/kubevirtInterfaces", "istio.io/reroute-virtual-interfaces wins");
+        inert(
+            "traffic.sidecar.istio.io/kubevirtInterfaces",
+            "istio.io/reroute-virtual-interfaces wins",
+        );
     }
     match annotation(pod, "sidecar.istio.io/proxyImage") {
         Some(image) if image.contains('/') => {
-            inert("sidecar.istio.io/proxyImageType", "sidecar.istio.io/proxyImage names the whole image");
+            inert(
+                "sidecar.istio.io/proxyImageType",
+                "sidecar.istio.io/proxyImage names the whole image",
+            );
         }
-        _ => inert("sidecar.istio.io/proxyImage", "only a whole image name, with a slash, is used"),
+        _ => inert(
+            "sidecar.istio.io/proxyImage",
+            "only a whole image name, with a slash, is used",
+        ),
     }
     warnings
 }

@@ -7,7 +7,11 @@ fn pod(annotations: &Value) -> Value {
 }
 
 fn errors(annotations: &Value) -> Vec<String> {
-    check(&pod(annotations)).errors.iter().map(ToString::to_string).collect()
+    check(&pod(annotations))
+        .errors
+        .iter()
+        .map(ToString::to_string)
+        .collect()
 }
 
 #[test]
@@ -20,7 +24,10 @@ fn every_error_at_once_sorted_by_key() {
         "sidecar.istio.io/userVolume": "[]",
         "prometheus.istio.io/merge-metrics": "no",
     }));
-    let keys: Vec<&str> = found.iter().map(|text| text.split([' ', ':']).nth(1).unwrap()).collect();
+    let keys: Vec<&str> = found
+        .iter()
+        .map(|text| text.split([' ', ':']).nth(1).unwrap())
+        .collect();
     assert_eq!(
         keys,
         [
@@ -32,7 +39,11 @@ fn every_error_at_once_sorted_by_key() {
             "traffic.sidecar.istio.io/includeOutboundIPRanges",
         ]
     );
-    assert!(found[1].ends_with("\"redirect\" is not accepted, expected REDIRECT, TPROXY, NONE"), "{}", found[1]);
+    assert!(
+        found[1].ends_with("\"redirect\" is not accepted, expected REDIRECT, TPROXY, NONE"),
+        "{}",
+        found[1]
+    );
     assert!(found[5].contains("\"bad\""), "{}", found[5]);
 }
 
@@ -73,9 +84,15 @@ fn unknown_and_inert_keys_are_warnings() {
     assert_eq!(checked.errors, []);
     let all = checked.warnings.join("\n");
     assert_eq!(checked.warnings.len(), 4, "{all}");
-    assert!(all.contains("did you mean traffic.sidecar.istio.io/excludeOutboundPorts?"), "{all}");
+    assert!(
+        all.contains("did you mean traffic.sidecar.istio.io/excludeOutboundPorts?"),
+        "{all}"
+    );
     assert!(all.contains("nonsenseOfSomeKind is not known"), "{all}");
-    assert!(all.contains("excludeInboundPorts has no effect: nothing is captured"), "{all}");
+    assert!(
+        all.contains("excludeInboundPorts has no effect: nothing is captured"),
+        "{all}"
+    );
     assert!(all.contains("nativeSidecar: \"maybe\" is ignored"), "{all}");
 }
 
@@ -86,16 +103,26 @@ fn excluded_ports_need_all_ports_captured() {
         "traffic.sidecar.istio.io/excludeInboundPorts": "81",
     })));
     assert_eq!(checked.warnings.len(), 1, "{:?}", checked.warnings);
-    assert!(checked.warnings[0].contains("excludeInboundPorts has no effect"), "{:?}", checked.warnings);
+    assert!(
+        checked.warnings[0].contains("excludeInboundPorts has no effect"),
+        "{:?}",
+        checked.warnings
+    );
 }
 
 #[test]
-#[allow(clippy::disallowed_methods, reason = "a test reads and, when asked, writes the document")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a test reads and, when asked, writes the document"
+)]
 fn the_document_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/annotations.md");
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(path, markdown()).unwrap();
     }
     let found = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(found == markdown(), "docs/annotations.md is out of date: run this test with UPDATE_DOCS=1");
+    assert!(
+        found == markdown(),
+        "docs/annotations.md is out of date: run this test with UPDATE_DOCS=1"
+    );
 }

@@ -21,12 +21,19 @@ pub(super) fn print(args: &PrintArgs) -> Output {
                     "metadata": {"name": name, "namespace": "istio-system"}, "data": data,
                 }))
             };
-            let config = map("istio-sidecar-injector", json!({"config": BUILTIN_CONFIG, "values": BUILTIN_VALUES}));
+            let config = map(
+                "istio-sidecar-injector",
+                json!({"config": BUILTIN_CONFIG, "values": BUILTIN_VALUES}),
+            );
             let mesh = map("istio", json!({"mesh": BUILTIN_MESH}));
             format!("{config}---\n{mesh}")
         }
     };
-    Output { text, target: "-".to_owned(), ..Output::default() }
+    Output {
+        text,
+        target: "-".to_owned(),
+        ..Output::default()
+    }
 }
 
 pub(super) fn lint(args: &LintArgs, environment: &Environment) -> Result<Output, Failure> {
@@ -36,11 +43,23 @@ pub(super) fn lint(args: &LintArgs, environment: &Environment) -> Result<Output,
         Ok(settings) => {
             let names = settings.injector.known_names().join(", ");
             let text = format!("no problem found; templates and aliases: {names}\n");
-            Output { text, target: "-".to_owned(), ..Output::default() }
+            Output {
+                text,
+                target: "-".to_owned(),
+                ..Output::default()
+            }
         }
         Err(problems) => {
-            let notes = problems.iter().map(|problem| format!("error: {problem}")).collect();
-            Output { notes, refused: true, target: "-".to_owned(), ..Output::default() }
+            let notes = problems
+                .iter()
+                .map(|problem| format!("error: {problem}"))
+                .collect();
+            Output {
+                notes,
+                refused: true,
+                target: "-".to_owned(),
+                ..Output::default()
+            }
         }
     };
     Ok(output)

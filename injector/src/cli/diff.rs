@@ -12,7 +12,10 @@ const CONTEXT: usize = 3;
 /// The difference between two objects, in the form of `diff -u`; empty if there is none.
 pub(super) fn documents(name: &str, before: &Value, after: &Value) -> String {
     let (before, after) = (yaml::write(before), yaml::write(after));
-    let lines = compare(&before.lines().collect::<Vec<_>>(), &after.lines().collect::<Vec<_>>());
+    let lines = compare(
+        &before.lines().collect::<Vec<_>>(),
+        &after.lines().collect::<Vec<_>>(),
+    );
     let hunks = hunks(&lines);
     if hunks.is_empty() {
         return String::new();
@@ -29,10 +32,19 @@ enum Line<'a> {
 
 /// The shortest way from one list of lines to the other. What is equal at both ends is set aside first.
 fn compare<'a>(before: &[&'a str], after: &[&'a str]) -> Vec<Line<'a>> {
-    let head = before.iter().zip(after).take_while(|(one, other)| one == other).count();
+    let head = before
+        .iter()
+        .zip(after)
+        .take_while(|(one, other)| one == other)
+        .count();
     let (start, old) = before.split_at(head);
     let new = after.get(head..).unwrap_or_default();
-    let tail = old.iter().rev().zip(new.iter().rev()).take_while(|(one, other)| one == other).count();
+    let tail = old
+        .iter()
+        .rev()
+        .zip(new.iter().rev())
+        .take_while(|(one, other)| one == other)
+        .count();
     let (old, end) = old.split_at(old.len() - tail);
     let new = new.get(..new.len() - tail).unwrap_or_default();
     let mut lines: Vec<Line<'a>> = start.iter().map(|line| Line::Kept(line)).collect();
@@ -46,10 +58,16 @@ fn middle<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<Line<'a>> {
     const LARGEST: usize = 16_000_000;
     let width = new.len() + 1;
     if (old.len() + 1).saturating_mul(width) > LARGEST {
-        return old.iter().map(|line| Line::Removed(line)).chain(new.iter().map(|line| Line::Added(line))).collect();
+        return old
+            .iter()
+            .map(|line| Line::Removed(line))
+            .chain(new.iter().map(|line| Line::Added(line)))
+            .collect();
     }
     let mut table = vec![0u32; (old.len() + 1) * width];
-    let at = |table: &[u32], row: usize, column: usize| table.get(row * width + column).copied().unwrap_or_default();
+    let at = |table: &[u32], row: usize, column: usize| {
+        table.get(row * width + column).copied().unwrap_or_default()
+    };
     for row in (0..old.len()).rev() {
         for column in (0..new.len()).rev() {
             let best = if old.get(row) == new.get(column) {
@@ -70,7 +88,9 @@ fn middle<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<Line<'a>> {
                 row += 1;
                 column += 1;
             }
-            (Some(one), other) if other.is_none() || at(&table, row + 1, column) >= at(&table, row, column + 1) => {
+            (Some(one), other)
+                if other.is_none() || at(&table, row + 1, column) >= at(&table, row, column + 1) =>
+            {
                 lines.push(Line::Removed(one));
                 row += 1;
             }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::args::{Choice, ConfigArgs, PodArgs, Platform};
+use super::args::{Choice, ConfigArgs, Platform, PodArgs};
 use super::{Environment, Exit, Failure};
 use crate::config::{Source, Sources};
 use crate::decide::Policy;
@@ -13,8 +13,10 @@ use crate::yaml;
 
 /// Reads a file as text.
 pub(super) fn text(name: &str) -> Result<String, Failure> {
-    let bytes = files::read(name).map_err(|error| Failure::one(Exit::NoInput, format!("{}: {error}", called(name))))?;
-    String::from_utf8(bytes).map_err(|_| Failure::one(Exit::Data, format!("{}: not valid UTF-8", called(name))))
+    let bytes = files::read(name)
+        .map_err(|error| Failure::one(Exit::NoInput, format!("{}: {error}", called(name))))?;
+    String::from_utf8(bytes)
+        .map_err(|_| Failure::one(Exit::Data, format!("{}: not valid UTF-8", called(name))))
 }
 
 /// How messages call a file.
@@ -29,7 +31,10 @@ pub(super) fn sources(args: &ConfigArgs) -> Result<Sources, Failure> {
     let mut read = |name: &Option<String>| {
         let name = name.as_ref()?;
         match text(name) {
-            Ok(text) => Some(Source { name: called(name).to_owned(), text }),
+            Ok(text) => Some(Source {
+                name: called(name).to_owned(),
+                text,
+            }),
             Err(failure) => {
                 exit = failure.exit;
                 problems.extend(failure.problems);
@@ -37,9 +42,16 @@ pub(super) fn sources(args: &ConfigArgs) -> Result<Sources, Failure> {
             }
         }
     };
-    let sources =
-        Sources { config: read(&args.inject_config), values: read(&args.values), mesh: read(&args.mesh_config) };
-    if problems.is_empty() { Ok(sources) } else { Err(Failure::new(exit, problems)) }
+    let sources = Sources {
+        config: read(&args.inject_config),
+        values: read(&args.values),
+        mesh: read(&args.mesh_config),
+    };
+    if problems.is_empty() {
+        Ok(sources)
+    } else {
+        Err(Failure::new(exit, problems))
+    }
 }
 
 /// Everything that a run needs besides its input.
@@ -53,9 +65,9 @@ pub(super) struct Loaded {
 pub(super) fn load(config: &ConfigArgs, pod: &PodArgs, environment: &Environment) -> Result<Loaded, Failure> {
     let variables = environment.clone();
     let lookup = move |name: &str| Some(variables.get(name).to_owned()).filter(|value| !value.is_empty());
-    let settings = sources(config)?.load(&functions(lookup)).map_err(|problems| {
-        Failure::new(Exit::Data, problems.iter().map(ToString::to_string).collect())
-    })?;
+    let settings = sources(config)?
+        .load(&functions(lookup))
+        .map_err(|problems| Failure::new(Exit::Data, problems.iter().map(ToString::to_string).collect()))?;
     let options = Options {
         revision: pod.revision.clone(),
         native_sidecars: pod.native_sidecars != Choice::False,
@@ -75,15 +87,23 @@ pub(super) fn load(config: &ConfigArgs, pod: &PodArgs, environment: &Environment
         }
         _ => Ids::default(),
     };
-    Ok(Loaded { injector: Injector::new(settings, options), ids, namespace })
+    Ok(Loaded {
+        injector: Injector::new(settings, options),
+        ids,
+        namespace,
+    })
 }
 
 fn namespace(file: &str) -> Result<Value, Failure> {
-    let value = yaml::read(&text(file)?).map_err(|error| Failure::one(Exit::Data, format!("{file}: {error}")))?;
+    let value =
+        yaml::read(&text(file)?).map_err(|error| Failure::one(Exit::Data, format!("{file}: {error}")))?;
     if value.get("kind").and_then(Value::as_str) == Some("Namespace") {
         Ok(value)
     } else {
-        Err(Failure::one(Exit::Data, format!("{file}: expected a Namespace object")))
+        Err(Failure::one(
+            Exit::Data,
+            format!("{file}: expected a Namespace object"),
+        ))
     }
 }
 

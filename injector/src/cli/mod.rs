@@ -29,7 +29,10 @@ impl Environment {
     /// The value of a variable, empty if it is not set.
     #[must_use]
     pub fn get(&self, name: &str) -> &str {
-        self.variables.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
+        self.variables
+            .iter()
+            .find(|(key, _)| key == name)
+            .map_or("", |(_, value)| value)
     }
 }
 
@@ -51,11 +54,18 @@ pub struct Output {
 /// # Errors
 ///
 /// Every problem, with the exit code that says of what sort they are.
-pub fn run(arguments: impl IntoIterator<Item = OsString>, environment: &Environment) -> Result<Output, Failure> {
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    environment: &Environment,
+) -> Result<Output, Failure> {
     let args = match Args::try_parse_from(arguments) {
         Ok(args) => args,
         Err(error) if !error.use_stderr() => {
-            return Ok(Output { text: error.to_string(), target: "-".to_owned(), ..Output::default() });
+            return Ok(Output {
+                text: error.to_string(),
+                target: "-".to_owned(),
+                ..Output::default()
+            });
         }
         Err(error) => return Err(Failure::usage(&error)),
     };

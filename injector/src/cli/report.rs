@@ -22,7 +22,10 @@ pub(super) struct Answer {
 /// Whether the API server calls a webhook at all.
 #[derive(Clone, Debug)]
 pub(super) enum Gate {
-    Called { name: String, other_revision: Option<String> },
+    Called {
+        name: String,
+        other_revision: Option<String>,
+    },
     NotCalled(Vec<(String, Vec<String>)>),
     Unknown,
 }
@@ -43,7 +46,9 @@ impl Answer {
     fn reason(&self) -> &'static str {
         match &self.gate {
             Gate::NotCalled(_) => Reason::Webhook.slug(),
-            Gate::Called { .. } | Gate::Unknown => self.decision.reason().map_or("", |step| step.reason.slug()),
+            Gate::Called { .. } | Gate::Unknown => {
+                self.decision.reason().map_or("", |step| step.reason.slug())
+            }
         }
     }
 }
@@ -83,18 +88,28 @@ fn webhook(text: &mut String, gate: &Gate) {
         Gate::Called { name, other_revision } => {
             let _ = writeln!(text, "  -   {:<17} {name} is called", Reason::Webhook.slug());
             if let Some(revision) = other_revision {
-                let _ = writeln!(text, "  warning: that is revision {revision}; this config may not be its own");
+                let _ = writeln!(
+                    text,
+                    "  warning: that is revision {revision}; this config may not be its own"
+                );
             }
         }
         Gate::NotCalled(all) => {
-            let _ = writeln!(text, "  no  {:<17} none is called for this pod", Reason::Webhook.slug());
+            let _ = writeln!(
+                text,
+                "  no  {:<17} none is called for this pod",
+                Reason::Webhook.slug()
+            );
             for (name, unmet) in all {
                 let _ = writeln!(text, "      {name}: {}", unmet.join("; "));
             }
         }
         Gate::Unknown => {
             let slug = Reason::Webhook.slug();
-            let _ = writeln!(text, "  ?   {slug:<17} not looked at: the labels of the namespace are not known (--namespace-file)");
+            let _ = writeln!(
+                text,
+                "  ?   {slug:<17} not looked at: the labels of the namespace are not known (--namespace-file)"
+            );
         }
     }
 }
@@ -131,9 +146,14 @@ pub(super) fn as_json(answers: &[Answer]) -> String {
 
 fn webhook_json(gate: &Gate) -> Value {
     match gate {
-        Gate::Called { name, other_revision } => json!({"called": true, "name": name, "otherRevision": other_revision}),
+        Gate::Called { name, other_revision } => {
+            json!({"called": true, "name": name, "otherRevision": other_revision})
+        }
         Gate::NotCalled(all) => {
-            let why: Vec<Value> = all.iter().map(|(name, unmet)| json!({"name": name, "unmet": unmet})).collect();
+            let why: Vec<Value> = all
+                .iter()
+                .map(|(name, unmet)| json!({"name": name, "unmet": unmet}))
+                .collect();
             json!({"called": false, "webhooks": why})
         }
         Gate::Unknown => Value::Null,

@@ -17,22 +17,41 @@ pub(super) enum Change {
     None,
 }
 
+/// What is done to an object that holds a pod; notes are for standard error, an error has one problem a line.
+pub(super) type Changer<'a> = dyn FnMut(&Value, Shape, &mut Vec<String>) -> Result<Change, String> + 'a;
+
 /// Hands every object with a pod to `change`, and puts the results where the objects stood. Every problem is
 /// reported; with one, nothing is written.
 pub(super) fn rewrite(
     input: &InputArgs,
     output: &OutputArgs,
-    change: &mut dyn FnMut(&Value, Shape, &mut Vec<String>) -> Result<Change, String>,
+    change: &mut Changer<'_>,
 ) -> Result<Output, Failure> {
-    let mut run = Run { text: String::new(), notes: Vec::new(), problems: Vec::new(), diff: output.diff, change };
+    let mut run = Run {
+        text: String::new(),
+        notes: Vec::new(),
+        problems: Vec::new(),
+        diff: output.diff,
+        change,
+    };
     for name in names(input)? {
         let bytes = files::read(&name)
             .map_err(|error| Failure::one(Exit::NoInput, format!("{}: {error}", called(&name))))?;
         run.file(called(&name), &bytes);
     }
-    let Run { text, notes, problems, .. } = run;
+    let Run {
+        text,
+        notes,
+        problems,
+        ..
+    } = run;
     if problems.is_empty() {
-        Ok(Output { text, notes, refused: false, target: output.output.clone() })
+        Ok(Output {
+            text,
+            notes,
+            refused: false,
+            target: output.output.clone(),
+        })
     } else {
         Err(Failure::new(Exit::Data, problems))
     }
@@ -42,9 +61,13 @@ pub(super) fn rewrite(
 pub(super) fn names(input: &InputArgs) -> Result<Vec<String>, Failure> {
     let mut names = Vec::new();
     for name in &input.filename {
-        let more = files::expand(name).map_err(|error| Failure::one(Exit::NoInput, format!("{name}: {error}")))?;
+        let more =
+            files::expand(name).map_err(|error| Failure::one(Exit::NoInput, format!("{name}: {error}")))?;
         if more.is_empty() {
-            return Err(Failure::one(Exit::NoInput, format!("{name}: no .yaml, .yml or .json file in this directory")));
+            return Err(Failure::one(
+                Exit::NoInput,
+                format!("{name}: no .yaml, .yml or .json file in this directory"),
+            ));
         }
         names.extend(more);
     }
@@ -56,7 +79,7 @@ struct Run<'a> {
     notes: Vec<String>,
     problems: Vec<String>,
     diff: bool,
-    change: &'a mut dyn FnMut(&Value, Shape, &mut Vec<String>) -> Result<Change, String>,
+    change: &'a mut Changer<'a>,
 }
 
 impl Run<'_> {
@@ -67,11 +90,16 @@ impl Run<'_> {
         };
         let count = documents.len();
         for (at, document) in documents.iter().enumerate() {
-            let place = if count > 1 { format!("{name}, document {}", at + 1) } else { name.to_owned() };
+            let place = if count > 1 {
+                format!("{name}, document {}", at + 1)
+            } else {
+                name.to_owned()
+            };
             let changed = self.object(&document.value, &place);
             if self.diff {
                 if let Some(changed) = changed {
-                    self.text.push_str(&diff::documents(&place, &document.value, &changed));
+                    self.text
+                        .push_str(&diff::documents(&place, &document.value, &changed));
                 }
                 continue;
             }
@@ -106,7 +134,11 @@ impl Run<'_> {
                 return None;
             }
             let mut list = object.clone();
-            let slots = list.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten();
+            let slots = list
+                .get_mut("items")
+                .and_then(Value::as_array_mut)
+                .into_iter()
+                .flatten();
             for (slot, new) in slots.zip(changed) {
                 if let Some(new) = new {
                     *slot = new;
@@ -123,7 +155,8 @@ impl Run<'_> {
             Ok(Change::None) => None,
             Err(problem) => {
                 let title = object::title(object);
-                self.problems.extend(problem.lines().map(|line| format!("{place}: {title}: {line}")));
+                self.problems
+                    .extend(problem.lines().map(|line| format!("{place}: {title}: {line}")));
                 None
             }
         }

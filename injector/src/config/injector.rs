@@ -56,22 +56,37 @@ impl InjectorConfig {
         let value = match &read {
             Ok(Value::Object(object)) if is_config(object) => object,
             // A template is seldom YAML itself; what has actions in it is taken for one.
-            _ if text.contains("{{") || is_pod(read.as_ref().ok()) => return Self::bare(source, text, functions),
+            _ if text.contains("{{") || is_pod(read.as_ref().ok()) => {
+                return Self::bare(source, text, functions);
+            }
             Err(error) => return Err(vec![ConfigError::new(source, "", error.to_string())]),
             Ok(_) => {
                 let expected = "expected an injector config (policy, templates, ...) or a pod template";
                 return Err(vec![ConfigError::new(source, "", expected)]);
             }
         };
-        Reader { source, functions, problems: Vec::new() }.config(value)
+        Reader {
+            source,
+            functions,
+            problems: Vec::new(),
+        }
+        .config(value)
     }
 
     fn bare(source: &str, text: &str, functions: &Functions) -> Result<Self, Vec<ConfigError>> {
-        let mut reader = Reader { source, functions, problems: Vec::new() };
+        let mut reader = Reader {
+            source,
+            functions,
+            problems: Vec::new(),
+        };
         let template = reader.template(SIDECAR, text, false);
         match template {
             Some(template) => Ok(Self {
-                rules: Rules { policy: Policy::Enabled, never: Vec::new(), always: Vec::new() },
+                rules: Rules {
+                    policy: Policy::Enabled,
+                    never: Vec::new(),
+                    always: Vec::new(),
+                },
                 default_templates: vec![SIDECAR.to_owned()],
                 templates: BTreeMap::from([(SIDECAR.to_owned(), template)]),
                 aliases: BTreeMap::new(),
@@ -96,7 +111,12 @@ impl InjectorConfig {
     /// Every name that can be asked for.
     #[must_use]
     pub fn known_names(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self.templates.keys().chain(self.aliases.keys()).map(String::as_str).collect();
+        let mut names: Vec<&str> = self
+            .templates
+            .keys()
+            .chain(self.aliases.keys())
+            .map(String::as_str)
+            .collect();
         names.sort_unstable();
         names.dedup();
         names
@@ -152,9 +172,19 @@ impl Reader<'_> {
         };
         let aliases = self.aliases(object);
         let injected_annotations = self.annotations(object);
-        let config = InjectorConfig { rules, default_templates, templates, aliases, injected_annotations };
+        let config = InjectorConfig {
+            rules,
+            default_templates,
+            templates,
+            aliases,
+            injected_annotations,
+        };
         self.unknown_names(&config);
-        if self.problems.is_empty() { Ok(config) } else { Err(self.problems) }
+        if self.problems.is_empty() {
+            Ok(config)
+        } else {
+            Err(self.problems)
+        }
     }
 
     fn templates(&mut self, object: &Map<String, Value>) -> BTreeMap<String, PodTemplate> {
@@ -182,7 +212,11 @@ impl Reader<'_> {
     }
 
     fn template(&mut self, name: &str, text: &str, spec_only: bool) -> Option<PodTemplate> {
-        let delimiters = if spec_only { Delimiters::SQUARE } else { Delimiters::default() };
+        let delimiters = if spec_only {
+            Delimiters::SQUARE
+        } else {
+            Delimiters::default()
+        };
         match Template::parse(name, text, self.functions, Options { delimiters }) {
             Ok(template) => Some(PodTemplate { template, spec_only }),
             Err(error) => {
@@ -195,9 +229,11 @@ impl Reader<'_> {
     fn names(&mut self, object: &Map<String, Value>, key: &str) -> Vec<String> {
         match object.get(key) {
             None | Some(Value::Null) => Vec::new(),
-            Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
-                items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
-            }
+            Some(Value::Array(items)) if items.iter().all(Value::is_string) => items
+                .iter()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect(),
             Some(other) => {
                 self.problem(key, format!("{other} is not accepted, expected a list of names"));
                 Vec::new()
@@ -210,7 +246,10 @@ impl Reader<'_> {
             None | Some(Value::Null) => return Vec::new(),
             Some(Value::Array(items)) => items,
             Some(other) => {
-                self.problem(key, format!("{other} is not accepted, expected a list of label selectors"));
+                self.problem(
+                    key,
+                    format!("{other} is not accepted, expected a list of label selectors"),
+                );
                 return Vec::new();
             }
         };
@@ -229,10 +268,16 @@ impl Reader<'_> {
             None | Some(Value::Null) => BTreeMap::new(),
             Some(Value::Object(aliases)) => {
                 let names: Vec<String> = aliases.keys().cloned().collect();
-                names.into_iter().map(|name| (name.clone(), self.names(aliases, &name))).collect()
+                names
+                    .into_iter()
+                    .map(|name| (name.clone(), self.names(aliases, &name)))
+                    .collect()
             }
             Some(other) => {
-                self.problem("aliases", format!("{other} is not accepted, expected a map from names to lists"));
+                self.problem(
+                    "aliases",
+                    format!("{other} is not accepted, expected a map from names to lists"),
+                );
                 BTreeMap::new()
             }
         }
@@ -249,7 +294,10 @@ impl Reader<'_> {
                 }
             }
             Some(other) => {
-                self.problem("injectedAnnotations", format!("{other} is not accepted, expected a map"));
+                self.problem(
+                    "injectedAnnotations",
+                    format!("{other} is not accepted, expected a map"),
+                );
             }
         }
         annotations
@@ -257,10 +305,20 @@ impl Reader<'_> {
 
     fn unknown_names(&mut self, config: &InjectorConfig) {
         let aliased = config.aliases.iter().flat_map(|(alias, names)| {
-            names.iter().map(move |name| (format!("aliases.{alias}"), name, config.templates.contains_key(name)))
+            names.iter().map(move |name| {
+                (
+                    format!("aliases.{alias}"),
+                    name,
+                    config.templates.contains_key(name),
+                )
+            })
         });
         let default = config.default_templates.iter().map(|name| {
-            ("defaultTemplates".to_owned(), name, config.resolve(name) != Aliased::Unknown)
+            (
+                "defaultTemplates".to_owned(),
+                name,
+                config.resolve(name) != Aliased::Unknown,
+            )
         });
         let unknown: Vec<(String, String)> = aliased
             .chain(default)
@@ -271,7 +329,10 @@ impl Reader<'_> {
         if self.problems.is_empty() {
             let known = config.known_names().join(", ");
             for (place, name) in unknown {
-                self.problem(place, format!("there is no template {name:?}; there are: {known}"));
+                self.problem(
+                    place,
+                    format!("there is no template {name:?}; there are: {known}"),
+                );
             }
         }
     }

@@ -16,7 +16,9 @@ impl Default for Mesh {
     fn default() -> Self {
         let object = |value: Value| match value {
             Value::Object(map) => map,
-            _ => Map::new(),
+            Value::Array(_) | Value::Bool(_) | Value::Null | Value::Number(_) | Value::String(_) => {
+                Map::new()
+            }
         };
         let proxy = object(Self::proxy_defaults());
         let config = object(json!({
@@ -75,11 +77,16 @@ impl Mesh {
         }
         let mut given = message::normal(value, &MESH_CONFIG, Text::Forgiving)?;
         let mut result = match given.shift_remove("defaultConfig") {
-            Some(proxy) => self.over(&proxy).map_err(|problem| format!("defaultConfig.{problem}"))?,
+            Some(proxy) => self
+                .over(&proxy)
+                .map_err(|problem| format!("defaultConfig.{problem}"))?,
             None => self.clone(),
         };
         if let Some(Value::Array(more)) = given.shift_remove("extensionProviders") {
-            let all = result.config.entry("extensionProviders").or_insert_with(|| json!([]));
+            let all = result
+                .config
+                .entry("extensionProviders")
+                .or_insert_with(|| json!([]));
             if let Some(all) = all.as_array_mut() {
                 all.retain(|old| !more.iter().any(|new| new.get("name") == old.get("name")));
                 all.extend(more);
@@ -99,7 +106,11 @@ impl Mesh {
         if value.is_null() {
             return Ok(self.clone());
         }
-        self.over(&Value::Object(message::normal(value, &PROXY_CONFIG, Text::Strict)?))
+        self.over(&Value::Object(message::normal(
+            value,
+            &PROXY_CONFIG,
+            Text::Strict,
+        )?))
     }
 
     fn over(&self, proxy: &Value) -> Result<Self, String> {
@@ -144,7 +155,10 @@ impl Mesh {
     /// The agent's port.
     #[must_use]
     pub fn status_port(&self) -> i64 {
-        self.proxy.get("statusPort").and_then(Value::as_i64).unwrap_or_default()
+        self.proxy
+            .get("statusPort")
+            .and_then(Value::as_i64)
+            .unwrap_or_default()
     }
 
     /// Whether the app has to wait for the proxy.
@@ -156,7 +170,10 @@ impl Mesh {
     /// How inbound connections reach the proxy.
     #[must_use]
     pub fn interception_mode(&self) -> &str {
-        self.proxy.get("interceptionMode").and_then(Value::as_str).unwrap_or("REDIRECT")
+        self.proxy
+            .get("interceptionMode")
+            .and_then(Value::as_str)
+            .unwrap_or("REDIRECT")
     }
 
     /// Whether the agent serves the app's metrics too.
@@ -168,7 +185,10 @@ impl Mesh {
     /// How the proxy hands inbound traffic on: `passthrough` or `localhost`.
     #[must_use]
     pub fn inbound_traffic_policy(&self) -> String {
-        let mode = self.config.get("inboundTrafficPolicy").and_then(|policy| policy.get("mode")?.as_str());
+        let mode = self
+            .config
+            .get("inboundTrafficPolicy")
+            .and_then(|policy| policy.get("mode")?.as_str());
         mode.unwrap_or("PASSTHROUGH").to_lowercase()
     }
 }
@@ -183,7 +203,8 @@ mod tests {
             "proxyMetadata": {"A": "1"}, "tracing": {"sampling": 1, "zipkin": {"address": "z"}}, "drain_duration": "1m",
         }});
         let mesh = Mesh::default().with(&mesh).unwrap();
-        let annotation = json!({"proxyMetadata": {"B": "2"}, "tracing": {}, "interceptionMode": 1, "statusPort": "7"});
+        let annotation =
+            json!({"proxyMetadata": {"B": "2"}, "tracing": {}, "interceptionMode": 1, "statusPort": "7"});
         let own = mesh.with_proxy_config(&annotation).unwrap();
         assert_eq!(own.proxy["proxyMetadata"], json!({"A": "1", "B": "2"}));
         assert_eq!(own.proxy["tracing"], json!({}));
@@ -196,7 +217,9 @@ mod tests {
 
     #[test]
     fn unknown_fields_and_nulls_are_nothing() {
-        let own = Mesh::default().with_proxy_config(&json!({"nonsense": 1, "tracing": null})).unwrap();
+        let own = Mesh::default()
+            .with_proxy_config(&json!({"nonsense": 1, "tracing": null}))
+            .unwrap();
         assert_eq!(own, Mesh::default());
         assert_eq!(Mesh::default().with(&Value::Null), Ok(Mesh::default()));
     }
@@ -213,7 +236,9 @@ mod tests {
             let error = Mesh::default().with_proxy_config(&config).unwrap_err();
             assert!(error.contains(named), "{error}");
         }
-        let error = Mesh::default().with(&json!({"defaultConfig": {"statusPort": "x"}})).unwrap_err();
+        let error = Mesh::default()
+            .with(&json!({"defaultConfig": {"statusPort": "x"}}))
+            .unwrap_err();
         assert!(error.starts_with("defaultConfig.statusPort: "), "{error}");
     }
 
@@ -221,8 +246,12 @@ mod tests {
     fn providers_are_added_by_name() {
         let mesh = json!({"extensionProviders": [{"name": "otel"}, {"name": "envoy", "x": 1}]});
         let mesh = Mesh::default().with(&mesh).unwrap();
-        let names: Vec<&Value> =
-            mesh.config["extensionProviders"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+        let names: Vec<&Value> = mesh.config["extensionProviders"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| &one["name"])
+            .collect();
         assert_eq!(names, ["prometheus", "stackdriver", "otel", "envoy"]);
     }
 }

@@ -24,12 +24,23 @@ pub fn normal(value: &Value, schema: &'static Schema, text: Text) -> Result<Map<
     message(value, schema, text, "")
 }
 
-fn message(value: &Value, schema: &'static Schema, text: Text, path: &str) -> Result<Map<String, Value>, String> {
+fn message(
+    value: &Value,
+    schema: &'static Schema,
+    text: Text,
+    path: &str,
+) -> Result<Map<String, Value>, String> {
     let mut result = Map::new();
-    let Some(object) = value.as_object() else { return Err(refused(path, value, "a map")) };
+    let Some(object) = value.as_object() else {
+        return Err(refused(path, value, "a map"));
+    };
     for (key, value) in object.iter().filter(|(_, value)| !value.is_null()) {
         let Some(field) = known(schema, key) else { continue };
-        let path = if path.is_empty() { field.key.to_owned() } else { format!("{path}.{}", field.key) };
+        let path = if path.is_empty() {
+            field.key.to_owned()
+        } else {
+            format!("{path}.{}", field.key)
+        };
         result.insert(field.key.to_owned(), of_kind(value, &field.kind, text, &path)?);
     }
     Ok(result)
@@ -37,7 +48,12 @@ fn message(value: &Value, schema: &'static Schema, text: Text, path: &str) -> Re
 
 fn known(schema: &'static Schema, key: &str) -> Option<&'static Field> {
     let exact = schema.fields.iter().find(|field| field.key == key);
-    exact.or_else(|| schema.fields.iter().find(|field| key.contains('_') && snake(field.key) == key))
+    exact.or_else(|| {
+        schema
+            .fields
+            .iter()
+            .find(|field| key.contains('_') && snake(field.key) == key)
+    })
 }
 
 fn snake(camel: &str) -> String {
@@ -54,13 +70,13 @@ fn snake(camel: &str) -> String {
 fn of_kind(value: &Value, kind: &'static Kind, text: Text, path: &str) -> Result<Value, String> {
     match kind {
         Kind::Any => Ok(value.clone()),
-        Kind::Bool => match value {
-            Value::Bool(_) => Ok(value.clone()),
-            _ => Err(refused(path, value, "true or false")),
-        },
+        Kind::Bool if value.is_boolean() => Ok(value.clone()),
+        Kind::Bool => Err(refused(path, value, "true or false")),
         Kind::Duration => {
             let nanoseconds = value.as_str().and_then(duration::parse);
-            nanoseconds.map(|n| json!(duration::seconds(n))).ok_or_else(|| refused(path, value, "a duration such as 45s"))
+            nanoseconds
+                .map(|n| json!(duration::seconds(n)))
+                .ok_or_else(|| refused(path, value, "a duration such as 45s"))
         }
         Kind::Enum(names) => named(value, names).ok_or_else(|| {
             let all: Vec<&str> = names.values.iter().map(|(name, _)| *name).collect();
@@ -68,26 +84,39 @@ fn of_kind(value: &Value, kind: &'static Kind, text: Text, path: &str) -> Result
         }),
         Kind::Float => number(value).ok_or_else(|| refused(path, value, "a number")),
         Kind::Int32 | Kind::Int64 | Kind::Uint32 => {
-            let whole = number(value).and_then(|number| whole(&number)).filter(|number| fits(*number, kind));
-            whole.map(|number| json!(number)).ok_or_else(|| refused(path, value, "a whole number"))
+            let whole = number(value)
+                .and_then(|number| whole(&number))
+                .filter(|number| fits(*number, kind));
+            whole
+                .map(|number| json!(number))
+                .ok_or_else(|| refused(path, value, "a whole number"))
         }
         Kind::List(item) => {
             let items = value.as_array().ok_or_else(|| refused(path, value, "a list"))?;
-            let items = items.iter().enumerate().map(|(at, value)| of_kind(value, item, text, &format!("{path}[{at}]")));
+            let items = items
+                .iter()
+                .enumerate()
+                .map(|(at, value)| of_kind(value, item, text, &format!("{path}[{at}]")));
             items.collect::<Result<Vec<Value>, String>>().map(Value::Array)
         }
         Kind::Map(item) => {
             let entries = value.as_object().ok_or_else(|| refused(path, value, "a map"))?;
-            let entries = entries.iter().filter(|(_, value)| !value.is_null() || matches!(item, Kind::Any));
+            let entries = entries
+                .iter()
+                .filter(|(_, value)| !value.is_null() || matches!(item, Kind::Any));
             let entries = entries
                 .map(|(key, value)| Ok((key.clone(), of_kind(value, item, text, &format!("{path}.{key}"))?)));
-            entries.collect::<Result<Map<String, Value>, String>>().map(Value::Object)
+            entries
+                .collect::<Result<Map<String, Value>, String>>()
+                .map(Value::Object)
         }
         Kind::Ptr(inner) | Kind::Wrapper(inner) => of_kind(value, inner, text, path),
         Kind::Str => match value {
             Value::String(_) => Ok(value.clone()),
             Value::Bool(_) | Value::Number(_) if text == Text::Forgiving => Ok(json!(value.to_string())),
-            _ => Err(refused(path, value, "text (in quotes)")),
+            Value::Array(_) | Value::Bool(_) | Value::Null | Value::Number(_) | Value::Object(_) => {
+                Err(refused(path, value, "text (in quotes)"))
+            }
         },
         Kind::Struct(schema) => message(value, schema, text, path).map(Value::Object),
     }
@@ -95,10 +124,9 @@ fn of_kind(value: &Value, kind: &'static Kind, text: Text, path: &str) -> Result
 
 /// By name or by number.
 fn named(value: &Value, names: &EnumType) -> Option<Value> {
-    let entry = names.values.iter().find(|(name, number)| match value {
-        Value::String(text) => text == name,
-        other => other.as_i64() == Some(i64::from(*number)),
-    })?;
+    let (text, number) = (value.as_str(), value.as_i64());
+    let mut all = names.values.iter();
+    let entry = all.find(|(name, value)| text == Some(*name) || number == Some(i64::from(*value)))?;
     Some(json!(entry.0))
 }
 
@@ -111,23 +139,38 @@ fn number(value: &Value) -> Option<Value> {
     }
 }
 
-#[allow(clippy::cast_possible_truncation, reason = "the fraction is none, and the size is looked at")]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the fraction is none, and the size is looked at"
+)]
 fn whole(number: &Value) -> Option<i64> {
-    let float = || number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 1e15);
+    let float = || {
+        number
+            .as_f64()
+            .filter(|float| float.fract() == 0.0 && float.abs() < 1e15)
+    };
     number.as_i64().or_else(|| float().map(|float| float as i64))
 }
 
 fn fits(number: i64, kind: &Kind) -> bool {
-    match kind {
-        Kind::Int32 => i32::try_from(number).is_ok(),
-        Kind::Uint32 => u32::try_from(number).is_ok(),
-        _ => true,
+    if matches!(kind, Kind::Int32) {
+        i32::try_from(number).is_ok()
+    } else {
+        !matches!(kind, Kind::Uint32) || u32::try_from(number).is_ok()
     }
 }
 
 fn refused(path: &str, value: &Value, expected: &str) -> String {
     let shown = crate::annotations::shown(&value.to_string());
-    let shown = if value.is_string() { value.to_string() } else { shown };
-    let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
+    let shown = if value.is_string() {
+        value.to_string()
+    } else {
+        shown
+    };
+    let path = if path.is_empty() {
+        String::new()
+    } else {
+        format!("{path}: ")
+    };
     format!("{path}{shown} is not accepted, expected {expected}")
 }

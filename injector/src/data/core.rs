@@ -6,7 +6,7 @@ macro_rules! types {
     ($($name:ident $go:literal { $($field:literal $key:literal $kind:expr $(, $how:ident $(($of:literal))?)?;)* })*) => {
         $(
             #[doc = concat!("`", $go, "`")]
-            pub static $name: Schema = Schema {
+            pub(crate) static $name: Schema = Schema {
                 name: $go,
                 proto: false,
                 fields: &[$(Field::new($field, $key, $kind)$(.$how($($of)?))?),*],

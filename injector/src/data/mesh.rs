@@ -6,7 +6,7 @@ macro_rules! messages {
     ($($name:ident $go:literal { $($field:literal $key:literal $kind:expr;)* })*) => {
         $(
             #[doc = concat!("`", $go, "`")]
-            pub static $name: Schema = Schema {
+            pub(crate) static $name: Schema = Schema {
                 name: $go,
                 proto: true,
                 fields: &[$(Field::new($field, $key, $kind)),*],
@@ -19,7 +19,7 @@ macro_rules! enums {
     ($($name:ident $go:literal [$($value:literal $number:literal),*];)*) => {
         $(
             #[doc = concat!("`", $go, "`")]
-            pub static $name: EnumType = EnumType { name: $go, values: &[$(($value, $number)),*] };
+            pub(crate) static $name: EnumType = EnumType { name: $go, values: &[$(($value, $number)),*] };
         )*
     };
 }

@@ -1,7 +1,7 @@
 //! What templates see.
 
 mod core;
-pub mod mesh;
+pub(crate) mod mesh;
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use crate::pod::ids::Ids;
 use crate::pod::workload::Workload;
 use crate::template::{Kind, Origin, Value};
 
-pub use core::{CONTAINER, OBJECT_META, POD_SPEC};
+use core::{OBJECT_META, POD_SPEC};
 
 /// Everything that a template is rendered with.
 #[derive(Clone, Copy, Debug)]
@@ -49,12 +49,68 @@ impl<'a> Data<'a> {
     pub fn value(&self) -> Value<'a> {
         let part = |key: &str| self.pod.get(key).and_then(Json::as_object);
         let text = |text: &'a str| Value::Str(crate::template::Str::borrowed(text));
-        let of_user = |text: &'a str, key: &'static str| Value::user_text(text, Origin { kind: "workload", key });
+        let of_user = |text: &'a str, key: &'static str| {
+            Value::user_text(
+                text,
+                Origin {
+                    kind: "workload",
+                    key,
+                },
+            )
+        };
         let number = |number: Option<i64>| {
-            number.map_or(Value::NilPtr(&Kind::Int64), |number| Value::Ptr(Rc::new(Value::int64(number))))
+            number.map_or(Value::NilPtr(&Kind::Int64), |number| {
+                Value::Ptr(Rc::new(Value::int64(number)))
+            })
         };
         let overridden = crate::pod::list::annotation(self.pod, "proxy.istio.io/config").is_some();
         let config_of_user = overridden.then_some("annotation proxy.istio.io/config, field");
+        let (type_meta, deployment_meta) = self.owner();
+        Value::record(
+            "inject.SidecarTemplateData",
+            vec![
+                ("TypeMeta", type_meta),
+                ("DeploymentMeta", deployment_meta),
+                (
+                    "ObjectMeta",
+                    Value::of_struct(&OBJECT_META, part("metadata"), None),
+                ),
+                ("Spec", Value::of_struct(&POD_SPEC, part("spec"), Some("spec"))),
+                (
+                    "ProxyConfig",
+                    Value::of_struct(&mesh::PROXY_CONFIG, Some(self.own_mesh.proxy()), config_of_user),
+                ),
+                (
+                    "MeshConfig",
+                    Value::of_struct(&mesh::MESH_CONFIG, Some(self.mesh_json), None),
+                ),
+                ("Values", Value::any(self.values)),
+                ("Revision", text(self.revision)),
+                ("NativeSidecars", Value::Bool(self.native_sidecars)),
+                ("ProxyImage", of_user(self.proxy_image, "image")),
+                ("ProxyInitImage", of_user(self.init_image, "image")),
+                ("ProxyUID", number(self.ids.uid)),
+                ("ProxyGID", number(self.ids.gid)),
+                (
+                    "InboundTrafficPolicyMode",
+                    Value::string(self.mesh.inbound_traffic_policy()),
+                ),
+                ("CompliancePolicy", text(self.compliance_policy)),
+            ],
+        )
+    }
+
+    /// `.TypeMeta` and `.DeploymentMeta`.
+    fn owner(&self) -> (Value<'a>, Value<'a>) {
+        let of_user = |text: &'a str, key: &'static str| {
+            Value::user_text(
+                text,
+                Origin {
+                    kind: "workload",
+                    key,
+                },
+            )
+        };
         let type_meta = Value::record(
             "v1.TypeMeta",
             vec![
@@ -69,28 +125,6 @@ impl<'a> Data<'a> {
                 ("Namespace", of_user(&self.workload.namespace, "namespace")),
             ],
         );
-        Value::record(
-            "inject.SidecarTemplateData",
-            vec![
-                ("TypeMeta", type_meta),
-                ("DeploymentMeta", deployment_meta),
-                ("ObjectMeta", Value::of_struct(&OBJECT_META, part("metadata"), None)),
-                ("Spec", Value::of_struct(&POD_SPEC, part("spec"), Some("spec"))),
-                (
-                    "ProxyConfig",
-                    Value::of_struct(&mesh::PROXY_CONFIG, Some(self.own_mesh.proxy()), config_of_user),
-                ),
-                ("MeshConfig", Value::of_struct(&mesh::MESH_CONFIG, Some(self.mesh_json), None)),
-                ("Values", Value::any(self.values)),
-                ("Revision", text(self.revision)),
-                ("NativeSidecars", Value::Bool(self.native_sidecars)),
-                ("ProxyImage", of_user(self.proxy_image, "image")),
-                ("ProxyInitImage", of_user(self.init_image, "image")),
-                ("ProxyUID", number(self.ids.uid)),
-                ("ProxyGID", number(self.ids.gid)),
-                ("InboundTrafficPolicyMode", Value::string(self.mesh.inbound_traffic_policy())),
-                ("CompliancePolicy", text(self.compliance_policy)),
-            ],
-        )
+        (type_meta, deployment_meta)
     }
 }

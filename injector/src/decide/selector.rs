@@ -33,15 +33,20 @@ impl Selector {
     /// The key that cannot be read, its value, and what is accepted.
     pub fn parse(value: &Value) -> Result<Self, String> {
         let mut requirements = Vec::new();
-        match value {
-            Value::Null => return Ok(Self::default()),
-            Value::Object(_) => {}
-            other => return Err(format!("{other} is not accepted, expected a label selector")),
+        if value.is_null() {
+            return Ok(Self::default());
+        }
+        if !value.is_object() {
+            return Err(format!("{value} is not accepted, expected a label selector"));
         }
         let labels = value.get("matchLabels").and_then(Value::as_object);
         for (key, wanted) in labels.into_iter().flatten() {
-            let wanted = scalar(wanted).ok_or_else(|| format!("matchLabels.{key}: {wanted} is not accepted, expected text"))?;
-            requirements.push(Requirement { key: key.clone(), operator: Operator::In(vec![wanted]) });
+            let wanted = scalar(wanted)
+                .ok_or_else(|| format!("matchLabels.{key}: {wanted} is not accepted, expected text"))?;
+            requirements.push(Requirement {
+                key: key.clone(),
+                operator: Operator::In(vec![wanted]),
+            });
         }
         let expressions = value.get("matchExpressions").and_then(Value::as_array);
         for (at, expression) in expressions.into_iter().flatten().enumerate() {
@@ -60,13 +65,18 @@ impl Selector {
     /// Whether the labels meet every requirement.
     #[must_use]
     pub fn matches(&self, labels: &dyn Labels) -> bool {
-        self.requirements.iter().all(|requirement| requirement.met(labels))
+        self.requirements
+            .iter()
+            .all(|requirement| requirement.met(labels))
     }
 
     /// The requirements that the labels do not meet, with what the labels have instead.
     #[must_use]
     pub fn unmet(&self, labels: &dyn Labels) -> Vec<String> {
-        let unmet = self.requirements.iter().filter(|requirement| !requirement.met(labels));
+        let unmet = self
+            .requirements
+            .iter()
+            .filter(|requirement| !requirement.met(labels));
         unmet
             .map(|requirement| match labels.label(&requirement.key) {
                 Some(value) => format!("{requirement}, but it is {value:?}"),
@@ -91,18 +101,24 @@ impl Requirement {
             "Exists" => Operator::Exists,
             "DoesNotExist" => Operator::DoesNotExist,
             other => {
-                return Err(format!("operator: {other:?} is not accepted, expected In, NotIn, Exists or DoesNotExist"));
+                return Err(format!(
+                    "operator: {other:?} is not accepted, expected In, NotIn, Exists or DoesNotExist"
+                ));
             }
         };
         if matches!(&operator, Operator::In(values) | Operator::NotIn(values) if values.is_empty()) {
             return Err(format!("{} needs values", text("operator")));
         }
-        Ok(Self { key: key.to_owned(), operator })
+        Ok(Self {
+            key: key.to_owned(),
+            operator,
+        })
     }
 
     fn met(&self, labels: &dyn Labels) -> bool {
         let value = labels.label(&self.key);
-        let among = |values: &[String]| value.is_some_and(|value| values.iter().any(|wanted| wanted == value));
+        let among =
+            |values: &[String]| value.is_some_and(|value| values.iter().any(|wanted| wanted == value));
         match &self.operator {
             Operator::In(values) => among(values),
             Operator::NotIn(values) => !among(values),
@@ -158,14 +174,14 @@ mod tests {
     use super::*;
 
     fn matches(selector: &Value, labels: &Value) -> bool {
-        Selector::parse(selector).unwrap().matches(labels.as_object().unwrap())
+        Selector::parse(selector)
+            .unwrap()
+            .matches(labels.as_object().unwrap())
     }
 
     #[test]
     fn operators() {
-        let with = |operator: &str, values: &[&str]| {
-            json!({"matchExpressions": [{"key": "a", "operator": operator, "values": values}]})
-        };
+        let with = |operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": "a", "operator": operator, "values": values}]});
         for (operator, values, one, two, none) in [
             ("In", &["1", "x"][..], true, false, false),
             ("NotIn", &["1"][..], false, true, true),
@@ -181,17 +197,30 @@ mod tests {
 
     #[test]
     fn every_requirement_counts() {
-        let selector = json!({"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "b", "operator": "Exists"}]});
+        let selector =
+            json!({"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "b", "operator": "Exists"}]});
         assert!(matches(&selector, &json!({"a": "1", "b": ""})));
         assert!(!matches(&selector, &json!({"a": "1"})));
-        let unmet = Selector::parse(&selector).unwrap().unmet(json!({"a": "2"}).as_object().unwrap());
-        assert_eq!(unmet, ["label a must be 1, but it is \"2\"", "label b must be there, but there is no such label"]);
+        let unmet = Selector::parse(&selector)
+            .unwrap()
+            .unmet(json!({"a": "2"}).as_object().unwrap());
+        assert_eq!(
+            unmet,
+            [
+                "label a must be 1, but it is \"2\"",
+                "label b must be there, but there is no such label"
+            ]
+        );
     }
 
     #[test]
     fn what_cannot_be_read_is_named() {
-        let error = Selector::parse(&json!({"matchExpressions": [{"key": "a", "operator": "Is"}]})).unwrap_err();
-        assert!(error.contains("matchExpressions[0]") && error.contains("NotIn"), "{error}");
+        let error =
+            Selector::parse(&json!({"matchExpressions": [{"key": "a", "operator": "Is"}]})).unwrap_err();
+        assert!(
+            error.contains("matchExpressions[0]") && error.contains("NotIn"),
+            "{error}"
+        );
         assert!(Selector::parse(&json!("a=b")).is_err());
         assert!(Selector::parse(&json!({"matchExpressions": [{"key": "a", "operator": "In"}]})).is_err());
     }

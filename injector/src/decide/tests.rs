@@ -3,7 +3,11 @@ use serde_json::{Map, Value, json};
 use super::*;
 
 fn rules(policy: &str) -> Rules {
-    Rules { policy: Policy::parse(policy), never: Vec::new(), always: Vec::new() }
+    Rules {
+        policy: Policy::parse(policy),
+        never: Vec::new(),
+        always: Vec::new(),
+    }
 }
 
 #[test]
@@ -12,13 +16,19 @@ fn the_first_answer_wins() {
         "metadata": {"labels": {INJECT: "true"}, "annotations": {INJECT: "false"}}, "spec": {"hostNetwork": true},
     });
     let decision = decide(&pod, "kube-system", &rules("nonsense"));
-    assert_eq!(decision.reason().map(|step| step.reason), Some(Reason::HostNetwork));
+    assert_eq!(
+        decision.reason().map(|step| step.reason),
+        Some(Reason::HostNetwork)
+    );
     let pod = json!({"metadata": pod["metadata"], "spec": {}});
     let reason = |namespace: &str, policy: &str| {
         let decision = decide(&pod, namespace, &rules(policy));
         (decision.reason().unwrap().reason, decision.inject())
     };
-    assert_eq!(reason("kube-system", "nonsense"), (Reason::SystemNamespace, false));
+    assert_eq!(
+        reason("kube-system", "nonsense"),
+        (Reason::SystemNamespace, false)
+    );
     assert_eq!(reason("default", "nonsense"), (Reason::UnknownPolicy, false));
     assert_eq!(reason("default", "disabled"), (Reason::Pod, true));
 }
@@ -30,55 +40,99 @@ fn an_empty_answer_is_silent_and_a_bad_one_is_not() {
     let odd = decide(&pod("yes"), "", &rules("enabled"));
     assert!(odd.inject());
     assert_eq!(odd.warnings.len(), 1);
-    assert!(odd.warnings[0].contains("\"yes\"") && odd.warnings[0].contains("\"true\""), "{:?}", odd.warnings);
+    assert!(
+        odd.warnings[0].contains("\"yes\"") && odd.warnings[0].contains("\"true\""),
+        "{:?}",
+        odd.warnings
+    );
 }
 
 #[test]
 fn an_empty_selector_matches_nothing() {
-    let rules = Rules { policy: Policy::Disabled, never: vec![Selector::default()], always: vec![Selector::default()] };
+    let rules = Rules {
+        policy: Policy::Disabled,
+        never: vec![Selector::default()],
+        always: vec![Selector::default()],
+    };
     let decision = decide(&json!({}), "", &rules);
     assert_eq!(decision.reason().unwrap().reason, Reason::Policy);
-    assert_eq!(decision.to_string(), "not injected: policy of the injector config is disabled");
+    assert_eq!(
+        decision.to_string(),
+        "not injected: policy of the injector config is disabled"
+    );
     assert_eq!(decision.steps.len(), 6);
 }
 
-fn labels(value: &Value) -> Map<String, Value> {
-    value.as_object().cloned().unwrap()
-}
+/// Namespace labels, pod labels, enabled by default, the revision whose webhook is called. Labels as `key=value,...`.
+type Row = (&'static str, &'static str, bool, Option<&'static str>);
 
-/// Namespace labels, pod labels, enabled by default, the revision whose webhook is called.
-type Row = (Value, Value, bool, Option<&'static str>);
+const ROWS: [Row; 15] = [
+    ("istio-injection=enabled", "", false, Some("default")),
+    (
+        "istio-injection=enabled",
+        "sidecar.istio.io/inject=false",
+        false,
+        None,
+    ),
+    (
+        "istio-injection=enabled",
+        "sidecar.istio.io/inject=true",
+        false,
+        Some("default"),
+    ),
+    ("istio-injection=disabled", "", true, None),
+    (
+        "istio-injection=disabled",
+        "sidecar.istio.io/inject=true",
+        true,
+        None,
+    ),
+    ("", "sidecar.istio.io/inject=true", false, Some("default")),
+    ("", "", false, None),
+    ("", "", true, Some("default")),
+    ("", "sidecar.istio.io/inject=false", true, None),
+    ("kubernetes.io/metadata.name=kube-system", "", true, None),
+    ("istio.io/rev=canary", "", false, Some("canary")),
+    ("istio.io/rev=canary", "istio.io/rev=other", false, Some("canary")),
+    ("", "istio.io/rev=canary", false, Some("canary")),
+    (
+        "istio-injection=enabled,istio.io/rev=canary",
+        "",
+        false,
+        Some("default"),
+    ),
+    (
+        "istio.io/rev=canary",
+        "sidecar.istio.io/inject=false",
+        false,
+        None,
+    ),
+];
+
+fn labels(text: &str) -> Map<String, Value> {
+    let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
+    pairs.map(|(key, value)| (key.to_owned(), json!(value))).collect()
+}
 
 #[test]
 fn the_table_of_namespace_and_pod_labels() {
-    let rows: [Row; 15] = [
-        (json!({"istio-injection": "enabled"}), json!({}), false, Some("default")),
-        (json!({"istio-injection": "enabled"}), json!({INJECT: "false"}), false, None),
-        (json!({"istio-injection": "enabled"}), json!({INJECT: "true"}), false, Some("default")),
-        (json!({"istio-injection": "disabled"}), json!({}), true, None),
-        (json!({"istio-injection": "disabled"}), json!({INJECT: "true"}), true, None),
-        (json!({}), json!({INJECT: "true"}), false, Some("default")),
-        (json!({}), json!({}), false, None),
-        (json!({}), json!({}), true, Some("default")),
-        (json!({}), json!({INJECT: "false"}), true, None),
-        (json!({"kubernetes.io/metadata.name": "kube-system"}), json!({}), true, None),
-        (json!({"istio.io/rev": "canary"}), json!({}), false, Some("canary")),
-        (json!({"istio.io/rev": "canary"}), json!({"istio.io/rev": "other"}), false, Some("canary")),
-        (json!({}), json!({"istio.io/rev": "canary"}), false, Some("canary")),
-        (json!({"istio-injection": "enabled", "istio.io/rev": "canary"}), json!({}), false, Some("default")),
-        (json!({"istio.io/rev": "canary"}), json!({INJECT: "false"}), false, None),
-    ];
-    for (namespace, pod, by_default, expected) in rows {
+    for (namespace, pod, by_default, expected) in ROWS {
         let mut webhooks = Webhooks::of_revision("", by_default).unwrap();
-        webhooks.all.extend(Webhooks::of_revision("canary", false).unwrap().all);
-        let called = match webhooks.called(&labels(&namespace), &labels(&pod)) {
+        webhooks
+            .all
+            .extend(Webhooks::of_revision("canary", false).unwrap().all);
+        let called = match webhooks.called(&labels(namespace), &labels(pod)) {
             Called::By(webhook) => webhook.revision,
             Called::ByNone(kept) => {
                 assert!(kept.iter().all(|(_, unmet)| !unmet.is_empty()));
                 None
             }
         };
-        assert_eq!(called.as_deref(), expected, "namespace {namespace}, pod {pod}, by default {by_default}");
+        assert_eq!(
+            called.as_deref(),
+            expected,
+            "namespace {namespace}, pod {pod}, by default {by_default}"
+        );
     }
 }
 
@@ -92,7 +146,14 @@ fn webhooks_are_read_from_lists_and_others_are_passed_over() {
     });
     let list = json!({"kind": "List", "items": [configuration, {"kind": "ConfigMap"}]});
     let webhooks = Webhooks::parse(&[list]).unwrap();
-    assert_eq!(webhooks.all.iter().map(|webhook| webhook.name.as_str()).collect::<Vec<_>>(), ["pods"]);
+    assert_eq!(
+        webhooks
+            .all
+            .iter()
+            .map(|webhook| webhook.name.as_str())
+            .collect::<Vec<_>>(),
+        ["pods"]
+    );
     let broken = json!({
         "kind": "MutatingWebhookConfiguration", "metadata": {"name": "c"},
         "webhooks": [{"name": "w", "objectSelector": {"matchExpressions": [{"key": "k", "operator": "?"}]}}],

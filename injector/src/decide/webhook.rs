@@ -75,7 +75,11 @@ impl Webhooks {
         let rev = || expression("istio.io/rev", "In", &[named]);
         let unlabelled = || vec![without("istio-injection"), without("istio.io/rev")];
         let mut hooks = vec![
-            ("rev.namespace", vec![rev(), without("istio-injection")], vec![not_refused()]),
+            (
+                "rev.namespace",
+                vec![rev(), without("istio-injection")],
+                vec![not_refused()],
+            ),
             ("rev.object", unlabelled(), vec![not_refused(), rev()]),
         ];
         if revision.is_empty() {
@@ -88,7 +92,11 @@ impl Webhooks {
             let mut namespaces = unlabelled();
             let own = super::SYSTEM_NAMESPACES;
             namespaces.push(expression("kubernetes.io/metadata.name", "NotIn", &own));
-            hooks.push(("auto", namespaces, vec![without("sidecar.istio.io/inject"), without("istio.io/rev")]));
+            hooks.push((
+                "auto",
+                namespaces,
+                vec![without("sidecar.istio.io/inject"), without("istio.io/rev")],
+            ));
         }
         let webhooks: Vec<Value> = hooks
             .into_iter()
@@ -100,7 +108,11 @@ impl Webhooks {
                 })
             })
             .collect();
-        let suffix = if revision.is_empty() { String::new() } else { format!("-{revision}") };
+        let suffix = if revision.is_empty() {
+            String::new()
+        } else {
+            format!("-{revision}")
+        };
         Self::parse(&[json!({
             "kind": "MutatingWebhookConfiguration",
             "metadata": {"name": format!("istio-sidecar-injector{suffix}"), "labels": {"istio.io/rev": named}},
@@ -116,7 +128,13 @@ impl Webhooks {
             let mut unmet = Vec::new();
             let of_namespace = webhook.namespace_selector.unmet(namespace);
             unmet.extend(of_namespace.into_iter().map(|text| format!("namespace: {text}")));
-            unmet.extend(webhook.object_selector.unmet(pod).into_iter().map(|text| format!("pod: {text}")));
+            unmet.extend(
+                webhook
+                    .object_selector
+                    .unmet(pod)
+                    .into_iter()
+                    .map(|text| format!("pod: {text}")),
+            );
             if unmet.is_empty() {
                 return Called::By(webhook.clone());
             }
@@ -128,10 +146,17 @@ impl Webhooks {
 
 fn read(document: &Value) -> Result<Vec<Webhook>, String> {
     let text = |value: &Value, pointer: &str| {
-        value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+        value
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
     };
     let configuration = text(document, "/metadata/name");
-    let revision = document.pointer("/metadata/labels/istio.io~1rev").and_then(Value::as_str).map(str::to_owned);
+    let revision = document
+        .pointer("/metadata/labels/istio.io~1rev")
+        .and_then(Value::as_str)
+        .map(str::to_owned);
     let list = document.get("webhooks").and_then(Value::as_array);
     let webhooks = list.into_iter().flatten().filter(|webhook| is_for_pods(webhook));
     webhooks
@@ -144,16 +169,27 @@ fn read(document: &Value) -> Result<Vec<Webhook>, String> {
             let namespace_selector = selector("namespaceSelector")?;
             let object_selector = selector("objectSelector")?;
             let revision = revision.clone();
-            Ok(Webhook { configuration: configuration.clone(), name, namespace_selector, object_selector, revision })
+            Ok(Webhook {
+                configuration: configuration.clone(),
+                name,
+                namespace_selector,
+                object_selector,
+                revision,
+            })
         })
         .collect()
 }
 
 /// A webhook without rules is taken for one that is called for pods: saved objects are often cut down.
 fn is_for_pods(webhook: &Value) -> bool {
-    let Some(rules) = webhook.get("rules").and_then(Value::as_array) else { return true };
+    let Some(rules) = webhook.get("rules").and_then(Value::as_array) else {
+        return true;
+    };
     rules.iter().any(|rule| {
         let resources = rule.get("resources").and_then(Value::as_array);
-        resources.into_iter().flatten().any(|resource| matches!(resource.as_str(), Some("pods" | "*" | "*/*")))
+        resources
+            .into_iter()
+            .flatten()
+            .any(|resource| matches!(resource.as_str(), Some("pods" | "*" | "*/*")))
     })
 }

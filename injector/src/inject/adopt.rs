@@ -13,14 +13,29 @@ use crate::schema;
 /// Lays each fresh container over what stood there before: a field or list item that only the old one has stays. A
 /// proxy that the same templates had put in, and whose command line somebody has changed since, counts as the
 /// user's: there the old one wins.
-pub(super) fn keep_additions(injected: &mut Injected, previous: &Previous, status: &Status) -> Result<(), InjectError> {
+pub(super) fn keep_additions(
+    injected: &mut Injected,
+    previous: &Previous,
+    status: &Status,
+) -> Result<(), InjectError> {
     for (list, old) in &previous.containers {
         let container = name(old).to_owned();
-        for fresh in containers_mut(&mut injected.pod, *list).iter_mut().filter(|item| name(item) == container) {
-            let customised = container == PROXY && previous.status == *status && command_line_differs(old, fresh);
-            let (under, over) = if customised { (&*fresh, old) } else { (old, &*fresh) };
-            let mut merged = overlay::merge(under, over, &schema::CONTAINER)
-                .map_err(|error| InjectError::Merge { what: format!("container {container}"), error })?;
+        for fresh in containers_mut(&mut injected.pod, *list)
+            .iter_mut()
+            .filter(|item| name(item) == container)
+        {
+            let customised =
+                container == PROXY && previous.status == *status && command_line_differs(old, fresh);
+            let (under, over) = if customised {
+                (&*fresh, old)
+            } else {
+                (old, &*fresh)
+            };
+            let mut merged =
+                overlay::merge(under, over, &schema::CONTAINER).map_err(|error| InjectError::Merge {
+                    what: format!("container {container}"),
+                    error: Box::new(error),
+                })?;
             if customised {
                 injected.warnings.push(format!(
                     "container {container} was injected before and has other arguments since: it is kept as it is; take the \
@@ -49,8 +64,12 @@ fn last_word_on_probes(merged: &mut Value, fresh: &Value) {
 
 /// Volumes that the earlier injection brought, this one does not, and nobody mounts.
 fn drop_stale_volumes(pod: &mut Value, previous: &Previous, status: &Status) {
-    let stale: Vec<&String> =
-        previous.status.volumes.iter().filter(|volume| !status.volumes.contains(volume)).collect();
+    let stale: Vec<&String> = previous
+        .status
+        .volumes
+        .iter()
+        .filter(|volume| !status.volumes.contains(volume))
+        .collect();
     if stale.is_empty() {
         return;
     }
@@ -61,8 +80,14 @@ fn drop_stale_volumes(pod: &mut Value, previous: &Previous, status: &Status) {
             find(mounts.map_or(&[], Vec::as_slice), volume).is_some()
         })
     };
-    let unused: Vec<String> = stale.into_iter().filter(|volume| !mounted(pod, volume)).cloned().collect();
-    if let Some(volumes) = list::object_mut(pod, "spec").and_then(|spec| spec.get_mut("volumes")?.as_array_mut()) {
+    let unused: Vec<String> = stale
+        .into_iter()
+        .filter(|volume| !mounted(pod, volume))
+        .cloned()
+        .collect();
+    if let Some(volumes) =
+        list::object_mut(pod, "spec").and_then(|spec| spec.get_mut("volumes")?.as_array_mut())
+    {
         volumes.retain(|volume| !unused.iter().any(|name_| name_ == name(volume)));
     }
 }

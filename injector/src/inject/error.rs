@@ -34,7 +34,7 @@ pub enum InjectError {
         /// The template, or the user's container.
         what: String,
         /// Why.
-        error: MergeError,
+        error: Box<MergeError>,
     },
     /// App containers have the proxy's user.
     ProxyUid {
@@ -44,9 +44,9 @@ pub enum InjectError {
         uid: i64,
     },
     /// Something is no quantity.
-    Quantity(QuantityError),
+    Quantity(Box<QuantityError>),
     /// A template cannot be rendered.
-    Render(template::Error),
+    Render(Box<template::Error>),
     /// There is no such template.
     UnknownTemplate {
         /// The name asked for.
@@ -59,7 +59,7 @@ pub enum InjectError {
         /// The template.
         template: String,
         /// Why.
-        error: YamlError,
+        error: Box<YamlError>,
         /// The line at fault.
         line: String,
     },
@@ -98,9 +98,17 @@ impl fmt::Display for InjectError {
                 "annotation inject.istio.io/templates: there is no template {name:?}; expected {}",
                 known.join(", ")
             ),
-            Self::Yaml { template, error, line } => {
+            Self::Yaml {
+                template,
+                error,
+                line,
+            } => {
                 write!(f, "template {template}: its output is no pod: {error}")?;
-                if line.is_empty() { Ok(()) } else { write!(f, "; the line is {line:?}") }
+                if line.is_empty() {
+                    Ok(())
+                } else {
+                    write!(f, "; the line is {line:?}")
+                }
             }
         }
     }

@@ -42,13 +42,27 @@ pub(super) fn select(pod: &Value, config: &InjectorConfig) -> Result<Vec<String>
 
 pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Result<Overlay, InjectError> {
     let Some(template) = config.templates.get(name) else {
-        return Err(InjectError::UnknownTemplate { name: name.to_owned(), known: Vec::new() });
+        return Err(InjectError::UnknownTemplate {
+            name: name.to_owned(),
+            known: Vec::new(),
+        });
     };
-    let rendered = template.template.render(data.value(), Limits::default()).map_err(InjectError::Render)?;
+    let rendered = template
+        .template
+        .render(data.value(), Limits::default())
+        .map_err(|error| InjectError::Render(Box::new(error)))?;
     let bad = |error: yaml::YamlError| {
         let at = error.line.checked_sub(1);
-        let line = at.and_then(|at| rendered.text.lines().nth(at)).unwrap_or_default().trim().to_owned();
-        InjectError::Yaml { template: name.to_owned(), error, line }
+        let line = at
+            .and_then(|at| rendered.text.lines().nth(at))
+            .unwrap_or_default()
+            .trim()
+            .to_owned();
+        InjectError::Yaml {
+            template: name.to_owned(),
+            error: Box::new(error),
+            line,
+        }
     };
     contained(name, &rendered)?;
     let patch = if template.spec_only {
@@ -56,7 +70,10 @@ pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Re
     } else {
         yaml::read_overlay(&rendered.text)
     };
-    Ok(Overlay { name: name.to_owned(), patch: patch.map_err(bad)? })
+    Ok(Overlay {
+        name: name.to_owned(),
+        patch: patch.map_err(bad)?,
+    })
 }
 
 /// No value of the pod may reach beyond the scalar it is printed in.

@@ -28,15 +28,23 @@ impl Injector {
     /// An annotation that says what to restore, and cannot be read.
     pub fn uninject(&self, request: Request<'_>) -> Result<Option<Uninjected>, InjectError> {
         let undone = undo(request.pod, self.settings.mesh.status_port()).map_err(InjectError::Annotation)?;
-        let Some(previous) = undone.previous else { return Ok(None) };
+        let Some(previous) = undone.previous else {
+            return Ok(None);
+        };
         let mut left = Vec::new();
         let mut pod = undone.pod;
         for list in List::BOTH {
-            for container in containers_mut(&mut pod, list).iter_mut().filter(|item| is_istio_s(name(item))) {
+            for container in containers_mut(&mut pod, list)
+                .iter_mut()
+                .filter(|item| is_istio_s(name(item)))
+            {
                 drop_if_empty(container, "resources");
             }
         }
-        let again = |pod: &Value| self.inject(Request { pod, ..request }).map(|injected| injected.pod);
+        let again = |pod: &Value| {
+            self.inject(Request { pod, ..request })
+                .map(|injected| injected.pod)
+        };
         match again(&pod) {
             Ok(reference) => {
                 let same = |pod: &Value| again(pod).is_ok_and(|found| found == reference);
@@ -67,16 +75,27 @@ fn restore_containers(
     left: &mut Vec<String>,
 ) {
     for list in List::BOTH {
-        for noted in previous.overrides.list(list).iter().filter(|noted| !is_istio_s(name(noted))) {
+        for noted in previous
+            .overrides
+            .list(list)
+            .iter()
+            .filter(|noted| !is_istio_s(name(noted)))
+        {
             let mut trial = pod.clone();
-            for container in containers_mut(&mut trial, list).iter_mut().filter(|item| name(item) == name(noted)) {
+            for container in containers_mut(&mut trial, list)
+                .iter_mut()
+                .filter(|item| name(item) == name(noted))
+            {
                 container.clone_from(noted);
                 drop_if_empty(container, "resources");
             }
             if same(&trial) {
                 *pod = trial;
             } else {
-                left.push(format!("container {}: changed since it was injected, kept as it is", name(noted)));
+                left.push(format!(
+                    "container {}: changed since it was injected, kept as it is",
+                    name(noted)
+                ));
             }
         }
     }
@@ -92,7 +111,9 @@ fn drop_named(
     again: &dyn Fn(&Value) -> Result<Value, InjectError>,
 ) {
     let list = |pod: &Value| -> Vec<Value> {
-        pod.pointer("/spec").and_then(|spec| spec.get(key)?.as_array().cloned()).unwrap_or_default()
+        pod.pointer("/spec")
+            .and_then(|spec| spec.get(key)?.as_array().cloned())
+            .unwrap_or_default()
     };
     let all = list(pod);
     if all.is_empty() {
@@ -113,7 +134,11 @@ fn drop_named(
     };
     let brought: Vec<&String> = names.iter().filter(|volume| !used(volume)).collect();
     let mut trial = pod.clone();
-    let stay: Vec<Value> = all.iter().filter(|item| !brought.iter().any(|brought| *brought == name(item))).cloned().collect();
+    let stay: Vec<Value> = all
+        .iter()
+        .filter(|item| !brought.iter().any(|brought| *brought == name(item)))
+        .cloned()
+        .collect();
     set(&mut trial, stay);
     let fresh = again(&trial).map(|pod| list(&pod)).unwrap_or_default();
     let before = list(injected);
@@ -121,14 +146,21 @@ fn drop_named(
         let fresh = find(&fresh, name(item));
         fresh.is_some() && fresh != find(&before, name(item))
     };
-    let kept = all.iter().filter(|item| user_s(item) || !brought.iter().any(|brought| *brought == name(item)));
+    let kept = all
+        .iter()
+        .filter(|item| user_s(item) || !brought.iter().any(|brought| *brought == name(item)));
     set(pod, kept.cloned().collect());
 }
 
 /// Takes away every key of a map that makes no difference.
 fn smallest(pod: &mut Value, parent: &str, same: &dyn Fn(&Value) -> bool) {
-    let keys: Vec<String> =
-        pod.pointer(parent).and_then(Value::as_object).into_iter().flat_map(Map::keys).cloned().collect();
+    let keys: Vec<String> = pod
+        .pointer(parent)
+        .and_then(Value::as_object)
+        .into_iter()
+        .flat_map(Map::keys)
+        .cloned()
+        .collect();
     for key in keys {
         let mut trial = pod.clone();
         if let Some(map) = trial.pointer_mut(parent).and_then(Value::as_object_mut) {
@@ -147,7 +179,12 @@ fn shortest(pod: &mut Value, key: &str, same: &dyn Fn(&Value) -> bool) {
     loop {
         let shorter = crate::pod::list::annotation(pod, key).and_then(without_last);
         let mut trial = pod.clone();
-        let Some(slot) = trial.pointer_mut("/metadata/annotations").and_then(|all| all.get_mut(key)) else { return };
+        let Some(slot) = trial
+            .pointer_mut("/metadata/annotations")
+            .and_then(|all| all.get_mut(key))
+        else {
+            return;
+        };
         let Some(shorter) = shorter else { return };
         *slot = Value::String(shorter);
         if !same(&trial) {
@@ -169,7 +206,9 @@ fn without_last(text: &str) -> Option<String> {
 fn remaining(pod: &Value, injected: &Value) -> Vec<String> {
     let mut left = Vec::new();
     for path in probes::rewritten_paths(pod) {
-        left.push(format!("the probe or hook at {path}: its original is not noted in the proxy's environment"));
+        left.push(format!(
+            "the probe or hook at {path}: its original is not noted in the proxy's environment"
+        ));
     }
     for list in List::BOTH {
         for container in containers(pod, list) {
@@ -185,10 +224,13 @@ fn remaining(pod: &Value, injected: &Value) -> Vec<String> {
     for key in ["labels", "annotations"] {
         for (key, _) in crate::pod::list::metadata(pod, key).into_iter().flatten() {
             let ours = annotations::row(key).is_some_and(|row| {
-                matches!(row.syntax, annotations::Syntax::Written) || key.starts_with("service.istio.io/canonical")
+                matches!(row.syntax, annotations::Syntax::Written)
+                    || key.starts_with("service.istio.io/canonical")
             });
             if ours || key == "security.istio.io/tlsMode" {
-                left.push(format!("{key}: this config would not have put it there, so it stays"));
+                left.push(format!(
+                    "{key}: this config would not have put it there, so it stays"
+                ));
             }
         }
     }
@@ -213,9 +255,11 @@ fn drop_if_empty(value: &mut Value, key: &str) {
 
 /// Maps and lists that injection made and that hold nothing any more.
 fn tidy(pod: &mut Value) {
-    for (parent, keys) in
-        [("/metadata", ["labels", "annotations"]), ("/spec", ["volumes", "initContainers"]), ("/spec", ["imagePullSecrets", "securityContext"])]
-    {
+    for (parent, keys) in [
+        ("/metadata", ["labels", "annotations"]),
+        ("/spec", ["volumes", "initContainers"]),
+        ("/spec", ["imagePullSecrets", "securityContext"]),
+    ] {
         if let Some(parent) = pod.pointer_mut(parent) {
             for key in keys {
                 drop_if_empty(parent, key);

@@ -8,7 +8,10 @@ use super::list::name;
 #[must_use]
 pub fn value<'a>(container: &'a Value, variable: &str) -> Option<&'a str> {
     let list = container.get("env")?.as_array()?;
-    list.iter().find(|item| name(item) == variable)?.get("value")?.as_str()
+    list.iter()
+        .find(|item| name(item) == variable)?
+        .get("value")?
+        .as_str()
 }
 
 /// Takes a variable away.
@@ -20,12 +23,15 @@ pub fn remove(container: &mut Value, variable: &str) -> Option<Value> {
 
 /// Appends a variable.
 pub fn push(container: &mut Value, variable: &str, value: &str) {
-    let Some(container) = container.as_object_mut() else { return };
-    let list = container.entry("env").or_insert(Value::Null);
-    let item = json!({ "name": variable, "value": value });
-    match list {
-        Value::Array(items) => items.push(item),
-        other => *other = Value::Array(vec![item]),
+    let Some(container) = container.as_object_mut() else {
+        return;
+    };
+    let list = container.entry("env").or_insert_with(|| json!([]));
+    if !list.is_array() {
+        *list = json!([]);
+    }
+    if let Some(items) = list.as_array_mut() {
+        items.push(json!({ "name": variable, "value": value }));
     }
 }
 

@@ -52,7 +52,9 @@ pub fn take(pod: &mut Value, list: List) -> Vec<Value> {
 
 /// Puts a list in place; an empty one only where a list is already.
 pub fn put(pod: &mut Value, list: List, items: Vec<Value>) {
-    let Some(spec) = object_mut(pod, "spec") else { return };
+    let Some(spec) = object_mut(pod, "spec") else {
+        return;
+    };
     if items.is_empty() && !spec.contains_key(list.key()) {
         return;
     }
@@ -74,13 +76,21 @@ pub fn find<'a>(items: &'a [Value], wanted: &str) -> Option<&'a Value> {
 /// The proxy, wherever it runs: as a native sidecar or beside the app.
 #[must_use]
 pub fn proxy(pod: &Value) -> Option<&Value> {
-    List::BOTH.into_iter().rev().find_map(|list| find(containers(pod, list), super::PROXY))
+    List::BOTH
+        .into_iter()
+        .rev()
+        .find_map(|list| find(containers(pod, list), super::PROXY))
 }
 
 /// The same, to be changed.
 pub fn proxy_mut(pod: &mut Value) -> Option<&mut Value> {
-    let list = List::BOTH.into_iter().rev().find(|list| find(containers(pod, *list), super::PROXY).is_some())?;
-    containers_mut(pod, list).iter_mut().find(|item| name(item) == super::PROXY)
+    let list = List::BOTH
+        .into_iter()
+        .rev()
+        .find(|list| find(containers(pod, *list), super::PROXY).is_some())?;
+    containers_mut(pod, list)
+        .iter_mut()
+        .find(|item| name(item) == super::PROXY)
 }
 
 /// The object under `key`, made if it is missing or null.

@@ -24,7 +24,9 @@ impl Overrides {
     ///
     /// What is wrong with its text.
     pub fn of(pod: &Value) -> Result<Self, String> {
-        let Some(text) = annotation(pod, ANNOTATION) else { return Ok(Self::default()) };
+        let Some(text) = annotation(pod, ANNOTATION) else {
+            return Ok(Self::default());
+        };
         let expected = || {
             format!(
                 "annotation {ANNOTATION}: {} is not accepted, expected {}",
@@ -38,7 +40,10 @@ impl Overrides {
             Some(Value::Array(items)) if items.iter().all(|item| !name(item).is_empty()) => Ok(items.clone()),
             Some(_) => Err(expected()),
         };
-        Ok(Self { containers: read(List::Containers)?, init_containers: read(List::InitContainers)? })
+        Ok(Self {
+            containers: read(List::Containers)?,
+            init_containers: read(List::InitContainers)?,
+        })
     }
 
     /// The overrides of one list.
@@ -53,7 +58,9 @@ impl Overrides {
     /// The override of this name, in whichever list.
     #[must_use]
     pub fn find(&self, container: &str) -> Option<&Value> {
-        List::BOTH.into_iter().find_map(|list| find(self.list(list), container))
+        List::BOTH
+            .into_iter()
+            .find_map(|list| find(self.list(list), container))
     }
 
     /// Notes one.
@@ -104,7 +111,9 @@ pub fn overlay_of(container: &Value) -> Value {
             overlay.insert(key.clone(), value.clone());
         }
     }
-    overlay.entry("resources").or_insert_with(|| Value::Object(Map::new()));
+    overlay
+        .entry("resources")
+        .or_insert_with(|| Value::Object(Map::new()));
     Value::Object(overlay)
 }
 
@@ -116,7 +125,8 @@ mod tests {
 
     #[test]
     fn auto_and_empty_lists_say_nothing() {
-        let container = json!({"name": "istio-proxy", "image": "auto", "args": [], "env": [{"name": "A"}], "tty": false});
+        let container =
+            json!({"name": "istio-proxy", "image": "auto", "args": [], "env": [{"name": "A"}], "tty": false});
         let expected = json!({"name": "istio-proxy", "env": [{"name": "A"}], "resources": {}});
         assert_eq!(overlay_of(&container), expected);
         assert_eq!(overlay_of(&expected), expected);

@@ -16,8 +16,11 @@ pub const VARIABLE: &str = "ISTIO_KUBE_APP_PROBERS";
 /// Originals by URL path.
 pub type Probers = BTreeMap<String, Value>;
 
-const PROBES: [(&str, &str); 3] =
-    [("readinessProbe", "readyz"), ("livenessProbe", "livez"), ("startupProbe", "startupz")];
+const PROBES: [(&str, &str); 3] = [
+    ("readinessProbe", "readyz"),
+    ("livenessProbe", "livez"),
+    ("startupProbe", "startupz"),
+];
 const HOOKS: [(&str, &str); 2] = [("postStart", "poststartz"), ("preStop", "prestopz")];
 
 /// Rewrites every probe and hook that the agent can call, to `port`, and notes the originals in the proxy's
@@ -28,7 +31,10 @@ pub fn rewrite(pod: &mut Value, port: i64, own_port: i64) {
     }
     let mut originals = Probers::new();
     for list in List::BOTH {
-        for container in containers_mut(pod, list).iter_mut().filter(|container| name(container) != PROXY) {
+        for container in containers_mut(pod, list)
+            .iter_mut()
+            .filter(|container| name(container) != PROXY)
+        {
             rewrite_container(container, port, own_port, &mut originals);
         }
     }
@@ -47,7 +53,9 @@ pub fn rewrite(pod: &mut Value, port: i64, own_port: i64) {
 /// What the proxy's environment says about the originals.
 #[must_use]
 pub fn noted(proxy: &Value) -> Probers {
-    env::value(proxy, VARIABLE).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    env::value(proxy, VARIABLE)
+        .and_then(|text| serde_json::from_str(text).ok())
+        .unwrap_or_default()
 }
 
 /// Puts the originals back, where a probe still points to the agent.
@@ -56,8 +64,13 @@ pub fn restore(pod: &mut Value, originals: &Probers) {
         for container in containers_mut(pod, list) {
             let container_name = name(container).to_owned();
             for slot in slots(&container_name) {
-                let Some(probe) = slot.find(container) else { continue };
-                if let Some(original) = originals.get(&slot.path).filter(|_| is_rewritten(probe, &slot.path)) {
+                let Some(probe) = slot.find(container) else {
+                    continue;
+                };
+                if let Some(original) = originals
+                    .get(&slot.path)
+                    .filter(|_| is_rewritten(probe, &slot.path))
+                {
                     put_back(probe, original);
                 }
             }
@@ -95,12 +108,19 @@ impl Slot {
     }
 
     fn pointer(&self) -> String {
-        self.parent.map_or_else(|| format!("/{}", self.key), |parent| format!("/{parent}/{}", self.key))
+        self.parent.map_or_else(
+            || format!("/{}", self.key),
+            |parent| format!("/{parent}/{}", self.key),
+        )
     }
 }
 
-fn slots(container: &str) -> impl Iterator<Item = Slot> {
-    let probes = PROBES.map(|(key, end)| Slot { parent: None, key, path: format!("/app-health/{container}/{end}") });
+fn slots(container: &str) -> impl Iterator<Item = Slot> + use<> {
+    let probes = PROBES.map(|(key, end)| Slot {
+        parent: None,
+        key,
+        path: format!("/app-health/{container}/{end}"),
+    });
     let hooks = HOOKS.map(|(key, end)| Slot {
         parent: Some("lifecycle"),
         key,
@@ -110,7 +130,11 @@ fn slots(container: &str) -> impl Iterator<Item = Slot> {
 }
 
 fn is_rewritten(probe: &(impl Lookup + ?Sized), path: &str) -> bool {
-    probe.lookup("httpGet").and_then(|action| action.get("path")).and_then(Value::as_str) == Some(path)
+    probe
+        .lookup("httpGet")
+        .and_then(|action| action.get("path"))
+        .and_then(Value::as_str)
+        == Some(path)
 }
 
 /// Both a JSON object and any JSON value can be asked for a key.
@@ -132,8 +156,10 @@ impl Lookup for Value {
 
 fn rewrite_container(container: &mut Value, port: i64, own_port: i64, originals: &mut Probers) {
     let ports = named_ports(container);
-    for slot in slots(&name(container).to_owned()) {
-        let Some(probe) = slot.find(container) else { continue };
+    for slot in slots(name(container)) {
+        let Some(probe) = slot.find(container) else {
+            continue;
+        };
         if is_rewritten(probe, &slot.path) {
             continue;
         }
@@ -170,7 +196,9 @@ enum Original {
 /// Where the probe asks. A named port is replaced by its number in the probe itself.
 fn original(probe: &mut Map<String, Value>, ports: &BTreeMap<String, i64>) -> Original {
     for kind in ["httpGet", "tcpSocket", "grpc"] {
-        let Some(action) = probe.get_mut(kind).and_then(Value::as_object_mut) else { continue };
+        let Some(action) = probe.get_mut(kind).and_then(Value::as_object_mut) else {
+            continue;
+        };
         let port = match action.get("port") {
             Some(Value::String(text)) => match ports.get(text) {
                 Some(number) => *number,
@@ -194,11 +222,15 @@ fn prober(probe: &Map<String, Value>) -> Value {
     ];
     let mut entry = Map::new();
     for (kind, keys) in fields {
-        let Some(action) = probe.get(kind).and_then(Value::as_object) else { continue };
+        let Some(action) = probe.get(kind).and_then(Value::as_object) else {
+            continue;
+        };
         let mut copy = Map::new();
         for key in keys {
             match action.get(*key) {
-                Some(value) if !is_empty(value) || *key == "port" => copy.insert((*key).to_owned(), value.clone()),
+                Some(value) if !is_empty(value) || *key == "port" => {
+                    copy.insert((*key).to_owned(), value.clone())
+                }
                 _ if *key == "service" => copy.insert((*key).to_owned(), Value::Null),
                 _ => None,
             };
@@ -206,7 +238,10 @@ fn prober(probe: &Map<String, Value>) -> Value {
         entry.insert(kind.to_owned(), Value::Object(copy));
         break;
     }
-    if let Some(timeout) = probe.get("timeoutSeconds").filter(|seconds| seconds.as_i64() != Some(0)) {
+    if let Some(timeout) = probe
+        .get("timeoutSeconds")
+        .filter(|seconds| seconds.as_i64() != Some(0))
+    {
         entry.insert("timeoutSeconds".to_owned(), timeout.clone());
     }
     Value::Object(entry)
@@ -243,7 +278,9 @@ fn put_back(probe: &mut Map<String, Value>, original: &Value) {
         if let Some(action) = original.get(kind) {
             let mut action = action.clone();
             if action.get("service").is_some_and(Value::is_null) {
-                action.as_object_mut().map(|action| action.shift_remove("service"));
+                action
+                    .as_object_mut()
+                    .map(|action| action.shift_remove("service"));
             }
             probe.insert(kind.to_owned(), action);
         }
@@ -277,7 +314,10 @@ mod tests {
             json!({"timeoutSeconds": 4, "httpGet": {"port": 15020, "scheme": "HTTP", "path": "/app-health/app/livez"}})
         );
         assert_eq!(app["readinessProbe"], json!({"exec": {"command": ["true"]}}));
-        assert_eq!(app["lifecycle"]["preStop"]["httpGet"]["path"], "/app-lifecycle/app/prestopz");
+        assert_eq!(
+            app["lifecycle"]["preStop"]["httpGet"]["path"],
+            "/app-lifecycle/app/prestopz"
+        );
         let proxy = list::proxy(&pod).unwrap();
         assert_eq!(
             env::value(proxy, VARIABLE).unwrap(),
@@ -305,7 +345,10 @@ mod tests {
             {"name": "app", "livenessProbe": {"httpGet": {"port": "nope"}}}, {"name": "istio-proxy"},
         ]}});
         rewrite(&mut pod, 15020, 15020);
-        assert_eq!(pod["spec"]["containers"][0]["livenessProbe"]["httpGet"]["port"], 15020);
+        assert_eq!(
+            pod["spec"]["containers"][0]["livenessProbe"]["httpGet"]["port"],
+            15020
+        );
         assert_eq!(env::value(list::proxy(&pod).unwrap(), VARIABLE), None);
     }
 
@@ -316,7 +359,10 @@ mod tests {
         let originals = noted(list::proxy(&changed).unwrap());
         restore(&mut changed, &originals);
         let app = &changed["spec"]["containers"][0];
-        assert_eq!(app["livenessProbe"]["httpGet"], json!({"port": 80, "scheme": "HTTPS"}));
+        assert_eq!(
+            app["livenessProbe"]["httpGet"],
+            json!({"port": 80, "scheme": "HTTPS"})
+        );
         assert_eq!(app["startupProbe"], json!({"grpc": {"port": 9090}}));
         assert_eq!(app["lifecycle"]["preStop"], json!({"tcpSocket": {"port": 93}}));
         assert!(rewritten_paths(&changed).is_empty());
@@ -324,7 +370,8 @@ mod tests {
 
     #[test]
     fn without_a_proxy_nothing_happens() {
-        let mut bare = json!({"spec": {"containers": [{"name": "app", "livenessProbe": {"httpGet": {"port": 1}}}]}});
+        let mut bare =
+            json!({"spec": {"containers": [{"name": "app", "livenessProbe": {"httpGet": {"port": 1}}}]}});
         let before = bare.clone();
         rewrite(&mut bare, 15020, 15020);
         assert_eq!(bare, before);

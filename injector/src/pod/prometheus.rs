@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::list::{metadata, metadata_mut, proxy, proxy_mut};
 use super::env;
+use super::list::{metadata, metadata_mut, proxy, proxy_mut};
 
 /// The proxy's variable with the app's own annotations.
 pub const VARIABLE: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
@@ -27,7 +27,9 @@ pub fn merge(pod: &mut Value, port: i64) {
         env::remove(proxy, VARIABLE);
         env::push(proxy, VARIABLE, &text);
     }
-    let Some(annotations) = metadata_mut(pod, "annotations") else { return };
+    let Some(annotations) = metadata_mut(pod, "annotations") else {
+        return;
+    };
     annotations.retain(|key, _| kind(key).is_none() && key != TARGETS);
     annotations.insert("prometheus.io/path".to_owned(), json!(PATH_OF_AGENT));
     annotations.insert("prometheus.io/port".to_owned(), json!(port.to_string()));
@@ -43,14 +45,28 @@ pub fn restore(pod: &mut Value, port: i64) {
     if !ours {
         return;
     }
-    let noted = proxy(pod).and_then(|proxy| env::value(proxy, VARIABLE)).map(str::to_owned);
-    let before: Map<String, Value> = noted.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-    let Some(annotations) = metadata_mut(pod, "annotations") else { return };
+    let noted = proxy(pod)
+        .and_then(|proxy| env::value(proxy, VARIABLE))
+        .map(str::to_owned);
+    let before: Map<String, Value> = noted
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or_default();
+    let Some(annotations) = metadata_mut(pod, "annotations") else {
+        return;
+    };
     annotations.retain(|key, _| kind(key).is_none());
-    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let text = |value: &Value, key: &str| {
+        value
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
     let targets = before.get("targets").and_then(Value::as_array).map(|targets| {
-        let all: Vec<String> =
-            targets.iter().map(|target| format!("{}:{}", text(target, "port"), text(target, "path"))).collect();
+        let all: Vec<String> = targets
+            .iter()
+            .map(|target| format!("{}:{}", text(target, "port"), text(target, "path")))
+            .collect();
         all.join(",")
     });
     let before = Value::Object(before);
@@ -93,17 +109,30 @@ impl Scrape {
 
     fn to_json(&self) -> Option<String> {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        if self.targets.is_empty() && [&self.scrape, &self.path, &self.port].iter().all(|value| value.is_none()) {
+        if self.targets.is_empty()
+            && [&self.scrape, &self.path, &self.port]
+                .iter()
+                .all(|value| value.is_none())
+        {
             return None;
         }
         let first = self.targets.first();
         let mut object = Map::new();
         object.insert("scrape".to_owned(), json!(text(&self.scrape)));
-        object.insert("path".to_owned(), json!(first.map_or_else(|| text(&self.path), |(_, path)| path.clone())));
-        object.insert("port".to_owned(), json!(first.map_or_else(|| text(&self.port), |(port, _)| port.clone())));
+        object.insert(
+            "path".to_owned(),
+            json!(first.map_or_else(|| text(&self.path), |(_, path)| path.clone())),
+        );
+        object.insert(
+            "port".to_owned(),
+            json!(first.map_or_else(|| text(&self.port), |(port, _)| port.clone())),
+        );
         if !self.targets.is_empty() {
-            let list: Vec<Value> =
-                self.targets.iter().map(|(port, path)| json!({"port": port, "path": path})).collect();
+            let list: Vec<Value> = self
+                .targets
+                .iter()
+                .map(|(port, path)| json!({"port": port, "path": path}))
+                .collect();
             object.insert("targets".to_owned(), Value::Array(list));
         }
         Some(Value::Object(object).to_string())
@@ -119,8 +148,16 @@ enum Kind {
 
 /// `prometheus.io/port`, however its separators are written.
 fn kind(key: &str) -> Option<Kind> {
-    let plain: String =
-        key.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
+    let plain: String = key
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '_' {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect();
     match plain.as_str() {
         "prometheus_io_path" => Some(Kind::Path),
         "prometheus_io_port" => Some(Kind::Port),
@@ -156,7 +193,10 @@ mod tests {
     fn the_app_s_own_annotations_go_to_the_agent() {
         let mut pod = pod(&json!({"prometheus_io_port": "8080", "prometheus.io/scrape": "true"}));
         merge(&mut pod, 15020);
-        assert_eq!(variable(&pod), Some(r#"{"scrape":"true","path":"","port":"8080"}"#));
+        assert_eq!(
+            variable(&pod),
+            Some(r#"{"scrape":"true","path":"","port":"8080"}"#)
+        );
         let agent = json!({
             "prometheus.io/path": "/stats/prometheus", "prometheus.io/port": "15020", "prometheus.io/scrape": "true",
         });

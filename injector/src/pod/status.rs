@@ -29,14 +29,22 @@ impl Status {
         let parsed: Value = serde_json::from_str(annotation(pod, ANNOTATION)?).ok()?;
         let names = |key: &str| -> Vec<String> {
             let list = parsed.get(key).and_then(Value::as_array);
-            list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+            list.into_iter()
+                .flatten()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect()
         };
         parsed.is_object().then(|| Self {
             containers: names("containers"),
             init_containers: names("initContainers"),
             volumes: names("volumes"),
             image_pull_secrets: names("imagePullSecrets"),
-            revision: parsed.get("revision").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            revision: parsed
+                .get("revision")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned(),
         })
     }
 
@@ -44,8 +52,14 @@ impl Status {
     #[must_use]
     pub fn of_templates(template_pod: &Value, revision: &str) -> Self {
         let names = |key: &str| -> Vec<String> {
-            let list = template_pod.pointer("/spec").and_then(|spec| spec.get(key)).and_then(Value::as_array);
-            list.into_iter().flatten().map(|item| name(item).to_owned()).collect()
+            let list = template_pod
+                .pointer("/spec")
+                .and_then(|spec| spec.get(key))
+                .and_then(Value::as_array);
+            list.into_iter()
+                .flatten()
+                .map(|item| name(item).to_owned())
+                .collect()
         };
         Self {
             containers: names("containers"),
@@ -69,7 +83,13 @@ impl Status {
     /// The annotation's text; an empty list is null.
     #[must_use]
     pub fn to_json(&self) -> String {
-        let list = |names: &[String]| if names.is_empty() { Value::Null } else { json!(names) };
+        let list = |names: &[String]| {
+            if names.is_empty() {
+                Value::Null
+            } else {
+                json!(names)
+            }
+        };
         json!({
             "initContainers": list(&self.init_containers),
             "containers": list(&self.containers),

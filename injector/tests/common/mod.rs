@@ -1,5 +1,11 @@
 //! Cases from a folder, and pods in a form in which they can be compared.
-#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs
+)]
 
 use serde_json::{Map, Value, json};
 use sidecar_injector::config::{Source, Sources};
@@ -16,9 +22,11 @@ pub(crate) struct Case {
 
 /// All cases that expect a result.
 pub(crate) fn cases() -> Vec<Case> {
-    let folder = std::env::var("CONFORMANCE_DATA").expect("CONFORMANCE_DATA must name the folder with the data");
+    let folder =
+        std::env::var("CONFORMANCE_DATA").expect("CONFORMANCE_DATA must name the folder with the data");
     let text = |name: &str| {
-        std::fs::read_to_string(format!("{folder}/{name}")).unwrap_or_else(|error| panic!("{folder}/{name}: {error}"))
+        std::fs::read_to_string(format!("{folder}/{name}"))
+            .unwrap_or_else(|error| panic!("{folder}/{name}: {error}"))
     };
     let read = |name: &str| yaml::read(&text(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
     let base = [
@@ -30,17 +38,36 @@ pub(crate) fn cases() -> Vec<Case> {
     for list in ["inject/cases.yaml", "inject/cases-extra.yaml"] {
         for case in read(list)["cases"].as_array().expect("a list of cases") {
             let word = |key: &str| case[key].as_str().unwrap_or_default();
-            if case.get("expected").is_none() || word("input") == "hello-ignore.yaml" || word("input").contains("host-network") {
+            if case.get("expected").is_none()
+                || word("input") == "hello-ignore.yaml"
+                || word("input").contains("host-network")
+            {
                 continue;
             }
             let source = |key: &str| {
-                let (_, base) = base.iter().find(|(name, _)| *name == key).expect("one of the three");
+                let (_, base) = base
+                    .iter()
+                    .find(|(name, _)| *name == key)
+                    .expect("one of the three");
                 let over = case.get(key).cloned().unwrap_or_default();
-                let merged = if over.is_null() { base.clone() } else { merged(base, &over) };
-                Some(Source { name: key.to_owned(), text: merged.to_string() })
+                let merged = if over.is_null() {
+                    base.clone()
+                } else {
+                    merged(base, &over)
+                };
+                Some(Source {
+                    name: key.to_owned(),
+                    text: merged.to_string(),
+                })
             };
-            let sources = Sources { config: source("config"), values: source("values"), mesh: source("mesh") };
-            let settings = sources.load(&functions(|_| None)).unwrap_or_else(|problems| panic!("{problems:?}"));
+            let sources = Sources {
+                config: source("config"),
+                values: source("values"),
+                mesh: source("mesh"),
+            };
+            let settings = sources
+                .load(&functions(|_| None))
+                .unwrap_or_else(|problems| panic!("{problems:?}"));
             let options = Options {
                 revision: word("revision").to_owned(),
                 native_sidecars: case["nativeSidecars"].as_bool().unwrap_or(true),
@@ -53,7 +80,12 @@ pub(crate) fn cases() -> Vec<Case> {
             let input = text(&format!("inject/input/{}", word("input")));
             let documents = yaml::read_documents(input.as_bytes()).unwrap();
             let documents = documents.into_iter().map(|document| document.value).collect();
-            all.push(Case { name: word("name").to_owned(), injector: Injector::new(settings, options), documents, ids });
+            all.push(Case {
+                name: word("name").to_owned(),
+                injector: Injector::new(settings, options),
+                documents,
+                ids,
+            });
         }
     }
     all
@@ -65,7 +97,9 @@ fn merged(base: &Value, over: &Value) -> Value {
         (Value::Object(base), Value::Object(over)) => {
             let mut result = base.clone();
             for (key, value) in over {
-                let new = base.get(key).map_or_else(|| value.clone(), |base| merged(base, value));
+                let new = base
+                    .get(key)
+                    .map_or_else(|| value.clone(), |base| merged(base, value));
                 result.insert(key.clone(), new);
             }
             Value::Object(result)
@@ -80,7 +114,9 @@ pub(crate) fn comparable(pod: &Value) -> Value {
     let mut pod = pod.clone();
     quantity::canonical_quantities(&mut pod).unwrap();
     for list in ["containers", "initContainers"] {
-        let Some(containers) = pod["spec"].get_mut(list).and_then(Value::as_array_mut) else { continue };
+        let Some(containers) = pod["spec"].get_mut(list).and_then(Value::as_array_mut) else {
+            continue;
+        };
         for container in containers.iter_mut() {
             number_ports(container);
         }
@@ -94,11 +130,20 @@ fn number_ports(container: &mut Value) {
         .as_array()
         .into_iter()
         .flatten()
-        .filter_map(|port| Some((port.get("name")?.as_str()?.to_owned(), port.get("containerPort")?.clone())))
+        .filter_map(|port| {
+            Some((
+                port.get("name")?.as_str()?.to_owned(),
+                port.get("containerPort")?.clone(),
+            ))
+        })
         .collect();
     let kinds = ["httpGet", "tcpSocket"];
     let places = [
-        "/livenessProbe", "/readinessProbe", "/startupProbe", "/lifecycle/preStop", "/lifecycle/postStart",
+        "/livenessProbe",
+        "/readinessProbe",
+        "/startupProbe",
+        "/lifecycle/preStop",
+        "/lifecycle/postStart",
     ];
     for (place, kind) in places.iter().flat_map(|place| kinds.map(|kind| (place, kind))) {
         if let Some(port) = container.pointer_mut(&format!("{place}/{kind}/port"))
@@ -112,12 +157,16 @@ fn number_ports(container: &mut Value) {
 fn without_empty(value: Value) -> Option<Value> {
     match value {
         Value::Object(map) => {
-            let kept: Map<String, Value> =
-                map.into_iter().filter_map(|(key, value)| Some((key, without_empty(value)?))).collect();
+            let kept: Map<String, Value> = map
+                .into_iter()
+                .filter_map(|(key, value)| Some((key, without_empty(value)?)))
+                .collect();
             (!kept.is_empty()).then_some(Value::Object(kept))
         }
         Value::Array(items) if items.is_empty() => None,
-        Value::Array(items) => Some(Value::Array(items.into_iter().filter_map(without_empty).collect())),
+        Value::Array(items) => Some(Value::Array(
+            items.into_iter().filter_map(without_empty).collect(),
+        )),
         Value::Null | Value::Bool(false) => None,
         Value::String(text) if text.is_empty() => None,
         Value::Number(number) if number.as_f64() == Some(0.0) => None,
