@@ -25,6 +25,11 @@
 //! Different on purpose: `$patch: merge` is accepted and means the default; deletions from a primitive list come before
 //! additions to it (Kubernetes: in random order).
 
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "JSON is a map, a list, or something else"
+)]
+
 mod keyed;
 mod map;
 mod order;
