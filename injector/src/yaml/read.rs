@@ -131,9 +131,6 @@ impl<'t> Reader<'t> {
     }
 
     fn node(&mut self, event: Event<'t>, depth: usize) -> Result<Value, YamlError> {
-        if depth > MAX_DEPTH {
-            return Err(self.error(Problem::TooDeep));
-        }
         let before = self.nodes;
         self.spend(1)?;
         let (value, anchor) = match event {
@@ -163,7 +160,16 @@ impl<'t> Reader<'t> {
         Ok(value)
     }
 
+    fn check_depth(&self, depth: usize) -> Result<(), YamlError> {
+        if depth >= MAX_DEPTH {
+            Err(self.error(Problem::TooDeep))
+        } else {
+            Ok(())
+        }
+    }
+
     fn sequence(&mut self, depth: usize) -> Result<Value, YamlError> {
+        self.check_depth(depth)?;
         let mut items = Vec::new();
         loop {
             match self.next()? {
@@ -174,6 +180,7 @@ impl<'t> Reader<'t> {
     }
 
     fn mapping(&mut self, depth: usize) -> Result<Value, YamlError> {
+        self.check_depth(depth)?;
         let mut fields = Map::new();
         loop {
             match self.next()? {
@@ -219,6 +226,12 @@ impl<'t> Reader<'t> {
             None => return Ok(Value::String(text.to_owned())),
             Some(tag) => tag,
         };
+        if tag.original() == "!!binary" {
+            return Err(self.error(Problem::BadTag {
+                tag: tag.original(),
+                value: text.to_owned(),
+            }));
+        }
         let Some(name) = tag.core_suffix() else {
             return Ok(Value::String(text.to_owned()));
         };
@@ -228,7 +241,6 @@ impl<'t> Reader<'t> {
             "bool" => resolved.is_boolean(),
             "int" => resolved.is_i64() || resolved.is_u64(),
             "float" => resolved.is_number(),
-            "binary" => false,
             _ => return Ok(Value::String(text.to_owned())),
         };
         if fits {
