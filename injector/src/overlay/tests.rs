@@ -1,5 +1,10 @@
 //! The rules, by example.
 
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "examples read better without borrows"
+)]
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -376,7 +381,7 @@ fn integers_stay_integers() {
 #[test]
 fn unknown_fields_of_a_users_pod_survive() {
     let old = json!({"containers": [{"name": "a", "futureField": {"x": [1]}}], "futureList": [1, 2]});
-    let merged = spec(old.clone(), json!({"containers": [{"name": "a", "image": "i"}]}));
+    let merged = spec(old, json!({"containers": [{"name": "a", "image": "i"}]}));
     assert_eq!(merged["containers"][0]["futureField"], json!({"x": [1]}));
     assert_eq!(merged["futureList"], json!([1, 2]));
 }
