@@ -114,10 +114,11 @@ proptest! {
         prop_assert_eq!(merge(&container, &empty, &schema::CONTAINER), Ok(container));
     }
 
-    /// Holds where no key stands twice in the patch's list and the patch has no directives: `$patch: delete` of a
-    /// duplicate's namesake and contradictory directives would make a second merge differ.
+    /// Holds where no key stands twice in one of the patch's lists: on a list that was not there the items are taken as they
+    /// are, and merge with each other only the second time. Nor with `$retainKeys` or `$setElementOrder` in new items,
+    /// which take effect only on what is there.
     #[test]
-    fn merging_twice_is_merging_once(original in any_container(true), patch in any_container(true)) {
+    fn merging_twice_is_merging_once(original in any_container(false), patch in any_container(true)) {
         let once = merge(&original, &patch, &schema::CONTAINER).expect("a merge");
         let twice = merge(&once, &patch, &schema::CONTAINER).expect("a merge");
         prop_assert_eq!(twice.to_string(), once.to_string());

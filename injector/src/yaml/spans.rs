@@ -28,9 +28,13 @@ pub fn scalar_spans(text: &str) -> Result<Vec<Range<usize>>, YamlError> {
     Ok(spans)
 }
 
-/// Whether `range` lies within exactly one of `spans`, which are those of [`scalar_spans`].
+/// Whether `range` lies within exactly one of `spans`, which are those of [`scalar_spans`]. An empty range always does:
+/// nothing was printed there.
 #[must_use]
 pub fn within_one_scalar(spans: &[Range<usize>], range: &Range<usize>) -> bool {
+    if range.is_empty() {
+        return true;
+    }
     let after = spans.partition_point(|span| span.start <= range.start);
     after
         .checked_sub(1)

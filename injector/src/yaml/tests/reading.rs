@@ -167,6 +167,11 @@ fn overlays_are_typed_strictly() {
 
 #[test]
 fn overlays_keep_directives_and_lose_unknown_fields() {
+    let patch = read_overlay("spec: {containers: [{name: a, args: [null, x], image: null}]}").expect("nulls");
+    assert_eq!(
+        patch["spec"]["containers"][0],
+        json!({"name": "a", "args": ["", "x"], "image": null})
+    );
     let text = "spec:\n  $patch: replace\n  unheardOf: 5\n  containers:\n  - name: a\n    $setElementOrder/env: [{name: A}]\n    ports:\n    - containerPort: 1e1\n    livenessProbe: {httpGet: {port: 80}}\n    resources: {limits: {cpu: 2}}\n";
     let expected = json!({"spec": {"$patch": "replace", "containers": [{
         "name": "a",
