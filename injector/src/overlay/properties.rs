@@ -124,6 +124,29 @@ proptest! {
         prop_assert_eq!(twice.to_string(), once.to_string());
     }
 
+    /// As above, with items deleted and whole lists and maps replaced.
+    #[test]
+    fn merging_directives_twice_is_merging_them_once(
+        original in any_container(true),
+        patch in any_container(true),
+        delete in prop::collection::vec(any::<bool>(), 6),
+        replace in prop::option::weighted(0.3, prop::sample::select(vec!["replace", "delete"])),
+    ) {
+        let mut patch = patch;
+        for (item, delete) in patch["env"].as_array_mut().expect("env").iter_mut().zip(delete) {
+            if delete {
+                item["$patch"] = json!("delete");
+            }
+        }
+        if let Some(directive) = replace {
+            patch["resources"]["$patch"] = json!(directive);
+            patch["volumeMounts"].as_array_mut().expect("mounts").push(json!({"$patch": "replace"}));
+        }
+        let once = merge(&original, &patch, &schema::CONTAINER).expect("a merge");
+        let twice = merge(&once, &patch, &schema::CONTAINER).expect("a merge");
+        prop_assert_eq!(twice.to_string(), once.to_string());
+    }
+
     #[test]
     fn items_of_the_patch_keep_its_order_and_others_theirs(original in any_container(true), patch in any_container(true)) {
         let merged = merge(&original, &patch, &schema::CONTAINER).expect("a merge");
