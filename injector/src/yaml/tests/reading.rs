@@ -186,5 +186,8 @@ fn overlays_keep_directives_and_lose_unknown_fields() {
 #[test]
 fn json_is_read_too() {
     let text = "{\n\t\"kind\": \"Pod\",\n\t\"a\": [\n\t\t1,\n\t\t{\"b\":\"x\\/\\u00e9\\ud83d\\ude00\"}\n\t],\n\t\"c\":true}\n";
-    assert_eq!(read(text), Ok(json!({"kind": "Pod", "a": [1, {"b": "x/é😀"}], "c": true})));
+    assert_eq!(
+        read(text),
+        Ok(json!({"kind": "Pod", "a": [1, {"b": "x/é😀"}], "c": true}))
+    );
 }
