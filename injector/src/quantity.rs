@@ -11,6 +11,11 @@
 //! [`crate::schema`]. The suffix's family (`k M G`, `Ki Mi Gi`, `e3`) is kept; the largest suffix without a fraction is
 //! taken; what has that scale already stays as it is spelt (`1.001k`, `+5`); less than a nano is rounded up to one; binary quantities below 1Ki or with a fraction become decimal.
 
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "JSON is a map, a list, or something else"
+)]
+
 use std::fmt;
 
 use serde_json::Value;
@@ -163,7 +168,7 @@ fn stays_as_given(whole: &str, fraction: &str, family: Family) -> bool {
         Family::Binary(power) => {
             let power = i32::try_from(power).unwrap_or(i32::MAX);
             let exact = digits <= 14 - power * 3 / 10;
-            fraction.is_empty() && exact && whole.parse().is_ok_and(|n: u64| n % 1024 != 0)
+            fraction.is_empty() && exact && whole.parse().is_ok_and(|n: u64| !n.is_multiple_of(1024))
         }
     }
 }

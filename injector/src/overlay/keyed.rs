@@ -42,7 +42,10 @@ pub(super) fn merge_list(
         }
     }
     if replace {
-        original.clear();
+        let items = plain
+            .iter()
+            .filter_map(|(at, value)| map::settle(value, &path.item(*at)).transpose());
+        return items.collect();
     }
     check_keys(&original, key, false, path)?;
     let live: Vec<Value> = original

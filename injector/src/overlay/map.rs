@@ -168,7 +168,7 @@ fn merge_list(
     match list_rule(kind) {
         (ListMerge::Atomic, _) => settle_items(patch, path),
         (ListMerge::Key(key), item) => keyed::merge_list(original, patch, key, item, path),
-        (ListMerge::Set, _) => Ok(order::unite(original, patch)),
+        (ListMerge::Set, _) => Ok(order::unite(&original, patch)),
     }
 }
 

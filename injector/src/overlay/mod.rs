@@ -22,8 +22,21 @@
 //! - An item without its merge key is an error. Of several items with one key only the first merges.
 //! - Directives: `$patch: replace|delete|merge`, `$deleteFromPrimitiveList/x`, `$setElementOrder/x`, `$retainKeys`.
 //!
-//! Different on purpose: `$patch: merge` is accepted and means the default; deletions from a primitive list come before
-//! additions to it (Kubernetes: in random order).
+//! Different on purpose:
+//! - `$patch: merge` is accepted and means the default.
+//! - Deletions from a primitive list come before additions to it (Kubernetes: in random order).
+//! - Directives in items and maps that are new are carried out: `delete` leaves nothing, `replace` the map itself.
+//!   (Kubernetes leaves deleted items of a new item's lists in the pod and drops a new map with `$patch: replace`.)
+//! - `$setElementOrder` with deletions in the same list orders by the original list as it was.
+//! - An empty list in the patch leaves a merged list alone, duplicates included.
+//!
+//! Merging twice gives the same as merging once, unless a key stands twice in one of the patch's lists, or a
+//! `$retainKeys` or `$setElementOrder` stands in an item that is new: those act only on what is there already.
+
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "JSON is a map, a list, or something else"
+)]
 
 mod keyed;
 mod map;

@@ -55,7 +55,7 @@ fn positions<'v>(values: &[&'v Value]) -> HashMap<&'v Value, usize> {
 }
 
 /// Unites two lists of scalars: no value twice, ordered like any merged list.
-pub(super) fn unite(original: Vec<Value>, patch: &[Value]) -> Vec<Value> {
+pub(super) fn unite(original: &[Value], patch: &[Value]) -> Vec<Value> {
     let mut merged = Vec::with_capacity(original.len() + patch.len());
     let mut seen = std::collections::HashSet::new();
     for value in original.iter().chain(patch).filter(|value| !value.is_null()) {

@@ -7,7 +7,7 @@ use super::{MAX_DEPTH, MergeError, Problem};
 /// A place in an object, as a chain of steps up to the root.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path<'a> {
-    up: Option<&'a Path<'a>>,
+    up: Option<&'a Self>,
     step: Step<'a>,
     depth: usize,
 }

@@ -6,11 +6,13 @@
 //!
 //! Starting points: [`POD`], [`POD_SPEC`], [`POD_TEMPLATE`], [`OBJECT_META`], [`CONTAINER`].
 
+mod container;
 mod pod;
 mod volume;
 mod workload;
 
-pub use pod::{CONTAINER, OBJECT_META, POD, POD_SPEC, POD_TEMPLATE};
+pub use container::CONTAINER;
+pub use pod::{OBJECT_META, POD, POD_SPEC, POD_TEMPLATE};
 pub use workload::workload;
 
 /// A struct type of the API: its Go name and its fields by their JSON names.

@@ -1,10 +1,12 @@
-//! `ObjectMeta`, `PodSpec`, `Container` and what they are made of (Kubernetes 1.36).
+//! `ObjectMeta`, `PodSpec` and what they are made of (Kubernetes 1.36).
 
+use super::container::{
+    CONTAINER, LOCAL_REFERENCE, NAME_VALUE, RESOURCES, SECURITY_PROFILE, SELINUX, WINDOWS,
+};
 use super::volume::VOLUME;
 use super::{
-    ANY, BOOL, INT, INT_OR_STRING, Kind, ListMerge, QUANTITY, QUANTITY_MAP, STR, STR_LIST, STR_MAP, Struct,
+    ANY, BOOL, INT, Kind, ListMerge, QUANTITY_MAP, STR, STR_LIST, STR_MAP, Struct, atomic, keyed, object,
 };
-use super::{atomic, keyed, object};
 
 /// `Pod`.
 pub static POD: Struct = Struct {
@@ -111,241 +113,6 @@ pub static POD_SPEC: Struct = Struct {
     ],
 };
 
-/// `Container`; ephemeral containers have one field more.
-pub static CONTAINER: Struct = Struct {
-    name: "Container",
-    fields: &[
-        ("args", STR_LIST),
-        ("command", STR_LIST),
-        ("env", keyed(&object(&ENV_VAR), "name")),
-        ("envFrom", atomic(&object(&ENV_FROM))),
-        ("image", STR),
-        ("imagePullPolicy", STR),
-        ("lifecycle", object(&LIFECYCLE)),
-        ("livenessProbe", object(&PROBE)),
-        ("name", STR),
-        ("ports", keyed(&object(&PORT), "containerPort")),
-        ("readinessProbe", object(&PROBE)),
-        ("resizePolicy", atomic(&object(&RESIZE_POLICY))),
-        ("resources", object(&RESOURCES)),
-        ("restartPolicy", STR),
-        ("restartPolicyRules", atomic(&ANY)),
-        ("securityContext", object(&SECURITY_CONTEXT)),
-        ("startupProbe", object(&PROBE)),
-        ("stdin", BOOL),
-        ("stdinOnce", BOOL),
-        ("targetContainerName", STR),
-        ("terminationMessagePath", STR),
-        ("terminationMessagePolicy", STR),
-        ("tty", BOOL),
-        ("volumeDevices", keyed(&object(&VOLUME_DEVICE), "devicePath")),
-        ("volumeMounts", keyed(&object(&VOLUME_MOUNT), "mountPath")),
-        ("workingDir", STR),
-    ],
-};
-
-static ENV_VAR: Struct = Struct {
-    name: "EnvVar",
-    fields: &[("name", STR), ("value", STR), ("valueFrom", object(&ENV_SOURCE))],
-};
-
-static ENV_SOURCE: Struct = Struct {
-    name: "EnvVarSource",
-    fields: &[
-        ("configMapKeyRef", object(&KEY_SELECTOR)),
-        ("fieldRef", object(&FIELD_SELECTOR)),
-        ("fileKeyRef", object(&FILE_KEY_SELECTOR)),
-        ("resourceFieldRef", object(&RESOURCE_FIELD_SELECTOR)),
-        ("secretKeyRef", object(&KEY_SELECTOR)),
-    ],
-};
-
-static KEY_SELECTOR: Struct = Struct {
-    name: "KeySelector",
-    fields: &[("key", STR), ("name", STR), ("optional", BOOL)],
-};
-
-static FILE_KEY_SELECTOR: Struct = Struct {
-    name: "FileKeySelector",
-    fields: &[
-        ("key", STR),
-        ("optional", BOOL),
-        ("path", STR),
-        ("volumeName", STR),
-    ],
-};
-
-pub(super) static FIELD_SELECTOR: Struct = Struct {
-    name: "ObjectFieldSelector",
-    fields: &[("apiVersion", STR), ("fieldPath", STR)],
-};
-
-pub(super) static RESOURCE_FIELD_SELECTOR: Struct = Struct {
-    name: "ResourceFieldSelector",
-    fields: &[("containerName", STR), ("divisor", QUANTITY), ("resource", STR)],
-};
-
-static ENV_FROM: Struct = Struct {
-    name: "EnvFromSource",
-    fields: &[
-        ("configMapRef", object(&OPTIONAL_REFERENCE)),
-        ("prefix", STR),
-        ("secretRef", object(&OPTIONAL_REFERENCE)),
-    ],
-};
-
-static OPTIONAL_REFERENCE: Struct = Struct {
-    name: "EnvSource",
-    fields: &[("name", STR), ("optional", BOOL)],
-};
-
-pub(super) static LOCAL_REFERENCE: Struct = Struct {
-    name: "LocalObjectReference",
-    fields: &[("name", STR)],
-};
-
-static PORT: Struct = Struct {
-    name: "ContainerPort",
-    fields: &[
-        ("containerPort", INT),
-        ("hostIP", STR),
-        ("hostPort", INT),
-        ("name", STR),
-        ("protocol", STR),
-    ],
-};
-
-static VOLUME_DEVICE: Struct = Struct {
-    name: "VolumeDevice",
-    fields: &[("devicePath", STR), ("name", STR)],
-};
-
-static VOLUME_MOUNT: Struct = Struct {
-    name: "VolumeMount",
-    fields: &[
-        ("mountPath", STR),
-        ("mountPropagation", STR),
-        ("name", STR),
-        ("readOnly", BOOL),
-        ("recursiveReadOnly", STR),
-        ("subPath", STR),
-        ("subPathExpr", STR),
-    ],
-};
-
-static RESIZE_POLICY: Struct = Struct {
-    name: "ContainerResizePolicy",
-    fields: &[("resourceName", STR), ("restartPolicy", STR)],
-};
-
-pub(super) static RESOURCES: Struct = Struct {
-    name: "ResourceRequirements",
-    fields: &[
-        ("claims", atomic(&object(&RESOURCE_CLAIM))),
-        ("limits", QUANTITY_MAP),
-        ("requests", QUANTITY_MAP),
-    ],
-};
-
-static RESOURCE_CLAIM: Struct = Struct {
-    name: "ResourceClaim",
-    fields: &[("name", STR), ("request", STR)],
-};
-
-static POD_RESOURCE_CLAIM: Struct = Struct {
-    name: "PodResourceClaim",
-    fields: &[
-        ("name", STR),
-        ("resourceClaimName", STR),
-        ("resourceClaimTemplateName", STR),
-    ],
-};
-
-static LIFECYCLE: Struct = Struct {
-    name: "Lifecycle",
-    fields: &[
-        ("postStart", object(&HANDLER)),
-        ("preStop", object(&HANDLER)),
-        ("stopSignal", STR),
-    ],
-};
-
-static HANDLER: Struct = Struct {
-    name: "LifecycleHandler",
-    fields: &[
-        ("exec", object(&EXEC)),
-        ("httpGet", object(&HTTP_GET)),
-        ("sleep", object(&SLEEP)),
-        ("tcpSocket", object(&TCP_SOCKET)),
-    ],
-};
-
-static PROBE: Struct = Struct {
-    name: "Probe",
-    fields: &[
-        ("exec", object(&EXEC)),
-        ("failureThreshold", INT),
-        ("grpc", object(&GRPC)),
-        ("httpGet", object(&HTTP_GET)),
-        ("initialDelaySeconds", INT),
-        ("periodSeconds", INT),
-        ("successThreshold", INT),
-        ("tcpSocket", object(&TCP_SOCKET)),
-        ("terminationGracePeriodSeconds", INT),
-        ("timeoutSeconds", INT),
-    ],
-};
-
-static EXEC: Struct = Struct {
-    name: "ExecAction",
-    fields: &[("command", STR_LIST)],
-};
-static GRPC: Struct = Struct {
-    name: "GRPCAction",
-    fields: &[("port", INT), ("service", STR)],
-};
-static SLEEP: Struct = Struct {
-    name: "SleepAction",
-    fields: &[("seconds", INT)],
-};
-static TCP_SOCKET: Struct = Struct {
-    name: "TCPSocketAction",
-    fields: &[("host", STR), ("port", INT_OR_STRING)],
-};
-static HTTP_GET: Struct = Struct {
-    name: "HTTPGetAction",
-    fields: &[
-        ("host", STR),
-        ("httpHeaders", atomic(&object(&NAME_VALUE))),
-        ("path", STR),
-        ("port", INT_OR_STRING),
-        ("scheme", STR),
-    ],
-};
-
-static NAME_VALUE: Struct = Struct {
-    name: "NameValue",
-    fields: &[("name", STR), ("value", STR)],
-};
-
-static SECURITY_CONTEXT: Struct = Struct {
-    name: "SecurityContext",
-    fields: &[
-        ("allowPrivilegeEscalation", BOOL),
-        ("appArmorProfile", object(&SECURITY_PROFILE)),
-        ("capabilities", object(&CAPABILITIES)),
-        ("privileged", BOOL),
-        ("procMount", STR),
-        ("readOnlyRootFilesystem", BOOL),
-        ("runAsGroup", INT),
-        ("runAsNonRoot", BOOL),
-        ("runAsUser", INT),
-        ("seLinuxOptions", object(&SELINUX)),
-        ("seccompProfile", object(&SECURITY_PROFILE)),
-        ("windowsOptions", object(&WINDOWS)),
-    ],
-};
-
 static POD_SECURITY_CONTEXT: Struct = Struct {
     name: "PodSecurityContext",
     fields: &[
@@ -365,25 +132,12 @@ static POD_SECURITY_CONTEXT: Struct = Struct {
     ],
 };
 
-static CAPABILITIES: Struct = Struct {
-    name: "Capabilities",
-    fields: &[("add", STR_LIST), ("drop", STR_LIST)],
-};
-static SECURITY_PROFILE: Struct = Struct {
-    name: "SeccompProfile",
-    fields: &[("localhostProfile", STR), ("type", STR)],
-};
-static SELINUX: Struct = Struct {
-    name: "SELinuxOptions",
-    fields: &[("level", STR), ("role", STR), ("type", STR), ("user", STR)],
-};
-static WINDOWS: Struct = Struct {
-    name: "WindowsSecurityContextOptions",
+static POD_RESOURCE_CLAIM: Struct = Struct {
+    name: "PodResourceClaim",
     fields: &[
-        ("gmsaCredentialSpec", STR),
-        ("gmsaCredentialSpecName", STR),
-        ("hostProcess", BOOL),
-        ("runAsUserName", STR),
+        ("name", STR),
+        ("resourceClaimName", STR),
+        ("resourceClaimTemplateName", STR),
     ],
 };
 

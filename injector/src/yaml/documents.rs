@@ -108,7 +108,7 @@ fn read_body(body: &str) -> Result<Value, YamlError> {
     {
         return Ok(Value::Null);
     }
-    let mut value = read_raw(body)?;
+    let mut value = read_raw(body)?.0;
     forgive_document(&mut value, 0);
     integers(&mut value);
     Ok(value)

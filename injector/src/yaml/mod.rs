@@ -2,6 +2,7 @@
 //!
 //! - [`read`]: one document as JSON; what Go's `sigs.k8s.io/yaml` would make of it. For values, mesh config, configs.
 //! - [`read_overlay`]: a template's output as a strategic merge patch for a pod, typed strictly.
+//! - [`read_overlay_with_spans`]: the same, and where the scalars are, in one pass.
 //! - [`read_documents`]: an input file, document by document, typed forgivingly; untouched documents keep their bytes.
 //! - [`write()`]: JSON as block-style YAML that any YAML 1.1 or 1.2 reader reads back the same.
 //! - [`scalar_spans`], [`within_one_scalar`]: where the scalars of a text are.
@@ -12,6 +13,11 @@
 //! the last wins, in the place of the first. `<<` merges where it stands. Keys that are no strings become ones.
 //!
 //! Bounds: [`MAX_BYTES`] of text, [`MAX_NODES`] nodes with aliases expanded, [`MAX_DEPTH`] levels.
+
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "JSON is a map, a list, or something else; the parser's events are open-ended"
+)]
 
 mod documents;
 mod read;
@@ -24,6 +30,7 @@ mod write;
 mod tests;
 
 use std::fmt;
+use std::ops::Range;
 
 pub use documents::{Document, read_documents};
 pub use read::read;
@@ -58,13 +65,31 @@ pub fn read_overlay(text: &str) -> Result<Value, YamlError> {
 /// # Errors
 /// As [`read_overlay`].
 pub fn read_overlay_as(text: &str, schema: &'static Struct) -> Result<Value, YamlError> {
-    let mut value = read(text)?;
+    read_overlay_with_spans(text, schema).map(|overlay| overlay.value)
+}
+
+/// A template's output, read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Overlay {
+    /// The patch.
+    pub value: Value,
+    /// Where the text's scalars are, as [`scalar_spans`] gives them.
+    pub spans: Vec<Range<usize>>,
+}
+
+/// [`read_overlay_as`] and [`scalar_spans`] in one pass over the text.
+///
+/// # Errors
+/// As [`read_overlay`].
+pub fn read_overlay_with_spans(text: &str, schema: &'static Struct) -> Result<Overlay, YamlError> {
+    let (mut value, spans) = read::read_raw(text)?;
+    read::integers(&mut value);
     check(&mut value, schema).map_err(|error| YamlError {
         line: 0,
         column: 0,
         problem: Problem::Type(error),
     })?;
-    Ok(value)
+    Ok(Overlay { value, spans })
 }
 
 /// Text that cannot be read.

@@ -1,6 +1,8 @@
 //! From the parser's events to JSON.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Range;
 
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 use serde_json::{Map, Number, Value};
@@ -13,13 +15,13 @@ use super::{MAX_BYTES, MAX_DEPTH, MAX_NODES, Problem, YamlError};
 /// # Errors
 /// Bad YAML, more than one document, or a text beyond the bounds.
 pub fn read(text: &str) -> Result<Value, YamlError> {
-    let mut value = read_raw(text)?;
+    let mut value = read_raw(text)?.0;
     integers(&mut value);
     Ok(value)
 }
 
-/// Reads one document, with floats as floats even if they are integral.
-pub(super) fn read_raw(text: &str) -> Result<Value, YamlError> {
+/// Reads one document, with floats as floats even if they are integral; and where its scalars are.
+pub(super) fn read_raw(text: &str) -> Result<(Value, Vec<Range<usize>>), YamlError> {
     if text.len() > MAX_BYTES {
         return Err(YamlError {
             line: 0,
@@ -27,7 +29,6 @@ pub(super) fn read_raw(text: &str) -> Result<Value, YamlError> {
             problem: Problem::TooLong(text.len()),
         });
     }
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = Reader::new(text);
     let value = reader.document()?.unwrap_or_default();
     // Go stops reading here. A separator with nothing behind it is common; what is behind it must not get lost.
@@ -36,7 +37,7 @@ pub(super) fn read_raw(text: &str) -> Result<Value, YamlError> {
             return Err(reader.error(Problem::ManyDocuments));
         }
     }
-    Ok(value)
+    Ok((value, reader.spans))
 }
 
 /// Writes integral floats as the integers that they are in JSON.
@@ -72,6 +73,7 @@ impl From<ScanError> for YamlError {
 struct Reader<'t> {
     parser: Parser<'t, StrInput<'t>>,
     anchors: HashMap<usize, (Value, usize)>,
+    spans: Vec<Range<usize>>,
     nodes: usize,
     at: (usize, usize),
 }
@@ -81,6 +83,7 @@ impl<'t> Reader<'t> {
         Self {
             parser: parser(text),
             anchors: HashMap::new(),
+            spans: Vec::new(),
             nodes: 0,
             at: (0, 0),
         }
@@ -99,6 +102,7 @@ impl<'t> Reader<'t> {
             Some(next) => {
                 let (event, span): (Event<'t>, Span) = next?;
                 self.at = (span.start.line(), span.start.col() + 1);
+                self.spans.extend(scalar_span(&event, &span));
                 Ok(event)
             }
             None => Ok(Event::StreamEnd),
@@ -131,16 +135,13 @@ impl<'t> Reader<'t> {
     }
 
     fn node(&mut self, event: Event<'t>, depth: usize) -> Result<Value, YamlError> {
-        if depth > MAX_DEPTH {
-            return Err(self.error(Problem::TooDeep));
-        }
         let before = self.nodes;
         self.spend(1)?;
         let (value, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => {
                 // Long texts count as several nodes, since aliases repeat them as well.
                 self.spend(text.len() / 256)?;
-                (self.scalar(&text, style, tag.as_deref())?, anchor)
+                (self.scalar(text, style, tag.as_deref())?, anchor)
             }
             Event::SequenceStart(_, anchor, _) => (self.sequence(depth)?, anchor),
             Event::MappingStart(_, anchor, _) => (self.mapping(depth)?, anchor),
@@ -163,7 +164,16 @@ impl<'t> Reader<'t> {
         Ok(value)
     }
 
+    fn check_depth(&self, depth: usize) -> Result<(), YamlError> {
+        if depth >= MAX_DEPTH {
+            Err(self.error(Problem::TooDeep))
+        } else {
+            Ok(())
+        }
+    }
+
     fn sequence(&mut self, depth: usize) -> Result<Value, YamlError> {
+        self.check_depth(depth)?;
         let mut items = Vec::new();
         loop {
             match self.next()? {
@@ -174,6 +184,7 @@ impl<'t> Reader<'t> {
     }
 
     fn mapping(&mut self, depth: usize) -> Result<Value, YamlError> {
+        self.check_depth(depth)?;
         let mut fields = Map::new();
         loop {
             match self.next()? {
@@ -187,7 +198,7 @@ impl<'t> Reader<'t> {
                 }
                 event => {
                     let key = self.node(event, depth + 1)?;
-                    let key = key_text(&key).ok_or_else(|| self.error(Problem::Key))?;
+                    let key = key_text(key).ok_or_else(|| self.error(Problem::Key))?;
                     let event = self.next()?;
                     let value = self.node(event, depth + 1)?;
                     fields.insert(key, value);
@@ -213,45 +224,55 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn scalar(&self, text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, YamlError> {
+    fn scalar(&self, text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, YamlError> {
         let tag = match tag {
             None if style == ScalarStyle::Plain => return self.plain(text),
-            None => return Ok(Value::String(text.to_owned())),
+            None => return Ok(Value::String(text.into_owned())),
             Some(tag) => tag,
         };
-        let Some(name) = tag.core_suffix() else {
-            return Ok(Value::String(text.to_owned()));
-        };
-        let resolved = self.plain(text)?;
-        let fits = match name {
-            "null" => resolved.is_null(),
-            "bool" => resolved.is_boolean(),
-            "int" => resolved.is_i64() || resolved.is_u64(),
-            "float" => resolved.is_number(),
-            "binary" => false,
-            _ => return Ok(Value::String(text.to_owned())),
-        };
-        if fits {
-            Ok(resolved)
-        } else {
-            Err(self.error(Problem::BadTag {
+        let bad_tag = |text: &str| {
+            self.error(Problem::BadTag {
                 tag: tag.original(),
                 value: text.to_owned(),
-            }))
+            })
+        };
+        if tag.original() == "!!binary" {
+            return Err(bad_tag(&text));
+        }
+        let fits: fn(&Value) -> bool = match tag.core_suffix() {
+            Some("null") => Value::is_null,
+            Some("bool") => Value::is_boolean,
+            Some("int") => |value| value.is_i64() || value.is_u64(),
+            Some("float") => Value::is_number,
+            _ => return Ok(Value::String(text.into_owned())),
+        };
+        let resolved = self.plain(Cow::Borrowed(&text))?;
+        if fits(&resolved) {
+            Ok(resolved)
+        } else {
+            Err(bad_tag(&text))
         }
     }
 
-    fn plain(&self, text: &str) -> Result<Value, YamlError> {
-        Ok(match scalar::resolve(text) {
+    fn plain(&self, text: Cow<'_, str>) -> Result<Value, YamlError> {
+        Ok(match scalar::resolve(&text) {
             Scalar::Null => Value::Null,
             Scalar::Bool(value) => Value::Bool(value),
             Scalar::Int(value) => Value::from(value),
             Scalar::Uint(value) => Value::from(value),
             Scalar::Float(value) => Number::from_f64(value)
                 .map(Value::Number)
-                .ok_or_else(|| self.error(Problem::NotFinite(text.to_owned())))?,
-            Scalar::Str => Value::String(text.to_owned()),
+                .ok_or_else(|| self.error(Problem::NotFinite(text.into_owned())))?,
+            Scalar::Str => Value::String(text.into_owned()),
         })
+    }
+}
+
+/// Where a scalar is; `None` for everything else, and for a scalar that has no characters.
+pub(super) fn scalar_span(event: &Event<'_>, span: &Span) -> Option<Range<usize>> {
+    match event {
+        Event::Scalar(..) => span.byte_range().filter(|range| !range.is_empty()),
+        _ => None,
     }
 }
 
@@ -260,10 +281,10 @@ fn is_merge(tag: Option<&Tag>) -> bool {
 }
 
 /// A key as JSON needs it.
-fn key_text(key: &Value) -> Option<String> {
+fn key_text(key: Value) -> Option<String> {
     match key {
-        Value::String(text) => Some(text.clone()),
-        other => scalar_text(other),
+        Value::String(text) => Some(text),
+        other => scalar_text(&other),
     }
 }
 

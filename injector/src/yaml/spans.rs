@@ -2,9 +2,7 @@
 
 use std::ops::Range;
 
-use granit_parser::Event;
-
-use super::read::parser;
+use super::read::{parser, scalar_span};
 use super::{MAX_BYTES, Problem, YamlError};
 
 /// The byte ranges of all scalars of `text`, keys included, in order; quotes and block headers belong to them, empty
@@ -25,18 +23,18 @@ pub fn scalar_spans(text: &str) -> Result<Vec<Range<usize>>, YamlError> {
     let mut spans = Vec::new();
     for next in parser(text) {
         let (event, span) = next?;
-        if let (Event::Scalar(..), Some(range)) = (event, span.byte_range())
-            && !range.is_empty()
-        {
-            spans.push(range);
-        }
+        spans.extend(scalar_span(&event, &span));
     }
     Ok(spans)
 }
 
-/// Whether `range` lies within exactly one of `spans`, which are those of [`scalar_spans`].
+/// Whether `range` lies within exactly one of `spans`, which are those of [`scalar_spans`]. An empty range always does:
+/// nothing was printed there.
 #[must_use]
 pub fn within_one_scalar(spans: &[Range<usize>], range: &Range<usize>) -> bool {
+    if range.is_empty() {
+        return true;
+    }
     let after = spans.partition_point(|span| span.start <= range.start);
     after
         .checked_sub(1)

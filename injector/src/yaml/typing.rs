@@ -67,6 +67,10 @@ fn check_kind(value: &mut Value, kind: Kind, path: &Path<'_>) -> Result<(), Type
             .try_for_each(|(key, value)| check_kind(value, *of, &path.field(key))),
         (Kind::List(of, _), Value::Array(items)) => {
             for (index, item) in items.iter_mut().enumerate() {
+                if item.is_null() && matches!(of, Kind::Str) {
+                    // As in Go, where a list of strings cannot hold a null.
+                    *item = Value::String(String::new());
+                }
                 check_kind(item, *of, &path.item(index))?;
             }
             Ok(())

@@ -20,7 +20,7 @@ pub fn write(value: &Value) -> String {
         Value::Object(fields) if !fields.is_empty() => mapping(&mut out, fields, 0),
         Value::Array(items) if !items.is_empty() => sequence(&mut out, items, 0),
         scalar => {
-            inline(&mut out, scalar, 0);
+            inline(&mut out, scalar, 2);
             out.push('\n');
         }
     }
@@ -199,8 +199,9 @@ fn foreign_number(text: &str) -> bool {
         [b'0', b'x' | b'X' | b'o' | b'O' | b'b' | b'B', rest @ ..] => rest,
         rest => rest,
     };
-    body.iter()
-        .all(|byte| byte.is_ascii_digit() || matches!(byte, b'_' | b'.' | b'e' | b'E' | b'+' | b'-'))
+    let of_number =
+        |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'_' | b'.' | b'e' | b'E' | b'+' | b'-');
+    body.iter().all(of_number) && body.iter().filter(|byte| **byte == b'.').count() < 2
 }
 
 /// Whether `text` may stand without quotes in a block collection, and looks it in flow collections too.
