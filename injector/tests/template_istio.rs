@@ -1,5 +1,13 @@
 //! Istio's own injection templates: all eight parse, the sidecar and the gateway render.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests read their data from files and say so when something is missing"
+)]
+
 use serde_json::{Value as Json, json};
 use sidecar_injector::template::{
     EnumType, Field, Functions, Kind, Limits, Options, Schema, Template, Value, istio::types,

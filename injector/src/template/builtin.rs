@@ -104,13 +104,12 @@ fn index<'a>(item: &Value<'a>, indexes: &[Value<'a>]) -> Answer<'a> {
             Value::Nil | Value::Null | Value::NilPtr(_) => return Err("index of nil pointer".to_owned()),
             Value::List(list) => {
                 let at = position(at, list.len())?;
-                list.get(at)
-                    .ok_or_else(|| format!("reflect: slice index out of range: {at}"))?
+                list.get(at).ok_or("reflect: slice index out of range")?
             }
             Value::Str(s) => {
                 let at = position(at, s.as_str().len())?;
                 let byte = s.as_str().as_bytes().get(at).copied();
-                let byte = byte.ok_or_else(|| format!("reflect: string index out of range: {at}"))?;
+                let byte = byte.ok_or("reflect: string index out of range")?;
                 Value::Int(i64::from(byte), IntType::Uint8)
             }
             Value::Map(map) => entry(map, at)?,
@@ -206,7 +205,7 @@ fn js(text: &str) -> String {
             '&' => out.push_str("\\u0026"),
             '=' => out.push_str("\\u003D"),
             _ if u32::from(c) < 0x20 => out.push_str(&format!("\\u{:04X}", u32::from(c))),
-            _ if c.is_control() => out.push_str(&format!("\\u{:04X}", u32::from(c))),
+            _ if !super::print::printable(c) => out.push_str(&format!("\\u{:04X}", u32::from(c))),
             _ => out.push(c),
         }
     }

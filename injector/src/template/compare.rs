@@ -78,6 +78,9 @@ fn equal<'a>(a: &Value<'a>, b: &Value<'a>) -> Outcome {
             shown(b)
         )),
         _ if a.is_nil() || b.is_nil() => Ok(a.is_nil() == b.is_nil()),
+        (Value::Struct(a), Value::Struct(b)) if a.pointer => {
+            Ok(a.json.zip(b.json).is_some_and(|(a, b)| std::ptr::eq(a, b)))
+        }
         (Value::List(_) | Value::Map(_) | Value::Struct(_), _) => {
             Err(format!("non-comparable type {}: {}", shown(b), b.type_name()))
         }
@@ -93,7 +96,7 @@ const fn family(value: &Value<'_>) -> u8 {
     match value {
         Value::List(_) => 1,
         Value::Map(_) => 2,
-        Value::Struct(s) if !s.schema.proto => 3,
+        Value::Struct(s) if !s.pointer => 3,
         Value::Record(_) => 3,
         _ => 4,
     }

@@ -137,7 +137,7 @@ impl<'a> State<'a> {
             Value::List(list) => {
                 for i in 0..list.len() {
                     let index = Value::int(i64::try_from(i).unwrap_or(i64::MAX));
-                    if self.iterate(branch, mark, index, list.get(i).unwrap_or(Value::Nil))? {
+                    if self.iterate(branch, mark, index, &list.get(i).unwrap_or(Value::Nil))? {
                         break;
                     }
                 }
@@ -145,7 +145,7 @@ impl<'a> State<'a> {
             }
             Value::Map(map) => {
                 for (key, item) in map.entries() {
-                    if self.iterate(branch, mark, Value::Str(key), item)? {
+                    if self.iterate(branch, mark, Value::Str(key), &item)? {
                         break;
                     }
                 }
@@ -173,7 +173,7 @@ impl<'a> State<'a> {
 
     fn count(&mut self, branch: &'a Branch, mark: usize, count: i64, ty: IntType) -> Eval<bool> {
         for i in 0..count {
-            if self.iterate(branch, mark, Value::Nil, Value::Int(i, ty))? {
+            if self.iterate(branch, mark, Value::Nil, &Value::Int(i, ty))? {
                 break;
             }
         }
@@ -181,7 +181,7 @@ impl<'a> State<'a> {
     }
 
     /// One turn of a loop; `true` means break.
-    fn iterate(&mut self, branch: &'a Branch, mark: usize, index: Value<'a>, item: Value<'a>) -> Eval<bool> {
+    fn iterate(&mut self, branch: &'a Branch, mark: usize, index: Value<'a>, item: &Value<'a>) -> Eval<bool> {
         self.step(branch.at, &branch.pipe)?;
         let names = &branch.pipe.names;
         // With one variable it takes the element, with two the first one takes the index.
@@ -197,7 +197,7 @@ impl<'a> State<'a> {
                 slot.1 = value;
             }
         }
-        let flow = self.block(&item, &branch.then);
+        let flow = self.block(item, &branch.then);
         self.vars.truncate(mark);
         Ok(flow? == Flow::Break)
     }

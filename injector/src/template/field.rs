@@ -41,12 +41,7 @@ fn field<'a>(value: &Value<'a>, name: &str, has_args: bool) -> Result<Value<'a>,
         };
     }
     let found = match value {
-        Value::Map(map) if has_args => {
-            return Err(format!(
-                "{name} is not a method but has arguments, in {}",
-                map.elem_name()
-            ));
-        }
+        Value::Map(_) if has_args => return Err(format!("{name} is not a method but has arguments")),
         Value::Map(map) => return Ok(map.get(name).unwrap_or(Value::Nil)),
         Value::Struct(s) => s
             .schema

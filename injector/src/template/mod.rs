@@ -123,16 +123,17 @@ impl Template {
 
     /// Renders it with `data` as dot.
     pub fn render<'a>(&'a self, data: Value<'a>, limits: Limits) -> Result<Rendered<'a>, Error> {
+        let dot = data.clone();
         let mut state = exec::State {
             name: &self.name,
             text: &self.text,
             trees: &self.trees,
             out: TextBuilder::new(limits.output),
-            vars: vec![("$", data.clone())],
+            vars: vec![("$", data)],
             left: limits,
         };
         if let Some(tree) = self.trees.get(&self.name) {
-            state.block(&data, tree).map_err(|e| *e)?;
+            state.block(&dot, tree).map_err(|e| *e)?;
         }
         let (text, spans) = state.out.into_parts();
         Ok(Rendered { text, spans })

@@ -147,7 +147,9 @@ impl<'s> Parser<'s> {
         };
         match self.trees.get(name) {
             Some(old) if !is_empty(old) && is_empty(&block) => Ok(()),
-            Some(old) if !is_empty(old) => self.fail(at, format!("multiple definition of template {name:?}")),
+            Some(old) if !is_empty(old) => {
+                self.fail(at, format!("template: multiple definition of template {name:?}"))
+            }
             _ => {
                 self.trees.insert(name.to_owned(), block);
                 Ok(())
@@ -421,10 +423,6 @@ impl<'s> Parser<'s> {
                 Kind::Close | Kind::RightParen => break,
                 Kind::Pipe => {
                     self.take();
-                    let after = self.peek_word();
-                    if matches!(after.kind, Kind::Close | Kind::RightParen) {
-                        return self.fail(after.at, "missing value for command");
-                    }
                     break;
                 }
                 _ => return self.unexpected(token, "operand"),
@@ -454,7 +452,7 @@ impl<'s> Parser<'s> {
             | ExprKind::Number(_)
             | ExprKind::Nil
             | ExprKind::Dot => {
-                return self.fail(term.at, format!("unexpected . after term {term}"));
+                return self.fail(term.at, format!("unexpected . after term {:?}", term.to_string()));
             }
             ExprKind::Chain { .. } | ExprKind::Func(_) | ExprKind::Pipe(_) => {
                 let at = term.at;

@@ -54,6 +54,7 @@ pub(super) fn print_value<'a>(
         }
         Value::Struct(s) if s.schema.proto => print_message(out, s, depth),
         Value::Struct(s) => print_fields(out, s.schema.fields.iter().map(|f| s.value(f)), depth),
+        Value::Record(r) if r.text.is_some() => r.text.as_ref().map_or(Ok(()), |text| out.push(text)),
         Value::Record(r) => print_fields(out, r.fields.iter().map(|(_, v)| v.clone()), depth),
     }
 }
@@ -217,7 +218,7 @@ pub(super) fn escape(text: &str, quote: char, ascii: bool) -> String {
 }
 
 /// Go's `unicode.IsPrint`, as far as Rust's tables tell: Rust's `Debug` escapes what is not printable.
-fn printable(c: char) -> bool {
+pub(super) fn printable(c: char) -> bool {
     if c.is_control() || (c.is_whitespace() && c != ' ') {
         return false;
     }

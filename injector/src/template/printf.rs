@@ -70,16 +70,13 @@ impl<'a> Printer<'_, 'a> {
             rest = rest.get(1..).unwrap_or_default();
         }
         rest = self.index(rest);
-        rest = match self.size(rest, "%!(BADWIDTH)")? {
-            (size, rest) => {
-                spec.width = size.map(|n| n.unsigned_abs().min(MAX_WIDTH));
-                if size.is_some_and(|n| n < 0) {
-                    spec.minus = true;
-                    spec.zero = false;
-                }
-                rest
-            }
-        };
+        let (size, after) = self.size(rest, "%!(BADWIDTH)")?;
+        spec.width = size.map(|n| n.unsigned_abs().min(MAX_WIDTH));
+        if size.is_some_and(|n| n < 0) {
+            spec.minus = true;
+            spec.zero = false;
+        }
+        rest = after;
         if let Some(after) = rest.strip_prefix('.') {
             rest = self.index(after);
             let (size, after) = self.size(rest, "%!(BADPREC)")?;
@@ -402,7 +399,7 @@ impl<'a> Printer<'_, 'a> {
         let bare = text.trim_start_matches(['-', '+']);
         let sign = if text.starts_with('-') {
             "-"
-        } else if spec.plus || (n.is_infinite() && spec.plus) {
+        } else if spec.plus {
             "+"
         } else if spec.blank {
             " "

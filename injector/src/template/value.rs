@@ -46,7 +46,7 @@ pub enum Value<'a> {
     /// A nil pointer to a struct (methods may be called on it) or to something else.
     NilPtr(&'static Kind),
     /// A pointer to a scalar: true as long as it is not nil, printed as what it points to.
-    Ptr(Rc<Value<'a>>),
+    Ptr(Rc<Self>),
     /// `bool`
     Bool(bool),
     /// An integer.
@@ -60,7 +60,7 @@ pub enum Value<'a> {
     /// `*durationpb.Duration`, in nanoseconds.
     Duration(i64),
     /// A protobuf wrapper message with its value.
-    Wrapper(Rc<Value<'a>>),
+    Wrapper(Rc<Self>),
     /// A slice.
     List(List<'a>),
     /// A map.
@@ -126,6 +126,8 @@ pub struct Struct<'a> {
     pub json: Option<&'a JsonMap<String, Json>>,
     /// Where its text came from.
     pub origin: Option<Origin<'a>>,
+    /// Handed around as a pointer.
+    pub pointer: bool,
 }
 
 /// A struct put together from values, such as the data a template is rendered with.
@@ -135,6 +137,8 @@ pub struct Record<'a> {
     pub name: &'static str,
     /// Field names and values.
     pub fields: Vec<(&'static str, Value<'a>)>,
+    /// What it prints as, if it has its own text.
+    pub text: Option<Str<'a>>,
 }
 
 impl<'a> Value<'a> {
@@ -173,13 +177,32 @@ impl<'a> Value<'a> {
         origin: Option<&'static str>,
     ) -> Self {
         let origin = origin.map(|kind| Origin { kind, key: "" });
-        Self::Struct(Struct { schema, json, origin })
+        Self::Struct(Struct {
+            schema,
+            json,
+            origin,
+            pointer: schema.proto,
+        })
     }
 
     /// A struct put together from values.
     #[must_use]
     pub fn record(name: &'static str, fields: Vec<(&'static str, Self)>) -> Self {
-        Self::Record(Rc::new(Record { name, fields }))
+        Self::Record(Rc::new(Record {
+            name,
+            fields,
+            text: None,
+        }))
+    }
+
+    /// The same with the text that it prints as.
+    #[must_use]
+    pub fn printed_record(name: &'static str, fields: Vec<(&'static str, Self)>, text: Str<'a>) -> Self {
+        Self::Record(Rc::new(Record {
+            name,
+            fields,
+            text: Some(text),
+        }))
     }
 
     /// Text that belongs to us.
@@ -264,12 +287,15 @@ impl<'a> Value<'a> {
                 schema,
                 json: json.and_then(Json::as_object),
                 origin,
+                pointer: schema.proto,
             }),
             Kind::Enum(ty) => Self::Enum(ty, json.map_or(0, |json| enum_number(ty, json))),
             Kind::Ptr(inner) => match json {
                 None => Self::NilPtr(inner),
-                some if matches!(inner, Kind::Struct(_)) => Self::typed(some, inner, origin),
-                some => Self::Ptr(Rc::new(Self::typed(some, inner, origin))),
+                some => match Self::typed(some, inner, origin) {
+                    Self::Struct(s) => Self::Struct(Struct { pointer: true, ..s }),
+                    scalar => Self::Ptr(Rc::new(scalar)),
+                },
             },
             Kind::Duration => json
                 .and_then(Json::as_str)
@@ -359,8 +385,8 @@ impl<'a> Value<'a> {
             Self::Float(n) => *n != 0.0,
             Self::Str(s) => !s.as_str().is_empty(),
             Self::Enum(_, n) => *n != 0,
-            Self::List(list) => list.len() > 0,
-            Self::Map(map) => map.len() > 0,
+            Self::List(list) => !list.is_empty(),
+            Self::Map(map) => !map.is_empty(),
             Self::Ptr(_) | Self::Duration(_) | Self::Wrapper(_) | Self::Struct(_) | Self::Record(_) => true,
         }
     }
@@ -381,7 +407,7 @@ impl<'a> Value<'a> {
             Self::Wrapper(inner) => format!("*wrapperspb.{}Value", title(&inner.type_name())).into(),
             Self::List(list) => format!("[]{}", list.elem_name()).into(),
             Self::Map(map) => format!("map[string]{}", map.elem_name()).into(),
-            Self::Struct(s) if s.schema.proto => format!("*{}", s.schema.name).into(),
+            Self::Struct(s) if s.pointer => format!("*{}", s.schema.name).into(),
             Self::Struct(s) => s.schema.name.into(),
             Self::Record(r) => r.name.into(),
         }
@@ -680,6 +706,7 @@ impl<'a> Struct<'a> {
                 schema,
                 json: self.json,
                 origin,
+                pointer: false,
             });
         }
         Value::typed(

@@ -99,9 +99,6 @@ impl Functions {
         self.add("toJSON", &[Type::StrMap], None, |call, args| {
             object_json(call, arg(args, 0))
         });
-        self.add("toJson", &[Type::StrMap], None, |call, args| {
-            object_json(call, arg(args, 0))
-        });
         self.add("structToJSON", &[ANY], None, |call, args| {
             object_json(call, arg(args, 0))
         });

@@ -72,26 +72,12 @@ pub(super) fn to_int(value: &Value<'_>) -> i64 {
         Value::Enum(_, n) => i64::from(*n),
         Value::Ptr(inner) => to_int(inner),
         Value::Str(s) => {
-            // A fraction of zeros is dropped, and so are zeros in front, which would mean octal.
+            // A fraction of zeros is dropped; a zero in front means octal.
             let text = s.as_str();
-            let text = text.split_once('.').map_or(text, |(whole, fraction)| {
-                if fraction.chars().all(|c| c == '0') {
-                    whole
-                } else {
-                    text
-                }
-            });
-            let trimmed = text.trim_start_matches('0');
-            let text = if trimmed.starts_with(|c: char| c.is_ascii_digit()) || trimmed.is_empty() {
-                trimmed
-            } else {
-                text
-            };
-            if text.is_empty() {
-                0
-            } else {
-                literal::integer(text).unwrap_or_default()
-            }
+            let whole = text
+                .split_once('.')
+                .filter(|(_, fraction)| fraction.chars().all(|c| c == '0'));
+            literal::integer(whole.map_or(text, |(whole, _)| whole)).unwrap_or_default()
         }
         _ => 0,
     }

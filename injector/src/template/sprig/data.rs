@@ -28,7 +28,7 @@ pub(super) fn register(f: &mut Functions) {
     f.add("dig", &[], Some(ANY), |_, args| dig(args));
 }
 
-/// Adds what `to` lacks, or has empty; with `overwrite` also replaces what it has by what is not empty.
+/// Adds what `to` lacks, or has empty; with `overwrite` also replaces what it has.
 fn merge<'a>(
     call: &mut Call<'_>,
     to: &Map<'a>,
@@ -52,7 +52,7 @@ fn merge<'a>(
                 }
                 target
             }
-            (Some(old), new) if old.is_true() && (!overwrite || !new.is_true()) => continue,
+            (Some(old), _) if old.is_true() && !overwrite => continue,
             _ => new.clone(),
         };
         let target = own(to)?;

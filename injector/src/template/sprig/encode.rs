@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256, Sha512};
 const BASE32: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 
 pub(super) fn register(f: &mut Functions) {
-    let changes: [(&str, fn(&str) -> String); 8] = [
+    let changes: [(&str, super::Change); 8] = [
         ("b64enc", |s| base64::engine::general_purpose::STANDARD.encode(s)),
         ("b64dec", |s| {
             let clean: String = s.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();

@@ -46,6 +46,18 @@ pub(super) fn register(f: &mut Functions) {
             Ok(Value::int64(rest.fold(first, op)))
         });
     }
+    floats(f);
+    f.add("until", &[INT], None, |call, args| {
+        let stop = int(args, 0);
+        steps(call, 0, stop, if stop < 0 { -1 } else { 1 }).map(ints)
+    });
+    f.add("untilStep", &[INT, INT, INT], None, |call, args| {
+        steps(call, int(args, 0), int(args, 1), int(args, 2)).map(ints)
+    });
+    f.add("seq", &[], Some(INT), seq);
+}
+
+fn floats(f: &mut Functions) {
     let folds: [(&str, FoldFloat); 5] = [
         ("subf", |a, b| decimal(a - b, a, b)),
         ("divf", |a, b| a / b),
@@ -80,14 +92,6 @@ pub(super) fn register(f: &mut Functions) {
     f.add("round", &[ANY, INT], Some(Type::Float), |_, args| {
         Ok(Value::Float(round(args)))
     });
-    f.add("until", &[INT], None, |call, args| {
-        let stop = int(args, 0);
-        steps(call, 0, stop, if stop < 0 { -1 } else { 1 }).map(ints)
-    });
-    f.add("untilStep", &[INT, INT, INT], None, |call, args| {
-        steps(call, int(args, 0), int(args, 1), int(args, 2)).map(ints)
-    });
-    f.add("seq", &[], Some(INT), |call, args| seq(call, args));
 }
 
 fn ints<'a>(numbers: Vec<i64>) -> Value<'a> {

@@ -1,6 +1,7 @@
 //! The text functions of sprig 3.3. Those that need a network, random numbers, cryptography or the clock are known
 //! by name, so that a template that contains them parses, and fail when called.
 
+mod cases;
 mod convert;
 mod data;
 mod defaults;
@@ -24,6 +25,9 @@ use super::text::Str;
 use super::value::Value;
 
 type Answer<'a> = Result<Value<'a>, String>;
+
+/// A change of text.
+type Change = fn(&str) -> String;
 
 const ANY: Type = Type::Any;
 const STR: Type = Type::Str;
@@ -157,7 +161,7 @@ fn kind(value: &Value<'_>) -> &'static str {
         Value::Enum(..) => "int32",
         Value::List(_) => "slice",
         Value::Map(_) => "map",
-        Value::Struct(s) if s.schema.proto => "ptr",
+        Value::Struct(s) if s.pointer => "ptr",
         Value::Struct(_) | Value::Record(_) => "struct",
     }
 }

@@ -8,7 +8,7 @@ use crate::template::value::Value;
 use std::collections::BTreeMap;
 
 pub(super) fn register(f: &mut Functions) {
-    let changes: [(&str, &str, fn(&str) -> String); 4] = [
+    let changes: [(&str, &str, super::Change); 4] = [
         ("base", "osBase", base),
         ("dir", "osDir", dir),
         ("clean", "osClean", clean),

@@ -46,33 +46,38 @@ pub(super) fn register(f: &mut Functions) {
     ];
     for (name, must, counts, body) in functions {
         for name in [name, must] {
-            let last = if name.contains("Replace") {
-                Some(STR)
-            } else {
-                counts.then_some(INT)
-            };
-            let params: Vec<_> = [STR, STR].into_iter().chain(last).collect();
-            let lenient = name == "regexMatch";
-            f.add(name, &params, None, move |call, args| {
-                let pattern = text(args, 0)?.as_str();
-                call.spend(
-                    pattern
-                        .len()
-                        .saturating_mul(64)
-                        .saturating_add(text(args, 1)?.as_str().len()),
-                )?;
-                match RegexBuilder::new(pattern)
-                    .size_limit(1 << 20)
-                    .nest_limit(50)
-                    .build()
-                {
-                    Ok(re) => body(call, &re, args),
-                    Err(_) if lenient => Ok(Value::Bool(false)),
-                    Err(error) => Err(format!("error parsing regexp {pattern:?}: {error}")),
-                }
-            });
+            add(f, name, counts, body);
         }
     }
+}
+
+/// Compiles the pattern, the first argument, in front of `body`.
+fn add(f: &mut Functions, name: &str, counts: bool, body: Body) {
+    let last = if name.contains("Replace") {
+        Some(STR)
+    } else {
+        counts.then_some(INT)
+    };
+    let params: Vec<_> = [STR, STR].into_iter().chain(last).collect();
+    let lenient = name == "regexMatch";
+    f.add(name, &params, None, move |call, args| {
+        let pattern = text(args, 0)?.as_str();
+        call.spend(
+            pattern
+                .len()
+                .saturating_mul(64)
+                .saturating_add(text(args, 1)?.as_str().len()),
+        )?;
+        match RegexBuilder::new(pattern)
+            .size_limit(1 << 20)
+            .nest_limit(50)
+            .build()
+        {
+            Ok(re) => body(call, &re, args),
+            Err(_) if lenient => Ok(Value::Bool(false)),
+            Err(error) => Err(format!("error parsing regexp {pattern:?}: {error}")),
+        }
+    });
 }
 
 fn replace<'a>(call: &mut Call<'_>, re: &Regex, args: &[Value<'a>], literal: bool) -> Answer<'a> {

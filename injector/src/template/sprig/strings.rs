@@ -47,6 +47,10 @@ pub(super) fn register(f: &mut Functions) {
             text(args, 1)?.as_str().ends_with(text(args, 0)?.as_str()),
         ))
     });
+    pieces_and_lines(f);
+}
+
+fn pieces_and_lines(f: &mut Functions) {
     f.add("cat", &[], Some(ANY), cat);
     f.add("indent", &[INT, STR], None, |call, args| indent(call, args, ""));
     f.add("nindent", &[INT, STR], None, |call, args| {
@@ -230,8 +234,7 @@ fn pieces<'a>(
         return Ok(whole.splitn(limit, separator).map(|part| s.part(part)).collect());
     }
     let mut parts = Vec::new();
-    let mut chars = whole.char_indices();
-    while let Some((at, c)) = chars.next() {
+    for (at, c) in whole.char_indices() {
         if parts.len() + 1 == limit {
             parts.push(s.slice(at, whole.len()));
             break;

@@ -1,12 +1,12 @@
 //! Letter case, words, wrapping.
 
-use super::{Answer, INT, STR, int, made, text};
+use super::{Answer, INT, STR, cases, int, made, text};
 use crate::template::funcs::{Call, Functions};
 use crate::template::text::floor_char;
 use crate::template::value::Value;
 
 pub(super) fn register(f: &mut Functions) {
-    let plain: [(&str, fn(&str) -> String); 10] = [
+    let plain: [(&str, super::Change); 10] = [
         ("upper", str::to_uppercase),
         ("lower", str::to_lowercase),
         ("title", title),
@@ -18,9 +18,9 @@ pub(super) fn register(f: &mut Functions) {
                 .collect()
         }),
         ("swapcase", swapcase),
-        ("snakecase", |s| lowered(s, '_')),
-        ("kebabcase", |s| lowered(s, '-')),
-        ("camelcase", camelcase),
+        ("snakecase", |s| cases::lowered(s, '_')),
+        ("kebabcase", |s| cases::lowered(s, '-')),
+        ("camelcase", cases::camel),
     ];
     for (name, change) in plain {
         f.add(name, &[STR], None, move |_, args| {
@@ -34,7 +34,9 @@ pub(super) fn register(f: &mut Functions) {
     f.add("abbrevboth", &[INT, INT, STR], None, |_, args| {
         abbreviate(args, int(args, 0), int(args, 1), 2)
     });
-    f.add("wrap", &[INT, STR], None, |call, args| wrap(call, args, 1, "\n"));
+    f.add("wrap", &[INT, STR], None, |call, args| {
+        wrap(call, args, 1, "\n", false)
+    });
     f.add("wrapWith", &[INT, STR, STR], None, |call, args| {
         let separator = text(args, 1)?.as_str().to_owned();
         wrap(
@@ -42,6 +44,7 @@ pub(super) fn register(f: &mut Functions) {
             args,
             2,
             if separator.is_empty() { "\n" } else { &separator },
+            true,
         )
     });
 }
@@ -92,74 +95,6 @@ fn swapcase(s: &str) -> String {
         .collect()
 }
 
-/// What a character is to the splitting of words.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Sort {
-    Upper,
-    Lower,
-    Digit,
-    Separator,
-    Other,
-}
-
-fn sort(c: char) -> Sort {
-    match c {
-        '_' | '-' | ' ' => Sort::Separator,
-        _ if c.is_whitespace() => Sort::Separator,
-        _ if c.is_uppercase() => Sort::Upper,
-        _ if c.is_numeric() => Sort::Digit,
-        _ if c.is_alphabetic() => Sort::Lower,
-        _ => Sort::Other,
-    }
-}
-
-/// Words joined by `between`, in lower case: `FirstName` and `HTTPServer` become `first_name` and `http_server`.
-fn lowered(s: &str, between: char) -> String {
-    let chars: Vec<char> = s.chars().collect();
-    let at = |i: usize| chars.get(i).copied().map_or(Sort::Other, sort);
-    let mut out = String::new();
-    for (i, c) in chars.iter().copied().enumerate() {
-        let here = sort(c);
-        if here == Sort::Separator {
-            out.push(between);
-            continue;
-        }
-        let before = if i == 0 { Sort::Separator } else { at(i - 1) };
-        let next_is_lower = i + 1 < chars.len() && at(i + 1) == Sort::Lower;
-        let starts = match (before, here) {
-            (Sort::Lower, Sort::Upper | Sort::Digit) => true,
-            (Sort::Digit, Sort::Upper) => true,
-            (Sort::Upper, Sort::Upper) => next_is_lower,
-            (Sort::Upper, Sort::Digit) => false,
-            _ => false,
-        };
-        if starts {
-            out.push(between);
-        }
-        out.extend(c.to_lowercase());
-    }
-    out
-}
-
-/// `http_server` becomes `HttpServer`; leading separators stay.
-fn camelcase(s: &str) -> String {
-    let is_separator = |c: char| matches!(c, '_' | '-' | ' ');
-    let body = s.trim_start_matches(is_separator);
-    let mut out = s.get(..s.len() - body.len()).unwrap_or_default().to_owned();
-    let mut starts = true;
-    for c in body.chars() {
-        if is_separator(c) {
-            starts = true;
-        } else if starts {
-            out.extend(c.to_uppercase());
-            starts = false;
-        } else {
-            out.extend(c.to_lowercase());
-        }
-    }
-    out
-}
-
 /// Cuts to `width` bytes with dots where something is missing; with an offset also at the front.
 fn abbreviate<'a>(args: &[Value<'a>], offset: i64, width: i64, at: usize) -> Answer<'a> {
     let s = text(args, at)?;
@@ -191,8 +126,8 @@ fn abbreviate<'a>(args: &[Value<'a>], offset: i64, width: i64, at: usize) -> Ans
     made(result, s)
 }
 
-/// Breaks lines at blanks after at most `width` bytes; longer words are broken anywhere.
-fn wrap<'a>(call: &mut Call<'_>, args: &[Value<'a>], at: usize, newline: &str) -> Answer<'a> {
+/// Breaks lines at blanks after at most `width` bytes; longer words stay whole, or are broken anywhere.
+fn wrap<'a>(call: &mut Call<'_>, args: &[Value<'a>], at: usize, newline: &str, breaks: bool) -> Answer<'a> {
     let s = text(args, at)?;
     let width = usize::try_from(int(args, 0)).unwrap_or(1).max(1);
     call.spend(s.as_str().len().saturating_mul(newline.len() + 1))?;
@@ -206,7 +141,11 @@ fn wrap<'a>(call: &mut Call<'_>, args: &[Value<'a>], at: usize, newline: &str) -
         let line = rest.get(..floor_char(rest, width + 1)).unwrap_or_default();
         let (line, skip) = match line.rfind(' ') {
             Some(blank) => (line.get(..blank).unwrap_or_default(), 1),
-            None => (rest.get(..floor_char(rest, width)).unwrap_or_default(), 0),
+            None if breaks => (rest.get(..floor_char(rest, width)).unwrap_or_default(), 0),
+            None => match rest.find(' ') {
+                Some(blank) => (rest.get(..blank).unwrap_or_default(), 1),
+                None => break,
+            },
         };
         if line.is_empty() {
             break;
