@@ -3,7 +3,6 @@
 use serde_json::{Map, Value, json};
 
 use super::args::{CheckArgs, Format};
-use super::inject::namespace_of;
 use super::load::{Loaded, called, load, text};
 use super::report::{Answer, Gate, as_json, as_text};
 use super::rewrite::names;
@@ -103,7 +102,7 @@ fn answer(
     object: &Value,
     shape: Shape,
 ) -> Answer {
-    let namespace = namespace_of(object, &args.pod.namespace);
+    let namespace = loaded.namespace_of(object, &args.pod.namespace);
     let pod = shape.pod(object);
     let decision = decide::decide(&pod, namespace, &loaded.injector.settings.injector.rules);
     let mut answer = Answer {

@@ -5,8 +5,11 @@ use serde_json::json;
 use super::args::{LintArgs, PrintArgs, Which};
 use super::load::sources;
 use super::{Environment, Failure, Output};
-use crate::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES};
-use crate::inject::functions;
+use crate::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES, Settings};
+use crate::decide::Policy;
+use crate::inject::{Injector, Options, Request, functions};
+use crate::pod::ids::Ids;
+use crate::pod::workload::Workload;
 use crate::yaml;
 
 pub(super) fn print(args: &PrintArgs) -> Output {
@@ -39,28 +42,61 @@ pub(super) fn print(args: &PrintArgs) -> Output {
 pub(super) fn lint(args: &LintArgs, environment: &Environment) -> Result<Output, Failure> {
     let variables = environment.clone();
     let functions = functions(move |name| Some(variables.get(name).to_owned()));
-    let output = match sources(&args.config)?.load(&functions) {
+    let problems: Vec<String> = match sources(&args.config)?.load(&functions) {
         Ok(settings) => {
             let names = settings.injector.known_names().join(", ");
-            let text = format!("no problem found; templates and aliases: {names}\n");
-            Output {
-                text,
-                target: "-".to_owned(),
-                ..Output::default()
+            let problems = trial(settings);
+            if problems.is_empty() {
+                let text = format!("no problem found; templates and aliases: {names}\n");
+                return Ok(Output {
+                    text,
+                    target: "-".to_owned(),
+                    ..Output::default()
+                });
             }
+            problems
         }
-        Err(problems) => {
-            let notes = problems
-                .iter()
-                .map(|problem| format!("error: {problem}"))
-                .collect();
-            Output {
-                notes,
-                refused: true,
-                target: "-".to_owned(),
-                ..Output::default()
-            }
-        }
+        Err(problems) => problems.iter().map(ToString::to_string).collect(),
     };
-    Ok(output)
+    let notes = problems
+        .iter()
+        .map(|problem| format!("error: {problem}"))
+        .collect();
+    Ok(Output {
+        notes,
+        refused: true,
+        target: "-".to_owned(),
+        ..Output::default()
+    })
+}
+
+/// What only shows when a pod is injected: values that templates miss, output that is no pod.
+fn trial(settings: Settings) -> Vec<String> {
+    let mut problems = Vec::new();
+    if let Policy::Unknown(text) = &settings.injector.rules.policy {
+        problems.push(format!(
+            "policy: {text:?} is not accepted, expected enabled or disabled: nobody is injected"
+        ));
+    }
+    let mut injector = Injector::new(settings, Options::default());
+    let pod = json!({
+        "metadata": {"name": "sample", "labels": {"app": "sample"}},
+        "spec": {"containers": [{"name": "sample", "image": "sample", "ports": [{"containerPort": 8080}]}]},
+    });
+    let workload = Workload::of_pod(&pod, "default");
+    for native_sidecars in [true, false] {
+        injector.options.native_sidecars = native_sidecars;
+        let request = Request {
+            pod: &pod,
+            workload: &workload,
+            ids: Ids::default(),
+        };
+        if let Err(error) = injector.inject(request) {
+            let problem = format!("a pod with one container cannot be injected: {error}");
+            if !problems.contains(&problem) {
+                problems.push(problem);
+            }
+        }
+    }
+    problems
 }

@@ -70,7 +70,7 @@ impl Failure {
         let line: Vec<&str> = lines
             .filter(|line| !line.starts_with("For more information"))
             .collect();
-        Self::one(Exit::Usage, line.join("; "))
+        Self::one(Exit::Usage, line.join("; ").replace(":; ", ": "))
     }
 }
 

@@ -26,7 +26,7 @@ fn one(
     notes: &mut Vec<String>,
 ) -> Result<Change, String> {
     let title = object::title(object);
-    let namespace = namespace_of(object, namespace);
+    let namespace = loaded.namespace_of(object, namespace);
     let pod = shape.pod(object);
     let decision = decide::decide(&pod, namespace, &loaded.injector.settings.injector.rules);
     notes.extend(
@@ -61,10 +61,4 @@ fn one(
             .map(|warning| format!("warning: {title}: {warning}")),
     );
     Ok(Change::Into(Box::new(shape.with(object, injected.pod))))
-}
-
-/// The namespace that an object names, else the one that was given.
-pub(super) fn namespace_of<'a>(object: &'a Value, given: &'a str) -> &'a str {
-    let own = object.pointer("/metadata/namespace").and_then(Value::as_str);
-    own.filter(|namespace| !namespace.is_empty()).unwrap_or(given)
 }

@@ -108,6 +108,20 @@ fn namespace(file: &str) -> Result<Value, Failure> {
 }
 
 impl Loaded {
+    /// The namespace of an object: its own, else the one that was given by name or as a file.
+    pub(super) fn namespace_of<'a>(&'a self, object: &'a Value, given: &'a str) -> &'a str {
+        let name = |object: Option<&'a Value>, pointer: &str| {
+            object
+                .and_then(|object| object.pointer(pointer)?.as_str())
+                .filter(|name| !name.is_empty())
+        };
+        let own = name(Some(object), "/metadata/namespace");
+        let given = Some(given).filter(|given| !given.is_empty());
+        own.or(given)
+            .or_else(|| name(self.namespace.as_ref(), "/metadata/name"))
+            .unwrap_or_default()
+    }
+
     /// Injection by hand is asked for: the policy counts as enabled.
     pub(super) fn by_hand(mut self) -> Self {
         self.injector.settings.injector.rules.policy = Policy::Enabled;

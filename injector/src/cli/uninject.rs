@@ -1,7 +1,6 @@
 //! `uninject`.
 
 use super::args::UninjectArgs;
-use super::inject::namespace_of;
 use super::load::load;
 use super::rewrite::{Change, rewrite};
 use super::{Environment, Failure, Output};
@@ -13,7 +12,7 @@ pub(super) fn run(args: &UninjectArgs, environment: &Environment) -> Result<Outp
     let loaded = load(&args.config, &args.pod, environment)?;
     rewrite(&args.input, &args.output, &mut |object, shape, notes| {
         let pod = shape.pod(object);
-        let workload = Workload::of_object(object, namespace_of(object, &args.pod.namespace));
+        let workload = Workload::of_object(object, loaded.namespace_of(object, &args.pod.namespace));
         let request = Request {
             pod: &pod,
             workload: &workload,

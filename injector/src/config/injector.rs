@@ -179,7 +179,7 @@ impl Reader<'_> {
             aliases,
             injected_annotations,
         };
-        self.unknown_names(&config);
+        self.unknown_names(object, &config);
         if self.problems.is_empty() {
             Ok(config)
         } else {
@@ -303,31 +303,30 @@ impl Reader<'_> {
         annotations
     }
 
-    fn unknown_names(&mut self, config: &InjectorConfig) {
-        let aliased = config.aliases.iter().flat_map(|(alias, names)| {
-            names.iter().map(move |name| {
-                (
-                    format!("aliases.{alias}"),
-                    name,
-                    config.templates.contains_key(name),
-                )
-            })
-        });
-        let default = config.default_templates.iter().map(|name| {
-            (
-                "defaultTemplates".to_owned(),
-                name,
-                config.resolve(name) != Aliased::Unknown,
-            )
-        });
-        let unknown: Vec<(String, String)> = aliased
-            .chain(default)
-            .filter(|(.., known)| !known)
-            .map(|(place, name, _)| (place, name.clone()))
-            .collect();
-        // A template with an error of its own is known all the same.
-        if self.problems.is_empty() {
-            let known = config.known_names().join(", ");
+    /// A template with an error of its own is known all the same.
+    fn unknown_names(&mut self, object: &Map<String, Value>, config: &InjectorConfig) {
+        let mut known: Vec<&str> = config.templates.keys().map(String::as_str).collect();
+        known.extend(
+            object
+                .get("templates")
+                .and_then(Value::as_object)
+                .into_iter()
+                .flat_map(Map::keys)
+                .map(String::as_str),
+        );
+        let is_template = |name: &str| known.contains(&name);
+        let is_known = |name: &str| is_template(name) || config.aliases.contains_key(name);
+        let mut unknown: Vec<(String, &String)> = Vec::new();
+        for (alias, names) in &config.aliases {
+            let missing = names.iter().filter(|name| !is_template(name));
+            unknown.extend(missing.map(|name| (format!("aliases.{alias}"), name)));
+        }
+        let missing = config.default_templates.iter().filter(|name| !is_known(name));
+        unknown.extend(missing.map(|name| ("defaultTemplates".to_owned(), name)));
+        if !known.is_empty() {
+            known.sort_unstable();
+            known.dedup();
+            let known = known.join(", ");
             for (place, name) in unknown {
                 self.problem(
                     place,

@@ -178,15 +178,11 @@ pub fn decide(pod: &Value, namespace: &str, rules: &Rules) -> Decision {
         let found = format!("namespace {namespace} belongs to the cluster itself");
         return decision.decided(Reason::SystemNamespace, found, false);
     }
-    let shown = if namespace.is_empty() {
-        "(not given)"
-    } else {
-        namespace
+    let found = match namespace {
+        "" => "no namespace is given".to_owned(),
+        namespace => format!("namespace {namespace} is an ordinary one"),
     };
-    let decision = decision.passed(
-        Reason::SystemNamespace,
-        format!("namespace {shown} is an ordinary one"),
-    );
+    let decision = decision.passed(Reason::SystemNamespace, found);
     if let Policy::Unknown(text) = &rules.policy {
         let found = format!("policy {text:?} of the injector config is neither enabled nor disabled");
         return decision.decided(Reason::UnknownPolicy, found, false);

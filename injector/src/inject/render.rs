@@ -1,5 +1,7 @@
 //! Templates: which ones, and what they say about a pod.
 
+use std::ops::Range;
+
 use serde_json::{Value, json};
 
 use super::InjectError;
@@ -7,7 +9,7 @@ use crate::config::{Aliased, InjectorConfig};
 use crate::data::Data;
 use crate::pod::list::annotation;
 use crate::schema;
-use crate::template::{Limits, Rendered};
+use crate::template::{Limits, Rendered, Span};
 use crate::yaml;
 
 const ANNOTATION: &str = "inject.istio.io/templates";
@@ -64,37 +66,52 @@ pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Re
             line,
         }
     };
-    contained(name, &rendered)?;
-    let patch = if template.spec_only {
-        yaml::read_overlay_as(&rendered.text, &schema::POD_SPEC).map(|spec| json!({ "spec": spec }))
+    let schema = if template.spec_only {
+        &schema::POD_SPEC
     } else {
-        yaml::read_overlay(&rendered.text)
+        &schema::POD
+    };
+    let overlay = match yaml::read_overlay_with_spans(&rendered.text, schema) {
+        Ok(overlay) => overlay,
+        // What a value of the pod has broken is that value's fault, not the template's.
+        Err(error) => return Err(breaking(name, &rendered).unwrap_or_else(|| bad(error))),
+    };
+    contained(name, &rendered, &overlay.spans)?;
+    let patch = if template.spec_only {
+        json!({ "spec": overlay.value })
+    } else {
+        overlay.value
     };
     Ok(Overlay {
         name: name.to_owned(),
-        patch: patch.map_err(bad)?,
+        patch,
     })
 }
 
 /// No value of the pod may reach beyond the scalar it is printed in.
-fn contained(name: &str, rendered: &Rendered<'_>) -> Result<(), InjectError> {
-    if rendered.spans.iter().all(|span| span.start == span.end) {
-        return Ok(());
-    }
-    // Text that cannot be read at all is reported by whoever reads it, unless a value is to blame.
-    let scalars = yaml::scalar_spans(&rendered.text);
-    let outside = |span: &&crate::template::Span<'_>| match &scalars {
-        Ok(scalars) => span.start < span.end && !yaml::within_one_scalar(scalars, &(span.start..span.end)),
-        Err(_) => {
-            let text = rendered.text.get(span.start..span.end).unwrap_or_default();
-            text.contains(['\n', '"', '\''])
-        }
+fn contained(name: &str, rendered: &Rendered<'_>, scalars: &[Range<usize>]) -> Result<(), InjectError> {
+    let outside = |span: &&Span<'_>| {
+        span.start < span.end && !yaml::within_one_scalar(scalars, &(span.start..span.end))
     };
-    match rendered.spans.iter().find(outside) {
-        Some(span) => Err(InjectError::Escapes {
-            template: name.to_owned(),
-            origin: format!("{} {}", span.origin.kind, span.origin.key),
-        }),
-        None => Ok(()),
+    rendered
+        .spans
+        .iter()
+        .find(outside)
+        .map_or(Ok(()), |span| Err(escapes(name, span)))
+}
+
+/// The first value of the pod that holds what ends a scalar.
+fn breaking(name: &str, rendered: &Rendered<'_>) -> Option<InjectError> {
+    let breaks = |span: &&Span<'_>| {
+        let text = rendered.text.get(span.start..span.end).unwrap_or_default();
+        text.contains(['\n', '"', '\''])
+    };
+    rendered.spans.iter().find(breaks).map(|span| escapes(name, span))
+}
+
+fn escapes(name: &str, span: &Span<'_>) -> InjectError {
+    InjectError::Escapes {
+        template: name.to_owned(),
+        origin: format!("{} {}", span.origin.kind, span.origin.key),
     }
 }

@@ -45,18 +45,19 @@ impl Injector {
             self.inject(Request { pod, ..request })
                 .map(|injected| injected.pod)
         };
+        drop_named(&mut pod, "volumes", &previous.status.volumes);
+        drop_named(&mut pod, "imagePullSecrets", &previous.status.image_pull_secrets);
+        tidy(&mut pod);
         match again(&pod) {
             Ok(reference) => {
                 let same = |pod: &Value| again(pod).is_ok_and(|found| found == reference);
                 restore_containers(&mut pod, &previous, &same, &mut left);
-                drop_named(&mut pod, "volumes", &previous.status.volumes, request.pod, &again);
-                drop_named(&mut pod, "imagePullSecrets", &previous.status.image_pull_secrets, request.pod, &again);
                 for parent in ["/metadata/labels", "/metadata/annotations", "/spec/securityContext"] {
                     smallest(&mut pod, parent, &same);
                 }
             }
             Err(error) => left.push(format!(
-                "labels, annotations and volumes: the pod cannot be injected with this config, so nothing says which are its own ({})",
+                "labels and annotations: the pod cannot be injected with this config, so nothing says which are its own ({})",
                 error.to_string().lines().next().unwrap_or_default()
             )),
         }
@@ -101,55 +102,22 @@ fn restore_containers(
     }
 }
 
-/// Takes away what an earlier injection brought, unless the pod's own containers use it or it differs from what a new
-/// injection brings: then the user has a say in it.
-fn drop_named(
-    pod: &mut Value,
-    key: &str,
-    names: &[String],
-    injected: &Value,
-    again: &dyn Fn(&Value) -> Result<Value, InjectError>,
-) {
-    let list = |pod: &Value| -> Vec<Value> {
-        pod.pointer("/spec")
-            .and_then(|spec| spec.get(key)?.as_array().cloned())
-            .unwrap_or_default()
-    };
-    let all = list(pod);
-    if all.is_empty() {
-        return;
+/// Takes away what the injection brought, unless the pod's own containers use it.
+fn drop_named(pod: &mut Value, key: &str, names: &[String]) {
+    let mut used: Vec<String> = Vec::new();
+    if key == "volumes" {
+        let own = List::BOTH.into_iter().flat_map(|list| containers(pod, list));
+        let mounts = own.filter_map(|container| container.get("volumeMounts")?.as_array());
+        used.extend(mounts.flatten().map(|mount| name(mount).to_owned()));
     }
-    let set = |pod: &mut Value, items: Vec<Value>| {
-        if let Some(spec) = pod.pointer_mut("/spec").and_then(Value::as_object_mut) {
-            spec.insert(key.to_owned(), Value::Array(items));
-        }
-    };
-    let used = |volume: &str| {
-        let mut own = List::BOTH.into_iter().flat_map(|list| containers(pod, list));
-        key == "volumes"
-            && own.any(|container| {
-                let mounts = container.get("volumeMounts").and_then(Value::as_array);
-                find(mounts.map_or(&[], Vec::as_slice), volume).is_some()
-            })
-    };
-    let brought: Vec<&String> = names.iter().filter(|volume| !used(volume)).collect();
-    let mut trial = pod.clone();
-    let stay: Vec<Value> = all
-        .iter()
-        .filter(|item| !brought.iter().any(|brought| *brought == name(item)))
-        .cloned()
-        .collect();
-    set(&mut trial, stay);
-    let fresh = again(&trial).map(|pod| list(&pod)).unwrap_or_default();
-    let before = list(injected);
-    let user_s = |item: &Value| {
-        let fresh = find(&fresh, name(item));
-        fresh.is_some() && fresh != find(&before, name(item))
-    };
-    let kept = all
-        .iter()
-        .filter(|item| user_s(item) || !brought.iter().any(|brought| *brought == name(item)));
-    set(pod, kept.cloned().collect());
+    let list = pod
+        .pointer_mut("/spec")
+        .and_then(|spec| spec.get_mut(key)?.as_array_mut());
+    if let Some(list) = list {
+        let goes =
+            |item: &str| names.iter().any(|name| name == item) && !used.iter().any(|name| name == item);
+        list.retain(|item| !goes(name(item)));
+    }
 }
 
 /// Takes away every key of a map that makes no difference.
