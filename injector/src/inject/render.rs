@@ -100,11 +100,15 @@ fn contained(name: &str, rendered: &Rendered<'_>, scalars: &[Range<usize>]) -> R
         .map_or(Ok(()), |span| Err(escapes(name, span)))
 }
 
-/// The first value of the pod that holds what ends a scalar.
+/// What a value of the pod has broken, if one has: it reaches beyond its scalar, or holds what ends or begins one.
 fn breaking(name: &str, rendered: &Rendered<'_>) -> Option<InjectError> {
+    if let Ok(scalars) = yaml::scalar_spans(&rendered.text) {
+        return contained(name, rendered, &scalars).err();
+    }
+    const BEGIN: [char; 11] = ['{', '[', '&', '*', '!', '#', '|', '>', '%', '@', '`'];
     let breaks = |span: &&Span<'_>| {
         let text = rendered.text.get(span.start..span.end).unwrap_or_default();
-        text.contains(['\n', '"', '\''])
+        text.contains(['\n', '"', '\'']) || text.starts_with(BEGIN)
     };
     rendered.spans.iter().find(breaks).map(|span| escapes(name, span))
 }
