@@ -1,5 +1,7 @@
 //! What follows after the templates.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value, json};
 
 use super::{Injected, Injector};
@@ -130,8 +132,9 @@ pub(super) fn keep_order(value: &mut Value, before: &Value) {
             *object = ordered;
         }
         (Value::Array(items), Value::Array(before)) => {
+            let by_name: HashMap<&str, &Value> = before.iter().map(|item| (name(item), item)).collect();
             for item in items.iter_mut().filter(|item| !name(item).is_empty()) {
-                if let Some(old) = list::find(before, name(item)) {
+                if let Some(old) = by_name.get(name(item)) {
                     keep_order(item, old);
                 }
             }
