@@ -371,6 +371,10 @@ fn printed_text_keeps_its_origin() {
         "{{ .ObjectMeta.Annotations.evil | trunc 1 }}",
         &[("annotation", "evil", "a")],
     );
+}
+
+#[test]
+fn collections_keep_the_origins_of_their_text() {
     taints(
         "{{ range $k, $v := .ObjectMeta.Labels }}{{ if eq $v `web` }}{{ $k }}={{ $v }}{{ end }}{{ end }}",
         &[("label", "app", "app"), ("label", "app", "web")],

@@ -1,11 +1,12 @@
 //! Go's built-in functions, but for `and` and `or`.
 
+use super::collections::Map;
 use super::compare;
 use super::funcs::{Call, Functions, Type};
 use super::print::{sprint, sprintln};
 use super::printf::sprintf;
 use super::text::Str;
-use super::value::{IntType, Map, Value};
+use super::value::{IntType, Value};
 use std::cmp::Ordering;
 
 type Answer<'a> = Result<Value<'a>, String>;

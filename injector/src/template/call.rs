@@ -124,7 +124,7 @@ fn param(func: &Func, index: usize) -> Type {
 
 const fn nil_of<'a>(ty: Type) -> Value<'a> {
     match ty {
-        Type::StrMap => Value::Map(super::value::Map::Json {
+        Type::StrMap => Value::Map(super::collections::Map::Json {
             entries: None,
             elem: &super::schema::Kind::Str,
             origin: None,
@@ -173,7 +173,7 @@ fn check(value: Value<'_>, ty: Type) -> Result<Value<'_>, String> {
 fn weight(value: &Value<'_>) -> usize {
     match value {
         Value::Str(s) => s.as_str().len(),
-        Value::List(super::value::List::Own(_)) | Value::Map(super::value::Map::Own(_)) => {
+        Value::List(super::collections::List::Own(_)) | Value::Map(super::collections::Map::Own(_)) => {
             let count = match value {
                 Value::List(list) => list.len(),
                 Value::Map(map) => map.len(),

@@ -3,7 +3,8 @@
 use super::ast::Expr;
 use super::exec::{Eval, State};
 use super::schema::{Kind, Schema};
-use super::value::{Value, enum_name};
+use super::typed::enum_name;
+use super::value::Value;
 
 impl<'a> State<'a> {
     /// Follows a chain of names. Only methods may take arguments, and none of ours does.
@@ -69,7 +70,7 @@ fn field<'a>(value: &Value<'a>, name: &str, has_args: bool) -> Result<Value<'a>,
 }
 
 /// A field of an embedded struct.
-fn embedded<'a>(outer: &super::value::Struct<'a>, name: &str) -> Option<Value<'a>> {
+fn embedded<'a>(outer: &super::structs::Struct<'a>, name: &str) -> Option<Value<'a>> {
     outer
         .schema
         .fields

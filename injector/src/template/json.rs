@@ -2,7 +2,9 @@
 
 use super::funcs::Call;
 use super::schema::{Field, Kind};
-use super::value::{MAX_NESTING, Struct, Value, enum_name};
+use super::structs::Struct;
+use super::typed::enum_name;
+use super::value::{MAX_NESTING, Value};
 use serde_json::{Map as JsonMap, Number, Value as Json};
 
 /// A value as JSON: structs in the order of their fields without empty ones, maps sorted by key.

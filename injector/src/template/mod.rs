@@ -55,6 +55,7 @@
 mod ast;
 mod builtin;
 mod call;
+mod collections;
 mod compare;
 mod error;
 mod exec;
@@ -65,20 +66,26 @@ mod json;
 mod lex;
 mod literal;
 mod parse;
+mod pipeline;
 mod print;
 mod printf;
+mod printf_number;
 mod schema;
 mod sprig;
+mod structs;
 mod text;
+mod typed;
 mod value;
 mod yaml;
 
+pub use collections::{List, Map, OwnList, OwnMap};
 pub use error::Error;
 pub use funcs::{Body, Call, Func, Functions, Limits, Type};
 pub use lex::Delimiters;
 pub use schema::{EnumType, Field, Kind, Schema};
-pub use text::{Origin, Span, Str, TextBuilder, TooLong};
-pub use value::{IntType, List, Map, OwnList, OwnMap, Record, Struct, Value};
+pub use structs::{Record, Struct};
+pub use text::{Origin, Span, Str, TextBuilder, TextError};
+pub use value::{IntType, Value};
 
 /// How a template is read.
 #[derive(Clone, Copy, Debug, Default)]

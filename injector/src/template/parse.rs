@@ -1,6 +1,6 @@
 //! Tokens → syntax tree.
 
-use super::ast::{Block, Branch, Command, Expr, ExprKind, Node, Pipe};
+use super::ast::{Block, Branch, Node};
 use super::error::{Error, place};
 use super::funcs::Functions;
 use super::lex::{Delimiters, Kind, Token, lex};
@@ -57,24 +57,24 @@ impl Ending {
     }
 }
 
-struct Parser<'s> {
+pub(super) struct Parser<'s> {
     name: &'s str,
     text: &'s str,
-    functions: &'s Functions,
+    pub(super) functions: &'s Functions,
     tokens: Vec<Token<'s>>,
-    next: usize,
+    pub(super) next: usize,
     /// The variables in scope.
-    vars: Vec<&'s str>,
+    pub(super) vars: Vec<&'s str>,
     /// How many `range` surround this place.
     ranges: usize,
-    depth: usize,
+    pub(super) depth: usize,
     trees: Trees,
 }
 
-type Parsed<T> = Result<T, Error>;
+pub(super) type Parsed<T> = Result<T, Error>;
 
 impl<'s> Parser<'s> {
-    fn fail<T>(&self, at: usize, message: impl Into<String>) -> Parsed<T> {
+    pub(super) fn fail<T>(&self, at: usize, message: impl Into<String>) -> Parsed<T> {
         let (line, column) = place(self.text, at);
         let message = message.into();
         Err(Error {
@@ -86,7 +86,7 @@ impl<'s> Parser<'s> {
         })
     }
 
-    fn unexpected<T>(&self, token: Token<'_>, context: &str) -> Parsed<T> {
+    pub(super) fn unexpected<T>(&self, token: Token<'_>, context: &str) -> Parsed<T> {
         let what = match token.kind {
             Kind::End => "end of the text".to_owned(),
             Kind::Keyword => format!("<{}>", token.text),
@@ -95,7 +95,7 @@ impl<'s> Parser<'s> {
         self.fail(token.at, format!("unexpected {what} in {context}"))
     }
 
-    fn peek(&self) -> Token<'s> {
+    pub(super) fn peek(&self) -> Token<'s> {
         let end = Token {
             kind: Kind::End,
             at: self.text.len(),
@@ -104,13 +104,13 @@ impl<'s> Parser<'s> {
         self.tokens.get(self.next).copied().unwrap_or(end)
     }
 
-    fn take(&mut self) -> Token<'s> {
+    pub(super) fn take(&mut self) -> Token<'s> {
         let token = self.peek();
         self.next += 1;
         token
     }
 
-    fn peek_word(&mut self) -> Token<'s> {
+    pub(super) fn peek_word(&mut self) -> Token<'s> {
         while self.peek().kind == Kind::Space {
             self.next += 1;
         }
@@ -131,7 +131,7 @@ impl<'s> Parser<'s> {
         }
     }
 
-    fn deeper(&mut self, at: usize) -> Parsed<()> {
+    pub(super) fn deeper(&mut self, at: usize) -> Parsed<()> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return self.fail(at, format!("nested more than {MAX_DEPTH} deep"));
@@ -263,7 +263,7 @@ impl<'s> Parser<'s> {
         self.string(token)
     }
 
-    fn string(&self, token: Token<'_>) -> Parsed<Arc<str>> {
+    pub(super) fn string(&self, token: Token<'_>) -> Parsed<Arc<str>> {
         match literal::unquote(token.text) {
             Some(value) => Ok(value.into()),
             None => self.fail(token.at, format!("invalid syntax in string {}", token.text)),
@@ -321,192 +321,4 @@ impl<'s> Parser<'s> {
         self.depth -= 1;
         self.define(at, name, block)
     }
-
-    fn pipeline(&mut self, context: &'static str, end: Kind) -> Parsed<Pipe> {
-        let at = self.peek_word().at;
-        self.deeper(at)?;
-        let mut pipe = Pipe {
-            at,
-            names: Vec::new(),
-            assigns: false,
-            commands: Vec::new(),
-        };
-        self.declarations(context, &mut pipe)?;
-        loop {
-            let token = self.peek_word();
-            match token.kind {
-                _ if token.kind == end => break,
-                Kind::Bool
-                | Kind::Char
-                | Kind::Dot
-                | Kind::Field
-                | Kind::Ident
-                | Kind::Number
-                | Kind::Nil
-                | Kind::Raw
-                | Kind::Str
-                | Kind::Variable
-                | Kind::LeftParen => pipe.commands.push(self.command()?),
-                _ => return self.unexpected(token, context),
-            }
-        }
-        self.take();
-        self.depth -= 1;
-        self.check(&pipe, context)?;
-        Ok(pipe)
-    }
-
-    fn declarations(&mut self, context: &'static str, pipe: &mut Pipe) -> Parsed<()> {
-        while self.peek_word().kind == Kind::Variable {
-            let start = self.next;
-            let variable = self.take();
-            match self.peek_word().kind {
-                Kind::Assign | Kind::Declare => {
-                    pipe.assigns = self.take().kind == Kind::Assign;
-                    pipe.names.push(variable.text.into());
-                    self.vars.push(variable.text);
-                    return Ok(());
-                }
-                Kind::Comma if context == "range" && pipe.names.is_empty() => {
-                    self.take();
-                    pipe.names.push(variable.text.into());
-                    self.vars.push(variable.text);
-                    if !matches!(
-                        self.peek_word().kind,
-                        Kind::Variable | Kind::Close | Kind::RightParen
-                    ) {
-                        return self.fail(variable.at, "range can only initialize variables");
-                    }
-                }
-                Kind::Comma => return self.fail(variable.at, format!("too many declarations in {context}")),
-                _ => {
-                    self.next = start;
-                    return Ok(());
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn check(&self, pipe: &Pipe, context: &str) -> Parsed<()> {
-        if pipe.commands.is_empty() {
-            return self.fail(pipe.at, format!("missing value for {context}"));
-        }
-        for (i, command) in pipe.commands.iter().enumerate().skip(1) {
-            let first = command.args.first().map(|arg| &arg.kind);
-            if let Some(
-                ExprKind::Bool(_)
-                | ExprKind::Dot
-                | ExprKind::Nil
-                | ExprKind::Number(_)
-                | ExprKind::Str { .. },
-            ) = first
-            {
-                let message = format!("non executable command in pipeline stage {}", i + 1);
-                return self.fail(command.at, message);
-            }
-        }
-        Ok(())
-    }
-
-    fn command(&mut self) -> Parsed<Command> {
-        let at = self.peek_word().at;
-        let mut args = Vec::new();
-        loop {
-            self.peek_word();
-            if let Some(operand) = self.operand()? {
-                args.push(operand);
-            }
-            let token = self.peek();
-            match token.kind {
-                Kind::Space => continue,
-                Kind::Close | Kind::RightParen => break,
-                Kind::Pipe => {
-                    self.take();
-                    break;
-                }
-                _ => return self.unexpected(token, "operand"),
-            }
-        }
-        if args.is_empty() {
-            return self.fail(at, "empty command");
-        }
-        Ok(Command { at, args })
-    }
-
-    fn operand(&mut self) -> Parsed<Option<Expr>> {
-        let Some(mut term) = self.term()? else {
-            return Ok(None);
-        };
-        let mut names = Vec::new();
-        while self.peek().kind == Kind::Field {
-            names.push(field_name(self.take()));
-        }
-        if names.is_empty() {
-            return Ok(Some(term));
-        }
-        match &mut term.kind {
-            ExprKind::Field(fields) | ExprKind::Variable { fields, .. } => fields.append(&mut names),
-            ExprKind::Bool(_)
-            | ExprKind::Str { .. }
-            | ExprKind::Number(_)
-            | ExprKind::Nil
-            | ExprKind::Dot => {
-                return self.fail(term.at, format!("unexpected . after term {:?}", term.to_string()));
-            }
-            ExprKind::Chain { .. } | ExprKind::Func(_) | ExprKind::Pipe(_) => {
-                let at = term.at;
-                term = Expr {
-                    at,
-                    kind: ExprKind::Chain {
-                        base: Box::new(term),
-                        fields: names,
-                    },
-                };
-            }
-        }
-        Ok(Some(term))
-    }
-
-    fn term(&mut self) -> Parsed<Option<Expr>> {
-        let token = self.peek_word();
-        let kind = match token.kind {
-            Kind::Ident => match self.functions.find(token.text) {
-                Some(function) => ExprKind::Func(function),
-                None => return self.fail(token.at, format!("function {:?} not defined", token.text)),
-            },
-            Kind::Dot => ExprKind::Dot,
-            Kind::Nil => ExprKind::Nil,
-            Kind::Bool => ExprKind::Bool(token.text == "true"),
-            Kind::Field => ExprKind::Field(vec![field_name(token)]),
-            Kind::Variable if self.vars.contains(&token.text) => ExprKind::Variable {
-                name: token.text.into(),
-                fields: Vec::new(),
-            },
-            Kind::Variable => return self.fail(token.at, format!("undefined variable {:?}", token.text)),
-            Kind::Char | Kind::Number => match literal::number(token.text) {
-                Some(number) => ExprKind::Number(number),
-                None => return self.fail(token.at, format!("bad number syntax: {:?}", token.text)),
-            },
-            Kind::Str | Kind::Raw => ExprKind::Str {
-                value: self.string(token)?,
-                quoted: token.text.into(),
-            },
-            Kind::LeftParen => {
-                self.take();
-                let pipe = self.pipeline("parenthesized pipeline", Kind::RightParen)?;
-                return Ok(Some(Expr {
-                    at: token.at,
-                    kind: ExprKind::Pipe(Box::new(pipe)),
-                }));
-            }
-            _ => return Ok(None),
-        };
-        self.take();
-        Ok(Some(Expr { at: token.at, kind }))
-    }
-}
-
-fn field_name(token: Token<'_>) -> Box<str> {
-    token.text.trim_start_matches('.').into()
 }

@@ -1,11 +1,12 @@
 //! Go's printing of values: `%v`, `print`, and what an action writes.
 
 use super::schema::Kind;
-use super::text::{Str, TextBuilder, TooLong};
-use super::value::{MAX_NESTING, Value, enum_name};
+use super::text::{Str, TextBuilder, TextError};
+use super::typed::enum_name;
+use super::value::{MAX_NESTING, Value};
 
 /// What `{{ value }}` writes.
-pub(super) fn print_action<'a>(out: &mut TextBuilder<'a>, value: &Value<'a>) -> Result<(), TooLong> {
+pub(super) fn print_action<'a>(out: &mut TextBuilder<'a>, value: &Value<'a>) -> Result<(), TextError> {
     match value {
         Value::Nil | Value::Null => out.plain("<no value>"),
         other => print_value(out, other, 0),
@@ -17,9 +18,9 @@ pub(super) fn print_value<'a>(
     out: &mut TextBuilder<'a>,
     value: &Value<'a>,
     depth: usize,
-) -> Result<(), TooLong> {
+) -> Result<(), TextError> {
     if depth > MAX_NESTING {
-        return out.plain("…");
+        return Err(TextError::TooDeep);
     }
     match value {
         Value::Nil | Value::Null | Value::NilPtr(_) => out.plain("<nil>"),
@@ -63,7 +64,7 @@ fn print_fields<'a>(
     out: &mut TextBuilder<'a>,
     fields: impl Iterator<Item = Value<'a>>,
     depth: usize,
-) -> Result<(), TooLong> {
+) -> Result<(), TextError> {
     out.plain("{")?;
     for (i, field) in fields.enumerate() {
         out.plain(if i > 0 { " " } else { "" })?;
@@ -75,9 +76,9 @@ fn print_fields<'a>(
 /// A protobuf message: `name:value` for every field that is set.
 fn print_message<'a>(
     out: &mut TextBuilder<'a>,
-    message: &super::value::Struct<'a>,
+    message: &super::structs::Struct<'a>,
     depth: usize,
-) -> Result<(), TooLong> {
+) -> Result<(), TextError> {
     let mut first = true;
     for field in message.schema.fields {
         let value = message.value(field);
@@ -168,7 +169,7 @@ fn positional(digits: &str, exponent: i32) -> String {
 }
 
 /// `print`: a blank between operands when neither is a string.
-pub(super) fn sprint<'a>(out: &mut TextBuilder<'a>, args: &[Value<'a>]) -> Result<(), TooLong> {
+pub(super) fn sprint<'a>(out: &mut TextBuilder<'a>, args: &[Value<'a>]) -> Result<(), TextError> {
     let mut before_is_text = true;
     for (i, arg) in args.iter().enumerate() {
         let is_text = matches!(arg, Value::Str(_));
@@ -182,7 +183,7 @@ pub(super) fn sprint<'a>(out: &mut TextBuilder<'a>, args: &[Value<'a>]) -> Resul
 }
 
 /// `println`: a blank between all operands, and a newline.
-pub(super) fn sprintln<'a>(out: &mut TextBuilder<'a>, args: &[Value<'a>]) -> Result<(), TooLong> {
+pub(super) fn sprintln<'a>(out: &mut TextBuilder<'a>, args: &[Value<'a>]) -> Result<(), TextError> {
     for (i, arg) in args.iter().enumerate() {
         out.plain(if i > 0 { " " } else { "" })?;
         print_value(out, arg, 0)?;
@@ -232,7 +233,7 @@ fn is_combining(c: char) -> bool {
 }
 
 /// `fmt.Sprint(value)` as a string with its origins.
-pub(super) fn text_of<'a>(mut out: TextBuilder<'a>, value: &Value<'a>) -> Result<Str<'a>, TooLong> {
+pub(super) fn text_of<'a>(mut out: TextBuilder<'a>, value: &Value<'a>) -> Result<Str<'a>, TextError> {
     if let Value::Str(s) = value {
         return Ok(s.clone());
     }

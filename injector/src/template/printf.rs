@@ -1,28 +1,28 @@
 //! `printf`: Go's formatting verbs.
 
-use super::print::{escape, general, print_value};
-use super::text::{Str, TextBuilder, TooLong};
+use super::print::{escape, print_value};
+use super::text::{Str, TextBuilder, TextError};
 use super::value::Value;
 
-type Done = Result<(), TooLong>;
+pub(super) type Done = Result<(), TextError>;
 
 /// Widths and precisions beyond this are errors in Go too.
 const MAX_WIDTH: usize = 1_000_000;
 
 /// Flags, width and precision of one directive.
 #[derive(Clone, Copy, Default)]
-struct Spec {
-    plus: bool,
-    minus: bool,
-    sharp: bool,
-    blank: bool,
-    zero: bool,
-    width: Option<usize>,
-    precision: Option<usize>,
+pub(super) struct Spec {
+    pub(super) plus: bool,
+    pub(super) minus: bool,
+    pub(super) sharp: bool,
+    pub(super) blank: bool,
+    pub(super) zero: bool,
+    pub(super) width: Option<usize>,
+    pub(super) precision: Option<usize>,
 }
 
-struct Printer<'p, 'a> {
-    out: &'p mut TextBuilder<'a>,
+pub(super) struct Printer<'p, 'a> {
+    pub(super) out: &'p mut TextBuilder<'a>,
     args: &'p [Value<'a>],
     next: usize,
     /// An explicit index `[n]` was used: unused arguments are no error then.
@@ -51,7 +51,7 @@ pub(super) fn sprintf<'a>(out: &mut TextBuilder<'a>, format: &Str<'a>, args: &[V
 
 impl<'a> Printer<'_, 'a> {
     /// One directive, `%` already gone; returns what follows it.
-    fn directive<'t>(&mut self, text: &'t str) -> Result<&'t str, TooLong> {
+    fn directive<'t>(&mut self, text: &'t str) -> Result<&'t str, TextError> {
         let mut spec = Spec::default();
         self.bad_index = false;
         let mut rest = text;
@@ -110,7 +110,7 @@ impl<'a> Printer<'_, 'a> {
     }
 
     /// A width or precision: digits, or `*` for an argument.
-    fn size<'t>(&mut self, text: &'t str, bad: &str) -> Result<(Option<isize>, &'t str), TooLong> {
+    fn size<'t>(&mut self, text: &'t str, bad: &str) -> Result<(Option<isize>, &'t str), TextError> {
         if let Some(rest) = text.strip_prefix('*') {
             let given = self.args.get(self.next);
             self.next += 1;
@@ -170,7 +170,7 @@ impl<'a> Printer<'_, 'a> {
             ('v', Value::Bool(b)) => self.pad(if *b { "true" } else { "false" }, spec, None),
             (_, Value::Int(n, _)) => self.integer(verb, spec, *n, value),
             ('v' | 's' | 'q' | 'x' | 'X', Value::Enum(ty, n)) => {
-                let name = Str::from(super::value::enum_name(ty, *n).into_owned());
+                let name = Str::from(super::typed::enum_name(ty, *n).into_owned());
                 self.value(if verb == 'v' { 's' } else { verb }, spec, &Value::Str(name))
             }
             (_, Value::Enum(_, n)) => self.integer(verb, spec, i64::from(*n), value),
@@ -220,7 +220,7 @@ impl<'a> Printer<'_, 'a> {
         self.out.plain("]")
     }
 
-    fn bad(&mut self, verb: char, value: &Value<'a>) -> Done {
+    pub(super) fn bad(&mut self, verb: char, value: &Value<'a>) -> Done {
         if matches!(value, Value::Nil | Value::Null) {
             return self.out.plain(&format!("%!{verb}(<nil>)"));
         }
@@ -230,13 +230,13 @@ impl<'a> Printer<'_, 'a> {
     }
 
     /// Text of ours, padded.
-    fn pad(&mut self, text: &str, spec: Spec, source: Option<&Str<'a>>) -> Done {
+    pub(super) fn pad(&mut self, text: &str, spec: Spec, source: Option<&Str<'a>>) -> Done {
         let missing = spec
             .width
             .unwrap_or_default()
             .saturating_sub(text.chars().count());
         if missing > self.out.room() {
-            return Err(TooLong {
+            return Err(TextError::TooLong {
                 limit: self.out.room(),
             });
         }
@@ -313,109 +313,5 @@ impl<'a> Printer<'_, 'a> {
             }
             _ => self.bad(verb, &Value::Str(s.clone())),
         }
-    }
-
-    fn integer(&mut self, verb: char, spec: Spec, n: i64, value: &Value<'a>) -> Done {
-        let magnitude = n.unsigned_abs();
-        let c = u32::try_from(n)
-            .ok()
-            .and_then(char::from_u32)
-            .unwrap_or('\u{fffd}');
-        let (digits, prefix) = match verb {
-            'd' | 'v' => (magnitude.to_string(), ""),
-            'b' => (format!("{magnitude:b}"), if spec.sharp { "0b" } else { "" }),
-            'o' => (format!("{magnitude:o}"), if spec.sharp { "0" } else { "" }),
-            'O' => (format!("{magnitude:o}"), "0o"),
-            'x' => (format!("{magnitude:x}"), if spec.sharp { "0x" } else { "" }),
-            'X' => (format!("{magnitude:X}"), if spec.sharp { "0X" } else { "" }),
-            'c' => return self.pad(&c.to_string(), spec, None),
-            'q' => {
-                let text = escape(&c.to_string(), '\'', spec.plus);
-                return self.pad(&format!("'{text}'"), spec, None);
-            }
-            'U' => return self.pad(&format!("U+{magnitude:04X}"), spec, None),
-            _ => return self.bad(verb, value),
-        };
-        let sign = if n < 0 {
-            "-"
-        } else if spec.plus {
-            "+"
-        } else if spec.blank {
-            " "
-        } else {
-            ""
-        };
-        self.number(sign, prefix, &digits, spec)
-    }
-
-    /// Sign, prefix and digits; zeros go between prefix and digits.
-    fn number(&mut self, sign: &str, prefix: &str, digits: &str, spec: Spec) -> Done {
-        let digits_wanted = match spec.precision {
-            Some(0) if digits == "0" => return self.pad("", Spec { zero: false, ..spec }, None),
-            Some(p) => p,
-            None if spec.zero && !spec.minus => spec.width.unwrap_or_default().saturating_sub(sign.len()),
-            None => 0,
-        };
-        if digits_wanted > self.out.room() {
-            return Err(TooLong {
-                limit: self.out.room(),
-            });
-        }
-        let digits = format!("{digits:0>digits_wanted$}");
-        self.pad(
-            &format!("{sign}{prefix}{digits}"),
-            Spec { zero: false, ..spec },
-            None,
-        )
-    }
-
-    fn float(&mut self, verb: char, spec: Spec, n: f64, value: &Value<'a>) -> Done {
-        let exponent = |text: String| {
-            let (mantissa, e) = text
-                .split_once('e')
-                .map(|(m, e)| (m.to_owned(), e.to_owned()))
-                .unwrap_or_default();
-            let e: i32 = e.parse().unwrap_or_default();
-            format!(
-                "{mantissa}e{}{:02}",
-                if e < 0 { '-' } else { '+' },
-                e.unsigned_abs()
-            )
-        };
-        let precision = spec.precision.map(|p| p.min(400));
-        let text = match verb {
-            'f' | 'F' => format!("{n:.*}", precision.unwrap_or(6)),
-            'e' => exponent(format!("{n:.*e}", precision.unwrap_or(6))),
-            'E' => exponent(format!("{n:.*e}", precision.unwrap_or(6))).to_uppercase(),
-            'v' | 'g' => general(n, precision, 6, 'e'),
-            'G' => general(n, precision, 6, 'E'),
-            _ => return self.bad(verb, value),
-        };
-        let text = if n.is_finite() {
-            text
-        } else {
-            general(n, None, 6, 'e')
-        };
-        let bare = text.trim_start_matches(['-', '+']);
-        let sign = if text.starts_with('-') {
-            "-"
-        } else if spec.plus {
-            "+"
-        } else if spec.blank {
-            " "
-        } else if text.starts_with('+') {
-            "+"
-        } else {
-            ""
-        };
-        self.number(
-            sign,
-            "",
-            bare,
-            Spec {
-                precision: None,
-                ..spec
-            },
-        )
     }
 }

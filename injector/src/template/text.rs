@@ -224,21 +224,33 @@ impl Borrow<str> for Str<'_> {
     }
 }
 
-/// The text would be longer than it may be.
+/// Why a text cannot be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooLong {
-    /// The most bytes that were allowed.
-    pub limit: usize,
+pub enum TextError {
+    /// It would be longer than it may be.
+    TooLong {
+        /// The most bytes that were allowed.
+        limit: usize,
+    },
+    /// A value is nested deeper than any may be printed.
+    TooDeep,
 }
 
-impl std::fmt::Display for TooLong {
+impl std::fmt::Display for TextError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the text is longer than the limit of {} bytes", self.limit)
+        match self {
+            Self::TooLong { limit } => write!(f, "the text is longer than the limit of {limit} bytes"),
+            Self::TooDeep => write!(
+                f,
+                "the value is nested more than {} deep",
+                super::value::MAX_NESTING
+            ),
+        }
     }
 }
 
-impl From<TooLong> for String {
-    fn from(error: TooLong) -> Self {
+impl From<TextError> for String {
+    fn from(error: TextError) -> Self {
         error.to_string()
     }
 }
@@ -263,16 +275,16 @@ impl<'a> TextBuilder<'a> {
     }
 
     /// Appends text that has no origin.
-    pub fn plain(&mut self, piece: &str) -> Result<(), TooLong> {
+    pub fn plain(&mut self, piece: &str) -> Result<(), TextError> {
         if self.text.len() + piece.len() > self.limit {
-            return Err(TooLong { limit: self.limit });
+            return Err(TextError::TooLong { limit: self.limit });
         }
         self.text.push_str(piece);
         Ok(())
     }
 
     /// Appends a string with its origins.
-    pub fn push(&mut self, piece: &Str<'a>) -> Result<(), TooLong> {
+    pub fn push(&mut self, piece: &Str<'a>) -> Result<(), TextError> {
         let at = self.text.len();
         self.plain(piece.as_str())?;
         match &piece.taint {
@@ -288,7 +300,7 @@ impl<'a> TextBuilder<'a> {
     }
 
     /// Appends `piece`, made out of `source`: all of it carries all of the source's origins.
-    pub fn derived(&mut self, piece: &str, source: &Str<'a>) -> Result<(), TooLong> {
+    pub fn derived(&mut self, piece: &str, source: &Str<'a>) -> Result<(), TextError> {
         let at = self.text.len();
         self.plain(piece)?;
         for origin in source.origins() {

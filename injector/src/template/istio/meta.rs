@@ -2,9 +2,10 @@
 
 use super::{Answer, field, map_of, sprint_one, str_arg, types};
 use crate::template::builtin::arg;
+use crate::template::collections::Map;
 use crate::template::funcs::{Call, Functions, Type};
 use crate::template::text::{Str, TextBuilder};
-use crate::template::value::{Map, Value};
+use crate::template::value::Value;
 use serde_json::Value as Json;
 
 const PROXY_CONTAINER: &str = "istio-proxy";

@@ -4,11 +4,12 @@ mod meta;
 mod ports;
 
 use super::builtin::arg;
+use super::collections::Map;
 use super::funcs::{Call, Functions, Type};
 use super::json::{COMPACT, encode, to_json};
 use super::print::text_of;
 use super::text::Str;
-use super::value::{Map, Value};
+use super::value::Value;
 use super::yaml;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;

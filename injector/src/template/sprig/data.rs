@@ -2,9 +2,10 @@
 
 use super::dicts::{as_map, map, own, reaches};
 use super::{ANY, Answer, DICT, arg};
+use crate::template::collections::Map;
 use crate::template::funcs::{Call, Functions};
 use crate::template::text::Str;
-use crate::template::value::{MAX_NESTING, Map, Value};
+use crate::template::value::{MAX_NESTING, Value};
 
 pub(super) fn register(f: &mut Functions) {
     let merges = [

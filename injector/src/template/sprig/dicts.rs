@@ -1,9 +1,10 @@
 //! Dictionaries. Those that a template made are changed in place, as in Go; shared input is not.
 
 use super::{ANY, Answer, DICT, STR, arg, strval, text};
+use crate::template::collections::{List, Map, OwnMap};
 use crate::template::funcs::{Call, Functions};
 use crate::template::text::Str;
-use crate::template::value::{MAX_NESTING, Map, OwnMap, Value};
+use crate::template::value::{MAX_NESTING, Value};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -107,7 +108,7 @@ pub(super) fn reaches<'a>(
             }
             Ok(false)
         }
-        Value::List(list) if !matches!(list, crate::template::value::List::Json { .. }) => {
+        Value::List(list) if !matches!(list, List::Json { .. }) => {
             for item in list.to_vec() {
                 if reaches(call, &item, target, depth + 1)? {
                     return Ok(true);

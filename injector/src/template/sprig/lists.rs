@@ -3,8 +3,9 @@
 use super::convert::{deep_equal, to_int};
 use super::defaults::is_empty;
 use super::{ANY, Answer, INT, arg, int, kind};
+use crate::template::collections::List;
 use crate::template::funcs::{Call, Functions};
-use crate::template::value::{List, Value};
+use crate::template::value::Value;
 
 /// A function of a list alone.
 type OfList = for<'a> fn(&mut Call<'_>, &List<'a>) -> Answer<'a>;

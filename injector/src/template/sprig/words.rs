@@ -2,7 +2,7 @@
 
 use super::{Answer, INT, STR, cases, int, made, text};
 use crate::template::funcs::{Call, Functions};
-use crate::template::text::floor_char;
+use crate::template::text::{Str, floor_char};
 use crate::template::value::Value;
 
 pub(super) fn register(f: &mut Functions) {
@@ -35,15 +35,17 @@ pub(super) fn register(f: &mut Functions) {
         abbreviate(args, int(args, 0), int(args, 1), 2)
     });
     f.add("wrap", &[INT, STR], None, |call, args| {
-        wrap(call, args, 1, "\n", false)
+        let newline = Str::borrowed("\n");
+        wrap(call, int(args, 0), &newline, text(args, 1)?, false)
     });
     f.add("wrapWith", &[INT, STR, STR], None, |call, args| {
-        let separator = text(args, 1)?.as_str().to_owned();
+        let newline = Str::borrowed("\n");
+        let separator = Some(text(args, 1)?).filter(|s| !s.as_str().is_empty());
         wrap(
             call,
-            args,
-            2,
-            if separator.is_empty() { "\n" } else { &separator },
+            int(args, 0),
+            separator.unwrap_or(&newline),
+            text(args, 2)?,
             true,
         )
     });
@@ -127,10 +129,9 @@ fn abbreviate<'a>(args: &[Value<'a>], offset: i64, width: i64, at: usize) -> Ans
 }
 
 /// Breaks lines at blanks after at most `width` bytes; longer words stay whole, or are broken anywhere.
-fn wrap<'a>(call: &mut Call<'_>, args: &[Value<'a>], at: usize, newline: &str, breaks: bool) -> Answer<'a> {
-    let s = text(args, at)?;
-    let width = usize::try_from(int(args, 0)).unwrap_or(1).max(1);
-    call.spend(s.as_str().len().saturating_mul(newline.len() + 1))?;
+fn wrap<'a>(call: &mut Call<'_>, width: i64, newline: &Str<'a>, s: &Str<'a>, breaks: bool) -> Answer<'a> {
+    let width = usize::try_from(width).unwrap_or(1).max(1);
+    call.spend(s.as_str().len().saturating_mul(newline.as_str().len() + 1))?;
     let mut rest = s.as_str();
     let mut out = String::new();
     while rest.len() > width {
@@ -151,9 +152,9 @@ fn wrap<'a>(call: &mut Call<'_>, args: &[Value<'a>], at: usize, newline: &str, b
             break;
         }
         out.push_str(line);
-        out.push_str(newline);
+        out.push_str(newline.as_str());
         rest = rest.get(line.len() + skip..).unwrap_or_default();
     }
     out.push_str(rest);
-    made(out, s)
+    Ok(Value::Str(Str::derived(out, &[s, newline])))
 }

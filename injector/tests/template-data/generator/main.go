@@ -1,6 +1,6 @@
 // Renders snippets with Go's own text/template and sprig, so that the tests can compare without Go.
 //
-//	GO111MODULE=off GOPATH=/usr/share/gocode go run main.go ../snippets.txt ../data.json > ../expected.jsonl
+//	GO111MODULE=off GOPATH=<folder with sprig> go run main.go ../snippets.txt ../data.json > ../expected.jsonl
 package main
 
 import (
