@@ -1,13 +1,22 @@
 //! Properties over Istio's own config and cases, where they are at hand: `CONFORMANCE_DATA` names the folder with
 //! `inject-config.yaml`, `inject-values.json`, `mesh-config.yaml` and `inject/`.
 //!
-//! Whether the results are those of Istio is checked from outside, by the conformance runner; here: what must hold
-//! whatever the result is.
+//! The first test compares with Istio's own results, by the conformance runner that lies beside the data; the others
+//! check what must hold whatever the result is.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "tests"
+)]
 
 mod common;
 
 use common::{Case, cases, comparable};
-use serde_json::Value;
+use serde_json::{Value, json};
+use sidecar_injector::decide::{Policy, Rules, Selector, decide};
 use sidecar_injector::inject::Request;
 use sidecar_injector::object::{self, Shape};
 use sidecar_injector::pod::ids::Ids;
@@ -29,6 +38,47 @@ fn pods(case: &Case, visit: &mut dyn FnMut(&Value, &Workload)) {
     }
     for document in &case.documents {
         each(document, visit);
+    }
+}
+
+/// Runs the runner over a list of cases.
+fn runner(cases: &str, more: &[&str]) {
+    let data = std::env::var("CONFORMANCE_DATA").unwrap();
+    let file = |name: &str| format!("{data}/{name}");
+    let output = std::process::Command::new("python3")
+        .arg(file("../../tools/inject_conformance.py"))
+        .args(["--quiet", "--bin", env!("CARGO_BIN_EXE_sidecar-injector")])
+        .args(["--cases", &file(cases)])
+        .args([
+            "--inputs",
+            &file("inject/input"),
+            "--expected",
+            &file("inject/expected"),
+        ])
+        .args([
+            "--config",
+            &file("inject-config.yaml"),
+            "--values",
+            &file("inject-values.json"),
+        ])
+        .args(["--mesh", &file("mesh-config.yaml")])
+        .args(more)
+        .output()
+        .unwrap_or_else(|error| panic!("python3, for the conformance runner: {error}"));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{cases} {more:?}: {text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+#[test]
+#[ignore = "needs CONFORMANCE_DATA"]
+fn the_same_as_istio() {
+    for cases in ["inject/cases.yaml", "inject/cases-extra.yaml"] {
+        runner(cases, &[]);
+        runner(cases, &["--twice"]);
     }
 }
 
@@ -98,6 +148,41 @@ fn what_is_taken_out_was_put_in() {
         });
     }
     assert!(seen > 50, "only {seen} pods: is CONFORMANCE_DATA complete?");
+}
+
+#[test]
+#[ignore = "needs CONFORMANCE_DATA"]
+fn the_decision_table() {
+    let table = common::read("inject-required.yaml");
+    let cases = table["cases"].as_array().unwrap();
+    for case in cases {
+        let selectors = |key: &str| -> Vec<Selector> {
+            let list = case.get(key).and_then(Value::as_array);
+            list.into_iter()
+                .flatten()
+                .map(|selector| Selector::parse(selector).unwrap())
+                .collect()
+        };
+        let rules = Rules {
+            policy: Policy::parse(case["policy"].as_str().unwrap()),
+            never: selectors("neverInjectSelector"),
+            always: selectors("alwaysInjectSelector"),
+        };
+        let spec = json!({"hostNetwork": case["pod"].get("hostNetwork").cloned().unwrap_or_default()});
+        let pod = json!({"metadata": case["pod"], "spec": spec});
+        let decision = decide(
+            &pod,
+            case["pod"]["namespace"].as_str().unwrap_or_default(),
+            &rules,
+        );
+        assert_eq!(
+            Value::Bool(decision.inject()),
+            case["expect"],
+            "{}: {decision}",
+            case["name"]
+        );
+    }
+    assert!(cases.len() > 15);
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn read(name: &str) -> Option<String> {
 }
 
 fn templates() -> Option<Vec<(String, Template)>> {
-    let config: Json = serde_saphyr::from_str(&read("inject-config.yaml")?).unwrap();
+    let config: Json = sidecar_injector::yaml::read(&read("inject-config.yaml")?).unwrap();
     let functions = functions();
     let all = config["templates"].as_object().unwrap();
     let parse = |(name, text): (&String, &Json)| {
@@ -248,7 +248,7 @@ fn the_pod_templates_render_to_yaml() {
             continue;
         }
         let rendered = template.render(data.value(), Limits::default()).unwrap();
-        let yaml: Json = serde_saphyr::from_str(&rendered.text).unwrap();
+        let yaml: Json = sidecar_injector::yaml::read(&rendered.text).unwrap();
         assert!(yaml["spec"].is_object(), "{name}: {}", rendered.text);
         assert!(!rendered.text.contains("<no value>"), "{name}: {}", rendered.text);
         if name == "sidecar" {
@@ -309,7 +309,7 @@ fn costs() {
     ) else {
         return;
     };
-    let config: Json = serde_saphyr::from_str(&config).unwrap();
+    let config: Json = sidecar_injector::yaml::read(&config).unwrap();
     let functions = functions();
     let text = config["templates"]["sidecar"].as_str().unwrap();
     let start = std::time::Instant::now();

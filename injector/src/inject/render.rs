@@ -10,7 +10,7 @@ use crate::data::Data;
 use crate::pod::list::annotation;
 use crate::schema;
 use crate::template::{Limits, Rendered, Span};
-use crate::yaml;
+use crate::yaml::{self, YamlError};
 
 const ANNOTATION: &str = "inject.istio.io/templates";
 
@@ -53,7 +53,7 @@ pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Re
         .template
         .render(data.value(), Limits::default())
         .map_err(|error| InjectError::Render(Box::new(error)))?;
-    let bad = |error: yaml::YamlError| {
+    let bad = |error: YamlError| {
         let at = error.line.checked_sub(1);
         let line = at
             .and_then(|at| rendered.text.lines().nth(at))
@@ -66,26 +66,35 @@ pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Re
             line,
         }
     };
-    let schema = if template.spec_only {
-        &schema::POD_SPEC
+    let read = if template.spec_only {
+        of_old(&rendered.text)
     } else {
-        &schema::POD
+        of_pod(&rendered.text)
     };
-    let overlay = match yaml::read_overlay_with_spans(&rendered.text, schema) {
-        Ok(overlay) => overlay,
+    let (patch, scalars) = match read {
+        Ok(read) => read,
         // What a value of the pod has broken is that value's fault, not the template's.
         Err(error) => return Err(breaking(name, &rendered).unwrap_or_else(|| bad(error))),
     };
-    contained(name, &rendered, &overlay.spans)?;
-    let patch = if template.spec_only {
-        json!({ "spec": overlay.value })
-    } else {
-        overlay.value
-    };
+    contained(name, &rendered, &scalars)?;
     Ok(Overlay {
         name: name.to_owned(),
         patch,
     })
+}
+
+type Read = Result<(Value, Vec<Range<usize>>), YamlError>;
+
+fn of_pod(text: &str) -> Read {
+    let overlay = yaml::read_overlay_with_spans(text, &schema::POD)?;
+    Ok((overlay.value, overlay.spans))
+}
+
+/// A template of the 1.0 era describes a pod spec, and was read forgivingly: a number is as good as its text.
+fn of_old(text: &str) -> Read {
+    let mut spec = yaml::read(text)?;
+    yaml::forgive(&mut spec, &schema::POD_SPEC);
+    Ok((json!({ "spec": spec }), yaml::scalar_spans(text)?))
 }
 
 /// No value of the pod may reach beyond the scalar it is printed in.

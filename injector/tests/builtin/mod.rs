@@ -1,5 +1,10 @@
 //! Pods, and the injector with what is built in.
-#![allow(clippy::unwrap_used, dead_code, reason = "shared by tests that use parts of it")]
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    dead_code,
+    reason = "for tests only, each of which uses a part of it"
+)]
 
 use serde_json::{Value, json};
 use sidecar_injector::config::Sources;
@@ -9,7 +14,10 @@ use sidecar_injector::pod::workload::Workload;
 
 pub(crate) fn injector() -> Injector {
     let settings = Sources::default().load(&functions(|_| None)).unwrap();
-    let options = Options { native_sidecars: true, ..Options::default() };
+    let options = Options {
+        native_sidecars: true,
+        ..Options::default()
+    };
     Injector::new(settings, options)
 }
 
@@ -23,7 +31,11 @@ pub(crate) fn workload() -> Workload {
 }
 
 pub(crate) fn inject(injector: &Injector, pod: &Value) -> Result<Injected, InjectError> {
-    injector.inject(Request { pod, workload: &workload(), ids: Ids::default() })
+    injector.inject(Request {
+        pod,
+        workload: &workload(),
+        ids: Ids::default(),
+    })
 }
 
 /// The pod template of a Deployment.

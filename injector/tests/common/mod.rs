@@ -1,10 +1,12 @@
 //! Cases from a folder, and pods in a form in which they can be compared.
 #![allow(
     clippy::disallowed_methods,
-    clippy::unwrap_used,
     clippy::expect_used,
+    clippy::indexing_slicing,
     clippy::panic,
-    missing_docs
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "for tests only"
 )]
 
 use serde_json::{Map, Value, json};
@@ -20,15 +22,20 @@ pub(crate) struct Case {
     pub ids: Ids,
 }
 
-/// All cases that expect a result.
-pub(crate) fn cases() -> Vec<Case> {
+fn text(name: &str) -> String {
     let folder =
         std::env::var("CONFORMANCE_DATA").expect("CONFORMANCE_DATA must name the folder with the data");
-    let text = |name: &str| {
-        std::fs::read_to_string(format!("{folder}/{name}"))
-            .unwrap_or_else(|error| panic!("{folder}/{name}: {error}"))
-    };
-    let read = |name: &str| yaml::read(&text(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    std::fs::read_to_string(format!("{folder}/{name}"))
+        .unwrap_or_else(|error| panic!("{folder}/{name}: {error}"))
+}
+
+/// A file of the data.
+pub(crate) fn read(name: &str) -> Value {
+    yaml::read(&text(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// All cases that expect a result.
+pub(crate) fn cases() -> Vec<Case> {
     let base = [
         ("config", read("inject-config.yaml")),
         ("values", read("inject-values.json")),
