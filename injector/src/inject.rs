@@ -101,18 +101,23 @@ impl Injector {
     /// Why the pod cannot be injected, in words for whoever wrote it.
     pub fn inject(&self, request: Request<'_>) -> Result<Injected, InjectError> {
         let checked = annotations::check(request.pod);
-        if !checked.errors.is_empty() {
-            return Err(InjectError::Annotations(checked.errors));
-        }
-        let undone = undo(request.pod, self.settings.mesh.status_port()).map_err(InjectError::Annotation)?;
-        let own_mesh = self.own_mesh(&undone.pod)?;
+        let mut warnings = checked.warnings;
+        let mut problems: Vec<String> = checked.errors.iter().map(ToString::to_string).collect();
+        let own_mesh = self.own_mesh(request.pod, &mut warnings);
+        problems.extend(own_mesh.as_ref().err().cloned());
+        let undone = undo(request.pod, self.settings.mesh.status_port());
+        problems.extend(undone.as_ref().err().cloned());
+        let (Ok(own_mesh), Ok(undone), true) = (own_mesh, undone, problems.is_empty()) else {
+            problems.sort();
+            return Err(InjectError::Annotations(problems));
+        };
         let names = render::select(&undone.pod, &self.settings.injector)?;
         let overlays = self.render(&request, &undone, &own_mesh, &names)?;
         let combined = combine::combine(&undone, &overlays)?;
         let status = Status::of_templates(&combined.templates, &self.options.revision);
         let mut injected = Injected {
             pod: combined.pod,
-            warnings: checked.warnings,
+            warnings,
         };
         self.finish(&mut injected, &combined.asked, &own_mesh, &status);
         if let Some(previous) = &undone.previous {
@@ -123,13 +128,20 @@ impl Injector {
         Ok(injected)
     }
 
-    fn own_mesh(&self, pod: &Value) -> Result<Mesh, InjectError> {
+    /// The mesh config with the pod's own proxy config.
+    fn own_mesh(&self, pod: &Value, warnings: &mut Vec<String>) -> Result<Mesh, String> {
         const KEY: &str = "proxy.istio.io/config";
         let Some(text) = annotation(pod, KEY) else {
             return Ok(self.settings.mesh.clone());
         };
-        let bad = |problem: String| InjectError::Annotation(format!("annotation {KEY}: {problem}"));
+        let bad = |problem: String| format!("annotation {KEY}: {problem}");
         let value = yaml::read(text).map_err(|error| bad(error.to_string()))?;
+        let unknown = Mesh::unknown_proxy_fields(&value);
+        warnings.extend(
+            unknown
+                .into_iter()
+                .map(|field| bad(format!("{field}: not known, ignored"))),
+        );
         self.settings.mesh.with_proxy_config(&value).map_err(bad)
     }
 

@@ -1,5 +1,6 @@
 //! `sidecar-injector`: parse, run, exit.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use sidecar_injector::cli::{self, Environment, Exit};
@@ -17,10 +18,10 @@ fn main() -> ExitCode {
     ) {
         Ok(output) => {
             for note in &output.notes {
-                eprintln!("{note}");
+                say(&format!("{note}\n"));
             }
             if let Err(error) = files::write(&output.target, &output.text) {
-                eprintln!("error: {}: {error}", output.target);
+                say(&format!("error: {}: {error}\n", output.target));
                 return Exit::CannotCreate.into();
             }
             if output.refused {
@@ -30,8 +31,13 @@ fn main() -> ExitCode {
             }
         }
         Err(failure) => {
-            eprint!("{failure}");
+            say(&failure.to_string());
             failure.exit.into()
         }
     }
+}
+
+/// To standard error; when nobody listens there, there is nobody to tell.
+fn say(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }

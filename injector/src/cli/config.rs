@@ -45,11 +45,17 @@ pub(super) fn lint(args: &LintArgs, environment: &Environment) -> Result<Output,
     let problems: Vec<String> = match sources(&args.config)?.load(&functions) {
         Ok(settings) => {
             let names = settings.injector.known_names().join(", ");
+            let notes = settings
+                .warnings
+                .iter()
+                .map(|warning| format!("warning: {warning}"))
+                .collect();
             let problems = trial(settings);
             if problems.is_empty() {
                 let text = format!("no problem found; templates and aliases: {names}\n");
                 return Ok(Output {
                     text,
+                    notes,
                     target: "-".to_owned(),
                     ..Output::default()
                 });

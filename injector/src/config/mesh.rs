@@ -113,6 +113,18 @@ impl Mesh {
         )?))
     }
 
+    /// The fields of a mesh config that nobody knows: misspelt, or from another version.
+    #[must_use]
+    pub fn unknown_fields(value: &Value) -> Vec<String> {
+        message::unknown(value, &MESH_CONFIG)
+    }
+
+    /// The same for a proxy config.
+    #[must_use]
+    pub fn unknown_proxy_fields(value: &Value) -> Vec<String> {
+        message::unknown(value, &PROXY_CONFIG)
+    }
+
     fn over(&self, proxy: &Value) -> Result<Self, String> {
         let given = message::normal(proxy, &PROXY_CONFIG, Text::Forgiving)?;
         let mut result = self.clone();
@@ -222,6 +234,19 @@ mod tests {
             .unwrap();
         assert_eq!(own, Mesh::default());
         assert_eq!(Mesh::default().with(&Value::Null), Ok(Mesh::default()));
+    }
+
+    #[test]
+    fn unknown_fields_are_found() {
+        let mesh = json!({"nope": 1, "trustDomain": "x", "defaultConfig": {"tracing": {"Zipkin": {}}, "drain_duration": "1s"}});
+        assert_eq!(
+            Mesh::unknown_fields(&mesh),
+            ["nope", "defaultConfig.tracing.Zipkin"]
+        );
+        assert_eq!(
+            Mesh::unknown_proxy_fields(&json!({"proxyMetadata": {"ANY": "1"}})),
+            [""; 0]
+        );
     }
 
     #[test]

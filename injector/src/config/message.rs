@@ -24,6 +24,27 @@ pub fn normal(value: &Value, schema: &'static Schema, text: Text) -> Result<Map<
     message(value, schema, text, "")
 }
 
+/// The fields that [`normal`] drops because the message does not have them.
+#[must_use]
+pub fn unknown(value: &Value, schema: &'static Schema) -> Vec<String> {
+    let mut found = Vec::new();
+    for (key, value) in value.as_object().into_iter().flatten() {
+        match known(schema, key) {
+            None => found.push(key.clone()),
+            Some(field) => {
+                if let Kind::Struct(inner) | Kind::Ptr(&Kind::Struct(inner)) = field.kind {
+                    found.extend(
+                        unknown(value, inner)
+                            .into_iter()
+                            .map(|inner| format!("{key}.{inner}")),
+                    );
+                }
+            }
+        }
+    }
+    found
+}
+
 fn message(
     value: &Value,
     schema: &'static Schema,

@@ -38,6 +38,8 @@ pub struct Settings {
     pub values: Value,
     /// The mesh config.
     pub mesh: Mesh,
+    /// What is odd about them.
+    pub warnings: Vec<String>,
 }
 
 impl Sources {
@@ -78,10 +80,11 @@ impl Sources {
         );
         let mesh = keep(read_mesh(&mesh).map_err(|problem| vec![problem]), &mut problems);
         match (injector, values, mesh) {
-            (Some(injector), Some(values), Some(mesh)) if problems.is_empty() => Ok(Settings {
+            (Some(injector), Some(values), Some((mesh, warnings))) if problems.is_empty() => Ok(Settings {
                 injector,
                 values,
                 mesh,
+                warnings,
             }),
             _ => Err(problems),
         }
@@ -162,10 +165,14 @@ fn read_values(source: &Source) -> Result<Value, ConfigError> {
     }
 }
 
-fn read_mesh(source: &Source) -> Result<Mesh, ConfigError> {
-    let value =
-        yaml::read(&source.text).map_err(|error| ConfigError::new(&source.name, "", error.to_string()))?;
-    Mesh::default()
-        .with(&value)
-        .map_err(|problem| ConfigError::new(&source.name, "", problem))
+fn read_mesh(source: &Source) -> Result<(Mesh, Vec<String>), ConfigError> {
+    let bad = |problem: String| ConfigError::new(&source.name, "", problem);
+    let value = yaml::read(&source.text).map_err(|error| bad(error.to_string()))?;
+    let mesh = Mesh::default().with(&value).map_err(bad)?;
+    let unknown = Mesh::unknown_fields(&value);
+    let warnings = unknown
+        .iter()
+        .map(|field| bad(format!("{field}: not known, ignored")).to_string())
+        .collect();
+    Ok((mesh, warnings))
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use crate::annotations::BadAnnotation;
 use crate::overlay::MergeError;
 use crate::quantity::QuantityError;
 use crate::template;
@@ -11,10 +10,8 @@ use crate::yaml::YamlError;
 /// Why a pod cannot be injected.
 #[derive(Clone, Debug, PartialEq)]
 pub enum InjectError {
-    /// An annotation of its own kind of syntax cannot be followed.
-    Annotation(String),
-    /// Annotations that cannot be followed, at least one.
-    Annotations(Vec<BadAnnotation>),
+    /// Annotations that cannot be followed, at least one, sorted by key.
+    Annotations(Vec<String>),
     /// A container still has the image that stands for the template's.
     AutoImage {
         /// The container.
@@ -68,11 +65,7 @@ pub enum InjectError {
 impl fmt::Display for InjectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Annotation(problem) => f.write_str(problem),
-            Self::Annotations(all) => {
-                let lines: Vec<String> = all.iter().map(ToString::to_string).collect();
-                f.write_str(&lines.join("\n"))
-            }
+            Self::Annotations(all) => f.write_str(&all.join("\n")),
             Self::AutoImage { container, templates } => write!(
                 f,
                 "container {container}: image \"auto\" means the image of a template, and none of the applied ones ({}) has \
