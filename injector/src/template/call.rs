@@ -137,9 +137,15 @@ const fn nil_of<'a>(ty: Type) -> Value<'a> {
 /// Go's assignability, with one level of indirection.
 fn check(value: Value<'_>, ty: Type) -> Result<Value<'_>, String> {
     let fits = match (&value, ty) {
-        (Value::Nil | Value::Null, _) if ty.takes_nil() => return Ok(nil_of(ty)),
+        (Value::Nil, _) if ty.takes_nil() => return Ok(nil_of(ty)),
+        (Value::Null, Type::Any) => return Ok(Value::Nil),
+        (Value::Null, _) => {
+            return Err(format!(
+                "wrong type for value; expected {}; got interface {{}}",
+                ty.name()
+            ));
+        }
         (Value::Nil, _) => return Err(format!("invalid value; expected {}", ty.name())),
-        (Value::Null, _) => false,
         (_, Type::Any)
         | (Value::Str(_), Type::Str)
         | (Value::Int(_, IntType::Int), Type::Int)
