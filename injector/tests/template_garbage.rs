@@ -17,7 +17,7 @@ fn run(text: &str) -> Result<String, String> {
             "s": "héllo ☃", "n": 5, "f": 1.5, "l": ["a", null, 1, ["b"]], "m": {"a": 1, "b": {"c": "d"}}, "t": true, "nil": null
         });
         let template = Template::parse("t", &text, &FUNCTIONS, Options::default()).map_err(|e| e.to_string())?;
-        let limits = Limits { output: 1 << 20, memory: 8 << 20, steps: 200_000, ..Limits::default() };
+        let limits = Limits { output: 1 << 20, memory: 16 << 20, steps: 200_000, ..Limits::default() };
         template.render(Value::any(&data), limits).map(|r| r.text).map_err(|e| e.to_string())
     });
     thread.unwrap().join().unwrap()
@@ -68,6 +68,29 @@ fn loops_are_bounded() {
     );
     refused(
         "{{ range 1000 }}{{ range 1000 }}{{ range 1000 }}{{ end }}{{ end }}{{ end }}",
+        "steps",
+    );
+}
+
+/// Work on big values counts, although their results are small.
+#[test]
+fn work_is_bounded() {
+    let big = "{{ $x := repeat 4000000 \"x\" }}{{ $l := until 30000 }}{{ range 100000 }}";
+    refused(
+        &format!("{big}{{{{ $y := sha256sum $x }}}}{{{{ end }}}}"),
+        "steps",
+    );
+    refused(&format!("{big}{{{{ $y := last $l }}}}{{{{ end }}}}"), "steps");
+    refused(
+        &format!("{big}{{{{ $y := contains \"y\" $x }}}}{{{{ end }}}}"),
+        "steps",
+    );
+    refused(
+        &format!("{big}{{{{ range $l }}}}{{{{ break }}}}{{{{ end }}}}{{{{ end }}}}"),
+        "steps",
+    );
+    refused(
+        &format!("{big}{{{{ $y := regexMatch \"(x{{100}}){{50}}y\" $x }}}}{{{{ end }}}}"),
         "steps",
     );
 }

@@ -140,7 +140,7 @@ fn same_as_go() {
         wrong.join("\n")
     );
     assert!(
-        count > 300 && worded > 60,
+        count > 600 && worded > 130,
         "{count} snippets, {worded} errors in Go's words"
     );
 }

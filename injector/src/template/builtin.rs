@@ -170,10 +170,11 @@ fn length<'a>(item: &Value<'a>) -> Answer<'a> {
 /// The text of the arguments, put through `escape`.
 fn escaped<'a>(call: &Call<'_>, args: &[Value<'a>], escape: fn(&str) -> String) -> Answer<'a> {
     let mut out = call.text();
-    match args {
-        [Value::Nil | Value::Null] => out.plain("<no value>")?,
-        _ => sprint(&mut out, args)?,
-    }
+    let shown = |value: &Value<'a>| match value {
+        Value::Nil | Value::Null => Value::Str(Str::borrowed("<no value>")),
+        other => other.clone(),
+    };
+    sprint(&mut out, &args.iter().map(shown).collect::<Vec<_>>())?;
     let text = out.finish();
     Ok(Value::Str(Str::derived(escape(text.as_str()), &[&text])))
 }

@@ -36,10 +36,14 @@ impl<'a> State<'a> {
             }
         }
         let mut call = Call { left: &mut self.left };
-        let result = body(&mut call, &values).and_then(|value| {
-            call.spend(weight(&value))?;
-            Ok(value)
-        });
+        let burden = values.iter().map(burden).fold(0, usize::saturating_add);
+        let result = call
+            .work(burden)
+            .and_then(|()| body(&mut call, &values))
+            .and_then(|value| {
+                call.spend(weight(&value))?;
+                Ok(value)
+            });
         match result {
             Ok(value) => Ok(value),
             Err(message) => self.fail(at, shown, format!("error calling {}: {message}", func.name)),
@@ -137,9 +141,15 @@ const fn nil_of<'a>(ty: Type) -> Value<'a> {
 /// Go's assignability, with one level of indirection.
 fn check(value: Value<'_>, ty: Type) -> Result<Value<'_>, String> {
     let fits = match (&value, ty) {
-        (Value::Nil | Value::Null, _) if ty.takes_nil() => return Ok(nil_of(ty)),
+        (Value::Nil, _) if ty.takes_nil() => return Ok(nil_of(ty)),
+        (Value::Null, Type::Any) => return Ok(Value::Nil),
+        (Value::Null, _) => {
+            return Err(format!(
+                "wrong type for value; expected {}; got interface {{}}",
+                ty.name()
+            ));
+        }
         (Value::Nil, _) => return Err(format!("invalid value; expected {}", ty.name())),
-        (Value::Null, _) => false,
         (_, Type::Any)
         | (Value::Str(_), Type::Str)
         | (Value::Int(_, IntType::Int), Type::Int)
@@ -167,6 +177,16 @@ fn check(value: Value<'_>, ty: Type) -> Result<Value<'_>, String> {
         ty.name(),
         value.type_name()
     ))
+}
+
+/// How many steps looking at an argument may be worth.
+pub(super) fn burden(value: &Value<'_>) -> usize {
+    match value {
+        Value::Str(s) => s.as_str().len() / 256,
+        Value::List(list) => list.len() / 16,
+        Value::Map(map) => map.len() / 16,
+        _ => 0,
+    }
 }
 
 /// What a result adds to the memory in use.

@@ -47,7 +47,11 @@ impl<'a> State<'a> {
     }
 
     pub(super) fn step(&mut self, at: At, expression: &dyn std::fmt::Display) -> Eval<()> {
-        match self.left.steps.checked_sub(1) {
+        self.steps(1, at, expression)
+    }
+
+    fn steps(&mut self, count: usize, at: At, expression: &dyn std::fmt::Display) -> Eval<()> {
+        match self.left.steps.checked_sub(count) {
             Some(left) => {
                 self.left.steps = left;
                 Ok(())
@@ -131,6 +135,7 @@ impl<'a> State<'a> {
 
     fn range(&mut self, dot: &Value<'a>, branch: &'a Branch) -> Eval<Flow> {
         let value = self.pipeline(dot, &branch.pipe)?;
+        self.steps(super::call::burden(&value), branch.at, &branch.pipe)?;
         let mark = self.vars.len();
         let ran = match &value {
             Value::Nil | Value::Null | Value::NilPtr(_) => false,

@@ -160,7 +160,7 @@ impl Default for Limits {
         Self {
             output: 8 << 20,
             memory: 64 << 20,
-            steps: 2_000_000,
+            steps: 1_000_000,
             depth: 150,
         }
     }
@@ -181,6 +181,17 @@ impl Call<'_> {
                 Ok(())
             }
             None => Err("the template uses more memory than it may".to_owned()),
+        }
+    }
+
+    /// Accounts for `steps` of work, each about as much as evaluating a node.
+    pub fn work(&mut self, steps: usize) -> Result<(), String> {
+        match self.left.steps.checked_sub(steps) {
+            Some(left) => {
+                self.left.steps = left;
+                Ok(())
+            }
+            None => Err("the template takes more steps than it may".to_owned()),
         }
     }
 

@@ -30,7 +30,7 @@ fn convert(call: &mut Call<'_>, value: &Value<'_>, depth: usize) -> Result<Json,
             call.spend(s.as_str().len())?;
             Json::String(s.as_str().to_owned())
         }
-        Value::Enum(ty, n) => Json::String(enum_name(ty, *n).into_owned()),
+        Value::Enum(_, n) => Json::Number((*n).into()),
         Value::Duration(nanos) => Json::String(seconds(*nanos)),
         Value::List(list) if list.is_nil() => Json::Null,
         Value::Map(map) if map.is_nil() => Json::Null,
@@ -80,6 +80,10 @@ fn fields(
                 fields(call, inner, depth + 1, into)?;
             }
             _ if field.omit_empty && is_empty(field, &value) => {}
+            // Protobuf's JSON has names where Go's has numbers.
+            Value::Enum(ty, n) if s.schema.proto => {
+                into.insert(field.key.to_owned(), Json::String(enum_name(ty, *n).into_owned()));
+            }
             _ => {
                 into.insert(field.key.to_owned(), convert(call, &value, depth + 1)?);
             }

@@ -2,7 +2,7 @@
 
 use super::print::{escape, print_value};
 use super::text::{Str, TextBuilder, TextError};
-use super::value::Value;
+use super::value::{MAX_NESTING, Value};
 
 pub(super) type Done = Result<(), TextError>;
 
@@ -28,6 +28,7 @@ pub(super) struct Printer<'p, 'a> {
     /// An explicit index `[n]` was used: unused arguments are no error then.
     reordered: bool,
     bad_index: bool,
+    depth: usize,
 }
 
 /// Writes `format` with `args` filled in.
@@ -38,6 +39,7 @@ pub(super) fn sprintf<'a>(out: &mut TextBuilder<'a>, format: &Str<'a>, args: &[V
         next: 0,
         reordered: false,
         bad_index: false,
+        depth: 0,
     };
     let mut rest = format.as_str();
     while let Some(at) = rest.find('%') {
@@ -163,7 +165,7 @@ impl<'a> Printer<'_, 'a> {
 
     fn value(&mut self, verb: char, spec: Spec, value: &Value<'a>) -> Done {
         match (verb, value) {
-            ('T', _) => self.pad(&value.type_name(), spec, None),
+            ('T', _) => self.text(&Str::from(value.type_name().into_owned()), spec),
             ('v', Value::Str(s)) if !spec.sharp => self.text(s, spec),
             ('v' | 's', Value::Nil | Value::Null) if verb == 'v' => self.pad("<nil>", spec, None),
             ('t', Value::Bool(b)) => self.pad(if *b { "true" } else { "false" }, spec, None),
@@ -184,13 +186,14 @@ impl<'a> Printer<'_, 'a> {
                 let items = map.entries().into_iter().map(|(k, v)| (Some(k), v));
                 self.sequence("map[", items, verb, spec)
             }
-            ('v' | 's', Value::Struct(_) | Value::Record(_) | Value::Ptr(_) | Value::NilPtr(_))
+            ('v', Value::NilPtr(_))
+            | ('v' | 's', Value::Struct(_) | Value::Record(_) | Value::Ptr(_))
             | ('v' | 's', Value::Duration(_) | Value::Wrapper(_)) => {
                 let mut text = TextBuilder::new(self.out.room());
                 print_value(&mut text, value, 0)?;
                 self.text(&text.finish(), spec)
             }
-            _ => self.bad(verb, value),
+            _ => self.bad(verb, spec, value),
         }
     }
 
@@ -201,31 +204,33 @@ impl<'a> Printer<'_, 'a> {
         verb: char,
         spec: Spec,
     ) -> Done {
+        self.depth += 1;
+        if self.depth > MAX_NESTING {
+            return Err(TextError::TooDeep);
+        }
         self.out.plain(open)?;
         for (i, (key, item)) in items.enumerate() {
             self.out.plain(if i > 0 { " " } else { "" })?;
             if let Some(key) = key {
-                self.string(if verb == 'd' { 's' } else { verb }, spec, &key)?;
+                self.string(verb, spec, &key)?;
                 self.out.plain(":")?;
             }
-            if self.out.room() == 0 {
-                return self.out.plain("…");
-            }
             match &item {
-                // Collections inside collections: as `%v` prints them, which bounds the depth.
-                Value::List(_) | Value::Map(_) => print_value(self.out, &item, 1)?,
+                Value::Nil | Value::Null => self.out.plain("<nil>")?,
                 _ => self.value(verb, spec, &item)?,
             }
         }
+        self.depth -= 1;
         self.out.plain("]")
     }
 
-    pub(super) fn bad(&mut self, verb: char, value: &Value<'a>) -> Done {
+    /// A verb that does not fit: the value follows as `%v`, with the same flags.
+    pub(super) fn bad(&mut self, verb: char, spec: Spec, value: &Value<'a>) -> Done {
         if matches!(value, Value::Nil | Value::Null) {
             return self.out.plain(&format!("%!{verb}(<nil>)"));
         }
         self.out.plain(&format!("%!{verb}({}=", value.type_name()))?;
-        print_value(self.out, value, 0)?;
+        self.value('v', Spec { sharp: false, ..spec }, value)?;
         self.out.plain(")")
     }
 
@@ -311,7 +316,7 @@ impl<'a> Printer<'_, 'a> {
                 let prefix = if spec.sharp && !bytes.is_empty() { "0x" } else { "" };
                 self.pad(&format!("{prefix}{}", bytes.join(between)), spec, Some(s))
             }
-            _ => self.bad(verb, &Value::Str(s.clone())),
+            _ => self.bad(verb, spec, &Value::Str(s.clone())),
         }
     }
 }

@@ -25,7 +25,10 @@ impl<'a> Printer<'_, 'a> {
                 return self.pad(&format!("'{text}'"), spec, None);
             }
             'U' => return self.pad(&format!("U+{magnitude:04X}"), spec, None),
-            _ => return self.bad(verb, value),
+            _ if matches!(value, Value::Enum(..)) => {
+                return self.out.plain(&format!("%!{verb}({}={n})", value.type_name()));
+            }
+            _ => return self.bad(verb, spec, value),
         };
         let sign = if n < 0 {
             "-"
@@ -78,9 +81,10 @@ impl<'a> Printer<'_, 'a> {
             'f' | 'F' => format!("{n:.*}", precision.unwrap_or(6)),
             'e' => exponent(format!("{n:.*e}", precision.unwrap_or(6))),
             'E' => exponent(format!("{n:.*e}", precision.unwrap_or(6))).to_uppercase(),
+            'b' => binary(n),
             'v' | 'g' => general(n, precision, 6, 'e'),
             'G' => general(n, precision, 6, 'E'),
-            _ => return self.bad(verb, value),
+            _ => return self.bad(verb, spec, value),
         };
         let text = if n.is_finite() {
             text
@@ -109,4 +113,20 @@ impl<'a> Printer<'_, 'a> {
             },
         )
     }
+}
+
+/// `%b`: a whole mantissa and a power of two.
+fn binary(n: f64) -> String {
+    let bits = n.to_bits();
+    let (exponent, fraction) = ((bits >> 52) & 0x7ff, bits & ((1 << 52) - 1));
+    let (exponent, mantissa) = if exponent == 0 {
+        (1, fraction)
+    } else {
+        (exponent, fraction | (1 << 52))
+    };
+    let power = i64::try_from(exponent).unwrap_or_default() - 1075;
+    format!(
+        "{}{mantissa}p{power:+}",
+        if n.is_sign_negative() { "-" } else { "" }
+    )
 }

@@ -24,6 +24,10 @@ fn is_punctuation(c: char) -> bool {
     c.is_ascii_punctuation() && !matches!(c, '$' | '+' | '<' | '=' | '>' | '^' | '`' | '|' | '~')
 }
 
+fn is_other(c: char) -> bool {
+    !(is_connector(c) || is_punctuation(c) || c.is_alphanumeric())
+}
+
 /// The first run of `text` and what follows it. `HTTPStatus` is `HTTP` and `Status`.
 fn run(text: &str) -> (Run, &str, &str) {
     let Some(first) = text.chars().next() else {
@@ -56,7 +60,7 @@ fn run(text: &str) -> (Run, &str, &str) {
         }
         _ if is_letter(first) => (Run::Letters, upto(0, is_letter)),
         _ if first.is_numeric() => (Run::Number, upto(0, char::is_numeric)),
-        _ => (Run::Other, first.len_utf8()),
+        _ => (Run::Other, upto(0, is_other)),
     };
     let (word, rest) = text.split_at(end);
     (sort, word, rest)

@@ -62,14 +62,17 @@ pub(super) fn register(f: &mut Functions) {
     });
 }
 
+const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
+
 /// A number, or text that reads as one; anything else is 0.
 #[allow(clippy::cast_possible_truncation, reason = "Go truncates just so")]
 pub(super) fn to_int(value: &Value<'_>) -> i64 {
     match value {
         Value::Int(n, _) => *n,
+        // Out of range: what Go gives on amd64.
+        Value::Float(n) if !(-TWO_TO_63..TWO_TO_63).contains(n) => i64::MIN,
         Value::Float(n) => *n as i64,
         Value::Bool(b) => i64::from(*b),
-        Value::Enum(_, n) => i64::from(*n),
         Value::Ptr(inner) => to_int(inner),
         Value::Str(s) => {
             // A fraction of zeros is dropped; a zero in front means octal.
@@ -90,7 +93,6 @@ pub(super) fn to_float(value: &Value<'_>) -> f64 {
         Value::Int(n, _) => *n as f64,
         Value::Float(n) => *n,
         Value::Bool(b) => f64::from(u8::from(*b)),
-        Value::Enum(_, n) => f64::from(*n),
         Value::Ptr(inner) => to_float(inner),
         Value::Str(s) => s.as_str().parse().unwrap_or_default(),
         _ => 0.0,

@@ -16,11 +16,21 @@ pub(super) fn register(f: &mut Functions) {
     ];
     for (name, overwrite) in merges {
         f.add(name, &[DICT], Some(DICT), move |call, args| {
-            own(map(args, 0)?)?;
-            for source in args.iter().skip(1).filter_map(as_map) {
-                merge(call, map(args, 0)?, source, overwrite, 0)?;
+            if args.len() == 1 {
+                return Ok(arg(args, 0).clone());
             }
-            Ok(arg(args, 0).clone())
+            let fresh = Value::dict(std::collections::BTreeMap::new());
+            let target = if map(args, 0)?.is_nil() {
+                &fresh
+            } else {
+                arg(args, 0)
+            };
+            let to = map(std::slice::from_ref(target), 0)?;
+            own(to)?;
+            for source in args.iter().skip(1).filter_map(as_map) {
+                merge(call, to, source, overwrite, 0)?;
+            }
+            Ok(target.clone())
         });
     }
     for name in ["deepCopy", "mustDeepCopy"] {

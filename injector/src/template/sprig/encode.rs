@@ -16,12 +16,18 @@ pub(super) fn register(f: &mut Functions) {
             let clean: String = s.chars().filter(|c| !matches!(c, '\r' | '\n')).collect();
             match base64::engine::general_purpose::STANDARD.decode(clean) {
                 Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-                Err(error) => format!("illegal base64 data: {error}"),
+                Err(error) => format!("illegal base64 data at input byte {}", bad_byte(&error, s.len())),
             }
         }),
         ("b32enc", base32_encode),
         ("b32dec", |s| {
-            base32_decode(s).unwrap_or_else(|| "illegal base32 data".to_owned())
+            base32_decode(s).unwrap_or_else(|| {
+                let bad = s.bytes().position(|b| !BASE32.contains(&b));
+                format!(
+                    "illegal base32 data at input byte {}",
+                    bad.unwrap_or(s.len() / 8 * 8)
+                )
+            })
         }),
         ("sha1sum", |s| hex(&Sha1::digest(s.as_bytes()))),
         ("sha256sum", |s| hex(&Sha256::digest(s.as_bytes()))),
@@ -38,6 +44,15 @@ pub(super) fn register(f: &mut Functions) {
                 Ok(Value::string(change(s.as_str())))
             }
         });
+    }
+}
+
+/// Where decoding stopped.
+const fn bad_byte(error: &base64::DecodeError, length: usize) -> usize {
+    match error {
+        base64::DecodeError::InvalidByte(at, _) => *at,
+        base64::DecodeError::InvalidLastSymbol { offset, .. } => *offset,
+        base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => length / 4 * 4,
     }
 }
 

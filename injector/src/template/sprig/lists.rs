@@ -5,6 +5,7 @@ use super::defaults::is_empty;
 use super::{ANY, Answer, INT, arg, int, kind};
 use crate::template::collections::List;
 use crate::template::funcs::{Call, Functions};
+use crate::template::schema::Kind;
 use crate::template::value::Value;
 
 /// A function of a list alone.
@@ -110,7 +111,17 @@ fn register_more(f: &mut Functions) {
                 other => return Err(format!("Cannot concat type {} as list", kind(other))),
             }
         }
-        Ok(Value::list(items))
+        // Nothing at all is Go's nil slice, null in JSON.
+        let nil = List::Json {
+            items: None,
+            elem: &Kind::Any,
+            origin: None,
+        };
+        Ok(if items.is_empty() {
+            Value::List(nil)
+        } else {
+            Value::list(items)
+        })
     });
 }
 

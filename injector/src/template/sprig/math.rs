@@ -71,7 +71,8 @@ fn floats(f: &mut Functions) {
                 return Err("decimal division by 0".to_owned());
             }
             let (first, rest) = (to_float(arg(args, 0)), args.iter().skip(1).map(to_float));
-            Ok(Value::Float(rest.fold(first, op)))
+            // Decimals have no negative zero.
+            Ok(Value::Float(rest.fold(first, op) + 0.0))
         });
     }
     f.add("addf", &[], Some(ANY), |_, args| {

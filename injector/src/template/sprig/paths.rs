@@ -81,6 +81,7 @@ fn url_parse<'a>(s: &Str<'a>) -> Answer<'a> {
     if rest.chars().any(|c| c.is_ascii_control()) {
         return Err("unable to parse url: invalid control character in URL".to_owned());
     }
+    check_escapes(rest)?;
     let fragment = cut_back(&mut rest, '#');
     let query = cut_back(&mut rest, '?');
     let scheme = rest.split_once(':').filter(|(scheme, _)| {
@@ -129,6 +130,22 @@ fn url_parse<'a>(s: &Str<'a>) -> Answer<'a> {
         )
     });
     Ok(Value::dict(entries.collect::<BTreeMap<_, _>>()))
+}
+
+/// Every `%` stands before two hexadecimal digits.
+fn check_escapes(rest: &str) -> Result<(), String> {
+    let is_bad = |after: &str| {
+        !after
+            .get(..2)
+            .is_some_and(|d| d.chars().all(|c| c.is_ascii_hexdigit()))
+    };
+    if let Some(bad) = rest.split('%').skip(1).find(|after| is_bad(after)) {
+        let bad: String = bad.chars().take(2).collect();
+        return Err(format!(
+            "unable to parse url: parse {rest:?}: invalid URL escape \"%{bad}\""
+        ));
+    }
+    Ok(())
 }
 
 /// Cuts `text` at the first `mark` and returns what follows it.

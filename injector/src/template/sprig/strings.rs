@@ -76,10 +76,11 @@ fn pieces_and_lines(f: &mut Functions) {
         Ok(Value::strings(strslice(call, arg(args, 0))?))
     });
     f.add("sortAlpha", &[ANY], None, |call, args| {
+        let Value::List(_) = arg(args, 0) else {
+            return Ok(Value::strings([strval(call, arg(args, 0))?]));
+        };
         let mut items = strslice(call, arg(args, 0))?;
-        if matches!(arg(args, 0), Value::List(_)) {
-            items.sort();
-        }
+        items.sort();
         Ok(Value::strings(items))
     });
 }
