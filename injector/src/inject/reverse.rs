@@ -3,13 +3,13 @@
 //! Nothing in an injected pod says which labels, annotations and settings it had before. What can be taken away without
 //! a difference to an injection is taken away: the result is the smallest pod that is injected to the same.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{InjectError, Injector, Request, finish};
 use crate::annotations;
 use crate::pod::list::{List, containers, containers_mut, find, name};
 use crate::pod::undo::{Previous, undo};
-use crate::pod::{is_istio_s, probes};
+use crate::pod::{is_istio_s, overrides, probes};
 
 /// A pod without its injection.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,28 +42,34 @@ impl Injector {
                 drop_if_empty(container, "resources");
             }
         }
+        // What an injection notes about the user's containers differs with what they hold, and is no difference.
         let again = |pod: &Value| {
-            self.inject(Request { pod, ..request })
-                .map(|injected| injected.pod)
+            let mut injected = self.inject(Request { pod, ..request })?.pod;
+            crate::pod::list::remove_annotation(&mut injected, overrides::ANNOTATION);
+            Ok(injected)
         };
+        let restored = again(&pod).map(|reference| {
+            let same = |pod: &Value| again(pod).is_ok_and(|found| found == reference);
+            restore_containers(&mut pod, &previous, &same, &mut left);
+        });
         drop_named(&mut pod, "volumes", &previous.status.volumes);
         drop_named(&mut pod, "imagePullSecrets", &previous.status.image_pull_secrets);
-        tidy(&mut pod);
-        match again(&pod) {
+        tidy(&mut pod, request.pod);
+        match restored.and_then(|()| again(&pod)) {
             Ok(reference) => {
                 let same = |pod: &Value| again(pod).is_ok_and(|found| found == reference);
-                restore_containers(&mut pod, &previous, &same, &mut left);
-                for parent in ["/metadata/labels", "/metadata/annotations", "/spec/securityContext"] {
+                for parent in [
+                    "/metadata/labels",
+                    "/metadata/annotations",
+                    "/spec/securityContext",
+                ] {
                     smallest(&mut pod, parent, &same);
                 }
             }
-            Err(error) => left.push(format!(
-                "labels and annotations: the pod cannot be injected with this config, so nothing says which are its own ({})",
-                error.to_string().lines().next().unwrap_or_default()
-            )),
+            Err(error) => left.push(unknown_config(&error)),
         }
         left.extend(remaining(&pod, request.pod));
-        tidy(&mut pod);
+        tidy(&mut pod, request.pod);
         finish::keep_order(&mut pod, request.pod);
         Ok(Some(Uninjected { pod, left }))
     }
@@ -222,18 +228,31 @@ fn drop_if_empty(value: &mut Value, key: &str) {
     }
 }
 
-/// Maps and lists that injection made and that hold nothing any more.
-fn tidy(pod: &mut Value) {
+/// Without an injection to compare with, nothing tells what is the pod's own.
+fn unknown_config(error: &InjectError) -> String {
+    let error = error.to_string();
+    format!(
+        "labels and annotations: the pod cannot be injected with this config, so nothing says which are its own ({})",
+        error.lines().next().unwrap_or_default()
+    )
+}
+
+/// Takes away maps and lists that hold nothing any more, but did.
+fn tidy(pod: &mut Value, injected: &Value) {
+    let lists = ["volumes", "initContainers", "imagePullSecrets", "securityContext"];
     for (parent, keys) in [
-        ("/metadata", ["labels", "annotations"]),
-        ("/spec", ["volumes", "initContainers"]),
-        ("/spec", ["imagePullSecrets", "securityContext"]),
+        ("/metadata", &["labels", "annotations"][..]),
+        ("/spec", &lists[..]),
     ] {
-        if let Some(parent) = pod.pointer_mut(parent) {
-            for key in keys {
+        for key in keys {
+            let before = injected.pointer(parent).and_then(|parent| parent.get(key));
+            let was_empty = before.is_some_and(|before| *before == json!({}) || *before == json!([]));
+            if let Some(parent) = pod.pointer_mut(parent).filter(|_| !was_empty) {
                 drop_if_empty(parent, key);
             }
         }
     }
-    drop_if_empty(pod, "metadata");
+    if injected.get("metadata") != Some(&json!({})) {
+        drop_if_empty(pod, "metadata");
+    }
 }
