@@ -314,5 +314,28 @@ proptest! {
         let once = inject(&injector, &pod).unwrap().pod;
         let twice = inject(&injector, &once).unwrap().pod;
         prop_assert_eq!(twice.to_string(), once.to_string());
+        // Without ports nothing says where among the containers the user's proxy stood.
+        let all_have_ports = apps.iter().all(|(_, ports, _)| *ports > 0);
+        if proxy.is_none_or(|(at, ports)| ports && all_have_ports || at >= apps.len()) {
+            let workload = workload();
+            let request = Request { pod: &once, workload: &workload, ids: Ids::default() };
+            let out = injector.uninject(request).unwrap().unwrap();
+            prop_assert_eq!(without_empty(out.pod), without_empty(pod));
+        }
+    }
+}
+
+/// Empty lists and maps are as good as none.
+fn without_empty(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let kept = map.into_iter().map(|(key, value)| (key, without_empty(value)));
+            Value::Object(
+                kept.filter(|(_, value)| *value != json!([]) && *value != json!({}))
+                    .collect(),
+            )
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(without_empty).collect()),
+        other => other,
     }
 }

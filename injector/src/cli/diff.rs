@@ -20,7 +20,7 @@ pub(super) fn documents(name: &str, before: &Value, after: &Value) -> String {
     if hunks.is_empty() {
         return String::new();
     }
-    format!("--- {name}\n+++ {name} (injected)\n{hunks}")
+    format!("--- {name}\n+++ {name} (after)\n{hunks}")
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ mod tests {
         after["j"] = json!(1);
         assert_eq!(
             documents("x", &before, &after),
-            "--- x\n+++ x (injected)\n@@ -5 +5 @@\n e: 5\n f: 6\n g: 7\n-h: 8\n+h: 0\n i: 9\n+j: 1\n"
+            "--- x\n+++ x (after)\n@@ -5 +5 @@\n e: 5\n f: 6\n g: 7\n-h: 8\n+h: 0\n i: 9\n+j: 1\n"
         );
         assert_eq!(documents("x", &before, &before), "");
     }

@@ -67,6 +67,7 @@ impl InjectorConfig {
         };
         Reader {
             source,
+            text,
             functions,
             problems: Vec::new(),
         }
@@ -76,6 +77,7 @@ impl InjectorConfig {
     fn bare(source: &str, text: &str, functions: &Functions) -> Result<Self, Vec<ConfigError>> {
         let mut reader = Reader {
             source,
+            text,
             functions,
             problems: Vec::new(),
         };
@@ -143,8 +145,20 @@ fn is_pod(value: Option<&Value>) -> bool {
     value.is_some_and(|value| value.get("spec").is_some() || value.get("metadata").is_some())
 }
 
+/// The line with the key of a template whose text is a block: its lines follow.
+fn begins(text: &str, name: &str) -> Option<usize> {
+    let opens = |line: &str| {
+        let value = line.trim().strip_prefix(name)?.strip_prefix(':')?;
+        value.trim().starts_with('|').then_some(())
+    };
+    text.lines()
+        .position(|line| opens(line).is_some())
+        .map(|at| at + 1)
+}
+
 struct Reader<'a> {
     source: &'a str,
+    text: &'a str,
     functions: &'a Functions,
     problems: Vec<ConfigError>,
 }
@@ -220,7 +234,9 @@ impl Reader<'_> {
         match Template::parse(name, text, self.functions, Options { delimiters }) {
             Ok(template) => Some(PodTemplate { template, spec_only }),
             Err(error) => {
-                self.problem(String::new(), error.to_string());
+                let begins = begins(self.text, name);
+                let place = begins.map_or_else(String::new, |begins| format!("line {}", begins + error.line));
+                self.problem(place, error.to_string());
                 None
             }
         }

@@ -91,6 +91,16 @@ fn every_problem_at_once() {
 }
 
 #[test]
+fn a_bad_template_is_found_in_the_file() {
+    let problems =
+        load("policy: enabled\ntemplates:\n  sidecar: |\n    metadata:\n      {{ nope }}: x\n").unwrap_err();
+    assert_eq!(
+        problems,
+        ["file: line 5: template sidecar line 2 column 6: function \"nope\" not defined"]
+    );
+}
+
+#[test]
 fn what_is_no_config_is_refused() {
     for text in [
         "",

@@ -134,16 +134,19 @@ impl Previous {
         let wanted = listed
             .iter()
             .position(|port| first.is_some() && port["containerPort"].as_i64() == first);
-        let Some(mut before) = wanted else {
+        let Some(before) = wanted else {
             return items.len();
         };
+        // Of several places behind that many ports the last one: people write the proxy behind their own containers.
+        let mut seen = 0;
+        let mut place = 0;
         for (at, container) in items.iter().enumerate() {
-            if before < ports(container).max(1) {
-                return at;
+            seen += ports(container);
+            if seen <= before {
+                place = at + 1;
             }
-            before -= ports(container);
         }
-        items.len()
+        place
     }
 
     /// The container that the injection had put in under this name.
@@ -176,9 +179,9 @@ mod tests {
             "spec": {
                 "containers": [
                     {"name": "first", "ports": [{"containerPort": 1}]},
-                    {"name": "app", "image": "new", "livenessProbe": {"httpGet": {"path": "/app-health/app/livez", "port": 15020}}},
+                    {"name": "app", "image": "new", "ports": [{"containerPort": 9}], "livenessProbe": {"httpGet": {"path": "/app-health/app/livez", "port": 15020}}},
                     {"name": "istio-proxy", "image": "proxyv2", "env": [
-                        {"name": "ISTIO_META_POD_PORTS", "value": r#"[{"containerPort":1},{"containerPort":7}]"#},
+                        {"name": "ISTIO_META_POD_PORTS", "value": r#"[{"containerPort":1},{"containerPort":7},{"containerPort":9}]"#},
                         {"name": "ISTIO_KUBE_APP_PROBERS", "value": r#"{"/app-health/app/livez":{"tcpSocket":{"port":1}}}"#},
                     ]},
                 ],
@@ -198,7 +201,7 @@ mod tests {
                     "containers": [
                         {"name": "first", "ports": [{"containerPort": 1}]},
                         {"name": "istio-proxy", "ports": [{"containerPort": 7}], "resources": {}, "image": "auto"},
-                        {"name": "app", "image": "new", "livenessProbe": {"tcpSocket": {"port": 1}}},
+                        {"name": "app", "image": "new", "ports": [{"containerPort": 9}], "livenessProbe": {"tcpSocket": {"port": 1}}},
                     ],
                     "initContainers": [{"name": "user"}],
                 },
