@@ -294,3 +294,53 @@ fn what_config_prints_is_what_counts() {
         plain
     );
 }
+
+#[test]
+fn the_program_itself() {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+    let program = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sidecar-injector"));
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    };
+    let mut child = program().args(["inject", "-f", "-"]).spawn().unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(DEPLOYMENT.as_bytes())
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        String::from_utf8(output.stdout)
+            .unwrap()
+            .contains("name: istio-proxy")
+    );
+    for (arguments, code) in [
+        (&["inject", "-f", "/does/not/exist"][..], 66),
+        (&["nonsense"], 64),
+        (
+            &[
+                "inject",
+                "-f",
+                "-",
+                "--values",
+                "/dev/null",
+                "-o",
+                "/does/not/exist",
+            ],
+            73,
+        ),
+        (&["--help"], 0),
+        (&["config", "mesh"], 0),
+    ] {
+        let output = program().args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+        assert_eq!(code == 0, output.stderr.is_empty(), "{arguments:?}");
+    }
+}

@@ -14,8 +14,9 @@
 
 mod common;
 
-use common::{Case, cases, comparable};
+use common::{Case, NASTY, cases, comparable, powers};
 use serde_json::{Value, json};
+use sidecar_injector::annotations::TABLE;
 use sidecar_injector::decide::{Policy, Rules, Selector, decide};
 use sidecar_injector::inject::Request;
 use sidecar_injector::object::{self, Shape};
@@ -192,4 +193,42 @@ fn every_namespace_range_is_used() {
         .filter(|case| case.ids != Ids::default())
         .collect();
     assert_eq!(openshift.len(), 1);
+}
+
+#[test]
+#[ignore = "needs CONFORMANCE_DATA"]
+fn no_text_changes_what_a_pod_may_do() {
+    let case = cases().into_iter().find(|case| case.name == "hello.cni").unwrap();
+    let workload = Workload::default();
+    let inject = |pod: &Value| {
+        let request = Request {
+            pod,
+            workload: &workload,
+            ids: case.ids,
+        };
+        case.injector.inject(request).map(|injected| injected.pod)
+    };
+    let pod = |kind: &str, key: &str, value: &str| {
+        let spec = json!({"containers": [{"name": "app", "image": "i"}]});
+        json!({"metadata": {"name": "p", kind: {key: value}}, "spec": spec})
+    };
+    let (mut refused, mut held) = (0, 0);
+    for row in TABLE {
+        for kind in ["annotations", "labels"] {
+            let plain = inject(&pod(kind, row.key, "plain")).ok();
+            for value in NASTY {
+                match inject(&pod(kind, row.key, value)) {
+                    Err(_) => refused += 1,
+                    // Where even plain text is refused, something that is not is of the syntax that is asked for.
+                    Ok(found) => {
+                        if let Some(plain) = &plain {
+                            assert_eq!(powers(&found), powers(plain), "{kind} {}: {value:?}", row.key);
+                        }
+                        held += 1;
+                    }
+                }
+            }
+        }
+    }
+    assert!(refused > 100 && held > 100, "refused {refused}, held {held}");
 }

@@ -13,6 +13,7 @@ use crate::files;
 use crate::inject::Request;
 use crate::object::{self, Shape};
 use crate::pod::list::{List, containers, find};
+use crate::pod::status::Status;
 use crate::pod::workload::Workload;
 use crate::pod::{INIT, VALIDATION};
 use crate::yaml;
@@ -119,6 +120,12 @@ fn answer(
         answer.warnings.push(
             "labels and annotations go to spec.jobTemplate.metadata, as Istio puts them: its pods do not carry them".to_owned(),
         );
+    }
+    if let Some(status) = Status::of(&pod) {
+        answer.warnings.push(format!(
+            "it is injected already, by revision {}; what is said here is about injecting it again",
+            status.revision
+        ));
     }
     if answer.decision.inject() {
         inject(loaded, object, namespace, &pod, &mut answer);

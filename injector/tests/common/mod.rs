@@ -180,3 +180,69 @@ fn without_empty(value: Value) -> Option<Value> {
         other => Some(other),
     }
 }
+
+/// What a hostile value must not change: which containers and volumes there are and what they may do.
+pub(crate) fn powers(pod: &Value) -> Value {
+    let list = |key: &str, fields: &[&str]| -> Vec<Value> {
+        let items = pod["spec"][key].as_array().cloned().unwrap_or_default();
+        items
+            .iter()
+            .map(|item| {
+                fields
+                    .iter()
+                    .map(|field| item.get(*field).cloned().unwrap_or_default())
+                    .collect()
+            })
+            .collect()
+    };
+    let keys = |value: &Value| -> Vec<String> {
+        let mut keys: Vec<String> = value
+            .as_object()
+            .into_iter()
+            .flat_map(Map::keys)
+            .cloned()
+            .collect();
+        keys.sort();
+        keys
+    };
+    let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+    let volumes: Vec<Value> = volumes
+        .map(|volume| json!([volume["name"], keys(volume)]))
+        .collect();
+    let fields = [
+        "name",
+        "securityContext",
+        "command",
+        "lifecycle",
+        "envFrom",
+        "volumeMounts",
+        "ports",
+    ];
+    json!({
+        "containers": list("containers", &fields),
+        "initContainers": list("initContainers", &fields),
+        "volumes": volumes,
+        "spec": keys(&pod["spec"]),
+        "pod": keys(pod),
+    })
+}
+
+/// Values that people do not write.
+pub(crate) const NASTY: [&str; 16] = [
+    "x\"\n    securityContext:\n      privileged: true\n    a: \"",
+    "x\nspec:\n  hostNetwork: true",
+    "x\"}",
+    "x\", privileged: true, y: \"",
+    "' , evil: '",
+    "{a: b}",
+    "[a, b]",
+    "- a",
+    "a: b",
+    "a #b",
+    "&a b",
+    "*a",
+    "!!binary aGk=",
+    "\\",
+    "\u{2028}\u{85}\t",
+    "{{ .Values }}",
+];
