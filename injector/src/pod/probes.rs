@@ -72,7 +72,7 @@ pub fn restore(pod: &mut Value, originals: &Probers) {
                 };
                 if let Some(original) = originals
                     .get(&slot.path)
-                    .filter(|_| is_rewritten(probe, &slot.path))
+                    .filter(|_| is_rewritten(probe.get("httpGet"), &slot.path))
                 {
                     put_back(probe, original);
                 }
@@ -89,7 +89,7 @@ pub fn rewritten_paths(pod: &Value) -> Vec<String> {
         for container in containers(pod, list) {
             for slot in slots(name(container)) {
                 let found = container.pointer(&slot.pointer());
-                if found.is_some_and(|probe| is_rewritten(probe, &slot.path)) {
+                if found.is_some_and(|probe| is_rewritten(probe.get("httpGet"), &slot.path)) {
                     paths.push(slot.path);
                 }
             }
@@ -132,29 +132,9 @@ fn slots(container: &str) -> impl Iterator<Item = Slot> + use<> {
     probes.into_iter().chain(hooks)
 }
 
-fn is_rewritten(probe: &(impl Lookup + ?Sized), path: &str) -> bool {
-    probe
-        .lookup("httpGet")
-        .and_then(|action| action.get("path"))
-        .and_then(Value::as_str)
-        == Some(path)
-}
-
-/// Both a JSON object and any JSON value can be asked for a key.
-trait Lookup {
-    fn lookup(&self, key: &str) -> Option<&Value>;
-}
-
-impl Lookup for Map<String, Value> {
-    fn lookup(&self, key: &str) -> Option<&Value> {
-        self.get(key)
-    }
-}
-
-impl Lookup for Value {
-    fn lookup(&self, key: &str) -> Option<&Value> {
-        self.get(key)
-    }
+/// Whether this `httpGet` is the agent's.
+fn is_rewritten(action: Option<&Value>, path: &str) -> bool {
+    action.and_then(|action| action.get("path")?.as_str()) == Some(path)
 }
 
 fn rewrite_container(container: &mut Value, port: i64, own_port: i64, originals: &mut Probers) {
@@ -163,7 +143,7 @@ fn rewrite_container(container: &mut Value, port: i64, own_port: i64, originals:
         let Some(probe) = slot.find(container) else {
             continue;
         };
-        if is_rewritten(probe, &slot.path) {
+        if is_rewritten(probe.get("httpGet"), &slot.path) {
             continue;
         }
         match original(probe, &ports) {

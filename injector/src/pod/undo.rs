@@ -3,7 +3,7 @@
 //! Labels, annotations and volumes stay: the templates leave them alone when they are there already. Containers that
 //! came with the injection go, the user's own versions of them come back, probes and Prometheus annotations are what
 //! they were. What was there is kept aside ([`Previous`]): things that others have added to those containers since
-//! survive in [`super::refresh`].
+//! survive the new one.
 
 use serde_json::{Value, json};
 

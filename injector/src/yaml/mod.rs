@@ -1,6 +1,6 @@
 //! Reading and writing YAML as Kubernetes' tools do: YAML 1.1, by way of JSON.
 //!
-//! - [`read`]: one document as JSON; what Go's `sigs.k8s.io/yaml` would make of it. For values, mesh config, configs.
+//! - [`read()`]: one document as JSON; what Go's `sigs.k8s.io/yaml` would make of it. For values, mesh config, configs.
 //! - [`read_overlay`]: a template's output as a strategic merge patch for a pod, typed strictly.
 //! - [`read_overlay_with_spans`]: the same, and where the scalars are, in one pass.
 //! - [`read_documents`]: an input file, document by document, typed forgivingly; untouched documents keep their bytes.
