@@ -34,6 +34,7 @@ impl Capture {
                 | Syntax::PortOrZero
                 | Syntax::ProxyConfig
                 | Syntax::Quantity
+                | Syntax::ScrapeTargets
                 | Syntax::Text
                 | Syntax::Word(_)
                 | Syntax::WordOrIgnored(_)

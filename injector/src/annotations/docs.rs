@@ -56,6 +56,7 @@ fn accepted(syntax: Syntax) -> String {
         Syntax::PortOrZero => "a port, or `0` for none".to_owned(),
         Syntax::ProxyConfig => "a ProxyConfig as YAML".to_owned(),
         Syntax::Quantity => "a quantity".to_owned(),
+        Syntax::ScrapeTargets => "`PORT:PATH,...`, none of the proxy's own ports".to_owned(),
         Syntax::Text => "text".to_owned(),
         Syntax::Word(list) => words(list),
         Syntax::WordOrIgnored(list) => format!("{}; others are ignored", words(list)),

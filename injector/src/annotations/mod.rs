@@ -123,6 +123,7 @@ fn wrong(syntax: Syntax, text: &str) -> Option<String> {
         Syntax::Quantity => quantity::canonical(text)
             .err()
             .map(|_| "a quantity such as 100m, 0.5 or 128Mi".to_owned()),
+        Syntax::ScrapeTargets => targets(text),
         Syntax::Word(words) => (!words.contains(&text)).then(|| words.join(", ")),
         Syntax::Capture(_)
         | Syntax::ProxyConfig
@@ -130,6 +131,31 @@ fn wrong(syntax: Syntax, text: &str) -> Option<String> {
         | Syntax::WordOrIgnored(_)
         | Syntax::Written => None,
     }
+}
+
+/// Ports on which the proxy and its agent listen.
+const RESERVED: [i64; 10] = [
+    15000, 15001, 15002, 15004, 15006, 15008, 15020, 15021, 15053, 15090,
+];
+
+fn targets(text: &str) -> Option<String> {
+    let wrong = text
+        .split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty())
+        .find(|item| {
+            let (port, path) = item.split_once(':').unwrap_or((item, "/"));
+            let port =
+                digits(port.trim()).filter(|port| (1..=65535).contains(port) && !RESERVED.contains(port));
+            port.is_none() || !path.trim().starts_with('/')
+        });
+    let reserved: Vec<String> = RESERVED.iter().map(ToString::to_string).collect();
+    wrong.map(|item| {
+        format!(
+            "{item:?} to be PORT:/PATH with none of the proxy's own ports ({})",
+            reserved.join(", ")
+        )
+    })
 }
 
 fn digits(text: &str) -> Option<i64> {

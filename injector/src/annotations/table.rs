@@ -47,6 +47,8 @@ pub enum Syntax {
     Quantity,
     /// Anything.
     Text,
+    /// Ports and paths to scrape; not the proxy's own ports.
+    ScrapeTargets,
     /// One of these words; a wrong one is an error.
     Word(&'static [&'static str]),
     /// One of these words; a wrong one is ignored with a warning.
@@ -394,15 +396,15 @@ pub const TABLE: &[Row] = &[
     ),
     annotation(
         "prometheus.istio.io/scrape-targets",
-        Syntax::Text,
+        Syntax::ScrapeTargets,
         "`prometheus.io/port` and `path`",
         "Several targets for the agent: PORT:PATH,...",
     ),
     annotation(
         "prometheus.istio.io/secure-port",
         Syntax::Text,
-        "",
-        "Not used by this injector",
+        "`ENVOY_SECURE_MERGED_METRICS_PORT` of the proxy, none",
+        "Port on which scrapers find the metrics behind mutual TLS",
     ),
     annotation(
         "prometheus.io/scrape",

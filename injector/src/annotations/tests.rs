@@ -72,6 +72,24 @@ fn what_the_init_binary_takes_is_taken() {
 }
 
 #[test]
+fn scrape_targets_are_ports_of_the_app() {
+    let found = |targets: &str| errors(&json!({"prometheus.istio.io/scrape-targets": targets}));
+    assert_eq!(found("8080:/metrics, 9100:/x,7"), [""; 0]);
+    for (targets, wrong) in [
+        ("8080:/a,15020:/b", "15020:/b"),
+        ("0:/a", "0:/a"),
+        ("8080:a", "8080:a"),
+        ("x", "x"),
+    ] {
+        let found = found(targets);
+        assert!(
+            found.len() == 1 && found[0].contains(&format!("expected {wrong:?} to be PORT")),
+            "{found:?}"
+        );
+    }
+}
+
+#[test]
 fn unknown_and_inert_keys_are_warnings() {
     let checked = check(&pod(&json!({
         "traffic.sidecar.istio.io/excludeOutboundPort": "1",

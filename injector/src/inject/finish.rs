@@ -32,6 +32,7 @@ impl Injector {
         if self.merges_metrics(pod) {
             prometheus::merge(pod, status_port);
         }
+        prometheus::announce_secure_port(pod);
         if self.rewrites_probes(pod) {
             let port = annotation(pod, "status.sidecar.istio.io/port").and_then(|port| port.parse().ok());
             probes::rewrite(pod, port.unwrap_or(status_port), status_port);
@@ -99,7 +100,7 @@ impl Injector {
             .settings
             .values
             .pointer("/sidecarInjectorWebhook/rewriteAppHTTPProbe");
-        own.unwrap_or(value != Some(&Value::Bool(false)))
+        own.unwrap_or(value == Some(&Value::Bool(true)))
     }
 
     fn flag(&self, pointer: &str) -> bool {

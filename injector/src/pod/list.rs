@@ -73,12 +73,11 @@ pub fn find<'a>(items: &'a [Value], wanted: &str) -> Option<&'a Value> {
     items.iter().find(|item| name(item) == wanted)
 }
 
-/// The proxy, wherever it runs: as a native sidecar or beside the app.
+/// The proxy, wherever it runs: beside the app, else as a native sidecar.
 #[must_use]
 pub fn proxy(pod: &Value) -> Option<&Value> {
     List::BOTH
         .into_iter()
-        .rev()
         .find_map(|list| find(containers(pod, list), super::PROXY))
 }
 
@@ -86,7 +85,6 @@ pub fn proxy(pod: &Value) -> Option<&Value> {
 pub fn proxy_mut(pod: &mut Value) -> Option<&mut Value> {
     let list = List::BOTH
         .into_iter()
-        .rev()
         .find(|list| find(containers(pod, *list), super::PROXY).is_some())?;
     containers_mut(pod, list)
         .iter_mut()

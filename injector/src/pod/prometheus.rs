@@ -4,11 +4,13 @@
 use serde_json::{Map, Value, json};
 
 use super::env;
-use super::list::{metadata, metadata_mut, proxy, proxy_mut};
+use super::list::{annotation, metadata, metadata_mut, proxy, proxy_mut};
 
 /// The proxy's variable with the app's own annotations.
 pub const VARIABLE: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
 
+const SECURE_PORT: &str = "prometheus.istio.io/secure-port";
+const SECURE_VARIABLE: &str = "ENVOY_SECURE_MERGED_METRICS_PORT";
 const TARGETS: &str = "prometheus.istio.io/scrape-targets";
 const PATH_OF_AGENT: &str = "/stats/prometheus";
 
@@ -34,6 +36,20 @@ pub fn merge(pod: &mut Value, port: i64) {
     annotations.insert("prometheus.io/path".to_owned(), json!(PATH_OF_AGENT));
     annotations.insert("prometheus.io/port".to_owned(), json!(port.to_string()));
     annotations.insert("prometheus.io/scrape".to_owned(), json!("true"));
+}
+
+/// Tells scrapers on which port the proxy serves the metrics behind mutual TLS, where it was told to.
+pub fn announce_secure_port(pod: &mut Value) {
+    let port = proxy(pod)
+        .and_then(|proxy| env::value(proxy, SECURE_VARIABLE))
+        .unwrap_or_default();
+    if port.is_empty() || port == "0" || annotation(pod, SECURE_PORT).is_some() {
+        return;
+    }
+    let port = json!(port);
+    if let Some(annotations) = metadata_mut(pod, "annotations") {
+        annotations.insert(SECURE_PORT.to_owned(), port);
+    }
 }
 
 /// Puts back the annotations that [`merge`] replaced.
@@ -220,6 +236,19 @@ mod tests {
         let before = pod.clone();
         merge(&mut pod, 15020);
         assert_eq!(pod, before);
+    }
+
+    #[test]
+    fn the_secure_port_is_announced() {
+        let mut pod = pod(&json!({}));
+        announce_secure_port(&mut pod);
+        assert_eq!(pod["metadata"]["annotations"], json!({}));
+        env::push(proxy_mut(&mut pod).unwrap(), SECURE_VARIABLE, "15092");
+        announce_secure_port(&mut pod);
+        assert_eq!(pod["metadata"]["annotations"], json!({SECURE_PORT: "15092"}));
+        pod["metadata"]["annotations"][SECURE_PORT] = json!("1");
+        announce_secure_port(&mut pod);
+        assert_eq!(pod["metadata"]["annotations"][SECURE_PORT], "1");
     }
 
     #[test]
