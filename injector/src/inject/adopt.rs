@@ -11,8 +11,8 @@ use crate::pod::{PROXY, env, probes};
 use crate::schema;
 
 /// Lays each fresh container over what stood there before: a field or list item that only the old one has stays. A
-/// proxy that the same templates had put in, and whose command line somebody has changed since, counts as the
-/// user's: there the old one wins.
+/// proxy that the same templates had put in, and to whose arguments somebody has added since, counts as the user's: there
+/// the old one wins.
 pub(super) fn keep_additions(
     injected: &mut Injected,
     previous: &Previous,
@@ -25,7 +25,7 @@ pub(super) fn keep_additions(
             .filter(|item| name(item) == container)
         {
             let customised =
-                container == PROXY && previous.status == *status && command_line_differs(old, fresh);
+                container == PROXY && previous.status == *status && has_more_arguments(old, fresh);
             let (under, over) = if customised {
                 (&*fresh, old)
             } else {
@@ -38,7 +38,7 @@ pub(super) fn keep_additions(
                 })?;
             if customised {
                 injected.warnings.push(format!(
-                    "container {container} was injected before and has other arguments since: it is kept as it is; take the \
+                    "container {container} was injected before, and somebody has added arguments since: it is kept as it is; take the \
                      injection out first (uninject) to have it made afresh"
                 ));
                 last_word_on_probes(&mut merged, fresh);
@@ -50,9 +50,23 @@ pub(super) fn keep_additions(
     Ok(())
 }
 
-fn command_line_differs(old: &Value, fresh: &Value) -> bool {
-    old.get("image") == fresh.get("image")
-        && (old.get("args") != fresh.get("args") || old.get("command") != fresh.get("command"))
+/// Whether the old one has every argument of the fresh one, in order, and more. Other arguments alone say nothing: they
+/// follow from annotations and values, which may have changed since.
+fn has_more_arguments(old: &Value, fresh: &Value) -> bool {
+    let arguments = |container: &Value| {
+        container
+            .get("args")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default()
+    };
+    let (all, own) = (arguments(old), arguments(fresh));
+    let mut rest = all.iter();
+    let same = |key: &str| old.get(key) == fresh.get(key);
+    all.len() > own.len()
+        && same("image")
+        && same("command")
+        && own.iter().all(|argument| rest.any(|other| other == argument))
 }
 
 fn last_word_on_probes(merged: &mut Value, fresh: &Value) {

@@ -69,12 +69,12 @@ fn a_new_template_refreshes_and_what_it_lacks_goes() {
 }
 
 #[test]
-fn arguments_that_somebody_has_changed_since_stay() {
+fn arguments_that_somebody_has_added_since_stay() {
     let injector = injector(&config("p:1", &["a"], "v"));
     let mut pod = inject(&injector, &app()).pod;
-    pod["spec"]["containers"][1]["args"] = json!(["mine"]);
+    pod["spec"]["containers"][1]["args"] = json!(["a", "mine"]);
     let again = inject(&injector, &pod);
-    assert_eq!(proxy(&again)["args"], json!(["mine"]));
+    assert_eq!(proxy(&again)["args"], json!(["a", "mine"]));
     assert!(
         again
             .warnings
@@ -84,6 +84,17 @@ fn arguments_that_somebody_has_changed_since_stay() {
         again.warnings
     );
     assert_eq!(inject(&injector, &again.pod).pod, again.pod);
+}
+
+#[test]
+fn arguments_follow_annotations() {
+    let template = "spec: {containers: [{name: istio-proxy, image: p, args: [{{ annotation .ObjectMeta `level` `info` }}]}]}";
+    let injector = injector(&json!({"policy": "enabled", "templates": {"sidecar": template}}));
+    let mut pod = inject(&injector, &app()).pod;
+    pod["metadata"]["annotations"]["level"] = json!("debug");
+    let again = inject(&injector, &pod);
+    assert_eq!(proxy(&again)["args"], json!(["debug"]));
+    assert_eq!(again.warnings, [""; 0]);
 }
 
 #[test]
