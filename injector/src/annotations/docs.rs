@@ -1,0 +1,65 @@
+//! `docs/annotations.md`, made from the table.
+
+use std::fmt::Write as _;
+
+use super::table::{Row, Syntax, TABLE};
+
+const HEAD: &str = "# Annotations and labels
+
+Made from the table that the injector itself reads (`injector/src/annotations/table.rs`); do not edit by hand.
+
+A value that is not accepted denies the pod, with the key, the value and what would have been right. Capture annotations are
+read by the init binary's own parser, so what is accepted never fails later in the pod. Unknown keys under Istio's prefixes,
+and keys without effect beside the others, are warnings.
+
+| key | where | accepted | without it | effect |
+|---|---|---|---|---|
+";
+
+/// The whole document.
+#[must_use]
+pub fn markdown() -> String {
+    let mut text = HEAD.to_owned();
+    for Row {
+        key,
+        place,
+        syntax,
+        default,
+        effect,
+    } in TABLE
+    {
+        let accepted = accepted(*syntax).replace('|', "\\|");
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "| `{key}` | {} | {accepted} | {default} | {effect} |",
+            place.name()
+        );
+    }
+    text
+}
+
+fn accepted(syntax: Syntax) -> String {
+    let words = |words: &[&str]| {
+        let shown: Vec<String> = words
+            .iter()
+            .filter(|word| !word.is_empty())
+            .map(|word| format!("`{word}`"))
+            .collect();
+        shown.join(", ")
+    };
+    match syntax {
+        Syntax::Boolean => "a boolean".to_owned(),
+        Syntax::Capture(key) => format!("what the init binary's `--{}` takes", key.spec().name),
+        Syntax::JsonObject => "a JSON object".to_owned(),
+        Syntax::Number => "a whole number".to_owned(),
+        Syntax::PortOrZero => "a port, or `0` for none".to_owned(),
+        Syntax::ProxyConfig => "a ProxyConfig as YAML".to_owned(),
+        Syntax::Quantity => "a quantity".to_owned(),
+        Syntax::ScrapeTargets => "`PORT:PATH,...`, none of the proxy's own ports".to_owned(),
+        Syntax::Text => "text".to_owned(),
+        Syntax::Word(list) => words(list),
+        Syntax::WordOrIgnored(list) => format!("{}; others are ignored", words(list)),
+        Syntax::Written => "set by injection".to_owned(),
+    }
+}

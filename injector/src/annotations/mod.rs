@@ -1,0 +1,258 @@
+//! Annotations: which there are, whether their values can be followed, and what is odd about them.
+
+mod capture;
+mod docs;
+mod table;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::pod::list::{self, annotation};
+use crate::quantity;
+
+pub use capture::{Capture, explain_arguments};
+pub use docs::markdown;
+pub use table::{Place, Row, Syntax, TABLE, row};
+
+/// An annotation whose value cannot be followed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BadAnnotation {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub given: String,
+    /// What is accepted, or what is wrong.
+    pub expected: String,
+}
+
+impl fmt::Display for BadAnnotation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "annotation {}: {} is not accepted, expected {}",
+            self.key,
+            shown(&self.given),
+            self.expected
+        )
+    }
+}
+
+impl std::error::Error for BadAnnotation {}
+
+/// A value as a message shows it: quoted, and cut where it is long.
+#[must_use]
+pub fn shown(text: &str) -> String {
+    const LONGEST: usize = 120;
+    let cut: String = text.chars().take(LONGEST).collect();
+    if cut.len() < text.len() {
+        format!("{cut:?}...")
+    } else {
+        format!("{cut:?}")
+    }
+}
+
+/// What a look at the annotations gave.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// What cannot be followed, sorted by key.
+    pub errors: Vec<BadAnnotation>,
+    /// What is odd.
+    pub warnings: Vec<String>,
+}
+
+/// Looks at every annotation of a pod. The syntax of `proxy.istio.io/config` and the names of templates are looked at
+/// where they are used.
+#[must_use]
+pub fn check(pod: &Value) -> Checked {
+    let mut checked = Checked::default();
+    for (key, value) in list::metadata(pod, "annotations").into_iter().flatten() {
+        let text = value.as_str().unwrap_or_default();
+        match row(key) {
+            Some(row) => {
+                if let Some(expected) = wrong(row.syntax, text) {
+                    checked.errors.push(BadAnnotation {
+                        key: key.clone(),
+                        given: text.to_owned(),
+                        expected,
+                    });
+                }
+                if let Syntax::WordOrIgnored(words) = row.syntax
+                    && !words.contains(&text)
+                    && key != crate::decide::INJECT
+                {
+                    let words = words.join(" or ");
+                    checked.warnings.push(format!(
+                        "annotation {key}: {} is ignored, expected {words}",
+                        shown(text)
+                    ));
+                }
+            }
+            None => checked.warnings.extend(unknown(key)),
+        }
+    }
+    let capture = Capture::of(pod);
+    checked.errors.extend(capture.errors);
+    checked.warnings.extend(capture.warnings);
+    checked.warnings.extend(inert(pod));
+    checked.errors.sort();
+    checked
+}
+
+/// What would have been accepted, if the text is not.
+fn wrong(syntax: Syntax, text: &str) -> Option<String> {
+    match syntax {
+        Syntax::Boolean => {
+            const ACCEPTED: [&str; 12] = [
+                "1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False",
+            ];
+            (!ACCEPTED.contains(&text)).then(|| "true or false".to_owned())
+        }
+        Syntax::JsonObject => match serde_json::from_str(text) {
+            Ok(Value::Object(_)) => None,
+            _ => Some("a JSON object".to_owned()),
+        },
+        Syntax::Number => (digits(text).is_none_or(|number| number > i64::from(i32::MAX)))
+            .then(|| "a whole number from 0 on".to_owned()),
+        Syntax::PortOrZero => digits(text)
+            .is_none_or(|port| port > 65535)
+            .then(|| "a port from 0 to 65535; 0 means none".to_owned()),
+        Syntax::Quantity => quantity::canonical(text)
+            .err()
+            .map(|_| "a quantity such as 100m, 0.5 or 128Mi".to_owned()),
+        Syntax::ScrapeTargets => targets(text),
+        Syntax::Word(words) => (!words.contains(&text)).then(|| words.join(", ")),
+        Syntax::Capture(_)
+        | Syntax::ProxyConfig
+        | Syntax::Text
+        | Syntax::WordOrIgnored(_)
+        | Syntax::Written => None,
+    }
+}
+
+/// Ports on which the proxy and its agent listen.
+const RESERVED: [i64; 10] = [
+    15000, 15001, 15002, 15004, 15006, 15008, 15020, 15021, 15053, 15090,
+];
+
+fn targets(text: &str) -> Option<String> {
+    let wrong = text
+        .split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty())
+        .find(|item| {
+            let (port, path) = item.split_once(':').unwrap_or((item, "/"));
+            let port =
+                digits(port.trim()).filter(|port| (1..=65535).contains(port) && !RESERVED.contains(port));
+            port.is_none() || !path.trim().starts_with('/')
+        });
+    let reserved: Vec<String> = RESERVED.iter().map(ToString::to_string).collect();
+    wrong.map(|item| {
+        format!(
+            "{item:?} to be PORT:/PATH with none of the proxy's own ports ({})",
+            reserved.join(", ")
+        )
+    })
+}
+
+fn digits(text: &str) -> Option<i64> {
+    let plain = !text.is_empty() && text.len() < 12 && text.bytes().all(|byte| byte.is_ascii_digit());
+    plain.then(|| text.parse().ok()).flatten()
+}
+
+/// Prefixes under which every key should be known.
+const PREFIXES: [&str; 8] = [
+    "inject.istio.io/",
+    "prometheus.istio.io/",
+    "proxy.istio.io/",
+    "readiness.status.sidecar.istio.io/",
+    "sidecar.istio.io/",
+    "status.sidecar.istio.io/",
+    "traffic.sidecar.istio.io/",
+    "injector.istio.io/",
+];
+
+fn unknown(key: &str) -> Option<String> {
+    PREFIXES.iter().find(|prefix| key.starts_with(**prefix))?;
+    let near = TABLE.iter().map(|row| (distance(row.key, key), row.key)).min();
+    let hint = match near {
+        Some((steps, other)) if steps <= 4 => format!("; did you mean {other}?"),
+        _ => String::new(),
+    };
+    Some(format!("annotation {key} is not known and has no effect{hint}"))
+}
+
+/// Edits from one word to the other, letter case apart.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.to_lowercase().chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (at, from) in one.to_lowercase().chars().enumerate() {
+        let mut next = vec![at + 1];
+        for (column, (to, pair)) in other.iter().zip(row.windows(2)).enumerate() {
+            let (&[diagonal, above] | &[diagonal, .., above]) = pair else {
+                continue;
+            };
+            let left = next.get(column).copied().unwrap_or_default();
+            next.push((diagonal + usize::from(from != *to)).min(above + 1).min(left + 1));
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+/// Annotations that do nothing beside the others.
+fn inert(pod: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let mut inert = |key: &str, why: &str| {
+        if annotation(pod, key).is_some() {
+            warnings.push(format!("annotation {key} has no effect: {why}"));
+        }
+    };
+    if list::label(pod, crate::decide::INJECT).is_some_and(|value| matches!(value, "true" | "false")) {
+        inert(crate::decide::INJECT, "the label of this name wins");
+    }
+    if annotation(pod, "status.sidecar.istio.io/port") == Some("0") {
+        for row in TABLE
+            .iter()
+            .filter(|row| row.key.starts_with("readiness.status."))
+        {
+            inert(
+                row.key,
+                "with status.sidecar.istio.io/port 0 the proxy has no probes",
+            );
+        }
+    }
+    if annotation(pod, "sidecar.istio.io/interceptionMode") == Some("NONE") {
+        for row in TABLE
+            .iter()
+            .filter(|row| matches!(row.syntax, Syntax::Capture(_)))
+        {
+            inert(
+                row.key,
+                "nothing is captured with sidecar.istio.io/interceptionMode NONE",
+            );
+        }
+    }
+    if annotation(pod, "istio.io/reroute-virtual-interfaces").is_some() {
+        inert(
+            "traffic.sidecar.istio.io/kubevirtInterfaces",
+            "istio.io/reroute-virtual-interfaces wins",
+        );
+    }
+    match annotation(pod, "sidecar.istio.io/proxyImage") {
+        Some(image) if image.contains('/') => {
+            inert(
+                "sidecar.istio.io/proxyImageType",
+                "sidecar.istio.io/proxyImage names the whole image",
+            );
+        }
+        _ => inert(
+            "sidecar.istio.io/proxyImage",
+            "only a whole image name, with a slash, is used",
+        ),
+    }
+    warnings
+}

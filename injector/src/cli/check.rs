@@ -1,0 +1,230 @@
+//! `check`: is this pod injected, and why, or why not?
+
+use serde_json::{Map, Value, json};
+
+use super::args::{CheckArgs, Format};
+use super::load::{Loaded, called, load, text};
+use super::report::{Answer, Gate, as_json, as_text};
+use super::rewrite::names;
+use super::{Environment, Exit, Failure, Output};
+use crate::annotations::explain_arguments;
+use crate::decide::{self, Called, Webhooks};
+use crate::files;
+use crate::inject::Request;
+use crate::object::{self, Shape};
+use crate::pod::list::{List, containers, find};
+use crate::pod::status::Status;
+use crate::pod::workload::Workload;
+use crate::pod::{INIT, VALIDATION};
+use crate::yaml;
+
+pub(super) fn run(args: &CheckArgs, environment: &Environment) -> Result<Output, Failure> {
+    let loaded = load(&args.config, &args.pod, environment)?;
+    let webhooks = webhooks(args, &loaded)?;
+    let mut answers = Vec::new();
+    let mut problems = Vec::new();
+    for name in names(&args.input)? {
+        let bytes = files::read(&name)
+            .map_err(|error| Failure::one(Exit::NoInput, format!("{}: {error}", called(&name))))?;
+        match yaml::read_documents(&bytes) {
+            Ok(documents) => {
+                for document in &documents {
+                    each(&document.value, &mut |object, shape| {
+                        answers.push(answer(args, &loaded, &webhooks, called(&name), object, shape));
+                    });
+                }
+            }
+            Err(error) => problems.push(format!("{}: {error}", called(&name))),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(Failure::new(Exit::Data, problems));
+    }
+    if answers.is_empty() {
+        return Err(Failure::one(
+            Exit::Data,
+            "there is no object with a pod in these files",
+        ));
+    }
+    let text = match args.output {
+        Format::Json => as_json(&answers),
+        Format::Text => as_text(&answers),
+    };
+    let refused = answers.iter().any(|answer| !answer.injected());
+    Ok(Output {
+        text,
+        notes: Vec::new(),
+        refused,
+        target: "-".to_owned(),
+    })
+}
+
+/// Every object with a pod, the items of Lists too.
+fn each(object: &Value, visit: &mut dyn FnMut(&Value, Shape)) {
+    if let Some(items) = object::items(object) {
+        for item in items {
+            each(item, visit);
+        }
+    } else if let Some(shape) = Shape::of(object) {
+        visit(object, shape);
+    }
+}
+
+fn webhooks(args: &CheckArgs, loaded: &Loaded) -> Result<Webhooks, Failure> {
+    let data = |problem: String| Failure::one(Exit::Data, problem);
+    if args.webhooks.is_empty() {
+        let value = loaded
+            .injector
+            .settings
+            .values
+            .pointer("/sidecarInjectorWebhook/enableNamespacesByDefault");
+        return Webhooks::of_revision(&args.pod.revision, value == Some(&Value::Bool(true))).map_err(data);
+    }
+    let mut all = Webhooks::default();
+    for file in &args.webhooks {
+        let text = text(file)?;
+        let documents =
+            yaml::read_documents(text.as_bytes()).map_err(|error| data(format!("{file}: {error}")))?;
+        let values: Vec<Value> = documents.into_iter().map(|document| document.value).collect();
+        all.all.extend(
+            Webhooks::parse(&values)
+                .map_err(|problem| data(format!("{file}: {problem}")))?
+                .all,
+        );
+    }
+    Ok(all)
+}
+
+fn answer(
+    args: &CheckArgs,
+    loaded: &Loaded,
+    webhooks: &Webhooks,
+    file: &str,
+    object: &Value,
+    shape: Shape,
+) -> Answer {
+    let namespace = loaded.namespace_of(object, &args.pod.namespace);
+    let pod = shape.pod(object);
+    let decision = decide::decide(&pod, namespace, &loaded.injector.settings.injector.rules);
+    let mut answer = Answer {
+        file: file.to_owned(),
+        title: object::title(object),
+        gate: gate(args, loaded, webhooks, namespace, &pod),
+        warnings: decision.warnings.clone(),
+        decision,
+        error: None,
+        added: Vec::new(),
+        capture: Vec::new(),
+    };
+    if shape == Shape::CronJob {
+        answer.warnings.push(
+            "labels and annotations go to spec.jobTemplate.metadata, as Istio puts them: its pods do not carry them".to_owned(),
+        );
+    }
+    if let Some(status) = Status::of(&pod) {
+        answer.warnings.push(format!(
+            "it is injected already, by revision {}; what is said here is about injecting it again",
+            status.revision
+        ));
+    }
+    if answer.decision.inject() {
+        inject(loaded, object, namespace, &pod, &mut answer);
+    }
+    answer
+}
+
+/// What the API server does, as far as the labels of the namespace are known.
+fn gate(args: &CheckArgs, loaded: &Loaded, webhooks: &Webhooks, namespace: &str, pod: &Value) -> Gate {
+    let empty = Map::new();
+    let pod_labels = pod
+        .pointer("/metadata/labels")
+        .and_then(Value::as_object)
+        .unwrap_or(&empty);
+    let Some(object) = &loaded.namespace else {
+        return Gate::Unknown;
+    };
+    let mut labels = object
+        .pointer("/metadata/labels")
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default();
+    let own_name = object
+        .pointer("/metadata/name")
+        .and_then(Value::as_str)
+        .unwrap_or(namespace);
+    labels
+        .entry("kubernetes.io/metadata.name")
+        .or_insert_with(|| json!(own_name));
+    match webhooks.called(&labels, pod_labels) {
+        Called::By(webhook) => {
+            let asked = if args.pod.revision.is_empty() {
+                "default"
+            } else {
+                &args.pod.revision
+            };
+            let other = webhook.revision.clone().filter(|revision| revision != asked);
+            Gate::Called {
+                name: format!("{} of {}", webhook.name, webhook.configuration),
+                other_revision: other,
+            }
+        }
+        Called::ByNone(kept) => Gate::NotCalled(
+            kept.into_iter()
+                .map(|(webhook, unmet)| (format!("{} of {}", webhook.name, webhook.configuration), unmet))
+                .collect(),
+        ),
+    }
+}
+
+fn inject(loaded: &Loaded, object: &Value, namespace: &str, pod: &Value, answer: &mut Answer) {
+    let workload = Workload::of_object(object, namespace);
+    let request = Request {
+        pod,
+        workload: &workload,
+        ids: loaded.ids,
+    };
+    let injected = match loaded.injector.inject(request) {
+        Ok(injected) => injected,
+        Err(error) => {
+            answer.error = Some(error.to_string());
+            return;
+        }
+    };
+    answer.warnings.extend(injected.warnings);
+    for list in List::BOTH {
+        let before = containers(pod, list);
+        let new = containers(&injected.pod, list).iter().map(crate::pod::list::name);
+        let new = new.filter(|name| find(before, name).is_none());
+        answer
+            .added
+            .extend(new.map(|name| format!("{}: {name}", list.key())));
+    }
+    let init = containers(&injected.pod, List::InitContainers);
+    let Some(capture) = [INIT, VALIDATION].iter().find_map(|name| find(init, name)) else {
+        return;
+    };
+    let arguments = capture.get("args").and_then(Value::as_array);
+    let arguments: Vec<String> = arguments
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect();
+    match explain_arguments(&arguments) {
+        Ok(resolved) => {
+            answer.capture = resolved.given.iter().map(ToString::to_string).collect();
+            answer.warnings.extend(
+                resolved
+                    .warnings
+                    .iter()
+                    .map(|warning| format!("init container: {warning}")),
+            );
+        }
+        Err(problems) => {
+            answer.error = Some(format!(
+                "the init container would refuse: {}",
+                problems.join("; ")
+            ))
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! `config` and `lint`.
+
+use serde_json::json;
+
+use super::args::{LintArgs, PrintArgs, Which};
+use super::load::sources;
+use super::{Environment, Failure, Output};
+use crate::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES, Settings};
+use crate::decide::Policy;
+use crate::inject::{Injector, Options, Request, functions};
+use crate::pod::ids::Ids;
+use crate::pod::workload::Workload;
+use crate::yaml;
+
+pub(super) fn print(args: &PrintArgs) -> Output {
+    let text = match args.which {
+        Some(Which::Config) => BUILTIN_CONFIG.to_owned(),
+        Some(Which::Mesh) => BUILTIN_MESH.to_owned(),
+        Some(Which::Values) => BUILTIN_VALUES.to_owned(),
+        None => {
+            let map = |name: &str, data: serde_json::Value| {
+                yaml::write(&json!({
+                    "apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": {"name": name, "namespace": "istio-system"}, "data": data,
+                }))
+            };
+            let config = map(
+                "istio-sidecar-injector",
+                json!({"config": BUILTIN_CONFIG, "values": BUILTIN_VALUES}),
+            );
+            let mesh = map("istio", json!({"mesh": BUILTIN_MESH}));
+            format!("{config}---\n{mesh}")
+        }
+    };
+    Output {
+        text,
+        target: "-".to_owned(),
+        ..Output::default()
+    }
+}
+
+pub(super) fn lint(args: &LintArgs, environment: &Environment) -> Result<Output, Failure> {
+    let variables = environment.clone();
+    let functions = functions(move |name| Some(variables.get(name).to_owned()));
+    let problems: Vec<String> = match sources(&args.config)?.load(&functions) {
+        Ok(settings) => {
+            let names = settings.injector.known_names().join(", ");
+            let notes = settings
+                .warnings
+                .iter()
+                .map(|warning| format!("warning: {warning}"))
+                .collect();
+            let problems = trial(settings);
+            if problems.is_empty() {
+                let text = format!("no problem found; templates and aliases: {names}\n");
+                return Ok(Output {
+                    text,
+                    notes,
+                    target: "-".to_owned(),
+                    ..Output::default()
+                });
+            }
+            problems
+        }
+        Err(problems) => problems.iter().map(ToString::to_string).collect(),
+    };
+    let notes = problems
+        .iter()
+        .map(|problem| format!("error: {problem}"))
+        .collect();
+    Ok(Output {
+        notes,
+        refused: true,
+        target: "-".to_owned(),
+        ..Output::default()
+    })
+}
+
+/// What only shows when a pod is injected: values that templates miss, output that is no pod.
+fn trial(settings: Settings) -> Vec<String> {
+    let mut problems = Vec::new();
+    if let Policy::Unknown(text) = &settings.injector.rules.policy {
+        problems.push(format!(
+            "policy: {text:?} is not accepted, expected enabled or disabled: nobody is injected"
+        ));
+    }
+    let mut injector = Injector::new(settings, Options::default());
+    let pod = json!({
+        "metadata": {"name": "sample", "labels": {"app": "sample"}},
+        "spec": {"containers": [{"name": "sample", "image": "sample", "ports": [{"containerPort": 8080}]}]},
+    });
+    let workload = Workload::of_pod(&pod, "default");
+    for native_sidecars in [true, false] {
+        injector.options.native_sidecars = native_sidecars;
+        let request = Request {
+            pod: &pod,
+            workload: &workload,
+            ids: Ids::default(),
+        };
+        if let Err(error) = injector.inject(request) {
+            let problem = format!("a pod with one container cannot be injected: {error}");
+            if !problems.contains(&problem) {
+                problems.push(problem);
+            }
+        }
+    }
+    problems
+}

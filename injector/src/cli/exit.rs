@@ -1,0 +1,86 @@
+//! Exit codes, and failures for whoever has to mend them.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// How a run ended. The numbers follow `sysexits.h`, as the init binary's do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// Everything asked for was done.
+    Done = 0,
+    /// The answer is no: `check` found a pod that is not injected, `lint` found a problem.
+    No = 1,
+    /// Bad options.
+    Usage = 64,
+    /// An input or a config that cannot be used.
+    Data = 65,
+    /// A file that cannot be read.
+    NoInput = 66,
+    /// A file that cannot be written.
+    CannotCreate = 73,
+}
+
+impl Exit {
+    /// All codes with what they mean.
+    pub const ALL: [(Self, &'static str); 6] = [
+        (Self::Done, "done"),
+        (
+            Self::No,
+            "`check`: a pod is not injected; `lint`: there is a problem",
+        ),
+        (Self::Usage, "bad options"),
+        (Self::Data, "an input or a config cannot be used"),
+        (Self::NoInput, "a file cannot be read"),
+        (Self::CannotCreate, "a file cannot be written"),
+    ];
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a run failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The sort of failure.
+    pub exit: Exit,
+    /// Every problem, one sentence each.
+    pub problems: Vec<String>,
+}
+
+impl Failure {
+    pub(super) fn new(exit: Exit, problems: Vec<String>) -> Self {
+        Self { exit, problems }
+    }
+
+    pub(super) fn one(exit: Exit, problem: impl Into<String>) -> Self {
+        Self::new(exit, vec![problem.into()])
+    }
+
+    pub(super) fn usage(error: &clap::Error) -> Self {
+        let text = error.to_string();
+        let text = text.strip_prefix("error: ").unwrap_or(&text);
+        let lines = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with("Usage:"));
+        let line: Vec<&str> = lines
+            .filter(|line| !line.starts_with("For more information"))
+            .collect();
+        Self::one(Exit::Usage, line.join("; ").replace(":; ", ": "))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for problem in &self.problems {
+            writeln!(f, "error: {problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}

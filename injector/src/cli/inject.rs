@@ -1,0 +1,64 @@
+//! `inject`.
+
+use serde_json::Value;
+
+use super::args::InjectArgs;
+use super::load::{Loaded, load};
+use super::rewrite::{Change, rewrite};
+use super::{Environment, Failure, Output};
+use crate::decide::{self, Reason};
+use crate::inject::Request;
+use crate::object::{self, Shape};
+use crate::pod::workload::Workload;
+
+pub(super) fn run(args: &InjectArgs, environment: &Environment) -> Result<Output, Failure> {
+    let loaded = load(&args.config, &args.pod, environment)?.by_hand();
+    rewrite(&args.input, &args.output, &mut |object, shape, notes| {
+        one(&loaded, object, shape, &args.pod.namespace, notes)
+    })
+}
+
+fn one(
+    loaded: &Loaded,
+    object: &Value,
+    shape: Shape,
+    namespace: &str,
+    notes: &mut Vec<String>,
+) -> Result<Change, String> {
+    let title = object::title(object);
+    let namespace = loaded.namespace_of(object, namespace);
+    let pod = shape.pod(object);
+    let decision = decide::decide(&pod, namespace, &loaded.injector.settings.injector.rules);
+    notes.extend(
+        decision
+            .warnings
+            .iter()
+            .map(|warning| format!("warning: {title}: {warning}")),
+    );
+    if !decision.inject() {
+        let why = match decision.reason() {
+            Some(step) if step.reason == Reason::HostNetwork => "has host networking enabled".to_owned(),
+            Some(step) => format!("is not to be injected: {}", step.found),
+            None => String::new(),
+        };
+        notes.push(format!("===> Skipping injection because {title} {why}"));
+        return Ok(Change::None);
+    }
+    let workload = Workload::of_object(object, namespace);
+    let request = Request {
+        pod: &pod,
+        workload: &workload,
+        ids: loaded.ids,
+    };
+    let injected = loaded
+        .injector
+        .inject(request)
+        .map_err(|error| error.to_string())?;
+    notes.extend(
+        injected
+            .warnings
+            .iter()
+            .map(|warning| format!("warning: {title}: {warning}")),
+    );
+    Ok(Change::Into(Box::new(shape.with(object, injected.pod))))
+}

@@ -1,0 +1,130 @@
+//! Files and flags into an injector.
+
+use serde_json::Value;
+
+use super::args::{Choice, ConfigArgs, Platform, PodArgs};
+use super::{Environment, Exit, Failure};
+use crate::config::{Source, Sources};
+use crate::decide::Policy;
+use crate::files;
+use crate::inject::{Injector, Options, functions};
+use crate::pod::ids::Ids;
+use crate::yaml;
+
+/// Reads a file as text.
+pub(super) fn text(name: &str) -> Result<String, Failure> {
+    let bytes = files::read(name)
+        .map_err(|error| Failure::one(Exit::NoInput, format!("{}: {error}", called(name))))?;
+    String::from_utf8(bytes)
+        .map_err(|_| Failure::one(Exit::Data, format!("{}: not valid UTF-8", called(name))))
+}
+
+/// How messages call a file.
+pub(super) fn called(name: &str) -> &str {
+    if name == "-" { "standard input" } else { name }
+}
+
+/// The files that were named.
+pub(super) fn sources(args: &ConfigArgs) -> Result<Sources, Failure> {
+    let mut problems = Vec::new();
+    let mut exit = Exit::NoInput;
+    let mut read = |name: &Option<String>| {
+        let name = name.as_ref()?;
+        match text(name) {
+            Ok(text) => Some(Source {
+                name: called(name).to_owned(),
+                text,
+            }),
+            Err(failure) => {
+                exit = failure.exit;
+                problems.extend(failure.problems);
+                None
+            }
+        }
+    };
+    let sources = Sources {
+        config: read(&args.inject_config),
+        values: read(&args.values),
+        mesh: read(&args.mesh_config),
+    };
+    if problems.is_empty() {
+        Ok(sources)
+    } else {
+        Err(Failure::new(exit, problems))
+    }
+}
+
+/// Everything that a run needs besides its input.
+pub(super) struct Loaded {
+    pub(super) injector: Injector,
+    pub(super) ids: Ids,
+    pub(super) namespace: Option<Value>,
+}
+
+/// Reads config, values, mesh config and the namespace.
+pub(super) fn load(config: &ConfigArgs, pod: &PodArgs, environment: &Environment) -> Result<Loaded, Failure> {
+    let variables = environment.clone();
+    let lookup = move |name: &str| Some(variables.get(name).to_owned()).filter(|value| !value.is_empty());
+    let settings = sources(config)?
+        .load(&functions(lookup))
+        .map_err(|problems| Failure::new(Exit::Data, problems.iter().map(ToString::to_string).collect()))?;
+    let options = Options {
+        revision: pod.revision.clone(),
+        native_sidecars: pod.native_sidecars != Choice::False,
+        compliance_policy: environment.get("COMPLIANCE_POLICY").to_owned(),
+        environment: Vec::new(),
+        reject_proxy_uid: pod.reject_proxy_uid,
+    };
+    let namespace = pod.namespace_file.as_deref().map(namespace).transpose()?;
+    let ids = match (&namespace, pod.platform) {
+        (Some(namespace), Some(Platform::Openshift)) => Ids::of_namespace(namespace).map_err(|problem| {
+            let file = pod.namespace_file.as_deref().unwrap_or_default();
+            Failure::one(Exit::Data, format!("{file}: {problem}"))
+        })?,
+        (None, Some(Platform::Openshift)) => {
+            let problem = "--platform openshift needs --namespace-file: the Namespace says which users its pods may have";
+            return Err(Failure::one(Exit::Usage, problem));
+        }
+        _ => Ids::default(),
+    };
+    Ok(Loaded {
+        injector: Injector::new(settings, options),
+        ids,
+        namespace,
+    })
+}
+
+fn namespace(file: &str) -> Result<Value, Failure> {
+    let value =
+        yaml::read(&text(file)?).map_err(|error| Failure::one(Exit::Data, format!("{file}: {error}")))?;
+    if value.get("kind").and_then(Value::as_str) == Some("Namespace") {
+        Ok(value)
+    } else {
+        Err(Failure::one(
+            Exit::Data,
+            format!("{file}: expected a Namespace object"),
+        ))
+    }
+}
+
+impl Loaded {
+    /// The namespace of an object: its own, else the one that was given by name or as a file.
+    pub(super) fn namespace_of<'a>(&'a self, object: &'a Value, given: &'a str) -> &'a str {
+        let name = |object: Option<&'a Value>, pointer: &str| {
+            object
+                .and_then(|object| object.pointer(pointer)?.as_str())
+                .filter(|name| !name.is_empty())
+        };
+        let own = name(Some(object), "/metadata/namespace");
+        let given = Some(given).filter(|given| !given.is_empty());
+        own.or(given)
+            .or_else(|| name(self.namespace.as_ref(), "/metadata/name"))
+            .unwrap_or_default()
+    }
+
+    /// Injection by hand is asked for: the policy counts as enabled.
+    pub(super) fn by_hand(mut self) -> Self {
+        self.injector.settings.injector.rules.policy = Policy::Enabled;
+        self
+    }
+}

@@ -1,0 +1,80 @@
+//! The command line.
+
+mod args;
+mod check;
+mod config;
+mod diff;
+mod exit;
+mod inject;
+mod load;
+mod report;
+mod rewrite;
+mod uninject;
+
+use std::ffi::OsString;
+
+use clap::Parser as _;
+
+use args::{Args, Command};
+pub use exit::{Exit, Failure};
+
+/// What a run needs from its surroundings.
+#[derive(Clone, Debug, Default)]
+pub struct Environment {
+    /// Environment variables that are valid UTF-8.
+    pub variables: Vec<(String, String)>,
+}
+
+impl Environment {
+    /// The value of a variable, empty if it is not set.
+    #[must_use]
+    pub fn get(&self, name: &str) -> &str {
+        self.variables
+            .iter()
+            .find(|(key, _)| key == name)
+            .map_or("", |(_, value)| value)
+    }
+}
+
+/// What a run prints.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Output {
+    /// For standard output, or the file that was asked for.
+    pub text: String,
+    /// For standard error.
+    pub notes: Vec<String>,
+    /// Whether the answer is a "no": exit status 1.
+    pub refused: bool,
+    /// Where `text` goes; `-` is standard output.
+    pub target: String,
+}
+
+/// Runs the program.
+///
+/// # Errors
+///
+/// Every problem, with the exit code that says of what sort they are.
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    environment: &Environment,
+) -> Result<Output, Failure> {
+    let args = match Args::try_parse_from(arguments) {
+        Ok(args) => args,
+        Err(error) if !error.use_stderr() => {
+            return Ok(Output {
+                text: error.to_string(),
+                target: "-".to_owned(),
+                ..Output::default()
+            });
+        }
+        Err(error) => return Err(Failure::usage(&error)),
+    };
+    match args.command {
+        Command::Inject(args) => inject::run(&args, environment),
+
+        Command::Uninject(args) => uninject::run(&args, environment),
+        Command::Check(args) => check::run(&args, environment),
+        Command::Config(args) => Ok(config::print(&args)),
+        Command::Lint(args) => config::lint(&args, environment),
+    }
+}

@@ -1,0 +1,161 @@
+//! What `check` found, for people and for scripts.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::decide::{Decision, Reason};
+
+/// What is known about one object.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub(super) file: String,
+    pub(super) title: String,
+    pub(super) gate: Gate,
+    pub(super) decision: Decision,
+    pub(super) error: Option<String>,
+    pub(super) added: Vec<String>,
+    pub(super) capture: Vec<String>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Whether the API server calls a webhook at all.
+#[derive(Clone, Debug)]
+pub(super) enum Gate {
+    Called {
+        name: String,
+        other_revision: Option<String>,
+    },
+    NotCalled(Vec<(String, Vec<String>)>),
+    Unknown,
+}
+
+impl Answer {
+    pub(super) fn injected(&self) -> bool {
+        !matches!(self.gate, Gate::NotCalled(_)) && self.decision.inject() && self.error.is_none()
+    }
+
+    fn verdict(&self) -> String {
+        match (&self.gate, &self.error) {
+            (Gate::NotCalled(_), _) => "not injected: no webhook is called for it".to_owned(),
+            (_, Some(_)) if self.decision.inject() => "refused: see the error".to_owned(),
+            _ => self.decision.to_string(),
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match &self.gate {
+            Gate::NotCalled(_) => Reason::Webhook.slug(),
+            Gate::Called { .. } | Gate::Unknown => {
+                self.decision.reason().map_or("", |step| step.reason.slug())
+            }
+        }
+    }
+}
+
+pub(super) fn as_text(answers: &[Answer]) -> String {
+    let mut text = String::new();
+    for answer in answers {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{}: {}", answer.title, answer.verdict());
+        webhook(&mut text, &answer.gate);
+        for step in &answer.decision.steps {
+            let mark = match step.verdict {
+                Some(true) => "yes ",
+                Some(false) => "no  ",
+                None => "-   ",
+            };
+            let _ = writeln!(text, "  {mark}{:<17} {}", step.reason.slug(), step.found);
+        }
+        let mut lines = |head: &str, lines: &[String]| {
+            for line in lines {
+                let _ = writeln!(text, "  {head} {line}");
+            }
+        };
+        lines("adds", &answer.added);
+        lines("captures with", &answer.capture);
+        lines("warning:", &answer.warnings);
+        for line in answer.error.iter().flat_map(|error| error.lines()) {
+            let _ = writeln!(text, "  error: {line}");
+        }
+    }
+    text.push_str("ProxyConfig resources are not read: what they change is not shown.\n");
+    text
+}
+
+fn webhook(text: &mut String, gate: &Gate) {
+    match gate {
+        Gate::Called { name, other_revision } => {
+            let _ = writeln!(text, "  -   {:<17} {name} is called", Reason::Webhook.slug());
+            if let Some(revision) = other_revision {
+                let _ = writeln!(
+                    text,
+                    "  warning: that is revision {revision}; this config may not be its own"
+                );
+            }
+        }
+        Gate::NotCalled(all) => {
+            let _ = writeln!(
+                text,
+                "  no  {:<17} none is called for this pod",
+                Reason::Webhook.slug()
+            );
+            for (name, unmet) in all {
+                let _ = writeln!(text, "      {name}: {}", unmet.join("; "));
+            }
+        }
+        Gate::Unknown => {
+            let slug = Reason::Webhook.slug();
+            let _ = writeln!(
+                text,
+                "  ?   {slug:<17} not looked at: the labels of the namespace are not known (--namespace-file)"
+            );
+        }
+    }
+}
+
+pub(super) fn as_json(answers: &[Answer]) -> String {
+    let all: Vec<Value> = answers
+        .iter()
+        .map(|answer| {
+            let steps: Vec<Value> = answer
+                .decision
+                .steps
+                .iter()
+                .map(|step| json!({"step": step.reason.slug(), "found": step.found, "verdict": step.verdict}))
+                .collect();
+            json!({
+                "file": answer.file,
+                "object": answer.title,
+                "injected": answer.injected(),
+                "reason": answer.reason(),
+                "summary": answer.verdict(),
+                "webhook": webhook_json(&answer.gate),
+                "steps": steps,
+                "adds": answer.added,
+                "capture": answer.capture,
+                "warnings": answer.warnings,
+                "error": answer.error,
+            })
+        })
+        .collect();
+    let mut text = serde_json::to_string_pretty(&Value::Array(all)).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+fn webhook_json(gate: &Gate) -> Value {
+    match gate {
+        Gate::Called { name, other_revision } => {
+            json!({"called": true, "name": name, "otherRevision": other_revision})
+        }
+        Gate::NotCalled(all) => {
+            let why: Vec<Value> = all
+                .iter()
+                .map(|(name, unmet)| json!({"name": name, "unmet": unmet}))
+                .collect();
+            json!({"called": false, "webhooks": why})
+        }
+        Gate::Unknown => Value::Null,
+    }
+}

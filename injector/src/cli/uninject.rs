@@ -1,0 +1,37 @@
+//! `uninject`.
+
+use super::args::UninjectArgs;
+use super::load::load;
+use super::rewrite::{Change, rewrite};
+use super::{Environment, Failure, Output};
+use crate::inject::Request;
+use crate::object;
+use crate::pod::workload::Workload;
+
+pub(super) fn run(args: &UninjectArgs, environment: &Environment) -> Result<Output, Failure> {
+    let loaded = load(&args.config, &args.pod, environment)?;
+    rewrite(&args.input, &args.output, &mut |object, shape, notes| {
+        let pod = shape.pod(object);
+        let workload = Workload::of_object(object, loaded.namespace_of(object, &args.pod.namespace));
+        let request = Request {
+            pod: &pod,
+            workload: &workload,
+            ids: loaded.ids,
+        };
+        let Some(uninjected) = loaded
+            .injector
+            .uninject(request)
+            .map_err(|error| error.to_string())?
+        else {
+            return Ok(Change::None);
+        };
+        let title = object::title(object);
+        notes.extend(
+            uninjected
+                .left
+                .iter()
+                .map(|left| format!("note: {title}: {left}")),
+        );
+        Ok(Change::Into(Box::new(shape.with(object, uninjected.pod))))
+    })
+}

@@ -1,0 +1,354 @@
+//! The injector config: who is injected, and with which templates.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::error::ConfigError;
+use crate::decide::{Policy, Rules, Selector};
+use crate::template::{Delimiters, Functions, Options, Template};
+use crate::yaml;
+
+/// The name of the template that a config without names for its templates has.
+const SIDECAR: &str = "sidecar";
+
+/// A parsed injector config.
+#[derive(Debug)]
+pub struct InjectorConfig {
+    /// Who is injected.
+    pub rules: Rules,
+    /// Templates of pods that do not choose.
+    pub default_templates: Vec<String>,
+    /// By name.
+    pub templates: BTreeMap<String, PodTemplate>,
+    /// Names that stand for others.
+    pub aliases: BTreeMap<String, Vec<String>>,
+    /// Put onto every injected pod.
+    pub injected_annotations: Map<String, Value>,
+}
+
+/// A template and what its text describes.
+#[derive(Debug)]
+pub struct PodTemplate {
+    /// The template.
+    pub template: Template,
+    /// Whether it describes a pod spec only, as before Istio 1.1.
+    pub spec_only: bool,
+}
+
+/// The templates that a name stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Aliased {
+    /// These, in this order.
+    Templates(Vec<String>),
+    /// There is no such template or alias.
+    Unknown,
+}
+
+impl InjectorConfig {
+    /// Reads a config: Istio's, one of the 1.0 era, or a bare template.
+    ///
+    /// # Errors
+    ///
+    /// Every problem in it.
+    pub fn parse(source: &str, text: &str, functions: &Functions) -> Result<Self, Vec<ConfigError>> {
+        let read = yaml::read(text);
+        let value = match &read {
+            Ok(Value::Object(object)) if is_config(object) => object,
+            // A template is seldom YAML itself; what has actions in it is taken for one.
+            _ if text.contains("{{") || is_pod(read.as_ref().ok()) => {
+                return Self::bare(source, text, functions);
+            }
+            Err(error) => return Err(vec![ConfigError::new(source, "", error.to_string())]),
+            Ok(_) => {
+                let expected = "expected an injector config (policy, templates, ...) or a pod template";
+                return Err(vec![ConfigError::new(source, "", expected)]);
+            }
+        };
+        Reader {
+            source,
+            text,
+            functions,
+            problems: Vec::new(),
+        }
+        .config(value)
+    }
+
+    fn bare(source: &str, text: &str, functions: &Functions) -> Result<Self, Vec<ConfigError>> {
+        let mut reader = Reader {
+            source,
+            text,
+            functions,
+            problems: Vec::new(),
+        };
+        let template = reader.template(SIDECAR, text, false);
+        match template {
+            Some(template) => Ok(Self {
+                rules: Rules {
+                    policy: Policy::Enabled,
+                    never: Vec::new(),
+                    always: Vec::new(),
+                },
+                default_templates: vec![SIDECAR.to_owned()],
+                templates: BTreeMap::from([(SIDECAR.to_owned(), template)]),
+                aliases: BTreeMap::new(),
+                injected_annotations: Map::new(),
+            }),
+            None => Err(reader.problems),
+        }
+    }
+
+    /// What a name in `inject.istio.io/templates` or `defaultTemplates` stands for. Aliases are expanded once.
+    #[must_use]
+    pub fn resolve(&self, name: &str) -> Aliased {
+        if let Some(names) = self.aliases.get(name) {
+            return Aliased::Templates(names.clone());
+        }
+        if self.templates.contains_key(name) {
+            return Aliased::Templates(vec![name.to_owned()]);
+        }
+        Aliased::Unknown
+    }
+
+    /// Every name that can be asked for.
+    #[must_use]
+    pub fn known_names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self
+            .templates
+            .keys()
+            .chain(self.aliases.keys())
+            .map(String::as_str)
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}
+
+const KEYS: [&str; 9] = [
+    "policy",
+    "defaultTemplates",
+    "templates",
+    "template",
+    "aliases",
+    "neverInjectSelector",
+    "alwaysInjectSelector",
+    "injectedAnnotations",
+    "rawTemplates",
+];
+
+fn is_config(object: &Map<String, Value>) -> bool {
+    KEYS.iter().any(|key| object.contains_key(*key))
+}
+
+fn is_pod(value: Option<&Value>) -> bool {
+    value.is_some_and(|value| value.get("spec").is_some() || value.get("metadata").is_some())
+}
+
+/// The line with the key of a template whose text is a block: its lines follow.
+fn begins(text: &str, name: &str) -> Option<usize> {
+    let opens = |line: &str| {
+        let value = line.trim().strip_prefix(name)?.strip_prefix(':')?;
+        value.trim().starts_with('|').then_some(())
+    };
+    text.lines()
+        .position(|line| opens(line).is_some())
+        .map(|at| at + 1)
+}
+
+struct Reader<'a> {
+    source: &'a str,
+    text: &'a str,
+    functions: &'a Functions,
+    problems: Vec<ConfigError>,
+}
+
+impl Reader<'_> {
+    fn problem(&mut self, place: impl Into<String>, problem: impl Into<String>) {
+        self.problems.push(ConfigError::new(self.source, place, problem));
+    }
+
+    fn config(mut self, object: &Map<String, Value>) -> Result<InjectorConfig, Vec<ConfigError>> {
+        let templates = self.templates(object);
+        let mut default_templates = self.names(object, "defaultTemplates");
+        if default_templates.is_empty() {
+            default_templates.push(SIDECAR.to_owned());
+        }
+        let policy = match object.get("policy") {
+            None | Some(Value::Null) => Policy::Unknown(String::new()),
+            Some(Value::String(text)) => Policy::parse(text),
+            Some(other) => Policy::parse(&other.to_string()),
+        };
+        let rules = Rules {
+            policy,
+            never: self.selectors(object, "neverInjectSelector"),
+            always: self.selectors(object, "alwaysInjectSelector"),
+        };
+        let aliases = self.aliases(object);
+        let injected_annotations = self.annotations(object);
+        let config = InjectorConfig {
+            rules,
+            default_templates,
+            templates,
+            aliases,
+            injected_annotations,
+        };
+        self.unknown_names(object, &config);
+        if self.problems.is_empty() {
+            Ok(config)
+        } else {
+            Err(self.problems)
+        }
+    }
+
+    fn templates(&mut self, object: &Map<String, Value>) -> BTreeMap<String, PodTemplate> {
+        let mut templates = BTreeMap::new();
+        match (object.get("templates"), object.get("template")) {
+            (Some(Value::Object(texts)), _) => {
+                for (name, text) in texts {
+                    match text.as_str() {
+                        Some(text) => {
+                            let parsed = self.template(name, text, false);
+                            templates.extend(parsed.map(|template| (name.clone(), template)));
+                        }
+                        None => self.problem(format!("templates.{name}"), "expected the text of a template"),
+                    }
+                }
+            }
+            (None | Some(Value::Null), Some(Value::String(text))) => {
+                let parsed = self.template(SIDECAR, text, true);
+                templates.extend(parsed.map(|template| (SIDECAR.to_owned(), template)));
+            }
+            (None | Some(Value::Null), _) => self.problem("templates", "there are none"),
+            (Some(_), _) => self.problem("templates", "expected a map from names to texts"),
+        }
+        templates
+    }
+
+    fn template(&mut self, name: &str, text: &str, spec_only: bool) -> Option<PodTemplate> {
+        let delimiters = if spec_only {
+            Delimiters::SQUARE
+        } else {
+            Delimiters::default()
+        };
+        match Template::parse(name, text, self.functions, Options { delimiters }) {
+            Ok(template) => Some(PodTemplate { template, spec_only }),
+            Err(error) => {
+                let begins = begins(self.text, name);
+                let place = begins.map_or_else(String::new, |begins| format!("line {}", begins + error.line));
+                self.problem(place, error.to_string());
+                None
+            }
+        }
+    }
+
+    fn names(&mut self, object: &Map<String, Value>, key: &str) -> Vec<String> {
+        match object.get(key) {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::Array(items)) if items.iter().all(Value::is_string) => items
+                .iter()
+                .filter_map(Value::as_str)
+                .map(str::to_owned)
+                .collect(),
+            Some(other) => {
+                self.problem(key, format!("{other} is not accepted, expected a list of names"));
+                Vec::new()
+            }
+        }
+    }
+
+    fn selectors(&mut self, object: &Map<String, Value>, key: &str) -> Vec<Selector> {
+        let items = match object.get(key) {
+            None | Some(Value::Null) => return Vec::new(),
+            Some(Value::Array(items)) => items,
+            Some(other) => {
+                self.problem(
+                    key,
+                    format!("{other} is not accepted, expected a list of label selectors"),
+                );
+                return Vec::new();
+            }
+        };
+        let mut selectors = Vec::new();
+        for (at, item) in items.iter().enumerate() {
+            match Selector::parse(item) {
+                Ok(selector) => selectors.push(selector),
+                Err(problem) => self.problem(format!("{key}[{at}]"), problem),
+            }
+        }
+        selectors
+    }
+
+    fn aliases(&mut self, object: &Map<String, Value>) -> BTreeMap<String, Vec<String>> {
+        match object.get("aliases") {
+            None | Some(Value::Null) => BTreeMap::new(),
+            Some(Value::Object(aliases)) => {
+                let names: Vec<String> = aliases.keys().cloned().collect();
+                names
+                    .into_iter()
+                    .map(|name| (name.clone(), self.names(aliases, &name)))
+                    .collect()
+            }
+            Some(other) => {
+                self.problem(
+                    "aliases",
+                    format!("{other} is not accepted, expected a map from names to lists"),
+                );
+                BTreeMap::new()
+            }
+        }
+    }
+
+    fn annotations(&mut self, object: &Map<String, Value>) -> Map<String, Value> {
+        let mut annotations = Map::new();
+        match object.get("injectedAnnotations") {
+            None | Some(Value::Null) => {}
+            Some(Value::Object(map)) => {
+                for (key, value) in map {
+                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    annotations.insert(key.clone(), Value::String(text));
+                }
+            }
+            Some(other) => {
+                self.problem(
+                    "injectedAnnotations",
+                    format!("{other} is not accepted, expected a map"),
+                );
+            }
+        }
+        annotations
+    }
+
+    /// A template with an error of its own is known all the same.
+    fn unknown_names(&mut self, object: &Map<String, Value>, config: &InjectorConfig) {
+        let mut known: Vec<&str> = config.templates.keys().map(String::as_str).collect();
+        known.extend(
+            object
+                .get("templates")
+                .and_then(Value::as_object)
+                .into_iter()
+                .flat_map(Map::keys)
+                .map(String::as_str),
+        );
+        let is_template = |name: &str| known.contains(&name);
+        let is_known = |name: &str| is_template(name) || config.aliases.contains_key(name);
+        let mut unknown: Vec<(String, &String)> = Vec::new();
+        for (alias, names) in &config.aliases {
+            let missing = names.iter().filter(|name| !is_template(name));
+            unknown.extend(missing.map(|name| (format!("aliases.{alias}"), name)));
+        }
+        let missing = config.default_templates.iter().filter(|name| !is_known(name));
+        unknown.extend(missing.map(|name| ("defaultTemplates".to_owned(), name)));
+        if !known.is_empty() {
+            known.sort_unstable();
+            known.dedup();
+            let known = known.join(", ");
+            for (place, name) in unknown {
+                self.problem(
+                    place,
+                    format!("there is no template {name:?}; there are: {known}"),
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! Mesh config and proxy config: defaults are code, files and annotations go over them.
+
+use serde_json::{Map, Value, json};
+
+use super::message::{self, Text};
+use crate::data::mesh::{MESH_CONFIG, PROXY_CONFIG};
+
+/// The mesh config, with its defaults filled in; `defaultConfig` is the proxy config.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mesh {
+    config: Map<String, Value>,
+    proxy: Map<String, Value>,
+}
+
+impl Default for Mesh {
+    fn default() -> Self {
+        let object = |value: Value| match value {
+            Value::Object(map) => map,
+            Value::Array(_) | Value::Bool(_) | Value::Null | Value::Number(_) | Value::String(_) => {
+                Map::new()
+            }
+        };
+        let proxy = object(Self::proxy_defaults());
+        let config = object(json!({
+            "proxyListenPort": 15001,
+            "proxyInboundListenPort": 15006,
+            "connectTimeout": "10s",
+            "ingressService": "istio-ingressgateway",
+            "ingressControllerMode": "STRICT",
+            "ingressClass": "istio",
+            "accessLogEncoding": "TEXT",
+            "outboundTrafficPolicy": {"mode": "ALLOW_ANY"},
+            "inboundTrafficPolicy": {"mode": "PASSTHROUGH"},
+            "enableAutoMtls": true,
+            "enablePrometheusMerge": true,
+            "trustDomain": "cluster.local",
+            "rootNamespace": "istio-system",
+            "dnsRefreshRate": "60s",
+            "protocolDetectionTimeout": "0s",
+            "extensionProviders": [
+                {"name": "prometheus", "prometheus": {}},
+                {"name": "stackdriver", "stackdriver": {}},
+                {"name": "envoy", "envoyFileAccessLog": {"path": "/dev/stdout"}},
+            ],
+        }));
+        Self { config, proxy }
+    }
+}
+
+impl Mesh {
+    /// What a proxy config says that says nothing.
+    #[must_use]
+    pub fn proxy_defaults() -> Value {
+        json!({
+            "configPath": "./etc/istio/proxy",
+            "binaryPath": "/usr/local/bin/envoy",
+            "serviceCluster": "istio-proxy",
+            "drainDuration": "45s",
+            "terminationDrainDuration": "5s",
+            "proxyAdminPort": 15000,
+            "controlPlaneAuthPolicy": "MUTUAL_TLS",
+            "statNameLength": 189,
+            "statusPort": 15020,
+            "discoveryAddress": "istiod.istio-system.svc:15012",
+        })
+    }
+
+    /// Lays a mesh config (key `mesh` of ConfigMap `istio`) over this one: top-level fields replace, `defaultConfig`
+    /// is merged like an annotation, extension providers are added by name.
+    ///
+    /// # Errors
+    ///
+    /// The field, its value and what is accepted.
+    pub fn with(&self, value: &Value) -> Result<Self, String> {
+        if value.is_null() {
+            return Ok(self.clone());
+        }
+        let mut given = message::normal(value, &MESH_CONFIG, Text::Forgiving)?;
+        let mut result = match given.shift_remove("defaultConfig") {
+            Some(proxy) => self
+                .over(&proxy)
+                .map_err(|problem| format!("defaultConfig.{problem}"))?,
+            None => self.clone(),
+        };
+        if let Some(Value::Array(more)) = given.shift_remove("extensionProviders") {
+            let all = result
+                .config
+                .entry("extensionProviders")
+                .or_insert_with(|| json!([]));
+            if let Some(all) = all.as_array_mut() {
+                all.retain(|old| !more.iter().any(|new| new.get("name") == old.get("name")));
+                all.extend(more);
+            }
+        }
+        result.config.extend(given);
+        Ok(result)
+    }
+
+    /// Lays a proxy config, as in annotation `proxy.istio.io/config`, over this one's: top-level fields replace,
+    /// proxyMetadata is merged by key, proxyHeaders one level deep.
+    ///
+    /// # Errors
+    ///
+    /// The field, its value and what is accepted.
+    pub fn with_proxy_config(&self, value: &Value) -> Result<Self, String> {
+        if value.is_null() {
+            return Ok(self.clone());
+        }
+        self.over(&Value::Object(message::normal(
+            value,
+            &PROXY_CONFIG,
+            Text::Strict,
+        )?))
+    }
+
+    /// The fields of a mesh config that nobody knows: misspelt, or from another version.
+    #[must_use]
+    pub fn unknown_fields(value: &Value) -> Vec<String> {
+        message::unknown(value, &MESH_CONFIG)
+    }
+
+    /// The same for a proxy config.
+    #[must_use]
+    pub fn unknown_proxy_fields(value: &Value) -> Vec<String> {
+        message::unknown(value, &PROXY_CONFIG)
+    }
+
+    fn over(&self, proxy: &Value) -> Result<Self, String> {
+        let given = message::normal(proxy, &PROXY_CONFIG, Text::Forgiving)?;
+        let mut result = self.clone();
+        for (key, value) in given {
+            let merged = ["proxyMetadata", "proxyHeaders"].contains(&key.as_str());
+            match (result.proxy.get_mut(&key), value) {
+                (Some(Value::Object(old)), Value::Object(new)) if merged => old.extend(new),
+                (_, value) => {
+                    // One name for the service, as one of the two fields.
+                    if key == "tracingServiceName" {
+                        result.proxy.shift_remove("serviceCluster");
+                    }
+                    result.proxy.insert(key, value);
+                }
+            }
+        }
+        Ok(result)
+    }
+
+    /// The whole mesh config but for `defaultConfig`.
+    #[must_use]
+    pub fn config(&self) -> &Map<String, Value> {
+        &self.config
+    }
+
+    /// The proxy config.
+    #[must_use]
+    pub fn proxy(&self) -> &Map<String, Value> {
+        &self.proxy
+    }
+
+    /// Both, as one object.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let mut all = self.config.clone();
+        all.insert("defaultConfig".to_owned(), Value::Object(self.proxy.clone()));
+        Value::Object(all)
+    }
+
+    /// The agent's port.
+    #[must_use]
+    pub fn status_port(&self) -> i64 {
+        self.proxy
+            .get("statusPort")
+            .and_then(Value::as_i64)
+            .unwrap_or_default()
+    }
+
+    /// Whether the app has to wait for the proxy.
+    #[must_use]
+    pub fn hold_application(&self) -> bool {
+        self.proxy.get("holdApplicationUntilProxyStarts") == Some(&Value::Bool(true))
+    }
+
+    /// How inbound connections reach the proxy.
+    #[must_use]
+    pub fn interception_mode(&self) -> &str {
+        self.proxy
+            .get("interceptionMode")
+            .and_then(Value::as_str)
+            .unwrap_or("REDIRECT")
+    }
+
+    /// Whether the agent serves the app's metrics too.
+    #[must_use]
+    pub fn prometheus_merge(&self) -> bool {
+        self.config.get("enablePrometheusMerge") != Some(&Value::Bool(false))
+    }
+
+    /// How the proxy hands inbound traffic on: `passthrough` or `localhost`.
+    #[must_use]
+    pub fn inbound_traffic_policy(&self) -> String {
+        let mode = self
+            .config
+            .get("inboundTrafficPolicy")
+            .and_then(|policy| policy.get("mode")?.as_str());
+        mode.unwrap_or("PASSTHROUGH").to_lowercase()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_replace_but_metadata_is_merged() {
+        let mesh = json!({"trustDomain": "td", "defaultConfig": {
+            "proxyMetadata": {"A": "1"}, "tracing": {"sampling": 1, "zipkin": {"address": "z"}}, "drain_duration": "1m",
+        }});
+        let mesh = Mesh::default().with(&mesh).unwrap();
+        let annotation =
+            json!({"proxyMetadata": {"B": "2"}, "tracing": {}, "interceptionMode": 1, "statusPort": "7"});
+        let own = mesh.with_proxy_config(&annotation).unwrap();
+        assert_eq!(own.proxy["proxyMetadata"], json!({"A": "1", "B": "2"}));
+        assert_eq!(own.proxy["tracing"], json!({}));
+        assert_eq!(own.proxy["drainDuration"], "60s");
+        assert_eq!((own.interception_mode(), own.status_port()), ("TPROXY", 7));
+        assert_eq!(own.config["trustDomain"], "td");
+        assert_eq!(own.config["rootNamespace"], "istio-system");
+        assert_eq!(own.proxy["configPath"], "./etc/istio/proxy");
+    }
+
+    #[test]
+    fn unknown_fields_and_nulls_are_nothing() {
+        let own = Mesh::default()
+            .with_proxy_config(&json!({"nonsense": 1, "tracing": null}))
+            .unwrap();
+        assert_eq!(own, Mesh::default());
+        assert_eq!(Mesh::default().with(&Value::Null), Ok(Mesh::default()));
+    }
+
+    #[test]
+    fn unknown_fields_are_found() {
+        let mesh = json!({"nope": 1, "trustDomain": "x", "defaultConfig": {"tracing": {"Zipkin": {}}, "drain_duration": "1s"}});
+        assert_eq!(
+            Mesh::unknown_fields(&mesh),
+            ["nope", "defaultConfig.tracing.Zipkin"]
+        );
+        assert_eq!(
+            Mesh::unknown_proxy_fields(&json!({"proxyMetadata": {"ANY": "1"}})),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (config, named) in [
+            (json!({"proxyMetadata": {"A": 1}}), "proxyMetadata.A: "),
+            (json!({"interceptionMode": "redirect"}), "REDIRECT, TPROXY, NONE"),
+            (json!({"drainDuration": "soon"}), "drainDuration: \"soon\""),
+            (json!({"concurrency": 1.5}), "concurrency: "),
+            (json!([1]), "a map"),
+        ] {
+            let error = Mesh::default().with_proxy_config(&config).unwrap_err();
+            assert!(error.contains(named), "{error}");
+        }
+        let error = Mesh::default()
+            .with(&json!({"defaultConfig": {"statusPort": "x"}}))
+            .unwrap_err();
+        assert!(error.starts_with("defaultConfig.statusPort: "), "{error}");
+    }
+
+    #[test]
+    fn providers_are_added_by_name() {
+        let mesh = json!({"extensionProviders": [{"name": "otel"}, {"name": "envoy", "x": 1}]});
+        let mesh = Mesh::default().with(&mesh).unwrap();
+        let names: Vec<&Value> = mesh.config["extensionProviders"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| &one["name"])
+            .collect();
+        assert_eq!(names, ["prometheus", "stackdriver", "otel", "envoy"]);
+    }
+}

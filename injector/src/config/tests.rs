@@ -1,0 +1,117 @@
+use super::*;
+use crate::decide::Policy;
+use crate::inject::functions;
+
+fn source(text: &str) -> Option<Source> {
+    Some(Source {
+        name: "file".to_owned(),
+        text: text.to_owned(),
+    })
+}
+
+fn load(config: &str) -> Result<Settings, Vec<String>> {
+    let sources = Sources {
+        config: source(config),
+        ..Sources::default()
+    };
+    sources
+        .load(&functions(|_| None))
+        .map_err(|problems| problems.iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn what_is_built_in_can_be_read() {
+    let settings = Sources::default().load(&functions(|_| None)).unwrap();
+    assert_eq!(settings.injector.known_names(), ["gateway", "sidecar"]);
+    assert_eq!(settings.injector.rules.policy, Policy::Enabled);
+    assert_eq!(settings.mesh, Mesh::default());
+}
+
+#[test]
+fn the_three_forms_of_a_config() {
+    let full = "policy: disabled\ntemplates: {a: 'metadata: {}', b: ''}\ndefaultTemplates: [both]\naliases: {both: [a, b]}\n";
+    let settings = load(full).unwrap();
+    assert_eq!(settings.injector.rules.policy, Policy::Disabled);
+    assert_eq!(
+        settings.injector.resolve("both"),
+        Aliased::Templates(vec!["a".to_owned(), "b".to_owned()])
+    );
+    assert_eq!(settings.injector.resolve("c"), Aliased::Unknown);
+
+    let bare = "metadata:\n  labels:\n    a: {{ .Revision }}\n";
+    let settings = load(bare).unwrap();
+    assert_eq!(settings.injector.default_templates, ["sidecar"]);
+    assert!(!settings.injector.templates["sidecar"].spec_only);
+
+    let old = "policy: enabled\ntemplate: |\n  initContainers:\n  - name: [[ .MeshConfig.TrustDomain ]]\n";
+    let settings = load(old).unwrap();
+    assert!(settings.injector.templates["sidecar"].spec_only);
+}
+
+#[test]
+fn a_config_map_holds_config_and_values() {
+    let map = "kind: ConfigMap\ndata:\n  config: |\n    policy: enabled\n    templates: {sidecar: ''}\n  values: |\n    {\"revision\": \"canary\"}\n";
+    let settings = load(map).unwrap();
+    assert_eq!(settings.values["revision"], "canary");
+    let own = Sources {
+        config: source(map),
+        values: source("revision: own"),
+        mesh: source("trustDomain: td"),
+    };
+    let settings = own.load(&functions(|_| None)).unwrap();
+    assert_eq!(settings.values["revision"], "own");
+    assert_eq!(settings.mesh.config()["trustDomain"], "td");
+    let problems = load("kind: ConfigMap\ndata: {mesh: x}\n").unwrap_err();
+    assert!(problems[0].contains("no key \"config\""), "{problems:?}");
+}
+
+#[test]
+fn every_problem_at_once() {
+    let sources = Sources {
+        config: source(
+            "policy: x\ndefaultTemplates: [nope]\ntemplates:\n  a: '{{ nonsense }}'\n  b: '{{ if }}'\nneverInjectSelector: 7\n",
+        ),
+        values: source("[]"),
+        mesh: source("defaultConfig: {statusPort: many}"),
+    };
+    let problems = sources.load(&functions(|_| None)).unwrap_err();
+    let text: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let text = text.join("\n");
+    assert_eq!(problems.len(), 6, "{text}");
+    for part in [
+        "template a line 1 column 4: function \"nonsense\" not defined",
+        "template b line 1",
+        "neverInjectSelector: 7",
+        "defaultTemplates: there is no template \"nope\"; there are: a, b",
+        "expected a map of values",
+        "defaultConfig.statusPort: \"many\" is not accepted, expected a whole number",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}
+
+#[test]
+fn a_bad_template_is_found_in_the_file() {
+    let problems =
+        load("policy: enabled\ntemplates:\n  sidecar: |\n    metadata:\n      {{ nope }}: x\n").unwrap_err();
+    assert_eq!(
+        problems,
+        ["file: line 5: template sidecar line 2 column 6: function \"nope\" not defined"]
+    );
+}
+
+#[test]
+fn what_is_no_config_is_refused() {
+    for text in [
+        "",
+        "[]",
+        "7",
+        "a: b",
+        "policy: enabled",
+        "policy: enabled\ntemplates: 7\n",
+        "a: [\n",
+    ] {
+        let problems = load(text).unwrap_err();
+        assert_eq!(problems.len(), 1, "{text:?}: {problems:?}");
+    }
+}

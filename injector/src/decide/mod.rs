@@ -1,0 +1,247 @@
+//! Whether a pod is injected, and why: every step says what it looked at and what it found.
+
+mod selector;
+mod webhook;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use serde_json::Value;
+
+use crate::pod::list;
+
+pub use selector::{Labels, Selector};
+pub use webhook::{Called, Webhook, Webhooks};
+
+/// The label, or annotation, with which a pod decides for itself.
+pub const INJECT: &str = "sidecar.istio.io/inject";
+
+/// Namespaces that are never injected.
+pub const SYSTEM_NAMESPACES: [&str; 4] = [
+    "kube-system",
+    "kube-public",
+    "kube-node-lease",
+    "local-path-storage",
+];
+
+/// What the injector config says about pods that do not decide for themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// What happens when nothing else decides.
+    pub policy: Policy,
+    /// Pods that are not injected; empty selectors match nothing.
+    pub never: Vec<Selector>,
+    /// Pods that are injected; empty selectors match nothing.
+    pub always: Vec<Selector>,
+}
+
+/// `policy` of the injector config.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Nobody unless something else says so.
+    Disabled,
+    /// Everybody unless something else says so.
+    Enabled,
+    /// Neither: nobody is injected, whatever the pod says.
+    Unknown(String),
+}
+
+impl Policy {
+    /// Reads `policy`.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        match text {
+            "disabled" => Self::Disabled,
+            "enabled" => Self::Enabled,
+            other => Self::Unknown(other.to_owned()),
+        }
+    }
+}
+
+/// The steps of a decision, in the order in which they are taken. The name is what scripts and metrics see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// The selectors of the webhook configurations, in front of everything else.
+    Webhook,
+    /// `spec.hostNetwork`.
+    HostNetwork,
+    /// The namespace is one of [`SYSTEM_NAMESPACES`].
+    SystemNamespace,
+    /// The policy is no policy.
+    UnknownPolicy,
+    /// The pod decides for itself.
+    Pod,
+    /// `neverInjectSelector`.
+    NeverSelector,
+    /// `alwaysInjectSelector`.
+    AlwaysSelector,
+    /// The policy.
+    Policy,
+}
+
+impl Reason {
+    /// The name for scripts and metrics.
+    #[must_use]
+    pub const fn slug(self) -> &'static str {
+        match self {
+            Self::Webhook => "webhook",
+            Self::HostNetwork => "host-network",
+            Self::SystemNamespace => "system-namespace",
+            Self::UnknownPolicy => "unknown-policy",
+            Self::Pod => "pod",
+            Self::NeverSelector => "never-selector",
+            Self::AlwaysSelector => "always-selector",
+            Self::Policy => "policy",
+        }
+    }
+}
+
+/// One step: what was looked at and what it said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Which step.
+    pub reason: Reason,
+    /// What was found, as a sentence.
+    pub found: String,
+    /// The verdict, if this step decided.
+    pub verdict: Option<bool>,
+}
+
+/// The record of a decision. The last step decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// The steps that were taken.
+    pub steps: Vec<Step>,
+    /// What is odd about what was found.
+    pub warnings: Vec<String>,
+}
+
+impl Decision {
+    /// Whether the pod is injected.
+    #[must_use]
+    pub fn inject(&self) -> bool {
+        self.steps.last().and_then(|step| step.verdict).unwrap_or(false)
+    }
+
+    /// The step that decided.
+    #[must_use]
+    pub fn reason(&self) -> Option<&Step> {
+        self.steps.last()
+    }
+
+    fn passed(mut self, reason: Reason, found: impl Into<String>) -> Self {
+        self.steps.push(Step {
+            reason,
+            found: found.into(),
+            verdict: None,
+        });
+        self
+    }
+
+    fn decided(mut self, reason: Reason, found: impl Into<String>, verdict: bool) -> Self {
+        self.steps.push(Step {
+            reason,
+            found: found.into(),
+            verdict: Some(verdict),
+        });
+        self
+    }
+}
+
+/// The verdict and the step that led to it, in one line.
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.inject() { "injected" } else { "not injected" };
+        match self.reason() {
+            Some(step) => write!(f, "{verdict}: {}", step.found),
+            None => f.write_str(verdict),
+        }
+    }
+}
+
+/// Decides about a pod (or pod template) in a namespace. The first step with an answer wins.
+#[must_use]
+pub fn decide(pod: &Value, namespace: &str, rules: &Rules) -> Decision {
+    let start = Decision {
+        steps: Vec::new(),
+        warnings: Vec::new(),
+    };
+    let on_host = pod.pointer("/spec/hostNetwork") == Some(&Value::Bool(true));
+    if on_host {
+        let found = "spec.hostNetwork is true: capture would change the network of the node";
+        return start.decided(Reason::HostNetwork, found, false);
+    }
+    let decision = start.passed(Reason::HostNetwork, "spec.hostNetwork is not true");
+    if SYSTEM_NAMESPACES.contains(&namespace) {
+        let found = format!("namespace {namespace} belongs to the cluster itself");
+        return decision.decided(Reason::SystemNamespace, found, false);
+    }
+    let found = match namespace {
+        "" => "no namespace is given".to_owned(),
+        namespace => format!("namespace {namespace} is an ordinary one"),
+    };
+    let decision = decision.passed(Reason::SystemNamespace, found);
+    if let Policy::Unknown(text) = &rules.policy {
+        let found = format!("policy {text:?} of the injector config is neither enabled nor disabled");
+        return decision.decided(Reason::UnknownPolicy, found, false);
+    }
+    match pod_says(pod, decision) {
+        Ok(decided) => decided,
+        Err(open) => by_rules(pod, rules, open),
+    }
+}
+
+/// What the pod says about itself: the label, else the annotation.
+fn pod_says(pod: &Value, mut decision: Decision) -> Result<Decision, Decision> {
+    let label = list::label(pod, INJECT).map(|value| ("label", value));
+    let found = label.or_else(|| list::annotation(pod, INJECT).map(|value| ("annotation", value)));
+    let Some((what, value)) = found else {
+        return Err(decision.passed(Reason::Pod, format!("no label or annotation {INJECT}")));
+    };
+    let said = format!("{what} {INJECT} is {value:?}");
+    match value {
+        "true" => Ok(decision.decided(Reason::Pod, said, true)),
+        "false" => Ok(decision.decided(Reason::Pod, said, false)),
+        "" => Err(decision.passed(Reason::Pod, format!("{said}, which says nothing"))),
+        _ => {
+            decision
+                .warnings
+                .push(format!("{said}: ignored, expected \"true\" or \"false\""));
+            Err(decision.passed(
+                Reason::Pod,
+                format!("{said}, which is neither \"true\" nor \"false\""),
+            ))
+        }
+    }
+}
+
+fn by_rules(pod: &Value, rules: &Rules, mut decision: Decision) -> Decision {
+    let labels = list::metadata(pod, "labels");
+    for (reason, name, selectors, verdict) in [
+        (Reason::NeverSelector, "neverInjectSelector", &rules.never, false),
+        (
+            Reason::AlwaysSelector,
+            "alwaysInjectSelector",
+            &rules.always,
+            true,
+        ),
+    ] {
+        let hit = selectors
+            .iter()
+            .position(|selector| !selector.is_empty() && selector.matches(&labels));
+        decision = match hit {
+            Some(at) => {
+                return decision.decided(reason, format!("{name}[{at}] matches the pod's labels"), verdict);
+            }
+            None => decision.passed(reason, format!("{name} does not match")),
+        };
+    }
+    let enabled = rules.policy == Policy::Enabled;
+    let found = format!(
+        "policy of the injector config is {}",
+        if enabled { "enabled" } else { "disabled" }
+    );
+    decision.decided(Reason::Policy, found, enabled)
+}

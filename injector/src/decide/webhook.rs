@@ -1,0 +1,195 @@
+//! The selectors in front of the injector: whether the API server calls a webhook for a pod at all.
+
+use serde_json::{Map, Value, json};
+
+use super::selector::Selector;
+
+/// One webhook of a `MutatingWebhookConfiguration`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Webhook {
+    /// The name of its configuration.
+    pub configuration: String,
+    /// Its own name.
+    pub name: String,
+    /// On the labels of the namespace.
+    pub namespace_selector: Selector,
+    /// On the labels of the pod.
+    pub object_selector: Selector,
+    /// The revision it calls, if its configuration says.
+    pub revision: Option<String>,
+}
+
+/// Every webhook that may inject.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Webhooks {
+    /// In the order in which the API server knows them.
+    pub all: Vec<Webhook>,
+}
+
+/// Which webhook is called for a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Called {
+    /// This one.
+    By(Webhook),
+    /// None; for each webhook, what keeps it from being called.
+    ByNone(Vec<(Webhook, Vec<String>)>),
+}
+
+impl Webhooks {
+    /// Reads `MutatingWebhookConfiguration` objects: one, several, or a List. Other kinds are passed over.
+    ///
+    /// # Errors
+    ///
+    /// The webhook and the selector that cannot be read.
+    pub fn parse(documents: &[Value]) -> Result<Self, String> {
+        let mut all = Vec::new();
+        for document in documents {
+            match document.get("kind").and_then(Value::as_str) {
+                Some("List" | "MutatingWebhookConfigurationList") => {
+                    let items = document.get("items").and_then(Value::as_array);
+                    all.extend(Self::parse(items.map_or(&[], Vec::as_slice))?.all);
+                }
+                Some("MutatingWebhookConfiguration") => all.extend(read(document)?),
+                _ => {}
+            }
+        }
+        Ok(Self { all })
+    }
+
+    /// The webhooks that an installation of this revision has; the empty revision is the default one.
+    ///
+    /// # Errors
+    ///
+    /// Never in practice: the selectors are ours.
+    pub fn of_revision(revision: &str, by_default: bool) -> Result<Self, String> {
+        let named = if revision.is_empty() { "default" } else { revision };
+        let expression = |key: &str, operator: &str, values: &[&str]| {
+            if values.is_empty() {
+                json!({"key": key, "operator": operator})
+            } else {
+                json!({"key": key, "operator": operator, "values": values})
+            }
+        };
+        let without = |key: &str| expression(key, "DoesNotExist", &[]);
+        let not_refused = || expression("sidecar.istio.io/inject", "NotIn", &["false"]);
+        let rev = || expression("istio.io/rev", "In", &[named]);
+        let unlabelled = || vec![without("istio-injection"), without("istio.io/rev")];
+        let mut hooks = vec![
+            (
+                "rev.namespace",
+                vec![rev(), without("istio-injection")],
+                vec![not_refused()],
+            ),
+            ("rev.object", unlabelled(), vec![not_refused(), rev()]),
+        ];
+        if revision.is_empty() {
+            let enabled = expression("istio-injection", "In", &["enabled"]);
+            let asks = expression("sidecar.istio.io/inject", "In", &["true"]);
+            hooks.push(("namespace", vec![enabled], vec![not_refused()]));
+            hooks.push(("object", unlabelled(), vec![asks, without("istio.io/rev")]));
+        }
+        if revision.is_empty() && by_default {
+            let mut namespaces = unlabelled();
+            let own = super::SYSTEM_NAMESPACES;
+            namespaces.push(expression("kubernetes.io/metadata.name", "NotIn", &own));
+            hooks.push((
+                "auto",
+                namespaces,
+                vec![without("sidecar.istio.io/inject"), without("istio.io/rev")],
+            ));
+        }
+        let webhooks: Vec<Value> = hooks
+            .into_iter()
+            .map(|(name, namespaces, objects)| {
+                json!({
+                    "name": format!("{name}.sidecar-injector.istio.io"),
+                    "namespaceSelector": {"matchExpressions": namespaces},
+                    "objectSelector": {"matchExpressions": objects},
+                })
+            })
+            .collect();
+        let suffix = if revision.is_empty() {
+            String::new()
+        } else {
+            format!("-{revision}")
+        };
+        Self::parse(&[json!({
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": format!("istio-sidecar-injector{suffix}"), "labels": {"istio.io/rev": named}},
+            "webhooks": webhooks,
+        })])
+    }
+
+    /// The first webhook that the API server calls for a pod with these labels, in a namespace with those.
+    #[must_use]
+    pub fn called(&self, namespace: &Map<String, Value>, pod: &Map<String, Value>) -> Called {
+        let mut kept = Vec::new();
+        for webhook in &self.all {
+            let mut unmet = Vec::new();
+            let of_namespace = webhook.namespace_selector.unmet(namespace);
+            unmet.extend(of_namespace.into_iter().map(|text| format!("namespace: {text}")));
+            unmet.extend(
+                webhook
+                    .object_selector
+                    .unmet(pod)
+                    .into_iter()
+                    .map(|text| format!("pod: {text}")),
+            );
+            if unmet.is_empty() {
+                return Called::By(webhook.clone());
+            }
+            kept.push((webhook.clone(), unmet));
+        }
+        Called::ByNone(kept)
+    }
+}
+
+fn read(document: &Value) -> Result<Vec<Webhook>, String> {
+    let text = |value: &Value, pointer: &str| {
+        value
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let configuration = text(document, "/metadata/name");
+    let revision = document
+        .pointer("/metadata/labels/istio.io~1rev")
+        .and_then(Value::as_str)
+        .map(str::to_owned);
+    let list = document.get("webhooks").and_then(Value::as_array);
+    let webhooks = list.into_iter().flatten().filter(|webhook| is_for_pods(webhook));
+    webhooks
+        .map(|webhook| {
+            let name = text(webhook, "/name");
+            let selector = |key: &str| {
+                Selector::parse(webhook.get(key).unwrap_or(&Value::Null))
+                    .map_err(|problem| format!("{configuration}, webhook {name}, {key}: {problem}"))
+            };
+            let namespace_selector = selector("namespaceSelector")?;
+            let object_selector = selector("objectSelector")?;
+            let revision = revision.clone();
+            Ok(Webhook {
+                configuration: configuration.clone(),
+                name,
+                namespace_selector,
+                object_selector,
+                revision,
+            })
+        })
+        .collect()
+}
+
+/// A webhook without rules is taken for one that is called for pods: saved objects are often cut down.
+fn is_for_pods(webhook: &Value) -> bool {
+    let Some(rules) = webhook.get("rules").and_then(Value::as_array) else {
+        return true;
+    };
+    rules.iter().any(|rule| {
+        let resources = rule.get("resources").and_then(Value::as_array);
+        resources
+            .into_iter()
+            .flatten()
+            .any(|resource| matches!(resource.as_str(), Some("pods" | "*" | "*/*")))
+    })
+}

@@ -1,0 +1,64 @@
+//! The only code that touches files.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "files are read and written here, for the whole program"
+)]
+
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+/// The largest input that is read, a little above what the YAML reader takes, so that its message is the one seen.
+const LARGEST: u64 = 16 << 20;
+
+/// Reads a file, or standard input for `-`.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn read(name: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if name == "-" {
+        io::stdin().lock().take(LARGEST).read_to_end(&mut bytes)?;
+    } else {
+        std::fs::File::open(name)?.take(LARGEST).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+/// The files that a name stands for: itself, or the YAML and JSON files of a directory, sorted.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn expand(name: &str) -> io::Result<Vec<String>> {
+    if name == "-" || !Path::new(name).is_dir() {
+        return Ok(vec![name.to_owned()]);
+    }
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(name)?
+        .map(|entry| Ok(entry?.path()))
+        .collect::<io::Result<_>>()?;
+    paths.retain(|path| {
+        let suffix = path.extension().and_then(|suffix| suffix.to_str());
+        matches!(suffix, Some("yaml" | "yml" | "json")) && path.is_file()
+    });
+    paths.sort();
+    Ok(paths
+        .into_iter()
+        .map(|path| path.to_string_lossy().into_owned())
+        .collect())
+}
+
+/// Writes a file, or standard output for `-`. A reader that has gone away is no error.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn write(name: &str, text: &str) -> io::Result<()> {
+    if name != "-" {
+        return std::fs::write(name, text);
+    }
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}

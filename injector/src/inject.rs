@@ -1,0 +1,227 @@
+//! From pod to injected pod.
+
+mod adopt;
+mod combine;
+mod error;
+mod finish;
+mod native;
+mod render;
+mod reverse;
+
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+use crate::annotations;
+use crate::config::{Mesh, Settings};
+use crate::data::Data;
+use crate::pod::ids::Ids;
+use crate::pod::image::{self, Which};
+use crate::pod::list::{self, annotation};
+use crate::pod::status::Status;
+use crate::pod::undo::{Undone, undo};
+use crate::pod::workload::Workload;
+use crate::template::Functions;
+use crate::yaml;
+
+pub use error::InjectError;
+pub use reverse::Uninjected;
+
+/// What is the same for every pod.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The revision; empty for the default one.
+    pub revision: String,
+    /// Whether proxies are native sidecars, where the pod does not say.
+    pub native_sidecars: bool,
+    /// `COMPLIANCE_POLICY`.
+    pub compliance_policy: String,
+    /// More environment of the proxy, such as the cluster and the network it is in.
+    pub environment: Vec<(String, String)>,
+    /// Whether an app container with the proxy's user denies the pod, or only gives a warning.
+    pub reject_proxy_uid: bool,
+}
+
+/// Config and options: everything but the pod.
+#[derive(Debug)]
+pub struct Injector {
+    /// What was read from files.
+    pub settings: Settings,
+    /// What was asked for.
+    pub options: Options,
+    mesh_json: Value,
+}
+
+/// One pod, or pod template, to be injected.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The object with `metadata` and `spec`.
+    pub pod: &'a Value,
+    /// Its workload.
+    pub workload: &'a Workload,
+    /// What its namespace prescribes.
+    pub ids: Ids,
+}
+
+/// An injected pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Injected {
+    /// The pod.
+    pub pod: Value,
+    /// What is odd about it.
+    pub warnings: Vec<String>,
+}
+
+/// The functions that templates may call.
+#[must_use]
+pub fn functions(environment: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Functions {
+    let mut functions = Functions::builtin();
+    functions.add_sprig();
+    functions.add_istio(environment);
+    functions
+}
+
+impl Injector {
+    /// Puts the parts together.
+    #[must_use]
+    pub fn new(settings: Settings, options: Options) -> Self {
+        let mesh_json = settings.mesh.to_json();
+        Self {
+            settings,
+            options,
+            mesh_json,
+        }
+    }
+
+    /// Injects a pod; one that is injected already is injected afresh.
+    ///
+    /// # Errors
+    ///
+    /// Why the pod cannot be injected, in words for whoever wrote it.
+    pub fn inject(&self, request: Request<'_>) -> Result<Injected, InjectError> {
+        let checked = annotations::check(request.pod);
+        let mut warnings = checked.warnings;
+        let mut problems: Vec<String> = checked.errors.iter().map(ToString::to_string).collect();
+        let own_mesh = self.own_mesh(request.pod, &mut warnings);
+        problems.extend(own_mesh.as_ref().err().cloned());
+        let undone = undo(request.pod, self.settings.mesh.status_port());
+        problems.extend(undone.as_ref().err().cloned());
+        let (Ok(own_mesh), Ok(undone), true) = (own_mesh, undone, problems.is_empty()) else {
+            problems.sort();
+            return Err(InjectError::Annotations(problems));
+        };
+        let names = render::select(&undone.pod, &self.settings.injector)?;
+        let overlays = self.render(&request, &undone, &own_mesh, &names)?;
+        let combined = combine::combine(&undone, &overlays)?;
+        let status = Status::of_templates(&combined.templates, &self.options.revision);
+        let mut injected = Injected {
+            pod: combined.pod,
+            warnings,
+        };
+        self.finish(&mut injected, &combined.asked, &own_mesh, &status);
+        if let Some(previous) = &undone.previous {
+            adopt::keep_additions(&mut injected, previous, &status)?;
+        }
+        self.judge(&mut injected, &request, &names)?;
+        finish::keep_order(&mut injected.pod, request.pod);
+        Ok(injected)
+    }
+
+    /// The mesh config with the pod's own proxy config.
+    fn own_mesh(&self, pod: &Value, warnings: &mut Vec<String>) -> Result<Mesh, String> {
+        const KEY: &str = "proxy.istio.io/config";
+        let Some(text) = annotation(pod, KEY) else {
+            return Ok(self.settings.mesh.clone());
+        };
+        let bad = |problem: String| format!("annotation {KEY}: {problem}");
+        let value = yaml::read(text).map_err(|error| bad(error.to_string()))?;
+        let unknown = Mesh::unknown_proxy_fields(&value);
+        warnings.extend(
+            unknown
+                .into_iter()
+                .map(|field| bad(format!("{field}: not known, ignored"))),
+        );
+        self.settings.mesh.with_proxy_config(&value).map_err(bad)
+    }
+
+    fn render(
+        &self,
+        request: &Request<'_>,
+        undone: &Undone,
+        own_mesh: &Mesh,
+        names: &[String],
+    ) -> Result<Vec<render::Overlay>, InjectError> {
+        let settings = &self.settings;
+        let proxy_config = Value::Object(own_mesh.proxy().clone());
+        let image = |which| image::choose(&undone.pod, &settings.values, &proxy_config, which);
+        let empty = serde_json::Map::new();
+        let data = Data {
+            pod: &undone.pod,
+            workload: request.workload,
+            mesh: &settings.mesh,
+            own_mesh,
+            mesh_json: self.mesh_json.as_object().unwrap_or(&empty),
+            values: &settings.values,
+            revision: &self.options.revision,
+            native_sidecars: native::wanted(&undone.pod, self.options.native_sidecars),
+            proxy_image: &image(Which::Proxy),
+            init_image: &image(Which::Init),
+            ids: request.ids,
+            compliance_policy: &self.options.compliance_policy,
+        };
+        names
+            .iter()
+            .map(|name| render::render(name, &settings.injector, &data))
+            .collect()
+    }
+
+    /// What is wrong, or odd, about the result.
+    fn judge(
+        &self,
+        injected: &mut Injected,
+        request: &Request<'_>,
+        names: &[String],
+    ) -> Result<(), InjectError> {
+        for list in list::List::BOTH {
+            for container in list::containers(&injected.pod, list) {
+                match container.get("image").and_then(Value::as_str) {
+                    Some(crate::pod::AUTO_IMAGE) => {
+                        return Err(InjectError::AutoImage {
+                            container: list::name(container).to_owned(),
+                            templates: names.to_vec(),
+                        });
+                    }
+                    None | Some("") if list::name(container) == crate::pod::PROXY => {
+                        injected.warnings.push(format!(
+                            "spec.{} has a container istio-proxy without an image: one of the templates {} names it there, \
+                             another one elsewhere",
+                            list.key(),
+                            names.join(", ")
+                        ));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let uid = request.ids.uid.unwrap_or(1337);
+        let sharing = crate::pod::ids::sharing_the_proxy_s(&injected.pod, uid);
+        if sharing.is_empty() || list::proxy(&injected.pod).is_none() {
+            return Ok(());
+        }
+        if self.options.reject_proxy_uid {
+            return Err(InjectError::ProxyUid {
+                containers: sharing,
+                uid,
+            });
+        }
+        injected.warnings.push(
+            InjectError::ProxyUid {
+                containers: sharing,
+                uid,
+            }
+            .to_string(),
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! Why a pod cannot be injected.
+
+use std::fmt;
+
+use crate::overlay::MergeError;
+use crate::quantity::QuantityError;
+use crate::template;
+use crate::yaml::YamlError;
+
+/// Why a pod cannot be injected.
+#[derive(Clone, Debug, PartialEq)]
+pub enum InjectError {
+    /// Annotations that cannot be followed, at least one, sorted by key.
+    Annotations(Vec<String>),
+    /// A container still has the image that stands for the template's.
+    AutoImage {
+        /// The container.
+        container: String,
+        /// The templates that were applied.
+        templates: Vec<String>,
+    },
+    /// A value of the pod would be read as more than one value of the rendered template.
+    Escapes {
+        /// The template.
+        template: String,
+        /// Where the value comes from.
+        origin: String,
+    },
+    /// A template's output cannot be laid over the pod.
+    Merge {
+        /// The template, or the user's container.
+        what: String,
+        /// Why.
+        error: Box<MergeError>,
+    },
+    /// App containers have the proxy's user.
+    ProxyUid {
+        /// Those.
+        containers: Vec<String>,
+        /// The user.
+        uid: i64,
+    },
+    /// Something is no quantity.
+    Quantity(Box<QuantityError>),
+    /// A template cannot be rendered.
+    Render(Box<template::Error>),
+    /// There is no such template.
+    UnknownTemplate {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: Vec<String>,
+    },
+    /// A template's output is no pod.
+    Yaml {
+        /// The template.
+        template: String,
+        /// Why.
+        error: Box<YamlError>,
+        /// The line at fault.
+        line: String,
+    },
+}
+
+impl fmt::Display for InjectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Annotations(all) => f.write_str(&all.join("\n")),
+            Self::AutoImage { container, templates } => write!(
+                f,
+                "container {container}: image \"auto\" means the image of a template, and none of the applied ones ({}) has \
+                 this container; expected an image, or another annotation inject.istio.io/templates",
+                templates.join(", ")
+            ),
+            Self::Escapes { template, origin } => write!(
+                f,
+                "{origin}: the value would change the structure of template {template}; expected text without quotes, line \
+                 breaks and YAML's own marks"
+            ),
+            Self::Merge { what, error } => write!(f, "{what}: {error}"),
+            Self::ProxyUid { containers, uid } => write!(
+                f,
+                "container {} runs as user {uid}, the proxy's own: its outbound traffic is not captured; expected another \
+                 runAsUser",
+                containers.join(", ")
+            ),
+            Self::Quantity(error) => error.fmt(f),
+            Self::Render(error) => error.fmt(f),
+            Self::UnknownTemplate { name, known } => write!(
+                f,
+                "annotation inject.istio.io/templates: there is no template {name:?}; expected {}",
+                known.join(", ")
+            ),
+            Self::Yaml {
+                template,
+                error,
+                line,
+            } => {
+                write!(f, "template {template}: its output is no pod: {error}")?;
+                if line.is_empty() {
+                    Ok(())
+                } else {
+                    write!(f, "; the line is {line:?}")
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for InjectError {}

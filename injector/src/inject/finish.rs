@@ -1,0 +1,145 @@
+//! What follows after the templates.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value, json};
+
+use super::{Injected, Injector};
+use crate::config::Mesh;
+use crate::pod::ids::{self, Ids};
+use crate::pod::list::{self, annotation, label, metadata_mut, name};
+use crate::pod::status::{self, Status};
+use crate::pod::{env, order, probes, prometheus};
+
+const NETWORK: &str = "topology.istio.io/network";
+
+impl Injector {
+    /// In this order: users, environment, metrics, probes, status, labels, annotations, order of containers.
+    pub(super) fn finish(&self, injected: &mut Injected, asked: &Ids, own_mesh: &Mesh, status: &Status) {
+        let pod = &mut injected.pod;
+        let mode = annotation(pod, "sidecar.istio.io/interceptionMode").unwrap_or_default();
+        let tproxy = own_mesh.interception_mode() == "TPROXY" || mode == "TPROXY";
+        ids::follow(pod, *asked, tproxy);
+        let environment = self.environment(pod);
+        let network = environment
+            .iter()
+            .find(|(key, _)| key == "ISTIO_META_NETWORK")
+            .map(|(_, value)| value.clone());
+        if let Some(proxy) = list::proxy_mut(pod) {
+            env::append_sorted(proxy, environment);
+        }
+        let status_port = self.settings.mesh.status_port();
+        if self.merges_metrics(pod) {
+            prometheus::merge(pod, status_port);
+        }
+        prometheus::announce_secure_port(pod);
+        if self.rewrites_probes(pod) {
+            let port = annotation(pod, "status.sidecar.istio.io/port").and_then(|port| port.parse().ok());
+            probes::rewrite(pod, port.unwrap_or(status_port), status_port);
+        }
+        if let Some(annotations) = metadata_mut(pod, "annotations") {
+            annotations.insert(status::ANNOTATION.to_owned(), json!(status.to_json()));
+            let more = self.settings.injector.injected_annotations.iter();
+            annotations.extend(more.map(|(key, value)| (key.clone(), value.clone())));
+        }
+        if let Some(network) = network
+            && let Some(labels) = metadata_mut(pod, "labels")
+        {
+            labels.insert(NETWORK.to_owned(), json!(network));
+        }
+        order::order(
+            pod,
+            own_mesh.hold_application() || self.flag("/global/proxy/holdApplicationUntilProxyStarts"),
+        );
+        let policy = pod
+            .pointer("/spec/dnsPolicy")
+            .and_then(Value::as_str)
+            .unwrap_or("ClusterFirst");
+        if policy != "ClusterFirst" {
+            injected.warnings.push(format!(
+                "spec.dnsPolicy is {policy}: the proxy may not be able to look up the control plane; expected ClusterFirst"
+            ));
+        }
+    }
+
+    /// Cluster and network: values, then options, then for the network the pod's label.
+    fn environment(&self, pod: &Value) -> Vec<(String, String)> {
+        let mut all: Vec<(String, String)> = Vec::new();
+        let mut set = |key: &str, value: &str| {
+            all.retain(|(old, _)| old != key);
+            if !value.is_empty() {
+                all.push((key.to_owned(), value.to_owned()));
+            }
+        };
+        let text = |pointer: &str| {
+            self.settings
+                .values
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        set("ISTIO_META_CLUSTER_ID", text("/global/multiCluster/clusterName"));
+        set("ISTIO_META_NETWORK", text("/global/network"));
+        for (key, value) in &self.options.environment {
+            set(key, value);
+        }
+        if let Some(network) = label(pod, NETWORK).filter(|network| !network.is_empty()) {
+            set("ISTIO_META_NETWORK", network);
+        }
+        all
+    }
+
+    fn merges_metrics(&self, pod: &Value) -> bool {
+        let own = annotation(pod, "prometheus.istio.io/merge-metrics").and_then(boolean);
+        own.unwrap_or_else(|| self.settings.mesh.prometheus_merge())
+    }
+
+    fn rewrites_probes(&self, pod: &Value) -> bool {
+        let own = annotation(pod, "sidecar.istio.io/rewriteAppHTTPProbers").and_then(boolean);
+        let value = self
+            .settings
+            .values
+            .pointer("/sidecarInjectorWebhook/rewriteAppHTTPProbe");
+        own.unwrap_or(value == Some(&Value::Bool(true)))
+    }
+
+    fn flag(&self, pointer: &str) -> bool {
+        self.settings.values.pointer(pointer) == Some(&Value::Bool(true))
+    }
+}
+
+/// A boolean as Go reads it.
+fn boolean(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// Keys that the pod had before stand where they stood; new ones follow. Thus a second injection changes no byte, and
+/// a difference shows only what is new.
+pub(super) fn keep_order(value: &mut Value, before: &Value) {
+    match (value, before) {
+        (Value::Object(object), Value::Object(before)) => {
+            let mut ordered = Map::new();
+            for (key, old) in before {
+                if let Some(mut value) = object.shift_remove(key) {
+                    keep_order(&mut value, old);
+                    ordered.insert(key.clone(), value);
+                }
+            }
+            ordered.append(object);
+            *object = ordered;
+        }
+        (Value::Array(items), Value::Array(before)) => {
+            let by_name: HashMap<&str, &Value> = before.iter().map(|item| (name(item), item)).collect();
+            for item in items.iter_mut().filter(|item| !name(item).is_empty()) {
+                if let Some(old) = by_name.get(name(item)) {
+                    keep_order(item, old);
+                }
+            }
+        }
+        _ => {}
+    }
+}

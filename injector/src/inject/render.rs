@@ -1,0 +1,130 @@
+//! Templates: which ones, and what they say about a pod.
+
+use std::ops::Range;
+
+use serde_json::{Value, json};
+
+use super::InjectError;
+use crate::config::{Aliased, InjectorConfig};
+use crate::data::Data;
+use crate::pod::list::annotation;
+use crate::schema;
+use crate::template::{Limits, Rendered, Span};
+use crate::yaml::{self, YamlError};
+
+const ANNOTATION: &str = "inject.istio.io/templates";
+
+/// What a template says.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Overlay {
+    /// The template.
+    pub(super) name: String,
+    /// Its output, as a patch for a pod.
+    pub(super) patch: Value,
+}
+
+/// The templates of a pod, aliases expanded.
+pub(super) fn select(pod: &Value, config: &InjectorConfig) -> Result<Vec<String>, InjectError> {
+    let asked: Vec<String> = match annotation(pod, ANNOTATION) {
+        Some(text) => text.split(',').map(|name| name.trim().to_owned()).collect(),
+        None => config.default_templates.clone(),
+    };
+    let mut names = Vec::new();
+    for name in asked {
+        match config.resolve(&name) {
+            Aliased::Templates(more) => names.extend(more),
+            Aliased::Unknown => {
+                let known = config.known_names().into_iter().map(str::to_owned).collect();
+                return Err(InjectError::UnknownTemplate { name, known });
+            }
+        }
+    }
+    Ok(names)
+}
+
+pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Result<Overlay, InjectError> {
+    let Some(template) = config.templates.get(name) else {
+        return Err(InjectError::UnknownTemplate {
+            name: name.to_owned(),
+            known: Vec::new(),
+        });
+    };
+    let rendered = template
+        .template
+        .render(data.value(), Limits::default())
+        .map_err(|error| InjectError::Render(Box::new(error)))?;
+    let bad = |error: YamlError| {
+        let at = error.line.checked_sub(1);
+        let line = at
+            .and_then(|at| rendered.text.lines().nth(at))
+            .unwrap_or_default()
+            .trim()
+            .to_owned();
+        InjectError::Yaml {
+            template: name.to_owned(),
+            error: Box::new(error),
+            line,
+        }
+    };
+    let read = if template.spec_only {
+        of_old(&rendered.text)
+    } else {
+        of_pod(&rendered.text)
+    };
+    let (patch, scalars) = match read {
+        Ok(read) => read,
+        // What a value of the pod has broken is that value's fault, not the template's.
+        Err(error) => return Err(breaking(name, &rendered).unwrap_or_else(|| bad(error))),
+    };
+    contained(name, &rendered, &scalars)?;
+    Ok(Overlay {
+        name: name.to_owned(),
+        patch,
+    })
+}
+
+type Read = Result<(Value, Vec<Range<usize>>), YamlError>;
+
+fn of_pod(text: &str) -> Read {
+    let overlay = yaml::read_overlay_with_spans(text, &schema::POD)?;
+    Ok((overlay.value, overlay.spans))
+}
+
+/// A template of the 1.0 era describes a pod spec, and was read forgivingly: a number is as good as its text.
+fn of_old(text: &str) -> Read {
+    let mut spec = yaml::read(text)?;
+    yaml::forgive(&mut spec, &schema::POD_SPEC);
+    Ok((json!({ "spec": spec }), yaml::scalar_spans(text)?))
+}
+
+/// No value of the pod may reach beyond the scalar it is printed in.
+fn contained(name: &str, rendered: &Rendered<'_>, scalars: &[Range<usize>]) -> Result<(), InjectError> {
+    let outside = |span: &&Span<'_>| {
+        span.start < span.end && !yaml::within_one_scalar(scalars, &(span.start..span.end))
+    };
+    rendered
+        .spans
+        .iter()
+        .find(outside)
+        .map_or(Ok(()), |span| Err(escapes(name, span)))
+}
+
+/// What a value of the pod has broken, if one has: it reaches beyond its scalar, or holds what ends or begins one.
+fn breaking(name: &str, rendered: &Rendered<'_>) -> Option<InjectError> {
+    if let Ok(scalars) = yaml::scalar_spans(&rendered.text) {
+        return contained(name, rendered, &scalars).err();
+    }
+    const BEGIN: [char; 11] = ['{', '[', '&', '*', '!', '#', '|', '>', '%', '@', '`'];
+    let breaks = |span: &&Span<'_>| {
+        let text = rendered.text.get(span.start..span.end).unwrap_or_default();
+        text.contains(['\n', '"', '\'']) || text.starts_with(BEGIN)
+    };
+    rendered.spans.iter().find(breaks).map(|span| escapes(name, span))
+}
+
+fn escapes(name: &str, span: &Span<'_>) -> InjectError {
+    InjectError::Escapes {
+        template: name.to_owned(),
+        origin: format!("{} {}", span.origin.kind, span.origin.key),
+    }
+}

@@ -1,0 +1,16 @@
+//! Sidecar injection: a pod goes in, the injected pod comes out.
+
+pub mod annotations;
+pub mod cli;
+pub mod config;
+pub mod data;
+pub mod decide;
+pub mod files;
+pub mod inject;
+pub mod object;
+pub mod overlay;
+pub mod pod;
+pub mod quantity;
+pub mod schema;
+pub mod template;
+pub mod yaml;

@@ -1,0 +1,43 @@
+//! `sidecar-injector`: parse, run, exit.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use sidecar_injector::cli::{self, Environment, Exit};
+use sidecar_injector::files;
+
+fn main() -> ExitCode {
+    let variables = std::env::vars_os();
+    let variables =
+        variables.filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
+    match cli::run(
+        std::env::args_os(),
+        &Environment {
+            variables: variables.collect(),
+        },
+    ) {
+        Ok(output) => {
+            for note in &output.notes {
+                say(&format!("{note}\n"));
+            }
+            if let Err(error) = files::write(&output.target, &output.text) {
+                say(&format!("error: {}: {error}\n", output.target));
+                return Exit::CannotCreate.into();
+            }
+            if output.refused {
+                Exit::No.into()
+            } else {
+                Exit::Done.into()
+            }
+        }
+        Err(failure) => {
+            say(&failure.to_string());
+            failure.exit.into()
+        }
+    }
+}
+
+/// To standard error; when nobody listens there, there is nobody to tell.
+fn say(text: &str) {
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+}

@@ -1,0 +1,155 @@
+//! Objects that hold a pod, and where in them it is.
+
+use serde_json::{Map, Value};
+
+/// Where the pod is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// In the template of the job's template. Metadata is taken from the job's template, as Istio does.
+    CronJob,
+    /// The object itself.
+    Pod,
+    /// In `spec.template`.
+    Template,
+}
+
+impl Shape {
+    /// The shape of an object, if it holds a pod.
+    #[must_use]
+    pub fn of(object: &Value) -> Option<Self> {
+        let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+        let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
+        let shape = match (text("kind"), group) {
+            ("Pod", "") => Self::Pod,
+            ("DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet", "apps" | "extensions")
+            | ("ReplicationController", "")
+            | ("Job", "batch")
+            | ("DeploymentConfig", "" | "apps.openshift.io") => Self::Template,
+            ("CronJob", "batch") => Self::CronJob,
+            _ => return None,
+        };
+        object.pointer(shape.spec())?.is_object().then_some(shape)
+    }
+
+    const fn spec(self) -> &'static str {
+        match self {
+            Self::CronJob => "/spec/jobTemplate/spec/template/spec",
+            Self::Pod => "/spec",
+            Self::Template => "/spec/template/spec",
+        }
+    }
+
+    /// The pod: an object with `metadata` and `spec`.
+    #[must_use]
+    pub fn pod(self, object: &Value) -> Value {
+        match self {
+            Self::Pod => object.clone(),
+            Self::Template => object.pointer("/spec/template").cloned().unwrap_or_default(),
+            Self::CronJob => {
+                let mut pod = Map::new();
+                if let Some(metadata) = object.pointer("/spec/jobTemplate/metadata") {
+                    pod.insert("metadata".to_owned(), metadata.clone());
+                }
+                pod.insert(
+                    "spec".to_owned(),
+                    object.pointer(self.spec()).cloned().unwrap_or_default(),
+                );
+                Value::Object(pod)
+            }
+        }
+    }
+
+    /// The object with another pod in it.
+    #[must_use]
+    pub fn with(self, object: &Value, mut pod: Value) -> Value {
+        let mut object = object.clone();
+        match self {
+            Self::Pod => return pod,
+            Self::Template => {
+                if let Some(template) = object.pointer_mut("/spec/template") {
+                    *template = pod;
+                }
+            }
+            Self::CronJob => {
+                if let Some(spec) = object.pointer_mut(self.spec()) {
+                    *spec = pod.get_mut("spec").map(Value::take).unwrap_or_default();
+                }
+                if let Some(template) = object
+                    .pointer_mut("/spec/jobTemplate")
+                    .and_then(Value::as_object_mut)
+                    && let Some(metadata) = pod.get_mut("metadata").map(Value::take)
+                {
+                    template.insert("metadata".to_owned(), metadata);
+                }
+            }
+        }
+        object
+    }
+}
+
+/// `Deployment "namespace/name"`, as messages name an object.
+#[must_use]
+pub fn title(object: &Value) -> String {
+    let text = |pointer: &str| {
+        object
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+    };
+    let name = match (text("/metadata/name"), text("/metadata/generateName")) {
+        ("", generated) => generated,
+        (name, _) => name,
+    };
+    match text("/metadata/namespace") {
+        "" => format!("{} {name:?}", text("/kind")),
+        namespace => format!("{} {:?}", text("/kind"), format!("{namespace}/{name}")),
+    }
+}
+
+/// The items of a List.
+pub fn items(object: &Value) -> Option<&Vec<Value>> {
+    let is_list = object.get("kind").and_then(Value::as_str) == Some("List");
+    object.get("items").filter(|_| is_list)?.as_array()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_pod_goes_out_and_in_again() {
+        let spec = json!({"containers": []});
+        for (object, shape) in [
+            (
+                json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}),
+                Shape::Pod,
+            ),
+            (
+                json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": spec}}}),
+                Shape::Template,
+            ),
+            (
+                json!({"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": {
+                    "spec": {"template": {"metadata": {}, "spec": spec}}, "metadata": {"labels": {"a": "1"}}}}}),
+                Shape::CronJob,
+            ),
+        ] {
+            assert_eq!(Shape::of(&object), Some(shape));
+            assert_eq!(shape.with(&object, shape.pod(&object)), object);
+        }
+    }
+
+    #[test]
+    fn others_hold_no_pod() {
+        for object in [
+            json!({"apiVersion": "v1", "kind": "Service", "spec": {"template": {"spec": {}}}}),
+            json!({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "spec": {"template": {"spec": {}}}}),
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {}}),
+            json!(7),
+        ] {
+            assert_eq!(Shape::of(&object), None, "{object}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Strategic merge patch: Kubernetes' way of laying one pod over another.
+//!
+//! ```
+//! use serde_json::json;
+//! use sidecar_injector::{overlay, schema};
+//!
+//! let pod = json!({"spec": {"containers": [{"name": "app", "image": "a"}]}});
+//! let patch = json!({"spec": {"containers": [{"name": "app", "image": "b"}, {"name": "proxy"}]}});
+//! let merged = overlay::merge(&pod, &patch, &schema::POD)?;
+//! assert_eq!(merged["spec"]["containers"][0]["image"], "b");
+//! # Ok::<(), overlay::MergeError>(())
+//! ```
+//!
+//! [`merge`] works on untyped JSON, so that fields of newer Kubernetes versions survive; the merge keys come from
+//! [`crate::schema`]. Called with `&schema::POD` for a template over a pod, with `&schema::CONTAINER` for a user's
+//! container over the template's. Neither argument is changed.
+//!
+//! The rules are those of `k8s.io/apimachinery/pkg/util/strategicpatch`:
+//! - Maps merge; scalars, and lists without a merge key, are replaced; `null` deletes the key, in new items too.
+//! - Lists with a merge key merge by item. Order: the patch's items in the patch's order; every other item comes, in its
+//!   own order, before the first patch item that the original has after it.
+//! - An item without its merge key is an error. Of several items with one key only the first merges.
+//! - Directives: `$patch: replace|delete|merge`, `$deleteFromPrimitiveList/x`, `$setElementOrder/x`, `$retainKeys`.
+//!
+//! Different on purpose:
+//! - `$patch: merge` is accepted and means the default.
+//! - Deletions from a primitive list come before additions to it (Kubernetes: in random order).
+//! - Directives in items and maps that are new are carried out: `delete` leaves nothing, `replace` the map itself.
+//!   (Kubernetes leaves deleted items of a new item's lists in the pod and drops a new map with `$patch: replace`.)
+//! - `$setElementOrder` with deletions in the same list orders by the original list as it was.
+//! - An empty list in the patch leaves a merged list alone, duplicates included.
+//!
+//! Merging twice gives the same as merging once, unless a key stands twice in one of the patch's lists, or a
+//! `$retainKeys` or `$setElementOrder` stands in an item that is new: those act only on what is there already.
+
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "JSON is a map, a list, or something else"
+)]
+
+mod keyed;
+mod map;
+mod order;
+mod path;
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use crate::schema::Struct;
+
+pub(crate) use path::Path;
+
+/// Nesting deeper than this is refused; pods from JSON or YAML text are never that deep.
+const MAX_DEPTH: usize = 200;
+
+/// Lays `patch` over `original`, both of type `schema`.
+///
+/// # Errors
+/// When the patch (or a list of the original that it touches) breaks the rules of strategic merge; the error names the
+/// path within the object.
+pub fn merge(original: &Value, patch: &Value, schema: &'static Struct) -> Result<Value, MergeError> {
+    let root = Path::root();
+    let mut merged = match original {
+        Value::Object(fields) => fields.clone(),
+        Value::Null => Map::new(),
+        other => {
+            return Err(root.error(Problem::NotAMap {
+                found: kind_name(other),
+            }));
+        }
+    };
+    match patch {
+        Value::Object(patch) => map::merge_fields(&mut merged, patch, map::Fields::of(schema), &root)?,
+        Value::Null => {}
+        other => {
+            return Err(root.error(Problem::NotAMap {
+                found: kind_name(other),
+            }));
+        }
+    }
+    Ok(Value::Object(merged))
+}
+
+/// A patch that cannot be applied: where, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MergeError {
+    /// The place, like `spec.containers[1].env[0]`; empty for the object itself.
+    pub path: String,
+    /// What is wrong there.
+    pub problem: Problem,
+}
+
+/// What is wrong with a patch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Problem {
+    /// A list item lacks the field by which items are matched.
+    NoMergeKey {
+        /// The missing field.
+        key: &'static str,
+        /// The item.
+        item: String,
+        /// Whether the item is the patch's; else the original's.
+        in_patch: bool,
+    },
+    /// A list of maps has something else in it.
+    NotAMap {
+        /// What it is.
+        found: &'static str,
+    },
+    /// A directive's value is not a list.
+    NotAList {
+        /// The directive.
+        directive: String,
+        /// What its value is.
+        found: &'static str,
+    },
+    /// `$patch` with an unknown value.
+    UnknownDirective {
+        /// The value.
+        value: String,
+    },
+    /// `$retainKeys` lacks a key that the patch sets.
+    NotRetained {
+        /// The key.
+        key: String,
+    },
+    /// `$setElementOrder/x` does not name the patch's items in the patch's order.
+    OrderMismatch {
+        /// The list.
+        list: String,
+    },
+    /// Lists in lists, or nesting beyond every pod.
+    TooDeep,
+}
+
+impl fmt::Display for MergeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = if self.path.is_empty() {
+            "the object"
+        } else {
+            &self.path
+        };
+        match &self.problem {
+            Problem::NoMergeKey { key, item, in_patch } => {
+                let whose = if *in_patch { "patch" } else { "original" };
+                write!(
+                    f,
+                    "{path}: map: {item} does not contain declared merge key: {key} (in the {whose})"
+                )
+            }
+            Problem::NotAMap { found } => write!(f, "{path}: expected a map, found {found}"),
+            Problem::NotAList { directive, found } => {
+                write!(f, "{path}: {directive} expects a list, found {found}")
+            }
+            Problem::UnknownDirective { value } => {
+                write!(
+                    f,
+                    "{path}: unknown patch directive $patch: {value}; expected replace, delete or merge"
+                )
+            }
+            Problem::NotRetained { key } => {
+                write!(
+                    f,
+                    "{path}: the patch sets {key:?}, which its $retainKeys does not list"
+                )
+            }
+            Problem::OrderMismatch { list } => {
+                write!(
+                    f,
+                    "{path}: the order of {list} does not match $setElementOrder/{list}"
+                )
+            }
+            Problem::TooDeep => write!(f, "{path}: nested too deeply"),
+        }
+    }
+}
+
+impl std::error::Error for MergeError {}
+
+/// What JSON calls the type of `value`.
+pub(crate) fn kind_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}

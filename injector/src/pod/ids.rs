@@ -1,0 +1,221 @@
+//! Users and groups: the ranges of an OpenShift namespace, and a proxy that the user runs as somebody else.
+
+use serde_json::{Value, json};
+
+use super::list::{List, containers_mut, name, object_mut};
+use super::{INIT, PROXY, VALIDATION, list};
+
+const UID_RANGE: &str = "openshift.io/sa.scc.uid-range";
+const GROUPS: &str = "openshift.io/sa.scc.supplemental-groups";
+
+/// The proxy's user and group where the namespace says which ones its pods may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ids {
+    /// User.
+    pub uid: Option<i64>,
+    /// Group.
+    pub gid: Option<i64>,
+}
+
+impl Ids {
+    /// The last user of the namespace's range and the last group of its first block, far from what its apps get.
+    ///
+    /// # Errors
+    ///
+    /// The annotation that is missing or cannot be read.
+    pub fn of_namespace(namespace: &Value) -> Result<Self, String> {
+        let last = |key: &str| {
+            let text = list::annotation(namespace, key)
+                .ok_or_else(|| format!("the namespace has no annotation {key}"))?;
+            last_of_range(text).ok_or_else(|| {
+                format!("annotation {key}: {text:?} is not accepted, expected START/SIZE or START-END")
+            })
+        };
+        Ok(Self {
+            uid: Some(last(UID_RANGE)?),
+            gid: Some(last(GROUPS)?),
+        })
+    }
+}
+
+/// `1000620000/10000` and `1000620000-1000629999` both end at 1000629999; of several blocks the first one counts.
+fn last_of_range(text: &str) -> Option<i64> {
+    let block = text.split(',').next()?.trim();
+    let number = |text: &str| {
+        text.trim()
+            .parse::<i64>()
+            .ok()
+            .filter(|number| (0..1 << 32).contains(number))
+    };
+    if let Some((start, size)) = block.split_once('/') {
+        let size = number(size).filter(|size| *size > 0)?;
+        return Some(number(start)? + size - 1);
+    }
+    let (start, end) = block.split_once('-')?;
+    number(end).filter(|end| number(start).is_some_and(|start| start <= *end))
+}
+
+/// The user and group that the user's own proxy container asks for.
+#[must_use]
+pub fn of_container(container: &Value) -> Ids {
+    let number = |key: &str| {
+        container
+            .pointer("/securityContext")
+            .and_then(|context| context.get(key)?.as_i64())
+    };
+    Ids {
+        uid: number("runAsUser"),
+        gid: number("runAsGroup"),
+    }
+}
+
+/// Carries the user and group that the user gave the proxy to whatever must agree with it: the validation container,
+/// and the user that capture leaves alone. With TPROXY the proxy needs root, whatever the user says.
+pub fn follow(pod: &mut Value, asked: Ids, tproxy: bool) {
+    if asked == Ids::default() {
+        return;
+    }
+    for container in containers_mut(pod, List::InitContainers) {
+        match name(container) {
+            VALIDATION => {
+                set(container, "runAsUser", asked.uid);
+                set(container, "runAsGroup", asked.gid);
+            }
+            INIT => {}
+            _ => continue,
+        }
+        if let Some(uid) = asked.uid.filter(|uid| *uid != 0) {
+            set_argument(container, "-u", &uid.to_string());
+        }
+    }
+    if tproxy
+        && asked.uid.is_some()
+        && let Some(proxy) = list::proxy_mut(pod)
+    {
+        set(proxy, "runAsUser", Some(0));
+    }
+}
+
+fn set(container: &mut Value, key: &str, number: Option<i64>) {
+    if let Some(number) = number
+        && let Some(context) = object_mut(container, "securityContext")
+    {
+        context.insert(key.to_owned(), json!(number));
+    }
+}
+
+fn set_argument(container: &mut Value, flag: &str, value: &str) {
+    let Some(arguments) = container.get_mut("args").and_then(Value::as_array_mut) else {
+        return;
+    };
+    if let Some(at) = arguments
+        .iter()
+        .position(|argument| argument.as_str() == Some(flag))
+        && let Some(slot) = arguments.get_mut(at + 1)
+    {
+        *slot = json!(value);
+    }
+}
+
+/// App containers that run as the proxy's user: their outbound traffic is not captured. Init containers are exempt,
+/// it is a known way to reach the network before the proxy runs.
+#[must_use]
+pub fn sharing_the_proxy_s(pod: &Value, uid: i64) -> Vec<String> {
+    let of_pod = pod
+        .pointer("/spec/securityContext/runAsUser")
+        .and_then(Value::as_i64);
+    let apps = list::containers(pod, List::Containers)
+        .iter()
+        .filter(|container| name(container) != PROXY);
+    let sharing = apps.filter(|container| of_container(container).uid.or(of_pod) == Some(uid));
+    sharing.map(|container| name(container).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn namespace(uids: &str, groups: &str) -> Value {
+        json!({"metadata": {"annotations": {UID_RANGE: uids, GROUPS: groups}}})
+    }
+
+    #[test]
+    fn the_ends_of_the_ranges() {
+        let ids = Ids {
+            uid: Some(1_000_629_999),
+            gid: Some(1_000_639_999),
+        };
+        let namespace = namespace("1000620000/10000", "1000630000-1000639999,1/5");
+        assert_eq!(Ids::of_namespace(&namespace), Ok(ids));
+    }
+
+    #[test]
+    fn ranges_that_cannot_be_read() {
+        for text in ["", "5", "a/b", "1/0", "9-1", "1/-1", "99999999999/1"] {
+            let error = Ids::of_namespace(&namespace(text, "1/1")).unwrap_err();
+            assert!(
+                error.contains(UID_RANGE) && error.contains("START/SIZE"),
+                "{error}"
+            );
+        }
+        let error = Ids::of_namespace(&json!({})).unwrap_err();
+        assert_eq!(error, format!("the namespace has no annotation {UID_RANGE}"));
+    }
+
+    fn pod() -> Value {
+        json!({"spec": {
+            "initContainers": [
+                {"name": "istio-validation", "args": ["x", "-u", "1337", "-m"]}, {"name": "user", "args": ["-u", "5"]},
+            ],
+            "containers": [{"name": "istio-proxy", "securityContext": {"runAsUser": 1234}}],
+        }})
+    }
+
+    #[test]
+    fn what_must_agree_follows_the_proxy() {
+        let mut pod = pod();
+        follow(
+            &mut pod,
+            Ids {
+                uid: Some(1234),
+                gid: Some(7),
+            },
+            false,
+        );
+        let validation = &pod["spec"]["initContainers"][0];
+        assert_eq!(validation["args"], json!(["x", "-u", "1234", "-m"]));
+        assert_eq!(
+            validation["securityContext"],
+            json!({"runAsUser": 1234, "runAsGroup": 7})
+        );
+        assert_eq!(pod["spec"]["initContainers"][1]["args"], json!(["-u", "5"]));
+        assert_eq!(pod["spec"]["containers"][0]["securityContext"]["runAsUser"], 1234);
+    }
+
+    #[test]
+    fn tproxy_needs_root_but_spares_the_user_s_uid() {
+        let mut pod = pod();
+        follow(
+            &mut pod,
+            Ids {
+                uid: Some(1234),
+                gid: None,
+            },
+            true,
+        );
+        assert_eq!(pod["spec"]["containers"][0]["securityContext"]["runAsUser"], 0);
+        assert_eq!(pod["spec"]["initContainers"][0]["args"][2], "1234");
+    }
+
+    #[test]
+    fn an_app_with_the_proxy_s_user_is_found() {
+        let pod = json!({"spec": {
+            "securityContext": {"runAsUser": 1337},
+            "initContainers": [{"name": "early"}],
+            "containers": [
+                {"name": "a"}, {"name": "b", "securityContext": {"runAsUser": 5}}, {"name": "istio-proxy"},
+            ],
+        }});
+        assert_eq!(sharing_the_proxy_s(&pod, 1337), ["a"]);
+    }
+}

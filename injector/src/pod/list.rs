@@ -1,0 +1,131 @@
+//! Reading and changing the lists of containers and the maps of a pod.
+
+use serde_json::{Map, Value};
+
+/// Which of the two lists a container stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum List {
+    /// `spec.containers`.
+    Containers,
+    /// `spec.initContainers`.
+    InitContainers,
+}
+
+impl List {
+    /// Both, app containers first.
+    pub const BOTH: [Self; 2] = [Self::Containers, Self::InitContainers];
+
+    /// Its key in a pod spec.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Containers => "containers",
+            Self::InitContainers => "initContainers",
+        }
+    }
+}
+
+/// The containers of a list, none if it is missing.
+#[must_use]
+pub fn containers(pod: &Value, list: List) -> &[Value] {
+    pod.pointer("/spec")
+        .and_then(|spec| spec.get(list.key()))
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+/// The same, to be changed; nothing if the list is missing.
+pub fn containers_mut(pod: &mut Value, list: List) -> &mut [Value] {
+    pod.pointer_mut("/spec")
+        .and_then(|spec| spec.get_mut(list.key()))
+        .and_then(Value::as_array_mut)
+        .map_or(&mut [], Vec::as_mut_slice)
+}
+
+/// Takes the whole list out, to be put back with [`put`].
+pub fn take(pod: &mut Value, list: List) -> Vec<Value> {
+    match pod.pointer_mut("/spec").and_then(|spec| spec.get_mut(list.key())) {
+        Some(Value::Array(items)) => std::mem::take(items),
+        _ => Vec::new(),
+    }
+}
+
+/// Puts a list in place; an empty one only where a list is already.
+pub fn put(pod: &mut Value, list: List, items: Vec<Value>) {
+    let Some(spec) = object_mut(pod, "spec") else {
+        return;
+    };
+    if items.is_empty() && !spec.contains_key(list.key()) {
+        return;
+    }
+    spec.insert(list.key().to_owned(), Value::Array(items));
+}
+
+/// The `name` of a container, volume or variable.
+#[must_use]
+pub fn name(item: &Value) -> &str {
+    item.get("name").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The first item of this name.
+#[must_use]
+pub fn find<'a>(items: &'a [Value], wanted: &str) -> Option<&'a Value> {
+    items.iter().find(|item| name(item) == wanted)
+}
+
+/// The proxy, wherever it runs: beside the app, else as a native sidecar.
+#[must_use]
+pub fn proxy(pod: &Value) -> Option<&Value> {
+    List::BOTH
+        .into_iter()
+        .find_map(|list| find(containers(pod, list), super::PROXY))
+}
+
+/// The same, to be changed.
+pub fn proxy_mut(pod: &mut Value) -> Option<&mut Value> {
+    let list = List::BOTH
+        .into_iter()
+        .find(|list| find(containers(pod, *list), super::PROXY).is_some())?;
+    containers_mut(pod, list)
+        .iter_mut()
+        .find(|item| name(item) == super::PROXY)
+}
+
+/// The object under `key`, made if it is missing or null.
+pub fn object_mut<'a>(value: &'a mut Value, key: &str) -> Option<&'a mut Map<String, Value>> {
+    let slot = value.as_object_mut()?.entry(key).or_insert(Value::Null);
+    if slot.is_null() {
+        *slot = Value::Object(Map::new());
+    }
+    slot.as_object_mut()
+}
+
+/// `metadata.annotations` or `metadata.labels`, made if missing.
+pub fn metadata_mut<'a>(pod: &'a mut Value, key: &str) -> Option<&'a mut Map<String, Value>> {
+    object_mut(pod, "metadata")?;
+    object_mut(pod.get_mut("metadata")?, key)
+}
+
+/// An annotation.
+#[must_use]
+pub fn annotation<'a>(pod: &'a Value, key: &str) -> Option<&'a str> {
+    metadata(pod, "annotations")?.get(key)?.as_str()
+}
+
+/// A label.
+#[must_use]
+pub fn label<'a>(pod: &'a Value, key: &str) -> Option<&'a str> {
+    metadata(pod, "labels")?.get(key)?.as_str()
+}
+
+/// `metadata.annotations` or `metadata.labels`.
+#[must_use]
+pub fn metadata<'a>(pod: &'a Value, key: &str) -> Option<&'a Map<String, Value>> {
+    pod.get("metadata")?.get(key)?.as_object()
+}
+
+/// Takes an annotation away, and the map with it when nothing is left.
+pub fn remove_annotation(pod: &mut Value, key: &str) -> Option<Value> {
+    let annotations = pod.get_mut("metadata")?.get_mut("annotations")?.as_object_mut()?;
+    annotations.shift_remove(key)
+}

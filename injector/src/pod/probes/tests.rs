@@ -1,0 +1,87 @@
+use super::*;
+
+fn pod() -> Value {
+    json!({"spec": {
+        "containers": [
+            {"name": "app", "ports": [{"name": "http", "containerPort": 80}],
+             "livenessProbe": {"httpGet": {"port": "http", "scheme": "HTTPS"}, "timeoutSeconds": 4},
+             "readinessProbe": {"exec": {"command": ["true"]}},
+             "startupProbe": {"grpc": {"port": 9090}},
+             "lifecycle": {"preStop": {"tcpSocket": {"port": 93}}}},
+            {"name": "istio-proxy", "readinessProbe": {"httpGet": {"port": 15021}}},
+        ],
+    }})
+}
+
+#[test]
+fn originals_are_noted_and_the_agent_is_asked_instead() {
+    let mut pod = pod();
+    rewrite(&mut pod, 15020, 15020);
+    let app = containers(&pod, List::Containers).first().unwrap();
+    assert_eq!(
+        app["livenessProbe"],
+        json!({"timeoutSeconds": 4, "httpGet": {"port": 15020, "scheme": "HTTP", "path": "/app-health/app/livez"}})
+    );
+    assert_eq!(app["readinessProbe"], json!({"exec": {"command": ["true"]}}));
+    assert_eq!(
+        app["lifecycle"]["preStop"]["httpGet"]["path"],
+        "/app-lifecycle/app/prestopz"
+    );
+    let proxy = list::proxy(&pod).unwrap();
+    assert_eq!(
+        env::value(proxy, VARIABLE).unwrap(),
+        concat!(
+            r#"{"/app-health/app/livez":{"httpGet":{"port":80,"scheme":"HTTPS"},"timeoutSeconds":4},"#,
+            r#""/app-health/app/startupz":{"grpc":{"port":9090,"service":null}},"#,
+            r#""/app-lifecycle/app/prestopz":{"tcpSocket":{"port":93}}}"#
+        )
+    );
+    assert_eq!(proxy["readinessProbe"]["httpGet"]["port"], 15021);
+}
+
+#[test]
+fn rewriting_twice_changes_nothing() {
+    let mut once = pod();
+    rewrite(&mut once, 8020, 15020);
+    let mut twice = once.clone();
+    rewrite(&mut twice, 8020, 15020);
+    assert_eq!(twice, once);
+}
+
+#[test]
+fn a_port_name_that_is_unknown_is_not_noted() {
+    let mut pod = json!({"spec": {"containers": [
+        {"name": "app", "livenessProbe": {"httpGet": {"port": "nope"}}}, {"name": "istio-proxy"},
+    ]}});
+    rewrite(&mut pod, 15020, 15020);
+    assert_eq!(
+        pod["spec"]["containers"][0]["livenessProbe"]["httpGet"]["port"],
+        15020
+    );
+    assert_eq!(env::value(list::proxy(&pod).unwrap(), VARIABLE), None);
+}
+
+#[test]
+fn restoring_undoes_rewriting_up_to_names_of_ports() {
+    let mut changed = pod();
+    rewrite(&mut changed, 15020, 15020);
+    let originals = noted(list::proxy(&changed).unwrap());
+    restore(&mut changed, &originals);
+    let app = &changed["spec"]["containers"][0];
+    assert_eq!(
+        app["livenessProbe"]["httpGet"],
+        json!({"port": 80, "scheme": "HTTPS"})
+    );
+    assert_eq!(app["startupProbe"], json!({"grpc": {"port": 9090}}));
+    assert_eq!(app["lifecycle"]["preStop"], json!({"tcpSocket": {"port": 93}}));
+    assert!(rewritten_paths(&changed).is_empty());
+}
+
+#[test]
+fn without_a_proxy_nothing_happens() {
+    let mut bare =
+        json!({"spec": {"containers": [{"name": "app", "livenessProbe": {"httpGet": {"port": 1}}}]}});
+    let before = bare.clone();
+    rewrite(&mut bare, 15020, 15020);
+    assert_eq!(bare, before);
+}

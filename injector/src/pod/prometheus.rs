@@ -1,0 +1,269 @@
+//! The agent serves the app's metrics together with its own: scrapers are sent to it, and it is told where the app's
+//! metrics are.
+
+use serde_json::{Map, Value, json};
+
+use super::env;
+use super::list::{annotation, metadata, metadata_mut, proxy, proxy_mut};
+
+/// The proxy's variable with the app's own annotations.
+pub const VARIABLE: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
+
+const SECURE_PORT: &str = "prometheus.istio.io/secure-port";
+const SECURE_VARIABLE: &str = "ENVOY_SECURE_MERGED_METRICS_PORT";
+const TARGETS: &str = "prometheus.istio.io/scrape-targets";
+const PATH_OF_AGENT: &str = "/stats/prometheus";
+
+/// Sends scrapers to the agent's `port` and tells the agent what the annotations said before.
+///
+/// Does nothing if the app must not be scraped, or if the annotations name the agent's port already: then the user
+/// decided, or an earlier injection.
+pub fn merge(pod: &mut Value, port: i64) {
+    let own = Scrape::of(pod);
+    if own.scrape.as_deref() == Some("false") || own.port.as_deref() == Some(port.to_string().as_str()) {
+        return;
+    }
+    if let Some(text) = own.to_json()
+        && let Some(proxy) = proxy_mut(pod)
+    {
+        env::remove(proxy, VARIABLE);
+        env::push(proxy, VARIABLE, &text);
+    }
+    let Some(annotations) = metadata_mut(pod, "annotations") else {
+        return;
+    };
+    annotations.retain(|key, _| kind(key).is_none() && key != TARGETS);
+    annotations.insert("prometheus.io/path".to_owned(), json!(PATH_OF_AGENT));
+    annotations.insert("prometheus.io/port".to_owned(), json!(port.to_string()));
+    annotations.insert("prometheus.io/scrape".to_owned(), json!("true"));
+}
+
+/// Tells scrapers on which port the proxy serves the metrics behind mutual TLS, where it was told to.
+pub fn announce_secure_port(pod: &mut Value) {
+    let port = proxy(pod)
+        .and_then(|proxy| env::value(proxy, SECURE_VARIABLE))
+        .unwrap_or_default();
+    if port.is_empty() || port == "0" || annotation(pod, SECURE_PORT).is_some() {
+        return;
+    }
+    let port = json!(port);
+    if let Some(annotations) = metadata_mut(pod, "annotations") {
+        annotations.insert(SECURE_PORT.to_owned(), port);
+    }
+}
+
+/// Puts back the annotations that [`merge`] replaced.
+pub fn restore(pod: &mut Value, port: i64) {
+    let own = Scrape::of(pod);
+    let ours = own.path.as_deref() == Some(PATH_OF_AGENT)
+        && own.scrape.as_deref() == Some("true")
+        && own.port.as_deref() == Some(port.to_string().as_str());
+    if !ours {
+        return;
+    }
+    let noted = proxy(pod)
+        .and_then(|proxy| env::value(proxy, VARIABLE))
+        .map(str::to_owned);
+    let before: Map<String, Value> = noted
+        .and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or_default();
+    let Some(annotations) = metadata_mut(pod, "annotations") else {
+        return;
+    };
+    annotations.retain(|key, _| kind(key).is_none());
+    let text = |value: &Value, key: &str| {
+        value
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let targets = before.get("targets").and_then(Value::as_array).map(|targets| {
+        let all: Vec<String> = targets
+            .iter()
+            .map(|target| format!("{}:{}", text(target, "port"), text(target, "path")))
+            .collect();
+        all.join(",")
+    });
+    let before = Value::Object(before);
+    for key in ["scrape", "path", "port"] {
+        let value = text(&before, key);
+        // With targets, path and port were made from the first of them.
+        if !(value.is_empty() || targets.is_some() && key != "scrape") {
+            annotations.insert(format!("prometheus.io/{key}"), json!(value));
+        }
+    }
+    if let Some(targets) = targets {
+        annotations.insert(TARGETS.to_owned(), json!(targets));
+    }
+}
+
+/// What the annotations say.
+#[derive(Default)]
+struct Scrape {
+    scrape: Option<String>,
+    path: Option<String>,
+    port: Option<String>,
+    targets: Vec<(String, String)>,
+}
+
+impl Scrape {
+    fn of(pod: &Value) -> Self {
+        let mut found = Self::default();
+        for (key, value) in metadata(pod, "annotations").into_iter().flatten() {
+            let text = value.as_str().map(str::to_owned);
+            match kind(key) {
+                Some(Kind::Path) => found.path = text,
+                Some(Kind::Port) => found.port = text,
+                Some(Kind::Scrape) => found.scrape = text,
+                None if key == TARGETS => found.targets = targets(&text.unwrap_or_default()),
+                None => {}
+            }
+        }
+        found
+    }
+
+    fn to_json(&self) -> Option<String> {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        if self.targets.is_empty()
+            && [&self.scrape, &self.path, &self.port]
+                .iter()
+                .all(|value| value.is_none())
+        {
+            return None;
+        }
+        let first = self.targets.first();
+        let mut object = Map::new();
+        object.insert("scrape".to_owned(), json!(text(&self.scrape)));
+        object.insert(
+            "path".to_owned(),
+            json!(first.map_or_else(|| text(&self.path), |(_, path)| path.clone())),
+        );
+        object.insert(
+            "port".to_owned(),
+            json!(first.map_or_else(|| text(&self.port), |(port, _)| port.clone())),
+        );
+        if !self.targets.is_empty() {
+            let list: Vec<Value> = self
+                .targets
+                .iter()
+                .map(|(port, path)| json!({"port": port, "path": path}))
+                .collect();
+            object.insert("targets".to_owned(), Value::Array(list));
+        }
+        Some(Value::Object(object).to_string())
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Path,
+    Port,
+    Scrape,
+}
+
+/// `prometheus.io/port`, however its separators are written.
+fn kind(key: &str) -> Option<Kind> {
+    let plain: String = key
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '_' {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect();
+    match plain.as_str() {
+        "prometheus_io_path" => Some(Kind::Path),
+        "prometheus_io_port" => Some(Kind::Port),
+        "prometheus_io_scrape" => Some(Kind::Scrape),
+        _ => None,
+    }
+}
+
+/// `8080:/metrics,9100:/other`; a path that is left out is `/metrics`.
+fn targets(text: &str) -> Vec<(String, String)> {
+    let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+    items
+        .map(|item| {
+            let (port, path) = item.split_once(':').unwrap_or((item, "/metrics"));
+            (port.trim().to_owned(), path.trim().to_owned())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(annotations: &Value) -> Value {
+        json!({"metadata": {"annotations": annotations}, "spec": {"containers": [{"name": "istio-proxy"}]}})
+    }
+
+    fn variable(pod: &Value) -> Option<&str> {
+        proxy(pod).and_then(|proxy| env::value(proxy, VARIABLE))
+    }
+
+    #[test]
+    fn the_app_s_own_annotations_go_to_the_agent() {
+        let mut pod = pod(&json!({"prometheus_io_port": "8080", "prometheus.io/scrape": "true"}));
+        merge(&mut pod, 15020);
+        assert_eq!(
+            variable(&pod),
+            Some(r#"{"scrape":"true","path":"","port":"8080"}"#)
+        );
+        let agent = json!({
+            "prometheus.io/path": "/stats/prometheus", "prometheus.io/port": "15020", "prometheus.io/scrape": "true",
+        });
+        assert_eq!(pod["metadata"]["annotations"], agent);
+        let once = pod.clone();
+        merge(&mut pod, 15020);
+        assert_eq!(pod, once);
+    }
+
+    #[test]
+    fn without_annotations_there_is_nothing_to_tell() {
+        let mut pod = pod(&json!({}));
+        merge(&mut pod, 15020);
+        assert_eq!(variable(&pod), None);
+        assert_eq!(pod["metadata"]["annotations"]["prometheus.io/port"], "15020");
+    }
+
+    #[test]
+    fn an_app_that_must_not_be_scraped_is_left_alone() {
+        let mut pod = pod(&json!({"prometheus.io/scrape": "false"}));
+        let before = pod.clone();
+        merge(&mut pod, 15020);
+        assert_eq!(pod, before);
+    }
+
+    #[test]
+    fn the_secure_port_is_announced() {
+        let mut pod = pod(&json!({}));
+        announce_secure_port(&mut pod);
+        assert_eq!(pod["metadata"]["annotations"], json!({}));
+        env::push(proxy_mut(&mut pod).unwrap(), SECURE_VARIABLE, "15092");
+        announce_secure_port(&mut pod);
+        assert_eq!(pod["metadata"]["annotations"], json!({SECURE_PORT: "15092"}));
+        pod["metadata"]["annotations"][SECURE_PORT] = json!("1");
+        announce_secure_port(&mut pod);
+        assert_eq!(pod["metadata"]["annotations"][SECURE_PORT], "1");
+    }
+
+    #[test]
+    fn several_targets() {
+        let mut pod = pod(&json!({"prometheus.io/scrape": "true", TARGETS: "8080:/metrics,9100:/x"}));
+        let before = pod.clone();
+        merge(&mut pod, 15020);
+        assert_eq!(
+            variable(&pod),
+            Some(concat!(
+                r#"{"scrape":"true","path":"/metrics","port":"8080","#,
+                r#""targets":[{"port":"8080","path":"/metrics"},{"port":"9100","path":"/x"}]}"#
+            ))
+        );
+        restore(&mut pod, 15020);
+        assert_eq!(pod["metadata"], before["metadata"]);
+    }
+}

@@ -1,0 +1,225 @@
+//! Takes an earlier injection out of a pod, so that it can be injected afresh.
+//!
+//! Labels, annotations and volumes stay: the templates leave them alone when they are there already. Containers that
+//! came with the injection go, the user's own versions of them come back, probes and Prometheus annotations are what
+//! they were. What was there is kept aside ([`Previous`]): things that others have added to those containers since
+//! survive the new one.
+
+use serde_json::{Value, json};
+
+use super::list::{List, find, name, put, take};
+use super::overrides::{self, Overrides};
+use super::status::{self, Status};
+use super::{AUTO_IMAGE, PROXY, env, is_istio_s, list, probes, prometheus};
+
+/// A pod without its earlier injection.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Undone {
+    /// The pod as it was, but for labels, annotations and volumes.
+    pub pod: Value,
+    /// What was taken out, if the pod was injected.
+    pub previous: Option<Previous>,
+}
+
+/// What an earlier injection had put in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Previous {
+    /// What it said about itself.
+    pub status: Status,
+    /// The user's versions of its containers.
+    pub overrides: Overrides,
+    /// Its containers, as they stood in the pod.
+    pub containers: Vec<(List, Value)>,
+}
+
+/// Takes an earlier injection out. `status_port` is the one that the mesh config names.
+///
+/// # Errors
+///
+/// An annotation that says what to restore, and cannot be read.
+pub fn undo(injected: &Value, status_port: i64) -> Result<Undone, String> {
+    let mut pod = injected.clone();
+    let Some(status) = Status::of(injected) else {
+        return Ok(Undone { pod, previous: None });
+    };
+    let overrides = Overrides::of(injected)?;
+    if let Some(originals) = list::proxy(&pod).map(probes::noted) {
+        probes::restore(&mut pod, &originals);
+    }
+    prometheus::restore(&mut pod, status_port);
+    let mut previous = Previous {
+        status,
+        overrides,
+        containers: Vec::new(),
+    };
+    for list in List::BOTH {
+        let (gone, stay) = take(&mut pod, list)
+            .into_iter()
+            .partition(|container| previous.put_in(list, container));
+        put(&mut pod, list, stay);
+        previous
+            .containers
+            .extend(gone.into_iter().map(|container: Value| (list, container)));
+    }
+    previous.bring_back(&mut pod);
+    for (_, container) in &mut previous.containers {
+        env::remove(container, probes::VARIABLE);
+        env::remove(container, prometheus::VARIABLE);
+    }
+    list::remove_annotation(&mut pod, status::ANNOTATION);
+    list::remove_annotation(&mut pod, overrides::ANNOTATION);
+    Ok(Undone {
+        pod,
+        previous: Some(previous),
+    })
+}
+
+impl Previous {
+    /// Whether the injection made this container. One of the user's, which a template only added to, is not.
+    fn put_in(&self, list: List, container: &Value) -> bool {
+        let container = name(container);
+        self.status.lists(list, container)
+            && (is_istio_s(container) || self.overrides.find(container).is_none())
+    }
+
+    /// Puts the user's versions of Istio's containers back.
+    fn bring_back(&self, pod: &mut Value) {
+        for list in List::BOTH {
+            for container in self
+                .overrides
+                .list(list)
+                .iter()
+                .filter(|container| is_istio_s(name(container)))
+            {
+                let mut original = container.clone();
+                if let Some(original) = original.as_object_mut() {
+                    original.entry("image").or_insert_with(|| json!(AUTO_IMAGE));
+                }
+                // The proxy is written among the app containers, wherever it ends up.
+                let home = if name(container) == PROXY {
+                    List::Containers
+                } else {
+                    list
+                };
+                let mut items = take(pod, home);
+                let at = if home == List::Containers {
+                    self.place(&items, &original)
+                } else {
+                    items.len()
+                };
+                items.insert(at.min(items.len()), original);
+                put(pod, home, items);
+            }
+        }
+    }
+
+    /// Where among the app containers the user's proxy stood: the list of ports that the proxy was given says it, if
+    /// the proxy has ports. Without ports the place makes no difference.
+    fn place(&self, items: &[Value], proxy: &Value) -> usize {
+        let ports = |container: &Value| {
+            container
+                .get("ports")
+                .and_then(Value::as_array)
+                .map_or(0, Vec::len)
+        };
+        let first = proxy.pointer("/ports/0/containerPort").and_then(Value::as_i64);
+        let given = self
+            .containers
+            .iter()
+            .find(|(_, container)| name(container) == PROXY);
+        let listed: Vec<Value> = given
+            .and_then(|(_, container)| env::value(container, "ISTIO_META_POD_PORTS"))
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
+        let wanted = listed
+            .iter()
+            .position(|port| first.is_some() && port["containerPort"].as_i64() == first);
+        let Some(before) = wanted else {
+            return items.len();
+        };
+        // Of several places behind that many ports the last one: people write the proxy behind their own containers.
+        let mut seen = 0;
+        let mut place = 0;
+        for (at, container) in items.iter().enumerate() {
+            seen += ports(container);
+            if seen <= before {
+                place = at + 1;
+            }
+        }
+        place
+    }
+
+    /// The container that the injection had put in under this name.
+    #[must_use]
+    pub fn container(&self, container: &str) -> Option<(List, &Value)> {
+        let found = self.containers.iter().find(|(_, item)| name(item) == container);
+        found.map(|(list, item)| (*list, item))
+    }
+
+    /// Whether the user has a version of this container: what was noted then still wins now.
+    #[must_use]
+    pub fn noted(&self, list: List, container: &str) -> Option<&Value> {
+        find(self.overrides.list(list), container)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn injected() -> Value {
+        json!({
+            "metadata": {"annotations": {
+                status::ANNOTATION: r#"{"containers":["istio-proxy","app"],"initContainers":["istio-init"]}"#,
+                overrides::ANNOTATION: concat!(
+                    r#"{"containers":[{"name":"istio-proxy","ports":[{"containerPort":7}],"resources":{}},"#,
+                    r#"{"name":"app","image":"old"}]}"#
+                ),
+            }},
+            "spec": {
+                "containers": [
+                    {"name": "first", "ports": [{"containerPort": 1}]},
+                    {"name": "app", "image": "new", "ports": [{"containerPort": 9}], "livenessProbe": {"httpGet": {"path": "/app-health/app/livez", "port": 15020}}},
+                    {"name": "istio-proxy", "image": "proxyv2", "env": [
+                        {"name": "ISTIO_META_POD_PORTS", "value": r#"[{"containerPort":1},{"containerPort":7},{"containerPort":9}]"#},
+                        {"name": "ISTIO_KUBE_APP_PROBERS", "value": r#"{"/app-health/app/livez":{"tcpSocket":{"port":1}}}"#},
+                    ]},
+                ],
+                "initContainers": [{"name": "user"}, {"name": "istio-init"}],
+            },
+        })
+    }
+
+    #[test]
+    fn the_user_s_pod_comes_back() {
+        let undone = undo(&injected(), 15020).unwrap();
+        assert_eq!(
+            undone.pod,
+            json!({
+                "metadata": {"annotations": {}},
+                "spec": {
+                    "containers": [
+                        {"name": "first", "ports": [{"containerPort": 1}]},
+                        {"name": "istio-proxy", "ports": [{"containerPort": 7}], "resources": {}, "image": "auto"},
+                        {"name": "app", "image": "new", "ports": [{"containerPort": 9}], "livenessProbe": {"tcpSocket": {"port": 1}}},
+                    ],
+                    "initContainers": [{"name": "user"}],
+                },
+            })
+        );
+        let previous = undone.previous.unwrap();
+        let names: Vec<&str> = previous
+            .containers
+            .iter()
+            .map(|(_, container)| name(container))
+            .collect();
+        assert_eq!(names, ["istio-proxy", "istio-init"]);
+        assert!(env::value(&previous.containers[0].1, probes::VARIABLE).is_none());
+    }
+
+    #[test]
+    fn a_pod_that_was_never_injected_is_left_alone() {
+        let pod = json!({"spec": {"containers": [{"name": "istio-proxy"}]}});
+        assert_eq!(undo(&pod, 15020), Ok(Undone { pod, previous: None }));
+    }
+}

@@ -1,0 +1,132 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn canonical_forms_are_those_of_kubernetes() {
+    for (given, expected) in [
+        ("2000m", "2"),
+        ("1024Mi", "1Gi"),
+        ("0.5", "500m"),
+        ("1.5", "1500m"),
+        ("1500m", "1500m"),
+        ("1048576Ki", "1Gi"),
+        ("1.5Gi", "1536Mi"),
+        ("0.1Gi", "107374182400m"),
+        ("0.0001", "100u"),
+        ("1e3", "1e3"),
+        ("1E3", "1E3"),
+        ("1e4", "10e3"),
+        ("1e-3", "1e-3"),
+        ("1e0", "1e0"),
+        ("500M", "500M"),
+        ("1000M", "1G"),
+        ("1000Ki", "1000Ki"),
+        ("128974848", "128974848"),
+        ("1000", "1k"),
+        ("0", "0"),
+        ("-0", "0"),
+        ("0Mi", "0"),
+        ("00.50", "500m"),
+        (".5", "500m"),
+        ("5.", "5."),
+        ("+5", "+5"),
+        ("-1.5Gi", "-1536Mi"),
+        ("0.5Ki", "512"),
+        ("0.0000000001", "1n"),
+        ("1.0000000001", "1000000001n"),
+        ("999.9999999999", "1k"),
+        ("16Ei", "9223372036854775807"),
+        (
+            "99999999999999999999999999999999999999999999Ki",
+            "9223372036854775807",
+        ),
+        ("1000E", "1000E"),
+        (" 1Gi ", "1Gi"),
+    ] {
+        assert_eq!(canonical(given).as_deref(), Ok(expected), "{given}");
+    }
+}
+
+#[test]
+fn other_texts_are_refused_by_name() {
+    for given in [
+        "", " ", "m", "1K", "1ki", "1e", "1ee3", "1.2.3", "1 Gi", "0x10", "1e3Mi", "--1", "one", "1m1", "٣",
+    ] {
+        let error = canonical(given).expect_err(given);
+        assert!(
+            error
+                .to_string()
+                .starts_with(&format!("{given:?} is no quantity")),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_pod_is_walked_by_its_types() {
+    let mut pod = json!({"spec": {
+        "containers": [{
+            "name": "app",
+            "resources": {"limits": {"cpu": "2000m", "memory": "1024Mi"}, "requests": {"cpu": 0.5}},
+            "env": [
+                {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": 1}}},
+                {"name": "TEXT", "value": "1024Mi"},
+            ],
+        }],
+        "overhead": {"cpu": "0.250"},
+        "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1048576Ki"}}],
+        "newField": {"limits": {"cpu": "2000m"}},
+    }});
+    canonical_quantities(&mut pod).expect("quantities");
+    let container = &pod["spec"]["containers"][0];
+    assert_eq!(
+        container["resources"],
+        json!({"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "500m"}})
+    );
+    assert_eq!(
+        container["env"][0]["valueFrom"]["resourceFieldRef"]["divisor"],
+        json!("1")
+    );
+    assert_eq!(container["env"][1]["value"], json!("1024Mi"));
+    assert_eq!(pod["spec"]["overhead"]["cpu"], json!("250m"));
+    assert_eq!(pod["spec"]["volumes"][0]["emptyDir"]["sizeLimit"], json!("1Gi"));
+    assert_eq!(pod["spec"]["newField"]["limits"]["cpu"], json!("2000m"));
+}
+
+#[test]
+fn a_bad_quantity_names_its_place() {
+    let mut pod = json!({"spec": {"containers": [{"resources": {"limits": {"cpu": "lots"}}}]}});
+    let error = canonical_quantities(&mut pod).expect_err("lots");
+    assert_eq!(error.path, "spec.containers[0].resources.limits.cpu");
+    assert_eq!(error.given, "lots");
+}
+
+proptest! {
+    #[test]
+    fn canonical_is_a_fixed_point(text in "[+-]?[0-9]{0,12}(\\.[0-9]{0,12})?(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|e-?[0-9]{1,2})?") {
+        if let Ok(once) = canonical(&text) {
+            prop_assert_eq!(canonical(&once), Ok(once));
+        }
+    }
+
+    #[test]
+    fn any_text_is_answered(text in ".{0,40}") {
+        let _ = canonical(&text);
+    }
+}
+
+/// `tests/oracle/quantities.json` was recorded with `kubectl set resources --local`.
+#[test]
+fn recorded_answers_of_kubernetes() {
+    let recorded: Vec<(String, String)> =
+        serde_json::from_str(include_str!("../../tests/oracle/quantities.json")).expect("the recording");
+    assert!(recorded.len() > 100, "{}", recorded.len());
+    let wrong: Vec<_> = recorded
+        .iter()
+        .filter(|(given, expected)| canonical(given).as_ref() != Ok(expected))
+        .map(|(given, expected)| (given, expected, canonical(given)))
+        .collect();
+    assert_eq!(wrong, [], "given, Kubernetes' answer, ours");
+}

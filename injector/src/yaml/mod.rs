@@ -1,0 +1,167 @@
+//! Reading and writing YAML as Kubernetes' tools do: YAML 1.1, by way of JSON.
+//!
+//! - [`read()`]: one document as JSON; what Go's `sigs.k8s.io/yaml` would make of it. For values, mesh config, configs.
+//! - [`read_overlay`]: a template's output as a strategic merge patch for a pod, typed strictly.
+//! - [`read_overlay_with_spans`]: the same, and where the scalars are, in one pass.
+//! - [`read_documents`]: an input file, document by document, typed forgivingly; untouched documents keep their bytes.
+//! - [`write()`]: JSON as block-style YAML that any YAML 1.1 or 1.2 reader reads back the same.
+//! - [`scalar_spans`], [`within_one_scalar`]: where the scalars of a text are.
+//! - [`check`], [`forgive`]: the typing alone, on JSON.
+//!
+//! Plain scalars: `y n yes no on off true false` (three spellings each) are booleans; `012`, `0o12`, `0x10`, `0b1`, `1_000`
+//! integers; `1e3` a float, written as the integer 1000 where JSON would; no timestamps, no base 60. Of duplicate keys
+//! the last wins, in the place of the first. `<<` merges where it stands. Keys that are no strings become ones.
+//!
+//! Bounds: [`MAX_BYTES`] of text, [`MAX_NODES`] nodes with aliases expanded, [`MAX_DEPTH`] levels.
+
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "JSON is a map, a list, or something else; the parser's events are open-ended"
+)]
+
+mod documents;
+mod read;
+mod scalar;
+mod spans;
+mod typing;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::ops::Range;
+
+pub use documents::{Document, read_documents};
+pub use read::read;
+pub use spans::{scalar_spans, within_one_scalar};
+pub use typing::{TypeError, check, forgive};
+pub use write::write;
+
+use serde_json::Value;
+
+use crate::schema::{self, Struct};
+
+/// The largest text that is read: 6 MiB, as much as the webhook takes.
+pub const MAX_BYTES: usize = 6 << 20;
+/// The most nodes a document may have once its aliases are expanded.
+pub const MAX_NODES: usize = 500_000;
+/// The deepest nesting of maps and lists.
+pub const MAX_DEPTH: usize = 100;
+
+/// Reads a template's output as a patch for a pod (`metadata`, `spec`).
+///
+/// Strictly typed, as Go would decode the result: a number where a pod has a string is an error. Fields that pods do not
+/// have are dropped; patch directives stay.
+///
+/// # Errors
+/// Bad YAML, with line and column; a value of the wrong type, with its path.
+pub fn read_overlay(text: &str) -> Result<Value, YamlError> {
+    read_overlay_as(text, &schema::POD)
+}
+
+/// [`read_overlay`] for another type, such as [`schema::POD_SPEC`] for templates of the 1.0 era.
+///
+/// # Errors
+/// As [`read_overlay`].
+pub fn read_overlay_as(text: &str, schema: &'static Struct) -> Result<Value, YamlError> {
+    read_overlay_with_spans(text, schema).map(|overlay| overlay.value)
+}
+
+/// A template's output, read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Overlay {
+    /// The patch.
+    pub value: Value,
+    /// Where the text's scalars are, as [`scalar_spans`] gives them.
+    pub spans: Vec<Range<usize>>,
+}
+
+/// [`read_overlay_as`] and [`scalar_spans`] in one pass over the text.
+///
+/// # Errors
+/// As [`read_overlay`].
+pub fn read_overlay_with_spans(text: &str, schema: &'static Struct) -> Result<Overlay, YamlError> {
+    let (mut value, spans) = read::read_raw(text)?;
+    read::integers(&mut value);
+    check(&mut value, schema).map_err(|error| YamlError {
+        line: 0,
+        column: 0,
+        problem: Problem::Type(error),
+    })?;
+    Ok(Overlay { value, spans })
+}
+
+/// Text that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct YamlError {
+    /// The line, from 1; 0 when the problem has no one place.
+    pub line: usize,
+    /// The column, from 1; 0 when the problem has no one place.
+    pub column: usize,
+    /// What is wrong.
+    pub problem: Problem,
+}
+
+/// What is wrong with a YAML text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Problem {
+    /// A tag whose value is not of its kind, or a kind that JSON lacks.
+    BadTag {
+        /// The tag.
+        tag: String,
+        /// The scalar.
+        value: String,
+    },
+    /// A map, list or null as a key.
+    Key,
+    /// `<<` with something else than maps.
+    Merge,
+    /// More than one document where one is expected.
+    ManyDocuments,
+    /// Not UTF-8.
+    NotUtf8,
+    /// `.inf` or `.nan`, which JSON does not have.
+    NotFinite(String),
+    /// The parser's own complaint.
+    Syntax(String),
+    /// Deeper than [`MAX_DEPTH`].
+    TooDeep,
+    /// Longer than [`MAX_BYTES`].
+    TooLong(usize),
+    /// More than [`MAX_NODES`].
+    TooManyNodes,
+    /// A value of the wrong type.
+    Type(TypeError),
+}
+
+impl fmt::Display for YamlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line > 0 {
+            write!(f, "yaml: line {}, column {}: ", self.line, self.column)?;
+        } else if !matches!(self.problem, Problem::Type(_)) {
+            write!(f, "yaml: ")?;
+        }
+        match &self.problem {
+            Problem::BadTag { tag, value } => write!(f, "cannot decode {value:?} as {tag}"),
+            Problem::Key => write!(f, "a key must be a string, number or bool"),
+            Problem::Merge => write!(f, "map merge (<<) requires a map or a list of maps as its value"),
+            Problem::ManyDocuments => write!(f, "expected a single document, found a second one"),
+            Problem::NotUtf8 => write!(f, "the text is not valid UTF-8"),
+            Problem::NotFinite(text) => write!(f, "{text} is no number in JSON; quote it if it is a string"),
+            Problem::Syntax(text) => write!(f, "{text}"),
+            Problem::TooDeep => write!(f, "nested deeper than {MAX_DEPTH} levels"),
+            Problem::TooLong(bytes) => write!(f, "{bytes} bytes are too many; at most {MAX_BYTES} are read"),
+            Problem::TooManyNodes => {
+                write!(
+                    f,
+                    "more than {MAX_NODES} values with aliases expanded; is this a YAML bomb?"
+                )
+            }
+            Problem::Type(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for YamlError {}

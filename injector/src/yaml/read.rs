@@ -1,0 +1,299 @@
+//! From the parser's events to JSON.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::Range;
+
+use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
+use serde_json::{Map, Number, Value};
+
+use super::scalar::{self, Scalar};
+use super::{MAX_BYTES, MAX_DEPTH, MAX_NODES, Problem, YamlError};
+
+/// Reads one document; an empty text is `null`.
+///
+/// # Errors
+/// Bad YAML, more than one document, or a text beyond the bounds.
+pub fn read(text: &str) -> Result<Value, YamlError> {
+    let mut value = read_raw(text)?.0;
+    integers(&mut value);
+    Ok(value)
+}
+
+/// Reads one document, with floats as floats even if they are integral; and where its scalars are.
+pub(super) fn read_raw(text: &str) -> Result<(Value, Vec<Range<usize>>), YamlError> {
+    if text.len() > MAX_BYTES {
+        return Err(YamlError {
+            line: 0,
+            column: 0,
+            problem: Problem::TooLong(text.len()),
+        });
+    }
+    let mut reader = Reader::new(text);
+    let value = reader.document()?.unwrap_or_default();
+    // Go stops reading here. A separator with nothing behind it is common; what is behind it must not get lost.
+    while let Some(extra) = reader.document()? {
+        if !extra.is_null() {
+            return Err(reader.error(Problem::ManyDocuments));
+        }
+    }
+    Ok((value, reader.spans))
+}
+
+/// Writes integral floats as the integers that they are in JSON.
+pub(super) fn integers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            if let Some(integer) = number.as_f64().and_then(scalar::integral) {
+                *number = integer;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(integers),
+        Value::Object(fields) => fields.values_mut().for_each(integers),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The parser as the readers here want it: no comments.
+pub(super) fn parser(text: &str) -> Parser<'_, StrInput<'_>> {
+    Parser::new_from_str_with_options(text, granit_parser::options! { emit_comments: false })
+}
+
+impl From<ScanError> for YamlError {
+    fn from(error: ScanError) -> Self {
+        let marker = error.marker();
+        Self {
+            line: marker.line(),
+            column: marker.col() + 1,
+            problem: Problem::Syntax(error.info()),
+        }
+    }
+}
+
+struct Reader<'t> {
+    parser: Parser<'t, StrInput<'t>>,
+    anchors: HashMap<usize, (Value, usize)>,
+    spans: Vec<Range<usize>>,
+    nodes: usize,
+    at: (usize, usize),
+}
+
+impl<'t> Reader<'t> {
+    fn new(text: &'t str) -> Self {
+        Self {
+            parser: parser(text),
+            anchors: HashMap::new(),
+            spans: Vec::new(),
+            nodes: 0,
+            at: (0, 0),
+        }
+    }
+
+    fn error(&self, problem: Problem) -> YamlError {
+        YamlError {
+            line: self.at.0,
+            column: self.at.1,
+            problem,
+        }
+    }
+
+    fn next(&mut self) -> Result<Event<'t>, YamlError> {
+        match self.parser.next_event() {
+            Some(next) => {
+                let (event, span): (Event<'t>, Span) = next?;
+                self.at = (span.start.line(), span.start.col() + 1);
+                self.spans.extend(scalar_span(&event, &span));
+                Ok(event)
+            }
+            None => Ok(Event::StreamEnd),
+        }
+    }
+
+    /// Counts nodes, and thereby bounds memory.
+    fn spend(&mut self, nodes: usize) -> Result<(), YamlError> {
+        self.nodes = self.nodes.saturating_add(nodes);
+        if self.nodes > MAX_NODES {
+            Err(self.error(Problem::TooManyNodes))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The next document; `None` at the end of the stream.
+    fn document(&mut self) -> Result<Option<Value>, YamlError> {
+        loop {
+            match self.next()? {
+                Event::StreamEnd => return Ok(None),
+                Event::DocumentStart(..) => {
+                    self.anchors.clear();
+                    let first = self.next()?;
+                    return self.node(first, 0).map(Some);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn node(&mut self, event: Event<'t>, depth: usize) -> Result<Value, YamlError> {
+        let before = self.nodes;
+        self.spend(1)?;
+        let (value, anchor) = match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                // Long texts count as several nodes, since aliases repeat them as well.
+                self.spend(text.len() / 256)?;
+                (self.scalar(text, style, tag.as_deref())?, anchor)
+            }
+            Event::SequenceStart(_, anchor, _) => (self.sequence(depth)?, anchor),
+            Event::MappingStart(_, anchor, _) => (self.mapping(depth)?, anchor),
+            Event::Alias(id) => {
+                let Some((value, nodes)) = self.anchors.get(&id) else {
+                    return Err(self.error(Problem::Syntax("an anchor's value contains itself".to_owned())));
+                };
+                let (value, nodes) = (value.clone(), *nodes);
+                self.spend(nodes)?;
+                (value, 0)
+            }
+            Event::DocumentEnd | Event::StreamEnd => (Value::Null, 0),
+            other => return Err(self.error(Problem::Syntax(format!("unexpected {other:?}")))),
+        };
+        if anchor != 0 {
+            let nodes = self.nodes - before;
+            self.spend(nodes)?;
+            self.anchors.insert(anchor, (value.clone(), nodes));
+        }
+        Ok(value)
+    }
+
+    fn check_depth(&self, depth: usize) -> Result<(), YamlError> {
+        if depth >= MAX_DEPTH {
+            Err(self.error(Problem::TooDeep))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn sequence(&mut self, depth: usize) -> Result<Value, YamlError> {
+        self.check_depth(depth)?;
+        let mut items = Vec::new();
+        loop {
+            match self.next()? {
+                Event::SequenceEnd => return Ok(Value::Array(items)),
+                event => items.push(self.node(event, depth + 1)?),
+            }
+        }
+    }
+
+    fn mapping(&mut self, depth: usize) -> Result<Value, YamlError> {
+        self.check_depth(depth)?;
+        let mut fields = Map::new();
+        loop {
+            match self.next()? {
+                Event::MappingEnd => return Ok(Value::Object(fields)),
+                Event::Scalar(text, ScalarStyle::Plain, _, tag)
+                    if text == "<<" && is_merge(tag.as_deref()) =>
+                {
+                    let event = self.next()?;
+                    let value = self.node(event, depth + 1)?;
+                    self.merge(&mut fields, value)?;
+                }
+                event => {
+                    let key = self.node(event, depth + 1)?;
+                    let key = key_text(key).ok_or_else(|| self.error(Problem::Key))?;
+                    let event = self.next()?;
+                    let value = self.node(event, depth + 1)?;
+                    fields.insert(key, value);
+                }
+            }
+        }
+    }
+
+    /// `<<`: later keys overwrite it and it overwrites earlier ones, as in Go; of a list's maps the first wins.
+    fn merge(&mut self, fields: &mut Map<String, Value>, value: Value) -> Result<(), YamlError> {
+        match value {
+            Value::Object(more) => {
+                for (key, value) in more {
+                    fields.insert(key, value);
+                }
+                Ok(())
+            }
+            Value::Array(items) => items.into_iter().rev().try_for_each(|item| match item {
+                Value::Object(_) => self.merge(fields, item),
+                _ => Err(self.error(Problem::Merge)),
+            }),
+            _ => Err(self.error(Problem::Merge)),
+        }
+    }
+
+    fn scalar(&self, text: Cow<'_, str>, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value, YamlError> {
+        let tag = match tag {
+            None if style == ScalarStyle::Plain => return self.plain(text),
+            None => return Ok(Value::String(text.into_owned())),
+            Some(tag) => tag,
+        };
+        let bad_tag = |text: &str| {
+            self.error(Problem::BadTag {
+                tag: tag.original(),
+                value: text.to_owned(),
+            })
+        };
+        if tag.original() == "!!binary" {
+            return Err(bad_tag(&text));
+        }
+        let fits: fn(&Value) -> bool = match tag.core_suffix() {
+            Some("null") => Value::is_null,
+            Some("bool") => Value::is_boolean,
+            Some("int") => |value| value.is_i64() || value.is_u64(),
+            Some("float") => Value::is_number,
+            _ => return Ok(Value::String(text.into_owned())),
+        };
+        let resolved = self.plain(Cow::Borrowed(&text))?;
+        if fits(&resolved) {
+            Ok(resolved)
+        } else {
+            Err(bad_tag(&text))
+        }
+    }
+
+    fn plain(&self, text: Cow<'_, str>) -> Result<Value, YamlError> {
+        Ok(match scalar::resolve(&text) {
+            Scalar::Null => Value::Null,
+            Scalar::Bool(value) => Value::Bool(value),
+            Scalar::Int(value) => Value::from(value),
+            Scalar::Uint(value) => Value::from(value),
+            Scalar::Float(value) => Number::from_f64(value)
+                .map(Value::Number)
+                .ok_or_else(|| self.error(Problem::NotFinite(text.into_owned())))?,
+            Scalar::Str => Value::String(text.into_owned()),
+        })
+    }
+}
+
+/// Where a scalar is; `None` for everything else, and for a scalar that has no characters.
+pub(super) fn scalar_span(event: &Event<'_>, span: &Span) -> Option<Range<usize>> {
+    match event {
+        Event::Scalar(..) => span.byte_range().filter(|range| !range.is_empty()),
+        _ => None,
+    }
+}
+
+fn is_merge(tag: Option<&Tag>) -> bool {
+    tag.is_none_or(|tag| tag.core_suffix() == Some("merge"))
+}
+
+/// A key as JSON needs it.
+fn key_text(key: Value) -> Option<String> {
+    match key {
+        Value::String(text) => Some(text),
+        other => scalar_text(&other),
+    }
+}
+
+/// How Go spells a number or bool where a string is wanted.
+pub(super) fn scalar_text(value: &Value) -> Option<String> {
+    match value {
+        Value::Bool(value) => Some(value.to_string()),
+        Value::Number(number) if number.is_f64() => number.as_f64().map(scalar::go_float),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Null | Value::String(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}

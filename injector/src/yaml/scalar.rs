@@ -1,0 +1,127 @@
+//! What a plain scalar means in YAML 1.1, as Go's yaml.v2 reads it.
+
+use serde_json::Number;
+
+/// The meaning of a plain scalar.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Scalar {
+    Null,
+    Bool(bool),
+    Int(i64),
+    /// Beyond `i64`.
+    Uint(u64),
+    Float(f64),
+    Str,
+}
+
+/// Reads a plain scalar.
+pub(super) fn resolve(text: &str) -> Scalar {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Scalar::Null,
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            return Scalar::Bool(true);
+        }
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            return Scalar::Bool(false);
+        }
+        ".nan" | ".NaN" | ".NAN" => return Scalar::Float(f64::NAN),
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => return Scalar::Float(f64::INFINITY),
+        "-.inf" | "-.Inf" | "-.INF" => return Scalar::Float(f64::NEG_INFINITY),
+        _ => {}
+    }
+    match text.as_bytes().first() {
+        Some(b'0'..=b'9' | b'+' | b'-') => {
+            if text.contains('_') {
+                number(&text.replace('_', ""))
+            } else {
+                number(text)
+            }
+        }
+        Some(b'.') => float(text),
+        _ => Scalar::Str,
+    }
+}
+
+fn number(text: &str) -> Scalar {
+    integer(text).unwrap_or_else(|| float(text))
+}
+
+/// An integer with Go's prefixes: `0x`, `0o`, `0b`, and `0` for octal.
+fn integer(text: &str) -> Option<Scalar> {
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let (radix, digits) = match digits.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (16, digits.get(2..)?),
+        [b'0', b'o' | b'O', ..] => (8, digits.get(2..)?),
+        [b'0', b'b' | b'B', ..] => (2, digits.get(2..)?),
+        [b'0', _, ..] => (8, digits.get(1..)?),
+        _ => (10, digits),
+    };
+    if !digits.chars().all(|c| c.is_digit(radix)) {
+        return None;
+    }
+    let magnitude = u64::from_str_radix(digits, radix).ok()?;
+    match (negative, i64::try_from(magnitude)) {
+        (false, Ok(value)) => Some(Scalar::Int(value)),
+        (false, Err(_)) => Some(Scalar::Uint(magnitude)),
+        (true, Ok(value)) => Some(Scalar::Int(-value)),
+        (true, Err(_)) if magnitude == i64::MIN.unsigned_abs() => Some(Scalar::Int(i64::MIN)),
+        (true, Err(_)) => None,
+    }
+}
+
+/// A float of the form `[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?`; anything else is a string.
+fn float(text: &str) -> Scalar {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (
+            mantissa,
+            Some(exponent.strip_prefix(['-', '+']).unwrap_or(exponent)),
+        ),
+        None => (unsigned, None),
+    };
+    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let well_formed = digits(whole)
+        && digits(fraction)
+        && !(whole.is_empty() && fraction.is_empty())
+        && exponent.is_none_or(|exponent| !exponent.is_empty() && digits(exponent));
+    match text.parse::<f64>() {
+        Ok(value) if well_formed && value.is_finite() => Scalar::Float(value),
+        _ => Scalar::Str,
+    }
+}
+
+/// The integer that JSON would show for `value`, so that `1e3` is 1000 and never `1000.0`.
+pub(super) fn integral(value: f64) -> Option<Number> {
+    const TWO_63: f64 = 9_223_372_036_854_775_808.0;
+    if value.fract() != 0.0 {
+        return None;
+    }
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the range was checked"
+    )]
+    if (-TWO_63..TWO_63).contains(&value) {
+        Some(Number::from(value as i64))
+    } else if (TWO_63..2.0 * TWO_63).contains(&value) {
+        Some(Number::from(value as u64))
+    } else {
+        None
+    }
+}
+
+/// Go's `strconv.FormatFloat(value, 'g', -1, 64)`: the shortest digits; exponents below -4 and from 6 on are written.
+pub(super) fn go_float(value: f64) -> String {
+    let scientific = format!("{value:e}");
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..6).contains(&exponent) {
+        return format!("{value}");
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs())
+}

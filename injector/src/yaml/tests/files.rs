@@ -1,0 +1,191 @@
+//! Whole files, hostile ones among them; spans.
+
+use serde_json::json;
+
+use crate::yaml::*;
+
+#[test]
+fn files_are_typed_forgivingly() {
+    let text = b"apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: 5\nspec:\n  replicas: 1\n  template:\n    metadata:\n      labels: {a: true, b: 1e3, c: 0x10, d: 012, e: 1e6, f: yes}\n    spec:\n      future: 012\n      securityContext: {runAsUser: 012}\n      containers:\n      - name: a\n        args: [1, true]\n";
+    let documents = read_documents(text).expect("a file");
+    let expected = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "5"},
+        "spec": {"replicas": 1, "template": {
+            "metadata": {"labels": {"a": "true", "b": "1000", "c": "16", "d": "10", "e": "1e+06", "f": "true"}},
+            "spec": {"future": 10, "securityContext": {"runAsUser": 10}, "containers": [{"name": "a", "args": ["1", "true"]}]},
+        }},
+    });
+    assert_eq!(documents[0].value, expected);
+    let list =
+        b"kind: List\nitems:\n- kind: Pod\n  metadata: {name: 7}\n- kind: Service\n  metadata: {name: 7}\n";
+    let documents = read_documents(list).expect("a list");
+    assert_eq!(documents[0].value["items"][0]["metadata"]["name"], "7");
+    assert_eq!(documents[0].value["items"][1]["metadata"]["name"], 7);
+    let cron = b"kind: CronJob\nspec: {jobTemplate: {spec: {template: {spec: {nodeName: 5}}}}}\n";
+    let documents = read_documents(cron).expect("a cron job");
+    assert_eq!(
+        documents[0].value["spec"]["jobTemplate"]["spec"]["template"]["spec"]["nodeName"],
+        "5"
+    );
+}
+
+#[test]
+fn documents_keep_their_bytes() {
+    let text =
+        "# head\n---\na: 1\r\n--- # second\r\nb: |\n  ---x\n\n---\n---   \n--- {c: 3}\n...\n---\n# tail";
+    let documents = read_documents(text.as_bytes()).expect("a file");
+    let parts: Vec<_> = documents
+        .iter()
+        .map(|d| (d.separator, d.body, d.value.clone()))
+        .collect();
+    let expected = [
+        ("", "# head\n", json!(null)),
+        ("---\n", "a: 1\r\n", json!({"a": 1})),
+        ("--- # second\r\n", "b: |\n  ---x\n\n", json!({"b": "---x\n"})),
+        ("---\n", "", json!(null)),
+        ("---   \n", "", json!(null)),
+        ("---", " {c: 3}\n...\n", json!({"c": 3})),
+        ("---\n", "# tail", json!(null)),
+    ];
+    assert_eq!(parts, expected);
+    assert_eq!(read_documents(b""), Ok(vec![]));
+    assert_eq!(
+        read_documents("\u{feff}---\na: 1\n".as_bytes()).expect("a mark")[0].value,
+        json!({"a": 1})
+    );
+}
+
+#[test]
+fn errors_name_the_line_of_the_file() {
+    let error = read_documents(b"a: 1\n---\nb: 2\nc: [\n").expect_err("open");
+    assert!(error.line >= 4, "{error}");
+    let error = read_documents(b"a: 1\nb: \xff\n").expect_err("not UTF-8");
+    assert_eq!(
+        (error.line, error.column, &error.problem),
+        (2, 4, &Problem::NotUtf8)
+    );
+    let error = read("a: 1\nb: !!int x\n").expect_err("no integer");
+    assert_eq!((error.line, error.column), (2, 10), "{error}");
+    let error = read("a: .nan").expect_err("no number");
+    assert!(error.to_string().contains(".nan is no number in JSON"), "{error}");
+    assert_eq!(
+        read("a: 1\n---\nb: 2\n").expect_err("two").problem,
+        Problem::ManyDocuments
+    );
+    assert_eq!(read("---\na: 1\n---\n"), Ok(json!({"a": 1})));
+}
+
+fn quickly<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let start = std::time::Instant::now();
+    let done = work();
+    assert!(
+        start.elapsed() < std::time::Duration::from_secs(5),
+        "{what}: {:?}",
+        start.elapsed()
+    );
+    done
+}
+
+#[test]
+fn hostile_texts_are_refused_in_time() {
+    let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
+    for level in 1..20 {
+        let below = format!("*a{}, ", level - 1).repeat(10);
+        bomb.push_str(&format!("a{level}: &a{level} [{below}]\n"));
+    }
+    let error = quickly("a bomb", || read(&bomb)).expect_err("a bomb");
+    assert_eq!(error.problem, Problem::TooManyNodes);
+
+    let long = format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), "*a, ".repeat(1000));
+    let error = quickly("long aliases", || read(&long)).expect_err("long aliases");
+    assert_eq!(error.problem, Problem::TooManyNodes);
+
+    for deep in [
+        "[".repeat(1_000_000),
+        "{a: ".repeat(100_000),
+        "- ".repeat(100_000),
+        "? ".repeat(100_000),
+    ] {
+        quickly("nesting", || read(&deep)).expect_err("nesting");
+        quickly("nesting", || scalar_spans(&deep)).expect_err("nesting");
+    }
+    let nested = format!("{}{}", "[".repeat(101), "]".repeat(101));
+    assert_eq!(read(&nested).expect_err("101 levels").problem, Problem::TooDeep);
+    let nested = format!("{}{}", "[".repeat(100), "]".repeat(100));
+    read(&nested).expect("100 levels");
+
+    let large = "a: b\n".repeat(2 << 20);
+    assert_eq!(
+        quickly("10 MB", || read_documents(large.as_bytes()))
+            .expect_err("10 MB")
+            .problem,
+        Problem::TooLong(large.len())
+    );
+    let many = "- a\n".repeat((6 << 20) / 4);
+    assert_eq!(
+        quickly("many", || read(&many)).expect_err("many").problem,
+        Problem::TooManyNodes
+    );
+}
+
+#[test]
+fn spans_cover_scalars_and_nothing_else() {
+    let text =
+        "a: \"é x\" # note\nb: &n [ 'it''s', plain text ]\nc: |-\n  one\n  two\nd:\ne: !!str 5\nf: last\n";
+    let spans = scalar_spans(text).expect("spans");
+    let slices: Vec<_> = spans.iter().map(|span| &text[span.clone()]).collect();
+    let within = |part: &str| {
+        let start = text.find(part).expect(part);
+        within_one_scalar(&spans, &(start..start + part.len()))
+    };
+    for part in [
+        "a",
+        "\"é x\"",
+        "é x",
+        "x",
+        "it''s",
+        "plain text",
+        "one\n  two",
+        "two",
+        "last",
+        "5",
+    ] {
+        assert!(within(part), "{part:?} in {slices:?}");
+    }
+    for part in [
+        "a: ",
+        "# note",
+        "note",
+        "&n",
+        "[",
+        "'it''s', plain",
+        "c: |",
+        "two\nd",
+        "!!str",
+        "!!str 5",
+        "t ]",
+    ] {
+        assert!(!within(part), "{part:?} in {slices:?}");
+    }
+    assert!(
+        within_one_scalar(&spans, &(2..2)),
+        "nothing printed breaks out of nothing"
+    );
+}
+
+#[test]
+fn a_value_that_breaks_out_is_seen() {
+    for (value, kept) in [
+        ("plain", true),
+        ("with space, and: colon", true),
+        ("x\", \"y\": \"z", false),
+        ("x\" # ", false),
+        ("x\"\nspec:\n  hostNetwork: true\n#", false),
+    ] {
+        let text = format!("annotations: {{\n  a: \"{value}\",\n}}\n");
+        let start = text.find(value).expect("the value");
+        let inside =
+            scalar_spans(&text).is_ok_and(|spans| within_one_scalar(&spans, &(start..start + value.len())));
+        assert_eq!(inside, kept, "{value:?}");
+    }
+}

@@ -1,0 +1,3 @@
+mod files;
+mod reading;
+mod writing;

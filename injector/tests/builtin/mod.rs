@@ -1,0 +1,54 @@
+//! Pods, and the injector with what is built in.
+#![allow(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    dead_code,
+    reason = "for tests only, each of which uses a part of it"
+)]
+
+use serde_json::{Value, json};
+use sidecar_injector::config::Sources;
+use sidecar_injector::inject::{InjectError, Injected, Injector, Options, Request, functions};
+use sidecar_injector::pod::ids::Ids;
+use sidecar_injector::pod::workload::Workload;
+
+pub(crate) fn injector() -> Injector {
+    let settings = Sources::default().load(&functions(|_| None)).unwrap();
+    let options = Options {
+        native_sidecars: true,
+        ..Options::default()
+    };
+    Injector::new(settings, options)
+}
+
+pub(crate) fn workload() -> Workload {
+    Workload {
+        api_version: "apps/v1".to_owned(),
+        kind: "Deployment".to_owned(),
+        name: "web".to_owned(),
+        namespace: "shop".to_owned(),
+    }
+}
+
+pub(crate) fn inject(injector: &Injector, pod: &Value) -> Result<Injected, InjectError> {
+    injector.inject(Request {
+        pod,
+        workload: &workload(),
+        ids: Ids::default(),
+    })
+}
+
+/// The pod template of a Deployment.
+pub(crate) fn deployment() -> Value {
+    json!({
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "web", "image": "web:1", "ports": [{"name": "http", "containerPort": 80}]}]},
+    })
+}
+
+/// The same pod with annotations.
+pub(crate) fn with(pod: &Value, annotations: &Value) -> Value {
+    let mut pod = pod.clone();
+    pod["metadata"]["annotations"] = annotations.clone();
+    pod
+}

@@ -1,0 +1,341 @@
+//! The built-in config: what a newcomer gets, and what holds for every pod.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "tests"
+)]
+
+mod builtin;
+
+use builtin::{deployment, inject, injector, with, workload};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use sidecar_injector::annotations::explain_arguments;
+use sidecar_injector::config::{Source, Sources};
+use sidecar_injector::inject::{InjectError, Injector, Options, Request, functions};
+use sidecar_injector::pod::ids::Ids;
+
+fn names(pod: &Value, list: &str) -> Vec<String> {
+    let items = pod["spec"][list].as_array().cloned().unwrap_or_default();
+    items
+        .iter()
+        .map(|item| item["name"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// A pod whose proxy the user has customised.
+fn customised() -> Value {
+    let mut customised = deployment();
+    customised["spec"]["containers"].as_array_mut().unwrap().insert(
+        0,
+        json!({"name": "istio-proxy", "image": "auto", "ports": [{"containerPort": 9901}],
+               "env": [{"name": "EXTRA", "value": "1"}], "securityContext": {"runAsUser": 1234},
+               "volumeMounts": [{"name": "own", "mountPath": "/own"}]}),
+    );
+    customised["spec"]["volumes"] = json!([{"name": "own", "emptyDir": {}}]);
+    customised
+}
+
+fn pods() -> Vec<(&'static str, Value)> {
+    let mut probed = deployment();
+    let app = &mut probed["spec"]["containers"][0];
+    app["livenessProbe"] = json!({"httpGet": {"port": 80, "path": "/live"}, "periodSeconds": 7});
+    app["readinessProbe"] = json!({"grpc": {"port": 9090}});
+    app["lifecycle"] = json!({"preStop": {"tcpSocket": {"port": 80}}});
+    vec![
+        ("plain", deployment()),
+        ("customised", customised()),
+        ("probed", probed.clone()),
+        (
+            "scraped",
+            with(
+                &probed,
+                &json!({"prometheus.io/scrape": "true", "prometheus.io/port": "8080"}),
+            ),
+        ),
+        (
+            "classic",
+            with(&deployment(), &json!({"sidecar.istio.io/nativeSidecar": "false"})),
+        ),
+        (
+            "uncaptured",
+            with(
+                &deployment(),
+                &json!({"sidecar.istio.io/interceptionMode": "NONE"}),
+            ),
+        ),
+        (
+            "TPROXY",
+            with(
+                &deployment(),
+                &json!({"sidecar.istio.io/interceptionMode": "TPROXY"}),
+            ),
+        ),
+        (
+            "no probes",
+            with(&probed, &json!({"status.sidecar.istio.io/port": "0"})),
+        ),
+        (
+            "resources",
+            with(&deployment(), &json!({"sidecar.istio.io/proxyCPU": "50m"})),
+        ),
+        (
+            "proxy config",
+            with(
+                &deployment(),
+                &json!({"proxy.istio.io/config": "proxyMetadata: {A: \"1\"}\nconcurrency: 2\n"}),
+            ),
+        ),
+        (
+            "gateway",
+            json!({"metadata": {"annotations": {"inject.istio.io/templates": "gateway"}},
+                   "spec": {"containers": [{"name": "istio-proxy", "image": "auto"}]}}),
+        ),
+    ]
+}
+
+#[test]
+fn a_pod_gets_capture_and_proxy() {
+    let injected = inject(&injector(), &deployment()).unwrap();
+    assert_eq!(names(&injected.pod, "containers"), ["web"]);
+    assert_eq!(
+        names(&injected.pod, "initContainers"),
+        ["istio-init", "istio-proxy"]
+    );
+    assert_eq!(injected.warnings, [""; 0]);
+    let init = &injected.pod["spec"]["initContainers"][0];
+    let arguments: Vec<String> = init["args"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|text| text.as_str().unwrap().to_owned())
+        .collect();
+    let resolved = explain_arguments(&arguments).unwrap();
+    let given: Vec<String> = resolved.given.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        given,
+        [
+            "proxy-uid=1337",
+            "istio-inbound-ports=*",
+            "istio-local-exclude-ports=15090,15021,15020",
+            "istio-service-cidr=*"
+        ]
+    );
+}
+
+#[test]
+fn every_pod_is_injected_with_arguments_that_the_init_binary_takes() {
+    for (what, pod) in pods() {
+        let injected = inject(&injector(), &pod).unwrap_or_else(|error| panic!("{what}: {error}"));
+        for container in injected.pod["spec"]["initContainers"]
+            .as_array()
+            .into_iter()
+            .flatten()
+        {
+            if container["name"] == "istio-init" {
+                let arguments = container["args"].as_array().unwrap().iter();
+                let arguments: Vec<String> =
+                    arguments.map(|text| text.as_str().unwrap().to_owned()).collect();
+                explain_arguments(&arguments).unwrap_or_else(|problems| panic!("{what}: {problems:?}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_second_injection_changes_no_byte() {
+    for (what, pod) in pods() {
+        let injector = injector();
+        let once = inject(&injector, &pod).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let twice = inject(&injector, &once.pod).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(twice.pod.to_string(), once.pod.to_string(), "{what}");
+    }
+}
+
+#[test]
+fn uninject_gives_the_pod_back() {
+    for (what, pod) in pods() {
+        let (injector, workload) = (injector(), workload());
+        let injected = inject(&injector, &pod).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let request = |pod| Request {
+            pod,
+            workload: &workload,
+            ids: Ids::default(),
+        };
+        let out = injector.uninject(request(&injected.pod)).unwrap().expect(what);
+        assert_eq!(out.pod, pod, "{what}: {:?}", out.left);
+        assert_eq!(injector.uninject(request(&pod)), Ok(None), "{what}");
+    }
+}
+
+#[test]
+fn what_others_change_after_an_injection_survives_the_next() {
+    let injector = injector();
+    let mut pod = inject(&injector, &deployment()).unwrap().pod;
+    let apps = pod["spec"]["containers"].as_array_mut().unwrap();
+    apps[0]["image"] = json!("web:2");
+    apps.push(json!({"name": "agent", "image": "agent:1", "livenessProbe": {"httpGet": {"port": 5}}}));
+    let env = pod["spec"]["initContainers"][1]["env"].as_array_mut().unwrap();
+    env.push(json!({"name": "ADDED", "value": "1"}));
+    let again = inject(&injector, &pod).unwrap().pod;
+    assert_eq!(again["spec"]["containers"][0]["image"], "web:2");
+    assert_eq!(
+        again["spec"]["containers"][1]["livenessProbe"]["httpGet"]["path"],
+        "/app-health/agent/livez"
+    );
+    let env = again["spec"]["initContainers"][1]["env"].as_array().unwrap();
+    let value = |name: &str| {
+        env.iter()
+            .find(|item| item["name"] == name)
+            .map(|item| item["value"].clone())
+    };
+    assert_eq!(value("ADDED"), Some(json!("1")));
+    assert_eq!(value("ISTIO_META_APP_CONTAINERS"), Some(json!("web,agent")));
+}
+
+#[test]
+fn bad_annotations_are_all_named() {
+    let pod = with(
+        &deployment(),
+        &json!({"traffic.sidecar.istio.io/includeOutboundIPRanges": "x", "status.sidecar.istio.io/port": "y"}),
+    );
+    let error = inject(&injector(), &pod).unwrap_err();
+    assert!(
+        matches!(&error, InjectError::Annotations(all) if all.len() == 2),
+        "{error}"
+    );
+    assert_eq!(error.to_string().lines().count(), 2);
+}
+
+#[test]
+fn images_and_templates_that_do_not_exist_are_refused() {
+    let mut pod = deployment();
+    pod["spec"]["containers"][0]["image"] = json!("auto");
+    let error = inject(&injector(), &pod).unwrap_err().to_string();
+    assert!(
+        error.contains("container web") && error.contains("sidecar"),
+        "{error}"
+    );
+    let pod = with(
+        &deployment(),
+        &json!({"inject.istio.io/templates": "sidecar,nope"}),
+    );
+    let error = inject(&injector(), &pod).unwrap_err().to_string();
+    assert!(
+        error.contains("\"nope\"") && error.contains("gateway, sidecar"),
+        "{error}"
+    );
+}
+
+#[test]
+fn an_app_with_the_proxy_s_user_is_warned_of_or_refused() {
+    let mut pod = deployment();
+    pod["spec"]["securityContext"] = json!({"runAsUser": 1337});
+    let mut injector = injector();
+    let injected = inject(&injector, &pod).unwrap();
+    assert_eq!(injected.warnings.len(), 1, "{:?}", injected.warnings);
+    injector.options.reject_proxy_uid = true;
+    assert!(matches!(
+        inject(&injector, &pod),
+        Err(InjectError::ProxyUid { .. })
+    ));
+}
+
+#[test]
+fn a_config_of_the_first_days_still_works() {
+    let config = "policy: enabled\ntemplate: |-\n  initContainers:\n  - name: istio-init\n    image: proxy_init:1.0.2\n    args:\n    \
+                  - \"-p\"\n    - [[ .MeshConfig.ProxyListenPort ]]\n    - \"-u\"\n    - 1337\n  containers:\n  - name: istio-proxy\n    \
+                  image: [[ if (isset .ObjectMeta.Annotations \"sidecar.istio.io/proxyImage\") -]]\n    \
+                  \"[[ index .ObjectMeta.Annotations \"sidecar.istio.io/proxyImage\" ]]\"\n    [[ else -]]\n    proxyv2:1.0.2\n    \
+                  [[ end -]]\n    env:\n    - name: ISTIO_META_INTERCEPTION_MODE\n      value: [[ or (index .ObjectMeta.Annotations \
+                  \"sidecar.istio.io/interceptionMode\") .ProxyConfig.InterceptionMode.String ]]\n";
+    let sources = Sources {
+        config: Some(Source {
+            name: "inject-config.yaml".to_owned(),
+            text: config.to_owned(),
+        }),
+        mesh: Some(Source {
+            name: "mesh-config.yaml".to_owned(),
+            text: "proxyListenPort: 15002".to_owned(),
+        }),
+        ..Sources::default()
+    };
+    let injector = Injector::new(sources.load(&functions(|_| None)).unwrap(), Options::default());
+    let pod = inject(&injector, &deployment()).unwrap().pod;
+    assert_eq!(
+        pod["spec"]["initContainers"][0]["args"],
+        json!(["-p", "15002", "-u", "1337"])
+    );
+    let proxy = &pod["spec"]["containers"][1];
+    assert_eq!(
+        (&proxy["image"], &proxy["env"][0]["value"]),
+        (&json!("proxyv2:1.0.2"), &json!("REDIRECT"))
+    );
+    let own = with(
+        &deployment(),
+        &json!({"sidecar.istio.io/proxyImage": "my/proxy:1"}),
+    );
+    assert_eq!(
+        inject(&injector, &own).unwrap().pod["spec"]["containers"][1]["image"],
+        "my/proxy:1"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_order_of_containers_is_a_fixed_point(
+        apps in prop::collection::vec(("[a-z]{1,5}", 0u16..3, any::<bool>()), 1..4),
+        init in prop::collection::vec("[a-z]{1,5}", 0..3),
+        proxy in prop::option::of((0usize..4, any::<bool>())),
+        native in any::<bool>(),
+    ) {
+        let app = |(at, (name, ports, probe)): (usize, &(String, u16, bool))| {
+            let ports: Vec<Value> = (0..*ports).map(|port| json!({"containerPort": 100 * (at as u16 + 1) + port})).collect();
+            let mut app = json!({"name": format!("{name}-{at}"), "image": "i", "ports": ports});
+            if *probe {
+                app["readinessProbe"] = json!({"httpGet": {"port": 8}});
+            }
+            app
+        };
+        let mut containers: Vec<Value> = apps.iter().enumerate().map(app).collect();
+        if let Some((at, ports)) = proxy {
+            let own = if ports { json!([{"containerPort": 77}]) } else { json!([]) };
+            containers.insert(at.min(containers.len()), json!({"name": "istio-proxy", "image": "auto", "ports": own}));
+        }
+        let init: Vec<Value> = init.iter().enumerate().map(|(at, name)| json!({"name": format!("{name}-i{at}"), "image": "i"})).collect();
+        let pod = json!({"metadata": {}, "spec": {"containers": containers, "initContainers": init}});
+        let mut injector = injector();
+        injector.options.native_sidecars = native;
+        let once = inject(&injector, &pod).unwrap().pod;
+        let twice = inject(&injector, &once).unwrap().pod;
+        prop_assert_eq!(twice.to_string(), once.to_string());
+        // Without ports nothing says where among the containers the user's proxy stood.
+        let all_have_ports = apps.iter().all(|(_, ports, _)| *ports > 0);
+        if proxy.is_none_or(|(at, ports)| ports && all_have_ports || at >= apps.len()) {
+            let workload = workload();
+            let request = Request { pod: &once, workload: &workload, ids: Ids::default() };
+            let out = injector.uninject(request).unwrap().unwrap();
+            prop_assert_eq!(without_empty(out.pod), without_empty(pod));
+        }
+    }
+}
+
+/// Empty lists and maps are as good as none.
+fn without_empty(value: Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let kept = map.into_iter().map(|(key, value)| (key, without_empty(value)));
+            Value::Object(
+                kept.filter(|(_, value)| *value != json!([]) && *value != json!({}))
+                    .collect(),
+            )
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(without_empty).collect()),
+        other => other,
+    }
+}
