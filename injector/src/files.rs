@@ -1,8 +1,5 @@
 //! The only code that touches files.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "files are read and written here, for the whole program"
-)]
+#![allow(clippy::disallowed_methods, reason = "files are read and written here, for the whole program")]
 
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -34,18 +31,14 @@ pub fn expand(name: &str) -> io::Result<Vec<String>> {
     if name == "-" || !Path::new(name).is_dir() {
         return Ok(vec![name.to_owned()]);
     }
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(name)?
-        .map(|entry| Ok(entry?.path()))
-        .collect::<io::Result<_>>()?;
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(name)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
     paths.retain(|path| {
         let suffix = path.extension().and_then(|suffix| suffix.to_str());
         matches!(suffix, Some("yaml" | "yml" | "json")) && path.is_file()
     });
     paths.sort();
-    Ok(paths
-        .into_iter()
-        .map(|path| path.to_string_lossy().into_owned())
-        .collect())
+    Ok(paths.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
 }
 
 /// Writes a file, or standard output for `-`. A reader that has gone away is no error.

@@ -87,11 +87,7 @@ impl Injector {
     #[must_use]
     pub fn new(settings: Settings, options: Options) -> Self {
         let mesh_json = settings.mesh.to_json();
-        Self {
-            settings,
-            options,
-            mesh_json,
-        }
+        Self { settings, options, mesh_json }
     }
 
     /// Injects a pod; one that is injected already is injected afresh.
@@ -115,10 +111,7 @@ impl Injector {
         let overlays = self.render(&request, &undone, &own_mesh, &names)?;
         let combined = combine::combine(&undone, &overlays)?;
         let status = Status::of_templates(&combined.templates, &self.options.revision);
-        let mut injected = Injected {
-            pod: combined.pod,
-            warnings,
-        };
+        let mut injected = Injected { pod: combined.pod, warnings };
         self.finish(&mut injected, &combined.asked, &own_mesh, &status);
         if let Some(previous) = &undone.previous {
             adopt::keep_additions(&mut injected, previous, &status)?;
@@ -137,11 +130,7 @@ impl Injector {
         let bad = |problem: String| format!("annotation {KEY}: {problem}");
         let value = yaml::read(text).map_err(|error| bad(error.to_string()))?;
         let unknown = Mesh::unknown_proxy_fields(&value);
-        warnings.extend(
-            unknown
-                .into_iter()
-                .map(|field| bad(format!("{field}: not known, ignored"))),
-        );
+        warnings.extend(unknown.into_iter().map(|field| bad(format!("{field}: not known, ignored"))));
         self.settings.mesh.with_proxy_config(&value).map_err(bad)
     }
 
@@ -170,10 +159,7 @@ impl Injector {
             ids: request.ids,
             compliance_policy: &self.options.compliance_policy,
         };
-        names
-            .iter()
-            .map(|name| render::render(name, &settings.injector, &data))
-            .collect()
+        names.iter().map(|name| render::render(name, &settings.injector, &data)).collect()
     }
 
     /// What is wrong, or odd, about the result.
@@ -210,18 +196,9 @@ impl Injector {
             return Ok(());
         }
         if self.options.reject_proxy_uid {
-            return Err(InjectError::ProxyUid {
-                containers: sharing,
-                uid,
-            });
+            return Err(InjectError::ProxyUid { containers: sharing, uid });
         }
-        injected.warnings.push(
-            InjectError::ProxyUid {
-                containers: sharing,
-                uid,
-            }
-            .to_string(),
-        );
+        injected.warnings.push(InjectError::ProxyUid { containers: sharing, uid }.to_string());
         Ok(())
     }
 }

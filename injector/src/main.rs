@@ -10,12 +10,7 @@ fn main() -> ExitCode {
     let variables = std::env::vars_os();
     let variables =
         variables.filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
-    match cli::run(
-        std::env::args_os(),
-        &Environment {
-            variables: variables.collect(),
-        },
-    ) {
+    match cli::run(std::env::args_os(), &Environment { variables: variables.collect() }) {
         Ok(output) => {
             for note in &output.notes {
                 say(&format!("{note}\n"));
@@ -24,11 +19,7 @@ fn main() -> ExitCode {
                 say(&format!("error: {}: {error}\n", output.target));
                 return Exit::CannotCreate.into();
             }
-            if output.refused {
-                Exit::No.into()
-            } else {
-                Exit::Done.into()
-            }
+            if output.refused { Exit::No.into() } else { Exit::Done.into() }
         }
         Err(failure) => {
             say(&failure.to_string());

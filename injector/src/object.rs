@@ -50,10 +50,7 @@ impl Shape {
                 if let Some(metadata) = object.pointer("/spec/jobTemplate/metadata") {
                     pod.insert("metadata".to_owned(), metadata.clone());
                 }
-                pod.insert(
-                    "spec".to_owned(),
-                    object.pointer(self.spec()).cloned().unwrap_or_default(),
-                );
+                pod.insert("spec".to_owned(), object.pointer(self.spec()).cloned().unwrap_or_default());
                 Value::Object(pod)
             }
         }
@@ -74,9 +71,7 @@ impl Shape {
                 if let Some(spec) = object.pointer_mut(self.spec()) {
                     *spec = pod.get_mut("spec").map(Value::take).unwrap_or_default();
                 }
-                if let Some(template) = object
-                    .pointer_mut("/spec/jobTemplate")
-                    .and_then(Value::as_object_mut)
+                if let Some(template) = object.pointer_mut("/spec/jobTemplate").and_then(Value::as_object_mut)
                     && let Some(metadata) = pod.get_mut("metadata").map(Value::take)
                 {
                     template.insert("metadata".to_owned(), metadata);
@@ -90,12 +85,7 @@ impl Shape {
 /// `Deployment "namespace/name"`, as messages name an object.
 #[must_use]
 pub fn title(object: &Value) -> String {
-    let text = |pointer: &str| {
-        object
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-    };
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let name = match (text("/metadata/name"), text("/metadata/generateName")) {
         ("", generated) => generated,
         (name, _) => name,
@@ -122,10 +112,7 @@ mod tests {
     fn the_pod_goes_out_and_in_again() {
         let spec = json!({"containers": []});
         for (object, shape) in [
-            (
-                json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}),
-                Shape::Pod,
-            ),
+            (json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}), Shape::Pod),
             (
                 json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": spec}}}),
                 Shape::Template,

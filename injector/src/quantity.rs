@@ -11,10 +11,7 @@
 //! [`crate::schema`]. The suffix's family (`k M G`, `Ki Mi Gi`, `e3`) is kept; the largest suffix without a fraction is
 //! taken; what has that scale already stays as it is spelt (`1.001k`, `+5`); less than a nano is rounded up to one; binary quantities below 1Ki or with a fraction become decimal.
 
-#![allow(
-    clippy::wildcard_enum_match_arm,
-    reason = "JSON is a map, a list, or something else"
-)]
+#![allow(clippy::wildcard_enum_match_arm, reason = "JSON is a map, a list, or something else")]
 
 use std::fmt;
 
@@ -37,11 +34,7 @@ impl fmt::Display for QuantityError {
         if !self.path.is_empty() {
             write!(f, "{}: ", self.path)?;
         }
-        write!(
-            f,
-            "{:?} is no quantity; expected a number, if need be with one of ",
-            self.given
-        )?;
+        write!(f, "{:?} is no quantity; expected a number, if need be with one of ", self.given)?;
         write!(f, "n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent like e3")
     }
 }
@@ -89,10 +82,7 @@ fn walk(value: &mut Value, kind: Kind, path: &Path<'_>) -> Result<(), QuantityEr
                 Value::Null => return Ok(()),
                 other => other.to_string(),
             };
-            let text = canonical(&given).map_err(|e| QuantityError {
-                path: path.to_string(),
-                ..e
-            })?;
+            let text = canonical(&given).map_err(|e| QuantityError { path: path.to_string(), ..e })?;
             *value = Value::String(text);
         }
         _ => {}
@@ -116,18 +106,13 @@ enum Family {
 /// # Errors
 /// When `text` is no quantity.
 pub fn canonical(text: &str) -> Result<String, QuantityError> {
-    let error = || QuantityError {
-        path: String::new(),
-        given: text.to_owned(),
-    };
+    let error = || QuantityError { path: String::new(), given: text.to_owned() };
     let trimmed = text.trim();
     let (negative, rest) = match trimmed.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, trimmed.strip_prefix('+').unwrap_or(trimmed)),
     };
-    let suffix_at = rest
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(rest.len());
+    let suffix_at = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
     let (number, suffix) = rest.split_at_checked(suffix_at).ok_or_else(error)?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
@@ -141,11 +126,7 @@ pub fn canonical(text: &str) -> Result<String, QuantityError> {
         Family::Binary(power) => binary(whole, fraction, power),
         Family::Exponent(power) | Family::Decimal(power) => decimal(whole, fraction, power, family),
     };
-    if written == "0" || !negative {
-        Ok(written)
-    } else {
-        Ok(format!("-{written}"))
-    }
+    if written == "0" || !negative { Ok(written) } else { Ok(format!("-{written}")) }
 }
 
 /// Kubernetes remembers the text of a quantity whose digits and scale are those of the canonical form already, and writes
@@ -264,9 +245,7 @@ fn rounded_up(digits: &str, surplus: usize) -> String {
             return bytes.iter().map(|digit| char::from(*digit)).collect();
         }
     }
-    std::iter::once('1')
-        .chain(bytes.iter().map(|digit| char::from(*digit)))
-        .collect()
+    std::iter::once('1').chain(bytes.iter().map(|digit| char::from(*digit))).collect()
 }
 
 /// The largest binary quantity: Kubernetes caps them here.
@@ -277,12 +256,7 @@ const NANO: u128 = 1_000_000_000;
 fn binary(whole: &str, fraction: &str, power: u32) -> String {
     let (units, nanos) = binary_amount(whole, fraction, power);
     if nanos != 0 || units < 1024 {
-        return decimal(
-            &units.to_string(),
-            &format!("{nanos:09}"),
-            0,
-            Family::Binary(power),
-        );
+        return decimal(&units.to_string(), &format!("{nanos:09}"), 0, Family::Binary(power));
     }
     let mut amount = units;
     let mut suffixes = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].into_iter();
@@ -298,21 +272,14 @@ fn binary(whole: &str, fraction: &str, power: u32) -> String {
 /// `whole.fraction × 2^power` as units and nanos, capped.
 fn binary_amount(whole: &str, fraction: &str, power: u32) -> (u128, u128) {
     let significant = whole.trim_start_matches('0');
-    let whole: u128 = if significant.is_empty() {
-        0
-    } else {
-        significant.parse().unwrap_or(u128::MAX)
-    };
+    let whole: u128 = if significant.is_empty() { 0 } else { significant.parse().unwrap_or(u128::MAX) };
     if whole > (MAX >> power) {
         return (MAX, 0);
     }
     // 18 digits of the fraction: 10^18 × 2^60 has room in 128 bits; what is beyond only rounds up.
     let fraction = fraction.trim_end_matches('0');
-    let digits: String = if fraction.len() > 18 {
-        rounded_up(fraction, fraction.len() - 18)
-    } else {
-        fraction.to_owned()
-    };
+    let digits: String =
+        if fraction.len() > 18 { rounded_up(fraction, fraction.len() - 18) } else { fraction.to_owned() };
     let places = u32::try_from(fraction.len().min(18)).unwrap_or(18);
     let part: u128 = digits.parse().unwrap_or(0);
     let scaled = part << power;
@@ -321,11 +288,7 @@ fn binary_amount(whole: &str, fraction: &str, power: u32) -> (u128, u128) {
         None => scaled * 10_u128.pow(9 - places),
     };
     let total = (whole << power) + nanos / NANO;
-    if total >= MAX {
-        (MAX, 0)
-    } else {
-        (total, nanos % NANO)
-    }
+    if total >= MAX { (MAX, 0) } else { (total, nanos % NANO) }
 }
 
 #[cfg(test)]

@@ -44,10 +44,8 @@ fn run(arguments: &[&str]) -> Result<Output, Failure> {
 #[test]
 fn documents_that_are_not_injected_keep_every_byte() {
     let folder = Folder::new();
-    let ignored = DEPLOYMENT.replace(
-        "{labels: {app: web}}",
-        "{annotations: {sidecar.istio.io/inject: 'false'}}",
-    );
+    let ignored =
+        DEPLOYMENT.replace("{labels: {app: web}}", "{annotations: {sidecar.istio.io/inject: 'false'}}");
     let text = format!("---\n{SERVICE}--- # next\n{ignored}\n\n---\n# nothing\n---\n{SERVICE}");
     let output = run(&["inject", "-f", &folder.file("all.yaml", &text)]).unwrap();
     assert_eq!(output.text, text);
@@ -60,38 +58,21 @@ fn documents_that_are_not_injected_keep_every_byte() {
 
     let mixed = format!("{SERVICE}---\n{DEPLOYMENT}---\n{SERVICE}");
     let output = run(&["kube-inject", "--filename", &folder.file("mixed.yaml", &mixed)]).unwrap();
-    assert!(
-        output
-            .text
-            .starts_with(&format!("{SERVICE}---\napiVersion: apps/v1\n")),
-        "{}",
-        output.text
-    );
-    assert!(
-        output.text.ends_with(&format!("\n---\n{SERVICE}")),
-        "{}",
-        output.text
-    );
+    assert!(output.text.starts_with(&format!("{SERVICE}---\napiVersion: apps/v1\n")), "{}", output.text);
+    assert!(output.text.ends_with(&format!("\n---\n{SERVICE}")), "{}", output.text);
     assert!(output.text.contains("name: istio-proxy"));
 }
 
 #[test]
 fn the_same_again_and_back() {
     let folder = Folder::new();
-    let once = run(&["inject", "-f", &folder.file("a.yaml", DEPLOYMENT)])
-        .unwrap()
-        .text;
+    let once = run(&["inject", "-f", &folder.file("a.yaml", DEPLOYMENT)]).unwrap().text;
     let file = folder.file("once.yaml", &once);
     assert_eq!(run(&["inject", "-f", &file]).unwrap().text, once);
     let out = run(&["uninject", "-f", &file]).unwrap();
     let plain = sidecar_injector::yaml::write(&sidecar_injector::yaml::read(DEPLOYMENT).unwrap());
     assert_eq!((out.text, out.notes), (plain, Vec::new()));
-    assert_eq!(
-        run(&["uninject", "-f", &folder.file("s.yaml", SERVICE)])
-            .unwrap()
-            .text,
-        SERVICE
-    );
+    assert_eq!(run(&["uninject", "-f", &folder.file("s.yaml", SERVICE)]).unwrap().text, SERVICE);
 }
 
 #[test]
@@ -109,10 +90,7 @@ fn lists_directories_and_several_files() {
     assert_eq!(documents.len(), 2, "{}", output.text);
     assert!(output.text.starts_with(SERVICE), "{}", output.text);
     let items = &documents[1].value["items"];
-    assert_eq!(
-        items[0]["spec"]["template"]["spec"]["initContainers"][1]["name"],
-        "istio-proxy"
-    );
+    assert_eq!(items[0]["spec"]["template"]["spec"]["initContainers"][1]["name"], "istio-proxy");
     assert_eq!(items[1]["x"][0], 1);
     let empty = Folder::new();
     let failure = run(&["inject", "-f", empty.path("").to_str().unwrap()]).unwrap_err();
@@ -131,19 +109,12 @@ fn every_kind_is_injected() {
         ("ReplicaSet", "apps/v1", spec),
         ("StatefulSet", "apps/v1", spec),
         ("Job", "batch/v1", spec),
-        (
-            "CronJob",
-            "batch/v1",
-            &format!("{{jobTemplate: {{spec: {spec}}}}}"),
-        ),
+        ("CronJob", "batch/v1", &format!("{{jobTemplate: {{spec: {spec}}}}}")),
         ("DeploymentConfig", "apps.openshift.io/v1", spec),
     ] {
         let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: it}}\nspec: {spec}\n");
         let output = run(&["inject", "-f", &folder.file("x.yaml", &text)]).unwrap();
-        let owner = format!(
-            "kubernetes://apis/{version}/namespaces/default/{}s/it",
-            kind.to_lowercase()
-        );
+        let owner = format!("kubernetes://apis/{version}/namespaces/default/{}s/it", kind.to_lowercase());
         assert!(output.text.contains(&owner), "{kind}: {}", output.text);
     }
 }
@@ -151,10 +122,7 @@ fn every_kind_is_injected() {
 #[test]
 fn problems_name_file_document_object_key_and_value() {
     let folder = Folder::new();
-    let bad = DEPLOYMENT.replace(
-        "{labels: {app: web}}",
-        "{annotations: {status.sidecar.istio.io/port: x}}",
-    );
+    let bad = DEPLOYMENT.replace("{labels: {app: web}}", "{annotations: {status.sidecar.istio.io/port: x}}");
     let file = folder.file("bad.yaml", &format!("{SERVICE}---\n{bad}---\n{bad}"));
     let target = folder.path("out.yaml");
     let failure = run(&["inject", "-f", &file, "-o", target.to_str().unwrap()]).unwrap_err();
@@ -164,17 +132,9 @@ fn problems_name_file_document_object_key_and_value() {
     assert_eq!(failure.problems[0], format!("{file}, {expected}"));
     assert_eq!(failure.problems.len(), 2, "{failure}");
     assert!(!Path::new(&target).exists());
-    assert_eq!(
-        run(&["inject", "-f", "/does/not/exist"]).unwrap_err().exit,
-        Exit::NoInput
-    );
+    assert_eq!(run(&["inject", "-f", "/does/not/exist"]).unwrap_err().exit, Exit::NoInput);
     assert_eq!(run(&["inject", "--nonsense"]).unwrap_err().exit, Exit::Usage);
-    assert_eq!(
-        run(&["inject", "-f", &file, "--platform", "openshift"])
-            .unwrap_err()
-            .exit,
-        Exit::Usage
-    );
+    assert_eq!(run(&["inject", "-f", &file, "--platform", "openshift"]).unwrap_err().exit, Exit::Usage);
     let failure = run(&["inject", "-f", &file, "--values", &folder.file("v", "[]")]).unwrap_err();
     assert_eq!((failure.exit, failure.problems.len()), (Exit::Data, 1));
 }
@@ -185,11 +145,7 @@ fn a_difference_shows_only_what_is_new() {
     let output = run(&["inject", "--diff", "-f", &folder.file("a.yaml", DEPLOYMENT)]).unwrap();
     let removed: Vec<&str> = output.text.lines().filter(|line| line.starts_with('-')).collect();
     assert_eq!(removed.len(), 1, "{removed:?}");
-    assert!(
-        output.text.contains("\n+      - name: istio-proxy\n"),
-        "{}",
-        output.text
-    );
+    assert!(output.text.contains("\n+      - name: istio-proxy\n"), "{}", output.text);
     let service = run(&["inject", "--diff", "-f", &folder.file("s.yaml", SERVICE)]).unwrap();
     assert_eq!(service.text, "");
 }
@@ -207,43 +163,25 @@ fn check_says_why_and_why_not() {
         let output = run(&[&["check", "-o", "json", "-f", &file], more].concat()).unwrap();
         let answers: Value = serde_json::from_str(&output.text).unwrap();
         assert_eq!(output.refused, answers[0]["injected"] == false);
-        (
-            answers[0]["injected"] == true,
-            answers[0]["reason"].as_str().unwrap().to_owned(),
-            answers,
-        )
+        (answers[0]["injected"] == true, answers[0]["reason"].as_str().unwrap().to_owned(), answers)
     };
     let (injected, reason, answers) = check(&["--namespace-file", &namespace("istio-injection: enabled")]);
     assert_eq!((injected, reason.as_str()), (true, "policy"));
     assert!(
-        answers[0]["capture"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|line| line == "istio-inbound-ports=*"),
+        answers[0]["capture"].as_array().unwrap().iter().any(|line| line == "istio-inbound-ports=*"),
         "{answers}"
     );
     let (injected, reason, answers) = check(&["--namespace-file", &namespace("istio-injection: disabled")]);
     assert_eq!((injected, reason.as_str()), (false, "webhook"));
-    assert!(
-        answers[0]["webhook"]["webhooks"][0]["unmet"][0].is_string(),
-        "{answers}"
-    );
-    let (injected, ..) = check(&[
-        "--namespace-file",
-        &namespace("istio.io/rev: canary"),
-        "--revision",
-        "canary",
-    ]);
+    assert!(answers[0]["webhook"]["webhooks"][0]["unmet"][0].is_string(), "{answers}");
+    let (injected, ..) =
+        check(&["--namespace-file", &namespace("istio.io/rev: canary"), "--revision", "canary"]);
     assert!(injected);
     let disabled = folder.file("config", "policy: disabled\ntemplates: {sidecar: ''}\n");
     let (injected, reason, _) = check(&["--inject-config", &disabled]);
     assert_eq!((injected, reason.as_str()), (false, "policy"));
     let text = run(&["check", "-f", &file]).unwrap().text;
-    assert!(
-        text.starts_with("Deployment \"shop/web\": injected: policy"),
-        "{text}"
-    );
+    assert!(text.starts_with("Deployment \"shop/web\": injected: policy"), "{text}");
 }
 
 #[test]
@@ -269,30 +207,13 @@ fn what_config_prints_is_what_counts() {
     let with = |which: &str| folder.file(which, &run(&["config", which]).unwrap().text);
     let (config, values, mesh) = (with("config"), with("values"), with("mesh"));
     let plain = run(&["inject", "-f", &file]).unwrap().text;
-    let files = [
-        "--injectConfigFile",
-        &config,
-        "--valuesFile",
-        &values,
-        "--meshConfigFile",
-        &mesh,
-    ];
-    assert_eq!(
-        run(&[&["inject", "-f", &file], &files[..]].concat())
-            .unwrap()
-            .text,
-        plain
-    );
+    let files = ["--injectConfigFile", &config, "--valuesFile", &values, "--meshConfigFile", &mesh];
+    assert_eq!(run(&[&["inject", "-f", &file], &files[..]].concat()).unwrap().text, plain);
     let maps = run(&["config"]).unwrap().text;
     let maps: Vec<&str> = maps.split("---\n").collect();
     let (config, mesh) = (folder.file("one", maps[0]), folder.file("other", maps[1]));
     let files = ["--inject-config", &config, "--mesh-config", &mesh];
-    assert_eq!(
-        run(&[&["inject", "-f", &file], &files[..]].concat())
-            .unwrap()
-            .text,
-        plain
-    );
+    assert_eq!(run(&[&["inject", "-f", &file], &files[..]].concat()).unwrap().text, plain);
 }
 
 #[test]
@@ -301,41 +222,18 @@ fn the_program_itself() {
     use std::process::{Command, Stdio};
     let program = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sidecar-injector"));
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     };
     let mut child = program().args(["inject", "-f", "-"]).spawn().unwrap();
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(DEPLOYMENT.as_bytes())
-        .unwrap();
+    child.stdin.take().unwrap().write_all(DEPLOYMENT.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
-    assert!(
-        String::from_utf8(output.stdout)
-            .unwrap()
-            .contains("name: istio-proxy")
-    );
+    assert!(String::from_utf8(output.stdout).unwrap().contains("name: istio-proxy"));
     for (arguments, code) in [
         (&["inject", "-f", "/does/not/exist"][..], 66),
         (&["nonsense"], 64),
-        (
-            &[
-                "inject",
-                "-f",
-                "-",
-                "--values",
-                "/dev/null",
-                "-o",
-                "/does/not/exist",
-            ],
-            73,
-        ),
+        (&["inject", "-f", "-", "--values", "/dev/null", "-o", "/does/not/exist"], 73),
         (&["--help"], 0),
         (&["config", "mesh"], 0),
     ] {

@@ -30,10 +30,7 @@ fn pods(case: &Case, visit: &mut dyn FnMut(&Value, &Workload)) {
             each(item, visit);
         }
         if let Some(shape) = Shape::of(object) {
-            let namespace = object
-                .pointer("/metadata/namespace")
-                .and_then(Value::as_str)
-                .unwrap_or_default();
+            let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default();
             visit(&shape.pod(object), &Workload::of_object(object, namespace));
         }
     }
@@ -50,28 +47,14 @@ fn runner(cases: &str, more: &[&str]) {
         .arg(file("../../tools/inject_conformance.py"))
         .args(["--quiet", "--bin", env!("CARGO_BIN_EXE_sidecar-injector")])
         .args(["--cases", &file(cases)])
-        .args([
-            "--inputs",
-            &file("inject/input"),
-            "--expected",
-            &file("inject/expected"),
-        ])
-        .args([
-            "--config",
-            &file("inject-config.yaml"),
-            "--values",
-            &file("inject-values.json"),
-        ])
+        .args(["--inputs", &file("inject/input"), "--expected", &file("inject/expected")])
+        .args(["--config", &file("inject-config.yaml"), "--values", &file("inject-values.json")])
         .args(["--mesh", &file("mesh-config.yaml")])
         .args(more)
         .output()
         .unwrap_or_else(|error| panic!("python3, for the conformance runner: {error}"));
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success(),
-        "{cases} {more:?}: {text}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{cases} {more:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
@@ -89,15 +72,9 @@ fn a_second_injection_changes_no_byte() {
     let mut seen = 0;
     for case in cases() {
         pods(&case, &mut |pod, workload| {
-            let request = |pod| Request {
-                pod,
-                workload,
-                ids: case.ids,
-            };
-            let once = case
-                .injector
-                .inject(request(pod))
-                .unwrap_or_else(|error| panic!("{}: {error}", case.name));
+            let request = |pod| Request { pod, workload, ids: case.ids };
+            let once =
+                case.injector.inject(request(pod)).unwrap_or_else(|error| panic!("{}: {error}", case.name));
             let twice = case
                 .injector
                 .inject(request(&once.pod))
@@ -115,35 +92,17 @@ fn what_is_taken_out_was_put_in() {
     let mut seen = 0;
     for case in cases() {
         pods(&case, &mut |pod, workload| {
-            let annotation = |key: &str| {
-                pod.pointer("/metadata/annotations")
-                    .and_then(|all| all.get(key)?.as_str())
-            };
+            let annotation =
+                |key: &str| pod.pointer("/metadata/annotations").and_then(|all| all.get(key)?.as_str());
             // This one's template deletes and replaces things of the pod: they are gone for good.
             if annotation("sidecar.istio.io/status").is_some() || case.name == "extra-merge" {
                 return;
             }
-            let request = |pod| Request {
-                pod,
-                workload,
-                ids: case.ids,
-            };
-            let injected = case
-                .injector
-                .inject(request(pod))
-                .unwrap_or_else(|error| panic!("{}: {error}", case.name));
-            let out = case
-                .injector
-                .uninject(request(&injected.pod))
-                .unwrap()
-                .expect("it was injected");
-            assert_eq!(
-                comparable(&out.pod),
-                comparable(pod),
-                "{}: {:?}",
-                case.name,
-                out.left
-            );
+            let request = |pod| Request { pod, workload, ids: case.ids };
+            let injected =
+                case.injector.inject(request(pod)).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+            let out = case.injector.uninject(request(&injected.pod)).unwrap().expect("it was injected");
+            assert_eq!(comparable(&out.pod), comparable(pod), "{}: {:?}", case.name, out.left);
             seen += 1;
         });
     }
@@ -158,10 +117,7 @@ fn the_decision_table() {
     for case in cases {
         let selectors = |key: &str| -> Vec<Selector> {
             let list = case.get(key).and_then(Value::as_array);
-            list.into_iter()
-                .flatten()
-                .map(|selector| Selector::parse(selector).unwrap())
-                .collect()
+            list.into_iter().flatten().map(|selector| Selector::parse(selector).unwrap()).collect()
         };
         let rules = Rules {
             policy: Policy::parse(case["policy"].as_str().unwrap()),
@@ -170,17 +126,8 @@ fn the_decision_table() {
         };
         let spec = json!({"hostNetwork": case["pod"].get("hostNetwork").cloned().unwrap_or_default()});
         let pod = json!({"metadata": case["pod"], "spec": spec});
-        let decision = decide(
-            &pod,
-            case["pod"]["namespace"].as_str().unwrap_or_default(),
-            &rules,
-        );
-        assert_eq!(
-            Value::Bool(decision.inject()),
-            case["expect"],
-            "{}: {decision}",
-            case["name"]
-        );
+        let decision = decide(&pod, case["pod"]["namespace"].as_str().unwrap_or_default(), &rules);
+        assert_eq!(Value::Bool(decision.inject()), case["expect"], "{}: {decision}", case["name"]);
     }
     assert!(cases.len() > 15);
 }
@@ -188,10 +135,7 @@ fn the_decision_table() {
 #[test]
 #[ignore = "needs CONFORMANCE_DATA"]
 fn every_namespace_range_is_used() {
-    let openshift: Vec<Case> = cases()
-        .into_iter()
-        .filter(|case| case.ids != Ids::default())
-        .collect();
+    let openshift: Vec<Case> = cases().into_iter().filter(|case| case.ids != Ids::default()).collect();
     assert_eq!(openshift.len(), 1);
 }
 
@@ -201,11 +145,7 @@ fn no_text_changes_what_a_pod_may_do() {
     let case = cases().into_iter().find(|case| case.name == "hello.cni").unwrap();
     let workload = Workload::default();
     let inject = |pod: &Value| {
-        let request = Request {
-            pod,
-            workload: &workload,
-            ids: case.ids,
-        };
+        let request = Request { pod, workload: &workload, ids: case.ids };
         case.injector.inject(request).map(|injected| injected.pod)
     };
     let pod = |kind: &str, key: &str, value: &str| {

@@ -21,13 +21,8 @@ use std::time::{Duration, Instant};
 fn careless(template: &str) -> Injector {
     let config =
         json!({"policy": "enabled", "defaultTemplates": ["t"], "templates": {"t": template}}).to_string();
-    let sources = Sources {
-        config: Some(Source {
-            name: "config".to_owned(),
-            text: config,
-        }),
-        ..Sources::default()
-    };
+    let sources =
+        Sources { config: Some(Source { name: "config".to_owned(), text: config }), ..Sources::default() };
     Injector::new(sources.load(&functions(|_| None)).unwrap(), Options::default())
 }
 
@@ -69,17 +64,7 @@ fn a_value_cannot_become_structure() {
 #[test]
 fn the_built_in_templates_hold_any_text() {
     let injector = injector();
-    for value in [
-        "x\ny",
-        "\"",
-        "'",
-        "a: b",
-        "{",
-        "\\",
-        "# x",
-        "\u{1F600}\u{85}",
-        "{{ .Values }}",
-    ] {
+    for value in ["x\ny", "\"", "'", "a: b", "{", "\\", "# x", "\u{1F600}\u{85}", "{{ .Values }}"] {
         let pod = with(&deployment(), &json!({"sidecar.istio.io/logLevel": value}));
         let injected = inject(&injector, &pod).unwrap_or_else(|error| panic!("{value:?}: {error}"));
         let proxy = &injected["spec"]["initContainers"][1];
@@ -106,49 +91,30 @@ fn templates_without_end_are_stopped() {
 
 #[test]
 fn a_template_that_makes_no_pod_is_named_with_its_line() {
-    let error = inject(
-        &careless("metadata:\n  labels:\n    x: {{ len .Spec.Containers }}\n"),
-        &deployment(),
-    )
-    .unwrap_err();
+    let error = inject(&careless("metadata:\n  labels:\n    x: {{ len .Spec.Containers }}\n"), &deployment())
+        .unwrap_err();
     let text = error.to_string();
     assert!(text.contains("template t") && text.contains("labels"), "{text}");
-    let error = inject(&careless("a: [\nb: {{ .Revision }}\n"), &deployment())
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("template t: its output is no pod: yaml: line "),
-        "{error}"
-    );
+    let error = inject(&careless("a: [\nb: {{ .Revision }}\n"), &deployment()).unwrap_err().to_string();
+    assert!(error.contains("template t: its output is no pod: yaml: line "), "{error}");
 }
 
 fn run(bytes: &[u8]) -> Result<cli::Output, cli::Failure> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::io::Write::write_all(&mut file.as_file(), bytes).unwrap();
     let path = file.path().to_str().unwrap();
-    cli::run(
-        ["sidecar-injector", "inject", "-f", path].map(Into::into),
-        &Environment::default(),
-    )
+    cli::run(["sidecar-injector", "inject", "-f", path].map(Into::into), &Environment::default())
 }
 
 #[test]
 fn input_that_cannot_be_read_is_an_error_in_bounded_time() {
     let bomb = (0..9).fold("a0: &a0 [x,x,x,x,x,x,x,x,x]\n".to_owned(), |text, n| {
-        format!(
-            "{text}a{}: &a{} [{}]\n",
-            n + 1,
-            n + 1,
-            vec![format!("*a{n}"); 9].join(",")
-        )
+        format!("{text}a{}: &a{} [{}]\n", n + 1, n + 1, vec![format!("*a{n}"); 9].join(","))
     });
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     let start = Instant::now();
     for (what, bytes) in [
-        (
-            "truncated JSON",
-            br#"{"apiVersion": "v1", "kind": "Pod", "spec": {"#.to_vec(),
-        ),
+        ("truncated JSON", br#"{"apiVersion": "v1", "kind": "Pod", "spec": {"#.to_vec()),
         ("YAML bomb", bomb.into_bytes()),
         ("10 MB", vec![b'x'; 10 << 20]),
         ("deep nesting", deep.into_bytes()),
@@ -164,16 +130,9 @@ fn input_that_cannot_be_read_is_an_error_in_bounded_time() {
 
 #[test]
 fn a_huge_annotation_is_shown_in_part() {
-    let pod = with(
-        &deployment(),
-        &json!({"status.sidecar.istio.io/port": "9".repeat(200_000)}),
-    );
+    let pod = with(&deployment(), &json!({"status.sidecar.istio.io/port": "9".repeat(200_000)}));
     let error = inject(&injector(), &pod).unwrap_err().to_string();
-    assert!(
-        error.len() < 400 && error.contains("status.sidecar.istio.io/port"),
-        "{} bytes",
-        error.len()
-    );
+    assert!(error.len() < 400 && error.contains("status.sidecar.istio.io/port"), "{} bytes", error.len());
 }
 
 #[test]

@@ -20,10 +20,7 @@ use sidecar_injector::pod::ids::Ids;
 
 fn names(pod: &Value, list: &str) -> Vec<String> {
     let items = pod["spec"][list].as_array().cloned().unwrap_or_default();
-    items
-        .iter()
-        .map(|item| item["name"].as_str().unwrap().to_owned())
-        .collect()
+    items.iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect()
 }
 
 /// A pod whose proxy the user has customised.
@@ -49,39 +46,12 @@ fn pods() -> Vec<(&'static str, Value)> {
         ("plain", deployment()),
         ("customised", customised()),
         ("probed", probed.clone()),
-        (
-            "scraped",
-            with(
-                &probed,
-                &json!({"prometheus.io/scrape": "true", "prometheus.io/port": "8080"}),
-            ),
-        ),
-        (
-            "classic",
-            with(&deployment(), &json!({"sidecar.istio.io/nativeSidecar": "false"})),
-        ),
-        (
-            "uncaptured",
-            with(
-                &deployment(),
-                &json!({"sidecar.istio.io/interceptionMode": "NONE"}),
-            ),
-        ),
-        (
-            "TPROXY",
-            with(
-                &deployment(),
-                &json!({"sidecar.istio.io/interceptionMode": "TPROXY"}),
-            ),
-        ),
-        (
-            "no probes",
-            with(&probed, &json!({"status.sidecar.istio.io/port": "0"})),
-        ),
-        (
-            "resources",
-            with(&deployment(), &json!({"sidecar.istio.io/proxyCPU": "50m"})),
-        ),
+        ("scraped", with(&probed, &json!({"prometheus.io/scrape": "true", "prometheus.io/port": "8080"}))),
+        ("classic", with(&deployment(), &json!({"sidecar.istio.io/nativeSidecar": "false"}))),
+        ("uncaptured", with(&deployment(), &json!({"sidecar.istio.io/interceptionMode": "NONE"}))),
+        ("TPROXY", with(&deployment(), &json!({"sidecar.istio.io/interceptionMode": "TPROXY"}))),
+        ("no probes", with(&probed, &json!({"status.sidecar.istio.io/port": "0"}))),
+        ("resources", with(&deployment(), &json!({"sidecar.istio.io/proxyCPU": "50m"}))),
         (
             "proxy config",
             with(
@@ -101,18 +71,11 @@ fn pods() -> Vec<(&'static str, Value)> {
 fn a_pod_gets_capture_and_proxy() {
     let injected = inject(&injector(), &deployment()).unwrap();
     assert_eq!(names(&injected.pod, "containers"), ["web"]);
-    assert_eq!(
-        names(&injected.pod, "initContainers"),
-        ["istio-init", "istio-proxy"]
-    );
+    assert_eq!(names(&injected.pod, "initContainers"), ["istio-init", "istio-proxy"]);
     assert_eq!(injected.warnings, [""; 0]);
     let init = &injected.pod["spec"]["initContainers"][0];
-    let arguments: Vec<String> = init["args"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|text| text.as_str().unwrap().to_owned())
-        .collect();
+    let arguments: Vec<String> =
+        init["args"].as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect();
     let resolved = explain_arguments(&arguments).unwrap();
     let given: Vec<String> = resolved.given.iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -130,11 +93,7 @@ fn a_pod_gets_capture_and_proxy() {
 fn every_pod_is_injected_with_arguments_that_the_init_binary_takes() {
     for (what, pod) in pods() {
         let injected = inject(&injector(), &pod).unwrap_or_else(|error| panic!("{what}: {error}"));
-        for container in injected.pod["spec"]["initContainers"]
-            .as_array()
-            .into_iter()
-            .flatten()
-        {
+        for container in injected.pod["spec"]["initContainers"].as_array().into_iter().flatten() {
             if container["name"] == "istio-init" {
                 let arguments = container["args"].as_array().unwrap().iter();
                 let arguments: Vec<String> =
@@ -160,11 +119,7 @@ fn uninject_gives_the_pod_back() {
     for (what, pod) in pods() {
         let (injector, workload) = (injector(), workload());
         let injected = inject(&injector, &pod).unwrap_or_else(|error| panic!("{what}: {error}"));
-        let request = |pod| Request {
-            pod,
-            workload: &workload,
-            ids: Ids::default(),
-        };
+        let request = |pod| Request { pod, workload: &workload, ids: Ids::default() };
         let out = injector.uninject(request(&injected.pod)).unwrap().expect(what);
         assert_eq!(out.pod, pod, "{what}: {:?}", out.left);
         assert_eq!(injector.uninject(request(&pod)), Ok(None), "{what}");
@@ -182,16 +137,9 @@ fn what_others_change_after_an_injection_survives_the_next() {
     env.push(json!({"name": "ADDED", "value": "1"}));
     let again = inject(&injector, &pod).unwrap().pod;
     assert_eq!(again["spec"]["containers"][0]["image"], "web:2");
-    assert_eq!(
-        again["spec"]["containers"][1]["livenessProbe"]["httpGet"]["path"],
-        "/app-health/agent/livez"
-    );
+    assert_eq!(again["spec"]["containers"][1]["livenessProbe"]["httpGet"]["path"], "/app-health/agent/livez");
     let env = again["spec"]["initContainers"][1]["env"].as_array().unwrap();
-    let value = |name: &str| {
-        env.iter()
-            .find(|item| item["name"] == name)
-            .map(|item| item["value"].clone())
-    };
+    let value = |name: &str| env.iter().find(|item| item["name"] == name).map(|item| item["value"].clone());
     assert_eq!(value("ADDED"), Some(json!("1")));
     assert_eq!(value("ISTIO_META_APP_CONTAINERS"), Some(json!("web,agent")));
 }
@@ -203,10 +151,7 @@ fn bad_annotations_are_all_named() {
         &json!({"traffic.sidecar.istio.io/includeOutboundIPRanges": "x", "status.sidecar.istio.io/port": "y"}),
     );
     let error = inject(&injector(), &pod).unwrap_err();
-    assert!(
-        matches!(&error, InjectError::Annotations(all) if all.len() == 2),
-        "{error}"
-    );
+    assert!(matches!(&error, InjectError::Annotations(all) if all.len() == 2), "{error}");
     assert_eq!(error.to_string().lines().count(), 2);
 }
 
@@ -215,19 +160,10 @@ fn images_and_templates_that_do_not_exist_are_refused() {
     let mut pod = deployment();
     pod["spec"]["containers"][0]["image"] = json!("auto");
     let error = inject(&injector(), &pod).unwrap_err().to_string();
-    assert!(
-        error.contains("container web") && error.contains("sidecar"),
-        "{error}"
-    );
-    let pod = with(
-        &deployment(),
-        &json!({"inject.istio.io/templates": "sidecar,nope"}),
-    );
+    assert!(error.contains("container web") && error.contains("sidecar"), "{error}");
+    let pod = with(&deployment(), &json!({"inject.istio.io/templates": "sidecar,nope"}));
     let error = inject(&injector(), &pod).unwrap_err().to_string();
-    assert!(
-        error.contains("\"nope\"") && error.contains("gateway, sidecar"),
-        "{error}"
-    );
+    assert!(error.contains("\"nope\"") && error.contains("gateway, sidecar"), "{error}");
 }
 
 #[test]
@@ -238,10 +174,7 @@ fn an_app_with_the_proxy_s_user_is_warned_of_or_refused() {
     let injected = inject(&injector, &pod).unwrap();
     assert_eq!(injected.warnings.len(), 1, "{:?}", injected.warnings);
     injector.options.reject_proxy_uid = true;
-    assert!(matches!(
-        inject(&injector, &pod),
-        Err(InjectError::ProxyUid { .. })
-    ));
+    assert!(matches!(inject(&injector, &pod), Err(InjectError::ProxyUid { .. })));
 }
 
 #[test]
@@ -253,35 +186,17 @@ fn a_config_of_the_first_days_still_works() {
                   [[ end -]]\n    env:\n    - name: ISTIO_META_INTERCEPTION_MODE\n      value: [[ or (index .ObjectMeta.Annotations \
                   \"sidecar.istio.io/interceptionMode\") .ProxyConfig.InterceptionMode.String ]]\n";
     let sources = Sources {
-        config: Some(Source {
-            name: "inject-config.yaml".to_owned(),
-            text: config.to_owned(),
-        }),
-        mesh: Some(Source {
-            name: "mesh-config.yaml".to_owned(),
-            text: "proxyListenPort: 15002".to_owned(),
-        }),
+        config: Some(Source { name: "inject-config.yaml".to_owned(), text: config.to_owned() }),
+        mesh: Some(Source { name: "mesh-config.yaml".to_owned(), text: "proxyListenPort: 15002".to_owned() }),
         ..Sources::default()
     };
     let injector = Injector::new(sources.load(&functions(|_| None)).unwrap(), Options::default());
     let pod = inject(&injector, &deployment()).unwrap().pod;
-    assert_eq!(
-        pod["spec"]["initContainers"][0]["args"],
-        json!(["-p", "15002", "-u", "1337"])
-    );
+    assert_eq!(pod["spec"]["initContainers"][0]["args"], json!(["-p", "15002", "-u", "1337"]));
     let proxy = &pod["spec"]["containers"][1];
-    assert_eq!(
-        (&proxy["image"], &proxy["env"][0]["value"]),
-        (&json!("proxyv2:1.0.2"), &json!("REDIRECT"))
-    );
-    let own = with(
-        &deployment(),
-        &json!({"sidecar.istio.io/proxyImage": "my/proxy:1"}),
-    );
-    assert_eq!(
-        inject(&injector, &own).unwrap().pod["spec"]["containers"][1]["image"],
-        "my/proxy:1"
-    );
+    assert_eq!((&proxy["image"], &proxy["env"][0]["value"]), (&json!("proxyv2:1.0.2"), &json!("REDIRECT")));
+    let own = with(&deployment(), &json!({"sidecar.istio.io/proxyImage": "my/proxy:1"}));
+    assert_eq!(inject(&injector, &own).unwrap().pod["spec"]["containers"][1]["image"], "my/proxy:1");
 }
 
 proptest! {
@@ -330,10 +245,7 @@ fn without_empty(value: Value) -> Value {
     match value {
         Value::Object(map) => {
             let kept = map.into_iter().map(|(key, value)| (key, without_empty(value)));
-            Value::Object(
-                kept.filter(|(_, value)| *value != json!([]) && *value != json!({}))
-                    .collect(),
-            )
+            Value::Object(kept.filter(|(_, value)| *value != json!([]) && *value != json!({})).collect())
         }
         Value::Array(items) => Value::Array(items.into_iter().map(without_empty).collect()),
         other => other,

@@ -32,9 +32,8 @@ fn median_ms(times: usize, mut work: impl FnMut()) -> f64 {
 fn figures() {
     let injector = injector();
     let mut large = deployment();
-    let env: Vec<Value> = (0..2000)
-        .map(|n| json!({"name": format!("V{n}"), "value": format!("x{n}")}))
-        .collect();
+    let env: Vec<Value> =
+        (0..2000).map(|n| json!({"name": format!("V{n}"), "value": format!("x{n}")})).collect();
     large["spec"]["containers"][0]["env"] = json!(env);
     let small = median_ms(200, || drop(inject(&injector, &deployment()).unwrap()));
     let large = median_ms(50, || drop(inject(&injector, &large).unwrap()));

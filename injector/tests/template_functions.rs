@@ -38,10 +38,7 @@ static META: Schema = Schema {
     ],
 };
 
-static MODE: EnumType = EnumType {
-    name: "v1alpha1.Mode",
-    values: &[("REDIRECT", 0), ("TPROXY", 1)],
-};
+static MODE: EnumType = EnumType { name: "v1alpha1.Mode", values: &[("REDIRECT", 0), ("TPROXY", 1)] };
 
 static TRACING: Schema = Schema {
     name: "v1alpha1.Tracing",
@@ -55,11 +52,7 @@ static PROXY: Schema = Schema {
     fields: &[
         Field::new("ConfigPath", "configPath", Kind::Str),
         Field::new("DrainDuration", "drainDuration", Kind::Duration),
-        Field::new(
-            "TerminationDrainDuration",
-            "terminationDrainDuration",
-            Kind::Duration,
-        ),
+        Field::new("TerminationDrainDuration", "terminationDrainDuration", Kind::Duration),
         Field::new("DiscoveryAddress", "discoveryAddress", Kind::Str),
         Field::new("StatusPort", "statusPort", Kind::Int32),
         Field::new("Concurrency", "concurrency", Kind::Wrapper(&Kind::Int32)),
@@ -70,11 +63,7 @@ static PROXY: Schema = Schema {
     ],
 };
 
-static MESH: Schema = Schema {
-    name: types::MESH_CONFIG,
-    proto: true,
-    fields: &[],
-};
+static MESH: Schema = Schema { name: types::MESH_CONFIG, proto: true, fields: &[] };
 
 fn fixture() -> Json {
     json!({
@@ -107,22 +96,10 @@ fn data(fixture: &Json) -> Value<'_> {
     Value::record(
         "data",
         vec![
-            (
-                "ObjectMeta",
-                Value::of_struct(&META, fixture["meta"].as_object(), None),
-            ),
-            (
-                "Containers",
-                Value::typed(fixture.get("containers"), &CONTAINERS, None),
-            ),
-            (
-                "ProxyConfig",
-                Value::of_struct(&PROXY, fixture["proxy"].as_object(), None),
-            ),
-            (
-                "MeshConfig",
-                Value::of_struct(&MESH, fixture["mesh"].as_object(), None),
-            ),
+            ("ObjectMeta", Value::of_struct(&META, fixture["meta"].as_object(), None)),
+            ("Containers", Value::typed(fixture.get("containers"), &CONTAINERS, None)),
+            ("ProxyConfig", Value::of_struct(&PROXY, fixture["proxy"].as_object(), None)),
+            ("MeshConfig", Value::of_struct(&MESH, fixture["mesh"].as_object(), None)),
             ("Values", Value::any(&fixture["values"])),
             ("Nil", Value::str_map(None, None)),
         ],
@@ -136,10 +113,7 @@ fn functions() -> Functions {
 fn render(text: &str) -> Result<String, String> {
     let fixture = fixture();
     let template = Template::parse("t", text, &functions(), Options::default()).map_err(|e| e.to_string())?;
-    template
-        .render(data(&fixture), Limits::default())
-        .map(|r| r.text)
-        .map_err(|e| e.to_string())
+    template.render(data(&fixture), Limits::default()).map(|r| r.text).map_err(|e| e.to_string())
 }
 
 #[track_caller]
@@ -155,32 +129,17 @@ fn annotations_and_defaults() {
         ("{{ annotation .ObjectMeta `port` 1 }}", "15020"),
         ("{{ annotation .ObjectMeta `none` .Values.n }}", "15020"),
         ("{{ annotation .ObjectMeta `none` .Values.missing }}", "<nil>"),
-        (
-            "{{ annotation .ObjectMeta `none` .ProxyConfig.InterceptionMode }}",
-            "TPROXY",
-        ),
-        (
-            "{{ isset .ObjectMeta.Annotations `port` }} {{ isset .Nil `x` }}",
-            "true false",
-        ),
-        (
-            "{{ valueOrDefault .Values.zero 1 }} {{ valueOrDefault .Values.empty 1 }}",
-            "0 1",
-        ),
+        ("{{ annotation .ObjectMeta `none` .ProxyConfig.InterceptionMode }}", "TPROXY"),
+        ("{{ isset .ObjectMeta.Annotations `port` }} {{ isset .Nil `x` }}", "true false"),
+        ("{{ valueOrDefault .Values.zero 1 }} {{ valueOrDefault .Values.empty 1 }}", "0 1"),
         ("{{ valueOrDefault .Values.missing `d` }}", "d"),
         ("{{ env `KNOWN` `d` }} {{ env `UNKNOWN` `d` }}", "value d"),
-        (
-            "{{ toLower `ABC` }} {{ directory `/a/b/c` }}{{ directory `c` }}|",
-            "abc /a/b/|",
-        ),
+        ("{{ toLower `ABC` }} {{ directory `/a/b/c` }}{{ directory `c` }}|", "abc /a/b/|"),
         ("{{ contains `/` `a/b` }} {{ contains `a/b` `/` }}", "true false"),
         ("{{ kubevirtInterfaces `a` }}{{ excludeInterfaces `b` }}", "ab"),
     ]);
     let error = render("{{ isset .Values `n` }}").unwrap_err();
-    assert!(
-        error.ends_with("expected map[string]string; got map[string]interface {}"),
-        "{error}"
-    );
+    assert!(error.ends_with("expected map[string]string; got map[string]interface {}"), "{error}");
 }
 
 #[test]
@@ -192,10 +151,7 @@ fn ports() {
         ("{{ excludeInboundPort `15020` ` 15020,3` }}", "15020,3,15020"),
         ("{{ excludeInboundPort .Values.n `3,15020` }}", "3,15020"),
         ("{{ excludeInboundPort 15020 `` }}", "15020"),
-        (
-            "{{ includeInboundPorts .Containers }} {{ applicationPorts .Containers }}",
-            "80,90 80",
-        ),
+        ("{{ includeInboundPorts .Containers }} {{ applicationPorts .Containers }}", "80,90 80"),
     ]);
 }
 
@@ -211,25 +167,13 @@ fn text_and_yaml() {
             "{{ toYaml .Values.nested }}",
             "a:\n  e: {}\n  t: true\nb:\n- x:\n  - 1\n  - 2\n  \"y\": 1\n- []\nm: \"one\\ntwo\\n\"\nq: \"a: b\"\n",
         ),
-        (
-            "{{ toYaml (omitNil .Values.resources) }}",
-            "requests:\n  cpu: 100m\n  memory: 128Mi\n",
-        ),
+        ("{{ toYaml (omitNil .Values.resources) }}", "requests:\n  cpu: 100m\n  memory: 128Mi\n"),
         ("{{ toYaml .Values.missing }}", "null\n"),
         ("{{ omitNil .Values.missing }}", "<no value>"),
         ("{{ appendMultusNetwork `` `n` }}", "n"),
-        (
-            "{{ appendMultusNetwork `a, b` `n` }}|{{ appendMultusNetwork `a, n` `n` }}",
-            "a, b, n|a, n",
-        ),
-        (
-            "{{ appendMultusNetwork `[{\"name\":\"a\"}]` `n` }}",
-            "[{\"name\":\"a\"}, {\"name\": \"n\"}]",
-        ),
-        (
-            "{{ appendMultusNetwork `[{\"name\":\"n\"}]` `n` }}",
-            "[{\"name\":\"n\"}]",
-        ),
+        ("{{ appendMultusNetwork `a, b` `n` }}|{{ appendMultusNetwork `a, n` `n` }}", "a, b, n|a, n"),
+        ("{{ appendMultusNetwork `[{\"name\":\"a\"}]` `n` }}", "[{\"name\":\"a\"}, {\"name\": \"n\"}]"),
+        ("{{ appendMultusNetwork `[{\"name\":\"n\"}]` `n` }}", "[{\"name\":\"n\"}]"),
         ("{{ appendMultusNetwork `[x]` `n` }}", "[x]"),
     ]);
 }
@@ -238,19 +182,10 @@ fn text_and_yaml() {
 fn json_functions() {
     check(&[
         ("{{ toJSON .Nil }}", "{}"),
-        (
-            "{{ toJSON (strdict `b` `<` `a`) }}",
-            "{\"a\":\"\",\"b\":\"\\u003c\"}",
-        ),
+        ("{{ toJSON (strdict `b` `<` `a`) }}", "{\"a\":\"\",\"b\":\"\\u003c\"}"),
         ("{{ (strdict `a` `b` `c`).c }}|", "|"),
-        (
-            "{{ toJsonMap (strdict `a` `1`) (strdict `a` `2` `b` `3`) }}",
-            "{\"a\":\"2\",\"b\":\"3\"}",
-        ),
-        (
-            "{{ mergeMaps (strdict `a` `1`) (omit (strdict `b` `2` `c` `3`) `c`) }}",
-            "map[a:1 b:2]",
-        ),
+        ("{{ toJsonMap (strdict `a` `1`) (strdict `a` `2` `b` `3`) }}", "{\"a\":\"2\",\"b\":\"3\"}"),
+        ("{{ mergeMaps (strdict `a` `1`) (omit (strdict `b` `2` `c` `3`) `c`) }}", "map[a:1 b:2]"),
         (
             "{{ structToJSON (index (index .Containers 0).Ports 0) }}",
             "{\"name\":\"http\",\"containerPort\":80}",
@@ -274,32 +209,17 @@ fn json_functions() {
 #[test]
 fn messages() {
     check(&[
-        (
-            "{{ .ProxyConfig.InterceptionMode }} {{ .ProxyConfig.InterceptionMode.String }}",
-            "TPROXY TPROXY",
-        ),
-        (
-            "{{ .ProxyConfig.Hold.GetValue }} {{ if .ProxyConfig.Hold }}set{{ end }}",
-            "false set",
-        ),
-        (
-            "{{ .ProxyConfig.GetMissing.GetSampling }} {{ .ProxyConfig.Missing }}",
-            "0 <nil>",
-        ),
-        (
-            "{{ if .ProxyConfig.GetTracing }}empty tracing is there{{ end }}",
-            "empty tracing is there",
-        ),
+        ("{{ .ProxyConfig.InterceptionMode }} {{ .ProxyConfig.InterceptionMode.String }}", "TPROXY TPROXY"),
+        ("{{ .ProxyConfig.Hold.GetValue }} {{ if .ProxyConfig.Hold }}set{{ end }}", "false set"),
+        ("{{ .ProxyConfig.GetMissing.GetSampling }} {{ .ProxyConfig.Missing }}", "0 <nil>"),
+        ("{{ if .ProxyConfig.GetTracing }}empty tracing is there{{ end }}", "empty tracing is there"),
         (
             "{{ formatDuration .ProxyConfig.TerminationDrainDuration }} {{ .ProxyConfig.DrainDuration }}",
             "7.5s seconds:45",
         ),
     ]);
     let error = render("{{ .ProxyConfig.Missing.Sampling }}").unwrap_err();
-    assert!(
-        error.ends_with("nil pointer evaluating *v1alpha1.Tracing.Sampling"),
-        "{error}"
-    );
+    assert!(error.ends_with("nil pointer evaluating *v1alpha1.Tracing.Sampling"), "{error}");
 }
 
 #[test]
@@ -314,10 +234,7 @@ fn resource_attributes() {
         "{{ otelResourceAttributes .MeshConfig .Nil .Nil `ns` .Containers }}",
         "service.namespace=ns,service.version=1.0,service.instance.id=ns.$(POD_NAME).app",
     )]);
-    check(&[(
-        "{{ otelResourceAttributes .ProxyConfig .Nil .Nil `ns` .Containers }}|",
-        "|",
-    )]);
+    check(&[("{{ otelResourceAttributes .ProxyConfig .Nil .Nil `ns` .Containers }}|", "|")]);
 }
 
 /// The tainted parts of the output: kind, key and text.
@@ -326,19 +243,13 @@ fn tainted(text: &str) -> Vec<(String, String, String)> {
     let template = Template::parse("t", text, &functions(), Options::default()).unwrap();
     let Rendered { text, spans } = template.render(data(&fixture), Limits::default()).unwrap();
     let part = |s: &sidecar_injector::template::Span<'_>| text[s.start..s.end].to_owned();
-    spans
-        .iter()
-        .map(|s| (s.origin.kind.to_owned(), s.origin.key.to_owned(), part(s)))
-        .collect()
+    spans.iter().map(|s| (s.origin.kind.to_owned(), s.origin.key.to_owned(), part(s))).collect()
 }
 
 #[track_caller]
 fn taints(text: &str, expected: &[(&str, &str, &str)]) {
     let found = tainted(text);
-    let found: Vec<_> = found
-        .iter()
-        .map(|(a, b, c)| (a.as_str(), b.as_str(), c.as_str()))
-        .collect();
+    let found: Vec<_> = found.iter().map(|(a, b, c)| (a.as_str(), b.as_str(), c.as_str())).collect();
     assert_eq!(found, expected, "{text}");
 }
 
@@ -350,27 +261,15 @@ fn printed_text_keeps_its_origin() {
         "{{ index .ObjectMeta.Annotations `evil` }}{{ .ObjectMeta.Name }}",
         &[evil, ("metadata", "name", "web\nx: y")],
     );
-    taints(
-        "{{ quote .ObjectMeta.Annotations.evil }}",
-        &[("annotation", "evil", "a\\\"\\nb: c")],
-    );
+    taints("{{ quote .ObjectMeta.Annotations.evil }}", &[("annotation", "evil", "a\\\"\\nb: c")]);
     taints("{{ annotation .ObjectMeta `evil` `` | default `x` }}", &[evil]);
-    taints(
-        "{{ printf \"--%s=%5s\" `a` .ObjectMeta.Labels.app }}",
-        &[("label", "app", "web")],
-    );
+    taints("{{ printf \"--%s=%5s\" `a` .ObjectMeta.Labels.app }}", &[("label", "app", "web")]);
     taints(
         "{{ $x := .ObjectMeta.Labels.app }}{{ with $x }}{{ print 1 . }}{{ end }}",
         &[("label", "app", "web")],
     );
-    taints(
-        "{{ list `a` .ObjectMeta.Labels.app | join `,` | upper }}",
-        &[("label", "app", "A,WEB")],
-    );
-    taints(
-        "{{ .ObjectMeta.Annotations.evil | trunc 1 }}",
-        &[("annotation", "evil", "a")],
-    );
+    taints("{{ list `a` .ObjectMeta.Labels.app | join `,` | upper }}", &[("label", "app", "A,WEB")]);
+    taints("{{ .ObjectMeta.Annotations.evil | trunc 1 }}", &[("annotation", "evil", "a")]);
 }
 
 #[test]
@@ -383,26 +282,14 @@ fn collections_keep_the_origins_of_their_text() {
         "{{ range fromJSON .ObjectMeta.Annotations.json }}{{ .a }}{{ end }}",
         &[("annotation", "json", "<x>")],
     );
-    taints(
-        "{{ excludeInboundPort .ObjectMeta.Annotations.port `1` }}",
-        &[("annotation", "port", "15020")],
-    );
+    taints("{{ excludeInboundPort .ObjectMeta.Annotations.port `1` }}", &[("annotation", "port", "15020")]);
     taints(
         "{{ define `d` }}{{ . }}{{ end }}{{ template `d` .ObjectMeta.Labels.app }}",
         &[("label", "app", "web")],
     );
-    taints(
-        "{{ .ObjectMeta.Labels.app | b64enc | b64dec | replace `e` `E` }}",
-        &[],
-    );
-    taints(
-        "{{ .ObjectMeta.Labels.app | replace `e` `E` }}",
-        &[("label", "app", "wEb")],
-    );
-    taints(
-        "{{ splitList `e` .ObjectMeta.Labels.app | last }}",
-        &[("label", "app", "b")],
-    );
+    taints("{{ .ObjectMeta.Labels.app | b64enc | b64dec | replace `e` `E` }}", &[]);
+    taints("{{ .ObjectMeta.Labels.app | replace `e` `E` }}", &[("label", "app", "wEb")]);
+    taints("{{ splitList `e` .ObjectMeta.Labels.app | last }}", &[("label", "app", "b")]);
     taints(
         "{{ print .ObjectMeta.Labels }}",
         &[
@@ -416,52 +303,32 @@ fn collections_keep_the_origins_of_their_text() {
 
 #[test]
 fn encoding_clears_the_origin() {
-    taints(
-        "{{ toYaml .ObjectMeta.Annotations }}{{ toJSON .ObjectMeta.Labels }}",
-        &[],
-    );
+    taints("{{ toYaml .ObjectMeta.Annotations }}{{ toJSON .ObjectMeta.Labels }}", &[]);
     taints("{{ toJsonMap .ObjectMeta.Annotations | nindent 4 }}", &[]);
     taints(
         "{{ structToJSON .ObjectMeta }}{{ .ObjectMeta.Name | toJson }}{{ sha256sum .ObjectMeta.Name }}",
         &[],
     );
-    taints(
-        "{{ if eq .ObjectMeta.Labels.app `web` }}plain{{ end }}{{ len .ObjectMeta.Name }}",
-        &[],
-    );
+    taints("{{ if eq .ObjectMeta.Labels.app `web` }}plain{{ end }}{{ len .ObjectMeta.Name }}", &[]);
 }
 
 #[test]
 fn square_delimiters() {
-    let options = Options {
-        delimiters: sidecar_injector::template::Delimiters::SQUARE,
-    };
+    let options = Options { delimiters: sidecar_injector::template::Delimiters::SQUARE };
     let template =
         Template::parse("t", "a: [[ 1 ]] {{ x }} [[- /* c */ -]] b", &functions(), options).unwrap();
-    assert_eq!(
-        template.render(Value::Nil, Limits::default()).unwrap().text,
-        "a: 1 {{ x }}b"
-    );
+    assert_eq!(template.render(Value::Nil, Limits::default()).unwrap().text, "a: 1 {{ x }}b");
 }
 
 #[test]
 fn sprig_names_are_all_known() {
     let functions = functions();
     let names = include_str!("template-data/sprig-names.txt");
-    let missing: Vec<&str> = names
-        .lines()
-        .filter(|name| functions.find(name).is_none())
-        .collect();
+    let missing: Vec<&str> = names.lines().filter(|name| functions.find(name).is_none()).collect();
     assert!(missing.is_empty(), "{missing:?}");
-    for name in [
-        "now",
-        "uuidv4",
-        "genCA `a` 1",
-        "getHostByName `x`",
-        "randAlpha 5",
-        "expandenv `$A`",
-        "bcrypt `x`",
-    ] {
+    for name in
+        ["now", "uuidv4", "genCA `a` 1", "getHostByName `x`", "randAlpha 5", "expandenv `$A`", "bcrypt `x`"]
+    {
         let error = render(&format!("{{{{ {name} }}}}")).unwrap_err();
         assert!(error.contains("not available: it needs"), "{error}");
     }
@@ -473,17 +340,11 @@ fn errors_say_where() {
     let fixture = fixture();
     let template = Template::parse("sidecar", text, &functions(), Options::default()).unwrap();
     let error = template.render(data(&fixture), Limits::default()).unwrap_err();
-    assert_eq!(
-        (error.template.as_str(), error.line, error.column),
-        ("sidecar", 3, 8)
-    );
+    assert_eq!((error.template.as_str(), error.line, error.column), ("sidecar", 3, 8));
     assert_eq!(
         error.to_string(),
         "template sidecar line 3 column 8: at {{ .Values.s.x }}: can't evaluate field x in type string"
     );
     let error = Template::parse("t", "a\n{{ nosuch 1 }}", &functions(), Options::default()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "template t line 2 column 4: function \"nosuch\" not defined"
-    );
+    assert_eq!(error.to_string(), "template t line 2 column 4: function \"nosuch\" not defined");
 }

@@ -54,10 +54,8 @@ static POD: Schema = Schema {
     ],
 };
 
-static MODE: EnumType = EnumType {
-    name: "main.Mode",
-    values: &[("REDIRECT", 0), ("TPROXY", 1), ("NONE", 2)],
-};
+static MODE: EnumType =
+    EnumType { name: "main.Mode", values: &[("REDIRECT", 0), ("TPROXY", 1), ("NONE", 2)] };
 
 fn root(data: &Json) -> Value<'_> {
     Value::record(
@@ -77,26 +75,19 @@ fn root(data: &Json) -> Value<'_> {
 
 fn render(text: &str, functions: &Functions, data: &Json) -> Result<String, String> {
     let template = Template::parse("t", text, functions, Options::default()).map_err(|e| e.to_string())?;
-    template
-        .render(root(data), Limits::default())
-        .map(|r| r.text)
-        .map_err(|e| e.to_string())
+    template.render(root(data), Limits::default()).map(|r| r.text).map_err(|e| e.to_string())
 }
 
 /// What Go says after where it happened.
 fn meaning(error: &str) -> &str {
     let tail = error.split(">: ").last().unwrap_or(error);
     // Errors of the parser: `template: t:1: …`.
-    let parser = tail
-        .strip_prefix("template: t:")
-        .and_then(|rest| rest.split_once(": "));
+    let parser = tail.strip_prefix("template: t:").and_then(|rest| rest.split_once(": "));
     parser.map_or(tail, |(_, tail)| tail)
 }
 
 fn read(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/template-data")
-        .join(name);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/template-data").join(name);
     std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
@@ -119,28 +110,15 @@ fn same_as_go() {
                 if ours.ends_with(meaning(go)) {
                     worded += 1;
                 } else {
-                    println!(
-                        "worded differently: {name} {text:?}\n   go: {}\n ours: {ours}",
-                        meaning(go)
-                    );
+                    println!("worded differently: {name} {text:?}\n   go: {}\n ours: {ours}", meaning(go));
                 }
             }
             (go, error, ours) => {
-                wrong.push(format!(
-                    "{name} {text:?}\n   go: {go:?} {error:?}\n ours: {ours:?}"
-                ));
+                wrong.push(format!("{name} {text:?}\n   go: {go:?} {error:?}\n ours: {ours:?}"));
             }
         }
     }
     println!("{count} snippets, {errors} of them errors, {worded} in Go's very words");
-    assert!(
-        wrong.is_empty(),
-        "{} of {count} differ:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
-    assert!(
-        count > 600 && worded > 130,
-        "{count} snippets, {worded} errors in Go's words"
-    );
+    assert!(wrong.is_empty(), "{} of {count} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(count > 600 && worded > 130, "{count} snippets, {worded} errors in Go's words");
 }

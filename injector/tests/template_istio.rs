@@ -60,10 +60,7 @@ static META: Schema = Schema {
 static TYPE_META: Schema = Schema {
     name: "v1.TypeMeta",
     proto: false,
-    fields: &[
-        Field::new("Kind", "kind", Kind::Str),
-        Field::new("APIVersion", "apiVersion", Kind::Str),
-    ],
+    fields: &[Field::new("Kind", "kind", Kind::Str), Field::new("APIVersion", "apiVersion", Kind::Str)],
 };
 
 static MODE: EnumType = EnumType {
@@ -80,11 +77,7 @@ static TLS: Schema = Schema {
 static TRACING: Schema = Schema {
     name: "v1alpha1.Tracing",
     proto: true,
-    fields: &[Field::new(
-        "TlsSettings",
-        "tlsSettings",
-        Kind::Ptr(&Kind::Struct(&TLS)),
-    )],
+    fields: &[Field::new("TlsSettings", "tlsSettings", Kind::Ptr(&Kind::Struct(&TLS)))],
 };
 
 static PROXY_CONFIG: Schema = Schema {
@@ -147,10 +140,7 @@ fn templates() -> Option<Vec<(String, Template)>> {
     let all = config["templates"].as_object().unwrap();
     let parse = |(name, text): (&String, &Json)| {
         let text = text.as_str().unwrap();
-        (
-            name.clone(),
-            Template::parse(name, text, &functions, Options::default()).unwrap(),
-        )
+        (name.clone(), Template::parse(name, text, &functions, Options::default()).unwrap())
     };
     Some(all.iter().map(parse).collect())
 }
@@ -179,26 +169,11 @@ impl Data {
         Value::record(
             "inject.SidecarTemplateData",
             vec![
-                (
-                    "TypeMeta",
-                    Value::of_struct(&TYPE_META, self.owner.as_object(), None),
-                ),
-                (
-                    "DeploymentMeta",
-                    Value::of_struct(&META, self.owner.as_object(), None),
-                ),
-                (
-                    "ObjectMeta",
-                    Value::of_struct(&META, self.pod["metadata"].as_object(), None),
-                ),
-                (
-                    "Spec",
-                    Value::of_struct(&SPEC, self.pod["spec"].as_object(), Some("spec")),
-                ),
-                (
-                    "ProxyConfig",
-                    Value::of_struct(&PROXY_CONFIG, self.proxy.as_object(), None),
-                ),
+                ("TypeMeta", Value::of_struct(&TYPE_META, self.owner.as_object(), None)),
+                ("DeploymentMeta", Value::of_struct(&META, self.owner.as_object(), None)),
+                ("ObjectMeta", Value::of_struct(&META, self.pod["metadata"].as_object(), None)),
+                ("Spec", Value::of_struct(&SPEC, self.pod["spec"].as_object(), Some("spec"))),
+                ("ProxyConfig", Value::of_struct(&PROXY_CONFIG, self.proxy.as_object(), None)),
                 ("MeshConfig", Value::of_struct(&MESH, self.mesh.as_object(), None)),
                 ("Values", Value::any(&self.values)),
                 ("Revision", text("default")),
@@ -252,20 +227,9 @@ fn the_pod_templates_render_to_yaml() {
         assert!(yaml["spec"].is_object(), "{name}: {}", rendered.text);
         assert!(!rendered.text.contains("<no value>"), "{name}: {}", rendered.text);
         if name == "sidecar" {
-            assert!(
-                rendered.text.contains(r#"{"name":"http","containerPort":80}"#),
-                "{}",
-                rendered.text
-            );
-            let cpu = rendered
-                .spans
-                .iter()
-                .find(|s| s.origin.key == "sidecar.istio.io/proxyCPU")
-                .unwrap();
-            assert_eq!(
-                (cpu.origin.kind, &rendered.text[cpu.start..cpu.end]),
-                ("annotation", "100m")
-            );
+            assert!(rendered.text.contains(r#"{"name":"http","containerPort":80}"#), "{}", rendered.text);
+            let cpu = rendered.spans.iter().find(|s| s.origin.key == "sidecar.istio.io/proxyCPU").unwrap();
+            assert_eq!((cpu.origin.kind, &rendered.text[cpu.start..cpu.end]), ("annotation", "100m"));
         }
     }
 }
@@ -276,9 +240,8 @@ fn a_big_pod_renders_quickly() {
     let (Some(templates), Some(values)) = (templates(), read("inject-values.json")) else {
         return;
     };
-    let env: Vec<Json> = (0..2000)
-        .map(|i| json!({"name": format!("E{i}"), "value": "x".repeat(50)}))
-        .collect();
+    let env: Vec<Json> =
+        (0..2000).map(|i| json!({"name": format!("E{i}"), "value": "x".repeat(50)})).collect();
     let pod = json!({"metadata": {}, "spec": {"containers": [{"name": "app", "env": env}]}});
     let data = data(pod, &values);
     let (_, sidecar) = templates.iter().find(|(name, _)| name == "sidecar").unwrap();
@@ -302,11 +265,9 @@ fn templates_are_shared_between_threads() {
 #[test]
 #[ignore = "a measurement"]
 fn costs() {
-    let (Some(all), Some(values), Some(config)) = (
-        templates(),
-        read("inject-values.json"),
-        read("inject-config.yaml"),
-    ) else {
+    let (Some(all), Some(values), Some(config)) =
+        (templates(), read("inject-values.json"), read("inject-config.yaml"))
+    else {
         return;
     };
     let config: Json = sidecar_injector::yaml::read(&config).unwrap();
@@ -319,9 +280,8 @@ fn costs() {
     println!("parse sidecar: {:?}", start.elapsed() / 200);
     let (_, sidecar) = all.iter().find(|(name, _)| name == "sidecar").unwrap();
     for variables in [0, 2000] {
-        let env: Vec<Json> = (0..variables)
-            .map(|i| json!({"name": format!("E{i}"), "value": "x".repeat(50)}))
-            .collect();
+        let env: Vec<Json> =
+            (0..variables).map(|i| json!({"name": format!("E{i}"), "value": "x".repeat(50)})).collect();
         let pod = json!({
             "metadata": {"labels": {"app": "shop"}, "annotations": {"sidecar.istio.io/proxyCPU": "100m"}},
             "spec": {"containers": [{"name": "app", "env": env, "ports": [{"containerPort": 80}]}]},
@@ -331,9 +291,6 @@ fn costs() {
         for _ in 0..1000 {
             sidecar.render(data.value(), Limits::default()).unwrap();
         }
-        println!(
-            "render sidecar, {variables} variables: {:?}",
-            start.elapsed() / 1000
-        );
+        println!("render sidecar, {variables} variables: {:?}", start.elapsed() / 1000);
     }
 }

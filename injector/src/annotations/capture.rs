@@ -46,19 +46,15 @@ impl Capture {
         for (key, name, text) in &given {
             let arguments = with_defaults(&[(*key, text)]);
             if let Err(problems) = resolve(&arguments) {
-                capture.errors.extend(
-                    problems
-                        .iter()
-                        .filter_map(|problem| refused(problem, *key, name, text)),
-                );
+                capture
+                    .errors
+                    .extend(problems.iter().filter_map(|problem| refused(problem, *key, name, text)));
             }
         }
         if capture.errors.is_empty() && !given.is_empty() {
             let options: Vec<(Key, &str)> = given.iter().map(|(key, _, text)| (*key, *text)).collect();
             let resolved = resolve(&with_defaults(&options));
-            capture.warnings = resolved
-                .map(|resolved| warnings(&resolved, &given))
-                .unwrap_or_default();
+            capture.warnings = resolved.map(|resolved| warnings(&resolved, &given)).unwrap_or_default();
         }
         capture
     }
@@ -87,20 +83,13 @@ fn flag(key: Key, text: &str) -> String {
 }
 
 fn files() -> Files {
-    Files {
-        passwd: String::new(),
-        group: String::new(),
-        resolv_conf: Ok(String::new()),
-    }
+    Files { passwd: String::new(), group: String::new(), resolv_conf: Ok(String::new()) }
 }
 
 fn parse(arguments: &[String]) -> Result<cli::RawOptions, Vec<String>> {
-    let all = std::iter::once("istio-iptables")
-        .chain(arguments.iter().map(String::as_str))
-        .map(OsString::from);
-    let parsed = cli::parse(all, [], &mut std::io::empty(), &|_| {
-        Err(std::io::ErrorKind::Unsupported.into())
-    });
+    let all =
+        std::iter::once("istio-iptables").chain(arguments.iter().map(String::as_str)).map(OsString::from);
+    let parsed = cli::parse(all, [], &mut std::io::empty(), &|_| Err(std::io::ErrorKind::Unsupported.into()));
     match parsed {
         Ok(Outcome::Run(raw)) => Ok(raw),
         Ok(Outcome::Print(_)) => Err(vec!["the arguments only ask for help".to_owned()]),
@@ -117,37 +106,21 @@ fn resolve(arguments: &[String]) -> Result<Resolved, Vec<ConfigError>> {
 }
 
 fn refused(problem: &ConfigError, key: Key, name: &str, text: &str) -> Option<BadAnnotation> {
-    let bad = |expected: String| {
-        Some(BadAnnotation {
-            key: name.to_owned(),
-            given: text.to_owned(),
-            expected,
-        })
-    };
+    let bad =
+        |expected: String| Some(BadAnnotation { key: name.to_owned(), given: text.to_owned(), expected });
     let ours = |origin: &Origin| *origin == Origin::Flag(key);
     match problem {
-        ConfigError::Value {
-            origin,
-            given,
-            expected,
-        } if ours(origin) => {
-            let item = if given == text {
-                String::new()
-            } else {
-                format!("{given:?} to be ")
-            };
-            let hint = expected
-                .hint
-                .as_ref()
-                .map_or_else(String::new, |hint| format!("; {hint}"));
+        ConfigError::Value { origin, given, expected } if ours(origin) => {
+            let item = if given == text { String::new() } else { format!("{given:?} to be ") };
+            let hint = expected.hint.as_ref().map_or_else(String::new, |hint| format!("; {hint}"));
             bad(format!("{item}{}{hint}", expected.what))
         }
         ConfigError::EmptyList { origin, reason, .. } if ours(origin) => {
             bad(format!("at least one item; {reason}"))
         }
-        ConfigError::TooMany {
-            origin, most, reason, ..
-        } if ours(origin) => bad(format!("at most {most} items: {reason}")),
+        ConfigError::TooMany { origin, most, reason, .. } if ours(origin) => {
+            bad(format!("at most {most} items: {reason}"))
+        }
         ConfigError::Unavailable { origin, reason } if ours(origin) => {
             bad(format!("something else: {reason}"))
         }
@@ -165,16 +138,12 @@ fn refused(problem: &ConfigError, key: Key, name: &str, text: &str) -> Option<Ba
 
 fn warnings(resolved: &Resolved, given: &[(Key, &'static str, &str)]) -> Vec<String> {
     let name = |origin: &Origin| {
-        given
-            .iter()
-            .find(|(key, ..)| *origin == Origin::Flag(*key))
-            .map(|(_, name, _)| *name)
+        given.iter().find(|(key, ..)| *origin == Origin::Flag(*key)).map(|(_, name, _)| *name)
     };
     let lines = resolved.warnings.iter().filter_map(|warning| match warning {
-        Warning::EmptyList { origin, given } => Some(format!(
-            "annotation {}: {given:?} holds no item and counts as unset",
-            name(origin)?
-        )),
+        Warning::EmptyList { origin, given } => {
+            Some(format!("annotation {}: {given:?} holds no item and counts as unset", name(origin)?))
+        }
         Warning::HostBits { origin, given, used } => Some(format!(
             "annotation {}: {given} has bits set behind its prefix; {used} counts",
             name(origin)?

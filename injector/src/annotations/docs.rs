@@ -20,32 +20,18 @@ and keys without effect beside the others, are warnings.
 #[must_use]
 pub fn markdown() -> String {
     let mut text = HEAD.to_owned();
-    for Row {
-        key,
-        place,
-        syntax,
-        default,
-        effect,
-    } in TABLE
-    {
+    for Row { key, place, syntax, default, effect } in TABLE {
         let accepted = accepted(*syntax).replace('|', "\\|");
         // Writing to a string does not fail.
-        let _ = writeln!(
-            text,
-            "| `{key}` | {} | {accepted} | {default} | {effect} |",
-            place.name()
-        );
+        let _ = writeln!(text, "| `{key}` | {} | {accepted} | {default} | {effect} |", place.name());
     }
     text
 }
 
 fn accepted(syntax: Syntax) -> String {
     let words = |words: &[&str]| {
-        let shown: Vec<String> = words
-            .iter()
-            .filter(|word| !word.is_empty())
-            .map(|word| format!("`{word}`"))
-            .collect();
+        let shown: Vec<String> =
+            words.iter().filter(|word| !word.is_empty()).map(|word| format!("`{word}`")).collect();
         shown.join(", ")
     };
     match syntax {

@@ -48,11 +48,7 @@ impl std::error::Error for BadAnnotation {}
 pub fn shown(text: &str) -> String {
     const LONGEST: usize = 120;
     let cut: String = text.chars().take(LONGEST).collect();
-    if cut.len() < text.len() {
-        format!("{cut:?}...")
-    } else {
-        format!("{cut:?}")
-    }
+    if cut.len() < text.len() { format!("{cut:?}...") } else { format!("{cut:?}") }
 }
 
 /// What a look at the annotations gave.
@@ -74,21 +70,16 @@ pub fn check(pod: &Value) -> Checked {
         match row(key) {
             Some(row) => {
                 if let Some(expected) = wrong(row.syntax, text) {
-                    checked.errors.push(BadAnnotation {
-                        key: key.clone(),
-                        given: text.to_owned(),
-                        expected,
-                    });
+                    checked.errors.push(BadAnnotation { key: key.clone(), given: text.to_owned(), expected });
                 }
                 if let Syntax::WordOrIgnored(words) = row.syntax
                     && !words.contains(&text)
                     && key != crate::decide::INJECT
                 {
                     let words = words.join(" or ");
-                    checked.warnings.push(format!(
-                        "annotation {key}: {} is ignored, expected {words}",
-                        shown(text)
-                    ));
+                    checked
+                        .warnings
+                        .push(format!("annotation {key}: {} is ignored, expected {words}", shown(text)));
                 }
             }
             None => checked.warnings.extend(unknown(key)),
@@ -106,9 +97,8 @@ pub fn check(pod: &Value) -> Checked {
 fn wrong(syntax: Syntax, text: &str) -> Option<String> {
     match syntax {
         Syntax::Boolean => {
-            const ACCEPTED: [&str; 12] = [
-                "1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False",
-            ];
+            const ACCEPTED: [&str; 12] =
+                ["1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"];
             (!ACCEPTED.contains(&text)).then(|| "true or false".to_owned())
         }
         Syntax::JsonObject => match serde_json::from_str(text) {
@@ -120,9 +110,9 @@ fn wrong(syntax: Syntax, text: &str) -> Option<String> {
         Syntax::PortOrZero => digits(text)
             .is_none_or(|port| port > 65535)
             .then(|| "a port from 0 to 65535; 0 means none".to_owned()),
-        Syntax::Quantity => quantity::canonical(text)
-            .err()
-            .map(|_| "a quantity such as 100m, 0.5 or 128Mi".to_owned()),
+        Syntax::Quantity => {
+            quantity::canonical(text).err().map(|_| "a quantity such as 100m, 0.5 or 128Mi".to_owned())
+        }
         Syntax::ScrapeTargets => targets(text),
         Syntax::Word(words) => (!words.contains(&text)).then(|| words.join(", ")),
         Syntax::Capture(_)
@@ -134,27 +124,17 @@ fn wrong(syntax: Syntax, text: &str) -> Option<String> {
 }
 
 /// Ports on which the proxy and its agent listen.
-const RESERVED: [i64; 10] = [
-    15000, 15001, 15002, 15004, 15006, 15008, 15020, 15021, 15053, 15090,
-];
+const RESERVED: [i64; 10] = [15000, 15001, 15002, 15004, 15006, 15008, 15020, 15021, 15053, 15090];
 
 fn targets(text: &str) -> Option<String> {
-    let wrong = text
-        .split(',')
-        .map(str::trim)
-        .filter(|item| !item.is_empty())
-        .find(|item| {
-            let (port, path) = item.split_once(':').unwrap_or((item, "/"));
-            let port =
-                digits(port.trim()).filter(|port| (1..=65535).contains(port) && !RESERVED.contains(port));
-            port.is_none() || !path.trim().starts_with('/')
-        });
+    let wrong = text.split(',').map(str::trim).filter(|item| !item.is_empty()).find(|item| {
+        let (port, path) = item.split_once(':').unwrap_or((item, "/"));
+        let port = digits(port.trim()).filter(|port| (1..=65535).contains(port) && !RESERVED.contains(port));
+        port.is_none() || !path.trim().starts_with('/')
+    });
     let reserved: Vec<String> = RESERVED.iter().map(ToString::to_string).collect();
     wrong.map(|item| {
-        format!(
-            "{item:?} to be PORT:/PATH with none of the proxy's own ports ({})",
-            reserved.join(", ")
-        )
+        format!("{item:?} to be PORT:/PATH with none of the proxy's own ports ({})", reserved.join(", "))
     })
 }
 
@@ -215,44 +195,23 @@ fn inert(pod: &Value) -> Vec<String> {
         inert(crate::decide::INJECT, "the label of this name wins");
     }
     if annotation(pod, "status.sidecar.istio.io/port") == Some("0") {
-        for row in TABLE
-            .iter()
-            .filter(|row| row.key.starts_with("readiness.status."))
-        {
-            inert(
-                row.key,
-                "with status.sidecar.istio.io/port 0 the proxy has no probes",
-            );
+        for row in TABLE.iter().filter(|row| row.key.starts_with("readiness.status.")) {
+            inert(row.key, "with status.sidecar.istio.io/port 0 the proxy has no probes");
         }
     }
     if annotation(pod, "sidecar.istio.io/interceptionMode") == Some("NONE") {
-        for row in TABLE
-            .iter()
-            .filter(|row| matches!(row.syntax, Syntax::Capture(_)))
-        {
-            inert(
-                row.key,
-                "nothing is captured with sidecar.istio.io/interceptionMode NONE",
-            );
+        for row in TABLE.iter().filter(|row| matches!(row.syntax, Syntax::Capture(_))) {
+            inert(row.key, "nothing is captured with sidecar.istio.io/interceptionMode NONE");
         }
     }
     if annotation(pod, "istio.io/reroute-virtual-interfaces").is_some() {
-        inert(
-            "traffic.sidecar.istio.io/kubevirtInterfaces",
-            "istio.io/reroute-virtual-interfaces wins",
-        );
+        inert("traffic.sidecar.istio.io/kubevirtInterfaces", "istio.io/reroute-virtual-interfaces wins");
     }
     match annotation(pod, "sidecar.istio.io/proxyImage") {
         Some(image) if image.contains('/') => {
-            inert(
-                "sidecar.istio.io/proxyImageType",
-                "sidecar.istio.io/proxyImage names the whole image",
-            );
+            inert("sidecar.istio.io/proxyImageType", "sidecar.istio.io/proxyImage names the whole image");
         }
-        _ => inert(
-            "sidecar.istio.io/proxyImage",
-            "only a whole image name, with a slash, is used",
-        ),
+        _ => inert("sidecar.istio.io/proxyImage", "only a whole image name, with a slash, is used"),
     }
     warnings
 }

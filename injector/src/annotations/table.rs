@@ -79,23 +79,11 @@ pub fn row(key: &str) -> Option<&'static Row> {
 }
 
 const fn annotation(key: &'static str, syntax: Syntax, default: &'static str, effect: &'static str) -> Row {
-    Row {
-        key,
-        place: Place::Annotation,
-        syntax,
-        default,
-        effect,
-    }
+    Row { key, place: Place::Annotation, syntax, default, effect }
 }
 
 const fn label(key: &'static str, default: &'static str, effect: &'static str) -> Row {
-    Row {
-        key,
-        place: Place::Label,
-        syntax: Syntax::Text,
-        default,
-        effect,
-    }
+    Row { key, place: Place::Label, syntax: Syntax::Text, default, effect }
 }
 
 const fn written(key: &'static str, effect: &'static str) -> Row {
@@ -290,66 +278,16 @@ pub const TABLE: &[Row] = &[
         "",
         "Deprecated: use `proxy.istio.io/config`",
     ),
-    annotation(
-        "sidecar.istio.io/extraStatTags",
-        Syntax::Text,
-        "",
-        "Read by the proxy itself",
-    ),
-    annotation(
-        "sidecar.istio.io/statsInclusionPrefixes",
-        Syntax::Text,
-        "",
-        "Read by the proxy itself",
-    ),
-    annotation(
-        "sidecar.istio.io/statsInclusionSuffixes",
-        Syntax::Text,
-        "",
-        "Read by the proxy itself",
-    ),
-    annotation(
-        "sidecar.istio.io/statsInclusionRegexps",
-        Syntax::Text,
-        "",
-        "Read by the proxy itself",
-    ),
-    annotation(
-        "sidecar.istio.io/statsHistogramBuckets",
-        Syntax::Text,
-        "",
-        "Read by the proxy itself",
-    ),
-    annotation(
-        "sidecar.istio.io/statsCompression",
-        Syntax::Text,
-        "",
-        "Read by the proxy itself",
-    ),
-    annotation(
-        "sidecar.istio.io/statsFlushInterval",
-        Syntax::Text,
-        "",
-        "Read by the proxy itself",
-    ),
-    annotation(
-        "sidecar.istio.io/statsEvictionInterval",
-        Syntax::Text,
-        "",
-        "Read by the proxy itself",
-    ),
-    annotation(
-        "sidecar.istio.io/enableCoreDump",
-        Syntax::Text,
-        "",
-        "Read by older templates only",
-    ),
-    annotation(
-        "sidecar.istio.io/controlPlaneAuthPolicy",
-        Syntax::Text,
-        "",
-        "Read by older templates only",
-    ),
+    annotation("sidecar.istio.io/extraStatTags", Syntax::Text, "", "Read by the proxy itself"),
+    annotation("sidecar.istio.io/statsInclusionPrefixes", Syntax::Text, "", "Read by the proxy itself"),
+    annotation("sidecar.istio.io/statsInclusionSuffixes", Syntax::Text, "", "Read by the proxy itself"),
+    annotation("sidecar.istio.io/statsInclusionRegexps", Syntax::Text, "", "Read by the proxy itself"),
+    annotation("sidecar.istio.io/statsHistogramBuckets", Syntax::Text, "", "Read by the proxy itself"),
+    annotation("sidecar.istio.io/statsCompression", Syntax::Text, "", "Read by the proxy itself"),
+    annotation("sidecar.istio.io/statsFlushInterval", Syntax::Text, "", "Read by the proxy itself"),
+    annotation("sidecar.istio.io/statsEvictionInterval", Syntax::Text, "", "Read by the proxy itself"),
+    annotation("sidecar.istio.io/enableCoreDump", Syntax::Text, "", "Read by older templates only"),
+    annotation("sidecar.istio.io/controlPlaneAuthPolicy", Syntax::Text, "", "Read by older templates only"),
     // Health
     annotation(
         "status.sidecar.istio.io/port",
@@ -412,12 +350,7 @@ pub const TABLE: &[Row] = &[
         "",
         "false: metrics are left alone; otherwise handed to the agent and replaced",
     ),
-    annotation(
-        "prometheus.io/port",
-        Syntax::Text,
-        "",
-        "Handed to the agent and replaced by the status port",
-    ),
+    annotation("prometheus.io/port", Syntax::Text, "", "Handed to the agent and replaced by the status port"),
     annotation(
         "prometheus.io/path",
         Syntax::Text,
@@ -447,39 +380,14 @@ pub const TABLE: &[Row] = &[
         "app.kubernetes.io/version, then version, then latest",
         "Version of the service in telemetry",
     ),
-    label(
-        "service.istio.io/workload-name",
-        "the workload's name",
-        "Name of the workload in telemetry",
-    ),
-    label(
-        "security.istio.io/tlsMode",
-        "istio",
-        "Tells others that the pod understands mutual TLS",
-    ),
-    label(
-        "networking.istio.io/tunnel",
-        "http, with HBONE",
-        "Tells others that the pod understands HBONE",
-    ),
-    label(
-        "topology.istio.io/network",
-        "`global.network`",
-        "Network of the pod",
-    ),
+    label("service.istio.io/workload-name", "the workload's name", "Name of the workload in telemetry"),
+    label("security.istio.io/tlsMode", "istio", "Tells others that the pod understands mutual TLS"),
+    label("networking.istio.io/tunnel", "http, with HBONE", "Tells others that the pod understands HBONE"),
+    label("topology.istio.io/network", "`global.network`", "Network of the pod"),
     written("sidecar.istio.io/status", "What injection put in"),
-    written(
-        "proxy.istio.io/overrides",
-        "The user's versions of containers that the templates have too",
-    ),
-    written(
-        "kubectl.kubernetes.io/default-container",
-        "First container of the app, unless it is set",
-    ),
-    written(
-        "kubectl.kubernetes.io/default-logs-container",
-        "First container of the app, unless it is set",
-    ),
+    written("proxy.istio.io/overrides", "The user's versions of containers that the templates have too"),
+    written("kubectl.kubernetes.io/default-container", "First container of the app, unless it is set"),
+    written("kubectl.kubernetes.io/default-logs-container", "First container of the app, unless it is set"),
 ];
 
 #[cfg(test)]
@@ -489,11 +397,7 @@ mod tests {
     #[test]
     fn no_key_stands_twice() {
         for (at, row) in TABLE.iter().enumerate() {
-            assert!(
-                !TABLE[..at].iter().any(|other| other.key == row.key),
-                "{}",
-                row.key
-            );
+            assert!(!TABLE[..at].iter().any(|other| other.key == row.key), "{}", row.key);
         }
     }
 }

@@ -7,11 +7,7 @@ fn pod(annotations: &Value) -> Value {
 }
 
 fn errors(annotations: &Value) -> Vec<String> {
-    check(&pod(annotations))
-        .errors
-        .iter()
-        .map(ToString::to_string)
-        .collect()
+    check(&pod(annotations)).errors.iter().map(ToString::to_string).collect()
 }
 
 #[test]
@@ -24,10 +20,7 @@ fn every_error_at_once_sorted_by_key() {
         "sidecar.istio.io/userVolume": "[]",
         "prometheus.istio.io/merge-metrics": "no",
     }));
-    let keys: Vec<&str> = found
-        .iter()
-        .map(|text| text.split([' ', ':']).nth(1).unwrap())
-        .collect();
+    let keys: Vec<&str> = found.iter().map(|text| text.split([' ', ':']).nth(1).unwrap()).collect();
     assert_eq!(
         keys,
         [
@@ -75,12 +68,9 @@ fn what_the_init_binary_takes_is_taken() {
 fn scrape_targets_are_ports_of_the_app() {
     let found = |targets: &str| errors(&json!({"prometheus.istio.io/scrape-targets": targets}));
     assert_eq!(found("8080:/metrics, 9100:/x,7"), [""; 0]);
-    for (targets, wrong) in [
-        ("8080:/a,15020:/b", "15020:/b"),
-        ("0:/a", "0:/a"),
-        ("8080:a", "8080:a"),
-        ("x", "x"),
-    ] {
+    for (targets, wrong) in
+        [("8080:/a,15020:/b", "15020:/b"), ("0:/a", "0:/a"), ("8080:a", "8080:a"), ("x", "x")]
+    {
         let found = found(targets);
         assert!(
             found.len() == 1 && found[0].contains(&format!("expected {wrong:?} to be PORT")),
@@ -102,15 +92,9 @@ fn unknown_and_inert_keys_are_warnings() {
     assert_eq!(checked.errors, []);
     let all = checked.warnings.join("\n");
     assert_eq!(checked.warnings.len(), 4, "{all}");
-    assert!(
-        all.contains("did you mean traffic.sidecar.istio.io/excludeOutboundPorts?"),
-        "{all}"
-    );
+    assert!(all.contains("did you mean traffic.sidecar.istio.io/excludeOutboundPorts?"), "{all}");
     assert!(all.contains("nonsenseOfSomeKind is not known"), "{all}");
-    assert!(
-        all.contains("excludeInboundPorts has no effect: nothing is captured"),
-        "{all}"
-    );
+    assert!(all.contains("excludeInboundPorts has no effect: nothing is captured"), "{all}");
     assert!(all.contains("nativeSidecar: \"maybe\" is ignored"), "{all}");
 }
 
@@ -121,26 +105,16 @@ fn excluded_ports_need_all_ports_captured() {
         "traffic.sidecar.istio.io/excludeInboundPorts": "81",
     })));
     assert_eq!(checked.warnings.len(), 1, "{:?}", checked.warnings);
-    assert!(
-        checked.warnings[0].contains("excludeInboundPorts has no effect"),
-        "{:?}",
-        checked.warnings
-    );
+    assert!(checked.warnings[0].contains("excludeInboundPorts has no effect"), "{:?}", checked.warnings);
 }
 
 #[test]
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a test reads and, when asked, writes the document"
-)]
+#[allow(clippy::disallowed_methods, reason = "a test reads and, when asked, writes the document")]
 fn the_document_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/annotations.md");
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(path, markdown()).unwrap();
     }
     let found = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(
-        found == markdown(),
-        "docs/annotations.md is out of date: run this test with UPDATE_DOCS=1"
-    );
+    assert!(found == markdown(), "docs/annotations.md is out of date: run this test with UPDATE_DOCS=1");
 }

@@ -89,13 +89,7 @@ pub(super) struct InputArgs {
 #[derive(ClapArgs, Clone, Debug)]
 pub(super) struct OutputArgs {
     /// Where the result goes
-    #[arg(
-        short,
-        long,
-        default_value = "-",
-        hide_default_value = true,
-        value_name = "FILE"
-    )]
+    #[arg(short, long, default_value = "-", hide_default_value = true, value_name = "FILE")]
     pub(super) output: String,
     /// Show what would change instead of the result
     #[arg(long)]

@@ -41,22 +41,14 @@ pub(super) fn run(args: &CheckArgs, environment: &Environment) -> Result<Output,
         return Err(Failure::new(Exit::Data, problems));
     }
     if answers.is_empty() {
-        return Err(Failure::one(
-            Exit::Data,
-            "there is no object with a pod in these files",
-        ));
+        return Err(Failure::one(Exit::Data, "there is no object with a pod in these files"));
     }
     let text = match args.output {
         Format::Json => as_json(&answers),
         Format::Text => as_text(&answers),
     };
     let refused = answers.iter().any(|answer| !answer.injected());
-    Ok(Output {
-        text,
-        notes: Vec::new(),
-        refused,
-        target: "-".to_owned(),
-    })
+    Ok(Output { text, notes: Vec::new(), refused, target: "-".to_owned() })
 }
 
 /// Every object with a pod, the items of Lists too.
@@ -73,11 +65,8 @@ fn each(object: &Value, visit: &mut dyn FnMut(&Value, Shape)) {
 fn webhooks(args: &CheckArgs, loaded: &Loaded) -> Result<Webhooks, Failure> {
     let data = |problem: String| Failure::one(Exit::Data, problem);
     if args.webhooks.is_empty() {
-        let value = loaded
-            .injector
-            .settings
-            .values
-            .pointer("/sidecarInjectorWebhook/enableNamespacesByDefault");
+        let value =
+            loaded.injector.settings.values.pointer("/sidecarInjectorWebhook/enableNamespacesByDefault");
         return Webhooks::of_revision(&args.pod.revision, value == Some(&Value::Bool(true))).map_err(data);
     }
     let mut all = Webhooks::default();
@@ -86,11 +75,7 @@ fn webhooks(args: &CheckArgs, loaded: &Loaded) -> Result<Webhooks, Failure> {
         let documents =
             yaml::read_documents(text.as_bytes()).map_err(|error| data(format!("{file}: {error}")))?;
         let values: Vec<Value> = documents.into_iter().map(|document| document.value).collect();
-        all.all.extend(
-            Webhooks::parse(&values)
-                .map_err(|problem| data(format!("{file}: {problem}")))?
-                .all,
-        );
+        all.all.extend(Webhooks::parse(&values).map_err(|problem| data(format!("{file}: {problem}")))?.all);
     }
     Ok(all)
 }
@@ -136,32 +121,17 @@ fn answer(
 /// What the API server does, as far as the labels of the namespace are known.
 fn gate(args: &CheckArgs, loaded: &Loaded, webhooks: &Webhooks, namespace: &str, pod: &Value) -> Gate {
     let empty = Map::new();
-    let pod_labels = pod
-        .pointer("/metadata/labels")
-        .and_then(Value::as_object)
-        .unwrap_or(&empty);
+    let pod_labels = pod.pointer("/metadata/labels").and_then(Value::as_object).unwrap_or(&empty);
     let Some(object) = &loaded.namespace else {
         return Gate::Unknown;
     };
-    let mut labels = object
-        .pointer("/metadata/labels")
-        .and_then(Value::as_object)
-        .cloned()
-        .unwrap_or_default();
-    let own_name = object
-        .pointer("/metadata/name")
-        .and_then(Value::as_str)
-        .unwrap_or(namespace);
-    labels
-        .entry("kubernetes.io/metadata.name")
-        .or_insert_with(|| json!(own_name));
+    let mut labels =
+        object.pointer("/metadata/labels").and_then(Value::as_object).cloned().unwrap_or_default();
+    let own_name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or(namespace);
+    labels.entry("kubernetes.io/metadata.name").or_insert_with(|| json!(own_name));
     match webhooks.called(&labels, pod_labels) {
         Called::By(webhook) => {
-            let asked = if args.pod.revision.is_empty() {
-                "default"
-            } else {
-                &args.pod.revision
-            };
+            let asked = if args.pod.revision.is_empty() { "default" } else { &args.pod.revision };
             let other = webhook.revision.clone().filter(|revision| revision != asked);
             Gate::Called {
                 name: format!("{} of {}", webhook.name, webhook.configuration),
@@ -178,11 +148,7 @@ fn gate(args: &CheckArgs, loaded: &Loaded, webhooks: &Webhooks, namespace: &str,
 
 fn inject(loaded: &Loaded, object: &Value, namespace: &str, pod: &Value, answer: &mut Answer) {
     let workload = Workload::of_object(object, namespace);
-    let request = Request {
-        pod,
-        workload: &workload,
-        ids: loaded.ids,
-    };
+    let request = Request { pod, workload: &workload, ids: loaded.ids };
     let injected = match loaded.injector.inject(request) {
         Ok(injected) => injected,
         Err(error) => {
@@ -195,36 +161,24 @@ fn inject(loaded: &Loaded, object: &Value, namespace: &str, pod: &Value, answer:
         let before = containers(pod, list);
         let new = containers(&injected.pod, list).iter().map(crate::pod::list::name);
         let new = new.filter(|name| find(before, name).is_none());
-        answer
-            .added
-            .extend(new.map(|name| format!("{}: {name}", list.key())));
+        answer.added.extend(new.map(|name| format!("{}: {name}", list.key())));
     }
     let init = containers(&injected.pod, List::InitContainers);
     let Some(capture) = [INIT, VALIDATION].iter().find_map(|name| find(init, name)) else {
         return;
     };
     let arguments = capture.get("args").and_then(Value::as_array);
-    let arguments: Vec<String> = arguments
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .map(str::to_owned)
-        .collect();
+    let arguments: Vec<String> =
+        arguments.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
     match explain_arguments(&arguments) {
         Ok(resolved) => {
             answer.capture = resolved.given.iter().map(ToString::to_string).collect();
-            answer.warnings.extend(
-                resolved
-                    .warnings
-                    .iter()
-                    .map(|warning| format!("init container: {warning}")),
-            );
+            answer
+                .warnings
+                .extend(resolved.warnings.iter().map(|warning| format!("init container: {warning}")));
         }
         Err(problems) => {
-            answer.error = Some(format!(
-                "the init container would refuse: {}",
-                problems.join("; ")
-            ))
+            answer.error = Some(format!("the init container would refuse: {}", problems.join("; ")))
         }
     }
 }

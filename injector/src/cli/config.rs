@@ -24,19 +24,13 @@ pub(super) fn print(args: &PrintArgs) -> Output {
                     "metadata": {"name": name, "namespace": "istio-system"}, "data": data,
                 }))
             };
-            let config = map(
-                "istio-sidecar-injector",
-                json!({"config": BUILTIN_CONFIG, "values": BUILTIN_VALUES}),
-            );
+            let config =
+                map("istio-sidecar-injector", json!({"config": BUILTIN_CONFIG, "values": BUILTIN_VALUES}));
             let mesh = map("istio", json!({"mesh": BUILTIN_MESH}));
             format!("{config}---\n{mesh}")
         }
     };
-    Output {
-        text,
-        target: "-".to_owned(),
-        ..Output::default()
-    }
+    Output { text, target: "-".to_owned(), ..Output::default() }
 }
 
 pub(super) fn lint(args: &LintArgs, environment: &Environment) -> Result<Output, Failure> {
@@ -45,35 +39,18 @@ pub(super) fn lint(args: &LintArgs, environment: &Environment) -> Result<Output,
     let problems: Vec<String> = match sources(&args.config)?.load(&functions) {
         Ok(settings) => {
             let names = settings.injector.known_names().join(", ");
-            let notes = settings
-                .warnings
-                .iter()
-                .map(|warning| format!("warning: {warning}"))
-                .collect();
+            let notes = settings.warnings.iter().map(|warning| format!("warning: {warning}")).collect();
             let problems = trial(settings);
             if problems.is_empty() {
                 let text = format!("no problem found; templates and aliases: {names}\n");
-                return Ok(Output {
-                    text,
-                    notes,
-                    target: "-".to_owned(),
-                    ..Output::default()
-                });
+                return Ok(Output { text, notes, target: "-".to_owned(), ..Output::default() });
             }
             problems
         }
         Err(problems) => problems.iter().map(ToString::to_string).collect(),
     };
-    let notes = problems
-        .iter()
-        .map(|problem| format!("error: {problem}"))
-        .collect();
-    Ok(Output {
-        notes,
-        refused: true,
-        target: "-".to_owned(),
-        ..Output::default()
-    })
+    let notes = problems.iter().map(|problem| format!("error: {problem}")).collect();
+    Ok(Output { notes, refused: true, target: "-".to_owned(), ..Output::default() })
 }
 
 /// What only shows when a pod is injected: values that templates miss, output that is no pod.
@@ -92,11 +69,7 @@ fn trial(settings: Settings) -> Vec<String> {
     let workload = Workload::of_pod(&pod, "default");
     for native_sidecars in [true, false] {
         injector.options.native_sidecars = native_sidecars;
-        let request = Request {
-            pod: &pod,
-            workload: &workload,
-            ids: Ids::default(),
-        };
+        let request = Request { pod: &pod, workload: &workload, ids: Ids::default() };
         if let Err(error) = injector.inject(request) {
             let problem = format!("a pod with one container cannot be injected: {error}");
             if !problems.contains(&problem) {

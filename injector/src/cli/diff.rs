@@ -12,10 +12,7 @@ const CONTEXT: usize = 3;
 /// The difference between two objects, in the form of `diff -u`; empty if there is none.
 pub(super) fn documents(name: &str, before: &Value, after: &Value) -> String {
     let (before, after) = (yaml::write(before), yaml::write(after));
-    let lines = compare(
-        &before.lines().collect::<Vec<_>>(),
-        &after.lines().collect::<Vec<_>>(),
-    );
+    let lines = compare(&before.lines().collect::<Vec<_>>(), &after.lines().collect::<Vec<_>>());
     let hunks = hunks(&lines);
     if hunks.is_empty() {
         return String::new();
@@ -32,19 +29,10 @@ enum Line<'a> {
 
 /// The shortest way from one list of lines to the other. What is equal at both ends is set aside first.
 fn compare<'a>(before: &[&'a str], after: &[&'a str]) -> Vec<Line<'a>> {
-    let head = before
-        .iter()
-        .zip(after)
-        .take_while(|(one, other)| one == other)
-        .count();
+    let head = before.iter().zip(after).take_while(|(one, other)| one == other).count();
     let (start, old) = before.split_at(head);
     let new = after.get(head..).unwrap_or_default();
-    let tail = old
-        .iter()
-        .rev()
-        .zip(new.iter().rev())
-        .take_while(|(one, other)| one == other)
-        .count();
+    let tail = old.iter().rev().zip(new.iter().rev()).take_while(|(one, other)| one == other).count();
     let (old, end) = old.split_at(old.len() - tail);
     let new = new.get(..new.len() - tail).unwrap_or_default();
     let mut lines: Vec<Line<'a>> = start.iter().map(|line| Line::Kept(line)).collect();

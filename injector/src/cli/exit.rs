@@ -25,10 +25,7 @@ impl Exit {
     /// All codes with what they mean.
     pub const ALL: [(Self, &'static str); 6] = [
         (Self::Done, "done"),
-        (
-            Self::No,
-            "`check`: a pod is not injected; `lint`: there is a problem",
-        ),
+        (Self::No, "`check`: a pod is not injected; `lint`: there is a problem"),
         (Self::Usage, "bad options"),
         (Self::Data, "an input or a config cannot be used"),
         (Self::NoInput, "a file cannot be read"),
@@ -63,13 +60,9 @@ impl Failure {
     pub(super) fn usage(error: &clap::Error) -> Self {
         let text = error.to_string();
         let text = text.strip_prefix("error: ").unwrap_or(&text);
-        let lines = text
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty() && !line.starts_with("Usage:"));
-        let line: Vec<&str> = lines
-            .filter(|line| !line.starts_with("For more information"))
-            .collect();
+        let lines =
+            text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("Usage:"));
+        let line: Vec<&str> = lines.filter(|line| !line.starts_with("For more information")).collect();
         Self::one(Exit::Usage, line.join("; ").replace(":; ", ": "))
     }
 }

@@ -29,12 +29,7 @@ fn one(
     let namespace = loaded.namespace_of(object, namespace);
     let pod = shape.pod(object);
     let decision = decide::decide(&pod, namespace, &loaded.injector.settings.injector.rules);
-    notes.extend(
-        decision
-            .warnings
-            .iter()
-            .map(|warning| format!("warning: {title}: {warning}")),
-    );
+    notes.extend(decision.warnings.iter().map(|warning| format!("warning: {title}: {warning}")));
     if !decision.inject() {
         let why = match decision.reason() {
             Some(step) if step.reason == Reason::HostNetwork => "has host networking enabled".to_owned(),
@@ -45,20 +40,8 @@ fn one(
         return Ok(Change::None);
     }
     let workload = Workload::of_object(object, namespace);
-    let request = Request {
-        pod: &pod,
-        workload: &workload,
-        ids: loaded.ids,
-    };
-    let injected = loaded
-        .injector
-        .inject(request)
-        .map_err(|error| error.to_string())?;
-    notes.extend(
-        injected
-            .warnings
-            .iter()
-            .map(|warning| format!("warning: {title}: {warning}")),
-    );
+    let request = Request { pod: &pod, workload: &workload, ids: loaded.ids };
+    let injected = loaded.injector.inject(request).map_err(|error| error.to_string())?;
+    notes.extend(injected.warnings.iter().map(|warning| format!("warning: {title}: {warning}")));
     Ok(Change::Into(Box::new(shape.with(object, injected.pod))))
 }

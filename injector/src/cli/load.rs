@@ -31,10 +31,7 @@ pub(super) fn sources(args: &ConfigArgs) -> Result<Sources, Failure> {
     let mut read = |name: &Option<String>| {
         let name = name.as_ref()?;
         match text(name) {
-            Ok(text) => Some(Source {
-                name: called(name).to_owned(),
-                text,
-            }),
+            Ok(text) => Some(Source { name: called(name).to_owned(), text }),
             Err(failure) => {
                 exit = failure.exit;
                 problems.extend(failure.problems);
@@ -47,11 +44,7 @@ pub(super) fn sources(args: &ConfigArgs) -> Result<Sources, Failure> {
         values: read(&args.values),
         mesh: read(&args.mesh_config),
     };
-    if problems.is_empty() {
-        Ok(sources)
-    } else {
-        Err(Failure::new(exit, problems))
-    }
+    if problems.is_empty() { Ok(sources) } else { Err(Failure::new(exit, problems)) }
 }
 
 /// Everything that a run needs besides its input.
@@ -87,11 +80,7 @@ pub(super) fn load(config: &ConfigArgs, pod: &PodArgs, environment: &Environment
         }
         _ => Ids::default(),
     };
-    Ok(Loaded {
-        injector: Injector::new(settings, options),
-        ids,
-        namespace,
-    })
+    Ok(Loaded { injector: Injector::new(settings, options), ids, namespace })
 }
 
 fn namespace(file: &str) -> Result<Value, Failure> {
@@ -100,10 +89,7 @@ fn namespace(file: &str) -> Result<Value, Failure> {
     if value.get("kind").and_then(Value::as_str) == Some("Namespace") {
         Ok(value)
     } else {
-        Err(Failure::one(
-            Exit::Data,
-            format!("{file}: expected a Namespace object"),
-        ))
+        Err(Failure::one(Exit::Data, format!("{file}: expected a Namespace object")))
     }
 }
 
@@ -111,15 +97,11 @@ impl Loaded {
     /// The namespace of an object: its own, else the one that was given by name or as a file.
     pub(super) fn namespace_of<'a>(&'a self, object: &'a Value, given: &'a str) -> &'a str {
         let name = |object: Option<&'a Value>, pointer: &str| {
-            object
-                .and_then(|object| object.pointer(pointer)?.as_str())
-                .filter(|name| !name.is_empty())
+            object.and_then(|object| object.pointer(pointer)?.as_str()).filter(|name| !name.is_empty())
         };
         let own = name(Some(object), "/metadata/namespace");
         let given = Some(given).filter(|given| !given.is_empty());
-        own.or(given)
-            .or_else(|| name(self.namespace.as_ref(), "/metadata/name"))
-            .unwrap_or_default()
+        own.or(given).or_else(|| name(self.namespace.as_ref(), "/metadata/name")).unwrap_or_default()
     }
 
     /// Injection by hand is asked for: the policy counts as enabled.

@@ -29,10 +29,7 @@ impl Environment {
     /// The value of a variable, empty if it is not set.
     #[must_use]
     pub fn get(&self, name: &str) -> &str {
-        self.variables
-            .iter()
-            .find(|(key, _)| key == name)
-            .map_or("", |(_, value)| value)
+        self.variables.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
     }
 }
 
@@ -61,11 +58,7 @@ pub fn run(
     let args = match Args::try_parse_from(arguments) {
         Ok(args) => args,
         Err(error) if !error.use_stderr() => {
-            return Ok(Output {
-                text: error.to_string(),
-                target: "-".to_owned(),
-                ..Output::default()
-            });
+            return Ok(Output { text: error.to_string(), target: "-".to_owned(), ..Output::default() });
         }
         Err(error) => return Err(Failure::usage(&error)),
     };

@@ -22,10 +22,7 @@ pub(super) struct Answer {
 /// Whether the API server calls a webhook at all.
 #[derive(Clone, Debug)]
 pub(super) enum Gate {
-    Called {
-        name: String,
-        other_revision: Option<String>,
-    },
+    Called { name: String, other_revision: Option<String> },
     NotCalled(Vec<(String, Vec<String>)>),
     Unknown,
 }
@@ -88,18 +85,12 @@ fn webhook(text: &mut String, gate: &Gate) {
         Gate::Called { name, other_revision } => {
             let _ = writeln!(text, "  -   {:<17} {name} is called", Reason::Webhook.slug());
             if let Some(revision) = other_revision {
-                let _ = writeln!(
-                    text,
-                    "  warning: that is revision {revision}; this config may not be its own"
-                );
+                let _ =
+                    writeln!(text, "  warning: that is revision {revision}; this config may not be its own");
             }
         }
         Gate::NotCalled(all) => {
-            let _ = writeln!(
-                text,
-                "  no  {:<17} none is called for this pod",
-                Reason::Webhook.slug()
-            );
+            let _ = writeln!(text, "  no  {:<17} none is called for this pod", Reason::Webhook.slug());
             for (name, unmet) in all {
                 let _ = writeln!(text, "      {name}: {}", unmet.join("; "));
             }
@@ -150,10 +141,8 @@ fn webhook_json(gate: &Gate) -> Value {
             json!({"called": true, "name": name, "otherRevision": other_revision})
         }
         Gate::NotCalled(all) => {
-            let why: Vec<Value> = all
-                .iter()
-                .map(|(name, unmet)| json!({"name": name, "unmet": unmet}))
-                .collect();
+            let why: Vec<Value> =
+                all.iter().map(|(name, unmet)| json!({"name": name, "unmet": unmet})).collect();
             json!({"called": false, "webhooks": why})
         }
         Gate::Unknown => Value::Null,

@@ -27,31 +27,16 @@ pub(super) fn rewrite(
     output: &OutputArgs,
     change: &mut Changer<'_>,
 ) -> Result<Output, Failure> {
-    let mut run = Run {
-        text: String::new(),
-        notes: Vec::new(),
-        problems: Vec::new(),
-        diff: output.diff,
-        change,
-    };
+    let mut run =
+        Run { text: String::new(), notes: Vec::new(), problems: Vec::new(), diff: output.diff, change };
     for name in names(input)? {
         let bytes = files::read(&name)
             .map_err(|error| Failure::one(Exit::NoInput, format!("{}: {error}", called(&name))))?;
         run.file(called(&name), &bytes);
     }
-    let Run {
-        text,
-        notes,
-        problems,
-        ..
-    } = run;
+    let Run { text, notes, problems, .. } = run;
     if problems.is_empty() {
-        Ok(Output {
-            text,
-            notes,
-            refused: false,
-            target: output.output.clone(),
-        })
+        Ok(Output { text, notes, refused: false, target: output.output.clone() })
     } else {
         Err(Failure::new(Exit::Data, problems))
     }
@@ -90,16 +75,11 @@ impl Run<'_> {
         };
         let count = documents.len();
         for (at, document) in documents.iter().enumerate() {
-            let place = if count > 1 {
-                format!("{name}, document {}", at + 1)
-            } else {
-                name.to_owned()
-            };
+            let place = if count > 1 { format!("{name}, document {}", at + 1) } else { name.to_owned() };
             let changed = self.object(&document.value, &place);
             if self.diff {
                 if let Some(changed) = changed {
-                    self.text
-                        .push_str(&diff::documents(&place, &document.value, &changed));
+                    self.text.push_str(&diff::documents(&place, &document.value, &changed));
                 }
                 continue;
             }
@@ -134,11 +114,7 @@ impl Run<'_> {
                 return None;
             }
             let mut list = object.clone();
-            let slots = list
-                .get_mut("items")
-                .and_then(Value::as_array_mut)
-                .into_iter()
-                .flatten();
+            let slots = list.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten();
             for (slot, new) in slots.zip(changed) {
                 if let Some(new) = new {
                     *slot = new;
@@ -155,8 +131,7 @@ impl Run<'_> {
             Ok(Change::None) => None,
             Err(problem) => {
                 let title = object::title(object);
-                self.problems
-                    .extend(problem.lines().map(|line| format!("{place}: {title}: {line}")));
+                self.problems.extend(problem.lines().map(|line| format!("{place}: {title}: {line}")));
                 None
             }
         }

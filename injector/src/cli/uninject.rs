@@ -13,25 +13,12 @@ pub(super) fn run(args: &UninjectArgs, environment: &Environment) -> Result<Outp
     rewrite(&args.input, &args.output, &mut |object, shape, notes| {
         let pod = shape.pod(object);
         let workload = Workload::of_object(object, loaded.namespace_of(object, &args.pod.namespace));
-        let request = Request {
-            pod: &pod,
-            workload: &workload,
-            ids: loaded.ids,
-        };
-        let Some(uninjected) = loaded
-            .injector
-            .uninject(request)
-            .map_err(|error| error.to_string())?
-        else {
+        let request = Request { pod: &pod, workload: &workload, ids: loaded.ids };
+        let Some(uninjected) = loaded.injector.uninject(request).map_err(|error| error.to_string())? else {
             return Ok(Change::None);
         };
         let title = object::title(object);
-        notes.extend(
-            uninjected
-                .left
-                .iter()
-                .map(|left| format!("note: {title}: {left}")),
-        );
+        notes.extend(uninjected.left.iter().map(|left| format!("note: {title}: {left}")));
         Ok(Change::Into(Box::new(shape.with(object, uninjected.pod))))
     })
 }

@@ -15,11 +15,7 @@ pub struct ConfigError {
 
 impl ConfigError {
     pub(super) fn new(source: &str, place: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self {
-            source: source.to_owned(),
-            place: place.into(),
-            problem: problem.into(),
-        }
+        Self { source: source.to_owned(), place: place.into(), problem: problem.into() }
     }
 }
 

@@ -65,30 +65,15 @@ impl InjectorConfig {
                 return Err(vec![ConfigError::new(source, "", expected)]);
             }
         };
-        Reader {
-            source,
-            text,
-            functions,
-            problems: Vec::new(),
-        }
-        .config(value)
+        Reader { source, text, functions, problems: Vec::new() }.config(value)
     }
 
     fn bare(source: &str, text: &str, functions: &Functions) -> Result<Self, Vec<ConfigError>> {
-        let mut reader = Reader {
-            source,
-            text,
-            functions,
-            problems: Vec::new(),
-        };
+        let mut reader = Reader { source, text, functions, problems: Vec::new() };
         let template = reader.template(SIDECAR, text, false);
         match template {
             Some(template) => Ok(Self {
-                rules: Rules {
-                    policy: Policy::Enabled,
-                    never: Vec::new(),
-                    always: Vec::new(),
-                },
+                rules: Rules { policy: Policy::Enabled, never: Vec::new(), always: Vec::new() },
                 default_templates: vec![SIDECAR.to_owned()],
                 templates: BTreeMap::from([(SIDECAR.to_owned(), template)]),
                 aliases: BTreeMap::new(),
@@ -113,12 +98,8 @@ impl InjectorConfig {
     /// Every name that can be asked for.
     #[must_use]
     pub fn known_names(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self
-            .templates
-            .keys()
-            .chain(self.aliases.keys())
-            .map(String::as_str)
-            .collect();
+        let mut names: Vec<&str> =
+            self.templates.keys().chain(self.aliases.keys()).map(String::as_str).collect();
         names.sort_unstable();
         names.dedup();
         names
@@ -151,9 +132,7 @@ fn begins(text: &str, name: &str) -> Option<usize> {
         let value = line.trim().strip_prefix(name)?.strip_prefix(':')?;
         value.trim().starts_with('|').then_some(())
     };
-    text.lines()
-        .position(|line| opens(line).is_some())
-        .map(|at| at + 1)
+    text.lines().position(|line| opens(line).is_some()).map(|at| at + 1)
 }
 
 struct Reader<'a> {
@@ -186,19 +165,9 @@ impl Reader<'_> {
         };
         let aliases = self.aliases(object);
         let injected_annotations = self.annotations(object);
-        let config = InjectorConfig {
-            rules,
-            default_templates,
-            templates,
-            aliases,
-            injected_annotations,
-        };
+        let config = InjectorConfig { rules, default_templates, templates, aliases, injected_annotations };
         self.unknown_names(object, &config);
-        if self.problems.is_empty() {
-            Ok(config)
-        } else {
-            Err(self.problems)
-        }
+        if self.problems.is_empty() { Ok(config) } else { Err(self.problems) }
     }
 
     fn templates(&mut self, object: &Map<String, Value>) -> BTreeMap<String, PodTemplate> {
@@ -226,11 +195,7 @@ impl Reader<'_> {
     }
 
     fn template(&mut self, name: &str, text: &str, spec_only: bool) -> Option<PodTemplate> {
-        let delimiters = if spec_only {
-            Delimiters::SQUARE
-        } else {
-            Delimiters::default()
-        };
+        let delimiters = if spec_only { Delimiters::SQUARE } else { Delimiters::default() };
         match Template::parse(name, text, self.functions, Options { delimiters }) {
             Ok(template) => Some(PodTemplate { template, spec_only }),
             Err(error) => {
@@ -245,11 +210,9 @@ impl Reader<'_> {
     fn names(&mut self, object: &Map<String, Value>, key: &str) -> Vec<String> {
         match object.get(key) {
             None | Some(Value::Null) => Vec::new(),
-            Some(Value::Array(items)) if items.iter().all(Value::is_string) => items
-                .iter()
-                .filter_map(Value::as_str)
-                .map(str::to_owned)
-                .collect(),
+            Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
+                items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+            }
             Some(other) => {
                 self.problem(key, format!("{other} is not accepted, expected a list of names"));
                 Vec::new()
@@ -262,10 +225,7 @@ impl Reader<'_> {
             None | Some(Value::Null) => return Vec::new(),
             Some(Value::Array(items)) => items,
             Some(other) => {
-                self.problem(
-                    key,
-                    format!("{other} is not accepted, expected a list of label selectors"),
-                );
+                self.problem(key, format!("{other} is not accepted, expected a list of label selectors"));
                 return Vec::new();
             }
         };
@@ -284,10 +244,7 @@ impl Reader<'_> {
             None | Some(Value::Null) => BTreeMap::new(),
             Some(Value::Object(aliases)) => {
                 let names: Vec<String> = aliases.keys().cloned().collect();
-                names
-                    .into_iter()
-                    .map(|name| (name.clone(), self.names(aliases, &name)))
-                    .collect()
+                names.into_iter().map(|name| (name.clone(), self.names(aliases, &name))).collect()
             }
             Some(other) => {
                 self.problem(
@@ -310,10 +267,7 @@ impl Reader<'_> {
                 }
             }
             Some(other) => {
-                self.problem(
-                    "injectedAnnotations",
-                    format!("{other} is not accepted, expected a map"),
-                );
+                self.problem("injectedAnnotations", format!("{other} is not accepted, expected a map"));
             }
         }
         annotations
@@ -344,10 +298,7 @@ impl Reader<'_> {
             known.dedup();
             let known = known.join(", ");
             for (place, name) in unknown {
-                self.problem(
-                    place,
-                    format!("there is no template {name:?}; there are: {known}"),
-                );
+                self.problem(place, format!("there is no template {name:?}; there are: {known}"));
             }
         }
     }

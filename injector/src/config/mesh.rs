@@ -77,16 +77,11 @@ impl Mesh {
         }
         let mut given = message::normal(value, &MESH_CONFIG, Text::Forgiving)?;
         let mut result = match given.shift_remove("defaultConfig") {
-            Some(proxy) => self
-                .over(&proxy)
-                .map_err(|problem| format!("defaultConfig.{problem}"))?,
+            Some(proxy) => self.over(&proxy).map_err(|problem| format!("defaultConfig.{problem}"))?,
             None => self.clone(),
         };
         if let Some(Value::Array(more)) = given.shift_remove("extensionProviders") {
-            let all = result
-                .config
-                .entry("extensionProviders")
-                .or_insert_with(|| json!([]));
+            let all = result.config.entry("extensionProviders").or_insert_with(|| json!([]));
             if let Some(all) = all.as_array_mut() {
                 all.retain(|old| !more.iter().any(|new| new.get("name") == old.get("name")));
                 all.extend(more);
@@ -106,11 +101,7 @@ impl Mesh {
         if value.is_null() {
             return Ok(self.clone());
         }
-        self.over(&Value::Object(message::normal(
-            value,
-            &PROXY_CONFIG,
-            Text::Strict,
-        )?))
+        self.over(&Value::Object(message::normal(value, &PROXY_CONFIG, Text::Strict)?))
     }
 
     /// The fields of a mesh config that nobody knows: misspelt, or from another version.
@@ -167,10 +158,7 @@ impl Mesh {
     /// The agent's port.
     #[must_use]
     pub fn status_port(&self) -> i64 {
-        self.proxy
-            .get("statusPort")
-            .and_then(Value::as_i64)
-            .unwrap_or_default()
+        self.proxy.get("statusPort").and_then(Value::as_i64).unwrap_or_default()
     }
 
     /// Whether the app has to wait for the proxy.
@@ -182,10 +170,7 @@ impl Mesh {
     /// How inbound connections reach the proxy.
     #[must_use]
     pub fn interception_mode(&self) -> &str {
-        self.proxy
-            .get("interceptionMode")
-            .and_then(Value::as_str)
-            .unwrap_or("REDIRECT")
+        self.proxy.get("interceptionMode").and_then(Value::as_str).unwrap_or("REDIRECT")
     }
 
     /// Whether the agent serves the app's metrics too.
@@ -197,10 +182,7 @@ impl Mesh {
     /// How the proxy hands inbound traffic on: `passthrough` or `localhost`.
     #[must_use]
     pub fn inbound_traffic_policy(&self) -> String {
-        let mode = self
-            .config
-            .get("inboundTrafficPolicy")
-            .and_then(|policy| policy.get("mode")?.as_str());
+        let mode = self.config.get("inboundTrafficPolicy").and_then(|policy| policy.get("mode")?.as_str());
         mode.unwrap_or("PASSTHROUGH").to_lowercase()
     }
 }
@@ -229,9 +211,7 @@ mod tests {
 
     #[test]
     fn unknown_fields_and_nulls_are_nothing() {
-        let own = Mesh::default()
-            .with_proxy_config(&json!({"nonsense": 1, "tracing": null}))
-            .unwrap();
+        let own = Mesh::default().with_proxy_config(&json!({"nonsense": 1, "tracing": null})).unwrap();
         assert_eq!(own, Mesh::default());
         assert_eq!(Mesh::default().with(&Value::Null), Ok(Mesh::default()));
     }
@@ -239,14 +219,8 @@ mod tests {
     #[test]
     fn unknown_fields_are_found() {
         let mesh = json!({"nope": 1, "trustDomain": "x", "defaultConfig": {"tracing": {"Zipkin": {}}, "drain_duration": "1s"}});
-        assert_eq!(
-            Mesh::unknown_fields(&mesh),
-            ["nope", "defaultConfig.tracing.Zipkin"]
-        );
-        assert_eq!(
-            Mesh::unknown_proxy_fields(&json!({"proxyMetadata": {"ANY": "1"}})),
-            [""; 0]
-        );
+        assert_eq!(Mesh::unknown_fields(&mesh), ["nope", "defaultConfig.tracing.Zipkin"]);
+        assert_eq!(Mesh::unknown_proxy_fields(&json!({"proxyMetadata": {"ANY": "1"}})), [""; 0]);
     }
 
     #[test]
@@ -261,9 +235,7 @@ mod tests {
             let error = Mesh::default().with_proxy_config(&config).unwrap_err();
             assert!(error.contains(named), "{error}");
         }
-        let error = Mesh::default()
-            .with(&json!({"defaultConfig": {"statusPort": "x"}}))
-            .unwrap_err();
+        let error = Mesh::default().with(&json!({"defaultConfig": {"statusPort": "x"}})).unwrap_err();
         assert!(error.starts_with("defaultConfig.statusPort: "), "{error}");
     }
 
@@ -271,12 +243,8 @@ mod tests {
     fn providers_are_added_by_name() {
         let mesh = json!({"extensionProviders": [{"name": "otel"}, {"name": "envoy", "x": 1}]});
         let mesh = Mesh::default().with(&mesh).unwrap();
-        let names: Vec<&Value> = mesh.config["extensionProviders"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|one| &one["name"])
-            .collect();
+        let names: Vec<&Value> =
+            mesh.config["extensionProviders"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
         assert_eq!(names, ["prometheus", "stackdriver", "otel", "envoy"]);
     }
 }

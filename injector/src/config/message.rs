@@ -33,11 +33,7 @@ pub fn unknown(value: &Value, schema: &'static Schema) -> Vec<String> {
             None => found.push(key.clone()),
             Some(field) => {
                 if let Kind::Struct(inner) | Kind::Ptr(&Kind::Struct(inner)) = field.kind {
-                    found.extend(
-                        unknown(value, inner)
-                            .into_iter()
-                            .map(|inner| format!("{key}.{inner}")),
-                    );
+                    found.extend(unknown(value, inner).into_iter().map(|inner| format!("{key}.{inner}")));
                 }
             }
         }
@@ -57,11 +53,7 @@ fn message(
     };
     for (key, value) in object.iter().filter(|(_, value)| !value.is_null()) {
         let Some(field) = known(schema, key) else { continue };
-        let path = if path.is_empty() {
-            field.key.to_owned()
-        } else {
-            format!("{path}.{}", field.key)
-        };
+        let path = if path.is_empty() { field.key.to_owned() } else { format!("{path}.{}", field.key) };
         result.insert(field.key.to_owned(), of_kind(value, &field.kind, text, &path)?);
     }
     Ok(result)
@@ -69,12 +61,7 @@ fn message(
 
 fn known(schema: &'static Schema, key: &str) -> Option<&'static Field> {
     let exact = schema.fields.iter().find(|field| field.key == key);
-    exact.or_else(|| {
-        schema
-            .fields
-            .iter()
-            .find(|field| key.contains('_') && snake(field.key) == key)
-    })
+    exact.or_else(|| schema.fields.iter().find(|field| key.contains('_') && snake(field.key) == key))
 }
 
 fn snake(camel: &str) -> String {
@@ -105,12 +92,8 @@ fn of_kind(value: &Value, kind: &'static Kind, text: Text, path: &str) -> Result
         }),
         Kind::Float => number(value).ok_or_else(|| refused(path, value, "a number")),
         Kind::Int32 | Kind::Int64 | Kind::Uint32 => {
-            let whole = number(value)
-                .and_then(|number| whole(&number))
-                .filter(|number| fits(*number, kind));
-            whole
-                .map(|number| json!(number))
-                .ok_or_else(|| refused(path, value, "a whole number"))
+            let whole = number(value).and_then(|number| whole(&number)).filter(|number| fits(*number, kind));
+            whole.map(|number| json!(number)).ok_or_else(|| refused(path, value, "a whole number"))
         }
         Kind::List(item) => {
             let items = value.as_array().ok_or_else(|| refused(path, value, "a list"))?;
@@ -122,14 +105,10 @@ fn of_kind(value: &Value, kind: &'static Kind, text: Text, path: &str) -> Result
         }
         Kind::Map(item) => {
             let entries = value.as_object().ok_or_else(|| refused(path, value, "a map"))?;
-            let entries = entries
-                .iter()
-                .filter(|(_, value)| !value.is_null() || matches!(item, Kind::Any));
+            let entries = entries.iter().filter(|(_, value)| !value.is_null() || matches!(item, Kind::Any));
             let entries = entries
                 .map(|(key, value)| Ok((key.clone(), of_kind(value, item, text, &format!("{path}.{key}"))?)));
-            entries
-                .collect::<Result<Map<String, Value>, String>>()
-                .map(Value::Object)
+            entries.collect::<Result<Map<String, Value>, String>>().map(Value::Object)
         }
         Kind::Ptr(inner) | Kind::Wrapper(inner) => of_kind(value, inner, text, path),
         Kind::Str => match value {
@@ -160,16 +139,9 @@ fn number(value: &Value) -> Option<Value> {
     }
 }
 
-#[allow(
-    clippy::cast_possible_truncation,
-    reason = "the fraction is none, and the size is looked at"
-)]
+#[allow(clippy::cast_possible_truncation, reason = "the fraction is none, and the size is looked at")]
 fn whole(number: &Value) -> Option<i64> {
-    let float = || {
-        number
-            .as_f64()
-            .filter(|float| float.fract() == 0.0 && float.abs() < 1e15)
-    };
+    let float = || number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 1e15);
     number.as_i64().or_else(|| float().map(|float| float as i64))
 }
 
@@ -183,15 +155,7 @@ fn fits(number: i64, kind: &Kind) -> bool {
 
 fn refused(path: &str, value: &Value, expected: &str) -> String {
     let shown = crate::annotations::shown(&value.to_string());
-    let shown = if value.is_string() {
-        value.to_string()
-    } else {
-        shown
-    };
-    let path = if path.is_empty() {
-        String::new()
-    } else {
-        format!("{path}: ")
-    };
+    let shown = if value.is_string() { value.to_string() } else { shown };
+    let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
     format!("{path}{shown} is not accepted, expected {expected}")
 }

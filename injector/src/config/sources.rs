@@ -50,10 +50,7 @@ impl Sources {
     /// Every problem in any of them.
     pub fn load(&self, functions: &Functions) -> Result<Settings, Vec<ConfigError>> {
         let mut problems = Vec::new();
-        let builtin = |name: &str, text: &str| Source {
-            name: name.to_owned(),
-            text: text.to_owned(),
-        };
+        let builtin = |name: &str, text: &str| Source { name: name.to_owned(), text: text.to_owned() };
         let mut config = builtin("built-in config", builtin::CONFIG);
         let mut values = builtin("built-in values", builtin::VALUES);
         let mut mesh = builtin("built-in mesh config", builtin::MESH);
@@ -70,22 +67,13 @@ impl Sources {
         if let Some(given) = &self.mesh {
             mesh = opened(given, "mesh", &mut problems).source;
         }
-        let injector = keep(
-            InjectorConfig::parse(&config.name, &config.text, functions),
-            &mut problems,
-        );
-        let values = keep(
-            read_values(&values).map_err(|problem| vec![problem]),
-            &mut problems,
-        );
+        let injector = keep(InjectorConfig::parse(&config.name, &config.text, functions), &mut problems);
+        let values = keep(read_values(&values).map_err(|problem| vec![problem]), &mut problems);
         let mesh = keep(read_mesh(&mesh).map_err(|problem| vec![problem]), &mut problems);
         match (injector, values, mesh) {
-            (Some(injector), Some(values), Some((mesh, warnings))) if problems.is_empty() => Ok(Settings {
-                injector,
-                values,
-                mesh,
-                warnings,
-            }),
+            (Some(injector), Some(values), Some((mesh, warnings))) if problems.is_empty() => {
+                Ok(Settings { injector, values, mesh, warnings })
+            }
             _ => Err(problems),
         }
     }
@@ -105,19 +93,13 @@ impl Opened {
     fn beside(&self, key: &str) -> Option<Source> {
         let text = self.map.as_ref()?.pointer("/data")?.get(key)?.as_str()?;
         let name = self.source.name.split(" (key").next().unwrap_or_default();
-        Some(Source {
-            name: format!("{name} (key {key})"),
-            text: text.to_owned(),
-        })
+        Some(Source { name: format!("{name} (key {key})"), text: text.to_owned() })
     }
 }
 
 /// Takes the text out of a ConfigMap, if the file is one.
 fn opened(given: &Source, key: &str, problems: &mut Vec<ConfigError>) -> Opened {
-    let whole = || Opened {
-        source: given.clone(),
-        map: None,
-    };
+    let whole = || Opened { source: given.clone(), map: None };
     if !given.text.contains("ConfigMap") {
         return whole();
     }
@@ -127,27 +109,13 @@ fn opened(given: &Source, key: &str, problems: &mut Vec<ConfigError>) -> Opened 
     if value.get("kind").and_then(Value::as_str) != Some("ConfigMap") {
         return whole();
     }
-    match value
-        .pointer("/data")
-        .and_then(|data| data.get(key))
-        .and_then(Value::as_str)
-    {
+    match value.pointer("/data").and_then(|data| data.get(key)).and_then(Value::as_str) {
         Some(text) => {
-            let source = Source {
-                name: format!("{} (key {key})", given.name),
-                text: text.to_owned(),
-            };
-            Opened {
-                source,
-                map: Some(value),
-            }
+            let source = Source { name: format!("{} (key {key})", given.name), text: text.to_owned() };
+            Opened { source, map: Some(value) }
         }
         None => {
-            problems.push(ConfigError::new(
-                &given.name,
-                "data",
-                format!("the ConfigMap has no key {key:?}"),
-            ));
+            problems.push(ConfigError::new(&given.name, "data", format!("the ConfigMap has no key {key:?}")));
             whole()
         }
     }
@@ -170,9 +138,7 @@ fn read_mesh(source: &Source) -> Result<(Mesh, Vec<String>), ConfigError> {
     let value = yaml::read(&source.text).map_err(|error| bad(error.to_string()))?;
     let mesh = Mesh::default().with(&value).map_err(bad)?;
     let unknown = Mesh::unknown_fields(&value);
-    let warnings = unknown
-        .iter()
-        .map(|field| bad(format!("{field}: not known, ignored")).to_string())
-        .collect();
+    let warnings =
+        unknown.iter().map(|field| bad(format!("{field}: not known, ignored")).to_string()).collect();
     Ok((mesh, warnings))
 }

@@ -3,20 +3,12 @@ use crate::decide::Policy;
 use crate::inject::functions;
 
 fn source(text: &str) -> Option<Source> {
-    Some(Source {
-        name: "file".to_owned(),
-        text: text.to_owned(),
-    })
+    Some(Source { name: "file".to_owned(), text: text.to_owned() })
 }
 
 fn load(config: &str) -> Result<Settings, Vec<String>> {
-    let sources = Sources {
-        config: source(config),
-        ..Sources::default()
-    };
-    sources
-        .load(&functions(|_| None))
-        .map_err(|problems| problems.iter().map(ToString::to_string).collect())
+    let sources = Sources { config: source(config), ..Sources::default() };
+    sources.load(&functions(|_| None)).map_err(|problems| problems.iter().map(ToString::to_string).collect())
 }
 
 #[test]
@@ -32,10 +24,7 @@ fn the_three_forms_of_a_config() {
     let full = "policy: disabled\ntemplates: {a: 'metadata: {}', b: ''}\ndefaultTemplates: [both]\naliases: {both: [a, b]}\n";
     let settings = load(full).unwrap();
     assert_eq!(settings.injector.rules.policy, Policy::Disabled);
-    assert_eq!(
-        settings.injector.resolve("both"),
-        Aliased::Templates(vec!["a".to_owned(), "b".to_owned()])
-    );
+    assert_eq!(settings.injector.resolve("both"), Aliased::Templates(vec!["a".to_owned(), "b".to_owned()]));
     assert_eq!(settings.injector.resolve("c"), Aliased::Unknown);
 
     let bare = "metadata:\n  labels:\n    a: {{ .Revision }}\n";
@@ -53,11 +42,8 @@ fn a_config_map_holds_config_and_values() {
     let map = "kind: ConfigMap\ndata:\n  config: |\n    policy: enabled\n    templates: {sidecar: ''}\n  values: |\n    {\"revision\": \"canary\"}\n";
     let settings = load(map).unwrap();
     assert_eq!(settings.values["revision"], "canary");
-    let own = Sources {
-        config: source(map),
-        values: source("revision: own"),
-        mesh: source("trustDomain: td"),
-    };
+    let own =
+        Sources { config: source(map), values: source("revision: own"), mesh: source("trustDomain: td") };
     let settings = own.load(&functions(|_| None)).unwrap();
     assert_eq!(settings.values["revision"], "own");
     assert_eq!(settings.mesh.config()["trustDomain"], "td");
@@ -94,23 +80,12 @@ fn every_problem_at_once() {
 fn a_bad_template_is_found_in_the_file() {
     let problems =
         load("policy: enabled\ntemplates:\n  sidecar: |\n    metadata:\n      {{ nope }}: x\n").unwrap_err();
-    assert_eq!(
-        problems,
-        ["file: line 5: template sidecar line 2 column 6: function \"nope\" not defined"]
-    );
+    assert_eq!(problems, ["file: line 5: template sidecar line 2 column 6: function \"nope\" not defined"]);
 }
 
 #[test]
 fn what_is_no_config_is_refused() {
-    for text in [
-        "",
-        "[]",
-        "7",
-        "a: b",
-        "policy: enabled",
-        "policy: enabled\ntemplates: 7\n",
-        "a: [\n",
-    ] {
+    for text in ["", "[]", "7", "a: b", "policy: enabled", "policy: enabled\ntemplates: 7\n", "a: [\n"] {
         let problems = load(text).unwrap_err();
         assert_eq!(problems.len(), 1, "{text:?}: {problems:?}");
     }

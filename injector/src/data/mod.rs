@@ -49,19 +49,10 @@ impl<'a> Data<'a> {
     pub fn value(&self) -> Value<'a> {
         let part = |key: &str| self.pod.get(key).and_then(Json::as_object);
         let text = |text: &'a str| Value::Str(crate::template::Str::borrowed(text));
-        let of_user = |text: &'a str, key: &'static str| {
-            Value::user_text(
-                text,
-                Origin {
-                    kind: "workload",
-                    key,
-                },
-            )
-        };
+        let of_user =
+            |text: &'a str, key: &'static str| Value::user_text(text, Origin { kind: "workload", key });
         let number = |number: Option<i64>| {
-            number.map_or(Value::NilPtr(&Kind::Int64), |number| {
-                Value::Ptr(Rc::new(Value::int64(number)))
-            })
+            number.map_or(Value::NilPtr(&Kind::Int64), |number| Value::Ptr(Rc::new(Value::int64(number))))
         };
         let overridden = crate::pod::list::annotation(self.pod, "proxy.istio.io/config").is_some();
         let config_of_user = overridden.then_some("annotation proxy.istio.io/config, field");
@@ -71,19 +62,13 @@ impl<'a> Data<'a> {
             vec![
                 ("TypeMeta", type_meta),
                 ("DeploymentMeta", deployment_meta),
-                (
-                    "ObjectMeta",
-                    Value::of_struct(&OBJECT_META, part("metadata"), None),
-                ),
+                ("ObjectMeta", Value::of_struct(&OBJECT_META, part("metadata"), None)),
                 ("Spec", Value::of_struct(&POD_SPEC, part("spec"), Some("spec"))),
                 (
                     "ProxyConfig",
                     Value::of_struct(&mesh::PROXY_CONFIG, Some(self.own_mesh.proxy()), config_of_user),
                 ),
-                (
-                    "MeshConfig",
-                    Value::of_struct(&mesh::MESH_CONFIG, Some(self.mesh_json), None),
-                ),
+                ("MeshConfig", Value::of_struct(&mesh::MESH_CONFIG, Some(self.mesh_json), None)),
                 ("Values", Value::any(self.values)),
                 ("Revision", text(self.revision)),
                 ("NativeSidecars", Value::Bool(self.native_sidecars)),
@@ -91,10 +76,7 @@ impl<'a> Data<'a> {
                 ("ProxyInitImage", of_user(self.init_image, "image")),
                 ("ProxyUID", number(self.ids.uid)),
                 ("ProxyGID", number(self.ids.gid)),
-                (
-                    "InboundTrafficPolicyMode",
-                    Value::string(self.mesh.inbound_traffic_policy()),
-                ),
+                ("InboundTrafficPolicyMode", Value::string(self.mesh.inbound_traffic_policy())),
                 ("CompliancePolicy", text(self.compliance_policy)),
             ],
         )
@@ -102,15 +84,8 @@ impl<'a> Data<'a> {
 
     /// `.TypeMeta` and `.DeploymentMeta`.
     fn owner(&self) -> (Value<'a>, Value<'a>) {
-        let of_user = |text: &'a str, key: &'static str| {
-            Value::user_text(
-                text,
-                Origin {
-                    kind: "workload",
-                    key,
-                },
-            )
-        };
+        let of_user =
+            |text: &'a str, key: &'static str| Value::user_text(text, Origin { kind: "workload", key });
         let type_meta = Value::record(
             "v1.TypeMeta",
             vec![

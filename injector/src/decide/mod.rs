@@ -19,12 +19,8 @@ pub use webhook::{Called, Webhook, Webhooks};
 pub const INJECT: &str = "sidecar.istio.io/inject";
 
 /// Namespaces that are never injected.
-pub const SYSTEM_NAMESPACES: [&str; 4] = [
-    "kube-system",
-    "kube-public",
-    "kube-node-lease",
-    "local-path-storage",
-];
+pub const SYSTEM_NAMESPACES: [&str; 4] =
+    ["kube-system", "kube-public", "kube-node-lease", "local-path-storage"];
 
 /// What the injector config says about pods that do not decide for themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,20 +128,12 @@ impl Decision {
     }
 
     fn passed(mut self, reason: Reason, found: impl Into<String>) -> Self {
-        self.steps.push(Step {
-            reason,
-            found: found.into(),
-            verdict: None,
-        });
+        self.steps.push(Step { reason, found: found.into(), verdict: None });
         self
     }
 
     fn decided(mut self, reason: Reason, found: impl Into<String>, verdict: bool) -> Self {
-        self.steps.push(Step {
-            reason,
-            found: found.into(),
-            verdict: Some(verdict),
-        });
+        self.steps.push(Step { reason, found: found.into(), verdict: Some(verdict) });
         self
     }
 }
@@ -164,10 +152,7 @@ impl fmt::Display for Decision {
 /// Decides about a pod (or pod template) in a namespace. The first step with an answer wins.
 #[must_use]
 pub fn decide(pod: &Value, namespace: &str, rules: &Rules) -> Decision {
-    let start = Decision {
-        steps: Vec::new(),
-        warnings: Vec::new(),
-    };
+    let start = Decision { steps: Vec::new(), warnings: Vec::new() };
     let on_host = pod.pointer("/spec/hostNetwork") == Some(&Value::Bool(true));
     if on_host {
         let found = "spec.hostNetwork is true: capture would change the network of the node";
@@ -206,13 +191,8 @@ fn pod_says(pod: &Value, mut decision: Decision) -> Result<Decision, Decision> {
         "false" => Ok(decision.decided(Reason::Pod, said, false)),
         "" => Err(decision.passed(Reason::Pod, format!("{said}, which says nothing"))),
         _ => {
-            decision
-                .warnings
-                .push(format!("{said}: ignored, expected \"true\" or \"false\""));
-            Err(decision.passed(
-                Reason::Pod,
-                format!("{said}, which is neither \"true\" nor \"false\""),
-            ))
+            decision.warnings.push(format!("{said}: ignored, expected \"true\" or \"false\""));
+            Err(decision.passed(Reason::Pod, format!("{said}, which is neither \"true\" nor \"false\"")))
         }
     }
 }
@@ -221,16 +201,9 @@ fn by_rules(pod: &Value, rules: &Rules, mut decision: Decision) -> Decision {
     let labels = list::metadata(pod, "labels");
     for (reason, name, selectors, verdict) in [
         (Reason::NeverSelector, "neverInjectSelector", &rules.never, false),
-        (
-            Reason::AlwaysSelector,
-            "alwaysInjectSelector",
-            &rules.always,
-            true,
-        ),
+        (Reason::AlwaysSelector, "alwaysInjectSelector", &rules.always, true),
     ] {
-        let hit = selectors
-            .iter()
-            .position(|selector| !selector.is_empty() && selector.matches(&labels));
+        let hit = selectors.iter().position(|selector| !selector.is_empty() && selector.matches(&labels));
         decision = match hit {
             Some(at) => {
                 return decision.decided(reason, format!("{name}[{at}] matches the pod's labels"), verdict);
@@ -239,9 +212,6 @@ fn by_rules(pod: &Value, rules: &Rules, mut decision: Decision) -> Decision {
         };
     }
     let enabled = rules.policy == Policy::Enabled;
-    let found = format!(
-        "policy of the injector config is {}",
-        if enabled { "enabled" } else { "disabled" }
-    );
+    let found = format!("policy of the injector config is {}", if enabled { "enabled" } else { "disabled" });
     decision.decided(Reason::Policy, found, enabled)
 }

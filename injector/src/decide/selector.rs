@@ -43,10 +43,7 @@ impl Selector {
         for (key, wanted) in labels.into_iter().flatten() {
             let wanted = scalar(wanted)
                 .ok_or_else(|| format!("matchLabels.{key}: {wanted} is not accepted, expected text"))?;
-            requirements.push(Requirement {
-                key: key.clone(),
-                operator: Operator::In(vec![wanted]),
-            });
+            requirements.push(Requirement { key: key.clone(), operator: Operator::In(vec![wanted]) });
         }
         let expressions = value.get("matchExpressions").and_then(Value::as_array);
         for (at, expression) in expressions.into_iter().flatten().enumerate() {
@@ -65,18 +62,13 @@ impl Selector {
     /// Whether the labels meet every requirement.
     #[must_use]
     pub fn matches(&self, labels: &dyn Labels) -> bool {
-        self.requirements
-            .iter()
-            .all(|requirement| requirement.met(labels))
+        self.requirements.iter().all(|requirement| requirement.met(labels))
     }
 
     /// The requirements that the labels do not meet, with what the labels have instead.
     #[must_use]
     pub fn unmet(&self, labels: &dyn Labels) -> Vec<String> {
-        let unmet = self
-            .requirements
-            .iter()
-            .filter(|requirement| !requirement.met(labels));
+        let unmet = self.requirements.iter().filter(|requirement| !requirement.met(labels));
         unmet
             .map(|requirement| match labels.label(&requirement.key) {
                 Some(value) => format!("{requirement}, but it is {value:?}"),
@@ -109,10 +101,7 @@ impl Requirement {
         if matches!(&operator, Operator::In(values) | Operator::NotIn(values) if values.is_empty()) {
             return Err(format!("{} needs values", text("operator")));
         }
-        Ok(Self {
-            key: key.to_owned(),
-            operator,
-        })
+        Ok(Self { key: key.to_owned(), operator })
     }
 
     fn met(&self, labels: &dyn Labels) -> bool {
@@ -174,9 +163,7 @@ mod tests {
     use super::*;
 
     fn matches(selector: &Value, labels: &Value) -> bool {
-        Selector::parse(selector)
-            .unwrap()
-            .matches(labels.as_object().unwrap())
+        Selector::parse(selector).unwrap().matches(labels.as_object().unwrap())
     }
 
     #[test]
@@ -201,15 +188,10 @@ mod tests {
             json!({"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "b", "operator": "Exists"}]});
         assert!(matches(&selector, &json!({"a": "1", "b": ""})));
         assert!(!matches(&selector, &json!({"a": "1"})));
-        let unmet = Selector::parse(&selector)
-            .unwrap()
-            .unmet(json!({"a": "2"}).as_object().unwrap());
+        let unmet = Selector::parse(&selector).unwrap().unmet(json!({"a": "2"}).as_object().unwrap());
         assert_eq!(
             unmet,
-            [
-                "label a must be 1, but it is \"2\"",
-                "label b must be there, but there is no such label"
-            ]
+            ["label a must be 1, but it is \"2\"", "label b must be there, but there is no such label"]
         );
     }
 
@@ -217,10 +199,7 @@ mod tests {
     fn what_cannot_be_read_is_named() {
         let error =
             Selector::parse(&json!({"matchExpressions": [{"key": "a", "operator": "Is"}]})).unwrap_err();
-        assert!(
-            error.contains("matchExpressions[0]") && error.contains("NotIn"),
-            "{error}"
-        );
+        assert!(error.contains("matchExpressions[0]") && error.contains("NotIn"), "{error}");
         assert!(Selector::parse(&json!("a=b")).is_err());
         assert!(Selector::parse(&json!({"matchExpressions": [{"key": "a", "operator": "In"}]})).is_err());
     }

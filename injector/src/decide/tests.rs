@@ -3,11 +3,7 @@ use serde_json::{Map, Value, json};
 use super::*;
 
 fn rules(policy: &str) -> Rules {
-    Rules {
-        policy: Policy::parse(policy),
-        never: Vec::new(),
-        always: Vec::new(),
-    }
+    Rules { policy: Policy::parse(policy), never: Vec::new(), always: Vec::new() }
 }
 
 #[test]
@@ -16,19 +12,13 @@ fn the_first_answer_wins() {
         "metadata": {"labels": {INJECT: "true"}, "annotations": {INJECT: "false"}}, "spec": {"hostNetwork": true},
     });
     let decision = decide(&pod, "kube-system", &rules("nonsense"));
-    assert_eq!(
-        decision.reason().map(|step| step.reason),
-        Some(Reason::HostNetwork)
-    );
+    assert_eq!(decision.reason().map(|step| step.reason), Some(Reason::HostNetwork));
     let pod = json!({"metadata": pod["metadata"], "spec": {}});
     let reason = |namespace: &str, policy: &str| {
         let decision = decide(&pod, namespace, &rules(policy));
         (decision.reason().unwrap().reason, decision.inject())
     };
-    assert_eq!(
-        reason("kube-system", "nonsense"),
-        (Reason::SystemNamespace, false)
-    );
+    assert_eq!(reason("kube-system", "nonsense"), (Reason::SystemNamespace, false));
     assert_eq!(reason("default", "nonsense"), (Reason::UnknownPolicy, false));
     assert_eq!(reason("default", "disabled"), (Reason::Pod, true));
 }
@@ -56,10 +46,7 @@ fn an_empty_selector_matches_nothing() {
     };
     let decision = decide(&json!({}), "", &rules);
     assert_eq!(decision.reason().unwrap().reason, Reason::Policy);
-    assert_eq!(
-        decision.to_string(),
-        "not injected: policy of the injector config is disabled"
-    );
+    assert_eq!(decision.to_string(), "not injected: policy of the injector config is disabled");
     assert_eq!(decision.steps.len(), 6);
 }
 
@@ -68,25 +55,10 @@ type Row = (&'static str, &'static str, bool, Option<&'static str>);
 
 const ROWS: [Row; 15] = [
     ("istio-injection=enabled", "", false, Some("default")),
-    (
-        "istio-injection=enabled",
-        "sidecar.istio.io/inject=false",
-        false,
-        None,
-    ),
-    (
-        "istio-injection=enabled",
-        "sidecar.istio.io/inject=true",
-        false,
-        Some("default"),
-    ),
+    ("istio-injection=enabled", "sidecar.istio.io/inject=false", false, None),
+    ("istio-injection=enabled", "sidecar.istio.io/inject=true", false, Some("default")),
     ("istio-injection=disabled", "", true, None),
-    (
-        "istio-injection=disabled",
-        "sidecar.istio.io/inject=true",
-        true,
-        None,
-    ),
+    ("istio-injection=disabled", "sidecar.istio.io/inject=true", true, None),
     ("", "sidecar.istio.io/inject=true", false, Some("default")),
     ("", "", false, None),
     ("", "", true, Some("default")),
@@ -95,18 +67,8 @@ const ROWS: [Row; 15] = [
     ("istio.io/rev=canary", "", false, Some("canary")),
     ("istio.io/rev=canary", "istio.io/rev=other", false, Some("canary")),
     ("", "istio.io/rev=canary", false, Some("canary")),
-    (
-        "istio-injection=enabled,istio.io/rev=canary",
-        "",
-        false,
-        Some("default"),
-    ),
-    (
-        "istio.io/rev=canary",
-        "sidecar.istio.io/inject=false",
-        false,
-        None,
-    ),
+    ("istio-injection=enabled,istio.io/rev=canary", "", false, Some("default")),
+    ("istio.io/rev=canary", "sidecar.istio.io/inject=false", false, None),
 ];
 
 fn labels(text: &str) -> Map<String, Value> {
@@ -118,9 +80,7 @@ fn labels(text: &str) -> Map<String, Value> {
 fn the_table_of_namespace_and_pod_labels() {
     for (namespace, pod, by_default, expected) in ROWS {
         let mut webhooks = Webhooks::of_revision("", by_default).unwrap();
-        webhooks
-            .all
-            .extend(Webhooks::of_revision("canary", false).unwrap().all);
+        webhooks.all.extend(Webhooks::of_revision("canary", false).unwrap().all);
         let called = match webhooks.called(&labels(namespace), &labels(pod)) {
             Called::By(webhook) => webhook.revision,
             Called::ByNone(kept) => {
@@ -128,11 +88,7 @@ fn the_table_of_namespace_and_pod_labels() {
                 None
             }
         };
-        assert_eq!(
-            called.as_deref(),
-            expected,
-            "namespace {namespace}, pod {pod}, by default {by_default}"
-        );
+        assert_eq!(called.as_deref(), expected, "namespace {namespace}, pod {pod}, by default {by_default}");
     }
 }
 
@@ -146,14 +102,7 @@ fn webhooks_are_read_from_lists_and_others_are_passed_over() {
     });
     let list = json!({"kind": "List", "items": [configuration, {"kind": "ConfigMap"}]});
     let webhooks = Webhooks::parse(&[list]).unwrap();
-    assert_eq!(
-        webhooks
-            .all
-            .iter()
-            .map(|webhook| webhook.name.as_str())
-            .collect::<Vec<_>>(),
-        ["pods"]
-    );
+    assert_eq!(webhooks.all.iter().map(|webhook| webhook.name.as_str()).collect::<Vec<_>>(), ["pods"]);
     let broken = json!({
         "kind": "MutatingWebhookConfiguration", "metadata": {"name": "c"},
         "webhooks": [{"name": "w", "objectSelector": {"matchExpressions": [{"key": "k", "operator": "?"}]}}],

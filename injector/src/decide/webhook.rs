@@ -75,11 +75,7 @@ impl Webhooks {
         let rev = || expression("istio.io/rev", "In", &[named]);
         let unlabelled = || vec![without("istio-injection"), without("istio.io/rev")];
         let mut hooks = vec![
-            (
-                "rev.namespace",
-                vec![rev(), without("istio-injection")],
-                vec![not_refused()],
-            ),
+            ("rev.namespace", vec![rev(), without("istio-injection")], vec![not_refused()]),
             ("rev.object", unlabelled(), vec![not_refused(), rev()]),
         ];
         if revision.is_empty() {
@@ -108,11 +104,7 @@ impl Webhooks {
                 })
             })
             .collect();
-        let suffix = if revision.is_empty() {
-            String::new()
-        } else {
-            format!("-{revision}")
-        };
+        let suffix = if revision.is_empty() { String::new() } else { format!("-{revision}") };
         Self::parse(&[json!({
             "kind": "MutatingWebhookConfiguration",
             "metadata": {"name": format!("istio-sidecar-injector{suffix}"), "labels": {"istio.io/rev": named}},
@@ -128,13 +120,7 @@ impl Webhooks {
             let mut unmet = Vec::new();
             let of_namespace = webhook.namespace_selector.unmet(namespace);
             unmet.extend(of_namespace.into_iter().map(|text| format!("namespace: {text}")));
-            unmet.extend(
-                webhook
-                    .object_selector
-                    .unmet(pod)
-                    .into_iter()
-                    .map(|text| format!("pod: {text}")),
-            );
+            unmet.extend(webhook.object_selector.unmet(pod).into_iter().map(|text| format!("pod: {text}")));
             if unmet.is_empty() {
                 return Called::By(webhook.clone());
             }
@@ -146,17 +132,11 @@ impl Webhooks {
 
 fn read(document: &Value) -> Result<Vec<Webhook>, String> {
     let text = |value: &Value, pointer: &str| {
-        value
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
+        value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
     let configuration = text(document, "/metadata/name");
-    let revision = document
-        .pointer("/metadata/labels/istio.io~1rev")
-        .and_then(Value::as_str)
-        .map(str::to_owned);
+    let revision =
+        document.pointer("/metadata/labels/istio.io~1rev").and_then(Value::as_str).map(str::to_owned);
     let list = document.get("webhooks").and_then(Value::as_array);
     let webhooks = list.into_iter().flatten().filter(|webhook| is_for_pods(webhook));
     webhooks

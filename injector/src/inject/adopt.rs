@@ -20,22 +20,15 @@ pub(super) fn keep_additions(
 ) -> Result<(), InjectError> {
     for (list, old) in &previous.containers {
         let container = name(old).to_owned();
-        for fresh in containers_mut(&mut injected.pod, *list)
-            .iter_mut()
-            .filter(|item| name(item) == container)
+        for fresh in
+            containers_mut(&mut injected.pod, *list).iter_mut().filter(|item| name(item) == container)
         {
             let customised =
                 container == PROXY && previous.status == *status && has_more_arguments(old, fresh);
-            let (under, over) = if customised {
-                (&*fresh, old)
-            } else {
-                (old, &*fresh)
-            };
-            let mut merged =
-                overlay::merge(under, over, &schema::CONTAINER).map_err(|error| InjectError::Merge {
-                    what: format!("container {container}"),
-                    error: Box::new(error),
-                })?;
+            let (under, over) = if customised { (&*fresh, old) } else { (old, &*fresh) };
+            let mut merged = overlay::merge(under, over, &schema::CONTAINER).map_err(|error| {
+                InjectError::Merge { what: format!("container {container}"), error: Box::new(error) }
+            })?;
             if customised {
                 injected.warnings.push(format!(
                     "container {container} was injected before, and somebody has added arguments since: it is kept as it is; take the \
@@ -53,13 +46,8 @@ pub(super) fn keep_additions(
 /// Whether the old one has every argument of the fresh one, in order, and more. Other arguments alone say nothing: they
 /// follow from annotations and values, which may have changed since.
 fn has_more_arguments(old: &Value, fresh: &Value) -> bool {
-    let arguments = |container: &Value| {
-        container
-            .get("args")
-            .and_then(Value::as_array)
-            .cloned()
-            .unwrap_or_default()
-    };
+    let arguments =
+        |container: &Value| container.get("args").and_then(Value::as_array).cloned().unwrap_or_default();
     let (all, own) = (arguments(old), arguments(fresh));
     let mut rest = all.iter();
     let same = |key: &str| old.get(key) == fresh.get(key);
@@ -78,12 +66,8 @@ fn last_word_on_probes(merged: &mut Value, fresh: &Value) {
 
 /// Volumes that the earlier injection brought, this one does not, and nobody mounts.
 fn drop_stale_volumes(pod: &mut Value, previous: &Previous, status: &Status) {
-    let stale: Vec<&String> = previous
-        .status
-        .volumes
-        .iter()
-        .filter(|volume| !status.volumes.contains(volume))
-        .collect();
+    let stale: Vec<&String> =
+        previous.status.volumes.iter().filter(|volume| !status.volumes.contains(volume)).collect();
     if stale.is_empty() {
         return;
     }
@@ -94,11 +78,7 @@ fn drop_stale_volumes(pod: &mut Value, previous: &Previous, status: &Status) {
             find(mounts.map_or(&[], Vec::as_slice), volume).is_some()
         })
     };
-    let unused: Vec<String> = stale
-        .into_iter()
-        .filter(|volume| !mounted(pod, volume))
-        .cloned()
-        .collect();
+    let unused: Vec<String> = stale.into_iter().filter(|volume| !mounted(pod, volume)).cloned().collect();
     if let Some(volumes) =
         list::object_mut(pod, "spec").and_then(|spec| spec.get_mut("volumes")?.as_array_mut())
     {

@@ -28,10 +28,7 @@ pub(super) fn combine(undone: &Undone, overlays: &[Overlay]) -> Result<Combined,
     quantity::canonical_quantities(&mut user_s).map_err(|error| InjectError::Quantity(Box::new(error)))?;
     let mut templates = json!({});
     let mut pod = user_s.clone();
-    let adopted = undone
-        .previous
-        .as_ref()
-        .map_or_else(Vec::new, |previous| adopted(previous, overlays));
+    let adopted = undone.previous.as_ref().map_or_else(Vec::new, |previous| adopted(previous, overlays));
     for (list, container) in &adopted {
         for target in [&mut user_s, &mut pod] {
             let mut items = take(target, *list);
@@ -54,15 +51,7 @@ pub(super) fn combine(undone: &Undone, overlays: &[Overlay]) -> Result<Combined,
     }
     let mut overrides = Overrides::default();
     for list in List::BOTH {
-        reapply(
-            &mut pod,
-            &user_s,
-            &templates,
-            list,
-            undone.previous.as_ref(),
-            &adopted,
-            &mut overrides,
-        )?;
+        reapply(&mut pod, &user_s, &templates, list, undone.previous.as_ref(), &adopted, &mut overrides)?;
     }
     if let Some(text) = overrides.to_json()
         && let Some(annotations) = metadata_mut(&mut pod, "annotations")
@@ -74,11 +63,7 @@ pub(super) fn combine(undone: &Undone, overlays: &[Overlay]) -> Result<Combined,
     }
     quantity::canonical_quantities(&mut pod).map_err(|error| InjectError::Quantity(Box::new(error)))?;
     let asked = list::proxy(&user_s).map(ids::of_container).unwrap_or_default();
-    Ok(Combined {
-        pod,
-        templates,
-        asked,
-    })
+    Ok(Combined { pod, templates, asked })
 }
 
 /// A variable that a template gives nothing has no value, rather than an empty one.
@@ -87,11 +72,7 @@ fn drop_empty_values(pod: &mut Value, templates: &Value, list: List) {
         if find(containers(templates, list), name(container)).is_none() {
             continue;
         }
-        let variables = container
-            .get_mut("env")
-            .and_then(Value::as_array_mut)
-            .into_iter()
-            .flatten();
+        let variables = container.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten();
         for variable in variables.filter_map(Value::as_object_mut) {
             if variable.get("value").and_then(Value::as_str) == Some("") {
                 variable.shift_remove("value");
@@ -102,9 +83,8 @@ fn drop_empty_values(pod: &mut Value, templates: &Value, list: List) {
 
 /// A native sidecar is an init container, and so is what the user says about it.
 fn move_proxy(pod: &mut Value) {
-    let (moved, stay): (Vec<Value>, Vec<Value>) = take(pod, List::Containers)
-        .into_iter()
-        .partition(|container| name(container) == PROXY);
+    let (moved, stay): (Vec<Value>, Vec<Value>) =
+        take(pod, List::Containers).into_iter().partition(|container| name(container) == PROXY);
     put(pod, List::Containers, stay);
     if !moved.is_empty() {
         let mut init = take(pod, List::InitContainers);
@@ -117,17 +97,11 @@ fn move_proxy(pod: &mut Value) {
 /// the user's, so all of it counts as that.
 fn adopted(previous: &Previous, overlays: &[Overlay]) -> Vec<(List, Value)> {
     let defined = |list: List, container: &str| {
-        overlays
-            .iter()
-            .any(|overlay| find(containers(&overlay.patch, list), container).is_some())
+        overlays.iter().any(|overlay| find(containers(&overlay.patch, list), container).is_some())
     };
     let all = previous.containers.iter().filter(|(list, container)| {
         let container = name(container);
-        let other = if *list == List::Containers {
-            List::InitContainers
-        } else {
-            List::Containers
-        };
+        let other = if *list == List::Containers { List::InitContainers } else { List::Containers };
         previous.overrides.find(container).is_none()
             && defined(other, container)
             && !defined(*list, container)
@@ -162,9 +136,8 @@ fn reapply(
             continue;
         }
         // A container of the app holds what the templates put in by now; what the user wrote was noted then.
-        let before = previous
-            .filter(|_| !is_istio_s(container))
-            .and_then(|previous| previous.noted(list, container));
+        let before =
+            previous.filter(|_| !is_istio_s(container)).and_then(|previous| previous.noted(list, container));
         noted.push(list, before.cloned().unwrap_or(own));
     }
     Ok(())

@@ -91,17 +91,9 @@ impl fmt::Display for InjectError {
                 "annotation inject.istio.io/templates: there is no template {name:?}; expected {}",
                 known.join(", ")
             ),
-            Self::Yaml {
-                template,
-                error,
-                line,
-            } => {
+            Self::Yaml { template, error, line } => {
                 write!(f, "template {template}: its output is no pod: {error}")?;
-                if line.is_empty() {
-                    Ok(())
-                } else {
-                    write!(f, "; the line is {line:?}")
-                }
+                if line.is_empty() { Ok(()) } else { write!(f, "; the line is {line:?}") }
             }
         }
     }

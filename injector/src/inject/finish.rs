@@ -21,10 +21,8 @@ impl Injector {
         let tproxy = own_mesh.interception_mode() == "TPROXY" || mode == "TPROXY";
         ids::follow(pod, *asked, tproxy);
         let environment = self.environment(pod);
-        let network = environment
-            .iter()
-            .find(|(key, _)| key == "ISTIO_META_NETWORK")
-            .map(|(_, value)| value.clone());
+        let network =
+            environment.iter().find(|(key, _)| key == "ISTIO_META_NETWORK").map(|(_, value)| value.clone());
         if let Some(proxy) = list::proxy_mut(pod) {
             env::append_sorted(proxy, environment);
         }
@@ -51,10 +49,7 @@ impl Injector {
             pod,
             own_mesh.hold_application() || self.flag("/global/proxy/holdApplicationUntilProxyStarts"),
         );
-        let policy = pod
-            .pointer("/spec/dnsPolicy")
-            .and_then(Value::as_str)
-            .unwrap_or("ClusterFirst");
+        let policy = pod.pointer("/spec/dnsPolicy").and_then(Value::as_str).unwrap_or("ClusterFirst");
         if policy != "ClusterFirst" {
             injected.warnings.push(format!(
                 "spec.dnsPolicy is {policy}: the proxy may not be able to look up the control plane; expected ClusterFirst"
@@ -71,13 +66,8 @@ impl Injector {
                 all.push((key.to_owned(), value.to_owned()));
             }
         };
-        let text = |pointer: &str| {
-            self.settings
-                .values
-                .pointer(pointer)
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-        };
+        let text =
+            |pointer: &str| self.settings.values.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         set("ISTIO_META_CLUSTER_ID", text("/global/multiCluster/clusterName"));
         set("ISTIO_META_NETWORK", text("/global/network"));
         for (key, value) in &self.options.environment {
@@ -96,10 +86,7 @@ impl Injector {
 
     fn rewrites_probes(&self, pod: &Value) -> bool {
         let own = annotation(pod, "sidecar.istio.io/rewriteAppHTTPProbers").and_then(boolean);
-        let value = self
-            .settings
-            .values
-            .pointer("/sidecarInjectorWebhook/rewriteAppHTTPProbe");
+        let value = self.settings.values.pointer("/sidecarInjectorWebhook/rewriteAppHTTPProbe");
         own.unwrap_or(value == Some(&Value::Bool(true)))
     }
 

@@ -44,10 +44,7 @@ pub(super) fn select(pod: &Value, config: &InjectorConfig) -> Result<Vec<String>
 
 pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Result<Overlay, InjectError> {
     let Some(template) = config.templates.get(name) else {
-        return Err(InjectError::UnknownTemplate {
-            name: name.to_owned(),
-            known: Vec::new(),
-        });
+        return Err(InjectError::UnknownTemplate { name: name.to_owned(), known: Vec::new() });
     };
     let rendered = template
         .template
@@ -55,32 +52,17 @@ pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Re
         .map_err(|error| InjectError::Render(Box::new(error)))?;
     let bad = |error: YamlError| {
         let at = error.line.checked_sub(1);
-        let line = at
-            .and_then(|at| rendered.text.lines().nth(at))
-            .unwrap_or_default()
-            .trim()
-            .to_owned();
-        InjectError::Yaml {
-            template: name.to_owned(),
-            error: Box::new(error),
-            line,
-        }
+        let line = at.and_then(|at| rendered.text.lines().nth(at)).unwrap_or_default().trim().to_owned();
+        InjectError::Yaml { template: name.to_owned(), error: Box::new(error), line }
     };
-    let read = if template.spec_only {
-        of_old(&rendered.text)
-    } else {
-        of_pod(&rendered.text)
-    };
+    let read = if template.spec_only { of_old(&rendered.text) } else { of_pod(&rendered.text) };
     let (patch, scalars) = match read {
         Ok(read) => read,
         // What a value of the pod has broken is that value's fault, not the template's.
         Err(error) => return Err(breaking(name, &rendered).unwrap_or_else(|| bad(error))),
     };
     contained(name, &rendered, &scalars)?;
-    Ok(Overlay {
-        name: name.to_owned(),
-        patch,
-    })
+    Ok(Overlay { name: name.to_owned(), patch })
 }
 
 type Read = Result<(Value, Vec<Range<usize>>), YamlError>;
@@ -102,11 +84,7 @@ fn contained(name: &str, rendered: &Rendered<'_>, scalars: &[Range<usize>]) -> R
     let outside = |span: &&Span<'_>| {
         span.start < span.end && !yaml::within_one_scalar(scalars, &(span.start..span.end))
     };
-    rendered
-        .spans
-        .iter()
-        .find(outside)
-        .map_or(Ok(()), |span| Err(escapes(name, span)))
+    rendered.spans.iter().find(outside).map_or(Ok(()), |span| Err(escapes(name, span)))
 }
 
 /// What a value of the pod has broken, if one has: it reaches beyond its scalar, or holds what ends or begins one.

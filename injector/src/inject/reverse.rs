@@ -35,10 +35,7 @@ impl Injector {
         let mut left = Vec::new();
         let mut pod = undone.pod;
         for list in List::BOTH {
-            for container in containers_mut(&mut pod, list)
-                .iter_mut()
-                .filter(|item| is_istio_s(name(item)))
-            {
+            for container in containers_mut(&mut pod, list).iter_mut().filter(|item| is_istio_s(name(item))) {
                 drop_if_empty(container, "resources");
             }
         }
@@ -58,11 +55,7 @@ impl Injector {
         match restored.and_then(|()| again(&pod)) {
             Ok(reference) => {
                 let same = |pod: &Value| again(pod).is_ok_and(|found| found == reference);
-                for parent in [
-                    "/metadata/labels",
-                    "/metadata/annotations",
-                    "/spec/securityContext",
-                ] {
+                for parent in ["/metadata/labels", "/metadata/annotations", "/spec/securityContext"] {
                     smallest(&mut pod, parent, &same);
                 }
             }
@@ -83,16 +76,10 @@ fn restore_containers(
     left: &mut Vec<String>,
 ) {
     for list in List::BOTH {
-        for noted in previous
-            .overrides
-            .list(list)
-            .iter()
-            .filter(|noted| !is_istio_s(name(noted)))
-        {
+        for noted in previous.overrides.list(list).iter().filter(|noted| !is_istio_s(name(noted))) {
             let mut trial = pod.clone();
-            for container in containers_mut(&mut trial, list)
-                .iter_mut()
-                .filter(|item| name(item) == name(noted))
+            for container in
+                containers_mut(&mut trial, list).iter_mut().filter(|item| name(item) == name(noted))
             {
                 container.clone_from(noted);
                 drop_if_empty(container, "resources");
@@ -100,10 +87,7 @@ fn restore_containers(
             if same(&trial) {
                 *pod = trial;
             } else {
-                left.push(format!(
-                    "container {}: changed since it was injected, kept as it is",
-                    name(noted)
-                ));
+                left.push(format!("container {}: changed since it was injected, kept as it is", name(noted)));
             }
         }
     }
@@ -117,9 +101,7 @@ fn drop_named(pod: &mut Value, key: &str, names: &[String]) {
         let mounts = own.filter_map(|container| container.get("volumeMounts")?.as_array());
         used.extend(mounts.flatten().map(|mount| name(mount).to_owned()));
     }
-    let list = pod
-        .pointer_mut("/spec")
-        .and_then(|spec| spec.get_mut(key)?.as_array_mut());
+    let list = pod.pointer_mut("/spec").and_then(|spec| spec.get_mut(key)?.as_array_mut());
     if let Some(list) = list {
         let goes =
             |item: &str| names.iter().any(|name| name == item) && !used.iter().any(|name| name == item);
@@ -129,13 +111,8 @@ fn drop_named(pod: &mut Value, key: &str, names: &[String]) {
 
 /// Takes away every key of a map that makes no difference.
 fn smallest(pod: &mut Value, parent: &str, same: &dyn Fn(&Value) -> bool) {
-    let keys: Vec<String> = pod
-        .pointer(parent)
-        .and_then(Value::as_object)
-        .into_iter()
-        .flat_map(Map::keys)
-        .cloned()
-        .collect();
+    let keys: Vec<String> =
+        pod.pointer(parent).and_then(Value::as_object).into_iter().flat_map(Map::keys).cloned().collect();
     for key in keys {
         let mut trial = pod.clone();
         if let Some(map) = trial.pointer_mut(parent).and_then(Value::as_object_mut) {
@@ -154,10 +131,7 @@ fn shortest(pod: &mut Value, key: &str, same: &dyn Fn(&Value) -> bool) {
     loop {
         let shorter = crate::pod::list::annotation(pod, key).and_then(without_last);
         let mut trial = pod.clone();
-        let Some(slot) = trial
-            .pointer_mut("/metadata/annotations")
-            .and_then(|all| all.get_mut(key))
-        else {
+        let Some(slot) = trial.pointer_mut("/metadata/annotations").and_then(|all| all.get_mut(key)) else {
             return;
         };
         let Some(shorter) = shorter else { return };
@@ -203,9 +177,7 @@ fn remaining(pod: &Value, injected: &Value) -> Vec<String> {
                     || key.starts_with("service.istio.io/canonical")
             });
             if ours || key == "security.istio.io/tlsMode" {
-                left.push(format!(
-                    "{key}: this config would not have put it there, so it stays"
-                ));
+                left.push(format!("{key}: this config would not have put it there, so it stays"));
             }
         }
     }
@@ -240,10 +212,7 @@ fn unknown_config(error: &InjectError) -> String {
 /// Takes away maps and lists that hold nothing any more, but did.
 fn tidy(pod: &mut Value, injected: &Value) {
     let lists = ["volumes", "initContainers", "imagePullSecrets", "securityContext"];
-    for (parent, keys) in [
-        ("/metadata", &["labels", "annotations"][..]),
-        ("/spec", &lists[..]),
-    ] {
+    for (parent, keys) in [("/metadata", &["labels", "annotations"][..]), ("/spec", &lists[..])] {
         for key in keys {
             let before = injected.pointer(parent).and_then(|parent| parent.get(key));
             let was_empty = before.is_some_and(|before| *before == json!({}) || *before == json!([]));

@@ -8,29 +8,14 @@ fn shareable<T: Send + Sync>(value: T) -> T {
 }
 
 fn injector(config: &Value) -> Injector {
-    let config = Source {
-        name: "config".to_owned(),
-        text: config.to_string(),
-    };
-    let sources = Sources {
-        config: Some(config),
-        ..Sources::default()
-    };
-    shareable(Injector::new(
-        sources.load(&functions(|_| None)).unwrap(),
-        Options::default(),
-    ))
+    let config = Source { name: "config".to_owned(), text: config.to_string() };
+    let sources = Sources { config: Some(config), ..Sources::default() };
+    shareable(Injector::new(sources.load(&functions(|_| None)).unwrap(), Options::default()))
 }
 
 fn inject(injector: &Injector, pod: &Value) -> Injected {
     let workload = Workload::of_pod(pod, "");
-    injector
-        .inject(Request {
-            pod,
-            workload: &workload,
-            ids: Ids::default(),
-        })
-        .unwrap()
+    injector.inject(Request { pod, workload: &workload, ids: Ids::default() }).unwrap()
 }
 
 /// A config with one template, in JSON, which is YAML.
@@ -54,14 +39,8 @@ fn proxy(injected: &Injected) -> &Value {
 fn a_new_template_refreshes_and_what_it_lacks_goes() {
     let first = inject(&injector(&config("p:1", &["a"], "old")), &app());
     let again = inject(&injector(&config("p:2", &["b"], "new")), &first.pod);
-    assert_eq!(
-        (&proxy(&again)["image"], &proxy(&again)["args"]),
-        (&json!("p:2"), &json!(["b"]))
-    );
-    assert_eq!(
-        again.pod["spec"]["volumes"],
-        json!([{"name": "new", "emptyDir": {}}])
-    );
+    assert_eq!((&proxy(&again)["image"], &proxy(&again)["args"]), (&json!("p:2"), &json!(["b"])));
+    assert_eq!(again.pod["spec"]["volumes"], json!([{"name": "new", "emptyDir": {}}]));
     let mut used = first.pod;
     used["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "old", "mountPath": "/x"}]);
     let again = inject(&injector(&config("p:2", &["b"], "new")), &used);
@@ -75,14 +54,7 @@ fn arguments_that_somebody_has_added_since_stay() {
     pod["spec"]["containers"][1]["args"] = json!(["a", "mine"]);
     let again = inject(&injector, &pod);
     assert_eq!(proxy(&again)["args"], json!(["a", "mine"]));
-    assert!(
-        again
-            .warnings
-            .iter()
-            .any(|warning| warning.contains("kept as it is")),
-        "{:?}",
-        again.warnings
-    );
+    assert!(again.warnings.iter().any(|warning| warning.contains("kept as it is")), "{:?}", again.warnings);
     assert_eq!(inject(&injector, &again.pod).pod, again.pod);
 }
 
@@ -108,25 +80,12 @@ fn every_annotation_that_is_wrong_is_named_at_once() {
     });
     let injector = injector(&config("p:1", &[], "v"));
     let workload = Workload::of_pod(&pod, "");
-    let error = injector
-        .inject(Request {
-            pod: &pod,
-            workload: &workload,
-            ids: Ids::default(),
-        })
-        .unwrap_err();
+    let error = injector.inject(Request { pod: &pod, workload: &workload, ids: Ids::default() }).unwrap_err();
     let text = error.to_string();
-    let keys: Vec<&str> = text
-        .lines()
-        .map(|line| line.split([' ', ':']).nth(1).unwrap())
-        .collect();
+    let keys: Vec<&str> = text.lines().map(|line| line.split([' ', ':']).nth(1).unwrap()).collect();
     assert_eq!(
         keys,
-        [
-            "proxy.istio.io/config",
-            "proxy.istio.io/overrides",
-            "sidecar.istio.io/proxyCPU"
-        ],
+        ["proxy.istio.io/config", "proxy.istio.io/overrides", "sidecar.istio.io/proxyCPU"],
         "{text}"
     );
 }
@@ -136,10 +95,7 @@ fn fields_of_the_proxy_config_that_nobody_knows_are_warned_of() {
     let mut pod = app();
     pod["metadata"]["annotations"] = json!({"proxy.istio.io/config": "concurency: 2"});
     let injected = inject(&injector(&config("p:1", &[], "v")), &pod);
-    assert_eq!(
-        injected.warnings,
-        ["annotation proxy.istio.io/config: concurency: not known, ignored"]
-    );
+    assert_eq!(injected.warnings, ["annotation proxy.istio.io/config: concurency: not known, ignored"]);
 }
 
 #[test]
@@ -152,16 +108,9 @@ fn environment_network_and_injected_annotations() {
         ("ISTIO_META_CLUSTER_ID".to_owned(), "c".to_owned()),
     ];
     let injected = inject(&injector, &app());
-    let names: Vec<&Value> = proxy(&injected)["env"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|item| &item["name"])
-        .collect();
+    let names: Vec<&Value> =
+        proxy(&injected)["env"].as_array().unwrap().iter().map(|item| &item["name"]).collect();
     assert_eq!(names, ["A", "ISTIO_META_CLUSTER_ID", "ISTIO_META_NETWORK"]);
-    assert_eq!(
-        injected.pod["metadata"]["labels"]["topology.istio.io/network"],
-        "n"
-    );
+    assert_eq!(injected.pod["metadata"]["labels"]["topology.istio.io/network"], "n");
     assert_eq!(injected.pod["metadata"]["annotations"]["x"], "y");
 }

@@ -25,9 +25,7 @@ pub(super) fn merge_list(
     for (index, value) in patch.iter().enumerate() {
         let path = path.item(index);
         let Value::Object(fields) = value else {
-            return Err(path.error(Problem::NotAMap {
-                found: kind_name(value),
-            }));
+            return Err(path.error(Problem::NotAMap { found: kind_name(value) }));
         };
         match map::directive(fields, &path)? {
             Directive::Replace => replace = true,
@@ -42,24 +40,14 @@ pub(super) fn merge_list(
         }
     }
     if replace {
-        let items = plain
-            .iter()
-            .filter_map(|(at, value)| map::settle(value, &path.item(*at)).transpose());
+        let items = plain.iter().filter_map(|(at, value)| map::settle(value, &path.item(*at)).transpose());
         return items.collect();
     }
     check_keys(&original, key, false, path)?;
-    let live: Vec<Value> = original
-        .iter()
-        .map(|old| old.get(key).cloned().unwrap_or_default())
-        .collect();
+    let live: Vec<Value> = original.iter().map(|old| old.get(key).cloned().unwrap_or_default()).collect();
     lay_over(&mut original, &plain, key, item, path)?;
     let patched: Vec<&Value> = plain.iter().filter_map(|(_, value)| value.get(key)).collect();
-    Ok(order::weave(
-        original,
-        Some(key),
-        &patched,
-        &live.iter().collect::<Vec<_>>(),
-    ))
+    Ok(order::weave(original, Some(key), &patched, &live.iter().collect::<Vec<_>>()))
 }
 
 /// Merges or appends each patch item, without regard to order.
@@ -103,15 +91,9 @@ fn merge_key<'v>(
 ) -> Result<&'v Value, MergeError> {
     match item {
         Value::Object(fields) => fields.get(key).filter(|value| !value.is_null()).ok_or_else(|| {
-            path.error(Problem::NoMergeKey {
-                key,
-                item: shortened(&item.to_string()),
-                in_patch,
-            })
+            path.error(Problem::NoMergeKey { key, item: shortened(&item.to_string()), in_patch })
         }),
-        other => Err(path.error(Problem::NotAMap {
-            found: kind_name(other),
-        })),
+        other => Err(path.error(Problem::NotAMap { found: kind_name(other) })),
     }
 }
 

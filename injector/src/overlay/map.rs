@@ -75,9 +75,7 @@ pub(super) fn directive(patch: &Object, path: &Path<'_>) -> Result<Directive, Me
         Some(Value::String(text)) if text == "merge" => Ok(Directive::Merge),
         Some(Value::String(text)) if text == "replace" => Ok(Directive::Replace),
         Some(Value::String(text)) if text == "delete" => Ok(Directive::Delete),
-        Some(other) => Err(path.error(Problem::UnknownDirective {
-            value: other.to_string(),
-        })),
+        Some(other) => Err(path.error(Problem::UnknownDirective { value: other.to_string() })),
     }
 }
 
@@ -179,9 +177,8 @@ fn retain_keys(original: &mut Object, patch: &Object, path: &Path<'_>) -> Result
     };
     let keep = directive_list(RETAIN_KEYS, value, path)?;
     let kept = |key: &str| keep.iter().any(|name| name.as_str() == Some(key));
-    if let Some((key, _)) = patch
-        .iter()
-        .find(|(key, value)| !value.is_null() && !is_directive(key) && !kept(key))
+    if let Some((key, _)) =
+        patch.iter().find(|(key, value)| !value.is_null() && !is_directive(key) && !kept(key))
     {
         return Err(path.error(Problem::NotRetained { key: key.clone() }));
     }
@@ -225,19 +222,14 @@ fn set_order(
             return Ok(());
         }
         Some(other) => {
-            return Err(path.error(Problem::NotAList {
-                directive: list.to_owned(),
-                found: kind_name(other),
-            }));
+            return Err(path.error(Problem::NotAList { directive: list.to_owned(), found: kind_name(other) }));
         }
     };
     let merged = match patched {
         None => live.clone(),
         Some(items) => {
             if !order::follows(items, wanted, key) {
-                return Err(path.error(Problem::OrderMismatch {
-                    list: list.to_owned(),
-                }));
+                return Err(path.error(Problem::OrderMismatch { list: list.to_owned() }));
             }
             merge_list(live.clone(), items, kind, &path)?
         }
@@ -249,20 +241,15 @@ fn set_order(
         keyed::check_keys(&merged, key, false, &path)?;
         keyed::check_keys(wanted, key, true, &path)?;
     }
-    original.insert(
-        list.to_owned(),
-        Value::Array(order::arrange(merged, wanted, &live, key)),
-    );
+    original.insert(list.to_owned(), Value::Array(order::arrange(merged, wanted, &live, key)));
     Ok(())
 }
 
 fn directive_list<'v>(name: &str, value: &'v Value, path: &Path<'_>) -> Result<&'v [Value], MergeError> {
-    value.as_array().map(Vec::as_slice).ok_or_else(|| {
-        path.error(Problem::NotAList {
-            directive: name.to_owned(),
-            found: kind_name(value),
-        })
-    })
+    value
+        .as_array()
+        .map(Vec::as_slice)
+        .ok_or_else(|| path.error(Problem::NotAList { directive: name.to_owned(), found: kind_name(value) }))
 }
 
 /// A value of the patch that meets nothing in the original: without nulls and directives. `None` when a directive

@@ -33,10 +33,7 @@
 //! Merging twice gives the same as merging once, unless a key stands twice in one of the patch's lists, or a
 //! `$retainKeys` or `$setElementOrder` stands in an item that is new: those act only on what is there already.
 
-#![allow(
-    clippy::wildcard_enum_match_arm,
-    reason = "JSON is a map, a list, or something else"
-)]
+#![allow(clippy::wildcard_enum_match_arm, reason = "JSON is a map, a list, or something else")]
 
 mod keyed;
 mod map;
@@ -70,18 +67,14 @@ pub fn merge(original: &Value, patch: &Value, schema: &'static Struct) -> Result
         Value::Object(fields) => fields.clone(),
         Value::Null => Map::new(),
         other => {
-            return Err(root.error(Problem::NotAMap {
-                found: kind_name(other),
-            }));
+            return Err(root.error(Problem::NotAMap { found: kind_name(other) }));
         }
     };
     match patch {
         Value::Object(patch) => map::merge_fields(&mut merged, patch, map::Fields::of(schema), &root)?,
         Value::Null => {}
         other => {
-            return Err(root.error(Problem::NotAMap {
-                found: kind_name(other),
-            }));
+            return Err(root.error(Problem::NotAMap { found: kind_name(other) }));
         }
     }
     Ok(Value::Object(merged))
@@ -142,18 +135,11 @@ pub enum Problem {
 
 impl fmt::Display for MergeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = if self.path.is_empty() {
-            "the object"
-        } else {
-            &self.path
-        };
+        let path = if self.path.is_empty() { "the object" } else { &self.path };
         match &self.problem {
             Problem::NoMergeKey { key, item, in_patch } => {
                 let whose = if *in_patch { "patch" } else { "original" };
-                write!(
-                    f,
-                    "{path}: map: {item} does not contain declared merge key: {key} (in the {whose})"
-                )
+                write!(f, "{path}: map: {item} does not contain declared merge key: {key} (in the {whose})")
             }
             Problem::NotAMap { found } => write!(f, "{path}: expected a map, found {found}"),
             Problem::NotAList { directive, found } => {
@@ -166,16 +152,10 @@ impl fmt::Display for MergeError {
                 )
             }
             Problem::NotRetained { key } => {
-                write!(
-                    f,
-                    "{path}: the patch sets {key:?}, which its $retainKeys does not list"
-                )
+                write!(f, "{path}: the patch sets {key:?}, which its $retainKeys does not list")
             }
             Problem::OrderMismatch { list } => {
-                write!(
-                    f,
-                    "{path}: the order of {list} does not match $setElementOrder/{list}"
-                )
+                write!(f, "{path}: the order of {list} does not match $setElementOrder/{list}")
             }
             Problem::TooDeep => write!(f, "{path}: nested too deeply"),
         }

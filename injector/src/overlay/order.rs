@@ -63,12 +63,7 @@ pub(super) fn unite(original: &[Value], patch: &[Value]) -> Vec<Value> {
             merged.push(value.clone());
         }
     }
-    weave(
-        merged,
-        None,
-        &patch.iter().collect::<Vec<_>>(),
-        &original.iter().collect::<Vec<_>>(),
-    )
+    weave(merged, None, &patch.iter().collect::<Vec<_>>(), &original.iter().collect::<Vec<_>>())
 }
 
 /// `$setElementOrder`: `merged` in the order of `wanted`.

@@ -22,44 +22,25 @@ enum Step<'a> {
 impl<'a> Path<'a> {
     /// The object itself.
     pub(crate) const fn root() -> Self {
-        Self {
-            up: None,
-            step: Step::Root,
-            depth: 0,
-        }
+        Self { up: None, step: Step::Root, depth: 0 }
     }
 
     /// The field `name` below this place.
     pub(crate) const fn field(&'a self, name: &'a str) -> Self {
-        Self {
-            up: Some(self),
-            step: Step::Field(name),
-            depth: self.depth + 1,
-        }
+        Self { up: Some(self), step: Step::Field(name), depth: self.depth + 1 }
     }
 
     /// The list item `index` below this place.
     pub(crate) const fn item(&'a self, index: usize) -> Self {
-        Self {
-            up: Some(self),
-            step: Step::Item(index),
-            depth: self.depth + 1,
-        }
+        Self { up: Some(self), step: Step::Item(index), depth: self.depth + 1 }
     }
 
     pub(super) fn error(&self, problem: Problem) -> MergeError {
-        MergeError {
-            path: self.to_string(),
-            problem,
-        }
+        MergeError { path: self.to_string(), problem }
     }
 
     pub(super) fn check_depth(&self) -> Result<(), MergeError> {
-        if self.depth > MAX_DEPTH {
-            Err(self.error(Problem::TooDeep))
-        } else {
-            Ok(())
-        }
+        if self.depth > MAX_DEPTH { Err(self.error(Problem::TooDeep)) } else { Ok(()) }
     }
 }
 

@@ -54,12 +54,7 @@ fn any_json(directives: bool) -> impl Strategy<Value = Value> {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
             prop::collection::vec((key, inner), 0..5).prop_map(|fields| {
-                Value::Object(
-                    fields
-                        .into_iter()
-                        .map(|(k, v)| (k.to_owned(), v))
-                        .collect::<Map<_, _>>(),
-                )
+                Value::Object(fields.into_iter().map(|(k, v)| (k.to_owned(), v)).collect::<Map<_, _>>())
             }),
         ]
     })

@@ -8,10 +8,7 @@ use super::list::name;
 #[must_use]
 pub fn value<'a>(container: &'a Value, variable: &str) -> Option<&'a str> {
     let list = container.get("env")?.as_array()?;
-    list.iter()
-        .find(|item| name(item) == variable)?
-        .get("value")?
-        .as_str()
+    list.iter().find(|item| name(item) == variable)?.get("value")?.as_str()
 }
 
 /// Takes a variable away.

@@ -31,22 +31,14 @@ impl Ids {
                 format!("annotation {key}: {text:?} is not accepted, expected START/SIZE or START-END")
             })
         };
-        Ok(Self {
-            uid: Some(last(UID_RANGE)?),
-            gid: Some(last(GROUPS)?),
-        })
+        Ok(Self { uid: Some(last(UID_RANGE)?), gid: Some(last(GROUPS)?) })
     }
 }
 
 /// `1000620000/10000` and `1000620000-1000629999` both end at 1000629999; of several blocks the first one counts.
 fn last_of_range(text: &str) -> Option<i64> {
     let block = text.split(',').next()?.trim();
-    let number = |text: &str| {
-        text.trim()
-            .parse::<i64>()
-            .ok()
-            .filter(|number| (0..1 << 32).contains(number))
-    };
+    let number = |text: &str| text.trim().parse::<i64>().ok().filter(|number| (0..1 << 32).contains(number));
     if let Some((start, size)) = block.split_once('/') {
         let size = number(size).filter(|size| *size > 0)?;
         return Some(number(start)? + size - 1);
@@ -58,15 +50,9 @@ fn last_of_range(text: &str) -> Option<i64> {
 /// The user and group that the user's own proxy container asks for.
 #[must_use]
 pub fn of_container(container: &Value) -> Ids {
-    let number = |key: &str| {
-        container
-            .pointer("/securityContext")
-            .and_then(|context| context.get(key)?.as_i64())
-    };
-    Ids {
-        uid: number("runAsUser"),
-        gid: number("runAsGroup"),
-    }
+    let number =
+        |key: &str| container.pointer("/securityContext").and_then(|context| context.get(key)?.as_i64());
+    Ids { uid: number("runAsUser"), gid: number("runAsGroup") }
 }
 
 /// Carries the user and group that the user gave the proxy to whatever must agree with it: the validation container,
@@ -108,9 +94,7 @@ fn set_argument(container: &mut Value, flag: &str, value: &str) {
     let Some(arguments) = container.get_mut("args").and_then(Value::as_array_mut) else {
         return;
     };
-    if let Some(at) = arguments
-        .iter()
-        .position(|argument| argument.as_str() == Some(flag))
+    if let Some(at) = arguments.iter().position(|argument| argument.as_str() == Some(flag))
         && let Some(slot) = arguments.get_mut(at + 1)
     {
         *slot = json!(value);
@@ -121,12 +105,8 @@ fn set_argument(container: &mut Value, flag: &str, value: &str) {
 /// it is a known way to reach the network before the proxy runs.
 #[must_use]
 pub fn sharing_the_proxy_s(pod: &Value, uid: i64) -> Vec<String> {
-    let of_pod = pod
-        .pointer("/spec/securityContext/runAsUser")
-        .and_then(Value::as_i64);
-    let apps = list::containers(pod, List::Containers)
-        .iter()
-        .filter(|container| name(container) != PROXY);
+    let of_pod = pod.pointer("/spec/securityContext/runAsUser").and_then(Value::as_i64);
+    let apps = list::containers(pod, List::Containers).iter().filter(|container| name(container) != PROXY);
     let sharing = apps.filter(|container| of_container(container).uid.or(of_pod) == Some(uid));
     sharing.map(|container| name(container).to_owned()).collect()
 }
@@ -141,10 +121,7 @@ mod tests {
 
     #[test]
     fn the_ends_of_the_ranges() {
-        let ids = Ids {
-            uid: Some(1_000_629_999),
-            gid: Some(1_000_639_999),
-        };
+        let ids = Ids { uid: Some(1_000_629_999), gid: Some(1_000_639_999) };
         let namespace = namespace("1000620000/10000", "1000630000-1000639999,1/5");
         assert_eq!(Ids::of_namespace(&namespace), Ok(ids));
     }
@@ -153,10 +130,7 @@ mod tests {
     fn ranges_that_cannot_be_read() {
         for text in ["", "5", "a/b", "1/0", "9-1", "1/-1", "99999999999/1"] {
             let error = Ids::of_namespace(&namespace(text, "1/1")).unwrap_err();
-            assert!(
-                error.contains(UID_RANGE) && error.contains("START/SIZE"),
-                "{error}"
-            );
+            assert!(error.contains(UID_RANGE) && error.contains("START/SIZE"), "{error}");
         }
         let error = Ids::of_namespace(&json!({})).unwrap_err();
         assert_eq!(error, format!("the namespace has no annotation {UID_RANGE}"));
@@ -174,20 +148,10 @@ mod tests {
     #[test]
     fn what_must_agree_follows_the_proxy() {
         let mut pod = pod();
-        follow(
-            &mut pod,
-            Ids {
-                uid: Some(1234),
-                gid: Some(7),
-            },
-            false,
-        );
+        follow(&mut pod, Ids { uid: Some(1234), gid: Some(7) }, false);
         let validation = &pod["spec"]["initContainers"][0];
         assert_eq!(validation["args"], json!(["x", "-u", "1234", "-m"]));
-        assert_eq!(
-            validation["securityContext"],
-            json!({"runAsUser": 1234, "runAsGroup": 7})
-        );
+        assert_eq!(validation["securityContext"], json!({"runAsUser": 1234, "runAsGroup": 7}));
         assert_eq!(pod["spec"]["initContainers"][1]["args"], json!(["-u", "5"]));
         assert_eq!(pod["spec"]["containers"][0]["securityContext"]["runAsUser"], 1234);
     }
@@ -195,14 +159,7 @@ mod tests {
     #[test]
     fn tproxy_needs_root_but_spares_the_user_s_uid() {
         let mut pod = pod();
-        follow(
-            &mut pod,
-            Ids {
-                uid: Some(1234),
-                gid: None,
-            },
-            true,
-        );
+        follow(&mut pod, Ids { uid: Some(1234), gid: None }, true);
         assert_eq!(pod["spec"]["containers"][0]["securityContext"]["runAsUser"], 0);
         assert_eq!(pod["spec"]["initContainers"][0]["args"][2], "1234");
     }

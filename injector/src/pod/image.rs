@@ -11,12 +11,7 @@ use super::list::annotation;
 /// `global.variant`; `default` means none, and a tag that ends in a variant has it replaced.
 #[must_use]
 pub fn choose(pod: &Value, values: &Value, proxy_config: &Value, which: Which) -> String {
-    let global = |key: &str| {
-        values
-            .pointer("/global")
-            .and_then(|global| global.get(key))
-            .map(text)
-    };
+    let global = |key: &str| values.pointer("/global").and_then(|global| global.get(key)).map(text);
     let name = values
         .pointer(which.pointer())
         .map(text)
@@ -27,19 +22,10 @@ pub fn choose(pod: &Value, values: &Value, proxy_config: &Value, which: Which) -
     }
     let image_type = annotation(pod, "sidecar.istio.io/proxyImageType")
         .map(str::to_owned)
-        .or_else(|| {
-            proxy_config
-                .pointer("/image/imageType")
-                .filter(|_| which == Which::Proxy)
-                .map(text)
-        })
+        .or_else(|| proxy_config.pointer("/image/imageType").filter(|_| which == Which::Proxy).map(text))
         .filter(|kind| !kind.is_empty());
     let hub = global("hub").unwrap_or_default();
-    let tag = tagged(
-        &global("tag").unwrap_or_default(),
-        &global("variant").unwrap_or_default(),
-        image_type,
-    );
+    let tag = tagged(&global("tag").unwrap_or_default(), &global("variant").unwrap_or_default(), image_type);
     let hub = if hub.is_empty() { hub } else { format!("{hub}/") };
     format!("{hub}{name}:{tag}")
 }
@@ -69,10 +55,7 @@ fn tagged(tag: &str, variant: &str, image_type: Option<String>) -> String {
     if wanted.is_empty() {
         return tag.to_owned();
     }
-    let base = KNOWN
-        .iter()
-        .find_map(|suffix| tag.strip_suffix(suffix))
-        .unwrap_or(tag);
+    let base = KNOWN.iter().find_map(|suffix| tag.strip_suffix(suffix)).unwrap_or(tag);
     match wanted.as_str() {
         "default" => base.to_owned(),
         _ if tag.ends_with(&format!("-{wanted}")) => tag.to_owned(),
@@ -96,12 +79,7 @@ mod tests {
     use super::*;
 
     fn image(annotations: &Value, values: &Value, proxy_config: &Value) -> String {
-        choose(
-            &json!({"metadata": {"annotations": annotations}}),
-            values,
-            proxy_config,
-            Which::Proxy,
-        )
+        choose(&json!({"metadata": {"annotations": annotations}}), values, proxy_config, Which::Proxy)
     }
 
     #[test]
@@ -118,18 +96,9 @@ mod tests {
     fn a_variant_in_the_tag_is_replaced_not_repeated() {
         let values =
             |tag: &str, variant: &str| json!({"global": {"hub": "h", "tag": tag, "variant": variant}});
-        assert_eq!(
-            image(&json!({}), &values("1-debug", "distroless"), &json!({})),
-            "h/proxyv2:1-distroless"
-        );
-        assert_eq!(
-            image(&json!({}), &values("1-debug", "debug"), &json!({})),
-            "h/proxyv2:1-debug"
-        );
-        assert_eq!(
-            image(&json!({}), &values("1-debug", ""), &json!({})),
-            "h/proxyv2:1-debug"
-        );
+        assert_eq!(image(&json!({}), &values("1-debug", "distroless"), &json!({})), "h/proxyv2:1-distroless");
+        assert_eq!(image(&json!({}), &values("1-debug", "debug"), &json!({})), "h/proxyv2:1-debug");
+        assert_eq!(image(&json!({}), &values("1-debug", ""), &json!({})), "h/proxyv2:1-debug");
         let number = json!({"global": {"hub": "h", "tag": 1.12}});
         assert_eq!(image(&json!({}), &number, &json!({})), "h/proxyv2:1.12");
     }

@@ -76,19 +76,13 @@ pub fn find<'a>(items: &'a [Value], wanted: &str) -> Option<&'a Value> {
 /// The proxy, wherever it runs: beside the app, else as a native sidecar.
 #[must_use]
 pub fn proxy(pod: &Value) -> Option<&Value> {
-    List::BOTH
-        .into_iter()
-        .find_map(|list| find(containers(pod, list), super::PROXY))
+    List::BOTH.into_iter().find_map(|list| find(containers(pod, list), super::PROXY))
 }
 
 /// The same, to be changed.
 pub fn proxy_mut(pod: &mut Value) -> Option<&mut Value> {
-    let list = List::BOTH
-        .into_iter()
-        .find(|list| find(containers(pod, *list), super::PROXY).is_some())?;
-    containers_mut(pod, list)
-        .iter_mut()
-        .find(|item| name(item) == super::PROXY)
+    let list = List::BOTH.into_iter().find(|list| find(containers(pod, *list), super::PROXY).is_some())?;
+    containers_mut(pod, list).iter_mut().find(|item| name(item) == super::PROXY)
 }
 
 /// The object under `key`, made if it is missing or null.

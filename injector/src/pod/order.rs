@@ -12,27 +12,14 @@ use super::{CORE_DUMP, INIT, PROXY, VALIDATION};
 /// sidecars capture is set up last: the proxy does not run yet while the user's init containers do.
 pub fn order(pod: &mut Value, hold_application: bool) {
     let containers = take(pod, List::Containers);
-    let place = if hold_application {
-        Place::First
-    } else {
-        Place::Last
-    };
+    let place = if hold_application { Place::First } else { Place::Last };
     put(pod, List::Containers, moved(containers, PROXY, place));
 
     let mut init = take(pod, List::InitContainers);
     let steps: &[(&str, Place)] = if find(&init, PROXY).is_some() {
-        &[
-            (CORE_DUMP, Place::First),
-            (PROXY, Place::First),
-            (VALIDATION, Place::First),
-            (INIT, Place::First),
-        ]
+        &[(CORE_DUMP, Place::First), (PROXY, Place::First), (VALIDATION, Place::First), (INIT, Place::First)]
     } else {
-        &[
-            (VALIDATION, Place::First),
-            (INIT, Place::Last),
-            (CORE_DUMP, Place::Last),
-        ]
+        &[(VALIDATION, Place::First), (INIT, Place::Last), (CORE_DUMP, Place::Last)]
     };
     for (container, place) in steps {
         init = moved(init, container, *place);
@@ -72,32 +59,19 @@ mod tests {
     }
 
     fn names(pod: &Value, list: List) -> String {
-        containers(pod, list)
-            .iter()
-            .map(name)
-            .collect::<Vec<_>>()
-            .join(" ")
+        containers(pod, list).iter().map(name).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
     fn capture_is_last_without_native_sidecars_and_first_with_them() {
-        let mut classic = pod(
-            &["istio-proxy", "a", "b"],
-            &["istio-init", "u", "istio-validation"],
-        );
+        let mut classic = pod(&["istio-proxy", "a", "b"], &["istio-init", "u", "istio-validation"]);
         order(&mut classic, false);
         assert_eq!(names(&classic, List::Containers), "a b istio-proxy");
-        assert_eq!(
-            names(&classic, List::InitContainers),
-            "istio-validation u istio-init"
-        );
+        assert_eq!(names(&classic, List::InitContainers), "istio-validation u istio-init");
 
         let mut native = pod(&["a"], &["u", "istio-proxy", "enable-core-dump", "istio-init"]);
         order(&mut native, true);
-        assert_eq!(
-            names(&native, List::InitContainers),
-            "istio-init istio-proxy enable-core-dump u"
-        );
+        assert_eq!(names(&native, List::InitContainers), "istio-init istio-proxy enable-core-dump u");
     }
 
     #[test]

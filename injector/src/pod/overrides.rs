@@ -40,10 +40,7 @@ impl Overrides {
             Some(Value::Array(items)) if items.iter().all(|item| !name(item).is_empty()) => Ok(items.clone()),
             Some(_) => Err(expected()),
         };
-        Ok(Self {
-            containers: read(List::Containers)?,
-            init_containers: read(List::InitContainers)?,
-        })
+        Ok(Self { containers: read(List::Containers)?, init_containers: read(List::InitContainers)? })
     }
 
     /// The overrides of one list.
@@ -58,9 +55,7 @@ impl Overrides {
     /// The override of this name, in whichever list.
     #[must_use]
     pub fn find(&self, container: &str) -> Option<&Value> {
-        List::BOTH
-            .into_iter()
-            .find_map(|list| find(self.list(list), container))
+        List::BOTH.into_iter().find_map(|list| find(self.list(list), container))
     }
 
     /// Notes one.
@@ -111,9 +106,7 @@ pub fn overlay_of(container: &Value) -> Value {
             overlay.insert(key.clone(), value.clone());
         }
     }
-    overlay
-        .entry("resources")
-        .or_insert_with(|| Value::Object(Map::new()));
+    overlay.entry("resources").or_insert_with(|| Value::Object(Map::new()));
     Value::Object(overlay)
 }
 

@@ -19,11 +19,8 @@ pub const VARIABLE: &str = "ISTIO_KUBE_APP_PROBERS";
 /// Originals by URL path.
 pub type Probers = BTreeMap<String, Value>;
 
-const PROBES: [(&str, &str); 3] = [
-    ("readinessProbe", "readyz"),
-    ("livenessProbe", "livez"),
-    ("startupProbe", "startupz"),
-];
+const PROBES: [(&str, &str); 3] =
+    [("readinessProbe", "readyz"), ("livenessProbe", "livez"), ("startupProbe", "startupz")];
 const HOOKS: [(&str, &str); 2] = [("postStart", "poststartz"), ("preStop", "prestopz")];
 
 /// Rewrites every probe and hook that the agent can call, to `port`, and notes the originals in the proxy's
@@ -34,10 +31,7 @@ pub fn rewrite(pod: &mut Value, port: i64, own_port: i64) {
     }
     let mut originals = Probers::new();
     for list in List::BOTH {
-        for container in containers_mut(pod, list)
-            .iter_mut()
-            .filter(|container| name(container) != PROXY)
-        {
+        for container in containers_mut(pod, list).iter_mut().filter(|container| name(container) != PROXY) {
             rewrite_container(container, port, own_port, &mut originals);
         }
     }
@@ -56,9 +50,7 @@ pub fn rewrite(pod: &mut Value, port: i64, own_port: i64) {
 /// What the proxy's environment says about the originals.
 #[must_use]
 pub fn noted(proxy: &Value) -> Probers {
-    env::value(proxy, VARIABLE)
-        .and_then(|text| serde_json::from_str(text).ok())
-        .unwrap_or_default()
+    env::value(proxy, VARIABLE).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
 /// Puts the originals back, where a probe still points to the agent.
@@ -70,9 +62,8 @@ pub fn restore(pod: &mut Value, originals: &Probers) {
                 let Some(probe) = slot.find(container) else {
                     continue;
                 };
-                if let Some(original) = originals
-                    .get(&slot.path)
-                    .filter(|_| is_rewritten(probe.get("httpGet"), &slot.path))
+                if let Some(original) =
+                    originals.get(&slot.path).filter(|_| is_rewritten(probe.get("httpGet"), &slot.path))
                 {
                     put_back(probe, original);
                 }
@@ -111,19 +102,13 @@ impl Slot {
     }
 
     fn pointer(&self) -> String {
-        self.parent.map_or_else(
-            || format!("/{}", self.key),
-            |parent| format!("/{parent}/{}", self.key),
-        )
+        self.parent.map_or_else(|| format!("/{}", self.key), |parent| format!("/{parent}/{}", self.key))
     }
 }
 
 fn slots(container: &str) -> impl Iterator<Item = Slot> + use<> {
-    let probes = PROBES.map(|(key, end)| Slot {
-        parent: None,
-        key,
-        path: format!("/app-health/{container}/{end}"),
-    });
+    let probes =
+        PROBES.map(|(key, end)| Slot { parent: None, key, path: format!("/app-health/{container}/{end}") });
     let hooks = HOOKS.map(|(key, end)| Slot {
         parent: Some("lifecycle"),
         key,
@@ -221,10 +206,7 @@ fn prober(probe: &Map<String, Value>) -> Value {
         entry.insert(kind.to_owned(), Value::Object(copy));
         break;
     }
-    if let Some(timeout) = probe
-        .get("timeoutSeconds")
-        .filter(|seconds| seconds.as_i64() != Some(0))
-    {
+    if let Some(timeout) = probe.get("timeoutSeconds").filter(|seconds| seconds.as_i64() != Some(0)) {
         entry.insert("timeoutSeconds".to_owned(), timeout.clone());
     }
     Value::Object(entry)
@@ -261,9 +243,7 @@ fn put_back(probe: &mut Map<String, Value>, original: &Value) {
         if let Some(action) = original.get(kind) {
             let mut action = action.clone();
             if action.get("service").is_some_and(Value::is_null) {
-                action
-                    .as_object_mut()
-                    .map(|action| action.shift_remove("service"));
+                action.as_object_mut().map(|action| action.shift_remove("service"));
             }
             probe.insert(kind.to_owned(), action);
         }

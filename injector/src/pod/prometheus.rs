@@ -40,9 +40,7 @@ pub fn merge(pod: &mut Value, port: i64) {
 
 /// Tells scrapers on which port the proxy serves the metrics behind mutual TLS, where it was told to.
 pub fn announce_secure_port(pod: &mut Value) {
-    let port = proxy(pod)
-        .and_then(|proxy| env::value(proxy, SECURE_VARIABLE))
-        .unwrap_or_default();
+    let port = proxy(pod).and_then(|proxy| env::value(proxy, SECURE_VARIABLE)).unwrap_or_default();
     if port.is_empty() || port == "0" || annotation(pod, SECURE_PORT).is_some() {
         return;
     }
@@ -61,23 +59,15 @@ pub fn restore(pod: &mut Value, port: i64) {
     if !ours {
         return;
     }
-    let noted = proxy(pod)
-        .and_then(|proxy| env::value(proxy, VARIABLE))
-        .map(str::to_owned);
-    let before: Map<String, Value> = noted
-        .and_then(|text| serde_json::from_str(&text).ok())
-        .unwrap_or_default();
+    let noted = proxy(pod).and_then(|proxy| env::value(proxy, VARIABLE)).map(str::to_owned);
+    let before: Map<String, Value> =
+        noted.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
     let Some(annotations) = metadata_mut(pod, "annotations") else {
         return;
     };
     annotations.retain(|key, _| kind(key).is_none());
-    let text = |value: &Value, key: &str| {
-        value
-            .get(key)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
+    let text =
+        |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let targets = before.get("targets").and_then(Value::as_array).map(|targets| {
         let all: Vec<String> = targets
             .iter()
@@ -126,9 +116,7 @@ impl Scrape {
     fn to_json(&self) -> Option<String> {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         if self.targets.is_empty()
-            && [&self.scrape, &self.path, &self.port]
-                .iter()
-                .all(|value| value.is_none())
+            && [&self.scrape, &self.path, &self.port].iter().all(|value| value.is_none())
         {
             return None;
         }
@@ -144,11 +132,8 @@ impl Scrape {
             json!(first.map_or_else(|| text(&self.port), |(port, _)| port.clone())),
         );
         if !self.targets.is_empty() {
-            let list: Vec<Value> = self
-                .targets
-                .iter()
-                .map(|(port, path)| json!({"port": port, "path": path}))
-                .collect();
+            let list: Vec<Value> =
+                self.targets.iter().map(|(port, path)| json!({"port": port, "path": path})).collect();
             object.insert("targets".to_owned(), Value::Array(list));
         }
         Some(Value::Object(object).to_string())
@@ -164,16 +149,8 @@ enum Kind {
 
 /// `prometheus.io/port`, however its separators are written.
 fn kind(key: &str) -> Option<Kind> {
-    let plain: String = key
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || c == '_' {
-                c
-            } else {
-                '_'
-            }
-        })
-        .collect();
+    let plain: String =
+        key.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
     match plain.as_str() {
         "prometheus_io_path" => Some(Kind::Path),
         "prometheus_io_port" => Some(Kind::Port),
@@ -209,10 +186,7 @@ mod tests {
     fn the_app_s_own_annotations_go_to_the_agent() {
         let mut pod = pod(&json!({"prometheus_io_port": "8080", "prometheus.io/scrape": "true"}));
         merge(&mut pod, 15020);
-        assert_eq!(
-            variable(&pod),
-            Some(r#"{"scrape":"true","path":"","port":"8080"}"#)
-        );
+        assert_eq!(variable(&pod), Some(r#"{"scrape":"true","path":"","port":"8080"}"#));
         let agent = json!({
             "prometheus.io/path": "/stats/prometheus", "prometheus.io/port": "15020", "prometheus.io/scrape": "true",
         });

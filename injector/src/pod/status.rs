@@ -29,22 +29,14 @@ impl Status {
         let parsed: Value = serde_json::from_str(annotation(pod, ANNOTATION)?).ok()?;
         let names = |key: &str| -> Vec<String> {
             let list = parsed.get(key).and_then(Value::as_array);
-            list.into_iter()
-                .flatten()
-                .filter_map(Value::as_str)
-                .map(str::to_owned)
-                .collect()
+            list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
         };
         parsed.is_object().then(|| Self {
             containers: names("containers"),
             init_containers: names("initContainers"),
             volumes: names("volumes"),
             image_pull_secrets: names("imagePullSecrets"),
-            revision: parsed
-                .get("revision")
-                .and_then(Value::as_str)
-                .unwrap_or_default()
-                .to_owned(),
+            revision: parsed.get("revision").and_then(Value::as_str).unwrap_or_default().to_owned(),
         })
     }
 
@@ -52,14 +44,8 @@ impl Status {
     #[must_use]
     pub fn of_templates(template_pod: &Value, revision: &str) -> Self {
         let names = |key: &str| -> Vec<String> {
-            let list = template_pod
-                .pointer("/spec")
-                .and_then(|spec| spec.get(key))
-                .and_then(Value::as_array);
-            list.into_iter()
-                .flatten()
-                .map(|item| name(item).to_owned())
-                .collect()
+            let list = template_pod.pointer("/spec").and_then(|spec| spec.get(key)).and_then(Value::as_array);
+            list.into_iter().flatten().map(|item| name(item).to_owned()).collect()
         };
         Self {
             containers: names("containers"),
@@ -84,11 +70,7 @@ impl Status {
     #[must_use]
     pub fn to_json(&self) -> String {
         let list = |names: &[String]| {
-            if names.is_empty() {
-                Value::Null
-            } else {
-                json!(names)
-            }
+            if names.is_empty() { Value::Null } else { json!(names) }
         };
         json!({
             "initContainers": list(&self.init_containers),

@@ -47,19 +47,12 @@ pub fn undo(injected: &Value, status_port: i64) -> Result<Undone, String> {
         probes::restore(&mut pod, &originals);
     }
     prometheus::restore(&mut pod, status_port);
-    let mut previous = Previous {
-        status,
-        overrides,
-        containers: Vec::new(),
-    };
+    let mut previous = Previous { status, overrides, containers: Vec::new() };
     for list in List::BOTH {
-        let (gone, stay) = take(&mut pod, list)
-            .into_iter()
-            .partition(|container| previous.put_in(list, container));
+        let (gone, stay) =
+            take(&mut pod, list).into_iter().partition(|container| previous.put_in(list, container));
         put(&mut pod, list, stay);
-        previous
-            .containers
-            .extend(gone.into_iter().map(|container: Value| (list, container)));
+        previous.containers.extend(gone.into_iter().map(|container: Value| (list, container)));
     }
     previous.bring_back(&mut pod);
     for (_, container) in &mut previous.containers {
@@ -68,10 +61,7 @@ pub fn undo(injected: &Value, status_port: i64) -> Result<Undone, String> {
     }
     list::remove_annotation(&mut pod, status::ANNOTATION);
     list::remove_annotation(&mut pod, overrides::ANNOTATION);
-    Ok(Undone {
-        pod,
-        previous: Some(previous),
-    })
+    Ok(Undone { pod, previous: Some(previous) })
 }
 
 impl Previous {
@@ -85,28 +75,16 @@ impl Previous {
     /// Puts the user's versions of Istio's containers back.
     fn bring_back(&self, pod: &mut Value) {
         for list in List::BOTH {
-            for container in self
-                .overrides
-                .list(list)
-                .iter()
-                .filter(|container| is_istio_s(name(container)))
+            for container in self.overrides.list(list).iter().filter(|container| is_istio_s(name(container)))
             {
                 let mut original = container.clone();
                 if let Some(original) = original.as_object_mut() {
                     original.entry("image").or_insert_with(|| json!(AUTO_IMAGE));
                 }
                 // The proxy is written among the app containers, wherever it ends up.
-                let home = if name(container) == PROXY {
-                    List::Containers
-                } else {
-                    list
-                };
+                let home = if name(container) == PROXY { List::Containers } else { list };
                 let mut items = take(pod, home);
-                let at = if home == List::Containers {
-                    self.place(&items, &original)
-                } else {
-                    items.len()
-                };
+                let at = if home == List::Containers { self.place(&items, &original) } else { items.len() };
                 items.insert(at.min(items.len()), original);
                 put(pod, home, items);
             }
@@ -116,24 +94,15 @@ impl Previous {
     /// Where among the app containers the user's proxy stood: the list of ports that the proxy was given says it, if
     /// the proxy has ports. Without ports the place makes no difference.
     fn place(&self, items: &[Value], proxy: &Value) -> usize {
-        let ports = |container: &Value| {
-            container
-                .get("ports")
-                .and_then(Value::as_array)
-                .map_or(0, Vec::len)
-        };
+        let ports = |container: &Value| container.get("ports").and_then(Value::as_array).map_or(0, Vec::len);
         let first = proxy.pointer("/ports/0/containerPort").and_then(Value::as_i64);
-        let given = self
-            .containers
-            .iter()
-            .find(|(_, container)| name(container) == PROXY);
+        let given = self.containers.iter().find(|(_, container)| name(container) == PROXY);
         let listed: Vec<Value> = given
             .and_then(|(_, container)| env::value(container, "ISTIO_META_POD_PORTS"))
             .and_then(|text| serde_json::from_str(text).ok())
             .unwrap_or_default();
-        let wanted = listed
-            .iter()
-            .position(|port| first.is_some() && port["containerPort"].as_i64() == first);
+        let wanted =
+            listed.iter().position(|port| first.is_some() && port["containerPort"].as_i64() == first);
         let Some(before) = wanted else {
             return items.len();
         };
@@ -208,11 +177,7 @@ mod tests {
             })
         );
         let previous = undone.previous.unwrap();
-        let names: Vec<&str> = previous
-            .containers
-            .iter()
-            .map(|(_, container)| name(container))
-            .collect();
+        let names: Vec<&str> = previous.containers.iter().map(|(_, container)| name(container)).collect();
         assert_eq!(names, ["istio-proxy", "istio-init"]);
         assert!(env::value(&previous.containers[0].1, probes::VARIABLE).is_none());
     }

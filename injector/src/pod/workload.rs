@@ -44,10 +44,8 @@ impl Workload {
             namespace: namespace.to_owned(),
         };
         let owners = pod.pointer("/metadata/ownerReferences").and_then(Value::as_array);
-        let controller = owners
-            .into_iter()
-            .flatten()
-            .find(|owner| owner.get("controller") == Some(&Value::Bool(true)));
+        let controller =
+            owners.into_iter().flatten().find(|owner| owner.get("controller") == Some(&Value::Bool(true)));
         if let Some(controller) = controller.filter(|_| !text(pod, "/metadata/generateName").is_empty()) {
             workload.api_version = text(controller, "/apiVersion").to_owned();
             workload.kind = text(controller, "/kind").to_owned();
@@ -63,13 +61,7 @@ impl Workload {
     fn climb(&mut self, pod: &Value) {
         let hashed = |key: &str| {
             let hash = label(pod, key).filter(|hash| !hash.is_empty())?;
-            Some(
-                self.name
-                    .strip_suffix(hash)?
-                    .strip_suffix('-')
-                    .unwrap_or(&self.name)
-                    .to_owned(),
-            )
+            Some(self.name.strip_suffix(hash)?.strip_suffix('-').unwrap_or(&self.name).to_owned())
         };
         match self.kind.as_str() {
             "ReplicaSet" => {
@@ -129,36 +121,15 @@ mod tests {
     #[test]
     fn the_controller_or_its_owner() {
         let hash = json!({"pod-template-hash": "5d8"});
-        assert_eq!(
-            owned("ReplicaSet", "apps/v1", "web-5d8", &hash),
-            "apps/v1 Deployment web"
-        );
-        assert_eq!(
-            owned("ReplicaSet", "apps/v1", "web-5d9", &hash),
-            "apps/v1 ReplicaSet web-5d9"
-        );
+        assert_eq!(owned("ReplicaSet", "apps/v1", "web-5d8", &hash), "apps/v1 Deployment web");
+        assert_eq!(owned("ReplicaSet", "apps/v1", "web-5d9", &hash), "apps/v1 ReplicaSet web-5d9");
         let rollout = json!({"rollouts-pod-template-hash": "5d8"});
-        assert_eq!(
-            owned("ReplicaSet", "apps/v1", "web-5d8", &rollout),
-            "v1alpha1 Rollout web"
-        );
-        assert_eq!(
-            owned("Job", "batch/v1", "n-27000000", &json!({})),
-            "batch/v1 CronJob n"
-        );
-        assert_eq!(
-            owned("Job", "batch/v1", "n-2700000", &json!({})),
-            "batch/v1 Job n-2700000"
-        );
-        assert_eq!(
-            owned("Job", "batch/v1", "n-27000000x", &json!({})),
-            "batch/v1 Job n-27000000x"
-        );
+        assert_eq!(owned("ReplicaSet", "apps/v1", "web-5d8", &rollout), "v1alpha1 Rollout web");
+        assert_eq!(owned("Job", "batch/v1", "n-27000000", &json!({})), "batch/v1 CronJob n");
+        assert_eq!(owned("Job", "batch/v1", "n-2700000", &json!({})), "batch/v1 Job n-2700000");
+        assert_eq!(owned("Job", "batch/v1", "n-27000000x", &json!({})), "batch/v1 Job n-27000000x");
         let config = json!({"deploymentconfig": "dc"});
-        assert_eq!(
-            owned("ReplicationController", "v1", "dc-1", &config),
-            "v1 DeploymentConfig dc"
-        );
+        assert_eq!(owned("ReplicationController", "v1", "dc-1", &config), "v1 DeploymentConfig dc");
         assert_eq!(owned("Custom", "x/v1", "c", &json!({})), "x/v1 Custom c");
     }
 
@@ -167,11 +138,7 @@ mod tests {
         let pod = json!({"kind": "Pod", "metadata": {"name": "alone"}});
         let found = Workload::of_object(&pod, "");
         assert_eq!(
-            (
-                found.kind.as_str(),
-                found.name.as_str(),
-                found.api_version.as_str()
-            ),
+            (found.kind.as_str(), found.name.as_str(), found.api_version.as_str()),
             ("Pod", "alone", "v1")
         );
     }

@@ -38,10 +38,7 @@ fn canonical_forms_are_those_of_kubernetes() {
         ("1.0000000001", "1000000001n"),
         ("999.9999999999", "1k"),
         ("16Ei", "9223372036854775807"),
-        (
-            "99999999999999999999999999999999999999999999Ki",
-            "9223372036854775807",
-        ),
+        ("99999999999999999999999999999999999999999999Ki", "9223372036854775807"),
         ("1000E", "1000E"),
         (" 1Gi ", "1Gi"),
     ] {
@@ -51,16 +48,11 @@ fn canonical_forms_are_those_of_kubernetes() {
 
 #[test]
 fn other_texts_are_refused_by_name() {
-    for given in [
-        "", " ", "m", "1K", "1ki", "1e", "1ee3", "1.2.3", "1 Gi", "0x10", "1e3Mi", "--1", "one", "1m1", "٣",
-    ] {
+    for given in
+        ["", " ", "m", "1K", "1ki", "1e", "1ee3", "1.2.3", "1 Gi", "0x10", "1e3Mi", "--1", "one", "1m1", "٣"]
+    {
         let error = canonical(given).expect_err(given);
-        assert!(
-            error
-                .to_string()
-                .starts_with(&format!("{given:?} is no quantity")),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with(&format!("{given:?} is no quantity")), "{error}");
     }
 }
 
@@ -85,10 +77,7 @@ fn a_pod_is_walked_by_its_types() {
         container["resources"],
         json!({"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "500m"}})
     );
-    assert_eq!(
-        container["env"][0]["valueFrom"]["resourceFieldRef"]["divisor"],
-        json!("1")
-    );
+    assert_eq!(container["env"][0]["valueFrom"]["resourceFieldRef"]["divisor"], json!("1"));
     assert_eq!(container["env"][1]["value"], json!("1024Mi"));
     assert_eq!(pod["spec"]["overhead"]["cpu"], json!("250m"));
     assert_eq!(pod["spec"]["volumes"][0]["emptyDir"]["sizeLimit"], json!("1Gi"));

@@ -36,10 +36,8 @@ pub static CONTAINER: Struct = Struct {
     ],
 };
 
-static ENV_VAR: Struct = Struct {
-    name: "EnvVar",
-    fields: &[("name", STR), ("value", STR), ("valueFrom", object(&ENV_SOURCE))],
-};
+static ENV_VAR: Struct =
+    Struct { name: "EnvVar", fields: &[("name", STR), ("value", STR), ("valueFrom", object(&ENV_SOURCE))] };
 
 static ENV_SOURCE: Struct = Struct {
     name: "EnvVarSource",
@@ -52,25 +50,16 @@ static ENV_SOURCE: Struct = Struct {
     ],
 };
 
-static KEY_SELECTOR: Struct = Struct {
-    name: "KeySelector",
-    fields: &[("key", STR), ("name", STR), ("optional", BOOL)],
-};
+static KEY_SELECTOR: Struct =
+    Struct { name: "KeySelector", fields: &[("key", STR), ("name", STR), ("optional", BOOL)] };
 
 static FILE_KEY_SELECTOR: Struct = Struct {
     name: "FileKeySelector",
-    fields: &[
-        ("key", STR),
-        ("optional", BOOL),
-        ("path", STR),
-        ("volumeName", STR),
-    ],
+    fields: &[("key", STR), ("optional", BOOL), ("path", STR), ("volumeName", STR)],
 };
 
-pub(super) static FIELD_SELECTOR: Struct = Struct {
-    name: "ObjectFieldSelector",
-    fields: &[("apiVersion", STR), ("fieldPath", STR)],
-};
+pub(super) static FIELD_SELECTOR: Struct =
+    Struct { name: "ObjectFieldSelector", fields: &[("apiVersion", STR), ("fieldPath", STR)] };
 
 pub(super) static RESOURCE_FIELD_SELECTOR: Struct = Struct {
     name: "ResourceFieldSelector",
@@ -86,31 +75,17 @@ static ENV_FROM: Struct = Struct {
     ],
 };
 
-static OPTIONAL_REFERENCE: Struct = Struct {
-    name: "EnvSource",
-    fields: &[("name", STR), ("optional", BOOL)],
-};
+static OPTIONAL_REFERENCE: Struct =
+    Struct { name: "EnvSource", fields: &[("name", STR), ("optional", BOOL)] };
 
-pub(super) static LOCAL_REFERENCE: Struct = Struct {
-    name: "LocalObjectReference",
-    fields: &[("name", STR)],
-};
+pub(super) static LOCAL_REFERENCE: Struct = Struct { name: "LocalObjectReference", fields: &[("name", STR)] };
 
 static PORT: Struct = Struct {
     name: "ContainerPort",
-    fields: &[
-        ("containerPort", INT),
-        ("hostIP", STR),
-        ("hostPort", INT),
-        ("name", STR),
-        ("protocol", STR),
-    ],
+    fields: &[("containerPort", INT), ("hostIP", STR), ("hostPort", INT), ("name", STR), ("protocol", STR)],
 };
 
-static VOLUME_DEVICE: Struct = Struct {
-    name: "VolumeDevice",
-    fields: &[("devicePath", STR), ("name", STR)],
-};
+static VOLUME_DEVICE: Struct = Struct { name: "VolumeDevice", fields: &[("devicePath", STR), ("name", STR)] };
 
 static VOLUME_MOUNT: Struct = Struct {
     name: "VolumeMount",
@@ -125,10 +100,8 @@ static VOLUME_MOUNT: Struct = Struct {
     ],
 };
 
-static RESIZE_POLICY: Struct = Struct {
-    name: "ContainerResizePolicy",
-    fields: &[("resourceName", STR), ("restartPolicy", STR)],
-};
+static RESIZE_POLICY: Struct =
+    Struct { name: "ContainerResizePolicy", fields: &[("resourceName", STR), ("restartPolicy", STR)] };
 
 pub(super) static RESOURCES: Struct = Struct {
     name: "ResourceRequirements",
@@ -139,18 +112,11 @@ pub(super) static RESOURCES: Struct = Struct {
     ],
 };
 
-static RESOURCE_CLAIM: Struct = Struct {
-    name: "ResourceClaim",
-    fields: &[("name", STR), ("request", STR)],
-};
+static RESOURCE_CLAIM: Struct = Struct { name: "ResourceClaim", fields: &[("name", STR), ("request", STR)] };
 
 static LIFECYCLE: Struct = Struct {
     name: "Lifecycle",
-    fields: &[
-        ("postStart", object(&HANDLER)),
-        ("preStop", object(&HANDLER)),
-        ("stopSignal", STR),
-    ],
+    fields: &[("postStart", object(&HANDLER)), ("preStop", object(&HANDLER)), ("stopSignal", STR)],
 };
 
 static HANDLER: Struct = Struct {
@@ -179,22 +145,11 @@ static PROBE: Struct = Struct {
     ],
 };
 
-static EXEC: Struct = Struct {
-    name: "ExecAction",
-    fields: &[("command", STR_LIST)],
-};
-static GRPC: Struct = Struct {
-    name: "GRPCAction",
-    fields: &[("port", INT), ("service", STR)],
-};
-static SLEEP: Struct = Struct {
-    name: "SleepAction",
-    fields: &[("seconds", INT)],
-};
-static TCP_SOCKET: Struct = Struct {
-    name: "TCPSocketAction",
-    fields: &[("host", STR), ("port", INT_OR_STRING)],
-};
+static EXEC: Struct = Struct { name: "ExecAction", fields: &[("command", STR_LIST)] };
+static GRPC: Struct = Struct { name: "GRPCAction", fields: &[("port", INT), ("service", STR)] };
+static SLEEP: Struct = Struct { name: "SleepAction", fields: &[("seconds", INT)] };
+static TCP_SOCKET: Struct =
+    Struct { name: "TCPSocketAction", fields: &[("host", STR), ("port", INT_OR_STRING)] };
 static HTTP_GET: Struct = Struct {
     name: "HTTPGetAction",
     fields: &[
@@ -206,10 +161,7 @@ static HTTP_GET: Struct = Struct {
     ],
 };
 
-pub(super) static NAME_VALUE: Struct = Struct {
-    name: "NameValue",
-    fields: &[("name", STR), ("value", STR)],
-};
+pub(super) static NAME_VALUE: Struct = Struct { name: "NameValue", fields: &[("name", STR), ("value", STR)] };
 
 static SECURITY_CONTEXT: Struct = Struct {
     name: "SecurityContext",
@@ -229,18 +181,12 @@ static SECURITY_CONTEXT: Struct = Struct {
     ],
 };
 
-static CAPABILITIES: Struct = Struct {
-    name: "Capabilities",
-    fields: &[("add", STR_LIST), ("drop", STR_LIST)],
-};
-pub(super) static SECURITY_PROFILE: Struct = Struct {
-    name: "SeccompProfile",
-    fields: &[("localhostProfile", STR), ("type", STR)],
-};
-pub(super) static SELINUX: Struct = Struct {
-    name: "SELinuxOptions",
-    fields: &[("level", STR), ("role", STR), ("type", STR), ("user", STR)],
-};
+static CAPABILITIES: Struct =
+    Struct { name: "Capabilities", fields: &[("add", STR_LIST), ("drop", STR_LIST)] };
+pub(super) static SECURITY_PROFILE: Struct =
+    Struct { name: "SeccompProfile", fields: &[("localhostProfile", STR), ("type", STR)] };
+pub(super) static SELINUX: Struct =
+    Struct { name: "SELinuxOptions", fields: &[("level", STR), ("role", STR), ("type", STR), ("user", STR)] };
 pub(super) static WINDOWS: Struct = Struct {
     name: "WindowsSecurityContextOptions",
     fields: &[

@@ -28,10 +28,7 @@ impl Struct {
     /// The type of the field `name`, if this struct is known to have it.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&'static Kind> {
-        let at = self
-            .fields
-            .binary_search_by(|(field, _)| (*field).cmp(name))
-            .ok()?;
+        let at = self.fields.binary_search_by(|(field, _)| (*field).cmp(name)).ok()?;
         self.fields.get(at).map(|(_, kind)| kind)
     }
 }
@@ -102,13 +99,7 @@ mod tests {
         }
         seen.push(of.name);
         for pair in of.fields.windows(2) {
-            assert!(
-                pair[0].0 < pair[1].0,
-                "{}: {} before {}",
-                of.name,
-                pair[0].0,
-                pair[1].0
-            );
+            assert!(pair[0].0 < pair[1].0, "{}: {} before {}", of.name, pair[0].0, pair[1].0);
         }
         for (_, kind) in of.fields {
             let mut kind = kind;

@@ -104,10 +104,7 @@ pub static POD_SPEC: Struct = Struct {
         ("subdomain", STR),
         ("terminationGracePeriodSeconds", INT),
         ("tolerations", atomic(&object(&TOLERATION))),
-        (
-            "topologySpreadConstraints",
-            keyed(&object(&TOPOLOGY_SPREAD), "topologyKey"),
-        ),
+        ("topologySpreadConstraints", keyed(&object(&TOPOLOGY_SPREAD), "topologyKey")),
         ("volumes", keyed(&object(&VOLUME), "name")),
         ("workloadRef", ANY),
     ],
@@ -134,38 +131,18 @@ static POD_SECURITY_CONTEXT: Struct = Struct {
 
 static POD_RESOURCE_CLAIM: Struct = Struct {
     name: "PodResourceClaim",
-    fields: &[
-        ("name", STR),
-        ("resourceClaimName", STR),
-        ("resourceClaimTemplateName", STR),
-    ],
+    fields: &[("name", STR), ("resourceClaimName", STR), ("resourceClaimTemplateName", STR)],
 };
 
-static HOST_ALIAS: Struct = Struct {
-    name: "HostAlias",
-    fields: &[("hostnames", STR_LIST), ("ip", STR)],
-};
+static HOST_ALIAS: Struct = Struct { name: "HostAlias", fields: &[("hostnames", STR_LIST), ("ip", STR)] };
 static POD_DNS_CONFIG: Struct = Struct {
     name: "PodDNSConfig",
-    fields: &[
-        ("nameservers", STR_LIST),
-        ("options", atomic(&object(&NAME_VALUE))),
-        ("searches", STR_LIST),
-    ],
+    fields: &[("nameservers", STR_LIST), ("options", atomic(&object(&NAME_VALUE))), ("searches", STR_LIST)],
 };
-static READINESS_GATE: Struct = Struct {
-    name: "PodReadinessGate",
-    fields: &[("conditionType", STR)],
-};
+static READINESS_GATE: Struct = Struct { name: "PodReadinessGate", fields: &[("conditionType", STR)] };
 static TOLERATION: Struct = Struct {
     name: "Toleration",
-    fields: &[
-        ("effect", STR),
-        ("key", STR),
-        ("operator", STR),
-        ("tolerationSeconds", INT),
-        ("value", STR),
-    ],
+    fields: &[("effect", STR), ("key", STR), ("operator", STR), ("tolerationSeconds", INT), ("value", STR)],
 };
 static TOPOLOGY_SPREAD: Struct = Struct {
     name: "TopologySpreadConstraint",
@@ -183,16 +160,11 @@ static TOPOLOGY_SPREAD: Struct = Struct {
 
 pub(super) static LABEL_SELECTOR: Struct = Struct {
     name: "LabelSelector",
-    fields: &[
-        ("matchExpressions", atomic(&object(&REQUIREMENT))),
-        ("matchLabels", STR_MAP),
-    ],
+    fields: &[("matchExpressions", atomic(&object(&REQUIREMENT))), ("matchLabels", STR_MAP)],
 };
 
-static REQUIREMENT: Struct = Struct {
-    name: "Requirement",
-    fields: &[("key", STR), ("operator", STR), ("values", STR_LIST)],
-};
+static REQUIREMENT: Struct =
+    Struct { name: "Requirement", fields: &[("key", STR), ("operator", STR), ("values", STR_LIST)] };
 
 static AFFINITY: Struct = Struct {
     name: "Affinity",
@@ -206,14 +178,8 @@ static AFFINITY: Struct = Struct {
 static NODE_AFFINITY: Struct = Struct {
     name: "NodeAffinity",
     fields: &[
-        (
-            "preferredDuringSchedulingIgnoredDuringExecution",
-            atomic(&object(&PREFERRED_NODE)),
-        ),
-        (
-            "requiredDuringSchedulingIgnoredDuringExecution",
-            object(&NODE_SELECTOR),
-        ),
+        ("preferredDuringSchedulingIgnoredDuringExecution", atomic(&object(&PREFERRED_NODE))),
+        ("requiredDuringSchedulingIgnoredDuringExecution", object(&NODE_SELECTOR)),
     ],
 };
 
@@ -222,10 +188,8 @@ static PREFERRED_NODE: Struct = Struct {
     fields: &[("preference", object(&NODE_TERM)), ("weight", INT)],
 };
 
-static NODE_SELECTOR: Struct = Struct {
-    name: "NodeSelector",
-    fields: &[("nodeSelectorTerms", atomic(&object(&NODE_TERM)))],
-};
+static NODE_SELECTOR: Struct =
+    Struct { name: "NodeSelector", fields: &[("nodeSelectorTerms", atomic(&object(&NODE_TERM)))] };
 
 static NODE_TERM: Struct = Struct {
     name: "NodeSelectorTerm",
@@ -238,14 +202,8 @@ static NODE_TERM: Struct = Struct {
 static POD_AFFINITY: Struct = Struct {
     name: "PodAffinity",
     fields: &[
-        (
-            "preferredDuringSchedulingIgnoredDuringExecution",
-            atomic(&object(&WEIGHTED_POD_TERM)),
-        ),
-        (
-            "requiredDuringSchedulingIgnoredDuringExecution",
-            atomic(&object(&POD_TERM)),
-        ),
+        ("preferredDuringSchedulingIgnoredDuringExecution", atomic(&object(&WEIGHTED_POD_TERM))),
+        ("requiredDuringSchedulingIgnoredDuringExecution", atomic(&object(&POD_TERM))),
     ],
 };
 

@@ -62,10 +62,8 @@ static SECRET: Struct = Struct {
     ],
 };
 
-static KEY_TO_PATH: Struct = Struct {
-    name: "KeyToPath",
-    fields: &[("key", STR), ("mode", INT), ("path", STR)],
-};
+static KEY_TO_PATH: Struct =
+    Struct { name: "KeyToPath", fields: &[("key", STR), ("mode", INT), ("path", STR)] };
 
 static CSI: Struct = Struct {
     name: "CSIVolumeSource",
@@ -93,15 +91,11 @@ static DOWNWARD_FILE: Struct = Struct {
     ],
 };
 
-static EMPTY_DIR: Struct = Struct {
-    name: "EmptyDirVolumeSource",
-    fields: &[("medium", STR), ("sizeLimit", QUANTITY)],
-};
+static EMPTY_DIR: Struct =
+    Struct { name: "EmptyDirVolumeSource", fields: &[("medium", STR), ("sizeLimit", QUANTITY)] };
 
-static EPHEMERAL: Struct = Struct {
-    name: "EphemeralVolumeSource",
-    fields: &[("volumeClaimTemplate", object(&CLAIM_TEMPLATE))],
-};
+static EPHEMERAL: Struct =
+    Struct { name: "EphemeralVolumeSource", fields: &[("volumeClaimTemplate", object(&CLAIM_TEMPLATE))] };
 
 static CLAIM_TEMPLATE: Struct = Struct {
     name: "PersistentVolumeClaimTemplate",
@@ -125,26 +119,14 @@ static CLAIM_SPEC: Struct = Struct {
 
 static OBJECT_REFERENCE: Struct = Struct {
     name: "TypedObjectReference",
-    fields: &[
-        ("apiGroup", STR),
-        ("kind", STR),
-        ("name", STR),
-        ("namespace", STR),
-    ],
+    fields: &[("apiGroup", STR), ("kind", STR), ("name", STR), ("namespace", STR)],
 };
 
-static HOST_PATH: Struct = Struct {
-    name: "HostPathVolumeSource",
-    fields: &[("path", STR), ("type", STR)],
-};
-static IMAGE: Struct = Struct {
-    name: "ImageVolumeSource",
-    fields: &[("pullPolicy", STR), ("reference", STR)],
-};
-static CLAIM: Struct = Struct {
-    name: "PersistentVolumeClaimVolumeSource",
-    fields: &[("claimName", STR), ("readOnly", BOOL)],
-};
+static HOST_PATH: Struct = Struct { name: "HostPathVolumeSource", fields: &[("path", STR), ("type", STR)] };
+static IMAGE: Struct =
+    Struct { name: "ImageVolumeSource", fields: &[("pullPolicy", STR), ("reference", STR)] };
+static CLAIM: Struct =
+    Struct { name: "PersistentVolumeClaimVolumeSource", fields: &[("claimName", STR), ("readOnly", BOOL)] };
 
 static PROJECTED: Struct = Struct {
     name: "ProjectedVolumeSource",
@@ -165,11 +147,7 @@ static PROJECTION: Struct = Struct {
 
 static SECRET_PROJECTION: Struct = Struct {
     name: "SecretProjection",
-    fields: &[
-        ("items", atomic(&object(&KEY_TO_PATH))),
-        ("name", STR),
-        ("optional", BOOL),
-    ],
+    fields: &[("items", atomic(&object(&KEY_TO_PATH))), ("name", STR), ("optional", BOOL)],
 };
 
 static TOKEN: Struct = Struct {

@@ -30,10 +30,8 @@ static WORKLOAD: Struct = Struct {
     ],
 };
 
-static WORKLOAD_SPEC: Struct = Struct {
-    name: "WorkloadSpec",
-    fields: &[("template", object(&POD_TEMPLATE))],
-};
+static WORKLOAD_SPEC: Struct =
+    Struct { name: "WorkloadSpec", fields: &[("template", object(&POD_TEMPLATE))] };
 
 static CRON_JOB: Struct = Struct {
     name: "CronJob",
@@ -57,8 +55,5 @@ static CRON_JOB_SPEC: Struct = Struct {
 
 static JOB_TEMPLATE: Struct = Struct {
     name: "JobTemplateSpec",
-    fields: &[
-        ("metadata", object(&OBJECT_META)),
-        ("spec", object(&WORKLOAD_SPEC)),
-    ],
+    fields: &[("metadata", object(&OBJECT_META)), ("spec", object(&WORKLOAD_SPEC))],
 };

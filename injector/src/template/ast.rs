@@ -17,11 +17,7 @@ pub(super) enum Node {
     If(Branch),
     With(Branch),
     Range(Branch),
-    Template {
-        at: At,
-        name: Box<str>,
-        data: Option<Pipe>,
-    },
+    Template { at: At, name: Box<str>, data: Option<Pipe> },
     Break,
     Continue,
 }

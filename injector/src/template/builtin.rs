@@ -19,33 +19,19 @@ pub(super) fn arg<'v, 'a>(args: &'v [Value<'a>], index: usize) -> &'v Value<'a> 
 }
 
 pub(super) fn register(f: &mut Functions) {
-    f.add("not", ANY, None, |_, args| {
-        Ok(Value::Bool(!arg(args, 0).is_true()))
-    });
+    f.add("not", ANY, None, |_, args| Ok(Value::Bool(!arg(args, 0).is_true())));
     f.add("eq", ANY, Some(Type::Any), |_, args| {
         compare::eq(arg(args, 0), args.get(1..).unwrap_or_default()).map(Value::Bool)
     });
     f.add("ne", &[Type::Any; 2], None, |_, args| {
         compare::eq(arg(args, 0), args.get(1..).unwrap_or_default()).map(|equal| Value::Bool(!equal))
     });
-    f.add("lt", &[Type::Any; 2], None, |_, args| {
-        ordered(args, Ordering::is_lt)
-    });
-    f.add("le", &[Type::Any; 2], None, |_, args| {
-        ordered(args, Ordering::is_le)
-    });
-    f.add("gt", &[Type::Any; 2], None, |_, args| {
-        ordered(args, Ordering::is_gt)
-    });
-    f.add("ge", &[Type::Any; 2], None, |_, args| {
-        ordered(args, Ordering::is_ge)
-    });
-    f.add("index", ANY, Some(Type::Any), |_, args| {
-        index(arg(args, 0), args.get(1..).unwrap_or_default())
-    });
-    f.add("slice", ANY, Some(Type::Any), |_, args| {
-        slice(arg(args, 0), args.get(1..).unwrap_or_default())
-    });
+    f.add("lt", &[Type::Any; 2], None, |_, args| ordered(args, Ordering::is_lt));
+    f.add("le", &[Type::Any; 2], None, |_, args| ordered(args, Ordering::is_le));
+    f.add("gt", &[Type::Any; 2], None, |_, args| ordered(args, Ordering::is_gt));
+    f.add("ge", &[Type::Any; 2], None, |_, args| ordered(args, Ordering::is_ge));
+    f.add("index", ANY, Some(Type::Any), |_, args| index(arg(args, 0), args.get(1..).unwrap_or_default()));
+    f.add("slice", ANY, Some(Type::Any), |_, args| slice(arg(args, 0), args.get(1..).unwrap_or_default()));
     f.add("len", ANY, None, |_, args| length(arg(args, 0)));
     f.add("print", &[], Some(Type::Any), |call, args| {
         let mut out = call.text();
@@ -64,13 +50,9 @@ pub(super) fn register(f: &mut Functions) {
         }
         Ok(Value::Str(out.finish()))
     });
-    f.add("html", &[], Some(Type::Any), |call, args| {
-        escaped(call, args, html)
-    });
+    f.add("html", &[], Some(Type::Any), |call, args| escaped(call, args, html));
     f.add("js", &[], Some(Type::Any), |call, args| escaped(call, args, js));
-    f.add("urlquery", &[], Some(Type::Any), |call, args| {
-        escaped(call, args, query_escape)
-    });
+    f.add("urlquery", &[], Some(Type::Any), |call, args| escaped(call, args, query_escape));
     f.add("call", ANY, Some(Type::Any), |_, args| match arg(args, 0) {
         Value::Nil | Value::Null => Err("call of nil".to_owned()),
         other => Err(format!("non-function of type {}", other.type_name())),
@@ -88,10 +70,7 @@ fn position(index: &Value<'_>, limit: usize) -> Result<usize, String> {
             _ => Err(format!("index out of range: {n}")),
         },
         Value::Nil | Value::Null => Err("cannot index slice/array with nil".to_owned()),
-        other => Err(format!(
-            "cannot index slice/array with type {}",
-            other.type_name()
-        )),
+        other => Err(format!("cannot index slice/array with type {}", other.type_name())),
     }
 }
 

@@ -37,13 +37,10 @@ impl<'a> State<'a> {
         }
         let mut call = Call { left: &mut self.left };
         let burden = values.iter().map(burden).fold(0, usize::saturating_add);
-        let result = call
-            .work(burden)
-            .and_then(|()| body(&mut call, &values))
-            .and_then(|value| {
-                call.spend(weight(&value))?;
-                Ok(value)
-            });
+        let result = call.work(burden).and_then(|()| body(&mut call, &values)).and_then(|value| {
+            call.spend(weight(&value))?;
+            Ok(value)
+        });
         match result {
             Ok(value) => Ok(value),
             Err(message) => self.fail(at, shown, format!("error calling {}: {message}", func.name)),
@@ -52,19 +49,12 @@ impl<'a> State<'a> {
 
     fn count_args(&self, at: At, shown: &dyn Display, func: &Func, given: usize) -> Eval<()> {
         let fixed = func.params.len();
-        let bad = if func.rest.is_some() {
-            given < fixed
-        } else {
-            given != fixed
-        };
+        let bad = if func.rest.is_some() { given < fixed } else { given != fixed };
         if !bad {
             return Ok(());
         }
         let least = if func.rest.is_some() { "at least " } else { "" };
-        let message = format!(
-            "wrong number of args for {}: want {least}{fixed} got {given}",
-            func.name
-        );
+        let message = format!("wrong number of args for {}: want {least}{fixed} got {given}", func.name);
         self.fail(at, shown, message)
     }
 
@@ -107,17 +97,11 @@ impl<'a> State<'a> {
         };
         match (constant, ty) {
             (Some(value), _) => Ok(value),
-            (None, Type::Str | Type::Bool | Type::Float) => self.fail(
-                arg.at,
-                arg,
-                format!("expected {}; found {arg}", ty.name().replace("64", "")),
-            ),
+            (None, Type::Str | Type::Bool | Type::Float) => {
+                self.fail(arg.at, arg, format!("expected {}; found {arg}", ty.name().replace("64", "")))
+            }
             (None, Type::Int) => self.fail(arg.at, arg, format!("expected integer; found {arg}")),
-            (None, _) => self.fail(
-                arg.at,
-                arg,
-                format!("can't handle {arg} for arg of type {}", ty.name()),
-            ),
+            (None, _) => self.fail(arg.at, arg, format!("can't handle {arg} for arg of type {}", ty.name())),
         }
     }
 }
@@ -144,10 +128,7 @@ fn check(value: Value<'_>, ty: Type) -> Result<Value<'_>, String> {
         (Value::Nil, _) if ty.takes_nil() => return Ok(nil_of(ty)),
         (Value::Null, Type::Any) => return Ok(Value::Nil),
         (Value::Null, _) => {
-            return Err(format!(
-                "wrong type for value; expected {}; got interface {{}}",
-                ty.name()
-            ));
+            return Err(format!("wrong type for value; expected {}; got interface {{}}", ty.name()));
         }
         (Value::Nil, _) => return Err(format!("invalid value; expected {}", ty.name())),
         (_, Type::Any)
@@ -172,11 +153,7 @@ fn check(value: Value<'_>, ty: Type) -> Result<Value<'_>, String> {
     if fits {
         return Ok(value);
     }
-    Err(format!(
-        "wrong type for value; expected {}; got {}",
-        ty.name(),
-        value.type_name()
-    ))
+    Err(format!("wrong type for value; expected {}; got {}", ty.name(), value.type_name()))
 }
 
 /// How many steps looking at an argument may be worth.

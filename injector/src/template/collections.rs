@@ -115,10 +115,7 @@ impl<'a> List<'a> {
             },
             Self::Own(own) => {
                 let items = own.items.get(start..end).unwrap_or_default().to_vec();
-                Self::Own(Rc::new(OwnList {
-                    items,
-                    elem: own.elem,
-                }))
+                Self::Own(Rc::new(OwnList { items, elem: own.elem }))
             }
         }
     }
@@ -150,11 +147,7 @@ impl<'a> Map<'a> {
     #[must_use]
     pub fn get(&self, key: &str) -> Option<Value<'a>> {
         match self {
-            Self::Json {
-                entries,
-                elem,
-                origin,
-            } => {
+            Self::Json { entries, elem, origin } => {
                 let (key, json) = (*entries)?.get_key_value(key)?;
                 let origin = origin.map(|o| Origin { kind: o.kind, key });
                 Some(Value::typed(Some(json), elem, origin))
@@ -178,28 +171,16 @@ impl<'a> Map<'a> {
     pub fn entries(&self) -> Vec<(Str<'a>, Value<'a>)> {
         match self {
             Self::Json { entries: None, .. } => Vec::new(),
-            Self::Json {
-                entries: Some(entries),
-                elem,
-                origin,
-            } => {
+            Self::Json { entries: Some(entries), elem, origin } => {
                 let mut all: Vec<_> = entries.iter().collect();
                 all.sort_unstable_by_key(|(key, _)| *key);
                 let value = |(key, json): (&'a String, &'a Json)| {
                     let origin = origin.map(|o| Origin { kind: o.kind, key });
-                    (
-                        Str::borrowed(key).tainted(origin),
-                        Value::typed(Some(json), elem, origin),
-                    )
+                    (Str::borrowed(key).tainted(origin), Value::typed(Some(json), elem, origin))
                 };
                 all.into_iter().map(value).collect()
             }
-            Self::Own(own) => own
-                .entries
-                .borrow()
-                .iter()
-                .map(|(k, v)| (k.clone(), v.clone()))
-                .collect(),
+            Self::Own(own) => own.entries.borrow().iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
         }
     }
 
@@ -231,10 +212,7 @@ impl<'a> OwnList<'a> {
 impl<'a> OwnMap<'a> {
     /// A map with values of the Go type `elem`.
     pub(super) const fn new(entries: BTreeMap<Str<'a>, Value<'a>>, elem: &'static str) -> Self {
-        Self {
-            entries: RefCell::new(entries),
-            elem,
-        }
+        Self { entries: RefCell::new(entries), elem }
     }
 
     /// Adds or replaces an entry; the caller has made sure that `value` does not contain this map.

@@ -36,11 +36,7 @@ fn int(value: &Value<'_>) -> i64 {
 }
 
 fn incompatible(a: &Value<'_>, b: &Value<'_>) -> String {
-    format!(
-        "incompatible types for comparison: {} and {}",
-        a.type_name(),
-        b.type_name()
-    )
+    format!("incompatible types for comparison: {} and {}", a.type_name(), b.type_name())
 }
 
 /// Whether `a` equals any of `others`.
@@ -59,11 +55,7 @@ pub(super) fn eq<'a>(a: &Value<'a>, others: &[Value<'a>]) -> Outcome {
 fn equal<'a>(a: &Value<'a>, b: &Value<'a>) -> Outcome {
     let valid = |v: &Value<'_>| !matches!(v, Value::Nil | Value::Null);
     if basic(a) != basic(b) {
-        return if valid(a) && valid(b) {
-            Err(incompatible(a, b))
-        } else {
-            Ok(false)
-        };
+        return if valid(a) && valid(b) { Err(incompatible(a, b)) } else { Ok(false) };
     }
     match (a, b) {
         (Value::Bool(a), Value::Bool(b)) => Ok(a == b),

@@ -17,11 +17,7 @@ pub struct Error {
 
 impl std::fmt::Display for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "template {} line {} column {}: ",
-            self.template, self.line, self.column
-        )?;
+        write!(f, "template {} line {} column {}: ", self.template, self.line, self.column)?;
         if !self.expression.is_empty() {
             write!(f, "at {{{{ {} }}}}: ", self.expression)?;
         }

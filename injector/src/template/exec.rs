@@ -37,13 +37,7 @@ impl<'a> State<'a> {
     ) -> Eval<T> {
         let (line, column) = place(self.text, at);
         let expression = expression.to_string();
-        Err(Box::new(Error {
-            template: self.name.into(),
-            line,
-            column,
-            expression,
-            message: message.into(),
-        }))
+        Err(Box::new(Error { template: self.name.into(), line, column, expression, message: message.into() }))
     }
 
     pub(super) fn step(&mut self, at: At, expression: &dyn std::fmt::Display) -> Eval<()> {
@@ -157,10 +151,7 @@ impl<'a> State<'a> {
                 !map.is_empty()
             }
             Value::Int(..) if branch.pipe.names.len() > 1 => {
-                let message = format!(
-                    "can't use {} to iterate over more than one variable",
-                    plain(&value)
-                );
+                let message = format!("can't use {} to iterate over more than one variable", plain(&value));
                 return self.fail(branch.at, &branch.pipe, message);
             }
             Value::Int(count, ty) => self.count(branch, mark, *count, *ty)?,
@@ -169,11 +160,7 @@ impl<'a> State<'a> {
                 return self.fail(branch.at, &branch.pipe, message);
             }
         };
-        if ran {
-            Ok(Flow::Next)
-        } else {
-            self.block(dot, &branch.otherwise)
-        }
+        if ran { Ok(Flow::Next) } else { self.block(dot, &branch.otherwise) }
     }
 
     fn count(&mut self, branch: &'a Branch, mark: usize, count: i64, ty: IntType) -> Eval<bool> {
@@ -231,11 +218,7 @@ impl<'a> State<'a> {
         let mut value: Option<Value<'a>> = None;
         for command in &pipe.commands {
             let result = self.command(dot, command, value.take())?;
-            value = Some(if matches!(result, Value::Null) {
-                Value::Nil
-            } else {
-                result
-            });
+            value = Some(if matches!(result, Value::Null) { Value::Nil } else { result });
         }
         let value = value.unwrap_or(Value::Nil);
         for name in &pipe.names {
@@ -291,11 +274,7 @@ impl<'a> State<'a> {
             _ => {}
         }
         if !args.is_empty() || piped.is_some() {
-            return self.fail(
-                first.at,
-                first,
-                format!("can't give argument to non-function {first}"),
-            );
+            return self.fail(first.at, first, format!("can't give argument to non-function {first}"));
         }
         if matches!(first.kind, ExprKind::Nil) {
             return self.fail(first.at, first, "nil is not a command");

@@ -44,11 +44,7 @@ fn field<'a>(value: &Value<'a>, name: &str, has_args: bool) -> Result<Value<'a>,
     let found = match value {
         Value::Map(_) if has_args => return Err(format!("{name} is not a method but has arguments")),
         Value::Map(map) => return Ok(map.get(name).unwrap_or(Value::Nil)),
-        Value::Struct(s) => s
-            .schema
-            .field(name)
-            .map(|f| s.value(f))
-            .or_else(|| embedded(s, name)),
+        Value::Struct(s) => s.schema.field(name).map(|f| s.value(f)).or_else(|| embedded(s, name)),
         Value::Record(r) => r.get(name).cloned(),
         Value::Wrapper(inner) if name == "Value" => Some((**inner).clone()),
         Value::NilPtr(Kind::Struct(schema)) if schema.field(name).is_some() => {
@@ -62,24 +58,16 @@ fn field<'a>(value: &Value<'a>, name: &str, has_args: bool) -> Result<Value<'a>,
     match found {
         Some(_) if has_args => Err(format!("{name} has arguments but cannot be invoked as function")),
         Some(found) => Ok(found),
-        None => Err(format!(
-            "can't evaluate field {name} in type {}",
-            value.type_name()
-        )),
+        None => Err(format!("can't evaluate field {name} in type {}", value.type_name())),
     }
 }
 
 /// A field of an embedded struct.
 fn embedded<'a>(outer: &super::structs::Struct<'a>, name: &str) -> Option<Value<'a>> {
-    outer
-        .schema
-        .fields
-        .iter()
-        .filter(|f| f.key.is_empty())
-        .find_map(|f| match outer.value(f) {
-            Value::Struct(inner) => inner.schema.field(name).map(|f| inner.value(f)),
-            _ => None,
-        })
+    outer.schema.fields.iter().filter(|f| f.key.is_empty()).find_map(|f| match outer.value(f) {
+        Value::Struct(inner) => inner.schema.field(name).map(|f| inner.value(f)),
+        _ => None,
+    })
 }
 
 /// The methods of generated protobuf code.

@@ -118,12 +118,7 @@ impl Functions {
     }
 
     fn insert(&mut self, name: &str, params: &[Type], rest: Option<Type>, code: Code) {
-        let func = Func {
-            name: name.into(),
-            params: params.into(),
-            rest,
-            code,
-        };
+        let func = Func { name: name.into(), params: params.into(), rest, code };
         self.by_name.insert(name.into(), Arc::new(func));
     }
 
@@ -157,12 +152,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self {
-            output: 8 << 20,
-            memory: 64 << 20,
-            steps: 1_000_000,
-            depth: 150,
-        }
+        Self { output: 8 << 20, memory: 64 << 20, steps: 1_000_000, depth: 150 }
     }
 }
 

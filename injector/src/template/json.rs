@@ -36,12 +36,7 @@ fn convert(call: &mut Call<'_>, value: &Value<'_>, depth: usize) -> Result<Json,
         Value::Map(map) if map.is_nil() => Json::Null,
         Value::List(list) => {
             let items = list.to_vec();
-            Json::Array(
-                items
-                    .iter()
-                    .map(|item| convert(call, item, depth + 1))
-                    .collect::<Result<_, _>>()?,
-            )
+            Json::Array(items.iter().map(|item| convert(call, item, depth + 1)).collect::<Result<_, _>>()?)
         }
         Value::Map(map) => {
             let mut object = JsonMap::new();
@@ -107,20 +102,13 @@ fn is_empty(field: &Field, value: &Value<'_>) -> bool {
 /// A duration in seconds with no, three, six or nine decimals.
 fn seconds(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
-    let (whole, rest) = (
-        nanos.unsigned_abs() / 1_000_000_000,
-        nanos.unsigned_abs() % 1_000_000_000,
-    );
+    let (whole, rest) = (nanos.unsigned_abs() / 1_000_000_000, nanos.unsigned_abs() % 1_000_000_000);
     let digits = format!("{rest:09}");
     let mut digits = digits.as_str();
     while let Some(shorter) = digits.strip_suffix("000") {
         digits = shorter;
     }
-    if digits.is_empty() {
-        format!("{sign}{whole}s")
-    } else {
-        format!("{sign}{whole}.{digits}s")
-    }
+    if digits.is_empty() { format!("{sign}{whole}s") } else { format!("{sign}{whole}.{digits}s") }
 }
 
 /// How JSON is written.
@@ -133,10 +121,7 @@ pub(super) struct Style {
 }
 
 /// `json.Marshal`
-pub(super) const COMPACT: Style = Style {
-    escape_html: true,
-    indent: None,
-};
+pub(super) const COMPACT: Style = Style { escape_html: true, indent: None };
 
 pub(super) fn encode(json: &Json, style: Style) -> String {
     let mut out = String::new();

@@ -47,24 +47,17 @@ pub struct Delimiters {
 
 impl Default for Delimiters {
     fn default() -> Self {
-        Self {
-            left: "{{",
-            right: "}}",
-        }
+        Self { left: "{{", right: "}}" }
     }
 }
 
 impl Delimiters {
     /// `[[` and `]]`, as the injector's config had them before 1.1.
-    pub const SQUARE: Self = Self {
-        left: "[[",
-        right: "]]",
-    };
+    pub const SQUARE: Self = Self { left: "[[", right: "]]" };
 }
 
-const KEYWORDS: [&str; 10] = [
-    "block", "break", "continue", "define", "else", "end", "if", "range", "template", "with",
-];
+const KEYWORDS: [&str; 10] =
+    ["block", "break", "continue", "define", "else", "end", "if", "range", "template", "with"];
 
 struct Lexer<'s> {
     name: &'s str,
@@ -76,22 +69,11 @@ struct Lexer<'s> {
 }
 
 pub(super) fn lex<'s>(name: &'s str, text: &'s str, delims: Delimiters) -> Result<Vec<Token<'s>>, Error> {
-    let mut lexer = Lexer {
-        name,
-        text,
-        at: 0,
-        delims,
-        parens: 0,
-        tokens: Vec::new(),
-    };
+    let mut lexer = Lexer { name, text, at: 0, delims, parens: 0, tokens: Vec::new() };
     while lexer.outside()? {
         lexer.inside()?;
     }
-    lexer.tokens.push(Token {
-        kind: Kind::End,
-        at: text.len(),
-        text: "",
-    });
+    lexer.tokens.push(Token { kind: Kind::End, at: text.len(), text: "" });
     Ok(lexer.tokens)
 }
 
@@ -114,23 +96,13 @@ impl<'s> Lexer<'s> {
 
     fn push(&mut self, kind: Kind, start: usize) {
         let text = self.text.get(start..self.at).unwrap_or_default();
-        self.tokens.push(Token {
-            kind,
-            at: start,
-            text,
-        });
+        self.tokens.push(Token { kind, at: start, text });
     }
 
     fn fail<T>(&self, at: usize, message: impl Into<String>) -> Result<T, Error> {
         let (line, column) = place(self.text, at);
         let message = message.into();
-        Err(Error {
-            template: self.name.into(),
-            line,
-            column,
-            expression: String::new(),
-            message,
-        })
+        Err(Error { template: self.name.into(), line, column, expression: String::new(), message })
     }
 
     /// Text up to the next action; `false` at the end of the template.
@@ -146,26 +118,14 @@ impl<'s> Lexer<'s> {
             self.at = open + self.delims.left.len();
             let trims = self.trims_left();
             let text = self.text.get(start..open).unwrap_or_default();
-            let kept = if trims {
-                text.trim_end_matches(is_space).len()
-            } else {
-                text.len()
-            };
+            let kept = if trims { text.trim_end_matches(is_space).len() } else { text.len() };
             self.text_token(start, start + kept);
             if trims {
                 self.at += 1;
             }
-            let body = if trims {
-                self.rest().trim_start_matches(is_space)
-            } else {
-                self.rest()
-            };
+            let body = if trims { self.rest().trim_start_matches(is_space) } else { self.rest() };
             if !body.starts_with("/*") {
-                self.tokens.push(Token {
-                    kind: Kind::Open,
-                    at: open,
-                    text: self.delims.left,
-                });
+                self.tokens.push(Token { kind: Kind::Open, at: open, text: self.delims.left });
                 self.parens = 0;
                 return Ok(true);
             }
@@ -202,11 +162,7 @@ impl<'s> Lexer<'s> {
     fn text_token(&mut self, start: usize, end: usize) {
         if end > start {
             let text = self.text.get(start..end).unwrap_or_default();
-            self.tokens.push(Token {
-                kind: Kind::Text,
-                at: start,
-                text,
-            });
+            self.tokens.push(Token { kind: Kind::Text, at: start, text });
         }
     }
 
@@ -231,11 +187,7 @@ impl<'s> Lexer<'s> {
                     return self.fail(start, "unclosed left paren");
                 }
                 self.close(trims);
-                self.tokens.push(Token {
-                    kind: Kind::Close,
-                    at: start,
-                    text: self.delims.right,
-                });
+                self.tokens.push(Token { kind: Kind::Close, at: start, text: self.delims.right });
                 return Ok(());
             }
             let Some(c) = self.peek() else {
@@ -377,10 +329,7 @@ impl<'s> Lexer<'s> {
         self.at = start;
         let rest = self.rest();
         let mut before = ' ';
-        let hex = rest
-            .trim_start_matches(['+', '-'])
-            .get(..2)
-            .is_some_and(|p| p.eq_ignore_ascii_case("0x"));
+        let hex = rest.trim_start_matches(['+', '-']).get(..2).is_some_and(|p| p.eq_ignore_ascii_case("0x"));
         let length = rest
             .char_indices()
             .find(|(i, c)| {

@@ -58,10 +58,7 @@ fn byte<'t>(rest: &'t str, digits: usize, radix: u32, bytes: &mut Vec<u8>) -> Op
 }
 
 fn scalar<'t>(rest: &'t str, digits: usize, bytes: &mut Vec<u8>) -> Option<&'t str> {
-    push(
-        bytes,
-        char::from_u32(u32::from_str_radix(plain(rest.get(..digits)?)?, 16).ok()?)?,
-    );
+    push(bytes, char::from_u32(u32::from_str_radix(plain(rest.get(..digits)?)?, 16).ok()?)?);
     rest.get(digits..)
 }
 
@@ -86,12 +83,7 @@ pub(super) fn number(text: &str) -> Option<Number> {
         });
     }
     if let Some(int) = integer(text) {
-        return Some(Number {
-            text: boxed,
-            int: Some(int),
-            float: Some(to_float(int)),
-            is_float: false,
-        });
+        return Some(Number { text: boxed, int: Some(int), float: Some(to_float(int)), is_float: false });
     }
     let float = float(text)?;
     Some(Number {
@@ -140,20 +132,15 @@ pub(super) fn integer(text: &str) -> Option<i64> {
 
 fn float(text: &str) -> Option<f64> {
     let body = text.trim_start_matches(['+', '-']);
-    let (hex, digits) = body
-        .strip_prefix("0x")
-        .or_else(|| body.strip_prefix("0X"))
-        .map_or((false, body), |d| (true, d));
+    let (hex, digits) =
+        body.strip_prefix("0x").or_else(|| body.strip_prefix("0X")).map_or((false, body), |d| (true, d));
     if text.len() - body.len() > 1 || text.contains("__") || text.ends_with('_') || digits.starts_with('_') {
         return None;
     }
     let digits = digits.replace('_', "");
     let value = if hex {
         hex_float(&digits)?
-    } else if digits
-        .chars()
-        .all(|c| c.is_ascii_digit() || matches!(c, '.' | 'e' | 'E' | '+' | '-'))
-    {
+    } else if digits.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | 'e' | 'E' | '+' | '-')) {
         digits.parse().ok()?
     } else {
         return None;

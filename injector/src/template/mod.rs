@@ -115,11 +115,7 @@ impl Template {
     /// Parses `text`; every function it names must be in `functions`.
     pub fn parse(name: &str, text: &str, functions: &Functions, options: Options) -> Result<Self, Error> {
         let trees = parse::parse(name, text, functions, options.delimiters)?;
-        Ok(Self {
-            name: name.to_owned(),
-            text: text.to_owned(),
-            trees,
-        })
+        Ok(Self { name: name.to_owned(), text: text.to_owned(), trees })
     }
 
     /// Its name.

@@ -22,17 +22,8 @@ pub(super) fn parse(
 ) -> Result<Trees, Error> {
     let tokens = lex(name, text, delims)?;
     let vars = vec!["$"];
-    let mut parser = Parser {
-        name,
-        text,
-        functions,
-        tokens,
-        next: 0,
-        vars,
-        ranges: 0,
-        depth: 0,
-        trees: Trees::new(),
-    };
+    let mut parser =
+        Parser { name, text, functions, tokens, next: 0, vars, ranges: 0, depth: 0, trees: Trees::new() };
     let (block, ending) = parser.block()?;
     if let Some((ending, at)) = ending {
         return parser.fail(at, format!("unexpected {{{{{}}}}}", ending.word()));
@@ -77,13 +68,7 @@ impl<'s> Parser<'s> {
     pub(super) fn fail<T>(&self, at: usize, message: impl Into<String>) -> Parsed<T> {
         let (line, column) = place(self.text, at);
         let message = message.into();
-        Err(Error {
-            template: self.name.into(),
-            line,
-            column,
-            expression: String::new(),
-            message,
-        })
+        Err(Error { template: self.name.into(), line, column, expression: String::new(), message })
     }
 
     pub(super) fn unexpected<T>(&self, token: Token<'_>, context: &str) -> Parsed<T> {
@@ -96,11 +81,7 @@ impl<'s> Parser<'s> {
     }
 
     pub(super) fn peek(&self) -> Token<'s> {
-        let end = Token {
-            kind: Kind::End,
-            at: self.text.len(),
-            text: "",
-        };
+        let end = Token { kind: Kind::End, at: self.text.len(), text: "" };
         self.tokens.get(self.next).copied().unwrap_or(end)
     }
 
@@ -124,11 +105,7 @@ impl<'s> Parser<'s> {
 
     fn expect_close(&mut self, context: &str) -> Parsed<()> {
         let token = self.take_word();
-        if token.kind == Kind::Close {
-            Ok(())
-        } else {
-            self.unexpected(token, context)
-        }
+        if token.kind == Kind::Close { Ok(()) } else { self.unexpected(token, context) }
     }
 
     pub(super) fn deeper(&mut self, at: usize) -> Parsed<()> {
@@ -140,11 +117,8 @@ impl<'s> Parser<'s> {
     }
 
     fn define(&mut self, at: usize, name: &str, block: Block) -> Parsed<()> {
-        let is_empty = |block: &Block| {
-            block
-                .iter()
-                .all(|n| matches!(n, Node::Text(text) if text.trim().is_empty()))
-        };
+        let is_empty =
+            |block: &Block| block.iter().all(|n| matches!(n, Node::Text(text) if text.trim().is_empty()));
         match self.trees.get(name) {
             Some(old) if !is_empty(old) && is_empty(&block) => Ok(()),
             Some(old) if !is_empty(old) => {
@@ -200,11 +174,7 @@ impl<'s> Parser<'s> {
                 if self.ranges == 0 {
                     return self.fail(word.at, format!("{{{{{}}}}} outside {{{{range}}}}", word.text));
                 }
-                Ok(if word.text == "break" {
-                    Node::Break
-                } else {
-                    Node::Continue
-                })
+                Ok(if word.text == "break" { Node::Break } else { Node::Continue })
             }
         }
     }
@@ -218,22 +188,14 @@ impl<'s> Parser<'s> {
         self.ranges -= usize::from(context == "range");
         let otherwise = match ending {
             None => {
-                return self.fail(
-                    self.text.len(),
-                    format!("unexpected EOF: {context} is not closed"),
-                );
+                return self.fail(self.text.len(), format!("unexpected EOF: {context} is not closed"));
             }
             Some((Ending::End, _)) => Block::new(),
             Some((Ending::Else, at)) => self.otherwise(at, context)?,
         };
         self.vars.truncate(vars);
         self.depth -= 1;
-        Ok(Branch {
-            at,
-            pipe,
-            then,
-            otherwise,
-        })
+        Ok(Branch { at, pipe, then, otherwise })
     }
 
     fn otherwise(&mut self, at: usize, context: &'static str) -> Parsed<Block> {
@@ -241,11 +203,7 @@ impl<'s> Parser<'s> {
         if word.kind == Kind::Keyword && word.text == context && context != "range" {
             self.take();
             let branch = self.branch(word.at, context)?;
-            return Ok(vec![if context == "if" {
-                Node::If(branch)
-            } else {
-                Node::With(branch)
-            }]);
+            return Ok(vec![if context == "if" { Node::If(branch) } else { Node::With(branch) }]);
         }
         self.expect_close("else")?;
         match self.block()? {
@@ -278,22 +236,14 @@ impl<'s> Parser<'s> {
         } else {
             Some(self.pipeline("template", Kind::Close)?)
         };
-        Ok(Node::Template {
-            at,
-            name: (&*name).into(),
-            data,
-        })
+        Ok(Node::Template { at, name: (&*name).into(), data })
     }
 
     fn inline_block(&mut self, at: usize) -> Parsed<Node> {
         let name = self.template_name("block clause")?;
         let data = self.pipeline("block", Kind::Close)?;
         self.body(at, &name)?;
-        Ok(Node::Template {
-            at,
-            name: (&*name).into(),
-            data: Some(data),
-        })
+        Ok(Node::Template { at, name: (&*name).into(), data: Some(data) })
     }
 
     fn definition(&mut self, at: usize) -> Parsed<()> {

@@ -9,12 +9,7 @@ impl Parser<'_> {
     pub(super) fn pipeline(&mut self, context: &'static str, end: Kind) -> Parsed<Pipe> {
         let at = self.peek_word().at;
         self.deeper(at)?;
-        let mut pipe = Pipe {
-            at,
-            names: Vec::new(),
-            assigns: false,
-            commands: Vec::new(),
-        };
+        let mut pipe = Pipe { at, names: Vec::new(), assigns: false, commands: Vec::new() };
         self.declarations(context, &mut pipe)?;
         loop {
             let token = self.peek_word();
@@ -55,10 +50,7 @@ impl Parser<'_> {
                     self.take();
                     pipe.names.push(variable.text.into());
                     self.vars.push(variable.text);
-                    if !matches!(
-                        self.peek_word().kind,
-                        Kind::Variable | Kind::Close | Kind::RightParen
-                    ) {
+                    if !matches!(self.peek_word().kind, Kind::Variable | Kind::Close | Kind::RightParen) {
                         return self.fail(variable.at, "range can only initialize variables");
                     }
                 }
@@ -140,13 +132,7 @@ impl Parser<'_> {
             }
             ExprKind::Chain { .. } | ExprKind::Func(_) | ExprKind::Pipe(_) => {
                 let at = term.at;
-                term = Expr {
-                    at,
-                    kind: ExprKind::Chain {
-                        base: Box::new(term),
-                        fields: names,
-                    },
-                };
+                term = Expr { at, kind: ExprKind::Chain { base: Box::new(term), fields: names } };
             }
         }
         Ok(Some(term))
@@ -163,26 +149,19 @@ impl Parser<'_> {
             Kind::Nil => ExprKind::Nil,
             Kind::Bool => ExprKind::Bool(token.text == "true"),
             Kind::Field => ExprKind::Field(vec![field_name(token)]),
-            Kind::Variable if self.vars.contains(&token.text) => ExprKind::Variable {
-                name: token.text.into(),
-                fields: Vec::new(),
-            },
+            Kind::Variable if self.vars.contains(&token.text) => {
+                ExprKind::Variable { name: token.text.into(), fields: Vec::new() }
+            }
             Kind::Variable => return self.fail(token.at, format!("undefined variable {:?}", token.text)),
             Kind::Char | Kind::Number => match literal::number(token.text) {
                 Some(number) => ExprKind::Number(number),
                 None => return self.fail(token.at, format!("bad number syntax: {:?}", token.text)),
             },
-            Kind::Str | Kind::Raw => ExprKind::Str {
-                value: self.string(token)?,
-                quoted: token.text.into(),
-            },
+            Kind::Str | Kind::Raw => ExprKind::Str { value: self.string(token)?, quoted: token.text.into() },
             Kind::LeftParen => {
                 self.take();
                 let pipe = self.pipeline("parenthesized pipeline", Kind::RightParen)?;
-                return Ok(Some(Expr {
-                    at: token.at,
-                    kind: ExprKind::Pipe(Box::new(pipe)),
-                }));
+                return Ok(Some(Expr { at: token.at, kind: ExprKind::Pipe(Box::new(pipe)) }));
             }
             _ => return Ok(None),
         };

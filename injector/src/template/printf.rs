@@ -33,14 +33,7 @@ pub(super) struct Printer<'p, 'a> {
 
 /// Writes `format` with `args` filled in.
 pub(super) fn sprintf<'a>(out: &mut TextBuilder<'a>, format: &Str<'a>, args: &[Value<'a>]) -> Done {
-    let mut printer = Printer {
-        out,
-        args,
-        next: 0,
-        reordered: false,
-        bad_index: false,
-        depth: 0,
-    };
+    let mut printer = Printer { out, args, next: 0, reordered: false, bad_index: false, depth: 0 };
     let mut rest = format.as_str();
     while let Some(at) = rest.find('%') {
         let (before, directive) = rest.split_at(at);
@@ -236,14 +229,9 @@ impl<'a> Printer<'_, 'a> {
 
     /// Text of ours, padded.
     pub(super) fn pad(&mut self, text: &str, spec: Spec, source: Option<&Str<'a>>) -> Done {
-        let missing = spec
-            .width
-            .unwrap_or_default()
-            .saturating_sub(text.chars().count());
+        let missing = spec.width.unwrap_or_default().saturating_sub(text.chars().count());
         if missing > self.out.room() {
-            return Err(TextError::TooLong {
-                limit: self.out.room(),
-            });
+            return Err(TextError::TooLong { limit: self.out.room() });
         }
         let padding = if spec.zero && !spec.minus { "0" } else { " " }.repeat(missing);
         if !spec.minus {
@@ -253,29 +241,17 @@ impl<'a> Printer<'_, 'a> {
             Some(source) => self.out.derived(text, source)?,
             None => self.out.plain(text)?,
         }
-        if spec.minus {
-            self.out.plain(&padding)
-        } else {
-            Ok(())
-        }
+        if spec.minus { self.out.plain(&padding) } else { Ok(()) }
     }
 
     /// A string's text with its origins, truncated and padded.
     fn text(&mut self, s: &Str<'a>, spec: Spec) -> Done {
         let cut = match spec.precision {
-            Some(p) => s
-                .as_str()
-                .char_indices()
-                .nth(p)
-                .map_or(s.as_str().len(), |(i, _)| i),
+            Some(p) => s.as_str().char_indices().nth(p).map_or(s.as_str().len(), |(i, _)| i),
             None => s.as_str().len(),
         };
         let s = s.slice(0, cut);
-        if spec.width.is_none() {
-            self.out.push(&s)
-        } else {
-            self.pad(s.as_str(), spec, Some(&s))
-        }
+        if spec.width.is_none() { self.out.push(&s) } else { self.pad(s.as_str(), spec, Some(&s)) }
     }
 
     fn string(&mut self, verb: char, spec: Spec, s: &Str<'a>) -> Done {
@@ -284,10 +260,7 @@ impl<'a> Printer<'_, 'a> {
             'v' if !spec.sharp => self.text(s, spec),
             'v' | 'q' => {
                 let cut = spec.precision.and_then(|p| s.as_str().char_indices().nth(p));
-                let text = s
-                    .as_str()
-                    .get(..cut.map_or(s.as_str().len(), |(i, _)| i))
-                    .unwrap_or_default();
+                let text = s.as_str().get(..cut.map_or(s.as_str().len(), |(i, _)| i)).unwrap_or_default();
                 if spec.sharp
                     && verb == 'q'
                     && !text.contains('`')
@@ -305,11 +278,7 @@ impl<'a> Printer<'_, 'a> {
             'x' | 'X' => {
                 let length = spec.precision.unwrap_or(usize::MAX);
                 let hex = |b: u8| {
-                    if verb == 'x' {
-                        format!("{b:02x}")
-                    } else {
-                        format!("{b:02X}")
-                    }
+                    if verb == 'x' { format!("{b:02x}") } else { format!("{b:02X}") }
                 };
                 let between = if spec.blank { " " } else { "" };
                 let bytes: Vec<String> = s.as_str().bytes().take(length).map(hex).collect();

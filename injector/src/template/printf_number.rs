@@ -8,10 +8,7 @@ use super::value::Value;
 impl<'a> Printer<'_, 'a> {
     pub(super) fn integer(&mut self, verb: char, spec: Spec, n: i64, value: &Value<'a>) -> Done {
         let magnitude = n.unsigned_abs();
-        let c = u32::try_from(n)
-            .ok()
-            .and_then(char::from_u32)
-            .unwrap_or('\u{fffd}');
+        let c = u32::try_from(n).ok().and_then(char::from_u32).unwrap_or('\u{fffd}');
         let (digits, prefix) = match verb {
             'd' | 'v' => (magnitude.to_string(), ""),
             'b' => (format!("{magnitude:b}"), if spec.sharp { "0b" } else { "" }),
@@ -51,30 +48,18 @@ impl<'a> Printer<'_, 'a> {
             None => 0,
         };
         if digits_wanted > self.out.room() {
-            return Err(TextError::TooLong {
-                limit: self.out.room(),
-            });
+            return Err(TextError::TooLong { limit: self.out.room() });
         }
         let digits = format!("{digits:0>digits_wanted$}");
-        self.pad(
-            &format!("{sign}{prefix}{digits}"),
-            Spec { zero: false, ..spec },
-            None,
-        )
+        self.pad(&format!("{sign}{prefix}{digits}"), Spec { zero: false, ..spec }, None)
     }
 
     pub(super) fn float(&mut self, verb: char, spec: Spec, n: f64, value: &Value<'a>) -> Done {
         let exponent = |text: String| {
-            let (mantissa, e) = text
-                .split_once('e')
-                .map(|(m, e)| (m.to_owned(), e.to_owned()))
-                .unwrap_or_default();
+            let (mantissa, e) =
+                text.split_once('e').map(|(m, e)| (m.to_owned(), e.to_owned())).unwrap_or_default();
             let e: i32 = e.parse().unwrap_or_default();
-            format!(
-                "{mantissa}e{}{:02}",
-                if e < 0 { '-' } else { '+' },
-                e.unsigned_abs()
-            )
+            format!("{mantissa}e{}{:02}", if e < 0 { '-' } else { '+' }, e.unsigned_abs())
         };
         let precision = spec.precision.map(|p| p.min(400));
         let text = match verb {
@@ -86,11 +71,7 @@ impl<'a> Printer<'_, 'a> {
             'G' => general(n, precision, 6, 'E'),
             _ => return self.bad(verb, spec, value),
         };
-        let text = if n.is_finite() {
-            text
-        } else {
-            general(n, None, 6, 'e')
-        };
+        let text = if n.is_finite() { text } else { general(n, None, 6, 'e') };
         let bare = text.trim_start_matches(['-', '+']);
         let sign = if text.starts_with('-') {
             "-"
@@ -103,15 +84,7 @@ impl<'a> Printer<'_, 'a> {
         } else {
             ""
         };
-        self.number(
-            sign,
-            "",
-            bare,
-            Spec {
-                precision: None,
-                ..spec
-            },
-        )
+        self.number(sign, "", bare, Spec { precision: None, ..spec })
     }
 }
 
@@ -119,14 +92,7 @@ impl<'a> Printer<'_, 'a> {
 fn binary(n: f64) -> String {
     let bits = n.to_bits();
     let (exponent, fraction) = ((bits >> 52) & 0x7ff, bits & ((1 << 52) - 1));
-    let (exponent, mantissa) = if exponent == 0 {
-        (1, fraction)
-    } else {
-        (exponent, fraction | (1 << 52))
-    };
+    let (exponent, mantissa) = if exponent == 0 { (1, fraction) } else { (exponent, fraction | (1 << 52)) };
     let power = i64::try_from(exponent).unwrap_or_default() - 1075;
-    format!(
-        "{}{mantissa}p{power:+}",
-        if n.is_sign_negative() { "-" } else { "" }
-    )
+    format!("{}{mantissa}p{power:+}", if n.is_sign_negative() { "-" } else { "" })
 }

@@ -72,13 +72,7 @@ impl Field {
     /// A field with `omitempty` and no origin of its own.
     #[must_use]
     pub const fn new(name: &'static str, key: &'static str, kind: Kind) -> Self {
-        Self {
-            name,
-            key,
-            kind,
-            omit_empty: true,
-            origin: None,
-        }
+        Self { name, key, kind, omit_empty: true, origin: None }
     }
 
     /// The same without `omitempty`.

@@ -35,27 +35,15 @@ impl<'a> Struct<'a> {
     pub fn value(&self, field: &'static Field) -> Value<'a> {
         let origin = match (field.origin, self.origin) {
             (Some(kind), _) => Some(Origin { kind, key: field.key }),
-            (None, Some(outer)) => Some(Origin {
-                kind: outer.kind,
-                key: field.key,
-            }),
+            (None, Some(outer)) => Some(Origin { kind: outer.kind, key: field.key }),
             (None, None) => None,
         };
         if field.key.is_empty()
             && let Kind::Struct(schema) = field.kind
         {
-            return Value::Struct(Self {
-                schema,
-                json: self.json,
-                origin,
-                pointer: false,
-            });
+            return Value::Struct(Self { schema, json: self.json, origin, pointer: false });
         }
-        Value::typed(
-            self.json.and_then(|json| json.get(field.key)),
-            &field.kind,
-            origin,
-        )
+        Value::typed(self.json.and_then(|json| json.get(field.key)), &field.kind, origin)
     }
 }
 
@@ -63,9 +51,6 @@ impl<'a> Record<'a> {
     /// The value of a field.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Value<'a>> {
-        self.fields
-            .iter()
-            .find(|(n, _)| *n == name)
-            .map(|(_, value)| value)
+        self.fields.iter().find(|(n, _)| *n == name).map(|(_, value)| value)
     }
 }

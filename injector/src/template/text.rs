@@ -50,20 +50,14 @@ impl<'a> Str<'a> {
     /// A string that borrows its text and has no origin.
     #[must_use]
     pub fn borrowed(text: &'a str) -> Self {
-        Self {
-            text: Text::Borrowed(text),
-            taint: Taint::Clean,
-        }
+        Self { text: Text::Borrowed(text), taint: Taint::Clean }
     }
 
     /// The same text, all of it from `origin`; `None` leaves it as it is.
     #[must_use]
     pub fn tainted(self, origin: Option<Origin<'a>>) -> Self {
         match origin {
-            Some(origin) => Self {
-                text: self.text,
-                taint: Taint::Whole(origin),
-            },
+            Some(origin) => Self { text: self.text, taint: Taint::Whole(origin) },
             None => self,
         }
     }
@@ -71,10 +65,7 @@ impl<'a> Str<'a> {
     /// The same text with no origin.
     #[must_use]
     pub fn cleared(self) -> Self {
-        Self {
-            text: self.text,
-            taint: Taint::Clean,
-        }
+        Self { text: self.text, taint: Taint::Clean }
     }
 
     /// A text made out of others: all of it carries every origin they have.
@@ -84,11 +75,7 @@ impl<'a> Str<'a> {
         let mut spans: Vec<Span<'a>> = Vec::new();
         for origin in sources.iter().flat_map(|s| s.origins()) {
             if !spans.iter().any(|s| s.origin == origin) {
-                spans.push(Span {
-                    start: 0,
-                    end: text.len(),
-                    origin,
-                });
+                spans.push(Span { start: 0, end: text.len(), origin });
             }
         }
         let taint = match spans.as_slice() {
@@ -96,10 +83,7 @@ impl<'a> Str<'a> {
             [one] => Taint::Whole(one.origin),
             _ => Taint::Parts(spans.into()),
         };
-        Self {
-            text: Text::Shared(text),
-            taint,
-        }
+        Self { text: Text::Shared(text), taint }
     }
 
     /// The text.
@@ -116,11 +100,7 @@ impl<'a> Str<'a> {
     pub fn spans(&self) -> Vec<Span<'a>> {
         match &self.taint {
             Taint::Clean => Vec::new(),
-            Taint::Whole(origin) => vec![Span {
-                start: 0,
-                end: self.as_str().len(),
-                origin: *origin,
-            }],
+            Taint::Whole(origin) => vec![Span { start: 0, end: self.as_str().len(), origin: *origin }],
             Taint::Parts(parts) => parts.to_vec(),
         }
     }
@@ -185,10 +165,7 @@ pub(super) fn floor_char(text: &str, at: usize) -> usize {
 
 impl From<String> for Str<'_> {
     fn from(text: String) -> Self {
-        Self {
-            text: Text::Shared(text.into()),
-            taint: Taint::Clean,
-        }
+        Self { text: Text::Shared(text.into()), taint: Taint::Clean }
     }
 }
 
@@ -240,11 +217,7 @@ impl std::fmt::Display for TextError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::TooLong { limit } => write!(f, "the text is longer than the limit of {limit} bytes"),
-            Self::TooDeep => write!(
-                f,
-                "the value is nested more than {} deep",
-                super::value::MAX_NESTING
-            ),
+            Self::TooDeep => write!(f, "the value is nested more than {} deep", super::value::MAX_NESTING),
         }
     }
 }
@@ -267,11 +240,7 @@ impl<'a> TextBuilder<'a> {
     /// An empty text of at most `limit` bytes.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self {
-            text: String::new(),
-            spans: Vec::new(),
-            limit,
-        }
+        Self { text: String::new(), spans: Vec::new(), limit }
     }
 
     /// Appends text that has no origin.
@@ -348,10 +317,7 @@ impl<'a> TextBuilder<'a> {
             [one] if one.start == 0 && one.end == self.text.len() => Taint::Whole(one.origin),
             _ => Taint::Parts(self.spans.into()),
         };
-        Str {
-            text: Text::Shared(self.text.into()),
-            taint,
-        }
+        Str { text: Text::Shared(self.text.into()), taint }
     }
 
     /// The finished text and its spans.

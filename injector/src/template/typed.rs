@@ -22,11 +22,7 @@ impl<'a> Value<'a> {
             Kind::Int64 => Self::Int(json.map_or(0, whole), IntType::Int64),
             Kind::Uint32 => Self::Int(json.map_or(0, whole), IntType::Uint32),
             Kind::Float => Self::Float(json.and_then(Json::as_f64).unwrap_or_default()),
-            Kind::Map(elem) => Self::Map(Map::Json {
-                entries: json.and_then(Json::as_object),
-                elem,
-                origin,
-            }),
+            Kind::Map(elem) => Self::Map(Map::Json { entries: json.and_then(Json::as_object), elem, origin }),
             Kind::List(elem) => {
                 let items = json.and_then(Json::as_array).map(Vec::as_slice);
                 Self::List(List::Json { items, elem, origin })
@@ -45,10 +41,9 @@ impl<'a> Value<'a> {
                     scalar => Self::Ptr(Rc::new(scalar)),
                 },
             },
-            Kind::Duration => json
-                .and_then(Json::as_str)
-                .and_then(parse_seconds)
-                .map_or(Self::NilPtr(kind), Self::Duration),
+            Kind::Duration => {
+                json.and_then(Json::as_str).and_then(parse_seconds).map_or(Self::NilPtr(kind), Self::Duration)
+            }
             Kind::Wrapper(inner) => match json {
                 None => Self::NilPtr(kind),
                 some => Self::Wrapper(Rc::new(Self::typed(some, inner, origin))),
@@ -62,16 +57,10 @@ impl<'a> Value<'a> {
             Json::Bool(b) => Self::Bool(*b),
             Json::Number(n) => Self::Float(n.as_f64().unwrap_or_default()),
             Json::String(s) => Self::Str(Str::borrowed(s).tainted(origin)),
-            Json::Array(items) => Self::List(List::Json {
-                items: Some(items),
-                elem: &Kind::Any,
-                origin,
-            }),
-            Json::Object(entries) => Self::Map(Map::Json {
-                entries: Some(entries),
-                elem: &Kind::Any,
-                origin,
-            }),
+            Json::Array(items) => Self::List(List::Json { items: Some(items), elem: &Kind::Any, origin }),
+            Json::Object(entries) => {
+                Self::Map(Map::Json { entries: Some(entries), elem: &Kind::Any, origin })
+            }
         }
     }
 
@@ -83,21 +72,13 @@ impl<'a> Value<'a> {
             Json::Bool(b) => Self::Bool(*b),
             Json::Number(n) => Self::Float(n.as_f64().unwrap_or_default()),
             Json::String(s) => Self::Str(Str::derived(s.as_str(), &[source])),
-            Json::Array(items) => Self::list(
-                items
-                    .iter()
-                    .map(|item| Self::from_owned_json(item, source))
-                    .collect(),
-            ),
+            Json::Array(items) => {
+                Self::list(items.iter().map(|item| Self::from_owned_json(item, source)).collect())
+            }
             Json::Object(entries) => Self::dict(
                 entries
                     .iter()
-                    .map(|(k, v)| {
-                        (
-                            Str::derived(k.as_str(), &[source]),
-                            Self::from_owned_json(v, source),
-                        )
-                    })
+                    .map(|(k, v)| (Str::derived(k.as_str(), &[source]), Self::from_owned_json(v, source)))
                     .collect(),
             ),
         }
@@ -113,9 +94,7 @@ pub(super) fn pointer_name(kind: &'static Kind) -> Cow<'static, str> {
 
 pub(super) fn title(word: &str) -> String {
     let mut chars = word.chars();
-    chars
-        .next()
-        .map_or_else(String::new, |c| c.to_uppercase().chain(chars).collect())
+    chars.next().map_or_else(String::new, |c| c.to_uppercase().chain(chars).collect())
 }
 
 /// Go's name of a type.
@@ -153,18 +132,12 @@ fn scalar_text(json: &Json) -> Str<'_> {
     reason = "a float without a fraction, as JSON writers produce them"
 )]
 fn whole(json: &Json) -> i64 {
-    json.as_i64()
-        .or_else(|| json.as_f64().map(|f| f as i64))
-        .unwrap_or_default()
+    json.as_i64().or_else(|| json.as_f64().map(|f| f as i64)).unwrap_or_default()
 }
 
 fn enum_number(ty: &'static EnumType, json: &Json) -> i32 {
     match json {
-        Json::String(name) => ty
-            .values
-            .iter()
-            .find(|(n, _)| n == name)
-            .map_or(0, |(_, number)| *number),
+        Json::String(name) => ty.values.iter().find(|(n, _)| n == name).map_or(0, |(_, number)| *number),
         other => i32::try_from(whole(other)).unwrap_or_default(),
     }
 }

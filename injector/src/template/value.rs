@@ -83,22 +83,14 @@ impl<'a> Value<'a> {
     /// An object as `map[string]any`; `None` is the nil map.
     #[must_use]
     pub const fn any_map(entries: Option<&'a JsonMap<String, Json>>) -> Self {
-        Self::Map(Map::Json {
-            entries,
-            elem: &Kind::Any,
-            origin: None,
-        })
+        Self::Map(Map::Json { entries, elem: &Kind::Any, origin: None })
     }
 
     /// An object as `map[string]string`; `None` is the nil map. With an origin word its text is tainted by it.
     #[must_use]
     pub fn str_map(entries: Option<&'a JsonMap<String, Json>>, origin: Option<&'static str>) -> Self {
         let origin = origin.map(|kind| Origin { kind, key: "" });
-        Self::Map(Map::Json {
-            entries,
-            elem: &Kind::Str,
-            origin,
-        })
+        Self::Map(Map::Json { entries, elem: &Kind::Str, origin })
     }
 
     /// An object as a struct; `None` is its zero value. With an origin word all of its text is tainted.
@@ -109,32 +101,19 @@ impl<'a> Value<'a> {
         origin: Option<&'static str>,
     ) -> Self {
         let origin = origin.map(|kind| Origin { kind, key: "" });
-        Self::Struct(Struct {
-            schema,
-            json,
-            origin,
-            pointer: schema.proto,
-        })
+        Self::Struct(Struct { schema, json, origin, pointer: schema.proto })
     }
 
     /// A struct put together from values.
     #[must_use]
     pub fn record(name: &'static str, fields: Vec<(&'static str, Self)>) -> Self {
-        Self::Record(Rc::new(Record {
-            name,
-            fields,
-            text: None,
-        }))
+        Self::Record(Rc::new(Record { name, fields, text: None }))
     }
 
     /// The same with the text that it prints as.
     #[must_use]
     pub fn printed_record(name: &'static str, fields: Vec<(&'static str, Self)>, text: Str<'a>) -> Self {
-        Self::Record(Rc::new(Record {
-            name,
-            fields,
-            text: Some(text),
-        }))
+        Self::Record(Rc::new(Record { name, fields, text: Some(text) }))
     }
 
     /// Text that belongs to us.

@@ -106,13 +106,8 @@ fn is_plain(text: &str) -> bool {
     let safe = |c: char| {
         c.is_alphanumeric() || matches!(c, '_' | '/' | '.' | '-' | '+' | '=' | '@' | '(' | ')' | '$' | ';')
     };
-    let middle = |c: char| {
-        safe(c)
-            || matches!(
-                c,
-                ' ' | ':' | '\'' | '~' | '^' | '?' | '*' | '&' | '!' | '<' | '>'
-            )
-    };
+    let middle =
+        |c: char| safe(c) || matches!(c, ' ' | ':' | '\'' | '~' | '^' | '?' | '*' | '&' | '!' | '<' | '>');
     (first.is_alphabetic()
         || matches!(first, '_' | '/' | '(' | '$')
         || (first.is_ascii_digit() && !like_number(text)))
@@ -127,9 +122,6 @@ fn is_plain(text: &str) -> bool {
 fn like_number(text: &str) -> bool {
     text.chars().all(|c| {
         c.is_ascii_hexdigit()
-            || matches!(
-                c,
-                '.' | '_' | ':' | '+' | '-' | 'x' | 'X' | 'o' | 'O' | 'T' | 't' | 'Z' | 'z' | ' '
-            )
+            || matches!(c, '.' | '_' | ':' | '+' | '-' | 'x' | 'X' | 'o' | 'O' | 'T' | 't' | 'Z' | 'z' | ' ')
     })
 }

@@ -26,11 +26,7 @@ pub struct Document<'t> {
 /// Text that is no UTF-8, no YAML, or beyond the bounds; the line is that of the file.
 pub fn read_documents(bytes: &[u8]) -> Result<Vec<Document<'_>>, YamlError> {
     if bytes.len() > MAX_BYTES {
-        return Err(YamlError {
-            line: 0,
-            column: 0,
-            problem: Problem::TooLong(bytes.len()),
-        });
+        return Err(YamlError { line: 0, column: 0, problem: Problem::TooLong(bytes.len()) });
     }
     let text = std::str::from_utf8(bytes).map_err(|error| not_utf8(bytes, error.valid_up_to()))?;
     let mut documents = Vec::new();
@@ -44,11 +40,7 @@ pub fn read_documents(bytes: &[u8]) -> Result<Vec<Document<'_>>, YamlError> {
             error
         })?;
         line += newlines(body);
-        documents.push(Document {
-            separator,
-            body,
-            value,
-        });
+        documents.push(Document { separator, body, value });
     }
     Ok(documents)
 }
@@ -61,11 +53,7 @@ fn not_utf8(bytes: &[u8], at: usize) -> YamlError {
     let before = bytes.get(..at).unwrap_or_default();
     let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
     let column = before.iter().rev().take_while(|byte| **byte != b'\n').count() + 1;
-    YamlError {
-        line,
-        column,
-        problem: Problem::NotUtf8,
-    }
+    YamlError { line, column, problem: Problem::NotUtf8 }
 }
 
 /// Splits at `---` at the start of a line. A separator reaches to the end of its line, unless content follows on it.
@@ -83,11 +71,7 @@ fn split(text: &str) -> Vec<(&str, &str)> {
             }
             let rest = rest.trim();
             let bare = rest.is_empty() || rest.starts_with('#');
-            let length = if bare {
-                line.len()
-            } else {
-                line.len() - marker.len() + "---".len()
-            };
+            let length = if bare { line.len() } else { line.len() - marker.len() + "---".len() };
             separator = text.get(at..at + length).unwrap_or_default();
             body_from = at + length;
         }
@@ -102,10 +86,7 @@ fn split(text: &str) -> Vec<(&str, &str)> {
 
 fn read_body(body: &str) -> Result<Value, YamlError> {
     // Directives stand in front of a separator and would be an error alone.
-    if body
-        .lines()
-        .all(|line| line.trim().is_empty() || line.starts_with(['#', '%']))
-    {
+    if body.lines().all(|line| line.trim().is_empty() || line.starts_with(['#', '%'])) {
         return Ok(Value::Null);
     }
     let mut value = read_raw(body)?.0;
@@ -124,8 +105,6 @@ fn forgive_document(value: &mut Value, depth: usize) {
         && depth < super::MAX_DEPTH
         && let Some(Value::Array(items)) = value.get_mut("items")
     {
-        items
-            .iter_mut()
-            .for_each(|item| forgive_document(item, depth + 1));
+        items.iter_mut().for_each(|item| forgive_document(item, depth + 1));
     }
 }

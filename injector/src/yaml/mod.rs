@@ -154,10 +154,7 @@ impl fmt::Display for YamlError {
             Problem::TooDeep => write!(f, "nested deeper than {MAX_DEPTH} levels"),
             Problem::TooLong(bytes) => write!(f, "{bytes} bytes are too many; at most {MAX_BYTES} are read"),
             Problem::TooManyNodes => {
-                write!(
-                    f,
-                    "more than {MAX_NODES} values with aliases expanded; is this a YAML bomb?"
-                )
+                write!(f, "more than {MAX_NODES} values with aliases expanded; is this a YAML bomb?")
             }
             Problem::Type(error) => write!(f, "{error}"),
         }

@@ -23,11 +23,7 @@ pub fn read(text: &str) -> Result<Value, YamlError> {
 /// Reads one document, with floats as floats even if they are integral; and where its scalars are.
 pub(super) fn read_raw(text: &str) -> Result<(Value, Vec<Range<usize>>), YamlError> {
     if text.len() > MAX_BYTES {
-        return Err(YamlError {
-            line: 0,
-            column: 0,
-            problem: Problem::TooLong(text.len()),
-        });
+        return Err(YamlError { line: 0, column: 0, problem: Problem::TooLong(text.len()) });
     }
     let mut reader = Reader::new(text);
     let value = reader.document()?.unwrap_or_default();
@@ -62,11 +58,7 @@ pub(super) fn parser(text: &str) -> Parser<'_, StrInput<'_>> {
 impl From<ScanError> for YamlError {
     fn from(error: ScanError) -> Self {
         let marker = error.marker();
-        Self {
-            line: marker.line(),
-            column: marker.col() + 1,
-            problem: Problem::Syntax(error.info()),
-        }
+        Self { line: marker.line(), column: marker.col() + 1, problem: Problem::Syntax(error.info()) }
     }
 }
 
@@ -80,21 +72,11 @@ struct Reader<'t> {
 
 impl<'t> Reader<'t> {
     fn new(text: &'t str) -> Self {
-        Self {
-            parser: parser(text),
-            anchors: HashMap::new(),
-            spans: Vec::new(),
-            nodes: 0,
-            at: (0, 0),
-        }
+        Self { parser: parser(text), anchors: HashMap::new(), spans: Vec::new(), nodes: 0, at: (0, 0) }
     }
 
     fn error(&self, problem: Problem) -> YamlError {
-        YamlError {
-            line: self.at.0,
-            column: self.at.1,
-            problem,
-        }
+        YamlError { line: self.at.0, column: self.at.1, problem }
     }
 
     fn next(&mut self) -> Result<Event<'t>, YamlError> {
@@ -112,11 +94,7 @@ impl<'t> Reader<'t> {
     /// Counts nodes, and thereby bounds memory.
     fn spend(&mut self, nodes: usize) -> Result<(), YamlError> {
         self.nodes = self.nodes.saturating_add(nodes);
-        if self.nodes > MAX_NODES {
-            Err(self.error(Problem::TooManyNodes))
-        } else {
-            Ok(())
-        }
+        if self.nodes > MAX_NODES { Err(self.error(Problem::TooManyNodes)) } else { Ok(()) }
     }
 
     /// The next document; `None` at the end of the stream.
@@ -165,11 +143,7 @@ impl<'t> Reader<'t> {
     }
 
     fn check_depth(&self, depth: usize) -> Result<(), YamlError> {
-        if depth >= MAX_DEPTH {
-            Err(self.error(Problem::TooDeep))
-        } else {
-            Ok(())
-        }
+        if depth >= MAX_DEPTH { Err(self.error(Problem::TooDeep)) } else { Ok(()) }
     }
 
     fn sequence(&mut self, depth: usize) -> Result<Value, YamlError> {
@@ -230,12 +204,8 @@ impl<'t> Reader<'t> {
             None => return Ok(Value::String(text.into_owned())),
             Some(tag) => tag,
         };
-        let bad_tag = |text: &str| {
-            self.error(Problem::BadTag {
-                tag: tag.original(),
-                value: text.to_owned(),
-            })
-        };
+        let bad_tag =
+            |text: &str| self.error(Problem::BadTag { tag: tag.original(), value: text.to_owned() });
         if tag.original() == "!!binary" {
             return Err(bad_tag(&text));
         }
@@ -247,11 +217,7 @@ impl<'t> Reader<'t> {
             _ => return Ok(Value::String(text.into_owned())),
         };
         let resolved = self.plain(Cow::Borrowed(&text))?;
-        if fits(&resolved) {
-            Ok(resolved)
-        } else {
-            Err(bad_tag(&text))
-        }
+        if fits(&resolved) { Ok(resolved) } else { Err(bad_tag(&text)) }
     }
 
     fn plain(&self, text: Cow<'_, str>) -> Result<Value, YamlError> {

@@ -76,10 +76,7 @@ fn integer(text: &str) -> Option<Scalar> {
 fn float(text: &str) -> Scalar {
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
     let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => (
-            mantissa,
-            Some(exponent.strip_prefix(['-', '+']).unwrap_or(exponent)),
-        ),
+        Some((mantissa, exponent)) => (mantissa, Some(exponent.strip_prefix(['-', '+']).unwrap_or(exponent))),
         None => (unsigned, None),
     };
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
@@ -100,11 +97,7 @@ pub(super) fn integral(value: f64) -> Option<Number> {
     if value.fract() != 0.0 {
         return None;
     }
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the range was checked"
-    )]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range was checked")]
     if (-TWO_63..TWO_63).contains(&value) {
         Some(Number::from(value as i64))
     } else if (TWO_63..2.0 * TWO_63).contains(&value) {

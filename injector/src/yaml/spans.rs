@@ -14,11 +14,7 @@ use super::{MAX_BYTES, Problem, YamlError};
 /// Bad YAML, with line and column.
 pub fn scalar_spans(text: &str) -> Result<Vec<Range<usize>>, YamlError> {
     if text.len() > MAX_BYTES {
-        return Err(YamlError {
-            line: 0,
-            column: 0,
-            problem: Problem::TooLong(text.len()),
-        });
+        return Err(YamlError { line: 0, column: 0, problem: Problem::TooLong(text.len()) });
     }
     let mut spans = Vec::new();
     for next in parser(text) {
@@ -36,8 +32,5 @@ pub fn within_one_scalar(spans: &[Range<usize>], range: &Range<usize>) -> bool {
         return true;
     }
     let after = spans.partition_point(|span| span.start <= range.start);
-    after
-        .checked_sub(1)
-        .and_then(|at| spans.get(at))
-        .is_some_and(|span| range.end <= span.end)
+    after.checked_sub(1).and_then(|at| spans.get(at)).is_some_and(|span| range.end <= span.end)
 }

@@ -24,17 +24,9 @@ pub struct TypeError {
 
 impl fmt::Display for TypeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            path,
-            found,
-            value,
-            expected,
-        } = self;
+        let Self { path, found, value, expected } = self;
         let place = if path.is_empty() { "the object" } else { path };
-        write!(
-            f,
-            "cannot unmarshal {found} into Go struct field {place} of type {expected} (found {value}"
-        )?;
+        write!(f, "cannot unmarshal {found} into Go struct field {place} of type {expected} (found {value}")?;
         match *expected {
             "string" if matches!(*found, "number" | "bool") => write!(f, "; quote it)"),
             "int64" | "bool" if *found == "string" => write!(f, "; remove the quotes)"),
@@ -113,12 +105,7 @@ fn type_error(found: &Value, expected: &'static str, path: &Path<'_>) -> TypeErr
         Value::Object(_) => "a map".to_owned(),
         scalar => scalar.to_string().chars().take(80).collect(),
     };
-    TypeError {
-        path: path.to_string(),
-        found: kind_name(found),
-        value,
-        expected,
-    }
+    TypeError { path: path.to_string(), found: kind_name(found), value, expected }
 }
 
 fn expected(kind: Kind) -> &'static str {

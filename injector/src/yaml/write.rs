@@ -122,11 +122,7 @@ fn quoted(text: &str) -> String {
     if text.chars().any(|c| !printable(c)) || looks_like_another_type(text) {
         return double_quoted(text);
     }
-    if plain(text) {
-        text.to_owned()
-    } else {
-        format!("'{}'", text.replace('\'', "''"))
-    }
+    if plain(text) { text.to_owned() } else { format!("'{}'", text.replace('\'', "''")) }
 }
 
 fn double_quoted(text: &str) -> String {
@@ -172,10 +168,7 @@ fn looks_like_another_type(text: &str) -> bool {
 
 /// `12:30`, `190:20:30.15`.
 fn base_60(text: &str) -> bool {
-    text.contains(':')
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_digit() || matches!(byte, b':' | b'_' | b'.'))
+    text.contains(':') && text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b':' | b'_' | b'.'))
 }
 
 /// Starts like `2001-01-01`.
@@ -188,9 +181,7 @@ fn date(text: &str) -> bool {
     };
     number(parts.next(), 4..=4)
         && number(parts.next(), 1..=2)
-        && parts
-            .next()
-            .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        && parts.next().is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// Digits, underscores and letters of numbers only: some reader may know a form that ours does not.
@@ -251,8 +242,5 @@ fn block(out: &mut String, text: &str, indent: usize) {
         }
     }
     // The caller ends the last line.
-    out.extend(std::iter::repeat_n(
-        '\n',
-        (text.len() - body.len()).saturating_sub(1),
-    ));
+    out.extend(std::iter::repeat_n('\n', (text.len() - body.len()).saturating_sub(1)));
 }

@@ -14,10 +14,7 @@ use sidecar_injector::pod::workload::Workload;
 
 pub(crate) fn injector() -> Injector {
     let settings = Sources::default().load(&functions(|_| None)).unwrap();
-    let options = Options {
-        native_sidecars: true,
-        ..Options::default()
-    };
+    let options = Options { native_sidecars: true, ..Options::default() };
     Injector::new(settings, options)
 }
 
@@ -31,11 +28,7 @@ pub(crate) fn workload() -> Workload {
 }
 
 pub(crate) fn inject(injector: &Injector, pod: &Value) -> Result<Injected, InjectError> {
-    injector.inject(Request {
-        pod,
-        workload: &workload(),
-        ids: Ids::default(),
-    })
+    injector.inject(Request { pod, workload: &workload(), ids: Ids::default() })
 }
 
 /// The pod template of a Deployment.

@@ -52,29 +52,15 @@ pub(crate) fn cases() -> Vec<Case> {
                 continue;
             }
             let source = |key: &str| {
-                let (_, base) = base
-                    .iter()
-                    .find(|(name, _)| *name == key)
-                    .expect("one of the three");
+                let (_, base) = base.iter().find(|(name, _)| *name == key).expect("one of the three");
                 let over = case.get(key).cloned().unwrap_or_default();
-                let merged = if over.is_null() {
-                    base.clone()
-                } else {
-                    merged(base, &over)
-                };
-                Some(Source {
-                    name: key.to_owned(),
-                    text: merged.to_string(),
-                })
+                let merged = if over.is_null() { base.clone() } else { merged(base, &over) };
+                Some(Source { name: key.to_owned(), text: merged.to_string() })
             };
-            let sources = Sources {
-                config: source("config"),
-                values: source("values"),
-                mesh: source("mesh"),
-            };
-            let settings = sources
-                .load(&functions(|_| None))
-                .unwrap_or_else(|problems| panic!("{problems:?}"));
+            let sources =
+                Sources { config: source("config"), values: source("values"), mesh: source("mesh") };
+            let settings =
+                sources.load(&functions(|_| None)).unwrap_or_else(|problems| panic!("{problems:?}"));
             let options = Options {
                 revision: word("revision").to_owned(),
                 native_sidecars: case["nativeSidecars"].as_bool().unwrap_or(true),
@@ -104,9 +90,7 @@ fn merged(base: &Value, over: &Value) -> Value {
         (Value::Object(base), Value::Object(over)) => {
             let mut result = base.clone();
             for (key, value) in over {
-                let new = base
-                    .get(key)
-                    .map_or_else(|| value.clone(), |base| merged(base, value));
+                let new = base.get(key).map_or_else(|| value.clone(), |base| merged(base, value));
                 result.insert(key.clone(), new);
             }
             Value::Object(result)
@@ -137,21 +121,11 @@ fn number_ports(container: &mut Value) {
         .as_array()
         .into_iter()
         .flatten()
-        .filter_map(|port| {
-            Some((
-                port.get("name")?.as_str()?.to_owned(),
-                port.get("containerPort")?.clone(),
-            ))
-        })
+        .filter_map(|port| Some((port.get("name")?.as_str()?.to_owned(), port.get("containerPort")?.clone())))
         .collect();
     let kinds = ["httpGet", "tcpSocket"];
-    let places = [
-        "/livenessProbe",
-        "/readinessProbe",
-        "/startupProbe",
-        "/lifecycle/preStop",
-        "/lifecycle/postStart",
-    ];
+    let places =
+        ["/livenessProbe", "/readinessProbe", "/startupProbe", "/lifecycle/preStop", "/lifecycle/postStart"];
     for (place, kind) in places.iter().flat_map(|place| kinds.map(|kind| (place, kind))) {
         if let Some(port) = container.pointer_mut(&format!("{place}/{kind}/port"))
             && let Some(number) = port.as_str().and_then(|name| ports.get(name))
@@ -164,16 +138,12 @@ fn number_ports(container: &mut Value) {
 fn without_empty(value: Value) -> Option<Value> {
     match value {
         Value::Object(map) => {
-            let kept: Map<String, Value> = map
-                .into_iter()
-                .filter_map(|(key, value)| Some((key, without_empty(value)?)))
-                .collect();
+            let kept: Map<String, Value> =
+                map.into_iter().filter_map(|(key, value)| Some((key, without_empty(value)?))).collect();
             (!kept.is_empty()).then_some(Value::Object(kept))
         }
         Value::Array(items) if items.is_empty() => None,
-        Value::Array(items) => Some(Value::Array(
-            items.into_iter().filter_map(without_empty).collect(),
-        )),
+        Value::Array(items) => Some(Value::Array(items.into_iter().filter_map(without_empty).collect())),
         Value::Null | Value::Bool(false) => None,
         Value::String(text) if text.is_empty() => None,
         Value::Number(number) if number.as_f64() == Some(0.0) => None,
@@ -187,37 +157,17 @@ pub(crate) fn powers(pod: &Value) -> Value {
         let items = pod["spec"][key].as_array().cloned().unwrap_or_default();
         items
             .iter()
-            .map(|item| {
-                fields
-                    .iter()
-                    .map(|field| item.get(*field).cloned().unwrap_or_default())
-                    .collect()
-            })
+            .map(|item| fields.iter().map(|field| item.get(*field).cloned().unwrap_or_default()).collect())
             .collect()
     };
     let keys = |value: &Value| -> Vec<String> {
-        let mut keys: Vec<String> = value
-            .as_object()
-            .into_iter()
-            .flat_map(Map::keys)
-            .cloned()
-            .collect();
+        let mut keys: Vec<String> = value.as_object().into_iter().flat_map(Map::keys).cloned().collect();
         keys.sort();
         keys
     };
     let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
-    let volumes: Vec<Value> = volumes
-        .map(|volume| json!([volume["name"], keys(volume)]))
-        .collect();
-    let fields = [
-        "name",
-        "securityContext",
-        "command",
-        "lifecycle",
-        "envFrom",
-        "volumeMounts",
-        "ports",
-    ];
+    let volumes: Vec<Value> = volumes.map(|volume| json!([volume["name"], keys(volume)])).collect();
+    let fields = ["name", "securityContext", "command", "lifecycle", "envFrom", "volumeMounts", "ports"];
     json!({
         "containers": list("containers", &fields),
         "initContainers": list("initContainers", &fields),

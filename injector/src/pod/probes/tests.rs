@@ -23,10 +23,7 @@ fn originals_are_noted_and_the_agent_is_asked_instead() {
         json!({"timeoutSeconds": 4, "httpGet": {"port": 15020, "scheme": "HTTP", "path": "/app-health/app/livez"}})
     );
     assert_eq!(app["readinessProbe"], json!({"exec": {"command": ["true"]}}));
-    assert_eq!(
-        app["lifecycle"]["preStop"]["httpGet"]["path"],
-        "/app-lifecycle/app/prestopz"
-    );
+    assert_eq!(app["lifecycle"]["preStop"]["httpGet"]["path"], "/app-lifecycle/app/prestopz");
     let proxy = list::proxy(&pod).unwrap();
     assert_eq!(
         env::value(proxy, VARIABLE).unwrap(),
@@ -54,10 +51,7 @@ fn a_port_name_that_is_unknown_is_not_noted() {
         {"name": "app", "livenessProbe": {"httpGet": {"port": "nope"}}}, {"name": "istio-proxy"},
     ]}});
     rewrite(&mut pod, 15020, 15020);
-    assert_eq!(
-        pod["spec"]["containers"][0]["livenessProbe"]["httpGet"]["port"],
-        15020
-    );
+    assert_eq!(pod["spec"]["containers"][0]["livenessProbe"]["httpGet"]["port"], 15020);
     assert_eq!(env::value(list::proxy(&pod).unwrap(), VARIABLE), None);
 }
 
@@ -68,10 +62,7 @@ fn restoring_undoes_rewriting_up_to_names_of_ports() {
     let originals = noted(list::proxy(&changed).unwrap());
     restore(&mut changed, &originals);
     let app = &changed["spec"]["containers"][0];
-    assert_eq!(
-        app["livenessProbe"]["httpGet"],
-        json!({"port": 80, "scheme": "HTTPS"})
-    );
+    assert_eq!(app["livenessProbe"]["httpGet"], json!({"port": 80, "scheme": "HTTPS"}));
     assert_eq!(app["startupProbe"], json!({"grpc": {"port": 9090}}));
     assert_eq!(app["lifecycle"]["preStop"], json!({"tcpSocket": {"port": 93}}));
     assert!(rewritten_paths(&changed).is_empty());

@@ -13,32 +13,19 @@ const PROXY_CONTAINER: &str = "istio-proxy";
 pub(super) fn register(f: &mut Functions) {
     f.add("isset", &[Type::StrMap, Type::Str], None, |_, args| {
         let key = str_arg(args, 1);
-        Ok(Value::Bool(
-            map_of(arg(args, 0)).is_some_and(|map| map.get(key).is_some()),
-        ))
+        Ok(Value::Bool(map_of(arg(args, 0)).is_some_and(|map| map.get(key).is_some())))
     });
-    f.add(
-        "annotation",
-        &[Type::Struct(types::OBJECT_META), Type::Str, Type::Any],
-        None,
-        |call, args| {
-            let annotations = field(arg(args, 0), "Annotations");
-            match map_of(&annotations).and_then(|map| map.get(str_arg(args, 1))) {
-                Some(value) => Ok(value),
-                None => sprint_one(call, arg(args, 2)).map(Value::Str),
-            }
-        },
-    );
+    f.add("annotation", &[Type::Struct(types::OBJECT_META), Type::Str, Type::Any], None, |call, args| {
+        let annotations = field(arg(args, 0), "Annotations");
+        match map_of(&annotations).and_then(|map| map.get(str_arg(args, 1))) {
+            Some(value) => Ok(value),
+            None => sprint_one(call, arg(args, 2)).map(Value::Str),
+        }
+    });
     f.add("appendMultusNetwork", &[Type::Str, Type::Str], None, multus);
     f.add(
         "otelResourceAttributes",
-        &[
-            Type::Message,
-            Type::StrMap,
-            Type::StrMap,
-            Type::Str,
-            Type::Structs(types::CONTAINER),
-        ],
+        &[Type::Message, Type::StrMap, Type::StrMap, Type::Str, Type::Structs(types::CONTAINER)],
         None,
         otel,
     );
@@ -104,9 +91,7 @@ fn otel<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
         .as_ref()
         .and_then(|c| field(c, "Name").as_str().cloned())
         .unwrap_or_else(|| Str::borrowed(""));
-    let image = container
-        .as_ref()
-        .and_then(|c| field(c, "Image").as_str().cloned());
+    let image = container.as_ref().and_then(|c| field(c, "Image").as_str().cloned());
     let annotation = |key: &str| entry(arg(args, 1), key);
     let namespace = annotation("resource.opentelemetry.io/service.namespace").unwrap_or(namespace);
     let version = annotation("resource.opentelemetry.io/service.version")
@@ -141,10 +126,7 @@ fn pair<'a>(out: &mut TextBuilder<'a>, key: &str, value: &Str<'a>) -> Result<(),
 /// A provider of the mesh config with `serviceAttributeEnrichment: OTEL_SEMANTIC_CONVENTIONS`.
 fn wants_attributes(mesh: &Value<'_>) -> bool {
     let Value::Struct(mesh) = mesh else { return false };
-    let providers = mesh
-        .json
-        .and_then(|json| json.get("extensionProviders"))
-        .and_then(Json::as_array);
+    let providers = mesh.json.and_then(|json| json.get("extensionProviders")).and_then(Json::as_array);
     providers.is_some_and(|providers| {
         providers.iter().any(|provider| {
             let enrichment = provider.pointer("/opentelemetry/serviceAttributeEnrichment");
@@ -157,11 +139,9 @@ fn app_container<'a>(containers: &Value<'a>) -> Option<Value<'a>> {
     let Value::List(list) = containers else {
         return None;
     };
-    list.to_vec().into_iter().find(|c| {
-        field(c, "Name")
-            .as_str()
-            .is_none_or(|n| n.as_str() != PROXY_CONTAINER)
-    })
+    list.to_vec()
+        .into_iter()
+        .find(|c| field(c, "Name").as_str().is_none_or(|n| n.as_str() != PROXY_CONTAINER))
 }
 
 fn entry<'a>(map: &Value<'a>, key: &str) -> Option<Str<'a>> {

@@ -69,12 +69,10 @@ impl Functions {
             };
             Ok(Value::string(super::sprig::go_duration(*nanos)))
         });
-        self.add("valueOrDefault", &[ANY, ANY], None, |_, args| {
-            match arg(args, 0) {
-                Value::Nil | Value::Null => Ok(arg(args, 1).clone()),
-                Value::Str(s) if s.as_str().is_empty() => Ok(arg(args, 1).clone()),
-                other => Ok(other.clone()),
-            }
+        self.add("valueOrDefault", &[ANY, ANY], None, |_, args| match arg(args, 0) {
+            Value::Nil | Value::Null => Ok(arg(args, 1).clone()),
+            Value::Str(s) if s.as_str().is_empty() => Ok(arg(args, 1).clone()),
+            other => Ok(other.clone()),
         });
         self.add("indent", &[Type::Int, STR], None, indent);
         self.add("directory", &[STR], None, |_, args| {
@@ -97,12 +95,8 @@ impl Functions {
     }
 
     fn add_istio_data(&mut self) {
-        self.add("toJSON", &[Type::StrMap], None, |call, args| {
-            object_json(call, arg(args, 0))
-        });
-        self.add("structToJSON", &[ANY], None, |call, args| {
-            object_json(call, arg(args, 0))
-        });
+        self.add("toJSON", &[Type::StrMap], None, |call, args| object_json(call, arg(args, 0)));
+        self.add("structToJSON", &[ANY], None, |call, args| object_json(call, arg(args, 0)));
         self.add("protoToJSON", &[Type::Message], None, proto_json);
         self.add("fromJSON", &[STR], None, |call, args| {
             let Value::Str(text) = arg(args, 0) else {
@@ -129,10 +123,7 @@ impl Functions {
         self.add("strdict", &[], Some(STR), |_, args| {
             let mut entries = BTreeMap::new();
             for pair in args.chunks(2) {
-                let value = pair
-                    .get(1)
-                    .cloned()
-                    .unwrap_or_else(|| Value::Str(Str::borrowed("")));
+                let value = pair.get(1).cloned().unwrap_or_else(|| Value::Str(Str::borrowed("")));
                 if let Some(Value::Str(key)) = pair.first() {
                     entries.insert(key.clone(), value);
                 }
@@ -140,9 +131,7 @@ impl Functions {
             Ok(Value::map_of(entries, "string"))
         });
         self.add("mergeMaps", &[], Some(Type::StrMap), |_, args| Ok(merged(args)));
-        self.add("toJsonMap", &[], Some(Type::StrMap), |call, args| {
-            object_json(call, &merged(args))
-        });
+        self.add("toJsonMap", &[], Some(Type::StrMap), |call, args| object_json(call, &merged(args)));
         self.add("omitNil", &[ANY], None, |call, args| {
             Ok(omit_nil(call, arg(args, 0), 0)?.unwrap_or(Value::Nil))
         });
@@ -168,20 +157,11 @@ fn proto_json<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
     if let (true, Json::Object(fields)) = (is_proxy_config, &mut json) {
         fields.retain(|key, value| {
             let text = encode(value, COMPACT);
-            !PROXY_DEFAULTS
-                .iter()
-                .any(|(k, default)| key == k && text == *default)
+            !PROXY_DEFAULTS.iter().any(|(k, default)| key == k && text == *default)
         });
     }
-    let style = super::json::Style {
-        escape_html: false,
-        indent: None,
-    };
-    Ok(Value::string(if json.is_null() {
-        "{}".to_owned()
-    } else {
-        encode(&json, style)
-    }))
+    let style = super::json::Style { escape_html: false, indent: None };
+    Ok(Value::string(if json.is_null() { "{}".to_owned() } else { encode(&json, style) }))
 }
 
 /// Leaves the first line alone; every other one, also an empty one, gets the blanks.

@@ -42,16 +42,8 @@ fn run(text: &str) -> (Run, &str, &str) {
         _ if is_punctuation(first) => (Run::Punctuation, upto(0, is_punctuation)),
         _ if first.is_uppercase() => {
             let capitals = upto(0, char::is_uppercase);
-            let follows = text
-                .get(capitals..)
-                .unwrap_or_default()
-                .chars()
-                .next()
-                .is_some_and(is_letter);
-            let last = text
-                .get(..capitals)
-                .and_then(|c| c.chars().next_back())
-                .map_or(0, char::len_utf8);
+            let follows = text.get(capitals..).unwrap_or_default().chars().next().is_some_and(is_letter);
+            let last = text.get(..capitals).and_then(|c| c.chars().next_back()).map_or(0, char::len_utf8);
             match (follows, capitals > first.len_utf8()) {
                 (true, true) => (Run::Upper, capitals - last),
                 (true, false) => (Run::Upper, upto(capitals, is_letter)),
@@ -134,11 +126,7 @@ pub(super) fn camel(text: &str) -> String {
             pending = c.to_uppercase().collect();
         } else {
             out.extend(pending.iter());
-            pending = if after_connector {
-                vec![c]
-            } else {
-                c.to_lowercase().collect()
-            };
+            pending = if after_connector { vec![c] } else { c.to_lowercase().collect() };
         }
     }
     out.extend(pending);

@@ -6,33 +6,19 @@ use crate::template::literal;
 use crate::template::value::Value;
 
 pub(super) fn register(f: &mut Functions) {
-    f.add("toString", &[ANY], None, |call, args| {
-        strval(call, arg(args, 0)).map(Value::Str)
-    });
+    f.add("toString", &[ANY], None, |call, args| strval(call, arg(args, 0)).map(Value::Str));
     f.add("atoi", &[STR], None, |_, args| {
         Ok(Value::int(text(args, 0)?.as_str().parse().unwrap_or_default()))
     });
-    f.add("int64", &[ANY], None, |_, args| {
-        Ok(Value::int64(to_int(arg(args, 0))))
-    });
-    f.add("int", &[ANY], None, |_, args| {
-        Ok(Value::int(to_int(arg(args, 0))))
-    });
-    f.add("float64", &[ANY], None, |_, args| {
-        Ok(Value::Float(to_float(arg(args, 0))))
-    });
+    f.add("int64", &[ANY], None, |_, args| Ok(Value::int64(to_int(arg(args, 0)))));
+    f.add("int", &[ANY], None, |_, args| Ok(Value::int(to_int(arg(args, 0)))));
+    f.add("float64", &[ANY], None, |_, args| Ok(Value::Float(to_float(arg(args, 0)))));
     f.add("toDecimal", &[ANY], None, |call, args| {
         let s = strval(call, arg(args, 0))?;
-        Ok(Value::int64(
-            i64::from_str_radix(s.as_str(), 8).unwrap_or_default(),
-        ))
+        Ok(Value::int64(i64::from_str_radix(s.as_str(), 8).unwrap_or_default()))
     });
-    f.add("typeOf", &[ANY], None, |_, args| {
-        Ok(Value::string(arg(args, 0).type_name()))
-    });
-    f.add("kindOf", &[ANY], None, |_, args| {
-        Ok(Value::string(kind(arg(args, 0))))
-    });
+    f.add("typeOf", &[ANY], None, |_, args| Ok(Value::string(arg(args, 0).type_name())));
+    f.add("kindOf", &[ANY], None, |_, args| Ok(Value::string(kind(arg(args, 0)))));
     f.add("typeIs", &[STR, ANY], None, |_, args| {
         Ok(Value::Bool(text(args, 0)?.as_str() == arg(args, 1).type_name()))
     });
@@ -51,13 +37,10 @@ pub(super) fn register(f: &mut Functions) {
     });
     f.add("regexQuoteMeta", &[STR], None, |_, args| {
         let s = text(args, 0)?;
-        let escaped = s.as_str().chars().flat_map(|c| {
-            r"\.+*?()|[]{}^$"
-                .contains(c)
-                .then_some('\\')
-                .into_iter()
-                .chain([c])
-        });
+        let escaped = s
+            .as_str()
+            .chars()
+            .flat_map(|c| r"\.+*?()|[]{}^$".contains(c).then_some('\\').into_iter().chain([c]));
         made(escaped.collect::<String>(), s)
     });
 }
@@ -77,9 +60,7 @@ pub(super) fn to_int(value: &Value<'_>) -> i64 {
         Value::Str(s) => {
             // A fraction of zeros is dropped; a zero in front means octal.
             let text = s.as_str();
-            let whole = text
-                .split_once('.')
-                .filter(|(_, fraction)| fraction.chars().all(|c| c == '0'));
+            let whole = text.split_once('.').filter(|(_, fraction)| fraction.chars().all(|c| c == '0'));
             literal::integer(whole.map_or(text, |(whole, _)| whole)).unwrap_or_default()
         }
         _ => 0,

@@ -8,23 +8,15 @@ use crate::template::text::Str;
 use crate::template::value::{MAX_NESTING, Value};
 
 pub(super) fn register(f: &mut Functions) {
-    let merges = [
-        ("merge", false),
-        ("mustMerge", false),
-        ("mergeOverwrite", true),
-        ("mustMergeOverwrite", true),
-    ];
+    let merges =
+        [("merge", false), ("mustMerge", false), ("mergeOverwrite", true), ("mustMergeOverwrite", true)];
     for (name, overwrite) in merges {
         f.add(name, &[DICT], Some(DICT), move |call, args| {
             if args.len() == 1 {
                 return Ok(arg(args, 0).clone());
             }
             let fresh = Value::dict(std::collections::BTreeMap::new());
-            let target = if map(args, 0)?.is_nil() {
-                &fresh
-            } else {
-                arg(args, 0)
-            };
+            let target = if map(args, 0)?.is_nil() { &fresh } else { arg(args, 0) };
             let to = map(std::slice::from_ref(target), 0)?;
             own(to)?;
             for source in args.iter().skip(1).filter_map(as_map) {
@@ -82,11 +74,7 @@ fn merge<'a>(
 
 fn nesting(call: &mut Call<'_>, depth: usize) -> Result<(), String> {
     call.spend(16)?;
-    if depth > MAX_NESTING {
-        Err("the value is nested too deeply".to_owned())
-    } else {
-        Ok(())
-    }
+    if depth > MAX_NESTING { Err("the value is nested too deeply".to_owned()) } else { Ok(()) }
 }
 
 fn copy<'a>(call: &mut Call<'_>, value: &Value<'a>, depth: usize) -> Answer<'a> {
@@ -105,11 +93,8 @@ fn copy<'a>(call: &mut Call<'_>, value: &Value<'a>, depth: usize) -> Answer<'a> 
             Ok(Value::map_of(entries, elem(&map.elem_name())))
         }
         Value::List(list) if !list.is_nil() => {
-            let items: Result<Vec<_>, _> = list
-                .to_vec()
-                .iter()
-                .map(|item| copy(call, item, depth + 1))
-                .collect();
+            let items: Result<Vec<_>, _> =
+                list.to_vec().iter().map(|item| copy(call, item, depth + 1)).collect();
             Ok(Value::list_of(items?, elem(&list.elem_name())))
         }
         other => Ok(other.clone()),
@@ -127,10 +112,7 @@ fn dig<'a>(args: &[Value<'a>]) -> Answer<'a> {
     let mut here = last.clone();
     for key in keys {
         let Value::Str(key) = key else {
-            return Err(format!(
-                "interface conversion: interface {{}} is {}, not string",
-                key.type_name()
-            ));
+            return Err(format!("interface conversion: interface {{}} is {}, not string", key.type_name()));
         };
         let next = match &here {
             Value::Map(map) if map.elem_name() == "interface {}" => map.get(key.as_str()),

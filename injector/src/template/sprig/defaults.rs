@@ -8,52 +8,26 @@ use serde_json::Value as Json;
 
 pub(super) fn register(f: &mut Functions) {
     f.add("default", &[ANY], Some(ANY), |_, args| {
-        Ok(args
-            .get(1)
-            .filter(|given| !is_empty(given))
-            .unwrap_or_else(|| arg(args, 0))
-            .clone())
+        Ok(args.get(1).filter(|given| !is_empty(given)).unwrap_or_else(|| arg(args, 0)).clone())
     });
-    f.add("empty", &[ANY], None, |_, args| {
-        Ok(Value::Bool(is_empty(arg(args, 0))))
-    });
+    f.add("empty", &[ANY], None, |_, args| Ok(Value::Bool(is_empty(arg(args, 0)))));
     f.add("coalesce", &[], Some(ANY), |_, args| {
         Ok(args.iter().find(|v| !is_empty(v)).cloned().unwrap_or(Value::Nil))
     });
-    f.add("all", &[], Some(ANY), |_, args| {
-        Ok(Value::Bool(!args.iter().any(is_empty)))
-    });
-    f.add("any", &[], Some(ANY), |_, args| {
-        Ok(Value::Bool(!args.iter().all(is_empty)))
-    });
+    f.add("all", &[], Some(ANY), |_, args| Ok(Value::Bool(!args.iter().any(is_empty))));
+    f.add("any", &[], Some(ANY), |_, args| Ok(Value::Bool(!args.iter().all(is_empty))));
     f.add("ternary", &[ANY, ANY, Type::Bool], None, |_, args| {
         Ok(arg(args, usize::from(!arg(args, 2).is_true())).clone())
     });
-    f.add("fail", &[STR], None, |_, args| {
-        Err(text(args, 0)?.as_str().to_owned())
-    });
+    f.add("fail", &[STR], None, |_, args| Err(text(args, 0)?.as_str().to_owned()));
     for name in ["fromJson", "mustFromJson"] {
         let must = name.starts_with("must");
         f.add(name, &[STR], None, move |call, args| from_json(call, args, must));
     }
     let styles = [
         ("toJson", "mustToJson", COMPACT),
-        (
-            "toPrettyJson",
-            "mustToPrettyJson",
-            Style {
-                escape_html: true,
-                indent: Some("  "),
-            },
-        ),
-        (
-            "toRawJson",
-            "mustToRawJson",
-            Style {
-                escape_html: false,
-                indent: None,
-            },
-        ),
+        ("toPrettyJson", "mustToPrettyJson", Style { escape_html: true, indent: Some("  ") }),
+        ("toRawJson", "mustToRawJson", Style { escape_html: false, indent: None }),
     ];
     for (name, must, style) in styles {
         for name in [name, must] {

@@ -12,10 +12,7 @@ pub(super) fn register(f: &mut Functions) {
     f.add("dict", &[], Some(ANY), |call, args| {
         let mut entries = BTreeMap::new();
         for pair in args.chunks(2) {
-            let value = pair
-                .get(1)
-                .cloned()
-                .unwrap_or_else(|| Value::Str(Str::borrowed("")));
+            let value = pair.get(1).cloned().unwrap_or_else(|| Value::Str(Str::borrowed("")));
             entries.insert(strval(call, arg(pair, 0))?, value);
         }
         Ok(Value::dict(entries))
@@ -46,20 +43,11 @@ pub(super) fn register(f: &mut Functions) {
         Ok(Value::list(maps.filter_map(|m| m.get(key.as_str())).collect()))
     });
     f.add("keys", &[], Some(DICT), |_, args| {
-        let keys = args
-            .iter()
-            .filter_map(as_map)
-            .flat_map(|m| m.entries().into_iter().map(|(key, _)| key));
+        let keys = args.iter().filter_map(as_map).flat_map(|m| m.entries().into_iter().map(|(key, _)| key));
         Ok(Value::strings(keys.collect::<Vec<_>>()))
     });
     f.add("values", &[DICT], None, |_, args| {
-        Ok(Value::list(
-            map(args, 0)?
-                .entries()
-                .into_iter()
-                .map(|(_, value)| value)
-                .collect(),
-        ))
+        Ok(Value::list(map(args, 0)?.entries().into_iter().map(|(_, value)| value).collect()))
     });
     f.add("pick", &[DICT], Some(STR), |_, args| selected(args, true));
     f.add("omit", &[DICT], Some(STR), |_, args| selected(args, false));
@@ -121,15 +109,7 @@ pub(super) fn reaches<'a>(
 }
 
 fn selected<'a>(args: &[Value<'a>], wanted: bool) -> Answer<'a> {
-    let names: Vec<&str> = args
-        .iter()
-        .skip(1)
-        .filter_map(Value::as_str)
-        .map(Str::as_str)
-        .collect();
-    let kept = map(args, 0)?
-        .entries()
-        .into_iter()
-        .filter(|(key, _)| names.contains(&key.as_str()) == wanted);
+    let names: Vec<&str> = args.iter().skip(1).filter_map(Value::as_str).map(Str::as_str).collect();
+    let kept = map(args, 0)?.entries().into_iter().filter(|(key, _)| names.contains(&key.as_str()) == wanted);
     Ok(Value::dict(kept.collect()))
 }

@@ -23,10 +23,7 @@ pub(super) fn register(f: &mut Functions) {
         ("b32dec", |s| {
             base32_decode(s).unwrap_or_else(|| {
                 let bad = s.bytes().position(|b| !BASE32.contains(&b));
-                format!(
-                    "illegal base32 data at input byte {}",
-                    bad.unwrap_or(s.len() / 8 * 8)
-                )
+                format!("illegal base32 data at input byte {}", bad.unwrap_or(s.len() / 8 * 8))
             })
         }),
         ("sha1sum", |s| hex(&Sha1::digest(s.as_bytes()))),
@@ -75,17 +72,11 @@ fn base32_encode(s: &str) -> String {
         for (to, from) in block.iter_mut().zip(chunk) {
             *to = *from;
         }
-        let bits = block
-            .iter()
-            .fold(0_u64, |bits, byte| (bits << 8) | u64::from(*byte));
+        let bits = block.iter().fold(0_u64, |bits, byte| (bits << 8) | u64::from(*byte));
         let used = (chunk.len() * 8).div_ceil(5);
         for i in 0..8 {
             let index = usize::try_from((bits >> (35 - 5 * i)) & 31).unwrap_or_default();
-            out.push(if i < used {
-                BASE32.get(index).copied().map_or('=', char::from)
-            } else {
-                '='
-            });
+            out.push(if i < used { BASE32.get(index).copied().map_or('=', char::from) } else { '=' });
         }
     }
     out

@@ -16,34 +16,22 @@ pub(super) fn register(f: &mut Functions) {
         f.add(name, &[], Some(ANY), |_, args| Ok(Value::list(args.to_vec())));
     }
     let of_list: [(&str, &str, OfList); 7] = [
-        ("first", "find first", |_, list| {
-            Ok(list.get(0).unwrap_or(Value::Nil))
-        }),
-        ("last", "find last", |_, list| {
-            Ok(list.to_vec().pop().unwrap_or(Value::Nil))
-        }),
-        ("rest", "find rest", |_, list| {
-            Ok(Value::list(list.to_vec().into_iter().skip(1).collect()))
-        }),
+        ("first", "find first", |_, list| Ok(list.get(0).unwrap_or(Value::Nil))),
+        ("last", "find last", |_, list| Ok(list.to_vec().pop().unwrap_or(Value::Nil))),
+        ("rest", "find rest", |_, list| Ok(Value::list(list.to_vec().into_iter().skip(1).collect()))),
         ("initial", "find initial", |_, list| {
             let count = list.len().saturating_sub(1);
             Ok(Value::list(list.to_vec().into_iter().take(count).collect()))
         }),
-        ("reverse", "find reverse", |_, list| {
-            Ok(Value::list(list.to_vec().into_iter().rev().collect()))
-        }),
+        ("reverse", "find reverse", |_, list| Ok(Value::list(list.to_vec().into_iter().rev().collect()))),
         ("compact", "compact", |_, list| {
-            Ok(Value::list(
-                list.to_vec().into_iter().filter(|v| !is_empty(v)).collect(),
-            ))
+            Ok(Value::list(list.to_vec().into_iter().filter(|v| !is_empty(v)).collect()))
         }),
         ("uniq", "find uniq", uniq),
     ];
     for (name, verb, body) in of_list {
         both(f, name, |f, name| {
-            f.add(name, &[ANY], None, move |call, args| {
-                body(call, list(arg(args, 0), verb)?)
-            });
+            f.add(name, &[ANY], None, move |call, args| body(call, list(arg(args, 0), verb)?));
         });
     }
     for name in ["append", "push", "mustAppend", "mustPush"] {
@@ -91,9 +79,7 @@ fn register_more(f: &mut Functions) {
             Ok(Value::Bool(contains(call, &items, arg(args, 0))?))
         });
     });
-    both(f, "slice", |f, name| {
-        f.add(name, &[ANY], Some(ANY), |_, args| slice(args))
-    });
+    both(f, "slice", |f, name| f.add(name, &[ANY], Some(ANY), |_, args| slice(args)));
     both(f, "chunk", |f, name| {
         f.add(name, &[INT, ANY], None, |_, args| {
             let size = usize::try_from(int(args, 0)).ok().filter(|n| *n > 0);
@@ -112,16 +98,8 @@ fn register_more(f: &mut Functions) {
             }
         }
         // Nothing at all is Go's nil slice, null in JSON.
-        let nil = List::Json {
-            items: None,
-            elem: &Kind::Any,
-            origin: None,
-        };
-        Ok(if items.is_empty() {
-            Value::List(nil)
-        } else {
-            Value::list(items)
-        })
+        let nil = List::Json { items: None, elem: &Kind::Any, origin: None };
+        Ok(if items.is_empty() { Value::List(nil) } else { Value::list(items) })
     });
 }
 
@@ -154,10 +132,7 @@ fn uniq<'a>(call: &mut Call<'_>, list: &List<'a>) -> Answer<'a> {
 
 fn slice<'a>(args: &[Value<'a>]) -> Answer<'a> {
     let Value::List(list) = arg(args, 0) else {
-        return Err(format!(
-            "list should be type of slice or array but {}",
-            kind(arg(args, 0))
-        ));
+        return Err(format!("list should be type of slice or array but {}", kind(arg(args, 0))));
     };
     if list.is_empty() {
         return Ok(Value::Nil);
@@ -168,10 +143,7 @@ fn slice<'a>(args: &[Value<'a>]) -> Answer<'a> {
     };
     let (start, end) = (bound(1, 0), bound(2, list.len()));
     if start > end || end > list.len() {
-        return Err(format!(
-            "slice bounds out of range [{start}:{end}] with length {}",
-            list.len()
-        ));
+        return Err(format!("slice bounds out of range [{start}:{end}] with length {}", list.len()));
     }
     Ok(Value::List(list.slice(start, end)))
 }

@@ -11,35 +11,20 @@ type FoldFloat = fn(f64, f64) -> f64;
 
 pub(super) fn register(f: &mut Functions) {
     f.add("add", &[], Some(ANY), |_, args| {
-        Ok(Value::int64(
-            args.iter().fold(0, |sum, v| sum.wrapping_add(to_int(v))),
-        ))
+        Ok(Value::int64(args.iter().fold(0, |sum, v| sum.wrapping_add(to_int(v)))))
     });
-    f.add("add1", &[ANY], None, |_, args| {
-        Ok(Value::int64(to_int(arg(args, 0)).wrapping_add(1)))
-    });
+    f.add("add1", &[ANY], None, |_, args| Ok(Value::int64(to_int(arg(args, 0)).wrapping_add(1))));
     f.add("sub", &[ANY, ANY], None, |_, args| {
-        Ok(Value::int64(
-            to_int(arg(args, 0)).wrapping_sub(to_int(arg(args, 1))),
-        ))
+        Ok(Value::int64(to_int(arg(args, 0)).wrapping_sub(to_int(arg(args, 1)))))
     });
-    for (name, op) in [
-        ("div", i64::checked_div as fn(i64, i64) -> Option<i64>),
-        ("mod", i64::checked_rem),
-    ] {
+    for (name, op) in [("div", i64::checked_div as fn(i64, i64) -> Option<i64>), ("mod", i64::checked_rem)] {
         f.add(name, &[ANY, ANY], None, move |_, args| {
             let result = op(to_int(arg(args, 0)), to_int(arg(args, 1)));
-            result
-                .map(Value::int64)
-                .ok_or_else(|| "runtime error: integer divide by zero".to_owned())
+            result.map(Value::int64).ok_or_else(|| "runtime error: integer divide by zero".to_owned())
         });
     }
-    let folds: [(&str, Fold); 4] = [
-        ("mul", i64::wrapping_mul),
-        ("max", i64::max),
-        ("biggest", i64::max),
-        ("min", i64::min),
-    ];
+    let folds: [(&str, Fold); 4] =
+        [("mul", i64::wrapping_mul), ("max", i64::max), ("biggest", i64::max), ("min", i64::min)];
     for (name, op) in folds {
         f.add(name, &[ANY], Some(ANY), move |_, args| {
             let (first, rest) = (to_int(arg(args, 0)), args.iter().skip(1).map(to_int));
@@ -76,23 +61,15 @@ fn floats(f: &mut Functions) {
         });
     }
     f.add("addf", &[], Some(ANY), |_, args| {
-        Ok(Value::Float(
-            args.iter().map(to_float).fold(0.0, |a, b| decimal(a + b, a, b)),
-        ))
+        Ok(Value::Float(args.iter().map(to_float).fold(0.0, |a, b| decimal(a + b, a, b))))
     });
     f.add("add1f", &[ANY], None, |_, args| {
         let n = to_float(arg(args, 0));
         Ok(Value::Float(decimal(n + 1.0, n, 1.0)))
     });
-    f.add("floor", &[ANY], None, |_, args| {
-        Ok(Value::Float(to_float(arg(args, 0)).floor()))
-    });
-    f.add("ceil", &[ANY], None, |_, args| {
-        Ok(Value::Float(to_float(arg(args, 0)).ceil()))
-    });
-    f.add("round", &[ANY, INT], Some(Type::Float), |_, args| {
-        Ok(Value::Float(round(args)))
-    });
+    f.add("floor", &[ANY], None, |_, args| Ok(Value::Float(to_float(arg(args, 0)).floor())));
+    f.add("ceil", &[ANY], None, |_, args| Ok(Value::Float(to_float(arg(args, 0)).ceil())));
+    f.add("round", &[ANY, INT], Some(Type::Float), |_, args| Ok(Value::Float(round(args))));
 }
 
 fn ints<'a>(numbers: Vec<i64>) -> Value<'a> {
@@ -116,11 +93,7 @@ fn round(args: &[Value<'_>]) -> f64 {
     let on = args.get(2).map_or(0.5, to_float);
     let power = 10_f64.powi(i32::try_from(int(args, 1)).unwrap_or(i32::MAX));
     let digit = power * to_float(arg(args, 0));
-    let rounded = if digit.fract() >= on {
-        digit.ceil()
-    } else {
-        digit.floor()
-    };
+    let rounded = if digit.fract() >= on { digit.ceil() } else { digit.floor() };
     rounded / power
 }
 
@@ -146,18 +119,12 @@ fn seq<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
         [end] => (1, if *end < 1 { -1 } else { 1 }, *end),
         [start, end] => (*start, if end < start { -1 } else { 1 }, *end),
         [start, step, end] if end < start && *step > 0 => {
-            return Ok(Value::string(if *start == *end {
-                start.to_string()
-            } else {
-                String::new()
-            }));
+            return Ok(Value::string(if *start == *end { start.to_string() } else { String::new() }));
         }
         [start, step, end] => (*start, *step, *end),
         _ => return Ok(Value::string("")),
     };
     let beyond = end.saturating_add(if end < start { -1 } else { 1 });
     let numbers = steps(call, start, beyond, step)?;
-    Ok(Value::string(
-        numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(" "),
-    ))
+    Ok(Value::string(numbers.iter().map(i64::to_string).collect::<Vec<_>>().join(" ")))
 }

@@ -86,10 +86,7 @@ const UNAVAILABLE: [(&str, &[&str]); 4] = [
             "unixEpoch",
         ],
     ),
-    (
-        "it needs the network or the environment",
-        &["getHostByName", "env", "expandenv"],
-    ),
+    ("it needs the network or the environment", &["getHostByName", "env", "expandenv"]),
 ];
 
 impl Functions {
@@ -97,9 +94,7 @@ impl Functions {
     pub fn add_sprig(&mut self) {
         for (reason, names) in UNAVAILABLE {
             for name in names {
-                self.add(name, &[], Some(ANY), move |_, _| {
-                    Err(format!("not available: {reason}"))
-                });
+                self.add(name, &[], Some(ANY), move |_, _| Err(format!("not available: {reason}")));
             }
         }
         strings::register(self);
@@ -120,9 +115,7 @@ impl Functions {
 
 /// The string argument at `index`.
 fn text<'v, 'a>(args: &'v [Value<'a>], index: usize) -> Result<&'v Str<'a>, String> {
-    arg(args, index)
-        .as_str()
-        .ok_or_else(|| "expected a string".to_owned())
+    arg(args, index).as_str().ok_or_else(|| "expected a string".to_owned())
 }
 
 /// The integer argument at `index`.

@@ -8,12 +8,8 @@ use crate::template::value::Value;
 use std::collections::BTreeMap;
 
 pub(super) fn register(f: &mut Functions) {
-    let changes: [(&str, &str, super::Change); 4] = [
-        ("base", "osBase", base),
-        ("dir", "osDir", dir),
-        ("clean", "osClean", clean),
-        ("ext", "osExt", ext),
-    ];
+    let changes: [(&str, &str, super::Change); 4] =
+        [("base", "osBase", base), ("dir", "osDir", dir), ("clean", "osClean", clean), ("ext", "osExt", ext)];
     for (name, os, change) in changes {
         for name in [name, os] {
             f.add(name, &[STR], None, move |_, args| {
@@ -23,9 +19,7 @@ pub(super) fn register(f: &mut Functions) {
         }
     }
     for name in ["isAbs", "osIsAbs"] {
-        f.add(name, &[STR], None, |_, args| {
-            Ok(Value::Bool(text(args, 0)?.as_str().starts_with('/')))
-        });
+        f.add(name, &[STR], None, |_, args| Ok(Value::Bool(text(args, 0)?.as_str().starts_with('/'))));
     }
     f.add("urlParse", &[STR], None, |_, args| url_parse(text(args, 0)?));
     f.add("urlJoin", &[DICT], None, |_, args| url_join(args));
@@ -43,16 +37,12 @@ fn base(path: &str) -> String {
 }
 
 fn dir(path: &str) -> String {
-    clean(
-        path.rfind('/')
-            .map_or("", |at| path.get(..=at).unwrap_or_default()),
-    )
+    clean(path.rfind('/').map_or("", |at| path.get(..=at).unwrap_or_default()))
 }
 
 fn ext(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or_default();
-    name.rfind('.')
-        .map_or_else(String::new, |at| name.get(at..).unwrap_or_default().into())
+    name.rfind('.').map_or_else(String::new, |at| name.get(at..).unwrap_or_default().into())
 }
 
 fn clean(path: &str) -> String {
@@ -86,13 +76,9 @@ fn url_parse<'a>(s: &Str<'a>) -> Answer<'a> {
     let query = cut_back(&mut rest, '?');
     let scheme = rest.split_once(':').filter(|(scheme, _)| {
         scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-            && scheme
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+            && scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
     });
-    let (scheme, rest) = scheme.map_or((String::new(), rest), |(scheme, rest)| {
-        (scheme.to_lowercase(), rest)
-    });
+    let (scheme, rest) = scheme.map_or((String::new(), rest), |(scheme, rest)| (scheme.to_lowercase(), rest));
     if scheme.is_empty() && rest.starts_with(':') {
         return Err("unable to parse url: missing protocol scheme".to_owned());
     }
@@ -117,33 +103,20 @@ fn url_parse<'a>(s: &Str<'a>) -> Answer<'a> {
         ("userinfo", userinfo),
     ];
     let decoded = |name: &str, part: &str| {
-        if matches!(name, "path" | "fragment") {
-            unescape(part)
-        } else {
-            part.to_owned()
-        }
+        if matches!(name, "path" | "fragment") { unescape(part) } else { part.to_owned() }
     };
     let entries = parts.into_iter().map(|(name, part)| {
-        (
-            Str::from(name.to_owned()),
-            Value::Str(Str::derived(decoded(name, part), &[s])),
-        )
+        (Str::from(name.to_owned()), Value::Str(Str::derived(decoded(name, part), &[s])))
     });
     Ok(Value::dict(entries.collect::<BTreeMap<_, _>>()))
 }
 
 /// Every `%` stands before two hexadecimal digits.
 fn check_escapes(rest: &str) -> Result<(), String> {
-    let is_bad = |after: &str| {
-        !after
-            .get(..2)
-            .is_some_and(|d| d.chars().all(|c| c.is_ascii_hexdigit()))
-    };
+    let is_bad = |after: &str| !after.get(..2).is_some_and(|d| d.chars().all(|c| c.is_ascii_hexdigit()));
     if let Some(bad) = rest.split('%').skip(1).find(|after| is_bad(after)) {
         let bad: String = bad.chars().take(2).collect();
-        return Err(format!(
-            "unable to parse url: parse {rest:?}: invalid URL escape \"%{bad}\""
-        ));
+        return Err(format!("unable to parse url: parse {rest:?}: invalid URL escape \"%{bad}\""));
     }
     Ok(())
 }

@@ -16,32 +16,19 @@ pub(super) fn register(f: &mut Functions) {
         ("regexFind", "mustRegexFind", false, |_, re, args| {
             let s = text(args, 1)?;
             let found = re.find(s.as_str());
-            Ok(Value::Str(
-                found.map_or(Str::borrowed(""), |m| s.slice(m.start(), m.end())),
-            ))
+            Ok(Value::Str(found.map_or(Str::borrowed(""), |m| s.slice(m.start(), m.end()))))
         }),
         ("regexFindAll", "mustRegexFindAll", true, |call, re, args| {
             let s = text(args, 1)?;
             call.spend(s.as_str().len().saturating_mul(64))?;
             let count = usize::try_from(int(args, 2)).unwrap_or(usize::MAX);
-            let found = re
-                .find_iter(s.as_str())
-                .take(count)
-                .map(|m| s.slice(m.start(), m.end()));
+            let found = re.find_iter(s.as_str()).take(count).map(|m| s.slice(m.start(), m.end()));
             Ok(Value::strings(found.collect::<Vec<_>>()))
         }),
-        (
-            "regexReplaceAll",
-            "mustRegexReplaceAll",
-            false,
-            |call, re, args| replace(call, re, args, false),
-        ),
-        (
-            "regexReplaceAllLiteral",
-            "mustRegexReplaceAllLiteral",
-            false,
-            |call, re, args| replace(call, re, args, true),
-        ),
+        ("regexReplaceAll", "mustRegexReplaceAll", false, |call, re, args| replace(call, re, args, false)),
+        ("regexReplaceAllLiteral", "mustRegexReplaceAllLiteral", false, |call, re, args| {
+            replace(call, re, args, true)
+        }),
         ("regexSplit", "mustRegexSplit", true, split),
     ];
     for (name, must, counts, body) in functions {
@@ -53,11 +40,7 @@ pub(super) fn register(f: &mut Functions) {
 
 /// Compiles the pattern, the first argument, in front of `body`.
 fn add(f: &mut Functions, name: &str, counts: bool, body: Body) {
-    let last = if name.contains("Replace") {
-        Some(STR)
-    } else {
-        counts.then_some(INT)
-    };
+    let last = if name.contains("Replace") { Some(STR) } else { counts.then_some(INT) };
     let params: Vec<_> = [STR, STR].into_iter().chain(last).collect();
     let lenient = name == "regexMatch";
     f.add(name, &params, None, move |call, args| {
@@ -66,11 +49,7 @@ fn add(f: &mut Functions, name: &str, counts: bool, body: Body) {
         let machine = if pattern.contains('{') { 256 } else { pattern.len() };
         let bytes = text(args, 1)?.as_str().len();
         call.work(pattern.len().saturating_add(bytes.saturating_mul(machine)) / 64)?;
-        match RegexBuilder::new(pattern)
-            .size_limit(1 << 18)
-            .nest_limit(50)
-            .build()
-        {
+        match RegexBuilder::new(pattern).size_limit(1 << 18).nest_limit(50).build() {
             Ok(re) => body(call, &re, args),
             Err(_) if lenient => Ok(Value::Bool(false)),
             Err(error) => Err(format!("error parsing regexp {pattern:?}: {error}")),
@@ -81,10 +60,7 @@ fn add(f: &mut Functions, name: &str, counts: bool, body: Body) {
 fn replace<'a>(call: &mut Call<'_>, re: &Regex, args: &[Value<'a>], literal: bool) -> Answer<'a> {
     let (s, new) = (text(args, 1)?, text(args, 2)?);
     let hits = re.find_iter(s.as_str()).count();
-    let each = new
-        .as_str()
-        .len()
-        .saturating_add(if literal { 0 } else { s.as_str().len() });
+    let each = new.as_str().len().saturating_add(if literal { 0 } else { s.as_str().len() });
     call.spend(hits.saturating_mul(each))?;
     let result = if literal {
         re.replace_all(s.as_str(), regex_lite::NoExpand(new.as_str()))

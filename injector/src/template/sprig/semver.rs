@@ -10,12 +10,8 @@ pub(super) fn register(f: &mut Functions) {
     f.add("semver", &[STR], None, |_, args| {
         let source = text(args, 0)?;
         let version = Version::parse(source.as_str()).ok_or("Invalid Semantic Version")?;
-        let number = |n: u64| {
-            Value::Int(
-                i64::try_from(n).unwrap_or(i64::MAX),
-                crate::template::value::IntType::Int64,
-            )
-        };
+        let number =
+            |n: u64| Value::Int(i64::try_from(n).unwrap_or(i64::MAX), crate::template::value::IntType::Int64);
         let part = |part: &str| Value::Str(Str::derived(part, &[source]));
         let fields = vec![
             ("Major", number(version.numbers.0)),
@@ -26,21 +22,13 @@ pub(super) fn register(f: &mut Functions) {
             ("Original", Value::Str(source.clone())),
             ("String", part(&version.to_string())),
         ];
-        Ok(Value::printed_record(
-            "*semver.Version",
-            fields,
-            Str::derived(version.to_string(), &[source]),
-        ))
+        Ok(Value::printed_record("*semver.Version", fields, Str::derived(version.to_string(), &[source])))
     });
     f.add("semverCompare", &[STR, STR], None, |_, args| {
         let (constraint, version) = (text(args, 0)?.as_str(), text(args, 1)?.as_str());
         let alternatives = parse_constraints(constraint)?;
         let version = Version::parse(version).ok_or("Invalid Semantic Version")?;
-        Ok(Value::Bool(
-            alternatives
-                .iter()
-                .any(|all| all.iter().all(|c| c.accepts(&version))),
-        ))
+        Ok(Value::Bool(alternatives.iter().any(|all| all.iter().all(|c| c.accepts(&version)))))
     });
 }
 
@@ -96,22 +84,16 @@ impl Version {
         let (numbers, pre, meta) = pieces(text)?;
         let mut numbers = numbers.into_iter();
         let mut next = || numbers.next().unwrap_or(Some(0));
-        Some(Self {
-            numbers: (next()?, next()?, next()?),
-            pre: pre.to_owned(),
-            meta: meta.to_owned(),
-        })
+        Some(Self { numbers: (next()?, next()?, next()?), pre: pre.to_owned(), meta: meta.to_owned() })
     }
 
     fn order(&self, other: &Self) -> Ordering {
-        self.numbers
-            .cmp(&other.numbers)
-            .then_with(|| match (self.pre.is_empty(), other.pre.is_empty()) {
-                (true, true) => Ordering::Equal,
-                (true, false) => Ordering::Greater,
-                (false, true) => Ordering::Less,
-                (false, false) => order_pre(&self.pre, &other.pre),
-            })
+        self.numbers.cmp(&other.numbers).then_with(|| match (self.pre.is_empty(), other.pre.is_empty()) {
+            (true, true) => Ordering::Equal,
+            (true, false) => Ordering::Greater,
+            (false, true) => Ordering::Less,
+            (false, false) => order_pre(&self.pre, &other.pre),
+        })
     }
 }
 
@@ -155,9 +137,7 @@ struct Constraint {
 
 fn parse_constraints(text: &str) -> Result<Vec<Vec<Constraint>>, String> {
     let bad = || format!("improper constraint: {text}");
-    text.split("||")
-        .map(|all| parse_all(all).ok_or_else(bad))
-        .collect()
+    text.split("||").map(|all| parse_all(all).ok_or_else(bad)).collect()
 }
 
 /// Constraints that must all hold: separated by blanks or commas, or a range `a - b`.
@@ -182,10 +162,7 @@ fn parse_all(text: &str) -> Option<Vec<Constraint>> {
 
 impl Constraint {
     fn new(operator: &str, version: &str) -> Option<Self> {
-        if !matches!(
-            operator,
-            "" | "=" | "!=" | ">" | "<" | ">=" | "=>" | "<=" | "=<" | "~" | "~>" | "^"
-        ) {
+        if !matches!(operator, "" | "=" | "!=" | ">" | "<" | ">=" | "=>" | "<=" | "=<" | "~" | "~>" | "^") {
             return None;
         }
         let (numbers, pre, meta) = pieces(version)?;
@@ -196,16 +173,8 @@ impl Constraint {
             [major, minor] => (Given::Minor, (*major, *minor, 0)),
             [major, minor, patch, ..] => (Given::All, (*major, *minor, *patch)),
         };
-        let version = Version {
-            numbers,
-            pre: pre.to_owned(),
-            meta: meta.to_owned(),
-        };
-        Some(Self {
-            operator: operator.to_owned(),
-            version,
-            given,
-        })
+        let version = Version { numbers, pre: pre.to_owned(), meta: meta.to_owned() };
+        Some(Self { operator: operator.to_owned(), version, given })
     }
 
     fn accepts(&self, v: &Version) -> bool {
@@ -241,11 +210,7 @@ impl Constraint {
     /// How the version compares by the given numbers alone.
     fn beyond(&self, v: &Version) -> Ordering {
         let (ours, theirs) = (self.version.numbers, v.numbers);
-        let minor = if self.given >= Given::Minor {
-            theirs.1.cmp(&ours.1)
-        } else {
-            Ordering::Equal
-        };
+        let minor = if self.given >= Given::Minor { theirs.1.cmp(&ours.1) } else { Ordering::Equal };
         theirs.0.cmp(&ours.0).then(minor)
     }
 

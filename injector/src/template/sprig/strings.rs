@@ -19,33 +19,23 @@ pub(super) fn register(f: &mut Functions) {
     f.add("trimAll", &[STR, STR], None, |_, args| trim_all(args));
     f.add("trimSuffix", &[STR, STR], None, |_, args| {
         let (suffix, s) = (text(args, 0)?, text(args, 1)?);
-        Ok(Value::Str(s.part(
-            s.as_str().strip_suffix(suffix.as_str()).unwrap_or(s.as_str()),
-        )))
+        Ok(Value::Str(s.part(s.as_str().strip_suffix(suffix.as_str()).unwrap_or(s.as_str()))))
     });
     f.add("trimPrefix", &[STR, STR], None, |_, args| {
         let (prefix, s) = (text(args, 0)?, text(args, 1)?);
-        Ok(Value::Str(s.part(
-            s.as_str().strip_prefix(prefix.as_str()).unwrap_or(s.as_str()),
-        )))
+        Ok(Value::Str(s.part(s.as_str().strip_prefix(prefix.as_str()).unwrap_or(s.as_str()))))
     });
     f.add("trunc", &[INT, STR], None, |_, args| trunc(args));
     f.add("substr", &[INT, INT, STR], None, |_, args| substr(args));
     f.add("repeat", &[INT, STR], None, repeat);
     f.add("contains", &[STR, STR], None, |_, args| {
-        Ok(Value::Bool(
-            text(args, 1)?.as_str().contains(text(args, 0)?.as_str()),
-        ))
+        Ok(Value::Bool(text(args, 1)?.as_str().contains(text(args, 0)?.as_str())))
     });
     f.add("hasPrefix", &[STR, STR], None, |_, args| {
-        Ok(Value::Bool(
-            text(args, 1)?.as_str().starts_with(text(args, 0)?.as_str()),
-        ))
+        Ok(Value::Bool(text(args, 1)?.as_str().starts_with(text(args, 0)?.as_str())))
     });
     f.add("hasSuffix", &[STR, STR], None, |_, args| {
-        Ok(Value::Bool(
-            text(args, 1)?.as_str().ends_with(text(args, 0)?.as_str()),
-        ))
+        Ok(Value::Bool(text(args, 1)?.as_str().ends_with(text(args, 0)?.as_str())))
     });
     pieces_and_lines(f);
 }
@@ -53,28 +43,18 @@ pub(super) fn register(f: &mut Functions) {
 fn pieces_and_lines(f: &mut Functions) {
     f.add("cat", &[], Some(ANY), cat);
     f.add("indent", &[INT, STR], None, |call, args| indent(call, args, ""));
-    f.add("nindent", &[INT, STR], None, |call, args| {
-        indent(call, args, "\n")
-    });
+    f.add("nindent", &[INT, STR], None, |call, args| indent(call, args, "\n"));
     f.add("replace", &[STR, STR, STR], None, replace);
-    f.add("plural", &[STR, STR, INT], None, |_, args| {
-        Ok(arg(args, usize::from(int(args, 2) != 1)).clone())
-    });
+    f.add("plural", &[STR, STR, INT], None, |_, args| Ok(arg(args, usize::from(int(args, 2) != 1)).clone()));
     f.add("join", &[STR, ANY], None, join);
-    f.add("split", &[STR, STR], None, |call, args| {
-        split(call, args, 1, None)
-    });
-    f.add("splitn", &[STR, INT, STR], None, |call, args| {
-        split(call, args, 2, Some(int(args, 1)))
-    });
+    f.add("split", &[STR, STR], None, |call, args| split(call, args, 1, None));
+    f.add("splitn", &[STR, INT, STR], None, |call, args| split(call, args, 2, Some(int(args, 1))));
     f.add("splitList", &[STR, STR], None, |call, args| {
         let (separator, s) = (text(args, 0)?, text(args, 1)?);
         let parts = pieces(call, s, separator.as_str(), None)?;
         Ok(Value::strings(parts))
     });
-    f.add("toStrings", &[ANY], None, |call, args| {
-        Ok(Value::strings(strslice(call, arg(args, 0))?))
-    });
+    f.add("toStrings", &[ANY], None, |call, args| Ok(Value::strings(strslice(call, arg(args, 0))?)));
     f.add("sortAlpha", &[ANY], None, |call, args| {
         let Value::List(_) = arg(args, 0) else {
             return Ok(Value::strings([strval(call, arg(args, 0))?]));
@@ -108,9 +88,7 @@ fn squote<'a>(call: &Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
 
 fn trim_all<'a>(args: &[Value<'a>]) -> Answer<'a> {
     let (cutset, s) = (text(args, 0)?, text(args, 1)?);
-    Ok(Value::Str(
-        s.part(s.as_str().trim_matches(|c| cutset.as_str().contains(c))),
-    ))
+    Ok(Value::Str(s.part(s.as_str().trim_matches(|c| cutset.as_str().contains(c)))))
 }
 
 /// Counts bytes, as Go does; a character that would be cut in half goes.
@@ -138,9 +116,7 @@ fn substr<'a>(args: &[Value<'a>]) -> Answer<'a> {
         (Err(_), Err(_)) => return Err("slice bounds out of range".to_owned()),
     };
     if start > end || end > length {
-        return Err(format!(
-            "slice bounds out of range [{start}:{end}] with length {length}"
-        ));
+        return Err(format!("slice bounds out of range [{start}:{end}] with length {length}"));
     }
     Ok(Value::Str(s.slice(start, end)))
 }
@@ -180,15 +156,8 @@ fn indent<'a>(call: &mut Call<'_>, args: &[Value<'a>], before: &str) -> Answer<'
 fn replace<'a>(call: &mut Call<'_>, args: &[Value<'a>]) -> Answer<'a> {
     let (old, new, s) = (text(args, 0)?, text(args, 1)?, text(args, 2)?);
     let times = s.as_str().matches(old.as_str()).count();
-    call.spend(
-        times
-            .saturating_mul(new.as_str().len())
-            .saturating_add(s.as_str().len()),
-    )?;
-    Ok(Value::Str(Str::derived(
-        s.as_str().replace(old.as_str(), new.as_str()),
-        &[s, new],
-    )))
+    call.spend(times.saturating_mul(new.as_str().len()).saturating_add(s.as_str().len()))?;
+    Ok(Value::Str(Str::derived(s.as_str().replace(old.as_str(), new.as_str()), &[s, new])))
 }
 
 /// sprig's idea of a list of strings: nil elements are skipped, a scalar is a list of one.
@@ -248,9 +217,7 @@ fn pieces<'a>(
 fn split<'a>(call: &mut Call<'_>, args: &[Value<'a>], at: usize, limit: Option<i64>) -> Answer<'a> {
     let (separator, s) = (text(args, 0)?, text(args, at)?);
     let parts = pieces(call, s, separator.as_str(), limit)?;
-    let entries = parts
-        .into_iter()
-        .enumerate()
-        .map(|(i, part)| (Str::from(format!("_{i}")), Value::Str(part)));
+    let entries =
+        parts.into_iter().enumerate().map(|(i, part)| (Str::from(format!("_{i}")), Value::Str(part)));
     Ok(Value::map_of(entries.collect::<BTreeMap<_, _>>(), "string"))
 }

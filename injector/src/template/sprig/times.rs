@@ -37,11 +37,7 @@ pub(in crate::template) fn go_duration(nanos: i64) -> String {
         let rest = format!("{:0digits$}", value % unit);
         let rest = rest.trim_end_matches('0');
         let whole = value / unit;
-        if rest.is_empty() {
-            whole.to_string()
-        } else {
-            format!("{whole}.{rest}")
-        }
+        if rest.is_empty() { whole.to_string() } else { format!("{whole}.{rest}") }
     };
     if total < second {
         return match total {
@@ -75,9 +71,7 @@ fn parse(text: &str) -> Option<i64> {
     while !rest.is_empty() {
         let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
         let (number, after) = rest.split_at(end);
-        let length = after
-            .find(|c: char| c.is_ascii_digit() || c == '.')
-            .unwrap_or(after.len());
+        let length = after.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(after.len());
         let (unit, after) = after.split_at(length);
         let unit = match unit {
             "ns" => 1,
@@ -99,11 +93,7 @@ fn scaled(number: &str, unit: i64) -> Option<i64> {
     if whole.is_empty() && fraction.is_empty() {
         return None;
     }
-    let mut result = if whole.is_empty() {
-        0
-    } else {
-        whole.parse::<i64>().ok()?.checked_mul(unit)?
-    };
+    let mut result = if whole.is_empty() { 0 } else { whole.parse::<i64>().ok()?.checked_mul(unit)? };
     let mut part = unit;
     for digit in fraction.chars() {
         part /= 10;
@@ -124,8 +114,5 @@ fn rounded(nanos: u64) -> String {
         (HOUR / 3_600, "s"),
     ];
     let found = units.iter().find(|(unit, _)| nanos > *unit);
-    found.map_or_else(
-        || "0s".to_owned(),
-        |(unit, name)| format!("{}{name}", nanos / unit),
-    )
+    found.map_or_else(|| "0s".to_owned(), |(unit, name)| format!("{}{name}", nanos / unit))
 }

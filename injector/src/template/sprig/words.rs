@@ -12,11 +12,7 @@ pub(super) fn register(f: &mut Functions) {
         ("title", title),
         ("untitle", untitle),
         ("nospace", |s| s.chars().filter(|c| !c.is_whitespace()).collect()),
-        ("initials", |s| {
-            s.split_whitespace()
-                .filter_map(|word| word.chars().next())
-                .collect()
-        }),
+        ("initials", |s| s.split_whitespace().filter_map(|word| word.chars().next()).collect()),
         ("swapcase", swapcase),
         ("snakecase", |s| cases::lowered(s, '_')),
         ("kebabcase", |s| cases::lowered(s, '-')),
@@ -28,12 +24,8 @@ pub(super) fn register(f: &mut Functions) {
             made(change(s.as_str()), s)
         });
     }
-    f.add("abbrev", &[INT, STR], None, |_, args| {
-        abbreviate(args, 0, int(args, 0), 1)
-    });
-    f.add("abbrevboth", &[INT, INT, STR], None, |_, args| {
-        abbreviate(args, int(args, 0), int(args, 1), 2)
-    });
+    f.add("abbrev", &[INT, STR], None, |_, args| abbreviate(args, 0, int(args, 0), 1));
+    f.add("abbrevboth", &[INT, INT, STR], None, |_, args| abbreviate(args, int(args, 0), int(args, 1), 2));
     f.add("wrap", &[INT, STR], None, |call, args| {
         let newline = Str::borrowed("\n");
         wrap(call, int(args, 0), &newline, text(args, 1)?, false)
@@ -41,13 +33,7 @@ pub(super) fn register(f: &mut Functions) {
     f.add("wrapWith", &[INT, STR, STR], None, |call, args| {
         let newline = Str::borrowed("\n");
         let separator = Some(text(args, 1)?).filter(|s| !s.as_str().is_empty());
-        wrap(
-            call,
-            int(args, 0),
-            separator.unwrap_or(&newline),
-            text(args, 2)?,
-            true,
-        )
+        wrap(call, int(args, 0), separator.unwrap_or(&newline), text(args, 2)?, true)
     });
 }
 
@@ -58,11 +44,7 @@ fn title(s: &str) -> String {
         .flat_map(|c| {
             let starts = !inside;
             inside = c.is_alphanumeric() || c == '_' || (!c.is_whitespace() && !c.is_ascii());
-            if starts {
-                c.to_uppercase().collect::<Vec<_>>()
-            } else {
-                vec![c]
-            }
+            if starts { c.to_uppercase().collect::<Vec<_>>() } else { vec![c] }
         })
         .collect()
 }
@@ -74,11 +56,7 @@ fn untitle(s: &str) -> String {
         .flat_map(|c| {
             let starts = !inside && !c.is_whitespace();
             inside = !c.is_whitespace();
-            if starts {
-                c.to_lowercase().collect::<Vec<_>>()
-            } else {
-                vec![c]
-            }
+            if starts { c.to_lowercase().collect::<Vec<_>>() } else { vec![c] }
         })
         .collect()
 }
@@ -109,10 +87,7 @@ fn abbreviate<'a>(args: &[Value<'a>], offset: i64, width: i64, at: usize) -> Ans
     }
     let cut = |start: usize, end: usize| {
         let whole = s.as_str();
-        whole
-            .get(floor_char(whole, start)..floor_char(whole, end))
-            .unwrap_or_default()
-            .to_owned()
+        whole.get(floor_char(whole, start)..floor_char(whole, end)).unwrap_or_default().to_owned()
     };
     offset = offset.min(length);
     if length - offset < width - 3 {

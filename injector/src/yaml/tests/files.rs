@@ -23,10 +23,7 @@ fn files_are_typed_forgivingly() {
     assert_eq!(documents[0].value["items"][1]["metadata"]["name"], 7);
     let cron = b"kind: CronJob\nspec: {jobTemplate: {spec: {template: {spec: {nodeName: 5}}}}}\n";
     let documents = read_documents(cron).expect("a cron job");
-    assert_eq!(
-        documents[0].value["spec"]["jobTemplate"]["spec"]["template"]["spec"]["nodeName"],
-        "5"
-    );
+    assert_eq!(documents[0].value["spec"]["jobTemplate"]["spec"]["template"]["spec"]["nodeName"], "5");
 }
 
 #[test]
@@ -34,10 +31,7 @@ fn documents_keep_their_bytes() {
     let text =
         "# head\n---\na: 1\r\n--- # second\r\nb: |\n  ---x\n\n---\n---   \n--- {c: 3}\n...\n---\n# tail";
     let documents = read_documents(text.as_bytes()).expect("a file");
-    let parts: Vec<_> = documents
-        .iter()
-        .map(|d| (d.separator, d.body, d.value.clone()))
-        .collect();
+    let parts: Vec<_> = documents.iter().map(|d| (d.separator, d.body, d.value.clone())).collect();
     let expected = [
         ("", "# head\n", json!(null)),
         ("---\n", "a: 1\r\n", json!({"a": 1})),
@@ -49,10 +43,7 @@ fn documents_keep_their_bytes() {
     ];
     assert_eq!(parts, expected);
     assert_eq!(read_documents(b""), Ok(vec![]));
-    assert_eq!(
-        read_documents("\u{feff}---\na: 1\n".as_bytes()).expect("a mark")[0].value,
-        json!({"a": 1})
-    );
+    assert_eq!(read_documents("\u{feff}---\na: 1\n".as_bytes()).expect("a mark")[0].value, json!({"a": 1}));
 }
 
 #[test]
@@ -60,29 +51,19 @@ fn errors_name_the_line_of_the_file() {
     let error = read_documents(b"a: 1\n---\nb: 2\nc: [\n").expect_err("open");
     assert!(error.line >= 4, "{error}");
     let error = read_documents(b"a: 1\nb: \xff\n").expect_err("not UTF-8");
-    assert_eq!(
-        (error.line, error.column, &error.problem),
-        (2, 4, &Problem::NotUtf8)
-    );
+    assert_eq!((error.line, error.column, &error.problem), (2, 4, &Problem::NotUtf8));
     let error = read("a: 1\nb: !!int x\n").expect_err("no integer");
     assert_eq!((error.line, error.column), (2, 10), "{error}");
     let error = read("a: .nan").expect_err("no number");
     assert!(error.to_string().contains(".nan is no number in JSON"), "{error}");
-    assert_eq!(
-        read("a: 1\n---\nb: 2\n").expect_err("two").problem,
-        Problem::ManyDocuments
-    );
+    assert_eq!(read("a: 1\n---\nb: 2\n").expect_err("two").problem, Problem::ManyDocuments);
     assert_eq!(read("---\na: 1\n---\n"), Ok(json!({"a": 1})));
 }
 
 fn quickly<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let start = std::time::Instant::now();
     let done = work();
-    assert!(
-        start.elapsed() < std::time::Duration::from_secs(5),
-        "{what}: {:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < std::time::Duration::from_secs(5), "{what}: {:?}", start.elapsed());
     done
 }
 
@@ -100,12 +81,7 @@ fn hostile_texts_are_refused_in_time() {
     let error = quickly("long aliases", || read(&long)).expect_err("long aliases");
     assert_eq!(error.problem, Problem::TooManyNodes);
 
-    for deep in [
-        "[".repeat(1_000_000),
-        "{a: ".repeat(100_000),
-        "- ".repeat(100_000),
-        "? ".repeat(100_000),
-    ] {
+    for deep in ["[".repeat(1_000_000), "{a: ".repeat(100_000), "- ".repeat(100_000), "? ".repeat(100_000)] {
         quickly("nesting", || read(&deep)).expect_err("nesting");
         quickly("nesting", || scalar_spans(&deep)).expect_err("nesting");
     }
@@ -116,16 +92,11 @@ fn hostile_texts_are_refused_in_time() {
 
     let large = "a: b\n".repeat(2 << 20);
     assert_eq!(
-        quickly("10 MB", || read_documents(large.as_bytes()))
-            .expect_err("10 MB")
-            .problem,
+        quickly("10 MB", || read_documents(large.as_bytes())).expect_err("10 MB").problem,
         Problem::TooLong(large.len())
     );
     let many = "- a\n".repeat((6 << 20) / 4);
-    assert_eq!(
-        quickly("many", || read(&many)).expect_err("many").problem,
-        Problem::TooManyNodes
-    );
+    assert_eq!(quickly("many", || read(&many)).expect_err("many").problem, Problem::TooManyNodes);
 }
 
 #[test]
@@ -138,39 +109,15 @@ fn spans_cover_scalars_and_nothing_else() {
         let start = text.find(part).expect(part);
         within_one_scalar(&spans, &(start..start + part.len()))
     };
-    for part in [
-        "a",
-        "\"é x\"",
-        "é x",
-        "x",
-        "it''s",
-        "plain text",
-        "one\n  two",
-        "two",
-        "last",
-        "5",
-    ] {
+    for part in ["a", "\"é x\"", "é x", "x", "it''s", "plain text", "one\n  two", "two", "last", "5"] {
         assert!(within(part), "{part:?} in {slices:?}");
     }
-    for part in [
-        "a: ",
-        "# note",
-        "note",
-        "&n",
-        "[",
-        "'it''s', plain",
-        "c: |",
-        "two\nd",
-        "!!str",
-        "!!str 5",
-        "t ]",
-    ] {
+    for part in
+        ["a: ", "# note", "note", "&n", "[", "'it''s', plain", "c: |", "two\nd", "!!str", "!!str 5", "t ]"]
+    {
         assert!(!within(part), "{part:?} in {slices:?}");
     }
-    assert!(
-        within_one_scalar(&spans, &(2..2)),
-        "nothing printed breaks out of nothing"
-    );
+    assert!(within_one_scalar(&spans, &(2..2)), "nothing printed breaks out of nothing");
 }
 
 #[test]

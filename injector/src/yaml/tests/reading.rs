@@ -53,11 +53,8 @@ fn recorded_readings_of_kubernetes() {
     assert!(recorded.len() > 100, "{}", recorded.len());
     let mut wrong = Vec::new();
     // The parser is stricter with quoted texts whose later lines are not indented, and laxer with `\/`, which is JSON's.
-    let different = [
-        "x:\n  v: \"multi\n  line\n\n  text\"\n",
-        "x:\n  v: \"\\/\"\n",
-        "x:\n  v: !!binary aGVsbG8=\n",
-    ];
+    let different =
+        ["x:\n  v: \"multi\n  line\n\n  text\"\n", "x:\n  v: \"\\/\"\n", "x:\n  v: !!binary aGVsbG8=\n"];
     for case in &recorded {
         if different.iter().any(|text| case["yaml"] == *text) {
             continue;
@@ -116,10 +113,7 @@ spec:
     assert_eq!(value["spec"]["initContainers"], json!([]));
     let env = &value["spec"]["containers"][0]["env"][0];
     assert_eq!(env["value"], "[\n    {\"containerPort\":80}\n]");
-    assert_eq!(
-        value["spec"]["volumes"],
-        json!([{"emptyDir": null, "name": "workload-socket"}])
-    );
+    assert_eq!(value["spec"]["volumes"], json!([{"emptyDir": null, "name": "workload-socket"}]));
 }
 
 fn env(value: &str) -> Result<Value, YamlError> {
@@ -150,17 +144,9 @@ fn overlays_are_typed_strictly() {
     }
     let error =
         read_overlay("spec: {containers: [{name: a, ports: [{containerPort: '80'}]}]}").expect_err("quoted");
-    assert!(
-        error.to_string().contains("ports[0].containerPort of type int64"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("ports[0].containerPort of type int64"), "{error}");
     let error = read_overlay("metadata: {annotations: {a: 1}}").expect_err("a number");
-    assert!(
-        error
-            .to_string()
-            .contains("metadata.annotations.a of type string"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("metadata.annotations.a of type string"), "{error}");
     let error = read_overlay("spec: {containers: {name: a}}").expect_err("a map");
     assert!(error.to_string().contains("cannot unmarshal object"), "{error}");
 }
@@ -168,10 +154,7 @@ fn overlays_are_typed_strictly() {
 #[test]
 fn overlays_keep_directives_and_lose_unknown_fields() {
     let patch = read_overlay("spec: {containers: [{name: a, args: [null, x], image: null}]}").expect("nulls");
-    assert_eq!(
-        patch["spec"]["containers"][0],
-        json!({"name": "a", "args": ["", "x"], "image": null})
-    );
+    assert_eq!(patch["spec"]["containers"][0], json!({"name": "a", "args": ["", "x"], "image": null}));
     let text = "spec:\n  $patch: replace\n  unheardOf: 5\n  containers:\n  - name: a\n    $setElementOrder/env: [{name: A}]\n    ports:\n    - containerPort: 1e1\n    livenessProbe: {httpGet: {port: 80}}\n    resources: {limits: {cpu: 2}}\n";
     let expected = json!({"spec": {"$patch": "replace", "containers": [{
         "name": "a",
@@ -186,8 +169,5 @@ fn overlays_keep_directives_and_lose_unknown_fields() {
 #[test]
 fn json_is_read_too() {
     let text = "{\n\t\"kind\": \"Pod\",\n\t\"a\": [\n\t\t1,\n\t\t{\"b\":\"x\\/\\u00e9\\ud83d\\ude00\"}\n\t],\n\t\"c\":true}\n";
-    assert_eq!(
-        read(text),
-        Ok(json!({"kind": "Pod", "a": [1, {"b": "x/é😀"}], "c": true}))
-    );
+    assert_eq!(read(text), Ok(json!({"kind": "Pod", "a": [1, {"b": "x/é😀"}], "c": true})));
 }

@@ -25,9 +25,7 @@ fn any_json() -> impl Strategy<Value = Value> {
         any::<bool>().prop_map(Value::from),
         any::<i64>().prop_map(Value::from),
         any::<u64>().prop_map(Value::from),
-        any::<f64>()
-            .prop_filter("finite", |f| f.is_finite() && f.fract() != 0.0)
-            .prop_map(Value::from),
+        any::<f64>().prop_filter("finite", |f| f.is_finite() && f.fract() != 0.0).prop_map(Value::from),
         any_text().prop_map(Value::from),
     ];
     leaf.prop_recursive(5, 60, 6, |inner| {
@@ -130,9 +128,7 @@ fn strings_that_a_reader_could_misread_are_quoted() {
 
 #[test]
 fn strings_that_no_reader_misreads_are_plain() {
-    for text in "a a:b a#b -u --a=b 10.0.0.1 v1.2.3 /a/b a=b $(VAR) <none> é 1.2.3"
-        .split(' ')
-        .chain(["a b"])
+    for text in "a a:b a#b -u --a=b 10.0.0.1 v1.2.3 /a/b a=b $(VAR) <none> é 1.2.3".split(' ').chain(["a b"])
     {
         assert_eq!(write(&json!(text)), format!("{text}\n"));
     }
