@@ -15,8 +15,12 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 RUNNER := CARGO_TARGET_$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU_RUNNER
 TEST := $(if $(shell cargo nextest --version 2>/dev/null),nextest run,test)
 
-# Recorded kernel state of Istio's own init binary, to compare with; not part of this repository.
+# Recorded kernel state of Istio's own init binary, and cases of its injector, to compare with; not part of this
+# repository. Tests look for it in the same place.
 CONFORMANCE_DATA ?= $(wildcard ../shared/data)
+ifneq ($(CONFORMANCE_DATA),)
+export CONFORMANCE_DATA := $(abspath $(CONFORMANCE_DATA))
+endif
 
 # Lets the figures of a second binary stand beside ours: make bench PEER=/path/to/it
 PEER ?=
@@ -25,10 +29,10 @@ RUNS ?= 30
 # What CI runs stops at the first thing that is wrong, and ends with the test runner's summary.
 .NOTPARALLEL:
 
-.PHONY: help demo test bench static lint parity unit gallery setup clean
+.PHONY: help demo test bench bench-injector static injector lint parity unit gallery setup clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: setup static ## see it work: two throw-away network namespaces, under a minute
 	@$(AS_ROOT) demo/run $(STATIC)
@@ -40,9 +44,16 @@ bench: static ## measure, and write the figures into docs/performance.md
 	    cargo bench --locked --target $(TARGET) --bench capture -- \
 	    --bin $(STATIC) $(if $(PEER),--peer $(PEER)) --runs $(RUNS) --write docs/performance.md
 
+bench-injector: ## measure the injection engine, in process and as a whole
+	cargo bench --locked -p sidecar-injector --bench injection
+
 static: ## the release binary: static, stripped
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(TARGET) --bin istio-iptables
 	@echo "$(STATIC): $$(stat -c %s $(STATIC)) bytes"
+
+injector: ## the release binary of sidecar-injector: static, stripped
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(TARGET) -p sidecar-injector
+	@echo "target/$(TARGET)/release/sidecar-injector: $$(stat -c %s target/$(TARGET)/release/sidecar-injector) bytes"
 
 lint: ## format, clippy, licences and bans, documentation
 	cargo fmt --all --check
@@ -55,7 +66,7 @@ ifneq ($(CONFORMANCE_DATA),)
 	$(AS_ROOT) python3 $(CONFORMANCE_DATA)/../tools/capture_parity.py check --backend both \
 	    --bin $(STATIC) --corpus $(CONFORMANCE_DATA)/capture-cases.jsonl
 else
-	@echo "parity: NOT CHECKED: no recorded cases here; set CONFORMANCE_DATA to the folder with capture-cases.jsonl"
+	@echo "parity and injection conformance: NOT CHECKED: no recorded cases here; set CONFORMANCE_DATA to the folder with capture-cases.jsonl"
 endif
 
 unit: ## all tests (root: some make network namespaces)
@@ -64,6 +75,7 @@ unit: ## all tests (root: some make network namespaces)
 
 gallery: ## write rules/, docs/rules.md and the README's tables anew, after a change of rules or options
 	UPDATE_GALLERY=1 cargo test --locked --test gallery --test docs
+	UPDATE_DOCS=1 cargo test --locked -p sidecar-injector --lib annotations
 
 setup: ## install what building and testing need, if it is missing
 	@.ci/setup

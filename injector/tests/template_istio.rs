@@ -260,37 +260,3 @@ fn templates_are_shared_between_threads() {
     shareable::<Template>();
     shareable::<Functions>();
 }
-
-/// Not a check: prints what parsing and rendering cost (`cargo test --release -- --ignored --nocapture`).
-#[test]
-#[ignore = "a measurement"]
-fn costs() {
-    let (Some(all), Some(values), Some(config)) =
-        (templates(), read("inject-values.json"), read("inject-config.yaml"))
-    else {
-        return;
-    };
-    let config: Json = sidecar_injector::yaml::read(&config).unwrap();
-    let functions = functions();
-    let text = config["templates"]["sidecar"].as_str().unwrap();
-    let start = std::time::Instant::now();
-    for _ in 0..200 {
-        Template::parse("sidecar", text, &functions, Options::default()).unwrap();
-    }
-    println!("parse sidecar: {:?}", start.elapsed() / 200);
-    let (_, sidecar) = all.iter().find(|(name, _)| name == "sidecar").unwrap();
-    for variables in [0, 2000] {
-        let env: Vec<Json> =
-            (0..variables).map(|i| json!({"name": format!("E{i}"), "value": "x".repeat(50)})).collect();
-        let pod = json!({
-            "metadata": {"labels": {"app": "shop"}, "annotations": {"sidecar.istio.io/proxyCPU": "100m"}},
-            "spec": {"containers": [{"name": "app", "env": env, "ports": [{"containerPort": 80}]}]},
-        });
-        let data = data(pod, &values);
-        let start = std::time::Instant::now();
-        for _ in 0..1000 {
-            sidecar.render(data.value(), Limits::default()).unwrap();
-        }
-        println!("render sidecar, {variables} variables: {:?}", start.elapsed() / 1000);
-    }
-}

@@ -9,6 +9,8 @@
     reason = "for tests only"
 )]
 
+use std::path::PathBuf;
+
 use serde_json::{Map, Value, json};
 use sidecar_injector::config::{Source, Sources};
 use sidecar_injector::inject::{Injector, Options, functions};
@@ -22,11 +24,21 @@ pub(crate) struct Case {
     pub ids: Ids,
 }
 
+/// The folder with Istio's own config and cases: below `CONFORMANCE_DATA`, or beside this repository. Says so when it
+/// is not there.
+pub(crate) fn data() -> Option<PathBuf> {
+    let beside = || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data"));
+    let folder = std::env::var_os("CONFORMANCE_DATA").map_or_else(beside, PathBuf::from).join("istio");
+    if folder.is_dir() {
+        return Some(folder);
+    }
+    eprintln!("NOT TESTED: {} is not there; CONFORMANCE_DATA names the folder above it", folder.display());
+    None
+}
+
 fn text(name: &str) -> String {
-    let folder =
-        std::env::var("CONFORMANCE_DATA").expect("CONFORMANCE_DATA must name the folder with the data");
-    std::fs::read_to_string(format!("{folder}/{name}"))
-        .unwrap_or_else(|error| panic!("{folder}/{name}: {error}"))
+    let path = data().expect("the data").join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// A file of the data.
