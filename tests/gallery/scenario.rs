@@ -149,11 +149,14 @@ fn list(json: &mut Map<String, Value>, key: &str) -> Vec<String> {
 }
 
 fn variables(json: &mut Map<String, Value>) -> Vec<(String, String)> {
-    match json.remove("env") {
+    let mut variables = match json.remove("env") {
         None => Vec::new(),
         Some(Value::Object(all)) => all.iter().map(|(name, value)| (name.clone(), text(value))).collect(),
         Some(other) => panic!("env is an object of texts, not {other}"),
-    }
+    };
+    // In whatever order a JSON object comes.
+    variables.sort();
+    variables
 }
 
 fn text(value: &Value) -> String {
