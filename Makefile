@@ -29,7 +29,7 @@ RUNS ?= 30
 # What CI runs stops at the first thing that is wrong, and ends with the test runner's summary.
 .NOTPARALLEL:
 
-.PHONY: help demo test bench bench-injector static injector lint parity unit gallery setup clean
+.PHONY: help demo test bench bench-injector fuzz static injector lint parity unit gallery setup clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,11 @@ bench: static ## measure, and write the figures into docs/performance.md
 
 bench-injector: ## measure the injection engine, in process and as a whole
 	cargo bench --locked -p sidecar-injector --bench injection
+
+# A stable compiler takes the fuzzer's flags with RUSTC_BOOTSTRAP; the corpus is nobody's but yours.
+FUZZ ?= iptables_save
+fuzz: ## a minute of fuzzing (FUZZ=iptables_save, options, template or yaml); needs cargo-fuzz
+	RUSTC_BOOTSTRAP=1 cargo fuzz run -O $(FUZZ) -- -max_total_time=60
 
 static: ## the release binary: static, stripped
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(TARGET) --bin istio-iptables
