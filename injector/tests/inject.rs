@@ -178,6 +178,38 @@ fn an_app_with_the_proxy_s_user_is_warned_of_or_refused() {
 }
 
 #[test]
+fn the_user_that_capture_leaves_alone_is_the_one_that_counts() {
+    let mut pod = deployment();
+    let apps = pod["spec"]["containers"].as_array_mut().unwrap();
+    apps[0]["securityContext"] = json!({"runAsUser": 4444});
+    apps.push(
+        json!({"name": "other", "image": "o", "securityContext": {"runAsUser": 1337, "runAsGroup": 4444}}),
+    );
+    apps.push(json!({"name": "istio-proxy", "image": "auto", "securityContext": {"runAsUser": 4444}}));
+    let mut injector = injector();
+    let warnings = inject(&injector, &pod).unwrap().warnings;
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].starts_with("container web runs as user 4444"), "{warnings:?}");
+    assert!(warnings[1].starts_with("container other runs as group 4444"), "{warnings:?}");
+    injector.options.reject_proxy_uid = true;
+    let error = inject(&injector, &pod).unwrap_err();
+    assert_eq!(error, InjectError::ProxyUid { containers: vec!["web".to_owned()], uid: 4444 });
+}
+
+#[test]
+fn an_init_container_that_keeps_running_is_an_app() {
+    let mut pod = deployment();
+    let init = json!({"name": "beside", "image": "b", "securityContext": {"runAsUser": 1337}});
+    pod["spec"]["initContainers"] = json!([init]);
+    let mut injector = injector();
+    injector.options.reject_proxy_uid = true;
+    assert_eq!(inject(&injector, &pod).unwrap().warnings, [""; 0]);
+    pod["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
+    let error = inject(&injector, &pod).unwrap_err().to_string();
+    assert!(error.starts_with("container beside runs as user 1337"), "{error}");
+}
+
+#[test]
 fn a_config_of_the_first_days_still_works() {
     let config = "policy: enabled\ntemplate: |-\n  initContainers:\n  - name: istio-init\n    image: proxy_init:1.0.2\n    args:\n    \
                   - \"-p\"\n    - [[ .MeshConfig.ProxyListenPort ]]\n    - \"-u\"\n    - 1337\n  containers:\n  - name: istio-proxy\n    \
