@@ -109,6 +109,9 @@ impl Injector {
             return Err(InjectError::Annotations(problems));
         };
         let names = render::select(&undone.pod, &self.settings.injector)?;
+        let templates = names.iter().filter_map(|name| self.settings.injector.templates.get(name));
+        let texts: Vec<&str> = templates.map(|one| one.template.text()).collect();
+        warnings.extend(annotations::unread(&undone.pod, &texts));
         let overlays = self.render(&request, &undone, &own_mesh, &names)?;
         let combined = combine::combine(&undone, &overlays)?;
         let status = Status::of_templates(&combined.templates, &self.options.revision);

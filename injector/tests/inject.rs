@@ -60,6 +60,14 @@ fn pods() -> Vec<(&'static str, Value)> {
             ),
         ),
         (
+            "volumes",
+            with(
+                &deployment(),
+                &json!({"sidecar.istio.io/userVolume": "{\"extra\": {\"emptyDir\": {}}}",
+                        "sidecar.istio.io/userVolumeMount": "{\"extra\": {\"mountPath\": \"/extra\"}}"}),
+            ),
+        ),
+        (
             "gateway",
             json!({"metadata": {"annotations": {"inject.istio.io/templates": "gateway"}},
                    "spec": {"containers": [{"name": "istio-proxy", "image": "auto"}]}}),
@@ -207,6 +215,43 @@ fn an_init_container_that_keeps_running_is_an_app() {
     pod["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
     let error = inject(&injector, &pod).unwrap_err().to_string();
     assert!(error.starts_with("container beside runs as user 1337"), "{error}");
+}
+
+#[test]
+fn the_built_in_templates_follow_image_and_volumes() {
+    let annotations = json!({
+        "sidecar.istio.io/proxyImage": "my/proxy:1",
+        "sidecar.istio.io/userVolume": "{\"b\": {\"configMap\": {\"name\": \"c\"}}, \"a\": {\"emptyDir\": {}}}",
+        "sidecar.istio.io/userVolumeMount": "{\"a\": {\"mountPath\": \"/a: x\", \"readOnly\": true}}",
+    });
+    let injected = inject(&injector(), &with(&deployment(), &annotations)).unwrap();
+    assert_eq!(injected.warnings, [""; 0]);
+    let [init, proxy] = injected.pod["spec"]["initContainers"].as_array().unwrap().as_slice() else {
+        panic!("{}", injected.pod);
+    };
+    assert_eq!((&init["image"], &proxy["image"]), (&json!("my/proxy:1"), &json!("my/proxy:1")));
+    let mounts = proxy["volumeMounts"].as_array().unwrap();
+    assert!(mounts.contains(&json!({"name": "a", "mountPath": "/a: x", "readOnly": true})), "{mounts:?}");
+    let volumes = injected.pod["spec"]["volumes"].as_array().unwrap();
+    assert!(volumes.contains(&json!({"name": "a", "emptyDir": {}})), "{volumes:?}");
+    assert!(volumes.contains(&json!({"name": "b", "configMap": {"name": "c"}})), "{volumes:?}");
+    let gateway = json!({"metadata": {"annotations": {"inject.istio.io/templates": "gateway", "sidecar.istio.io/proxyImage": "my/proxy:1"}},
+                         "spec": {"containers": [{"name": "istio-proxy", "image": "auto"}]}});
+    assert_eq!(inject(&injector(), &gateway).unwrap().pod["spec"]["containers"][0]["image"], "my/proxy:1");
+}
+
+#[test]
+fn annotations_that_no_applied_template_reads_are_warned_of() {
+    let annotations = json!({"sidecar.istio.io/bootstrapOverride": "map", "sidecar.istio.io/capNetBindService": "true",
+                             "sidecar.istio.io/proxyCPU": "1"});
+    let warnings = inject(&injector(), &with(&deployment(), &annotations)).unwrap().warnings;
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    for (warning, key) in warnings.iter().zip(["capNetBindService", "bootstrapOverride"]) {
+        let expected = format!(
+            "annotation sidecar.istio.io/{key} has no effect: none of the applied templates reads it"
+        );
+        assert_eq!(*warning, expected);
+    }
 }
 
 #[test]
