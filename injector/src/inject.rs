@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::annotations;
 use crate::config::{Mesh, Settings};
 use crate::data::Data;
+use crate::pod::exempt::Exempt;
 use crate::pod::ids::Ids;
 use crate::pod::image::{self, Which};
 use crate::pod::list::{self, annotation};
@@ -108,6 +109,9 @@ impl Injector {
             return Err(InjectError::Annotations(problems));
         };
         let names = render::select(&undone.pod, &self.settings.injector)?;
+        let templates = names.iter().filter_map(|name| self.settings.injector.templates.get(name));
+        let texts: Vec<&str> = templates.map(|one| one.template.text()).collect();
+        warnings.extend(annotations::unread(&undone.pod, &texts));
         let overlays = self.render(&request, &undone, &own_mesh, &names)?;
         let combined = combine::combine(&undone, &overlays)?;
         let status = Status::of_templates(&combined.templates, &self.options.revision);
@@ -190,15 +194,35 @@ impl Injector {
                 }
             }
         }
-        let uid = request.ids.uid.unwrap_or(1337);
-        let sharing = crate::pod::ids::sharing_the_proxy_s(&injected.pod, uid);
-        if sharing.is_empty() || list::proxy(&injected.pod).is_none() {
+        self.judge_users(injected, request.ids)
+    }
+
+    /// Apps that escape capture because they pass for the proxy.
+    fn judge_users(&self, injected: &mut Injected, ids: Ids) -> Result<(), InjectError> {
+        if list::proxy(&injected.pod).is_none() {
             return Ok(());
         }
-        if self.options.reject_proxy_uid {
-            return Err(InjectError::ProxyUid { containers: sharing, uid });
+        let exempt = Exempt::of(&injected.pod, ids);
+        let by_user = exempt.by_user(&injected.pod);
+        if let Some(&(_, uid)) = by_user.first() {
+            let containers = by_user.iter().filter(|(_, other)| *other == uid);
+            let containers = containers.map(|(name, _)| name.clone()).collect();
+            let error = InjectError::ProxyUid { containers, uid };
+            if self.options.reject_proxy_uid {
+                return Err(error);
+            }
+            injected.warnings.push(error.to_string());
         }
-        injected.warnings.push(InjectError::ProxyUid { containers: sharing, uid }.to_string());
+        let by_group = exempt
+            .by_group(&injected.pod)
+            .into_iter()
+            .filter(|(name, _)| !by_user.iter().any(|(other, _)| name == other));
+        injected.warnings.extend(by_group.map(|(name, gid)| {
+            format!(
+                "container {name} runs as group {gid}, the proxy's own: its outbound traffic is not captured; expected \
+                 another runAsGroup"
+            )
+        }));
         Ok(())
     }
 }

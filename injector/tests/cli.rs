@@ -140,6 +140,19 @@ fn problems_name_file_document_object_key_and_value() {
 }
 
 #[test]
+fn what_config_prints_and_a_few_values_can_be_given() {
+    let folder = Folder::new();
+    let file = folder.file("a.yaml", DEPLOYMENT);
+    let maps = folder.file("maps.yaml", &run(&["config"]).unwrap().text);
+    let plain = run(&["inject", "-f", &file]).unwrap().text;
+    let given = run(&["inject", "-f", &file, "--inject-config", &maps, "--mesh-config", &maps]).unwrap().text;
+    assert_eq!(given, plain);
+    let values = folder.file("few.yaml", r#"{"global":{"proxy_init":{"image":"my/x:1"}}}"#);
+    let own = run(&["inject", "-f", &file, "--values", &values]).unwrap().text;
+    assert_eq!(own, plain.replace("localhost/istio-iptables:0.1.0", "my/x:1"));
+}
+
+#[test]
 fn a_difference_shows_only_what_is_new() {
     let folder = Folder::new();
     let output = run(&["inject", "--diff", "-f", &folder.file("a.yaml", DEPLOYMENT)]).unwrap();

@@ -60,6 +60,14 @@ fn pods() -> Vec<(&'static str, Value)> {
             ),
         ),
         (
+            "volumes",
+            with(
+                &deployment(),
+                &json!({"sidecar.istio.io/userVolume": "{\"extra\": {\"emptyDir\": {}}}",
+                        "sidecar.istio.io/userVolumeMount": "{\"extra\": {\"mountPath\": \"/extra\"}}"}),
+            ),
+        ),
+        (
             "gateway",
             json!({"metadata": {"annotations": {"inject.istio.io/templates": "gateway"}},
                    "spec": {"containers": [{"name": "istio-proxy", "image": "auto"}]}}),
@@ -175,6 +183,75 @@ fn an_app_with_the_proxy_s_user_is_warned_of_or_refused() {
     assert_eq!(injected.warnings.len(), 1, "{:?}", injected.warnings);
     injector.options.reject_proxy_uid = true;
     assert!(matches!(inject(&injector, &pod), Err(InjectError::ProxyUid { .. })));
+}
+
+#[test]
+fn the_user_that_capture_leaves_alone_is_the_one_that_counts() {
+    let mut pod = deployment();
+    let apps = pod["spec"]["containers"].as_array_mut().unwrap();
+    apps[0]["securityContext"] = json!({"runAsUser": 4444});
+    apps.push(
+        json!({"name": "other", "image": "o", "securityContext": {"runAsUser": 1337, "runAsGroup": 4444}}),
+    );
+    apps.push(json!({"name": "istio-proxy", "image": "auto", "securityContext": {"runAsUser": 4444}}));
+    let mut injector = injector();
+    let warnings = inject(&injector, &pod).unwrap().warnings;
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].starts_with("container web runs as user 4444"), "{warnings:?}");
+    assert!(warnings[1].starts_with("container other runs as group 4444"), "{warnings:?}");
+    injector.options.reject_proxy_uid = true;
+    let error = inject(&injector, &pod).unwrap_err();
+    assert_eq!(error, InjectError::ProxyUid { containers: vec!["web".to_owned()], uid: 4444 });
+}
+
+#[test]
+fn an_init_container_that_keeps_running_is_an_app() {
+    let mut pod = deployment();
+    let init = json!({"name": "beside", "image": "b", "securityContext": {"runAsUser": 1337}});
+    pod["spec"]["initContainers"] = json!([init]);
+    let mut injector = injector();
+    injector.options.reject_proxy_uid = true;
+    assert_eq!(inject(&injector, &pod).unwrap().warnings, [""; 0]);
+    pod["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
+    let error = inject(&injector, &pod).unwrap_err().to_string();
+    assert!(error.starts_with("container beside runs as user 1337"), "{error}");
+}
+
+#[test]
+fn the_built_in_templates_follow_image_and_volumes() {
+    let annotations = json!({
+        "sidecar.istio.io/proxyImage": "my/proxy:1",
+        "sidecar.istio.io/userVolume": "{\"b\": {\"configMap\": {\"name\": \"c\"}}, \"a\": {\"emptyDir\": {}}}",
+        "sidecar.istio.io/userVolumeMount": "{\"a\": {\"mountPath\": \"/a: x\", \"readOnly\": true}}",
+    });
+    let injected = inject(&injector(), &with(&deployment(), &annotations)).unwrap();
+    assert_eq!(injected.warnings, [""; 0]);
+    let [init, proxy] = injected.pod["spec"]["initContainers"].as_array().unwrap().as_slice() else {
+        panic!("{}", injected.pod);
+    };
+    assert_eq!((&init["image"], &proxy["image"]), (&json!("my/proxy:1"), &json!("my/proxy:1")));
+    let mounts = proxy["volumeMounts"].as_array().unwrap();
+    assert!(mounts.contains(&json!({"name": "a", "mountPath": "/a: x", "readOnly": true})), "{mounts:?}");
+    let volumes = injected.pod["spec"]["volumes"].as_array().unwrap();
+    assert!(volumes.contains(&json!({"name": "a", "emptyDir": {}})), "{volumes:?}");
+    assert!(volumes.contains(&json!({"name": "b", "configMap": {"name": "c"}})), "{volumes:?}");
+    let gateway = json!({"metadata": {"annotations": {"inject.istio.io/templates": "gateway", "sidecar.istio.io/proxyImage": "my/proxy:1"}},
+                         "spec": {"containers": [{"name": "istio-proxy", "image": "auto"}]}});
+    assert_eq!(inject(&injector(), &gateway).unwrap().pod["spec"]["containers"][0]["image"], "my/proxy:1");
+}
+
+#[test]
+fn annotations_that_no_applied_template_reads_are_warned_of() {
+    let annotations = json!({"sidecar.istio.io/bootstrapOverride": "map", "sidecar.istio.io/capNetBindService": "true",
+                             "sidecar.istio.io/proxyCPU": "1"});
+    let warnings = inject(&injector(), &with(&deployment(), &annotations)).unwrap().warnings;
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    for (warning, key) in warnings.iter().zip(["capNetBindService", "bootstrapOverride"]) {
+        let expected = format!(
+            "annotation sidecar.istio.io/{key} has no effect: none of the applied templates reads it"
+        );
+        assert_eq!(*warning, expected);
+    }
 }
 
 #[test]

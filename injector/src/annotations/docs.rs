@@ -10,7 +10,7 @@ Made from the table that the injector itself reads (`injector/src/annotations/ta
 
 A value that is not accepted denies the pod, with the key, the value and what would have been right. Capture annotations are
 read by the init binary's own parser, so what is accepted never fails later in the pod. Unknown keys under Istio's prefixes,
-and keys without effect beside the others, are warnings.
+keys without effect beside the others, and keys for templates that none of the applied ones names, are warnings.
 
 | key | where | accepted | without it | effect |
 |---|---|---|---|---|
@@ -20,7 +20,7 @@ and keys without effect beside the others, are warnings.
 #[must_use]
 pub fn markdown() -> String {
     let mut text = HEAD.to_owned();
-    for Row { key, place, syntax, default, effect } in TABLE {
+    for Row { key, place, syntax, default, effect, .. } in TABLE {
         let accepted = accepted(*syntax).replace('|', "\\|");
         // Writing to a string does not fail.
         let _ = writeln!(text, "| `{key}` | {} | {accepted} | {default} | {effect} |", place.name());

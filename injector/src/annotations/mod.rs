@@ -183,6 +183,21 @@ fn distance(one: &str, other: &str) -> usize {
     row.last().copied().unwrap_or_default()
 }
 
+/// Annotations for templates that none of the applied ones names. The last part of the key is enough, since a template may
+/// put the key together.
+#[must_use]
+pub fn unread(pod: &Value, templates: &[&str]) -> Vec<String> {
+    let read = |key: &str| {
+        let last = key.rsplit('/').next().unwrap_or(key);
+        templates.iter().any(|text| text.contains(last))
+    };
+    let rows = TABLE.iter().filter(|row| row.for_templates && annotation(pod, row.key).is_some());
+    let unread = rows.filter(|row| !read(row.key));
+    unread
+        .map(|row| format!("annotation {} has no effect: none of the applied templates reads it", row.key))
+        .collect()
+}
+
 /// Annotations that do nothing beside the others.
 fn inert(pod: &Value) -> Vec<String> {
     let mut warnings = Vec::new();

@@ -70,6 +70,8 @@ pub struct Row {
     pub default: &'static str,
     /// What it does.
     pub effect: &'static str,
+    /// Whether nothing but templates reads it: without one that names it, it has no effect.
+    pub for_templates: bool,
 }
 
 /// The row of an annotation or label.
@@ -79,11 +81,20 @@ pub fn row(key: &str) -> Option<&'static Row> {
 }
 
 const fn annotation(key: &'static str, syntax: Syntax, default: &'static str, effect: &'static str) -> Row {
-    Row { key, place: Place::Annotation, syntax, default, effect }
+    Row { key, place: Place::Annotation, syntax, default, effect, for_templates: false }
+}
+
+const fn for_templates(
+    key: &'static str,
+    syntax: Syntax,
+    default: &'static str,
+    effect: &'static str,
+) -> Row {
+    Row { key, place: Place::Annotation, syntax, default, effect, for_templates: true }
 }
 
 const fn label(key: &'static str, default: &'static str, effect: &'static str) -> Row {
-    Row { key, place: Place::Label, syntax: Syntax::Text, default, effect }
+    Row { key, place: Place::Label, syntax: Syntax::Text, default, effect, for_templates: false }
 }
 
 const fn written(key: &'static str, effect: &'static str) -> Row {
@@ -99,6 +110,7 @@ pub const TABLE: &[Row] = &[
         syntax: Syntax::WordOrIgnored(&["true", "false", ""]),
         default: "the namespace's labels, then `policy`",
         effect: "Whether the pod is injected; webhooks see only the label",
+        for_templates: false,
     },
     Row {
         key: "istio-injection",
@@ -106,6 +118,7 @@ pub const TABLE: &[Row] = &[
         syntax: Syntax::WordOrIgnored(&["enabled", "disabled"]),
         default: "",
         effect: "Whether pods of the namespace are injected; wins over `istio.io/rev`",
+        for_templates: false,
     },
     Row {
         key: "istio.io/rev",
@@ -113,6 +126,7 @@ pub const TABLE: &[Row] = &[
         syntax: Syntax::Text,
         default: "",
         effect: "On the namespace, else on the pod: the revision that injects; as an annotation of the pod, the one that did",
+        for_templates: false,
     },
     annotation(
         "inject.istio.io/templates",
@@ -188,7 +202,7 @@ pub const TABLE: &[Row] = &[
         "`defaultConfig` of the mesh config",
         "Proxy config for this pod: top-level fields replace the mesh's, proxyMetadata is merged",
     ),
-    annotation(
+    for_templates(
         "sidecar.istio.io/proxyImage",
         Syntax::Text,
         "hub, image and tag of the values",
@@ -200,25 +214,25 @@ pub const TABLE: &[Row] = &[
         "`image.imageType` of the proxy config, then `global.variant`",
         "Variant of the image (debug, distroless), behind the tag; default: none",
     ),
-    annotation(
+    for_templates(
         "sidecar.istio.io/proxyCPU",
         Syntax::Quantity,
         "`global.proxy.resources`",
         "CPU request; any of the four replaces the whole block",
     ),
-    annotation(
+    for_templates(
         "sidecar.istio.io/proxyMemory",
         Syntax::Quantity,
         "`global.proxy.resources`",
         "Memory request; any of the four replaces the whole block",
     ),
-    annotation(
+    for_templates(
         "sidecar.istio.io/proxyCPULimit",
         Syntax::Quantity,
         "`global.proxy.resources`",
         "CPU limit; any of the four replaces the whole block",
     ),
-    annotation(
+    for_templates(
         "sidecar.istio.io/proxyMemoryLimit",
         Syntax::Quantity,
         "`global.proxy.resources`",
@@ -230,49 +244,49 @@ pub const TABLE: &[Row] = &[
         "`--native-sidecars`",
         "Whether the proxy is an init container that keeps running",
     ),
-    annotation(
+    for_templates(
         "sidecar.istio.io/capNetBindService",
         Syntax::WordOrIgnored(&["true", "false"]),
         "`global.proxy.capNetBindService`, false",
-        "Lets the proxy listen on ports below 1024, as root",
+        "Lets the proxy listen on ports below 1024, as root; not in the built-in templates",
     ),
-    annotation(
+    for_templates(
         "sidecar.istio.io/logLevel",
         Syntax::Text,
         "`global.proxy.logLevel`, warning",
         "Log level of Envoy",
     ),
-    annotation(
+    for_templates(
         "sidecar.istio.io/componentLogLevel",
         Syntax::Text,
         "`global.proxy.componentLogLevel`, misc:error",
         "Log levels of parts of Envoy",
     ),
-    annotation(
+    for_templates(
         "sidecar.istio.io/agentLogLevel",
         Syntax::Text,
         "`global.logging.level`, default:info",
         "Log level of the agent and the init container",
     ),
-    annotation(
+    for_templates(
         "sidecar.istio.io/bootstrapOverride",
         Syntax::Text,
         "none",
-        "ConfigMap with a bootstrap configuration for Envoy",
+        "ConfigMap with a bootstrap configuration for Envoy; not in the built-in templates",
     ),
-    annotation(
+    for_templates(
         "sidecar.istio.io/userVolume",
         Syntax::JsonObject,
         "none",
         "More volumes of the pod: their sources by name",
     ),
-    annotation(
+    for_templates(
         "sidecar.istio.io/userVolumeMount",
         Syntax::JsonObject,
         "none",
         "More mounts of the proxy: by volume name",
     ),
-    annotation(
+    for_templates(
         "sidecar.istio.io/discoveryAddress",
         Syntax::Text,
         "",
@@ -286,8 +300,13 @@ pub const TABLE: &[Row] = &[
     annotation("sidecar.istio.io/statsCompression", Syntax::Text, "", "Read by the proxy itself"),
     annotation("sidecar.istio.io/statsFlushInterval", Syntax::Text, "", "Read by the proxy itself"),
     annotation("sidecar.istio.io/statsEvictionInterval", Syntax::Text, "", "Read by the proxy itself"),
-    annotation("sidecar.istio.io/enableCoreDump", Syntax::Text, "", "Read by older templates only"),
-    annotation("sidecar.istio.io/controlPlaneAuthPolicy", Syntax::Text, "", "Read by older templates only"),
+    for_templates("sidecar.istio.io/enableCoreDump", Syntax::Text, "", "Read by older templates only"),
+    for_templates(
+        "sidecar.istio.io/controlPlaneAuthPolicy",
+        Syntax::Text,
+        "",
+        "Read by older templates only",
+    ),
     // Health
     annotation(
         "status.sidecar.istio.io/port",
@@ -295,25 +314,25 @@ pub const TABLE: &[Row] = &[
         "`global.proxy.statusPort`, 15020",
         "Port on which the agent answers; 0: the proxy has no probes",
     ),
-    annotation(
+    for_templates(
         "readiness.status.sidecar.istio.io/initialDelaySeconds",
         Syntax::Number,
         "`global.proxy.readinessInitialDelaySeconds`, 0",
         "Delay of the proxy's readiness probe",
     ),
-    annotation(
+    for_templates(
         "readiness.status.sidecar.istio.io/periodSeconds",
         Syntax::Number,
         "`global.proxy.readinessPeriodSeconds`, 15",
         "Period of the proxy's readiness probe",
     ),
-    annotation(
+    for_templates(
         "readiness.status.sidecar.istio.io/failureThreshold",
         Syntax::Number,
         "`global.proxy.readinessFailureThreshold`, 4",
         "Failures after which the proxy is not ready",
     ),
-    annotation(
+    for_templates(
         "readiness.status.sidecar.istio.io/applicationPorts",
         Syntax::Text,
         "",

@@ -6,6 +6,7 @@ use super::builtin;
 use super::error::ConfigError;
 use super::injector::InjectorConfig;
 use super::mesh::Mesh;
+use crate::object;
 use crate::template::Functions;
 use crate::yaml;
 
@@ -61,14 +62,19 @@ impl Sources {
             }
             config = held.source;
         }
+        let mut below = None;
         if let Some(given) = &self.values {
+            // Built-in templates need all of the built-in values; a config of one's own comes with its own.
+            below = Some(values).filter(|_| self.config.is_none());
             values = opened(given, "values", &mut problems).source;
         }
         if let Some(given) = &self.mesh {
             mesh = opened(given, "mesh", &mut problems).source;
         }
         let injector = keep(InjectorConfig::parse(&config.name, &config.text, functions), &mut problems);
-        let values = keep(read_values(&values).map_err(|problem| vec![problem]), &mut problems);
+        let below = below.map_or(Ok(Value::Null), |below| read_values(&below));
+        let values = below.and_then(|below| Ok(over(below, read_values(&values)?)));
+        let values = keep(values.map_err(|problem| vec![problem]), &mut problems);
         let mesh = keep(read_mesh(&mesh).map_err(|problem| vec![problem]), &mut problems);
         match (injector, values, mesh) {
             (Some(injector), Some(values), Some((mesh, warnings))) if problems.is_empty() => {
@@ -97,27 +103,59 @@ impl Opened {
     }
 }
 
-/// Takes the text out of a ConfigMap, if the file is one.
+/// Takes the text out of a ConfigMap, if the file is one or has some, as documents or in a List.
 fn opened(given: &Source, key: &str, problems: &mut Vec<ConfigError>) -> Opened {
     let whole = || Opened { source: given.clone(), map: None };
     if !given.text.contains("ConfigMap") {
         return whole();
     }
-    let Ok(value) = yaml::read(&given.text) else {
-        return whole();
-    };
-    if value.get("kind").and_then(Value::as_str) != Some("ConfigMap") {
+    let mut maps = Vec::new();
+    for document in yaml::read_documents(given.text.as_bytes()).unwrap_or_default() {
+        collect_maps(document.value, &mut maps);
+    }
+    if maps.is_empty() {
         return whole();
     }
-    match value.pointer("/data").and_then(|data| data.get(key)).and_then(Value::as_str) {
-        Some(text) => {
-            let source = Source { name: format!("{} (key {key})", given.name), text: text.to_owned() };
-            Opened { source, map: Some(value) }
+    let text = |map: &Value| Some(map.pointer("/data")?.get(key)?.as_str()?.to_owned());
+    let count = maps.len();
+    let mut holders = maps.into_iter().filter_map(|map| Some((text(&map)?, map)));
+    let problem = match (holders.next(), holders.next()) {
+        (Some((text, map)), None) => {
+            let source = Source { name: format!("{} (key {key})", given.name), text };
+            return Opened { source, map: Some(map) };
         }
-        None => {
-            problems.push(ConfigError::new(&given.name, "data", format!("the ConfigMap has no key {key:?}")));
-            whole()
+        (Some(first), Some(second)) => {
+            let titles: Vec<String> =
+                [first, second].into_iter().chain(holders).map(|(_, map)| object::title(&map)).collect();
+            format!("key {key:?} is in {}: expected one of them", titles.join(", "))
         }
+        (None, _) if count == 1 => format!("the ConfigMap has no key {key:?}"),
+        (None, _) => format!("none of the {count} ConfigMaps has a key {key:?}"),
+    };
+    problems.push(ConfigError::new(&given.name, "data", problem));
+    whole()
+}
+
+fn collect_maps(value: Value, maps: &mut Vec<Value>) {
+    if value.get("kind").and_then(Value::as_str) == Some("ConfigMap") {
+        maps.push(value);
+    } else if let Some(items) = object::items(&value) {
+        items.iter().for_each(|item| collect_maps(item.clone(), maps));
+    }
+}
+
+/// Lays values over others: maps by key, everything else as a whole. An empty key says nothing.
+fn over(below: Value, given: Value) -> Value {
+    match (below, given) {
+        (below, Value::Null) => below,
+        (Value::Object(mut below), Value::Object(given)) => {
+            for (key, value) in given {
+                let old = below.get_mut(&key).map(Value::take).unwrap_or_default();
+                below.insert(key, over(old, value));
+            }
+            Value::Object(below)
+        }
+        (_, given) => given,
     }
 }
 

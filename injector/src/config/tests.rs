@@ -52,6 +52,41 @@ fn a_config_map_holds_config_and_values() {
 }
 
 #[test]
+fn the_config_map_with_the_key_is_picked_out_of_several() {
+    let config = "kind: ConfigMap\nmetadata: {name: a}\ndata:\n  config: 'templates: {sidecar: \"\"}'\n  values: 'revision: canary'\n";
+    let mesh = "kind: ConfigMap\nmetadata: {name: b}\ndata:\n  mesh: 'trustDomain: td'\n";
+    let item = |text: &str| format!("- {}\n", text.trim_end().replace('\n', "\n  "));
+    let list = format!("kind: List\nitems:\n{}{}", item(mesh), item(config));
+    for text in [
+        format!("{config}---\n{mesh}"),
+        format!("# first\n---\n{mesh}---\nkind: Secret\n---\n{config}"),
+        list,
+    ] {
+        let all = Sources { config: source(&text), mesh: source(&text), values: None };
+        let settings = all.load(&functions(|_| None)).unwrap();
+        assert_eq!(settings.mesh.config()["trustDomain"], "td");
+        assert_eq!(settings.values, serde_json::json!({"revision": "canary"}));
+    }
+    let problems = load(&format!("{mesh}---\n{mesh}")).unwrap_err();
+    assert!(problems[0].contains("none of the 2 ConfigMaps has a key \"config\""), "{problems:?}");
+    let problems = load(&format!("{config}---\n{config}")).unwrap_err();
+    assert!(problems[0].contains("ConfigMap \"a\", ConfigMap \"a\": expected one"), "{problems:?}");
+}
+
+#[test]
+fn a_few_values_go_over_those_of_the_built_in_config_only() {
+    let some = "global: {proxy_init: {image: my/x:1}, proxy: {resources: null}, imagePullSecrets: [s]}";
+    let few = Sources { values: source(some), ..Sources::default() };
+    let values = few.load(&functions(|_| None)).unwrap().values;
+    assert_eq!(values["global"]["proxy_init"]["image"], "my/x:1");
+    assert_eq!(values["global"]["imagePullSecrets"], serde_json::json!(["s"]));
+    assert_eq!(values["global"]["proxy"]["resources"]["requests"]["cpu"], "100m");
+    let own = Sources { config: source("templates: {sidecar: ''}"), ..few };
+    let values = own.load(&functions(|_| None)).unwrap().values;
+    assert_eq!(values["global"].get("logging"), None);
+}
+
+#[test]
 fn every_problem_at_once() {
     let sources = Sources {
         config: source(

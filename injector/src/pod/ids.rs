@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::list::{List, containers_mut, name, object_mut};
-use super::{INIT, PROXY, VALIDATION, list};
+use super::{INIT, VALIDATION, list};
 
 const UID_RANGE: &str = "openshift.io/sa.scc.uid-range";
 const GROUPS: &str = "openshift.io/sa.scc.supplemental-groups";
@@ -101,16 +101,6 @@ fn set_argument(container: &mut Value, flag: &str, value: &str) {
     }
 }
 
-/// App containers that run as the proxy's user: their outbound traffic is not captured. Init containers are exempt,
-/// it is a known way to reach the network before the proxy runs.
-#[must_use]
-pub fn sharing_the_proxy_s(pod: &Value, uid: i64) -> Vec<String> {
-    let of_pod = pod.pointer("/spec/securityContext/runAsUser").and_then(Value::as_i64);
-    let apps = list::containers(pod, List::Containers).iter().filter(|container| name(container) != PROXY);
-    let sharing = apps.filter(|container| of_container(container).uid.or(of_pod) == Some(uid));
-    sharing.map(|container| name(container).to_owned()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,17 +152,5 @@ mod tests {
         follow(&mut pod, Ids { uid: Some(1234), gid: None }, true);
         assert_eq!(pod["spec"]["containers"][0]["securityContext"]["runAsUser"], 0);
         assert_eq!(pod["spec"]["initContainers"][0]["args"][2], "1234");
-    }
-
-    #[test]
-    fn an_app_with_the_proxy_s_user_is_found() {
-        let pod = json!({"spec": {
-            "securityContext": {"runAsUser": 1337},
-            "initContainers": [{"name": "early"}],
-            "containers": [
-                {"name": "a"}, {"name": "b", "securityContext": {"runAsUser": 5}}, {"name": "istio-proxy"},
-            ],
-        }});
-        assert_eq!(sharing_the_proxy_s(&pod, 1337), ["a"]);
     }
 }

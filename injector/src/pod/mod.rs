@@ -4,6 +4,7 @@
 //! A pod here is the object that holds `metadata` and `spec`: a Pod, or the template of a workload.
 
 pub mod env;
+pub mod exempt;
 pub mod ids;
 pub mod image;
 pub mod list;

@@ -124,6 +124,12 @@ impl Template {
         &self.name
     }
 
+    /// What it was parsed from.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
     /// Renders it with `data` as dot.
     pub fn render<'a>(&'a self, data: Value<'a>, limits: Limits) -> Result<Rendered<'a>, Error> {
         let dot = data.clone();

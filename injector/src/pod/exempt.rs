@@ -1,0 +1,121 @@
+//! App containers that the capture rules leave alone, because they run as the proxy's user or group.
+
+use istio_iptables::cli::Key;
+use serde_json::Value;
+
+use super::ids::{Ids, of_container};
+use super::list::{self, List, containers, name};
+use super::{INIT, VALIDATION, is_istio_s};
+use crate::annotations::explain_arguments;
+
+/// The user of a proxy of which nothing else is known.
+const PROXY_UID: i64 = 1337;
+
+/// Users and groups whose outbound traffic is not captured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exempt {
+    /// Users.
+    pub uids: Vec<i64>,
+    /// Groups.
+    pub gids: Vec<i64>,
+}
+
+impl Exempt {
+    /// What a finished pod exempts: what its capture arguments say, else the user of its proxy container, else the
+    /// user that the namespace prescribes. Without groups of their own the users' numbers are groups too.
+    #[must_use]
+    pub fn of(pod: &Value, ids: Ids) -> Self {
+        let init = containers(pod, List::InitContainers);
+        let arguments = [INIT, VALIDATION].into_iter().find_map(|wanted| list::find(init, wanted));
+        let (mut uids, mut gids) = arguments.map(of_arguments).unwrap_or_default();
+        if uids.is_empty() {
+            let of_proxy = list::proxy(pod).and_then(|proxy| of_container(proxy).uid);
+            uids = vec![of_proxy.or(ids.uid).unwrap_or(PROXY_UID)];
+        }
+        if gids.is_empty() {
+            gids.clone_from(&uids);
+        }
+        Self { uids, gids }
+    }
+
+    /// The app containers with such a user. Init containers that end are no apps: it is a known way to reach the
+    /// network before the proxy runs.
+    #[must_use]
+    pub fn by_user(&self, pod: &Value) -> Vec<(String, i64)> {
+        sharing(pod, "runAsUser", &self.uids)
+    }
+
+    /// The app containers with such a group, for which the same holds.
+    #[must_use]
+    pub fn by_group(&self, pod: &Value) -> Vec<(String, i64)> {
+        sharing(pod, "runAsGroup", &self.gids)
+    }
+}
+
+fn of_arguments(container: &Value) -> (Vec<i64>, Vec<i64>) {
+    let arguments = container.get("args").and_then(Value::as_array).into_iter().flatten();
+    let arguments: Vec<String> = arguments.filter_map(|text| text.as_str().map(str::to_owned)).collect();
+    let given = explain_arguments(&arguments).map(|resolved| resolved.given).unwrap_or_default();
+    let numbers = |key: Key| {
+        let texts = given.iter().filter(|option| option.key == key);
+        texts.flat_map(|option| option.text.split(',').filter_map(|text| text.trim().parse().ok())).collect()
+    };
+    (numbers(Key::ProxyUid), numbers(Key::ProxyGid))
+}
+
+fn sharing(pod: &Value, key: &str, numbers: &[i64]) -> Vec<(String, i64)> {
+    let of = |value: &Value| value.get("securityContext")?.get(key)?.as_i64();
+    let of_pod = pod.get("spec").and_then(of);
+    let lasting =
+        |container: &&Value| container.get("restartPolicy").and_then(Value::as_str) == Some("Always");
+    let init = containers(pod, List::InitContainers).iter().filter(lasting);
+    let apps = containers(pod, List::Containers).iter().chain(init).filter(|app| !is_istio_s(name(app)));
+    let number = |app: &Value| of(app).or(of_pod).filter(|number| numbers.contains(number));
+    apps.filter_map(|app| Some((name(app).to_owned(), number(app)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn one(name: &str, number: i64) -> (String, i64) {
+        (name.to_owned(), number)
+    }
+
+    #[test]
+    fn the_arguments_count_then_the_proxy_then_the_namespace() {
+        let of = |arguments: &Value, proxy: &Value, uid| {
+            let pod = json!({"spec": {
+                "initContainers": [{"name": "istio-init", "args": arguments}],
+                "containers": [{"name": "istio-proxy", "securityContext": proxy}],
+            }});
+            let exempt = Exempt::of(&pod, Ids { uid, gid: None });
+            (exempt.uids, exempt.gids)
+        };
+        let proxy = json!({"runAsUser": 5});
+        let given = json!(["istio-iptables", "-u", "4444", "-m", "REDIRECT"]);
+        assert_eq!(of(&given, &proxy, Some(6)), (vec![4444], vec![4444]));
+        let both = json!(["--proxy-uid=1,2", "-g", "3"]);
+        assert_eq!(of(&both, &proxy, None), (vec![1, 2], vec![3]));
+        assert_eq!(of(&json!([]), &proxy, Some(6)), (vec![5], vec![5]));
+        assert_eq!(of(&json!([]), &json!({}), Some(6)), (vec![6], vec![6]));
+        assert_eq!(of(&json!([]), &json!({}), None), (vec![1337], vec![1337]));
+    }
+
+    #[test]
+    fn apps_are_containers_that_last() {
+        let pod = json!({"spec": {
+            "securityContext": {"runAsUser": 1337},
+            "initContainers": [{"name": "early"}, {"name": "beside", "restartPolicy": "Always"}],
+            "containers": [
+                {"name": "a"}, {"name": "b", "securityContext": {"runAsUser": 5, "runAsGroup": 1337}},
+                {"name": "istio-proxy", "securityContext": {"runAsGroup": 1337}},
+            ],
+        }});
+        let exempt = Exempt::of(&pod, Ids::default());
+        assert_eq!(exempt.by_user(&pod), [one("a", 1337), one("beside", 1337)]);
+        assert_eq!(exempt.by_group(&pod), [one("b", 1337)]);
+    }
+}
