@@ -72,9 +72,11 @@ impl Shape {
                     *spec = pod.get_mut("spec").map(Value::take).unwrap_or_default();
                 }
                 if let Some(template) = object.pointer_mut("/spec/jobTemplate").and_then(Value::as_object_mut)
-                    && let Some(metadata) = pod.get_mut("metadata").map(Value::take)
                 {
-                    template.insert("metadata".to_owned(), metadata);
+                    match pod.get_mut("metadata").map(Value::take) {
+                        Some(metadata) => template.insert("metadata".to_owned(), metadata),
+                        None => template.shift_remove("metadata"),
+                    };
                 }
             }
         }
@@ -126,6 +128,15 @@ mod tests {
             assert_eq!(Shape::of(&object), Some(shape));
             assert_eq!(shape.with(&object, shape.pod(&object)), object);
         }
+    }
+
+    #[test]
+    fn metadata_that_the_pod_has_no_more_goes() {
+        let cron = |template: Value| json!({"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": template}});
+        let spec = json!({"template": {"spec": {"containers": []}}});
+        let injected = cron(json!({"spec": spec, "metadata": {"labels": {"a": "1"}}}));
+        let plain = cron(json!({"spec": spec}));
+        assert_eq!(Shape::CronJob.with(&injected, Shape::CronJob.pod(&plain)), plain);
     }
 
     #[test]
