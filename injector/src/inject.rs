@@ -107,6 +107,12 @@ impl Injector {
             problems.sort();
             return Err(InjectError::Annotations(problems));
         };
+        for container in list::duplicates(&undone.pod) {
+            let paths = list::places(request.pod, container);
+            if paths.len() > 1 {
+                return Err(InjectError::Duplicate { container: container.to_owned(), paths });
+            }
+        }
         let names = render::select(&undone.pod, &self.settings.injector)?;
         let overlays = self.render(&request, &undone, &own_mesh, &names)?;
         let combined = combine::combine(&undone, &overlays)?;
@@ -169,6 +175,13 @@ impl Injector {
         request: &Request<'_>,
         names: &[String],
     ) -> Result<(), InjectError> {
+        // Templates that disagree on where the proxy runs get a warning below, as they are not the pod's fault.
+        if let Some(container) =
+            list::duplicates(&injected.pod).into_iter().find(|name| *name != crate::pod::PROXY)
+        {
+            let paths = list::places(&injected.pod, container);
+            return Err(InjectError::Clash { container: container.to_owned(), paths });
+        }
         for list in list::List::BOTH {
             for container in list::containers(&injected.pod, list) {
                 match container.get("image").and_then(Value::as_str) {

@@ -167,6 +167,23 @@ fn images_and_templates_that_do_not_exist_are_refused() {
 }
 
 #[test]
+fn a_container_name_is_unique_in_a_pod() {
+    let mut pod = deployment();
+    pod["spec"]["containers"][0]["name"] = json!("istio-init");
+    let error = inject(&injector(), &pod).unwrap_err();
+    assert!(matches!(&error, InjectError::Clash { container, .. } if container == "istio-init"), "{error}");
+    let mut pod = deployment();
+    pod["spec"]["initContainers"] = json!([{"name": "a", "image": "i"}, {"name": "web", "image": "i"}]);
+    let error = inject(&injector(), &pod).unwrap_err();
+    assert!(matches!(error, InjectError::Duplicate { .. }), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.starts_with("spec.containers[0], spec.initContainers[1]: they are all named web;"),
+        "{text}"
+    );
+}
+
+#[test]
 fn an_app_with_the_proxy_s_user_is_warned_of_or_refused() {
     let mut pod = deployment();
     pod["spec"]["securityContext"] = json!({"runAsUser": 1337});

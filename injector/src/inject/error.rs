@@ -19,6 +19,20 @@ pub enum InjectError {
         /// The templates that were applied.
         templates: Vec<String>,
     },
+    /// Containers of the injected pod have the same name, though those of the pod did not.
+    Clash {
+        /// The name.
+        container: String,
+        /// Where they are in the injected pod.
+        paths: Vec<String>,
+    },
+    /// Containers of the pod have the same name.
+    Duplicate {
+        /// The name.
+        container: String,
+        /// Where they are.
+        paths: Vec<String>,
+    },
     /// A value of the pod would be read as more than one value of the rendered template.
     Escapes {
         /// The template.
@@ -71,6 +85,17 @@ impl fmt::Display for InjectError {
                 "container {container}: image \"auto\" means the image of a template, and none of the applied ones ({}) has \
                  this container; expected an image, or another annotation inject.istio.io/templates",
                 templates.join(", ")
+            ),
+            Self::Clash { container, paths } => write!(
+                f,
+                "container {container}: a template adds a container of this name, which the pod uses for its own ({}); a \
+                 container name must be unique in a pod: expected another name for the pod's own",
+                paths.join(" and ")
+            ),
+            Self::Duplicate { container, paths } => write!(
+                f,
+                "{}: they are all named {container}; a container name must be unique in a pod: expected another name",
+                paths.join(", ")
             ),
             Self::Escapes { template, origin } => write!(
                 f,
