@@ -185,6 +185,18 @@ fn check_says_why_and_why_not() {
 }
 
 #[test]
+fn a_file_without_webhooks_is_refused() {
+    let folder = Folder::new();
+    let file = folder.file("a.yaml", DEPLOYMENT);
+    let failure =
+        run(&["check", "-f", &file, "--webhooks", &folder.file("hooks.yaml", SERVICE)]).unwrap_err();
+    assert_eq!(failure.exit, Exit::Data);
+    assert!(failure.problems[0].contains("there is no MutatingWebhookConfiguration"), "{failure}");
+    let hooks = "apiVersion: v1\nkind: List\nitems:\n- {kind: MutatingWebhookConfiguration, webhooks: []}\n";
+    assert!(run(&["check", "-f", &file, "--webhooks", &folder.file("hooks.yaml", hooks)]).is_ok());
+}
+
+#[test]
 fn lint_finds_what_only_a_pod_shows() {
     let folder = Folder::new();
     assert!(!run(&["lint"]).unwrap().refused);

@@ -75,6 +75,11 @@ fn webhooks(args: &CheckArgs, loaded: &Loaded) -> Result<Webhooks, Failure> {
         let documents =
             yaml::read_documents(text.as_bytes()).map_err(|error| data(format!("{file}: {error}")))?;
         let values: Vec<Value> = documents.into_iter().map(|document| document.value).collect();
+        if !Webhooks::are_in(&values) {
+            return Err(data(format!(
+                "{file}: there is no MutatingWebhookConfiguration in this file; expected one or more, or a List of them"
+            )));
+        }
         all.all.extend(Webhooks::parse(&values).map_err(|problem| data(format!("{file}: {problem}")))?.all);
     }
     Ok(all)
