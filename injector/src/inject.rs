@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::annotations;
 use crate::config::{Mesh, Settings};
 use crate::data::Data;
+use crate::malformed;
 use crate::pod::ids::Ids;
 use crate::pod::image::{self, Which};
 use crate::pod::list::{self, annotation};
@@ -64,6 +65,13 @@ pub struct Request<'a> {
     pub ids: Ids,
 }
 
+impl Request<'_> {
+    fn well_formed(&self) -> Result<(), InjectError> {
+        let malformed = malformed::of_pod(self.pod, "/metadata", "/spec");
+        if malformed.is_empty() { Ok(()) } else { Err(InjectError::Malformed(malformed)) }
+    }
+}
+
 /// An injected pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Injected {
@@ -96,6 +104,7 @@ impl Injector {
     ///
     /// Why the pod cannot be injected, in words for whoever wrote it.
     pub fn inject(&self, request: Request<'_>) -> Result<Injected, InjectError> {
+        request.well_formed()?;
         let checked = annotations::check(request.pod);
         let mut warnings = checked.warnings;
         let mut problems: Vec<String> = checked.errors.iter().map(ToString::to_string).collect();

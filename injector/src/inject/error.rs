@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::malformed::Malformed;
 use crate::overlay::MergeError;
 use crate::quantity::QuantityError;
 use crate::template;
@@ -40,6 +41,8 @@ pub enum InjectError {
         /// Where the value comes from.
         origin: String,
     },
+    /// The pod is not of the shape that Kubernetes gives it, in at least one place.
+    Malformed(Vec<Malformed>),
     /// A template's output cannot be laid over the pod.
     Merge {
         /// The template, or the user's container.
@@ -102,6 +105,9 @@ impl fmt::Display for InjectError {
                 "{origin}: the value would change the structure of template {template}; expected text without quotes, line \
                  breaks and YAML's own marks"
             ),
+            Self::Malformed(all) => {
+                f.write_str(&all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+            }
             Self::Merge { what, error } => write!(f, "{what}: {error}"),
             Self::ProxyUid { containers, uid } => write!(
                 f,

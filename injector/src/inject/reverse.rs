@@ -27,6 +27,7 @@ impl Injector {
     ///
     /// An annotation that says what to restore, and cannot be read.
     pub fn uninject(&self, request: Request<'_>) -> Result<Option<Uninjected>, InjectError> {
+        request.well_formed()?;
         let undone = undo(request.pod, self.settings.mesh.status_port())
             .map_err(|problem| InjectError::Annotations(vec![problem]))?;
         let Some(previous) = undone.previous else {
