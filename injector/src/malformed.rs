@@ -29,11 +29,11 @@ impl std::error::Error for Malformed {}
 /// What a value has to be, if it is there at all: null counts as missing.
 enum Form {
     /// A map; these keys are looked at.
-    Map(&'static [(&'static str, Form)]),
+    Map(&'static [(&'static str, Self)]),
     /// A list whose items are of this form.
-    List(&'static Form),
+    List(&'static Self),
     /// A map with a name; these keys are looked at.
-    Named(&'static [(&'static str, Form)]),
+    Named(&'static [(&'static str, Self)]),
     /// A single value.
     Scalar,
 }

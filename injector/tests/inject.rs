@@ -184,6 +184,20 @@ fn a_container_name_is_unique_in_a_pod() {
 }
 
 #[test]
+fn metrics_settings_that_cannot_come_back_are_noted() {
+    let (injector, workload) = (injector(), workload());
+    let left = |annotations: &Value| {
+        let injected = inject(&injector, &with(&deployment(), annotations)).unwrap().pod;
+        let request = Request { pod: &injected, workload: &workload, ids: Ids::default() };
+        let left = injector.uninject(request).unwrap().unwrap().left;
+        left.iter().any(|note| note.starts_with("prometheus.io/port and prometheus.io/path:"))
+    };
+    let targets = json!({"prometheus.istio.io/scrape-targets": "8080:/m", "prometheus.io/port": "9"});
+    assert!(left(&targets));
+    assert!(!left(&json!({"prometheus.io/port": "9"})));
+}
+
+#[test]
 fn an_app_with_the_proxy_s_user_is_warned_of_or_refused() {
     let mut pod = deployment();
     pod["spec"]["securityContext"] = json!({"runAsUser": 1337});

@@ -9,7 +9,7 @@ use super::{InjectError, Injector, Request, finish};
 use crate::annotations;
 use crate::pod::list::{List, containers, containers_mut, find, name};
 use crate::pod::undo::{Previous, undo};
-use crate::pod::{is_istio_s, overrides, probes};
+use crate::pod::{is_istio_s, overrides, probes, prometheus};
 
 /// A pod without its injection.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +34,13 @@ impl Injector {
             return Ok(None);
         };
         let mut left = Vec::new();
+        if prometheus::hides_port_and_path(request.pod, self.settings.mesh.status_port()) {
+            left.push(
+                "prometheus.io/port and prometheus.io/path: beside prometheus.istio.io/scrape-targets, an injection does not \
+                 note them; if the pod had them, write them again"
+                    .to_owned(),
+            );
+        }
         let mut pod = undone.pod;
         for list in List::BOTH {
             for container in containers_mut(&mut pod, list).iter_mut().filter(|item| is_istio_s(name(item))) {
