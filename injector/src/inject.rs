@@ -130,6 +130,7 @@ impl Injector {
         self.finish(&mut injected, &combined.asked, &own_mesh, &status);
         if let Some(previous) = &undone.previous {
             adopt::keep_additions(&mut injected, previous, &status)?;
+            injected.warnings.extend(previous.strangers(request.pod, &injected.pod, &status));
         }
         self.judge(&mut injected, &request, &names)?;
         finish::keep_order(&mut injected.pod, request.pod);

@@ -198,6 +198,32 @@ fn metrics_settings_that_cannot_come_back_are_noted() {
 }
 
 #[test]
+fn what_a_foreign_status_takes_out_is_named() {
+    let (injector, workload) = (injector(), workload());
+    let status = r#"{"containers":["web","istio-proxy"],"volumes":["own","absent"]}"#;
+    let mut pod = with(&deployment(), &json!({"sidecar.istio.io/status": status}));
+    pod["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "other", "image": "i"}));
+    pod["spec"]["volumes"] = json!([{"name": "own", "emptyDir": {}}]);
+    let named = |lines: &[String]| -> Vec<String> {
+        let lines =
+            lines.iter().filter_map(|line| line.split_once(": annotation sidecar.istio.io/status says"));
+        lines.map(|(what, _)| what.to_owned()).collect()
+    };
+    let expected = ["web is taken out of spec.containers", "own is taken out of spec.volumes"];
+    assert_eq!(named(&inject(&injector, &pod).unwrap().warnings), expected);
+    let left = |pod: &Value| {
+        let request = Request { pod, workload: &workload, ids: Ids::default() };
+        injector.uninject(request).unwrap().unwrap().left
+    };
+    assert_eq!(named(&left(&pod)), expected);
+    for (what, pod) in pods() {
+        let injected = inject(&injector, &pod).unwrap().pod;
+        assert_eq!(named(&inject(&injector, &injected).unwrap().warnings), [""; 0], "{what}");
+        assert_eq!(named(&left(&injected)), [""; 0], "{what}");
+    }
+}
+
+#[test]
 fn an_app_with_the_proxy_s_user_is_warned_of_or_refused() {
     let mut pod = deployment();
     pod["spec"]["securityContext"] = json!({"runAsUser": 1337});

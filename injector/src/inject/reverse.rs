@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{InjectError, Injector, Request, finish};
 use crate::annotations;
 use crate::pod::list::{List, containers, containers_mut, find, name};
+use crate::pod::status::Status;
 use crate::pod::undo::{Previous, undo};
 use crate::pod::{is_istio_s, overrides, probes, prometheus};
 
@@ -53,7 +54,9 @@ impl Injector {
             crate::pod::list::remove_annotation(&mut injected, overrides::ANNOTATION);
             Ok(injected)
         };
+        let mut known = None;
         let restored = again(&pod).map(|reference| {
+            known = Status::of(&reference);
             let same = |pod: &Value| again(pod).is_ok_and(|found| found == reference);
             restore_containers(&mut pod, &previous, &same, &mut left);
         });
@@ -71,6 +74,7 @@ impl Injector {
         }
         left.extend(remaining(&pod, request.pod));
         tidy(&mut pod, request.pod);
+        left.extend(previous.strangers(request.pod, &pod, &known.unwrap_or_default()));
         finish::keep_order(&mut pod, request.pod);
         Ok(Some(Uninjected { pod, left }))
     }
