@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::annotations;
 use crate::config::{Mesh, Settings};
 use crate::data::Data;
+use crate::malformed;
 use crate::pod::exempt::Exempt;
 use crate::pod::ids::Ids;
 use crate::pod::image::{self, Which};
@@ -65,6 +66,13 @@ pub struct Request<'a> {
     pub ids: Ids,
 }
 
+impl Request<'_> {
+    fn well_formed(&self) -> Result<(), InjectError> {
+        let malformed = malformed::of_pod(self.pod, "/metadata", "/spec");
+        if malformed.is_empty() { Ok(()) } else { Err(InjectError::Malformed(malformed)) }
+    }
+}
+
 /// An injected pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Injected {
@@ -97,6 +105,7 @@ impl Injector {
     ///
     /// Why the pod cannot be injected, in words for whoever wrote it.
     pub fn inject(&self, request: Request<'_>) -> Result<Injected, InjectError> {
+        request.well_formed()?;
         let checked = annotations::check(request.pod);
         let mut warnings = checked.warnings;
         let mut problems: Vec<String> = checked.errors.iter().map(ToString::to_string).collect();
@@ -108,6 +117,12 @@ impl Injector {
             problems.sort();
             return Err(InjectError::Annotations(problems));
         };
+        for container in list::duplicates(&undone.pod) {
+            let paths = list::places(request.pod, container);
+            if paths.len() > 1 {
+                return Err(InjectError::Duplicate { container: container.to_owned(), paths });
+            }
+        }
         let names = render::select(&undone.pod, &self.settings.injector)?;
         let templates = names.iter().filter_map(|name| self.settings.injector.templates.get(name));
         let texts: Vec<&str> = templates.map(|one| one.template.text()).collect();
@@ -119,6 +134,7 @@ impl Injector {
         self.finish(&mut injected, &combined.asked, &own_mesh, &status);
         if let Some(previous) = &undone.previous {
             adopt::keep_additions(&mut injected, previous, &status)?;
+            injected.warnings.extend(previous.strangers(request.pod, &injected.pod, &status));
         }
         self.judge(&mut injected, &request, &names)?;
         finish::keep_order(&mut injected.pod, request.pod);
@@ -173,6 +189,13 @@ impl Injector {
         request: &Request<'_>,
         names: &[String],
     ) -> Result<(), InjectError> {
+        // Templates that disagree on where the proxy runs get a warning below, as they are not the pod's fault.
+        if let Some(container) =
+            list::duplicates(&injected.pod).into_iter().find(|name| *name != crate::pod::PROXY)
+        {
+            let paths = list::places(&injected.pod, container);
+            return Err(InjectError::Clash { container: container.to_owned(), paths });
+        }
         for list in list::List::BOTH {
             for container in list::containers(&injected.pod, list) {
                 match container.get("image").and_then(Value::as_str) {

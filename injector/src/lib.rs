@@ -7,6 +7,7 @@ pub mod data;
 pub mod decide;
 pub mod files;
 pub mod inject;
+pub mod malformed;
 pub mod object;
 pub mod overlay;
 pub mod pod;

@@ -2,6 +2,9 @@
 
 use serde_json::{Map, Value};
 
+use crate::annotations;
+use crate::malformed::{self, Malformed};
+
 /// Where the pod is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
@@ -17,18 +20,37 @@ impl Shape {
     /// The shape of an object, if it holds a pod.
     #[must_use]
     pub fn of(object: &Value) -> Option<Self> {
+        let shape = Self::of_kind(object)?;
+        object.pointer(shape.spec())?.is_object().then_some(shape)
+    }
+
+    /// What in an object is not of the shape that its kind has; nothing for a kind without a pod.
+    #[must_use]
+    pub fn malformed(object: &Value) -> Vec<Malformed> {
+        Self::of_kind(object)
+            .map_or_else(Vec::new, |shape| malformed::of_pod(object, shape.metadata(), shape.spec()))
+    }
+
+    fn of_kind(object: &Value) -> Option<Self> {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
         let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
-        let shape = match (text("kind"), group) {
-            ("Pod", "") => Self::Pod,
+        match (text("kind"), group) {
+            ("Pod", "") => Some(Self::Pod),
             ("DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet", "apps" | "extensions")
             | ("ReplicationController", "")
             | ("Job", "batch")
-            | ("DeploymentConfig", "" | "apps.openshift.io") => Self::Template,
-            ("CronJob", "batch") => Self::CronJob,
-            _ => return None,
-        };
-        object.pointer(shape.spec())?.is_object().then_some(shape)
+            | ("DeploymentConfig", "" | "apps.openshift.io") => Some(Self::Template),
+            ("CronJob", "batch") => Some(Self::CronJob),
+            _ => None,
+        }
+    }
+
+    const fn metadata(self) -> &'static str {
+        match self {
+            Self::CronJob => "/spec/jobTemplate/metadata",
+            Self::Pod => "/metadata",
+            Self::Template => "/spec/template/metadata",
+        }
     }
 
     const fn spec(self) -> &'static str {
@@ -72,14 +94,37 @@ impl Shape {
                     *spec = pod.get_mut("spec").map(Value::take).unwrap_or_default();
                 }
                 if let Some(template) = object.pointer_mut("/spec/jobTemplate").and_then(Value::as_object_mut)
-                    && let Some(metadata) = pod.get_mut("metadata").map(Value::take)
                 {
-                    template.insert("metadata".to_owned(), metadata);
+                    match pod.get_mut("metadata").map(Value::take) {
+                        Some(metadata) => template.insert("metadata".to_owned(), metadata),
+                        None => template.shift_remove("metadata"),
+                    };
                 }
             }
         }
         object
     }
+}
+
+/// Labels and annotations about injection that stand where Istio does not read them, each as a sentence.
+#[must_use]
+pub fn unread(object: &Value, shape: Shape) -> Vec<String> {
+    const PLACE: &str = "/spec/jobTemplate/spec/template/metadata";
+    if shape != Shape::CronJob {
+        return Vec::new();
+    }
+    let mut unread = Vec::new();
+    for (map, word) in [("annotations", "annotation"), ("labels", "label")] {
+        let keys =
+            object.pointer(PLACE).and_then(|metadata| metadata.get(map)?.as_object()).into_iter().flatten();
+        unread.extend(keys.filter(|(key, _)| annotations::row(key).is_some()).map(|(key, _)| {
+            format!(
+                "{word} {key} in spec.jobTemplate.spec.template.metadata.{map} is ignored, as Istio ignores it; expected in \
+                 spec.jobTemplate.metadata.{map}"
+            )
+        }));
+    }
+    unread
 }
 
 /// `Deployment "namespace/name"`, as messages name an object.
@@ -126,6 +171,15 @@ mod tests {
             assert_eq!(Shape::of(&object), Some(shape));
             assert_eq!(shape.with(&object, shape.pod(&object)), object);
         }
+    }
+
+    #[test]
+    fn metadata_that_the_pod_has_no_more_goes() {
+        let cron = |template: Value| json!({"apiVersion": "batch/v1", "kind": "CronJob", "spec": {"jobTemplate": template}});
+        let spec = json!({"template": {"spec": {"containers": []}}});
+        let injected = cron(json!({"spec": spec, "metadata": {"labels": {"a": "1"}}}));
+        let plain = cron(json!({"spec": spec}));
+        assert_eq!(Shape::CronJob.with(&injected, Shape::CronJob.pod(&plain)), plain);
     }
 
     #[test]

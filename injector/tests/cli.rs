@@ -198,6 +198,62 @@ fn check_says_why_and_why_not() {
 }
 
 #[test]
+fn a_file_without_webhooks_is_refused() {
+    let folder = Folder::new();
+    let file = folder.file("a.yaml", DEPLOYMENT);
+    let failure =
+        run(&["check", "-f", &file, "--webhooks", &folder.file("hooks.yaml", SERVICE)]).unwrap_err();
+    assert_eq!(failure.exit, Exit::Data);
+    assert!(failure.problems[0].contains("there is no MutatingWebhookConfiguration"), "{failure}");
+    let hooks = "apiVersion: v1\nkind: List\nitems:\n- {kind: MutatingWebhookConfiguration, webhooks: []}\n";
+    assert!(run(&["check", "-f", &file, "--webhooks", &folder.file("hooks.yaml", hooks)]).is_ok());
+}
+
+#[test]
+fn malformed_pods_are_refused_before_anything_is_done() {
+    let folder = Folder::new();
+    let containers = "- {name: web, image: 'web:1'}";
+    let injected = run(&["inject", "-f", &folder.file("i.yaml", DEPLOYMENT)]).unwrap().text;
+    for (text, expected) in [
+        (DEPLOYMENT.replace(containers, "- null"), "spec.template.spec.containers[0]: null is not accepted"),
+        (DEPLOYMENT.replace("{labels: {app: web}}", "x"), "spec.template.metadata: \"x\" is not accepted"),
+        (
+            injected.replace("      volumes:\n", "      volumes: 1\n      x:\n"),
+            "spec.template.spec.volumes: 1 is",
+        ),
+        ("kind: Pod\napiVersion: v1\nspec: []\n".to_owned(), "spec: [] is not accepted, expected a map"),
+    ] {
+        let file = folder.file("bad.yaml", &format!("{SERVICE}---\n{text}"));
+        for command in ["inject", "uninject", "check"] {
+            let failure = run(&[command, "-f", &file]).unwrap_err();
+            assert_eq!((failure.exit, failure.problems.len()), (Exit::Data, 1), "{command}: {failure}");
+            assert!(failure.problems[0].contains(expected), "{command}: {failure}");
+        }
+    }
+}
+
+#[test]
+fn a_cron_job_s_keys_where_nobody_reads_them_are_named() {
+    let folder = Folder::new();
+    let text = "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: c}\nspec: {jobTemplate: {spec: {template: {\
+                metadata: {annotations: {sidecar.istio.io/inject: 'false', mine: x}, labels: {istio.io/rev: canary}}, \
+                spec: {containers: [{name: a, image: b}]}}}}}\n";
+    let file = folder.file("c.yaml", text);
+    let output = run(&["inject", "-f", &file]).unwrap();
+    let named = |text: &str| {
+        let found: Vec<&str> = text.lines().filter(|line| line.contains("is ignored, as Istio")).collect();
+        assert_eq!(found.len(), 2, "{text}");
+        assert!(found[0].contains("annotation sidecar.istio.io/inject in spec.jobTemplate.spec"), "{text}");
+        assert!(found[1].contains("label istio.io/rev in spec.jobTemplate.spec"), "{text}");
+    };
+    named(&output.notes.join("\n"));
+    named(&run(&["check", "-f", &file]).unwrap().text);
+    let plain = sidecar_injector::yaml::write(&sidecar_injector::yaml::read(text).unwrap());
+    let out = run(&["uninject", "-f", &folder.file("i.yaml", &output.text)]).unwrap();
+    assert_eq!(out.text, plain);
+}
+
+#[test]
 fn lint_finds_what_only_a_pod_shows() {
     let folder = Folder::new();
     assert!(!run(&["lint"]).unwrap().refused);

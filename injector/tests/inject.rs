@@ -175,6 +175,63 @@ fn images_and_templates_that_do_not_exist_are_refused() {
 }
 
 #[test]
+fn a_container_name_is_unique_in_a_pod() {
+    let mut pod = deployment();
+    pod["spec"]["containers"][0]["name"] = json!("istio-init");
+    let error = inject(&injector(), &pod).unwrap_err();
+    assert!(matches!(&error, InjectError::Clash { container, .. } if container == "istio-init"), "{error}");
+    let mut pod = deployment();
+    pod["spec"]["initContainers"] = json!([{"name": "a", "image": "i"}, {"name": "web", "image": "i"}]);
+    let error = inject(&injector(), &pod).unwrap_err();
+    assert!(matches!(error, InjectError::Duplicate { .. }), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.starts_with("spec.containers[0], spec.initContainers[1]: they are all named web;"),
+        "{text}"
+    );
+}
+
+#[test]
+fn metrics_settings_that_cannot_come_back_are_noted() {
+    let (injector, workload) = (injector(), workload());
+    let left = |annotations: &Value| {
+        let injected = inject(&injector, &with(&deployment(), annotations)).unwrap().pod;
+        let request = Request { pod: &injected, workload: &workload, ids: Ids::default() };
+        let left = injector.uninject(request).unwrap().unwrap().left;
+        left.iter().any(|note| note.starts_with("prometheus.io/port and prometheus.io/path:"))
+    };
+    let targets = json!({"prometheus.istio.io/scrape-targets": "8080:/m", "prometheus.io/port": "9"});
+    assert!(left(&targets));
+    assert!(!left(&json!({"prometheus.io/port": "9"})));
+}
+
+#[test]
+fn what_a_foreign_status_takes_out_is_named() {
+    let (injector, workload) = (injector(), workload());
+    let status = r#"{"containers":["web","istio-proxy"],"volumes":["own","absent"]}"#;
+    let mut pod = with(&deployment(), &json!({"sidecar.istio.io/status": status}));
+    pod["spec"]["containers"].as_array_mut().unwrap().push(json!({"name": "other", "image": "i"}));
+    pod["spec"]["volumes"] = json!([{"name": "own", "emptyDir": {}}]);
+    let named = |lines: &[String]| -> Vec<String> {
+        let lines =
+            lines.iter().filter_map(|line| line.split_once(": annotation sidecar.istio.io/status says"));
+        lines.map(|(what, _)| what.to_owned()).collect()
+    };
+    let expected = ["web is taken out of spec.containers", "own is taken out of spec.volumes"];
+    assert_eq!(named(&inject(&injector, &pod).unwrap().warnings), expected);
+    let left = |pod: &Value| {
+        let request = Request { pod, workload: &workload, ids: Ids::default() };
+        injector.uninject(request).unwrap().unwrap().left
+    };
+    assert_eq!(named(&left(&pod)), expected);
+    for (what, pod) in pods() {
+        let injected = inject(&injector, &pod).unwrap().pod;
+        assert_eq!(named(&inject(&injector, &injected).unwrap().warnings), [""; 0], "{what}");
+        assert_eq!(named(&left(&injected)), [""; 0], "{what}");
+    }
+}
+
+#[test]
 fn an_app_with_the_proxy_s_user_is_warned_of_or_refused() {
     let mut pod = deployment();
     pod["spec"]["securityContext"] = json!({"runAsUser": 1337});

@@ -29,7 +29,14 @@ pub(super) fn run(args: &CheckArgs, environment: &Environment) -> Result<Output,
         match yaml::read_documents(&bytes) {
             Ok(documents) => {
                 for document in &documents {
-                    each(&document.value, &mut |object, shape| {
+                    each(&document.value, &mut |object| {
+                        let malformed = Shape::malformed(object);
+                        let title = object::title(object);
+                        let place = format!("{}: {title}", called(&name));
+                        problems.extend(malformed.iter().map(|problem| format!("{place}: {problem}")));
+                        let Some(shape) = Shape::of(object).filter(|_| malformed.is_empty()) else {
+                            return;
+                        };
                         answers.push(answer(args, &loaded, &webhooks, called(&name), object, shape));
                     });
                 }
@@ -51,14 +58,14 @@ pub(super) fn run(args: &CheckArgs, environment: &Environment) -> Result<Output,
     Ok(Output { text, notes: Vec::new(), refused, target: "-".to_owned() })
 }
 
-/// Every object with a pod, the items of Lists too.
-fn each(object: &Value, visit: &mut dyn FnMut(&Value, Shape)) {
+/// Every object, the items of Lists rather than the Lists.
+fn each(object: &Value, visit: &mut dyn FnMut(&Value)) {
     if let Some(items) = object::items(object) {
         for item in items {
             each(item, visit);
         }
-    } else if let Some(shape) = Shape::of(object) {
-        visit(object, shape);
+    } else {
+        visit(object);
     }
 }
 
@@ -75,6 +82,11 @@ fn webhooks(args: &CheckArgs, loaded: &Loaded) -> Result<Webhooks, Failure> {
         let documents =
             yaml::read_documents(text.as_bytes()).map_err(|error| data(format!("{file}: {error}")))?;
         let values: Vec<Value> = documents.into_iter().map(|document| document.value).collect();
+        if !Webhooks::are_in(&values) {
+            return Err(data(format!(
+                "{file}: there is no MutatingWebhookConfiguration in this file; expected one or more, or a List of them"
+            )));
+        }
         all.all.extend(Webhooks::parse(&values).map_err(|problem| data(format!("{file}: {problem}")))?.all);
     }
     Ok(all)
@@ -106,6 +118,7 @@ fn answer(
             "labels and annotations go to spec.jobTemplate.metadata, as Istio puts them: its pods do not carry them".to_owned(),
         );
     }
+    answer.warnings.extend(object::unread(object, shape));
     if let Some(status) = Status::of(&pod) {
         answer.warnings.push(format!(
             "it is injected already, by revision {}; what is said here is about injecting it again",

@@ -94,25 +94,52 @@ fn middle<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<Line<'a>> {
 fn hunks(lines: &[Line<'_>]) -> String {
     let changed = |at: usize| !matches!(lines.get(at), None | Some(Line::Kept(_)));
     let near = |at: usize| (at.saturating_sub(CONTEXT)..=at + CONTEXT).any(changed);
-    let (mut text, mut open) = (String::new(), false);
-    let (mut old, mut new) = (1, 1);
+    let (mut text, mut hunk) = (String::new(), Hunk::default());
+    let (mut old, mut new) = (0, 0);
     for (at, line) in lines.iter().enumerate() {
         if near(at) {
-            if !open {
-                let _ = writeln!(text, "@@ -{old} +{new} @@");
-            }
-            let (mark, line) = match line {
-                Line::Added(line) => ('+', line),
-                Line::Kept(line) => (' ', line),
-                Line::Removed(line) => ('-', line),
-            };
-            let _ = writeln!(text, "{mark}{line}");
+            hunk.push(line);
+        } else {
+            hunk.flush(&mut text, old, new);
         }
-        open = near(at);
         old += usize::from(!matches!(line, Line::Added(_)));
         new += usize::from(!matches!(line, Line::Removed(_)));
     }
+    hunk.flush(&mut text, old, new);
     text
+}
+
+/// Lines that are shown together, and how many of them either side has.
+#[derive(Default)]
+struct Hunk {
+    text: String,
+    old: usize,
+    new: usize,
+}
+
+impl Hunk {
+    fn push(&mut self, line: &Line<'_>) {
+        let (mark, line, old, new) = match line {
+            Line::Added(line) => ('+', line, 0, 1),
+            Line::Kept(line) => (' ', line, 1, 1),
+            Line::Removed(line) => ('-', line, 1, 0),
+        };
+        let _ = writeln!(self.text, "{mark}{line}");
+        self.old += old;
+        self.new += new;
+    }
+
+    /// Writes the hunk that ends after so many lines, if there is one. A side without a line names the line before.
+    fn flush(&mut self, text: &mut String, old: usize, new: usize) {
+        if self.text.is_empty() {
+            return;
+        }
+        let start = |end: usize, count: usize| end - count + usize::from(count > 0);
+        let (before, after) = (start(old, self.old), start(new, self.new));
+        let _ = writeln!(text, "@@ -{before},{} +{after},{} @@", self.old, self.new);
+        text.push_str(&self.text);
+        *self = Self::default();
+    }
 }
 
 #[cfg(test)]
@@ -129,8 +156,21 @@ mod tests {
         after["j"] = json!(1);
         assert_eq!(
             documents("x", &before, &after),
-            "--- x\n+++ x (after)\n@@ -5 +5 @@\n e: 5\n f: 6\n g: 7\n-h: 8\n+h: 0\n i: 9\n+j: 1\n"
+            "--- x\n+++ x (after)\n@@ -5,5 +5,6 @@\n e: 5\n f: 6\n g: 7\n-h: 8\n+h: 0\n i: 9\n+j: 1\n"
         );
         assert_eq!(documents("x", &before, &before), "");
+    }
+
+    #[test]
+    fn every_hunk_counts_its_lines() {
+        let numbers: Vec<String> = (0..30).map(|line| line.to_string()).collect();
+        let before: Vec<&str> = numbers.iter().map(String::as_str).collect();
+        let mut after = before.clone();
+        after.remove(20);
+        after.insert(5, "new");
+        let text = hunks(&compare(&before, &after));
+        let heads: Vec<&str> = text.lines().filter(|line| line.starts_with("@@")).collect();
+        assert_eq!(heads, ["@@ -3,6 +3,7 @@", "@@ -18,7 +19,6 @@"], "{text}");
+        assert!(hunks(&[Line::Added("x")]).starts_with("@@ -0,0 +1,1 @@\n"));
     }
 }

@@ -30,6 +30,7 @@ fn one(
     let pod = shape.pod(object);
     let decision = decide::decide(&pod, namespace, &loaded.injector.settings.injector.rules);
     notes.extend(decision.warnings.iter().map(|warning| format!("warning: {title}: {warning}")));
+    notes.extend(object::unread(object, shape).iter().map(|unread| format!("warning: {title}: {unread}")));
     if !decision.inject() {
         let why = match decision.reason() {
             Some(step) if step.reason == Reason::HostNetwork => "has host networking enabled".to_owned(),

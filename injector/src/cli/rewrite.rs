@@ -122,6 +122,12 @@ impl Run<'_> {
             }
             return Some(list);
         }
+        let malformed = Shape::malformed(object);
+        if !malformed.is_empty() {
+            let title = object::title(object);
+            self.problems.extend(malformed.iter().map(|problem| format!("{place}: {title}: {problem}")));
+            return None;
+        }
         let shape = Shape::of(object)?;
         let mut notes = Vec::new();
         let result = (self.change)(object, shape, &mut notes);

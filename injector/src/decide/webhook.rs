@@ -56,6 +56,17 @@ impl Webhooks {
         Ok(Self { all })
     }
 
+    /// Whether any of the documents is, or holds, a `MutatingWebhookConfiguration`.
+    #[must_use]
+    pub fn are_in(documents: &[Value]) -> bool {
+        documents.iter().any(|document| match document.get("kind").and_then(Value::as_str) {
+            Some("List" | "MutatingWebhookConfigurationList") => {
+                document.get("items").and_then(Value::as_array).is_some_and(|items| Self::are_in(items))
+            }
+            kind => kind == Some("MutatingWebhookConfiguration"),
+        })
+    }
+
     /// The webhooks that an installation of this revision has; the empty revision is the default one.
     ///
     /// # Errors

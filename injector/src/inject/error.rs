@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::malformed::Malformed;
 use crate::overlay::MergeError;
 use crate::quantity::QuantityError;
 use crate::template;
@@ -19,6 +20,20 @@ pub enum InjectError {
         /// The templates that were applied.
         templates: Vec<String>,
     },
+    /// Containers of the injected pod have the same name, though those of the pod did not.
+    Clash {
+        /// The name.
+        container: String,
+        /// Where they are in the injected pod.
+        paths: Vec<String>,
+    },
+    /// Containers of the pod have the same name.
+    Duplicate {
+        /// The name.
+        container: String,
+        /// Where they are.
+        paths: Vec<String>,
+    },
     /// A value of the pod would be read as more than one value of the rendered template.
     Escapes {
         /// The template.
@@ -26,6 +41,8 @@ pub enum InjectError {
         /// Where the value comes from.
         origin: String,
     },
+    /// The pod is not of the shape that Kubernetes gives it, in at least one place.
+    Malformed(Vec<Malformed>),
     /// A template's output cannot be laid over the pod.
     Merge {
         /// The template, or the user's container.
@@ -72,11 +89,25 @@ impl fmt::Display for InjectError {
                  this container; expected an image, or another annotation inject.istio.io/templates",
                 templates.join(", ")
             ),
+            Self::Clash { container, paths } => write!(
+                f,
+                "container {container}: a template adds a container of this name, which the pod uses for its own ({}); a \
+                 container name must be unique in a pod: expected another name for the pod's own",
+                paths.join(" and ")
+            ),
+            Self::Duplicate { container, paths } => write!(
+                f,
+                "{}: they are all named {container}; a container name must be unique in a pod: expected another name",
+                paths.join(", ")
+            ),
             Self::Escapes { template, origin } => write!(
                 f,
                 "{origin}: the value would change the structure of template {template}; expected text without quotes, line \
                  breaks and YAML's own marks"
             ),
+            Self::Malformed(all) => {
+                f.write_str(&all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+            }
             Self::Merge { what, error } => write!(f, "{what}: {error}"),
             Self::ProxyUid { containers, uid } => write!(
                 f,

@@ -8,8 +8,9 @@ use serde_json::{Map, Value, json};
 use super::{InjectError, Injector, Request, finish};
 use crate::annotations;
 use crate::pod::list::{List, containers, containers_mut, find, name};
+use crate::pod::status::Status;
 use crate::pod::undo::{Previous, undo};
-use crate::pod::{is_istio_s, overrides, probes};
+use crate::pod::{is_istio_s, overrides, probes, prometheus};
 
 /// A pod without its injection.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,12 +28,20 @@ impl Injector {
     ///
     /// An annotation that says what to restore, and cannot be read.
     pub fn uninject(&self, request: Request<'_>) -> Result<Option<Uninjected>, InjectError> {
+        request.well_formed()?;
         let undone = undo(request.pod, self.settings.mesh.status_port())
             .map_err(|problem| InjectError::Annotations(vec![problem]))?;
         let Some(previous) = undone.previous else {
             return Ok(None);
         };
         let mut left = Vec::new();
+        if prometheus::hides_port_and_path(request.pod, self.settings.mesh.status_port()) {
+            left.push(
+                "prometheus.io/port and prometheus.io/path: beside prometheus.istio.io/scrape-targets, an injection does not \
+                 note them; if the pod had them, write them again"
+                    .to_owned(),
+            );
+        }
         let mut pod = undone.pod;
         for list in List::BOTH {
             for container in containers_mut(&mut pod, list).iter_mut().filter(|item| is_istio_s(name(item))) {
@@ -45,7 +54,9 @@ impl Injector {
             crate::pod::list::remove_annotation(&mut injected, overrides::ANNOTATION);
             Ok(injected)
         };
+        let mut known = None;
         let restored = again(&pod).map(|reference| {
+            known = Status::of(&reference);
             let same = |pod: &Value| again(pod).is_ok_and(|found| found == reference);
             restore_containers(&mut pod, &previous, &same, &mut left);
         });
@@ -63,6 +74,7 @@ impl Injector {
         }
         left.extend(remaining(&pod, request.pod));
         tidy(&mut pod, request.pod);
+        left.extend(previous.strangers(request.pod, &pod, &known.unwrap_or_default()));
         finish::keep_order(&mut pod, request.pod);
         Ok(Some(Uninjected { pod, left }))
     }

@@ -73,6 +73,25 @@ pub fn find<'a>(items: &'a [Value], wanted: &str) -> Option<&'a Value> {
     items.iter().find(|item| name(item) == wanted)
 }
 
+/// The paths of all containers of this name.
+#[must_use]
+pub fn places(pod: &Value, wanted: &str) -> Vec<String> {
+    let mut places = Vec::new();
+    for list in List::BOTH {
+        let all = containers(pod, list).iter().enumerate().filter(|(_, item)| name(item) == wanted);
+        places.extend(all.map(|(at, _)| format!("spec.{}[{at}]", list.key())));
+    }
+    places
+}
+
+/// The names that more than one container of the pod has.
+#[must_use]
+pub fn duplicates(pod: &Value) -> Vec<&str> {
+    let names: Vec<&str> = List::BOTH.into_iter().flat_map(|list| containers(pod, list)).map(name).collect();
+    let again = |(at, name): (usize, &&str)| names.iter().skip(at + 1).any(|other| other == name);
+    names.iter().enumerate().filter(|pair| again(*pair)).map(|(_, name)| *name).collect()
+}
+
 /// The proxy, wherever it runs: beside the app, else as a native sidecar.
 #[must_use]
 pub fn proxy(pod: &Value) -> Option<&Value> {

@@ -50,18 +50,33 @@ pub fn announce_secure_port(pod: &mut Value) {
     }
 }
 
+/// Whether the annotations are those that [`merge`] writes.
+fn merged(pod: &Value, port: i64) -> bool {
+    let own = Scrape::of(pod);
+    own.path.as_deref() == Some(PATH_OF_AGENT)
+        && own.scrape.as_deref() == Some("true")
+        && own.port.as_deref() == Some(port.to_string().as_str())
+}
+
+/// What the agent was told.
+fn noted(pod: &Value) -> Map<String, Value> {
+    let text = proxy(pod).and_then(|proxy| env::value(proxy, VARIABLE));
+    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// Whether [`restore`] cannot know all that [`merge`] replaced: beside scrape targets, the agent is told the first of them
+/// instead of the pod's own port and path.
+#[must_use]
+pub fn hides_port_and_path(pod: &Value, port: i64) -> bool {
+    merged(pod, port) && noted(pod).contains_key("targets")
+}
+
 /// Puts back the annotations that [`merge`] replaced.
 pub fn restore(pod: &mut Value, port: i64) {
-    let own = Scrape::of(pod);
-    let ours = own.path.as_deref() == Some(PATH_OF_AGENT)
-        && own.scrape.as_deref() == Some("true")
-        && own.port.as_deref() == Some(port.to_string().as_str());
-    if !ours {
+    if !merged(pod, port) {
         return;
     }
-    let noted = proxy(pod).and_then(|proxy| env::value(proxy, VARIABLE)).map(str::to_owned);
-    let before: Map<String, Value> =
-        noted.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+    let before = noted(pod);
     let Some(annotations) = metadata_mut(pod, "annotations") else {
         return;
     };
@@ -237,6 +252,7 @@ mod tests {
                 r#""targets":[{"port":"8080","path":"/metrics"},{"port":"9100","path":"/x"}]}"#
             ))
         );
+        assert!(hides_port_and_path(&pod, 15020) && !hides_port_and_path(&before, 15020));
         restore(&mut pod, 15020);
         assert_eq!(pod["metadata"], before["metadata"]);
     }

@@ -118,6 +118,40 @@ impl Previous {
         place
     }
 
+    /// What was in the pod before and is not after, for no better reason than that the status lists it: `known` is what
+    /// the templates define.
+    #[must_use]
+    pub fn strangers(&self, before: &Value, after: &Value, known: &Status) -> Vec<String> {
+        let items = |pod: &Value, key: &str, wanted: &str| {
+            let list = pod.pointer("/spec").and_then(|spec| spec.get(key)?.as_array());
+            find(list.map_or(&[], Vec::as_slice), wanted).is_some()
+        };
+        let mut gone = Vec::new();
+        for (key, listed) in [
+            ("containers", &self.status.containers),
+            ("initContainers", &self.status.init_containers),
+            ("volumes", &self.status.volumes),
+            ("imagePullSecrets", &self.status.image_pull_secrets),
+        ] {
+            let defined = |wanted: &str| match key {
+                "volumes" => known.volumes.iter().any(|name| name == wanted),
+                "imagePullSecrets" => known.image_pull_secrets.iter().any(|name| name == wanted),
+                _ => is_istio_s(wanted) || List::BOTH.into_iter().any(|list| known.lists(list, wanted)),
+            };
+            let strange = |wanted: &&String| {
+                !defined(wanted) && items(before, key, wanted) && !items(after, key, wanted)
+            };
+            gone.extend(listed.iter().filter(strange).map(|stranger| {
+                format!(
+                    "{stranger} is taken out of spec.{key}: annotation {} says that an injection put it there, though no template \
+                     of this pod defines it",
+                    status::ANNOTATION
+                )
+            }));
+        }
+        gone
+    }
+
     /// The container that the injection had put in under this name.
     #[must_use]
     pub fn container(&self, container: &str) -> Option<(List, &Value)> {
