@@ -52,6 +52,8 @@ pub struct TableChange {
     pub remove: Vec<Chain>,
     /// Chains that are emptied only, since somebody else's chain jumps to them.
     pub empty: Vec<Chain>,
+    /// Among the deletions, what is known as ours by its form alone and is not put back: `CHAIN words`.
+    pub by_form: Vec<String>,
 }
 
 /// What is put into a shared chain.
@@ -143,12 +145,13 @@ fn table_change(
         hooks: BTreeMap::new(),
         remove: free.into_iter().map(|(chain, _)| *chain).collect(),
         empty: held.into_iter().filter(|(_, lines)| !lines.is_empty()).map(|(chain, _)| *chain).collect(),
+        by_form: Vec::new(),
     };
     let ours = ownership::ours(table, observed);
     for hook in Hook::ALL {
         hook_change(&mut change, hook, desired, observed.hook(hook), &ours.of(hook), rewrite);
     }
-    let TableChange { table: _, declare, deletions, hooks, remove, empty } = &change;
+    let TableChange { table: _, declare, deletions, hooks, remove, empty, by_form: _ } = &change;
     let nothing = declare.is_empty()
         && deletions.is_empty()
         && hooks.is_empty()
@@ -175,6 +178,11 @@ fn hook_change(
     if !rewrite && (stands(ours) || stands(&ownership::perhaps_ours(wanted, lines, ours))) {
         return;
     }
+    let by_form = lines.iter().enumerate().filter(|(at, line)| {
+        let plain = line.statement.as_ref().filter(|statement| ownership::is_plain_return(statement));
+        ours.contains(at) && plain.is_some_and(|plain| wanted.iter().all(|rule| rule.statement != *plain))
+    });
+    change.by_form.extend(by_form.map(|(_, line)| format!("{} {}", hook.name(), line.text)));
     change.deletions.extend(deletions(lines, ours).into_iter().map(|what| Deletion { hook, what }));
     if wanted.iter().next().is_some() {
         let behind = place_of_tail(lines, ours);

@@ -82,6 +82,8 @@ pub struct Restore {
     pub text: String,
     /// The tables it writes to, in this order.
     pub tables: Vec<Table>,
+    /// Rules that it takes out of shared chains, known as ours by their form alone.
+    pub by_form: Vec<String>,
 }
 
 impl Restore {
@@ -91,22 +93,8 @@ impl Restore {
             family: change.family,
             text: render::restore(change),
             tables: change.tables.iter().map(|table| table.table).collect(),
+            by_form: change.tables.iter().flat_map(|table| table.by_form.iter().cloned()).collect(),
         }
-    }
-}
-
-impl Restore {
-    /// Rules that leave a shared chain for good and jump to no chain of ours: known as ours by their form only.
-    fn unmarked_deletions(&self) -> impl Iterator<Item = &str> {
-        let jumps =
-            |words: &str| Chain::ALL.iter().any(|chain| words.ends_with(&format!("-j {}", chain.name())));
-        let is_interface = |words: &str| words.ends_with("-j RETURN") && !words.contains("-m ");
-        let put_back = |words: &str| {
-            let rule = words.split_once(' ').map_or(words, |(_, rule)| rule);
-            self.text.lines().any(|line| !line.starts_with("-D") && line.ends_with(rule))
-        };
-        let deleted = self.text.lines().filter_map(|line| line.strip_prefix("-D "));
-        deleted.filter(move |words| is_interface(words) && !jumps(words) && !put_back(words))
     }
 }
 
@@ -117,7 +105,7 @@ impl fmt::Display for Step {
                 write!(f, "delete the nftables tables inet {}", tables.join(", inet "))
             }
             Self::Network(step) => step.fmt(f),
-            Self::Restore(Restore { variant, family, text: _, tables }) => {
+            Self::Restore(Restore { variant, family, text: _, tables, by_form: _ }) => {
                 let tool = match family {
                     Family::V4 => "iptables",
                     Family::V6 => "ip6tables",
@@ -188,7 +176,7 @@ pub fn remarks(goal: &Goal, situation: &Situation, steps: &[Step]) -> Vec<String
         Step::Restore(restore) => Some(restore),
         Step::DeleteNative(_) | Step::Network(_) => None,
     });
-    for line in restores.flat_map(Restore::unmarked_deletions) {
+    for line in restores.flat_map(|restore| &restore.by_form) {
         remarks.push(format!(
             "taking out `{line}`: it has the form of one of ours, which carry no mark; if it was somebody else's, put it back"
         ));

@@ -58,7 +58,7 @@ pub fn execute(host: &impl Host, steps: &[Step], main: Variant, run: &RunOptions
 
 /// What is written, as Istio logs it: people look for it in the log of the init container.
 fn announce(step: &Restore, place: &str) {
-    let Restore { variant, family, text, tables: _ } = step;
+    let Restore { variant, family, text, tables: _, by_form: _ } = step;
     log::info!(
         "Writing following contents to rules file: {place} ({family}, {variant})\n{}",
         text.trim_end()

@@ -3,14 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::model::{Interface, InterfaceError, Mark, Port};
+use crate::model::{Interface, InterfaceError, Mark, PROXY_LOOPBACK_MARK, Port};
 
 use super::duration;
 use super::error::Expected;
 use super::run::LogFormat;
-
-/// The mark of outbound packets that the proxy sends to itself; inbound packets need another one.
-const OUTBOUND_MARK: u32 = 1338;
 
 /// What Go's `strconv.ParseBool` accepts.
 pub(super) fn boolean(text: &str) -> Result<bool, Expected> {
@@ -59,7 +56,9 @@ pub(super) fn mark(text: &str) -> Result<Mark, Expected> {
     };
     let expected = Expected::new("a number from 1 to 4294967295 other than 1338, also as 0x...");
     match number.map(u32::try_from) {
-        Some(Ok(OUTBOUND_MARK)) => Err(expected.hint("1338 marks the proxy's own outbound packets")),
+        Some(Ok(number)) if Mark(number) == PROXY_LOOPBACK_MARK => {
+            Err(expected.hint("1338 marks the proxy's own outbound packets"))
+        }
         Some(Ok(0)) => Err(expected.hint("mark 0 is every unmarked packet")),
         Some(Ok(number)) => Ok(Mark(number)),
         Some(Err(_)) | None => Err(flag_hint(expected, text)),

@@ -83,7 +83,7 @@ fn last_returns(
 }
 
 /// A RETURN that looks at one interface and at nothing else.
-fn is_plain_return(statement: &Statement) -> bool {
+pub(super) fn is_plain_return(statement: &Statement) -> bool {
     let Matcher { in_interface, out_interface, .. } = &statement.matcher;
     let only_interfaces = Matcher {
         in_interface: in_interface.clone(),

@@ -13,6 +13,7 @@ use std::fmt;
 
 use ipnetwork::IpNetwork;
 
+pub use matcher::PROXY_LOOPBACK_MARK;
 pub use matcher::{
     Address, CtState, Interface, InterfaceError, Mark, Match, Matcher, Owner, Port, PortError, Ports,
     Protocol, Transport,

@@ -15,14 +15,13 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use ipnetwork::{Ipv4Network, Ipv6Network};
 
 use crate::config::CaptureConfig;
-use crate::model::{Address, Mark, Matcher, Owner, Port, Ruleset};
+pub use crate::model::PROXY_LOOPBACK_MARK;
+use crate::model::{Address, Matcher, Owner, Port, Ruleset};
 
 /// Port on which the proxy answers DNS queries. Fixed in Istio.
 pub const DNS_CAPTURE_PORT: Port = Port::constant(15053);
 /// The port that DNS servers listen on.
 pub const DNS_PORT: Port = Port::constant(53);
-/// Mark of the proxy's own loopback calls in TPROXY mode. Fixed in Istio.
-pub const PROXY_LOOPBACK_MARK: Mark = Mark(1338);
 /// Source address of what the proxy hands to the app.
 pub const PASSTHROUGH_V4: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
 /// The same in IPv6; the address has to be put on `lo`.
