@@ -63,7 +63,8 @@ injector: ## the release binary of sidecar-injector: static, stripped
 lint: ## format, clippy, licences and bans, documentation
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo deny --locked check bans licenses sources
+	cargo deny --locked check bans licenses sources # the init binary
+	cargo deny --locked --workspace --config injector/deny.toml check bans licenses sources
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
 
 parity: static ## compare with the recorded state of Istio's own binary (CONFORMANCE_DATA)

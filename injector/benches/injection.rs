@@ -48,7 +48,7 @@ fn in_process(criterion: &mut Criterion) {
     let mut injectors = vec![("built-in", builtin::injector())];
     if let Some((sources, _)) = istio() {
         let settings = sources.load(&functions(|_| None)).unwrap();
-        let options = Options { native_sidecars: true, ..Options::default() };
+        let options = Options::default();
         injectors.push(("Istio's", Injector::new(settings, options)));
         criterion.bench_function("load Istio's config", |bench| {
             bench.iter(|| sources.load(&functions(|_| None)).unwrap())

@@ -35,14 +35,21 @@ pub use reverse::Uninjected;
 pub struct Options {
     /// The revision; empty for the default one.
     pub revision: String,
-    /// Whether proxies are native sidecars, where the pod does not say.
-    pub native_sidecars: bool,
     /// `COMPLIANCE_POLICY`.
     pub compliance_policy: String,
-    /// More environment of the proxy, such as the cluster and the network it is in.
-    pub environment: Vec<(String, String)>,
     /// Whether an app container with the proxy's user denies the pod, or only gives a warning.
     pub reject_proxy_uid: bool,
+}
+
+/// Where a pod is to run: what its cluster, network and namespace prescribe.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// What the namespace prescribes.
+    pub ids: Ids,
+    /// Whether proxies are native sidecars, where the pod does not say.
+    pub native_sidecars: bool,
+    /// More environment of the proxy, such as the cluster and the network it is in.
+    pub environment: Vec<(String, String)>,
 }
 
 /// Config and options: everything but the pod.
@@ -62,8 +69,8 @@ pub struct Request<'a> {
     pub pod: &'a Value,
     /// Its workload.
     pub workload: &'a Workload,
-    /// What its namespace prescribes.
-    pub ids: Ids,
+    /// Where it is to run.
+    pub place: &'a Place,
 }
 
 impl Request<'_> {
@@ -131,7 +138,7 @@ impl Injector {
         let combined = combine::combine(&undone, &overlays)?;
         let status = Status::of_templates(&combined.templates, &self.options.revision);
         let mut injected = Injected { pod: combined.pod, warnings };
-        self.finish(&mut injected, &combined.asked, &own_mesh, &status);
+        self.finish(&mut injected, request.place, &combined.asked, &own_mesh, &status);
         if let Some(previous) = &undone.previous {
             adopt::keep_additions(&mut injected, previous, &status)?;
             injected.warnings.extend(previous.strangers(request.pod, &injected.pod, &status));
@@ -173,10 +180,10 @@ impl Injector {
             mesh_json: self.mesh_json.as_object().unwrap_or(&empty),
             values: &settings.values,
             revision: &self.options.revision,
-            native_sidecars: native::wanted(&undone.pod, self.options.native_sidecars),
+            native_sidecars: native::wanted(&undone.pod, request.place.native_sidecars),
             proxy_image: &image(Which::Proxy),
             init_image: &image(Which::Init),
-            ids: request.ids,
+            ids: request.place.ids,
             compliance_policy: &self.options.compliance_policy,
         };
         names.iter().map(|name| render::render(name, &settings.injector, &data)).collect()
@@ -217,7 +224,7 @@ impl Injector {
                 }
             }
         }
-        self.judge_users(injected, request.ids)
+        self.judge_users(injected, request.place.ids)
     }
 
     /// Apps that escape capture because they pass for the proxy.

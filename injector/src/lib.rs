@@ -1,6 +1,7 @@
 //! Sidecar injection: a pod goes in, the injected pod comes out.
 
 pub mod annotations;
+pub mod certs;
 pub mod cli;
 pub mod config;
 pub mod data;
@@ -14,4 +15,5 @@ pub mod pod;
 pub mod quantity;
 pub mod schema;
 pub mod template;
+pub mod webhook;
 pub mod yaml;

@@ -76,7 +76,7 @@ fn a_second_injection_changes_no_byte() {
     let mut seen = 0;
     for case in cases() {
         pods(&case, &mut |pod, workload| {
-            let request = |pod| Request { pod, workload, ids: case.ids };
+            let request = |pod| Request { pod, workload, place: &case.place };
             let once =
                 case.injector.inject(request(pod)).unwrap_or_else(|error| panic!("{}: {error}", case.name));
             let twice = case
@@ -104,7 +104,7 @@ fn what_is_taken_out_was_put_in() {
             if annotation("sidecar.istio.io/status").is_some() || case.name == "extra-merge" {
                 return;
             }
-            let request = |pod| Request { pod, workload, ids: case.ids };
+            let request = |pod| Request { pod, workload, place: &case.place };
             let injected =
                 case.injector.inject(request(pod)).unwrap_or_else(|error| panic!("{}: {error}", case.name));
             let out = case.injector.uninject(request(&injected.pod)).unwrap().expect("it was injected");
@@ -145,7 +145,7 @@ fn every_namespace_range_is_used() {
     if common::data().is_none() {
         return;
     }
-    let openshift: Vec<Case> = cases().into_iter().filter(|case| case.ids != Ids::default()).collect();
+    let openshift: Vec<Case> = cases().into_iter().filter(|case| case.place.ids != Ids::default()).collect();
     assert_eq!(openshift.len(), 1);
 }
 
@@ -157,7 +157,7 @@ fn no_text_changes_what_a_pod_may_do() {
     let case = cases().into_iter().find(|case| case.name == "hello.cni").unwrap();
     let workload = Workload::default();
     let inject = |pod: &Value| {
-        let request = Request { pod, workload: &workload, ids: case.ids };
+        let request = Request { pod, workload: &workload, place: &case.place };
         case.injector.inject(request).map(|injected| injected.pod)
     };
     let pod = |kind: &str, key: &str, value: &str| {

@@ -10,13 +10,12 @@
 
 mod builtin;
 
-use builtin::{deployment, inject, injector, with, workload};
+use builtin::{deployment, inject, injector, native, with, workload};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use sidecar_injector::annotations::explain_arguments;
 use sidecar_injector::config::{Source, Sources};
-use sidecar_injector::inject::{InjectError, Injector, Options, Request, functions};
-use sidecar_injector::pod::ids::Ids;
+use sidecar_injector::inject::{InjectError, Injector, Options, Place, Request, functions};
 
 fn names(pod: &Value, list: &str) -> Vec<String> {
     let items = pod["spec"][list].as_array().cloned().unwrap_or_default();
@@ -127,7 +126,8 @@ fn uninject_gives_the_pod_back() {
     for (what, pod) in pods() {
         let (injector, workload) = (injector(), workload());
         let injected = inject(&injector, &pod).unwrap_or_else(|error| panic!("{what}: {error}"));
-        let request = |pod| Request { pod, workload: &workload, ids: Ids::default() };
+        let place = native();
+        let request = |pod| Request { pod, workload: &workload, place: &place };
         let out = injector.uninject(request(&injected.pod)).unwrap().expect(what);
         assert_eq!(out.pod, pod, "{what}: {:?}", out.left);
         assert_eq!(injector.uninject(request(&pod)), Ok(None), "{what}");
@@ -196,7 +196,7 @@ fn metrics_settings_that_cannot_come_back_are_noted() {
     let (injector, workload) = (injector(), workload());
     let left = |annotations: &Value| {
         let injected = inject(&injector, &with(&deployment(), annotations)).unwrap().pod;
-        let request = Request { pod: &injected, workload: &workload, ids: Ids::default() };
+        let request = Request { pod: &injected, workload: &workload, place: &native() };
         let left = injector.uninject(request).unwrap().unwrap().left;
         left.iter().any(|note| note.starts_with("prometheus.io/port and prometheus.io/path:"))
     };
@@ -220,7 +220,7 @@ fn what_a_foreign_status_takes_out_is_named() {
     let expected = ["web is taken out of spec.containers", "own is taken out of spec.volumes"];
     assert_eq!(named(&inject(&injector, &pod).unwrap().warnings), expected);
     let left = |pod: &Value| {
-        let request = Request { pod, workload: &workload, ids: Ids::default() };
+        let request = Request { pod, workload: &workload, place: &native() };
         injector.uninject(request).unwrap().unwrap().left
     };
     assert_eq!(named(&left(&pod)), expected);
@@ -358,17 +358,17 @@ proptest! {
         }
         let init: Vec<Value> = init.iter().enumerate().map(|(at, name)| json!({"name": format!("{name}-i{at}"), "image": "i"})).collect();
         let pod = json!({"metadata": {}, "spec": {"containers": containers, "initContainers": init}});
-        let mut injector = injector();
-        injector.options.native_sidecars = native;
-        let once = inject(&injector, &pod).unwrap().pod;
-        let twice = inject(&injector, &once).unwrap().pod;
+        let injector = injector();
+        let place = Place { native_sidecars: native, ..Place::default() };
+        let workload = workload();
+        let request = |pod| Request { pod, workload: &workload, place: &place };
+        let once = injector.inject(request(&pod)).unwrap().pod;
+        let twice = injector.inject(request(&once)).unwrap().pod;
         prop_assert_eq!(twice.to_string(), once.to_string());
         // Without ports nothing says where among the containers the user's proxy stood.
         let all_have_ports = apps.iter().all(|(_, ports, _)| *ports > 0);
         if proxy.is_none_or(|(at, ports)| ports && all_have_ports || at >= apps.len()) {
-            let workload = workload();
-            let request = Request { pod: &once, workload: &workload, ids: Ids::default() };
-            let out = injector.uninject(request).unwrap().unwrap();
+            let out = injector.uninject(request(&once)).unwrap().unwrap();
             prop_assert_eq!(without_empty(out.pod), without_empty(pod));
         }
     }

@@ -161,7 +161,7 @@ fn gate(args: &CheckArgs, loaded: &Loaded, webhooks: &Webhooks, namespace: &str,
 
 fn inject(loaded: &Loaded, object: &Value, namespace: &str, pod: &Value, answer: &mut Answer) {
     let workload = Workload::of_object(object, namespace);
-    let request = Request { pod, workload: &workload, ids: loaded.ids };
+    let request = Request { pod, workload: &workload, place: &loaded.place };
     let injected = match loaded.injector.inject(request) {
         Ok(injected) => injected,
         Err(error) => {

@@ -7,8 +7,7 @@ use super::load::sources;
 use super::{Environment, Failure, Output};
 use crate::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES, Settings};
 use crate::decide::Policy;
-use crate::inject::{Injector, Options, Request, functions};
-use crate::pod::ids::Ids;
+use crate::inject::{Injector, Options, Place, Request, functions};
 use crate::pod::workload::Workload;
 use crate::yaml;
 
@@ -61,15 +60,15 @@ fn trial(settings: Settings) -> Vec<String> {
             "policy: {text:?} is not accepted, expected enabled or disabled: nobody is injected"
         ));
     }
-    let mut injector = Injector::new(settings, Options::default());
+    let injector = Injector::new(settings, Options::default());
     let pod = json!({
         "metadata": {"name": "sample", "labels": {"app": "sample"}},
         "spec": {"containers": [{"name": "sample", "image": "sample", "ports": [{"containerPort": 8080}]}]},
     });
     let workload = Workload::of_pod(&pod, "default");
     for native_sidecars in [true, false] {
-        injector.options.native_sidecars = native_sidecars;
-        let request = Request { pod: &pod, workload: &workload, ids: Ids::default() };
+        let place = Place { native_sidecars, ..Place::default() };
+        let request = Request { pod: &pod, workload: &workload, place: &place };
         if let Err(error) = injector.inject(request) {
             let problem = format!("a pod with one container cannot be injected: {error}");
             if !problems.contains(&problem) {

@@ -7,7 +7,7 @@ use super::{Environment, Exit, Failure};
 use crate::config::{Source, Sources};
 use crate::decide::Policy;
 use crate::files;
-use crate::inject::{Injector, Options, functions};
+use crate::inject::{Injector, Options, Place, functions};
 use crate::pod::ids::Ids;
 use crate::yaml;
 
@@ -50,7 +50,7 @@ pub(super) fn sources(args: &ConfigArgs) -> Result<Sources, Failure> {
 /// Everything that a run needs besides its input.
 pub(super) struct Loaded {
     pub(super) injector: Injector,
-    pub(super) ids: Ids,
+    pub(super) place: Place,
     pub(super) namespace: Option<Value>,
 }
 
@@ -63,9 +63,7 @@ pub(super) fn load(config: &ConfigArgs, pod: &PodArgs, environment: &Environment
         .map_err(|problems| Failure::new(Exit::Data, problems.iter().map(ToString::to_string).collect()))?;
     let options = Options {
         revision: pod.revision.clone(),
-        native_sidecars: pod.native_sidecars != Choice::False,
         compliance_policy: environment.get("COMPLIANCE_POLICY").to_owned(),
-        environment: Vec::new(),
         reject_proxy_uid: pod.reject_proxy_uid,
     };
     let namespace = pod.namespace_file.as_deref().map(namespace).transpose()?;
@@ -80,7 +78,9 @@ pub(super) fn load(config: &ConfigArgs, pod: &PodArgs, environment: &Environment
         }
         _ => Ids::default(),
     };
-    Ok(Loaded { injector: Injector::new(settings, options), ids, namespace })
+    let native_sidecars = pod.native_sidecars != Choice::False;
+    let place = Place { ids, native_sidecars, environment: Vec::new() };
+    Ok(Loaded { injector: Injector::new(settings, options), place, namespace })
 }
 
 fn namespace(file: &str) -> Result<Value, Failure> {

@@ -13,7 +13,7 @@ pub(super) fn run(args: &UninjectArgs, environment: &Environment) -> Result<Outp
     rewrite(&args.input, &args.output, &mut |object, shape, notes| {
         let pod = shape.pod(object);
         let workload = Workload::of_object(object, loaded.namespace_of(object, &args.pod.namespace));
-        let request = Request { pod: &pod, workload: &workload, ids: loaded.ids };
+        let request = Request { pod: &pod, workload: &workload, place: &loaded.place };
         let Some(uninjected) = loaded.injector.uninject(request).map_err(|error| error.to_string())? else {
             return Ok(Change::None);
         };

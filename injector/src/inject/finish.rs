@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{Injected, Injector};
+use super::{Injected, Injector, Place};
 use crate::config::Mesh;
 use crate::pod::ids::{self, Ids};
 use crate::pod::list::{self, annotation, label, metadata_mut, name};
@@ -15,12 +15,19 @@ const NETWORK: &str = "topology.istio.io/network";
 
 impl Injector {
     /// In this order: users, environment, metrics, probes, status, labels, annotations, order of containers.
-    pub(super) fn finish(&self, injected: &mut Injected, asked: &Ids, own_mesh: &Mesh, status: &Status) {
+    pub(super) fn finish(
+        &self,
+        injected: &mut Injected,
+        place: &Place,
+        asked: &Ids,
+        own_mesh: &Mesh,
+        status: &Status,
+    ) {
         let pod = &mut injected.pod;
         let mode = annotation(pod, "sidecar.istio.io/interceptionMode").unwrap_or_default();
         let tproxy = own_mesh.interception_mode() == "TPROXY" || mode == "TPROXY";
         ids::follow(pod, *asked, tproxy);
-        let environment = self.environment(pod);
+        let environment = self.environment(pod, place);
         let network =
             environment.iter().find(|(key, _)| key == "ISTIO_META_NETWORK").map(|(_, value)| value.clone());
         if let Some(proxy) = list::proxy_mut(pod) {
@@ -58,7 +65,7 @@ impl Injector {
     }
 
     /// Cluster and network: values, then options, then for the network the pod's label.
-    fn environment(&self, pod: &Value) -> Vec<(String, String)> {
+    fn environment(&self, pod: &Value, place: &Place) -> Vec<(String, String)> {
         let mut all: Vec<(String, String)> = Vec::new();
         let mut set = |key: &str, value: &str| {
             all.retain(|(old, _)| old != key);
@@ -70,7 +77,7 @@ impl Injector {
             |pointer: &str| self.settings.values.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         set("ISTIO_META_CLUSTER_ID", text("/global/multiCluster/clusterName"));
         set("ISTIO_META_NETWORK", text("/global/network"));
-        for (key, value) in &self.options.environment {
+        for (key, value) in &place.environment {
             set(key, value);
         }
         if let Some(network) = label(pod, NETWORK).filter(|network| !network.is_empty()) {

@@ -15,7 +15,7 @@ fn injector(config: &Value) -> Injector {
 
 fn inject(injector: &Injector, pod: &Value) -> Injected {
     let workload = Workload::of_pod(pod, "");
-    injector.inject(Request { pod, workload: &workload, ids: Ids::default() }).unwrap()
+    injector.inject(Request { pod, workload: &workload, place: &Place::default() }).unwrap()
 }
 
 /// A config with one template, in JSON, which is YAML.
@@ -80,7 +80,8 @@ fn every_annotation_that_is_wrong_is_named_at_once() {
     });
     let injector = injector(&config("p:1", &[], "v"));
     let workload = Workload::of_pod(&pod, "");
-    let error = injector.inject(Request { pod: &pod, workload: &workload, ids: Ids::default() }).unwrap_err();
+    let error =
+        injector.inject(Request { pod: &pod, workload: &workload, place: &Place::default() }).unwrap_err();
     let text = error.to_string();
     let keys: Vec<&str> = text.lines().map(|line| line.split([' ', ':']).nth(1).unwrap()).collect();
     assert_eq!(
@@ -102,12 +103,13 @@ fn fields_of_the_proxy_config_that_nobody_knows_are_warned_of() {
 fn environment_network_and_injected_annotations() {
     let mut config = config("p:1", &[], "v");
     config["injectedAnnotations"] = json!({"x": "y"});
-    let mut injector = injector(&config);
-    injector.options.environment = vec![
+    let environment = vec![
         ("ISTIO_META_NETWORK".to_owned(), "n".to_owned()),
         ("ISTIO_META_CLUSTER_ID".to_owned(), "c".to_owned()),
     ];
-    let injected = inject(&injector, &app());
+    let (injector, workload, pod) = (injector(&config), Workload::default(), app());
+    let place = Place { environment, ..Place::default() };
+    let injected = injector.inject(Request { pod: &pod, workload: &workload, place: &place }).unwrap();
     let names: Vec<&Value> =
         proxy(&injected)["env"].as_array().unwrap().iter().map(|item| &item["name"]).collect();
     assert_eq!(names, ["A", "ISTIO_META_CLUSTER_ID", "ISTIO_META_NETWORK"]);

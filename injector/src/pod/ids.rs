@@ -9,7 +9,7 @@ const UID_RANGE: &str = "openshift.io/sa.scc.uid-range";
 const GROUPS: &str = "openshift.io/sa.scc.supplemental-groups";
 
 /// The proxy's user and group where the namespace says which ones its pods may have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ids {
     /// User.
     pub uid: Option<i64>,

@@ -8,14 +8,17 @@
 
 use serde_json::{Value, json};
 use sidecar_injector::config::Sources;
-use sidecar_injector::inject::{InjectError, Injected, Injector, Options, Request, functions};
-use sidecar_injector::pod::ids::Ids;
+use sidecar_injector::inject::{InjectError, Injected, Injector, Options, Place, Request, functions};
 use sidecar_injector::pod::workload::Workload;
 
 pub(crate) fn injector() -> Injector {
     let settings = Sources::default().load(&functions(|_| None)).unwrap();
-    let options = Options { native_sidecars: true, ..Options::default() };
-    Injector::new(settings, options)
+    Injector::new(settings, Options::default())
+}
+
+/// Where the proxy is a native sidecar.
+pub(crate) fn native() -> Place {
+    Place { native_sidecars: true, ..Place::default() }
 }
 
 pub(crate) fn workload() -> Workload {
@@ -28,7 +31,7 @@ pub(crate) fn workload() -> Workload {
 }
 
 pub(crate) fn inject(injector: &Injector, pod: &Value) -> Result<Injected, InjectError> {
-    injector.inject(Request { pod, workload: &workload(), ids: Ids::default() })
+    injector.inject(Request { pod, workload: &workload(), place: &native() })
 }
 
 /// The pod template of a Deployment.

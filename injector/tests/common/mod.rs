@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 use sidecar_injector::config::{Source, Sources};
-use sidecar_injector::inject::{Injector, Options, functions};
+use sidecar_injector::inject::{Injector, Options, Place, functions};
 use sidecar_injector::pod::ids::Ids;
 use sidecar_injector::{quantity, yaml};
 
@@ -21,7 +21,7 @@ pub(crate) struct Case {
     pub name: String,
     pub injector: Injector,
     pub documents: Vec<Value>,
-    pub ids: Ids,
+    pub place: Place,
 }
 
 /// The folder with Istio's own config and cases: below `CONFORMANCE_DATA`, or beside this repository. Says so when it
@@ -73,15 +73,12 @@ pub(crate) fn cases() -> Vec<Case> {
                 Sources { config: source("config"), values: source("values"), mesh: source("mesh") };
             let settings =
                 sources.load(&functions(|_| None)).unwrap_or_else(|problems| panic!("{problems:?}"));
-            let options = Options {
-                revision: word("revision").to_owned(),
-                native_sidecars: case["nativeSidecars"].as_bool().unwrap_or(true),
-                ..Options::default()
-            };
+            let options = Options { revision: word("revision").to_owned(), ..Options::default() };
             let ids = match case.get("namespace") {
                 Some(namespace) => Ids::of_namespace(namespace).unwrap(),
                 None => Ids::default(),
             };
+            let native_sidecars = case["nativeSidecars"].as_bool().unwrap_or(true);
             let input = text(&format!("inject/input/{}", word("input")));
             let documents = yaml::read_documents(input.as_bytes()).unwrap();
             let documents = documents.into_iter().map(|document| document.value).collect();
@@ -89,7 +86,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 name: word("name").to_owned(),
                 injector: Injector::new(settings, options),
                 documents,
-                ids,
+                place: Place { ids, native_sidecars, ..Place::default() },
             });
         }
     }

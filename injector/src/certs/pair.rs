@@ -1,0 +1,106 @@
+//! A certificate and its key.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+
+/// Why a certificate and a key cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertError {
+    /// The file, Secret key, or what stands for it.
+    pub source: String,
+    /// What was found and what is accepted.
+    pub problem: String,
+}
+
+impl fmt::Display for CertError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.source, self.problem)
+    }
+}
+
+impl std::error::Error for CertError {}
+
+/// A certificate chain with the key that belongs to it; a value that exists can be served.
+#[derive(Clone, Debug)]
+pub struct Pair {
+    /// What rustls serves.
+    pub certified: Arc<CertifiedKey>,
+    /// When the first certificate of the chain becomes valid.
+    pub not_before: SystemTime,
+    /// When it expires.
+    pub not_after: SystemTime,
+    /// Its subject alternative names, as text.
+    pub names: Vec<String>,
+}
+
+impl Pair {
+    /// Reads PEM: the chain, leaf first, and the leaf's key.
+    ///
+    /// # Errors
+    ///
+    /// What is missing, cannot be read, or does not belong together; `cert_source` and `key_source` name the two.
+    pub fn parse(cert_source: &str, cert: &[u8], key_source: &str, key: &[u8]) -> Result<Self, CertError> {
+        let bad_cert = |problem: String| CertError { source: cert_source.to_owned(), problem };
+        let bad_key = |problem: String| CertError { source: key_source.to_owned(), problem };
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(cert)
+            .collect::<Result<_, _>>()
+            .map_err(|error| bad_cert(format!("not readable as PEM certificates: {error}")))?;
+        let Some(leaf) = chain.first() else {
+            return Err(bad_cert(
+                "no certificate in it; expected PEM, CERTIFICATE blocks, the leaf first".to_owned(),
+            ));
+        };
+        let (_, parsed) = x509_parser::parse_x509_certificate(leaf)
+            .map_err(|error| bad_cert(format!("the first certificate cannot be read: {error}")))?;
+        let names = names(&parsed);
+        let validity = parsed.validity();
+        let (not_before, not_after) =
+            (instant(validity.not_before.timestamp()), instant(validity.not_after.timestamp()));
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| {
+            bad_key(format!("expected a private key in PEM (PKCS#8, PKCS#1 or SEC1): {error}"))
+        })?;
+        let certified = CertifiedKey::from_der(chain.clone(), key, &provider())
+            .map_err(|error| bad_key(format!("the key cannot be used with {cert_source}: {error}")))?;
+        Ok(Self { certified: Arc::new(certified), not_before, not_after, names })
+    }
+}
+
+/// The one provider of cryptography.
+#[must_use]
+pub fn provider() -> CryptoProvider {
+    rustls::crypto::ring::default_provider()
+}
+
+/// Seconds since 1970 as a time; what lies before counts as 1970.
+fn instant(seconds: i64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
+fn names(certificate: &x509_parser::certificate::X509Certificate<'_>) -> Vec<String> {
+    use x509_parser::extensions::GeneralName;
+    let Ok(Some(extension)) = certificate.subject_alternative_name() else {
+        return Vec::new();
+    };
+    let name = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => match <[u8; 4]>::try_from(*bytes) {
+            Ok(v4) => Some(std::net::Ipv4Addr::from(v4).to_string()),
+            Err(_) => <[u8; 16]>::try_from(*bytes).ok().map(|v6| std::net::Ipv6Addr::from(v6).to_string()),
+        },
+        GeneralName::DirectoryName(_)
+        | GeneralName::EDIPartyName(_)
+        | GeneralName::Invalid(..)
+        | GeneralName::OtherName(..)
+        | GeneralName::RFC822Name(_)
+        | GeneralName::RegisteredID(_)
+        | GeneralName::URI(_)
+        | GeneralName::X400Address(_) => None, // no host names
+    };
+    extension.value.general_names.iter().filter_map(name).collect()
+}
