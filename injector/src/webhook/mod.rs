@@ -1,6 +1,18 @@
 //! The admission webhook: a review goes in, a patch comes out.
 //!
 //! `admit` answers one request and performs no I/O; `live` holds what answers depend on and is swapped while serving.
+//! `server` is the admission port, `monitoring` the other one; `serve` puts them together, from options to the end.
 
 pub mod admit;
+pub mod background;
+pub mod config_files;
+pub mod health;
 pub mod live;
+pub mod metrics;
+pub mod monitoring;
+pub mod options;
+pub mod probe;
+pub mod serve;
+pub mod server;
+pub mod shutdown;
+pub mod watch;
