@@ -38,9 +38,9 @@ fn now() -> String {
 fn text(out: &mut Formatter, record: &Record<'_>) -> std::io::Result<()> {
     write!(out, "{}\t{}\t{}", now(), word(record.level()), record.args())?;
     for (key, value) in pairs(record) {
-        match value {
-            Value::String(text) if is_plain(&text) => write!(out, "\t{key}={text}")?,
-            value => write!(out, "\t{key}={value}")?,
+        match value.as_str() {
+            Some(text) if is_plain(text) => write!(out, "\t{key}={text}")?,
+            _ => write!(out, "\t{key}={value}")?,
         }
     }
     writeln!(out)

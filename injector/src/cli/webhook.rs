@@ -125,18 +125,17 @@ fn config(args: &WebhookArgs, problems: &mut Vec<String>) -> ConfigFrom {
         if file.as_deref() == Some("-") {
             problems.push(format!("{flag} -: standard input cannot be looked at again, expected a file"));
         }
-        if file.is_some() && !args.cluster.watch_configmap.is_empty() {
+        if file.is_some() && args.cluster.watch_configmap.is_some() {
             problems.push(format!("{flag} does not go with --watch-configmap: expected one of them"));
         }
     }
-    if args.cluster.watch_configmap.is_empty() {
-        ConfigFrom::Files {
+    match &args.cluster.watch_configmap {
+        Some(name) => ConfigFrom::ConfigMap(name.clone()),
+        None => ConfigFrom::Files {
             config: files.inject_config.clone(),
             values: files.values.clone(),
             mesh: files.mesh_config.clone(),
-        }
-    } else {
-        ConfigFrom::ConfigMaps(args.cluster.watch_configmap.clone())
+        },
     }
 }
 

@@ -65,9 +65,9 @@ pub(super) struct CertificateArgs {
 #[derive(ClapArgs, Clone, Debug)]
 #[command(next_help_heading = "Cluster")]
 pub(super) struct ClusterArgs {
-    /// ConfigMap with keys `config`, `values` or `mesh`, watched, instead of files; may be repeated
+    /// ConfigMap with `config` and `values`, watched, instead of files; the mesh config is in `istio` beside it
     #[arg(long, value_name = "NAMESPACE/NAME")]
-    pub(super) watch_configmap: Vec<ObjectName>,
+    pub(super) watch_configmap: Option<ObjectName>,
     /// MutatingWebhookConfiguration whose caBundle gets the CA of --self-signed; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(super) webhook_config: Vec<String>,

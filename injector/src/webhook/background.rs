@@ -43,7 +43,7 @@ pub async fn start(tasks: Tasks) -> Result<(), Vec<String>> {
         }
     };
     missing("--self-signed", matches!(options.certificates, Certificates::SelfSigned { .. }));
-    missing("--watch-configmap", matches!(options.config, ConfigFrom::ConfigMaps(_)));
+    missing("--watch-configmap", matches!(options.config, ConfigFrom::ConfigMap(_)));
     missing("--webhook-config", matches!(&options.ca_bundle, CaBundle::Ours(names) if !names.is_empty()));
     missing("--platform openshift", options.openshift);
     if problems.is_empty() { Ok(()) } else { Err(problems) }

@@ -27,7 +27,7 @@ impl ConfigFiles {
             ConfigFrom::Files { config, values, mesh } => {
                 Some(Self { config: config.clone(), values: values.clone(), mesh: mesh.clone() })
             }
-            ConfigFrom::ConfigMaps(_) => None,
+            ConfigFrom::ConfigMap(_) => None,
         }
     }
 

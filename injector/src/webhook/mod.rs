@@ -5,14 +5,26 @@
 
 pub mod admit;
 pub mod background;
+pub mod cache;
+pub mod canonical;
 pub mod config_files;
+pub mod fault;
 pub mod health;
 pub mod live;
 pub mod metrics;
 pub mod monitoring;
 pub mod options;
+pub mod patch;
 pub mod probe;
+pub mod refusal;
+pub mod review;
+pub mod said;
 pub mod serve;
 pub mod server;
 pub mod shutdown;
+pub mod variables;
+pub mod verdict;
 pub mod watch;
+
+/// The largest body of a request, in bytes; etcd's objects are smaller.
+pub const LARGEST_BODY: usize = 6 << 20;

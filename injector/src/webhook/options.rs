@@ -106,8 +106,8 @@ pub enum ConfigFrom {
         /// Mesh config.
         mesh: Option<String>,
     },
-    /// ConfigMaps of the cluster: keys `config`, `values` and `mesh`, wherever they are.
-    ConfigMaps(Vec<ObjectName>),
+    /// A ConfigMap of the cluster: its keys `config` and `values`.
+    ConfigMap(ObjectName),
 }
 
 /// An object of a namespace.

@@ -8,8 +8,8 @@ use hyper::body::{Body as _, Incoming};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-/// The largest body of one request.
-pub(super) const LARGEST: usize = 6 << 20;
+use crate::webhook::LARGEST_BODY;
+
 /// All bodies that are held at a time.
 const ALL: usize = 64 << 20;
 /// What is read of a body that is too large, so that a client which sends first and reads then sees the answer.
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What becomes of a body that is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unread {
-    /// More than `LARGEST`.
+    /// More than `LARGEST_BODY`.
     TooLarge,
     /// Slower than `PATIENCE`, or not there before the deadline.
     Late,
@@ -57,7 +57,7 @@ impl Memory {
     ) -> Result<Held, Unread> {
         let until = deadline.min(Instant::now() + PATIENCE);
         let announced = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
-        if announced.is_some_and(|size| size > LARGEST) {
+        if announced.is_some_and(|size| size > LARGEST_BODY) {
             // Who waits for permission to send is refused it.
             if !expects && announced.is_some_and(|size| size <= DISCARDED) {
                 discard(&mut body, DISCARDED, until).await;
@@ -68,9 +68,9 @@ impl Memory {
         let mut memory: Option<OwnedSemaphorePermit> = None;
         while let Some(frame) = timeout_at(until, body.frame()).await.map_err(|_| Unread::Late)? {
             let Ok(data) = frame.map_err(|_| Unread::Gone)?.into_data() else { continue };
-            if bytes.len() + data.len() > LARGEST {
+            if bytes.len() + data.len() > LARGEST_BODY {
                 drop((bytes, memory));
-                discard(&mut body, DISCARDED - LARGEST, until).await;
+                discard(&mut body, DISCARDED - LARGEST_BODY, until).await;
                 return Err(Unread::TooLarge);
             }
             let size = u32::try_from(data.len()).map_err(|_| Unread::TooLarge)?;
