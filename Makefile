@@ -56,8 +56,10 @@ static: ## the release binary: static, stripped
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(TARGET) --bin istio-iptables
 	@echo "$(STATIC): $$(stat -c %s $(STATIC)) bytes"
 
+# One pod that makes the injector panic must not end it: a panic is an answer with status 500.
 injector: ## the release binary of sidecar-injector: static, stripped
-	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(TARGET) -p sidecar-injector
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(TARGET) -p sidecar-injector \
+	    --config 'profile.release.panic="unwind"'
 	@echo "target/$(TARGET)/release/sidecar-injector: $$(stat -c %s target/$(TARGET)/release/sidecar-injector) bytes"
 
 lint: ## format, clippy, licences and bans, documentation

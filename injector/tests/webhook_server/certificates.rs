@@ -2,6 +2,7 @@
 
 use rcgen::date_time_ymd;
 
+use super::client::tls;
 use super::load::Load;
 use super::server::{Ca, Server, Volume, pair_volume};
 
@@ -67,4 +68,14 @@ async fn an_expired_certificate_is_told_and_not_ready() {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     }
     assert!(server.http1().await.inject("again").await.is_injection());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_does_not_trust_the_certificate_is_told_of() {
+    let mut server = Server::start(&[]);
+    let other = Ca::new();
+    assert!(tls(server.https, &other.der, &[]).await.is_err());
+    let line = server.wait_for_line("a client refused the TLS handshake");
+    assert!(line["hint"].as_str().unwrap().contains("caBundle"), "{line}");
+    server.wait_for_metric("sidecar_injector_tls_handshake_failures_total", |count| count == 1.0).await;
 }

@@ -130,7 +130,7 @@ pub(super) async fn run(stream: TcpStream, tls: TlsAcceptor, door: Arc<Door>, pl
     let Ok(Ok(stream)) = handshake else {
         door.metrics().handshake_failures.inc();
         if let Ok(Err(error)) = handshake {
-            log::debug!(detail = error.to_string().as_str(); "TLS handshake failed");
+            tell(&error);
         }
         return;
     };
@@ -154,6 +154,18 @@ pub(super) async fn run(stream: TcpStream, tls: TlsAcceptor, door: Arc<Door>, pl
     } else {
         let connection = http1_builder().serve_connection(io, service);
         keep(connection, http1::Connection::graceful_shutdown, &pulse, false, ending).await;
+    }
+}
+
+/// Why there was no handshake. Whoever does not trust our certificate is a reason to look; port scanners are not.
+fn tell(error: &std::io::Error) {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let detail = error.to_string();
+    if let Some(rustls::Error::AlertReceived(_)) = inner {
+        let hint = "compare the caBundle of the webhook configuration with the CA of the certificate";
+        log::warn!(detail = detail.as_str(), hint; "a client refused the TLS handshake");
+    } else {
+        log::debug!(detail = detail.as_str(); "TLS handshake failed");
     }
 }
 
