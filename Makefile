@@ -8,6 +8,7 @@ MAKEFLAGS += --no-print-directory
 # Static needs no musl: glibc's own static library, on the machine's own architecture.
 TARGET := $(shell uname -m)-unknown-linux-gnu
 STATIC := target/$(TARGET)/release/istio-iptables
+INJECTOR := target/$(TARGET)/release/sidecar-injector
 STATIC_FLAGS := -C target-feature=+crt-static -C relocation-model=static
 
 # Network tests make their own namespaces: they need root. Cargo stays the caller, so that target/ keeps its owner.
@@ -29,7 +30,7 @@ RUNS ?= 30
 # What CI runs stops at the first thing that is wrong, and ends with the test runner's summary.
 .NOTPARALLEL:
 
-.PHONY: help demo test bench bench-injector fuzz static injector lint parity unit gallery setup clean
+.PHONY: help demo test bench bench-injector bench-webhook soak fuzz static injector lint parity unit gallery setup clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +44,15 @@ bench: static ## measure, and write the figures into docs/performance.md
 	@RUSTFLAGS="$(STATIC_FLAGS)" $(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") \
 	    cargo bench --locked --target $(TARGET) --bench capture -- \
 	    --bin $(STATIC) $(if $(PEER),--peer $(PEER)) --runs $(RUNS) --write docs/performance.md
+
+bench-webhook: injector ## measure the webhook over TLS, and write the figures into docs/performance.md
+	cargo bench --locked -p sidecar-injector --bench webhook -- --bin $(INJECTOR) \
+	    --write docs/performance.md --plot docs/webhook-latency.svg
+
+# How long the soak takes, in seconds.
+SOAK ?= 1800
+soak: injector ## good and bad input mixed while config and certificates change (SOAK=1800 seconds)
+	cargo bench --locked -p sidecar-injector --bench webhook -- --bin $(INJECTOR) --soak --seconds $(SOAK)
 
 bench-injector: ## measure the injection engine, in process and as a whole
 	cargo bench --locked -p sidecar-injector --bench injection
@@ -58,7 +68,7 @@ static: ## the release binary: static, stripped
 
 injector: ## the release binary of sidecar-injector: static, stripped
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(TARGET) -p sidecar-injector
-	@echo "target/$(TARGET)/release/sidecar-injector: $$(stat -c %s target/$(TARGET)/release/sidecar-injector) bytes"
+	@echo "$(INJECTOR): $$(stat -c %s $(INJECTOR)) bytes"
 
 lint: ## format, clippy, licences and bans, documentation
 	cargo fmt --all --check
