@@ -1,5 +1,6 @@
 //! Certificates: the pair that is served, and where it comes from.
 
+pub mod files;
 pub mod pair;
 pub mod serving;
 
