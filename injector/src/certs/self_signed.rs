@@ -85,7 +85,7 @@ impl SelfSigned {
     ///
     /// Why the bundle cannot be renewed or published; what was served is still served.
     pub fn renew(&mut self, now: SystemTime) -> Result<SystemTime, CertError> {
-        while let Some(renewed) = self.bundle.renewed(now)? {
+        if let Some(renewed) = self.bundle.renewed(now)? {
             self.bundle = renewed;
             self.publisher.publish(&self.bundle)?;
         }

@@ -140,7 +140,7 @@ impl Keeper<'_> {
             self.board.note(
                 "certificate",
                 |status| &mut status.certificate,
-                Part::of(last.is_some(), problem),
+                &Part::of(last.is_some(), problem),
             );
             tokio::select! {
                 changed = seen.changed() => if changed.is_err() { return },

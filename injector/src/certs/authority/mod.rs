@@ -85,14 +85,19 @@ impl Bundle {
         self.steps().into_iter().map(|(due, _)| due).min().unwrap_or(self.leaf.not_after)
     }
 
-    /// The bundle one step further, if a step is due. Ask again: several may be.
+    /// The bundle with all done that is due, if anything is. A CA that is announced now is not promoted now, so callers
+    /// are never more than one step behind.
     ///
     /// # Errors
     ///
     /// As for [`fresh`](Self::fresh).
     pub fn renewed(&self, now: SystemTime) -> Result<Option<Self>, CertError> {
-        let late = self.steps().into_iter().find(|(due, _)| *due <= now);
-        late.map(|(_, step)| self.after(step, now)).transpose()
+        let late = |bundle: &Self| bundle.steps().into_iter().find(|(due, _)| *due <= now);
+        let mut renewed = None;
+        while let Some((_, step)) = late(renewed.as_ref().unwrap_or(self)) {
+            renewed = Some(renewed.as_ref().unwrap_or(self).after(step, now)?);
+        }
+        Ok(renewed)
     }
 
     /// The same bundle with another CA announced, ahead of time; nothing changes when a replacement is under way.
