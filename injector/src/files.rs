@@ -57,3 +57,18 @@ pub fn write(name: &str, text: &str) -> io::Result<()> {
         result => result,
     }
 }
+
+/// Writes a file so that readers see the old content or the new one, never a part; `-` is standard output.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn replace(name: &str, text: &str) -> io::Result<()> {
+    if name == "-" {
+        return write(name, text);
+    }
+    let beside = format!("{name}.{}.new", std::process::id());
+    write(&beside, text).and_then(|()| std::fs::rename(&beside, name)).inspect_err(|_| {
+        let _ = std::fs::remove_file(&beside);
+    })
+}
