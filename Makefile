@@ -29,7 +29,8 @@ RUNS ?= 30
 # What CI runs stops at the first thing that is wrong, and ends with the test runner's summary.
 .NOTPARALLEL:
 
-.PHONY: help demo test bench bench-injector fuzz static injector lint parity unit gallery setup clean
+.PHONY: help demo test bench bench-injector bench-image fuzz static injector lint parity unit pod proxies image \
+    image-local dist gallery setup clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,7 +38,7 @@ help: ## this list
 demo: setup static ## see it work: two throw-away network namespaces, under a minute
 	@$(AS_ROOT) demo/run $(STATIC)
 
-test: setup lint parity unit ## everything CI runs
+test: setup lint parity pod proxies unit ## everything CI runs
 
 bench: static ## measure, and write the figures into docs/performance.md
 	@RUSTFLAGS="$(STATIC_FLAGS)" $(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") \
@@ -77,6 +78,25 @@ endif
 unit: ## all tests (root: some make network namespaces)
 	$(if $(filter nextest,$(TEST)),cargo test --locked --workspace --doc --quiet) # nextest leaves out doc tests
 	$(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") cargo $(TEST) --locked --workspace
+
+pod: static injector ## run a whole injected pod in podman, both variants (root)
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --quiet --target $(TARGET) --example relay
+	@$(AS_ROOT) tests/pod/run target/$(TARGET)/release target/$(TARGET)/debug/examples/relay
+
+proxies: static ## put haproxy in the place of the proxy, REDIRECT and TPROXY, nginx behind it (root)
+	@$(AS_ROOT) tests/proxies/run $(STATIC)
+
+image: ## both images, by podman, docker or buildah (needs a registry for the base image)
+	@image/build registry
+
+image-local: static injector ## the same images from this machine's packages, without a registry
+	@image/build local
+
+bench-image: static injector ## what a start of the init container costs in podman (root)
+	@$(AS_ROOT) tests/pod/bench target/$(TARGET)/release
+
+dist: static injector ## both programs with checksums and bills of materials, in dist/
+	@image/dist target/$(TARGET)/release
 
 gallery: ## write rules/, docs/rules.md and the README's tables anew, after a change of rules or options
 	UPDATE_GALLERY=1 cargo test --locked --test gallery --test docs
