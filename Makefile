@@ -8,7 +8,8 @@ MAKEFLAGS += --no-print-directory
 # Static needs no musl: glibc's own static library, on the machine's own architecture.
 TARGET := $(shell uname -m)-unknown-linux-gnu
 STATIC := target/$(TARGET)/release/istio-iptables
-STATIC_FLAGS := -C target-feature=+crt-static -C relocation-model=static
+STATIC_FLAGS := -C target-feature=+crt-static -C relocation-model=static \
+    --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo
 
 # Network tests make their own namespaces: they need root. Cargo stays the caller, so that target/ keeps its owner.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
