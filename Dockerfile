@@ -37,7 +37,8 @@ COPY --from=unpack /rootfs/ /
 # --- the images; image/build reads on from here ----------------------------------------------------------------------
 
 FROM scratch AS injector
-ARG VERSION REVISION
+ARG VERSION
+ARG REVISION
 LABEL org.opencontainers.image.title="sidecar-injector" \
       org.opencontainers.image.description="Puts istio-init and istio-proxy into pods" \
       org.opencontainers.image.licenses="Apache-2.0" \
@@ -48,7 +49,8 @@ USER 65532:65532
 ENTRYPOINT ["/sidecar-injector"]
 
 FROM scratch AS iptables
-ARG VERSION REVISION
+ARG VERSION
+ARG REVISION
 LABEL org.opencontainers.image.title="istio-iptables" \
       org.opencontainers.image.description="Captures a pod's traffic for a service mesh sidecar" \
       org.opencontainers.image.licenses="Apache-2.0" \
