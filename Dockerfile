@@ -44,7 +44,7 @@ LABEL org.opencontainers.image.title="sidecar-injector" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-COPY --from=programs sidecar-injector /sidecar-injector
+COPY --chmod=755 --from=programs sidecar-injector /sidecar-injector
 USER 65532:65532
 ENTRYPOINT ["/sidecar-injector"]
 
@@ -57,7 +57,7 @@ LABEL org.opencontainers.image.title="istio-iptables" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=rootfs / /
-COPY --from=programs istio-iptables /usr/local/bin/istio-iptables
+COPY --chmod=755 --from=programs istio-iptables /usr/local/bin/istio-iptables
 ENV PATH=/usr/local/bin:/usr/sbin:/usr/bin
 # Rules need root; drop every capability but NET_ADMIN in the pod (docs/operations.md).
 USER 0:0
