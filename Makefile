@@ -80,11 +80,11 @@ unit: ## all tests (root: some make network namespaces)
 	$(if $(filter nextest,$(TEST)),cargo test --locked --workspace --doc --quiet) # nextest leaves out doc tests
 	$(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") cargo $(TEST) --locked --workspace
 
-pod: static injector ## run a whole injected pod in podman, both variants (root)
+pod: setup static injector ## run a whole injected pod in podman, both variants (root)
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --quiet --target $(TARGET) --example relay
 	@$(AS_ROOT) tests/pod/run target/$(TARGET)/release target/$(TARGET)/debug/examples/relay
 
-proxies: static ## put haproxy in the place of the proxy, REDIRECT and TPROXY, nginx behind it (root)
+proxies: setup static ## put haproxy in the place of the proxy, REDIRECT and TPROXY, nginx behind it (root)
 	@$(AS_ROOT) tests/proxies/run $(STATIC)
 
 image: ## both images, by podman, docker or buildah (needs a registry for the base image)
