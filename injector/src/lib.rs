@@ -3,12 +3,15 @@
 pub mod annotations;
 pub mod certs;
 pub mod cli;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 pub mod config;
 pub mod data;
 pub mod decide;
 pub mod files;
 pub mod inject;
 pub mod malformed;
+pub mod notice;
 pub mod object;
 pub mod overlay;
 pub mod pod;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::background::Progress;
 use super::live::Live;
 use super::probe::Probe;
 use super::shutdown::{Ending, Stage};
@@ -22,6 +23,7 @@ pub struct Health {
     live: Arc<Live>,
     serving: Arc<Serving>,
     probe: Probe,
+    progress: Progress,
     ending: Ending,
     called: Mutex<Option<(Instant, Result<(), String>)>>,
 }
@@ -29,8 +31,14 @@ pub struct Health {
 impl Health {
     /// Asks these.
     #[must_use]
-    pub fn new(live: Arc<Live>, serving: Arc<Serving>, probe: Probe, ending: Ending) -> Self {
-        Self { live, serving, probe, ending, called: Mutex::default() }
+    pub fn new(
+        live: Arc<Live>,
+        serving: Arc<Serving>,
+        probe: Probe,
+        progress: Progress,
+        ending: Ending,
+    ) -> Self {
+        Self { live, serving, probe, progress, ending, called: Mutex::default() }
     }
 
     /// Whether requests should be sent here; a line for every part, with what is wrong with it.
@@ -46,8 +54,16 @@ impl Health {
             Stage::Serving => Ok(()),
             Stage::Draining | Stage::Stopping => Err("asked to end".to_owned()),
         };
-        let parts =
-            [("config", config), ("certificate", certificate), ("admission port", port), ("serving", end)];
+        let waiting = self.progress.snapshot().waiting;
+        let cluster =
+            if waiting.is_empty() { Ok(()) } else { Err(format!("waiting for {}", waiting.join("; "))) };
+        let parts = [
+            ("config", config),
+            ("certificate", certificate),
+            ("cluster", cluster),
+            ("admission port", port),
+            ("serving", end),
+        ];
         let mut text = String::new();
         for (part, result) in &parts {
             // Writing to a string does not fail.

@@ -6,15 +6,18 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::admit::{Outcome, Record};
+use super::background::Progress;
 use super::live::Live;
 use crate::certs::Serving;
 
@@ -71,7 +74,7 @@ struct IstioMetrics {
 impl Metrics {
     /// Nothing counted yet.
     #[must_use]
-    pub fn new(live: &Live, serving: &Serving) -> Self {
+    pub fn new(live: &Live, serving: &Serving, progress: &Progress) -> Self {
         let mut registry = Registry::default();
         let istio = IstioMetrics::registered(&mut registry);
         let mut all = Self {
@@ -91,6 +94,7 @@ impl Metrics {
         let own = registry.sub_registry_with_prefix("sidecar_injector");
         all.register(own);
         register_state(own, live, serving);
+        own.register_collector(Box::new(progress.clone()));
         all.registry = registry;
         all
     }
@@ -234,6 +238,33 @@ fn register_state(own: &mut Registry, live: &Live, serving: &Serving) {
     let build = Family::<Build, Gauge>::default();
     build.get_or_create(&Build { version: env!("CARGO_PKG_VERSION") }).set(1);
     own.register("build_info", "Which program this is", build);
+}
+
+/// What the parts say that follow a cluster; nothing without one.
+impl Collector for Progress {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        let snapshot = self.snapshot();
+        if snapshot.parts.is_empty() {
+            return Ok(());
+        }
+        let help = "1 while this part of the cluster cannot be read or written";
+        let mut problems = encoder.encode_descriptor("cluster_problem", help, None, MetricType::Gauge)?;
+        for (part, problem) in &snapshot.parts {
+            ConstGauge::new(i64::from(*problem)).encode(problems.encode_family(&[("part", *part)])?)?;
+        }
+        for (name, help, count) in [
+            ("ca_bundle_writes", "Writes of a caBundle", snapshot.ca_bundle_writes),
+            (
+                "ca_bundle_disputes",
+                "Repairs of a caBundle that were put off because somebody else keeps changing it",
+                snapshot.ca_bundle_disputes,
+            ),
+        ] {
+            let counter = ConstCounter::new(count);
+            counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+        }
+        Ok(())
+    }
 }
 
 /// OpenMetrics text in the older format of Prometheus, where a counter's whole name is that of its samples.

@@ -9,7 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 use super::admit::Admission;
-use super::background::{self, Tasks};
+use super::background::{self, Progress, Tasks};
 use super::config_files::ConfigFiles;
 use super::health::Health;
 use super::live::Live;
@@ -88,6 +88,7 @@ struct Prepared {
     tasks: Tasks,
     config: Option<(ConfigFiles, Sources)>,
     pair: Option<WatchedPair>,
+    progress: Progress,
 }
 
 impl Prepared {
@@ -111,8 +112,9 @@ impl Prepared {
             return Err(problems);
         }
         let started = background::start(tasks.clone()).await;
-        started.map_err(|errors| errors.into_iter().map(ServeError::Background).collect::<Vec<_>>())?;
-        Ok(Self { tasks, config, pair })
+        let progress =
+            started.map_err(|errors| errors.into_iter().map(ServeError::Background).collect::<Vec<_>>())?;
+        Ok(Self { tasks, config, pair, progress })
     }
 
     fn run(self, ports: Ports) -> Result<Running, Box<dyn std::error::Error>> {
@@ -124,10 +126,11 @@ impl Prepared {
         if let Some(pair) = self.pair {
             tokio::spawn(pair.watch(interval, ending.clone()));
         }
-        let metrics = Arc::new(Metrics::new(&live, &serving));
+        let metrics = Arc::new(Metrics::new(&live, &serving, &self.progress));
         let (https, port) = (ports.https.local_addr()?, ports.monitoring.local_addr()?);
         let probe = Probe::new(https, Arc::clone(&serving));
-        let health = Health::new(Arc::clone(&live), Arc::clone(&serving), probe, ending.clone());
+        let health =
+            Health::new(Arc::clone(&live), Arc::clone(&serving), probe, self.progress, ending.clone());
         let monitoring = Arc::new(Monitoring { health, metrics: Arc::clone(&metrics) });
         tokio::spawn(monitoring::serve(ports.monitoring, monitoring));
         let tls = server::acceptor(serving)?;
