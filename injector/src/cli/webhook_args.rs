@@ -84,7 +84,7 @@ pub(super) struct ClusterArgs {
 #[command(next_help_heading = "Limits")]
 pub(super) struct LimitArgs {
     /// Memory for answers that are asked for again, in MiB; 0 for none
-    #[arg(long, default_value_t = 16, value_name = "N")]
+    #[arg(long, default_value_t = 8, value_name = "N")]
     pub(super) cache_mb: u16,
     /// Requests that are worked on at once; others wait
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
