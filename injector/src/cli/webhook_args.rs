@@ -7,7 +7,7 @@ use crate::webhook::options::{Listen, ObjectName};
 
 #[derive(ClapArgs, Clone, Debug)]
 pub(super) struct WebhookArgs {
-    /// Where admission is served: :PORT for all addresses, ADDRESS:PORT or [ADDRESS]:PORT; port 0 takes a free one
+    /// Where admission is served: :PORT for all addresses, or ADDRESS:PORT; port 0 takes a free one
     #[arg(long, default_value = ":15017", value_name = "ADDRESS")]
     pub(super) https_addr: Listen,
     /// Where /healthz, /readyz and /metrics are served

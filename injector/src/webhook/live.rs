@@ -132,7 +132,7 @@ impl Live {
     }
 
     /// Puts a config in force, if it is good: one that can be read, and with which a sample pod can be injected. If it
-    /// is not, what is in force stays. Both are logged and counted. The generation in force.
+    /// is not, what is in force stays, and that is logged and counted. The generation in force.
     ///
     /// # Errors
     ///
@@ -203,9 +203,10 @@ impl Live {
 
     fn failed(&self, problems: &[ConfigError]) {
         self.loads.errors.inc();
-        self.loads.stale.set(i64::from(self.is_configured()));
         let generation = self.active.load().generation;
-        for problem in problems {
+        self.loads.stale.set(i64::from(generation > 0));
+        // At the start, whoever asked tells what is wrong.
+        for problem in problems.iter().filter(|_| generation > 0) {
             log::error!(detail = problem.to_string().as_str(), generation; "config refused");
         }
     }

@@ -44,6 +44,7 @@ pub(super) struct Pulse {
     head_since: AtomicU64,
     dismissed: AtomicBool,
     dismissal: Notify,
+    answered: Notify,
 }
 
 impl Default for Pulse {
@@ -56,6 +57,7 @@ impl Default for Pulse {
             head_since: AtomicU64::new(0),
             dismissed: AtomicBool::new(false),
             dismissal: Notify::new(),
+            answered: Notify::new(),
         }
     }
 }
@@ -82,6 +84,10 @@ impl Pulse {
     pub(super) fn idle(&self) -> Option<Duration> {
         let busy = self.working.load(Ordering::Relaxed) > 0 || self.dismissed.load(Ordering::Relaxed);
         (!busy).then(|| self.since(&self.quiet_since))
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.working.load(Ordering::Relaxed) == 0
     }
 
     fn since(&self, time: &AtomicU64) -> Duration {
@@ -111,6 +117,7 @@ impl Drop for Working {
     fn drop(&mut self) {
         self.0.quiet_since.store(self.0.now(), Ordering::Relaxed);
         self.0.working.fetch_sub(1, Ordering::Relaxed);
+        self.0.answered.notify_one();
     }
 }
 
@@ -123,7 +130,7 @@ pub(super) async fn run(stream: TcpStream, tls: TlsAcceptor, door: Arc<Door>, pl
     let Ok(Ok(stream)) = handshake else {
         door.metrics().handshake_failures.inc();
         if let Ok(Err(error)) = handshake {
-            log::debug!(detail = error.to_string().as_str(); "TLS handshake failed");
+            tell(&error);
         }
         return;
     };
@@ -147,6 +154,18 @@ pub(super) async fn run(stream: TcpStream, tls: TlsAcceptor, door: Arc<Door>, pl
     } else {
         let connection = http1_builder().serve_connection(io, service);
         keep(connection, http1::Connection::graceful_shutdown, &pulse, false, ending).await;
+    }
+}
+
+/// Why there was no handshake. Whoever does not trust our certificate is a reason to look; port scanners are not.
+fn tell(error: &std::io::Error) {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let detail = error.to_string();
+    if let Some(rustls::Error::AlertReceived(_)) = inner {
+        let hint = "compare the caBundle of the webhook configuration with the CA of the certificate";
+        log::warn!(detail = detail.as_str(), hint; "a client refused the TLS handshake");
+    } else {
+        log::debug!(detail = detail.as_str(); "TLS handshake failed");
     }
 }
 
@@ -174,30 +193,29 @@ where
     C: Future<Output = Result<(), E>>,
 {
     let mut connection = pin!(connection);
-    let mut asked_to_end = None;
+    let mut asked: Option<Instant> = None;
+    let mut ended = false;
     let mut look = tokio::time::interval(LOOK);
     loop {
-        let first = asked_to_end.is_none();
+        let first = asked.is_none();
         tokio::select! {
             _ = connection.as_mut() => return,
-            () = ending.stopping(), if first => asked_to_end = Some(Instant::now()),
-            () = pulse.dismissal.notified(), if first => asked_to_end = Some(Instant::now()),
-            _ = look.tick() => match asked_to_end {
-                Some(since) if pulse.idle_or_dismissed() && since.elapsed() > PATIENCE => return,
-                Some(_) => {}
-                None if pulse.is_over(http2) => asked_to_end = Some(Instant::now()),
-                None => {}
+            () = ending.stopping(), if first => asked = Some(Instant::now()),
+            () = pulse.dismissal.notified(), if first => asked = Some(Instant::now()),
+            () = pulse.answered.notified(), if !first && !ended => {}
+            _ = look.tick() => if first && pulse.is_over(http2) {
+                asked = Some(Instant::now());
             },
         }
-        if first && asked_to_end.is_some() {
+        let Some(since) = asked else { continue };
+        if ended && pulse.is_quiet() && since.elapsed() > PATIENCE {
+            return;
+        }
+        // Ended before its first request, a connection would drop one that is on its way.
+        if !ended && (pulse.served.load(Ordering::Relaxed) || since.elapsed() >= LOOK) {
+            ended = true;
             end(connection.as_mut());
         }
-    }
-}
-
-impl Pulse {
-    fn idle_or_dismissed(&self) -> bool {
-        self.working.load(Ordering::Relaxed) == 0
     }
 }
 

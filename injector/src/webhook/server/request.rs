@@ -23,7 +23,7 @@ use crate::webhook::shutdown::Ending;
 /// Where health is asked about over TLS, as with Istio. Not counted.
 pub(in crate::webhook) const READY_PATH: &str = "/httpsReady";
 /// A body of this size and more is worked on beside the threads that serve connections.
-const LARGE: usize = 128 << 10;
+const LARGE: usize = 32 << 10;
 
 /// What stands between HTTP and admission.
 #[derive(Debug)]

@@ -1,0 +1,64 @@
+//! Flags that do not go together, and addresses that are taken.
+
+use std::net::TcpListener;
+
+use super::server::{Ca, pair_volume, run_to_end};
+use sidecar_injector::cli::{self, Environment, Exit};
+
+fn problems(flags: &str) -> (Exit, Vec<String>) {
+    let arguments = ["sidecar-injector", "webhook"].into_iter().chain(flags.split_whitespace());
+    let failure = cli::run(arguments.map(Into::into), &Environment::default()).unwrap_err();
+    (failure.exit, failure.problems)
+}
+
+#[test]
+fn flags_that_do_not_go_together() {
+    let cases = [
+        ("", vec!["--tls-cert and --tls-key, or --self-signed"]),
+        ("--tls-cert a", vec!["--tls-cert needs --tls-key"]),
+        ("--tls-key a", vec!["--tls-key needs --tls-cert"]),
+        ("--self-signed", vec!["--self-signed needs --service and --namespace"]),
+        ("--self-signed --service a --namespace b --tls-cert c", vec!["does not go with --tls-cert"]),
+        ("--tls-cert a --tls-key b --service c --ca-out d", vec!["--service is for", "--ca-out is for"]),
+        (
+            "--tls-cert a --tls-key b --watch-configmap a/b --values c --mesh-config d",
+            vec!["--values does not go with --watch-configmap", "--mesh-config does not go with"],
+        ),
+        ("--tls-cert a --tls-key b --inject-config -", vec!["--inject-config -: standard input"]),
+        ("--tls-cert a --tls-key b --webhook-config c", vec!["--webhook-config is for --self-signed"]),
+        (
+            "--self-signed --service a --namespace b --webhook-config c --ca-managed-externally",
+            vec!["--webhook-config does not go with --ca-managed-externally"],
+        ),
+        (
+            "--drain-delay 10s --grace 5 --watch-interval 1ms",
+            vec!["no certificate", "--drain-delay 10s is longer than --grace 5s", "--watch-interval 1ms"],
+        ),
+        ("--https-addr 15017", vec!["--https-addr", ":PORT"]),
+        ("--watch-configmap istio", vec!["--watch-configmap", "NAMESPACE/NAME"]),
+        ("--grace soon", vec!["--grace", "number of seconds"]),
+        ("--max-requests 0", vec!["--max-requests", "1..=100000"]),
+    ];
+    for (flags, expected) in cases {
+        let (exit, problems) = problems(flags);
+        assert_eq!(exit, Exit::Usage, "{flags}: {problems:?}");
+        let told = problems.join("\n");
+        for text in expected {
+            assert!(told.contains(text), "{flags}: expected {text:?} in {told}");
+        }
+    }
+}
+
+#[test]
+fn addresses_that_are_taken() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let pair = pair_volume(&Ca::new().leaf());
+    let flags = ["--https-addr", &address, "--monitoring-addr", &address];
+    let (code, said) = run_to_end(&pair, &flags);
+    assert_eq!(code, Some(69), "{said}");
+    for flag in ["--https-addr", "--monitoring-addr"] {
+        let expected = format!("error: {flag}: {address} cannot be listened on: Address already in use");
+        assert!(said.contains(&expected), "{said}");
+    }
+}

@@ -1,0 +1,69 @@
+//! What is logged.
+
+use serde_json::json;
+
+use super::client::{Client, review_of};
+use super::server::{Ca, Server, pair_volume, spawn};
+
+fn evil() -> String {
+    review_of(
+        "uid\nuid",
+        json!({
+            "metadata": {
+                "name": "a\nlevel=error",
+                "annotations": {"sidecar.istio.io/inject": "\nfalse\tx=\"y\""},
+                "ownerReferences": [{"kind": "Job\nJob", "name": "b\r\nb \u{2028} \u{1b}[31m"}],
+            },
+            "spec": {"hostNetwork": true, "containers": [{"name": "a", "image": "a"}]},
+        }),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_for_every_decision() {
+    let mut server = Server::start(&[]);
+    server.http2().await.inject("some-uid").await;
+    let line = server.wait_for_line("request answered");
+    assert_eq!((&line["outcome"], &line["namespace"]), (&json!("injected"), &json!("demo")), "{line}");
+    assert_eq!(
+        (&line["uid"], &line["cached"], &line["level"]),
+        (&json!("some-uid"), &json!(false), &json!("info"))
+    );
+    assert!(line["ms"].is_number() && line["reason"].is_string() && line["owner"].is_string(), "{line}");
+    server.http2().await.post("/inject/a%0ab%0a", evil()).await.unwrap();
+    server.http2().await.post("/other%0apath", evil()).await.unwrap();
+    server.wait_for_line("request rejected");
+    server.lines(); // all of them are JSON
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_breaks_out_of_a_line() {
+    let ca = Ca::new();
+    let pair = pair_volume(&ca.leaf());
+    let (mut child, said) = spawn(&pair, &[], "text");
+    let address = loop {
+        let line = said.lock().unwrap().iter().find(|line| line.contains("listening")).cloned();
+        if let Some(line) = line {
+            let word = line.split('\t').find_map(|word| word.strip_prefix("https=")).unwrap();
+            break word.parse().unwrap();
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    };
+    let mut client = Client::connect(address, &ca.der, &[b"h2"]).await.unwrap();
+    client.post("/inject", evil()).await.unwrap();
+    client.post("/inject", "{").await.unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    while std::sync::Arc::strong_count(&said) > 1 {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    for line in said.lock().unwrap().iter() {
+        let words: Vec<&str> = line.split('\t').collect();
+        assert!(words[0].ends_with('Z') && ["info", "warn", "error"].contains(&words[1]), "{line:?}");
+        assert!(words[3..].iter().all(|word| word.contains('=')), "{line:?}");
+        assert!(
+            !line.contains(char::is_control) || line.replace('\t', "").chars().all(|c| !c.is_control()),
+            "{line:?}"
+        );
+    }
+}

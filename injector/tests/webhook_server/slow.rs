@@ -1,0 +1,96 @@
+//! Clients that take their time.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::client::tls;
+use super::server::Server;
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// Reads until the server closes; what it said before.
+async fn until_closed(mut stream: impl AsyncRead + Unpin) -> String {
+    let mut said = Vec::new();
+    // A reset is as good as an end.
+    let _ = timeout(LONG, stream.read_to_end(&mut said)).await.expect("the server closes the connection");
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+/// Sends a byte now and then for as long as somebody takes it.
+async fn trickle(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) {
+    for byte in bytes.iter().cycle() {
+        if stream.write_all(&[*byte]).await.is_err() || stream.flush().await.is_err() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+const HEAD: &str = "POST /inject HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
+
+async fn silent(server: &Server) {
+    until_closed(TcpStream::connect(server.https).await.unwrap()).await;
+}
+
+async fn silent_after_handshake(server: &Server, protocol: &'static [u8]) {
+    until_closed(tls(server.https, &server.ca, &[protocol]).await.unwrap()).await;
+}
+
+async fn endless_head(stream: impl AsyncRead + AsyncWrite) {
+    let (read, mut write) = tokio::io::split(stream);
+    write.write_all(HEAD.as_bytes()).await.unwrap();
+    tokio::select! {
+        _ = until_closed(read) => {}
+        () = trickle(&mut write, b"x-slow: yes\r\n") => {}
+    }
+}
+
+async fn slow_head(server: &Server) {
+    endless_head(tls(server.https, &server.ca, &[]).await.unwrap()).await;
+}
+
+async fn slow_second_head(server: &Server) {
+    let mut stream = tls(server.https, &server.ca, &[]).await.unwrap();
+    stream.write_all(format!("{HEAD}content-length: 0\r\n\r\n").as_bytes()).await.unwrap();
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).await.unwrap();
+    assert_eq!(&status, b"HTTP/1.1 400");
+    endless_head(stream).await;
+}
+
+async fn slow_body(server: &Server, query: &str, expected: &str) {
+    let mut stream = tls(server.https, &server.ca, &[]).await.unwrap();
+    let head = HEAD.replace("/inject", &format!("/inject{query}"));
+    stream.write_all(format!("{head}content-length: 1000\r\n\r\n{{").as_bytes()).await.unwrap();
+    let said = until_closed(stream).await;
+    assert!(said.starts_with(expected), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_clients_are_cut_off_and_hold_nobody_up() {
+    let server = Server::start(&[]);
+    let others = async {
+        for _ in 0..20 {
+            assert!(server.http1().await.inject("h1").await.is_injection());
+            assert!(server.http2().await.inject("h2").await.is_injection());
+            assert_eq!(server.ask("/readyz").await.0, 200);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::join!(
+        silent(&server),
+        silent_after_handshake(&server, b"http/1.1"),
+        silent_after_handshake(&server, b"h2"),
+        slow_head(&server),
+        slow_second_head(&server),
+        slow_body(&server, "?timeout=30s", "HTTP/1.1 408"),
+        slow_body(&server, "?timeout=1s", "HTTP/1.1 504"),
+        others,
+    );
+    server.wait_for_metric("sidecar_injector_tls_handshake_failures_total", |count| count >= 1.0).await;
+    server.wait_for_metric("sidecar_injector_connections", |count| count <= 1.0).await;
+    server.wait_for_metric("sidecar_injector_requests_in_flight", |count| count == 0.0).await;
+}
