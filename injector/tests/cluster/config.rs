@@ -146,3 +146,20 @@ async fn forbidden() {
     until("ready once it is allowed", || replica.status().waiting().is_empty()).await;
     replica.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_that_end_at_once_are_no_endless_loop() {
+    let fake = Fake::start().await;
+    fake.put("kubectl", injector_config());
+    fake.cut_watches(true);
+    let replica = Replica::start(&fake, wanted()).await;
+    until("it says so", || replica.has_said("the API server ends the watch at once")).await;
+    fake.put("kubectl", changed("a"));
+    until("lists still tell what changed", || replica.live.active().generation == 3).await;
+    // Every watch was followed by a pause and a list.
+    let (lists, watches) = (fake.count("GET", "limit=", 200), fake.count("GET", "watch=true", 200));
+    assert!(watches <= lists, "{watches} watches, {lists} lists");
+    fake.cut_watches(false);
+    until("it recovers", || replica.status().config == Part::Good).await;
+    replica.end().await;
+}
