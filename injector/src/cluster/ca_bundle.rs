@@ -253,4 +253,25 @@ mod tests {
         assert_eq!(hooks.changed_by.as_deref(), Some("helm"));
         assert!(hooks.have("anything"), "a configuration without webhooks needs nothing");
     }
+
+    /// What was written is seen a little later than it was written, and the old state until then: no reason to write it
+    /// again, or to think that somebody took it back.
+    #[tokio::test]
+    async fn what_was_replaced_is_not_replaced_again() {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().expect("an address"));
+        let client = Client::try_from(config).expect("a client");
+        let board = Board::new(watch::Sender::default(), std::sync::Arc::new(|_| ()));
+        let mut keeper = Keeper::new(client, "x", &board);
+        let trust = Trust { known: watch::Sender::new(None).subscribe(), shared: None };
+        let hooks = |version: &str| Hooks {
+            version: version.to_owned(),
+            bundles: vec![("a.istio.io".to_owned(), Vec::new())],
+            ..Hooks::default()
+        };
+        let seen = |version| Seen { objects: Some([("x".to_owned(), hooks(version))].into()), problem: None };
+        keeper.replaced = Some("7".to_owned());
+        assert_eq!(keeper.look(&trust, Some("pem"), &seen("7")).await.0, Part::Good);
+        let (part, _) = keeper.look(&trust, Some("pem"), &seen("8")).await;
+        assert!(part.problem().is_some_and(|problem| problem.contains("cannot be asked")), "{part:?}");
+    }
 }

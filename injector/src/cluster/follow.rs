@@ -177,3 +177,21 @@ fn change<V: PartialEq>(seen: &watch::Sender<Seen<V>>, name: String, now: Option
         changed
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_changes_wake() {
+        let sender = watch::Sender::new(Seen { objects: None, problem: None });
+        let mut seen = sender.subscribe();
+        let mut wakes = |now: Option<u8>| {
+            change(&sender, "a".to_owned(), now);
+            let woken = seen.has_changed().expect("there is a sender");
+            seen.mark_unchanged();
+            woken
+        };
+        assert!(wakes(Some(1)) && !wakes(Some(1)) && wakes(Some(2)) && wakes(None) && !wakes(None));
+    }
+}

@@ -90,8 +90,12 @@ async fn versions_expire_and_connections_break() {
     fake.disconnect();
     fake.put("kubectl", changed("b"));
     until("listed again", || replica.live.active().generation == 4).await;
-    assert!(fake.count("GET", "watch=true", 410) > 0);
-    assert!(fake.count("GET", "configmaps", 500) > 0);
+    until("all of that was met", || {
+        fake.count("GET", "watch=true", 410) == 2 && fake.count("GET", "configmaps", 500) == 3
+    })
+    .await;
+    fake.put("kubectl", changed("c"));
+    until("followed again", || replica.live.active().generation == 5).await;
     replica.end().await;
 }
 
