@@ -150,7 +150,15 @@ impl<'a> Keeper<'a> {
     /// Looks at the configuration and repairs it; says how it stands and when to look again at the latest.
     async fn look(&mut self, trust: &Trust<'_>, known: Option<&str>, seen: &Seen<Hooks>) -> (Part, Duration) {
         let Some(known) = known else {
-            return (Part::Waiting(None), LONG); // the certificate's own part says why
+            // Where there is a Secret, the certificate's own part says why.
+            let unknown = trust.shared.is_none().then(|| {
+                format!(
+                    "the CA for MutatingWebhookConfiguration {} is not known: a certificate from files comes without \
+                     one; leave it to others (--ca-managed-externally)",
+                    self.name
+                )
+            });
+            return (Part::Waiting(unknown), LONG);
         };
         let hooks = match seen.only() {
             None => return (Part::Waiting(seen.problem.clone()), LONG),
