@@ -35,7 +35,9 @@ pub fn expand(name: &str) -> io::Result<Vec<String>> {
         std::fs::read_dir(name)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
     paths.retain(|path| {
         let suffix = path.extension().and_then(|suffix| suffix.to_str());
-        matches!(suffix, Some("yaml" | "yml" | "json")) && path.is_file()
+        // A link to nowhere stays: reading it says so, leaving it out would not.
+        matches!(suffix, Some("yaml" | "yml" | "json"))
+            && (path.is_file() || path.is_symlink() && !path.exists())
     });
     paths.sort();
     Ok(paths.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())

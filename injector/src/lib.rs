@@ -18,5 +18,6 @@ pub mod pod;
 pub mod quantity;
 pub mod schema;
 pub mod template;
+pub mod trial;
 pub mod webhook;
 pub mod yaml;

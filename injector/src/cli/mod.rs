@@ -10,6 +10,8 @@ mod load;
 mod report;
 mod rewrite;
 mod uninject;
+mod webhook;
+mod webhook_args;
 
 use std::ffi::OsString;
 
@@ -64,10 +66,10 @@ pub fn run(
     };
     match args.command {
         Command::Inject(args) => inject::run(&args, environment),
-
         Command::Uninject(args) => uninject::run(&args, environment),
         Command::Check(args) => check::run(&args, environment),
         Command::Config(args) => Ok(config::print(&args)),
         Command::Lint(args) => config::lint(&args, environment),
+        Command::Webhook(args) => webhook::run(&args, environment),
     }
 }
