@@ -30,6 +30,10 @@ pub async fn fetch(client: &Client, namespace: &str) -> (Vec<Value>, Vec<String>
     for kind in kinds(namespace) {
         match list(client, &kind).await {
             Ok(found) => objects.extend(found),
+            Err(Refused { code: 0, problem }) => {
+                notes.push(problem); // and would be for every other kind
+                return (objects, notes);
+            }
             Err(refused) => {
                 let place =
                     kind.namespace.as_deref().map(|name| format!(" of namespace {name}")).unwrap_or_default();

@@ -16,5 +16,6 @@ mod certificate;
 mod config;
 mod connection;
 mod fake;
+mod permissions;
 mod places;
 mod replica;
