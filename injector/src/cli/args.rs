@@ -26,6 +26,8 @@ pub(super) enum Command {
     Config(PrintArgs),
     /// Look for problems in injector config, values and mesh config
     Lint(LintArgs),
+    /// Print the objects of an installation, in the order in which to apply them
+    Manifests(super::manifests::ManifestsArgs),
 }
 
 /// Where config comes from.

@@ -7,6 +7,7 @@ mod diff;
 mod exit;
 mod inject;
 mod load;
+mod manifests;
 mod report;
 mod rewrite;
 mod uninject;
@@ -69,5 +70,6 @@ pub fn run(
         Command::Check(args) => check::run(&args, environment),
         Command::Config(args) => Ok(config::print(&args)),
         Command::Lint(args) => config::lint(&args, environment),
+        Command::Manifests(args) => manifests::run(&args, environment),
     }
 }
