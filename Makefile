@@ -79,9 +79,10 @@ unit: ## all tests (root: some make network namespaces)
 	$(if $(filter nextest,$(TEST)),cargo test --locked --workspace --doc --quiet) # nextest leaves out doc tests
 	$(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") cargo $(TEST) --locked --workspace
 
-gallery: ## write rules/, docs/rules.md and the README's tables anew, after a change of rules or options
+gallery: ## write rules/, deploy/, generated docs and the README's tables anew, after a change of rules or options
 	UPDATE_GALLERY=1 cargo test --locked --test gallery --test docs
 	UPDATE_DOCS=1 cargo test --locked -p sidecar-injector --lib annotations
+	UPDATE_DEPLOY=1 cargo test --locked -p sidecar-injector --test manifests
 
 setup: ## install what building and testing need, if it is missing
 	@.ci/setup
