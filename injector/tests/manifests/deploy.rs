@@ -17,7 +17,7 @@ fn base() -> Options {
     Options { validating_policy: false, ..options() }
 }
 
-fn file(name: &str, text: String) -> (PathBuf, String) {
+fn file(name: &str, text: &str) -> (PathBuf, String) {
     (Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(name), format!("{HEAD}{text}"))
 }
 
@@ -62,17 +62,17 @@ fn overlay(name: &str, options: &Options) -> Vec<(PathBuf, String)> {
     let mut files = Vec::new();
     if !more.is_empty() {
         resources.push("more.yaml");
-        files.push(file(&format!("overlays/{name}/more.yaml"), to_yaml(&more)));
+        files.push(file(&format!("overlays/{name}/more.yaml"), &to_yaml(&more)));
     }
     let text = kustomization(&json!({"resources": resources, "patches": patches}));
-    files.push(file(&format!("overlays/{name}/kustomization.yaml"), text));
+    files.push(file(&format!("overlays/{name}/kustomization.yaml"), &text));
     files
 }
 
 fn files() -> Vec<(PathBuf, String)> {
     let mut files = vec![
-        file("base/kustomization.yaml", kustomization(&json!({"resources": ["sidecar-injector.yaml"]}))),
-        file("base/sidecar-injector.yaml", to_yaml(&objects(&base()))),
+        file("base/kustomization.yaml", &kustomization(&json!({"resources": ["sidecar-injector.yaml"]}))),
+        file("base/sidecar-injector.yaml", &to_yaml(&objects(&base()))),
     ];
     let plain = |options: Options| Options { validating_policy: false, ..options };
     files.extend(overlay("canary", &plain(canary())));
