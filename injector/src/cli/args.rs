@@ -2,7 +2,7 @@
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 `check` found a pod that is not injected, `lint` a problem; 64 bad options; \
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 `check` found a pod that is not injected, `lint` a problem, `doctor` something broken; 64 bad options; \
                           65 an input or a config cannot be used; 66 a file cannot be read; 73 a file cannot be written.";
 
 /// Puts istio-init and istio-proxy into pods, by hand.
@@ -28,6 +28,8 @@ pub(super) enum Command {
     Lint(LintArgs),
     /// Print the objects of an installation, in the order in which to apply them
     Manifests(super::manifests::ManifestsArgs),
+    /// Look at the objects of a cluster: why are pods not injected, or not created?
+    Doctor(super::doctor::DoctorArgs),
 }
 
 /// Where config comes from.

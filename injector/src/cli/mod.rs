@@ -4,6 +4,7 @@ mod args;
 mod check;
 mod config;
 mod diff;
+mod doctor;
 mod exit;
 mod inject;
 mod load;
@@ -71,5 +72,6 @@ pub fn run(
         Command::Config(args) => Ok(config::print(&args)),
         Command::Lint(args) => config::lint(&args, environment),
         Command::Manifests(args) => manifests::run(&args, environment),
+        Command::Doctor(args) => doctor::run(&args),
     }
 }

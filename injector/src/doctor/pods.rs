@@ -1,0 +1,206 @@
+//! Pods without a sidecar, and why: by the webhooks' selectors and the injector's own decision.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::cluster::{Cluster, labels, name, text};
+use super::hooks::Installation;
+use super::namespaces::{enable, ordinary, revisions, why_not};
+use super::{Diagnosis, Finding, Problem, config};
+use crate::decide::selectors::REVISION;
+use crate::decide::{self, Called, INJECT, Policy, Reason, Rules, Webhook, Webhooks};
+use crate::pod::list::{self, List, containers};
+use crate::pod::status::Status;
+use crate::pod::workload::Workload;
+use crate::pod::{AUTO_IMAGE, PROXY};
+
+/// What was found about the pods of one workload.
+struct Found {
+    seen: String,
+    cause: String,
+    fix: String,
+    pods: usize,
+}
+
+pub(super) fn examine(
+    cluster: &Cluster<'_>,
+    installations: &[Installation<'_>],
+    webhooks: &Webhooks,
+    diagnosis: &mut Diagnosis,
+) {
+    if !cluster.knows("Pod") {
+        return diagnosis.not_checked("Pods: none among the objects");
+    }
+    let mut by_workload: BTreeMap<(String, Problem), Found> = BTreeMap::new();
+    for pod in cluster.all("Pod") {
+        let namespace = text(pod, "/metadata/namespace");
+        let over = matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
+        let Some(of_namespace) = cluster.namespace_labels(namespace) else { continue };
+        if over || !ordinary(namespace, installations) {
+            continue;
+        }
+        let asked = Asked { cluster, installations, webhooks, pod, namespace, of_namespace };
+        if let Some((problem, seen, cause)) = asked.judge() {
+            let workload = Workload::of_pod(pod, namespace);
+            let title = format!("{} {namespace}/{}", workload.kind, workload.name);
+            let fix = asked.fix(problem, &workload);
+            let found = by_workload.entry((title, problem)).or_insert(Found { seen, cause, fix, pods: 0 });
+            found.pods += 1;
+        }
+    }
+    for ((object, problem), Found { seen, cause, fix, pods }) in by_workload {
+        let object = if pods > 1 { format!("{object} ({pods} pods)") } else { object };
+        diagnosis.found(Finding { problem, object, seen, cause, fix });
+    }
+}
+
+struct Asked<'a, 'b> {
+    cluster: &'b Cluster<'a>,
+    installations: &'b [Installation<'a>],
+    webhooks: &'b Webhooks,
+    pod: &'a Value,
+    namespace: &'a str,
+    of_namespace: Map<String, Value>,
+}
+
+/// Problem, what was seen, and the cause.
+type Verdict = Option<(Problem, String, String)>;
+
+impl Asked<'_, '_> {
+    fn judge(&self) -> Verdict {
+        let labels = labels(self.pod, "/metadata/labels");
+        let called = self.webhooks.called(&self.of_namespace, &labels);
+        if left_over(self.pod) {
+            let cause = match &called {
+                Called::By(webhook) => format!(
+                    "{} is called for such a pod now: it was created before, or while the injector was away and failurePolicy Ignore",
+                    webhook.name
+                ),
+                Called::ByNone(kept) => why_not(kept),
+            };
+            let seen = format!("container {PROXY} has image: {AUTO_IMAGE}, which no injector replaced");
+            return Some((Problem::ImageAuto, seen, cause));
+        }
+        if list::proxy(self.pod).is_some() || Status::of(self.pod).is_some() {
+            return None;
+        }
+        match called {
+            Called::By(webhook) => self.of_called(&webhook),
+            Called::ByNone(kept) => self.of_not_called(&kept),
+        }
+    }
+
+    /// A webhook would be called, and there is no sidecar.
+    fn of_called(&self, webhook: &Webhook) -> Verdict {
+        let installation = self
+            .installations
+            .iter()
+            .find(|installation| name(installation.configuration) == webhook.configuration)?;
+        let decision = decide::decide(self.pod, self.namespace, &self.rules(installation)?);
+        let seen = "it has no sidecar".to_owned();
+        if !decision.inject() {
+            let problem = match decision.reason()?.reason {
+                Reason::UnknownPolicy => return None, // said once, about the ConfigMap
+                Reason::HostNetwork => Problem::HostNetwork,
+                Reason::Pod => Problem::OptedOut,
+                _ => Problem::LeftOut,
+            };
+            return Some((problem, seen, decision.to_string()));
+        }
+        let created = |object: &Value| text(object, "/metadata/creationTimestamp").to_owned();
+        let (pod, webhook_since) = (created(self.pod), created(installation.configuration));
+        // Times of Kubernetes have one form: they sort as text.
+        if !pod.is_empty() && pod < webhook_since {
+            let cause = format!(
+                "it was created at {pod}, before the webhook ({webhook_since}): pods are injected when they are created"
+            );
+            return Some((Problem::OlderThanWebhook, seen, cause));
+        }
+        let cause = format!(
+            "{} is called for such a pod, and the injector injects it: it was created before its namespace was labelled, or while the \
+             injector was away and failurePolicy Ignore",
+            webhook.name
+        );
+        Some((Problem::SidecarMissing, seen, cause))
+    }
+
+    fn of_not_called(&self, kept: &[(Webhook, Vec<String>)]) -> Verdict {
+        let label = list::label(self.pod, INJECT);
+        if label == Some("false") {
+            let mut without = labels(self.pod, "/metadata/labels");
+            without.shift_remove(INJECT);
+            let otherwise = matches!(self.webhooks.called(&self.of_namespace, &without), Called::By(_));
+            let cause = "the selectors leave such pods out: the injector is not asked".to_owned();
+            return otherwise.then(|| (Problem::OptedOut, format!("its label {INJECT} is \"false\""), cause));
+        }
+        if label == Some("true") {
+            return Some((Problem::AskedInVain, format!("its label {INJECT} is \"true\""), why_not(kept)));
+        }
+        if let Some(revision) = list::label(self.pod, REVISION) {
+            let seen = format!("its label {REVISION} is {revision:?}, and no webhook is called");
+            return Some((
+                Problem::UnknownRevision,
+                seen,
+                format!("installed: {}", revisions(self.webhooks)),
+            ));
+        }
+        let annotation = list::annotation(self.pod, INJECT) == Some("true");
+        annotation.then(|| {
+            let cause = format!(
+                "the annotation only counts once a webhook is called, and selectors look at labels; {}",
+                why_not(kept)
+            );
+            (Problem::AskedInVain, format!("its annotation {INJECT} is \"true\""), cause)
+        })
+    }
+
+    /// What the config says; nothing when it cannot be read, which is a finding of its own.
+    fn rules(&self, installation: &Installation<'_>) -> Option<Rules> {
+        let Some(map) = config::map(self.cluster, installation) else {
+            return Some(Rules { policy: Policy::Enabled, never: Vec::new(), always: Vec::new() });
+        };
+        let settings = config::settings(self.cluster, installation, map).ok()?;
+        Some(settings.injector.rules)
+    }
+
+    fn fix(&self, problem: Problem, workload: &Workload) -> String {
+        let namespace = self.namespace;
+        let again = match workload.kind.as_str() {
+            kind @ ("DaemonSet" | "Deployment" | "StatefulSet") => {
+                format!("kubectl -n {namespace} rollout restart {} {}", kind.to_lowercase(), workload.name)
+            }
+            _ => format!(
+                "kubectl -n {namespace} delete pod {}   # its owner makes it anew; a bare pod must be applied again",
+                name(self.pod)
+            ),
+        };
+        let called = matches!(
+            self.webhooks.called(&self.of_namespace, &labels(self.pod, "/metadata/labels")),
+            Called::By(_)
+        );
+        match problem {
+            Problem::AskedInVain | Problem::ImageAuto | Problem::UnknownRevision if !called => {
+                format!("{} && {again}", enable(namespace, self.webhooks))
+            }
+            Problem::OptedOut => format!("in the pod template, take {INJECT} out; then {again}"),
+            Problem::HostNetwork => {
+                "in the pod template, take hostNetwork out, if the sidecar is needed".to_owned()
+            }
+            Problem::LeftOut => self.config_command(),
+            _ => again,
+        }
+    }
+
+    fn config_command(&self) -> String {
+        let maps = self.installations.iter().find_map(|installation| config::map(self.cluster, installation));
+        maps.map_or_else(String::new, |map| {
+            format!("kubectl -n {} edit configmap {}", text(map, "/metadata/namespace"), name(map))
+        })
+    }
+}
+
+fn left_over(pod: &Value) -> bool {
+    let mut all = List::BOTH.into_iter().flat_map(|list| containers(pod, list));
+    all.any(|container| list::name(container) == PROXY && text(container, "/image") == AUTO_IMAGE)
+}
