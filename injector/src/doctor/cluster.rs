@@ -1,13 +1,15 @@
 //! The saved objects, to be asked for.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value, json};
 
 use crate::decide::{Selector, selectors};
 
-/// Every object, the items of Lists rather than the Lists.
+/// Every object by its kind, the items of Lists rather than the Lists.
 #[derive(Debug, Default)]
 pub(super) struct Cluster<'a> {
-    objects: Vec<&'a Value>,
+    kinds: HashMap<&'a str, Vec<&'a Value>>,
 }
 
 impl<'a> Cluster<'a> {
@@ -22,16 +24,16 @@ impl<'a> Cluster<'a> {
             Some(items) if text(object, "/kind").ends_with("List") => {
                 items.iter().for_each(|item| self.add(item));
             }
-            _ => self.objects.push(object),
+            _ => self.kinds.entry(text(object, "/kind")).or_default().push(object),
         }
     }
 
     pub(super) fn count(&self) -> usize {
-        self.objects.len()
+        self.kinds.values().map(Vec::len).sum()
     }
 
-    pub(super) fn all(&self, kind: &str) -> impl Iterator<Item = &'a Value> {
-        self.objects.iter().copied().filter(move |object| text(object, "/kind") == kind)
+    pub(super) fn all(&self, kind: &str) -> impl Iterator<Item = &'a Value> + use<'a, '_> {
+        self.kinds.get(kind).into_iter().flatten().copied()
     }
 
     /// Whether there is any object of a kind: without one, nothing can be said about a missing one.

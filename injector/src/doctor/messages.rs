@@ -9,9 +9,9 @@ use super::hooks::Installation;
 use super::{Diagnosis, Finding, Problem, serving};
 use crate::decide::selectors::SUFFIX;
 
-/// A text, what it comes from, and what to do about it; `{ns}`, `{service}` and `{configuration}` are filled in.
+/// Texts, what they come from, and what to do about them; `{ns}`, `{service}` and `{configuration}` are filled in.
 struct Known {
-    text: &'static str,
+    texts: &'static [&'static str],
     cause: &'static str,
     fix: &'static str,
 }
@@ -23,46 +23,50 @@ const FIREWALL: &str = "let the control plane reach TCP port 15017 of the nodes 
                         does not route: run the injector with hostNetwork)";
 
 /// The first that occurs in a message counts.
-const KNOWN: [Known; 11] = [
+const KNOWN: [Known; 10] = [
     Known {
-        text: "certificate signed by unknown authority",
+        texts: &["certificate signed by unknown authority"],
         cause: "the caBundle is empty, or not that of the certificate that is served",
         fix: RESTART,
     },
     Known {
-        text: "certificate has expired or is not yet valid",
+        texts: &["certificate has expired or is not yet valid"],
         cause: "the certificate that is served, or its CA, is not valid at this time",
         fix: RESTART,
     },
     Known {
-        text: "certificate is not valid for any names",
+        texts: &["certificate is not valid for any names"],
         cause: "the certificate that is served has no name",
         fix: RESTART,
     },
     Known {
-        text: "certificate is valid for",
+        texts: &["certificate is valid for"],
         cause: "the certificate that is served is for other names than {service}.{ns}.svc",
         fix: RESTART,
     },
-    Known { text: "no endpoints available", cause: "no replica of the injector was ready", fix: LOOK },
+    Known { texts: &["no endpoints available"], cause: "no replica of the injector was ready", fix: LOOK },
     Known {
-        text: "no such host",
+        texts: &["no such host"],
         cause: "the Service was not there, or the API server asked its own name server because it calls by way of a proxy",
         fix: "kubectl -n {ns} get service {service}",
     },
     Known {
-        text: "not found",
+        texts: &["not found"],
         cause: "the Service, or the path on which the webhook is called, was not there",
         fix: "kubectl get mutatingwebhookconfiguration {configuration} -o jsonpath='{.webhooks[*].clientConfig.service}'",
     },
     Known {
-        text: "Service Unavailable",
+        texts: &["Service Unavailable"],
         cause: "a proxy answered instead of the injector: the API server's no_proxy does not cover .svc",
         fix: "on each control plane node, add .svc to no_proxy in /etc/kubernetes/manifests/kube-apiserver.yaml",
     },
-    Known { text: "connection refused", cause: REFUSED, fix: LOOK },
-    Known { text: "context deadline exceeded", cause: LATE, fix: LOOK },
-    Known { text: "timeout", cause: LATE, fix: LOOK },
+    Known { texts: &["connection refused"], cause: REFUSED, fix: LOOK },
+    // The address that is called ends with ?timeout=: the word alone says nothing.
+    Known {
+        texts: &["context deadline exceeded", "i/o timeout", "handshake timeout", "Client.Timeout"],
+        cause: LATE,
+        fix: LOOK,
+    },
 ];
 
 const REFUSED: &str = "nothing listened on the port: the injector was starting or stopping, or the Service goes to another port";
@@ -152,13 +156,13 @@ fn read(
     let installation =
         installations.iter().find(|one| called_in(one, message)).or_else(|| installations.first());
     let ready = installation.and_then(|one| one.service).and_then(|called| serving::ready(cluster, called));
-    let (cause, fix) = KNOWN.iter().find(|known| message.contains(known.text)).map_or(
-        ("the call failed; the message says how", LOOK),
-        |known| match (known.cause, ready) {
+    let (cause, fix) = KNOWN
+        .iter()
+        .find(|known| known.texts.iter().any(|text| message.contains(text)))
+        .map_or(("the call failed; the message says how", LOOK), |known| match (known.cause, ready) {
             (LATE, Some(true)) => (BLOCKED, FIREWALL),
             (cause, _) => (cause, known.fix),
-        },
-    );
+        });
     Some(Finding {
         problem: Problem::CallFailed,
         object,

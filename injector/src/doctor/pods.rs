@@ -1,6 +1,6 @@
 //! Pods without a sidecar, and why: by the webhooks' selectors and the injector's own decision.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde_json::{Map, Value};
 
@@ -33,6 +33,7 @@ pub(super) fn examine(
         return diagnosis.not_checked("Pods: none among the objects");
     }
     let mut by_workload: BTreeMap<(String, Problem), Found> = BTreeMap::new();
+    let rules = rules(cluster, installations);
     for pod in cluster.all("Pod") {
         let namespace = text(pod, "/metadata/namespace");
         let over = matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
@@ -40,7 +41,7 @@ pub(super) fn examine(
         if over || !ordinary(namespace, installations) {
             continue;
         }
-        let asked = Asked { cluster, installations, webhooks, pod, namespace, of_namespace };
+        let asked = Asked { cluster, installations, webhooks, rules: &rules, pod, namespace, of_namespace };
         if let Some((problem, seen, cause)) = asked.judge() {
             let workload = Workload::of_pod(pod, namespace);
             let title = format!("{} {namespace}/{}", workload.kind, workload.name);
@@ -55,10 +56,23 @@ pub(super) fn examine(
     }
 }
 
+/// What the configs say, by webhook configuration. One that cannot be read is a finding of its own, and not here.
+fn rules<'a>(cluster: &Cluster<'_>, installations: &[Installation<'a>]) -> HashMap<&'a str, Rules> {
+    let each = installations.iter().filter_map(|installation| {
+        let rules = match config::map(cluster, installation) {
+            Some(map) => config::settings(cluster, installation, map).ok()?.injector.rules,
+            None => Rules { policy: Policy::Enabled, never: Vec::new(), always: Vec::new() },
+        };
+        Some((name(installation.configuration), rules))
+    });
+    each.collect()
+}
+
 struct Asked<'a, 'b> {
     cluster: &'b Cluster<'a>,
     installations: &'b [Installation<'a>],
     webhooks: &'b Webhooks,
+    rules: &'b HashMap<&'a str, Rules>,
     pod: &'a Value,
     namespace: &'a str,
     of_namespace: Map<String, Value>,
@@ -97,14 +111,19 @@ impl Asked<'_, '_> {
             .installations
             .iter()
             .find(|installation| name(installation.configuration) == webhook.configuration)?;
-        let decision = decide::decide(self.pod, self.namespace, &self.rules(installation)?);
+        let decision =
+            decide::decide(self.pod, self.namespace, self.rules.get(webhook.configuration.as_str())?);
         let seen = "it has no sidecar".to_owned();
         if !decision.inject() {
             let problem = match decision.reason()?.reason {
                 Reason::UnknownPolicy => return None, // said once, about the ConfigMap
                 Reason::HostNetwork => Problem::HostNetwork,
                 Reason::Pod => Problem::OptedOut,
-                _ => Problem::LeftOut,
+                Reason::SystemNamespace
+                | Reason::NeverSelector
+                | Reason::AlwaysSelector
+                | Reason::Policy
+                | Reason::Webhook => Problem::LeftOut,
             };
             return Some((problem, seen, decision.to_string()));
         }
@@ -155,15 +174,6 @@ impl Asked<'_, '_> {
         })
     }
 
-    /// What the config says; nothing when it cannot be read, which is a finding of its own.
-    fn rules(&self, installation: &Installation<'_>) -> Option<Rules> {
-        let Some(map) = config::map(self.cluster, installation) else {
-            return Some(Rules { policy: Policy::Enabled, never: Vec::new(), always: Vec::new() });
-        };
-        let settings = config::settings(self.cluster, installation, map).ok()?;
-        Some(settings.injector.rules)
-    }
-
     fn fix(&self, problem: Problem, workload: &Workload) -> String {
         let namespace = self.namespace;
         let again = match workload.kind.as_str() {
@@ -179,17 +189,17 @@ impl Asked<'_, '_> {
             self.webhooks.called(&self.of_namespace, &labels(self.pod, "/metadata/labels")),
             Called::By(_)
         );
-        match problem {
-            Problem::AskedInVain | Problem::ImageAuto | Problem::UnknownRevision if !called => {
-                format!("{} && {again}", enable(namespace, self.webhooks))
-            }
-            Problem::OptedOut => format!("in the pod template, take {INJECT} out; then {again}"),
-            Problem::HostNetwork => {
-                "in the pod template, take hostNetwork out, if the sidecar is needed".to_owned()
-            }
-            Problem::LeftOut => self.config_command(),
-            _ => again,
+        if !called && matches!(problem, Problem::AskedInVain | Problem::ImageAuto | Problem::UnknownRevision)
+        {
+            return format!("{} && {again}", enable(namespace, self.webhooks));
         }
+        if problem == Problem::OptedOut {
+            return format!("in the pod template, take {INJECT} out; then {again}");
+        }
+        if problem == Problem::HostNetwork {
+            return "in the pod template, take hostNetwork out, if the sidecar is needed".to_owned();
+        }
+        if problem == Problem::LeftOut { self.config_command() } else { again }
     }
 
     fn config_command(&self) -> String {

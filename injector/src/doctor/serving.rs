@@ -112,10 +112,8 @@ fn port(called: Called<'_>, service: &Value, behind: &Behind<'_>, diagnosis: &mu
     if open.is_empty() {
         return number(port, "targetPort").or(Some(called.port)); // declaring ports is optional
     }
-    let wanted = |open: &&&Value| match target {
-        Value::String(name) => open.get("name").and_then(Value::as_str) == Some(name),
-        _ => open.get("containerPort") == Some(target),
-    };
+    let key = if target.is_string() { "name" } else { "containerPort" };
+    let wanted = |open: &&&Value| open.get(key) == Some(target);
     let found = open.iter().find(wanted).and_then(|open| number(open, "containerPort"));
     if found.is_none() {
         let there: Vec<String> = open
