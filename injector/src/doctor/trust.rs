@@ -39,7 +39,7 @@ pub(super) fn examine(
     let Some(called) = installation.service else {
         return;
     };
-    let Some((secret, chain)) = served(cluster, installation, called, behind) else {
+    let Some((secret, chain)) = served(cluster, called, behind) else {
         return unknown(cluster, called, &bundle, installation, diagnosis);
     };
     let Some(facts) = chain.first().and_then(facts) else {
@@ -126,15 +126,10 @@ fn bundle(installation: &Installation<'_>, diagnosis: &mut Diagnosis) -> Option<
 }
 
 /// The certificate that is served: of the Secret that is mounted, that the injector makes, or that fits.
-fn served<'a>(
-    cluster: &Cluster<'a>,
-    installation: &Installation<'_>,
-    called: Called<'_>,
-    behind: &Behind<'_>,
-) -> Option<(&'a Value, Chain)> {
+fn served<'a>(cluster: &Cluster<'a>, called: Called<'_>, behind: &Behind<'_>) -> Option<(&'a Value, Chain)> {
     let mounted = behind.pod.map(|pod| list(pod, "/spec/volumes")).unwrap_or_default();
     let mounted = mounted.iter().map(|volume| text(volume, "/secret/secretName").to_owned());
-    let made = format!("istio-sidecar-injector-certs{}", installation.suffix());
+    let made = format!("{}-tls", called.name);
     let read = |secret: &'a Value| {
         let decoded = STANDARD.decode(text(secret, "/data/tls.crt")).ok()?;
         Some((secret, pem(&decoded)?))

@@ -24,7 +24,7 @@ pub(super) fn objects(options: &Options, names: &Names) -> Vec<Value> {
             &verbs,
         ));
         let secret = names.secret();
-        here.push(rule("", "secrets", Some(&secret), &["get", "list", "watch", "update", "patch"]));
+        here.push(rule("", "secrets", Some(&secret), &["get", "list", "watch", "update"]));
         // An object that does not exist yet has no name to be allowed by.
         here.push(rule("", "secrets", None, &["create"]));
     }

@@ -39,7 +39,7 @@ pub(super) fn objects(options: &Options, names: &Names) -> Vec<Value> {
             &name,
             json!({
                 "dnsNames": [host, format!("{host}.cluster.local")], "duration": "2160h", "issuerRef": by(&ca),
-                "privateKey": key, "renewBefore": "720h", "secretName": names.secret(), "usages": ["server auth"],
+                "privateKey": key, "renewBefore": "720h", "secretName": names.managed_secret(), "usages": ["server auth"],
             }),
         ),
     ]

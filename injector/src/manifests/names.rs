@@ -40,10 +40,16 @@ impl Names {
         format!("istio{}", self.suffix)
     }
 
-    /// The Secret with the certificate.
+    /// The Secret with the certificate that the injector makes: it belongs to the Service.
     #[must_use]
     pub fn secret(&self) -> String {
-        format!("istio-sidecar-injector-certs{}", self.suffix)
+        format!("{}-tls", self.injector())
+    }
+
+    /// The Secret with cert-manager's: another one, so that neither finds what the other has left.
+    #[must_use]
+    pub fn managed_secret(&self) -> String {
+        format!("{}-cert-manager", self.injector())
     }
 
     /// What the cluster knows only once: with the namespace, so that two installations do not share it.

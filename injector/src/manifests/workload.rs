@@ -58,7 +58,7 @@ fn pod(options: &Options, names: &Names) -> Value {
         "topologySpreadConstraints": [spread("topology.kubernetes.io/zone")],
     });
     if options.certificates == Certificates::CertManager {
-        let volume = json!([{"name": "certificate", "secret": {"secretName": names.secret()}}]);
+        let volume = json!([{"name": "certificate", "secret": {"secretName": names.managed_secret()}}]);
         put(&mut pod, "volumes", volume);
     }
     pod
@@ -102,13 +102,15 @@ fn arguments(options: &Options, names: &Names) -> Vec<String> {
         "webhook".to_owned(),
         format!("--https-addr=:{HTTPS_PORT}"),
         format!("--monitoring-addr=:{MONITORING_PORT}"),
-        "--namespace=$(POD_NAMESPACE)".to_owned(),
-        format!("--service={name}"),
         format!("--watch-configmap=$(POD_NAMESPACE)/{name}"),
-        format!("--webhook-config={name}"),
     ];
     match options.certificates {
-        Certificates::SelfSigned => arguments.push("--self-signed".to_owned()),
+        Certificates::SelfSigned => arguments.extend([
+            "--self-signed".to_owned(),
+            "--namespace=$(POD_NAMESPACE)".to_owned(),
+            format!("--service={name}"),
+            format!("--webhook-config={name}"),
+        ]),
         Certificates::CertManager => arguments.extend([
             "--ca-managed-externally".to_owned(),
             format!("--tls-cert={CERTIFICATE}/tls.crt"),

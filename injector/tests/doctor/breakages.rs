@@ -36,7 +36,7 @@ fn bundle(all: &mut [Value], text: &Value) {
 
 fn certificate(all: &mut [Value], issued: &Issued) {
     bundle(all, &encoded(&issued.ca));
-    object(all, "Secret", "istio-sidecar-injector-certs")["data"]["tls.crt"] = encoded(&issued.leaf);
+    object(all, "Secret", "istio-sidecar-injector-tls")["data"]["tls.crt"] = encoded(&issued.leaf);
 }
 
 fn shop(all: &mut [Value], labels: &Value) {
@@ -76,7 +76,7 @@ const SERVING: [Breakage; 15] = [
     (
         |all| certificate(all, &Issued::new("other.istio-system.svc", -10, 80)),
         Problem::CertificateNames,
-        "kubectl -n istio-system delete secret istio-sidecar-injector-certs && kubectl -n istio-system rollout restart",
+        "kubectl -n istio-system delete secret istio-sidecar-injector-tls && kubectl -n istio-system rollout restart",
     ),
     (|all| remove(all, "Service"), Problem::ServiceMissing, INSTALL),
     (

@@ -78,7 +78,11 @@ pub(crate) fn installation(options: &Options) -> Vec<Value> {
             _ => {}
         }
     }
-    let secret = sidecar_injector::manifests::Names::new(&options.revision).secret();
+    let names = sidecar_injector::manifests::Names::new(&options.revision);
+    let secret = match options.certificates {
+        Certificates::CertManager => names.managed_secret(),
+        Certificates::SelfSigned => names.secret(),
+    };
     all.push(json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": secret, "namespace": namespace},
         "data": {"ca.crt": encoded(&issued.ca), "tls.crt": encoded(&issued.leaf)},

@@ -72,7 +72,7 @@ fn one_good_ca_in_a_bundle_is_enough() {
     for webhook in configuration["webhooks"].as_array_mut().unwrap() {
         webhook["clientConfig"]["caBundle"] = both.clone();
     }
-    object(&mut all, "Secret", "istio-sidecar-injector-certs")["data"]["tls.crt"] = encoded(&new.leaf);
+    object(&mut all, "Secret", "istio-sidecar-injector-tls")["data"]["tls.crt"] = encoded(&new.leaf);
     assert_eq!(problems(&diagnose(&all, &[])), []);
 }
 
@@ -90,7 +90,7 @@ fn a_certificate_that_is_its_own_ca_is_trusted() {
     for webhook in configuration["webhooks"].as_array_mut().unwrap() {
         webhook["clientConfig"]["caBundle"] = pem.clone();
     }
-    object(&mut all, "Secret", "istio-sidecar-injector-certs")["data"]["tls.crt"] = pem;
+    object(&mut all, "Secret", "istio-sidecar-injector-tls")["data"]["tls.crt"] = pem;
     assert_eq!(problems(&diagnose(&all, &[])), []);
 }
 

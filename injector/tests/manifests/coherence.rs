@@ -95,8 +95,11 @@ fn names_refer_to_objects_that_are_there() {
             let argument = arguments.iter().find_map(|argument| argument.strip_prefix(flag));
             argument.unwrap_or_else(|| panic!("{flag} {arguments:?}"))
         };
-        assert!(there("Service", value("--service=")));
-        assert!(there("MutatingWebhookConfiguration", value("--webhook-config=")));
+        if options.certificates == Certificates::SelfSigned {
+            assert_eq!(value("--namespace="), "$(POD_NAMESPACE)");
+            assert!(there("Service", value("--service=")));
+            assert!(there("MutatingWebhookConfiguration", value("--webhook-config=")));
+        }
         assert!(there("ConfigMap", value("--watch-configmap=$(POD_NAMESPACE)/")));
         assert!(there("ConfigMap", &names.mesh()));
         assert!(there(
@@ -178,10 +181,11 @@ fn the_injector_may_do_what_it_does_and_no_more() {
             let configuration = names.injector();
             assert_eq!(allowed(cluster, "mutatingwebhookconfigurations", Some(&configuration), verb), own);
             assert!(!allowed(cluster, "mutatingwebhookconfigurations", Some("another"), verb));
+        }
+        for verb in ["get", "list", "watch", "update"] {
             assert_eq!(allowed(local, "secrets", Some(&names.secret()), verb), own);
             assert!(!allowed(local, "secrets", Some("another"), verb));
         }
-        assert_eq!(allowed(local, "secrets", Some(&names.secret()), "update"), own);
         assert_eq!(allowed(local, "secrets", None, "create"), own);
         let rules = |role: &Value| role["rules"].as_array().unwrap().clone();
         for rule in [rules(cluster), rules(local)].concat() {
@@ -219,7 +223,13 @@ fn cert_manager_makes_what_is_mounted_and_trusted() {
             assert!(arguments.contains(&"--self-signed") && !arguments.contains(&"--ca-managed-externally"));
             continue;
         }
-        assert!(!arguments.contains(&"--self-signed") && arguments.contains(&"--ca-managed-externally"));
+        assert!(arguments.contains(&"--ca-managed-externally"));
+        for flag in ["--self-signed", "--service", "--namespace", "--webhook-config"] {
+            assert!(
+                !arguments.iter().any(|argument| argument.starts_with(flag)),
+                "{flag} is for certificates of its own"
+            );
+        }
         let wanted = annotation.unwrap().as_str().unwrap();
         let leaf = objects.iter().find(|object| {
             let metadata = &object["metadata"];
