@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::cluster::{Cluster, name, namespace_labels, title};
 use super::hooks::Installation;
 use super::{Diagnosis, Finding, Options, Problem};
-use crate::decide::selectors::{INJECTION, REVISION};
+use crate::decide::selectors::{INJECTION, REVISION, SUFFIX};
 use crate::decide::{Called, Labels as _, SYSTEM_NAMESPACES, Webhooks};
 
 pub(super) fn examine(
@@ -35,7 +35,7 @@ pub(super) fn examine(
 }
 
 /// Whether pods of a namespace can be injected at all.
-pub(super) fn ordinary(namespace: &str, installations: &[Installation<'_>]) -> bool {
+fn ordinary(namespace: &str, installations: &[Installation<'_>]) -> bool {
     !SYSTEM_NAMESPACES.contains(&namespace)
         && !installations
             .iter()
@@ -102,7 +102,10 @@ fn one(namespace: &Value, asked: bool, webhooks: &Webhooks, diagnosis: &mut Diag
 
 /// What keeps the webhooks from being called, each by its first unmet requirement.
 pub(super) fn why_not(kept: &[(crate::decide::Webhook, Vec<String>)]) -> String {
-    let each = kept.iter().map(|(webhook, unmet)| format!("{}: {}", webhook.name, unmet.join(", ")));
+    let each = kept.iter().map(|(webhook, unmet)| {
+        let name = webhook.name.trim_end_matches(SUFFIX).trim_end_matches('.');
+        format!("{name}: {}", unmet.join(", "))
+    });
     format!("no webhook selects it ({})", each.collect::<Vec<_>>().join("; "))
 }
 

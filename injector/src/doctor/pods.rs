@@ -2,18 +2,20 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::cluster::{Cluster, labels, name, text};
 use super::hooks::Installation;
-use super::namespaces::{enable, ordinary, revisions, why_not};
+use super::namespaces::{enable, revisions, why_not};
 use super::{Diagnosis, Finding, Problem, config};
-use crate::decide::selectors::REVISION;
-use crate::decide::{self, Called, INJECT, Policy, Reason, Rules, Webhook, Webhooks};
+use crate::decide::selectors::{INJECTION, REVISION};
+use crate::decide::{self, Called, INJECT, Policy, Reason, Rules, SYSTEM_NAMESPACES, Webhook, Webhooks};
 use crate::pod::list::{self, List, containers};
 use crate::pod::status::Status;
 use crate::pod::workload::Workload;
 use crate::pod::{AUTO_IMAGE, PROXY};
+
+const AUTO: &str = "container istio-proxy has image: auto, which no injector replaced";
 
 /// What was found about the pods of one workload.
 struct Found {
@@ -38,7 +40,7 @@ pub(super) fn examine(
         let namespace = text(pod, "/metadata/namespace");
         let over = matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
         let Some(of_namespace) = cluster.namespace_labels(namespace) else { continue };
-        if over || !ordinary(namespace, installations) {
+        if over {
             continue;
         }
         let asked = Asked { cluster, installations, webhooks, rules: &rules, pod, namespace, of_namespace };
@@ -83,6 +85,9 @@ type Verdict = Option<(Problem, String, String)>;
 
 impl Asked<'_, '_> {
     fn judge(&self) -> Verdict {
+        if SYSTEM_NAMESPACES.contains(&self.namespace) {
+            return self.of_system();
+        }
         let labels = labels(self.pod, "/metadata/labels");
         let called = self.webhooks.called(&self.of_namespace, &labels);
         if left_over(self.pod) {
@@ -93,8 +98,7 @@ impl Asked<'_, '_> {
                 ),
                 Called::ByNone(kept) => why_not(kept),
             };
-            let seen = format!("container {PROXY} has image: {AUTO_IMAGE}, which no injector replaced");
-            return Some((Problem::ImageAuto, seen, cause));
+            return Some((Problem::ImageAuto, AUTO.to_owned(), cause));
         }
         if list::proxy(self.pod).is_some() || Status::of(self.pod).is_some() {
             return None;
@@ -103,6 +107,20 @@ impl Asked<'_, '_> {
             Called::By(webhook) => self.of_called(&webhook),
             Called::ByNone(kept) => self.of_not_called(&kept),
         }
+    }
+
+    /// The cluster's own pods have no sidecar, and it is odd when one asks for it.
+    fn of_system(&self) -> Verdict {
+        let asks =
+            [list::label(self.pod, INJECT), list::annotation(self.pod, INJECT)].contains(&Some("true"));
+        let cause = format!(
+            "namespace {} belongs to the cluster itself: its pods are never injected",
+            self.namespace
+        );
+        if left_over(self.pod) {
+            return Some((Problem::ImageAuto, AUTO.to_owned(), cause));
+        }
+        asks.then(|| (Problem::AskedInVain, format!("{INJECT} is \"true\""), cause))
     }
 
     /// A webhook would be called, and there is no sidecar.
@@ -191,6 +209,11 @@ impl Asked<'_, '_> {
         );
         if !called && matches!(problem, Problem::AskedInVain | Problem::ImageAuto | Problem::UnknownRevision)
         {
+            if !self.a_label_helps() {
+                return format!(
+                    "put the workload into another namespace: no label makes a webhook be called in {namespace}"
+                );
+            }
             return format!("{} && {again}", enable(namespace, self.webhooks));
         }
         if problem == Problem::OptedOut {
@@ -200,6 +223,20 @@ impl Asked<'_, '_> {
             return "in the pod template, take hostNetwork out, if the sidecar is needed".to_owned();
         }
         if problem == Problem::LeftOut { self.config_command() } else { again }
+    }
+
+    /// Whether a webhook would be called if the namespace were labelled.
+    fn a_label_helps(&self) -> bool {
+        let pod = labels(self.pod, "/metadata/labels");
+        let revisions = self.webhooks.all.iter().filter_map(|webhook| webhook.revision.as_deref());
+        let wanted = revisions.map(|revision| (REVISION, revision)).chain([(INJECTION, "enabled")]);
+        let called = wanted.map(|(key, value)| {
+            let mut labelled = self.of_namespace.clone();
+            labelled.shift_remove(INJECTION);
+            labelled.insert(key.to_owned(), json!(value));
+            matches!(self.webhooks.called(&labelled, &pod), Called::By(_))
+        });
+        !SYSTEM_NAMESPACES.contains(&self.namespace) && called.into_iter().any(|called| called)
     }
 
     fn config_command(&self) -> String {

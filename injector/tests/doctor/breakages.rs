@@ -212,7 +212,30 @@ const NAMESPACES: [Breakage; 6] = [
     ),
 ];
 
-const PODS: [Breakage; 10] = [
+const PODS: [Breakage; 13] = [
+    (
+        |all| {
+            pod(all, "istio-system", |pod| {
+                pod["spec"]["containers"][0] = json!({"name": "istio-proxy", "image": "auto"})
+            })
+        },
+        Problem::ImageAuto,
+        "put the workload into another namespace",
+    ),
+    (
+        |all| {
+            pod(all, "kube-system", |pod| {
+                pod["metadata"]["labels"]["sidecar.istio.io/inject"] = json!("true")
+            })
+        },
+        Problem::AskedInVain,
+        "put the workload into another namespace",
+    ),
+    (
+        |all| pod(all, "plain", |pod| pod["metadata"]["labels"]["sidecar.istio.io/inject"] = json!("true")),
+        Problem::SidecarMissing,
+        "kubectl -n plain rollout restart deployment api",
+    ),
     (
         |all| {
             pod(all, "plain", |pod| {
