@@ -80,3 +80,16 @@ fn what_cannot_be_read_is_said() {
     assert!(failure.to_string().contains("cut.json"), "{failure}");
     assert_eq!(run(&["-f", "/nowhere.json"]).unwrap_err().exit, Exit::NoInput);
 }
+
+#[test]
+fn the_documentation_has_every_problem() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/webhook.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    for problem in sidecar_injector::doctor::Problem::ALL {
+        let row = text
+            .lines()
+            .find(|line| line.starts_with('|') && line.contains(&format!("`{}`", problem.slug())));
+        let row = row.unwrap_or_else(|| panic!("{} is not in docs/webhook.md", problem.slug()));
+        assert!(row.contains(&format!("| {} |", problem.severity())), "{row}");
+    }
+}
