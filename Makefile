@@ -8,7 +8,9 @@ MAKEFLAGS += --no-print-directory
 # Static needs no musl: glibc's own static library, on the machine's own architecture.
 TARGET := $(shell uname -m)-unknown-linux-gnu
 STATIC := target/$(TARGET)/release/istio-iptables
-STATIC_FLAGS := -C target-feature=+crt-static -C relocation-model=static
+INJECTOR := target/$(TARGET)/release/sidecar-injector
+STATIC_FLAGS := -C target-feature=+crt-static -C relocation-model=static \
+    --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo
 
 # Network tests make their own namespaces: they need root. Cargo stays the caller, so that target/ keeps its owner.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
@@ -29,7 +31,8 @@ RUNS ?= 30
 # What CI runs stops at the first thing that is wrong, and ends with the test runner's summary.
 .NOTPARALLEL:
 
-.PHONY: help demo test bench bench-injector fuzz static injector lint parity unit gallery setup clean
+.PHONY: help demo test bench bench-injector bench-image bench-webhook soak fuzz static injector lint parity unit pod \
+    proxies image image-local dist gallery setup clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,12 +40,21 @@ help: ## this list
 demo: setup static ## see it work: two throw-away network namespaces, under a minute
 	@$(AS_ROOT) demo/run $(STATIC)
 
-test: setup lint parity unit ## everything CI runs
+test: setup lint parity pod proxies unit ## everything CI runs
 
 bench: static ## measure, and write the figures into docs/performance.md
 	@RUSTFLAGS="$(STATIC_FLAGS)" $(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") \
 	    cargo bench --locked --target $(TARGET) --bench capture -- \
 	    --bin $(STATIC) $(if $(PEER),--peer $(PEER)) --runs $(RUNS) --write docs/performance.md
+
+bench-webhook: injector ## measure the webhook over TLS, and write the figures into docs/performance.md
+	cargo bench --locked -p sidecar-injector --bench webhook -- --bin $(INJECTOR) \
+	    --write docs/performance.md --plot docs/webhook-latency.svg
+
+# How long the soak takes, in seconds.
+SOAK ?= 1800
+soak: injector ## good and bad input mixed while config and certificates change (SOAK=1800 seconds)
+	cargo bench --locked -p sidecar-injector --bench webhook -- --bin $(INJECTOR) --soak --seconds $(SOAK)
 
 bench-injector: ## measure the injection engine, in process and as a whole
 	cargo bench --locked -p sidecar-injector --bench injection
@@ -57,8 +69,9 @@ static: ## the release binary: static, stripped
 	@echo "$(STATIC): $$(stat -c %s $(STATIC)) bytes"
 
 injector: ## the release binary of sidecar-injector: static, stripped
-	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(TARGET) -p sidecar-injector
-	@echo "target/$(TARGET)/release/sidecar-injector: $$(stat -c %s target/$(TARGET)/release/sidecar-injector) bytes"
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --profile injector --target $(TARGET) -p sidecar-injector
+	@install -D target/$(TARGET)/injector/sidecar-injector $(INJECTOR) # beside the other program
+	@echo "$(INJECTOR): $$(stat -c %s $(INJECTOR)) bytes"
 
 lint: ## format, clippy, licences and bans, documentation
 	cargo fmt --all --check
@@ -78,6 +91,25 @@ endif
 unit: ## all tests (root: some make network namespaces)
 	$(if $(filter nextest,$(TEST)),cargo test --locked --workspace --doc --quiet) # nextest leaves out doc tests
 	$(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") cargo $(TEST) --locked --workspace
+
+pod: setup static injector ## run a whole injected pod in podman, both variants (root)
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --quiet --target $(TARGET) --example relay
+	@$(AS_ROOT) tests/pod/run target/$(TARGET)/release target/$(TARGET)/debug/examples/relay
+
+proxies: setup static ## put haproxy in the place of the proxy, REDIRECT and TPROXY, nginx behind it (root)
+	@$(AS_ROOT) tests/proxies/run $(STATIC)
+
+image: ## both images, by podman, docker or buildah (needs a registry for the base image)
+	@image/build registry
+
+image-local: static injector ## the same images from this machine's packages, without a registry
+	@image/build local
+
+bench-image: static injector ## what a start of the init container costs in podman (root)
+	@$(AS_ROOT) tests/pod/bench target/$(TARGET)/release
+
+dist: static injector ## both programs with checksums and bills of materials, in dist/
+	@image/dist target/$(TARGET)/release
 
 gallery: ## write rules/, deploy/, generated docs and the README's tables anew, after a change of rules or options
 	UPDATE_GALLERY=1 cargo test --locked --test gallery --test docs

@@ -3,6 +3,7 @@
 use std::io::Write as _;
 
 use env_logger::fmt::Formatter;
+use log::kv::{Error, Key, VisitSource};
 use log::{Level, Record};
 use serde_json::{Map, Value};
 
@@ -33,12 +34,25 @@ fn now() -> String {
     humantime::format_rfc3339_micros(std::time::SystemTime::now()).to_string()
 }
 
+/// What was said, then the keys and values, if there are any: `key=value`, in quotes where it is not one plain word.
 fn text(out: &mut Formatter, record: &Record<'_>) -> std::io::Result<()> {
-    writeln!(out, "{}\t{}\t{}", now(), word(record.level()), record.args())
+    write!(out, "{}\t{}\t{}", now(), word(record.level()), record.args())?;
+    for (key, value) in pairs(record) {
+        match value.as_str() {
+            Some(text) if is_plain(text) => write!(out, "\t{key}={text}")?,
+            _ => write!(out, "\t{key}={value}")?,
+        }
+    }
+    writeln!(out)
 }
 
-/// One object per line, with the keys that Istio uses. Further lines of a message are an array: no string has a line
-/// break in it.
+fn is_plain(text: &str) -> bool {
+    !text.is_empty()
+        && text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'=' | b'\\'))
+}
+
+/// One object per line, with the keys that Istio uses, and then those of the record. Further lines of a message are an
+/// array: no string has a line break in it.
 fn json(out: &mut Formatter, record: &Record<'_>) -> std::io::Result<()> {
     let message = record.args().to_string();
     let mut lines = message.lines();
@@ -50,5 +64,23 @@ fn json(out: &mut Formatter, record: &Record<'_>) -> std::io::Result<()> {
     if !rest.is_empty() {
         object.insert("lines".to_owned(), rest.into());
     }
+    object.extend(pairs(record));
     writeln!(out, "{}", Value::Object(object))
+}
+
+/// The keys and values of a record, numbers and truth values as such. As JSON they cannot break out of their line.
+fn pairs(record: &Record<'_>) -> Vec<(String, Value)> {
+    struct Pairs(Vec<(String, Value)>);
+    impl<'kvs> VisitSource<'kvs> for Pairs {
+        fn visit_pair(&mut self, key: Key<'kvs>, value: log::kv::Value<'kvs>) -> Result<(), Error> {
+            let number = value.to_i64().map(Value::from).or_else(|| value.to_f64().map(Value::from));
+            let typed = number.or_else(|| value.to_bool().map(Value::from));
+            self.0.push((key.to_string(), typed.unwrap_or_else(|| value.to_string().into())));
+            Ok(())
+        }
+    }
+    let mut pairs = Pairs(Vec::new());
+    // The visitor does not fail.
+    let _ = record.key_values().visit(&mut pairs);
+    pairs.0
 }

@@ -11,14 +11,18 @@
 
 #[path = "../tests/builtin/mod.rs"]
 mod builtin;
+#[path = "../tests/reviews/mod.rs"]
+mod reviews;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
 use sidecar_injector::config::{Source, Sources};
 use sidecar_injector::inject::{Injector, Options, functions};
+use sidecar_injector::webhook::admit::Admission;
 
 /// Istio's own config, where it is at hand.
 fn istio() -> Option<(Sources, PathBuf)> {
@@ -64,6 +68,28 @@ fn in_process(criterion: &mut Criterion) {
     }
 }
 
+/// A whole review, from bytes to bytes.
+fn answer(criterion: &mut Criterion) {
+    let istio = istio().map(|(sources, _)| {
+        let settings = sources.load(&functions(|_| None)).unwrap();
+        Injector::new(settings, Options::default())
+    });
+    let injectors = [Some(("built-in", builtin::injector())), istio.map(|injector| ("Istio's", injector))];
+    for (name, injector) in injectors.into_iter().flatten() {
+        let live = reviews::live(injector);
+        for variables in [0, 2000] {
+            let body = reviews::review(&reviews::sent(&with_variables(variables))).to_string();
+            for (cache, bytes) in [("off", 0), ("on", 16 << 20)] {
+                let admission = Admission::new(Arc::clone(&live), bytes);
+                let title = format!("answer a review, {variables} variables, {name} config, cache {cache}");
+                criterion.bench_function(&title, |bench| {
+                    bench.iter(|| reviews::ask_bytes(&admission, body.as_bytes()))
+                });
+            }
+        }
+    }
+}
+
 /// Deployments in one file, as YAML.
 fn deployments(count: usize) -> String {
     let object = |n: usize| {
@@ -99,5 +125,5 @@ fn run(file: &Path, istio: Option<&Path>) {
     assert!(command.status().unwrap().success());
 }
 
-criterion_group!(benches, in_process, whole_process);
+criterion_group!(benches, in_process, answer, whole_process);
 criterion_main!(benches);

@@ -35,7 +35,9 @@ pub fn expand(name: &str) -> io::Result<Vec<String>> {
         std::fs::read_dir(name)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
     paths.retain(|path| {
         let suffix = path.extension().and_then(|suffix| suffix.to_str());
-        matches!(suffix, Some("yaml" | "yml" | "json")) && path.is_file()
+        // A link to nowhere stays: reading it says so, leaving it out would not.
+        matches!(suffix, Some("yaml" | "yml" | "json"))
+            && (path.is_file() || path.is_symlink() && !path.exists())
     });
     paths.sort();
     Ok(paths.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
@@ -54,4 +56,19 @@ pub fn write(name: &str, text: &str) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }
+}
+
+/// Writes a file so that readers see the old content or the new one, never a part; `-` is standard output.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn replace(name: &str, text: &str) -> io::Result<()> {
+    if name == "-" {
+        return write(name, text);
+    }
+    let beside = format!("{name}.{}.new", std::process::id());
+    write(&beside, text).and_then(|()| std::fs::rename(&beside, name)).inspect_err(|_| {
+        let _ = std::fs::remove_file(&beside);
+    })
 }

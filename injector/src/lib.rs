@@ -3,6 +3,8 @@
 pub mod annotations;
 pub mod certs;
 pub mod cli;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 pub mod config;
 pub mod data;
 pub mod decide;
@@ -11,11 +13,13 @@ pub mod files;
 pub mod inject;
 pub mod malformed;
 pub mod manifests;
+pub mod notice;
 pub mod object;
 pub mod overlay;
 pub mod pod;
 pub mod quantity;
 pub mod schema;
 pub mod template;
+pub mod trial;
 pub mod webhook;
 pub mod yaml;

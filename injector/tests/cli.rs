@@ -149,7 +149,7 @@ fn what_config_prints_and_a_few_values_can_be_given() {
     assert_eq!(given, plain);
     let values = folder.file("few.yaml", r#"{"global":{"proxy_init":{"image":"my/x:1"}}}"#);
     let own = run(&["inject", "-f", &file, "--values", &values]).unwrap().text;
-    assert_eq!(own, plain.replace("localhost/istio-iptables:0.1.0", "my/x:1"));
+    assert_eq!(own, plain.replace(concat!("localhost/istio-iptables:", env!("CARGO_PKG_VERSION")), "my/x:1"));
 }
 
 #[test]

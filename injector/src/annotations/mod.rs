@@ -111,7 +111,8 @@ fn wrong(syntax: Syntax, text: &str) -> Option<String> {
             .is_none_or(|port| port > 65535)
             .then(|| "a port from 0 to 65535; 0 means none".to_owned()),
         Syntax::Quantity => {
-            quantity::canonical(text).err().map(|_| "a quantity such as 100m, 0.5 or 128Mi".to_owned())
+            let usable = quantity::canonical(text).is_ok_and(|quantity| !quantity.starts_with('-'));
+            (!usable).then(|| "a quantity from 0 on, such as 100m, 0.5 or 128Mi".to_owned())
         }
         Syntax::ScrapeTargets => targets(text),
         Syntax::Word(words) => (!words.contains(&text)).then(|| words.join(", ")),

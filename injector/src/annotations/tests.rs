@@ -41,6 +41,15 @@ fn every_error_at_once_sorted_by_key() {
 }
 
 #[test]
+fn quantities_are_not_negative() {
+    for text in ["-1", "-100m", "1x", ""] {
+        let found = errors(&json!({"sidecar.istio.io/proxyMemoryLimit": text}));
+        assert!(found.iter().any(|error| error.contains("a quantity from 0 on")), "{text}: {found:?}");
+    }
+    assert_eq!(errors(&json!({"sidecar.istio.io/proxyMemoryLimit": "0"})), [""; 0]);
+}
+
+#[test]
 fn what_the_init_binary_takes_is_taken() {
     let good = json!({
         "traffic.sidecar.istio.io/includeOutboundIPRanges": "*",

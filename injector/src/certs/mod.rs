@@ -1,7 +1,12 @@
 //! Certificates: the pair that is served, and where it comes from.
 
+pub mod authority;
+pub mod files;
 pub mod pair;
+pub mod self_signed;
 pub mod serving;
 
+pub use authority::{Bundle, Names, verify};
 pub use pair::{CertError, Pair};
+pub use self_signed::{Publisher, SelfSigned};
 pub use serving::Serving;

@@ -1,8 +1,11 @@
 //! The pair that is served now; another one takes its place between two handshakes.
 
 use std::sync::Arc;
+use std::time::UNIX_EPOCH;
 
 use arc_swap::ArcSwapOption;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
@@ -12,11 +15,15 @@ use super::Pair;
 #[derive(Debug, Default)]
 pub struct Serving {
     pair: ArcSwapOption<Pair>,
+    expiry: Gauge,
+    errors: Counter,
 }
 
 impl Serving {
     /// Serves this pair from the next handshake on.
     pub fn replace(&self, pair: Pair) {
+        let expiry = pair.not_after.duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.expiry.set(i64::try_from(expiry.as_secs()).unwrap_or(i64::MAX));
         self.pair.store(Some(Arc::new(pair)));
     }
 
@@ -24,6 +31,18 @@ impl Serving {
     #[must_use]
     pub fn pair(&self) -> Option<Arc<Pair>> {
         self.pair.load_full()
+    }
+
+    /// When what is served expires, in seconds since 1970, for metrics.
+    #[must_use]
+    pub const fn expiry(&self) -> &Gauge {
+        &self.expiry
+    }
+
+    /// Pairs that were refused, or could not be made: whoever provides pairs counts them here.
+    #[must_use]
+    pub const fn errors(&self) -> &Counter {
+        &self.errors
     }
 }
 

@@ -1,11 +1,12 @@
 //! Flags. Istio's camel-case spellings are accepted beside ours.
 
+use super::webhook_args::WebhookArgs;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 `check` found a pod that is not injected, `lint` a problem, `doctor` something broken; 64 bad options; \
-                          65 an input or a config cannot be used; 66 a file cannot be read; 73 a file cannot be written.";
+                          65 an input or a config cannot be used; 66 a file cannot be read; 69 an address cannot be listened on; 73 a file cannot be written.";
 
-/// Puts istio-init and istio-proxy into pods, by hand.
+/// Puts istio-init and istio-proxy into pods: by hand, and as an admission webhook.
 #[derive(Debug, Parser)]
 #[command(name = "sidecar-injector", version, after_help = EXIT_CODES, max_term_width = 110)]
 pub(super) struct Args {
@@ -30,6 +31,8 @@ pub(super) enum Command {
     Manifests(super::manifests::ManifestsArgs),
     /// Look at the objects of a cluster: why are pods not injected, or not created?
     Doctor(super::doctor::DoctorArgs),
+    /// Serve the admission webhook
+    Webhook(Box<WebhookArgs>),
 }
 
 /// Where config comes from.

@@ -5,11 +5,9 @@ use serde_json::json;
 use super::args::{LintArgs, PrintArgs, Which};
 use super::load::sources;
 use super::{Environment, Failure, Output};
-use crate::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES, Settings};
-use crate::decide::Policy;
-use crate::inject::{Injector, Options, Place, Request, functions};
-use crate::pod::workload::Workload;
-use crate::yaml;
+use crate::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES};
+use crate::inject::{Injector, Options, functions};
+use crate::{trial, yaml};
 
 pub(super) fn print(args: &PrintArgs) -> Output {
     let text = match args.which {
@@ -39,7 +37,9 @@ pub(super) fn lint(args: &LintArgs, environment: &Environment) -> Result<Output,
         Ok(settings) => {
             let names = settings.injector.known_names().join(", ");
             let notes = settings.warnings.iter().map(|warning| format!("warning: {warning}")).collect();
-            let problems = trial(settings);
+            let policy = trial::policy(&settings.injector.rules.policy);
+            let mut problems: Vec<String> = policy.into_iter().collect();
+            problems.extend(trial::inject(&Injector::new(settings, Options::default())));
             if problems.is_empty() {
                 let text = format!("no problem found; templates and aliases: {names}\n");
                 return Ok(Output { text, notes, target: "-".to_owned(), ..Output::default() });
@@ -50,31 +50,4 @@ pub(super) fn lint(args: &LintArgs, environment: &Environment) -> Result<Output,
     };
     let notes = problems.iter().map(|problem| format!("error: {problem}")).collect();
     Ok(Output { notes, refused: true, target: "-".to_owned(), ..Output::default() })
-}
-
-/// What only shows when a pod is injected: values that templates miss, output that is no pod.
-fn trial(settings: Settings) -> Vec<String> {
-    let mut problems = Vec::new();
-    if let Policy::Unknown(text) = &settings.injector.rules.policy {
-        problems.push(format!(
-            "policy: {text:?} is not accepted, expected enabled or disabled: nobody is injected"
-        ));
-    }
-    let injector = Injector::new(settings, Options::default());
-    let pod = json!({
-        "metadata": {"name": "sample", "labels": {"app": "sample"}},
-        "spec": {"containers": [{"name": "sample", "image": "sample", "ports": [{"containerPort": 8080}]}]},
-    });
-    let workload = Workload::of_pod(&pod, "default");
-    for native_sidecars in [true, false] {
-        let place = Place { native_sidecars, ..Place::default() };
-        let request = Request { pod: &pod, workload: &workload, place: &place };
-        if let Err(error) = injector.inject(request) {
-            let problem = format!("a pod with one container cannot be injected: {error}");
-            if !problems.contains(&problem) {
-                problems.push(problem);
-            }
-        }
-    }
-    problems
 }

@@ -17,18 +17,21 @@ pub enum Exit {
     Data = 65,
     /// A file that cannot be read.
     NoInput = 66,
+    /// An address that cannot be listened on, or a cluster that does not answer.
+    Unavailable = 69,
     /// A file that cannot be written.
     CannotCreate = 73,
 }
 
 impl Exit {
     /// All codes with what they mean.
-    pub const ALL: [(Self, &'static str); 6] = [
+    pub const ALL: [(Self, &'static str); 7] = [
         (Self::Done, "done"),
         (Self::No, "`check`: a pod is not injected; `lint`: there is a problem"),
         (Self::Usage, "bad options"),
         (Self::Data, "an input or a config cannot be used"),
         (Self::NoInput, "a file cannot be read"),
+        (Self::Unavailable, "`webhook`: an address cannot be listened on, or the cluster does not answer"),
         (Self::CannotCreate, "a file cannot be written"),
     ];
 }

@@ -12,6 +12,8 @@ mod manifests;
 mod report;
 mod rewrite;
 mod uninject;
+mod webhook;
+mod webhook_args;
 
 use std::ffi::OsString;
 
@@ -66,12 +68,12 @@ pub fn run(
     };
     match args.command {
         Command::Inject(args) => inject::run(&args, environment),
-
         Command::Uninject(args) => uninject::run(&args, environment),
         Command::Check(args) => check::run(&args, environment),
         Command::Config(args) => Ok(config::print(&args)),
         Command::Lint(args) => config::lint(&args, environment),
         Command::Manifests(args) => manifests::run(&args, environment),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Webhook(args) => webhook::run(&args, environment),
     }
 }

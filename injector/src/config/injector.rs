@@ -25,6 +25,8 @@ pub struct InjectorConfig {
     pub aliases: BTreeMap<String, Vec<String>>,
     /// Put onto every injected pod.
     pub injected_annotations: Map<String, Value>,
+    /// Keys that mean nothing, each as a sentence: often a known one, misspelt.
+    pub unknown_keys: Vec<String>,
 }
 
 /// A template and what its text describes.
@@ -78,6 +80,7 @@ impl InjectorConfig {
                 templates: BTreeMap::from([(SIDECAR.to_owned(), template)]),
                 aliases: BTreeMap::new(),
                 injected_annotations: Map::new(),
+                unknown_keys: Vec::new(),
             }),
             None => Err(reader.problems),
         }
@@ -165,7 +168,18 @@ impl Reader<'_> {
         };
         let aliases = self.aliases(object);
         let injected_annotations = self.annotations(object);
-        let config = InjectorConfig { rules, default_templates, templates, aliases, injected_annotations };
+        let unknown = object.keys().filter(|key| !KEYS.contains(&key.as_str()));
+        let known = KEYS.join(", ");
+        let unknown_keys =
+            unknown.map(|key| format!("{key}: not known, ignored; known are {known}")).collect();
+        let config = InjectorConfig {
+            rules,
+            default_templates,
+            templates,
+            aliases,
+            injected_annotations,
+            unknown_keys,
+        };
         self.unknown_names(object, &config);
         if self.problems.is_empty() { Ok(config) } else { Err(self.problems) }
     }

@@ -101,7 +101,18 @@ impl Mesh {
         if value.is_null() {
             return Ok(self.clone());
         }
-        self.over(&Value::Object(message::normal(value, &PROXY_CONFIG, Text::Strict)?))
+        let normal = message::normal(value, &PROXY_CONFIG, Text::Strict)?;
+        // They become environment variables: Kubernetes would refuse the pod, and not say where the name comes from.
+        let names = normal.get("proxyMetadata").and_then(Value::as_object).into_iter().flatten();
+        let usable = |name: &str| {
+            !name.is_empty() && name.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'=')
+        };
+        if let Some((name, _)) = names.into_iter().find(|(name, _)| !usable(name)) {
+            return Err(format!(
+                "proxyMetadata: the name {name:?} is not accepted, expected printable ASCII characters without \"=\""
+            ));
+        }
+        self.over(&Value::Object(normal))
     }
 
     /// The fields of a mesh config that nobody knows: misspelt, or from another version.
@@ -227,6 +238,8 @@ mod tests {
     fn what_is_wrong_is_named() {
         for (config, named) in [
             (json!({"proxyMetadata": {"A": 1}}), "proxyMetadata.A: "),
+            (json!({"proxyMetadata": {"A=B": "1"}}), "the name \"A=B\""),
+            (json!({"proxyMetadata": {"": "1"}}), "the name \"\""),
             (json!({"interceptionMode": "redirect"}), "REDIRECT, TPROXY, NONE"),
             (json!({"drainDuration": "soon"}), "drainDuration: \"soon\""),
             (json!({"concurrency": 1.5}), "concurrency: "),

@@ -88,7 +88,9 @@ impl Sources {
         let values = keep(values.map_err(|problem| vec![problem]), &mut problems);
         let mesh = keep(read_mesh(&mesh).map_err(|problem| vec![problem]), &mut problems);
         match (injector, values, mesh) {
-            (Some(injector), Some(values), Some((mesh, warnings))) if problems.is_empty() => {
+            (Some(injector), Some(values), Some((mesh, mut warnings))) if problems.is_empty() => {
+                let unknown = injector.unknown_keys.iter();
+                warnings.splice(..0, unknown.map(|problem| format!("{}: {problem}", config.name)));
                 Ok(Settings { injector, values, mesh, warnings })
             }
             _ => Err(problems),

@@ -125,3 +125,14 @@ fn what_is_no_config_is_refused() {
         assert_eq!(problems.len(), 1, "{text:?}: {problems:?}");
     }
 }
+
+#[test]
+fn a_misspelt_key_is_told() {
+    let settings = load("policy: enabled\nneverInjectSelectors: []\ntemplates: {sidecar: ''}\n").unwrap();
+    let told = settings.warnings.first().unwrap();
+    assert!(
+        told.starts_with("file: neverInjectSelectors: not known, ignored")
+            && told.contains("neverInjectSelector,")
+    );
+    assert_eq!(settings.warnings.len(), 1);
+}

@@ -1,0 +1,64 @@
+# Two images: `iptables` (the default) for init containers, `injector` for the webhook.
+#
+#   make image        builds this file: needs a registry for one base image, and Debian's archive as it was on a day
+#   make image-local  builds only what follows "FROM scratch", from binaries and a root file system made on this machine
+#
+# Both are made of the same files by the same script, image/rootfs.
+
+# The index of all architectures. When you raise it, raise rust-version's compiler and SNAPSHOT with it.
+ARG RUST=docker.io/library/rust:1.95.0-slim-bookworm@sha256:d7482085ff5b415f84dba5647ae71606650bdef00db7aeb69f4b3d170c3e4082
+
+FROM ${RUST} AS base
+# Packages come from the archive as it was then, whenever the image is built. They are signed: http is enough.
+ARG SNAPSHOT=20261115T000000Z
+ARG ARCHIVE=http://snapshot.debian.org/archive
+RUN set -eu; rm -f /etc/apt/sources.list /etc/apt/sources.list.d/*; \
+    by="[check-valid-until=no signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"; \
+    echo "deb $by $ARCHIVE/debian/$SNAPSHOT bookworm main" >/etc/apt/sources.list; \
+    echo "deb $by $ARCHIVE/debian-security/$SNAPSHOT bookworm-security main" >>/etc/apt/sources.list; \
+    apt-get -qq update
+
+FROM base AS unpack
+ARG SOURCE_DATE_EPOCH=0
+COPY image/rootfs /usr/local/bin/rootfs
+RUN rootfs /rootfs
+
+FROM base AS compile
+RUN DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends make >/dev/null
+WORKDIR /src
+COPY . .
+RUN make static injector && mkdir /out && cp target/*/release/istio-iptables target/*/release/sidecar-injector /out/
+
+FROM scratch AS programs
+COPY --from=compile /out/ /
+FROM scratch AS rootfs
+COPY --from=unpack /rootfs/ /
+
+# --- the images; image/build reads on from here ----------------------------------------------------------------------
+
+FROM scratch AS injector
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.title="sidecar-injector" \
+      org.opencontainers.image.description="Puts istio-init and istio-proxy into pods" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --chmod=755 --from=programs sidecar-injector /sidecar-injector
+USER 65532:65532
+ENTRYPOINT ["/sidecar-injector"]
+
+FROM scratch AS iptables
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.title="istio-iptables" \
+      org.opencontainers.image.description="Captures a pod's traffic for a service mesh sidecar" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --from=rootfs / /
+COPY --chmod=755 --from=programs istio-iptables /usr/local/bin/istio-iptables
+ENV PATH=/usr/local/bin:/usr/sbin:/usr/bin
+# Rules need root; drop every capability but NET_ADMIN in the pod (docs/operations.md).
+USER 0:0
+ENTRYPOINT ["/usr/local/bin/istio-iptables"]

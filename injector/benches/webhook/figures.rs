@@ -1,0 +1,135 @@
+//! The figures: latency at a fixed rate, the most requests a second, memory.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::Options;
+use crate::client::{Client, post};
+use crate::load::{Pace, Seen, run as load};
+use crate::plot;
+use crate::reviews;
+use crate::server::{Server, Watched};
+
+const BEGIN: &str = "<!-- webhook figures: begin (written by make bench-webhook) -->";
+const END: &str = "<!-- webhook figures: end -->";
+/// The cache's size when it is on: the default.
+const CACHE_MB: u32 = 16;
+const CONNECTIONS: usize = 8;
+
+pub(crate) fn run(options: &Options, duration: Duration) -> Result<(), String> {
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "Command: `make bench-webhook`; {} s for each line, {CONNECTIONS} connections, TLS 1.3 with keep-alive, HTTP/1.1. The binary \
+         has {} bytes.\n",
+        duration.as_secs(),
+        std::fs::metadata(&options.bin).map_or(0, |file| file.len()),
+    );
+    let mut curves = Vec::new();
+    let mut rates = String::new();
+    text += "| | cache | requests/s | p50, ms | p90, ms | p99, ms | p99.9, ms | slowest, ms | server CPU, ms per request |\n";
+    text += "|---|---|---|---|---|---|---|---|---|\n";
+    for (cache, word) in [(0, "off"), (CACHE_MB, "on")] {
+        let server = Server::start(&options.bin, cache, Watched::Certificate)?;
+        let mut lines: Vec<(&str, Vec<u8>, u16, u32)> = reviews::pods()
+            .into_iter()
+            .map(|(name, request)| (name, request, 200, if name.contains("2,000") { 50 } else { 500 }))
+            .collect();
+        if cache == 0 {
+            lines.insert(0, ("empty body, refused", post("/inject", "application/json", b""), 400, 500));
+        }
+        for (name, request, status, rate) in lines {
+            let seen = load(&server, &request, status, CONNECTIONS, Pace::Rate(rate), duration)?;
+            let _ = writeln!(text, "| {name} | {word} | {rate} | {} |", line(&seen));
+            eprintln!("{name}, cache {word}, {rate}/s: {}", line(&seen));
+            let most = load(&server, &request, status, CONNECTIONS, Pace::Closed, duration)?;
+            let _ =
+                writeln!(rates, "| {name} | {word} | {:.0} | {} |", most.rate(), ms(most.percentile(50.0)));
+            eprintln!("{name}, cache {word}, closed: {:.0}/s", most.rate());
+            if rate == 500 {
+                curves.push((format!("{name}, cache {word}"), seen));
+            }
+        }
+    }
+    text += "\nAs many as it answers, the next one sent when an answer has come:\n\n";
+    text += "| | cache | requests/s | p50, ms |\n|---|---|---|---|\n";
+    text += &rates;
+    text += &memory(&options.bin)?;
+    if let Some(path) = &options.plot {
+        std::fs::write(path, plot::latencies(&curves))
+            .map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    match &options.write {
+        Some(path) => publish(path, &text),
+        None => {
+            println!("{text}");
+            Ok(())
+        }
+    }
+}
+
+fn line(seen: &Seen) -> String {
+    let percentiles = [50.0, 90.0, 99.0, 99.9, 100.0].map(|percent| ms(seen.percentile(percent)));
+    format!("{} | {}", percentiles.join(" | "), ms(seen.cpu))
+}
+
+fn ms(duration: Duration) -> String {
+    format!("{:.2}", duration.as_secs_f64() * 1000.0)
+}
+
+/// 100,000 requests for pods that all differ: the cache is full for most of the time.
+fn memory(bin: &Path) -> Result<String, String> {
+    let server = Server::start(bin, CACHE_MB, Watched::Config)?;
+    let mut text = "\nMemory (resident, MiB), cache on, every pod another one:\n\n".to_owned();
+    let mut head = "| requests |".to_owned();
+    let mut row = "| resident |".to_owned();
+    let mut rule = "|---|".to_owned();
+    for step in 0..=10_usize {
+        if step > 0 {
+            let from = (step - 1) * 10_000;
+            std::thread::scope(|scope| {
+                let worker = |part: usize| different(&server, from + part * 2500, 2500);
+                let threads: Vec<_> = (0..4).map(|part| scope.spawn(move || worker(part))).collect();
+                threads.into_iter().try_for_each(|thread| thread.join().expect("no panic"))
+            })?;
+        }
+        if matches!(step, 0 | 1 | 2 | 5 | 10) {
+            let _ = write!(head, " {} |", step * 10_000);
+            let _ = write!(row, " {} |", mib(server.memory().0));
+            rule += "---|";
+        }
+    }
+    let _ = writeln!(text, "{head}\n{rule}\n{row}\n\nAt its peak: {} MiB.", mib(server.memory().1));
+    eprintln!("{text}");
+    Ok(text)
+}
+
+fn mib(kib: u64) -> String {
+    format!("{}.{}", kib / 1024, kib % 1024 * 10 / 1024)
+}
+
+fn different(server: &Server, from: usize, count: usize) -> Result<(), String> {
+    let mut client = Client::connect(server.address, &server.tls).map_err(|error| error.to_string())?;
+    let mut pod = reviews::small();
+    for number in from..from + count {
+        pod["spec"]["containers"][0]["image"] = format!("docker.io/library/web:{number}").into();
+        let body = reviews::review(&pod).to_string();
+        let response = client.ask(&post("/inject", "application/json", body.as_bytes()));
+        let response = response.map_err(|error| error.to_string())?;
+        if response.status != 200 {
+            return Err(format!("{}", response.status));
+        }
+    }
+    Ok(())
+}
+
+/// Puts the figures between the marks of the document.
+fn publish(path: &Path, figures: &str) -> Result<(), String> {
+    let bad = |problem: &str| format!("{}: {problem}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|error| bad(&error.to_string()))?;
+    let (before, rest) = text.split_once(BEGIN).ok_or_else(|| bad("no place for the figures"))?;
+    let (_, after) = rest.split_once(END).ok_or_else(|| bad("no end of the figures"))?;
+    std::fs::write(path, format!("{before}{BEGIN}\n\n{figures}\n{END}{after}"))
+        .map_err(|error| bad(&error.to_string()))
+}

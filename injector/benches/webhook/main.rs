@@ -1,0 +1,79 @@
+//! What the webhook bears, over TLS, from another process: figures for `docs/performance.md`, and a long soak.
+//!
+//! `make bench-webhook` takes the figures, `make soak` mixes good and bad input for as long as it is told. Client and
+//! server share the machine's processors, so that the server's own share is better than what is seen here.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a measuring program starts processes and reads files, and fails by panicking"
+)]
+
+mod client;
+mod figures;
+mod load;
+mod plot;
+mod reviews;
+mod server;
+mod soak;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// What is asked for.
+struct Options {
+    bin: PathBuf,
+    write: Option<PathBuf>,
+    plot: Option<PathBuf>,
+    seconds: u64,
+    soak: bool,
+}
+
+impl Options {
+    fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
+        let bin = PathBuf::from(env!("CARGO_BIN_EXE_sidecar-injector"));
+        let mut options = Self { bin, write: None, plot: None, seconds: 10, soak: false };
+        while let Some(flag) = arguments.next() {
+            let mut value = || arguments.next().ok_or(format!("{flag} needs a value"));
+            match flag.as_str() {
+                "--bench" => {}
+                "--bin" => options.bin = value()?.into(),
+                "--plot" => options.plot = Some(value()?.into()),
+                "--seconds" => {
+                    options.seconds = value()?.parse().map_err(|error| format!("--seconds: {error}"))?
+                }
+                "--soak" => options.soak = true,
+                "--write" => options.write = Some(value()?.into()),
+                other => return Err(format!("{other}: not known")),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn main() -> ExitCode {
+    // `cargo test --all-targets` starts benches too, without this argument.
+    if !std::env::args().any(|argument| argument == "--bench") {
+        println!("figures are taken by `make bench-webhook`, the soak runs by `make soak`");
+        return ExitCode::SUCCESS;
+    }
+    let options = match Options::parse(std::env::args().skip(1)) {
+        Ok(options) => options,
+        Err(problem) => {
+            eprintln!("bench: {problem}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let duration = Duration::from_secs(options.seconds.max(1));
+    let done =
+        if options.soak { soak::run(&options.bin, duration) } else { figures::run(&options, duration) };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("bench: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}

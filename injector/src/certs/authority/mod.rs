@@ -1,0 +1,178 @@
+//! A certificate authority of our own, and the certificate that it signs for the webhook. No I/O, no clock.
+//!
+//! The CA lives ten years, as Istio's own does: whoever copies it into a caBundle by hand does so rarely. The leaf
+//! lives 90 days and is replaced after 60, so that a month of trouble goes unnoticed by callers.
+//!
+//! A CA is replaced two years before it ends, in three steps, each of which leaves a bundle that callers who know only
+//! the step before can still verify: the new CA is *announced* beside the old one, which goes on signing; a week later
+//! it is *promoted* and signs; a week after that the old one is *retired*. Any step may be late; none depends on the
+//! clock of more than one machine being right to better than an hour.
+
+mod issue;
+mod secret;
+mod verify;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, SystemTime};
+
+pub use issue::{Issued, Names};
+pub use verify::verify;
+
+use super::CertError;
+
+const DAY: u64 = 24 * 60 * 60; // seconds
+/// How long a CA is valid.
+pub const CA_LIFE: Duration = Duration::from_secs(3650 * DAY);
+/// How long before its end the next CA is announced.
+pub const CA_MARGIN: Duration = Duration::from_secs(730 * DAY);
+/// How long a leaf is valid; after two thirds of it there is another one.
+pub const LEAF_LIFE: Duration = Duration::from_secs(90 * DAY);
+/// For how long a CA is published before anything is signed with it: what callers need to learn of it.
+pub const ANNOUNCE: Duration = Duration::from_secs(7 * DAY);
+/// For how long a CA is trusted after the last leaf that it signed was replaced.
+pub const RETIRE: Duration = Duration::from_secs(7 * DAY);
+/// Certificates are valid from a little before they are made: clocks differ.
+pub const BACKDATE: Duration = Duration::from_secs(60 * 60);
+
+/// A CA, a leaf that it signed, and the CAs that are trusted beside it. A value that exists is whole: keys belong to
+/// their certificates and the leaf verifies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bundle {
+    /// Whom the leaf is for; one that is not for all of them is replaced.
+    names: Names,
+    /// Signs leaves.
+    ca: Issued,
+    /// Is published already, and signs later.
+    next: Option<Issued>,
+    /// PEM of what signed earlier and is still trusted.
+    previous: Option<String>,
+    /// Is served.
+    leaf: Issued,
+}
+
+/// What is to be done about a bundle.
+#[derive(Clone, Copy)]
+enum Step {
+    /// Another leaf by the same CA.
+    Reissue,
+    /// Another CA, beside the one that signs.
+    Announce,
+    /// The announced CA signs.
+    Promote,
+    /// The CA that signed before is no longer trusted.
+    Retire,
+    /// Everything anew: nothing valid is left.
+    Restart,
+}
+
+impl Bundle {
+    /// A new CA and a leaf.
+    ///
+    /// # Errors
+    ///
+    /// A name that cannot stand in a certificate, or no randomness.
+    pub fn fresh(names: &Names, now: SystemTime) -> Result<Self, CertError> {
+        let ca = Issued::authority(now)?;
+        let leaf = Issued::leaf(names, &ca, now)?;
+        Ok(Self { names: names.clone(), ca, next: None, previous: None, leaf })
+    }
+
+    /// When something is to be done about it; in the past when it is late.
+    #[must_use]
+    pub fn due(&self) -> SystemTime {
+        self.steps().into_iter().map(|(due, _)| due).min().unwrap_or(self.leaf.not_after)
+    }
+
+    /// The bundle with all done that is due, if anything is. A CA that is announced now is not promoted now, so callers
+    /// are never more than one step behind.
+    ///
+    /// # Errors
+    ///
+    /// As for [`fresh`](Self::fresh).
+    pub fn renewed(&self, now: SystemTime) -> Result<Option<Self>, CertError> {
+        let late = |bundle: &Self| bundle.steps().into_iter().find(|(due, _)| *due <= now);
+        let mut renewed = None;
+        while let Some((_, step)) = late(renewed.as_ref().unwrap_or(self)) {
+            renewed = Some(renewed.as_ref().unwrap_or(self).after(step, now)?);
+        }
+        Ok(renewed)
+    }
+
+    /// The same bundle with another CA announced, ahead of time; nothing changes when a replacement is under way.
+    ///
+    /// # Errors
+    ///
+    /// As for [`fresh`](Self::fresh).
+    pub fn rotated(&self, now: SystemTime) -> Result<Self, CertError> {
+        let under_way = self.next.is_some() || self.previous.is_some();
+        if under_way { Ok(self.clone()) } else { self.after(Step::Announce, now) }
+    }
+
+    /// The CAs that callers are to trust, as PEM: what a caBundle holds.
+    #[must_use]
+    pub fn trusted_pem(&self) -> String {
+        let next = self.next.as_ref().map_or("", |next| &next.cert);
+        [&self.ca.cert, next, self.previous.as_deref().unwrap_or_default()].concat()
+    }
+
+    /// What is served.
+    #[must_use]
+    pub fn leaf(&self) -> &Issued {
+        &self.leaf
+    }
+
+    /// The phase, for log lines.
+    #[must_use]
+    pub fn phase(&self) -> &'static str {
+        match (&self.next, &self.previous) {
+            (None, None) => "one CA",
+            (Some(_), _) => "the next CA is announced, the old one signs",
+            (None, Some(_)) => "the new CA signs, the old one is still trusted",
+        }
+    }
+
+    /// What is to be done and when, the most urgent first: the end of a CA makes everything else moot.
+    fn steps(&self) -> Vec<(SystemTime, Step)> {
+        let mut steps = Vec::new();
+        match &self.next {
+            Some(next) => {
+                let known = next.issued() + ANNOUNCE;
+                steps.push((known.min(self.ca.not_after - BACKDATE), Step::Promote));
+            }
+            None => steps.push((self.ca.not_after, Step::Restart)),
+        }
+        if self.previous.is_some() {
+            steps.push((self.leaf.issued() + RETIRE, Step::Retire));
+        } else if self.next.is_none() {
+            steps.push((self.ca.not_after - CA_MARGIN, Step::Announce));
+        }
+        steps.push((self.leaf_due(), Step::Reissue));
+        steps
+    }
+
+    fn leaf_due(&self) -> SystemTime {
+        if !self.names.are_in(&self.leaf) {
+            return SystemTime::UNIX_EPOCH;
+        }
+        let life = self.leaf.not_after.duration_since(self.leaf.issued()).unwrap_or_default();
+        self.leaf.issued() + life * 2 / 3
+    }
+
+    fn after(&self, step: Step, now: SystemTime) -> Result<Self, CertError> {
+        let old = self.clone();
+        match (step, &self.next) {
+            (Step::Restart, _) => Self::fresh(&self.names, now),
+            (Step::Announce, _) => Ok(Self { next: Some(Issued::authority(now)?), ..old }),
+            (Step::Retire, _) => Ok(Self { previous: None, ..old }),
+            (Step::Promote, Some(next)) => {
+                let leaf = Issued::leaf(&self.names, next, now)?;
+                Ok(Self { ca: next.clone(), next: None, previous: Some(self.ca.cert.clone()), leaf, ..old })
+            }
+            (Step::Reissue | Step::Promote, _) => {
+                Ok(Self { leaf: Issued::leaf(&self.names, &self.ca, now)?, ..old })
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! A certificate and its key in files that somebody else replaces.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use super::{CertError, Pair, Serving};
+use crate::files;
+use crate::webhook::shutdown::Ending;
+use crate::webhook::watch::{Settled, watch};
+
+/// What the two files hold, or why that is not known.
+type Found = Result<(Vec<u8>, Vec<u8>), CertError>;
+
+/// The two files.
+#[derive(Clone, Debug)]
+pub struct PairFiles {
+    /// The chain, leaf first.
+    pub cert: String,
+    /// The leaf's key.
+    pub key: String,
+}
+
+impl PairFiles {
+    /// Reads and checks them, and looks at them from then on.
+    ///
+    /// # Errors
+    ///
+    /// Why they cannot be served.
+    pub fn open(self, serving: Arc<Serving>) -> Result<WatchedPair, CertError> {
+        let found = self.read();
+        let pair = self.pair(&found)?;
+        if let Some(problem) = validity(&pair) {
+            log::warn!(file = self.cert.as_str(); "the certificate {problem}");
+        }
+        serving.replace(pair);
+        Ok(WatchedPair { files: self, serving, found })
+    }
+
+    fn read(&self) -> Found {
+        let read = |name: &String| {
+            files::read(name).map_err(|error| CertError { source: name.clone(), problem: error.to_string() })
+        };
+        Ok((read(&self.cert)?, read(&self.key)?))
+    }
+
+    fn pair(&self, found: &Found) -> Result<Pair, CertError> {
+        let (cert, key) = found.as_ref().map_err(Clone::clone)?;
+        Pair::parse(&self.cert, cert, &self.key, key)
+    }
+}
+
+/// Files whose pair is served.
+#[derive(Debug)]
+pub struct WatchedPair {
+    files: PairFiles,
+    serving: Arc<Serving>,
+    found: Found,
+}
+
+impl WatchedPair {
+    /// Serves what the files hold, until the end; what cannot be served leaves the old pair in place.
+    pub async fn watch(self, interval: Duration, ending: Ending) {
+        let Self { files, serving, found } = self;
+        let act = |found: Found| match files.pair(&found).and_then(|pair| better(&files, &serving, pair)) {
+            Ok(pair) => {
+                log::info!(
+                    file = files.cert.as_str(),
+                    names = pair.names.join(" ").as_str(),
+                    expires = humantime(pair.not_after).as_str();
+                    "certificate in force"
+                );
+                serving.replace(pair);
+            }
+            Err(error) => {
+                serving.errors().inc();
+                log::error!(detail = error.to_string().as_str(); "certificate refused, the old one stays");
+            }
+        };
+        watch(interval, ending, Settled::new(found), || files.read(), act).await;
+    }
+}
+
+/// A pair that is not valid now does not take the place of one that is.
+fn better(files: &PairFiles, serving: &Serving, pair: Pair) -> Result<Pair, CertError> {
+    match (validity(&pair), serving.pair().and_then(|old| validity(&old))) {
+        (Some(problem), None) => Err(CertError { source: files.cert.clone(), problem: problem.to_owned() }),
+        (Some(problem), Some(_)) => {
+            log::warn!(file = files.cert.as_str(); "the certificate {problem}");
+            Ok(pair)
+        }
+        (None, _) => Ok(pair),
+    }
+}
+
+/// Why a pair is not valid now.
+#[must_use]
+pub fn validity(pair: &Pair) -> Option<&'static str> {
+    let now = SystemTime::now();
+    if now < pair.not_before {
+        Some("is not valid yet")
+    } else if now > pair.not_after {
+        Some("has expired")
+    } else {
+        None
+    }
+}
+
+/// Seconds since 1970, as text.
+fn humantime(time: SystemTime) -> String {
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let time = x509_parser::time::ASN1Time::from_timestamp(i64::try_from(seconds).unwrap_or(i64::MAX));
+    time.map_or_else(|_| seconds.to_string(), |time| time.to_string())
+}

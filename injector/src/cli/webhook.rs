@@ -1,0 +1,180 @@
+//! `webhook`: flags into options, and the runtime that it runs on.
+
+use istio_iptables::config::{LogFormat, LogOptions};
+use log::LevelFilter;
+
+use super::args::{Choice, Platform};
+use super::webhook_args::{self as args, CertificateArgs, ClusterArgs, LimitArgs, LogArgs, WebhookArgs};
+use super::{Environment, Exit, Failure, Output};
+use crate::inject::Options;
+use crate::webhook::options::{
+    CaBundle, Certificates, ConfigFrom, Limits, NativeSidecars, ServeOptions, Times,
+};
+use crate::webhook::serve::{ServeError, serve};
+
+pub(super) fn run(args: &WebhookArgs, environment: &Environment) -> Result<Output, Failure> {
+    let options = options(args, environment)?;
+    istio_iptables::logging::init(options.log);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::one(Exit::Unavailable, format!("no threads to serve with: {error}")))?;
+    let result = runtime.block_on(serve(options));
+    // What still runs was given its time.
+    runtime.shutdown_background();
+    result.map(|()| Output { target: "-".to_owned(), ..Output::default() }).map_err(|errors| {
+        let exit = errors.first().map_or(Exit::Unavailable, exit);
+        Failure::new(exit, errors.iter().map(ToString::to_string).collect())
+    })
+}
+
+const fn exit(error: &ServeError) -> Exit {
+    match error {
+        ServeError::Config(_) | ServeError::Certificate(_) => Exit::Data,
+        ServeError::Background(_) | ServeError::Bind { .. } | ServeError::Runtime(_) => Exit::Unavailable,
+    }
+}
+
+/// Every combination of flags that makes no sense, at once.
+fn options(args: &WebhookArgs, environment: &Environment) -> Result<ServeOptions, Failure> {
+    let mut problems = Vec::new();
+    let certificates = certificates(&args.certificates, &mut problems);
+    let config = config(args, &mut problems);
+    let ca_bundle = ca_bundle(&args.cluster, args.certificates.self_signed, &mut problems);
+    let times = times(&args.limits, &mut problems);
+    let Some(certificates) = certificates.filter(|_| problems.is_empty()) else {
+        return Err(Failure::new(Exit::Usage, problems));
+    };
+    Ok(ServeOptions {
+        https: args.https_addr,
+        monitoring: args.monitoring_addr,
+        certificates,
+        config,
+        ca_bundle,
+        native_sidecars: match args.native_sidecars {
+            Choice::Auto => NativeSidecars::Auto,
+            Choice::True => NativeSidecars::True,
+            Choice::False => NativeSidecars::False,
+        },
+        openshift: args.platform == Some(Platform::Openshift),
+        injection: Options {
+            revision: args.revision.clone(),
+            compliance_policy: environment.get("COMPLIANCE_POLICY").to_owned(),
+            reject_proxy_uid: args.reject_proxy_uid,
+        },
+        cache_bytes: usize::from(args.limits.cache_mb) << 20,
+        limits: Limits {
+            requests: args.limits.max_requests as usize,
+            connections: args.limits.max_connections as usize,
+        },
+        times,
+        kubeconfig: args.cluster.kubeconfig.as_ref().map(Into::into),
+        log: log_options(&args.log),
+        environment: environment.variables.clone(),
+    })
+}
+
+fn certificates(args: &CertificateArgs, problems: &mut Vec<String>) -> Option<Certificates> {
+    let CertificateArgs { tls_cert, tls_key, self_signed, service, namespace, ca_out } = args;
+    let mut problem = |text: &str| problems.push(text.to_owned());
+    if !self_signed {
+        for (flag, given) in [("--service", service), ("--namespace", namespace), ("--ca-out", ca_out)] {
+            if given.is_some() {
+                problem(&format!("{flag} is for --self-signed, which is not given"));
+            }
+        }
+    }
+    match (tls_cert, tls_key, self_signed) {
+        (Some(cert), Some(key), false) => Some(Certificates::Files { cert: cert.clone(), key: key.clone() }),
+        (None, None, true) => {
+            if let (Some(service), Some(namespace)) = (service, namespace) {
+                let ca_out = ca_out.as_ref().map(Into::into);
+                let (service, namespace) = (service.clone(), namespace.clone());
+                return Some(Certificates::SelfSigned { service, namespace, ca_out });
+            }
+            problem("--self-signed needs --service and --namespace: the certificate is made for their name");
+            None
+        }
+        (None, None, false) => {
+            problem("no certificate: expected --tls-cert and --tls-key, or --self-signed");
+            None
+        }
+        (Some(_), None, false) => {
+            problem("--tls-cert needs --tls-key");
+            None
+        }
+        (None, Some(_), false) => {
+            problem("--tls-key needs --tls-cert");
+            None
+        }
+        (_, _, true) => {
+            problem("--self-signed makes the certificate: it does not go with --tls-cert and --tls-key");
+            None
+        }
+    }
+}
+
+fn config(args: &WebhookArgs, problems: &mut Vec<String>) -> ConfigFrom {
+    let files = &args.config;
+    let named = [
+        ("--inject-config", &files.inject_config),
+        ("--values", &files.values),
+        ("--mesh-config", &files.mesh_config),
+    ];
+    for (flag, file) in named {
+        if file.as_deref() == Some("-") {
+            problems.push(format!("{flag} -: standard input cannot be looked at again, expected a file"));
+        }
+        if file.is_some() && args.cluster.watch_configmap.is_some() {
+            problems.push(format!("{flag} does not go with --watch-configmap: expected one of them"));
+        }
+    }
+    match &args.cluster.watch_configmap {
+        Some(name) => ConfigFrom::ConfigMap(name.clone()),
+        None => ConfigFrom::Files {
+            config: files.inject_config.clone(),
+            values: files.values.clone(),
+            mesh: files.mesh_config.clone(),
+        },
+    }
+}
+
+fn ca_bundle(args: &ClusterArgs, self_signed: bool, problems: &mut Vec<String>) -> CaBundle {
+    if !args.webhook_config.is_empty() {
+        if args.ca_managed_externally {
+            let problem = "--webhook-config does not go with --ca-managed-externally: expected one of them";
+            problems.push(problem.to_owned());
+        } else if !self_signed {
+            let problem = "--webhook-config is for --self-signed: the CA of --tls-cert is not known here";
+            problems.push(problem.to_owned());
+        }
+    }
+    if args.ca_managed_externally { CaBundle::External } else { CaBundle::Ours(args.webhook_config.clone()) }
+}
+
+fn times(args: &LimitArgs, problems: &mut Vec<String>) -> Times {
+    let (delay, grace, interval) = (args.drain_delay.0, args.grace.0, args.watch_interval.0);
+    if delay > grace {
+        problems
+            .push(format!("--drain-delay {delay:?} is longer than --grace {grace:?}, of which it is a part"));
+    }
+    if interval.as_millis() < 10 {
+        problems.push(format!("--watch-interval {interval:?} is too short: expected 10ms or more"));
+    }
+    Times { drain_delay: delay, grace, watch_interval: interval }
+}
+
+const fn log_options(args: &LogArgs) -> LogOptions {
+    LogOptions {
+        level: match args.log_level {
+            args::LogLevel::Error => LevelFilter::Error,
+            args::LogLevel::Warn => LevelFilter::Warn,
+            args::LogLevel::Info => LevelFilter::Info,
+            args::LogLevel::Debug => LevelFilter::Debug,
+        },
+        format: match args.log_format {
+            args::LogFormat::Text => LogFormat::Text,
+            args::LogFormat::Json => LogFormat::Json,
+        },
+    }
+}

@@ -1,0 +1,124 @@
+//! How the API server is reached.
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+use crate::certs::pair::provider;
+
+const CONNECT: Duration = Duration::from_secs(5);
+/// For requests that are answered at once.
+pub(super) const ANSWER: Duration = Duration::from_secs(15);
+
+/// Why there is no client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientError {
+    /// The kubeconfig, or what else was tried.
+    pub source: String,
+    /// What was found and what is accepted.
+    pub problem: String,
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.source, self.problem)
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+/// A client for the cluster of that kubeconfig; without one for the cluster that this runs in, and outside of any for
+/// the one that kubectl would use. Connects to nothing yet. Needs a tokio runtime.
+///
+/// # Errors
+///
+/// What is missing or cannot be read.
+pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
+    // The client's TLS takes the process's provider; another one may have been installed already, which is as good.
+    let _ = provider().install_default();
+    let mut config = match kubeconfig {
+        Some(path) => of_file(path).await?,
+        None => found().await?,
+    };
+    config.connect_timeout = Some(CONNECT);
+    let server = config.cluster_url.to_string();
+    Client::try_from(config).map_err(|error| ClientError { source: server, problem: describe(&error) })
+}
+
+async fn of_file(path: &Path) -> Result<Config, ClientError> {
+    let bad = |error: kube::config::KubeconfigError| ClientError {
+        source: format!("kubeconfig {}", path.display()),
+        problem: chain(&error),
+    };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(bad)?;
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(bad)
+}
+
+async fn found() -> Result<Config, ClientError> {
+    let inside = match Config::incluster() {
+        Ok(config) => return Ok(config),
+        Err(error) => chain(&error),
+    };
+    Config::from_kubeconfig(&KubeConfigOptions::default()).await.map_err(|error| ClientError {
+        source: "no cluster".to_owned(),
+        problem: format!(
+            "not inside one ({inside}), and no kubeconfig ({}): run in a pod with a service account, or give --kubeconfig FILE",
+            chain(&error)
+        ),
+    })
+}
+
+/// An error of the API, for people.
+pub(super) fn describe(error: &kube::Error) -> String {
+    let kube::Error::Api(status) = error else {
+        return format!("the API server cannot be asked: {}", chain(error));
+    };
+    match status.code {
+        403 => format!("forbidden: {} (it takes a role that allows this)", status.message),
+        code => format!("the API server answers {code}: {}", status.message),
+    }
+}
+
+/// An error and what caused it, each once.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let more = cause.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// What the server answers to a request, or why it does not within some seconds.
+pub(super) async fn ask<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Refused> {
+    match tokio::time::timeout(ANSWER, request).await {
+        Err(_) => Err(Refused {
+            code: 0,
+            problem: format!("no answer from the API server within {} s", ANSWER.as_secs()),
+        }),
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => {
+            let code = if let kube::Error::Api(status) = &error { status.code } else { 0 };
+            Err(Refused { code, problem: describe(&error) })
+        }
+    }
+}
+
+/// A request that came to nothing.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// HTTP status; 0 when there was none.
+    pub(super) code: u16,
+    /// For people.
+    pub(super) problem: String,
+}
+
+/// Somebody else was faster.
+pub(super) const CONFLICT: u16 = 409;

@@ -1,0 +1,199 @@
+//! The config in ConfigMaps.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::follow::{Seen, follow};
+use super::status::{Board, Part};
+use crate::config::{ConfigError, Source, Sources};
+
+/// The mesh config's, beside the injector's own.
+const MESH: &str = "istio";
+
+/// A ConfigMap, by namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigMapName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl FromStr for ConfigMapName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('/') {
+            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
+            }
+            _ => Err(format!("{text:?} is not accepted, expected NAMESPACE/NAME of a ConfigMap")),
+        }
+    }
+}
+
+impl fmt::Display for ConfigMapName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+type Data = BTreeMap<String, String>;
+
+/// Puts the config in force now and after every change.
+pub(super) async fn run(
+    client: Client,
+    wanted: &ConfigMapName,
+    configure: impl FnMut(Sources) -> Result<u64, Vec<ConfigError>>,
+    board: &Board,
+) {
+    let api: Api<ConfigMap> = Api::namespaced(client, &wanted.namespace);
+    let config = watch::Sender::new(Seen::nothing());
+    let mesh = watch::Sender::new(Seen::nothing());
+    let data = |map: ConfigMap| map.data.unwrap_or_default();
+    let (configs, meshes) = (config.subscribe(), mesh.subscribe());
+    tokio::select! {
+        never = follow(api.clone(), Some(&wanted.name), data, &config) => match never {},
+        never = follow(api, Some(MESH), data, &mesh) => match never {},
+        () = reconcile(wanted, configs, meshes, configure, board) => {}
+    }
+}
+
+async fn reconcile(
+    wanted: &ConfigMapName,
+    mut config: watch::Receiver<Seen<Data>>,
+    mut mesh: watch::Receiver<Seen<Data>>,
+    mut configure: impl FnMut(Sources) -> Result<u64, Vec<ConfigError>>,
+    board: &Board,
+) {
+    let mut loader = Loader::new(wanted.clone());
+    loop {
+        let sources = loader.look(&config.borrow_and_update(), &mesh.borrow_and_update());
+        if let Some(sources) = sources {
+            let result = configure(sources);
+            if let Ok(generation) = &result {
+                board.info("config", format!("ConfigMap {wanted} is in force as generation {generation}"));
+            }
+            loader.tried(result);
+        }
+        board.note("config", |status| &mut status.config, &loader.part());
+        tokio::select! {
+            changed = config.changed() => if changed.is_err() { return },
+            changed = mesh.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+/// What was tried last, and what became of it.
+struct Loader {
+    wanted: ConfigMapName,
+    tried: Option<Sources>,
+    mesh: Option<Source>,
+    /// Whether a config was ever put in force.
+    good: bool,
+    /// What is wrong with what was tried.
+    refused: Option<String>,
+    /// What is wrong with what is seen.
+    unseen: Option<String>,
+}
+
+impl Loader {
+    const fn new(wanted: ConfigMapName) -> Self {
+        Self { wanted, tried: None, mesh: None, good: false, refused: None, unseen: None }
+    }
+
+    /// The sources to try, if they are others than the last time.
+    fn look(&mut self, config: &Seen<Data>, mesh: &Seen<Data>) -> Option<Sources> {
+        self.unseen = config.problem.clone().or_else(|| mesh.problem.clone());
+        let (Some(config), Some(mesh)) = (config.only(), mesh.only()) else {
+            return None;
+        };
+        let namespace = &self.wanted.namespace;
+        match (mesh, &self.mesh) {
+            (Some(data), _) => self.mesh = Some(source(namespace, MESH, data)),
+            (None, Some(_)) => self.unseen = Some(format!("ConfigMap {namespace}/{MESH} was deleted")),
+            (None, None) => {} // what is built in
+        }
+        let Some(data) = config else {
+            let was = if self.tried.is_some() { "was deleted" } else { "does not exist" };
+            self.unseen = Some(format!("ConfigMap {} {was}", self.wanted));
+            return None;
+        };
+        let config = Some(source(namespace, &self.wanted.name, data));
+        let sources = Sources { config, values: None, mesh: self.mesh.clone() };
+        if self.tried.as_ref() == Some(&sources) {
+            return None;
+        }
+        self.tried = Some(sources.clone());
+        Some(sources)
+    }
+
+    fn tried(&mut self, result: Result<u64, Vec<ConfigError>>) {
+        match result {
+            Ok(_) => (self.good, self.refused) = (true, None),
+            Err(errors) => {
+                let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                self.refused = Some(errors.join("; "));
+            }
+        }
+    }
+
+    fn part(&self) -> Part {
+        Part::of(self.good, self.refused.clone().or_else(|| self.unseen.clone()))
+    }
+}
+
+/// The whole ConfigMap: which of its keys are read, and what is missing, is the config's own affair.
+fn source(namespace: &str, name: &str, data: &Data) -> Source {
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": namespace, "name": name}, "data": data,
+    });
+    Source { name: format!("ConfigMap {namespace}/{name}"), text: map.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        let name =
+            ConfigMapName { namespace: "istio-system".to_owned(), name: "istio-sidecar-injector".to_owned() };
+        assert_eq!("istio-system/istio-sidecar-injector".parse(), Ok(name));
+        for text in ["", "a", "/a", "a/", "a/b/c"] {
+            let error = text.parse::<ConfigMapName>().expect_err(text);
+            assert!(error.contains("NAMESPACE/NAME"), "{error}");
+        }
+    }
+
+    fn seen(text: Option<&str>) -> Seen<Data> {
+        let data = |text: &str| Data::from([("config".to_owned(), text.to_owned())]);
+        let objects = text.map(|text| BTreeMap::from([("x".to_owned(), data(text))]));
+        Seen { objects: Some(objects.unwrap_or_default()), problem: None }
+    }
+
+    #[test]
+    fn every_config_is_tried_once() {
+        let mut loader = Loader::new("ns/x".parse().expect("a name"));
+        assert_eq!(loader.look(&Seen::nothing(), &seen(None)), None);
+        assert_eq!(loader.part(), Part::Waiting(None));
+        assert_eq!(loader.look(&seen(None), &seen(None)), None);
+        assert_eq!(loader.part(), Part::Waiting(Some("ConfigMap ns/x does not exist".to_owned())));
+        assert!(loader.look(&seen(Some("a")), &seen(None)).is_some());
+        loader.tried(Ok(1));
+        assert_eq!(loader.part(), Part::Good);
+        assert_eq!(loader.look(&seen(Some("a")), &seen(None)), None);
+        assert!(loader.look(&seen(Some("a")), &seen(Some("mesh"))).is_some(), "the mesh config counts too");
+        loader.tried(Ok(2));
+        assert_eq!(loader.look(&seen(Some("a")), &seen(None)), None, "and stays when it is deleted");
+        assert_eq!(loader.part(), Part::Stale("ConfigMap ns/istio was deleted".to_owned()));
+        assert_eq!(loader.look(&seen(None), &seen(Some("mesh"))), None);
+        assert_eq!(loader.part(), Part::Stale("ConfigMap ns/x was deleted".to_owned()));
+    }
+}

@@ -1,0 +1,118 @@
+//! What runs beside the server: a CA of our own, and everything that is read from a cluster and written to it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::sync::watch;
+
+use super::live::{Live, Surroundings};
+use super::options::{Certificates, NativeSidecars, ServeOptions};
+use super::shutdown::Ending;
+use crate::certs::{Names, Publisher, SelfSigned, Serving};
+use crate::notice::{Level, Notice, Say};
+use crate::template::Functions;
+
+#[cfg(feature = "cluster")]
+#[path = "background/cluster.rs"]
+mod cluster;
+#[cfg(not(feature = "cluster"))]
+#[path = "background/no_cluster.rs"]
+mod cluster;
+
+/// What background tasks are given. They end when `ending` says so.
+#[derive(Clone, Debug)]
+pub struct Tasks {
+    /// What was asked for.
+    pub options: Arc<ServeOptions>,
+    /// Gets config ([`Live::configure`]) and surroundings ([`Live::surround`]).
+    pub live: Arc<Live>,
+    /// Gets certificates ([`Serving::replace`]).
+    pub serving: Arc<Serving>,
+    /// What templates may call, for [`Live::configure`].
+    pub functions: Arc<Functions>,
+    /// Says when to end.
+    pub ending: Ending,
+}
+
+/// How far the parts are that are read from a cluster or written to it.
+#[derive(Clone, Default)]
+pub struct Progress(Option<Arc<dyn Fn() -> Snapshot + Send + Sync>>);
+
+/// The same at one moment; empty without a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// What answers would be wrong without and is not there yet, each as a sentence.
+    pub waiting: Vec<String>,
+    /// Every part that was asked for, and whether there is a problem with it.
+    pub parts: Vec<(&'static str, bool)>,
+    /// How often a caBundle was written.
+    pub ca_bundle_writes: u64,
+    /// How often a repair of a caBundle was put off because somebody else keeps changing it.
+    pub ca_bundle_disputes: u64,
+}
+
+impl fmt::Debug for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.snapshot().fmt(f)
+    }
+}
+
+impl Progress {
+    #[cfg(feature = "cluster")]
+    fn of(snapshot: impl Fn() -> Snapshot + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(snapshot)))
+    }
+
+    /// How far they are now.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.0.as_ref().map_or_else(Snapshot::default, |snapshot| snapshot())
+    }
+}
+
+/// Starts everything that was asked for. Nothing here waits for a cluster: what is not there yet keeps the webhook
+/// from being ready, and is tried again.
+///
+/// # Errors
+///
+/// Every problem that trying again does not mend.
+pub async fn start(tasks: Tasks) -> Result<Progress, Vec<String>> {
+    tasks.live.surround(Surroundings {
+        native_sidecars: tasks.options.native_sidecars != NativeSidecars::False,
+        ..Surroundings::default()
+    });
+    if let Some(why) = cluster::asked_for(&tasks.options) {
+        return cluster::start(tasks, why).await;
+    }
+    if let Certificates::SelfSigned { service, namespace, ca_out } = &tasks.options.certificates {
+        let names = Names::service(service, namespace).and_loopback();
+        let own = SelfSigned::issue(&names, publisher(&tasks, ca_out.as_ref()), SystemTime::now());
+        let own = own.map_err(|error| vec![error.to_string()])?;
+        tokio::spawn(own.run(say(), ended(tasks.ending)));
+    }
+    Ok(Progress::default())
+}
+
+fn publisher(tasks: &Tasks, ca_out: Option<&PathBuf>) -> Publisher {
+    Publisher::new(Arc::clone(&tasks.serving), ca_out.cloned())
+}
+
+/// Notices are log lines.
+fn say() -> Say {
+    Arc::new(|Notice { level, about, message }| match level {
+        Level::Info => log::info!("{about}: {message}"),
+        Level::Warn => log::warn!("{about}: {message}"),
+    })
+}
+
+/// Turns true at the end.
+fn ended(mut ending: Ending) -> watch::Receiver<bool> {
+    let (sender, receiver) = watch::channel(false);
+    tokio::spawn(async move {
+        ending.stopping().await;
+        sender.send_replace(true);
+    });
+    receiver
+}

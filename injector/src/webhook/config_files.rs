@@ -1,0 +1,81 @@
+//! Config from files.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::live::Live;
+use super::options::ConfigFrom;
+use super::shutdown::Ending;
+use super::watch::{Settled, watch};
+use crate::config::{ConfigError, Source, Sources};
+use crate::files;
+use crate::template::Functions;
+
+/// The files that were named.
+#[derive(Clone, Debug)]
+pub struct ConfigFiles {
+    config: Option<String>,
+    values: Option<String>,
+    mesh: Option<String>,
+}
+
+impl ConfigFiles {
+    /// The files, if config comes from files.
+    #[must_use]
+    pub fn of(from: &ConfigFrom) -> Option<Self> {
+        match from {
+            ConfigFrom::Files { config, values, mesh } => {
+                Some(Self { config: config.clone(), values: values.clone(), mesh: mesh.clone() })
+            }
+            ConfigFrom::ConfigMap(_) => None,
+        }
+    }
+
+    /// Reads them.
+    ///
+    /// # Errors
+    ///
+    /// Every file that cannot be read: one that is gone is not the same as none.
+    pub fn read(&self) -> Result<Sources, Vec<ConfigError>> {
+        let mut problems = Vec::new();
+        let mut read = |name: &Option<String>| {
+            let name = name.as_ref()?;
+            let bad = |problem: String| ConfigError { source: name.clone(), place: String::new(), problem };
+            let bytes = files::read(name).map_err(|error| bad(error.to_string()));
+            let text = bytes
+                .and_then(|bytes| String::from_utf8(bytes).map_err(|_| bad("not valid UTF-8".to_owned())));
+            match text {
+                Ok(text) => Some(Source { name: name.clone(), text }),
+                Err(problem) => {
+                    problems.push(problem);
+                    None
+                }
+            }
+        };
+        let sources =
+            Sources { config: read(&self.config), values: read(&self.values), mesh: read(&self.mesh) };
+        if problems.is_empty() { Ok(sources) } else { Err(problems) }
+    }
+
+    /// Looks at them until the end.
+    pub async fn watch(
+        self,
+        known: Sources,
+        interval: Duration,
+        live: Arc<Live>,
+        functions: Arc<Functions>,
+        ending: Ending,
+    ) {
+        if self.config.is_none() && self.values.is_none() && self.mesh.is_none() {
+            return;
+        }
+        let act = |found: Result<Sources, Vec<ConfigError>>| match found {
+            Ok(sources) => {
+                // What is wrong has been logged and counted; what is in force stays.
+                let _ = live.configure(&sources, &functions);
+            }
+            Err(problems) => live.unreadable(&problems),
+        };
+        watch(interval, ending, Settled::new(Ok(known)), || self.read(), act).await;
+    }
+}

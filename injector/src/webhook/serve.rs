@@ -1,0 +1,252 @@
+//! The webhook as a process: from options to its end.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
+
+use super::admit::Admission;
+use super::background::{self, Progress, Tasks};
+use super::config_files::ConfigFiles;
+use super::health::Health;
+use super::live::Live;
+use super::metrics::Metrics;
+use super::monitoring::{self, Monitoring};
+use super::options::{Certificates, Listen, ServeOptions};
+use super::probe::Probe;
+use super::server::{self, Door};
+use super::shutdown::{Ending, Shutdown, Stage};
+use crate::certs::files::{PairFiles, WatchedPair};
+use crate::certs::{CertError, Serving};
+use crate::config::{ConfigError, Sources};
+use crate::inject::functions;
+use crate::template::Functions;
+
+/// Why the webhook does not start.
+#[derive(Debug)]
+pub enum ServeError {
+    /// Config, values or mesh config.
+    Config(ConfigError),
+    /// Certificate or key.
+    Certificate(CertError),
+    /// An address.
+    Bind {
+        /// The flag that names it.
+        flag: &'static str,
+        /// The address.
+        listen: Listen,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// What runs beside the server.
+    Background(String),
+    /// The system, or a library, refuses something that always works.
+    Runtime(String),
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Certificate(error) => error.fmt(f),
+            Self::Bind { flag, listen, error } => {
+                write!(f, "{flag}: {} cannot be listened on: {error}", listen.address)
+            }
+            Self::Background(error) | Self::Runtime(error) => f.write_str(error),
+        }
+    }
+}
+
+impl std::error::Error for ServeError {}
+
+fn runtime(error: impl fmt::Display) -> Vec<ServeError> {
+    vec![ServeError::Runtime(error.to_string())]
+}
+
+/// Serves until a signal says that it is enough.
+///
+/// # Errors
+///
+/// Every reason not to start; the ports are open only when there is none.
+pub async fn serve(options: ServeOptions) -> Result<(), Vec<ServeError>> {
+    tell_of_panics();
+    let mut signals = Signals::new().map_err(runtime)?;
+    let shutdown = Shutdown::default();
+    let prepared = Prepared::new(options, &shutdown.listen()).await?;
+    let ports = Ports::open(&prepared.tasks.options)?;
+    let running = prepared.run(ports).map_err(runtime)?;
+    signals.next().await;
+    running.end(&shutdown, &mut signals).await;
+    Ok(())
+}
+
+/// Everything that was read and found good.
+struct Prepared {
+    tasks: Tasks,
+    config: Option<(ConfigFiles, Sources)>,
+    pair: Option<WatchedPair>,
+    progress: Progress,
+}
+
+impl Prepared {
+    async fn new(options: ServeOptions, ending: &Ending) -> Result<Self, Vec<ServeError>> {
+        let options = Arc::new(options);
+        let functions = Arc::new(functions(variables(&options)));
+        let live = Live::waiting(options.injection.clone(), &functions)
+            .map_err(|problems| problems.into_iter().map(ServeError::Config).collect::<Vec<_>>())?;
+        let ending = ending.clone();
+        let tasks = Tasks { options, live: Arc::new(live), serving: Arc::default(), functions, ending };
+        let mut problems = Vec::new();
+        let config = read_config(&tasks.options, &tasks.live, &tasks.functions).unwrap_or_else(|errors| {
+            problems.extend(errors.into_iter().map(ServeError::Config));
+            None
+        });
+        let pair = read_pair(&tasks.options, &tasks.serving).unwrap_or_else(|error| {
+            problems.push(ServeError::Certificate(error));
+            None
+        });
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let started = background::start(tasks.clone()).await;
+        let progress =
+            started.map_err(|errors| errors.into_iter().map(ServeError::Background).collect::<Vec<_>>())?;
+        Ok(Self { tasks, config, pair, progress })
+    }
+
+    fn run(self, ports: Ports) -> Result<Running, Box<dyn std::error::Error>> {
+        let Tasks { options, live, serving, functions, ending } = self.tasks;
+        let interval = options.times.watch_interval;
+        if let Some((files, known)) = self.config {
+            tokio::spawn(files.watch(known, interval, Arc::clone(&live), functions, ending.clone()));
+        }
+        if let Some(pair) = self.pair {
+            tokio::spawn(pair.watch(interval, ending.clone()));
+        }
+        let metrics = Arc::new(Metrics::new(&live, &serving, &self.progress));
+        let (https, port) = (ports.https.local_addr()?, ports.monitoring.local_addr()?);
+        let probe = Probe::new(https, Arc::clone(&serving));
+        let health =
+            Health::new(Arc::clone(&live), Arc::clone(&serving), probe, self.progress, ending.clone());
+        let monitoring = Arc::new(Monitoring { health, metrics: Arc::clone(&metrics) });
+        tokio::spawn(monitoring::serve(ports.monitoring, monitoring));
+        let tls = server::acceptor(serving)?;
+        let admission = Admission::new(Arc::clone(&live), options.cache_bytes);
+        let door = Arc::new(Door::new(admission, live, metrics, options.limits.requests));
+        let connections = options.limits.connections;
+        let server = tokio::spawn(server::serve(ports.https, tls, door, connections, ending));
+        let (https, port) = (https.to_string(), port.to_string());
+        log::info!(https = https.as_str(), monitoring = port.as_str(); "listening");
+        Ok(Running { server, options })
+    }
+}
+
+/// The environment, as templates see it: an empty variable is like none.
+fn variables(options: &ServeOptions) -> impl Fn(&str) -> Option<String> + Send + Sync + 'static {
+    let variables = options.environment.clone();
+    move |name| {
+        let found = variables.iter().find(|(key, value)| key == name && !value.is_empty());
+        found.map(|(_, value)| value.clone())
+    }
+}
+
+fn read_config(
+    options: &ServeOptions,
+    live: &Live,
+    functions: &Functions,
+) -> Result<Option<(ConfigFiles, Sources)>, Vec<ConfigError>> {
+    let Some(files) = ConfigFiles::of(&options.config) else { return Ok(None) };
+    let sources = files.read()?;
+    live.configure(&sources, functions)?;
+    Ok(Some((files, sources)))
+}
+
+fn read_pair(options: &ServeOptions, serving: &Arc<Serving>) -> Result<Option<WatchedPair>, CertError> {
+    match &options.certificates {
+        Certificates::Files { cert, key } => {
+            let files = PairFiles { cert: cert.clone(), key: key.clone() };
+            files.open(Arc::clone(serving)).map(Some)
+        }
+        Certificates::SelfSigned { .. } => Ok(None),
+    }
+}
+
+/// The two ports, open.
+struct Ports {
+    https: TcpListener,
+    monitoring: TcpListener,
+}
+
+impl Ports {
+    fn open(options: &ServeOptions) -> Result<Self, Vec<ServeError>> {
+        let bind = |flag: &'static str, listen: Listen| {
+            server::bind(listen).map_err(|error| ServeError::Bind { flag, listen, error })
+        };
+        match (bind("--https-addr", options.https), bind("--monitoring-addr", options.monitoring)) {
+            (Ok(https), Ok(monitoring)) => Ok(Self { https, monitoring }),
+            (https, monitoring) => Err([https.err(), monitoring.err()].into_iter().flatten().collect()),
+        }
+    }
+}
+
+/// A webhook that serves.
+struct Running {
+    server: tokio::task::JoinHandle<()>,
+    options: Arc<ServeOptions>,
+}
+
+impl Running {
+    /// Lets others notice, then finishes what was begun; in bounded time, and at once when asked again.
+    async fn end(self, shutdown: &Shutdown, signals: &mut Signals) {
+        let deadline = Instant::now() + self.options.times.grace;
+        log::info!("asked to end: not ready any more");
+        shutdown.advance(Stage::Draining);
+        let delay = tokio::time::sleep(self.options.times.drain_delay);
+        let end = async {
+            delay.await;
+            log::info!("accepting no more, finishing what was begun");
+            shutdown.advance(Stage::Stopping);
+            tokio::time::timeout_at(deadline, self.server).await.is_ok()
+        };
+        tokio::select! {
+            finished = end => if finished {
+                log::info!("everything is finished");
+            } else {
+                log::warn!("time is up: what is still open is cut off");
+            },
+            () = signals.next() => log::warn!("asked again: what is still open is cut off"),
+        }
+    }
+}
+
+/// The signals that end the webhook.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// A panic is a log line like any other.
+fn tell_of_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let text = panic.payload().downcast_ref::<&str>().map(ToString::to_string);
+        let message = text.or_else(|| panic.payload().downcast_ref::<String>().cloned()).unwrap_or_default();
+        log::error!(place = place.as_str(), detail = message.as_str(); "the program failed");
+    }));
+}

@@ -1,0 +1,107 @@
+//! The admission port: TCP, TLS, HTTP. What a request means is not known here.
+//!
+//! `crowd` knows all connections, `connection` lives as long as one of them, `request` answers one request, `body`
+//! reads what it carries.
+
+mod body;
+mod connection;
+mod crowd;
+mod deadline;
+mod listen;
+mod request;
+mod tls;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+pub use listen::bind;
+pub use request::Door;
+pub(super) use request::READY_PATH;
+pub use tls::acceptor;
+
+use super::shutdown::{Ending, Stage};
+use crowd::Crowd;
+
+/// How long accepting pauses when the system has nothing left to accept with.
+const OUT_OF_FILES: Duration = Duration::from_millis(50);
+
+/// Accepts connections until the end, then waits until the last one has gone. Whoever calls bounds the wait.
+pub async fn serve(
+    listener: TcpListener,
+    tls: TlsAcceptor,
+    door: Arc<Door>,
+    connections: usize,
+    mut ending: Ending,
+) {
+    let crowd = Arc::new(Crowd::new(connections, Arc::clone(door.metrics())));
+    loop {
+        let accepted = tokio::select! {
+            () = ending.stopping() => break,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let room = tokio::select! {
+                    room = crowd.room() => room,
+                    () = ending.stopping() => crowd.squeeze(),
+                };
+                begin(stream, room, &tls, &door, &ending);
+            }
+            Err(error) => failed(&error, &crowd).await,
+        }
+    }
+    finish(&listener, &crowd, &tls, &door, &ending).await;
+    drop(listener);
+    crowd.empty().await;
+}
+
+/// Takes what the kernel has accepted already, so that nobody is cut off who got through.
+async fn finish(
+    listener: &TcpListener,
+    crowd: &Arc<Crowd>,
+    tls: &TlsAcceptor,
+    door: &Arc<Door>,
+    ending: &Ending,
+) {
+    loop {
+        tokio::select! {
+            biased;
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => begin(stream, crowd.squeeze(), tls, door, ending),
+                Err(_) => return,
+            },
+            () = std::future::ready(()) => return,
+        }
+    }
+}
+
+fn begin(stream: TcpStream, room: crowd::Place, tls: &TlsAcceptor, door: &Arc<Door>, ending: &Ending) {
+    // Without it small answers wait for more; if it cannot be set, they do.
+    let _ = stream.set_nodelay(true);
+    door.metrics().accepted.inc();
+    tokio::spawn(connection::run(stream, tls.clone(), Arc::clone(door), room, ending.clone()));
+}
+
+async fn failed(error: &io::Error, crowd: &Crowd) {
+    // Anything else is about one connection that is gone again.
+    if matches!(error.raw_os_error(), Some(libc_errno::EMFILE | libc_errno::ENFILE)) {
+        log::warn!(detail = error.to_string().as_str(); "no connection can be accepted");
+        crowd.evict();
+        tokio::time::sleep(OUT_OF_FILES).await;
+    }
+}
+
+/// Two numbers of Linux.
+mod libc_errno {
+    pub(super) const ENFILE: i32 = 23;
+    pub(super) const EMFILE: i32 = 24;
+}
+
+/// Whether the end has begun: answers then tell clients to go elsewhere.
+fn draining(ending: &Ending) -> bool {
+    ending.stage() >= Stage::Draining
+}

@@ -1,0 +1,82 @@
+//! How the API server is reached, and what trouble-shooting reads.
+
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+use sidecar_injector::certs::{Bundle, Names, Pair, pair};
+use sidecar_injector::cluster::{client, fetch};
+
+use crate::fake::Fake;
+use crate::replica::{NAMESPACE, Replica, SECRET, accepted, connect, hooks, injector_config, stored, until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn over_tls() {
+    let names = Names::service("kubernetes", "default").and_loopback();
+    let bundle = Bundle::fresh(&names, SystemTime::now()).expect("a bundle");
+    let leaf = bundle.leaf();
+    let pair = Pair::parse("cert", leaf.cert.as_bytes(), "key", leaf.key.as_bytes()).expect("a pair");
+    let tls = rustls::ServerConfig::builder_with_provider(std::sync::Arc::new(pair::provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_cert_resolver(std::sync::Arc::new(rustls::sign::SingleCertAndKey::from(
+            (*pair.certified).clone(),
+        )));
+    let fake = Fake::start_tls(tls, bundle.trusted_pem()).await;
+    let replica = Replica::self_signed(&fake, &[]).await;
+    until("a certificate", || replica.status().waiting().is_empty()).await;
+    accepted(&fake, &stored(&fake, "ca.crt"));
+    replica.end().await;
+}
+
+#[tokio::test]
+async fn kubeconfigs_that_lead_nowhere() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let missing = client(Some("/nowhere/config".as_ref())).await.err().expect("an error").to_string();
+    assert!(missing.starts_with("kubeconfig /nowhere/config: "), "{missing}");
+    assert!(missing.contains("No such file"), "{missing}");
+    for text in ["", "apiVersion: v1\nkind: Config\n", "clusters: 5", "{"] {
+        std::fs::write(file.path(), text).expect("written");
+        let error = client(Some(file.path())).await.err().expect(text).to_string();
+        assert!(error.starts_with("kubeconfig "), "{text}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_trouble_shooting_reads() {
+    let fake = Fake::start().await;
+    let replica = Replica::self_signed(&fake, &[]).await;
+    until("a certificate", || replica.status().waiting().is_empty()).await;
+    replica.end().await;
+    fake.put("kubectl", hooks());
+    fake.put("kubectl", injector_config());
+    let pod = |name: &str, namespace: &str, component: &str| {
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata":
+            {"name": name, "namespace": namespace, "labels": {"component": component}}})
+    };
+    fake.put("kubelet", pod("kube-apiserver-a", "kube-system", "kube-apiserver"));
+    fake.put("kubelet", pod("etcd-a", "kube-system", "etcd"));
+    for number in 0..501 {
+        fake.put("kubelet", pod(&format!("injector-{number}"), NAMESPACE, "x"));
+    }
+    fake.put(
+        "kubectl",
+        json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": "password", "namespace": NAMESPACE}, "data": {"ca.crt": "c2VjcmV0"}}),
+    );
+    fake.fail("GET", "validatingadmissionpolicies", 403, 1);
+
+    let (objects, notes) = fetch(&connect(&fake).await, NAMESPACE).await;
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].starts_with("validatingadmissionpolicies could not be read: forbidden"), "{notes:?}");
+    let of = |kind: &str| objects.iter().filter(|object| object["kind"] == kind).collect::<Vec<&Value>>();
+    assert_eq!(of("Pod").len(), 502);
+    assert_eq!(of("ConfigMap").len(), 1);
+    let found = of("MutatingWebhookConfiguration");
+    assert_eq!(found[0]["apiVersion"], "admissionregistration.k8s.io/v1");
+    let secrets = of("Secret");
+    let keys: Vec<_> = secrets[0]["data"].as_object().expect("data").keys().map(String::as_str).collect();
+    assert_eq!((secrets.len(), keys), (1, vec!["ca.crt", "tls.crt"]));
+    let all = format!("{objects:?}");
+    assert!(fake.object(SECRET).is_some() && !all.contains("ca.key") && !all.contains("tls.key"));
+}
