@@ -1,5 +1,7 @@
 //! `doctor`: why are pods not injected, or not created?
 
+#[cfg(feature = "cluster")]
+use std::path::Path;
 use std::time::SystemTime;
 
 use clap::Args as ClapArgs;
@@ -18,11 +20,24 @@ const SAVE: &str = "kubectl get -A -o json mutatingwebhookconfigurations,namespa
                     secrets > secrets.json";
 
 #[derive(ClapArgs, Clone, Debug)]
-#[command(after_help = format!("To save the objects of a cluster: {SAVE}"))]
+#[command(after_help = format!("To save the objects of a cluster that cannot be reached from here: {SAVE}"))]
 pub(super) struct DoctorArgs {
-    /// Saved objects: file, directory (its .yaml, .yml and .json files) or - for standard input; may be repeated
+    /// Saved objects: file, directory (its .yaml, .yml and .json files) or - for standard input; may be repeated.
+    /// Default: the cluster is asked
     #[arg(short, long, value_name = "FILE")]
     filename: Vec<String>,
+    /// Where the cluster is; default: the pod's service account, or the usual places
+    #[arg(long, value_name = "FILE", conflicts_with = "filename")]
+    kubeconfig: Option<String>,
+    /// Where the injector runs, when the cluster is asked
+    #[arg(
+        short,
+        long,
+        visible_alias = "istioNamespace",
+        default_value = "istio-system",
+        value_name = "NAME"
+    )]
+    istio_namespace: String,
     /// Namespaces whose pods are meant to be injected; may be repeated. Default: all that have labels about it
     #[arg(short, long, value_name = "NAME")]
     namespace: Vec<String>,
@@ -32,7 +47,7 @@ pub(super) struct DoctorArgs {
 }
 
 pub(super) fn run(args: &DoctorArgs) -> Result<Output, Failure> {
-    let (objects, notes) = if args.filename.is_empty() { live()? } else { (saved(args)?, Vec::new()) };
+    let (objects, notes) = if args.filename.is_empty() { live(args)? } else { (saved(args)?, Vec::new()) };
     let options = Options { namespaces: args.namespace.clone(), now: SystemTime::now() };
     let diagnosis = doctor::examine(&objects, &options);
     let text = match args.output {
@@ -43,11 +58,47 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Output, Failure> {
 }
 
 /// The objects of a cluster, and what could not be read of it.
-fn live() -> Result<(Vec<Value>, Vec<String>), Failure> {
-    Err(Failure::one(
-        Exit::Usage,
-        format!("--filename is needed: the saved objects of a cluster. To save them: {SAVE}"),
-    ))
+#[cfg(feature = "cluster")]
+fn live(args: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure> {
+    let unavailable = |problem: String| Failure::one(Exit::Unavailable, problem);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| unavailable(format!("no thread to ask the cluster with: {error}")))?;
+    let (objects, notes) = runtime.block_on(async {
+        let client = crate::cluster::client(args.kubeconfig.as_deref().map(Path::new))
+            .await
+            .map_err(|error| unavailable(error.to_string()))?;
+        let (mut objects, mut notes) = crate::cluster::fetch(&client, &args.istio_namespace).await;
+        for namespace in args.namespace.iter().filter(|namespace| **namespace != args.istio_namespace) {
+            // Of a namespace that was asked about, its pods count; everything else is known by now.
+            let (more, problems) = crate::cluster::fetch(&client, namespace).await;
+            let own = |object: &Value| {
+                object.pointer("/metadata/namespace").and_then(Value::as_str) == Some(namespace)
+            };
+            objects.extend(more.into_iter().filter(|object| kind(object) == "Pod" && own(object)));
+            notes.extend(problems.into_iter().filter(|problem| problem.starts_with("pods of ")));
+        }
+        Ok::<_, Failure>((objects, notes))
+    })?;
+    // Without the configurations nothing can be said: not that they are missing, either.
+    if !notes.is_empty() && !objects.iter().any(|object| kind(object) == "MutatingWebhookConfiguration") {
+        return Err(Failure::new(Exit::Unavailable, notes));
+    }
+    Ok((objects, notes.into_iter().map(|note| format!("warning: {note}")).collect()))
+}
+
+#[cfg(feature = "cluster")]
+fn kind(object: &Value) -> &str {
+    object.get("kind").and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(not(feature = "cluster"))]
+fn live(_: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure> {
+    let problem = format!(
+        "--filename is needed: this program was built without a client for clusters. To save the objects: {SAVE}"
+    );
+    Err(Failure::one(Exit::Usage, problem))
 }
 
 fn saved(args: &DoctorArgs) -> Result<Vec<Value>, Failure> {

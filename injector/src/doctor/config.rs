@@ -8,7 +8,8 @@ use super::serving::Behind;
 use super::{Diagnosis, Finding, Problem};
 use crate::config::{Settings, Source, Sources};
 use crate::decide::Policy;
-use crate::inject::functions;
+use crate::inject::{Injector, Options, functions};
+use crate::trial;
 
 /// The ConfigMap with the injector config.
 pub(super) fn map<'a>(cluster: &Cluster<'a>, installation: &Installation<'_>) -> Option<&'a Value> {
@@ -69,10 +70,10 @@ pub(super) fn examine(
         });
     };
     let edit = format!("kubectl -n {} edit configmap {}", called.namespace, super::cluster::name(map));
-    match settings(cluster, installation, map) {
+    let problems = match settings(cluster, installation, map) {
         Ok(settings) => {
             if let Policy::Unknown(policy) = &settings.injector.rules.policy {
-                diagnosis.found(Finding {
+                return diagnosis.found(Finding {
                     problem: Problem::PolicyUnknown,
                     object: title(map),
                     seen: format!("policy is {policy:?}"),
@@ -81,15 +82,19 @@ pub(super) fn examine(
                     fix: edit,
                 });
             }
+            trial::inject(&Injector::new(settings, Options::default()))
         }
-        Err(problems) => diagnosis.found(Finding {
+        Err(problems) => problems,
+    };
+    if !problems.is_empty() {
+        diagnosis.found(Finding {
             problem: Problem::ConfigBroken,
             object: title(map),
             seen: problems.join("; "),
             cause:
-                "the injector goes on with the last config that could be read; one that starts now has none"
+                "the injector goes on with the last config that could be used; one that starts now has none"
                     .to_owned(),
             fix: format!("{edit}   # sidecar-injector lint --inject-config FILE says whether it is right"),
-        }),
+        });
     }
 }

@@ -56,10 +56,22 @@ pub(super) fn examine(
             fix: again(installation, secret),
         });
     }
-    if let Some(bundle) = bundle
-        && !vouches(&bundle, &chain, &facts, &host)
-    {
-        mismatch(installation, &title(secret), diagnosis);
+    let Some(bundle) = bundle else { return };
+    if !vouches(&bundle, &chain, &facts, &host) {
+        return mismatch(installation, &title(secret), diagnosis);
+    }
+    // As Go does: a CA outside of its own validity counts for nothing.
+    let valid = bundle
+        .into_iter()
+        .filter(|der| self::facts(der).is_some_and(|ca| (ca.not_before..=ca.not_after).contains(&now)));
+    if now <= facts.not_after && !vouches(&valid.collect(), &chain, &facts, &host) {
+        diagnosis.found(Finding {
+            problem: Problem::CertificateExpired,
+            object: installation.title(),
+            seen: "the CA in its caBundle that vouches for the certificate is not valid now".to_owned(),
+            cause: "the API server trusts no CA that has expired: every call fails".to_owned(),
+            fix: again(installation, secret),
+        });
     }
 }
 

@@ -1,6 +1,7 @@
 //! One thing is broken; exactly that is found.
 
 use serde_json::{Value, json};
+use sidecar_injector::config::BUILTIN_CONFIG;
 use sidecar_injector::doctor::Problem;
 
 use super::healthy::{HOST, Issued, cluster, encoded, installation, options, plain_pod};
@@ -47,6 +48,11 @@ fn config(all: &mut [Value], text: &str) {
     own(all, "ConfigMap")["data"]["config"] = json!(text);
 }
 
+fn replace(all: &mut [Value], from: &str, to: &str) {
+    assert!(BUILTIN_CONFIG.contains(from));
+    config(all, &BUILTIN_CONFIG.replace(from, to));
+}
+
 fn pod(all: &mut Vec<Value>, namespace: &str, change: impl Fn(&mut Value)) {
     let mut pod = plain_pod(namespace, "api");
     change(&mut pod);
@@ -56,7 +62,12 @@ fn pod(all: &mut Vec<Value>, namespace: &str, change: impl Fn(&mut Value)) {
 const RESTART: &str = "kubectl -n istio-system rollout restart deployment istio-sidecar-injector";
 const INSTALL: &str = "sidecar-injector manifests --namespace istio-system | kubectl apply -f -";
 
-const SERVING: [Breakage; 15] = [
+const SERVING: [Breakage; 16] = [
+    (
+        |all| certificate(all, &Issued::by(-1, HOST, -10, 80)),
+        Problem::CertificateExpired,
+        "kubectl -n istio-system delete secret istio-sidecar-injector-tls && ",
+    ),
     (
         |all| remove(all, "MutatingWebhookConfiguration"),
         Problem::WebhookMissing,
@@ -109,7 +120,13 @@ const SERVING: [Breakage; 15] = [
     ),
 ];
 
-const CLUSTER: [Breakage; 11] = [
+const CLUSTER: [Breakage; 12] = [
+    (
+        // It can be read, and fails for every pod.
+        |all| own(all, "ConfigMap")["data"]["values"] = json!("global: {}"),
+        Problem::ConfigBroken,
+        "sidecar-injector lint",
+    ),
     (
         |all| own(all, "NetworkPolicy")["spec"]["ingress"] = json!([{"from": [{"namespaceSelector": {}}]}]),
         Problem::PolicyBlocks,
@@ -160,7 +177,7 @@ const CLUSTER: [Breakage; 11] = [
     ),
     (|all| remove(all, "ConfigMap"), Problem::ConfigMissing, INSTALL),
     (
-        |all| config(all, "policy: true\ntemplates: {}\n"),
+        |all| replace(all, "policy: enabled", "policy: true"),
         Problem::PolicyUnknown,
         "kubectl -n istio-system edit configmap istio-sidecar-injector",
     ),
@@ -294,7 +311,7 @@ const PODS: [Breakage; 13] = [
     ),
     (
         |all| {
-            config(all, "policy: enabled\nneverInjectSelector: [{matchLabels: {app: api}}]\ntemplates: {}\n");
+            replace(all, "neverInjectSelector: []", "neverInjectSelector: [{matchLabels: {app: api}}]");
             pod(all, "shop", |_| ());
         },
         Problem::LeftOut,
@@ -302,7 +319,7 @@ const PODS: [Breakage; 13] = [
     ),
     (
         |all| {
-            config(all, "policy: disabled\ntemplates: {}\n");
+            replace(all, "policy: enabled", "policy: disabled");
             pod(all, "shop", |_| ());
         },
         Problem::LeftOut,

@@ -20,6 +20,11 @@ pub(crate) struct Issued {
 
 impl Issued {
     pub(crate) fn new(host: &str, from: i64, to: i64) -> Self {
+        Self::by(365, host, from, to)
+    }
+
+    /// By a CA that lasts so many days.
+    pub(crate) fn by(ca_days: i64, host: &str, from: i64, to: i64) -> Self {
         let at = |days: i64| {
             let seconds = i64::try_from(NOW).unwrap() + days * DAY;
             rcgen::date_time_ymd(1970, 1, 1) + std::time::Duration::from_secs(seconds.try_into().unwrap())
@@ -27,7 +32,7 @@ impl Issued {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        (params.not_before, params.not_after) = (at(-365), at(365));
+        (params.not_before, params.not_after) = (at(-365), at(ca_days));
         let ca = params.self_signed(&key).unwrap();
         let issuer = Issuer::new(params, key);
         let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();

@@ -127,10 +127,10 @@ fn istiod_s_root_is_compared_by_its_config_map() {
 /// Saved objects come from anywhere: nothing of them is taken for granted.
 #[test]
 fn nothing_panics_on_objects_that_are_cut_or_twisted() {
-    let all = cluster();
+    // Configs are rendered, which takes its time, and have tests of their own.
+    let all = without("ConfigMap");
     let twists = [json!(null), json!(7), json!("x"), json!([]), json!({}), json!([null, 7, {"name": 3}])];
-    // Texts of configs have tests of their own.
-    for at in (0..all.len()).filter(|at| all[*at]["kind"] != "ConfigMap") {
+    for at in 0..all.len() {
         let mut paths = Vec::new();
         collect(&all[at], &mut String::new(), &mut paths, 6);
         for (number, path) in paths.into_iter().enumerate() {
