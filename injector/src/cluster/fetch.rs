@@ -63,6 +63,8 @@ fn kinds(namespace: &str) -> Vec<Kind> {
         of("apps/v1", "Deployment", "deployments", own, ""),
         of("v1", "Pod", "pods", own, ""),
         of("v1", "ConfigMap", "configmaps", own, ""),
+        of("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", own, ""),
+        of("v1", "Event", "events", None, "&fieldSelector=reason%3DFailedCreate"),
         of("v1", "Secret", "secrets", own, "&fieldSelector=type%3Dkubernetes.io%2Ftls"),
         of("v1", "Pod", "pods", Some("kube-system"), "&labelSelector=component%3Dkube-apiserver"),
     ]
