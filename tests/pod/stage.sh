@@ -66,8 +66,10 @@ END
 export CONTAINERS_CONF=$work/containers.conf TMPDIR=$work
 PODMAN="podman --root $work/storage --runroot $work/run --storage-driver vfs"
 quietly() { "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2; die "failed: $*"; }; }
-podman() { command $PODMAN "$@" 2> >(grep -v 'aardvark-dns binary not found' >&2); }
+# shellcheck disable=SC2086 # a command with its options
+podman() { command $PODMAN "$@"; }
 
 ENGINE=$PODMAN ROOTFS=$work/iptables PROGRAMS=$PROGRAMS "$HERE/../../image/build" local
+# shellcheck disable=SC2034 # for who sources this
 version=$("$PROGRAMS/istio-iptables" --version | cut -d ' ' -f 2)
 
