@@ -18,4 +18,5 @@ mod connection;
 mod fake;
 mod permissions;
 mod places;
+mod program;
 mod replica;
