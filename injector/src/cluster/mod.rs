@@ -47,7 +47,7 @@ pub const MANAGER: &str = "sidecar-injector";
 /// What is to be read and written.
 #[derive(Debug)]
 pub struct Wanted {
-    /// The ConfigMap with config and values; the mesh config is in the one called `istio` beside it.
+    /// The ConfigMap with config and values; the mesh config is in [`ConfigMapName::mesh`].
     pub config: Option<ConfigMapName>,
     /// Certificates.
     pub authority: Authority,

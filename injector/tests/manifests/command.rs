@@ -121,3 +121,28 @@ fn bad_values_are_named() {
     }
     assert_eq!(only(&objects(&options()), "Namespace")["metadata"]["name"], "istio-system");
 }
+
+/// What the Deployment says is what the command takes; only the cluster is not there.
+#[test]
+#[cfg(feature = "cluster")]
+fn the_webhook_takes_the_arguments_and_reads_the_config_maps() {
+    use sidecar_injector::cluster::ConfigMapName;
+    use sidecar_injector::manifests::Names;
+
+    for options in super::all() {
+        let objects = objects(&options);
+        let container = &only(&objects, "Deployment")["spec"]["template"]["spec"]["containers"][0];
+        let mut arguments: Vec<String> = Vec::new();
+        for argument in container["args"].as_array().unwrap() {
+            let argument = argument.as_str().unwrap().replace("$(POD_NAMESPACE)", options.namespace.as_str());
+            arguments.push(argument.replace(":15017", ":0").replace(":15014", ":0"));
+        }
+        let map = arguments.iter().find_map(|argument| argument.strip_prefix("--watch-configmap=")).unwrap();
+        let map: ConfigMapName = map.parse().unwrap();
+        let names = Names::new(&options.revision);
+        assert_eq!((map.name.as_str(), map.mesh()), (names.injector().as_str(), names.mesh()));
+        arguments.push("--kubeconfig=/nowhere".to_owned());
+        let failure = run(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).unwrap_err();
+        assert_ne!(failure.exit, Exit::Usage, "{failure}");
+    }
+}
