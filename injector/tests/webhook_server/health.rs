@@ -10,7 +10,8 @@ async fn what_can_be_asked() {
     let server = Server::start(&[]);
     assert_eq!(server.ask("/healthz").await, (200, "ok\n".to_owned()));
     let (status, text) = server.ask("/readyz").await;
-    assert_eq!((status, text.matches("ok   ").count()), (200, 4), "{text}");
+    assert_eq!(status, 200, "{text}");
+    assert!(text.lines().count() >= 4 && text.lines().all(|line| line.starts_with("ok   ")), "{text}");
     assert_eq!(server.ask("/other").await.0, 404);
     let (status, head, _) = plain(server.monitoring, "POST", "/metrics", "content-length: 0\r\n").await;
     assert!(status == 405 && head.contains("allow: get"), "{head}");
