@@ -15,6 +15,7 @@ mod bundles;
 mod certificate;
 mod config;
 mod connection;
+mod doctor;
 mod fake;
 mod permissions;
 mod places;
