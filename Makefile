@@ -111,9 +111,10 @@ bench-image: static injector ## what a start of the init container costs in podm
 dist: static injector ## both programs with checksums and bills of materials, in dist/
 	@image/dist target/$(TARGET)/release
 
-gallery: ## write rules/, docs/rules.md and the README's tables anew, after a change of rules or options
+gallery: ## write rules/, deploy/, generated docs and the README's tables anew, after a change of rules or options
 	UPDATE_GALLERY=1 cargo test --locked --test gallery --test docs
 	UPDATE_DOCS=1 cargo test --locked -p sidecar-injector --lib annotations
+	UPDATE_DEPLOY=1 cargo test --locked -p sidecar-injector --test manifests
 
 setup: ## install what building and testing need, if it is missing
 	@.ci/setup

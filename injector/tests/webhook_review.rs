@@ -345,7 +345,7 @@ fn the_place_comes_from_url_and_surroundings() {
         ("odd".to_owned(), Err("annotation x: not readable".to_owned())),
     ];
     let live = live(injector());
-    live.surround(Surroundings { native_sidecars: false, namespaces: namespaces.into() });
+    live.surround(Surroundings { native_sidecars: false, namespaces: namespaces.into(), prescribed: true });
     let admission = Admission::new(live, 1 << 20);
     let pod = sent(&deployment());
     let body = review(&pod).to_string();
@@ -367,6 +367,9 @@ fn the_place_comes_from_url_and_surroundings() {
     odd["request"]["namespace"] = json!("odd");
     let (code, _, message) = denied(&ask(&admission, &odd));
     assert!(code == 422 && message.contains("namespace odd: annotation x: not readable"), "{message}");
+    odd["request"]["namespace"] = json!("new");
+    let (code, _, message) = denied(&ask(&admission, &odd));
+    assert!(code == 503 && message.contains("namespace new has not been heard of yet"), "{message}");
     odd["request"]["object"]["spec"]["hostNetwork"] = json!(true);
     assert_eq!(ask(&admission, &odd).record.outcome, Outcome::Skipped);
 }

@@ -140,9 +140,12 @@ fn places() -> impl Strategy<Value = Surroundings> {
         Just(Ok(Ids::default())),
         Just(Err("not readable".to_owned())),
     ];
-    (any::<bool>(), prop::option::of(ids)).prop_map(|(native_sidecars, ids)| Surroundings {
-        native_sidecars,
-        namespaces: ids.map(|ids| ("shop".to_owned(), ids)).into_iter().collect(),
+    (any::<bool>(), any::<bool>(), prop::option::of(ids)).prop_map(|(native_sidecars, prescribed, ids)| {
+        Surroundings {
+            native_sidecars,
+            namespaces: ids.map(|ids| ("shop".to_owned(), ids)).into_iter().collect(),
+            prescribed,
+        }
     })
 }
 

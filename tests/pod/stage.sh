@@ -26,9 +26,13 @@ if [ "${POD_STAGE:-}" = "" ]; then
         trap - EXIT
         { kill "$stage" && wait "$stage"; } 2>/dev/null || true
         rm -rf "$work"
+        [ -n "$had_containers" ] || rmdir /var/lib/containers 2>/dev/null || true
         # Of podman's control groups those that were not there before; one in use cannot be removed.
         comm -13 <(echo "$before") <(control_groups) | sort -r | xargs -r rmdir 2>/dev/null || true
     }
+    # podman keeps a cache there, wherever its storage is: the stage gets a /var/lib/containers of its own.
+    had_containers=$(ls -d /var/lib/containers 2>/dev/null || true)
+    mkdir -p /var/lib/containers
     stage=
     trap finish EXIT
     trap 'exit 130' INT TERM
@@ -46,7 +50,7 @@ fi
 
 # --- inside: the stage -----------------------------------------------------------------------------------------------
 
-for place in /run /dev/shm; do mount -t tmpfs tmpfs "$place"; done # podman's state, and its locks
+for place in /run /dev/shm /var/lib/containers; do mount -t tmpfs tmpfs "$place"; done # podman's state, locks and cache
 if mountpoint -q /sys/fs/cgroup/unified; then
     echo "pod: hybrid control groups: crun gets a view without the unified hierarchy, in this mount namespace only"
     umount /sys/fs/cgroup/unified
@@ -66,8 +70,10 @@ END
 export CONTAINERS_CONF=$work/containers.conf TMPDIR=$work
 PODMAN="podman --root $work/storage --runroot $work/run --storage-driver vfs"
 quietly() { "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2; die "failed: $*"; }; }
-podman() { command $PODMAN "$@" 2> >(grep -v 'aardvark-dns binary not found' >&2); }
+# shellcheck disable=SC2086 # a command with its options
+podman() { command $PODMAN "$@"; }
 
 ENGINE=$PODMAN ROOTFS=$work/iptables PROGRAMS=$PROGRAMS "$HERE/../../image/build" local
+# shellcheck disable=SC2034 # for who sources this
 version=$("$PROGRAMS/istio-iptables" --version | cut -d ' ' -f 2)
 

@@ -41,6 +41,14 @@ fn every_error_at_once_sorted_by_key() {
 }
 
 #[test]
+fn many_unknown_keys_are_not_all_told() {
+    let many: serde_json::Map<String, Value> =
+        (0..10_000).map(|n| (format!("sidecar.istio.io/n{n}"), json!("x"))).collect();
+    let checked = check(&pod(&Value::Object(many)));
+    assert_eq!((checked.errors.len(), checked.warnings.len()), (0, UNKNOWN));
+}
+
+#[test]
 fn quantities_are_not_negative() {
     for text in ["-1", "-100m", "1x", ""] {
         let found = errors(&json!({"sidecar.istio.io/proxyMemoryLimit": text}));

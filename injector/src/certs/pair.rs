@@ -78,11 +78,11 @@ pub fn provider() -> CryptoProvider {
 }
 
 /// Seconds since 1970 as a time; what lies before counts as 1970.
-fn instant(seconds: i64) -> SystemTime {
+pub(crate) fn instant(seconds: i64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
 }
 
-fn names(certificate: &x509_parser::certificate::X509Certificate<'_>) -> Vec<String> {
+pub(crate) fn names(certificate: &x509_parser::certificate::X509Certificate<'_>) -> Vec<String> {
     use x509_parser::extensions::GeneralName;
     let Ok(Some(extension)) = certificate.subject_alternative_name() else {
         return Vec::new();

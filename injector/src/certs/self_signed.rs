@@ -65,6 +65,7 @@ impl Publisher {
 pub struct SelfSigned {
     bundle: Bundle,
     publisher: Publisher,
+    published: bool,
 }
 
 impl SelfSigned {
@@ -76,41 +77,50 @@ impl SelfSigned {
     pub fn issue(names: &Names, publisher: Publisher, now: SystemTime) -> Result<Self, CertError> {
         let bundle = Bundle::fresh(names, now)?;
         publisher.publish(&bundle)?;
-        Ok(Self { bundle, publisher })
+        Ok(Self { bundle, publisher, published: true })
     }
 
-    /// Does what is due; says when to come again.
+    /// When there is something to do.
+    #[must_use]
+    pub fn due(&self) -> SystemTime {
+        self.bundle.due()
+    }
+
+    /// Does what is due; says whether there was anything.
     ///
     /// # Errors
     ///
-    /// Why the bundle cannot be renewed or published; what was served is still served.
-    pub fn renew(&mut self, now: SystemTime) -> Result<SystemTime, CertError> {
+    /// Why the bundle cannot be renewed or published; it is tried again the next time.
+    pub fn renew(&mut self, now: SystemTime) -> Result<bool, CertError> {
         if let Some(renewed) = self.bundle.renewed(now)? {
             self.bundle = renewed;
-            self.publisher.publish(&self.bundle)?;
+            self.published = false;
         }
-        Ok(self.bundle.due())
+        let unpublished = !self.published;
+        if unpublished {
+            self.publisher.publish(&self.bundle)?;
+            self.published = true;
+        }
+        Ok(unpublished)
     }
 
     /// Renews until the end.
     pub async fn run(mut self, say: Say, mut shutdown: watch::Receiver<bool>) {
-        let mut due = self.bundle.due();
+        let mut sleep = Duration::ZERO;
         loop {
-            let sleep = due.duration_since(SystemTime::now()).unwrap_or_default().min(NAP);
             tokio::select! {
                 _ = shutdown.wait_for(|ended| *ended) => return,
                 () = tokio::time::sleep(sleep) => {}
             }
             let now = SystemTime::now();
-            match self.renew(now) {
-                Ok(next) if next != due => {
-                    info(&say, "certificate", format!("renewed: {}", self.bundle.phase()));
-                    due = next;
-                }
-                Ok(_) => {}
+            let renewed = self.renew(now);
+            sleep = self.due().duration_since(now).unwrap_or_default().min(NAP);
+            match renewed {
+                Ok(true) => info(&say, "certificate", format!("renewed: {}", self.bundle.phase())),
+                Ok(false) => {}
                 Err(error) => {
                     warn(&say, "certificate", error.to_string());
-                    due = now + RETRY;
+                    sleep = RETRY;
                 }
             }
         }
@@ -141,11 +151,31 @@ mod tests {
         assert_eq!(trusted.borrow().as_deref(), Some(read().as_str()));
         super::super::verify(&own.bundle.leaf().cert, &read(), "127.0.0.1", start).expect("accepted");
 
-        let due = own.renew(start).expect("nothing to do");
+        assert_eq!(own.renew(start), Ok(false), "nothing to do");
         assert!(Arc::ptr_eq(&first, &serving.pair().expect("served")));
-        let next = own.renew(due).expect("renewed");
-        assert!(next > due && serving.pair().expect("served").not_after > first.not_after);
+        let due = own.due();
+        assert_eq!(own.renew(due), Ok(true));
+        assert!(own.due() > due && serving.pair().expect("served").not_after > first.not_after);
         assert_eq!(trusted.borrow().as_deref(), Some(read().as_str()));
+    }
+
+    #[test]
+    fn a_file_is_written_when_it_can_be_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let inner = folder.path().join("inner");
+        std::fs::create_dir(&inner).expect("a folder");
+        let file = inner.join("ca.crt");
+        let publisher = Publisher::new(Arc::default(), Some(file.clone()));
+        let names = Names::service("injector", "istio-system");
+        let start = SystemTime::now();
+        let mut own = SelfSigned::issue(&names, publisher, start).expect("issued");
+        std::fs::remove_dir_all(&inner).expect("removed");
+        let due = own.due();
+        own.renew(due).expect_err("there is no folder");
+        std::fs::create_dir(&inner).expect("a folder");
+        assert_eq!(own.renew(due), Ok(true));
+        assert!(file.exists());
+        assert_eq!(own.renew(due), Ok(false));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::webhook_args::WebhookArgs;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 `check` found a pod that is not injected, `lint` a problem; 64 bad options; \
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 `check` found a pod that is not injected, `lint` a problem, `doctor` something broken; 64 bad options; \
                           65 an input or a config cannot be used; 66 a file cannot be read; 69 an address cannot be listened on; 73 a file cannot be written.";
 
 /// Puts istio-init and istio-proxy into pods: by hand, and as an admission webhook.
@@ -27,6 +27,10 @@ pub(super) enum Command {
     Config(PrintArgs),
     /// Look for problems in injector config, values and mesh config
     Lint(LintArgs),
+    /// Print the objects of an installation, in the order in which to apply them
+    Manifests(super::manifests::ManifestsArgs),
+    /// Look at the objects of a cluster: why are pods not injected, or not created?
+    Doctor(super::doctor::DoctorArgs),
     /// Serve the admission webhook
     Webhook(Box<WebhookArgs>),
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 pub enum Exit {
     /// Everything asked for was done.
     Done = 0,
-    /// The answer is no: `check` found a pod that is not injected, `lint` found a problem.
+    /// The answer is no: `check` found a pod that is not injected, `lint` found a problem, `doctor` something broken.
     No = 1,
     /// Bad options.
     Usage = 64,
@@ -27,7 +27,10 @@ impl Exit {
     /// All codes with what they mean.
     pub const ALL: [(Self, &'static str); 7] = [
         (Self::Done, "done"),
-        (Self::No, "`check`: a pod is not injected; `lint`: there is a problem"),
+        (
+            Self::No,
+            "`check`: a pod is not injected; `lint`: there is a problem; `doctor`: something is broken",
+        ),
         (Self::Usage, "bad options"),
         (Self::Data, "an input or a config cannot be used"),
         (Self::NoInput, "a file cannot be read"),

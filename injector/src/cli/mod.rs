@@ -4,9 +4,11 @@ mod args;
 mod check;
 mod config;
 mod diff;
+mod doctor;
 mod exit;
 mod inject;
 mod load;
+mod manifests;
 mod report;
 mod rewrite;
 mod uninject;
@@ -70,6 +72,8 @@ pub fn run(
         Command::Check(args) => check::run(&args, environment),
         Command::Config(args) => Ok(config::print(&args)),
         Command::Lint(args) => config::lint(&args, environment),
+        Command::Manifests(args) => manifests::run(&args, environment),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Webhook(args) => webhook::run(&args, environment),
     }
 }

@@ -65,7 +65,7 @@ pub(super) struct CertificateArgs {
 #[derive(ClapArgs, Clone, Debug)]
 #[command(next_help_heading = "Cluster")]
 pub(super) struct ClusterArgs {
-    /// ConfigMap with `config` and `values`, watched, instead of files; the mesh config is in `istio` beside it
+    /// ConfigMap with `config` and `values`, watched, instead of files; the mesh config is beside it, in `istio` (`istio-REVISION`)
     #[arg(long, value_name = "NAMESPACE/NAME")]
     pub(super) watch_configmap: Option<ObjectName>,
     /// MutatingWebhookConfiguration whose caBundle gets the CA of --self-signed; may be repeated

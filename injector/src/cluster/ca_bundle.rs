@@ -150,7 +150,15 @@ impl<'a> Keeper<'a> {
     /// Looks at the configuration and repairs it; says how it stands and when to look again at the latest.
     async fn look(&mut self, trust: &Trust<'_>, known: Option<&str>, seen: &Seen<Hooks>) -> (Part, Duration) {
         let Some(known) = known else {
-            return (Part::Waiting(None), LONG); // the certificate's own part says why
+            // Where there is a Secret, the certificate's own part says why.
+            let unknown = trust.shared.is_none().then(|| {
+                format!(
+                    "the CA for MutatingWebhookConfiguration {} is not known: a certificate from files comes without \
+                     one; leave it to others (--ca-managed-externally)",
+                    self.name
+                )
+            });
+            return (Part::Waiting(unknown), LONG);
         };
         let hooks = match seen.only() {
             None => return (Part::Waiting(seen.problem.clone()), LONG),
@@ -252,5 +260,26 @@ mod tests {
         let hooks = Hooks::of(serde_json::from_value(configuration).expect("a configuration"));
         assert_eq!(hooks.changed_by.as_deref(), Some("helm"));
         assert!(hooks.have("anything"), "a configuration without webhooks needs nothing");
+    }
+
+    /// What was written is seen a little later than it was written, and the old state until then: no reason to write it
+    /// again, or to think that somebody took it back.
+    #[tokio::test]
+    async fn what_was_replaced_is_not_replaced_again() {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().expect("an address"));
+        let client = Client::try_from(config).expect("a client");
+        let board = Board::new(watch::Sender::default(), std::sync::Arc::new(|_| ()));
+        let mut keeper = Keeper::new(client, "x", &board);
+        let trust = Trust { known: watch::Sender::new(None).subscribe(), shared: None };
+        let hooks = |version: &str| Hooks {
+            version: version.to_owned(),
+            bundles: vec![("a.istio.io".to_owned(), Vec::new())],
+            ..Hooks::default()
+        };
+        let seen = |version| Seen { objects: Some([("x".to_owned(), hooks(version))].into()), problem: None };
+        keeper.replaced = Some("7".to_owned());
+        assert_eq!(keeper.look(&trust, Some("pem"), &seen("7")).await.0, Part::Good);
+        let (part, _) = keeper.look(&trust, Some("pem"), &seen("8")).await;
+        assert!(part.problem().is_some_and(|problem| problem.contains("cannot be asked")), "{part:?}");
     }
 }

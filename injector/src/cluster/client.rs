@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
 use crate::certs::pair::provider;
@@ -49,12 +49,10 @@ pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
 }
 
 async fn of_file(path: &Path) -> Result<Config, ClientError> {
-    let bad = |error: kube::config::KubeconfigError| ClientError {
-        source: format!("kubeconfig {}", path.display()),
-        problem: chain(&error),
-    };
+    let source = format!("kubeconfig {}", path.display());
+    let bad = |error: KubeconfigError| ClientError { source: source.clone(), problem: chain(&error) };
     let kubeconfig = Kubeconfig::read_from(path).map_err(bad)?;
-    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(bad)
+    of_kubeconfig(kubeconfig, &source).await
 }
 
 async fn found() -> Result<Config, ClientError> {
@@ -62,19 +60,41 @@ async fn found() -> Result<Config, ClientError> {
         Ok(config) => return Ok(config),
         Err(error) => chain(&error),
     };
-    Config::from_kubeconfig(&KubeConfigOptions::default()).await.map_err(|error| ClientError {
+    let kubeconfig = Kubeconfig::read().map_err(|error| ClientError {
         source: "no cluster".to_owned(),
         problem: format!(
-            "not inside one ({inside}), and no kubeconfig ({}): run in a pod with a service account, or give --kubeconfig FILE",
+            "not inside one ({inside}), and no kubeconfig ({}): run in a pod with a service account, or give \
+             --kubeconfig FILE",
             chain(&error)
         ),
-    })
+    })?;
+    of_kubeconfig(kubeconfig, "kubeconfig").await
+}
+
+/// API servers are called directly: a proxy that the environment names for other traffic does not count, and one that is
+/// prescribed for this cluster is refused, not passed by.
+async fn of_kubeconfig(kubeconfig: Kubeconfig, source: &str) -> Result<Config, ClientError> {
+    let bad = |problem: String| ClientError { source: source.to_owned(), problem };
+    let mut clusters = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref());
+    let prescribed = clusters.any(|cluster| cluster.proxy_url.is_some());
+    let options = KubeConfigOptions::default();
+    let mut config =
+        Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| bad(chain(&error)))?;
+    match config.proxy_url.take() {
+        Some(proxy) if prescribed => Err(bad(format!(
+            "proxy-url {proxy} is not accepted: the API server has to be reachable directly"
+        ))),
+        _ => Ok(config),
+    }
 }
 
 /// An error of the API, for people.
+#[expect(clippy::wildcard_enum_match_arm, reason = "of all errors, two are told in other words")]
 pub(super) fn describe(error: &kube::Error) -> String {
-    let kube::Error::Api(status) = error else {
-        return format!("the API server cannot be asked: {}", chain(error));
+    let status = match error {
+        kube::Error::Api(status) => status,
+        kube::Error::Service(cause) => return format!("the API server cannot be asked: {}", chain(&**cause)),
+        other => return format!("the API server cannot be asked: {}", chain(other)),
     };
     match status.code {
         403 => format!("forbidden: {} (it takes a role that allows this)", status.message),

@@ -13,9 +13,6 @@ use super::follow::{Seen, follow};
 use super::status::{Board, Part};
 use crate::config::{ConfigError, Source, Sources};
 
-/// The mesh config's, beside the injector's own.
-const MESH: &str = "istio";
-
 /// A ConfigMap, by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigMapName {
@@ -23,6 +20,15 @@ pub struct ConfigMapName {
     pub namespace: String,
     /// Its name.
     pub name: String,
+}
+
+impl ConfigMapName {
+    /// The ConfigMap with the mesh config, beside it: `istio`, and the revision at its end that this one's name has.
+    #[must_use]
+    pub fn mesh(&self) -> String {
+        let revision = self.name.strip_prefix("istio-sidecar-injector-");
+        revision.map_or_else(|| "istio".to_owned(), |revision| format!("istio-{revision}"))
+    }
 }
 
 impl FromStr for ConfigMapName {
@@ -56,11 +62,12 @@ pub(super) async fn run(
     let api: Api<ConfigMap> = Api::namespaced(client, &wanted.namespace);
     let config = watch::Sender::new(Seen::nothing());
     let mesh = watch::Sender::new(Seen::nothing());
+    let mesh_name = wanted.mesh();
     let data = |map: ConfigMap| map.data.unwrap_or_default();
     let (configs, meshes) = (config.subscribe(), mesh.subscribe());
     tokio::select! {
         never = follow(api.clone(), Some(&wanted.name), data, &config) => match never {},
-        never = follow(api, Some(MESH), data, &mesh) => match never {},
+        never = follow(api, Some(&mesh_name), data, &mesh) => match never {},
         () = reconcile(wanted, configs, meshes, configure, board) => {}
     }
 }
@@ -114,10 +121,10 @@ impl Loader {
         let (Some(config), Some(mesh)) = (config.only(), mesh.only()) else {
             return None;
         };
-        let namespace = &self.wanted.namespace;
+        let (namespace, mesh_name) = (&self.wanted.namespace, self.wanted.mesh());
         match (mesh, &self.mesh) {
-            (Some(data), _) => self.mesh = Some(source(namespace, MESH, data)),
-            (None, Some(_)) => self.unseen = Some(format!("ConfigMap {namespace}/{MESH} was deleted")),
+            (Some(data), _) => self.mesh = Some(source(namespace, &mesh_name, data)),
+            (None, Some(_)) => self.unseen = Some(format!("ConfigMap {namespace}/{mesh_name} was deleted")),
             (None, None) => {} // what is built in
         }
         let Some(data) = config else {

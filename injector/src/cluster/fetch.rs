@@ -30,6 +30,10 @@ pub async fn fetch(client: &Client, namespace: &str) -> (Vec<Value>, Vec<String>
     for kind in kinds(namespace) {
         match list(client, &kind).await {
             Ok(found) => objects.extend(found),
+            Err(Refused { code: 0, problem }) => {
+                notes.push(problem); // and would be for every other kind
+                return (objects, notes);
+            }
             Err(refused) => {
                 let place =
                     kind.namespace.as_deref().map(|name| format!(" of namespace {name}")).unwrap_or_default();
@@ -59,6 +63,8 @@ fn kinds(namespace: &str) -> Vec<Kind> {
         of("apps/v1", "Deployment", "deployments", own, ""),
         of("v1", "Pod", "pods", own, ""),
         of("v1", "ConfigMap", "configmaps", own, ""),
+        of("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", own, ""),
+        of("v1", "Event", "events", None, "&fieldSelector=reason%3DFailedCreate"),
         of("v1", "Secret", "secrets", own, "&fieldSelector=type%3Dkubernetes.io%2Ftls"),
         of("v1", "Pod", "pods", Some("kube-system"), "&labelSelector=component%3Dkube-apiserver"),
     ]

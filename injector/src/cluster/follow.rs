@@ -19,7 +19,8 @@ use tokio::sync::watch;
 use super::backoff::Backoff;
 use super::client::{ask, describe};
 
-const PAGE: u32 = 500;
+/// Nodes are large: a page of them should not be.
+const PAGE: u32 = 100;
 /// The server ends a watch after this many seconds, and bookmarks come every minute; silence beyond means that the
 /// connection is dead.
 const WATCH: u32 = 290;
@@ -56,6 +57,7 @@ pub(super) async fn follow<K, V>(
 ) -> Infallible
 where
     K: Resource + Clone + DeserializeOwned + Debug,
+    V: PartialEq,
 {
     let only = name.map(|name| format!("metadata.name={name}"));
     let mut backoff = Backoff::new();
@@ -75,6 +77,7 @@ async fn follow_once<K, V>(
 ) -> String
 where
     K: Resource + Clone + DeserializeOwned + Debug,
+    V: PartialEq,
 {
     let (objects, mut version) = match list(api, only, keep).await {
         Ok(listed) => listed,
@@ -128,6 +131,7 @@ async fn watch<K, V>(
 ) -> Result<(), String>
 where
     K: Resource + Clone + DeserializeOwned + Debug,
+    V: PartialEq,
 {
     let params = WatchParams {
         timeout: Some(WATCH),
@@ -144,12 +148,11 @@ where
         match event.map_err(|error| describe(&error))? {
             WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                 *version = object.resource_version().unwrap_or_default();
-                let (name, kept) = (object.name_any(), keep(object));
-                change(seen, |objects| objects.insert(name, kept));
+                change(seen, object.name_any(), Some(keep(object)));
             }
             WatchEvent::Deleted(object) => {
                 *version = object.resource_version().unwrap_or_default();
-                change(seen, |objects| objects.remove(&object.name_any()));
+                change(seen, object.name_any(), None);
             }
             WatchEvent::Bookmark(bookmark) => *version = bookmark.metadata.resource_version,
             WatchEvent::Error(status) => {
@@ -162,8 +165,33 @@ where
     }
 }
 
-fn change<V>(seen: &watch::Sender<Seen<V>>, change: impl FnOnce(&mut BTreeMap<String, V>) -> Option<V>) {
-    seen.send_modify(|seen| {
-        change(seen.objects.get_or_insert_default());
+/// Wakes nobody when what is kept stays the same: nodes change all the time, their versions do not.
+fn change<V: PartialEq>(seen: &watch::Sender<Seen<V>>, name: String, now: Option<V>) {
+    seen.send_if_modified(|seen| {
+        let objects = seen.objects.get_or_insert_default();
+        let changed = objects.get(&name) != now.as_ref();
+        match now {
+            Some(kept) => objects.insert(name, kept),
+            None => objects.remove(&name),
+        };
+        changed
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_changes_wake() {
+        let sender = watch::Sender::new(Seen { objects: None, problem: None });
+        let mut seen = sender.subscribe();
+        let mut wakes = |now: Option<u8>| {
+            change(&sender, "a".to_owned(), now);
+            let woken = seen.has_changed().expect("there is a sender");
+            seen.mark_unchanged();
+            woken
+        };
+        assert!(wakes(Some(1)) && !wakes(Some(1)) && wakes(Some(2)) && wakes(None) && !wakes(None));
+    }
 }

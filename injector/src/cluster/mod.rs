@@ -1,9 +1,13 @@
 //! What is read from a cluster and written to it.
 //!
-//! [`run`] keeps up with the cluster until it is told to end: config from a ConfigMap, the certificate in a Secret that
+//! [`Cluster::run`] keeps up with the cluster until it is told to end: config from a ConfigMap, the certificate in a Secret that
 //! replicas share, caBundles in webhook configurations, kubelet versions, and the ranges of namespaces. Nothing here is on
 //! the way of a request; an API server that cannot be reached leaves in force what was there last. [`fetch`] reads once
 //! what trouble-shooting looks at.
+//!
+//! A service account needs: `get list watch` on nodes and namespaces; `get list watch patch` on the
+//! MutatingWebhookConfigurations by name; in the injector's namespace `get list watch` on the two ConfigMaps by name,
+//! `get list watch update` on the Secret by name, and `create` on Secrets.
 
 mod backoff;
 mod ca_bundle;
@@ -43,7 +47,7 @@ pub const MANAGER: &str = "sidecar-injector";
 /// What is to be read and written.
 #[derive(Debug)]
 pub struct Wanted {
-    /// The ConfigMap with config and values; the mesh config is in the one called `istio` beside it.
+    /// The ConfigMap with config and values; the mesh config is in [`ConfigMapName::mesh`].
     pub config: Option<ConfigMapName>,
     /// Certificates.
     pub authority: Authority,

@@ -113,7 +113,7 @@ enum Look {
 
 impl Keeper<'_> {
     async fn reconcile(&self, mut seen: watch::Receiver<Seen<Secret>>, publisher: &Publisher) {
-        let mut last: Option<Bundle> = None;
+        let (mut last, mut published) = (None, None);
         let mut backoff = Backoff::new();
         loop {
             let now = seen.borrow_and_update().clone();
@@ -121,27 +121,27 @@ impl Keeper<'_> {
             let mut wait = NAP;
             if let Some(stored) = now.only() {
                 match self.settle(stored.cloned(), last.as_ref()).await {
-                    Ok(bundle) => {
-                        backoff.reset();
-                        wait = bundle.due().duration_since(SystemTime::now()).unwrap_or_default().min(NAP);
-                        if last.as_ref() != Some(&bundle)
-                            && let Err(error) = publisher.publish(&bundle)
-                        {
-                            problem = Some(error.to_string());
-                        }
-                        last = Some(bundle);
-                    }
-                    Err(refused) => {
-                        problem = Some(refused);
-                        wait = backoff.wait();
+                    Ok(bundle) => last = Some(bundle),
+                    Err(refused) => problem = Some(refused),
+                }
+                if published != last
+                    && let Some(bundle) = &last
+                {
+                    match publisher.publish(bundle) {
+                        Ok(()) => published = last.clone(),
+                        Err(error) => problem = Some(error.to_string()),
                     }
                 }
+                wait = match (&last, problem == now.problem) {
+                    (Some(bundle), true) => {
+                        backoff.reset();
+                        bundle.due().duration_since(SystemTime::now()).unwrap_or_default().min(NAP)
+                    }
+                    _ => backoff.wait(),
+                };
             }
-            self.board.note(
-                "certificate",
-                |status| &mut status.certificate,
-                &Part::of(last.is_some(), problem),
-            );
+            let there = published.is_some();
+            self.board.note("certificate", |status| &mut status.certificate, &Part::of(there, problem));
             tokio::select! {
                 changed = seen.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(wait) => {}

@@ -61,7 +61,10 @@ async fn reconcile_namespaces(
         let there = objects.is_some();
         if let Some(ids) = objects {
             let namespaces = ids.into_iter().collect::<HashMap<_, _>>();
-            update(live, |surroundings| surroundings.namespaces = namespaces);
+            update(live, |surroundings| {
+                surroundings.namespaces = namespaces;
+                surroundings.prescribed = true;
+            });
         }
         board.note("namespaces", |status| &mut status.namespaces, &Part::of(there, problem));
         if seen.changed().await.is_err() {

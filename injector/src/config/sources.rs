@@ -44,6 +44,17 @@ pub struct Settings {
 }
 
 impl Sources {
+    /// The texts of injector config and mesh config, out of their ConfigMaps. [`load`](Self::load) says what is wrong
+    /// with them.
+    #[must_use]
+    pub fn texts(&self) -> (String, String) {
+        let text = |given: &Option<Source>, key: &str, builtin: &str| match given {
+            Some(given) => opened(given, key, &mut Vec::new()).source.text,
+            None => builtin.to_owned(),
+        };
+        (text(&self.config, "config", builtin::CONFIG), text(&self.mesh, "mesh", builtin::MESH))
+    }
+
     /// Reads all of them.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! Whether a pod is injected, and why: every step says what it looked at and what it found.
 
 mod selector;
+pub mod selectors;
 mod webhook;
 
 #[cfg(test)]

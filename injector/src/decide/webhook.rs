@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::selector::Selector;
+use super::selectors;
 
 /// One webhook of a `MutatingWebhookConfiguration`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,53 +75,23 @@ impl Webhooks {
     /// Never in practice: the selectors are ours.
     pub fn of_revision(revision: &str, by_default: bool) -> Result<Self, String> {
         let named = if revision.is_empty() { "default" } else { revision };
-        let expression = |key: &str, operator: &str, values: &[&str]| {
-            if values.is_empty() {
-                json!({"key": key, "operator": operator})
-            } else {
-                json!({"key": key, "operator": operator, "values": values})
-            }
-        };
-        let without = |key: &str| expression(key, "DoesNotExist", &[]);
-        let not_refused = || expression("sidecar.istio.io/inject", "NotIn", &["false"]);
-        let rev = || expression("istio.io/rev", "In", &[named]);
-        let unlabelled = || vec![without("istio-injection"), without("istio.io/rev")];
-        let mut hooks = vec![
-            ("rev.namespace", vec![rev(), without("istio-injection")], vec![not_refused()]),
-            ("rev.object", unlabelled(), vec![not_refused(), rev()]),
-        ];
-        if revision.is_empty() {
-            let enabled = expression("istio-injection", "In", &["enabled"]);
-            let asks = expression("sidecar.istio.io/inject", "In", &["true"]);
-            hooks.push(("namespace", vec![enabled], vec![not_refused()]));
-            hooks.push(("object", unlabelled(), vec![asks, without("istio.io/rev")]));
-        }
-        if revision.is_empty() && by_default {
-            let mut namespaces = unlabelled();
-            let own = super::SYSTEM_NAMESPACES;
-            namespaces.push(expression("kubernetes.io/metadata.name", "NotIn", &own));
-            hooks.push((
-                "auto",
-                namespaces,
-                vec![without("sidecar.istio.io/inject"), without("istio.io/rev")],
-            ));
-        }
-        let webhooks: Vec<Value> = hooks
-            .into_iter()
-            .map(|(name, namespaces, objects)| {
-                json!({
-                    "name": format!("{name}.sidecar-injector.istio.io"),
-                    "namespaceSelector": {"matchExpressions": namespaces},
-                    "objectSelector": {"matchExpressions": objects},
-                })
-            })
-            .collect();
         let suffix = if revision.is_empty() { String::new() } else { format!("-{revision}") };
         Self::parse(&[json!({
             "kind": "MutatingWebhookConfiguration",
             "metadata": {"name": format!("istio-sidecar-injector{suffix}"), "labels": {"istio.io/rev": named}},
-            "webhooks": webhooks,
+            "webhooks": selectors::of_revision(revision, by_default, &[]),
         })])
+    }
+
+    /// Every webhook that the API server calls for a pod with these labels, in a namespace with those.
+    pub fn all_called(
+        &self,
+        namespace: &Map<String, Value>,
+        pod: &Map<String, Value>,
+    ) -> impl Iterator<Item = &Webhook> {
+        self.all.iter().filter(|webhook| {
+            webhook.namespace_selector.matches(namespace) && webhook.object_selector.matches(pod)
+        })
     }
 
     /// The first webhook that the API server calls for a pod with these labels, in a namespace with those.

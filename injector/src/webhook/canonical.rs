@@ -1,9 +1,10 @@
 //! A pod as it comes, without what differs between the pods of one template and does not matter to an injection.
 //!
-//! Two things do: `metadata.managedFields`, which carries a time and which neither templates nor the patch ever see (as
+//! Two things differ: `metadata.managedFields`, which carries a time and which neither templates nor the patch ever see (as
 //! in Istio), and the name of the volume with the service account's token, to which the API server gives a random end.
 //! All pods are injected with one and the same end instead, and the real one takes its place again in whatever is said
-//! about the pod. So the answer for a pod does not depend on whether another one was answered before.
+//! about the pod. So the answer for a pod does not depend on whether another one was answered before. (A config that spells
+//! out the stand-in would name the pod's own volume with it.)
 
 use std::borrow::Cow;
 

@@ -28,8 +28,10 @@ pub struct Active {
 pub struct Surroundings {
     /// Whether proxies are native sidecars, where the pod does not say.
     pub native_sidecars: bool,
-    /// By namespace: what it prescribes, or why that cannot be read. A namespace that is not here prescribes nothing.
+    /// By namespace: what it prescribes, or why that cannot be read.
     pub namespaces: HashMap<String, Result<Ids, String>>,
+    /// Whether every namespace prescribes something, as on OpenShift: one that is not in the list has not been heard of yet.
+    pub prescribed: bool,
 }
 
 /// How loading went, for metrics.

@@ -119,13 +119,12 @@ impl<'a> Patch<'a> {
     /// First what goes, then place by place what comes or moves, then what changes inside.
     fn named(&mut self, old: &'a [Value], new: &'a [Value], old_ids: &Ids<'a>, new_ids: &Ids<'a>) {
         let mut order = Vec::with_capacity(new.len());
-        for (at, id) in old_ids.list.iter().enumerate() {
+        for id in &old_ids.list {
             if new_ids.places.contains_key(id) {
                 order.push(*id);
             } else {
                 // Those before it that went have moved it to where the order ends now.
                 let path = self.index(order.len());
-                debug_assert!(order.len() <= at);
                 self.operations.push(Operation::Remove { path });
             }
         }

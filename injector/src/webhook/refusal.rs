@@ -16,6 +16,11 @@ pub enum Refusal {
         /// Why.
         problem: String,
     },
+    /// Its namespace has only just been made.
+    UnknownNamespace {
+        /// The namespace.
+        name: String,
+    },
     /// It is no object, or cannot be read.
     Object {
         /// Why.
@@ -35,15 +40,17 @@ pub struct Code {
 const BAD_REQUEST: Code = Code { status: 400, reason: "BadRequest" };
 const FORBIDDEN: Code = Code { status: 403, reason: "Forbidden" };
 const INVALID: Code = Code { status: 422, reason: "Invalid" };
+const UNAVAILABLE: Code = Code { status: 503, reason: "ServiceUnavailable" };
 const INTERNAL: Code = Code { status: 500, reason: "InternalError" };
 
 impl Refusal {
     /// 422 for what is to be fixed in the pod or its namespace, 403 for what a rule forbids, 400 for what cannot be read,
-    /// 500 for what is to be fixed in the injector's config.
+    /// 500 for what is to be fixed in the injector's config, 503 for what will be otherwise in a moment.
     #[must_use]
     pub const fn code(&self) -> Code {
         match self {
             Self::Object { .. } => BAD_REQUEST,
+            Self::UnknownNamespace { .. } => UNAVAILABLE,
             Self::Inject(InjectError::ProxyUid { .. }) => FORBIDDEN,
             Self::Inject(InjectError::Merge { .. } | InjectError::Render(_) | InjectError::Yaml { .. }) => {
                 INTERNAL
@@ -67,6 +74,7 @@ impl Refusal {
     pub const fn slug(&self) -> &'static str {
         match self {
             Self::Namespace { .. } => "namespace",
+            Self::UnknownNamespace { .. } => "unknown-namespace",
             Self::Object { .. } => "object",
             Self::Inject(error) => match error {
                 InjectError::Annotations(_) => "annotations",
@@ -91,6 +99,12 @@ impl fmt::Display for Refusal {
         match self {
             Self::Inject(error) => error.fmt(f),
             Self::Namespace { name, problem } => write!(f, "namespace {name}: {problem}"),
+            Self::UnknownNamespace { name } => {
+                write!(
+                    f,
+                    "namespace {name} has not been heard of yet, nor which users its pods may have: try again"
+                )
+            }
             Self::Object { problem } => write!(f, "request.object cannot be read: {problem}"),
         }
     }

@@ -78,7 +78,7 @@ impl Circumstances<'_> {
         let ids = self.surroundings.namespaces.get(self.namespace);
         let parts = Parts::default()
             .and(self.active.generation.to_le_bytes())
-            .and([u8::from(self.surroundings.native_sidecars)])
+            .and([self.surroundings.native_sidecars, self.surroundings.prescribed].map(u8::from))
             .and(ids.map_or_else(String::new, |ids| format!("{ids:?}")))
             .and(self.namespace);
         let parts = self.variables.iter().fold(parts, |parts, (key, value)| parts.and(key).and(value));
@@ -153,6 +153,9 @@ impl Circumstances<'_> {
             Some(Err(problem)) => {
                 let (name, problem) = (self.namespace.to_owned(), problem.clone());
                 return Err(Refusal::Namespace { name, problem });
+            }
+            None if self.surroundings.prescribed => {
+                return Err(Refusal::UnknownNamespace { name: self.namespace.to_owned() });
             }
             None => crate::pod::ids::Ids::default(),
         };

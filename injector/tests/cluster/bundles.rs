@@ -163,3 +163,16 @@ async fn managed_externally_nothing_is_written() {
     assert_eq!(fake.asked().iter().filter(about).count(), 0, "they are not even looked at");
     assert!(replica.status().ca_bundles.is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ca_that_nobody_knows_is_told() {
+    let fake = Fake::start().await;
+    fake.put("kubectl", hooks());
+    let (sender, wanted) = given("one");
+    sender.send_replace(None);
+    let replica = Replica::start(&fake, wanted).await;
+    until("it says so", || replica.has_said("istio-sidecar-injector is not known: a certificate from files"))
+        .await;
+    sender.send_replace(Some(Arc::from("two")));
+    until("written when it is known", || ca_bundle(&fake) == "two").await;
+}

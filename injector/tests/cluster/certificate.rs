@@ -44,6 +44,7 @@ async fn two_that_race_end_with_one_ca() {
     for replica in [&one, &other] {
         until("a certificate", || replica.status().certificate == Part::Good).await;
         until("the stored one", || serves(replica, &stored(&fake, "tls.crt"))).await;
+        assert!(!replica.has_said("409"), "a lost race is nothing to tell");
     }
     assert_eq!(fake.count("POST", "/secrets", 201), 1);
     assert_eq!(fake.count("POST", "/secrets", 409), 1, "the loser takes the winner's");

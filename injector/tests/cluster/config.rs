@@ -90,8 +90,12 @@ async fn versions_expire_and_connections_break() {
     fake.disconnect();
     fake.put("kubectl", changed("b"));
     until("listed again", || replica.live.active().generation == 4).await;
-    assert!(fake.count("GET", "watch=true", 410) > 0);
-    assert!(fake.count("GET", "configmaps", 500) > 0);
+    until("all of that was met", || {
+        fake.count("GET", "watch=true", 410) == 2 && fake.count("GET", "configmaps", 500) == 3
+    })
+    .await;
+    fake.put("kubectl", changed("c"));
+    until("followed again", || replica.live.active().generation == 5).await;
     replica.end().await;
 }
 
@@ -144,5 +148,22 @@ async fn forbidden() {
     fake.heal();
     fake.put("kubectl", injector_config());
     until("ready once it is allowed", || replica.status().waiting().is_empty()).await;
+    replica.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_that_end_at_once_are_no_endless_loop() {
+    let fake = Fake::start().await;
+    fake.put("kubectl", injector_config());
+    fake.cut_watches(true);
+    let replica = Replica::start(&fake, wanted()).await;
+    until("it says so", || replica.has_said("the API server ends the watch at once")).await;
+    fake.put("kubectl", changed("a"));
+    until("lists still tell what changed", || replica.live.active().generation == 3).await;
+    // Every watch was followed by a pause and a list.
+    let (lists, watches) = (fake.count("GET", "limit=", 200), fake.count("GET", "watch=true", 200));
+    assert!(watches <= lists, "{watches} watches, {lists} lists");
+    fake.cut_watches(false);
+    until("it recovers", || replica.status().config == Part::Good).await;
     replica.end().await;
 }

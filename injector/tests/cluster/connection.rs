@@ -35,6 +35,14 @@ async fn kubeconfigs_that_lead_nowhere() {
     let missing = client(Some("/nowhere/config".as_ref())).await.err().expect("an error").to_string();
     assert!(missing.starts_with("kubeconfig /nowhere/config: "), "{missing}");
     assert!(missing.contains("No such file"), "{missing}");
+    let proxied = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "a", "users": [{"name": "a", "user": {}}],
+        "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1", "proxy-url": "http://127.0.0.1:2"}}],
+        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+    });
+    std::fs::write(file.path(), proxied.to_string()).expect("written");
+    let error = client(Some(file.path())).await.err().expect("an error").to_string();
+    assert!(error.contains("proxy-url http://127.0.0.1:2/ is not accepted"), "{error}");
     for text in ["", "apiVersion: v1\nkind: Config\n", "clusters: 5", "{"] {
         std::fs::write(file.path(), text).expect("written");
         let error = client(Some(file.path())).await.err().expect(text).to_string();
@@ -79,4 +87,15 @@ async fn what_trouble_shooting_reads() {
     assert_eq!((secrets.len(), keys), (1, vec!["ca.crt", "tls.crt"]));
     let all = format!("{objects:?}");
     assert!(fake.object(SECRET).is_some() && !all.contains("ca.key") && !all.contains("tls.key"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_is_not_there_is_told_once() {
+    let fake = Fake::start().await;
+    let client = connect(&fake).await;
+    fake.stop().await;
+    let (objects, notes) = fetch(&client, NAMESPACE).await;
+    assert!(objects.is_empty());
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].contains("cannot be asked") && notes[0].contains("refused"), "{notes:?}");
 }

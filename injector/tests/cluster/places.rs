@@ -7,7 +7,7 @@ use sidecar_injector::pod::ids::Ids;
 use crate::fake::Fake;
 use crate::replica::{Replica, nothing, until};
 
-fn node(name: &str, version: &str) -> Value {
+pub(crate) fn node(name: &str, version: &str) -> Value {
     let words = [
         "architecture",
         "bootID",

@@ -11,6 +11,7 @@ fn names() -> Names {
 }
 
 fn accepts(bundle: &Bundle, trusted: &str, at: SystemTime) {
+    assert!(bundle.leaf.not_after <= bundle.ca.not_after, "no leaf outlives its CA");
     for name in bundle.names.all() {
         if let Err(error) = verify(&bundle.leaf.cert, trusted, name, at) {
             panic!("{at:?}, {}: {error}", bundle.phase());

@@ -10,6 +10,7 @@ mod serve;
 mod store;
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::{Value, json};
@@ -45,6 +46,8 @@ pub(crate) struct State {
     asked: Mutex<Vec<Asked>>,
     failures: Mutex<Vec<Failure>>,
     gate: Mutex<Option<(&'static str, String, Arc<Barrier>)>>,
+    /// Whether watches end as soon as they have begun.
+    pub short: AtomicBool,
 }
 
 pub(crate) struct Fake {
@@ -77,6 +80,7 @@ impl Fake {
             asked: Mutex::default(),
             failures: Mutex::default(),
             gate: Mutex::default(),
+            short: AtomicBool::default(),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = listener.local_addr().expect("an address");
@@ -174,6 +178,11 @@ impl Fake {
 
     pub(crate) fn heal(&self) {
         lock(&self.state.failures).clear();
+    }
+
+    /// Ends watches as soon as they have begun, as a broken proxy does.
+    pub(crate) fn cut_watches(&self, short: bool) {
+        self.state.short.store(short, Ordering::SeqCst);
     }
 
     /// Holds requests until so many have come.

@@ -1,0 +1,125 @@
+//! `doctor`: why are pods not injected, or not created?
+
+#[cfg(feature = "cluster")]
+use std::path::Path;
+use std::time::SystemTime;
+
+use clap::Args as ClapArgs;
+use serde_json::Value;
+
+use super::args::{Format, InputArgs};
+use super::load::called;
+use super::rewrite::names;
+use super::{Exit, Failure, Output};
+use crate::doctor::{self, Options};
+use crate::{files, yaml};
+
+/// What is saved for it, and how.
+const SAVE: &str = "kubectl get -A -o json mutatingwebhookconfigurations,namespaces,services,endpointslices,deployments,\
+                    replicasets,pods,networkpolicies,configmaps,events > cluster.json; kubectl get -n istio-system -o json \
+                    secrets > secrets.json";
+
+#[derive(ClapArgs, Clone, Debug)]
+#[command(after_help = format!("To save the objects of a cluster that cannot be reached from here: {SAVE}"))]
+pub(super) struct DoctorArgs {
+    /// Saved objects: file, directory (its .yaml, .yml and .json files) or - for standard input; may be repeated.
+    /// Default: the cluster is asked
+    #[arg(short, long, value_name = "FILE")]
+    filename: Vec<String>,
+    /// Where the cluster is; default: the pod's service account, or the usual places
+    #[arg(long, value_name = "FILE", conflicts_with = "filename")]
+    kubeconfig: Option<String>,
+    /// Where the injector runs, when the cluster is asked
+    #[arg(
+        short,
+        long,
+        visible_alias = "istioNamespace",
+        default_value = "istio-system",
+        value_name = "NAME"
+    )]
+    istio_namespace: String,
+    /// Namespaces whose pods are meant to be injected; may be repeated. Default: all that have labels about it
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Vec<String>,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
+    output: Format,
+}
+
+pub(super) fn run(args: &DoctorArgs) -> Result<Output, Failure> {
+    let (objects, notes) = if args.filename.is_empty() { live(args)? } else { (saved(args)?, Vec::new()) };
+    let options = Options { namespaces: args.namespace.clone(), now: SystemTime::now() };
+    let diagnosis = doctor::examine(&objects, &options);
+    let text = match args.output {
+        Format::Json => doctor::as_json(&diagnosis),
+        Format::Text => doctor::as_text(&diagnosis),
+    };
+    Ok(Output { text, notes, refused: diagnosis.broken(), target: "-".to_owned() })
+}
+
+/// The objects of a cluster, and what could not be read of it.
+#[cfg(feature = "cluster")]
+fn live(args: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure> {
+    let unavailable = |problem: String| Failure::one(Exit::Unavailable, problem);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| unavailable(format!("no thread to ask the cluster with: {error}")))?;
+    let (objects, notes) = runtime.block_on(async {
+        let client = crate::cluster::client(args.kubeconfig.as_deref().map(Path::new))
+            .await
+            .map_err(|error| unavailable(error.to_string()))?;
+        let (mut objects, mut notes) = crate::cluster::fetch(&client, &args.istio_namespace).await;
+        for namespace in args.namespace.iter().filter(|namespace| **namespace != args.istio_namespace) {
+            // Of a namespace that was asked about, its pods count; everything else is known by now.
+            let (more, problems) = crate::cluster::fetch(&client, namespace).await;
+            let own = |object: &Value| {
+                object.pointer("/metadata/namespace").and_then(Value::as_str) == Some(namespace)
+            };
+            objects.extend(more.into_iter().filter(|object| kind(object) == "Pod" && own(object)));
+            notes.extend(problems.into_iter().filter(|problem| problem.starts_with("pods of ")));
+        }
+        Ok::<_, Failure>((objects, notes))
+    })?;
+    // Without the configurations nothing can be said: not that they are missing, either.
+    if !notes.is_empty() && !objects.iter().any(|object| kind(object) == "MutatingWebhookConfiguration") {
+        return Err(Failure::new(Exit::Unavailable, notes));
+    }
+    Ok((objects, notes.into_iter().map(|note| format!("warning: {note}")).collect()))
+}
+
+#[cfg(feature = "cluster")]
+fn kind(object: &Value) -> &str {
+    object.get("kind").and_then(Value::as_str).unwrap_or_default()
+}
+
+#[cfg(not(feature = "cluster"))]
+fn live(_: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure> {
+    let problem = format!(
+        "--filename is needed: this program was built without a client for clusters. To save the objects: {SAVE}"
+    );
+    Err(Failure::one(Exit::Usage, problem))
+}
+
+fn saved(args: &DoctorArgs) -> Result<Vec<Value>, Failure> {
+    let mut objects = Vec::new();
+    for name in names(&InputArgs { filename: args.filename.clone() })? {
+        let bytes = files::read(&name)
+            .map_err(|error| Failure::one(Exit::NoInput, format!("{}: {error}", called(&name))))?;
+        let bad = |error: String| Failure::one(Exit::Data, format!("{}: {error}", called(&name)));
+        // JSON is read without the bounds that YAML needs: what is saved of a cluster is large.
+        if bytes.first() == Some(&b'{') {
+            let value = serde_json::from_slice(&bytes).map_err(|error| {
+                bad(format!(
+                    "{error} ({} bytes were read, 16 MiB at most: save large clusters in parts)",
+                    bytes.len()
+                ))
+            })?;
+            objects.push(value);
+        } else {
+            let documents = yaml::read_documents(&bytes).map_err(|error| bad(error.to_string()))?;
+            objects.extend(documents.into_iter().map(|document| document.value));
+        }
+    }
+    Ok(objects)
+}

@@ -1,0 +1,120 @@
+//! `manifests`: an installation as YAML.
+
+use std::num::NonZeroU16;
+
+use clap::{Args as ClapArgs, ValueEnum};
+use serde_json::{Value, json};
+
+use super::args::{ConfigArgs, Platform};
+use super::load::sources;
+use super::{Environment, Exit, Failure, Output};
+use crate::config::BUILTIN_VALUES;
+use crate::inject::functions;
+use crate::manifests::{self, Certificates, FailurePolicy, Flavour, Namespace, Options, Revision, Texts};
+use crate::yaml;
+
+/// The image of a local build, as that of the init container.
+const IMAGE: &str = concat!("localhost/sidecar-injector:", env!("CARGO_PKG_VERSION"));
+
+#[derive(ClapArgs, Clone, Debug)]
+pub(super) struct ManifestsArgs {
+    /// Where the injector runs; its pods are never injected
+    #[arg(short, long, default_value = "istio-system")]
+    namespace: Namespace,
+    /// Revision that the injector serves: names end with it, namespaces ask for it with istio.io/rev
+    #[arg(short, long, default_value = "", hide_default_value = true)]
+    revision: Revision,
+    /// The injector's image
+    #[arg(long, default_value = IMAGE)]
+    image: String,
+    /// Image of the init container, put into the values (global.proxy_init.image)
+    #[arg(long, value_name = "IMAGE")]
+    init_image: Option<String>,
+    /// How many run, at least
+    #[arg(long, default_value = "2", value_name = "NUMBER")]
+    replicas: NonZeroU16,
+    /// What becomes of pods while no injector answers: refused, or outside of the mesh
+    #[arg(long, value_enum, ignore_case = true, default_value = "fail", value_name = "POLICY")]
+    failure_policy: Failing,
+    /// Inject pods of namespaces without any label, too
+    #[arg(long)]
+    enable_namespaces_by_default: bool,
+    /// Leave the certificate to cert-manager
+    #[arg(long)]
+    cert_manager: bool,
+    /// Platform; with openshift, users come from the namespace
+    #[arg(long, value_enum, value_name = "NAME")]
+    platform: Option<Platform>,
+    /// Refuse pods in which `image: auto` is left over (Kubernetes 1.30 or newer)
+    #[arg(long)]
+    validating_policy: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Failing {
+    Fail,
+    Ignore,
+}
+
+pub(super) fn run(args: &ManifestsArgs, environment: &Environment) -> Result<Output, Failure> {
+    let (texts, notes) = texts(args, environment)?;
+    let options = Options {
+        namespace: args.namespace.clone(),
+        revision: args.revision.clone(),
+        image: args.image.clone(),
+        replicas: args.replicas,
+        failure_policy: match args.failure_policy {
+            Failing::Fail => FailurePolicy::Fail,
+            Failing::Ignore => FailurePolicy::Ignore,
+        },
+        by_default: args.enable_namespaces_by_default,
+        certificates: if args.cert_manager { Certificates::CertManager } else { Certificates::SelfSigned },
+        flavour: match args.platform {
+            Some(Platform::Openshift) => Flavour::Openshift,
+            Some(Platform::Kubernetes) | None => Flavour::Kubernetes,
+        },
+        validating_policy: args.validating_policy,
+        texts,
+    };
+    let text = manifests::to_yaml(&manifests::objects(&options));
+    Ok(Output { text, notes, target: "-".to_owned(), ..Output::default() })
+}
+
+/// What the ConfigMaps hold. A config that cannot be used is not installed.
+fn texts(args: &ManifestsArgs, environment: &Environment) -> Result<(Texts, Vec<String>), Failure> {
+    let variables = environment.clone();
+    let functions = functions(move |name| Some(variables.get(name).to_owned()));
+    let sources = sources(&args.config)?;
+    let settings = sources
+        .load(&functions)
+        .map_err(|problems| Failure::new(Exit::Data, problems.iter().map(ToString::to_string).collect()))?;
+    let (config, mesh) = sources.texts();
+    let as_built_in = args.init_image.is_none() && sources.values.is_none() && sources.config.is_none();
+    let values = if as_built_in {
+        BUILTIN_VALUES.to_owned()
+    } else {
+        let mut values = settings.values;
+        if let Some(image) = &args.init_image {
+            set(&mut values, &["global", "proxy_init", "image"], json!(image));
+        }
+        yaml::write(&values)
+    };
+    let notes = settings.warnings.iter().map(|warning| format!("warning: {warning}")).collect();
+    Ok((Texts { config, values, mesh }, notes))
+}
+
+/// Sets a value, and makes the maps on the way to it.
+fn set(values: &mut Value, path: &[&str], value: Value) {
+    let Some((key, rest)) = path.split_first() else {
+        *values = value;
+        return;
+    };
+    if !values.is_object() {
+        *values = json!({});
+    }
+    if let Some(map) = values.as_object_mut() {
+        set(map.entry(*key).or_insert(Value::Null), rest, value);
+    }
+}

@@ -1,0 +1,100 @@
+//! The ConfigMaps that the injector reads.
+
+use serde_json::Value;
+
+use super::cluster::{Cluster, command_line, list, text, title};
+use super::hooks::Installation;
+use super::serving::Behind;
+use super::{Diagnosis, Finding, Problem};
+use crate::config::{Settings, Source, Sources};
+use crate::decide::Policy;
+use crate::inject::{Injector, Options, functions};
+use crate::trial;
+
+/// The ConfigMap with the injector config.
+pub(super) fn map<'a>(cluster: &Cluster<'a>, installation: &Installation<'_>) -> Option<&'a Value> {
+    let namespace = installation.service?.namespace;
+    cluster.find("ConfigMap", namespace, &format!("istio-sidecar-injector{}", installation.suffix()))
+}
+
+/// Config, values and mesh config as the injector reads them; the problems, if it cannot.
+pub(super) fn settings(
+    cluster: &Cluster<'_>,
+    installation: &Installation<'_>,
+    map: &Value,
+) -> Result<Settings, Vec<String>> {
+    let mesh = cluster.find(
+        "ConfigMap",
+        text(map, "/metadata/namespace"),
+        &format!("istio{}", installation.suffix()),
+    );
+    let source = |map: &Value, key: &str| {
+        let text = map.get("data")?.get(key)?.as_str()?.to_owned();
+        Some(Source { name: format!("{}, key {key}", title(map)), text })
+    };
+    let sources = Sources {
+        config: source(map, "config"),
+        values: source(map, "values"),
+        mesh: mesh.and_then(|mesh| source(mesh, "mesh")),
+    };
+    if sources.config.is_none() {
+        return Err(vec![format!("{}: there is no key config", title(map))]);
+    }
+    let problems = sources.load(&functions(|_| None));
+    problems.map_err(|problems| problems.iter().map(ToString::to_string).collect())
+}
+
+pub(super) fn examine(
+    cluster: &Cluster<'_>,
+    installation: &Installation<'_>,
+    behind: &Behind<'_>,
+    diagnosis: &mut Diagnosis,
+) {
+    let Some(called) = installation.service else {
+        return;
+    };
+    let containers = behind.pod.map(|pod| list(pod, "/spec/containers")).unwrap_or_default();
+    if containers.iter().flat_map(command_line).any(|word| word.starts_with("--inject-config")) {
+        return diagnosis.not_checked(format!("the config of {}: it comes from a file", called.host()));
+    }
+    let Some(map) = map(cluster, installation) else {
+        if !cluster.knows("ConfigMap") {
+            return diagnosis.not_checked("ConfigMaps: none among the objects");
+        }
+        return diagnosis.found(Finding {
+            problem: Problem::ConfigMissing,
+            object: format!("ConfigMap {}/istio-sidecar-injector{}", called.namespace, installation.suffix()),
+            seen: "it is not there".to_owned(),
+            cause: "the injector has no config and does not become ready".to_owned(),
+            fix: installation.install(),
+        });
+    };
+    let edit = format!("kubectl -n {} edit configmap {}", called.namespace, super::cluster::name(map));
+    let problems = match settings(cluster, installation, map) {
+        Ok(settings) => {
+            if let Policy::Unknown(policy) = &settings.injector.rules.policy {
+                return diagnosis.found(Finding {
+                    problem: Problem::PolicyUnknown,
+                    object: title(map),
+                    seen: format!("policy is {policy:?}"),
+                    cause: "only enabled and disabled are policies: with any other one nobody is injected, whatever the pod says"
+                        .to_owned(),
+                    fix: edit,
+                });
+            }
+            trial::inject(&Injector::new(settings, Options::default()))
+        }
+        Err(problems) => problems,
+    };
+    if !problems.is_empty() {
+        diagnosis.found(Finding {
+            problem: Problem::ConfigBroken,
+            object: title(map),
+            seen: problems.join("; "),
+            cause:
+                "the injector goes on with the last config that could be used; one that starts now has none"
+                    .to_owned(),
+            fix: format!("{edit}   # sidecar-injector lint --inject-config FILE says whether it is right"),
+        });
+    }
+}

@@ -1,0 +1,165 @@
+//! The webhook configurations themselves.
+
+use serde_json::Value;
+
+use super::cluster::{Cluster, list, name, text, title};
+use super::{Diagnosis, Finding, Problem};
+use crate::decide::Webhooks;
+use crate::decide::selectors::SUFFIX;
+
+/// Fewer seconds than that are not enough for a slow network and an answer.
+const SHORT: u64 = 5;
+/// What Kubernetes takes when nothing is said.
+const USUAL: u64 = 10;
+
+/// A webhook configuration that injects.
+#[derive(Debug)]
+pub(super) struct Installation<'a> {
+    pub(super) configuration: &'a Value,
+    /// Its webhooks for injection.
+    pub(super) webhooks: Vec<&'a Value>,
+    /// As in the label `istio.io/rev`.
+    pub(super) revision: &'a str,
+    /// Whom it calls.
+    pub(super) service: Option<Called<'a>>,
+}
+
+/// The Service that a webhook calls.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Called<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) name: &'a str,
+    pub(super) port: u64,
+}
+
+impl Called<'_> {
+    /// The name that the certificate must have.
+    pub(super) fn host(&self) -> String {
+        format!("{}.{}.svc", self.name, self.namespace)
+    }
+}
+
+impl<'a> Installation<'a> {
+    fn new(configuration: &'a Value) -> Option<Self> {
+        let all = list(configuration, "/webhooks").iter();
+        let webhooks: Vec<&Value> = all.filter(|webhook| text(webhook, "/name").ends_with(SUFFIX)).collect();
+        let service = webhooks.first()?.pointer("/clientConfig/service").map(|service| Called {
+            namespace: text(service, "/namespace"),
+            name: text(service, "/name"),
+            port: service.get("port").and_then(Value::as_u64).unwrap_or(443),
+        });
+        let revision = match text(configuration, "/metadata/labels/istio.io~1rev") {
+            "" => "default",
+            revision => revision,
+        };
+        Some(Self { configuration, webhooks, revision, service })
+    }
+
+    pub(super) fn title(&self) -> String {
+        title(self.configuration)
+    }
+
+    /// The revision as it stands at the end of names.
+    pub(super) fn suffix(&self) -> String {
+        if self.revision == "default" { String::new() } else { format!("-{}", self.revision) }
+    }
+
+    /// The command that restarts the injector, which then writes what is its own.
+    pub(super) fn restart(&self) -> String {
+        self.service.map_or_else(String::new, |service| {
+            format!("kubectl -n {} rollout restart deployment {}", service.namespace, service.name)
+        })
+    }
+
+    /// The command that installs it again.
+    pub(super) fn install(&self) -> String {
+        let namespace =
+            self.service.map_or(String::new(), |service| format!(" --namespace {}", service.namespace));
+        let revision =
+            if self.revision == "default" { String::new() } else { format!(" --revision {}", self.revision) };
+        format!("sidecar-injector manifests{namespace}{revision} | kubectl apply -f -")
+    }
+
+    pub(super) fn fails_closed(&self) -> bool {
+        self.webhooks.iter().any(|webhook| text(webhook, "/failurePolicy") != "Ignore")
+    }
+}
+
+pub(super) fn installations<'a>(cluster: &Cluster<'a>, diagnosis: &mut Diagnosis) -> Vec<Installation<'a>> {
+    let configurations = cluster.all("MutatingWebhookConfiguration");
+    let installations: Vec<_> = configurations.filter_map(Installation::new).collect();
+    if installations.is_empty() {
+        diagnosis.found(Finding {
+            problem: Problem::WebhookMissing,
+            object: "MutatingWebhookConfiguration istio-sidecar-injector".to_owned(),
+            seen: format!("no MutatingWebhookConfiguration has a webhook whose name ends with {SUFFIX}"),
+            cause: "the API server asks nobody: no pod is ever injected".to_owned(),
+            fix: "sidecar-injector manifests | kubectl apply -f -".to_owned(),
+        });
+    }
+    installations
+}
+
+/// The selectors of all installations; one that cannot be read is a finding.
+pub(super) fn webhooks(installations: &[Installation<'_>], diagnosis: &mut Diagnosis) -> Option<Webhooks> {
+    let mut webhooks = Webhooks::default();
+    for installation in installations {
+        match Webhooks::parse(std::slice::from_ref(installation.configuration)) {
+            Ok(own) => {
+                webhooks.all.extend(own.all.into_iter().filter(|webhook| webhook.name.ends_with(SUFFIX)));
+            }
+            Err(problem) => diagnosis.found(Finding {
+                problem: Problem::SelectorUnreadable,
+                object: installation.title(),
+                seen: problem,
+                cause: "the API server refuses such a selector, or it selects other pods than it says"
+                    .to_owned(),
+                fix: format!(
+                    "kubectl edit mutatingwebhookconfiguration {}",
+                    name(installation.configuration)
+                ),
+            }),
+        }
+    }
+    (!webhooks.all.is_empty()).then_some(webhooks)
+}
+
+pub(super) fn examine(installation: &Installation<'_>, diagnosis: &mut Diagnosis) {
+    let own = name(installation.configuration);
+    let names = |wanted: &dyn Fn(&Value) -> bool| {
+        let matching = installation.webhooks.iter().filter(|webhook| wanted(webhook));
+        matching
+            .map(|webhook| text(webhook, "/name").trim_end_matches(&format!(".{}", SUFFIX)))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let patch = |field: &str, value: &str| {
+        let each = (0..list(installation.configuration, "/webhooks").len())
+            .map(|at| format!(r#"{{"op":"add","path":"/webhooks/{at}/{field}","value":{value}}}"#));
+        let patch = each.collect::<Vec<_>>().join(",");
+        format!("kubectl patch mutatingwebhookconfiguration {own} --type=json -p '[{patch}]'")
+    };
+    let ignoring = names(&|webhook| text(webhook, "/failurePolicy") == "Ignore");
+    if !ignoring.is_empty() {
+        diagnosis.found(Finding {
+            problem: Problem::FailurePolicyIgnore,
+            object: installation.title(),
+            seen: format!("failurePolicy is Ignore (webhooks {ignoring})"),
+            cause: "while the injector does not answer, pods come up without a sidecar, outside of the mesh, and nothing says so"
+                .to_owned(),
+            fix: patch("failurePolicy", "\"Fail\""),
+        });
+    }
+    let timeout = |webhook: &Value| webhook.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(USUAL);
+    let hurried = names(&|webhook| timeout(webhook) < SHORT);
+    if !hurried.is_empty() {
+        let least = installation.webhooks.iter().map(|webhook| timeout(webhook)).min().unwrap_or(USUAL);
+        diagnosis.found(Finding {
+            problem: Problem::TimeoutShort,
+            object: installation.title(),
+            seen: format!("timeoutSeconds is {least} (webhooks {hurried})"),
+            cause: "a slow connection alone may take that long; Kubernetes' own default is 10".to_owned(),
+            fix: patch("timeoutSeconds", "10"),
+        });
+    }
+}

@@ -1,0 +1,93 @@
+//! Why pods are not injected, or not created at all: saved objects of a cluster go in, findings come out. No I/O.
+//!
+//! Each file looks at one thing, in the order in which a request passes them: the API server, the webhook configuration,
+//! the certificates, the Service and what is behind it, the config, the namespaces, the pods. `messages` reads what the
+//! cluster itself says about failed calls.
+
+mod apiserver;
+mod cluster;
+mod config;
+mod finding;
+mod hooks;
+mod messages;
+mod namespaces;
+mod overlap;
+mod pods;
+mod policies;
+mod report;
+mod serving;
+mod trust;
+
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+pub use finding::{Finding, Problem, Severity};
+pub use report::{as_json, as_text};
+
+use cluster::Cluster;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Namespaces whose pods are meant to be injected; none asks about all that have labels.
+    pub namespaces: Vec<String>,
+    /// When it is: certificates expire.
+    pub now: SystemTime,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Diagnosis {
+    /// What is wrong, the worst first.
+    pub findings: Vec<Finding>,
+    /// What could not be looked at, and why.
+    pub unchecked: Vec<String>,
+    /// How many objects were looked at.
+    pub objects: usize,
+}
+
+impl Diagnosis {
+    /// Whether something does not work.
+    #[must_use]
+    pub fn broken(&self) -> bool {
+        self.findings.iter().any(|finding| finding.problem.severity() == Severity::Broken)
+    }
+
+    fn found(&mut self, finding: Finding) {
+        if !self.findings.contains(&finding) {
+            self.findings.push(finding);
+        }
+    }
+
+    fn not_checked(&mut self, what: impl Into<String>) {
+        let what = what.into();
+        if !self.unchecked.contains(&what) {
+            self.unchecked.push(what);
+        }
+    }
+}
+
+/// Looks at everything.
+#[must_use]
+pub fn examine(objects: &[Value], options: &Options) -> Diagnosis {
+    let cluster = Cluster::new(objects);
+    let mut diagnosis = Diagnosis { objects: cluster.count(), ..Diagnosis::default() };
+    let installations = hooks::installations(&cluster, &mut diagnosis);
+    for installation in &installations {
+        hooks::examine(installation, &mut diagnosis);
+        let behind = serving::examine(&cluster, installation, &mut diagnosis);
+        policies::examine(&cluster, installation, &behind, &mut diagnosis);
+        trust::examine(&cluster, installation, &behind, options.now, &mut diagnosis);
+        config::examine(&cluster, installation, &behind, &mut diagnosis);
+        apiserver::examine(&cluster, installation, &mut diagnosis);
+    }
+    if let Some(webhooks) = hooks::webhooks(&installations, &mut diagnosis) {
+        overlap::examine(&cluster, &webhooks, &mut diagnosis);
+        namespaces::examine(&cluster, &installations, &webhooks, options, &mut diagnosis);
+        pods::examine(&cluster, &installations, &webhooks, &mut diagnosis);
+    }
+    messages::examine(&cluster, &installations, &mut diagnosis);
+    diagnosis.findings.sort_by_key(|finding| (finding.problem.severity(), finding.problem));
+    diagnosis
+}

@@ -1,0 +1,253 @@
+//! Pods without a sidecar, and why: by the webhooks' selectors and the injector's own decision.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde_json::{Map, Value, json};
+
+use super::cluster::{Cluster, labels, name, text};
+use super::hooks::Installation;
+use super::namespaces::{enable, revisions, why_not};
+use super::{Diagnosis, Finding, Problem, config};
+use crate::decide::selectors::{INJECTION, REVISION};
+use crate::decide::{self, Called, INJECT, Policy, Reason, Rules, SYSTEM_NAMESPACES, Webhook, Webhooks};
+use crate::pod::list::{self, List, containers};
+use crate::pod::status::Status;
+use crate::pod::workload::Workload;
+use crate::pod::{AUTO_IMAGE, PROXY};
+
+const AUTO: &str = "container istio-proxy has image: auto, which no injector replaced";
+
+/// What was found about the pods of one workload.
+struct Found {
+    seen: String,
+    cause: String,
+    fix: String,
+    pods: usize,
+}
+
+pub(super) fn examine(
+    cluster: &Cluster<'_>,
+    installations: &[Installation<'_>],
+    webhooks: &Webhooks,
+    diagnosis: &mut Diagnosis,
+) {
+    if !cluster.knows("Pod") {
+        return diagnosis.not_checked("Pods: none among the objects");
+    }
+    let mut by_workload: BTreeMap<(String, Problem), Found> = BTreeMap::new();
+    let rules = rules(cluster, installations);
+    for pod in cluster.all("Pod") {
+        let namespace = text(pod, "/metadata/namespace");
+        let over = matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
+        let Some(of_namespace) = cluster.namespace_labels(namespace) else { continue };
+        if over {
+            continue;
+        }
+        let asked = Asked { cluster, installations, webhooks, rules: &rules, pod, namespace, of_namespace };
+        if let Some((problem, seen, cause)) = asked.judge() {
+            let workload = Workload::of_pod(pod, namespace);
+            let title = format!("{} {namespace}/{}", workload.kind, workload.name);
+            let fix = asked.fix(problem, &workload);
+            let found = by_workload.entry((title, problem)).or_insert(Found { seen, cause, fix, pods: 0 });
+            found.pods += 1;
+        }
+    }
+    for ((object, problem), Found { seen, cause, fix, pods }) in by_workload {
+        let object = if pods > 1 { format!("{object} ({pods} pods)") } else { object };
+        diagnosis.found(Finding { problem, object, seen, cause, fix });
+    }
+}
+
+/// What the configs say, by webhook configuration. One that cannot be read is a finding of its own, and not here.
+fn rules<'a>(cluster: &Cluster<'_>, installations: &[Installation<'a>]) -> HashMap<&'a str, Rules> {
+    let each = installations.iter().filter_map(|installation| {
+        let rules = match config::map(cluster, installation) {
+            Some(map) => config::settings(cluster, installation, map).ok()?.injector.rules,
+            None => Rules { policy: Policy::Enabled, never: Vec::new(), always: Vec::new() },
+        };
+        Some((name(installation.configuration), rules))
+    });
+    each.collect()
+}
+
+struct Asked<'a, 'b> {
+    cluster: &'b Cluster<'a>,
+    installations: &'b [Installation<'a>],
+    webhooks: &'b Webhooks,
+    rules: &'b HashMap<&'a str, Rules>,
+    pod: &'a Value,
+    namespace: &'a str,
+    of_namespace: Map<String, Value>,
+}
+
+/// Problem, what was seen, and the cause.
+type Verdict = Option<(Problem, String, String)>;
+
+impl Asked<'_, '_> {
+    fn judge(&self) -> Verdict {
+        if SYSTEM_NAMESPACES.contains(&self.namespace) {
+            return self.of_system();
+        }
+        let labels = labels(self.pod, "/metadata/labels");
+        let called = self.webhooks.called(&self.of_namespace, &labels);
+        if left_over(self.pod) {
+            let cause = match &called {
+                Called::By(webhook) => format!(
+                    "{} is called for such a pod now: it was created before, or while the injector was away and failurePolicy Ignore",
+                    webhook.name
+                ),
+                Called::ByNone(kept) => why_not(kept),
+            };
+            return Some((Problem::ImageAuto, AUTO.to_owned(), cause));
+        }
+        if list::proxy(self.pod).is_some() || Status::of(self.pod).is_some() {
+            return None;
+        }
+        match called {
+            Called::By(webhook) => self.of_called(&webhook),
+            Called::ByNone(kept) => self.of_not_called(&kept),
+        }
+    }
+
+    /// The cluster's own pods have no sidecar, and it is odd when one asks for it.
+    fn of_system(&self) -> Verdict {
+        let asks =
+            [list::label(self.pod, INJECT), list::annotation(self.pod, INJECT)].contains(&Some("true"));
+        let cause = format!(
+            "namespace {} belongs to the cluster itself: its pods are never injected",
+            self.namespace
+        );
+        if left_over(self.pod) {
+            return Some((Problem::ImageAuto, AUTO.to_owned(), cause));
+        }
+        asks.then(|| (Problem::AskedInVain, format!("{INJECT} is \"true\""), cause))
+    }
+
+    /// A webhook would be called, and there is no sidecar.
+    fn of_called(&self, webhook: &Webhook) -> Verdict {
+        let installation = self
+            .installations
+            .iter()
+            .find(|installation| name(installation.configuration) == webhook.configuration)?;
+        let decision =
+            decide::decide(self.pod, self.namespace, self.rules.get(webhook.configuration.as_str())?);
+        let seen = "it has no sidecar".to_owned();
+        if !decision.inject() {
+            let problem = match decision.reason()?.reason {
+                Reason::UnknownPolicy => return None, // said once, about the ConfigMap
+                Reason::HostNetwork => Problem::HostNetwork,
+                Reason::Pod => Problem::OptedOut,
+                Reason::SystemNamespace
+                | Reason::NeverSelector
+                | Reason::AlwaysSelector
+                | Reason::Policy
+                | Reason::Webhook => Problem::LeftOut,
+            };
+            return Some((problem, seen, decision.to_string()));
+        }
+        let created = |object: &Value| text(object, "/metadata/creationTimestamp").to_owned();
+        let (pod, webhook_since) = (created(self.pod), created(installation.configuration));
+        // Times of Kubernetes have one form: they sort as text.
+        if !pod.is_empty() && pod < webhook_since {
+            let cause = format!(
+                "it was created at {pod}, before the webhook ({webhook_since}): pods are injected when they are created"
+            );
+            return Some((Problem::OlderThanWebhook, seen, cause));
+        }
+        let cause = format!(
+            "{} is called for such a pod, and the injector injects it: it was created before its namespace was labelled, or while the \
+             injector was away and failurePolicy Ignore",
+            webhook.name
+        );
+        Some((Problem::SidecarMissing, seen, cause))
+    }
+
+    fn of_not_called(&self, kept: &[(Webhook, Vec<String>)]) -> Verdict {
+        let label = list::label(self.pod, INJECT);
+        if label == Some("false") {
+            let mut without = labels(self.pod, "/metadata/labels");
+            without.shift_remove(INJECT);
+            let otherwise = matches!(self.webhooks.called(&self.of_namespace, &without), Called::By(_));
+            let cause = "the selectors leave such pods out: the injector is not asked".to_owned();
+            return otherwise.then(|| (Problem::OptedOut, format!("its label {INJECT} is \"false\""), cause));
+        }
+        if label == Some("true") {
+            return Some((Problem::AskedInVain, format!("its label {INJECT} is \"true\""), why_not(kept)));
+        }
+        if let Some(revision) = list::label(self.pod, REVISION) {
+            let seen = format!("its label {REVISION} is {revision:?}, and no webhook is called");
+            return Some((
+                Problem::UnknownRevision,
+                seen,
+                format!("installed: {}", revisions(self.webhooks)),
+            ));
+        }
+        let annotation = list::annotation(self.pod, INJECT) == Some("true");
+        annotation.then(|| {
+            let cause = format!(
+                "the annotation only counts once a webhook is called, and selectors look at labels; {}",
+                why_not(kept)
+            );
+            (Problem::AskedInVain, format!("its annotation {INJECT} is \"true\""), cause)
+        })
+    }
+
+    fn fix(&self, problem: Problem, workload: &Workload) -> String {
+        let namespace = self.namespace;
+        let again = match workload.kind.as_str() {
+            kind @ ("DaemonSet" | "Deployment" | "StatefulSet") => {
+                format!("kubectl -n {namespace} rollout restart {} {}", kind.to_lowercase(), workload.name)
+            }
+            _ => format!(
+                "kubectl -n {namespace} delete pod {}   # its owner makes it anew; a bare pod must be applied again",
+                name(self.pod)
+            ),
+        };
+        let called = matches!(
+            self.webhooks.called(&self.of_namespace, &labels(self.pod, "/metadata/labels")),
+            Called::By(_)
+        );
+        if !called && matches!(problem, Problem::AskedInVain | Problem::ImageAuto | Problem::UnknownRevision)
+        {
+            if !self.a_label_helps() {
+                return format!(
+                    "put the workload into another namespace: no label makes a webhook be called in {namespace}"
+                );
+            }
+            return format!("{} && {again}", enable(namespace, self.webhooks));
+        }
+        if problem == Problem::OptedOut {
+            return format!("in the pod template, take {INJECT} out; then {again}");
+        }
+        if problem == Problem::HostNetwork {
+            return "in the pod template, take hostNetwork out, if the sidecar is needed".to_owned();
+        }
+        if problem == Problem::LeftOut { self.config_command() } else { again }
+    }
+
+    /// Whether a webhook would be called if the namespace were labelled.
+    fn a_label_helps(&self) -> bool {
+        let pod = labels(self.pod, "/metadata/labels");
+        let revisions = self.webhooks.all.iter().filter_map(|webhook| webhook.revision.as_deref());
+        let wanted = revisions.map(|revision| (REVISION, revision)).chain([(INJECTION, "enabled")]);
+        let called = wanted.map(|(key, value)| {
+            let mut labelled = self.of_namespace.clone();
+            labelled.shift_remove(INJECTION);
+            labelled.insert(key.to_owned(), json!(value));
+            matches!(self.webhooks.called(&labelled, &pod), Called::By(_))
+        });
+        !SYSTEM_NAMESPACES.contains(&self.namespace) && called.into_iter().any(|called| called)
+    }
+
+    fn config_command(&self) -> String {
+        let maps = self.installations.iter().find_map(|installation| config::map(self.cluster, installation));
+        maps.map_or_else(String::new, |map| {
+            format!("kubectl -n {} edit configmap {}", text(map, "/metadata/namespace"), name(map))
+        })
+    }
+}
+
+fn left_over(pod: &Value) -> bool {
+    let mut all = List::BOTH.into_iter().flat_map(|list| containers(pod, list));
+    all.any(|container| list::name(container) == PROXY && text(container, "/image") == AUTO_IMAGE)
+}

@@ -1,0 +1,214 @@
+//! The Service that is called, and what is behind it.
+
+use serde_json::Value;
+
+use super::cluster::{Cluster, labels, list, name, service_selects, title};
+use super::hooks::{Called, Installation};
+use super::{Diagnosis, Finding, Problem};
+
+/// What is behind a Service, as far as it is known.
+#[derive(Debug, Default)]
+pub(super) struct Behind<'a> {
+    pub(super) service: Option<&'a Value>,
+    pub(super) deployment: Option<&'a Value>,
+    /// A pod of it: a running one, or the Deployment's template.
+    pub(super) pod: Option<&'a Value>,
+    /// The port of the container, by its number.
+    pub(super) port: Option<u64>,
+}
+
+pub(super) fn examine<'a>(
+    cluster: &Cluster<'a>,
+    installation: &Installation<'_>,
+    diagnosis: &mut Diagnosis,
+) -> Behind<'a> {
+    let mut behind = Behind::default();
+    let Some(called) = installation.service else {
+        diagnosis.not_checked(format!("{} calls a URL: Service and certificate", installation.title()));
+        return behind;
+    };
+    let Some(service) = cluster.find("Service", called.namespace, called.name) else {
+        missing(cluster, installation, called, diagnosis);
+        return behind;
+    };
+    behind.service = Some(service);
+    let workloads = cluster.within("Deployment", called.namespace);
+    behind.deployment = workloads
+        .into_iter()
+        .find(|deployment| service_selects(service, &labels(deployment, "/spec/template/metadata/labels")));
+    let mut pods = cluster.within("Pod", called.namespace);
+    let pod = pods.find(|pod| service_selects(service, &labels(pod, "/metadata/labels")));
+    behind.pod = pod.or_else(|| behind.deployment?.pointer("/spec/template"));
+    if behind.pod.is_none() {
+        selector(cluster, service, diagnosis);
+        return behind;
+    }
+    behind.port = port(called, service, &behind, diagnosis);
+    availability(installation, &behind, diagnosis);
+    endpoints(cluster, service, called, &behind, diagnosis);
+    behind
+}
+
+fn missing(
+    cluster: &Cluster<'_>,
+    installation: &Installation<'_>,
+    called: Called<'_>,
+    diagnosis: &mut Diagnosis,
+) {
+    if !cluster.knows("Service") {
+        return diagnosis.not_checked("Services: none among the objects");
+    }
+    diagnosis.found(Finding {
+        problem: Problem::ServiceMissing,
+        object: format!("Service {}/{}", called.namespace, called.name),
+        seen: format!("{} calls it, but it is not there", installation.title()),
+        cause: "every call fails; with failurePolicy Fail no pod of a labelled namespace is created"
+            .to_owned(),
+        fix: installation.install(),
+    });
+}
+
+fn selector(cluster: &Cluster<'_>, service: &Value, diagnosis: &mut Diagnosis) {
+    if !cluster.knows("Pod") && !cluster.knows("Deployment") {
+        return diagnosis.not_checked("Pods and Deployments: none among the objects");
+    }
+    let selector = service.pointer("/spec/selector").map(Value::to_string).unwrap_or_default();
+    let namespace = super::cluster::text(service, "/metadata/namespace");
+    diagnosis.found(Finding {
+        problem: Problem::ServiceSelector,
+        object: title(service),
+        seen: format!("its selector {selector} finds no pod and no Deployment's pods"),
+        cause: "the Service has no endpoints: every call fails".to_owned(),
+        fix: format!(
+            "kubectl -n {namespace} get pods --show-labels   # then: kubectl -n {namespace} edit service {}",
+            name(service)
+        ),
+    });
+}
+
+/// The container's port behind the one that is called.
+fn port(called: Called<'_>, service: &Value, behind: &Behind<'_>, diagnosis: &mut Diagnosis) -> Option<u64> {
+    let mut bad = |seen: String, cause: &str| {
+        diagnosis.found(Finding {
+            problem: Problem::ServicePort,
+            object: title(service),
+            seen,
+            cause: cause.to_owned(),
+            fix: format!("kubectl -n {} edit service {}", called.namespace, called.name),
+        });
+        None
+    };
+    let ports = list(service, "/spec/ports");
+    let number = |port: &Value, key: &str| port.get(key).and_then(Value::as_u64);
+    let Some(port) = ports.iter().find(|port| number(port, "port") == Some(called.port)) else {
+        let there: Vec<String> =
+            ports.iter().filter_map(|port| number(port, "port")).map(|port| port.to_string()).collect();
+        let seen = format!("the webhook calls port {}, the Service has {}", called.port, there.join(", "));
+        return bad(seen, "the API server finds no such port: every call fails");
+    };
+    let target = port.get("targetPort").filter(|target| !target.is_null()).or_else(|| port.get("port"))?;
+    let containers = behind.pod.map(|pod| list(pod, "/spec/containers")).unwrap_or_default();
+    let open: Vec<&Value> = containers.iter().flat_map(|container| list(container, "/ports")).collect();
+    if open.is_empty() {
+        return number(port, "targetPort").or(Some(called.port)); // declaring ports is optional
+    }
+    let key = if target.is_string() { "name" } else { "containerPort" };
+    let wanted = |open: &&&Value| open.get(key) == Some(target);
+    let found = open.iter().find(wanted).and_then(|open| number(open, "containerPort"));
+    if found.is_none() {
+        let there: Vec<String> = open
+            .iter()
+            .map(|open| {
+                format!(
+                    "{} {}",
+                    open.get("name").and_then(Value::as_str).unwrap_or_default(),
+                    number(open, "containerPort").unwrap_or_default()
+                )
+                .trim()
+                .to_owned()
+            })
+            .collect();
+        let seen =
+            format!("port {} goes to targetPort {target}, the pods have {}", called.port, there.join(", "));
+        return bad(seen, "connections go to a port on which nobody listens: every call is refused");
+    }
+    found
+}
+
+fn availability(installation: &Installation<'_>, behind: &Behind<'_>, diagnosis: &mut Diagnosis) {
+    let Some(deployment) = behind.deployment else {
+        return;
+    };
+    let namespace = super::cluster::text(deployment, "/metadata/namespace");
+    let number = |pointer: &str| deployment.pointer(pointer).and_then(Value::as_u64);
+    let wanted = number("/spec/replicas").unwrap_or(1);
+    if deployment.get("status").is_some() && number("/status/availableReplicas").unwrap_or(0) == 0 {
+        diagnosis.found(Finding {
+            problem: Problem::Unavailable,
+            object: title(deployment),
+            seen: format!("0 of {wanted} replicas are available"),
+            cause: if wanted == 0 { "it was scaled to nothing" } else { "the pods do not start, or are not ready" }.to_owned(),
+            fix: if wanted == 0 {
+                format!("kubectl -n {namespace} scale deployment {} --replicas=2", name(deployment))
+            } else {
+                format!("kubectl -n {namespace} describe deployment {0}; kubectl -n {namespace} logs deployment/{0}", name(deployment))
+            },
+        });
+    } else if wanted == 1 && installation.fails_closed() {
+        diagnosis.found(Finding {
+            problem: Problem::SingleReplica,
+            object: title(deployment),
+            seen: "one replica, and failurePolicy is Fail".to_owned(),
+            cause: "while that one is restarted or its node is drained, no pod of a labelled namespace is created".to_owned(),
+            fix: format!("kubectl -n {namespace} scale deployment {} --replicas=2", name(deployment)),
+        });
+    }
+}
+
+/// Whether any endpoint is ready; `None` when no endpoints are among the objects.
+pub(super) fn ready(cluster: &Cluster<'_>, called: Called<'_>) -> Option<bool> {
+    let slices: Vec<&Value> = cluster
+        .within("EndpointSlice", called.namespace)
+        .filter(|slice| {
+            super::cluster::text(slice, "/metadata/labels/kubernetes.io~1service-name") == called.name
+        })
+        .collect();
+    if !slices.is_empty() {
+        return Some(
+            slices.iter().flat_map(|slice| list(slice, "/endpoints")).any(|endpoint| {
+                endpoint.pointer("/conditions/ready").and_then(Value::as_bool).unwrap_or(true)
+            }),
+        );
+    }
+    if let Some(endpoints) = cluster.find("Endpoints", called.namespace, called.name) {
+        return Some(list(endpoints, "/subsets").iter().any(|subset| !list(subset, "/addresses").is_empty()));
+    }
+    (cluster.knows("EndpointSlice") || cluster.knows("Endpoints")).then_some(false)
+}
+
+fn endpoints(
+    cluster: &Cluster<'_>,
+    service: &Value,
+    called: Called<'_>,
+    behind: &Behind<'_>,
+    diagnosis: &mut Diagnosis,
+) {
+    match ready(cluster, called) {
+        None => diagnosis.not_checked("EndpointSlices: none among the objects"),
+        Some(true) => {}
+        Some(false) => diagnosis.found(Finding {
+            problem: Problem::NoEndpoints,
+            object: title(service),
+            seen: "it has no ready endpoint".to_owned(),
+            cause: match behind.deployment {
+                Some(_) => "the pods behind it are not ready: config not loaded, no valid certificate, or they do not start",
+                None => "nothing runs behind it",
+            }
+            .to_owned(),
+            fix: format!(
+                "kubectl -n {0} get pods -l istio=sidecar-injector; kubectl -n {0} logs -l istio=sidecar-injector --tail=50",
+                called.namespace
+            ),
+        }),
+    }
+}

@@ -1,0 +1,69 @@
+//! What the injector may do: read what answers depend on, keep its certificate, and say whom to trust.
+
+use serde_json::{Value, json};
+
+use super::names::Names;
+use super::options::{Certificates, Options};
+
+const READ: [&str; 3] = ["get", "list", "watch"];
+
+pub(super) fn objects(options: &Options, names: &Names) -> Vec<Value> {
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": names.metadata(options, &names.injector()),
+    });
+    let mut everywhere = vec![rule("", "nodes", None, &READ), rule("", "namespaces", None, &READ)];
+    // Lists and watches of one name are allowed when the request selects it by metadata.name.
+    let mut here = vec![rule("", "configmaps", None, &READ)];
+    if options.certificates == Certificates::SelfSigned {
+        let configuration = names.injector();
+        let verbs = ["get", "list", "watch", "patch"];
+        everywhere.push(rule(
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations",
+            Some(&configuration),
+            &verbs,
+        ));
+        let secret = names.secret();
+        here.push(rule("", "secrets", Some(&secret), &["get", "list", "watch", "update"]));
+        // An object that does not exist yet has no name to be allowed by.
+        here.push(rule("", "secrets", None, &["create"]));
+    }
+    let in_cluster = names.in_cluster(options);
+    vec![
+        account,
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": names.cluster_metadata(&in_cluster), "rules": everywhere,
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": names.cluster_metadata(&in_cluster),
+            "roleRef": role("ClusterRole", &in_cluster), "subjects": [subject(options, names)],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+            "metadata": names.metadata(options, &names.injector()), "rules": here,
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": names.metadata(options, &names.injector()),
+            "roleRef": role("Role", &names.injector()), "subjects": [subject(options, names)],
+        }),
+    ]
+}
+
+fn rule(group: &str, resource: &str, name: Option<&str>, verbs: &[&str]) -> Value {
+    let mut rule = json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
+    if let (Some(name), Some(rule)) = (name, rule.as_object_mut()) {
+        rule.insert("resourceNames".to_owned(), json!([name]));
+    }
+    rule
+}
+
+fn role(kind: &str, name: &str) -> Value {
+    json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name})
+}
+
+fn subject(options: &Options, names: &Names) -> Value {
+    json!({"kind": "ServiceAccount", "name": names.injector(), "namespace": options.namespace.as_str()})
+}

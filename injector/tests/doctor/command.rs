@@ -1,0 +1,92 @@
+//! The command, with files.
+
+use serde_json::{Value, json};
+use sidecar_injector::cli::{self, Environment, Exit, Failure, Output};
+
+use super::healthy::cluster;
+
+fn run(arguments: &[&str]) -> Result<Output, Failure> {
+    let arguments = ["sidecar-injector", "doctor"].iter().chain(arguments);
+    cli::run(arguments.map(Into::into), &Environment::default())
+}
+
+fn save(folder: &tempfile::TempDir, name: &str, text: &str) -> String {
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// The clock is the machine's here: certificates are left out.
+fn timeless() -> Vec<Value> {
+    cluster().into_iter().filter(|object| object["kind"] != "Secret").collect()
+}
+
+#[test]
+fn a_healthy_cluster_is_a_zero() {
+    let folder = tempfile::tempdir().unwrap();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": timeless()});
+    let file = save(&folder, "cluster.json", &list.to_string());
+    let output = run(&["-f", &file]).unwrap();
+    assert!(!output.refused, "{}", output.text);
+    assert!(output.text.contains("nothing wrong found in"), "{}", output.text);
+    assert!(output.text.contains("not checked: the certificate"), "{}", output.text);
+}
+
+#[test]
+fn files_of_both_kinds_and_a_broken_cluster_is_a_one() {
+    let folder = tempfile::tempdir().unwrap();
+    for (at, object) in timeless().iter().enumerate() {
+        if object["kind"] == "Service" {
+            continue;
+        }
+        let yaml = at % 2 == 0;
+        let text = if yaml { sidecar_injector::yaml::write(object) } else { object.to_string() };
+        save(&folder, &format!("{at}.{}", if yaml { "yaml" } else { "json" }), &text);
+    }
+    save(
+        &folder,
+        "other.yaml",
+        "apiVersion: v1\nkind: Service\nmetadata: {name: kubernetes, namespace: default}\n",
+    );
+    let path = folder.path().to_str().unwrap();
+    let output = run(&["-f", path]).unwrap();
+    assert!(output.refused);
+    assert!(
+        output.text.contains("broken   service-missing: Service istio-system/istio-sidecar-injector\n"),
+        "{}",
+        output.text
+    );
+    let output = run(&["-f", path, "-o", "json"]).unwrap();
+    assert!(output.refused);
+    let found: Value = serde_json::from_str(&output.text).unwrap();
+    assert_eq!(found["broken"], true);
+    assert_eq!(found["findings"][0]["problem"], "service-missing");
+    assert_eq!(found["findings"][0]["severity"], "broken");
+    assert!(found["findings"][0]["fix"].as_str().unwrap().contains("kubectl apply"));
+}
+
+#[test]
+fn what_cannot_be_read_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let failure = run(&["--kubeconfig", "/nowhere"]).unwrap_err();
+    let named = if cfg!(feature = "cluster") { "/nowhere" } else { "--filename" };
+    assert!(failure.to_string().contains(named), "{failure}");
+    let cut = save(&folder, "cut.json", "{\"kind\": \"Li");
+    let failure = run(&["-f", &cut]).unwrap_err();
+    assert_eq!(failure.exit, Exit::Data);
+    assert!(failure.to_string().contains("cut.json"), "{failure}");
+    assert_eq!(run(&["-f", "/nowhere.json"]).unwrap_err().exit, Exit::NoInput);
+}
+
+#[test]
+fn the_documentation_has_every_problem() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/webhook.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    for problem in sidecar_injector::doctor::Problem::ALL {
+        let row = text
+            .lines()
+            .find(|line| line.starts_with('|') && line.contains(&format!("`{}`", problem.slug())));
+        let row = row.unwrap_or_else(|| panic!("{} is not in docs/webhook.md", problem.slug()));
+        assert!(row.contains(&format!("| {} |", problem.severity())), "{row}");
+    }
+}

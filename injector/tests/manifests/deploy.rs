@@ -1,0 +1,95 @@
+//! `deploy/` is what the code says. `UPDATE_DEPLOY=1 cargo test -p sidecar-injector --test manifests` writes it anew.
+//!
+//! Overlays hold only what differs from the base, object by object, as JSON patches.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use sidecar_injector::manifests::to_yaml;
+use sidecar_injector::yaml;
+
+use super::{Options, canary, cert_manager, objects, openshift, options};
+
+const REMEDY: &str = "if that is meant: UPDATE_DEPLOY=1 cargo test -p sidecar-injector --test manifests";
+const HEAD: &str = "# Made by `make gallery` from injector/src/manifests; do not edit by hand.\n";
+
+fn base() -> Options {
+    Options { validating_policy: false, ..options() }
+}
+
+fn file(name: &str, text: &str) -> (PathBuf, String) {
+    (Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(name), format!("{HEAD}{text}"))
+}
+
+fn kustomization(rest: &Value) -> String {
+    let mut all = json!({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"});
+    all.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+    yaml::write(&all)
+}
+
+/// What stands for an object in both installations, whatever it is called.
+fn same(one: &Value, other: &Value) -> bool {
+    let named = |object: &Value| {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let name = name.replace("-canary", "");
+        (object["kind"].clone(), name)
+    };
+    named(one) == named(other)
+}
+
+fn overlay(name: &str, options: &Options) -> Vec<(PathBuf, String)> {
+    let (base, wanted) = (objects(&base()), objects(options));
+    let more: Vec<Value> =
+        wanted.iter().filter(|object| !base.iter().any(|old| same(old, object))).cloned().collect();
+    let mut patches = Vec::new();
+    for old in &base {
+        let new = wanted.iter().find(|object| same(old, object)).unwrap();
+        let patch = json_patch::diff(old, new);
+        if !patch.0.is_empty() {
+            let target = json!({"kind": old["kind"], "name": old["metadata"]["name"]});
+            let mut entry =
+                json!({"target": target, "patch": yaml::write(&serde_json::to_value(&patch).unwrap())});
+            if old["metadata"]["name"] != new["metadata"]["name"] {
+                entry["options"] = json!({"allowNameChange": true});
+            }
+            patches.push(entry);
+        }
+        let mut patched = old.clone();
+        json_patch::patch(&mut patched, &patch).unwrap();
+        assert_eq!(&patched, new);
+    }
+    let mut resources = vec!["../../base"];
+    let mut files = Vec::new();
+    if !more.is_empty() {
+        resources.push("more.yaml");
+        files.push(file(&format!("overlays/{name}/more.yaml"), &to_yaml(&more)));
+    }
+    let text = kustomization(&json!({"resources": resources, "patches": patches}));
+    files.push(file(&format!("overlays/{name}/kustomization.yaml"), &text));
+    files
+}
+
+fn files() -> Vec<(PathBuf, String)> {
+    let mut files = vec![
+        file("base/kustomization.yaml", &kustomization(&json!({"resources": ["sidecar-injector.yaml"]}))),
+        file("base/sidecar-injector.yaml", &to_yaml(&objects(&base()))),
+    ];
+    let plain = |options: Options| Options { validating_policy: false, ..options };
+    files.extend(overlay("canary", &plain(canary())));
+    files.extend(overlay("cert-manager", &plain(cert_manager())));
+    files.extend(overlay("openshift", &plain(openshift())));
+    files.extend(overlay("validating-policy", &options()));
+    files
+}
+
+#[test]
+fn deploy_is_what_the_code_says() {
+    for (path, text) in files() {
+        if std::env::var_os("UPDATE_DEPLOY").is_some_and(|value| value == "1") {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, &text).unwrap();
+        }
+        let found = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(found == text, "{} differs from the code; {REMEDY}", path.display());
+    }
+}
