@@ -86,7 +86,7 @@ fn templates_without_end_are_stopped() {
             other => panic!("{template}: {other:?}"),
         }
     }
-    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn input_that_cannot_be_read_is_an_error_in_bounded_time() {
         assert_eq!(failure.problems.len(), 1, "{what}: {failure}");
         assert!(failure.to_string().len() < 600, "{what}: {failure}");
     }
-    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn refused(text: &str, reason: &str) {
     let start = Instant::now();
     let error = run(text).unwrap_err();
     assert!(error.contains(reason), "{error}");
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
 }
 
 #[test]

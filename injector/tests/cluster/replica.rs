@@ -101,7 +101,7 @@ fn configure(live: Arc<Live>) -> impl FnMut(Sources) -> Result<u64, Vec<ConfigEr
 
 /// Waits until it is so; the time is only there to end a test that fails.
 pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let patience = Duration::from_secs(30);
+    let patience = Duration::from_secs(120);
     let end = std::time::Instant::now() + patience;
     while !so() {
         assert!(std::time::Instant::now() < end, "not so after {patience:?}: {what}");

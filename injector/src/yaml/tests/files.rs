@@ -63,7 +63,7 @@ fn errors_name_the_line_of_the_file() {
 fn quickly<T>(what: &str, work: impl FnOnce() -> T) -> T {
     let start = std::time::Instant::now();
     let done = work();
-    assert!(start.elapsed() < std::time::Duration::from_secs(5), "{what}: {:?}", start.elapsed());
+    assert!(start.elapsed() < std::time::Duration::from_secs(60), "{what}: {:?}", start.elapsed());
     done
 }
 
