@@ -2,7 +2,7 @@
 //!
 //! [`Cluster::run`] keeps up with the cluster until it is told to end: config from a ConfigMap, the certificate in a Secret that
 //! replicas share, caBundles in webhook configurations, kubelet versions, and the ranges of namespaces. Nothing here is on
-//! the way of a request; an API server that cannot be reached leaves in force what was there last. [`fetch`] reads once
+//! the way of a request; an API server that cannot be reached leaves in force what was there last. [`fetch()`] reads once
 //! what trouble-shooting looks at.
 //!
 //! A service account needs: `get list watch` on nodes and namespaces; `get list watch patch` on the
