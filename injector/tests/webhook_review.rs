@@ -329,7 +329,7 @@ fn what_nobody_expects_is_said() {
 
 #[test]
 fn many_warnings_fit_into_what_the_api_server_takes() {
-    let unknown = (0..500).map(|n| (format!("sidecar.istio.io/no{n}"), json!("x\ny")));
+    let unknown = (0..500).map(|n| (format!("sidecar.istio.io/no{n}{}", "o".repeat(180)), json!("x\ny")));
     let pod = sent(&with(&deployment(), &Value::Object(unknown.collect())));
     let response = response(&ask(&admission(injector(), 0), &review(&pod)));
     let said: Vec<&str> =

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use crate::load::Seen;
 
-const WIDTH: f64 = 760.0;
+const WIDTH: f64 = 780.0;
 const HEIGHT: f64 = 380.0;
 const LEFT: f64 = 60.0;
 const BOTTOM: f64 = 50.0;
 const TOP: f64 = 20.0;
-const RIGHT: f64 = 180.0;
+const RIGHT: f64 = 200.0;
 /// Where the axis has marks: percentile, and its place in nines.
 const MARKS: [f64; 6] = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99];
 const COLOURS: [&str; 6] = ["#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#9c6b4e"];
