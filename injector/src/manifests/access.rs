@@ -11,22 +11,19 @@ pub(super) fn objects(options: &Options, names: &Names) -> Vec<Value> {
     let account = json!({
         "apiVersion": "v1", "kind": "ServiceAccount", "metadata": names.metadata(options, &names.injector()),
     });
-    let mut everywhere = vec![rule("", "nodes", None, &READ), rule("", "namespaces", None, &READ)];
+    let mut everywhere = vec![rule("", "nodes", &[], &READ), rule("", "namespaces", &[], &READ)];
     // Lists and watches of one name are allowed when the request selects it by metadata.name.
-    let mut here = vec![rule("", "configmaps", None, &READ)];
+    let mut here = vec![rule("", "configmaps", &[names.injector(), names.mesh()], &READ)];
     if options.certificates == Certificates::SelfSigned {
-        let configuration = names.injector();
-        let verbs = ["get", "list", "watch", "patch"];
         everywhere.push(rule(
             "admissionregistration.k8s.io",
             "mutatingwebhookconfigurations",
-            Some(&configuration),
-            &verbs,
+            &[names.injector()],
+            &["get", "list", "watch", "patch"],
         ));
-        let secret = names.secret();
-        here.push(rule("", "secrets", Some(&secret), &["get", "list", "watch", "update"]));
+        here.push(rule("", "secrets", &[names.secret()], &["get", "list", "watch", "update"]));
         // An object that does not exist yet has no name to be allowed by.
-        here.push(rule("", "secrets", None, &["create"]));
+        here.push(rule("", "secrets", &[], &["create"]));
     }
     let in_cluster = names.in_cluster(options);
     vec![
@@ -52,10 +49,11 @@ pub(super) fn objects(options: &Options, names: &Names) -> Vec<Value> {
     ]
 }
 
-fn rule(group: &str, resource: &str, name: Option<&str>, verbs: &[&str]) -> Value {
+/// A rule for the objects of these names, or for all.
+fn rule(group: &str, resource: &str, names: &[String], verbs: &[&str]) -> Value {
     let mut rule = json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
-    if let (Some(name), Some(rule)) = (name, rule.as_object_mut()) {
-        rule.insert("resourceNames".to_owned(), json!([name]));
+    if let (false, Some(rule)) = (names.is_empty(), rule.as_object_mut()) {
+        rule.insert("resourceNames".to_owned(), json!(names));
     }
     rule
 }

@@ -1,43 +1,37 @@
 //! What a service account has to be allowed: no request is made beyond it.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sidecar_injector::cluster::{Part, Wanted};
+use sidecar_injector::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES};
+use sidecar_injector::manifests::{Certificates, FailurePolicy, Flavour, Options, Texts, objects};
 
 use crate::fake::{Asked, Fake, Store};
 use crate::replica::{HOOKS, NAME, NAMESPACE, Replica, SECRET, hooks, injector_config, self_signed, until};
 
-const READ: &[&str] = &["get", "list", "watch"];
-
-/// As in a ClusterRole (without a namespace) or a Role.
-struct Rule {
-    resource: &'static str,
-    namespace: Option<&'static str>,
-    /// The only ones; all, when there are none.
-    names: &'static [&'static str],
-    verbs: &'static [&'static str],
-}
-
-const fn rule(
-    resource: &'static str,
-    namespace: Option<&'static str>,
-    names: &'static [&'static str],
-    verbs: &'static [&'static str],
-) -> Rule {
-    Rule { resource, namespace, names, verbs }
-}
-
 /// The ClusterRole and the Role that are installed.
-const RULES: [Rule; 6] = [
-    rule("nodes", None, &[], READ),
-    rule("namespaces", None, &[], READ),
-    rule("mutatingwebhookconfigurations", None, &[NAME], &["get", "list", "watch", "patch"]),
-    rule("configmaps", Some(NAMESPACE), &[NAME, "istio"], READ),
-    rule("secrets", Some(NAMESPACE), &["istio-sidecar-injector-tls"], &["get", "list", "watch", "update"]),
-    rule("secrets", Some(NAMESPACE), &[], &["create"]),
-];
+fn roles() -> Vec<Value> {
+    let options = Options {
+        namespace: NAMESPACE.parse().expect("a namespace"),
+        revision: "".parse().expect("no revision"),
+        image: "injector".to_owned(),
+        replicas: 2.try_into().expect("replicas"),
+        failure_policy: FailurePolicy::Fail,
+        by_default: false,
+        certificates: Certificates::SelfSigned,
+        flavour: Flavour::Kubernetes,
+        validating_policy: false,
+        texts: Texts {
+            config: BUILTIN_CONFIG.to_owned(),
+            values: BUILTIN_VALUES.to_owned(),
+            mesh: BUILTIN_MESH.to_owned(),
+        },
+    };
+    let roles = |object: &Value| object["kind"] == "ClusterRole" || object["kind"] == "Role";
+    objects(&options).into_iter().filter(roles).collect()
+}
 
 /// Whether a rule allows the request. Lists and watches count as being of one name where a field selector says so.
-fn allowed(asked: &Asked) -> bool {
+fn allowed(roles: &[Value], asked: &Asked) -> bool {
     let (path, query) = asked.path.split_once('?').unwrap_or((&asked.path, ""));
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let parts = &parts[if parts[0] == "api" { 2 } else { 3 }..];
@@ -56,11 +50,14 @@ fn allowed(asked: &Asked) -> bool {
         "PATCH" => "patch",
         other => other,
     };
-    RULES.iter().any(|rule| {
-        rule.resource == parts[0]
-            && rule.namespace == namespace
-            && rule.verbs.contains(&verb)
-            && (rule.names.is_empty() || name.is_some_and(|name| rule.names.contains(&name)))
+    let holds = |list: &Value, value: &str| list.as_array().is_some_and(|list| list.contains(&json!(value)));
+    roles.iter().filter(|role| role["metadata"]["namespace"].as_str() == namespace).any(|role| {
+        role["rules"].as_array().expect("rules").iter().any(|rule| {
+            let names = &rule["resourceNames"];
+            holds(&rule["resources"], parts[0])
+                && holds(&rule["verbs"], verb)
+                && (names.is_null() || name.is_some_and(|name| holds(names, name)))
+        })
     })
 }
 
@@ -101,18 +98,20 @@ async fn no_more_than_is_installed() {
     until("missed", || matches!(replica.status().ca_bundles[NAME], Part::Waiting(_))).await;
     replica.end().await;
 
-    let asked = fake.asked();
-    let beyond: Vec<_> = asked.iter().filter(|asked| !allowed(asked)).collect();
+    let (asked, roles) = (fake.asked(), roles());
+    let beyond: Vec<_> = asked.iter().filter(|asked| !allowed(&roles, asked)).collect();
     assert!(beyond.is_empty(), "{beyond:#?}");
     let refused = |method: &str, path: &str| {
-        !allowed(&Asked {
+        let asked = Asked {
             method: method.to_owned(),
             path: path.to_owned(),
             content_type: String::new(),
             status: 200,
-        })
+        };
+        !allowed(&roles, &asked)
     };
-    assert!(
-        refused("DELETE", "/api/v1/nodes/a") && refused("GET", "/api/v1/namespaces/istio-system/secrets")
-    );
+    assert!(refused("DELETE", "/api/v1/nodes/a"));
+    for unnamed in ["secrets", "configmaps"] {
+        assert!(refused("GET", &format!("/api/v1/namespaces/{NAMESPACE}/{unnamed}")));
+    }
 }

@@ -174,7 +174,10 @@ fn the_injector_may_do_what_it_does_and_no_more() {
         for verb in ["get", "list", "watch"] {
             assert!(allowed(cluster, "nodes", None, verb));
             assert!(allowed(cluster, "namespaces", None, verb));
-            assert!(allowed(local, "configmaps", None, verb));
+            for map in [names.injector(), names.mesh()] {
+                assert!(allowed(local, "configmaps", Some(&map), verb));
+            }
+            assert!(!allowed(local, "configmaps", Some("another"), verb));
         }
         let own = options.certificates == Certificates::SelfSigned;
         for verb in ["get", "list", "watch", "patch"] {
