@@ -151,11 +151,13 @@ impl Injector {
     /// The mesh config with the pod's own proxy config.
     fn own_mesh(&self, pod: &Value, warnings: &mut Vec<String>) -> Result<Mesh, String> {
         const KEY: &str = "proxy.istio.io/config";
+        // Every pod may bring one.
+        const MOST_NODES: usize = 10_000;
         let Some(text) = annotation(pod, KEY) else {
             return Ok(self.settings.mesh.clone());
         };
         let bad = |problem: String| format!("annotation {KEY}: {problem}");
-        let value = yaml::read(text).map_err(|error| bad(error.to_string()))?;
+        let value = yaml::read_at_most(MOST_NODES, text).map_err(|error| bad(error.to_string()))?;
         let unknown = Mesh::unknown_proxy_fields(&value);
         warnings.extend(unknown.into_iter().map(|field| bad(format!("{field}: not known, ignored"))));
         self.settings.mesh.with_proxy_config(&value).map_err(bad)

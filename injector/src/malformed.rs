@@ -85,7 +85,20 @@ pub fn of_pod(object: &Value, metadata: &str, spec: &str) -> Vec<Malformed> {
         visit(value, keys.get(..depth).unwrap_or_default().join("."), form, &mut found);
     }
     found.dedup();
+    found.extend(too_long(object.pointer(metadata).and_then(|metadata| metadata.get("annotations"))));
     found
+}
+
+/// Annotations beyond what Kubernetes takes, keys and values together. Webhooks see them before it looks.
+fn too_long(annotations: Option<&Value>) -> Option<Malformed> {
+    const MOST: usize = 256 << 10;
+    let length = |(key, value): (&String, &Value)| key.len() + value.as_str().map_or(0, str::len);
+    let bytes: usize = annotations?.as_object()?.iter().map(length).sum();
+    (bytes > MOST).then(|| Malformed {
+        path: "metadata.annotations".to_owned(),
+        given: format!("{bytes} bytes"),
+        expected: "at most 262144 bytes in all",
+    })
 }
 
 fn visit(value: &Value, path: String, form: &Form, found: &mut Vec<Malformed>) {
@@ -160,6 +173,16 @@ mod tests {
         ] {
             assert_eq!(problems(&pod), [expected]);
         }
+    }
+
+    #[test]
+    fn annotations_are_as_long_as_kubernetes_takes_them() {
+        let annotated =
+            |length: usize| json!({"metadata": {"annotations": {"a/b": "x".repeat(length - 4), "c": ""}}});
+        assert_eq!(problems(&annotated(262_144)), [""; 0]);
+        let expected =
+            "metadata.annotations: 262145 bytes is not accepted, expected at most 262144 bytes in all";
+        assert_eq!(problems(&annotated(262_145)), [expected]);
     }
 
     #[test]

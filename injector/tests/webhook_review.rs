@@ -275,6 +275,20 @@ fn what_is_no_pod_at_all_is_refused() {
 }
 
 #[test]
+fn a_pod_that_is_too_large_is_refused_unread() {
+    let ones = vec![1; 100_000];
+    let mut pod = sent(&deployment());
+    pod["metadata"]["managedFields"] = json!(ones);
+    let answer = ask(&admission(injector(), 0), &review(&pod));
+    assert_eq!(answer.record.outcome, Outcome::Injected, "managedFields do not count");
+    pod["spec"]["unknown"] = json!(ones);
+    let answer = ask(&admission(injector(), 0), &review(&pod));
+    let (code, reason, message) = denied(&answer);
+    assert_eq!((code, reason.as_str()), (413, "RequestEntityTooLarge"));
+    assert!(message.contains("more than 100000 values"), "{message}");
+}
+
+#[test]
 fn rules_and_faults_of_the_config_have_their_own_codes() {
     let mut strict = injector();
     strict.options.reject_proxy_uid = true;

@@ -1,5 +1,7 @@
 //! Reading and changing the lists of containers and the maps of a pod.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
 /// Which of the two lists a container stands in.
@@ -84,12 +86,12 @@ pub fn places(pod: &Value, wanted: &str) -> Vec<String> {
     places
 }
 
-/// The names that more than one container of the pod has.
+/// The names that containers before them in the pod have already.
 #[must_use]
 pub fn duplicates(pod: &Value) -> Vec<&str> {
-    let names: Vec<&str> = List::BOTH.into_iter().flat_map(|list| containers(pod, list)).map(name).collect();
-    let again = |(at, name): (usize, &&str)| names.iter().skip(at + 1).any(|other| other == name);
-    names.iter().enumerate().filter(|pair| again(*pair)).map(|(_, name)| *name).collect()
+    let mut seen = HashSet::new();
+    let all = List::BOTH.into_iter().flat_map(|list| containers(pod, list)).map(name);
+    all.filter(|name| !seen.insert(*name)).collect()
 }
 
 /// The proxy, wherever it runs: beside the app, else as a native sidecar.

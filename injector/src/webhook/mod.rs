@@ -5,6 +5,7 @@
 
 pub mod admit;
 pub mod background;
+pub mod bounds;
 pub mod cache;
 pub mod canonical;
 pub mod config_files;

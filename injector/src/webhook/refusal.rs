@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::bounds::MOST_VALUES;
 use crate::inject::InjectError;
 
 /// Why a pod may not come in.
@@ -26,6 +27,8 @@ pub enum Refusal {
         /// Why.
         problem: String,
     },
+    /// It has more than [`MOST_VALUES`].
+    TooLarge,
 }
 
 /// A refusal in HTTP's and in Kubernetes' terms.
@@ -40,16 +43,19 @@ pub struct Code {
 const BAD_REQUEST: Code = Code { status: 400, reason: "BadRequest" };
 const FORBIDDEN: Code = Code { status: 403, reason: "Forbidden" };
 const INVALID: Code = Code { status: 422, reason: "Invalid" };
+const TOO_LARGE: Code = Code { status: 413, reason: "RequestEntityTooLarge" };
 const UNAVAILABLE: Code = Code { status: 503, reason: "ServiceUnavailable" };
 const INTERNAL: Code = Code { status: 500, reason: "InternalError" };
 
 impl Refusal {
-    /// 422 for what is to be fixed in the pod or its namespace, 403 for what a rule forbids, 400 for what cannot be read,
+    /// 422 for what is to be fixed in the pod or its namespace, 403 for what a rule forbids, 400 for what cannot be read, 413
+    /// for what is too large to be looked at,
     /// 500 for what is to be fixed in the injector's config, 503 for what will be otherwise in a moment.
     #[must_use]
     pub const fn code(&self) -> Code {
         match self {
             Self::Object { .. } => BAD_REQUEST,
+            Self::TooLarge => TOO_LARGE,
             Self::UnknownNamespace { .. } => UNAVAILABLE,
             Self::Inject(InjectError::ProxyUid { .. }) => FORBIDDEN,
             Self::Inject(InjectError::Merge { .. } | InjectError::Render(_) | InjectError::Yaml { .. }) => {
@@ -76,6 +82,7 @@ impl Refusal {
             Self::Namespace { .. } => "namespace",
             Self::UnknownNamespace { .. } => "unknown-namespace",
             Self::Object { .. } => "object",
+            Self::TooLarge => "too-large",
             Self::Inject(error) => match error {
                 InjectError::Annotations(_) => "annotations",
                 InjectError::AutoImage { .. } => "auto-image",
@@ -103,6 +110,12 @@ impl fmt::Display for Refusal {
                 write!(
                     f,
                     "namespace {name} has not been heard of yet, nor which users its pods may have: try again"
+                )
+            }
+            Self::TooLarge => {
+                write!(
+                    f,
+                    "request.object has more than {MOST_VALUES} values, managedFields left out: too large a pod"
                 )
             }
             Self::Object { problem } => write!(f, "request.object cannot be read: {problem}"),

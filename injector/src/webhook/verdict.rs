@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::admit::Outcome;
+use super::bounds::has_too_many_values;
 use super::cache::{Key, Parts};
 use super::live::{Active, Surroundings};
 use super::patch;
@@ -88,6 +89,9 @@ impl Circumstances<'_> {
     /// Looks at a pod, as JSON, and injects it.
     #[must_use]
     pub fn verdict(&self, pod: &str) -> Verdict {
+        if has_too_many_values(pod) {
+            return Verdict::refused(&Refusal::TooLarge, "");
+        }
         let mut pod: Value = match serde_json::from_str(pod) {
             Ok(pod @ Value::Object(_)) => pod,
             Ok(_) => {

@@ -33,7 +33,7 @@ use std::fmt;
 use std::ops::Range;
 
 pub use documents::{Document, read_documents};
-pub use read::read;
+pub use read::{read, read_at_most};
 pub use spans::{scalar_spans, within_one_scalar};
 pub use typing::{TypeError, check, forgive};
 pub use write::write;
@@ -44,7 +44,7 @@ use crate::schema::{self, Struct};
 
 /// The largest text that is read: 6 MiB, as much as the webhook takes.
 pub const MAX_BYTES: usize = 6 << 20;
-/// The most nodes a document may have once its aliases are expanded.
+/// The most nodes a document may have once its aliases are expanded, where nothing else is said.
 pub const MAX_NODES: usize = 500_000;
 /// The deepest nesting of maps and lists.
 pub const MAX_DEPTH: usize = 100;
@@ -130,8 +130,8 @@ pub enum Problem {
     TooDeep,
     /// Longer than [`MAX_BYTES`].
     TooLong(usize),
-    /// More than [`MAX_NODES`].
-    TooManyNodes,
+    /// More than so many.
+    TooManyNodes(usize),
     /// A value of the wrong type.
     Type(TypeError),
 }
@@ -153,8 +153,8 @@ impl fmt::Display for YamlError {
             Problem::Syntax(text) => write!(f, "{text}"),
             Problem::TooDeep => write!(f, "nested deeper than {MAX_DEPTH} levels"),
             Problem::TooLong(bytes) => write!(f, "{bytes} bytes are too many; at most {MAX_BYTES} are read"),
-            Problem::TooManyNodes => {
-                write!(f, "more than {MAX_NODES} values with aliases expanded; is this a YAML bomb?")
+            Problem::TooManyNodes(most) => {
+                write!(f, "more than {most} values with aliases expanded; is this a YAML bomb?")
             }
             Problem::Type(error) => write!(f, "{error}"),
         }

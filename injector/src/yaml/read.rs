@@ -15,17 +15,29 @@ use super::{MAX_BYTES, MAX_DEPTH, MAX_NODES, Problem, YamlError};
 /// # Errors
 /// Bad YAML, more than one document, or a text beyond the bounds.
 pub fn read(text: &str) -> Result<Value, YamlError> {
-    let mut value = read_raw(text)?.0;
+    read_at_most(MAX_NODES, text)
+}
+
+/// [`read`], for a document of at most so many nodes once its aliases are expanded.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_at_most(nodes: usize, text: &str) -> Result<Value, YamlError> {
+    let mut value = raw_at_most(nodes, text)?.0;
     integers(&mut value);
     Ok(value)
 }
 
 /// Reads one document, with floats as floats even if they are integral; and where its scalars are.
 pub(super) fn read_raw(text: &str) -> Result<(Value, Vec<Range<usize>>), YamlError> {
+    raw_at_most(MAX_NODES, text)
+}
+
+fn raw_at_most(most: usize, text: &str) -> Result<(Value, Vec<Range<usize>>), YamlError> {
     if text.len() > MAX_BYTES {
         return Err(YamlError { line: 0, column: 0, problem: Problem::TooLong(text.len()) });
     }
-    let mut reader = Reader::new(text);
+    let mut reader = Reader::new(most, text);
     let value = reader.document()?.unwrap_or_default();
     // Go stops reading here. A separator with nothing behind it is common; what is behind it must not get lost.
     while let Some(extra) = reader.document()? {
@@ -67,12 +79,13 @@ struct Reader<'t> {
     anchors: HashMap<usize, (Value, usize)>,
     spans: Vec<Range<usize>>,
     nodes: usize,
+    most: usize,
     at: (usize, usize),
 }
 
 impl<'t> Reader<'t> {
-    fn new(text: &'t str) -> Self {
-        Self { parser: parser(text), anchors: HashMap::new(), spans: Vec::new(), nodes: 0, at: (0, 0) }
+    fn new(most: usize, text: &'t str) -> Self {
+        Self { parser: parser(text), anchors: HashMap::new(), spans: Vec::new(), nodes: 0, most, at: (0, 0) }
     }
 
     fn error(&self, problem: Problem) -> YamlError {
@@ -94,7 +107,7 @@ impl<'t> Reader<'t> {
     /// Counts nodes, and thereby bounds memory.
     fn spend(&mut self, nodes: usize) -> Result<(), YamlError> {
         self.nodes = self.nodes.saturating_add(nodes);
-        if self.nodes > MAX_NODES { Err(self.error(Problem::TooManyNodes)) } else { Ok(()) }
+        if self.nodes > self.most { Err(self.error(Problem::TooManyNodes(self.most))) } else { Ok(()) }
     }
 
     /// The next document; `None` at the end of the stream.

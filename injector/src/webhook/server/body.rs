@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::webhook::LARGEST_BODY;
 
 /// All bodies that are held at a time.
-const ALL: usize = 64 << 20;
+const ALL: usize = 32 << 20;
 /// What is read of a body that is too large, so that a client which sends first and reads then sees the answer.
 const DISCARDED: usize = 16 << 20;
 /// How long a body may take.

@@ -24,6 +24,8 @@ use crate::webhook::shutdown::Ending;
 pub(in crate::webhook) const READY_PATH: &str = "/httpsReady";
 /// A body of this size and more is worked on beside the threads that serve connections.
 const LARGE: usize = 32 << 10;
+/// So many of those at a time, for their memory: 40 MiB each at worst.
+const LARGE_AT_ONCE: usize = 4;
 
 /// What stands between HTTP and admission.
 #[derive(Debug)]
@@ -32,6 +34,7 @@ pub struct Door {
     live: Arc<Live>,
     metrics: Arc<Metrics>,
     places: Arc<Semaphore>,
+    large: Arc<Semaphore>,
     memory: Memory,
 }
 
@@ -91,7 +94,8 @@ impl Door {
     #[must_use]
     pub fn new(admission: Admission, live: Arc<Live>, metrics: Arc<Metrics>, requests: usize) -> Self {
         let places = Arc::new(Semaphore::new(requests.min(Semaphore::MAX_PERMITS)));
-        Self { admission: Arc::new(admission), live, metrics, places, memory: Memory::default() }
+        let (large, memory) = (Arc::new(Semaphore::new(LARGE_AT_ONCE)), Memory::default());
+        Self { admission: Arc::new(admission), live, metrics, places, large, memory }
     }
 
     pub(super) const fn metrics(&self) -> &Arc<Metrics> {
@@ -160,9 +164,8 @@ impl Door {
             Err(Unread::Late) if Instant::now() >= deadline => return Err(too_late()),
             result => result?,
         };
-        let place = timeout_at(deadline, Arc::clone(&self.places).acquire_owned()).await;
-        // The semaphore is never closed.
-        let Ok(Ok(place)) = place else {
+        let place = timeout_at(deadline, self.place(body.bytes.len())).await;
+        let Ok(Some(place)) = place else {
             return Err(Rejection::later("busy", "too many requests at once\n"));
         };
         if Instant::now() >= deadline {
@@ -178,8 +181,18 @@ impl Door {
         Ok(answer)
     }
 
+    /// Waits for its turn. The semaphores are never closed.
+    async fn place(&self, length: usize) -> Option<Place> {
+        let large = match length {
+            0..LARGE => None,
+            _ => Some(Arc::clone(&self.large).acquire_owned().await.ok()?),
+        };
+        let any = Arc::clone(&self.places).acquire_owned().await.ok()?;
+        Some(Place { _any: any, _large: large })
+    }
+
     /// Runs the engine: at once, or beside, if it may take long.
-    async fn work(&self, work: Work, place: OwnedSemaphorePermit) -> Result<Answer, Rejection> {
+    async fn work(&self, work: Work, place: Place) -> Result<Answer, Rejection> {
         let admission = Arc::clone(&self.admission);
         let answer = if work.body.bytes.len() < LARGE {
             let answer = guarded(|| work.run(&admission));
@@ -199,6 +212,12 @@ impl Door {
             Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, "panic", message)
         })
     }
+}
+
+/// The right to work.
+struct Place {
+    _any: OwnedSemaphorePermit,
+    _large: Option<OwnedSemaphorePermit>,
 }
 
 /// What the engine works on.

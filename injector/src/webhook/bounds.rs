@@ -1,0 +1,46 @@
+//! How much of a pod is looked at. A value takes some hundred bytes while a pod is injected, and two in a request.
+
+/// The most values that a pod may have: maps, lists and what is in them. A pod that etcd can keep has fewer.
+pub const MOST_VALUES: usize = 100_000;
+
+/// Whether a text, as JSON, has more values than a pod may have. They are told by what separates them.
+#[must_use]
+pub fn has_too_many_values(json: &str) -> bool {
+    // Each takes two bytes at least, with its separator.
+    json.len() >= 2 * MOST_VALUES && values(json) > MOST_VALUES
+}
+
+fn values(json: &str) -> usize {
+    let (mut values, mut quoted, mut escaped) = (1, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = quoted,
+            b'"' => quoted = !quoted,
+            b',' | b'[' | b'{' if !quoted => values += 1,
+            _ => {}
+        }
+    }
+    values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_quoted_separates_nothing() {
+        for (json, expected) in
+            [("7", 1), ("[1,2]", 3), (r#"{"a":{"b":[1,{"c":2}]},"d":3}"#, 7), (r#"["a,b","\"[,","\\",1]"#, 5)]
+        {
+            assert_eq!(values(json), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn the_last_that_is_not_too_many() {
+        let pod = |values: usize| format!("[{}1]", "1,".repeat(values - 2));
+        assert!(!has_too_many_values(&pod(MOST_VALUES)));
+        assert!(has_too_many_values(&pod(MOST_VALUES + 1)));
+    }
+}
