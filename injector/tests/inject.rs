@@ -172,6 +172,11 @@ fn images_and_templates_that_do_not_exist_are_refused() {
     let pod = with(&deployment(), &json!({"inject.istio.io/templates": "sidecar,nope"}));
     let error = inject(&injector(), &pod).unwrap_err().to_string();
     assert!(error.contains("\"nope\"") && error.contains("gateway, sidecar"), "{error}");
+    let asked =
+        |count| with(&deployment(), &json!({"inject.istio.io/templates": vec!["sidecar"; count].join(",")}));
+    assert!(inject(&injector(), &asked(50)).is_ok());
+    let error = inject(&injector(), &asked(51)).unwrap_err().to_string();
+    assert!(error.contains("51 names, expected at most 50"), "{error}");
 }
 
 #[test]

@@ -11,6 +11,9 @@ use super::BadAnnotation;
 use super::table::{Syntax, TABLE};
 use crate::pod::list::annotation;
 
+/// How many items of one annotation are told.
+const TOLD: usize = 10;
+
 /// What the init binary says about a pod's annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capture {
@@ -46,9 +49,16 @@ impl Capture {
         for (key, name, text) in &given {
             let arguments = with_defaults(&[(*key, text)]);
             if let Err(problems) = resolve(&arguments) {
-                capture
-                    .errors
-                    .extend(problems.iter().filter_map(|problem| refused(problem, *key, name, text)));
+                let mut told: Vec<String> =
+                    problems.iter().filter_map(|problem| expected(problem, *key, text)).collect();
+                let more = told.len().saturating_sub(TOLD);
+                told.truncate(TOLD);
+                if let Some(last) = told.last_mut().filter(|_| more > 0) {
+                    *last = format!("{last}; {more} more items are not accepted either");
+                }
+                let bad =
+                    |expected| BadAnnotation { key: (*name).to_owned(), given: (*text).to_owned(), expected };
+                capture.errors.extend(told.into_iter().map(bad));
             }
         }
         if capture.errors.is_empty() && !given.is_empty() {
@@ -105,27 +115,26 @@ fn resolve(arguments: &[String]) -> Result<Resolved, Vec<ConfigError>> {
     }
 }
 
-fn refused(problem: &ConfigError, key: Key, name: &str, text: &str) -> Option<BadAnnotation> {
-    let bad =
-        |expected: String| Some(BadAnnotation { key: name.to_owned(), given: text.to_owned(), expected });
+/// What is accepted instead, if the problem is with this option.
+fn expected(problem: &ConfigError, key: Key, text: &str) -> Option<String> {
     let ours = |origin: &Origin| *origin == Origin::Flag(key);
     match problem {
         ConfigError::Value { origin, given, expected } if ours(origin) => {
             let item = if given == text { String::new() } else { format!("{given:?} to be ") };
             let hint = expected.hint.as_ref().map_or_else(String::new, |hint| format!("; {hint}"));
-            bad(format!("{item}{}{hint}", expected.what))
+            Some(format!("{item}{}{hint}", expected.what))
         }
         ConfigError::EmptyList { origin, reason, .. } if ours(origin) => {
-            bad(format!("at least one item; {reason}"))
+            Some(format!("at least one item; {reason}"))
         }
         ConfigError::TooMany { origin, most, reason, .. } if ours(origin) => {
-            bad(format!("at most {most} items: {reason}"))
+            Some(format!("at most {most} items: {reason}"))
         }
         ConfigError::Unavailable { origin, reason } if ours(origin) => {
-            bad(format!("something else: {reason}"))
+            Some(format!("something else: {reason}"))
         }
         ConfigError::Contradiction { options, reason } if options.iter().any(ours) => {
-            bad(format!("something that goes with the other options: {reason}"))
+            Some(format!("something that goes with the other options: {reason}"))
         }
         ConfigError::Contradiction { .. }
         | ConfigError::EmptyList { .. }

@@ -49,6 +49,14 @@ fn many_unknown_keys_are_not_all_told() {
 }
 
 #[test]
+fn of_many_bad_items_some_are_told() {
+    let errors =
+        errors(&json!({"traffic.sidecar.istio.io/excludeOutboundPorts": vec!["x"; 40_000].join(",")}));
+    assert_eq!(errors.len(), 10);
+    assert!(errors.last().is_some_and(|last| last.ends_with("; 39990 more items are not accepted either")));
+}
+
+#[test]
 fn quantities_are_not_negative() {
     for text in ["-1", "-100m", "1x", ""] {
         let found = errors(&json!({"sidecar.istio.io/proxyMemoryLimit": text}));

@@ -15,9 +15,11 @@ use crate::webhook::serve::{ServeError, serve};
 pub(super) fn run(args: &WebhookArgs, environment: &Environment) -> Result<Output, Failure> {
     let options = options(args, environment)?;
     istio_iptables::logging::init(options.log);
-    // Large requests are worked on beside those that serve connections, but not more of them than there is time for.
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    // Large requests are worked on beside those that serve connections, but not more of them than there is time for. A
+    // node may have many cores, and the injector's memory does not grow with them.
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(4);
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cores)
         .max_blocking_threads(2 * cores + 2)
         .enable_all()
         .build()

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{Injected, Injector, Place};
 use crate::config::Mesh;
@@ -116,15 +116,17 @@ fn boolean(text: &str) -> Option<bool> {
 pub(super) fn keep_order(value: &mut Value, before: &Value) {
     match (value, before) {
         (Value::Object(object), Value::Object(before)) => {
-            let mut ordered = Map::new();
-            for (key, old) in before {
-                if let Some(mut value) = object.shift_remove(key) {
-                    keep_order(&mut value, old);
-                    ordered.insert(key.clone(), value);
+            for (key, value) in object.iter_mut() {
+                if let Some(old) = before.get(key) {
+                    keep_order(value, old);
                 }
             }
-            ordered.append(object);
-            *object = ordered;
+            if !object.keys().take(before.len()).eq(before.keys()) {
+                let places: HashMap<&String, usize> = before.keys().zip(0..).collect();
+                let mut entries: Vec<(String, Value)> = std::mem::take(object).into_iter().collect();
+                entries.sort_by_key(|(key, _)| places.get(key).copied().unwrap_or(usize::MAX));
+                *object = entries.into_iter().collect();
+            }
         }
         (Value::Array(items), Value::Array(before)) => {
             let by_name: HashMap<&str, &Value> = before.iter().map(|item| (name(item), item)).collect();

@@ -5,6 +5,7 @@ use std::ops::Range;
 use serde_json::{Value, json};
 
 use super::InjectError;
+use crate::annotations;
 use crate::config::{Aliased, InjectorConfig};
 use crate::data::Data;
 use crate::pod::list::annotation;
@@ -13,6 +14,8 @@ use crate::template::{Limits, Rendered, Span};
 use crate::yaml::{self, YamlError};
 
 const ANNOTATION: &str = "inject.istio.io/templates";
+/// So many templates may be asked for, as each is rendered.
+const MOST: usize = 50;
 
 /// What a template says.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +29,16 @@ pub(super) struct Overlay {
 /// The templates of a pod, aliases expanded.
 pub(super) fn select(pod: &Value, config: &InjectorConfig) -> Result<Vec<String>, InjectError> {
     let asked: Vec<String> = match annotation(pod, ANNOTATION) {
-        Some(text) => text.split(',').map(|name| name.trim().to_owned()).collect(),
+        Some(text) => {
+            let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+            if names.len() > MOST {
+                let (given, many) = (annotations::shown(text), names.len());
+                let problem =
+                    format!("annotation {ANNOTATION}: {given} has {many} names, expected at most {MOST}");
+                return Err(InjectError::Annotations(vec![problem]));
+            }
+            names
+        }
         None => config.default_templates.clone(),
     };
     let mut names = Vec::new();

@@ -1,7 +1,7 @@
-//! How much of a pod is looked at. A value takes some hundred bytes while a pod is injected, and two in a request.
+//! How much of a pod is looked at. A value takes up to 1.5 KB while a pod is injected, and two in a request.
 
 /// The most values that a pod may have: maps, lists and what is in them. A pod that etcd can keep has fewer.
-pub const MOST_VALUES: usize = 100_000;
+pub const MOST_VALUES: usize = 50_000;
 
 /// Whether a text, as JSON, has more values than a pod may have. They are told by what separates them.
 #[must_use]

@@ -23,9 +23,9 @@ use crate::webhook::shutdown::Ending;
 /// Where health is asked about over TLS, as with Istio. Not counted.
 pub(in crate::webhook) const READY_PATH: &str = "/httpsReady";
 /// A body of this size and more is worked on beside the threads that serve connections.
-const LARGE: usize = 32 << 10;
-/// So many of those at a time, for their memory: 40 MiB each at worst.
-const LARGE_AT_ONCE: usize = 4;
+const LARGE: usize = 16 << 10;
+/// So many of those at a time, for their memory: 75 MiB each at worst.
+const LARGE_AT_ONCE: usize = 2;
 
 /// What stands between HTTP and admission.
 #[derive(Debug)]
