@@ -43,6 +43,7 @@ fn a_value_cannot_become_structure() {
         ("a", "x # comment"),
         ("a", "&anchor x"),
         ("a", "!!str x"),
+        ("a", "x\u{0}y"),
         ("b", "x\", evil: \"y"),
         ("b", "x\"\n    evil: \"y"),
     ] {

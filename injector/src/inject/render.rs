@@ -107,7 +107,7 @@ fn breaking(name: &str, rendered: &Rendered<'_>) -> Option<InjectError> {
     const BEGIN: [char; 11] = ['{', '[', '&', '*', '!', '#', '|', '>', '%', '@', '`'];
     let breaks = |span: &&Span<'_>| {
         let text = rendered.text.get(span.start..span.end).unwrap_or_default();
-        text.contains(['\n', '"', '\'']) || text.starts_with(BEGIN)
+        text.contains(['"', '\'']) || text.contains(char::is_control) || text.starts_with(BEGIN)
     };
     rendered.spans.iter().find(breaks).map(|span| escapes(name, span))
 }
