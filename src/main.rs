@@ -71,10 +71,17 @@ fn names(machine: &Machine, path: &str) -> String {
     })
 }
 
-/// Everything that is wrong, in one report.
+/// Everything that is wrong, in one report that can be read.
 fn bad_options(messages: &[String]) -> Failure {
+    const TOLD: usize = 50;
     match messages {
         [one] => Failure::new(Exit::Usage, format!("bad option: {one}")),
-        _ => Failure::new(Exit::Usage, format!("{} bad options", messages.len())).detail(messages.join("\n")),
+        _ => {
+            let mut detail = messages.get(..TOLD).unwrap_or(messages).join("\n");
+            if let more @ 1.. = messages.len().saturating_sub(TOLD) {
+                detail += &format!("\nand {more} more");
+            }
+            Failure::new(Exit::Usage, format!("{} bad options", messages.len())).detail(detail)
+        }
     }
 }

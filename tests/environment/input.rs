@@ -30,6 +30,13 @@ fn everything_that_is_wrong_is_said_at_once() {
 }
 
 #[test]
+fn of_very_many_some_are_said() {
+    let ended = Pod::new().istio(&["-b", &"x,".repeat(10_000)]).end().exits(64).says("10000 bad options");
+    assert_eq!(ended.stderr.matches("\"x\" is not accepted").count(), 50);
+    assert!(ended.stderr.contains("and 9950 more"), "{ended}");
+}
+
+#[test]
 fn a_value_never_becomes_a_part_of_a_rule() {
     let pod = Pod::new();
     let before = pod.state();
