@@ -83,7 +83,7 @@ fn container(options: &Options, names: &Names) -> Value {
         "livenessProbe": probe("/healthz", 10, 3),
         "readinessProbe": probe("/readyz", 3, 3),
         // No limit of processor time: a throttled injector makes every pod of the cluster wait.
-        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "privileged": false,
             "readOnlyRootFilesystem": true,

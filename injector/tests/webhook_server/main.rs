@@ -16,6 +16,7 @@ mod flags;
 mod health;
 mod load;
 mod logs;
+mod memory;
 mod requests;
 mod server;
 mod shutdown;

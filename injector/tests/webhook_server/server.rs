@@ -163,6 +163,13 @@ impl Server {
         kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
 
+    /// The most memory that it has had, in bytes.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.strip_suffix(" kB"));
+        peak.unwrap().trim().parse::<u64>().unwrap() << 10
+    }
+
     /// Waits until it has ended.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         let until = Instant::now() + LONG;
