@@ -14,7 +14,7 @@ use crate::server::{Server, Watched};
 const BEGIN: &str = "<!-- webhook figures: begin (written by make bench-webhook) -->";
 const END: &str = "<!-- webhook figures: end -->";
 /// The cache's size when it is on: the default.
-const CACHE_MB: u32 = 8;
+pub(crate) const CACHE_MB: u32 = 8;
 const CONNECTIONS: usize = 8;
 
 pub(crate) fn run(options: &Options, duration: Duration) -> Result<(), String> {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::client::{Client, Response, post};
+use crate::figures::CACHE_MB;
 use crate::reviews;
 use crate::server::{Server, Watched};
 
@@ -22,7 +23,7 @@ struct Counts {
 }
 
 pub(crate) fn run(bin: &Path, duration: Duration) -> Result<(), String> {
-    let mut server = Server::start(bin, 16, Watched::Config)?;
+    let mut server = Server::start(bin, CACHE_MB, Watched::Config)?;
     let end = AtomicBool::new(false);
     let counts = Counts::default();
     let mut samples = Vec::new();
