@@ -47,9 +47,18 @@ pub(super) struct DoctorArgs {
 }
 
 pub(super) fn run(args: &DoctorArgs) -> Result<Output, Failure> {
-    let (objects, notes) = if args.filename.is_empty() { live(args)? } else { (saved(args)?, Vec::new()) };
+    let saved_ones = !args.filename.is_empty();
+    let (objects, notes) = if saved_ones { (saved(args)?, Vec::new()) } else { live(args)? };
     let options = Options { namespaces: args.namespace.clone(), now: SystemTime::now() };
     let diagnosis = doctor::examine(&objects, &options);
+    if saved_ones && diagnosis.objects == 0 {
+        let names: Vec<&str> = args.filename.iter().map(|name| called(name)).collect();
+        let problem = format!(
+            "{}: there is no Kubernetes object in it; expected JSON or YAML, as this saves it: {SAVE}",
+            names.join(", ")
+        );
+        return Err(Failure::one(Exit::Data, problem));
+    }
     let text = match args.output {
         Format::Json => doctor::as_json(&diagnosis),
         Format::Text => doctor::as_text(&diagnosis),
@@ -82,7 +91,9 @@ fn live(args: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure> {
         Ok::<_, Failure>((objects, notes))
     })?;
     // Without the configurations nothing can be said: not that they are missing, either.
-    if !notes.is_empty() && !objects.iter().any(|object| kind(object) == "MutatingWebhookConfiguration") {
+    const CONFIGURATION: &str = "MutatingWebhookConfiguration";
+    let read = |object: &Value| kind(object).trim_end_matches("List") == CONFIGURATION;
+    if !notes.is_empty() && !objects.iter().any(read) {
         return Err(Failure::new(Exit::Unavailable, notes));
     }
     Ok((objects, notes.into_iter().map(|note| format!("warning: {note}")).collect()))

@@ -94,6 +94,10 @@ async fn what_cannot_be_asked_is_not_called_missing() {
     let failure = doctor(&fake, &[]).await.expect_err("no answer");
     assert_eq!(failure.exit, Exit::Unavailable);
     assert!(failure.to_string().contains("mutatingwebhookconfigurations"), "{failure}");
+    // Read, and there is none: that is an answer.
+    let empty = Fake::start().await;
+    let output = shown(doctor(&empty, &[]).await);
+    assert!(output.refused && output.text.contains("webhook-missing"), "{}", output.text);
     fake.fail("GET", "endpointslices", 403, 1);
     let output = shown(doctor(&fake, &[]).await);
     assert!(output.notes[0].contains("endpointslices"), "{:?}", output.notes);

@@ -66,6 +66,33 @@ fn files_of_both_kinds_and_a_broken_cluster_is_a_one() {
 }
 
 #[test]
+fn nothing_at_all_is_no_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    for text in ["", "null", "[]", "{}", "a: 1\n", "---\n---\n", "{\"kind\": \"List\", \"items\": []}"] {
+        let file = save(&folder, "e.json", text);
+        let failure = run(&["-f", &file]).unwrap_err();
+        assert_eq!(failure.exit, Exit::Data, "{text:?}");
+        let told = failure.to_string();
+        assert!(told.starts_with(&format!("error: {file}: there is no Kubernetes object in it")), "{told}");
+        assert!(told.contains("kubectl get -A -o json"), "{told}");
+    }
+}
+
+#[test]
+fn pods_alone_are_not_called_a_broken_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    let pods = timeless().into_iter().filter(|object| object["kind"] == "Pod").collect::<Vec<_>>();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": pods});
+    let output = run(&["-f", &save(&folder, "pods.json", &list.to_string())]).unwrap();
+    assert!(!output.refused, "{}", output.text);
+    assert!(
+        output.text.contains("not checked: MutatingWebhookConfigurations: none among"),
+        "{}",
+        output.text
+    );
+}
+
+#[test]
 fn what_cannot_be_read_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let failure = run(&["--kubeconfig", "/nowhere"]).unwrap_err();
