@@ -4,6 +4,10 @@
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+mod replace;
+
+pub use replace::replace;
+
 /// The largest input that is read, a little above what the YAML reader takes, so that its message is the one seen.
 const LARGEST: u64 = 16 << 20;
 
@@ -56,19 +60,4 @@ pub fn write(name: &str, text: &str) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }
-}
-
-/// Writes a file so that readers see the old content or the new one, never a part; `-` is standard output.
-///
-/// # Errors
-///
-/// What the system says.
-pub fn replace(name: &str, text: &str) -> io::Result<()> {
-    if name == "-" {
-        return write(name, text);
-    }
-    let beside = format!("{name}.{}.new", std::process::id());
-    write(&beside, text).and_then(|()| std::fs::rename(&beside, name)).inspect_err(|_| {
-        let _ = std::fs::remove_file(&beside);
-    })
 }

@@ -6,6 +6,7 @@ use log::LevelFilter;
 use super::args::{Choice, Platform};
 use super::webhook_args::{self as args, CertificateArgs, ClusterArgs, LimitArgs, LogArgs, WebhookArgs};
 use super::{Environment, Exit, Failure, Output};
+use crate::certs::SelfSignedError;
 use crate::inject::Options;
 use crate::webhook::options::{
     CaBundle, Certificates, ConfigFrom, Limits, NativeSidecars, ServeOptions, Times,
@@ -34,7 +35,11 @@ pub(super) fn run(args: &WebhookArgs, environment: &Environment) -> Result<Outpu
 const fn exit(error: &ServeError) -> Exit {
     match error {
         ServeError::Config(_) | ServeError::Certificate(_) => Exit::Data,
-        ServeError::Background(_) | ServeError::Bind { .. } | ServeError::Runtime(_) => Exit::Unavailable,
+        ServeError::SelfSigned(SelfSignedError::CaOut { .. }) => Exit::CannotCreate,
+        ServeError::Background(_)
+        | ServeError::Bind { .. }
+        | ServeError::Runtime(_)
+        | ServeError::SelfSigned(SelfSignedError::Certificate(_)) => Exit::Unavailable,
     }
 }
 
