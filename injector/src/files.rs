@@ -26,6 +26,29 @@ pub fn read(name: &str) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The same, for what may be larger.
+///
+/// # Errors
+///
+/// What the system says, or that it is too large ([`io::ErrorKind::FileTooLarge`]).
+pub fn read_at_most(name: &str, largest: u64) -> io::Result<Vec<u8>> {
+    let too_large = || {
+        let problem = format!("larger than {} MiB, the most that is read", largest >> 20);
+        io::Error::new(io::ErrorKind::FileTooLarge, problem)
+    };
+    let mut bytes = Vec::new();
+    if name == "-" {
+        io::stdin().lock().take(largest + 1).read_to_end(&mut bytes)?;
+    } else {
+        let file = std::fs::File::open(name)?;
+        if file.metadata()?.len() > largest {
+            return Err(too_large());
+        }
+        file.take(largest + 1).read_to_end(&mut bytes)?;
+    }
+    if bytes.len() as u64 > largest { Err(too_large()) } else { Ok(bytes) }
+}
+
 /// The files that a name stands for: itself, or the YAML and JSON files of a directory, sorted.
 ///
 /// # Errors

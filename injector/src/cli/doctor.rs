@@ -7,12 +7,10 @@ use std::time::SystemTime;
 use clap::Args as ClapArgs;
 use serde_json::Value;
 
-use super::args::{Format, InputArgs};
+use super::args::Format;
 use super::load::called;
-use super::rewrite::names;
-use super::{Exit, Failure, Output};
+use super::{Exit, Failure, Output, saved};
 use crate::doctor::{self, Options};
-use crate::{files, yaml};
 
 /// What is saved for it, and how.
 const SAVE: &str = "kubectl get -A -o json mutatingwebhookconfigurations,namespaces,services,endpointslices,deployments,\
@@ -48,7 +46,7 @@ pub(super) struct DoctorArgs {
 
 pub(super) fn run(args: &DoctorArgs) -> Result<Output, Failure> {
     let saved_ones = !args.filename.is_empty();
-    let (objects, notes) = if saved_ones { (saved(args)?, Vec::new()) } else { live(args)? };
+    let (objects, notes) = if saved_ones { (saved::read(&args.filename)?, Vec::new()) } else { live(args)? };
     let options = Options { namespaces: args.namespace.clone(), now: SystemTime::now() };
     let diagnosis = doctor::examine(&objects, &options);
     if saved_ones && diagnosis.objects == 0 {
@@ -110,27 +108,4 @@ fn live(_: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure> {
         "--filename is needed: this program was built without a client for clusters. To save the objects: {SAVE}"
     );
     Err(Failure::one(Exit::Usage, problem))
-}
-
-fn saved(args: &DoctorArgs) -> Result<Vec<Value>, Failure> {
-    let mut objects = Vec::new();
-    for name in names(&InputArgs { filename: args.filename.clone() })? {
-        let bytes = files::read(&name)
-            .map_err(|error| Failure::one(Exit::NoInput, format!("{}: {error}", called(&name))))?;
-        let bad = |error: String| Failure::one(Exit::Data, format!("{}: {error}", called(&name)));
-        // JSON is read without the bounds that YAML needs: what is saved of a cluster is large.
-        if bytes.first() == Some(&b'{') {
-            let value = serde_json::from_slice(&bytes).map_err(|error| {
-                bad(format!(
-                    "{error} ({} bytes were read, 16 MiB at most: save large clusters in parts)",
-                    bytes.len()
-                ))
-            })?;
-            objects.push(value);
-        } else {
-            let documents = yaml::read_documents(&bytes).map_err(|error| bad(error.to_string()))?;
-            objects.extend(documents.into_iter().map(|document| document.value));
-        }
-    }
-    Ok(objects)
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sidecar_injector::cli::{self, Environment, Exit, Failure, Output};
 
-use super::healthy::cluster;
+use super::healthy::{cluster, plain_pod};
 
 fn run(arguments: &[&str]) -> Result<Output, Failure> {
     let arguments = ["sidecar-injector", "doctor"].iter().chain(arguments);
@@ -90,6 +90,31 @@ fn pods_alone_are_not_called_a_broken_cluster() {
         "{}",
         output.text
     );
+}
+
+/// As many pods as a large cluster has, with what `kubectl` saves of each.
+#[test]
+fn a_real_cluster_fits() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut items = timeless();
+    let mut pod = plain_pod("shop", "api");
+    pod["metadata"]["managedFields"] = json!([{"fieldsV1": {"f:spec": "x".repeat(3000)}}]);
+    items.extend(std::iter::repeat_n(pod, 6000));
+    let text = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    assert!(text.len() > 17 << 20, "{}", text.len());
+    let output = run(&["-f", &save(&folder, "cluster.json", &text)]).unwrap();
+    assert!(output.text.contains("sidecar-missing: Deployment shop/api (6000 pods)"), "{}", output.text);
+
+    let failure = run(&["-f", &save(&folder, "cut.json", &text[..17 << 20])]).unwrap_err();
+    assert_eq!(failure.exit, Exit::Data);
+    let told = failure.to_string();
+    assert!(told.contains("cut.json: EOF while parsing") && !told.contains("in parts"), "{told}");
+    let large = save(&folder, "large.json", "");
+    std::fs::OpenOptions::new().write(true).open(&large).unwrap().set_len((1 << 30) + 1).unwrap();
+    let failure = run(&["-f", &large]).unwrap_err();
+    assert_eq!(failure.exit, Exit::Data);
+    let expected = "large.json: larger than 1024 MiB, the most that is read: save large clusters in parts";
+    assert!(failure.to_string().contains(expected), "{failure}");
 }
 
 #[test]
