@@ -134,6 +134,11 @@ fn problems_name_file_document_object_key_and_value() {
     assert!(!Path::new(&target).exists());
     assert_eq!(run(&["inject", "-f", "/does/not/exist"]).unwrap_err().exit, Exit::NoInput);
     assert_eq!(run(&["inject", "--nonsense"]).unwrap_err().exit, Exit::Usage);
+    for flag in ["--namespace=x/y", "--revision=Bad Rev"] {
+        let failure = run(&["inject", "-f", &file, flag]).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        assert!(failure.to_string().contains("is not accepted, expected at most"), "{failure}");
+    }
     assert_eq!(run(&["inject", "-f", &file, "--platform", "openshift"]).unwrap_err().exit, Exit::Usage);
     let failure = run(&["inject", "-f", &file, "--values", &folder.file("v", "[]")]).unwrap_err();
     assert_eq!((failure.exit, failure.problems.len()), (Exit::Data, 1));

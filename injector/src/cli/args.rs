@@ -1,6 +1,7 @@
 //! Flags. Istio's camel-case spellings are accepted beside ours.
 
 use super::webhook_args::WebhookArgs;
+use crate::manifests::{Namespace, Revision};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 `check` found a pod that is not injected, `lint` a problem, `doctor` something broken; 64 bad options; \
@@ -54,10 +55,10 @@ pub(super) struct ConfigArgs {
 pub(super) struct PodArgs {
     /// Control plane revision
     #[arg(short, long, default_value = "", hide_default_value = true)]
-    pub(super) revision: String,
+    pub(super) revision: Revision,
     /// Namespace of objects that name none
-    #[arg(short, long, default_value = "", hide_default_value = true)]
-    pub(super) namespace: String,
+    #[arg(short, long)]
+    pub(super) namespace: Option<Namespace>,
     /// Whether proxies are native sidecars; auto means true
     #[arg(long, value_enum, default_value_t = Choice::Auto, value_name = "WHEN")]
     pub(super) native_sidecars: Choice,

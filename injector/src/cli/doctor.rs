@@ -11,6 +11,7 @@ use super::args::Format;
 use super::load::called;
 use super::{Exit, Failure, Output, saved};
 use crate::doctor::{self, Options};
+use crate::manifests::Namespace;
 
 /// What is saved for it, and how.
 const SAVE: &str = "kubectl get -A -o json mutatingwebhookconfigurations,namespaces,services,endpointslices,deployments,\
@@ -35,10 +36,10 @@ pub(super) struct DoctorArgs {
         default_value = "istio-system",
         value_name = "NAME"
     )]
-    istio_namespace: String,
+    istio_namespace: Namespace,
     /// Namespaces whose pods are meant to be injected; may be repeated. Default: all that have labels about it
     #[arg(short, long, value_name = "NAME")]
-    namespace: Vec<String>,
+    namespace: Vec<Namespace>,
     /// How to print
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
@@ -47,7 +48,8 @@ pub(super) struct DoctorArgs {
 pub(super) fn run(args: &DoctorArgs) -> Result<Output, Failure> {
     let saved_ones = !args.filename.is_empty();
     let (objects, notes) = if saved_ones { (saved::read(&args.filename)?, Vec::new()) } else { live(args)? };
-    let options = Options { namespaces: args.namespace.clone(), now: SystemTime::now() };
+    let namespaces = args.namespace.iter().map(|name| name.as_str().to_owned()).collect();
+    let options = Options { namespaces, now: SystemTime::now() };
     let diagnosis = doctor::examine(&objects, &options);
     if saved_ones && diagnosis.objects == 0 {
         let names: Vec<&str> = args.filename.iter().map(|name| called(name)).collect();
@@ -76,12 +78,12 @@ fn live(args: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure> {
         let client = crate::cluster::client(args.kubeconfig.as_deref().map(Path::new))
             .await
             .map_err(|error| unavailable(error.to_string()))?;
-        let (mut objects, mut notes) = crate::cluster::fetch(&client, &args.istio_namespace).await;
+        let (mut objects, mut notes) = crate::cluster::fetch(&client, args.istio_namespace.as_str()).await;
         for namespace in args.namespace.iter().filter(|namespace| **namespace != args.istio_namespace) {
             // Of a namespace that was asked about, its pods count; everything else is known by now.
-            let (more, problems) = crate::cluster::fetch(&client, namespace).await;
+            let (more, problems) = crate::cluster::fetch(&client, namespace.as_str()).await;
             let own = |object: &Value| {
-                object.pointer("/metadata/namespace").and_then(Value::as_str) == Some(namespace)
+                object.pointer("/metadata/namespace").and_then(Value::as_str) == Some(namespace.as_str())
             };
             objects.extend(more.into_iter().filter(|object| kind(object) == "Pod" && own(object)));
             notes.extend(problems.into_iter().filter(|problem| problem.starts_with("pods of ")));

@@ -8,6 +8,7 @@ use crate::config::{Source, Sources};
 use crate::decide::Policy;
 use crate::files;
 use crate::inject::{Injector, Options, Place, functions};
+use crate::manifests::Namespace;
 use crate::pod::ids::Ids;
 use crate::yaml;
 
@@ -62,7 +63,7 @@ pub(super) fn load(config: &ConfigArgs, pod: &PodArgs, environment: &Environment
         .load(&functions(lookup))
         .map_err(|problems| Failure::new(Exit::Data, problems.iter().map(ToString::to_string).collect()))?;
     let options = Options {
-        revision: pod.revision.clone(),
+        revision: pod.revision.as_str().to_owned(),
         compliance_policy: environment.get("COMPLIANCE_POLICY").to_owned(),
         reject_proxy_uid: pod.reject_proxy_uid,
     };
@@ -95,13 +96,14 @@ fn namespace(file: &str) -> Result<Value, Failure> {
 
 impl Loaded {
     /// The namespace of an object: its own, else the one that was given by name or as a file.
-    pub(super) fn namespace_of<'a>(&'a self, object: &'a Value, given: &'a str) -> &'a str {
+    pub(super) fn namespace_of<'a>(&'a self, object: &'a Value, given: Option<&'a Namespace>) -> &'a str {
         let name = |object: Option<&'a Value>, pointer: &str| {
             object.and_then(|object| object.pointer(pointer)?.as_str()).filter(|name| !name.is_empty())
         };
         let own = name(Some(object), "/metadata/namespace");
-        let given = Some(given).filter(|given| !given.is_empty());
-        own.or(given).or_else(|| name(self.namespace.as_ref(), "/metadata/name")).unwrap_or_default()
+        own.or(given.map(Namespace::as_str))
+            .or_else(|| name(self.namespace.as_ref(), "/metadata/name"))
+            .unwrap_or_default()
     }
 
     /// Injection by hand is asked for: the policy counts as enabled.

@@ -66,7 +66,7 @@ fn options(args: &WebhookArgs, environment: &Environment) -> Result<ServeOptions
         },
         openshift: args.platform == Some(Platform::Openshift),
         injection: Options {
-            revision: args.revision.clone(),
+            revision: args.revision.as_str().to_owned(),
             compliance_policy: environment.get("COMPLIANCE_POLICY").to_owned(),
             reject_proxy_uid: args.reject_proxy_uid,
         },
@@ -86,8 +86,13 @@ fn certificates(args: &CertificateArgs, problems: &mut Vec<String>) -> Option<Ce
     let CertificateArgs { tls_cert, tls_key, self_signed, service, namespace, ca_out } = args;
     let mut problem = |text: &str| problems.push(text.to_owned());
     if !self_signed {
-        for (flag, given) in [("--service", service), ("--namespace", namespace), ("--ca-out", ca_out)] {
-            if given.is_some() {
+        let given = [
+            ("--service", service.is_some()),
+            ("--namespace", namespace.is_some()),
+            ("--ca-out", ca_out.is_some()),
+        ];
+        for (flag, given) in given {
+            if given {
                 problem(&format!("{flag} is for --self-signed, which is not given"));
             }
         }
@@ -97,7 +102,7 @@ fn certificates(args: &CertificateArgs, problems: &mut Vec<String>) -> Option<Ce
         (None, None, true) => {
             if let (Some(service), Some(namespace)) = (service, namespace) {
                 let ca_out = ca_out.as_ref().map(Into::into);
-                let (service, namespace) = (service.clone(), namespace.clone());
+                let (service, namespace) = (service.as_str().to_owned(), namespace.as_str().to_owned());
                 return Some(Certificates::SelfSigned { service, namespace, ca_out });
             }
             problem("--self-signed needs --service and --namespace: the certificate is made for their name");
@@ -157,7 +162,8 @@ fn ca_bundle(args: &ClusterArgs, self_signed: bool, problems: &mut Vec<String>) 
             problems.push(problem.to_owned());
         }
     }
-    if args.ca_managed_externally { CaBundle::External } else { CaBundle::Ours(args.webhook_config.clone()) }
+    let names = args.webhook_config.iter().map(|name| name.as_str().to_owned());
+    if args.ca_managed_externally { CaBundle::External } else { CaBundle::Ours(names.collect()) }
 }
 
 fn times(args: &LimitArgs, problems: &mut Vec<String>) -> Times {

@@ -74,7 +74,7 @@ fn container(options: &Options, names: &Names) -> Value {
     let port = |name: &str, port: u16| json!({"containerPort": port, "name": name, "protocol": "TCP"});
     let mut container = json!({
         "name": "sidecar-injector",
-        "image": options.image,
+        "image": options.image.as_str(),
         "imagePullPolicy": "IfNotPresent",
         "args": arguments(options, names),
         "env": [{"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],

@@ -131,6 +131,19 @@ fn what_cannot_be_read_is_said() {
 }
 
 #[test]
+fn names_of_namespaces_are_looked_at() {
+    for flag in ["-n", "--istio-namespace"] {
+        let failure = run(&["-f", "/dev/null", flag, "Bad NS"]).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        let told = failure.to_string();
+        assert!(
+            told.contains("\"Bad NS\" is not accepted, expected at most 63") && told.contains("amespace"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
 fn the_documentation_has_every_problem() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/webhook.md");
     let text = std::fs::read_to_string(path).unwrap();

@@ -50,7 +50,7 @@ pub(crate) fn options(revision: &str) -> Options {
     Options {
         namespace: "istio-system".parse().unwrap(),
         revision: revision.parse().unwrap(),
-        image: "localhost/sidecar-injector:test".to_owned(),
+        image: "localhost/sidecar-injector:test".parse().unwrap(),
         replicas: 2.try_into().unwrap(),
         failure_policy: FailurePolicy::Fail,
         by_default: false,

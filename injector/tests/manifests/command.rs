@@ -34,7 +34,7 @@ fn what_is_printed_reads_back_as_what_was_meant() {
     let expected = Options {
         namespace: "mesh".parse().unwrap(),
         revision: "canary".parse().unwrap(),
-        image: "example.com/i:1".to_owned(),
+        image: "example.com/i:1".parse().unwrap(),
         replicas: 3.try_into().unwrap(),
         failure_policy: sidecar_injector::manifests::FailurePolicy::Ignore,
         certificates: sidecar_injector::manifests::Certificates::CertManager,
@@ -111,6 +111,10 @@ fn bad_values_are_named() {
     for (argument, named) in [
         ("--namespace=Mesh", "a-z"),
         ("--revision=1.28", "a-z"),
+        ("--namespace=x/y", "--namespace <NAMESPACE>': \"x/y\" is not accepted, expected at most 63 of a-z"),
+        ("--image=a b", "--image <IMAGE>': \"a b\" is not accepted, expected [HOST[:PORT]/]PATH[:TAG]"),
+        ("--image=", "--image <IMAGE>': \"\" is not accepted"),
+        ("--init-image=a b", "--init-image <IMAGE>': \"a b\" is not accepted"),
         ("--replicas=0", "--replicas"),
         ("--failure-policy=maybe", "fail"),
     ] {
@@ -119,6 +123,10 @@ fn bad_values_are_named() {
         let (_, value) = argument.split_once('=').unwrap();
         assert!(failure.to_string().contains(value) && failure.to_string().contains(named), "{failure}");
     }
+    let failure = run(&["manifests", "--image=x\ny"]).unwrap_err();
+    let told = failure.to_string();
+    assert_eq!((failure.exit, told.lines().count()), (Exit::Usage, 1), "{told}");
+    assert!(told.contains(r#""x\ny" is not accepted"#), "{told}");
     assert_eq!(only(&objects(&options()), "Namespace")["metadata"]["name"], "istio-system");
 }
 
