@@ -49,6 +49,22 @@ pub fn read_at_most(name: &str, largest: u64) -> io::Result<Vec<u8>> {
     if bytes.len() as u64 > largest { Err(too_large()) } else { Ok(bytes) }
 }
 
+/// Whether a file can be read, as far as opening it says; nothing is taken out of a FIFO.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn readable(name: &str) -> io::Result<()> {
+    let found = std::fs::metadata(name)?;
+    if found.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if found.is_file() {
+        std::fs::File::open(name)?;
+    }
+    Ok(())
+}
+
 /// The files that a name stands for: itself, or the YAML and JSON files of a directory, sorted.
 ///
 /// # Errors

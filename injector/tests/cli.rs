@@ -291,6 +291,22 @@ fn what_config_prints_is_what_counts() {
 }
 
 #[test]
+fn exit_codes_are_told_alike_everywhere() {
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let expected = Exit::help();
+    assert!(
+        expected.starts_with("Exit codes: 0 done; 1 `check`") && expected.contains("; 73 "),
+        "{expected}"
+    );
+    assert!(words(&run(&["--help"]).unwrap().text).contains(&expected));
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/injection.md");
+    assert!(
+        words(&std::fs::read_to_string(docs).unwrap()).contains(&expected),
+        "docs/injection.md: {expected}"
+    );
+}
+
+#[test]
 fn the_program_itself() {
     use std::io::Write as _;
     use std::process::{Command, Stdio};

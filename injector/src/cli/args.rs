@@ -4,12 +4,9 @@ use super::webhook_args::WebhookArgs;
 use crate::manifests::{Namespace, Revision};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 `check` found a pod that is not injected, `lint` a problem, `doctor` something broken; 64 bad options; \
-                          65 an input or a config cannot be used; 66 a file cannot be read; 69 an address cannot be listened on; 73 a file cannot be written.";
-
 /// Puts istio-init and istio-proxy into pods: by hand, and as an admission webhook.
 #[derive(Debug, Parser)]
-#[command(name = "sidecar-injector", version, after_help = EXIT_CODES, max_term_width = 110)]
+#[command(name = "sidecar-injector", version, after_help = super::Exit::help(), max_term_width = 110)]
 pub(super) struct Args {
     #[command(subcommand)]
     pub(super) command: Command,

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::args::{CheckArgs, Format};
-use super::load::{Loaded, called, load, text};
+use super::load::{Loaded, called, load, text_of};
 use super::report::{Answer, Gate, as_json, as_text};
 use super::rewrite::names;
 use super::{Environment, Exit, Failure, Output};
@@ -79,7 +79,7 @@ fn webhooks(args: &CheckArgs, loaded: &Loaded) -> Result<Webhooks, Failure> {
     }
     let mut all = Webhooks::default();
     for file in &args.webhooks {
-        let text = text(file)?;
+        let text = text_of("--webhooks", file)?;
         let documents =
             yaml::read_documents(text.as_bytes()).map_err(|error| data(format!("{file}: {error}")))?;
         let values: Vec<Value> = documents.into_iter().map(|document| document.value).collect();

@@ -9,6 +9,8 @@ use serde_json::Value;
 
 use super::args::Format;
 use super::load::called;
+#[cfg(feature = "cluster")]
+use super::load::readable;
 use super::{Exit, Failure, Output, saved};
 use crate::doctor::{self, Options};
 use crate::manifests::Namespace;
@@ -69,6 +71,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Output, Failure> {
 /// The objects of a cluster, and what could not be read of it.
 #[cfg(feature = "cluster")]
 fn live(args: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure> {
+    readable(&[("--kubeconfig", args.kubeconfig.as_ref())])?;
     let unavailable = |problem: String| Failure::one(Exit::Unavailable, problem);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

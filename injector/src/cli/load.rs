@@ -13,11 +13,29 @@ use crate::pod::ids::Ids;
 use crate::yaml;
 
 /// Reads a file as text.
-pub(super) fn text(name: &str) -> Result<String, Failure> {
+fn text(name: &str) -> Result<String, Failure> {
     let bytes = files::read(name)
         .map_err(|error| Failure::one(Exit::NoInput, format!("{}: {error}", called(name))))?;
     String::from_utf8(bytes)
         .map_err(|_| Failure::one(Exit::Data, format!("{}: not valid UTF-8", called(name))))
+}
+
+/// Reads a file that a flag names as text; problems name both.
+pub(super) fn text_of(flag: &str, name: &str) -> Result<String, Failure> {
+    text(name).map_err(|failure| {
+        let problems = failure.problems.into_iter().map(|problem| format!("{flag} {problem}"));
+        Failure::new(failure.exit, problems.collect())
+    })
+}
+
+/// Whether the files that flags name can be read.
+pub(super) fn readable(files: &[(&str, Option<&String>)]) -> Result<(), Failure> {
+    let each = files.iter().filter_map(|(flag, name)| {
+        let name = (*name)?;
+        files::readable(name).err().map(|error| format!("{flag} {name}: {error}"))
+    });
+    let problems: Vec<String> = each.collect();
+    if problems.is_empty() { Ok(()) } else { Err(Failure::new(Exit::NoInput, problems)) }
 }
 
 /// How messages call a file.
@@ -29,9 +47,9 @@ pub(super) fn called(name: &str) -> &str {
 pub(super) fn sources(args: &ConfigArgs) -> Result<Sources, Failure> {
     let mut problems = Vec::new();
     let mut exit = Exit::NoInput;
-    let mut read = |name: &Option<String>| {
+    let mut read = |flag: &str, name: &Option<String>| {
         let name = name.as_ref()?;
-        match text(name) {
+        match text_of(flag, name) {
             Ok(text) => Some(Source { name: called(name).to_owned(), text }),
             Err(failure) => {
                 exit = failure.exit;
@@ -41,9 +59,9 @@ pub(super) fn sources(args: &ConfigArgs) -> Result<Sources, Failure> {
         }
     };
     let sources = Sources {
-        config: read(&args.inject_config),
-        values: read(&args.values),
-        mesh: read(&args.mesh_config),
+        config: read("--inject-config", &args.inject_config),
+        values: read("--values", &args.values),
+        mesh: read("--mesh-config", &args.mesh_config),
     };
     if problems.is_empty() { Ok(sources) } else { Err(Failure::new(exit, problems)) }
 }
@@ -85,8 +103,8 @@ pub(super) fn load(config: &ConfigArgs, pod: &PodArgs, environment: &Environment
 }
 
 fn namespace(file: &str) -> Result<Value, Failure> {
-    let value =
-        yaml::read(&text(file)?).map_err(|error| Failure::one(Exit::Data, format!("{file}: {error}")))?;
+    let value = yaml::read(&text_of("--namespace-file", file)?)
+        .map_err(|error| Failure::one(Exit::Data, format!("{file}: {error}")))?;
     if value.get("kind").and_then(Value::as_str) == Some("Namespace") {
         Ok(value)
     } else {

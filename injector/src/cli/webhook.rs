@@ -4,6 +4,7 @@ use istio_iptables::config::{LogFormat, LogOptions};
 use log::LevelFilter;
 
 use super::args::{Choice, Platform};
+use super::load::readable;
 use super::webhook_args::{self as args, CertificateArgs, ClusterArgs, LimitArgs, LogArgs, WebhookArgs};
 use super::{Environment, Exit, Failure, Output};
 use crate::certs::SelfSignedError;
@@ -15,6 +16,15 @@ use crate::webhook::serve::{ServeError, serve};
 
 pub(super) fn run(args: &WebhookArgs, environment: &Environment) -> Result<Output, Failure> {
     let options = options(args, environment)?;
+    let (certificates, config) = (&args.certificates, &args.config);
+    readable(&[
+        ("--tls-cert", certificates.tls_cert.as_ref()),
+        ("--tls-key", certificates.tls_key.as_ref()),
+        ("--inject-config", config.inject_config.as_ref()),
+        ("--values", config.values.as_ref()),
+        ("--mesh-config", config.mesh_config.as_ref()),
+        ("--kubeconfig", args.cluster.kubeconfig.as_ref()),
+    ])?;
     istio_iptables::logging::init(options.log);
     // Large requests are worked on beside those that serve connections, but not more of them than there is time for.
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

@@ -123,6 +123,14 @@ fn what_cannot_be_read_is_said() {
     let failure = run(&["--kubeconfig", "/nowhere"]).unwrap_err();
     let named = if cfg!(feature = "cluster") { "/nowhere" } else { "--filename" };
     assert!(failure.to_string().contains(named), "{failure}");
+    let exit = if cfg!(feature = "cluster") { Exit::NoInput } else { Exit::Usage };
+    assert_eq!(failure.exit, exit);
+    let broken = save(&folder, "kubeconfig", "clusters: 5");
+    let failure = run(&["--kubeconfig", &broken]).unwrap_err();
+    if cfg!(feature = "cluster") {
+        assert_eq!(failure.exit, Exit::Unavailable);
+        assert!(failure.to_string().contains(&format!("kubeconfig {broken}: ")), "{failure}");
+    }
     let cut = save(&folder, "cut.json", "{\"kind\": \"Li");
     let failure = run(&["-f", &cut]).unwrap_err();
     assert_eq!(failure.exit, Exit::Data);

@@ -73,6 +73,26 @@ fn names_are_those_of_kubernetes() {
 }
 
 #[test]
+fn files_that_cannot_be_read() {
+    for (flags, expected) in [
+        (
+            "--tls-cert /nowhere/c --tls-key /proc",
+            vec!["--tls-cert /nowhere/c: No such file", "--tls-key /proc: is a directory"],
+        ),
+        (
+            "--self-signed --service a --namespace b --kubeconfig /nowhere/k --values /nowhere/v",
+            vec!["--values /nowhere/v: No such", "--kubeconfig /nowhere/k: No such"],
+        ),
+    ] {
+        let (exit, problems) = problems(flags);
+        assert_eq!((exit, problems.len()), (Exit::NoInput, expected.len()), "{problems:?}");
+        for (problem, expected) in problems.iter().zip(expected) {
+            assert!(problem.starts_with(expected), "{problem}");
+        }
+    }
+}
+
+#[test]
 fn addresses_that_are_taken() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
