@@ -27,7 +27,7 @@ pub(super) async fn start(tasks: Tasks, why: &'static str) -> Result<Progress, V
     let client = client(tasks.options.kubeconfig.as_deref()).await;
     let client = client.map_err(|error| match why {
         KUBECONFIG => vec![error.to_string()],
-        _ => vec![format!("{error} ({why} needs a cluster)")],
+        _ => vec![format!("{why} needs a cluster: {error}")],
     })?;
     let (cluster, status) = Cluster::new(client, wanted(&tasks), say());
     let (live, functions) = (Arc::clone(&tasks.live), Arc::clone(&tasks.functions));
