@@ -25,6 +25,8 @@ async fn installed() -> Fake {
     for document in sidecar_injector::yaml::read_documents(text.as_bytes()).expect("YAML") {
         let mut object = document.value;
         if object["kind"] == "Deployment" {
+            // The autoscaler's.
+            object["spec"]["replicas"] = json!(2);
             object["status"] = json!({"availableReplicas": 2});
             let mut pod = object["spec"]["template"].clone();
             pod["apiVersion"] = json!("v1");

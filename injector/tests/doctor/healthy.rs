@@ -79,7 +79,11 @@ pub(crate) fn installation(options: &Options) -> Vec<Value> {
                     webhook["clientConfig"]["caBundle"] = encoded(&issued.ca);
                 }
             }
-            "Deployment" => object["status"] = json!({"availableReplicas": 2, "replicas": 2}),
+            "Deployment" => {
+                // The autoscaler's.
+                object["spec"]["replicas"] = json!(2);
+                object["status"] = json!({"availableReplicas": 2, "replicas": 2});
+            }
             _ => {}
         }
     }
