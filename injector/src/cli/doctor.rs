@@ -51,7 +51,8 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Output, Failure> {
     let saved_ones = !args.filename.is_empty();
     let (objects, notes) = if saved_ones { (saved::read(&args.filename)?, Vec::new()) } else { live(args)? };
     let namespaces = args.namespace.iter().map(|name| name.as_str().to_owned()).collect();
-    let options = Options { namespaces, now: SystemTime::now() };
+    let read = Some(args.istio_namespace.as_str().to_owned()).filter(|_| !saved_ones);
+    let options = Options { namespaces, read, now: SystemTime::now() };
     let diagnosis = doctor::examine(&objects, &options);
     if saved_ones && diagnosis.objects == 0 {
         let names: Vec<&str> = args.filename.iter().map(|name| called(name)).collect();

@@ -96,6 +96,11 @@ async fn what_cannot_be_asked_is_not_called_missing() {
     let failure = doctor(&fake, &[]).await.expect_err("no answer");
     assert_eq!(failure.exit, Exit::Unavailable);
     assert!(failure.to_string().contains("mutatingwebhookconfigurations"), "{failure}");
+    // Of another namespace, nothing was read.
+    let output = shown(doctor(&fake, &["--istio-namespace", "mesh"]).await);
+    assert!(!output.text.contains("missing:"), "{}", output.text);
+    let expected = "only namespace mesh was read; --istio-namespace istio-system reads its own";
+    assert!(output.text.contains(expected), "{}", output.text);
     // Read, and there is none: that is an answer.
     let empty = Fake::start().await;
     let output = shown(doctor(&empty, &[]).await);
