@@ -27,10 +27,15 @@ pub(super) fn read(filenames: &[String]) -> Result<Vec<Value>, Failure> {
             let hint = if large { ": save large clusters in parts" } else { "" };
             Failure::one(exit, format!("{}: {error}{hint}", called(&name)))
         })?;
-        objects.extend(
-            parse(&bytes)
-                .map_err(|problem| Failure::one(Exit::Data, format!("{}: {problem}", called(&name))))?,
-        );
+        let values = parse(&bytes)
+            .map_err(|problem| Failure::one(Exit::Data, format!("{}: {problem}", called(&name))))?;
+        for value in values {
+            if let Value::Array(items) = value {
+                objects.extend(items); // as jq prints the items of a List
+            } else {
+                objects.push(value);
+            }
+        }
     }
     Ok(objects)
 }
@@ -38,7 +43,7 @@ pub(super) fn read(filenames: &[String]) -> Result<Vec<Value>, Failure> {
 /// JSON is read without the bounds that YAML needs.
 fn parse(bytes: &[u8]) -> Result<Vec<Value>, String> {
     let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes).trim_ascii_start();
-    if text.starts_with(b"{") {
+    if text.starts_with(b"{") || text.starts_with(b"[") {
         let documents = serde_json::Deserializer::from_slice(text).into_iter::<Kept>();
         return documents
             .map(|one| one.map(|Kept(value)| value).map_err(|error| error.to_string()))

@@ -30,6 +30,8 @@ fn a_healthy_cluster_is_a_zero() {
     assert!(!output.refused, "{}", output.text);
     assert!(output.text.contains("nothing wrong found in"), "{}", output.text);
     assert!(output.text.contains("not checked: the certificate"), "{}", output.text);
+    let items = save(&folder, "items.json", &list["items"].to_string());
+    assert_eq!(run(&["-f", &items]).unwrap().text, output.text);
 }
 
 #[test]
