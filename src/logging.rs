@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use env_logger::fmt::Formatter;
 use log::kv::{Error, Key, VisitSource};
-use log::{Level, Record};
+use log::{Level, LevelFilter, Record};
 use serde_json::{Map, Value};
 
 use crate::config::{LogFormat, LogOptions};
@@ -12,7 +12,13 @@ use crate::config::{LogFormat, LogOptions};
 /// Sends log lines to standard error from now on. Called once.
 pub fn init(options: LogOptions) {
     let mut builder = env_logger::Builder::new();
-    builder.filter_level(options.level).target(env_logger::Target::Stderr);
+    builder.target(env_logger::Target::Stderr);
+    // What other crates notice is told by whoever called them, in their own words; debugging shows both.
+    let others = if options.level >= LevelFilter::Debug { options.level } else { LevelFilter::Off };
+    builder.filter_level(others);
+    for own in ["istio_iptables", "sidecar_injector"] {
+        builder.filter_module(own, options.level);
+    }
     match options.format {
         LogFormat::Json => builder.format(json),
         LogFormat::Text => builder.format(text),

@@ -4,6 +4,10 @@
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+mod replace;
+
+pub use replace::replace;
+
 /// The largest input that is read, a little above what the YAML reader takes, so that its message is the one seen.
 const LARGEST: u64 = 16 << 20;
 
@@ -20,6 +24,45 @@ pub fn read(name: &str) -> io::Result<Vec<u8>> {
         std::fs::File::open(name)?.take(LARGEST).read_to_end(&mut bytes)?;
     }
     Ok(bytes)
+}
+
+/// The same, for what may be larger.
+///
+/// # Errors
+///
+/// What the system says, or that it is too large ([`io::ErrorKind::FileTooLarge`]).
+pub fn read_at_most(name: &str, largest: u64) -> io::Result<Vec<u8>> {
+    let too_large = || {
+        let problem = format!("larger than {} MiB, the most that is read", largest >> 20);
+        io::Error::new(io::ErrorKind::FileTooLarge, problem)
+    };
+    let mut bytes = Vec::new();
+    if name == "-" {
+        io::stdin().lock().take(largest + 1).read_to_end(&mut bytes)?;
+    } else {
+        let file = std::fs::File::open(name)?;
+        if file.metadata()?.len() > largest {
+            return Err(too_large());
+        }
+        file.take(largest + 1).read_to_end(&mut bytes)?;
+    }
+    if bytes.len() as u64 > largest { Err(too_large()) } else { Ok(bytes) }
+}
+
+/// Whether a file can be read, as far as opening it says; nothing is taken out of a FIFO.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn readable(name: &str) -> io::Result<()> {
+    let found = std::fs::metadata(name)?;
+    if found.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if found.is_file() {
+        std::fs::File::open(name)?;
+    }
+    Ok(())
 }
 
 /// The files that a name stands for: itself, or the YAML and JSON files of a directory, sorted.
@@ -56,19 +99,4 @@ pub fn write(name: &str, text: &str) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => result,
     }
-}
-
-/// Writes a file so that readers see the old content or the new one, never a part; `-` is standard output.
-///
-/// # Errors
-///
-/// What the system says.
-pub fn replace(name: &str, text: &str) -> io::Result<()> {
-    if name == "-" {
-        return write(name, text);
-    }
-    let beside = format!("{name}.{}.new", std::process::id());
-    write(&beside, text).and_then(|()| std::fs::rename(&beside, name)).inspect_err(|_| {
-        let _ = std::fs::remove_file(&beside);
-    })
 }

@@ -134,6 +134,11 @@ fn problems_name_file_document_object_key_and_value() {
     assert!(!Path::new(&target).exists());
     assert_eq!(run(&["inject", "-f", "/does/not/exist"]).unwrap_err().exit, Exit::NoInput);
     assert_eq!(run(&["inject", "--nonsense"]).unwrap_err().exit, Exit::Usage);
+    for flag in ["--namespace=x/y", "--revision=Bad Rev"] {
+        let failure = run(&["inject", "-f", &file, flag]).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        assert!(failure.to_string().contains("is not accepted, expected at most"), "{failure}");
+    }
     assert_eq!(run(&["inject", "-f", &file, "--platform", "openshift"]).unwrap_err().exit, Exit::Usage);
     let failure = run(&["inject", "-f", &file, "--values", &folder.file("v", "[]")]).unwrap_err();
     assert_eq!((failure.exit, failure.problems.len()), (Exit::Data, 1));
@@ -283,6 +288,22 @@ fn what_config_prints_is_what_counts() {
     let (config, mesh) = (folder.file("one", maps[0]), folder.file("other", maps[1]));
     let files = ["--inject-config", &config, "--mesh-config", &mesh];
     assert_eq!(run(&[&["inject", "-f", &file], &files[..]].concat()).unwrap().text, plain);
+}
+
+#[test]
+fn exit_codes_are_told_alike_everywhere() {
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let expected = Exit::help();
+    assert!(
+        expected.starts_with("Exit codes: 0 done; 1 `check`") && expected.contains("; 73 "),
+        "{expected}"
+    );
+    assert!(words(&run(&["--help"]).unwrap().text).contains(&expected));
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/injection.md");
+    assert!(
+        words(&std::fs::read_to_string(docs).unwrap()).contains(&expected),
+        "docs/injection.md: {expected}"
+    );
 }
 
 #[test]

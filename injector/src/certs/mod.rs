@@ -8,5 +8,5 @@ pub mod serving;
 
 pub use authority::{Bundle, Names, verify};
 pub use pair::{CertError, Pair};
-pub use self_signed::{Publisher, SelfSigned};
+pub use self_signed::{Publisher, SelfSigned, SelfSignedError};
 pub use serving::Serving;

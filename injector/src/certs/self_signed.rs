@@ -1,5 +1,6 @@
 //! Certificates of our own without a cluster, and how a bundle becomes what is served and trusted.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -17,6 +18,39 @@ const RETRY: Duration = Duration::from_secs(60);
 
 /// The CAs to trust, as PEM; nothing until there are some.
 pub type Trusted = watch::Receiver<Option<Arc<str>>>;
+
+/// Why others do not know a certificate of our own, or there is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SelfSignedError {
+    /// It cannot be made.
+    Certificate(CertError),
+    /// Its CA cannot be written to the file that was named.
+    CaOut {
+        /// The file.
+        file: String,
+        /// What the system says.
+        problem: String,
+    },
+}
+
+impl fmt::Display for SelfSignedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Certificate(error) => error.fmt(f),
+            Self::CaOut { file, problem } => {
+                write!(f, "--ca-out {file}: the CA cannot be written: {problem}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for SelfSignedError {}
+
+impl From<CertError> for SelfSignedError {
+    fn from(error: CertError) -> Self {
+        Self::Certificate(error)
+    }
+}
 
 /// Where a bundle goes: callers learn whom to trust before anything is served.
 #[derive(Debug)]
@@ -44,13 +78,13 @@ impl Publisher {
     /// # Errors
     ///
     /// That the CAs could not be written to the file. The leaf is served all the same.
-    pub fn publish(&self, bundle: &Bundle) -> Result<(), CertError> {
+    pub fn publish(&self, bundle: &Bundle) -> Result<(), SelfSignedError> {
         let trusted = bundle.trusted_pem();
         let file = self.ca_out.as_ref().map(|path| path.to_string_lossy());
         let written = file.map_or(Ok(()), |file| {
-            files::replace(&file, &trusted).map_err(|error| CertError {
-                source: file.to_string(),
-                problem: format!("the CA cannot be written: {error}"),
+            files::replace(&file, &trusted).map_err(|error| SelfSignedError::CaOut {
+                file: file.to_string(),
+                problem: error.to_string(),
             })
         });
         self.trusted.send_replace(Some(trusted.into()));
@@ -74,7 +108,7 @@ impl SelfSigned {
     /// # Errors
     ///
     /// Why it cannot be made or published.
-    pub fn issue(names: &Names, publisher: Publisher, now: SystemTime) -> Result<Self, CertError> {
+    pub fn issue(names: &Names, publisher: Publisher, now: SystemTime) -> Result<Self, SelfSignedError> {
         let bundle = Bundle::fresh(names, now)?;
         publisher.publish(&bundle)?;
         Ok(Self { bundle, publisher, published: true })
@@ -91,7 +125,7 @@ impl SelfSigned {
     /// # Errors
     ///
     /// Why the bundle cannot be renewed or published; it is tried again the next time.
-    pub fn renew(&mut self, now: SystemTime) -> Result<bool, CertError> {
+    pub fn renew(&mut self, now: SystemTime) -> Result<bool, SelfSignedError> {
         if let Some(renewed) = self.bundle.renewed(now)? {
             self.bundle = renewed;
             self.published = false;
@@ -183,6 +217,9 @@ mod tests {
         let publisher = Publisher::new(Arc::default(), Some("/nowhere/ca.crt".into()));
         let names = Names::service("injector", "istio-system");
         let error = SelfSigned::issue(&names, publisher, SystemTime::now()).expect_err("no such folder");
-        assert!(error.to_string().starts_with("/nowhere/ca.crt: the CA cannot be written"), "{error}");
+        assert!(
+            error.to_string().starts_with("--ca-out /nowhere/ca.crt: the CA cannot be written"),
+            "{error}"
+        );
     }
 }

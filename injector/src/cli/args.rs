@@ -1,14 +1,12 @@
 //! Flags. Istio's camel-case spellings are accepted beside ours.
 
 use super::webhook_args::WebhookArgs;
+use crate::manifests::{Namespace, Revision};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 `check` found a pod that is not injected, `lint` a problem, `doctor` something broken; 64 bad options; \
-                          65 an input or a config cannot be used; 66 a file cannot be read; 69 an address cannot be listened on; 73 a file cannot be written.";
 
 /// Puts istio-init and istio-proxy into pods: by hand, and as an admission webhook.
 #[derive(Debug, Parser)]
-#[command(name = "sidecar-injector", version, after_help = EXIT_CODES, max_term_width = 110)]
+#[command(name = "sidecar-injector", version, after_help = super::Exit::help(), max_term_width = 110)]
 pub(super) struct Args {
     #[command(subcommand)]
     pub(super) command: Command,
@@ -54,10 +52,10 @@ pub(super) struct ConfigArgs {
 pub(super) struct PodArgs {
     /// Control plane revision
     #[arg(short, long, default_value = "", hide_default_value = true)]
-    pub(super) revision: String,
+    pub(super) revision: Revision,
     /// Namespace of objects that name none
-    #[arg(short, long, default_value = "", hide_default_value = true)]
-    pub(super) namespace: String,
+    #[arg(short, long)]
+    pub(super) namespace: Option<Namespace>,
     /// Whether proxies are native sidecars; auto means true
     #[arg(long, value_enum, default_value_t = Choice::Auto, value_name = "WHEN")]
     pub(super) native_sidecars: Choice,

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::args::{CheckArgs, Format};
-use super::load::{Loaded, called, load, text};
+use super::load::{Loaded, called, load, text_of};
 use super::report::{Answer, Gate, as_json, as_text};
 use super::rewrite::names;
 use super::{Environment, Exit, Failure, Output};
@@ -74,11 +74,12 @@ fn webhooks(args: &CheckArgs, loaded: &Loaded) -> Result<Webhooks, Failure> {
     if args.webhooks.is_empty() {
         let value =
             loaded.injector.settings.values.pointer("/sidecarInjectorWebhook/enableNamespacesByDefault");
-        return Webhooks::of_revision(&args.pod.revision, value == Some(&Value::Bool(true))).map_err(data);
+        return Webhooks::of_revision(args.pod.revision.as_str(), value == Some(&Value::Bool(true)))
+            .map_err(data);
     }
     let mut all = Webhooks::default();
     for file in &args.webhooks {
-        let text = text(file)?;
+        let text = text_of("--webhooks", file)?;
         let documents =
             yaml::read_documents(text.as_bytes()).map_err(|error| data(format!("{file}: {error}")))?;
         let values: Vec<Value> = documents.into_iter().map(|document| document.value).collect();
@@ -100,7 +101,7 @@ fn answer(
     object: &Value,
     shape: Shape,
 ) -> Answer {
-    let namespace = loaded.namespace_of(object, &args.pod.namespace);
+    let namespace = loaded.namespace_of(object, args.pod.namespace.as_ref());
     let pod = shape.pod(object);
     let decision = decide::decide(&pod, namespace, &loaded.injector.settings.injector.rules);
     let mut answer = Answer {
@@ -144,7 +145,7 @@ fn gate(args: &CheckArgs, loaded: &Loaded, webhooks: &Webhooks, namespace: &str,
     labels.entry("kubernetes.io/metadata.name").or_insert_with(|| json!(own_name));
     match webhooks.called(&labels, pod_labels) {
         Called::By(webhook) => {
-            let asked = if args.pod.revision.is_empty() { "default" } else { &args.pod.revision };
+            let asked = args.pod.revision.label();
             let other = webhook.revision.clone().filter(|revision| revision != asked);
             Gate::Called {
                 name: format!("{} of {}", webhook.name, webhook.configuration),

@@ -7,12 +7,13 @@ use std::time::SystemTime;
 use clap::Args as ClapArgs;
 use serde_json::Value;
 
-use super::args::{Format, InputArgs};
+use super::args::Format;
 use super::load::called;
-use super::rewrite::names;
-use super::{Exit, Failure, Output};
+#[cfg(feature = "cluster")]
+use super::load::readable;
+use super::{Exit, Failure, Output, saved};
 use crate::doctor::{self, Options};
-use crate::{files, yaml};
+use crate::manifests::Namespace;
 
 /// What is saved for it, and how.
 const SAVE: &str = "kubectl get -A -o json mutatingwebhookconfigurations,namespaces,services,endpointslices,deployments,\
@@ -37,19 +38,30 @@ pub(super) struct DoctorArgs {
         default_value = "istio-system",
         value_name = "NAME"
     )]
-    istio_namespace: String,
+    istio_namespace: Namespace,
     /// Namespaces whose pods are meant to be injected; may be repeated. Default: all that have labels about it
     #[arg(short, long, value_name = "NAME")]
-    namespace: Vec<String>,
+    namespace: Vec<Namespace>,
     /// How to print
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
 }
 
 pub(super) fn run(args: &DoctorArgs) -> Result<Output, Failure> {
-    let (objects, notes) = if args.filename.is_empty() { live(args)? } else { (saved(args)?, Vec::new()) };
-    let options = Options { namespaces: args.namespace.clone(), now: SystemTime::now() };
+    let saved_ones = !args.filename.is_empty();
+    let (objects, notes) = if saved_ones { (saved::read(&args.filename)?, Vec::new()) } else { live(args)? };
+    let namespaces = args.namespace.iter().map(|name| name.as_str().to_owned()).collect();
+    let read = Some(args.istio_namespace.as_str().to_owned()).filter(|_| !saved_ones);
+    let options = Options { namespaces, read, now: SystemTime::now() };
     let diagnosis = doctor::examine(&objects, &options);
+    if saved_ones && diagnosis.objects == 0 {
+        let names: Vec<&str> = args.filename.iter().map(|name| called(name)).collect();
+        let problem = format!(
+            "{}: there is no Kubernetes object in it; expected JSON or YAML, as this saves it: {SAVE}",
+            names.join(", ")
+        );
+        return Err(Failure::one(Exit::Data, problem));
+    }
     let text = match args.output {
         Format::Json => doctor::as_json(&diagnosis),
         Format::Text => doctor::as_text(&diagnosis),
@@ -60,6 +72,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Output, Failure> {
 /// The objects of a cluster, and what could not be read of it.
 #[cfg(feature = "cluster")]
 fn live(args: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure> {
+    readable(&[("--kubeconfig", args.kubeconfig.as_ref())])?;
     let unavailable = |problem: String| Failure::one(Exit::Unavailable, problem);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -69,12 +82,12 @@ fn live(args: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure> {
         let client = crate::cluster::client(args.kubeconfig.as_deref().map(Path::new))
             .await
             .map_err(|error| unavailable(error.to_string()))?;
-        let (mut objects, mut notes) = crate::cluster::fetch(&client, &args.istio_namespace).await;
+        let (mut objects, mut notes) = crate::cluster::fetch(&client, args.istio_namespace.as_str()).await;
         for namespace in args.namespace.iter().filter(|namespace| **namespace != args.istio_namespace) {
             // Of a namespace that was asked about, its pods count; everything else is known by now.
-            let (more, problems) = crate::cluster::fetch(&client, namespace).await;
+            let (more, problems) = crate::cluster::fetch(&client, namespace.as_str()).await;
             let own = |object: &Value| {
-                object.pointer("/metadata/namespace").and_then(Value::as_str) == Some(namespace)
+                object.pointer("/metadata/namespace").and_then(Value::as_str) == Some(namespace.as_str())
             };
             objects.extend(more.into_iter().filter(|object| kind(object) == "Pod" && own(object)));
             notes.extend(problems.into_iter().filter(|problem| problem.starts_with("pods of ")));
@@ -82,7 +95,9 @@ fn live(args: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure> {
         Ok::<_, Failure>((objects, notes))
     })?;
     // Without the configurations nothing can be said: not that they are missing, either.
-    if !notes.is_empty() && !objects.iter().any(|object| kind(object) == "MutatingWebhookConfiguration") {
+    const CONFIGURATION: &str = "MutatingWebhookConfiguration";
+    let read = |object: &Value| kind(object).trim_end_matches("List") == CONFIGURATION;
+    if !notes.is_empty() && !objects.iter().any(read) {
         return Err(Failure::new(Exit::Unavailable, notes));
     }
     Ok((objects, notes.into_iter().map(|note| format!("warning: {note}")).collect()))
@@ -99,27 +114,4 @@ fn live(_: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure> {
         "--filename is needed: this program was built without a client for clusters. To save the objects: {SAVE}"
     );
     Err(Failure::one(Exit::Usage, problem))
-}
-
-fn saved(args: &DoctorArgs) -> Result<Vec<Value>, Failure> {
-    let mut objects = Vec::new();
-    for name in names(&InputArgs { filename: args.filename.clone() })? {
-        let bytes = files::read(&name)
-            .map_err(|error| Failure::one(Exit::NoInput, format!("{}: {error}", called(&name))))?;
-        let bad = |error: String| Failure::one(Exit::Data, format!("{}: {error}", called(&name)));
-        // JSON is read without the bounds that YAML needs: what is saved of a cluster is large.
-        if bytes.first() == Some(&b'{') {
-            let value = serde_json::from_slice(&bytes).map_err(|error| {
-                bad(format!(
-                    "{error} ({} bytes were read, 16 MiB at most: save large clusters in parts)",
-                    bytes.len()
-                ))
-            })?;
-            objects.push(value);
-        } else {
-            let documents = yaml::read_documents(&bytes).map_err(|error| bad(error.to_string()))?;
-            objects.extend(documents.into_iter().map(|document| document.value));
-        }
-    }
-    Ok(objects)
 }

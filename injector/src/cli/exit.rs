@@ -9,15 +9,15 @@ use std::process::ExitCode;
 pub enum Exit {
     /// Everything asked for was done.
     Done = 0,
-    /// The answer is no: `check` found a pod that is not injected, `lint` found a problem, `doctor` something broken.
+    /// The answer is no.
     No = 1,
     /// Bad options.
     Usage = 64,
-    /// An input or a config that cannot be used.
+    /// An input, a certificate or a config that cannot be used.
     Data = 65,
     /// A file that cannot be read.
     NoInput = 66,
-    /// An address that cannot be listened on, or a cluster that does not answer.
+    /// Something that is needed is not to be had.
     Unavailable = 69,
     /// A file that cannot be written.
     CannotCreate = 73,
@@ -27,16 +27,23 @@ impl Exit {
     /// All codes with what they mean.
     pub const ALL: [(Self, &'static str); 7] = [
         (Self::Done, "done"),
-        (
-            Self::No,
-            "`check`: a pod is not injected; `lint`: there is a problem; `doctor`: something is broken",
-        ),
+        (Self::No, "`check` found a pod that is not injected, `lint` a problem, `doctor` something broken"),
         (Self::Usage, "bad options"),
-        (Self::Data, "an input or a config cannot be used"),
+        (Self::Data, "an input, a certificate or a config cannot be used"),
         (Self::NoInput, "a file cannot be read"),
-        (Self::Unavailable, "`webhook`: an address cannot be listened on, or the cluster does not answer"),
+        (
+            Self::Unavailable,
+            "something is not to be had: an address to listen on, a cluster (no kubeconfig that can be used, or no answer), threads",
+        ),
         (Self::CannotCreate, "a file cannot be written"),
     ];
+
+    /// All of them in a sentence, for people.
+    #[must_use]
+    pub fn help() -> String {
+        let each = Self::ALL.map(|(exit, meaning)| format!("{} {meaning}", exit as u8));
+        format!("Exit codes: {}.", each.join("; "))
+    }
 }
 
 impl From<Exit> for ExitCode {

@@ -8,13 +8,14 @@ use super::rewrite::{Change, rewrite};
 use super::{Environment, Failure, Output};
 use crate::decide::{self, Reason};
 use crate::inject::Request;
+use crate::manifests::Namespace;
 use crate::object::{self, Shape};
 use crate::pod::workload::Workload;
 
 pub(super) fn run(args: &InjectArgs, environment: &Environment) -> Result<Output, Failure> {
     let loaded = load(&args.config, &args.pod, environment)?.by_hand();
     rewrite(&args.input, &args.output, &mut |object, shape, notes| {
-        one(&loaded, object, shape, &args.pod.namespace, notes)
+        one(&loaded, object, shape, args.pod.namespace.as_ref(), notes)
     })
 }
 
@@ -22,7 +23,7 @@ fn one(
     loaded: &Loaded,
     object: &Value,
     shape: Shape,
-    namespace: &str,
+    namespace: Option<&Namespace>,
     notes: &mut Vec<String>,
 ) -> Result<Change, String> {
     let title = object::title(object);

@@ -8,15 +8,34 @@ use crate::config::{Source, Sources};
 use crate::decide::Policy;
 use crate::files;
 use crate::inject::{Injector, Options, Place, functions};
+use crate::manifests::Namespace;
 use crate::pod::ids::Ids;
 use crate::yaml;
 
 /// Reads a file as text.
-pub(super) fn text(name: &str) -> Result<String, Failure> {
+fn text(name: &str) -> Result<String, Failure> {
     let bytes = files::read(name)
         .map_err(|error| Failure::one(Exit::NoInput, format!("{}: {error}", called(name))))?;
     String::from_utf8(bytes)
         .map_err(|_| Failure::one(Exit::Data, format!("{}: not valid UTF-8", called(name))))
+}
+
+/// Reads a file that a flag names as text; problems name both.
+pub(super) fn text_of(flag: &str, name: &str) -> Result<String, Failure> {
+    text(name).map_err(|failure| {
+        let problems = failure.problems.into_iter().map(|problem| format!("{flag} {problem}"));
+        Failure::new(failure.exit, problems.collect())
+    })
+}
+
+/// Whether the files that flags name can be read.
+pub(super) fn readable(files: &[(&str, Option<&String>)]) -> Result<(), Failure> {
+    let each = files.iter().filter_map(|(flag, name)| {
+        let name = (*name)?;
+        files::readable(name).err().map(|error| format!("{flag} {name}: {error}"))
+    });
+    let problems: Vec<String> = each.collect();
+    if problems.is_empty() { Ok(()) } else { Err(Failure::new(Exit::NoInput, problems)) }
 }
 
 /// How messages call a file.
@@ -28,9 +47,9 @@ pub(super) fn called(name: &str) -> &str {
 pub(super) fn sources(args: &ConfigArgs) -> Result<Sources, Failure> {
     let mut problems = Vec::new();
     let mut exit = Exit::NoInput;
-    let mut read = |name: &Option<String>| {
+    let mut read = |flag: &str, name: &Option<String>| {
         let name = name.as_ref()?;
-        match text(name) {
+        match text_of(flag, name) {
             Ok(text) => Some(Source { name: called(name).to_owned(), text }),
             Err(failure) => {
                 exit = failure.exit;
@@ -40,9 +59,9 @@ pub(super) fn sources(args: &ConfigArgs) -> Result<Sources, Failure> {
         }
     };
     let sources = Sources {
-        config: read(&args.inject_config),
-        values: read(&args.values),
-        mesh: read(&args.mesh_config),
+        config: read("--inject-config", &args.inject_config),
+        values: read("--values", &args.values),
+        mesh: read("--mesh-config", &args.mesh_config),
     };
     if problems.is_empty() { Ok(sources) } else { Err(Failure::new(exit, problems)) }
 }
@@ -62,7 +81,7 @@ pub(super) fn load(config: &ConfigArgs, pod: &PodArgs, environment: &Environment
         .load(&functions(lookup))
         .map_err(|problems| Failure::new(Exit::Data, problems.iter().map(ToString::to_string).collect()))?;
     let options = Options {
-        revision: pod.revision.clone(),
+        revision: pod.revision.as_str().to_owned(),
         compliance_policy: environment.get("COMPLIANCE_POLICY").to_owned(),
         reject_proxy_uid: pod.reject_proxy_uid,
     };
@@ -84,8 +103,8 @@ pub(super) fn load(config: &ConfigArgs, pod: &PodArgs, environment: &Environment
 }
 
 fn namespace(file: &str) -> Result<Value, Failure> {
-    let value =
-        yaml::read(&text(file)?).map_err(|error| Failure::one(Exit::Data, format!("{file}: {error}")))?;
+    let value = yaml::read(&text_of("--namespace-file", file)?)
+        .map_err(|error| Failure::one(Exit::Data, format!("{file}: {error}")))?;
     if value.get("kind").and_then(Value::as_str) == Some("Namespace") {
         Ok(value)
     } else {
@@ -95,13 +114,14 @@ fn namespace(file: &str) -> Result<Value, Failure> {
 
 impl Loaded {
     /// The namespace of an object: its own, else the one that was given by name or as a file.
-    pub(super) fn namespace_of<'a>(&'a self, object: &'a Value, given: &'a str) -> &'a str {
+    pub(super) fn namespace_of<'a>(&'a self, object: &'a Value, given: Option<&'a Namespace>) -> &'a str {
         let name = |object: Option<&'a Value>, pointer: &str| {
             object.and_then(|object| object.pointer(pointer)?.as_str()).filter(|name| !name.is_empty())
         };
         let own = name(Some(object), "/metadata/namespace");
-        let given = Some(given).filter(|given| !given.is_empty());
-        own.or(given).or_else(|| name(self.namespace.as_ref(), "/metadata/name")).unwrap_or_default()
+        own.or(given.map(Namespace::as_str))
+            .or_else(|| name(self.namespace.as_ref(), "/metadata/name"))
+            .unwrap_or_default()
     }
 
     /// Injection by hand is asked for: the policy counts as enabled.

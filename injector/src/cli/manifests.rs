@@ -10,7 +10,9 @@ use super::load::sources;
 use super::{Environment, Exit, Failure, Output};
 use crate::config::BUILTIN_VALUES;
 use crate::inject::functions;
-use crate::manifests::{self, Certificates, FailurePolicy, Flavour, Namespace, Options, Revision, Texts};
+use crate::manifests::{
+    self, Certificates, FailurePolicy, Flavour, Image, Namespace, Options, Revision, Texts,
+};
 use crate::yaml;
 
 /// The image of a local build, as that of the init container.
@@ -26,10 +28,10 @@ pub(super) struct ManifestsArgs {
     revision: Revision,
     /// The injector's image
     #[arg(long, default_value = IMAGE)]
-    image: String,
+    image: Image,
     /// Image of the init container, put into the values (global.proxy_init.image)
     #[arg(long, value_name = "IMAGE")]
-    init_image: Option<String>,
+    init_image: Option<Image>,
     /// How many run, at least
     #[arg(long, default_value = "2", value_name = "NUMBER")]
     replicas: NonZeroU16,
@@ -97,7 +99,7 @@ fn texts(args: &ManifestsArgs, environment: &Environment) -> Result<(Texts, Vec<
     } else {
         let mut values = settings.values;
         if let Some(image) = &args.init_image {
-            set(&mut values, &["global", "proxy_init", "image"], json!(image));
+            set(&mut values, &["global", "proxy_init", "image"], json!(image.as_str()));
         }
         yaml::write(&values)
     };

@@ -11,6 +11,7 @@ mod load;
 mod manifests;
 mod report;
 mod rewrite;
+mod saved;
 mod uninject;
 mod webhook;
 mod webhook_args;

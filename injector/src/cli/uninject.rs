@@ -12,7 +12,7 @@ pub(super) fn run(args: &UninjectArgs, environment: &Environment) -> Result<Outp
     let loaded = load(&args.config, &args.pod, environment)?;
     rewrite(&args.input, &args.output, &mut |object, shape, notes| {
         let pod = shape.pod(object);
-        let workload = Workload::of_object(object, loaded.namespace_of(object, &args.pod.namespace));
+        let workload = Workload::of_object(object, loaded.namespace_of(object, args.pod.namespace.as_ref()));
         let request = Request { pod: &pod, workload: &workload, place: &loaded.place };
         let Some(uninjected) = loaded.injector.uninject(request).map_err(|error| error.to_string())? else {
             return Ok(Change::None);

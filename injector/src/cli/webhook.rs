@@ -4,8 +4,10 @@ use istio_iptables::config::{LogFormat, LogOptions};
 use log::LevelFilter;
 
 use super::args::{Choice, Platform};
+use super::load::readable;
 use super::webhook_args::{self as args, CertificateArgs, ClusterArgs, LimitArgs, LogArgs, WebhookArgs};
 use super::{Environment, Exit, Failure, Output};
+use crate::certs::SelfSignedError;
 use crate::inject::Options;
 use crate::webhook::options::{
     CaBundle, Certificates, ConfigFrom, Limits, NativeSidecars, ServeOptions, Times,
@@ -14,6 +16,15 @@ use crate::webhook::serve::{ServeError, serve};
 
 pub(super) fn run(args: &WebhookArgs, environment: &Environment) -> Result<Output, Failure> {
     let options = options(args, environment)?;
+    let (certificates, config) = (&args.certificates, &args.config);
+    readable(&[
+        ("--tls-cert", certificates.tls_cert.as_ref()),
+        ("--tls-key", certificates.tls_key.as_ref()),
+        ("--inject-config", config.inject_config.as_ref()),
+        ("--values", config.values.as_ref()),
+        ("--mesh-config", config.mesh_config.as_ref()),
+        ("--kubeconfig", args.cluster.kubeconfig.as_ref()),
+    ])?;
     istio_iptables::logging::init(options.log);
     // Large requests are worked on beside those that serve connections, but not more of them than there is time for. A
     // node may have many cores, and the injector's memory does not grow with them.
@@ -36,7 +47,11 @@ pub(super) fn run(args: &WebhookArgs, environment: &Environment) -> Result<Outpu
 const fn exit(error: &ServeError) -> Exit {
     match error {
         ServeError::Config(_) | ServeError::Certificate(_) => Exit::Data,
-        ServeError::Background(_) | ServeError::Bind { .. } | ServeError::Runtime(_) => Exit::Unavailable,
+        ServeError::SelfSigned(SelfSignedError::CaOut { .. }) => Exit::CannotCreate,
+        ServeError::Background(_)
+        | ServeError::Bind { .. }
+        | ServeError::Runtime(_)
+        | ServeError::SelfSigned(SelfSignedError::Certificate(_)) => Exit::Unavailable,
     }
 }
 
@@ -63,7 +78,7 @@ fn options(args: &WebhookArgs, environment: &Environment) -> Result<ServeOptions
         },
         openshift: args.platform == Some(Platform::Openshift),
         injection: Options {
-            revision: args.revision.clone(),
+            revision: args.revision.as_str().to_owned(),
             compliance_policy: environment.get("COMPLIANCE_POLICY").to_owned(),
             reject_proxy_uid: args.reject_proxy_uid,
         },
@@ -83,8 +98,13 @@ fn certificates(args: &CertificateArgs, problems: &mut Vec<String>) -> Option<Ce
     let CertificateArgs { tls_cert, tls_key, self_signed, service, namespace, ca_out } = args;
     let mut problem = |text: &str| problems.push(text.to_owned());
     if !self_signed {
-        for (flag, given) in [("--service", service), ("--namespace", namespace), ("--ca-out", ca_out)] {
-            if given.is_some() {
+        let given = [
+            ("--service", service.is_some()),
+            ("--namespace", namespace.is_some()),
+            ("--ca-out", ca_out.is_some()),
+        ];
+        for (flag, given) in given {
+            if given {
                 problem(&format!("{flag} is for --self-signed, which is not given"));
             }
         }
@@ -94,7 +114,7 @@ fn certificates(args: &CertificateArgs, problems: &mut Vec<String>) -> Option<Ce
         (None, None, true) => {
             if let (Some(service), Some(namespace)) = (service, namespace) {
                 let ca_out = ca_out.as_ref().map(Into::into);
-                let (service, namespace) = (service.clone(), namespace.clone());
+                let (service, namespace) = (service.as_str().to_owned(), namespace.as_str().to_owned());
                 return Some(Certificates::SelfSigned { service, namespace, ca_out });
             }
             problem("--self-signed needs --service and --namespace: the certificate is made for their name");
@@ -154,7 +174,8 @@ fn ca_bundle(args: &ClusterArgs, self_signed: bool, problems: &mut Vec<String>) 
             problems.push(problem.to_owned());
         }
     }
-    if args.ca_managed_externally { CaBundle::External } else { CaBundle::Ours(args.webhook_config.clone()) }
+    let names = args.webhook_config.iter().map(|name| name.as_str().to_owned());
+    if args.ca_managed_externally { CaBundle::External } else { CaBundle::Ours(names.collect()) }
 }
 
 fn times(args: &LimitArgs, problems: &mut Vec<String>) -> Times {

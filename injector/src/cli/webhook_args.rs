@@ -3,6 +3,7 @@
 use clap::{Args as ClapArgs, ValueEnum};
 
 use super::args::{Choice, ConfigArgs, Platform};
+use crate::manifests::{Namespace, Revision, ServiceName, Subdomain};
 use crate::webhook::options::{Listen, ObjectName};
 
 #[derive(ClapArgs, Clone, Debug)]
@@ -21,7 +22,7 @@ pub(super) struct WebhookArgs {
     pub(super) cluster: ClusterArgs,
     /// Control plane revision
     #[arg(short, long, default_value = "", hide_default_value = true)]
-    pub(super) revision: String,
+    pub(super) revision: Revision,
     /// Whether proxies are native sidecars; auto means: if all kubelets can, as far as they are known
     #[arg(long, value_enum, default_value_t = Choice::Auto, value_name = "WHEN")]
     pub(super) native_sidecars: Choice,
@@ -52,10 +53,10 @@ pub(super) struct CertificateArgs {
     pub(super) self_signed: bool,
     /// The Service that the API server calls, for --self-signed
     #[arg(long, value_name = "NAME")]
-    pub(super) service: Option<String>,
+    pub(super) service: Option<ServiceName>,
     /// Its namespace, for --self-signed
     #[arg(short, long, value_name = "NAME")]
-    pub(super) namespace: Option<String>,
+    pub(super) namespace: Option<Namespace>,
     /// Where --self-signed writes its CA
     #[arg(long, value_name = "FILE")]
     pub(super) ca_out: Option<String>,
@@ -70,7 +71,7 @@ pub(super) struct ClusterArgs {
     pub(super) watch_configmap: Option<ObjectName>,
     /// MutatingWebhookConfiguration whose caBundle gets the CA of --self-signed; may be repeated
     #[arg(long, value_name = "NAME")]
-    pub(super) webhook_config: Vec<String>,
+    pub(super) webhook_config: Vec<Subdomain>,
     /// Leave caBundle to somebody else, such as cert-manager
     #[arg(long)]
     pub(super) ca_managed_externally: bool,

@@ -102,12 +102,15 @@ pub(super) fn describe(error: &kube::Error) -> String {
     }
 }
 
-/// An error and what caused it, each once.
+/// An error and what caused it, each once; of either the first line, as the others quote the file, keys and all.
 fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+    let first = |error: &dyn std::error::Error| {
+        error.to_string().lines().next().unwrap_or_default().trim_end().to_owned()
+    };
+    let mut text = first(error);
     let mut source = error.source();
     while let Some(cause) = source {
-        let more = cause.to_string();
+        let more = first(cause);
         if !text.contains(&more) {
             text = format!("{text}: {more}");
         }

@@ -23,12 +23,17 @@ struct Kind {
 }
 
 /// Reads webhook configurations, policies and namespaces of the cluster, the injector's own objects, and the API
-/// servers' pods where they can be seen. What cannot be read is told in sentences beside the objects. Of Secrets, only
-/// those with certificates are read, and only their certificates are kept.
+/// servers' pods where they can be seen; an empty list of a kind of which there is none. What cannot be read is told in
+/// sentences beside the objects. Of Secrets, only those with certificates are read, and only their certificates are kept.
 pub async fn fetch(client: &Client, namespace: &str) -> (Vec<Value>, Vec<String>) {
     let (mut objects, mut notes) = (Vec::new(), Vec::new());
     for kind in kinds(namespace) {
         match list(client, &kind).await {
+            // There is none, which is something else than not having looked.
+            Ok(found) if found.is_empty() && !kind.selector.contains("labelSelector") => {
+                let list = format!("{}List", kind.kind);
+                objects.push(json!({"apiVersion": kind.version, "kind": list, "items": []}));
+            }
             Ok(found) => objects.extend(found),
             Err(Refused { code: 0, problem }) => {
                 notes.push(problem); // and would be for every other kind

@@ -20,11 +20,17 @@ impl<'a> Cluster<'a> {
     }
 
     fn add(&mut self, object: &'a Value) {
-        match object.get("items").and_then(Value::as_array) {
-            Some(items) if text(object, "/kind").ends_with("List") => {
+        let kind = text(object, "/kind");
+        match (object.get("items").and_then(Value::as_array), kind.strip_suffix("List")) {
+            (Some(items), Some(of)) => {
+                // A list of one kind says that this kind was looked for, even where there is none.
+                if !of.is_empty() {
+                    self.kinds.entry(of).or_default();
+                }
                 items.iter().for_each(|item| self.add(item));
             }
-            _ => self.kinds.entry(text(object, "/kind")).or_default().push(object),
+            _ if kind.is_empty() => {} // no object
+            _ => self.kinds.entry(kind).or_default().push(object),
         }
     }
 
@@ -36,9 +42,10 @@ impl<'a> Cluster<'a> {
         self.kinds.get(kind).into_iter().flatten().copied()
     }
 
-    /// Whether there is any object of a kind: without one, nothing can be said about a missing one.
+    /// Whether a kind is among what was read: there is one of it, or a list of it. Else nothing can be said about a
+    /// missing one.
     pub(super) fn knows(&self, kind: &str) -> bool {
-        self.all(kind).next().is_some()
+        self.kinds.contains_key(kind)
     }
 
     pub(super) fn within(&self, kind: &str, namespace: &str) -> impl Iterator<Item = &'a Value> {

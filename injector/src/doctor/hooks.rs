@@ -88,7 +88,12 @@ impl<'a> Installation<'a> {
 pub(super) fn installations<'a>(cluster: &Cluster<'a>, diagnosis: &mut Diagnosis) -> Vec<Installation<'a>> {
     let configurations = cluster.all("MutatingWebhookConfiguration");
     let installations: Vec<_> = configurations.filter_map(Installation::new).collect();
-    if installations.is_empty() {
+    if !cluster.knows("MutatingWebhookConfiguration") {
+        diagnosis.not_checked(
+            "MutatingWebhookConfigurations: none among the objects; what depends on them is not looked at. A cluster that has none \
+             injects no pod (sidecar-injector manifests | kubectl apply -f -)",
+        );
+    } else if installations.is_empty() {
         diagnosis.found(Finding {
             problem: Problem::WebhookMissing,
             object: "MutatingWebhookConfiguration istio-sidecar-injector".to_owned(),

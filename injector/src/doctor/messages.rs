@@ -76,6 +76,9 @@ const BLOCKED: &str = "the injector is ready, but the API server does not reach 
 const FOREIGN: &str = "may not be set for init containers without restartPolicy=Always";
 
 pub(super) fn examine(cluster: &Cluster<'_>, installations: &[Installation<'_>], diagnosis: &mut Diagnosis) {
+    if !cluster.knows("Event") {
+        diagnosis.not_checked("Events: none among the objects");
+    }
     let mut found: BTreeMap<(Problem, String), (Finding, usize)> = BTreeMap::new();
     for (object, message) in messages(cluster) {
         if let Some(finding) = read(cluster, installations, object, message) {

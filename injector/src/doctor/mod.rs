@@ -32,6 +32,8 @@ use cluster::Cluster;
 pub struct Options {
     /// Namespaces whose pods are meant to be injected; none asks about all that have labels.
     pub namespaces: Vec<String>,
+    /// The one namespace whose Services, ConfigMaps and the like were read; none: those of all.
+    pub read: Option<String>,
     /// When it is: certificates expire.
     pub now: SystemTime,
 }
@@ -76,6 +78,16 @@ pub fn examine(objects: &[Value], options: &Options) -> Diagnosis {
     let installations = hooks::installations(&cluster, &mut diagnosis);
     for installation in &installations {
         hooks::examine(installation, &mut diagnosis);
+        if let (Some(called), Some(read)) = (installation.service, &options.read)
+            && called.namespace != read
+        {
+            diagnosis.not_checked(format!(
+                "Service, certificate and config of {}: only namespace {read} was read; --istio-namespace {} reads its own",
+                installation.title(),
+                called.namespace
+            ));
+            continue;
+        }
         let behind = serving::examine(&cluster, installation, &mut diagnosis);
         policies::examine(&cluster, installation, &behind, &mut diagnosis);
         trust::examine(&cluster, installation, &behind, options.now, &mut diagnosis);

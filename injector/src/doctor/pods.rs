@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::cluster::{Cluster, labels, name, text};
 use super::hooks::Installation;
 use super::namespaces::{enable, revisions, why_not};
+use super::serving::PODS;
 use super::{Diagnosis, Finding, Problem, config};
 use crate::decide::selectors::{INJECTION, REVISION};
 use crate::decide::{self, Called, INJECT, Policy, Reason, Rules, SYSTEM_NAMESPACES, Webhook, Webhooks};
@@ -32,7 +33,7 @@ pub(super) fn examine(
     diagnosis: &mut Diagnosis,
 ) {
     if !cluster.knows("Pod") {
-        return diagnosis.not_checked("Pods: none among the objects");
+        return diagnosis.not_checked(PODS);
     }
     let mut by_workload: BTreeMap<(String, Problem), Found> = BTreeMap::new();
     let rules = rules(cluster, installations);

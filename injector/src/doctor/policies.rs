@@ -18,6 +18,9 @@ pub(super) fn examine(
     let (Some(called), Some(pod), Some(port)) = (installation.service, behind.pod, behind.port) else {
         return;
     };
+    if !cluster.knows("NetworkPolicy") {
+        return diagnosis.not_checked("NetworkPolicies: none among the objects");
+    }
     let labels = labels(pod, "/metadata/labels");
     let selects = |policy: &Value| {
         let empty = Value::Null;

@@ -6,6 +6,9 @@ use super::cluster::{Cluster, labels, list, name, service_selects, title};
 use super::hooks::{Called, Installation};
 use super::{Diagnosis, Finding, Problem};
 
+/// Said of Pods that nobody saved.
+pub(super) const PODS: &str = "Pods: none among the objects";
+
 /// What is behind a Service, as far as it is known.
 #[derive(Debug, Default)]
 pub(super) struct Behind<'a> {
@@ -39,12 +42,18 @@ pub(super) fn examine<'a>(
     let mut pods = cluster.within("Pod", called.namespace);
     let pod = pods.find(|pod| service_selects(service, &labels(pod, "/metadata/labels")));
     behind.pod = pod.or_else(|| behind.deployment?.pointer("/spec/template"));
-    if behind.pod.is_none() {
-        selector(cluster, service, diagnosis);
-        return behind;
+    if behind.deployment.is_none() && !cluster.knows("Deployment") {
+        diagnosis.not_checked("Deployments: none among the objects");
     }
-    behind.port = port(called, service, &behind, diagnosis);
-    availability(installation, &behind, diagnosis);
+    if behind.pod.is_some() {
+        behind.port = port(called, service, &behind, diagnosis);
+        availability(installation, &behind, diagnosis);
+    } else if cluster.knows("Pod") {
+        selector(service, diagnosis);
+        return behind;
+    } else {
+        diagnosis.not_checked(PODS);
+    }
     endpoints(cluster, service, called, &behind, diagnosis);
     behind
 }
@@ -68,16 +77,13 @@ fn missing(
     });
 }
 
-fn selector(cluster: &Cluster<'_>, service: &Value, diagnosis: &mut Diagnosis) {
-    if !cluster.knows("Pod") && !cluster.knows("Deployment") {
-        return diagnosis.not_checked("Pods and Deployments: none among the objects");
-    }
+fn selector(service: &Value, diagnosis: &mut Diagnosis) {
     let selector = service.pointer("/spec/selector").map(Value::to_string).unwrap_or_default();
     let namespace = super::cluster::text(service, "/metadata/namespace");
     diagnosis.found(Finding {
         problem: Problem::ServiceSelector,
         object: title(service),
-        seen: format!("its selector {selector} finds no pod and no Deployment's pods"),
+        seen: format!("its selector {selector} finds no pod"),
         cause: "the Service has no endpoints: every call fails".to_owned(),
         fix: format!(
             "kubectl -n {namespace} get pods --show-labels   # then: kubectl -n {namespace} edit service {}",

@@ -5,7 +5,9 @@
 mod access;
 mod certificates;
 mod config;
+mod dns;
 mod hooks;
+mod image;
 mod names;
 mod network;
 mod options;
@@ -14,10 +16,10 @@ mod workload;
 
 use serde_json::{Value, json};
 
+pub use dns::{NameError, Namespace, Revision, ServiceName, Subdomain};
+pub use image::{Image, ImageError};
 pub use names::{HTTPS_PORT, MONITORING_PORT, Names};
-pub use options::{
-    Certificates, FailurePolicy, Flavour, NameError, Namespace, Options, Replicas, Revision, Texts,
-};
+pub use options::{Certificates, FailurePolicy, Flavour, Options, Replicas, Texts};
 
 use crate::yaml;
 

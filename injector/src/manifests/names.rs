@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::options::{Options, Revision};
+use super::dns::Revision;
+use super::options::Options;
 use crate::decide::selectors::REVISION;
 
 /// Where the webhook is served.

@@ -15,6 +15,8 @@ const CERTIFICATE: &str = "/etc/sidecar-injector/tls";
 /// The image's user; any other one that is not root will do.
 const USER: u16 = 65532;
 
+/// Without `replicas`: they are the autoscaler's, which brings a new Deployment to its least within seconds, and whoever
+/// applies this again does not take back what it has added.
 pub(super) fn deployment(options: &Options, names: &Names) -> Value {
     let mut labels = names.labels();
     // The injector must come up before anything can be injected.
@@ -22,7 +24,6 @@ pub(super) fn deployment(options: &Options, names: &Names) -> Value {
     json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": names.metadata(options, &names.injector()),
         "spec": {
-            "replicas": options.replicas,
             "selector": {"matchLabels": names.labels()},
             // A new pod is ready before an old one goes.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
@@ -74,7 +75,7 @@ fn container(options: &Options, names: &Names) -> Value {
     let port = |name: &str, port: u16| json!({"containerPort": port, "name": name, "protocol": "TCP"});
     let mut container = json!({
         "name": "sidecar-injector",
-        "image": options.image,
+        "image": options.image.as_str(),
         "imagePullPolicy": "IfNotPresent",
         "args": arguments(options, names),
         "env": [{"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],

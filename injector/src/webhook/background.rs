@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use super::live::{Live, Surroundings};
 use super::options::{Certificates, NativeSidecars, ServeOptions};
+use super::serve::ServeError;
 use super::shutdown::Ending;
 use crate::certs::{Names, Publisher, SelfSigned, Serving};
 use crate::notice::{Level, Notice, Say};
@@ -78,18 +79,20 @@ impl Progress {
 /// # Errors
 ///
 /// Every problem that trying again does not mend.
-pub async fn start(tasks: Tasks) -> Result<Progress, Vec<String>> {
+pub async fn start(tasks: Tasks) -> Result<Progress, Vec<ServeError>> {
     tasks.live.surround(Surroundings {
         native_sidecars: tasks.options.native_sidecars != NativeSidecars::False,
         ..Surroundings::default()
     });
     if let Some(why) = cluster::asked_for(&tasks.options) {
-        return cluster::start(tasks, why).await;
+        return cluster::start(tasks, why)
+            .await
+            .map_err(|errors| errors.into_iter().map(ServeError::Background).collect());
     }
     if let Certificates::SelfSigned { service, namespace, ca_out } = &tasks.options.certificates {
         let names = Names::service(service, namespace).and_loopback();
         let own = SelfSigned::issue(&names, publisher(&tasks, ca_out.as_ref()), SystemTime::now());
-        let own = own.map_err(|error| vec![error.to_string()])?;
+        let own = own.map_err(|error| vec![ServeError::SelfSigned(error)])?;
         tokio::spawn(own.run(say(), ended(tasks.ending)));
     }
     Ok(Progress::default())

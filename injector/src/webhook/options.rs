@@ -8,6 +8,7 @@ use std::time::Duration;
 use istio_iptables::config::LogOptions;
 
 use crate::inject::Options;
+use crate::manifests::{NameError, Namespace, Subdomain};
 
 /// Everything that `webhook` is told.
 #[derive(Clone, Debug)]
@@ -123,12 +124,12 @@ impl std::str::FromStr for ObjectName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once('/') {
-            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
-                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
-            }
-            _ => Err("expected NAMESPACE/NAME".to_owned()),
-        }
+        let (namespace, name) = text.split_once('/').ok_or_else(|| "expected NAMESPACE/NAME".to_owned())?;
+        let bad = |error: NameError| format!("expected NAMESPACE/NAME: {error}");
+        Ok(Self {
+            namespace: namespace.parse::<Namespace>().map_err(bad)?.as_str().to_owned(),
+            name: name.parse::<Subdomain>().map_err(bad)?.as_str().to_owned(),
+        })
     }
 }
 

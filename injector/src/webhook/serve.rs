@@ -20,7 +20,7 @@ use super::probe::Probe;
 use super::server::{self, Door};
 use super::shutdown::{Ending, Shutdown, Stage};
 use crate::certs::files::{PairFiles, WatchedPair};
-use crate::certs::{CertError, Serving};
+use crate::certs::{CertError, SelfSignedError, Serving};
 use crate::config::{ConfigError, Sources};
 use crate::inject::functions;
 use crate::template::Functions;
@@ -32,6 +32,8 @@ pub enum ServeError {
     Config(ConfigError),
     /// Certificate or key.
     Certificate(CertError),
+    /// A certificate of our own.
+    SelfSigned(SelfSignedError),
     /// An address.
     Bind {
         /// The flag that names it.
@@ -52,6 +54,7 @@ impl fmt::Display for ServeError {
         match self {
             Self::Config(error) => error.fmt(f),
             Self::Certificate(error) => error.fmt(f),
+            Self::SelfSigned(error) => error.fmt(f),
             Self::Bind { flag, listen, error } => {
                 write!(f, "{flag}: {} cannot be listened on: {error}", listen.address)
             }
@@ -111,9 +114,7 @@ impl Prepared {
         if !problems.is_empty() {
             return Err(problems);
         }
-        let started = background::start(tasks.clone()).await;
-        let progress =
-            started.map_err(|errors| errors.into_iter().map(ServeError::Background).collect::<Vec<_>>())?;
+        let progress = background::start(tasks.clone()).await?;
         Ok(Self { tasks, config, pair, progress })
     }
 

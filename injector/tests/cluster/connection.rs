@@ -43,10 +43,18 @@ async fn kubeconfigs_that_lead_nowhere() {
     std::fs::write(file.path(), proxied.to_string()).expect("written");
     let error = client(Some(file.path())).await.err().expect("an error").to_string();
     assert!(error.contains("proxy-url http://127.0.0.1:2/ is not accepted"), "{error}");
-    for text in ["", "apiVersion: v1\nkind: Config\n", "clusters: 5", "{"] {
+    for text in [
+        "",
+        "apiVersion: v1\nkind: Config\n",
+        "clusters: 5",
+        "{",
+        "secret",
+        "users:\n- user: {token: secret}\n  - x",
+    ] {
         std::fs::write(file.path(), text).expect("written");
         let error = client(Some(file.path())).await.err().expect(text).to_string();
-        assert!(error.starts_with("kubeconfig "), "{text}: {error}");
+        assert!(error.starts_with("kubeconfig ") && error.lines().count() == 1, "{text}: {error}");
+        assert!(!error.contains("secret"), "{error}");
     }
 }
 

@@ -25,6 +25,8 @@ async fn installed() -> Fake {
     for document in sidecar_injector::yaml::read_documents(text.as_bytes()).expect("YAML") {
         let mut object = document.value;
         if object["kind"] == "Deployment" {
+            // The autoscaler's.
+            object["spec"]["replicas"] = json!(2);
             object["status"] = json!({"availableReplicas": 2});
             let mut pod = object["spec"]["template"].clone();
             pod["apiVersion"] = json!("v1");
@@ -94,6 +96,15 @@ async fn what_cannot_be_asked_is_not_called_missing() {
     let failure = doctor(&fake, &[]).await.expect_err("no answer");
     assert_eq!(failure.exit, Exit::Unavailable);
     assert!(failure.to_string().contains("mutatingwebhookconfigurations"), "{failure}");
+    // Of another namespace, nothing was read.
+    let output = shown(doctor(&fake, &["--istio-namespace", "mesh"]).await);
+    assert!(!output.text.contains("missing:"), "{}", output.text);
+    let expected = "only namespace mesh was read; --istio-namespace istio-system reads its own";
+    assert!(output.text.contains(expected), "{}", output.text);
+    // Read, and there is none: that is an answer.
+    let empty = Fake::start().await;
+    let output = shown(doctor(&empty, &[]).await);
+    assert!(output.refused && output.text.contains("webhook-missing"), "{}", output.text);
     fake.fail("GET", "endpointslices", 403, 1);
     let output = shown(doctor(&fake, &[]).await);
     assert!(output.notes[0].contains("endpointslices"), "{:?}", output.notes);

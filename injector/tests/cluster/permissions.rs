@@ -13,7 +13,7 @@ fn roles() -> Vec<Value> {
     let options = Options {
         namespace: NAMESPACE.parse().expect("a namespace"),
         revision: "".parse().expect("no revision"),
-        image: "injector".to_owned(),
+        image: "injector".parse().unwrap(),
         replicas: 2.try_into().expect("replicas"),
         failure_policy: FailurePolicy::Fail,
         by_default: false,

@@ -147,6 +147,7 @@ async fn from_an_empty_cluster_to_injected_pods() {
     until("it says so", || said("the API server cannot be asked")).await;
     ready(monitoring).await;
     assert!(!is_native(&inject(https, &ca_bundle(&fake)).await));
+    assert!(!said("failed with error"), "in the client's words as well: {:#?}", lock(&program.said));
 }
 
 async fn ready(monitoring: SocketAddr) {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use sidecar_injector::cli::{self, Environment, Exit, Failure, Output};
 
-use super::healthy::cluster;
+use super::healthy::{cluster, plain_pod};
 
 fn run(arguments: &[&str]) -> Result<Output, Failure> {
     let arguments = ["sidecar-injector", "doctor"].iter().chain(arguments);
@@ -30,6 +30,8 @@ fn a_healthy_cluster_is_a_zero() {
     assert!(!output.refused, "{}", output.text);
     assert!(output.text.contains("nothing wrong found in"), "{}", output.text);
     assert!(output.text.contains("not checked: the certificate"), "{}", output.text);
+    let items = save(&folder, "items.json", &list["items"].to_string());
+    assert_eq!(run(&["-f", &items]).unwrap().text, output.text);
 }
 
 #[test]
@@ -66,16 +68,89 @@ fn files_of_both_kinds_and_a_broken_cluster_is_a_one() {
 }
 
 #[test]
+fn nothing_at_all_is_no_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    for text in ["", "null", "[]", "{}", "a: 1\n", "---\n---\n", "{\"kind\": \"List\", \"items\": []}"] {
+        let file = save(&folder, "e.json", text);
+        let failure = run(&["-f", &file]).unwrap_err();
+        assert_eq!(failure.exit, Exit::Data, "{text:?}");
+        let told = failure.to_string();
+        assert!(told.starts_with(&format!("error: {file}: there is no Kubernetes object in it")), "{told}");
+        assert!(told.contains("kubectl get -A -o json"), "{told}");
+    }
+}
+
+#[test]
+fn pods_alone_are_not_called_a_broken_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    let pods = timeless().into_iter().filter(|object| object["kind"] == "Pod").collect::<Vec<_>>();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": pods});
+    let output = run(&["-f", &save(&folder, "pods.json", &list.to_string())]).unwrap();
+    assert!(!output.refused, "{}", output.text);
+    assert!(
+        output.text.contains("not checked: MutatingWebhookConfigurations: none among"),
+        "{}",
+        output.text
+    );
+}
+
+/// As many pods as a large cluster has, with what `kubectl` saves of each.
+#[test]
+fn a_real_cluster_fits() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut items = timeless();
+    let mut pod = plain_pod("shop", "api");
+    pod["metadata"]["managedFields"] = json!([{"fieldsV1": {"f:spec": "x".repeat(3000)}}]);
+    items.extend(std::iter::repeat_n(pod, 6000));
+    let text = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    assert!(text.len() > 17 << 20, "{}", text.len());
+    let output = run(&["-f", &save(&folder, "cluster.json", &text)]).unwrap();
+    assert!(output.text.contains("sidecar-missing: Deployment shop/api (6000 pods)"), "{}", output.text);
+
+    let failure = run(&["-f", &save(&folder, "cut.json", &text[..17 << 20])]).unwrap_err();
+    assert_eq!(failure.exit, Exit::Data);
+    let told = failure.to_string();
+    assert!(told.contains("cut.json: EOF while parsing") && !told.contains("in parts"), "{told}");
+    let large = save(&folder, "large.json", "");
+    std::fs::OpenOptions::new().write(true).open(&large).unwrap().set_len((1 << 30) + 1).unwrap();
+    let failure = run(&["-f", &large]).unwrap_err();
+    assert_eq!(failure.exit, Exit::Data);
+    let expected = "large.json: larger than 1024 MiB, the most that is read: save large clusters in parts";
+    assert!(failure.to_string().contains(expected), "{failure}");
+}
+
+#[test]
 fn what_cannot_be_read_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let failure = run(&["--kubeconfig", "/nowhere"]).unwrap_err();
     let named = if cfg!(feature = "cluster") { "/nowhere" } else { "--filename" };
     assert!(failure.to_string().contains(named), "{failure}");
+    let exit = if cfg!(feature = "cluster") { Exit::NoInput } else { Exit::Usage };
+    assert_eq!(failure.exit, exit);
+    let broken = save(&folder, "kubeconfig", "clusters: 5");
+    let failure = run(&["--kubeconfig", &broken]).unwrap_err();
+    if cfg!(feature = "cluster") {
+        assert_eq!(failure.exit, Exit::Unavailable);
+        assert!(failure.to_string().contains(&format!("kubeconfig {broken}: ")), "{failure}");
+    }
     let cut = save(&folder, "cut.json", "{\"kind\": \"Li");
     let failure = run(&["-f", &cut]).unwrap_err();
     assert_eq!(failure.exit, Exit::Data);
     assert!(failure.to_string().contains("cut.json"), "{failure}");
     assert_eq!(run(&["-f", "/nowhere.json"]).unwrap_err().exit, Exit::NoInput);
+}
+
+#[test]
+fn names_of_namespaces_are_looked_at() {
+    for flag in ["-n", "--istio-namespace"] {
+        let failure = run(&["-f", "/dev/null", flag, "Bad NS"]).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        let told = failure.to_string();
+        assert!(
+            told.contains("\"Bad NS\" is not accepted, expected at most 63") && told.contains("amespace"),
+            "{told}"
+        );
+    }
 }
 
 #[test]

@@ -50,7 +50,7 @@ pub(crate) fn options(revision: &str) -> Options {
     Options {
         namespace: "istio-system".parse().unwrap(),
         revision: revision.parse().unwrap(),
-        image: "localhost/sidecar-injector:test".to_owned(),
+        image: "localhost/sidecar-injector:test".parse().unwrap(),
         replicas: 2.try_into().unwrap(),
         failure_policy: FailurePolicy::Fail,
         by_default: false,
@@ -79,7 +79,11 @@ pub(crate) fn installation(options: &Options) -> Vec<Value> {
                     webhook["clientConfig"]["caBundle"] = encoded(&issued.ca);
                 }
             }
-            "Deployment" => object["status"] = json!({"availableReplicas": 2, "replicas": 2}),
+            "Deployment" => {
+                // The autoscaler's.
+                object["spec"]["replicas"] = json!(2);
+                object["status"] = json!({"availableReplicas": 2, "replicas": 2});
+            }
             _ => {}
         }
     }

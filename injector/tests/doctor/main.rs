@@ -28,7 +28,7 @@ fn now() -> SystemTime {
 
 fn diagnose(objects: &[Value], namespaces: &[&str]) -> Diagnosis {
     let namespaces = namespaces.iter().map(|name| (*name).to_owned()).collect();
-    examine(objects, &Options { namespaces, now: now() })
+    examine(objects, &Options { namespaces, read: None, now: now() })
 }
 
 fn problems(diagnosis: &Diagnosis) -> Vec<Problem> {

@@ -21,6 +21,10 @@ fn what_was_not_saved_is_named_and_not_called_missing() {
         ("Namespace", "Namespaces"),
         ("Pod", "Pods"),
         ("Service", "Services"),
+        ("Deployment", "Deployments"),
+        ("Event", "Events"),
+        ("MutatingWebhookConfiguration", "MutatingWebhookConfigurations"),
+        ("NetworkPolicy", "NetworkPolicies"),
     ] {
         let diagnosis = diagnose(&without(kind), &[]);
         assert_eq!(diagnosis.findings, [], "without {kind}");
@@ -30,6 +34,44 @@ fn what_was_not_saved_is_named_and_not_called_missing() {
             diagnosis.unchecked
         );
     }
+}
+
+#[test]
+fn pods_and_deployments_that_were_not_saved_do_not_make_a_selector_wrong() {
+    let mut all = without("Pod");
+    all.retain(|object| object["kind"] != "Deployment");
+    let diagnosis = diagnose(&all, &[]);
+    assert_eq!(diagnosis.findings, []);
+    assert!(["Pods: none", "Deployments: none"].iter().all(|what| named(&diagnosis.unchecked, what)));
+    // Something else than a Deployment may run it.
+    let mut all = without("Pod");
+    object(&mut all, "Service", "istio-sidecar-injector")["spec"]["selector"] = json!({"app": "another"});
+    assert_eq!(problems(&diagnose(&all, &[])), []);
+}
+
+fn named(unchecked: &[String], what: &str) -> bool {
+    unchecked.iter().any(|line| line.starts_with(what))
+}
+
+/// The API server's own lists name their kind: an empty one is an answer.
+#[test]
+fn an_empty_list_of_a_kind_was_looked_for() {
+    let list = |kind: &str| json!({"apiVersion": "v1", "kind": format!("{kind}List"), "items": []});
+    for (kind, problem) in [
+        ("MutatingWebhookConfiguration", Problem::WebhookMissing),
+        ("Service", Problem::ServiceMissing),
+        ("EndpointSlice", Problem::NoEndpoints),
+        ("ConfigMap", Problem::ConfigMissing),
+    ] {
+        let mut all = without(kind);
+        all.push(list(kind));
+        let diagnosis = diagnose(&all, &[]);
+        assert_eq!(problems(&diagnosis), [problem], "{kind}");
+        assert!(diagnosis.unchecked.is_empty(), "{:?}", diagnosis.unchecked);
+    }
+    let empty = json!({"apiVersion": "v1", "kind": "List", "items": []});
+    let diagnosis = diagnose(&[empty, json!(null), json!([]), json!({"a": 1})], &[]);
+    assert_eq!((diagnosis.objects, diagnosis.findings), (0, Vec::new()));
 }
 
 #[test]

@@ -263,3 +263,17 @@ fn cert_manager_makes_what_is_mounted_and_trusted() {
         }
     }
 }
+
+/// Whoever applies them again would set the Deployment back to the least.
+#[test]
+fn replicas_are_the_autoscaler_s() {
+    for options in all() {
+        let objects = objects(&options);
+        let deployment = only(&objects, "Deployment");
+        assert!(deployment["spec"].get("replicas").is_none(), "{deployment}");
+        let autoscaler = &only(&objects, "HorizontalPodAutoscaler")["spec"];
+        assert_eq!(autoscaler["minReplicas"], options.replicas.get());
+        assert_eq!(autoscaler["scaleTargetRef"]["kind"], "Deployment");
+        assert_eq!(autoscaler["scaleTargetRef"]["name"], deployment["metadata"]["name"]);
+    }
+}

@@ -34,7 +34,7 @@ fn what_is_printed_reads_back_as_what_was_meant() {
     let expected = Options {
         namespace: "mesh".parse().unwrap(),
         revision: "canary".parse().unwrap(),
-        image: "example.com/i:1".to_owned(),
+        image: "example.com/i:1".parse().unwrap(),
         replicas: 3.try_into().unwrap(),
         failure_policy: sidecar_injector::manifests::FailurePolicy::Ignore,
         certificates: sidecar_injector::manifests::Certificates::CertManager,
@@ -107,10 +107,22 @@ fn config_of_one_s_own_goes_into_the_config_maps() {
 }
 
 #[test]
+fn a_file_that_is_not_there_is_named_with_its_flag() {
+    let failure = run(&["manifests", "--mesh-config", "/nowhere/m", "--values", "/nowhere/v"]).unwrap_err();
+    assert_eq!((failure.exit, failure.problems.len()), (Exit::NoInput, 2), "{failure}");
+    assert!(failure.problems[0].starts_with("--values /nowhere/v: No such file"), "{failure}");
+    assert!(failure.problems[1].starts_with("--mesh-config /nowhere/m: No such file"), "{failure}");
+}
+
+#[test]
 fn bad_values_are_named() {
     for (argument, named) in [
         ("--namespace=Mesh", "a-z"),
         ("--revision=1.28", "a-z"),
+        ("--namespace=x/y", "--namespace <NAMESPACE>': \"x/y\" is not accepted, expected at most 63 of a-z"),
+        ("--image=a b", "--image <IMAGE>': \"a b\" is not accepted, expected [HOST[:PORT]/]PATH[:TAG]"),
+        ("--image=", "--image <IMAGE>': \"\" is not accepted"),
+        ("--init-image=a b", "--init-image <IMAGE>': \"a b\" is not accepted"),
         ("--replicas=0", "--replicas"),
         ("--failure-policy=maybe", "fail"),
     ] {
@@ -119,6 +131,10 @@ fn bad_values_are_named() {
         let (_, value) = argument.split_once('=').unwrap();
         assert!(failure.to_string().contains(value) && failure.to_string().contains(named), "{failure}");
     }
+    let failure = run(&["manifests", "--image=x\ny"]).unwrap_err();
+    let told = failure.to_string();
+    assert_eq!((failure.exit, told.lines().count()), (Exit::Usage, 1), "{told}");
+    assert!(told.contains(r#""x\ny" is not accepted"#), "{told}");
     assert_eq!(only(&objects(&options()), "Namespace")["metadata"]["name"], "istio-system");
 }
 

@@ -23,7 +23,7 @@ fn options() -> Options {
     Options {
         namespace: "istio-system".parse().unwrap(),
         revision: "".parse().unwrap(),
-        image: concat!("localhost/sidecar-injector:", env!("CARGO_PKG_VERSION")).to_owned(),
+        image: concat!("localhost/sidecar-injector:", env!("CARGO_PKG_VERSION")).parse().unwrap(),
         replicas: 2.try_into().unwrap(),
         failure_policy: FailurePolicy::Fail,
         by_default: false,

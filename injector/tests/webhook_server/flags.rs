@@ -50,6 +50,49 @@ fn flags_that_do_not_go_together() {
 }
 
 #[test]
+fn names_are_those_of_kubernetes() {
+    let long = "a".repeat(300);
+    for (flag, value) in [
+        ("--service", "A B"),
+        ("--service", ""),
+        ("--service", &long),
+        ("--namespace", "x/y"),
+        ("--namespace", ""),
+        ("--revision", "Bad Rev"),
+        ("--webhook-config", "a b"),
+        ("--watch-configmap", "a b/c"),
+        ("--watch-configmap", "b/C"),
+        ("--watch-configmap", "a/b/c"),
+    ] {
+        let arguments = ["sidecar-injector", "webhook", "--self-signed", &format!("{flag}={value}")];
+        let failure = cli::run(arguments.map(Into::into), &Environment::default()).unwrap_err();
+        assert_eq!((failure.exit, failure.problems.len()), (Exit::Usage, 1), "{failure}");
+        let told = failure.to_string();
+        assert!(told.contains(flag) && told.contains(value) && told.contains("of a-z, 0-9"), "{told}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_read() {
+    for (flags, expected) in [
+        (
+            "--tls-cert /nowhere/c --tls-key /proc",
+            vec!["--tls-cert /nowhere/c: No such file", "--tls-key /proc: is a directory"],
+        ),
+        (
+            "--self-signed --service a --namespace b --kubeconfig /nowhere/k --values /nowhere/v",
+            vec!["--values /nowhere/v: No such", "--kubeconfig /nowhere/k: No such"],
+        ),
+    ] {
+        let (exit, problems) = problems(flags);
+        assert_eq!((exit, problems.len()), (Exit::NoInput, expected.len()), "{problems:?}");
+        for (problem, expected) in problems.iter().zip(expected) {
+            assert!(problem.starts_with(expected), "{problem}");
+        }
+    }
+}
+
+#[test]
 fn addresses_that_are_taken() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

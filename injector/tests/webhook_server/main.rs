@@ -8,6 +8,7 @@
     reason = "for tests only"
 )]
 
+mod ca_out;
 mod certificates;
 mod client;
 mod config;

@@ -7,6 +7,8 @@ use crate::certs::self_signed::Trusted;
 use crate::cluster::{Authority, Cluster, ConfigMapName, Part, SharedSecret, Status, Wanted, client};
 use crate::webhook::options::{CaBundle, Certificates, ConfigFrom, NativeSidecars, ServeOptions};
 
+const KUBECONFIG: &str = "--kubeconfig";
+
 /// What in the options, or around this process, makes a cluster part of the work. Without any of it nothing is looked
 /// for: a kubeconfig that lies about is nobody's wish.
 pub(super) fn asked_for(options: &ServeOptions) -> Option<&'static str> {
@@ -15,7 +17,7 @@ pub(super) fn asked_for(options: &ServeOptions) -> Option<&'static str> {
         ("--watch-configmap", matches!(options.config, ConfigFrom::ConfigMap(_))),
         ("--webhook-config", matches!(&options.ca_bundle, CaBundle::Ours(names) if !names.is_empty())),
         ("--platform openshift", options.openshift),
-        ("--kubeconfig", options.kubeconfig.is_some()),
+        (KUBECONFIG, options.kubeconfig.is_some()),
         ("a pod of a cluster", in_pod),
     ];
     reasons.into_iter().find(|(_, asked)| *asked).map(|(reason, _)| reason)
@@ -23,7 +25,10 @@ pub(super) fn asked_for(options: &ServeOptions) -> Option<&'static str> {
 
 pub(super) async fn start(tasks: Tasks, why: &'static str) -> Result<Progress, Vec<String>> {
     let client = client(tasks.options.kubeconfig.as_deref()).await;
-    let client = client.map_err(|error| vec![format!("{why} needs a cluster: {error}")])?;
+    let client = client.map_err(|error| match why {
+        KUBECONFIG => vec![error.to_string()],
+        _ => vec![format!("{why} needs a cluster: {error}")],
+    })?;
     let (cluster, status) = Cluster::new(client, wanted(&tasks), say());
     let (live, functions) = (Arc::clone(&tasks.live), Arc::clone(&tasks.functions));
     let configure = move |sources| live.configure(&sources, &functions);

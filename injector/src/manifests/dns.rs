@@ -1,0 +1,171 @@
+//! Names as Kubernetes takes them: labels of DNS, and several of them with dots between. A value that exists is valid.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// The longest label.
+const LABEL: usize = 63;
+/// The longest name of an object.
+const SUBDOMAIN: usize = 253;
+/// Names of Services and labels have at most 63 characters, and ours stand in front of a revision.
+const REVISION: usize = LABEL - "istio-sidecar-injector-".len();
+
+macro_rules! labels {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $name(String);
+
+        impl $name {
+            /// The name.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NameError;
+
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                label(text, LABEL).map(Self)
+            }
+        }
+    )*};
+}
+
+labels! {
+    /// A namespace's name.
+    Namespace;
+    /// A Service's name.
+    ServiceName;
+}
+
+/// The name of any other object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subdomain(String);
+
+impl Subdomain {
+    /// The name.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Subdomain {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        if text.len() <= SUBDOMAIN && text.split('.').all(is_label) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(NameError { given: text.to_owned(), longest: SUBDOMAIN, dots: true })
+        }
+    }
+}
+
+/// A revision; empty is the default one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Revision(String);
+
+impl Revision {
+    /// Its name, empty for the default one.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// As the label `istio.io/rev` has it.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        if self.0.is_empty() { "default" } else { &self.0 }
+    }
+}
+
+impl FromStr for Revision {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        match text {
+            "" | "default" => Ok(Self::default()),
+            name => label(name, REVISION).map(Self),
+        }
+    }
+}
+
+/// A text that is no such name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameError {
+    given: String,
+    longest: usize,
+    dots: bool,
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { given, longest, dots } = self;
+        let (characters, around) =
+            if *dots { ("a-z, 0-9, - and .", " around every dot") } else { ("a-z, 0-9 and -", "") };
+        write!(
+            f,
+            "{given:?} is not accepted, expected at most {longest} of {characters}, beginning and ending with a letter or digit{around}"
+        )
+    }
+}
+
+impl std::error::Error for NameError {}
+
+fn label(text: &str, longest: usize) -> Result<String, NameError> {
+    if is_label(text) && text.len() <= longest {
+        Ok(text.to_owned())
+    } else {
+        Err(NameError { given: text.to_owned(), longest, dots: false })
+    }
+}
+
+fn is_label(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = text.as_bytes();
+    let ends = [bytes.first(), bytes.last()];
+    ends.into_iter().all(|end| end.is_some_and(|end| inner(*end)))
+        && bytes.iter().all(|byte| inner(*byte) || *byte == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_kubernetes() {
+        let longest = "a".repeat(63);
+        for good in ["a", "istio-system", "1-20", "canary", &longest] {
+            assert_eq!(good.parse::<Namespace>().map(|name| name.as_str().to_owned()), Ok(good.to_owned()));
+            assert!(good.parse::<ServiceName>().is_ok() && good.parse::<Subdomain>().is_ok(), "{good}");
+        }
+        for bad in ["", "-a", "a-", "A", "a b", "a/b", "a\nb", "a_b", "\u{e4}", &"a".repeat(300)] {
+            let error = bad.parse::<Namespace>().unwrap_err().to_string();
+            assert!(error.contains(&format!("{bad:?}")) && error.contains("at most 63 of a-z"), "{error}");
+            assert!(bad.parse::<ServiceName>().is_err() && bad.parse::<Subdomain>().is_err(), "{bad}");
+        }
+        assert!("a.b".parse::<Namespace>().is_err());
+        assert_eq!("a.b-c.d".parse::<Subdomain>().unwrap().as_str(), "a.b-c.d");
+        for bad in [".", "a.", ".a", "a..b", "a.-b"] {
+            let error = bad.parse::<Subdomain>().unwrap_err().to_string();
+            assert!(error.contains("a-z, 0-9, - and ., beginning"), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_default_revision_has_two_names() {
+        for text in ["", "default"] {
+            let revision: Revision = text.parse().unwrap();
+            assert_eq!((revision.as_str(), revision.label()), ("", "default"));
+        }
+        let revision: Revision = "canary".parse().unwrap();
+        assert_eq!((revision.as_str(), revision.label()), ("canary", "canary"));
+        assert!("a".repeat(40).parse::<Revision>().is_ok());
+        let error = "a".repeat(41).parse::<Revision>().unwrap_err().to_string();
+        assert!(error.contains("at most 40"), "{error}");
+    }
+}
