@@ -33,7 +33,7 @@ pub use reverse::Uninjected;
 /// What is the same for every pod.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The revision; empty for the default one.
+    /// The revision, as templates see it: `default` for the default one; empty counts as that in what is written.
     pub revision: String,
     /// `COMPLIANCE_POLICY`.
     pub compliance_policy: String,

@@ -81,7 +81,7 @@ pub(super) fn load(config: &ConfigArgs, pod: &PodArgs, environment: &Environment
         .load(&functions(lookup))
         .map_err(|problems| Failure::new(Exit::Data, problems.iter().map(ToString::to_string).collect()))?;
     let options = Options {
-        revision: pod.revision.as_str().to_owned(),
+        revision: pod.revision.label().to_owned(),
         compliance_policy: environment.get("COMPLIANCE_POLICY").to_owned(),
         reject_proxy_uid: pod.reject_proxy_uid,
     };

@@ -78,7 +78,7 @@ fn options(args: &WebhookArgs, environment: &Environment) -> Result<ServeOptions
         },
         openshift: args.platform == Some(Platform::Openshift),
         injection: Options {
-            revision: args.revision.as_str().to_owned(),
+            revision: args.revision.label().to_owned(),
             compliance_policy: environment.get("COMPLIANCE_POLICY").to_owned(),
             reject_proxy_uid: args.reject_proxy_uid,
         },
