@@ -55,6 +55,8 @@ pub struct Metrics {
     pub accepted: Counter,
     /// Idle connections that were closed to make room for others.
     pub evicted: Counter,
+    /// Silent connections to the monitoring port that were closed to make room for others.
+    pub monitoring_evicted: Counter,
     /// Handshakes that failed or took too long.
     pub handshake_failures: Counter,
     /// Requests during which the program itself failed.
@@ -87,6 +89,7 @@ impl Metrics {
             connections: Gauge::default(),
             accepted: Counter::default(),
             evicted: Counter::default(),
+            monitoring_evicted: Counter::default(),
             handshake_failures: Counter::default(),
             panics: Counter::default(),
             registry: Registry::default(),
@@ -113,6 +116,11 @@ impl Metrics {
         own.register("connections", "Open connections to the admission port", self.connections.clone());
         own.register("connections_accepted", "Connections that were accepted", self.accepted.clone());
         own.register("connections_evicted", "Idle connections closed to make room", self.evicted.clone());
+        own.register(
+            "monitoring_connections_evicted",
+            "Silent connections to the monitoring port closed to make room",
+            self.monitoring_evicted.clone(),
+        );
         own.register(
             "tls_handshake_failures",
             "Handshakes that failed or took too long",

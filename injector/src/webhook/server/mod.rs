@@ -1,6 +1,6 @@
 //! The admission port: TCP, TLS, HTTP. What a request means is not known here.
 //!
-//! `crowd` knows all connections, `connection` lives as long as one of them, `request` answers one request, `body`
+//! `crowd` knows all connections, `pulse` how each is, `connection` lives as long as one of them, `request` answers one request, `body`
 //! reads what it carries.
 
 mod body;
@@ -8,6 +8,7 @@ mod connection;
 mod crowd;
 mod deadline;
 mod listen;
+mod pulse;
 mod request;
 mod tls;
 
@@ -18,13 +19,14 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
+pub(super) use crowd::Crowd;
 pub use listen::bind;
+pub(super) use pulse::Pulse;
 pub use request::Door;
 pub(super) use request::READY_PATH;
 pub use tls::acceptor;
 
 use super::shutdown::{Ending, Stage};
-use crowd::Crowd;
 
 /// How long accepting pauses when the system has nothing left to accept with.
 const OUT_OF_FILES: Duration = Duration::from_millis(50);
@@ -37,7 +39,8 @@ pub async fn serve(
     connections: usize,
     mut ending: Ending,
 ) {
-    let crowd = Arc::new(Crowd::new(connections, Arc::clone(door.metrics())));
+    let crowd =
+        Arc::new(Crowd::new(connections, door.metrics().connections.clone(), door.metrics().evicted.clone()));
     loop {
         let accepted = tokio::select! {
             () = ending.stopping() => break,
