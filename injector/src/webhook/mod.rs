@@ -23,6 +23,7 @@ pub mod said;
 pub mod serve;
 pub mod server;
 pub mod shutdown;
+pub mod signals;
 pub mod variables;
 pub mod verdict;
 pub mod watch;

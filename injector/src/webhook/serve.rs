@@ -5,7 +5,6 @@ use std::io;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 use super::admit::Admission;
@@ -19,6 +18,7 @@ use super::options::{Certificates, Listen, ServeOptions};
 use super::probe::Probe;
 use super::server::{self, Door};
 use super::shutdown::{Ending, Shutdown, Stage};
+use super::signals::Signals;
 use crate::certs::files::{PairFiles, WatchedPair};
 use crate::certs::{CertError, Serving};
 use crate::config::{ConfigError, Sources};
@@ -75,7 +75,14 @@ pub async fn serve(options: ServeOptions) -> Result<(), Vec<ServeError>> {
     tell_of_panics();
     let mut signals = Signals::new().map_err(runtime)?;
     let shutdown = Shutdown::default();
-    let prepared = Prepared::new(options, &shutdown.listen()).await?;
+    let ending = shutdown.listen();
+    let prepared = tokio::select! {
+        prepared = Prepared::new(options, &ending) => prepared?,
+        () = signals.next() => {
+            log::warn!("asked to end before everything was read");
+            return Ok(());
+        }
+    };
     let ports = Ports::open(&prepared.tasks.options)?;
     let running = prepared.run(ports).map_err(runtime)?;
     signals.next().await;
@@ -86,8 +93,7 @@ pub async fn serve(options: ServeOptions) -> Result<(), Vec<ServeError>> {
 /// Everything that was read and found good.
 struct Prepared {
     tasks: Tasks,
-    config: Option<(ConfigFiles, Sources)>,
-    pair: Option<WatchedPair>,
+    from_files: FromFiles,
     progress: Progress,
 }
 
@@ -99,31 +105,24 @@ impl Prepared {
             .map_err(|problems| problems.into_iter().map(ServeError::Config).collect::<Vec<_>>())?;
         let ending = ending.clone();
         let tasks = Tasks { options, live: Arc::new(live), serving: Arc::default(), functions, ending };
-        let mut problems = Vec::new();
-        let config = read_config(&tasks.options, &tasks.live, &tasks.functions).unwrap_or_else(|errors| {
-            problems.extend(errors.into_iter().map(ServeError::Config));
-            None
-        });
-        let pair = read_pair(&tasks.options, &tasks.serving).unwrap_or_else(|error| {
-            problems.push(ServeError::Certificate(error));
-            None
-        });
-        if !problems.is_empty() {
-            return Err(problems);
-        }
+        let reading = tasks.clone();
+        // A file system may hang: a signal is heard all the same.
+        let read = tokio::task::spawn_blocking(move || read(&reading)).await;
+        let from_files = read.map_err(runtime)??;
         let started = background::start(tasks.clone()).await;
         let progress =
             started.map_err(|errors| errors.into_iter().map(ServeError::Background).collect::<Vec<_>>())?;
-        Ok(Self { tasks, config, pair, progress })
+        Ok(Self { tasks, from_files, progress })
     }
 
     fn run(self, ports: Ports) -> Result<Running, Box<dyn std::error::Error>> {
         let Tasks { options, live, serving, functions, ending } = self.tasks;
         let interval = options.times.watch_interval;
-        if let Some((files, known)) = self.config {
+        let (config, pair) = self.from_files;
+        if let Some((files, known)) = config {
             tokio::spawn(files.watch(known, interval, Arc::clone(&live), functions, ending.clone()));
         }
-        if let Some(pair) = self.pair {
+        if let Some(pair) = pair {
             tokio::spawn(pair.watch(interval, ending.clone()));
         }
         let metrics = Arc::new(Metrics::new(&live, &serving, &self.progress));
@@ -151,6 +150,22 @@ fn variables(options: &ServeOptions) -> impl Fn(&str) -> Option<String> + Send +
         let found = variables.iter().find(|(key, value)| key == name && !value.is_empty());
         found.map(|(_, value)| value.clone())
     }
+}
+
+/// What files hold, if config and certificate come from files.
+type FromFiles = (Option<(ConfigFiles, Sources)>, Option<WatchedPair>);
+
+fn read(tasks: &Tasks) -> Result<FromFiles, Vec<ServeError>> {
+    let mut problems = Vec::new();
+    let config = read_config(&tasks.options, &tasks.live, &tasks.functions).unwrap_or_else(|errors| {
+        problems.extend(errors.into_iter().map(ServeError::Config));
+        None
+    });
+    let pair = read_pair(&tasks.options, &tasks.serving).unwrap_or_else(|error| {
+        problems.push(ServeError::Certificate(error));
+        None
+    });
+    if problems.is_empty() { Ok((config, pair)) } else { Err(problems) }
 }
 
 fn read_config(
@@ -218,25 +233,6 @@ impl Running {
                 log::warn!("time is up: what is still open is cut off");
             },
             () = signals.next() => log::warn!("asked again: what is still open is cut off"),
-        }
-    }
-}
-
-/// The signals that end the webhook.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
         }
     }
 }

@@ -91,17 +91,11 @@ fn begin(stream: TcpStream, room: crowd::Place, tls: &TlsAcceptor, door: &Arc<Do
 
 async fn failed(error: &io::Error, crowd: &Crowd) {
     // Anything else is about one connection that is gone again.
-    if matches!(error.raw_os_error(), Some(libc_errno::EMFILE | libc_errno::ENFILE)) {
+    if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
         log::warn!(detail = error.to_string().as_str(); "no connection can be accepted");
         crowd.evict();
         tokio::time::sleep(OUT_OF_FILES).await;
     }
-}
-
-/// Two numbers of Linux.
-mod libc_errno {
-    pub(super) const ENFILE: i32 = 23;
-    pub(super) const EMFILE: i32 = 24;
 }
 
 /// Whether the end has begun: answers then tell clients to go elsewhere.
