@@ -1,13 +1,14 @@
 //! The admission port: TCP, TLS, HTTP. What a request means is not known here.
 //!
-//! `crowd` knows all connections, `pulse` how each is, `connection` lives as long as one of them, `request` answers one request, `body`
-//! reads what it carries.
+//! `crowd` knows all connections, `pulse` how each is, `connection` lives as long as one of them, `request` answers
+//! one request, `body` reads what it carries, `memory` says how much of that there may be.
 
 mod body;
 mod connection;
 mod crowd;
 mod deadline;
 mod listen;
+mod memory;
 mod pulse;
 mod request;
 mod tls;

@@ -13,7 +13,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-use super::body::{Held, Memory, Unread};
+use super::body::{self, Held, Unread};
+use super::memory::Memory;
 use super::{deadline, draining};
 use crate::webhook::admit::{Admission, Answer, Asked, Outcome, Record};
 use crate::webhook::live::Live;
@@ -67,7 +68,7 @@ impl From<Unread> for Rejection {
             Unread::Late => {
                 Self::new(StatusCode::REQUEST_TIMEOUT, "slow-body", "the body did not arrive in time\n")
             }
-            Unread::NoMemory => Self::later("busy", "too many large requests at once\n"),
+            Unread::NoMemory => Self::later("busy", "too many large or slow bodies at once\n"),
             Unread::Gone => Self::new(StatusCode::BAD_REQUEST, "broken-off", "the body is not complete\n"),
         }
     }
@@ -160,7 +161,7 @@ impl Door {
             Rejection::new(StatusCode::GATEWAY_TIMEOUT, "deadline", message)
         };
         let expects = head.headers.contains_key(EXPECT);
-        let body = match self.memory.read(body, expects, deadline).await {
+        let body = match body::read(&self.memory, body, expects, deadline).await {
             Err(Unread::Late) if Instant::now() >= deadline => return Err(too_late()),
             result => result?,
         };
