@@ -14,6 +14,7 @@ pub mod health;
 pub mod live;
 pub mod metrics;
 pub mod monitoring;
+mod nullable;
 pub mod options;
 pub mod patch;
 pub mod probe;
