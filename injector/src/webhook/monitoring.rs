@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::health::Health;
 use super::metrics::Metrics;
-use super::server::{Crowd, Pulse};
+use super::server::{self, Crowd, Pulse, Seldom};
 
 /// Connections at a time: a few probes and scrapers. When there are more, the one that has been silent longest goes.
 const CONNECTIONS: usize = 64;
@@ -39,11 +39,14 @@ pub struct Monitoring {
 pub async fn serve(listener: TcpListener, monitoring: Arc<Monitoring>) {
     let crowd =
         Arc::new(Crowd::new(CONNECTIONS, Gauge::default(), monitoring.metrics.monitoring_evicted.clone()));
+    let mut seldom = Seldom::default();
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            crowd.evict();
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                server::failed(&error, "monitoring", &crowd, &mut seldom).await;
+                continue;
+            }
         };
         let (place, monitoring) = (crowd.room().await, Arc::clone(&monitoring));
         tokio::spawn(async move {
