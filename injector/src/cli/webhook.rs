@@ -1,5 +1,7 @@
 //! `webhook`: flags into options, and the runtime that it runs on.
 
+use std::io;
+
 use istio_iptables::config::{LogFormat, LogOptions};
 use log::LevelFilter;
 
@@ -7,6 +9,7 @@ use super::args::{Choice, Platform};
 use super::webhook_args::{self as args, CertificateArgs, ClusterArgs, LimitArgs, LogArgs, WebhookArgs};
 use super::{Environment, Exit, Failure, Output};
 use crate::inject::Options;
+use crate::webhook::log_queue::{self, LogQueue};
 use crate::webhook::options::{
     CaBundle, Certificates, ConfigFrom, Limits, NativeSidecars, ServeOptions, Times,
 };
@@ -14,17 +17,21 @@ use crate::webhook::serve::{ServeError, serve};
 
 pub(super) fn run(args: &WebhookArgs, environment: &Environment) -> Result<Output, Failure> {
     let options = options(args, environment)?;
-    istio_iptables::logging::init(options.log);
+    let no_threads =
+        |error: io::Error| Failure::one(Exit::Unavailable, format!("no threads to serve with: {error}"));
+    let log = LogQueue::to(io::stderr()).map_err(no_threads)?;
+    istio_iptables::logging::init_to(options.log, Box::new(log));
     // Large requests are worked on beside those that serve connections, but not more of them than there is time for.
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .max_blocking_threads(2 * cores + 2)
         .enable_all()
         .build()
-        .map_err(|error| Failure::one(Exit::Unavailable, format!("no threads to serve with: {error}")))?;
+        .map_err(no_threads)?;
     let result = runtime.block_on(serve(options));
     // What still runs was given its time.
     runtime.shutdown_background();
+    log_queue::settle();
     result.map(|()| Output { target: "-".to_owned(), ..Output::default() }).map_err(|errors| {
         let exit = errors.first().map_or(Exit::Unavailable, exit);
         Failure::new(exit, errors.iter().map(ToString::to_string).collect())

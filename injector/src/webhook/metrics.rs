@@ -19,6 +19,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::admit::{Outcome, Record};
 use super::background::Progress;
 use super::live::Live;
+use super::log_queue::Dropped;
 use crate::certs::Serving;
 
 /// From a quarter of a millisecond, in seconds.
@@ -98,6 +99,7 @@ impl Metrics {
         all.register(own);
         register_state(own, live, serving);
         own.register_collector(Box::new(progress.clone()));
+        own.register_collector(Box::new(Dropped));
         all.registry = registry;
         all
     }

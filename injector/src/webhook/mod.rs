@@ -12,6 +12,7 @@ pub mod config_files;
 pub mod fault;
 pub mod health;
 pub mod live;
+pub mod log_queue;
 pub mod metrics;
 pub mod monitoring;
 mod nullable;

@@ -12,6 +12,7 @@ use super::background::{self, Progress, Tasks};
 use super::config_files::ConfigFiles;
 use super::health::Health;
 use super::live::Live;
+use super::log_queue;
 use super::metrics::Metrics;
 use super::monitoring::{self, Monitoring};
 use super::options::{Certificates, Listen, ServeOptions};
@@ -244,5 +245,7 @@ fn tell_of_panics() {
         let text = panic.payload().downcast_ref::<&str>().map(ToString::to_string);
         let message = text.or_else(|| panic.payload().downcast_ref::<String>().cloned()).unwrap_or_default();
         log::error!(place = place.as_str(), detail = message.as_str(); "the program failed");
+        // It may be the last line.
+        log_queue::settle();
     }));
 }
