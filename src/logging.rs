@@ -1,6 +1,6 @@
 //! Log lines, for people or for machines.
 
-use std::io::Write as _;
+use std::io::Write;
 
 use env_logger::fmt::Formatter;
 use log::kv::{Error, Key, VisitSource};
@@ -11,8 +11,17 @@ use crate::config::{LogFormat, LogOptions};
 
 /// Sends log lines to standard error from now on. Called once.
 pub fn init(options: LogOptions) {
+    start(options, env_logger::Target::Stderr);
+}
+
+/// Sends log lines there instead, each with one write.
+pub fn init_to(options: LogOptions, out: Box<dyn Write + Send>) {
+    start(options, env_logger::Target::Pipe(out));
+}
+
+fn start(options: LogOptions, target: env_logger::Target) {
     let mut builder = env_logger::Builder::new();
-    builder.target(env_logger::Target::Stderr);
+    builder.target(target);
     // What other crates notice is told by whoever called them, in their own words; debugging shows both.
     let others = if options.level >= LevelFilter::Debug { options.level } else { LevelFilter::Off };
     builder.filter_level(others);

@@ -1,7 +1,9 @@
 //! The only code that touches files.
 #![allow(clippy::disallowed_methods, reason = "files are read and written here, for the whole program")]
 
+use std::fs::FileType;
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 mod replace;
@@ -63,6 +65,40 @@ pub fn readable(name: &str) -> io::Result<()> {
         std::fs::File::open(name)?;
     }
     Ok(())
+}
+
+/// Reads a file that is looked at again and again while others wait: a regular one, since whatever else has a name may
+/// never come to an end.
+///
+/// # Errors
+///
+/// What the system says, or what is there instead.
+pub fn read_regular(name: &str) -> io::Result<Vec<u8>> {
+    // Without it, opening a pipe waits for somebody to write; on regular files it has no effect.
+    let file = std::fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(name)?;
+    let kind = file.metadata()?.file_type();
+    if !kind.is_file() {
+        let what = kind_name(kind);
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("is {what}, expected a regular file"),
+        ));
+    }
+    let mut bytes = Vec::new();
+    file.take(LARGEST).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn kind_name(kind: FileType) -> &'static str {
+    if kind.is_dir() {
+        "a directory"
+    } else if kind.is_fifo() {
+        "a named pipe"
+    } else if kind.is_socket() {
+        "a socket"
+    } else {
+        "a device"
+    }
 }
 
 /// The files that a name stands for: itself, or the YAML and JSON files of a directory, sorted.

@@ -158,6 +158,11 @@ fn what_is_no_review_gets_plain_text() {
         review["request"].as_object_mut().unwrap().shift_remove(key);
         review.to_string()
     };
+    let with = |pointer: &str, value: Value| {
+        let mut review = review(&sent(&deployment()));
+        *review.pointer_mut(pointer).unwrap() = value;
+        review.to_string()
+    };
     let large = " ".repeat(LARGEST_BODY + 1);
     let json = Some("application/json");
     for (path, content_type, body, status, slug) in [
@@ -179,6 +184,15 @@ fn what_is_no_review_gets_plain_text() {
         ("/inject", json, good.replace("k8s.io/v1\"", "k8s.io/v2\"").as_bytes(), 400, "version"),
         ("/inject", json, good.replace("\"request\"", "\"asked\"").as_bytes(), 400, "no-request"),
         ("/inject", json, without("uid").as_bytes(), 400, "no-uid"),
+        ("/inject", json, with("/request/uid", json!(null)).as_bytes(), 400, "no-uid"),
+        ("/inject", json, with("/request", json!(null)).as_bytes(), 400, "no-request"),
+        ("/inject", json, with("/request", json!([UID])).as_bytes(), 400, "not-a-review"),
+        ("/inject", json, with("/request/kind", json!(["", "Pod"])).as_bytes(), 400, "not-a-review"),
+        ("/inject", json, with("/request/resource", json!(["", "pods"])).as_bytes(), 400, "not-a-review"),
+        ("/inject", json, with("/kind", json!("K".repeat(1 << 20))).as_bytes(), 400, "not-a-review"),
+        ("/inject", json, with("/apiVersion", json!("\n".repeat(1 << 20))).as_bytes(), 400, "version"),
+        ("/inject", json, b"null", 400, "not-a-review"),
+        ("/inject", json, b"{} {}", 400, "json"),
         ("/inject", json, "[".repeat(1 << 20).as_bytes(), 400, "not-a-review"),
     ] {
         let answer = admission.answer(&Asked { path, content_type, body });
@@ -186,7 +200,7 @@ fn what_is_no_review_gets_plain_text() {
         let seen = (answer.status, answer.record.reason, answer.record.outcome);
         assert_eq!(seen, (status, slug, Outcome::Invalid), "{text}");
         assert_eq!(answer.content_type, "text/plain; charset=utf-8");
-        assert!(text.len() > 20 && text.len() < 400 && text.lines().count() == 1, "{text}");
+        assert!(text.len() > 20 && text.len() < 600 && text.lines().count() == 1, "{text}");
     }
     let asked = Asked {
         path: "/inject",
@@ -222,11 +236,40 @@ fn other_requests_pass_untouched() {
         assert_eq!(response.get("patch"), None);
         assert_eq!((answer.record.outcome, answer.record.reason), (Outcome::Skipped, reason));
     }
-    let mut bare = review(&pod);
-    for key in ["kind", "resource", "operation"] {
+    let (mut bare, mut null) = (review(&pod), review(&pod));
+    for key in ["kind", "resource", "subResource", "operation"] {
         bare["request"].as_object_mut().unwrap().shift_remove(key);
+        null["request"][key] = Value::Null;
     }
-    assert_eq!(ask(&admission(injector(), 0), &bare).record.outcome, Outcome::Injected);
+    let mut null_parts = review(&pod);
+    for pointer in
+        ["/request/kind/group", "/request/kind/kind", "/request/resource/group", "/request/namespace"]
+    {
+        *null_parts.pointer_mut(pointer).unwrap() = Value::Null;
+    }
+    for review in [bare, null, null_parts] {
+        let answer = ask(&admission(injector(), 0), &review);
+        assert_eq!((answer.record.outcome, answer.record.namespace.as_str()), (Outcome::Injected, "shop"));
+    }
+}
+
+#[test]
+fn long_names_are_echoed_whole_and_told_in_short() {
+    let long = "ü".repeat(1 << 18);
+    let mut review = review(&sent(&deployment()));
+    review["request"]["uid"] = json!(long);
+    review["request"]["namespace"] = json!(long);
+    review["request"]["object"]["metadata"]["ownerReferences"][0]["kind"] = json!(long);
+    for operation in ["CREATE", &long] {
+        review["request"]["operation"] = json!(operation);
+        let answer = ask(&admission(injector(), 0), &review);
+        assert_eq!(response(&answer)["uid"], long);
+        let record = &answer.record;
+        for text in [&record.uid, &record.namespace] {
+            assert!(text.chars().count() < 400 && text.ends_with("ü..."), "{}", text.len());
+        }
+        assert!(record.owner.chars().count() < 400 && record.message.chars().count() < 2100);
+    }
 }
 
 fn denied(answer: &Answer) -> (u64, String, String) {

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use super::{CertError, Pair, Serving};
 use crate::files;
 use crate::webhook::shutdown::Ending;
-use crate::webhook::watch::{Settled, watch};
+use crate::webhook::watch::{Pace, Settled, watch};
 
 /// What the two files hold, or why that is not known.
 type Found = Result<(Vec<u8>, Vec<u8>), CertError>;
@@ -38,7 +38,8 @@ impl PairFiles {
 
     fn read(&self) -> Found {
         let read = |name: &String| {
-            files::read(name).map_err(|error| CertError { source: name.clone(), problem: error.to_string() })
+            files::read_regular(name)
+                .map_err(|error| CertError { source: name.clone(), problem: error.to_string() })
         };
         Ok((read(&self.cert)?, read(&self.key)?))
     }
@@ -76,7 +77,14 @@ impl WatchedPair {
                 log::error!(detail = error.to_string().as_str(); "certificate refused, the old one stays");
             }
         };
-        watch(interval, ending, Settled::new(found), || files.read(), act).await;
+        let pace = Pace::every(interval);
+        let source = format!("{}, {}", files.cert, files.key);
+        let late = Err(CertError { source, problem: pace.problem() });
+        let look = {
+            let files = files.clone();
+            move || files.read()
+        };
+        watch(pace, ending, Settled::new(found), look, late, act).await;
     }
 }
 

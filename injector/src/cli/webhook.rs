@@ -1,5 +1,7 @@
 //! `webhook`: flags into options, and the runtime that it runs on.
 
+use std::io;
+
 use istio_iptables::config::{LogFormat, LogOptions};
 use log::LevelFilter;
 
@@ -9,6 +11,7 @@ use super::webhook_args::{self as args, CertificateArgs, ClusterArgs, LimitArgs,
 use super::{Environment, Exit, Failure, Output};
 use crate::certs::SelfSignedError;
 use crate::inject::Options;
+use crate::webhook::log_queue::{self, LogQueue};
 use crate::webhook::options::{
     CaBundle, Certificates, ConfigFrom, Limits, NativeSidecars, ServeOptions, Times,
 };
@@ -25,7 +28,10 @@ pub(super) fn run(args: &WebhookArgs, environment: &Environment) -> Result<Outpu
         ("--mesh-config", config.mesh_config.as_ref()),
         ("--kubeconfig", args.cluster.kubeconfig.as_ref()),
     ])?;
-    istio_iptables::logging::init(options.log);
+    let no_threads =
+        |error: io::Error| Failure::one(Exit::Unavailable, format!("no threads to serve with: {error}"));
+    let log = LogQueue::to(io::stderr()).map_err(no_threads)?;
+    istio_iptables::logging::init_to(options.log, Box::new(log));
     // Large requests are worked on beside those that serve connections, but not more of them than there is time for. A
     // node may have many cores, and the injector's memory does not grow with them.
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(4);
@@ -34,10 +40,11 @@ pub(super) fn run(args: &WebhookArgs, environment: &Environment) -> Result<Outpu
         .max_blocking_threads(2 * cores + 2)
         .enable_all()
         .build()
-        .map_err(|error| Failure::one(Exit::Unavailable, format!("no threads to serve with: {error}")))?;
+        .map_err(no_threads)?;
     let result = runtime.block_on(serve(options));
     // What still runs was given its time.
     runtime.shutdown_background();
+    log_queue::settle();
     result.map(|()| Output { target: "-".to_owned(), ..Output::default() }).map_err(|errors| {
         let exit = errors.first().map_or(Exit::Unavailable, exit);
         Failure::new(exit, errors.iter().map(ToString::to_string).collect())

@@ -63,7 +63,7 @@ pub struct Record {
     pub reason: &'static str,
     /// Why, as a sentence.
     pub message: String,
-    /// `request.uid`.
+    /// `request.uid`; this and the following names are cut where they are too long for a line.
     pub uid: String,
     /// The pod's namespace.
     pub namespace: String,
@@ -182,9 +182,9 @@ fn write<'v>(
         outcome: verdict.outcome,
         reason: verdict.reason,
         message,
-        uid: review.request.uid.to_string(),
-        namespace: namespace.to_owned(),
-        owner: restore(&verdict.owner).into_owned(),
+        uid: said::word(&review.request.uid),
+        namespace: said::word(namespace),
+        owner: said::word(&restore(&verdict.owner)),
         cached,
     };
     Answer { status: 200, content_type: "application/json", body, record }

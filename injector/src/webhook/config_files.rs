@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::live::Live;
 use super::options::ConfigFrom;
 use super::shutdown::Ending;
-use super::watch::{Settled, watch};
+use super::watch::{Pace, Settled, watch};
 use crate::config::{ConfigError, Source, Sources};
 use crate::files;
 use crate::template::Functions;
@@ -41,7 +41,7 @@ impl ConfigFiles {
         let mut read = |name: &Option<String>| {
             let name = name.as_ref()?;
             let bad = |problem: String| ConfigError { source: name.clone(), place: String::new(), problem };
-            let bytes = files::read(name).map_err(|error| bad(error.to_string()));
+            let bytes = files::read_regular(name).map_err(|error| bad(error.to_string()));
             let text = bytes
                 .and_then(|bytes| String::from_utf8(bytes).map_err(|_| bad("not valid UTF-8".to_owned())));
             match text {
@@ -55,6 +55,12 @@ impl ConfigFiles {
         let sources =
             Sources { config: read(&self.config), values: read(&self.values), mesh: read(&self.mesh) };
         if problems.is_empty() { Ok(sources) } else { Err(problems) }
+    }
+
+    fn late(&self, pace: &Pace) -> Vec<ConfigError> {
+        let names: Vec<&str> =
+            [&self.config, &self.values, &self.mesh].into_iter().filter_map(Option::as_deref).collect();
+        vec![ConfigError { source: names.join(", "), place: String::new(), problem: pace.problem() }]
     }
 
     /// Looks at them until the end.
@@ -76,6 +82,8 @@ impl ConfigFiles {
             }
             Err(problems) => live.unreadable(&problems),
         };
-        watch(interval, ending, Settled::new(Ok(known)), || self.read(), act).await;
+        let pace = Pace::every(interval);
+        let late = self.late(&pace);
+        watch(pace, ending, Settled::new(Ok(known)), move || self.read(), Err(late), act).await;
     }
 }

@@ -19,6 +19,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::admit::{Outcome, Record};
 use super::background::Progress;
 use super::live::Live;
+use super::log_queue::Dropped;
 use crate::certs::Serving;
 
 /// From a quarter of a millisecond, in seconds.
@@ -55,6 +56,8 @@ pub struct Metrics {
     pub accepted: Counter,
     /// Idle connections that were closed to make room for others.
     pub evicted: Counter,
+    /// Silent connections to the monitoring port that were closed to make room for others.
+    pub monitoring_evicted: Counter,
     /// Handshakes that failed or took too long.
     pub handshake_failures: Counter,
     /// Requests during which the program itself failed.
@@ -87,6 +90,7 @@ impl Metrics {
             connections: Gauge::default(),
             accepted: Counter::default(),
             evicted: Counter::default(),
+            monitoring_evicted: Counter::default(),
             handshake_failures: Counter::default(),
             panics: Counter::default(),
             registry: Registry::default(),
@@ -95,6 +99,7 @@ impl Metrics {
         all.register(own);
         register_state(own, live, serving);
         own.register_collector(Box::new(progress.clone()));
+        own.register_collector(Box::new(Dropped));
         all.registry = registry;
         all
     }
@@ -113,6 +118,11 @@ impl Metrics {
         own.register("connections", "Open connections to the admission port", self.connections.clone());
         own.register("connections_accepted", "Connections that were accepted", self.accepted.clone());
         own.register("connections_evicted", "Idle connections closed to make room", self.evicted.clone());
+        own.register(
+            "monitoring_connections_evicted",
+            "Silent connections to the monitoring port closed to make room",
+            self.monitoring_evicted.clone(),
+        );
         own.register(
             "tls_handshake_failures",
             "Handshakes that failed or took too long",

@@ -11,14 +11,17 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 
 use super::health::Health;
 use super::metrics::Metrics;
+use super::server::{self, Crowd, Pulse, Seldom};
 
-/// Connections at a time: a few probes and scrapers.
+/// Connections at a time: a few probes and scrapers. When there are more, the one that has been silent longest goes.
 const CONNECTIONS: usize = 64;
+/// For the head of a request. Those who ask here are near.
+const HEAD: Duration = Duration::from_secs(2);
 /// For one connection: one request, one answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -34,29 +37,40 @@ pub struct Monitoring {
 
 /// Serves until it is dropped: health is asked about to the very end.
 pub async fn serve(listener: TcpListener, monitoring: Arc<Monitoring>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    // The semaphore is never closed.
-    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
+    let crowd =
+        Arc::new(Crowd::new(CONNECTIONS, Gauge::default(), monitoring.metrics.monitoring_evicted.clone()));
+    let mut seldom = Seldom::default();
+    loop {
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                server::failed(&error, "monitoring", &crowd, &mut seldom).await;
+                continue;
+            }
         };
-        let monitoring = Arc::clone(&monitoring);
+        let (place, monitoring) = (crowd.room().await, Arc::clone(&monitoring));
         tokio::spawn(async move {
-            // Who is too slow is cut off.
-            let _ = tokio::time::timeout(PATIENCE, converse(stream, monitoring)).await;
-            drop(place);
+            let conversation = converse(stream, Arc::clone(&place.pulse), monitoring);
+            tokio::select! {
+                // Who is too slow is cut off.
+                _ = tokio::time::timeout(PATIENCE, conversation) => {}
+                () = place.pulse.dismissed() => {}
+            }
         });
     }
 }
 
-async fn converse(stream: TcpStream, monitoring: Arc<Monitoring>) {
+async fn converse(stream: TcpStream, pulse: Arc<Pulse>, monitoring: Arc<Monitoring>) {
     let service = service_fn(move |request| {
-        let monitoring = Arc::clone(&monitoring);
-        async move { Ok::<_, std::convert::Infallible>(monitoring.answer(&request).await) }
+        let (working, monitoring) = (pulse.request_begins(), Arc::clone(&monitoring));
+        async move {
+            let answer = monitoring.answer(&request).await;
+            drop(working);
+            Ok::<_, std::convert::Infallible>(answer)
+        }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).keep_alive(false).max_buf_size(16 << 10);
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD).keep_alive(false).max_buf_size(16 << 10);
     // A client that goes away is its own affair.
     let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }

@@ -7,6 +7,7 @@ use serde_json::error::Category;
 use serde_json::value::RawValue;
 
 use super::fault::Fault;
+use super::{nullable, said};
 
 const KIND: &str = "AdmissionReview";
 
@@ -44,18 +45,18 @@ pub struct Review<'a> {
 #[serde(rename_all = "camelCase")]
 pub struct Request<'a> {
     /// Goes back with the answer.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "nullable::text")]
     pub uid: Cow<'a, str>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "nullable::map")]
     kind: Kind<'a>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "nullable::map")]
     resource: Resource<'a>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "nullable::text")]
     sub_resource: Cow<'a, str>,
     /// The namespace of the object.
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "nullable::text")]
     pub namespace: Cow<'a, str>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "nullable::text")]
     operation: Cow<'a, str>,
     /// The object, unread.
     #[serde(borrow, default)]
@@ -64,28 +65,28 @@ pub struct Request<'a> {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 struct Kind<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "nullable::text")]
     group: Cow<'a, str>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "nullable::text")]
     kind: Cow<'a, str>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 struct Resource<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "nullable::text")]
     group: Cow<'a, str>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "nullable::text")]
     resource: Cow<'a, str>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Envelope<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "nullable::text")]
     api_version: Cow<'a, str>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "nullable::text")]
     kind: Cow<'a, str>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "nullable::optional_map")]
     request: Option<Request<'a>>,
 }
 
@@ -97,21 +98,22 @@ impl<'a> Review<'a> {
     /// What is no review, of another version, or without a request or its uid.
     pub fn parse(body: &'a [u8]) -> Result<Self, Fault> {
         let text = std::str::from_utf8(body).map_err(|error| Fault::Utf8 { valid: error.valid_up_to() })?;
-        let is_map = text.trim_start().starts_with('{');
-        let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|error| match error.classify() {
+        let mut reader = serde_json::Deserializer::from_str(text);
+        let envelope: Result<Envelope<'_>, _> = nullable::map(&mut reader);
+        let envelope = envelope.and_then(|envelope| reader.end().map(|()| envelope));
+        let envelope = envelope.map_err(|error| match error.classify() {
             Category::Data => Fault::NotReview { problem: error.to_string() },
             Category::Eof | Category::Io | Category::Syntax => Fault::Json { problem: error.to_string() },
         })?;
-        if !is_map {
-            return Err(Fault::NotReview { problem: "it is a list".to_owned() });
-        }
         if envelope.kind != KIND {
-            return Err(Fault::NotReview { problem: format!("its kind is {:?}", envelope.kind) });
+            return Err(Fault::NotReview {
+                problem: format!("its kind is {:?}", said::word(&envelope.kind)),
+            });
         }
         let version = [Version::V1, Version::V1beta1]
             .into_iter()
             .find(|version| version.name() == envelope.api_version)
-            .ok_or_else(|| Fault::Version { given: envelope.api_version.into_owned() })?;
+            .ok_or_else(|| Fault::Version { given: said::word(&envelope.api_version) })?;
         let request = envelope.request.ok_or(Fault::NoRequest)?;
         if request.uid.is_empty() { Err(Fault::NoUid) } else { Ok(Self { version, request }) }
     }
@@ -137,11 +139,11 @@ impl Request<'_> {
             !resource.resource.is_empty() && (resource.resource != "pods" || !resource.group.is_empty());
         let (slug, message) = if other_kind || other_resource {
             let what = if other_kind { &kind.kind } else { &resource.resource };
-            ("not-a-pod", format!("the request is about {what}, not about a Pod"))
+            ("not-a-pod", format!("the request is about {}, not about a Pod", said::word(what)))
         } else if !self.sub_resource.is_empty() {
-            ("subresource", format!("the request is about pods/{}", self.sub_resource))
+            ("subresource", format!("the request is about pods/{}", said::word(&self.sub_resource)))
         } else if !matches!(&*self.operation, "" | "CREATE") {
-            ("operation", format!("the operation is {}, not CREATE", self.operation))
+            ("operation", format!("the operation is {}, not CREATE", said::word(&self.operation)))
         } else {
             return None;
         };

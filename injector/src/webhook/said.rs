@@ -6,6 +6,8 @@ const ALL: usize = 4096;
 const ONE: usize = 256;
 /// Of the message of a refusal.
 const MESSAGE: usize = 2048;
+/// Of a name in a log line or within a sentence; a workload with its kind is shorter.
+const WORD: usize = 320;
 const MARK: &str = "...";
 
 /// One line of at most so many characters.
@@ -21,6 +23,12 @@ fn line(text: &str, longest: usize) -> String {
         line.push_str(MARK);
     }
     line
+}
+
+/// A name, or what is given as one, in a log line or within a sentence.
+#[must_use]
+pub fn word(text: &str) -> String {
+    line(text, WORD)
 }
 
 /// The message of a refusal; each of its lines becomes a sentence.
@@ -74,6 +82,7 @@ mod tests {
         let cut = message(&long);
         assert_eq!(cut.chars().count(), MESSAGE);
         assert!(cut.ends_with("üü..."));
+        assert_eq!(word(&long).chars().count(), WORD);
         let exact = "x".repeat(MESSAGE);
         assert_eq!(message(&exact), exact);
         for count in [1, 2, 15, 16, 17, 500] {

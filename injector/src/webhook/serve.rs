@@ -5,7 +5,6 @@ use std::io;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 use super::admit::Admission;
@@ -13,12 +12,14 @@ use super::background::{self, Progress, Tasks};
 use super::config_files::ConfigFiles;
 use super::health::Health;
 use super::live::Live;
+use super::log_queue;
 use super::metrics::Metrics;
 use super::monitoring::{self, Monitoring};
 use super::options::{Certificates, Listen, ServeOptions};
 use super::probe::Probe;
 use super::server::{self, Door};
 use super::shutdown::{Ending, Shutdown, Stage};
+use super::signals::Signals;
 use crate::certs::files::{PairFiles, WatchedPair};
 use crate::certs::{CertError, SelfSignedError, Serving};
 use crate::config::{ConfigError, Sources};
@@ -78,7 +79,14 @@ pub async fn serve(options: ServeOptions) -> Result<(), Vec<ServeError>> {
     tell_of_panics();
     let mut signals = Signals::new().map_err(runtime)?;
     let shutdown = Shutdown::default();
-    let prepared = Prepared::new(options, &shutdown.listen()).await?;
+    let ending = shutdown.listen();
+    let prepared = tokio::select! {
+        prepared = Prepared::new(options, &ending) => prepared?,
+        () = signals.next() => {
+            log::warn!("asked to end before everything was read");
+            return Ok(());
+        }
+    };
     let ports = Ports::open(&prepared.tasks.options)?;
     let running = prepared.run(ports).map_err(runtime)?;
     signals.next().await;
@@ -89,8 +97,7 @@ pub async fn serve(options: ServeOptions) -> Result<(), Vec<ServeError>> {
 /// Everything that was read and found good.
 struct Prepared {
     tasks: Tasks,
-    config: Option<(ConfigFiles, Sources)>,
-    pair: Option<WatchedPair>,
+    from_files: FromFiles,
     progress: Progress,
 }
 
@@ -102,29 +109,22 @@ impl Prepared {
             .map_err(|problems| problems.into_iter().map(ServeError::Config).collect::<Vec<_>>())?;
         let ending = ending.clone();
         let tasks = Tasks { options, live: Arc::new(live), serving: Arc::default(), functions, ending };
-        let mut problems = Vec::new();
-        let config = read_config(&tasks.options, &tasks.live, &tasks.functions).unwrap_or_else(|errors| {
-            problems.extend(errors.into_iter().map(ServeError::Config));
-            None
-        });
-        let pair = read_pair(&tasks.options, &tasks.serving).unwrap_or_else(|error| {
-            problems.push(ServeError::Certificate(error));
-            None
-        });
-        if !problems.is_empty() {
-            return Err(problems);
-        }
+        let reading = tasks.clone();
+        // A file system may hang: a signal is heard all the same.
+        let read = tokio::task::spawn_blocking(move || read(&reading)).await;
+        let from_files = read.map_err(runtime)??;
         let progress = background::start(tasks.clone()).await?;
-        Ok(Self { tasks, config, pair, progress })
+        Ok(Self { tasks, from_files, progress })
     }
 
     fn run(self, ports: Ports) -> Result<Running, Box<dyn std::error::Error>> {
         let Tasks { options, live, serving, functions, ending } = self.tasks;
         let interval = options.times.watch_interval;
-        if let Some((files, known)) = self.config {
+        let (config, pair) = self.from_files;
+        if let Some((files, known)) = config {
             tokio::spawn(files.watch(known, interval, Arc::clone(&live), functions, ending.clone()));
         }
-        if let Some(pair) = self.pair {
+        if let Some(pair) = pair {
             tokio::spawn(pair.watch(interval, ending.clone()));
         }
         let metrics = Arc::new(Metrics::new(&live, &serving, &self.progress));
@@ -152,6 +152,22 @@ fn variables(options: &ServeOptions) -> impl Fn(&str) -> Option<String> + Send +
         let found = variables.iter().find(|(key, value)| key == name && !value.is_empty());
         found.map(|(_, value)| value.clone())
     }
+}
+
+/// What files hold, if config and certificate come from files.
+type FromFiles = (Option<(ConfigFiles, Sources)>, Option<WatchedPair>);
+
+fn read(tasks: &Tasks) -> Result<FromFiles, Vec<ServeError>> {
+    let mut problems = Vec::new();
+    let config = read_config(&tasks.options, &tasks.live, &tasks.functions).unwrap_or_else(|errors| {
+        problems.extend(errors.into_iter().map(ServeError::Config));
+        None
+    });
+    let pair = read_pair(&tasks.options, &tasks.serving).unwrap_or_else(|error| {
+        problems.push(ServeError::Certificate(error));
+        None
+    });
+    if problems.is_empty() { Ok((config, pair)) } else { Err(problems) }
 }
 
 fn read_config(
@@ -223,25 +239,6 @@ impl Running {
     }
 }
 
-/// The signals that end the webhook.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
-}
-
 /// A panic is a log line like any other.
 fn tell_of_panics() {
     std::panic::set_hook(Box::new(|panic| {
@@ -249,5 +246,7 @@ fn tell_of_panics() {
         let text = panic.payload().downcast_ref::<&str>().map(ToString::to_string);
         let message = text.or_else(|| panic.payload().downcast_ref::<String>().cloned()).unwrap_or_default();
         log::error!(place = place.as_str(), detail = message.as_str(); "the program failed");
+        // It may be the last line.
+        log_queue::settle();
     }));
 }

@@ -41,6 +41,7 @@ pub(crate) async fn tls(
         .with_no_client_auth();
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let tcp = TcpStream::connect(address).await?;
+    tcp.set_nodelay(true)?;
     TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), tcp).await
 }
 

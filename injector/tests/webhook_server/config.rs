@@ -88,3 +88,62 @@ fn a_config_that_is_broken_from_the_start() {
         assert!(said.contains(&format!("error: {problem}")), "{said}");
     }
 }
+
+/// Puts a pipe in the place of a file of a volume, or the file back.
+fn pipe(volume: &Volume, name: &str) {
+    let path = volume.dir.path().join(name);
+    std::fs::remove_file(&path).unwrap();
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+}
+
+fn link(volume: &Volume, name: &str) {
+    let path = volume.dir.path().join(name);
+    std::fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink(format!("..data/{name}"), path).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pipes_in_the_place_of_files_are_refused_and_hold_nobody_up() {
+    let ca = Ca::new();
+    let (old, new) = (ca.leaf(), ca.leaf());
+    let mut pair = pair_volume(&old);
+    let one = marked("one");
+    let mut volume = Volume::new(&[("config", &one), ("values", BUILTIN_VALUES)]);
+    let (config, values) = (volume.path("config"), volume.path("values"));
+    let mut server = Server::start_with(&ca, &pair, &["--inject-config", &config, "--values", &values]);
+    for (volume, names) in [(&volume, ["config", "values"]), (&pair, ["tls.crt", "tls.key"])] {
+        names.iter().for_each(|name| pipe(volume, name));
+    }
+    let line = server.wait_for_line("config refused");
+    let detail = line["detail"].as_str().unwrap();
+    assert!(
+        detail.contains(&config) && detail.contains("is a named pipe, expected a regular file"),
+        "{line}"
+    );
+    let line = server.wait_for_line("certificate refused, the old one stays");
+    let detail = line["detail"].as_str().unwrap();
+    assert!(detail.contains("tls.crt") && detail.contains("is a named pipe"), "{line}");
+    assert!(server.metric("sidecar_injector_config_load_errors_total").await >= Some(1.0));
+    assert!(server.metric("sidecar_injector_certificate_errors_total").await >= Some(1.0));
+    assert_eq!(server.ask("/readyz").await.0, 200);
+    assert!(patch(&server).await.contains("one"));
+
+    volume.swap(&[("config", &marked("two")), ("values", BUILTIN_VALUES)]);
+    pair.swap(&[("tls.crt", &new.cert), ("tls.key", &new.key)]);
+    for (volume, names) in [(&volume, ["config", "values"]), (&pair, ["tls.crt", "tls.key"])] {
+        names.iter().for_each(|name| link(volume, name));
+    }
+    server.wait_for_metric("sidecar_injector_config_generation", |generation| generation == 2.0).await;
+    server.wait_for_line("certificate in force");
+    assert!(patch(&server).await.contains("two"));
+    assert_eq!(server.http2().await.seen, new.der);
+}
+
+#[test]
+fn pipes_from_the_start() {
+    let pair = pair_volume(&Ca::new().leaf());
+    pipe(&pair, "tls.key");
+    let (code, said) = run_to_end(&pair, &[]);
+    assert_eq!(code, Some(65), "{said}");
+    assert!(said.contains("tls.key") && said.contains("is a named pipe, expected a regular file"), "{said}");
+}

@@ -49,3 +49,19 @@ async fn silent_connections_do_not_keep_others_out() {
     }
     assert!(server.http2().await.inject("new").await.is_injection());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_connections_do_not_silence_the_monitoring_port() {
+    let server = Server::start(&[]);
+    let mut silent = Vec::new();
+    for _ in 0..10 {
+        for _ in 0..64 {
+            silent.push(tokio::net::TcpStream::connect(server.monitoring).await.unwrap());
+        }
+        for path in ["/healthz", "/readyz", "/metrics"] {
+            assert_eq!(server.ask(path).await.0, 200, "{path}");
+        }
+    }
+    let evicted = server.metric("sidecar_injector_monitoring_connections_evicted_total").await;
+    assert!(evicted >= Some(1.0), "{evicted:?}");
+}

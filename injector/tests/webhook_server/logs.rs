@@ -1,5 +1,6 @@
 //! What is logged.
 
+use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::client::{Client, review_of};
@@ -66,4 +67,22 @@ async fn nobody_breaks_out_of_a_line() {
             "{line:?}"
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_that_nobody_reads_keeps_nobody_waiting() {
+    let ca = Ca::new();
+    let pair = pair_volume(&ca.leaf());
+    let (mut server, _unread) = Server::start_unread(&ca, &pair);
+    let mut client = server.http2().await;
+    for _ in 0..2000 {
+        assert!(client.inject("untold").await.is_injection());
+    }
+    assert!(server.metric("sidecar_injector_log_lines_dropped_total").await >= Some(1.0));
+    assert_eq!(server.ask("/readyz").await.0, 200);
+    drop(client);
+    server.signal(Signal::SIGTERM);
+    while server.ask("/readyz").await.0 == 200 {}
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ended().await.code(), Some(0));
 }

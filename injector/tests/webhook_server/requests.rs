@@ -84,6 +84,20 @@ async fn bad_requests_are_refused_and_serving_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn bodies_that_are_encoded_are_refused_by_name() {
+    let server = Server::start(&[]);
+    let mut client = server.http2().await;
+    for (encoding, expected) in [("identity", 200), ("Identity", 200), ("gzip", 415), ("br", 415)] {
+        let mut request = request("POST", "/inject", "application/json", whole(review("encoded")));
+        request.headers_mut().insert("content-encoding", encoding.parse().unwrap());
+        let answer = client.send(request).await.unwrap();
+        assert_eq!(answer.status, expected, "{encoding}");
+        let text = String::from_utf8_lossy(&answer.body);
+        assert_eq!(text.contains(&format!("Content-Encoding: {encoding:?}")), expected == 415, "{text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_asks_before_sending_too_much_is_refused_it() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let server = Server::start(&[]);

@@ -115,18 +115,30 @@ impl Server {
 
     pub(crate) fn start_with(ca: &Ca, pair: &Volume, flags: &[&str]) -> Self {
         let (child, said) = spawn(pair, flags, "json");
-        let mut server = Self {
-            child,
-            https: ([127, 0, 0, 1], 0).into(),
-            monitoring: ([127, 0, 0, 1], 0).into(),
-            ca: ca.der.clone(),
-            said,
-            _pair: None,
-        };
+        let mut server = Self::of(child, said, ca);
         let listening = server.wait_for_line("listening");
-        server.https = listening["https"].as_str().unwrap().parse().unwrap();
-        server.monitoring = listening["monitoring"].as_str().unwrap().parse().unwrap();
+        server.listens(&listening);
         server
+    }
+
+    /// Whose log is read until it listens, and no further; the pipe stays open while the reader is kept.
+    pub(crate) fn start_unread(ca: &Ca, pair: &Volume) -> (Self, impl Sized + use<>) {
+        let mut child = command(pair, &[], "json").spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut server = Self::of(child, Arc::default(), ca);
+        let listening = lines.find(|line| line.as_ref().unwrap().contains("listening")).unwrap().unwrap();
+        server.listens(&serde_json::from_str(&listening).unwrap());
+        (server, lines)
+    }
+
+    fn of(child: Child, said: Arc<Mutex<Vec<String>>>, ca: &Ca) -> Self {
+        let unknown = ([127, 0, 0, 1], 0).into();
+        Self { child, https: unknown, monitoring: unknown, ca: ca.der.clone(), said, _pair: None }
+    }
+
+    fn listens(&mut self, listening: &serde_json::Value) {
+        self.https = listening["https"].as_str().unwrap().parse().unwrap();
+        self.monitoring = listening["monitoring"].as_str().unwrap().parse().unwrap();
     }
 
     pub(crate) fn lines(&self) -> Vec<serde_json::Value> {
@@ -223,8 +235,8 @@ impl Drop for Server {
     }
 }
 
-/// Starts the program; its standard error grows line by line.
-pub(crate) fn spawn(pair: &Volume, flags: &[&str], format: &str) -> (Child, Arc<Mutex<Vec<String>>>) {
+/// The program; its standard error is a pipe.
+pub(crate) fn command(pair: &Volume, flags: &[&str], format: &str) -> Command {
     let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_sidecar-injector")));
     command.arg("webhook").args(["--log-format", format]).env_clear();
     for (flag, default) in [
@@ -238,7 +250,13 @@ pub(crate) fn spawn(pair: &Volume, flags: &[&str], format: &str) -> (Child, Arc<
             command.args([flag, &default]);
         }
     }
-    let mut child = command.args(flags).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    command.args(flags).stdin(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+/// Starts the program; its standard error grows line by line.
+pub(crate) fn spawn(pair: &Volume, flags: &[&str], format: &str) -> (Child, Arc<Mutex<Vec<String>>>) {
+    let mut child = command(pair, flags, format).spawn().unwrap();
     let said = Arc::new(Mutex::new(Vec::new()));
     let (lines, heard) = (BufReader::new(child.stderr.take().unwrap()).lines(), Arc::clone(&said));
     std::thread::spawn(move || lines.for_each(|line| heard.lock().unwrap().push(line.unwrap())));

@@ -6,7 +6,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::client::tls;
+use super::client::{review, tls};
 use super::server::Server;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -93,4 +93,37 @@ async fn slow_clients_are_cut_off_and_hold_nobody_up() {
     server.wait_for_metric("sidecar_injector_tls_handshake_failures_total", |count| count >= 1.0).await;
     server.wait_for_metric("sidecar_injector_connections", |count| count <= 1.0).await;
     server.wait_for_metric("sidecar_injector_requests_in_flight", |count| count == 0.0).await;
+}
+
+/// Bodies that lack their last bytes: so many, of so many bytes each.
+async fn held_open(server: &Server, count: usize, length: usize) -> Vec<impl Sized + use<>> {
+    let mut all = Vec::new();
+    let head = HEAD.replace("/inject", "/inject?timeout=30s");
+    for _ in 0..count {
+        let mut stream = tls(server.https, &server.ca, &[]).await.unwrap();
+        let head = format!("{head}content-length: {}\r\n\r\n", length + 1);
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // Who is given up early does not take the rest.
+        let _ = stream.write_all(&vec![b' '; length]).await;
+        all.push(stream);
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_that_are_held_open_leave_memory_for_others() {
+    let server = Server::start(&[]);
+    let large = held_open(&server, 10, (6 << 20) - 2048).await;
+    let small = held_open(&server, 50, 250 << 10).await;
+    let mut client = server.http2().await;
+    for size in [0, 20_000, 300_000, 1_000_000] {
+        for _ in 0..10 {
+            let review = review("in between") + &" ".repeat(size);
+            let answer = client.post("/inject?timeout=10s", review).await.unwrap();
+            assert!(answer.is_injection(), "{size}: {answer:?}");
+        }
+    }
+    let given_up = "sidecar_injector_requests_total{outcome=\"rejected\",reason=\"busy\"}";
+    assert!(server.metric(given_up).await >= Some(1.0));
+    drop((large, small));
 }

@@ -2,7 +2,6 @@
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -11,19 +10,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::crowd::Place;
+use super::pulse::{PATIENCE, Pulse};
 use super::request::Door;
 use crate::webhook::shutdown::Ending;
 
-/// For a handshake; and, after it, for the head of a request from its first byte on, and for the first request.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// For the next request. Longer than the 90 s after which API servers close idle connections themselves, so that
-/// none is closed just when it is used.
-const IDLE: Duration = Duration::from_secs(120);
 /// Between two questions whether the other end of an HTTP/2 connection still lives, and for the answer.
 const PING: Duration = Duration::from_secs(15);
 /// Between two looks at a connection.
@@ -33,99 +27,11 @@ const HEAD_BYTES: u32 = 64 << 10;
 /// Requests at once on one HTTP/2 connection.
 const STREAMS: u32 = 250;
 
-/// What is known of a connection's life. Times are milliseconds since it began.
-#[derive(Debug)]
-pub(super) struct Pulse {
-    began: Instant,
-    working: AtomicU32,
-    served: AtomicBool,
-    quiet_since: AtomicU64,
-    /// When the head of the next request began to arrive; 0 is never.
-    head_since: AtomicU64,
-    dismissed: AtomicBool,
-    dismissal: Notify,
-    answered: Notify,
-}
-
-impl Default for Pulse {
-    fn default() -> Self {
-        Self {
-            began: Instant::now(),
-            working: AtomicU32::new(0),
-            served: AtomicBool::new(false),
-            quiet_since: AtomicU64::new(0),
-            head_since: AtomicU64::new(0),
-            dismissed: AtomicBool::new(false),
-            dismissal: Notify::new(),
-            answered: Notify::new(),
-        }
-    }
-}
-
-impl Pulse {
-    fn now(&self) -> u64 {
-        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    fn heard(&self) {
-        if self.working.load(Ordering::Relaxed) == 0 && self.head_since.load(Ordering::Relaxed) == 0 {
-            self.head_since.store(self.now().max(1), Ordering::Relaxed);
-        }
-    }
-
-    fn request_begins(self: &Arc<Self>) -> Working {
-        self.working.fetch_add(1, Ordering::Relaxed);
-        self.served.store(true, Ordering::Relaxed);
-        self.head_since.store(0, Ordering::Relaxed);
-        Working(Arc::clone(self))
-    }
-
-    /// How long nothing has been worked on; nothing if something is, or if it is on its way out.
-    pub(super) fn idle(&self) -> Option<Duration> {
-        let busy = self.working.load(Ordering::Relaxed) > 0 || self.dismissed.load(Ordering::Relaxed);
-        (!busy).then(|| self.since(&self.quiet_since))
-    }
-
-    fn is_quiet(&self) -> bool {
-        self.working.load(Ordering::Relaxed) == 0
-    }
-
-    fn since(&self, time: &AtomicU64) -> Duration {
-        Duration::from_millis(self.now().saturating_sub(time.load(Ordering::Relaxed)))
-    }
-
-    /// Asks the connection to close.
-    pub(super) fn dismiss(&self) {
-        self.dismissed.store(true, Ordering::Relaxed);
-        self.dismissal.notify_one();
-    }
-
-    /// Whether nobody is expected to send anything useful any more.
-    fn is_over(&self, http2: bool) -> bool {
-        let Some(idle) = self.idle() else { return false };
-        let head = self.head_since.load(Ordering::Relaxed);
-        // HTTP/2 has bytes between requests too.
-        let slow_head = !http2 && head > 0 && self.since(&self.head_since) > PATIENCE;
-        slow_head || idle > if self.served.load(Ordering::Relaxed) { IDLE } else { PATIENCE }
-    }
-}
-
-/// A request on a connection, from head to answer.
-struct Working(Arc<Pulse>);
-
-impl Drop for Working {
-    fn drop(&mut self) {
-        self.0.quiet_since.store(self.0.now(), Ordering::Relaxed);
-        self.0.working.fetch_sub(1, Ordering::Relaxed);
-        self.0.answered.notify_one();
-    }
-}
-
 /// Shakes hands, then serves until either side has had enough.
 pub(super) async fn run(stream: TcpStream, tls: TlsAcceptor, door: Arc<Door>, place: Place, ending: Ending) {
     let handshake = tokio::select! {
         handshake = tokio::time::timeout(PATIENCE, tls.accept(stream)) => handshake,
-        () = place.pulse.dismissal.notified() => return,
+        () = place.pulse.dismissed() => return,
     };
     let Ok(Ok(stream)) = handshake else {
         door.metrics().handshake_failures.inc();
@@ -201,8 +107,8 @@ where
         tokio::select! {
             _ = connection.as_mut() => return,
             () = ending.stopping(), if first => asked = Some(Instant::now()),
-            () = pulse.dismissal.notified(), if first => asked = Some(Instant::now()),
-            () = pulse.answered.notified(), if !first && !ended => {}
+            () = pulse.dismissed(), if first => asked = Some(Instant::now()),
+            () = pulse.answered(), if !first && !ended => {}
             _ = look.tick() => if first && pulse.is_over(http2) {
                 asked = Some(Instant::now());
             },
@@ -212,7 +118,7 @@ where
             return;
         }
         // Ended before its first request, a connection would drop one that is on its way.
-        if !ended && (pulse.served.load(Ordering::Relaxed) || since.elapsed() >= LOOK) {
+        if !ended && (pulse.has_served() || since.elapsed() >= LOOK) {
             ended = true;
             end(connection.as_mut());
         }

@@ -4,21 +4,23 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::Notify;
 
-use super::connection::Pulse;
-use crate::webhook::metrics::Metrics;
+use super::pulse::Pulse;
 
 /// How long it takes at most until a full house is looked at again.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// All connections.
 #[derive(Debug)]
-pub(super) struct Crowd {
+pub(in crate::webhook) struct Crowd {
     most: usize,
     state: Mutex<State>,
     left: Notify,
-    metrics: Arc<Metrics>,
+    present: Gauge,
+    evicted: Counter,
 }
 
 #[derive(Debug, Default)]
@@ -28,8 +30,9 @@ struct State {
 }
 
 impl Crowd {
-    pub(super) fn new(most: usize, metrics: Arc<Metrics>) -> Self {
-        Self { most, state: Mutex::default(), left: Notify::new(), metrics }
+    /// So many at most; those who are there, and those who were sent away, are counted.
+    pub(in crate::webhook) fn new(most: usize, present: Gauge, evicted: Counter) -> Self {
+        Self { most, state: Mutex::default(), left: Notify::new(), present, evicted }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -38,7 +41,7 @@ impl Crowd {
 
     /// A place for one more. In a full house the one that has been idle longest is asked to leave; those who work or
     /// shake hands leave by themselves in bounded time.
-    pub(super) async fn room(self: &Arc<Self>) -> Place {
+    pub(in crate::webhook) async fn room(self: &Arc<Self>) -> Place {
         loop {
             let left = self.left.notified();
             if self.state().members.len() < self.most {
@@ -56,18 +59,18 @@ impl Crowd {
         let id = state.next;
         state.next += 1;
         state.members.insert(id, Arc::clone(&pulse));
-        self.metrics.connections.inc();
+        self.present.inc();
         drop(state);
         Place { id, pulse, crowd: Arc::clone(self) }
     }
 
     /// Asks the one that has been idle longest to leave.
-    pub(super) fn evict(&self) {
+    pub(in crate::webhook) fn evict(&self) {
         let state = self.state();
         let idle = state.members.values().filter_map(|pulse| Some((pulse.idle()?, pulse)));
         if let Some((_, pulse)) = idle.max_by_key(|(idle, _)| *idle) {
             pulse.dismiss();
-            self.metrics.evicted.inc();
+            self.evicted.inc();
         }
     }
 
@@ -85,16 +88,16 @@ impl Crowd {
 
 /// The place of one connection, free again when it is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(in crate::webhook) struct Place {
     id: u64,
-    pub(super) pulse: Arc<Pulse>,
+    pub(in crate::webhook) pulse: Arc<Pulse>,
     crowd: Arc<Crowd>,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         self.crowd.state().members.remove(&self.id);
-        self.crowd.metrics.connections.dec();
+        self.crowd.present.dec();
         self.crowd.left.notify_waiters();
     }
 }

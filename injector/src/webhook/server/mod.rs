@@ -1,14 +1,17 @@
 //! The admission port: TCP, TLS, HTTP. What a request means is not known here.
 //!
-//! `crowd` knows all connections, `connection` lives as long as one of them, `request` answers one request, `body`
-//! reads what it carries.
+//! `crowd` knows all connections, `pulse` how each is, `connection` lives as long as one of them, `request` answers
+//! one request, `body` reads what it carries, `memory` says how much of that there may be.
 
 mod body;
 mod connection;
 mod crowd;
 mod deadline;
 mod listen;
+mod memory;
+mod pulse;
 mod request;
+mod seldom;
 mod tls;
 
 use std::io;
@@ -16,18 +19,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
+pub(super) use crowd::Crowd;
 pub use listen::bind;
+pub(super) use pulse::Pulse;
 pub use request::Door;
 pub(super) use request::READY_PATH;
+pub(super) use seldom::Seldom;
 pub use tls::acceptor;
 
 use super::shutdown::{Ending, Stage};
-use crowd::Crowd;
 
 /// How long accepting pauses when the system has nothing left to accept with.
-const OUT_OF_FILES: Duration = Duration::from_millis(50);
+const EXHAUSTED: Duration = Duration::from_millis(50);
 
 /// Accepts connections until the end, then waits until the last one has gone. Whoever calls bounds the wait.
 pub async fn serve(
@@ -37,7 +43,9 @@ pub async fn serve(
     connections: usize,
     mut ending: Ending,
 ) {
-    let crowd = Arc::new(Crowd::new(connections, Arc::clone(door.metrics())));
+    let crowd =
+        Arc::new(Crowd::new(connections, door.metrics().connections.clone(), door.metrics().evicted.clone()));
+    let mut seldom = Seldom::default();
     loop {
         let accepted = tokio::select! {
             () = ending.stopping() => break,
@@ -51,7 +59,7 @@ pub async fn serve(
                 };
                 begin(stream, room, &tls, &door, &ending);
             }
-            Err(error) => failed(&error, &crowd).await,
+            Err(error) => failed(&error, "admission", &crowd, &mut seldom).await,
         }
     }
     finish(&listener, &crowd, &tls, &door, &ending).await;
@@ -86,19 +94,17 @@ fn begin(stream: TcpStream, room: crowd::Place, tls: &TlsAcceptor, door: &Arc<Do
     tokio::spawn(connection::run(stream, tls.clone(), Arc::clone(door), room, ending.clone()));
 }
 
-async fn failed(error: &io::Error, crowd: &Crowd) {
+/// Makes room and pauses, where nothing can be accepted.
+pub(super) async fn failed(error: &io::Error, port: &'static str, crowd: &Crowd, seldom: &mut Seldom) {
     // Anything else is about one connection that is gone again.
-    if matches!(error.raw_os_error(), Some(libc_errno::EMFILE | libc_errno::ENFILE)) {
-        log::warn!(detail = error.to_string().as_str(); "no connection can be accepted");
-        crowd.evict();
-        tokio::time::sleep(OUT_OF_FILES).await;
+    if !matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)) {
+        return;
     }
-}
-
-/// Two numbers of Linux.
-mod libc_errno {
-    pub(super) const ENFILE: i32 = 23;
-    pub(super) const EMFILE: i32 = 24;
+    if let Some(times) = seldom.happened(Instant::now()) {
+        log::warn!(detail = error.to_string().as_str(), port, times; "no connection can be accepted");
+    }
+    crowd.evict();
+    tokio::time::sleep(EXHAUSTED).await;
 }
 
 /// Whether the end has begun: answers then tell clients to go elsewhere.

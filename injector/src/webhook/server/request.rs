@@ -7,17 +7,22 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONNECTION, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, RETRY_AFTER};
+use hyper::header::{
+    ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderMap, HeaderName, HeaderValue,
+    RETRY_AFTER,
+};
 use hyper::{Method, Request, Response, StatusCode, Version};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
-use super::body::{Held, Memory, Unread};
+use super::body::{self, Held, Unread};
+use super::memory::Memory;
 use super::{deadline, draining};
 use crate::webhook::admit::{Admission, Answer, Asked, Outcome, Record};
 use crate::webhook::live::Live;
 use crate::webhook::metrics::Metrics;
+use crate::webhook::said;
 use crate::webhook::shutdown::Ending;
 
 /// Where health is asked about over TLS, as with Istio. Not counted.
@@ -67,7 +72,7 @@ impl From<Unread> for Rejection {
             Unread::Late => {
                 Self::new(StatusCode::REQUEST_TIMEOUT, "slow-body", "the body did not arrive in time\n")
             }
-            Unread::NoMemory => Self::later("busy", "too many large requests at once\n"),
+            Unread::NoMemory => Self::later("busy", "too many large or slow bodies at once\n"),
             Unread::Gone => Self::new(StatusCode::BAD_REQUEST, "broken-off", "the body is not complete\n"),
         }
     }
@@ -129,7 +134,8 @@ impl Door {
     fn reject(&self, rejection: Rejection, path: &str, whole: Duration) -> Response<Full<Bytes>> {
         let Rejection { status, reason, message, header } = rejection;
         self.metrics.rejected(reason, whole);
-        let code = status.as_u16();
+        let (code, path) = (status.as_u16(), said::word(path));
+        let path = path.as_str();
         log::warn!(reason, path, code, detail = message.trim_end(), ms = millis(whole); "request rejected");
         let mut response = reply(status, "text/plain; charset=utf-8", message);
         if let Some((name, value)) = header {
@@ -150,6 +156,9 @@ impl Door {
                 Rejection::new(StatusCode::METHOD_NOT_ALLOWED, "method", "expected POST /inject\n");
             return Err(Rejection { header, ..rejection });
         }
+        if let Some(rejection) = encoded(&head.headers) {
+            return Err(rejection);
+        }
         let deadline = deadline::of(head.uri.query().unwrap_or_default(), began)
             .map_err(|message| Rejection::new(StatusCode::BAD_REQUEST, "timeout", message))?;
         if !self.live.is_configured() {
@@ -160,7 +169,7 @@ impl Door {
             Rejection::new(StatusCode::GATEWAY_TIMEOUT, "deadline", message)
         };
         let expects = head.headers.contains_key(EXPECT);
-        let body = match self.memory.read(body, expects, deadline).await {
+        let body = match body::read(&self.memory, body, expects, deadline).await {
             Err(Unread::Late) if Instant::now() >= deadline => return Err(too_late()),
             result => result?,
         };
@@ -212,6 +221,16 @@ impl Door {
             Rejection::new(StatusCode::INTERNAL_SERVER_ERROR, "panic", message)
         })
     }
+}
+
+/// Why a body that is compressed is not read.
+fn encoded(headers: &HeaderMap) -> Option<Rejection> {
+    let is_plain =
+        |given: &HeaderValue| given.is_empty() || given.as_bytes().eq_ignore_ascii_case(b"identity");
+    let given = headers.get_all(CONTENT_ENCODING).iter().find(|given| !is_plain(given))?;
+    let given = said::word(&String::from_utf8_lossy(given.as_bytes()));
+    let message = format!("Content-Encoding: {given:?} is not accepted, expected a body as it is\n");
+    Some(Rejection::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-encoding", message))
 }
 
 /// The right to work.

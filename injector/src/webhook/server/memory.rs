@@ -1,0 +1,198 @@
+//! Memory for bodies.
+//!
+//! Each body takes what has arrived of it. Small bodies have memory of their own, which large ones cannot take. Where
+//! there is none left, those that have been arriving longest are given up: usual ones take milliseconds.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+/// What a body may have to be a small one; pods have a tenth of it.
+const SMALL: usize = 256 << 10;
+/// For all small bodies.
+const ALL_SMALL: usize = 8 << 20;
+/// For all others.
+const ALL_LARGE: usize = 24 << 20;
+
+/// Memory for bodies.
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    small: Arc<Pool>,
+    large: Arc<Pool>,
+    next: Arc<AtomicU64>,
+}
+
+/// There is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Short;
+
+impl Default for Memory {
+    fn default() -> Self {
+        let next = Arc::default();
+        Self { small: Pool::of(ALL_SMALL), large: Pool::of(ALL_LARGE), next }
+    }
+}
+
+impl Memory {
+    /// For a body of which nothing has arrived yet.
+    pub(super) fn begin(&self) -> Growing {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        Growing { share: Share::of(&self.small, id), large: Some(Arc::clone(&self.large)), id }
+    }
+}
+
+/// Memory for one sort of bodies, and those that are arriving, the oldest first.
+#[derive(Debug)]
+struct Pool {
+    free: Arc<Semaphore>,
+    arriving: Mutex<BTreeMap<u64, Arc<Arriving>>>,
+}
+
+#[derive(Debug, Default)]
+struct Arriving {
+    held: AtomicUsize,
+    given_up: Notify,
+}
+
+impl Pool {
+    fn of(bytes: usize) -> Arc<Self> {
+        Arc::new(Self { free: Arc::new(Semaphore::new(bytes)), arriving: Mutex::default() })
+    }
+
+    fn arriving(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Arriving>>> {
+        self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives up the oldest bodies that arrive, as many as it takes, but none that is younger than this one.
+    fn make_room(&self, bytes: usize, id: u64) -> Result<(), Short> {
+        let mut arriving = self.arriving();
+        // What is free already is somebody else's by the time that it is taken.
+        let mut freed = 0;
+        while freed < bytes {
+            let oldest = arriving.first_entry().filter(|oldest| *oldest.key() != id).ok_or(Short)?;
+            let oldest = oldest.remove();
+            freed += oldest.held.load(Ordering::Relaxed);
+            oldest.given_up.notify_one();
+        }
+        Ok(())
+    }
+}
+
+/// What one body has of a pool.
+#[derive(Debug)]
+struct Share {
+    pool: Arc<Pool>,
+    id: u64,
+    arriving: Arc<Arriving>,
+    memory: Option<OwnedSemaphorePermit>,
+}
+
+impl Share {
+    fn of(pool: &Arc<Pool>, id: u64) -> Self {
+        let arriving = Arc::<Arriving>::default();
+        pool.arriving().insert(id, Arc::clone(&arriving));
+        Self { pool: Arc::clone(pool), id, arriving, memory: None }
+    }
+
+    async fn take(&mut self, bytes: usize) -> Result<(), Short> {
+        let size = u32::try_from(bytes).map_err(|_| Short)?;
+        let more = match Arc::clone(&self.pool.free).try_acquire_many_owned(size) {
+            Ok(more) => more,
+            Err(_) => {
+                self.pool.make_room(bytes, self.id)?;
+                // The semaphore is never closed.
+                Arc::clone(&self.pool.free).acquire_many_owned(size).await.map_err(|_| Short)?
+            }
+        };
+        match &mut self.memory {
+            Some(memory) => memory.merge(more),
+            None => self.memory = Some(more),
+        }
+        self.arriving.held.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn held(&self) -> usize {
+        self.arriving.held.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.pool.arriving().remove(&self.id);
+    }
+}
+
+/// The memory of a body that is arriving.
+#[derive(Debug)]
+pub(super) struct Growing {
+    share: Share,
+    /// Where the body goes when it is no small one any more.
+    large: Option<Arc<Pool>>,
+    id: u64,
+}
+
+impl Growing {
+    /// Takes more.
+    pub(super) async fn grow(&mut self, bytes: usize) -> Result<(), Short> {
+        let whole = self.share.held() + bytes;
+        let Some(large) = self.large.take_if(|_| whole > SMALL) else { return self.share.take(bytes).await };
+        let mut share = Share::of(&large, self.id);
+        share.take(whole).await?;
+        self.share = share;
+        Ok(())
+    }
+
+    /// Waits until others need the memory more.
+    pub(super) async fn given_up(&self) {
+        self.share.arriving.given_up.notified().await;
+    }
+
+    /// The memory of a body that is complete.
+    pub(super) fn keep(mut self) -> Option<OwnedSemaphorePermit> {
+        self.share.memory.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn large_bodies_leave_memory_for_small_ones() {
+        let memory = Memory::default();
+        let mut kept = Vec::new();
+        for _ in 0..4 {
+            let mut body = memory.begin();
+            body.grow(ALL_LARGE / 4).await.unwrap();
+            kept.push(body.keep());
+        }
+        assert_eq!(memory.begin().grow(SMALL + 1).await, Err(Short), "nothing that could be given up");
+        let mut small = memory.begin();
+        assert_eq!(small.grow(SMALL).await, Ok(()));
+        assert_eq!(small.grow(1).await, Err(Short), "not small any more");
+        kept.pop();
+        assert_eq!(memory.begin().grow(SMALL + 1).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn the_oldest_is_given_up() {
+        let memory = Memory::default();
+        let mut all = Vec::new();
+        for _ in 0..ALL_SMALL / SMALL {
+            let mut body = memory.begin();
+            body.grow(SMALL).await.unwrap();
+            all.push(body);
+        }
+        let oldest = all.remove(0);
+        let mut new = memory.begin();
+        let makes_room = async {
+            oldest.given_up().await;
+            drop(oldest);
+        };
+        assert_eq!(tokio::join!(new.grow(1), makes_room).0, Ok(()));
+        assert_eq!(new.grow(SMALL - 1).await, Ok(()), "what was given up is there for whoever needed it");
+    }
+}
