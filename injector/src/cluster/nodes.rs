@@ -1,15 +1,68 @@
 //! Whether all kubelets know native sidecars.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1;
+use kube::Resource;
+use kube::core::ObjectMeta;
+use serde::Deserialize;
 
 /// Sidecar containers are generally available, and cannot be switched off, from this version of Kubernetes on.
 const NATIVE: (u32, u32) = (1, 33);
 
+/// What is read of a node: the whole has hundreds of fields, and is most of what a large cluster sends.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Node {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    status: Option<Status>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Status {
+    #[serde(default, rename = "nodeInfo")]
+    info: Option<Info>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Info {
+    #[serde(default, rename = "kubeletVersion")]
+    kubelet_version: String,
+}
+
+impl Resource for Node {
+    type DynamicType = ();
+    type Scope = <v1::Node as Resource>::Scope;
+
+    fn kind(of: &()) -> Cow<'_, str> {
+        v1::Node::kind(of)
+    }
+
+    fn group(of: &()) -> Cow<'_, str> {
+        v1::Node::group(of)
+    }
+
+    fn version(of: &()) -> Cow<'_, str> {
+        v1::Node::version(of)
+    }
+
+    fn plural(of: &()) -> Cow<'_, str> {
+        v1::Node::plural(of)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
 /// All that is kept of a node.
 pub(super) fn kubelet_version(node: Node) -> String {
-    let info = node.status.and_then(|status| status.node_info);
+    let info = node.status.and_then(|status| status.info);
     info.map(|info| info.kubelet_version).unwrap_or_default()
 }
 

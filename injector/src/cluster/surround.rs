@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use k8s_openapi::api::core::v1::{Namespace, Node};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::watch;
 
 use super::follow::{Seen, follow};
-use super::nodes::{kubelet_version, native_sidecars};
+use super::nodes::{Node, kubelet_version, native_sidecars};
 use super::status::{Board, Part};
 use crate::pod::ids::Ids;
 use crate::webhook::live::{Live, Surroundings};
