@@ -2,13 +2,15 @@
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::io;
 use std::path::Path;
 
 use super::capabilities::Capabilities;
+use super::legacy;
 use super::process::{Command, Host, Output};
 use crate::backend::{Tools, Variant};
 use crate::exit::Exit;
-use crate::model::Family;
+use crate::model::{Family, Table};
 use crate::report::Failure;
 
 /// How long a legacy tool waits for the lock, in seconds.
@@ -58,14 +60,33 @@ pub struct Run<'a> {
 ///
 /// What the tool complained about.
 pub fn save(host: &impl Host, variant: Variant, family: Family, tools: &Tools) -> Result<String, Failure> {
-    let command = Command::new(tools.save.clone());
+    let forbidden = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+    if variant == Variant::Nft || !legacy::tables(family).is_err_and(forbidden) {
+        return run_save(host, variant, family, tools, None);
+    }
+    // The tool finds its tables by the list, which we may not read. A table that is not there has nothing to show.
+    let ours = Table::ALL.map(Table::name);
+    let tables = legacy::asked_for(family, &ours)
+        .map_err(|error| Failure::new(Exit::Refused, format!("cannot read the {family} tables: {error}")))?;
+    tables.keys().map(|table| run_save(host, variant, family, tools, Some(table))).collect()
+}
+
+fn run_save(
+    host: &impl Host,
+    variant: Variant,
+    family: Family,
+    tools: &Tools,
+    table: Option<&str>,
+) -> Result<String, Failure> {
+    let mut command = Command::new(tools.save.clone());
+    command.args.extend(table.into_iter().flat_map(|table| ["-t".to_owned(), table.to_owned()]));
     let line = command.line();
     log::debug!("running: {line}");
     let output = host.run(command).map_err(|error| cannot_run(&line, &error))?;
     if output.code == Some(0) { Ok(output.stdout) } else { Err(refusal(&line, variant, family, &output, "")) }
 }
 
-fn cannot_run(line: &str, error: &std::io::Error) -> Failure {
+fn cannot_run(line: &str, error: &io::Error) -> Failure {
     Failure::new(Exit::Unavailable, format!("cannot run `{line}`: {error}"))
         .hint("is the tool built for this machine, and are its libraries in the image?")
 }
@@ -94,9 +115,26 @@ fn offending_line<'a>(stderr: &str, text: &'a str) -> Option<&'a str> {
     text.lines().nth(number.checked_sub(1)?)
 }
 
+/// The shared library without which the tool cannot even start: the loader's complaint, glibc's or musl's.
+fn missing_library(stderr: &str) -> Option<&str> {
+    let (_, glibc) = stderr
+        .split_once("error while loading shared libraries: ")
+        .or_else(|| stderr.split_once("Error loading shared library "))?;
+    glibc.split(':').next().map(str::trim).filter(|name| !name.is_empty())
+}
+
 /// What a complaint means. The texts are those of iptables 1.6 to 1.8.11, both variants.
 fn cause(variant: Variant, family: Family, stderr: &str, line: &str) -> (Exit, String) {
     let says = |text: &str| stderr.contains(text);
+    if let Some(library) = missing_library(stderr) {
+        return (
+            Exit::Unavailable,
+            format!(
+                "{library} is missing in the image, or is not for this machine: install the package it is in, next to \
+                 the package iptables"
+            ),
+        );
+    }
     if says("xtables lock") && says("holding") {
         return (
             Exit::Busy,
