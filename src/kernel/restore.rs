@@ -97,7 +97,8 @@ fn refusal(line: &str, variant: Variant, family: Family, output: &Output, text: 
         None => "ended by a signal".to_owned(),
     };
     let offending = offending_line(&output.stderr, text);
-    let (exit, hint) = cause(variant, family, &output.stderr, offending.unwrap_or_default());
+    let (exit, hint) = missing_library(&output.stderr)
+        .unwrap_or_else(|| cause(variant, family, &output.stderr, offending.unwrap_or_default()));
     let mut failure = Failure::new(exit, format!("`{line}` failed ({ended})")).detail(output.stderr.as_str());
     if let Some(offending) = offending {
         failure = failure.detail(format!("the line is: {offending}"));
@@ -115,26 +116,22 @@ fn offending_line<'a>(stderr: &str, text: &'a str) -> Option<&'a str> {
     text.lines().nth(number.checked_sub(1)?)
 }
 
-/// The shared library without which the tool cannot even start: the loader's complaint, glibc's or musl's.
-fn missing_library(stderr: &str) -> Option<&str> {
-    let (_, glibc) = stderr
-        .split_once("error while loading shared libraries: ")
-        .or_else(|| stderr.split_once("Error loading shared library "))?;
-    glibc.split(':').next().map(str::trim).filter(|name| !name.is_empty())
+/// A tool that cannot even start: the loader's complaint, glibc's or musl's, names the shared library.
+fn missing_library(stderr: &str) -> Option<(Exit, String)> {
+    let (_, named) = ["error while loading shared libraries: ", "Error loading shared library "]
+        .into_iter()
+        .find_map(|complaint| stderr.split_once(complaint))?;
+    let library = named.split(':').next()?.trim();
+    let hint = format!(
+        "{library} is missing in the image, or is not for this machine: install the package it is in, next to the \
+         package iptables"
+    );
+    Some((Exit::Unavailable, hint))
 }
 
 /// What a complaint means. The texts are those of iptables 1.6 to 1.8.11, both variants.
 fn cause(variant: Variant, family: Family, stderr: &str, line: &str) -> (Exit, String) {
     let says = |text: &str| stderr.contains(text);
-    if let Some(library) = missing_library(stderr) {
-        return (
-            Exit::Unavailable,
-            format!(
-                "{library} is missing in the image, or is not for this machine: install the package it is in, next to \
-                 the package iptables"
-            ),
-        );
-    }
     if says("xtables lock") && says("holding") {
         return (
             Exit::Busy,
