@@ -1,7 +1,7 @@
 # Two images: `iptables` (the default) for init containers, `injector` for the webhook.
 #
 #   make image        builds this file: needs a registry for one base image, and Debian's archive as it was on a day
-#   make image-local  builds only what follows "FROM scratch", from binaries and a root file system made on this machine
+#   make image-local  builds only the last part, from binaries and a root file system made on this machine
 #
 # Both are made of the same files by the same script, image/rootfs.
 
@@ -33,12 +33,16 @@ FROM scratch AS programs
 COPY --from=compile /out/ /
 FROM scratch AS rootfs
 COPY --from=unpack /rootfs/ /
+# What image/build takes out, to build what follows from it.
+FROM scratch AS parts
+COPY --from=programs / /programs/
+COPY --from=rootfs / /rootfs/
 
 # --- the images; image/build reads on from here ----------------------------------------------------------------------
 
 FROM scratch AS injector
-ARG VERSION
-ARG REVISION
+ARG VERSION=unknown
+ARG REVISION=unknown
 LABEL org.opencontainers.image.title="sidecar-injector" \
       org.opencontainers.image.description="Puts istio-init and istio-proxy into pods" \
       org.opencontainers.image.licenses="Apache-2.0" \
@@ -49,8 +53,8 @@ USER 65532:65532
 ENTRYPOINT ["/sidecar-injector"]
 
 FROM scratch AS iptables
-ARG VERSION
-ARG REVISION
+ARG VERSION=unknown
+ARG REVISION=unknown
 LABEL org.opencontainers.image.title="istio-iptables" \
       org.opencontainers.image.description="Captures a pod's traffic for a service mesh sidecar" \
       org.opencontainers.image.licenses="Apache-2.0" \

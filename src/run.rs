@@ -138,7 +138,7 @@ fn goal(config: &CaptureConfig, action: Action, rewrite: bool) -> Goal {
 
 /// What to look at: missing rules, or something that exempts the probe although they stand.
 fn why_not_captured(host: &impl Host, goal: &Goal, run: &RunOptions) -> &'static str {
-    let compared = apply::look(host, run.backend)
+    let compared = apply::look(host, run.backend, apply::Touch::Nothing)
         .and_then(|outlook| apply::check::rules(host, goal, outlook.decision.variant));
     if compared.is_ok() {
         "the rules stand as these options ask for, so the probe is exempt: by an option (does -o, -e, -c lo or \
@@ -181,7 +181,7 @@ fn validate(
         )),
         probe::Outcome::Unable { .. } => {
             log::info!("{outcome}: the rules are compared instead");
-            let outlook = apply::look(host, run.backend)
+            let outlook = apply::look(host, run.backend, apply::Touch::Nothing)
                 .and_then(|outlook| apply::check::rules(host, goal, outlook.decision.variant));
             outlook.map_err(|failure| Failure {
                 exit: Exit::ValidationFailed,

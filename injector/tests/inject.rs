@@ -317,6 +317,27 @@ fn annotations_that_no_applied_template_reads_are_warned_of() {
 }
 
 #[test]
+fn log_as_json_reaches_every_container() {
+    let gateway = json!({"metadata": {"annotations": {"inject.istio.io/templates": "gateway"}},
+                         "spec": {"containers": [{"name": "istio-proxy", "image": "auto"}]}});
+    for wanted in [true, false] {
+        let text = json!({"global": {"logAsJson": wanted}}).to_string();
+        let values = Some(Source { name: "values.yaml".to_owned(), text });
+        let settings = Sources { values, ..Sources::default() }.load(&functions(|_| None)).unwrap();
+        let injector = Injector::new(settings, Options::default());
+        let given = |pod: &Value, list: &str, name: &str| {
+            let pod = inject(&injector, pod).unwrap().pod;
+            let containers = pod["spec"][list].as_array().unwrap();
+            let container = containers.iter().find(|container| container["name"] == name).unwrap();
+            container["args"].as_array().unwrap().contains(&json!("--log_as_json"))
+        };
+        assert_eq!(given(&deployment(), "initContainers", "istio-init"), wanted);
+        assert_eq!(given(&deployment(), "initContainers", "istio-proxy"), wanted);
+        assert_eq!(given(&gateway, "containers", "istio-proxy"), wanted);
+    }
+}
+
+#[test]
 fn a_config_of_the_first_days_still_works() {
     let config = "policy: enabled\ntemplate: |-\n  initContainers:\n  - name: istio-init\n    image: proxy_init:1.0.2\n    args:\n    \
                   - \"-p\"\n    - [[ .MeshConfig.ProxyListenPort ]]\n    - \"-u\"\n    - 1337\n  containers:\n  - name: istio-proxy\n    \

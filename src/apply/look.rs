@@ -24,25 +24,39 @@ pub struct Outlook {
     pub situation: Situation,
 }
 
+/// What looking may leave behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// Nothing.
+    Nothing,
+    /// Empty legacy tables, where they cannot be listed and are going to be written anyway.
+    Tables,
+}
+
 /// Looks at the kernel. A namespace without anything of ours costs no process.
 ///
 /// # Errors
 /// No backend can be used, or what stands cannot be read.
-pub fn look(host: &impl Host, choice: BackendChoice) -> Result<Outlook, Failure> {
-    let picture = Picture::take()
+pub fn look(host: &impl Host, choice: BackendChoice, touch: Touch) -> Result<Outlook, Failure> {
+    let mut picture = Picture::take()
         .map_err(|error| from_kernel(format!("cannot read the kernel's packet filter: {error}"), &error))?;
     let findings = findings(host, &picture);
     log::debug!("{findings}");
     if picture.nf_tables == NfTables::Forbidden {
-        return Err(forbidden("nftables"));
+        let error = io::Error::from(io::ErrorKind::PermissionDenied);
+        return Err(from_kernel(format!("cannot read nftables: {error}"), &error));
     }
     let decision = backend::decide(choice, &findings)
         .map_err(|none| Failure::new(Exit::Unavailable, none.what).hint(none.hint))?;
-    if picture.legacy_forbidden {
-        if decision.variant == Variant::Legacy {
-            return Err(forbidden("the tables of iptables-legacy"));
+    match (decision.variant, touch) {
+        _ if !picture.legacy_unlisted => {}
+        (Variant::Legacy, Touch::Tables) => picture.ask_for_legacy().map_err(|error| unreadable(&error))?,
+        (Variant::Legacy, Touch::Nothing) => return Err(unlisted()),
+        (Variant::Nft, _) => {
+            log::warn!(
+                "the tables of iptables-legacy cannot be listed: if rules of ours stand there, they stay"
+            );
         }
-        log::warn!("the tables of iptables-legacy cannot be read: if rules of ours stand there, they stay");
     }
     let mut rules = BTreeMap::new();
     for variant in Variant::ALL {
@@ -57,9 +71,16 @@ pub fn look(host: &impl Host, choice: BackendChoice) -> Result<Outlook, Failure>
     Ok(Outlook { decision, situation })
 }
 
-fn forbidden(what: &str) -> Failure {
-    let error = io::Error::from(io::ErrorKind::PermissionDenied);
-    from_kernel(format!("cannot read {what}: {error}"), &error)
+fn unreadable(error: &io::Error) -> Failure {
+    from_kernel(format!("cannot read the tables of iptables-legacy: {error}"), error)
+}
+
+fn unlisted() -> Failure {
+    Failure::new(
+        Exit::NoPermission,
+        "the tables of iptables-legacy cannot be listed, and looking for them by name would make them",
+    )
+    .hint("run as root or in its group (runAsGroup: 0), to which the kernel shows the list")
 }
 
 fn findings(host: &impl Host, picture: &Picture) -> Findings {

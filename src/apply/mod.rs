@@ -22,7 +22,7 @@ use crate::report::Failure;
 use crate::routing;
 
 pub use execute::execute;
-pub use look::{Outlook, look};
+pub use look::{Outlook, Touch, look};
 
 /// Applies a goal, whole.
 ///
@@ -30,7 +30,7 @@ pub use look::{Outlook, look};
 /// The first of the four stages that fails.
 pub fn apply(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<(), Failure> {
     let start = Instant::now();
-    let Outlook { decision: Decision { variant, why }, situation } = look(host, run.backend)?;
+    let Outlook { decision: Decision { variant, why }, situation } = look(host, run.backend, Touch::Tables)?;
     log::info!("backend {variant}: {why}");
     let steps = plan::plan(goal, &situation);
     for remark in plan::remarks(goal, &situation, &steps) {
@@ -56,7 +56,7 @@ pub fn apply(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<(), Fail
 /// # Errors
 /// `DRY_RUN_FILE_PATH` cannot be written.
 pub fn dry_run(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<String, Failure> {
-    let (situation, remark) = match look(host, run.backend) {
+    let (situation, remark) = match look(host, run.backend, Touch::Nothing) {
         Ok(Outlook { decision: Decision { variant, why }, situation }) => {
             (situation, format!("backend {variant}: {why}"))
         }

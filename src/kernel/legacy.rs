@@ -1,7 +1,8 @@
 //! The tables of legacy xtables, read by socket option.
 //!
 //! Running `iptables-legacy-save` to find out creates the tables it looks at; so does asking for a table by socket
-//! option. Hence only tables that the kernel lists are asked for.
+//! option. Hence only tables that the kernel lists are asked for. The list is for root and its group alone: others may
+//! ask for tables by name where they are going to write them anyway.
 #![allow(unsafe_code, reason = "the table comes by getsockopt in structures that no safe wrapper knows")]
 
 mod blob;
@@ -74,14 +75,33 @@ pub fn tables(family: Family) -> io::Result<Vec<String>> {
 /// # Errors
 /// The kernel refuses: `EPERM` without CAP_NET_ADMIN.
 pub fn table(family: Family, name: &str) -> io::Result<Option<LegacyTable>> {
-    if !tables(family)?.iter().any(|listed| listed == name) {
-        return Ok(None);
+    if tables(family)?.iter().any(|listed| listed == name) { read(family, name).map(Some) } else { Ok(None) }
+}
+
+/// What these tables hold, whether they are listed or not. Those that do not exist are created; those that the kernel
+/// cannot create are left out.
+///
+/// # Errors
+/// As for [`table`].
+pub fn asked_for(family: Family, names: &[&str]) -> io::Result<BTreeMap<String, LegacyTable>> {
+    let mut found = BTreeMap::new();
+    for name in names {
+        match read(family, name) {
+            Ok(table) => drop(found.insert((*name).to_owned(), table)),
+            // No such table, or (`ENOPROTOOPT`) no legacy tables at all.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOPROTOOPT)) => {}
+            Err(error) => return Err(error),
+        }
     }
+    Ok(found)
+}
+
+fn read(family: Family, name: &str) -> io::Result<LegacyTable> {
     let socket = open(family)?;
     for _ in 0..ATTEMPTS {
         let info = info(&socket, family, name)?;
         match entries(&socket, family, name, info.size) {
-            Ok(entries) => return Ok(Some(blob::read(Layout::of(family), &info, &entries)?)),
+            Ok(entries) => return blob::read(Layout::of(family), &info, &entries),
             // Another size by now.
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
             Err(error) => return Err(error),
@@ -235,6 +255,18 @@ mod tests {
                 assert_eq!(table(family, "nat").unwrap(), None);
                 assert_eq!(all(family).unwrap(), BTreeMap::new());
                 assert_eq!(tables(family).unwrap(), [""; 0]);
+            }
+        });
+    }
+
+    #[test]
+    fn tables_are_read_by_name_where_they_may_not_be_listed() {
+        in_new_namespace(|| {
+            run_with_input("iptables-legacy-restore", &[], RULES);
+            let found = asked_for(Family::V4, &["nat", "no-such-table", "mangle"]).unwrap();
+            assert_eq!(found.keys().collect::<Vec<_>>(), ["mangle", "nat"]);
+            for (name, table) in found {
+                assert_eq!(table, saved(Family::V4, &name), "{name}");
             }
         });
     }

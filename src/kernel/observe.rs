@@ -26,9 +26,9 @@ pub struct Picture {
     pub native_tables: Vec<String>,
     nft: BTreeMap<Family, Chains>,
     legacy: BTreeMap<Family, BTreeMap<String, LegacyTable>>,
-    /// Whether legacy tables may not be listed: in a user namespace that was made together with its network
-    /// namespace, the list belongs to root outside.
-    pub legacy_forbidden: bool,
+    /// Whether legacy tables may not be listed: the list is for root and its group alone, and in a user namespace that
+    /// was made together with its network namespace for those outside.
+    pub legacy_unlisted: bool,
 }
 
 impl Picture {
@@ -45,15 +45,27 @@ impl Picture {
         };
         let (native_tables, nft) = socket.map(native_and_chains).transpose()?.unwrap_or_default();
         let mut legacy = BTreeMap::new();
-        let mut legacy_forbidden = false;
+        let mut legacy_unlisted = false;
         for family in Family::ALL {
             match legacy::all(family) {
                 Ok(tables) => drop(legacy.insert(family, tables)),
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => legacy_forbidden = true,
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => legacy_unlisted = true,
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { nf_tables, native_tables, nft, legacy, legacy_forbidden })
+        Ok(Self { nf_tables, native_tables, nft, legacy, legacy_unlisted })
+    }
+
+    /// Looks at our legacy tables without the list, which creates them.
+    ///
+    /// # Errors
+    /// The kernel refuses to tell.
+    pub fn ask_for_legacy(&mut self) -> io::Result<()> {
+        for family in Family::ALL {
+            self.legacy.insert(family, legacy::asked_for(family, &Table::ALL.map(Table::name))?);
+        }
+        self.legacy_unlisted = false;
+        Ok(())
     }
 
     /// Whether any chain of ours stands.
@@ -114,7 +126,13 @@ pub fn counts(variant: Variant) -> io::Result<BTreeMap<Family, Counts>> {
     match variant {
         Variant::Legacy => {
             for family in Family::ALL {
-                let mut tables = legacy::all(family)?;
+                let mut tables = match legacy::all(family) {
+                    // They stand by now: they have been written.
+                    Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                        legacy::asked_for(family, &Table::ALL.map(Table::name))
+                    }
+                    listed => listed,
+                }?;
                 let of = |table: Table| Some((table, tables.remove(table.name())?.chains()));
                 counts.insert(family, Table::ALL.into_iter().filter_map(of).collect());
             }

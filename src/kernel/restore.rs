@@ -2,13 +2,15 @@
 
 use std::ffi::OsString;
 use std::fs::File;
+use std::io;
 use std::path::Path;
 
 use super::capabilities::Capabilities;
+use super::legacy;
 use super::process::{Command, Host, Output};
 use crate::backend::{Tools, Variant};
 use crate::exit::Exit;
-use crate::model::Family;
+use crate::model::{Family, Table};
 use crate::report::Failure;
 
 /// How long a legacy tool waits for the lock, in seconds.
@@ -58,14 +60,33 @@ pub struct Run<'a> {
 ///
 /// What the tool complained about.
 pub fn save(host: &impl Host, variant: Variant, family: Family, tools: &Tools) -> Result<String, Failure> {
-    let command = Command::new(tools.save.clone());
+    let forbidden = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+    if variant == Variant::Nft || !legacy::tables(family).is_err_and(forbidden) {
+        return run_save(host, variant, family, tools, None);
+    }
+    // The tool finds its tables by the list, which we may not read. A table that is not there has nothing to show.
+    let ours = Table::ALL.map(Table::name);
+    let tables = legacy::asked_for(family, &ours)
+        .map_err(|error| Failure::new(Exit::Refused, format!("cannot read the {family} tables: {error}")))?;
+    tables.keys().map(|table| run_save(host, variant, family, tools, Some(table))).collect()
+}
+
+fn run_save(
+    host: &impl Host,
+    variant: Variant,
+    family: Family,
+    tools: &Tools,
+    table: Option<&str>,
+) -> Result<String, Failure> {
+    let mut command = Command::new(tools.save.clone());
+    command.args.extend(table.into_iter().flat_map(|table| ["-t".to_owned(), table.to_owned()]));
     let line = command.line();
     log::debug!("running: {line}");
     let output = host.run(command).map_err(|error| cannot_run(&line, &error))?;
     if output.code == Some(0) { Ok(output.stdout) } else { Err(refusal(&line, variant, family, &output, "")) }
 }
 
-fn cannot_run(line: &str, error: &std::io::Error) -> Failure {
+fn cannot_run(line: &str, error: &io::Error) -> Failure {
     Failure::new(Exit::Unavailable, format!("cannot run `{line}`: {error}"))
         .hint("is the tool built for this machine, and are its libraries in the image?")
 }
@@ -76,7 +97,8 @@ fn refusal(line: &str, variant: Variant, family: Family, output: &Output, text: 
         None => "ended by a signal".to_owned(),
     };
     let offending = offending_line(&output.stderr, text);
-    let (exit, hint) = cause(variant, family, &output.stderr, offending.unwrap_or_default());
+    let (exit, hint) = missing_library(&output.stderr)
+        .unwrap_or_else(|| cause(variant, family, &output.stderr, offending.unwrap_or_default()));
     let mut failure = Failure::new(exit, format!("`{line}` failed ({ended})")).detail(output.stderr.as_str());
     if let Some(offending) = offending {
         failure = failure.detail(format!("the line is: {offending}"));
@@ -92,6 +114,19 @@ fn offending_line<'a>(stderr: &str, text: &'a str) -> Option<&'a str> {
         digits.into_iter().next()?.parse().ok()
     })?;
     text.lines().nth(number.checked_sub(1)?)
+}
+
+/// A tool that cannot even start: the loader's complaint, glibc's or musl's, names the shared library.
+fn missing_library(stderr: &str) -> Option<(Exit, String)> {
+    let (_, named) = ["error while loading shared libraries: ", "Error loading shared library "]
+        .into_iter()
+        .find_map(|complaint| stderr.split_once(complaint))?;
+    let library = named.split(':').next()?.trim();
+    let hint = format!(
+        "{library} is missing in the image, or is not for this machine: install the package it is in, next to the \
+         package iptables"
+    );
+    Some((Exit::Unavailable, hint))
 }
 
 /// What a complaint means. The texts are those of iptables 1.6 to 1.8.11, both variants.

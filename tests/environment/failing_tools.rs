@@ -196,6 +196,20 @@ fn a_tool_for_another_machine_is_exit_69() {
 }
 
 #[test]
+fn a_tool_whose_shared_library_is_missing_is_exit_69() {
+    for complaint in [
+        "/usr/sbin/iptables-nft-restore: error while loading shared libraries: libnftnl.so.11: cannot open shared object \
+         file: No such file or directory\n",
+        "Error loading shared library libnftnl.so.11: No such file or directory (needed by /sbin/iptables-nft-restore)\n\
+         Error relocating /sbin/iptables-nft-restore: nftnl_rule_alloc: symbol not found\n",
+    ] {
+        with_failing("nft", complaint, 127)
+            .exits(69)
+            .says("what to do: libnftnl.so.11 is missing in the image");
+    }
+}
+
+#[test]
 fn a_tool_without_its_interpreter_is_exit_69() {
     let pod = Pod::new();
     let tool = pod.program("bin", "iptables-nft-restore", "");

@@ -179,14 +179,32 @@ fn in_a_user_namespace_legacy_works_though_it_may_not_lock_run() {
 }
 
 #[test]
-fn in_a_user_namespace_that_may_not_list_legacy_tables_nft_works_and_legacy_says_so() {
+fn in_a_user_namespace_that_may_not_list_legacy_tables_both_variants_work() {
     // As `unshare -Urn` makes it: what /proc shows of the network belongs to root outside.
     let applied = whole_life(&["--net"], "-b \"*\" -i \"*\"");
     assert!(applied.contains("-A OUTPUT -j ISTIO_OUTPUT"), "{applied}");
-    let output = in_a_user_namespace(&["--net"], "\"$BIN\" -b 80 --force-iptables-binary legacy");
+    let legacy = "\"$BIN\" -b 80 --force-iptables-binary legacy";
+    let output = in_a_user_namespace(
+        &["--net"],
+        &format!(
+            "{legacy}; iptables-legacy-save -t nat; {legacy} --verify; {legacy} --cleanup-only; echo; iptables-legacy-save -t nat"
+        ),
+    );
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(77), "{errors}");
-    assert!(errors.contains("iptables-legacy"), "{errors}");
+    assert!(output.status.success() && errors.contains("already converged"), "{errors}");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (applied, cleaned) = printed.split_once("\n\n").unwrap();
+    assert!(applied.contains("-A OUTPUT -j ISTIO_OUTPUT") && !cleaned.contains("ISTIO"), "{printed}");
+}
+
+#[test]
+fn a_dry_run_creates_no_legacy_table_to_look_into_it() {
+    let output = in_a_user_namespace(&["--net"], "\"$BIN\" -b 80 --force-iptables-binary legacy --dry-run");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success() && printed.contains("looking for them by name would make them"),
+        "{printed}"
+    );
 }
 
 #[test]

@@ -1,7 +1,8 @@
 # Sourced first: starts the script that sources it anew on a stage of its own, with podman and this project's images.
 #
-# The stage has mount, network, IPC and process namespaces of its own, and podman's storage is in a temporary folder:
-# nothing of this machine is changed, and whatever happens nothing is left, since all processes end with the first one.
+# The stage has mount, network, IPC and process namespaces of its own, and podman's storage is in a temporary folder.
+# All processes end with the first one, and that one when the script outside does, even if it is killed (SIGKILL). The
+# folder and podman's control groups then stay; the next run takes them away.
 # There: $work, a folder that goes away; $PROGRAMS, the built ones; podman, quietly, die; $version, the images' tag.
 # shellcheck shell=bash
 
@@ -15,32 +16,43 @@ if [ "${POD_STAGE:-}" = "" ]; then
     PROGRAMS=$(realpath -- "${1:?the folder of the programs is missing: let make call this}")
     shift
     [ "$(id -u)" -eq 0 ] || die "containers with NET_ADMIN need root"
-    for tool in podman crun netavark catatonit busybox nsenter unshare python3 ip; do
+    for tool in podman crun netavark catatonit busybox nsenter setpriv unshare python3 ip flock; do
         PATH="$PATH:/usr/libexec/podman:/usr/lib/podman" command -v "$tool" >/dev/null ||
             die "$tool is missing: \`make setup\` installs it"
     done
-    work=$(mktemp -d "${TMPDIR:-/var/tmp}/pod.XXXXXX")
     control_groups() { find /sys/fs/cgroup -type d -path '*/libpod_parent*' 2>/dev/null | sort; }
-    before=$(control_groups)
+    leave() { # leave FOLDER: takes away what a run left, whose folder that is
+        # Of podman's control groups those that were not there before; one in use cannot be removed.
+        comm -13 "$1/control-groups" <(control_groups) | sort -r | xargs -r rmdir 2>/dev/null || true
+        [ ! -e "$1/made-containers" ] || rmdir /var/lib/containers 2>/dev/null || true
+        rm -rf "$1"
+    }
+    # The blank is there on purpose: nothing may break on one in TMPDIR.
+    temporary=$(realpath -- "${TMPDIR:-/var/tmp}")
+    for dead in "$temporary/pod stage."*/alive; do # every process of a run holds the lock of its folder
+        [ ! -e "$dead" ] || ! flock --nonblock "$dead" true || leave "${dead%/alive}"
+    done
+    work=$(mktemp -d "$temporary/pod stage.XXXXXX")
+    control_groups >"$work/control-groups"
+    # podman keeps a cache there, wherever its storage is: the stage gets a /var/lib/containers of its own.
+    [ -d /var/lib/containers ] || { : >"$work/made-containers"; mkdir -p /var/lib/containers; }
+    exec {alive}>"$work/locked"
+    flock "$alive"
+    mv "$work/locked" "$work/alive" # not before it is locked
     finish() {
         trap - EXIT
         { kill "$stage" && wait "$stage"; } 2>/dev/null || true
-        rm -rf "$work"
-        [ -n "$had_containers" ] || rmdir /var/lib/containers 2>/dev/null || true
-        # Of podman's control groups those that were not there before; one in use cannot be removed.
-        comm -13 <(echo "$before") <(control_groups) | sort -r | xargs -r rmdir 2>/dev/null || true
+        leave "$work"
     }
-    # podman keeps a cache there, wherever its storage is: the stage gets a /var/lib/containers of its own.
-    had_containers=$(ls -d /var/lib/containers 2>/dev/null || true)
-    mkdir -p /var/lib/containers
     stage=
     trap finish EXIT
-    trap 'exit 130' INT TERM
-    "$HERE/../../image/rootfs" "$work/iptables"
+    trap 'echo "pod: interrupted" >&2; exit 130' INT
+    trap 'echo "pod: interrupted" >&2; exit 143' TERM
+    TMPDIR=$work setpriv --pdeathsig TERM "$HERE/../../image/rootfs" "$work/iptables"
     export PROGRAMS work POD_STAGE=inside
     # unshare waits for its child and is deaf meanwhile; killed, it takes the stage along. A job in the background lets
     # this shell hear an interrupt.
-    timeout --kill-after=1 "${LIMIT:-150}" unshare --mount --propagation private --net --ipc --uts --pid --fork \
+    setpriv --pdeathsig TERM timeout --kill-after=1 "${LIMIT:-150}" unshare --mount --propagation private --net --ipc --uts --pid --fork \
         --kill-child --mount-proc "$0" "$@" </dev/null &
     stage=$! status=0
     wait "$stage" || status=$?
@@ -50,6 +62,7 @@ fi
 
 # --- inside: the stage -----------------------------------------------------------------------------------------------
 
+trap 'exit 143' TERM # whatever was running has got the signal too, and has not failed because of that
 for place in /run /dev/shm /var/lib/containers; do mount -t tmpfs tmpfs "$place"; done # podman's state, locks and cache
 if mountpoint -q /sys/fs/cgroup/unified; then
     echo "pod: hybrid control groups: crun gets a view without the unified hierarchy, in this mount namespace only"
@@ -67,13 +80,16 @@ events_logger = "file"
 [network]
 network_backend = "netavark"
 END
-export CONTAINERS_CONF=$work/containers.conf TMPDIR=$work
-PODMAN="podman --root $work/storage --runroot $work/run --storage-driver vfs"
+# `podman` is this storage's, for other programs too.
+mkdir "$work/bin"
+printf '#!/bin/sh\nexec %q --root %q --runroot %q --storage-driver vfs "$@"\n' \
+    "$(command -v podman)" "$work/storage" "$work/run" >"$work/bin/podman"
+chmod +x "$work/bin/podman"
+export CONTAINERS_CONF=$work/containers.conf TMPDIR=$work PATH="$work/bin:$PATH"
 quietly() { "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2; die "failed: $*"; }; }
-# shellcheck disable=SC2086 # a command with its options
-podman() { command $PODMAN "$@"; }
 
-ENGINE=$PODMAN ROOTFS=$work/iptables PROGRAMS=$PROGRAMS "$HERE/../../image/build" local
+build_images() { ENGINE=podman ROOTFS=$work/iptables PROGRAMS=$PROGRAMS "$HERE/../../image/build" local; }
+build_images
 # shellcheck disable=SC2034 # for who sources this
 version=$("$PROGRAMS/istio-iptables" --version | cut -d ' ' -f 2)
 
