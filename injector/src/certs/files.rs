@@ -9,7 +9,16 @@ use crate::webhook::shutdown::Ending;
 use crate::webhook::watch::{Pace, Settled, watch};
 
 /// What the two files hold, or why that is not known.
-type Found = Result<(Vec<u8>, Vec<u8>), CertError>;
+type Found = Result<Held, CertError>;
+
+/// What the two files hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Held {
+    cert: Vec<u8>,
+    key: Vec<u8>,
+    /// Why it is not valid now: a pair that becomes valid, or ceases to be, has changed.
+    problem: Option<&'static str>,
+}
 
 /// The two files.
 #[derive(Clone, Debug)]
@@ -41,12 +50,18 @@ impl PairFiles {
             files::read_regular(name)
                 .map_err(|error| CertError { source: name.clone(), problem: error.to_string() })
         };
-        Ok((read(&self.cert)?, read(&self.key)?))
+        let (cert, key) = (read(&self.cert)?, read(&self.key)?);
+        let problem = self.parse(&cert, &key).ok().and_then(|pair| validity(&pair));
+        Ok(Held { cert, key, problem })
+    }
+
+    fn parse(&self, cert: &[u8], key: &[u8]) -> Result<Pair, CertError> {
+        Pair::parse(&self.cert, cert, &self.key, key)
     }
 
     fn pair(&self, found: &Found) -> Result<Pair, CertError> {
-        let (cert, key) = found.as_ref().map_err(Clone::clone)?;
-        Pair::parse(&self.cert, cert, &self.key, key)
+        let held = found.as_ref().map_err(Clone::clone)?;
+        self.parse(&held.cert, &held.key)
     }
 }
 
@@ -118,4 +133,47 @@ fn humantime(time: SystemTime) -> String {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let time = x509_parser::time::ASN1Time::from_timestamp(i64::try_from(seconds).unwrap_or(i64::MAX));
     time.map_or_else(|_| seconds.to_string(), |time| time.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+    use crate::webhook::shutdown::{Shutdown, Stage};
+
+    const PACE: Duration = Duration::from_millis(10);
+
+    /// A pair that is valid from then on.
+    fn write(files: &PairFiles, name: &str, not_before: SystemTime) {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        params.not_before = not_before.into();
+        let cert = params.self_signed(&key).expect("a certificate");
+        files::replace(&files.cert, &cert.pem()).expect("written");
+        files::replace(&files.key, &key.serialize_pem()).expect("written");
+    }
+
+    #[tokio::test]
+    async fn a_pair_that_comes_before_its_time_is_served_when_it_is_valid() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+        let pair = PairFiles { cert: path("tls.crt"), key: path("tls.key") };
+        let now = SystemTime::now();
+        write(&pair, "old", now - Duration::from_secs(60));
+        let (serving, shutdown) = (Arc::new(Serving::default()), Shutdown::default());
+        let watched = pair.clone().open(Arc::clone(&serving)).expect("served");
+        let watching = tokio::spawn(watched.watch(PACE, shutdown.listen()));
+        let served = || serving.pair().expect("served").names.join(" ");
+        write(&pair, "new", now + Duration::from_secs(3));
+        while serving.errors().get() == 0 {
+            tokio::time::sleep(PACE).await;
+        }
+        assert_eq!(served(), "old");
+        while served() != "new" {
+            tokio::time::sleep(PACE).await;
+        }
+        shutdown.advance(Stage::Stopping);
+        watching.await.expect("ended");
+    }
 }
