@@ -78,19 +78,18 @@ impl Publisher {
     /// # Errors
     ///
     /// That the CAs could not be written to the file. The leaf is served all the same.
-    pub fn publish(&self, bundle: &Bundle) -> Result<(), SelfSignedError> {
-        let trusted = bundle.trusted_pem();
-        let file = self.ca_out.as_ref().map(|path| path.to_string_lossy());
-        let written = file.map_or(Ok(()), |file| {
-            files::replace(&file, &trusted).map_err(|error| SelfSignedError::CaOut {
-                file: file.to_string(),
-                problem: error.to_string(),
-            })
-        });
-        self.trusted.send_replace(Some(trusted.into()));
+    pub async fn publish(&self, bundle: &Bundle) -> Result<(), SelfSignedError> {
+        let trusted: Arc<str> = bundle.trusted_pem().into();
+        self.trusted.send_replace(Some(Arc::clone(&trusted)));
         let leaf = bundle.leaf();
         self.serving.replace(Pair::parse("tls.crt", leaf.cert.as_bytes(), "tls.key", leaf.key.as_bytes())?);
-        written
+        let Some(path) = self.ca_out.clone() else { return Ok(()) };
+        let file = path.to_string_lossy().into_owned();
+        // A file system may hang: others go on meanwhile.
+        let write = move || files::replace(&path.to_string_lossy(), &trusted);
+        let written =
+            tokio::task::spawn_blocking(write).await.map_err(std::io::Error::other).and_then(|done| done);
+        written.map_err(|error| SelfSignedError::CaOut { file, problem: error.to_string() })
     }
 }
 
@@ -108,9 +107,13 @@ impl SelfSigned {
     /// # Errors
     ///
     /// Why it cannot be made or published.
-    pub fn issue(names: &Names, publisher: Publisher, now: SystemTime) -> Result<Self, SelfSignedError> {
+    pub async fn issue(
+        names: &Names,
+        publisher: Publisher,
+        now: SystemTime,
+    ) -> Result<Self, SelfSignedError> {
         let bundle = Bundle::fresh(names, now)?;
-        publisher.publish(&bundle)?;
+        publisher.publish(&bundle).await?;
         Ok(Self { bundle, publisher, published: true })
     }
 
@@ -125,14 +128,14 @@ impl SelfSigned {
     /// # Errors
     ///
     /// Why the bundle cannot be renewed or published; it is tried again the next time.
-    pub fn renew(&mut self, now: SystemTime) -> Result<bool, SelfSignedError> {
+    pub async fn renew(&mut self, now: SystemTime) -> Result<bool, SelfSignedError> {
         if let Some(renewed) = self.bundle.renewed(now)? {
             self.bundle = renewed;
             self.published = false;
         }
         let unpublished = !self.published;
         if unpublished {
-            self.publisher.publish(&self.bundle)?;
+            self.publisher.publish(&self.bundle).await?;
             self.published = true;
         }
         Ok(unpublished)
@@ -147,7 +150,7 @@ impl SelfSigned {
                 () = tokio::time::sleep(sleep) => {}
             }
             let now = SystemTime::now();
-            let renewed = self.renew(now);
+            let renewed = self.renew(now).await;
             sleep = self.due().duration_since(now).unwrap_or_default().min(NAP);
             match renewed {
                 Ok(true) => info(&say, "certificate", format!("renewed: {}", self.bundle.phase())),
@@ -165,8 +168,8 @@ impl SelfSigned {
 mod tests {
     use super::*;
 
-    #[test]
-    fn issued_written_renewed() {
+    #[tokio::test]
+    async fn issued_written_renewed() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("ca.crt");
         let names = Names::service("injector", "istio-system").and_loopback();
@@ -174,7 +177,7 @@ mod tests {
         let publisher = Publisher::new(Arc::clone(&serving), Some(file.clone()));
         let trusted = publisher.trusted();
         let start = SystemTime::now();
-        let mut own = SelfSigned::issue(&names, publisher, start).expect("issued");
+        let mut own = SelfSigned::issue(&names, publisher, start).await.expect("issued");
         let first = serving.pair().expect("served");
         assert!(
             ["injector.istio-system.svc", "localhost", "127.0.0.1", "::1"]
@@ -185,16 +188,16 @@ mod tests {
         assert_eq!(trusted.borrow().as_deref(), Some(read().as_str()));
         super::super::verify(&own.bundle.leaf().cert, &read(), "127.0.0.1", start).expect("accepted");
 
-        assert_eq!(own.renew(start), Ok(false), "nothing to do");
+        assert_eq!(own.renew(start).await, Ok(false), "nothing to do");
         assert!(Arc::ptr_eq(&first, &serving.pair().expect("served")));
         let due = own.due();
-        assert_eq!(own.renew(due), Ok(true));
+        assert_eq!(own.renew(due).await, Ok(true));
         assert!(own.due() > due && serving.pair().expect("served").not_after > first.not_after);
         assert_eq!(trusted.borrow().as_deref(), Some(read().as_str()));
     }
 
-    #[test]
-    fn a_file_is_written_when_it_can_be_again() {
+    #[tokio::test]
+    async fn a_file_is_written_when_it_can_be_again() {
         let folder = tempfile::tempdir().expect("a folder");
         let inner = folder.path().join("inner");
         std::fs::create_dir(&inner).expect("a folder");
@@ -202,21 +205,22 @@ mod tests {
         let publisher = Publisher::new(Arc::default(), Some(file.clone()));
         let names = Names::service("injector", "istio-system");
         let start = SystemTime::now();
-        let mut own = SelfSigned::issue(&names, publisher, start).expect("issued");
+        let mut own = SelfSigned::issue(&names, publisher, start).await.expect("issued");
         std::fs::remove_dir_all(&inner).expect("removed");
         let due = own.due();
-        own.renew(due).expect_err("there is no folder");
+        own.renew(due).await.expect_err("there is no folder");
         std::fs::create_dir(&inner).expect("a folder");
-        assert_eq!(own.renew(due), Ok(true));
+        assert_eq!(own.renew(due).await, Ok(true));
         assert!(file.exists());
-        assert_eq!(own.renew(due), Ok(false));
+        assert_eq!(own.renew(due).await, Ok(false));
     }
 
-    #[test]
-    fn a_file_that_cannot_be_written_is_named() {
+    #[tokio::test]
+    async fn a_file_that_cannot_be_written_is_named() {
         let publisher = Publisher::new(Arc::default(), Some("/nowhere/ca.crt".into()));
         let names = Names::service("injector", "istio-system");
-        let error = SelfSigned::issue(&names, publisher, SystemTime::now()).expect_err("no such folder");
+        let error =
+            SelfSigned::issue(&names, publisher, SystemTime::now()).await.expect_err("no such folder");
         assert!(
             error.to_string().starts_with("--ca-out /nowhere/ca.crt: the CA cannot be written"),
             "{error}"

@@ -127,7 +127,7 @@ impl Keeper<'_> {
                 if published != last
                     && let Some(bundle) = &last
                 {
-                    match publisher.publish(bundle) {
+                    match publisher.publish(bundle).await {
                         Ok(()) => published = last.clone(),
                         Err(error) => problem = Some(error.to_string()),
                     }

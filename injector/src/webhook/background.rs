@@ -92,7 +92,7 @@ pub async fn start(tasks: Tasks) -> Result<Progress, Vec<ServeError>> {
     if let Certificates::SelfSigned { service, namespace, ca_out } = &tasks.options.certificates {
         let names = Names::service(service, namespace).and_loopback();
         let own = SelfSigned::issue(&names, publisher(&tasks, ca_out.as_ref()), SystemTime::now());
-        let own = own.map_err(|error| vec![ServeError::SelfSigned(error)])?;
+        let own = own.await.map_err(|error| vec![ServeError::SelfSigned(error)])?;
         tokio::spawn(own.run(say(), ended(tasks.ending)));
     }
     Ok(Progress::default())
