@@ -215,9 +215,9 @@ impl<'a> Keeper<'a> {
             self.board.count(|status| &mut status.ca_bundle_writes);
             let message = format!("the caBundle of MutatingWebhookConfiguration {} was written", self.name);
             self.board.info("caBundle", message);
+            self.replaced = Some(hooks.version.clone());
         }
         self.backoff.reset();
-        self.replaced = Some(hooks.version.clone());
         self.settled = Some((hooks.uid.clone(), agreed));
         Ok(())
     }
