@@ -29,7 +29,8 @@ pub struct Outlook {
 pub enum Touch {
     /// Nothing.
     Nothing,
-    /// Empty legacy tables, where they cannot be listed and are going to be written anyway.
+    /// Empty legacy tables, where they cannot be listed and rules are to be put in or taken out: an earlier run may have
+    /// left some in either family.
     Tables,
 }
 

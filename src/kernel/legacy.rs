@@ -88,8 +88,12 @@ pub fn asked_for(family: Family, names: &[&str]) -> io::Result<BTreeMap<String, 
     for name in names {
         match read(family, name) {
             Ok(table) => drop(found.insert((*name).to_owned(), table)),
-            // No such table, or (`ENOPROTOOPT`) no legacy tables at all.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOPROTOOPT)) => {}
+            // No such table, no legacy tables at all (`ENOPROTOOPT`), no such family (`EAFNOSUPPORT`).
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::ENOENT | libc::ENOPROTOOPT | libc::EAFNOSUPPORT)
+                ) => {}
             Err(error) => return Err(error),
         }
     }
