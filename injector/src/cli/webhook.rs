@@ -32,12 +32,12 @@ pub(super) fn run(args: &WebhookArgs, environment: &Environment) -> Result<Outpu
         |error: io::Error| Failure::one(Exit::Unavailable, format!("no threads to serve with: {error}"));
     let log = LogQueue::to(io::stderr()).map_err(no_threads)?;
     istio_iptables::logging::init_to(options.log, Box::new(log));
-    // Large requests are worked on beside those that serve connections, but not more of them than there is time for. A
-    // node may have many cores, and the injector's memory does not grow with them.
+    // A node may have many cores, and the injector's memory does not grow with them. Beside those that serve connections
+    // there are threads for what may take long: large requests, of which there are few at a time, files, names.
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(4);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(cores)
-        .max_blocking_threads(2 * cores + 2)
+        .max_blocking_threads(16)
         .enable_all()
         .build()
         .map_err(no_threads)?;
