@@ -114,7 +114,9 @@ where
             },
         }
         let Some(since) = asked else { continue };
-        if ended && pulse.is_quiet() && since.elapsed() > PATIENCE {
+        // An answer that was late has its time to be written too.
+        let quiet = pulse.quiet().map_or(Duration::ZERO, |quiet| quiet.min(since.elapsed()));
+        if ended && quiet > PATIENCE {
             return;
         }
         // Ended before its first request, a connection would drop one that is on its way.

@@ -62,12 +62,12 @@ impl Pulse {
 
     /// How long nothing has been worked on; nothing if something is, or if it is on its way out.
     pub(super) fn idle(&self) -> Option<Duration> {
-        let busy = self.working.load(Ordering::Relaxed) > 0 || self.is_dismissed.load(Ordering::Relaxed);
-        (!busy).then(|| self.since(&self.quiet_since))
+        if self.is_dismissed.load(Ordering::Relaxed) { None } else { self.quiet() }
     }
 
-    pub(super) fn is_quiet(&self) -> bool {
-        self.working.load(Ordering::Relaxed) == 0
+    /// How long nothing has been worked on; nothing if something is.
+    pub(super) fn quiet(&self) -> Option<Duration> {
+        (self.working.load(Ordering::Relaxed) == 0).then(|| self.since(&self.quiet_since))
     }
 
     fn since(&self, time: &AtomicU64) -> Duration {
