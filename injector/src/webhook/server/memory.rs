@@ -65,16 +65,27 @@ impl Pool {
         self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives up the oldest bodies that arrive, as many as it takes, but none that is younger than this one.
+    /// Gives up the oldest bodies that arrive, as many as it takes, but none that is younger than this one; and none
+    /// if all of them are not enough.
     fn make_room(&self, bytes: usize, id: u64) -> Result<(), Short> {
         let mut arriving = self.arriving();
         // What is free already is somebody else's by the time that it is taken.
-        let mut freed = 0;
-        while freed < bytes {
-            let oldest = arriving.first_entry().filter(|oldest| *oldest.key() != id).ok_or(Short)?;
-            let oldest = oldest.remove();
-            freed += oldest.held.load(Ordering::Relaxed);
-            oldest.given_up.notify_one();
+        let (mut freed, mut chosen) = (0, Vec::new());
+        for (older, body) in arriving.range(..id) {
+            if freed >= bytes {
+                break;
+            }
+            let held = body.held.load(Ordering::Relaxed);
+            if held > 0 {
+                freed += held;
+                chosen.push(*older);
+            }
+        }
+        if freed < bytes {
+            return Err(Short);
+        }
+        for body in chosen.iter().filter_map(|older| arriving.remove(older)) {
+            body.given_up.notify_one();
         }
         Ok(())
     }
@@ -103,7 +114,11 @@ impl Share {
             Err(_) => {
                 self.pool.make_room(bytes, self.id)?;
                 // The semaphore is never closed.
-                Arc::clone(&self.pool.free).acquire_many_owned(size).await.map_err(|_| Short)?
+                tokio::select! {
+                    biased;
+                    () = self.arriving.given_up.notified() => return Err(Short),
+                    more = Arc::clone(&self.pool.free).acquire_many_owned(size) => more.map_err(|_| Short)?,
+                }
             }
         };
         match &mut self.memory {
@@ -140,7 +155,11 @@ impl Growing {
         let whole = self.share.held() + bytes;
         let Some(large) = self.large.take_if(|_| whole > SMALL) else { return self.share.take(bytes).await };
         let mut share = Share::of(&large, self.id);
-        share.take(whole).await?;
+        tokio::select! {
+            biased;
+            () = self.given_up() => return Err(Short),
+            taken = share.take(whole) => taken?,
+        }
         self.share = share;
         Ok(())
     }
@@ -158,6 +177,9 @@ impl Growing {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll, Waker};
+
     use super::*;
 
     #[tokio::test]
@@ -194,5 +216,59 @@ mod tests {
         };
         assert_eq!(tokio::join!(new.grow(1), makes_room).0, Ok(()));
         assert_eq!(new.grow(SMALL - 1).await, Ok(()), "what was given up is there for whoever needed it");
+    }
+
+    /// What is there without waiting.
+    fn now<T>(future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        match future.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
+        }
+    }
+
+    fn is_given_up(body: &Growing) -> bool {
+        now(pin!(body.given_up())).is_some()
+    }
+
+    /// A part of all memory for small bodies, and a body that is arriving and has as much.
+    const PART: usize = SMALL / 2;
+
+    async fn arriving(memory: &Memory) -> Growing {
+        let mut body = memory.begin();
+        body.grow(PART).await.unwrap();
+        body
+    }
+
+    /// Takes the rest, for bodies that are complete.
+    async fn fill(memory: &Memory) -> Vec<Option<OwnedSemaphorePermit>> {
+        let mut kept = Vec::new();
+        while memory.small.free.available_permits() > 0 {
+            kept.push(arriving(memory).await.keep());
+        }
+        kept
+    }
+
+    #[tokio::test]
+    async fn nobody_is_given_up_in_vain() {
+        let memory = Memory::default();
+        let (empty, older, mut new) = (memory.begin(), arriving(&memory).await, memory.begin());
+        let _kept = fill(&memory).await;
+        assert_eq!(new.grow(PART + 1).await, Err(Short));
+        assert!(!is_given_up(&older), "it would not have been enough");
+        assert_eq!(now(pin!(new.grow(1))), None, "the older one has not gone yet");
+        assert!(is_given_up(&older) && !is_given_up(&empty), "one has nothing to give");
+    }
+
+    #[tokio::test]
+    async fn who_is_given_up_does_not_wait_for_others() {
+        let memory = Memory::default();
+        let (mut oldest, mut older) = (arriving(&memory).await, arriving(&memory).await);
+        let (mut new, _kept) = (memory.begin(), fill(&memory).await);
+        let mut waits = pin!(older.grow(1));
+        assert_eq!(now(waits.as_mut()), None, "the oldest has not gone yet");
+        assert_eq!(oldest.grow(1).await, Err(Short), "nobody is older");
+        assert_eq!(now(waits.as_mut()), None, "not given up for the oldest");
+        assert_eq!(now(pin!(new.grow(1))), None, "gives up who waits");
+        assert_eq!(now(waits.as_mut()), Some(Err(Short)));
     }
 }
