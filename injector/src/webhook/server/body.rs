@@ -22,7 +22,7 @@ pub(super) enum Unread {
     TooLarge,
     /// Slower than `PATIENCE`, or not there before the deadline.
     Late,
-    /// All bodies together are too large, or others needed its memory more.
+    /// All bodies and answers together are too large, or others needed its memory more.
     NoMemory,
     /// The client broke off.
     Gone,

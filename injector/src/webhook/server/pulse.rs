@@ -24,6 +24,7 @@ pub(in crate::webhook) struct Pulse {
     is_dismissed: AtomicBool,
     dismissal: Notify,
     answer: Notify,
+    cut: Notify,
 }
 
 impl Default for Pulse {
@@ -37,6 +38,7 @@ impl Default for Pulse {
             is_dismissed: AtomicBool::new(false),
             dismissal: Notify::new(),
             answer: Notify::new(),
+            cut: Notify::new(),
         }
     }
 }
@@ -83,6 +85,16 @@ impl Pulse {
     /// Waits until the connection is asked to close.
     pub(in crate::webhook) async fn dismissed(&self) {
         self.dismissal.notified().await;
+    }
+
+    /// Ends the connection at once.
+    pub(super) fn cut(&self) {
+        self.cut.notify_one();
+    }
+
+    /// Waits until the connection is to end at once.
+    pub(super) async fn is_cut(&self) {
+        self.cut.notified().await;
     }
 
     /// Waits until a request has been answered.
