@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::LARGEST_BODY;
+use super::review::LONGEST_UID;
 
 /// Why a request is no review.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,11 @@ pub enum Fault {
     },
     /// The body is larger than [`LARGEST_BODY`].
     Large {
+        /// Its bytes.
+        length: usize,
+    },
+    /// The uid of the request is longer than [`LONGEST_UID`].
+    LongUid {
         /// Its bytes.
         length: usize,
     },
@@ -73,6 +79,7 @@ impl Fault {
             Self::Empty
             | Self::Escape { .. }
             | Self::Json { .. }
+            | Self::LongUid { .. }
             | Self::NoRequest
             | Self::NoUid
             | Self::NotReview { .. }
@@ -91,6 +98,7 @@ impl Fault {
             Self::Escape { .. } => "escape",
             Self::Json { .. } => "json",
             Self::Large { .. } => "too-large",
+            Self::LongUid { .. } => "long-uid",
             Self::NoRequest => "no-request",
             Self::NoUid => "no-uid",
             Self::NotReview { .. } => "not-a-review",
@@ -120,6 +128,10 @@ impl fmt::Display for Fault {
             Self::Large { length } => {
                 write!(f, "the body has {length} bytes, expected at most {LARGEST_BODY}")
             }
+            Self::LongUid { length } => write!(
+                f,
+                "request.uid of the AdmissionReview has {length} bytes, expected at most {LONGEST_UID}"
+            ),
             Self::NoRequest => f.write_str("the AdmissionReview has no request"),
             Self::NoUid => f.write_str("request.uid of the AdmissionReview is missing or empty"),
             Self::NotReview { problem } => write!(f, "the body is no review: {problem}; expected {REVIEW}"),

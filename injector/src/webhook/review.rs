@@ -10,6 +10,8 @@ use super::fault::Fault;
 use super::{nullable, said};
 
 const KIND: &str = "AdmissionReview";
+/// What a uid may have, in bytes: it goes back with each answer. Kubernetes' have 36.
+pub const LONGEST_UID: usize = 256;
 
 /// The version of a review: it is answered in the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +97,7 @@ impl<'a> Review<'a> {
     ///
     /// # Errors
     ///
-    /// What is no review, of another version, or without a request or its uid.
+    /// What is no review, of another version, or without a request or its uid; or a uid that is too long.
     pub fn parse(body: &'a [u8]) -> Result<Self, Fault> {
         let text = std::str::from_utf8(body).map_err(|error| Fault::Utf8 { valid: error.valid_up_to() })?;
         let mut reader = serde_json::Deserializer::from_str(text);
@@ -115,7 +117,11 @@ impl<'a> Review<'a> {
             .find(|version| version.name() == envelope.api_version)
             .ok_or_else(|| Fault::Version { given: said::word(&envelope.api_version) })?;
         let request = envelope.request.ok_or(Fault::NoRequest)?;
-        if request.uid.is_empty() { Err(Fault::NoUid) } else { Ok(Self { version, request }) }
+        match request.uid.len() {
+            0 => Err(Fault::NoUid),
+            1..=LONGEST_UID => Ok(Self { version, request }),
+            length => Err(Fault::LongUid { length }),
+        }
     }
 }
 

@@ -246,7 +246,9 @@ fn tell_of_panics() {
         let text = panic.payload().downcast_ref::<&str>().map(ToString::to_string);
         let message = text.or_else(|| panic.payload().downcast_ref::<String>().cloned()).unwrap_or_default();
         log::error!(place = place.as_str(), detail = message.as_str(); "the program failed");
-        // It may be the last line.
-        log_queue::settle();
+        // Where panics unwind, others go on, and do not wait here for somebody to read the log.
+        if cfg!(panic = "abort") {
+            log_queue::settle();
+        }
     }));
 }

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use hyper::body::Incoming;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::client::{review, tls};
+use super::client::{request, review, tls, whole};
 use super::server::Server;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -126,4 +129,39 @@ async fn bodies_that_are_held_open_leave_memory_for_others() {
     let given_up = "sidecar_injector_requests_total{outcome=\"rejected\",reason=\"busy\"}";
     assert!(server.metric(given_up).await >= Some(1.0));
     drop((large, small));
+}
+
+/// Answers of which the client takes one byte each: as many as one connection may have at once.
+async fn unread(server: &Server) -> Vec<hyper::Response<Incoming>> {
+    let stream = TokioIo::new(tls(server.https, &server.ca, &[b"h2"]).await.unwrap());
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    let (mut sender, connection) = builder.initial_stream_window_size(1).handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    let mut all = Vec::new();
+    for _ in 0..250 {
+        let uri = "https://localhost/inject?timeout=30s";
+        let request = request("POST", uri, "application/json", whole(review("unread")));
+        // Who is cut off meanwhile has enough.
+        let Ok(answer) = sender.send_request(request).await else { break };
+        all.push(answer);
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_nobody_reads_leave_memory_for_others() {
+    let server = Server::start(&[]);
+    let mut all = Vec::new();
+    let is_told =
+        |line: &serde_json::Value| line["msg"].as_str().unwrap().contains("does not read its answers");
+    let too_many = async {
+        while !server.lines().iter().any(is_told) {
+            all.push(unread(&server).await);
+        }
+    };
+    timeout(LONG, too_many).await.expect("somebody is cut off");
+    server.wait_for_metric("sidecar_injector_connections", |count| count < all.len() as f64).await;
+    let others = async { while server.http2().await.inject("read").await.status != 200 {} };
+    timeout(LONG, others).await.expect("there is memory again");
+    drop(all);
 }

@@ -22,7 +22,7 @@ pub(super) enum Unread {
     TooLarge,
     /// Slower than `PATIENCE`, or not there before the deadline.
     Late,
-    /// All bodies together are too large, or others needed its memory more.
+    /// All bodies and answers together are too large, or others needed its memory more.
     NoMemory,
     /// The client broke off.
     Gone,
@@ -61,8 +61,9 @@ pub(super) async fn read(
     let mut bytes = Vec::with_capacity(announced.unwrap_or(0).min(1 << 20));
     loop {
         let frame = tokio::select! {
-            frame = timeout_at(until, body.frame()) => frame.map_err(|_| Unread::Late)?,
+            biased;
             () = memory.given_up() => return Err(Unread::NoMemory),
+            frame = timeout_at(until, body.frame()) => frame.map_err(|_| Unread::Late)?,
         };
         let Some(frame) = frame else { break };
         let Ok(data) = frame.map_err(|_| Unread::Gone)?.into_data() else { continue };
@@ -71,7 +72,8 @@ pub(super) async fn read(
             discard(&mut body, DISCARDED - LARGEST_BODY, until).await;
             return Err(Unread::TooLarge);
         }
-        timeout_at(until, memory.grow(data.len())).await.map_err(|_| Unread::Late)??;
+        // Who waits for memory is not late by its own fault.
+        timeout_at(until, memory.grow(data.len())).await.map_err(|_| Unread::NoMemory)??;
         bytes.extend_from_slice(&data);
     }
     Ok(Held { bytes, _memory: memory.keep() })

@@ -1,5 +1,6 @@
 //! One connection, from its first byte to its last.
 
+use std::io::IoSlice;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -46,9 +47,10 @@ pub(super) async fn run(stream: TcpStream, tls: TlsAcceptor, door: Arc<Door>, pl
     let service = service_fn({
         let (pulse, ending) = (Arc::clone(&pulse), ending.clone());
         move |request| {
-            let (working, door, ending) = (pulse.request_begins(), Arc::clone(&door), ending.clone());
+            let (pulse, working) = (Arc::clone(&pulse), pulse.request_begins());
+            let (door, ending) = (Arc::clone(&door), ending.clone());
             async move {
-                let answer = door.answer(request, &ending).await;
+                let answer = door.answer(request, &ending, &pulse).await;
                 drop(working);
                 Ok::<_, std::convert::Infallible>(answer)
             }
@@ -106,6 +108,10 @@ where
         let first = asked.is_none();
         tokio::select! {
             _ = connection.as_mut() => return,
+            () = pulse.is_cut() => {
+                log::warn!("a client does not read its answers, and others need their memory: it is cut off");
+                return;
+            }
             () = ending.stopping(), if first => asked = Some(Instant::now()),
             () = pulse.dismissed(), if first => asked = Some(Instant::now()),
             () = pulse.answered(), if !first && !ended => {}
@@ -114,7 +120,9 @@ where
             },
         }
         let Some(since) = asked else { continue };
-        if ended && pulse.is_quiet() && since.elapsed() > PATIENCE {
+        // An answer that was late has its time to be written too.
+        let quiet = pulse.quiet().map_or(Duration::ZERO, |quiet| quiet.min(since.elapsed()));
+        if ended && quiet > PATIENCE {
             return;
         }
         // Ended before its first request, a connection would drop one that is on its way.
@@ -153,6 +161,19 @@ impl AsyncWrite for Listening {
         bytes: &[u8],
     ) -> Poll<std::io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+    }
+
+    /// Answers are not copied into one buffer with their heads then, and so keep their memory until they are written.
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {

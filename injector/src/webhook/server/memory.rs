@@ -1,13 +1,18 @@
-//! Memory for bodies.
+//! Memory for bodies, those of requests and those of answers.
 //!
-//! Each body takes what has arrived of it. Small bodies have memory of their own, which large ones cannot take. Where
-//! there is none left, those that have been arriving longest are given up: usual ones take milliseconds.
+//! Each body takes what has arrived of it, each answer what it has until it is sent. Small ones have memory of their
+//! own, which large ones cannot take. Where there is none left, those that have been on their way longest are given up:
+//! usual ones take milliseconds.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+use super::pulse::Pulse;
 
 /// What a body may have to be a small one; pods have a tenth of it.
 const SMALL: usize = 256 << 10;
@@ -15,6 +20,9 @@ const SMALL: usize = 256 << 10;
 const ALL_SMALL: usize = 8 << 20;
 /// For all others.
 const ALL_LARGE: usize = 24 << 20;
+
+/// So long an answer may take to be sent, whoever needs its memory: its whole connection goes with it.
+const SENDING: Duration = Duration::from_secs(1);
 
 /// Memory for bodies.
 #[derive(Clone, Debug)]
@@ -36,45 +44,90 @@ impl Default for Memory {
 }
 
 impl Memory {
+    fn id(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// For a body of which nothing has arrived yet.
     pub(super) fn begin(&self) -> Growing {
-        let id = self.next.fetch_add(1, Ordering::Relaxed);
-        Growing { share: Share::of(&self.small, id), large: Some(Arc::clone(&self.large)), id }
+        let id = self.id();
+        let share = Share::of(&self.small, id, Moving::default());
+        Growing { share, large: Some(Arc::clone(&self.large)), id }
+    }
+
+    /// For an answer, until it is sent. A connection on which that takes too long is cut when others need the memory.
+    pub(super) async fn answer(&self, bytes: usize, connection: &Arc<Pulse>) -> Result<Share, Short> {
+        let pool = if bytes > SMALL { &self.large } else { &self.small };
+        let answer = Some((Arc::clone(connection), Instant::now()));
+        let mut share = Share::of(pool, self.id(), Moving { answer, ..Moving::default() });
+        share.take(bytes).await?;
+        Ok(share)
     }
 }
 
-/// Memory for one sort of bodies, and those that are arriving, the oldest first.
+/// Memory for one sort of bodies, and those that are on their way, the oldest first.
 #[derive(Debug)]
 struct Pool {
     free: Arc<Semaphore>,
-    arriving: Mutex<BTreeMap<u64, Arc<Arriving>>>,
+    moving: Mutex<BTreeMap<u64, Arc<Moving>>>,
 }
 
+/// A body on its way.
 #[derive(Debug, Default)]
-struct Arriving {
+struct Moving {
     held: AtomicUsize,
     given_up: Notify,
+    /// For an answer: its connection, and since when it is there.
+    answer: Option<(Arc<Pulse>, Instant)>,
+}
+
+impl Moving {
+    /// What others get when it is given up.
+    fn spare(&self) -> usize {
+        match &self.answer {
+            Some((_, since)) if since.elapsed() < SENDING => 0,
+            _ => self.held.load(Ordering::Relaxed),
+        }
+    }
+
+    fn give_up(&self) {
+        self.given_up.notify_one();
+        if let Some((connection, _)) = &self.answer {
+            connection.cut();
+        }
+    }
 }
 
 impl Pool {
     fn of(bytes: usize) -> Arc<Self> {
-        Arc::new(Self { free: Arc::new(Semaphore::new(bytes)), arriving: Mutex::default() })
+        Arc::new(Self { free: Arc::new(Semaphore::new(bytes)), moving: Mutex::default() })
     }
 
-    fn arriving(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Arriving>>> {
-        self.arriving.lock().unwrap_or_else(PoisonError::into_inner)
+    fn moving(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Moving>>> {
+        self.moving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives up the oldest bodies that arrive, as many as it takes, but none that is younger than this one.
+    /// Gives up the oldest bodies, as many as it takes, but none that is younger than this one; and none if all of
+    /// them are not enough.
     fn make_room(&self, bytes: usize, id: u64) -> Result<(), Short> {
-        let mut arriving = self.arriving();
+        let mut moving = self.moving();
         // What is free already is somebody else's by the time that it is taken.
-        let mut freed = 0;
-        while freed < bytes {
-            let oldest = arriving.first_entry().filter(|oldest| *oldest.key() != id).ok_or(Short)?;
-            let oldest = oldest.remove();
-            freed += oldest.held.load(Ordering::Relaxed);
-            oldest.given_up.notify_one();
+        let (mut freed, mut chosen) = (0, Vec::new());
+        for (older, body) in moving.range(..id) {
+            if freed >= bytes {
+                break;
+            }
+            let spare = body.spare();
+            if spare > 0 {
+                freed += spare;
+                chosen.push(*older);
+            }
+        }
+        if freed < bytes {
+            return Err(Short);
+        }
+        for body in chosen.iter().filter_map(|older| moving.remove(older)) {
+            body.give_up();
         }
         Ok(())
     }
@@ -82,18 +135,18 @@ impl Pool {
 
 /// What one body has of a pool.
 #[derive(Debug)]
-struct Share {
+pub(super) struct Share {
     pool: Arc<Pool>,
     id: u64,
-    arriving: Arc<Arriving>,
+    body: Arc<Moving>,
     memory: Option<OwnedSemaphorePermit>,
 }
 
 impl Share {
-    fn of(pool: &Arc<Pool>, id: u64) -> Self {
-        let arriving = Arc::<Arriving>::default();
-        pool.arriving().insert(id, Arc::clone(&arriving));
-        Self { pool: Arc::clone(pool), id, arriving, memory: None }
+    fn of(pool: &Arc<Pool>, id: u64, body: Moving) -> Self {
+        let body = Arc::new(body);
+        pool.moving().insert(id, Arc::clone(&body));
+        Self { pool: Arc::clone(pool), id, body, memory: None }
     }
 
     async fn take(&mut self, bytes: usize) -> Result<(), Short> {
@@ -103,25 +156,29 @@ impl Share {
             Err(_) => {
                 self.pool.make_room(bytes, self.id)?;
                 // The semaphore is never closed.
-                Arc::clone(&self.pool.free).acquire_many_owned(size).await.map_err(|_| Short)?
+                tokio::select! {
+                    biased;
+                    () = self.body.given_up.notified() => return Err(Short),
+                    more = Arc::clone(&self.pool.free).acquire_many_owned(size) => more.map_err(|_| Short)?,
+                }
             }
         };
         match &mut self.memory {
             Some(memory) => memory.merge(more),
             None => self.memory = Some(more),
         }
-        self.arriving.held.fetch_add(bytes, Ordering::Relaxed);
+        self.body.held.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 
     fn held(&self) -> usize {
-        self.arriving.held.load(Ordering::Relaxed)
+        self.body.held.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.pool.arriving().remove(&self.id);
+        self.pool.moving().remove(&self.id);
     }
 }
 
@@ -139,15 +196,19 @@ impl Growing {
     pub(super) async fn grow(&mut self, bytes: usize) -> Result<(), Short> {
         let whole = self.share.held() + bytes;
         let Some(large) = self.large.take_if(|_| whole > SMALL) else { return self.share.take(bytes).await };
-        let mut share = Share::of(&large, self.id);
-        share.take(whole).await?;
+        let mut share = Share::of(&large, self.id, Moving::default());
+        tokio::select! {
+            biased;
+            () = self.given_up() => return Err(Short),
+            taken = share.take(whole) => taken?,
+        }
         self.share = share;
         Ok(())
     }
 
     /// Waits until others need the memory more.
     pub(super) async fn given_up(&self) {
-        self.share.arriving.given_up.notified().await;
+        self.share.body.given_up.notified().await;
     }
 
     /// The memory of a body that is complete.
@@ -158,6 +219,9 @@ impl Growing {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll, Waker};
+
     use super::*;
 
     #[tokio::test]
@@ -194,5 +258,73 @@ mod tests {
         };
         assert_eq!(tokio::join!(new.grow(1), makes_room).0, Ok(()));
         assert_eq!(new.grow(SMALL - 1).await, Ok(()), "what was given up is there for whoever needed it");
+    }
+
+    /// What is there without waiting.
+    fn now<T>(future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        match future.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => Some(result),
+            Poll::Pending => None,
+        }
+    }
+
+    fn is_given_up(body: &Growing) -> bool {
+        now(pin!(body.given_up())).is_some()
+    }
+
+    /// A part of all memory for small bodies, and a body that is arriving and has as much.
+    const PART: usize = SMALL / 2;
+
+    async fn arriving(memory: &Memory) -> Growing {
+        let mut body = memory.begin();
+        body.grow(PART).await.unwrap();
+        body
+    }
+
+    /// Takes the rest, for bodies that are complete.
+    async fn fill(memory: &Memory) -> Vec<Option<OwnedSemaphorePermit>> {
+        let mut kept = Vec::new();
+        while memory.small.free.available_permits() > 0 {
+            kept.push(arriving(memory).await.keep());
+        }
+        kept
+    }
+
+    #[tokio::test]
+    async fn nobody_is_given_up_in_vain() {
+        let memory = Memory::default();
+        let (empty, older, mut new) = (memory.begin(), arriving(&memory).await, memory.begin());
+        let _kept = fill(&memory).await;
+        assert_eq!(new.grow(PART + 1).await, Err(Short));
+        assert!(!is_given_up(&older), "it would not have been enough");
+        assert_eq!(now(pin!(new.grow(1))), None, "the older one has not gone yet");
+        assert!(is_given_up(&older) && !is_given_up(&empty), "one has nothing to give");
+    }
+
+    #[tokio::test]
+    async fn an_answer_has_its_time_to_be_sent() {
+        let (memory, connection) = (Memory::default(), Arc::<Pulse>::default());
+        let answer = memory.answer(PART, &connection).await.unwrap();
+        let _kept = fill(&memory).await;
+        let mut new = memory.begin();
+        assert_eq!(new.grow(1).await, Err(Short), "the answer is on its way");
+        tokio::time::sleep(SENDING).await;
+        assert_eq!(now(pin!(new.grow(1))), None, "the answer is there until its connection is gone");
+        assert_eq!(now(pin!(connection.is_cut())), Some(()));
+        drop(answer);
+        assert_eq!(new.grow(PART).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn who_is_given_up_does_not_wait_for_others() {
+        let memory = Memory::default();
+        let (mut oldest, mut older) = (arriving(&memory).await, arriving(&memory).await);
+        let (mut new, _kept) = (memory.begin(), fill(&memory).await);
+        let mut waits = pin!(older.grow(1));
+        assert_eq!(now(waits.as_mut()), None, "the oldest has not gone yet");
+        assert_eq!(oldest.grow(1).await, Err(Short), "nobody is older");
+        assert_eq!(now(waits.as_mut()), None, "not given up for the oldest");
+        assert_eq!(now(pin!(new.grow(1))), None, "gives up who waits");
+        assert_eq!(now(waits.as_mut()), Some(Err(Short)));
     }
 }

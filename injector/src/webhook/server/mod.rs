@@ -62,29 +62,27 @@ pub async fn serve(
             Err(error) => failed(&error, "admission", &crowd, &mut seldom).await,
         }
     }
-    finish(&listener, &crowd, &tls, &door, &ending).await;
-    drop(listener);
+    // Nobody is cut off who got through.
+    if let Ok(backlog) = listener.into_std() {
+        loop {
+            match next(&backlog) {
+                Ok(stream) => begin(stream, crowd.squeeze(), &tls, &door, &ending),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    failed(&error, "admission", &crowd, &mut seldom).await;
+                    tokio::task::yield_now().await;
+                }
+            }
+        }
+    }
     crowd.empty().await;
 }
 
-/// Takes what the kernel has accepted already, so that nobody is cut off who got through.
-async fn finish(
-    listener: &TcpListener,
-    crowd: &Arc<Crowd>,
-    tls: &TlsAcceptor,
-    door: &Arc<Door>,
-    ending: &Ending,
-) {
-    loop {
-        tokio::select! {
-            biased;
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => begin(stream, crowd.squeeze(), tls, door, ending),
-                Err(_) => return,
-            },
-            () = std::future::ready(()) => return,
-        }
-    }
+/// A connection that the kernel has already; of the last ones the runtime has not heard yet.
+fn next(backlog: &std::net::TcpListener) -> io::Result<TcpStream> {
+    let (stream, _) = backlog.accept()?;
+    stream.set_nonblocking(true)?;
+    TcpStream::from_std(stream)
 }
 
 fn begin(stream: TcpStream, room: crowd::Place, tls: &TlsAcceptor, door: &Arc<Door>, ending: &Ending) {
@@ -110,4 +108,22 @@ pub(super) async fn failed(error: &io::Error, port: &'static str, crowd: &Crowd,
 /// Whether the end has begun: answers then tell clients to go elsewhere.
 fn draining(ending: &Ending) -> bool {
     ending.stage() >= Stage::Draining
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn connections_are_found_before_the_runtime_hears_of_them() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        // What blocks keeps the runtime from looking.
+        let clients = [(); 3].map(|()| std::net::TcpStream::connect(address).unwrap().local_addr().unwrap());
+        let backlog = listener.into_std().unwrap();
+        for client in clients {
+            assert_eq!(next(&backlog).unwrap().peer_addr().unwrap(), client);
+        }
+        assert_eq!(next(&backlog).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
 }

@@ -24,6 +24,7 @@ pub(in crate::webhook) struct Pulse {
     is_dismissed: AtomicBool,
     dismissal: Notify,
     answer: Notify,
+    cut: Notify,
 }
 
 impl Default for Pulse {
@@ -37,6 +38,7 @@ impl Default for Pulse {
             is_dismissed: AtomicBool::new(false),
             dismissal: Notify::new(),
             answer: Notify::new(),
+            cut: Notify::new(),
         }
     }
 }
@@ -62,12 +64,12 @@ impl Pulse {
 
     /// How long nothing has been worked on; nothing if something is, or if it is on its way out.
     pub(super) fn idle(&self) -> Option<Duration> {
-        let busy = self.working.load(Ordering::Relaxed) > 0 || self.is_dismissed.load(Ordering::Relaxed);
-        (!busy).then(|| self.since(&self.quiet_since))
+        if self.is_dismissed.load(Ordering::Relaxed) { None } else { self.quiet() }
     }
 
-    pub(super) fn is_quiet(&self) -> bool {
-        self.working.load(Ordering::Relaxed) == 0
+    /// How long nothing has been worked on; nothing if something is.
+    pub(super) fn quiet(&self) -> Option<Duration> {
+        (self.working.load(Ordering::Relaxed) == 0).then(|| self.since(&self.quiet_since))
     }
 
     fn since(&self, time: &AtomicU64) -> Duration {
@@ -83,6 +85,16 @@ impl Pulse {
     /// Waits until the connection is asked to close.
     pub(in crate::webhook) async fn dismissed(&self) {
         self.dismissal.notified().await;
+    }
+
+    /// Ends the connection at once.
+    pub(super) fn cut(&self) {
+        self.cut.notify_one();
+    }
+
+    /// Waits until the connection is to end at once.
+    pub(super) async fn is_cut(&self) {
+        self.cut.notified().await;
     }
 
     /// Waits until a request has been answered.

@@ -17,7 +17,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use super::body::{self, Held, Unread};
-use super::memory::Memory;
+use super::memory::{Memory, Share};
+use super::pulse::Pulse;
 use super::{deadline, draining};
 use crate::webhook::admit::{Admission, Answer, Asked, Outcome, Record};
 use crate::webhook::live::Live;
@@ -72,7 +73,7 @@ impl From<Unread> for Rejection {
             Unread::Late => {
                 Self::new(StatusCode::REQUEST_TIMEOUT, "slow-body", "the body did not arrive in time\n")
             }
-            Unread::NoMemory => Self::later("busy", "too many large or slow bodies at once\n"),
+            Unread::NoMemory => Self::later("busy", "too many large or slow bodies or answers at once\n"),
             Unread::Gone => Self::new(StatusCode::BAD_REQUEST, "broken-off", "the body is not complete\n"),
         }
     }
@@ -108,7 +109,12 @@ impl Door {
     }
 
     /// Answers a request, whatever it is.
-    pub(super) async fn answer(&self, request: Request<Incoming>, ending: &Ending) -> Response<Full<Bytes>> {
+    pub(super) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        ending: &Ending,
+        pulse: &Arc<Pulse>,
+    ) -> Response<Full<Bytes>> {
         let began = Instant::now();
         let http1 = request.version() <= Version::HTTP_11;
         let mut response = if request.method() == Method::GET && request.uri().path() == READY_PATH {
@@ -116,14 +122,8 @@ impl Door {
         } else {
             let _counted = Counted::new(&self.metrics.in_flight);
             let path = request.uri().path().to_owned();
-            match self.admit(request, began).await {
-                Ok(answer) => {
-                    let status = StatusCode::from_u16(answer.status);
-                    let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-                    reply(status, answer.content_type, answer.body)
-                }
-                Err(rejection) => self.reject(rejection, &path, began.elapsed()),
-            }
+            let answer = self.admit(request, began, pulse).await;
+            answer.unwrap_or_else(|rejection| self.reject(rejection, &path, began.elapsed()))
         };
         if http1 && draining(ending) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -144,7 +144,12 @@ impl Door {
         response
     }
 
-    async fn admit(&self, request: Request<Incoming>, began: Instant) -> Result<Answer, Rejection> {
+    async fn admit(
+        &self,
+        request: Request<Incoming>,
+        began: Instant,
+        pulse: &Arc<Pulse>,
+    ) -> Result<Response<Full<Bytes>>, Rejection> {
         let (head, body) = request.into_parts();
         let path = head.uri.path();
         if path != "/inject" && !path.starts_with("/inject/") {
@@ -184,10 +189,14 @@ impl Door {
         let asked = Work { path: path.to_owned(), content_type: content_type.map(str::to_owned), body };
         let started = Instant::now();
         let answer = self.work(asked, place).await?;
-        let now = Instant::now();
-        self.metrics.answered(&answer.record, now - started, now - began);
-        tell(&answer.record, now - began);
-        Ok(answer)
+        let worked = started.elapsed();
+        let memory = timeout_at(deadline, self.memory.answer(answer.body.len(), pulse)).await;
+        let memory = memory.map_err(|_| Unread::NoMemory)?.map_err(Unread::from)?;
+        self.metrics.answered(&answer.record, worked, began.elapsed());
+        tell(&answer.record, began.elapsed());
+        let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = Bytes::from_owner(Leaving { bytes: answer.body, _memory: memory });
+        Ok(reply(status, answer.content_type, body))
     }
 
     /// Waits for its turn. The semaphores are never closed.
@@ -237,6 +246,18 @@ fn encoded(headers: &HeaderMap) -> Option<Rejection> {
 struct Place {
     _any: OwnedSemaphorePermit,
     _large: Option<OwnedSemaphorePermit>,
+}
+
+/// The body of an answer, and its memory until the last byte is sent.
+struct Leaving {
+    bytes: Vec<u8>,
+    _memory: Share,
+}
+
+impl AsRef<[u8]> for Leaving {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 /// What the engine works on.
