@@ -48,13 +48,13 @@ bench: static ## measure, and write the figures into docs/performance.md
 	    --bin $(STATIC) $(if $(PEER),--peer $(PEER)) --runs $(RUNS) --write docs/performance.md
 
 bench-webhook: injector ## measure the webhook over TLS, and write the figures into docs/performance.md
-	cargo bench --locked -p sidecar-injector --bench webhook -- --bin $(INJECTOR) \
-	    --write docs/performance.md --plot docs/webhook-latency.svg
+	cargo bench --locked -p sidecar-injector --bench webhook -- --bin "$(CURDIR)/$(INJECTOR)" \
+	    --write "$(CURDIR)/docs/performance.md" --plot "$(CURDIR)/docs/webhook-latency.svg"
 
 # How long the soak takes, in seconds.
 SOAK ?= 1800
 soak: injector ## good and bad input mixed while config and certificates change (SOAK=1800 seconds)
-	cargo bench --locked -p sidecar-injector --bench webhook -- --bin $(INJECTOR) --soak --seconds $(SOAK)
+	cargo bench --locked -p sidecar-injector --bench webhook -- --bin "$(CURDIR)/$(INJECTOR)" --soak --seconds $(SOAK)
 
 bench-injector: ## measure the injection engine, in process and as a whole
 	cargo bench --locked -p sidecar-injector --bench injection
