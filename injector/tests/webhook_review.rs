@@ -24,8 +24,9 @@ use sidecar_injector::inject::{Injector, Options, Request, functions};
 use sidecar_injector::pod::ids::Ids;
 use sidecar_injector::pod::workload::Workload;
 use sidecar_injector::webhook::LARGEST_BODY;
-use sidecar_injector::webhook::admit::{Admission, Answer, Asked, Outcome};
+use sidecar_injector::webhook::admit::{Admission, Answer, Asked};
 use sidecar_injector::webhook::live::Surroundings;
+use sidecar_injector::webhook::verdict::Outcome;
 
 /// What the engine makes of the pod, without `managedFields`.
 fn injected(pod: &Value) -> Value {

@@ -18,8 +18,9 @@ use reviews::{UID, ask_bytes, live, patched, response, review, sent, sibling};
 use serde_json::{Map, Value, json};
 use sidecar_injector::inject::Options;
 use sidecar_injector::pod::ids::Ids;
-use sidecar_injector::webhook::admit::{Admission, Answer, Asked, Outcome};
+use sidecar_injector::webhook::admit::{Admission, Answer, Asked};
 use sidecar_injector::webhook::live::{Live, Surroundings};
+use sidecar_injector::webhook::verdict::Outcome;
 
 static UNCACHED: LazyLock<Admission> = LazyLock::new(|| Admission::new(live(injector()), 0));
 

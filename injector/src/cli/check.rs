@@ -1,8 +1,9 @@
 //! `check`: is this pod injected, and why, or why not?
 
+use clap::Args;
 use serde_json::{Map, Value, json};
 
-use super::args::{CheckArgs, Format};
+use super::args::{ConfigArgs, Format, InputArgs, PodArgs};
 use super::load::{Loaded, called, load, text_of};
 use super::report::{Answer, Gate, as_json, as_text};
 use super::rewrite::names;
@@ -17,6 +18,22 @@ use crate::pod::status::Status;
 use crate::pod::workload::Workload;
 use crate::pod::{INIT, VALIDATION};
 use crate::yaml;
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct CheckArgs {
+    #[command(flatten)]
+    pub(super) input: InputArgs,
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    #[command(flatten)]
+    pub(super) pod: PodArgs,
+    /// Saved MutatingWebhookConfigurations; may be repeated. Default: those of an installation of the revision
+    #[arg(long, value_name = "FILE")]
+    pub(super) webhooks: Vec<String>,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
+    pub(super) output: Format,
+}
 
 pub(super) fn run(args: &CheckArgs, environment: &Environment) -> Result<Output, Failure> {
     let loaded = load(&args.config, &args.pod, environment)?;

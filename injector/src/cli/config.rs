@@ -1,13 +1,34 @@
 //! `config` and `lint`.
 
+use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::args::{LintArgs, PrintArgs, Which};
+use super::args::ConfigArgs;
 use super::load::sources;
 use super::{Environment, Failure, Output};
 use crate::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES};
 use crate::inject::{Injector, Options, functions};
 use crate::{trial, yaml};
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct PrintArgs {
+    /// Which one; all of them as ConfigMaps if none is named
+    #[arg(value_enum)]
+    pub(super) which: Option<Which>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Which {
+    Config,
+    Values,
+    Mesh,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct LintArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+}
 
 pub(super) fn print(args: &PrintArgs) -> Output {
     let text = match args.which {

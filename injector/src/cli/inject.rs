@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::args::InjectArgs;
+use super::args::RewriteArgs;
 use super::load::{Loaded, load};
 use super::rewrite::{Change, rewrite};
 use super::{Environment, Failure, Output};
@@ -12,7 +12,7 @@ use crate::manifests::Namespace;
 use crate::object::{self, Shape};
 use crate::pod::workload::Workload;
 
-pub(super) fn run(args: &InjectArgs, environment: &Environment) -> Result<Output, Failure> {
+pub(super) fn run(args: &RewriteArgs, environment: &Environment) -> Result<Output, Failure> {
     let loaded = load(&args.config, &args.pod, environment)?.by_hand();
     rewrite(&args.input, &args.output, &mut |object, shape, notes| {
         one(&loaded, object, shape, args.pod.namespace.as_ref(), notes)

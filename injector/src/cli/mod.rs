@@ -2,6 +2,7 @@
 
 mod args;
 mod check;
+mod command;
 mod config;
 mod diff;
 mod doctor;
@@ -20,7 +21,7 @@ use std::ffi::OsString;
 
 use clap::Parser as _;
 
-use args::{Args, Command};
+use command::{Cli, Command};
 pub use exit::{Exit, Failure};
 
 /// What a run needs from its surroundings.
@@ -60,14 +61,14 @@ pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
     environment: &Environment,
 ) -> Result<Output, Failure> {
-    let args = match Args::try_parse_from(arguments) {
-        Ok(args) => args,
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
         Err(error) if !error.use_stderr() => {
             return Ok(Output { text: error.to_string(), target: "-".to_owned(), ..Output::default() });
         }
         Err(error) => return Err(Failure::usage(&error)),
     };
-    match args.command {
+    match cli.command {
         Command::Inject(args) => inject::run(&args, environment),
         Command::Uninject(args) => uninject::run(&args, environment),
         Command::Check(args) => check::run(&args, environment),

@@ -1,6 +1,6 @@
 //! `uninject`.
 
-use super::args::UninjectArgs;
+use super::args::RewriteArgs;
 use super::load::load;
 use super::rewrite::{Change, rewrite};
 use super::{Environment, Failure, Output};
@@ -8,7 +8,7 @@ use crate::inject::Request;
 use crate::object;
 use crate::pod::workload::Workload;
 
-pub(super) fn run(args: &UninjectArgs, environment: &Environment) -> Result<Output, Failure> {
+pub(super) fn run(args: &RewriteArgs, environment: &Environment) -> Result<Output, Failure> {
     let loaded = load(&args.config, &args.pod, environment)?;
     rewrite(&args.input, &args.output, &mut |object, shape, notes| {
         let pod = shape.pod(object);

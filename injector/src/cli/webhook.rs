@@ -11,11 +11,12 @@ use super::webhook_args::{self as args, CertificateArgs, ClusterArgs, LimitArgs,
 use super::{Environment, Exit, Failure, Output};
 use crate::certs::SelfSignedError;
 use crate::inject::Options;
+use crate::webhook::error::ServeError;
 use crate::webhook::log_queue::{self, LogQueue};
 use crate::webhook::options::{
     CaBundle, Certificates, ConfigFrom, Limits, NativeSidecars, ServeOptions, Times,
 };
-use crate::webhook::serve::{ServeError, serve};
+use crate::webhook::serve::serve;
 
 pub(super) fn run(args: &WebhookArgs, environment: &Environment) -> Result<Output, Failure> {
     let options = options(args, environment)?;

@@ -7,12 +7,14 @@
 //! Starting points: [`POD`], [`POD_SPEC`], [`POD_TEMPLATE`], [`OBJECT_META`], [`CONTAINER`].
 
 mod container;
+mod meta;
 mod pod;
 mod volume;
 mod workload;
 
 pub use container::CONTAINER;
-pub use pod::{OBJECT_META, POD, POD_SPEC, POD_TEMPLATE};
+pub use meta::OBJECT_META;
+pub use pod::{POD, POD_SPEC, POD_TEMPLATE};
 pub use workload::workload;
 
 /// A struct type of the API: its Go name and its fields by their JSON names.

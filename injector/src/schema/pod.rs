@@ -1,12 +1,11 @@
-//! `ObjectMeta`, `PodSpec` and what they are made of (Kubernetes 1.36).
+//! `PodSpec` and what they are made of (Kubernetes 1.36).
 
 use super::container::{
     CONTAINER, LOCAL_REFERENCE, NAME_VALUE, RESOURCES, SECURITY_PROFILE, SELINUX, WINDOWS,
 };
+use super::meta::{LABEL_SELECTOR, OBJECT_META, REQUIREMENT};
 use super::volume::VOLUME;
-use super::{
-    ANY, BOOL, INT, Kind, ListMerge, QUANTITY_MAP, STR, STR_LIST, STR_MAP, Struct, atomic, keyed, object,
-};
+use super::{ANY, BOOL, INT, QUANTITY_MAP, STR, STR_LIST, STR_MAP, Struct, atomic, keyed, object};
 
 /// `Pod`.
 pub static POD: Struct = Struct {
@@ -24,40 +23,6 @@ pub static POD: Struct = Struct {
 pub static POD_TEMPLATE: Struct = Struct {
     name: "PodTemplateSpec",
     fields: &[("metadata", object(&OBJECT_META)), ("spec", object(&POD_SPEC))],
-};
-
-/// `ObjectMeta`.
-pub static OBJECT_META: Struct = Struct {
-    name: "ObjectMeta",
-    fields: &[
-        ("annotations", STR_MAP),
-        ("creationTimestamp", STR),
-        ("deletionGracePeriodSeconds", INT),
-        ("deletionTimestamp", STR),
-        ("finalizers", Kind::List(&STR, ListMerge::Set)),
-        ("generateName", STR),
-        ("generation", INT),
-        ("labels", STR_MAP),
-        ("managedFields", atomic(&ANY)),
-        ("name", STR),
-        ("namespace", STR),
-        ("ownerReferences", keyed(&object(&OWNER_REFERENCE), "uid")),
-        ("resourceVersion", STR),
-        ("selfLink", STR),
-        ("uid", STR),
-    ],
-};
-
-static OWNER_REFERENCE: Struct = Struct {
-    name: "OwnerReference",
-    fields: &[
-        ("apiVersion", STR),
-        ("blockOwnerDeletion", BOOL),
-        ("controller", BOOL),
-        ("kind", STR),
-        ("name", STR),
-        ("uid", STR),
-    ],
 };
 
 /// `PodSpec`.
@@ -157,14 +122,6 @@ static TOPOLOGY_SPREAD: Struct = Struct {
         ("whenUnsatisfiable", STR),
     ],
 };
-
-pub(super) static LABEL_SELECTOR: Struct = Struct {
-    name: "LabelSelector",
-    fields: &[("matchExpressions", atomic(&object(&REQUIREMENT))), ("matchLabels", STR_MAP)],
-};
-
-static REQUIREMENT: Struct =
-    Struct { name: "Requirement", fields: &[("key", STR), ("operator", STR), ("values", STR_LIST)] };
 
 static AFFINITY: Struct = Struct {
     name: "Affinity",

@@ -1,7 +1,7 @@
 //! `Volume` and its sources.
 
 use super::container::{FIELD_SELECTOR, LOCAL_REFERENCE, RESOURCE_FIELD_SELECTOR, RESOURCES};
-use super::pod::{LABEL_SELECTOR, OBJECT_META};
+use super::meta::{LABEL_SELECTOR, OBJECT_META};
 use super::{BOOL, INT, QUANTITY, STR, STR_LIST, STR_MAP, Struct, atomic, object};
 
 /// `Volume`; the rare in-tree sources share one struct, since their fields do not clash.

@@ -1,6 +1,7 @@
 //! Where the pods of each kind of document are.
 
-use super::pod::{OBJECT_META, POD, POD_TEMPLATE};
+use super::meta::OBJECT_META;
+use super::pod::{POD, POD_TEMPLATE};
 use super::{STR, Struct, object};
 
 /// The type of a document of this `kind`, as far as its pod template; `None` for a kind that has no pods.

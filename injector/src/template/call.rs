@@ -36,7 +36,7 @@ impl<'a> State<'a> {
             }
         }
         let mut call = Call { left: &mut self.left };
-        let burden = values.iter().map(burden).fold(0, usize::saturating_add);
+        let burden = values.iter().map(Value::burden).fold(0, usize::saturating_add);
         let result = call.work(burden).and_then(|()| body(&mut call, &values)).and_then(|value| {
             call.spend(weight(&value))?;
             Ok(value)
@@ -154,16 +154,6 @@ fn check(value: Value<'_>, ty: Type) -> Result<Value<'_>, String> {
         return Ok(value);
     }
     Err(format!("wrong type for value; expected {}; got {}", ty.name(), value.type_name()))
-}
-
-/// How many steps looking at an argument may be worth.
-pub(super) fn burden(value: &Value<'_>) -> usize {
-    match value {
-        Value::Str(s) => s.as_str().len() / 256,
-        Value::List(list) => list.len() / 16,
-        Value::Map(map) => map.len() / 16,
-        _ => 0,
-    }
 }
 
 /// What a result adds to the memory in use.

@@ -129,7 +129,7 @@ impl<'a> State<'a> {
 
     fn range(&mut self, dot: &Value<'a>, branch: &'a Branch) -> Eval<Flow> {
         let value = self.pipeline(dot, &branch.pipe)?;
-        self.steps(super::call::burden(&value), branch.at, &branch.pipe)?;
+        self.steps(value.burden(), branch.at, &branch.pipe)?;
         let mark = self.vars.len();
         let ran = match &value {
             Value::Nil | Value::Null | Value::NilPtr(_) => false,

@@ -236,4 +236,14 @@ impl<'a> Value<'a> {
             _ => None,
         }
     }
+
+    /// How many steps looking at this may be worth.
+    pub(super) fn burden(&self) -> usize {
+        match self {
+            Self::Str(text) => text.as_str().len() / 256,
+            Self::List(list) => list.len() / 16,
+            Self::Map(map) => map.len() / 16,
+            _ => 0,
+        }
+    }
 }

@@ -12,7 +12,7 @@ use super::canonical::Canonical;
 use super::fault::Fault;
 use super::live::Live;
 use super::review::{Audit, Response, Review, Status};
-use super::verdict::{Circumstances, Verdict};
+use super::verdict::{Circumstances, Outcome, Verdict};
 use super::{LARGEST_BODY, said, variables};
 
 /// A request, as it came.
@@ -24,33 +24,6 @@ pub struct Asked<'a> {
     pub content_type: Option<&'a str>,
     /// The body, whole.
     pub body: &'a [u8],
-}
-
-/// What became of a request; the names are what metrics and log lines say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Outcome {
-    /// The pod gets a patch.
-    Injected,
-    /// The pod stays as it is.
-    #[default]
-    Skipped,
-    /// The pod is refused.
-    Denied,
-    /// The request is no review.
-    Invalid,
-}
-
-impl Outcome {
-    /// The name for scripts and metrics.
-    #[must_use]
-    pub const fn slug(self) -> &'static str {
-        match self {
-            Self::Injected => "injected",
-            Self::Skipped => "skipped",
-            Self::Denied => "denied",
-            Self::Invalid => "invalid",
-        }
-    }
 }
 
 /// What is worth a log line and a count.

@@ -1,15 +1,15 @@
 //! What runs beside the server: a CA of our own, and everything that is read from a cluster and written to it.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use tokio::sync::watch;
 
+use super::error::ServeError;
 use super::live::{Live, Surroundings};
 use super::options::{Certificates, NativeSidecars, ServeOptions};
-use super::serve::ServeError;
+use super::progress::Progress;
 use super::shutdown::Ending;
 use crate::certs::{Names, Publisher, SelfSigned, Serving};
 use crate::notice::{Level, Notice, Say};
@@ -35,42 +35,6 @@ pub struct Tasks {
     pub functions: Arc<Functions>,
     /// Says when to end.
     pub ending: Ending,
-}
-
-/// How far the parts are that are read from a cluster or written to it.
-#[derive(Clone, Default)]
-pub struct Progress(Option<Arc<dyn Fn() -> Snapshot + Send + Sync>>);
-
-/// The same at one moment; empty without a cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Snapshot {
-    /// What answers would be wrong without and is not there yet, each as a sentence.
-    pub waiting: Vec<String>,
-    /// Every part that was asked for, and whether there is a problem with it.
-    pub parts: Vec<(&'static str, bool)>,
-    /// How often a caBundle was written.
-    pub ca_bundle_writes: u64,
-    /// How often a repair of a caBundle was put off because somebody else keeps changing it.
-    pub ca_bundle_disputes: u64,
-}
-
-impl fmt::Debug for Progress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.snapshot().fmt(f)
-    }
-}
-
-impl Progress {
-    #[cfg(feature = "cluster")]
-    fn of(snapshot: impl Fn() -> Snapshot + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(snapshot)))
-    }
-
-    /// How far they are now.
-    #[must_use]
-    pub fn snapshot(&self) -> Snapshot {
-        self.0.as_ref().map_or_else(Snapshot::default, |snapshot| snapshot())
-    }
 }
 
 /// Starts everything that was asked for. Nothing here waits for a cluster: what is not there yet keeps the webhook

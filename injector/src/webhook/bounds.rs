@@ -1,4 +1,7 @@
-//! How much of a pod is looked at. A value takes up to 1.5 KB while a pod is injected, and two in a request.
+//! How much of a request is looked at. A value of a pod takes up to 1.5 KB while the pod is injected, and two in a request.
+
+/// What a uid may have, in bytes: it goes back with each answer. Kubernetes' have 36.
+pub const LONGEST_UID: usize = 256;
 
 /// The most values that a pod may have: maps, lists and what is in them. A pod that etcd can keep has fewer.
 pub const MOST_VALUES: usize = 50_000;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::LARGEST_BODY;
-use super::review::LONGEST_UID;
+use super::bounds::LONGEST_UID;
 
 /// Why a request is no review.
 #[derive(Clone, Debug, PartialEq, Eq)]

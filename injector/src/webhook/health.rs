@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::background::Progress;
 use super::live::Live;
 use super::probe::Probe;
+use super::progress::Progress;
 use super::shutdown::{Ending, Stage};
 use crate::certs::Serving;
 use crate::certs::files::validity;

@@ -16,10 +16,11 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::admit::{Outcome, Record};
-use super::background::Progress;
+use super::admit::Record;
 use super::live::Live;
 use super::log_queue::Dropped;
+use super::progress::Progress;
+use super::verdict::Outcome;
 use crate::certs::Serving;
 
 /// From a quarter of a millisecond, in seconds.

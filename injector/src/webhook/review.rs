@@ -6,12 +6,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
+use super::bounds::LONGEST_UID;
 use super::fault::Fault;
 use super::{nullable, said};
 
 const KIND: &str = "AdmissionReview";
-/// What a uid may have, in bytes: it goes back with each answer. Kubernetes' have 36.
-pub const LONGEST_UID: usize = 256;
 
 /// The version of a review: it is answered in the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

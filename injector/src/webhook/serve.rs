@@ -1,15 +1,15 @@
 //! The webhook as a process: from options to its end.
 
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 use super::admit::Admission;
-use super::background::{self, Progress, Tasks};
+use super::background::{self, Tasks};
 use super::config_files::ConfigFiles;
+use super::error::ServeError;
 use super::health::Health;
 use super::live::Live;
 use super::log_queue;
@@ -17,54 +17,15 @@ use super::metrics::Metrics;
 use super::monitoring::{self, Monitoring};
 use super::options::{Certificates, Listen, ServeOptions};
 use super::probe::Probe;
+use super::progress::Progress;
 use super::server::{self, Door};
 use super::shutdown::{Ending, Shutdown, Stage};
 use super::signals::Signals;
 use crate::certs::files::{PairFiles, WatchedPair};
-use crate::certs::{CertError, SelfSignedError, Serving};
+use crate::certs::{CertError, Serving};
 use crate::config::{ConfigError, Sources};
 use crate::inject::functions;
 use crate::template::Functions;
-
-/// Why the webhook does not start.
-#[derive(Debug)]
-pub enum ServeError {
-    /// Config, values or mesh config.
-    Config(ConfigError),
-    /// Certificate or key.
-    Certificate(CertError),
-    /// A certificate of our own.
-    SelfSigned(SelfSignedError),
-    /// An address.
-    Bind {
-        /// The flag that names it.
-        flag: &'static str,
-        /// The address.
-        listen: Listen,
-        /// What the system says.
-        error: io::Error,
-    },
-    /// What runs beside the server.
-    Background(String),
-    /// The system, or a library, refuses something that always works.
-    Runtime(String),
-}
-
-impl fmt::Display for ServeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config(error) => error.fmt(f),
-            Self::Certificate(error) => error.fmt(f),
-            Self::SelfSigned(error) => error.fmt(f),
-            Self::Bind { flag, listen, error } => {
-                write!(f, "{flag}: {} cannot be listened on: {error}", listen.address)
-            }
-            Self::Background(error) | Self::Runtime(error) => f.write_str(error),
-        }
-    }
-}
-
-impl std::error::Error for ServeError {}
 
 fn runtime(error: impl fmt::Display) -> Vec<ServeError> {
     vec![ServeError::Runtime(error.to_string())]

@@ -2,9 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::admit::Outcome;
 use super::bounds::has_too_many_values;
-use super::cache::{Key, Parts};
+use super::key::{Key, Parts};
 use super::live::{Active, Surroundings};
 use super::patch;
 use super::refusal::{Code, Refusal};
@@ -13,6 +12,33 @@ use crate::decide::{Decision, INJECT, Reason, decide};
 use crate::inject::{Place, Request};
 use crate::pod::list::{annotation, label};
 use crate::pod::workload::Workload;
+
+/// What became of a request; the names are what metrics and log lines say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Outcome {
+    /// The pod gets a patch.
+    Injected,
+    /// The pod stays as it is.
+    #[default]
+    Skipped,
+    /// The pod is refused.
+    Denied,
+    /// The request is no review.
+    Invalid,
+}
+
+impl Outcome {
+    /// The name for scripts and metrics.
+    #[must_use]
+    pub const fn slug(self) -> &'static str {
+        match self {
+            Self::Injected => "injected",
+            Self::Skipped => "skipped",
+            Self::Denied => "denied",
+            Self::Invalid => "invalid",
+        }
+    }
+}
 
 /// What becomes of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

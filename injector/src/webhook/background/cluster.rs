@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Progress, Snapshot, Tasks, ended, publisher, say};
+use super::super::progress::{Progress, Snapshot};
+use super::{Tasks, ended, publisher, say};
 use crate::certs::self_signed::Trusted;
 use crate::cluster::{Authority, Cluster, ConfigMapName, Part, SharedSecret, Status, Wanted, client};
 use crate::webhook::options::{CaBundle, Certificates, ConfigFrom, NativeSidecars, ServeOptions};

@@ -1,6 +1,7 @@
 //! A build without a client of the API server.
 
-use super::{Progress, Tasks};
+use super::super::progress::Progress;
+use super::Tasks;
 use crate::webhook::options::{CaBundle, ConfigFrom, ServeOptions};
 
 /// The flag that needs a cluster.

@@ -20,11 +20,12 @@ use super::body::{self, Held, Unread};
 use super::memory::{Memory, Share};
 use super::pulse::Pulse;
 use super::{deadline, draining};
-use crate::webhook::admit::{Admission, Answer, Asked, Outcome, Record};
+use crate::webhook::admit::{Admission, Answer, Asked, Record};
 use crate::webhook::live::Live;
 use crate::webhook::metrics::Metrics;
 use crate::webhook::said;
 use crate::webhook::shutdown::Ending;
+use crate::webhook::verdict::Outcome;
 
 /// Where health is asked about over TLS, as with Istio. Not counted.
 pub(in crate::webhook) const READY_PATH: &str = "/httpsReady";

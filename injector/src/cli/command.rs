@@ -1,0 +1,40 @@
+//! The commands.
+
+use clap::{Parser, Subcommand};
+
+use super::Exit;
+use super::args::RewriteArgs;
+use super::check::CheckArgs;
+use super::config::{LintArgs, PrintArgs};
+use super::doctor::DoctorArgs;
+use super::manifests::ManifestsArgs;
+use super::webhook_args::WebhookArgs;
+
+/// Puts istio-init and istio-proxy into pods: by hand, and as an admission webhook.
+#[derive(Debug, Parser)]
+#[command(name = "sidecar-injector", version, after_help = Exit::help(), max_term_width = 110)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Inject the pods of files; other documents keep every byte
+    #[command(visible_alias = "kube-inject")]
+    Inject(RewriteArgs),
+    /// Take an injection out of the pods of files
+    Uninject(RewriteArgs),
+    /// Say whether pods are injected, and why, or why not
+    Check(CheckArgs),
+    /// Print the built-in config, values and mesh config
+    Config(PrintArgs),
+    /// Look for problems in injector config, values and mesh config
+    Lint(LintArgs),
+    /// Print the objects of an installation, in the order in which to apply them
+    Manifests(ManifestsArgs),
+    /// Look at the objects of a cluster: why are pods not injected, or not created?
+    Doctor(DoctorArgs),
+    /// Serve the admission webhook
+    Webhook(Box<WebhookArgs>),
+}

@@ -1,0 +1,48 @@
+//! Why the webhook does not start.
+
+use std::fmt;
+use std::io;
+
+use super::options::Listen;
+use crate::certs::{CertError, SelfSignedError};
+use crate::config::ConfigError;
+
+/// Why the webhook does not start.
+#[derive(Debug)]
+pub enum ServeError {
+    /// Config, values or mesh config.
+    Config(ConfigError),
+    /// Certificate or key.
+    Certificate(CertError),
+    /// A certificate of our own.
+    SelfSigned(SelfSignedError),
+    /// An address.
+    Bind {
+        /// The flag that names it.
+        flag: &'static str,
+        /// The address.
+        listen: Listen,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// What runs beside the server.
+    Background(String),
+    /// The system, or a library, refuses something that always works.
+    Runtime(String),
+}
+
+impl fmt::Display for ServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Certificate(error) => error.fmt(f),
+            Self::SelfSigned(error) => error.fmt(f),
+            Self::Bind { flag, listen, error } => {
+                write!(f, "{flag}: {} cannot be listened on: {error}", listen.address)
+            }
+            Self::Background(error) | Self::Runtime(error) => f.write_str(error),
+        }
+    }
+}
+
+impl std::error::Error for ServeError {}
