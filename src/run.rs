@@ -136,11 +136,17 @@ fn goal(config: &CaptureConfig, action: Action, rewrite: bool) -> Goal {
     }
 }
 
+/// Compares what stands with what the options ask for.
+fn compare(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<(), Failure> {
+    // A run that put rules in may look into the tables that it wrote.
+    let touch = if run.skip_rule_apply { apply::Touch::Nothing } else { apply::Touch::Tables };
+    let outlook = apply::look(host, run.backend, touch)?;
+    apply::check::rules(host, goal, outlook.decision.variant)
+}
+
 /// What to look at: missing rules, or something that exempts the probe although they stand.
 fn why_not_captured(host: &impl Host, goal: &Goal, run: &RunOptions) -> &'static str {
-    let compared = apply::look(host, run.backend, apply::Touch::Nothing)
-        .and_then(|outlook| apply::check::rules(host, goal, outlook.decision.variant));
-    if compared.is_ok() {
+    if compare(host, goal, run).is_ok() {
         "the rules stand as these options ask for, so the probe is exempt: by an option (does -o, -e, -c lo or \
          ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR cover it? --iptables-probe-port takes another port), or by a rule of somebody \
          else before ours (`iptables-save`)"
@@ -181,9 +187,7 @@ fn validate(
         )),
         probe::Outcome::Unable { .. } => {
             log::info!("{outcome}: the rules are compared instead");
-            let outlook = apply::look(host, run.backend, apply::Touch::Nothing)
-                .and_then(|outlook| apply::check::rules(host, goal, outlook.decision.variant));
-            outlook.map_err(|failure| Failure {
+            compare(host, goal, run).map_err(|failure| Failure {
                 exit: Exit::ValidationFailed,
                 what: format!("validation failed: {}", failure.what),
                 ..failure
