@@ -85,17 +85,17 @@ pub fn of_pod(object: &Value, metadata: &str, spec: &str) -> Vec<Malformed> {
         visit(value, keys.get(..depth).unwrap_or_default().join("."), form, &mut found);
     }
     found.dedup();
-    found.extend(too_long(object.pointer(metadata).and_then(|metadata| metadata.get("annotations"))));
+    found.extend(too_long(object, &format!("{metadata}/annotations")));
     found
 }
 
 /// Annotations beyond what Kubernetes takes, keys and values together. Webhooks see them before it looks.
-fn too_long(annotations: Option<&Value>) -> Option<Malformed> {
+fn too_long(object: &Value, annotations: &str) -> Option<Malformed> {
     const MOST: usize = 256 << 10;
     let length = |(key, value): (&String, &Value)| key.len() + value.as_str().map_or(0, str::len);
-    let bytes: usize = annotations?.as_object()?.iter().map(length).sum();
+    let bytes: usize = object.pointer(annotations)?.as_object()?.iter().map(length).sum();
     (bytes > MOST).then(|| Malformed {
-        path: "metadata.annotations".to_owned(),
+        path: annotations.trim_start_matches('/').replace('/', "."),
         given: format!("{bytes} bytes"),
         expected: "at most 262144 bytes in all",
     })
@@ -183,6 +183,10 @@ mod tests {
         let expected =
             "metadata.annotations: 262145 bytes is not accepted, expected at most 262144 bytes in all";
         assert_eq!(problems(&annotated(262_145)), [expected]);
+        let deployment = json!({"spec": {"template": annotated(262_145)}});
+        let found = of_pod(&deployment, "/spec/template/metadata", "/spec/template/spec");
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].path, "spec.template.metadata.annotations");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Certificates: the pair that is served, and where it comes from.
 
 pub mod authority;
+mod ca_file;
 pub mod files;
 pub mod pair;
 pub mod self_signed;

@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 
+use super::ca_file::CaFile;
 use super::{Bundle, CertError, Names, Pair, Serving};
-use crate::files;
 use crate::notice::{Say, info, warn};
 
 /// The longest sleep: clocks are set, machines are suspended.
@@ -56,7 +56,7 @@ impl From<CertError> for SelfSignedError {
 #[derive(Debug)]
 pub struct Publisher {
     serving: Arc<Serving>,
-    ca_out: Option<PathBuf>,
+    ca_out: Option<CaFile>,
     trusted: watch::Sender<Option<Arc<str>>>,
 }
 
@@ -64,6 +64,7 @@ impl Publisher {
     /// Serves there, and writes the CAs to the file if there is one.
     #[must_use]
     pub fn new(serving: Arc<Serving>, ca_out: Option<PathBuf>) -> Self {
+        let ca_out = ca_out.map(CaFile::new);
         Self { serving, ca_out, trusted: watch::Sender::new(None) }
     }
 
@@ -83,13 +84,9 @@ impl Publisher {
         self.trusted.send_replace(Some(Arc::clone(&trusted)));
         let leaf = bundle.leaf();
         self.serving.replace(Pair::parse("tls.crt", leaf.cert.as_bytes(), "tls.key", leaf.key.as_bytes())?);
-        let Some(path) = self.ca_out.clone() else { return Ok(()) };
-        let file = path.to_string_lossy().into_owned();
-        // A file system may hang: others go on meanwhile.
-        let write = move || files::replace(&path.to_string_lossy(), &trusted);
-        let written =
-            tokio::task::spawn_blocking(write).await.map_err(std::io::Error::other).and_then(|done| done);
-        written.map_err(|error| SelfSignedError::CaOut { file, problem: error.to_string() })
+        let Some(file) = &self.ca_out else { return Ok(()) };
+        let written = file.write(trusted).await;
+        written.map_err(|error| SelfSignedError::CaOut { file: file.name(), problem: error.to_string() })
     }
 }
 
@@ -167,6 +164,7 @@ impl SelfSigned {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files;
 
     #[tokio::test]
     async fn issued_written_renewed() {

@@ -9,8 +9,6 @@ use serde_json::Value;
 
 use super::args::Format;
 use super::load::called;
-#[cfg(feature = "cluster")]
-use super::load::readable;
 use super::{Exit, Failure, Output, saved};
 use crate::doctor::{self, Options};
 use crate::manifests::Namespace;
@@ -72,7 +70,10 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Output, Failure> {
 /// The objects of a cluster, and what could not be read of it.
 #[cfg(feature = "cluster")]
 fn live(args: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure> {
-    readable(&[("--kubeconfig", args.kubeconfig.as_ref())])?;
+    if let Some(name) = &args.kubeconfig {
+        crate::files::readable(name)
+            .map_err(|error| Failure::one(Exit::NoInput, format!("--kubeconfig {name}: {error}")))?;
+    }
     let unavailable = |problem: String| Failure::one(Exit::Unavailable, problem);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -28,16 +28,6 @@ pub(super) fn text_of(flag: &str, name: &str) -> Result<String, Failure> {
     })
 }
 
-/// Whether the files that flags name can be read.
-pub(super) fn readable(files: &[(&str, Option<&String>)]) -> Result<(), Failure> {
-    let each = files.iter().filter_map(|(flag, name)| {
-        let name = (*name)?;
-        files::readable(name).err().map(|error| format!("{flag} {name}: {error}"))
-    });
-    let problems: Vec<String> = each.collect();
-    if problems.is_empty() { Ok(()) } else { Err(Failure::new(Exit::NoInput, problems)) }
-}
-
 /// How messages call a file.
 pub(super) fn called(name: &str) -> &str {
     if name == "-" { "standard input" } else { name }

@@ -11,7 +11,7 @@ use super::{Environment, Exit, Failure, Output};
 use crate::config::BUILTIN_VALUES;
 use crate::inject::functions;
 use crate::manifests::{
-    self, Certificates, FailurePolicy, Flavour, Image, Namespace, Options, Revision, Texts,
+    self, Certificates, FailurePolicy, Flavour, Image, InstalledRevision, Namespace, Options, Texts,
 };
 use crate::yaml;
 
@@ -25,7 +25,7 @@ pub(super) struct ManifestsArgs {
     namespace: Namespace,
     /// Revision that the injector serves: names end with it, namespaces ask for it with istio.io/rev
     #[arg(short, long, default_value = "", hide_default_value = true)]
-    revision: Revision,
+    revision: InstalledRevision,
     /// The injector's image
     #[arg(long, default_value = IMAGE)]
     image: Image,

@@ -40,15 +40,18 @@ pub(super) fn read(filenames: &[String]) -> Result<Vec<Value>, Failure> {
     Ok(objects)
 }
 
-/// JSON is read without the bounds that YAML needs.
+/// JSON is read without the bounds that YAML needs; YAML may begin like JSON.
 fn parse(bytes: &[u8]) -> Result<Vec<Value>, String> {
     let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes).trim_ascii_start();
     if text.starts_with(b"{") || text.starts_with(b"[") {
         let documents = serde_json::Deserializer::from_slice(text).into_iter::<Kept>();
-        return documents
-            .map(|one| one.map(|Kept(value)| value).map_err(|error| error.to_string()))
-            .collect();
+        let json: Result<_, _> = documents.map(|one| one.map(|Kept(value)| value)).collect();
+        return json.or_else(|error| parse_yaml(bytes).map_err(|_| error.to_string()));
     }
+    parse_yaml(bytes)
+}
+
+fn parse_yaml(bytes: &[u8]) -> Result<Vec<Value>, String> {
     let documents = yaml::read_documents(bytes).map_err(|error| {
         let large = bytes.len() > yaml::MAX_BYTES;
         format!("{error}{}", if large { " of YAML; JSON (-o json) may be larger" } else { "" })
@@ -136,6 +139,14 @@ mod tests {
         assert_eq!(parse(saved.to_string().as_bytes()), Ok(vec![object.clone()]));
         let two = format!("\u{feff} \n{saved:#}\n{saved}");
         assert_eq!(parse(two.as_bytes()), Ok(vec![object.clone(), object]), "one file after the other");
+    }
+
+    #[test]
+    fn yaml_may_begin_like_json() {
+        assert_eq!(parse(b"{kind: Pod, list: [a]}"), Ok(vec![json!({"kind": "Pod", "list": ["a"]})]));
+        assert_eq!(parse(b"[{kind: Pod}]\n---\nkind: Job\n").map(|all| all.len()), Ok(2));
+        let error = parse(br#"{"kind": "Pod", "#).expect_err("cut off");
+        assert!(error.contains("EOF"), "{error}");
     }
 
     #[test]

@@ -6,7 +6,6 @@ use istio_iptables::config::{LogFormat, LogOptions};
 use log::LevelFilter;
 
 use super::args::{Choice, Platform};
-use super::load::readable;
 use super::webhook_args::{self as args, CertificateArgs, ClusterArgs, LimitArgs, LogArgs, WebhookArgs};
 use super::{Environment, Exit, Failure, Output};
 use crate::certs::SelfSignedError;
@@ -20,15 +19,6 @@ use crate::webhook::serve::serve;
 
 pub(super) fn run(args: &WebhookArgs, environment: &Environment) -> Result<Output, Failure> {
     let options = options(args, environment)?;
-    let (certificates, config) = (&args.certificates, &args.config);
-    readable(&[
-        ("--tls-cert", certificates.tls_cert.as_ref()),
-        ("--tls-key", certificates.tls_key.as_ref()),
-        ("--inject-config", config.inject_config.as_ref()),
-        ("--values", config.values.as_ref()),
-        ("--mesh-config", config.mesh_config.as_ref()),
-        ("--kubeconfig", args.cluster.kubeconfig.as_ref()),
-    ])?;
     let no_threads =
         |error: io::Error| Failure::one(Exit::Unavailable, format!("no threads to serve with: {error}"));
     let log = LogQueue::to(io::stderr()).map_err(no_threads)?;
@@ -54,6 +44,7 @@ pub(super) fn run(args: &WebhookArgs, environment: &Environment) -> Result<Outpu
 
 const fn exit(error: &ServeError) -> Exit {
     match error {
+        ServeError::Unreadable { .. } => Exit::NoInput,
         ServeError::Config(_) | ServeError::Certificate(_) => Exit::Data,
         ServeError::SelfSigned(SelfSignedError::CaOut { .. }) => Exit::CannotCreate,
         ServeError::Background(_)

@@ -8,7 +8,7 @@ const LABEL: usize = 63;
 /// The longest name of an object.
 const SUBDOMAIN: usize = 253;
 /// Names of Services and labels have at most 63 characters, and ours stand in front of a revision.
-const REVISION: usize = LABEL - "istio-sidecar-injector-".len();
+const INSTALLED: usize = LABEL - "istio-sidecar-injector-".len();
 
 macro_rules! labels {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
@@ -67,9 +67,12 @@ impl FromStr for Subdomain {
 
 /// A revision; empty is the default one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Revision(String);
+pub struct Revision<const LONGEST: usize = LABEL>(String);
 
-impl Revision {
+/// A revision whose name is a part of other names.
+pub type InstalledRevision = Revision<INSTALLED>;
+
+impl<const LONGEST: usize> Revision<LONGEST> {
     /// Its name, empty for the default one.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -83,13 +86,13 @@ impl Revision {
     }
 }
 
-impl FromStr for Revision {
+impl<const LONGEST: usize> FromStr for Revision<LONGEST> {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, NameError> {
         match text {
             "" | "default" => Ok(Self::default()),
-            name => label(name, REVISION).map(Self),
+            name => label(name, LONGEST).map(Self),
         }
     }
 }
@@ -164,8 +167,12 @@ mod tests {
         }
         let revision: Revision = "canary".parse().unwrap();
         assert_eq!((revision.as_str(), revision.label()), ("canary", "canary"));
-        assert!("a".repeat(40).parse::<Revision>().is_ok());
-        let error = "a".repeat(41).parse::<Revision>().unwrap_err().to_string();
-        assert!(error.contains("at most 40"), "{error}");
+        let names = |length: usize| {
+            let name = "a".repeat(length);
+            (name.parse::<Revision>(), name.parse::<InstalledRevision>())
+        };
+        assert!(matches!(names(40), (Ok(_), Ok(_))) && names(63).0.is_ok());
+        let (long, installed) = (names(64).0.unwrap_err().to_string(), names(41).1.unwrap_err().to_string());
+        assert!(long.contains("at most 63") && installed.contains("at most 40"), "{long}, {installed}");
     }
 }

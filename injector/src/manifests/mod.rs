@@ -16,7 +16,7 @@ mod workload;
 
 use serde_json::{Value, json};
 
-pub use dns::{NameError, Namespace, Revision, ServiceName, Subdomain};
+pub use dns::{InstalledRevision, NameError, Namespace, Revision, ServiceName, Subdomain};
 pub use image::{Image, ImageError};
 pub use names::{HTTPS_PORT, MONITORING_PORT, Names};
 pub use options::{Certificates, FailurePolicy, Flavour, Options, Replicas, Texts};

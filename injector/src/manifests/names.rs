@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::dns::Revision;
+use super::dns::InstalledRevision;
 use super::options::Options;
 use crate::decide::selectors::REVISION;
 
@@ -21,7 +21,7 @@ pub struct Names {
 impl Names {
     /// The names for a revision.
     #[must_use]
-    pub fn new(revision: &Revision) -> Self {
+    pub fn new(revision: &InstalledRevision) -> Self {
         let suffix = match revision.as_str() {
             "" => String::new(),
             name => format!("-{name}"),

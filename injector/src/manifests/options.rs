@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use super::dns::{Namespace, Revision};
+use super::dns::{InstalledRevision, Namespace};
 use super::image::Image;
 
 /// Everything that the objects depend on.
@@ -11,7 +11,7 @@ pub struct Options {
     /// Where the injector runs.
     pub namespace: Namespace,
     /// Which revision it serves.
-    pub revision: Revision,
+    pub revision: InstalledRevision,
     /// The injector's image.
     pub image: Image,
     /// How many run, at least.

@@ -10,6 +10,15 @@ use crate::config::ConfigError;
 /// Why the webhook does not start.
 #[derive(Debug)]
 pub enum ServeError {
+    /// A file that was named.
+    Unreadable {
+        /// The flag that names it.
+        flag: &'static str,
+        /// The file.
+        file: String,
+        /// What the system says.
+        error: io::Error,
+    },
     /// Config, values or mesh config.
     Config(ConfigError),
     /// Certificate or key.
@@ -34,6 +43,7 @@ pub enum ServeError {
 impl fmt::Display for ServeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Unreadable { flag, file, error } => write!(f, "{flag} {file}: {error}"),
             Self::Config(error) => error.fmt(f),
             Self::Certificate(error) => error.fmt(f),
             Self::SelfSigned(error) => error.fmt(f),

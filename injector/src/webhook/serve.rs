@@ -15,7 +15,7 @@ use super::live::Live;
 use super::log_queue;
 use super::metrics::Metrics;
 use super::monitoring::{self, Monitoring};
-use super::options::{Certificates, Listen, ServeOptions};
+use super::options::{Certificates, ConfigFrom, Listen, ServeOptions};
 use super::probe::Probe;
 use super::progress::Progress;
 use super::server::{self, Door};
@@ -24,6 +24,7 @@ use super::signals::Signals;
 use crate::certs::files::{PairFiles, WatchedPair};
 use crate::certs::{CertError, Serving};
 use crate::config::{ConfigError, Sources};
+use crate::files;
 use crate::inject::functions;
 use crate::template::Functions;
 
@@ -38,7 +39,7 @@ fn runtime(error: impl fmt::Display) -> Vec<ServeError> {
 /// Every reason not to start; the ports are open only when there is none.
 pub async fn serve(options: ServeOptions) -> Result<(), Vec<ServeError>> {
     tell_of_panics();
-    let mut signals = Signals::new().map_err(runtime)?;
+    let mut signals = Signals::new().await.map_err(runtime)?;
     let shutdown = Shutdown::default();
     let ending = shutdown.listen();
     let prepared = tokio::select! {
@@ -119,7 +120,10 @@ fn variables(options: &ServeOptions) -> impl Fn(&str) -> Option<String> + Send +
 type FromFiles = (Option<(ConfigFiles, Sources)>, Option<WatchedPair>);
 
 fn read(tasks: &Tasks) -> Result<FromFiles, Vec<ServeError>> {
-    let mut problems = Vec::new();
+    let mut problems = unreadable(&tasks.options);
+    if !problems.is_empty() {
+        return Err(problems);
+    }
     let config = read_config(&tasks.options, &tasks.live, &tasks.functions).unwrap_or_else(|errors| {
         problems.extend(errors.into_iter().map(ServeError::Config));
         None
@@ -129,6 +133,33 @@ fn read(tasks: &Tasks) -> Result<FromFiles, Vec<ServeError>> {
         None
     });
     if problems.is_empty() { Ok((config, pair)) } else { Err(problems) }
+}
+
+/// Files that cannot be opened, by the flags that name them.
+fn unreadable(options: &ServeOptions) -> Vec<ServeError> {
+    let (cert, key) = match &options.certificates {
+        Certificates::Files { cert, key } => (Some(cert), Some(key)),
+        Certificates::SelfSigned { .. } => (None, None),
+    };
+    let (config, values, mesh) = match &options.config {
+        ConfigFrom::Files { config, values, mesh } => (config.as_ref(), values.as_ref(), mesh.as_ref()),
+        ConfigFrom::ConfigMap(_) => (None, None, None),
+    };
+    let kubeconfig = options.kubeconfig.as_ref().map(|path| path.to_string_lossy().into_owned());
+    let named = [
+        ("--tls-cert", cert),
+        ("--tls-key", key),
+        ("--inject-config", config),
+        ("--values", values),
+        ("--mesh-config", mesh),
+        ("--kubeconfig", kubeconfig.as_ref()),
+    ];
+    let problem = |(flag, file): (&'static str, Option<&String>)| {
+        let file = file?.clone();
+        let error = files::readable(&file).err()?;
+        Some(ServeError::Unreadable { flag, file, error })
+    };
+    named.into_iter().filter_map(problem).collect()
 }
 
 fn read_config(

@@ -70,6 +70,21 @@ async fn nobody_breaks_out_of_a_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_reads_the_log_again_is_told_how_much_is_missing() {
+    let ca = Ca::new();
+    let pair = pair_volume(&ca.leaf());
+    let (server, unread) = Server::start_unread(&ca, &pair);
+    let mut client = server.http2().await;
+    for _ in 0..2000 {
+        assert!(client.inject("untold").await.is_injection());
+    }
+    let dropped = server.metric("sidecar_injector_log_lines_dropped_total").await;
+    let told = unread.map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap());
+    let told = told.skip_while(|line| line["msg"] != "nobody read the log: lines were dropped");
+    assert_eq!(told.map(|line| line["lines"].as_f64()).next(), Some(dropped));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_log_that_nobody_reads_keeps_nobody_waiting() {
     let ca = Ca::new();
     let pair = pair_volume(&ca.leaf());

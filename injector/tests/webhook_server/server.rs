@@ -1,6 +1,6 @@
 //! Starts the program and listens to what it says.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{self, BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -122,7 +122,10 @@ impl Server {
     }
 
     /// Whose log is read until it listens, and no further; the pipe stays open while the reader is kept.
-    pub(crate) fn start_unread(ca: &Ca, pair: &Volume) -> (Self, impl Sized + use<>) {
+    pub(crate) fn start_unread(
+        ca: &Ca,
+        pair: &Volume,
+    ) -> (Self, impl Iterator<Item = io::Result<String>> + use<>) {
         let mut child = command(pair, &[], "json").spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut server = Self::of(child, Arc::default(), ca);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
+
 use super::super::progress::{Progress, Snapshot};
 use super::{Tasks, ended, publisher, say};
 use crate::certs::self_signed::Trusted;
@@ -25,7 +27,10 @@ pub(super) fn asked_for(options: &ServeOptions) -> Option<&'static str> {
 }
 
 pub(super) async fn start(tasks: Tasks, why: &'static str) -> Result<Progress, Vec<String>> {
-    let client = client(tasks.options.kubeconfig.as_deref()).await;
+    let (options, runtime) = (Arc::clone(&tasks.options), Handle::current());
+    // Files are read in between, and a file system may hang.
+    let connect = move || runtime.block_on(client(options.kubeconfig.as_deref()));
+    let client = tokio::task::spawn_blocking(connect).await.map_err(|failed| vec![failed.to_string()])?;
     let client = client.map_err(|error| match why {
         KUBECONFIG => vec![error.to_string()],
         _ => vec![format!("{why} needs a cluster: {error}")],

@@ -39,8 +39,8 @@ impl Crowd {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for one more. In a full house the one that has been idle longest is asked to leave; those who work or
-    /// shake hands leave by themselves in bounded time.
+    /// A place for one more. In a full house the one that has been idle longest is asked to leave; those who work
+    /// leave by themselves in bounded time.
     pub(in crate::webhook) async fn room(self: &Arc<Self>) -> Place {
         loop {
             let left = self.left.notified();

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -58,9 +58,11 @@ impl Memory {
     /// For an answer, until it is sent. A connection on which that takes too long is cut when others need the memory.
     pub(super) async fn answer(&self, bytes: usize, connection: &Arc<Pulse>) -> Result<Share, Short> {
         let pool = if bytes > SMALL { &self.large } else { &self.small };
-        let answer = Some((Arc::clone(connection), Instant::now()));
+        let since = Arc::<OnceLock<Instant>>::default();
+        let answer = Some((Arc::clone(connection), Arc::clone(&since)));
         let mut share = Share::of(pool, self.id(), Moving { answer, ..Moving::default() });
         share.take(bytes).await?;
+        since.get_or_init(Instant::now);
         Ok(share)
     }
 }
@@ -77,15 +79,15 @@ struct Pool {
 struct Moving {
     held: AtomicUsize,
     given_up: Notify,
-    /// For an answer: its connection, and since when it is there.
-    answer: Option<(Arc<Pulse>, Instant)>,
+    /// For an answer: its connection, and since when it has its memory.
+    answer: Option<(Arc<Pulse>, Arc<OnceLock<Instant>>)>,
 }
 
 impl Moving {
     /// What others get when it is given up.
     fn spare(&self) -> usize {
         match &self.answer {
-            Some((_, since)) if since.elapsed() < SENDING => 0,
+            Some((_, since)) if since.get().is_none_or(|since| since.elapsed() < SENDING) => 0,
             _ => self.held.load(Ordering::Relaxed),
         }
     }
@@ -151,17 +153,19 @@ impl Share {
 
     async fn take(&mut self, bytes: usize) -> Result<(), Short> {
         let size = u32::try_from(bytes).map_err(|_| Short)?;
-        let more = match Arc::clone(&self.pool.free).try_acquire_many_owned(size) {
-            Ok(more) => more,
-            Err(_) => {
-                self.pool.make_room(bytes, self.id)?;
-                // The semaphore is never closed.
-                tokio::select! {
-                    biased;
-                    () = self.body.given_up.notified() => return Err(Short),
-                    more = Arc::clone(&self.pool.free).acquire_many_owned(size) => more.map_err(|_| Short)?,
-                }
+        let at_once = || Arc::clone(&self.pool.free).try_acquire_many_owned(size);
+        let more = if let Ok(more) = at_once() {
+            more
+        } else if self.pool.make_room(bytes, self.id).is_ok() {
+            // The semaphore is never closed.
+            tokio::select! {
+                biased;
+                () = self.body.given_up.notified() => return Err(Short),
+                more = Arc::clone(&self.pool.free).acquire_many_owned(size) => more.map_err(|_| Short)?,
             }
+        } else {
+            // Who was not found among those on their way may have gone meanwhile.
+            at_once().map_err(|_| Short)?
         };
         match &mut self.memory {
             Some(memory) => memory.merge(more),
