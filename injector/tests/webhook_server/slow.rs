@@ -7,6 +7,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::client::{request, review, tls, whole};
@@ -131,37 +132,40 @@ async fn bodies_that_are_held_open_leave_memory_for_others() {
     drop((large, small));
 }
 
-/// Answers of which the client takes one byte each: as many as one connection may have at once.
-async fn unread(server: &Server) -> Vec<hyper::Response<Incoming>> {
+/// A client that asks for as much as one connection may ask for at once, and takes one byte of each answer.
+async fn asks_and_reads_nothing(server: &Server) -> JoinSet<Option<hyper::Response<Incoming>>> {
     let stream = TokioIo::new(tls(server.https, &server.ca, &[b"h2"]).await.unwrap());
     let mut builder = http2::Builder::new(TokioExecutor::new());
-    let (mut sender, connection) = builder.initial_stream_window_size(1).handshake(stream).await.unwrap();
+    let (sender, connection) = builder.initial_stream_window_size(1).handshake(stream).await.unwrap();
     tokio::spawn(connection);
-    let mut all = Vec::new();
-    for _ in 0..250 {
-        let uri = "https://localhost/inject?timeout=30s";
-        let request = request("POST", uri, "application/json", whole(review("unread")));
-        // Who is cut off meanwhile has enough.
-        let Ok(answer) = sender.send_request(request).await else { break };
-        all.push(answer);
+    let mut answers = JoinSet::new();
+    for number in 0..100 {
+        let mut sender = sender.clone();
+        answers.spawn(async move {
+            let uri = "https://localhost/inject?timeout=30s";
+            let review = review(&format!("unread {number}"));
+            // Who is cut off meanwhile has no answer.
+            sender.send_request(request("POST", uri, "application/json", whole(review))).await.ok()
+        });
     }
-    all
+    answers
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_that_nobody_reads_leave_memory_for_others() {
+async fn who_does_not_read_answers_is_cut_off_and_keeps_nobody_out() {
     let server = Server::start(&[]);
-    let mut all = Vec::new();
-    let is_told =
-        |line: &serde_json::Value| line["msg"].as_str().unwrap().contains("does not read its answers");
-    let too_many = async {
-        while !server.lines().iter().any(is_told) {
-            all.push(unread(&server).await);
+    let mut unread = Vec::new();
+    for _ in 0..30 {
+        unread.push(asks_and_reads_nothing(&server).await);
+        let answer = server.http2().await.inject("read").await;
+        assert!(answer.is_injection(), "{answer:?}");
+    }
+    let told = |line: &serde_json::Value| line["msg"].as_str().unwrap().contains("does not read its answers");
+    let all_told = async {
+        while server.lines().into_iter().filter(told).count() < unread.len() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
-    timeout(LONG, too_many).await.expect("somebody is cut off");
-    server.wait_for_metric("sidecar_injector_connections", |count| count < all.len() as f64).await;
-    let others = async { while server.http2().await.inject("read").await.status != 200 {} };
-    timeout(LONG, others).await.expect("there is memory again");
-    drop(all);
+    timeout(LONG, all_told).await.expect("each of them is cut off");
+    server.wait_for_metric("sidecar_injector_requests_in_flight", |count| count == 0.0).await;
 }

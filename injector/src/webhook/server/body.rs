@@ -8,6 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
 use super::memory::{Memory, Short};
+use super::pulse::Pulse;
 use crate::webhook::LARGEST_BODY;
 
 /// What is read of a body that is too large, so that a client which sends first and reads then sees the answer.
@@ -41,13 +42,14 @@ impl From<Short> for Unread {
     }
 }
 
-/// Reads a body whole.
+/// Reads a body whole, and waits for its turn on its connection. Until then it can be given up for others.
 pub(super) async fn read(
     memory: &Memory,
     mut body: Incoming,
     expects: bool,
     deadline: Instant,
-) -> Result<Held, Unread> {
+    connection: &Pulse,
+) -> Result<(Held, OwnedSemaphorePermit), Unread> {
     let until = deadline.min(Instant::now() + PATIENCE);
     let announced = body.size_hint().exact().and_then(|size| usize::try_from(size).ok());
     if announced.is_some_and(|size| size > LARGEST_BODY) {
@@ -76,7 +78,12 @@ pub(super) async fn read(
         timeout_at(until, memory.grow(data.len())).await.map_err(|_| Unread::NoMemory)??;
         bytes.extend_from_slice(&data);
     }
-    Ok(Held { bytes, _memory: memory.keep() })
+    let turn = tokio::select! {
+        biased;
+        () = memory.given_up() => return Err(Unread::NoMemory),
+        turn = timeout_at(deadline, connection.turn()) => turn.ok().flatten().ok_or(Unread::Late)?,
+    };
+    Ok((Held { bytes, _memory: memory.keep() }, turn))
 }
 
 async fn discard(body: &mut Incoming, most: usize, until: Instant) {

@@ -26,7 +26,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// For the head of a request.
 const HEAD_BYTES: u32 = 64 << 10;
 /// Requests at once on one HTTP/2 connection.
-const STREAMS: u32 = 250;
+const STREAMS: u32 = 100;
+/// What may arrive on an HTTP/2 connection, and on one of its streams, before it is read.
+const WINDOWS: [u32; 2] = [256 << 10, 128 << 10];
 
 /// Shakes hands, then serves until either side has had enough.
 pub(super) async fn run(stream: TcpStream, tls: TlsAcceptor, door: Arc<Door>, place: Place, ending: Ending) {
@@ -85,12 +87,15 @@ fn http1_builder() -> http1::Builder {
 }
 
 fn http2_builder() -> http2::Builder<TokioExecutor> {
+    let [connection, stream] = WINDOWS;
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING)
         .max_concurrent_streams(STREAMS)
+        .initial_connection_window_size(connection)
+        .initial_stream_window_size(stream)
         .max_header_list_size(HEAD_BYTES);
     builder
 }
@@ -115,9 +120,15 @@ where
             () = ending.stopping(), if first => asked = Some(Instant::now()),
             () = pulse.dismissed(), if first => asked = Some(Instant::now()),
             () = pulse.answered(), if !first && !ended => {}
-            _ = look.tick() => if first && pulse.is_over(http2) {
-                asked = Some(Instant::now());
-            },
+            _ = look.tick() => {
+                if pulse.is_clogged() {
+                    log::warn!("a client does not read its answers: it is cut off");
+                    return;
+                }
+                if first && pulse.is_over(http2) {
+                    asked = Some(Instant::now());
+                }
+            }
         }
         let Some(since) = asked else { continue };
         // An answer that was late has its time to be written too.

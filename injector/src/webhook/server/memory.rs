@@ -21,8 +21,9 @@ const ALL_SMALL: usize = 8 << 20;
 /// For all others.
 const ALL_LARGE: usize = 24 << 20;
 
-/// So long an answer may take to be sent, whoever needs its memory: its whole connection goes with it.
-const SENDING: Duration = Duration::from_secs(1);
+/// So long an answer may take to be sent, whoever needs its memory: its whole connection goes with it. Where the client
+/// reads it takes microseconds.
+const SENDING: Duration = Duration::from_millis(200);
 
 /// Memory for bodies.
 #[derive(Clone, Debug)]

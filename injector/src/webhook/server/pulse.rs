@@ -1,16 +1,22 @@
 //! What is known of a connection's life, for whoever decides when it ends.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// For a handshake; and, after it, for the head of a request from its first byte on, and for the first request.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// For the next request. Longer than the 90 s after which API servers close idle connections themselves, so that
 /// none is closed just when it is used.
 const IDLE: Duration = Duration::from_secs(120);
+/// Requests of one connection that are worked on, or whose answers are not sent yet; others wait. Sending an answer takes
+/// microseconds where the client reads it.
+const AT_ONCE: usize = 16;
+/// How long a client may read nothing of that many answers; of fewer it is `PATIENCE`.
+const CLOGGED: Duration = Duration::from_secs(1);
 
 /// What is known of a connection's life. Times are milliseconds since it began.
 #[derive(Debug)]
@@ -25,6 +31,15 @@ pub(in crate::webhook) struct Pulse {
     dismissal: Notify,
     answer: Notify,
     cut: Notify,
+    turns: Arc<Semaphore>,
+    sending: Mutex<Sending>,
+}
+
+/// Answers that are not sent yet, the oldest first, and since when.
+#[derive(Debug, Default)]
+struct Sending {
+    next: u64,
+    answers: BTreeMap<u64, Instant>,
 }
 
 impl Default for Pulse {
@@ -39,6 +54,8 @@ impl Default for Pulse {
             dismissal: Notify::new(),
             answer: Notify::new(),
             cut: Notify::new(),
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
+            sending: Mutex::default(),
         }
     }
 }
@@ -102,6 +119,33 @@ impl Pulse {
         self.answer.notified().await;
     }
 
+    /// Waits until a request may be worked on; the turn lasts until its answer is sent.
+    pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        // The semaphore is never closed.
+        Arc::clone(&self.turns).acquire_owned().await.ok()
+    }
+
+    fn sending(&self) -> MutexGuard<'_, Sending> {
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that an answer is on its way, until it is sent.
+    pub(super) fn sends(self: &Arc<Self>) -> Unsent {
+        let mut sending = self.sending();
+        let id = sending.next;
+        sending.next += 1;
+        sending.answers.insert(id, Instant::now());
+        drop(sending);
+        Unsent { id, pulse: Arc::clone(self) }
+    }
+
+    /// Whether the client does not read its answers.
+    pub(super) fn is_clogged(&self) -> bool {
+        let sending = self.sending();
+        let patience = if sending.answers.len() < AT_ONCE { PATIENCE } else { CLOGGED };
+        sending.answers.values().next().is_some_and(|oldest| oldest.elapsed() > patience)
+    }
+
     pub(super) fn has_served(&self) -> bool {
         self.served.load(Ordering::Relaxed)
     }
@@ -124,5 +168,18 @@ impl Drop for Working {
         self.0.quiet_since.store(self.0.now(), Ordering::Relaxed);
         self.0.working.fetch_sub(1, Ordering::Relaxed);
         self.0.answer.notify_one();
+    }
+}
+
+/// An answer on its way.
+#[derive(Debug)]
+pub(super) struct Unsent {
+    id: u64,
+    pulse: Arc<Pulse>,
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        self.pulse.sending().answers.remove(&self.id);
     }
 }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::body::{self, Held, Unread};
 use super::memory::{Memory, Share};
-use super::pulse::Pulse;
+use super::pulse::{Pulse, Unsent};
 use super::{deadline, draining};
 use crate::webhook::admit::{Admission, Answer, Asked, Record};
 use crate::webhook::live::Live;
@@ -129,10 +129,11 @@ impl Door {
         if http1 && draining(ending) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        response
+        let unsent = pulse.sends();
+        response.map(|leaving| Full::new(Bytes::from_owner(Leaving { _unsent: Some(unsent), ..leaving })))
     }
 
-    fn reject(&self, rejection: Rejection, path: &str, whole: Duration) -> Response<Full<Bytes>> {
+    fn reject(&self, rejection: Rejection, path: &str, whole: Duration) -> Response<Leaving> {
         let Rejection { status, reason, message, header } = rejection;
         self.metrics.rejected(reason, whole);
         let (code, path) = (status.as_u16(), said::word(path));
@@ -150,7 +151,7 @@ impl Door {
         request: Request<Incoming>,
         began: Instant,
         pulse: &Arc<Pulse>,
-    ) -> Result<Response<Full<Bytes>>, Rejection> {
+    ) -> Result<Response<Leaving>, Rejection> {
         let (head, body) = request.into_parts();
         let path = head.uri.path();
         if path != "/inject" && !path.starts_with("/inject/") {
@@ -175,7 +176,7 @@ impl Door {
             Rejection::new(StatusCode::GATEWAY_TIMEOUT, "deadline", message)
         };
         let expects = head.headers.contains_key(EXPECT);
-        let body = match body::read(&self.memory, body, expects, deadline).await {
+        let (body, turn) = match body::read(&self.memory, body, expects, deadline, pulse).await {
             Err(Unread::Late) if Instant::now() >= deadline => return Err(too_late()),
             result => result?,
         };
@@ -196,8 +197,8 @@ impl Door {
         self.metrics.answered(&answer.record, worked, began.elapsed());
         tell(&answer.record, began.elapsed());
         let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let body = Bytes::from_owner(Leaving { bytes: answer.body, _memory: memory });
-        Ok(reply(status, answer.content_type, body))
+        let reply = reply(status, answer.content_type, answer.body);
+        Ok(reply.map(|leaving| Leaving { _held: Some((memory, turn)), ..leaving }))
     }
 
     /// Waits for its turn. The semaphores are never closed.
@@ -249,10 +250,12 @@ struct Place {
     _large: Option<OwnedSemaphorePermit>,
 }
 
-/// The body of an answer, and its memory until the last byte is sent.
+/// The body of an answer, and what goes when its last byte is sent.
+#[derive(Default)]
 struct Leaving {
     bytes: Vec<u8>,
-    _memory: Share,
+    _held: Option<(Share, OwnedSemaphorePermit)>,
+    _unsent: Option<Unsent>,
 }
 
 impl AsRef<[u8]> for Leaving {
@@ -286,8 +289,8 @@ fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(work)).ok()
 }
 
-fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(body.into()));
+fn reply(status: StatusCode, content_type: &'static str, body: impl Into<Vec<u8>>) -> Response<Leaving> {
+    let mut response = Response::new(Leaving { bytes: body.into(), ..Leaving::default() });
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
