@@ -4,6 +4,7 @@ mod adopt;
 mod combine;
 mod error;
 mod finish;
+mod keep;
 mod native;
 mod render;
 mod reverse;
