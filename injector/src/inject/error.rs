@@ -86,6 +86,23 @@ pub enum InjectError {
     },
 }
 
+impl InjectError {
+    /// Whether both say the same of the same template: the line or the list in which it shows may differ with what the
+    /// template was rendered for.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Yaml { template, error, .. }, Self::Yaml { template: same, error: other, .. }) => {
+                template == same && error.problem == other.problem
+            }
+            (Self::Merge { what, error }, Self::Merge { what: same, error: other }) => {
+                what == same && error.problem == other.problem
+            }
+            _ => self == other,
+        }
+    }
+}
+
 impl fmt::Display for InjectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
