@@ -4,6 +4,7 @@ mod adopt;
 mod combine;
 mod error;
 mod finish;
+mod keep;
 mod native;
 mod render;
 mod reverse;
@@ -24,6 +25,7 @@ use crate::pod::list::{self, annotation};
 use crate::pod::status::Status;
 use crate::pod::undo::{Undone, undo};
 use crate::pod::workload::Workload;
+use crate::pod::{INIT, VALIDATION};
 use crate::template::Functions;
 use crate::yaml;
 
@@ -226,6 +228,7 @@ impl Injector {
                 }
             }
         }
+        warn_without_proxy(injected, names);
         self.judge_users(injected, request.place.ids)
     }
 
@@ -256,5 +259,18 @@ impl Injector {
             )
         }));
         Ok(())
+    }
+}
+
+/// Capture without a proxy: nothing leaves the pod, and nothing gets in.
+fn warn_without_proxy(injected: &mut Injected, names: &[String]) {
+    let inits = list::containers(&injected.pod, list::List::InitContainers);
+    let captures = [INIT, VALIDATION].into_iter().find(|wanted| list::find(inits, wanted).is_some());
+    if let Some(container) = captures.filter(|_| list::proxy(&injected.pod).is_none()) {
+        injected.warnings.push(format!(
+            "spec.initContainers has {container}, and no container of the pod is istio-proxy: what is captured has nowhere to \
+             go; expected one in the templates {}",
+            names.join(", ")
+        ));
     }
 }

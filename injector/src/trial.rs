@@ -1,10 +1,14 @@
 //! A config on trial: what only shows when a pod is injected with it.
 
-use serde_json::json;
+use std::fmt;
+
+use serde_json::{Value, json};
 
 use crate::decide::Policy;
-use crate::inject::{Injector, Place, Request};
+use crate::inject::{InjectError, Injector, Place, Request};
+use crate::pod::list::{List, containers, find, name};
 use crate::pod::workload::Workload;
+use crate::pod::{INIT, PROXY, VALIDATION};
 
 /// What is wrong with a policy: anything but `enabled` and `disabled` injects nobody.
 #[must_use]
@@ -17,24 +21,186 @@ pub fn policy(policy: &Policy) -> Option<String> {
     }
 }
 
-/// Injects a sample pod: tells of values that templates miss, and of output that is no pod.
+/// The container of the sample pod.
+const SAMPLE: &str = "sample";
+
+/// What is wrong with an injection of the sample pod.
+enum Fault {
+    /// There is none.
+    Injection(InjectError),
+    /// The sample's own container is gone.
+    AppGone,
+    /// This container sends all traffic to a proxy, and there is none.
+    NoProxy(&'static str),
+    /// Nothing has come in.
+    NothingAdded,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Injection(error) => write!(f, "a pod with one container cannot be injected: {error}"),
+            Self::AppGone => f.write_str(
+                "a pod with one container loses it: the default templates take it out; expected templates that add to a pod",
+            ),
+            Self::NoProxy(container) => write!(
+                f,
+                "a pod with one container gets {container} and no {PROXY} with an image: what is captured has nowhere to go; \
+                 expected a template with both (has the file been cut off?)"
+            ),
+            Self::NothingAdded => f.write_str(
+                "the default templates add no container; expected one that adds a proxy (has the file been cut off?), or \
+                 policy: disabled",
+            ),
+        }
+    }
+}
+
+impl Fault {
+    /// Whether it is the same one, though the line or the list in which it shows may be another.
+    fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Injection(one), Self::Injection(other)) => one.is_like(other),
+            (Self::NoProxy(one), Self::NoProxy(other)) => one == other,
+            (Self::AppGone, Self::AppGone) | (Self::NothingAdded, Self::NothingAdded) => true,
+            _ => false,
+        }
+    }
+}
+
+/// Injects a sample pod: tells of values that templates miss, of output that is no pod, and of a pod that cannot work.
+/// What is wrong both with native sidecars and without is told once.
 #[must_use]
 pub fn inject(injector: &Injector) -> Vec<String> {
     let pod = json!({
-        "metadata": {"name": "sample", "labels": {"app": "sample"}},
-        "spec": {"containers": [{"name": "sample", "image": "sample", "ports": [{"containerPort": 8080}]}]},
+        "metadata": {"name": SAMPLE, "labels": {"app": SAMPLE}},
+        "spec": {"containers": [{"name": SAMPLE, "image": SAMPLE, "ports": [{"containerPort": 8080}]}]},
     });
-    let workload = Workload::of_pod(&pod, "default");
-    let mut problems = Vec::new();
+    let mut faults: Vec<Fault> = Vec::new();
     for native_sidecars in [true, false] {
-        let place = Place { native_sidecars, ..Place::default() };
-        let request = Request { pod: &pod, workload: &workload, place: &place };
-        if let Err(error) = injector.inject(request) {
-            let problem = format!("a pod with one container cannot be injected: {error}");
-            if !problems.contains(&problem) {
-                problems.push(problem);
+        for fault in examine(injector, &pod, native_sidecars) {
+            if !faults.iter().any(|known| known.is_like(&fault)) {
+                faults.push(fault);
             }
         }
     }
-    problems
+    faults.iter().map(ToString::to_string).collect()
+}
+
+fn examine(injector: &Injector, pod: &Value, native_sidecars: bool) -> Vec<Fault> {
+    let workload = Workload::of_pod(pod, "default");
+    let place = Place { native_sidecars, ..Place::default() };
+    let injected = match injector.inject(Request { pod, workload: &workload, place: &place }) {
+        Ok(injected) => injected.pod,
+        Err(error) => return vec![Fault::Injection(error)],
+    };
+    let mut faults = Vec::new();
+    if find(containers(&injected, List::Containers), SAMPLE).is_none() {
+        faults.push(Fault::AppGone);
+    }
+    let mut all = List::BOTH.into_iter().flat_map(|list| containers(&injected, list));
+    let has_image = |container: &Value| {
+        container.get("image").and_then(Value::as_str).is_some_and(|image| !image.is_empty())
+    };
+    if !all.clone().any(|container| name(container) == PROXY && has_image(container)) {
+        let captures = [INIT, VALIDATION].into_iter();
+        let there = |wanted: &&str| find(containers(&injected, List::InitContainers), wanted).is_some();
+        faults.extend(captures.filter(there).map(Fault::NoProxy));
+    }
+    let enabled = injector.settings.injector.rules.policy == Policy::Enabled;
+    if enabled && all.all(|container| name(container) == SAMPLE) {
+        faults.push(Fault::NothingAdded);
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{BUILTIN_CONFIG, BUILTIN_VALUES, Source, Sources};
+    use crate::inject::{Options, functions};
+
+    fn injector(text: &str) -> Option<Injector> {
+        let source = |name: &str, text: &str| Some(Source { name: name.to_owned(), text: text.to_owned() });
+        let sources =
+            Sources { config: source("config", text), values: source("values", BUILTIN_VALUES), mesh: None };
+        Some(Injector::new(sources.load(&functions(|_| None)).ok()?, Options::default()))
+    }
+
+    fn faults(text: &str) -> Vec<String> {
+        inject(&injector(text).unwrap())
+    }
+
+    fn names(pod: &Value, list: &str) -> Vec<String> {
+        let items = pod["spec"][list].as_array();
+        items.into_iter().flatten().map(|item| name(item).to_owned()).collect()
+    }
+
+    /// A pod as people have them; `None` if it is refused.
+    fn injected(injector: &Injector, native_sidecars: bool, mode: &str) -> Option<Value> {
+        let pod = json!({
+            "metadata": {"labels": {"app": "web"}, "annotations": {"own": "1", "sidecar.istio.io/interceptionMode": mode}},
+            "spec": {
+                "containers": [{"name": "web", "image": "web"}],
+                "initContainers": [{"name": "first", "image": "first"}],
+                "volumes": [{"name": "data", "emptyDir": {}}],
+            },
+        });
+        let workload = Workload::of_pod(&pod, "default");
+        let place = Place { native_sidecars, ..Place::default() };
+        injector.inject(Request { pod: &pod, workload: &workload, place: &place }).ok().map(|one| one.pod)
+    }
+
+    #[test]
+    fn no_config_that_was_cut_off_harms_a_pod() {
+        let (mut refused, mut accepted) = (0, 0);
+        for (end, _) in BUILTIN_CONFIG.match_indices('\n') {
+            let text = &BUILTIN_CONFIG[..=end];
+            let Some(injector) = injector(text) else { continue };
+            let faults = inject(&injector);
+            assert!(faults.len() < 2, "{text}\n{faults:?}");
+            for (native, mode) in [(true, "REDIRECT"), (false, "REDIRECT"), (false, "NONE")] {
+                let Some(pod) = injected(&injector, native, mode) else { continue };
+                // In force or not: what is the pod's own stays.
+                for (list, own) in [("containers", "web"), ("initContainers", "first"), ("volumes", "data")] {
+                    assert!(names(&pod, list).iter().any(|name| name == own), "{text}\n{list}");
+                }
+                assert_eq!(
+                    (&pod["metadata"]["labels"]["app"], &pod["metadata"]["annotations"]["own"]),
+                    (&json!("web"), &json!("1"))
+                );
+                if faults.is_empty() {
+                    let all = [names(&pod, "containers"), names(&pod, "initContainers")].concat();
+                    assert!(all.iter().any(|name| name == PROXY), "{text}\n{all:?}");
+                    assert!(all.len() > 2, "{text}\n{all:?}");
+                }
+            }
+            *if faults.is_empty() { &mut accepted } else { &mut refused } += 1;
+        }
+        assert!(refused > 20 && accepted > 100, "{refused} refused, {accepted} accepted");
+    }
+
+    #[test]
+    fn faults_of_a_config() {
+        let config = |template: &str| format!("policy: enabled\ntemplates: {{sidecar: {template:?}}}\n");
+        let proxy = "spec: {containers: [{name: istio-proxy, image: p}]}";
+        let init = "spec: {initContainers: [{name: istio-init, image: i}, {name: istio-proxy}]}";
+        let gone = "spec: {containers: [{name: sample, $patch: delete}, {name: istio-proxy, image: p}]}";
+        for (text, fault) in [
+            (config(proxy), None),
+            (config(init), Some("gets istio-init and no istio-proxy")),
+            (config(gone), Some("loses it")),
+            (config("metadata: {labels: {a: b}}"), Some("add no container")),
+            (config("spec:"), Some("add no container")),
+            (config("").replace("enabled", "disabled"), None),
+            (format!("aliases: {{none: []}}\ndefaultTemplates: [none]\n{}", config(proxy)), Some("add no")),
+            (config("spec: {containers: [{image: p}]}"), Some("merge key")),
+            // The line differs, with what is wrong there.
+            (config("{{ if .NativeSidecars }}\n{{ end }}\nspec: {containers: x}"), Some("output is no pod")),
+        ] {
+            let faults = faults(&text);
+            assert_eq!(faults.len(), usize::from(fault.is_some()), "{text}{faults:?}");
+            assert!(fault.is_none_or(|part| faults[0].contains(part)), "{text}{faults:?}");
+        }
+    }
 }

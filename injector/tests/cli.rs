@@ -275,6 +275,21 @@ fn lint_finds_what_only_a_pod_shows() {
 }
 
 #[test]
+fn config_files_with_nothing_in_them_are_refused_by_every_command() {
+    let folder = Folder::new();
+    let (pods, empty) = (folder.file("a.yaml", DEPLOYMENT), folder.file("empty", " \n"));
+    for flag in ["--inject-config", "--values", "--mesh-config"] {
+        for command in [&["inject", "-f", &pods][..], &["check", "-f", &pods], &["lint"]] {
+            let failure = run(&[command, &[flag, &empty]].concat()).unwrap_err();
+            assert_eq!(failure.exit, Exit::Data, "{command:?} {flag}");
+            assert_eq!(failure.problems.len(), 1, "{:?}", failure.problems);
+            let begin = format!("{flag} {empty}: the file is empty; expected ");
+            assert!(failure.problems[0].starts_with(&begin), "{:?}", failure.problems);
+        }
+    }
+}
+
+#[test]
 fn what_config_prints_is_what_counts() {
     let folder = Folder::new();
     let file = folder.file("a.yaml", DEPLOYMENT);
@@ -323,7 +338,7 @@ fn the_program_itself() {
     for (arguments, code) in [
         (&["inject", "-f", "/does/not/exist"][..], 66),
         (&["nonsense"], 64),
-        (&["inject", "-f", "-", "--values", "/dev/null", "-o", "/does/not/exist"], 73),
+        (&["inject", "-f", "-", "-o", "/does/not/exist"], 73),
         (&["--help"], 0),
         (&["config", "mesh"], 0),
     ] {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::args::{Choice, ConfigArgs, Platform, PodArgs};
 use super::{Environment, Exit, Failure};
-use crate::config::{Source, Sources};
+use crate::config::{Holds, Source, Sources};
 use crate::decide::Policy;
 use crate::files;
 use crate::inject::{Injector, Options, Place, functions};
@@ -37,10 +37,14 @@ pub(super) fn called(name: &str) -> &str {
 pub(super) fn sources(args: &ConfigArgs) -> Result<Sources, Failure> {
     let mut problems = Vec::new();
     let mut exit = Exit::NoInput;
-    let mut read = |flag: &str, name: &Option<String>| {
+    let mut read = |holds: Holds, flag: &str, name: &Option<String>| {
         let name = name.as_ref()?;
-        match text_of(flag, name) {
-            Ok(text) => Some(Source { name: called(name).to_owned(), text }),
+        let source = text_of(flag, name).and_then(|text| {
+            Source::of_file(holds, called(name), text)
+                .map_err(|error| Failure::one(Exit::Data, format!("{flag} {error}")))
+        });
+        match source {
+            Ok(source) => Some(source),
             Err(failure) => {
                 exit = failure.exit;
                 problems.extend(failure.problems);
@@ -49,9 +53,9 @@ pub(super) fn sources(args: &ConfigArgs) -> Result<Sources, Failure> {
         }
     };
     let sources = Sources {
-        config: read("--inject-config", &args.inject_config),
-        values: read("--values", &args.values),
-        mesh: read("--mesh-config", &args.mesh_config),
+        config: read(Holds::Config, "--inject-config", &args.inject_config),
+        values: read(Holds::Values, "--values", &args.values),
+        mesh: read(Holds::Mesh, "--mesh-config", &args.mesh_config),
     };
     if problems.is_empty() { Ok(sources) } else { Err(Failure::new(exit, problems)) }
 }

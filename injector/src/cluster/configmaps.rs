@@ -156,8 +156,15 @@ impl Loader {
     }
 }
 
-/// The whole ConfigMap: which of its keys are read, and what is missing, is the config's own affair.
+/// The whole ConfigMap: which of its keys are read, and what is missing, is the config's own affair. In a file an empty
+/// key may have been cut off; here somebody has emptied it, which for Istio is as good as `{}`.
 fn source(namespace: &str, name: &str, data: &Data) -> Source {
+    let mut data = data.clone();
+    for key in ["mesh", "values"] {
+        if let Some(text) = data.get_mut(key).filter(|text| text.trim().is_empty()) {
+            "{}".clone_into(text);
+        }
+    }
     let map = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": namespace, "name": name}, "data": data,
     });
@@ -177,6 +184,14 @@ mod tests {
             let error = text.parse::<ConfigMapName>().expect_err(text);
             assert!(error.contains("NAMESPACE/NAME"), "{error}");
         }
+    }
+
+    #[test]
+    fn an_emptied_key_is_as_good_as_none() {
+        let keys = [("mesh", "\n"), ("values", ""), ("config", "")];
+        let data = keys.map(|(key, text)| (key.to_owned(), text.to_owned())).into();
+        let map: serde_json::Value = serde_json::from_str(&source("ns", "x", &data).text).expect("JSON");
+        assert_eq!(map["data"], json!({"mesh": "{}", "values": "{}", "config": ""}));
     }
 
     fn seen(text: Option<&str>) -> Seen<Data> {

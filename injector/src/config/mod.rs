@@ -15,4 +15,4 @@ pub use builtin::{CONFIG as BUILTIN_CONFIG, MESH as BUILTIN_MESH, VALUES as BUIL
 pub use error::ConfigError;
 pub use injector::{Aliased, InjectorConfig, PodTemplate};
 pub use mesh::Mesh;
-pub use sources::{Settings, Source, Sources};
+pub use sources::{Holds, Settings, Source, Sources};

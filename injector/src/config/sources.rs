@@ -19,6 +19,44 @@ pub struct Source {
     pub text: String,
 }
 
+/// What a file is to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// Injector config.
+    Config,
+    /// Values.
+    Values,
+    /// Mesh config.
+    Mesh,
+}
+
+impl Source {
+    /// What was read from a file.
+    ///
+    /// # Errors
+    ///
+    /// When there is nothing in it, or only comments: it may be on its way, or have been cut off, and is not taken for the
+    /// wish to have what is built in, or nothing.
+    pub fn of_file(holds: Holds, name: &str, text: String) -> Result<Self, ConfigError> {
+        if !is_blank(&text) {
+            return Ok(Self { name: name.to_owned(), text });
+        }
+        let (flag, what, or) = match holds {
+            Holds::Config => ("--inject-config", "an injector config", ""),
+            Holds::Values => ("--values", "values", ", or {} for none"),
+            Holds::Mesh => ("--mesh-config", "a mesh config", ", or {} for Istio's defaults"),
+        };
+        let problem =
+            format!("the file is empty; expected {what}{or} (leave {flag} out for what is built in)");
+        Err(ConfigError::new(name, "", problem))
+    }
+}
+
+/// Whether there is nothing in a text but comments.
+pub(crate) fn is_blank(text: &str) -> bool {
+    text.lines().map(str::trim).all(|line| line.is_empty() || line.starts_with('#') || line == "---")
+}
+
 /// The files that were given; what is missing is built in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
@@ -69,6 +107,7 @@ impl Sources {
         if let Some(given) = &self.config {
             let held = opened(given, "config", &mut problems);
             if let Some(more) = held.beside("values") {
+                problems.extend(blank_key(&more));
                 values = more;
             }
             config = held.source;
@@ -119,11 +158,15 @@ impl Opened {
 /// Takes the text out of a ConfigMap, if the file is one or has some, as documents or in a List.
 fn opened(given: &Source, key: &str, problems: &mut Vec<ConfigError>) -> Opened {
     let whole = || Opened { source: given.clone(), map: None };
-    if !given.text.contains("ConfigMap") {
+    if !given.text.contains("ConfigMap") && !given.text.contains("apiVersion") {
         return whole();
     }
     let mut maps = Vec::new();
     for document in yaml::read_documents(given.text.as_bytes()).unwrap_or_default() {
+        if is_cut_off(&document.value) {
+            let problem = "there is none, expected ConfigMap (has the file been cut off?)";
+            problems.push(ConfigError::new(&given.name, "kind", problem));
+        }
         collect_maps(document.value, &mut maps);
     }
     if maps.is_empty() {
@@ -135,6 +178,8 @@ fn opened(given: &Source, key: &str, problems: &mut Vec<ConfigError>) -> Opened 
     let problem = match (holders.next(), holders.next()) {
         (Some((text, map)), None) => {
             let source = Source { name: format!("{} (key {key})", given.name), text };
+            // The parser of injector configs has words of its own.
+            problems.extend(blank_key(&source).filter(|_| key != "config"));
             return Opened { source, map: Some(map) };
         }
         (Some(first), Some(second)) => {
@@ -147,6 +192,19 @@ fn opened(given: &Source, key: &str, problems: &mut Vec<ConfigError>) -> Opened 
     };
     problems.push(ConfigError::new(&given.name, "data", problem));
     whole()
+}
+
+/// What is wrong with a key that has nothing in it.
+fn blank_key(source: &Source) -> Option<ConfigError> {
+    let problem = "there is nothing in it; expected {} for none (has the file been cut off?)";
+    is_blank(&source.text).then(|| ConfigError::new(&source.name, "", problem))
+}
+
+/// Whether it begins as a ConfigMap that is printed by the API server, which writes the kind behind the data. A template
+/// has a spec.
+fn is_cut_off(object: &Value) -> bool {
+    let has = |key: &str| object.get(key).is_some_and(|value| !value.is_null());
+    has("apiVersion") && !has("kind") && object.get("spec").is_none()
 }
 
 fn collect_maps(value: Value, maps: &mut Vec<Value>) {

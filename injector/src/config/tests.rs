@@ -136,3 +136,39 @@ fn a_misspelt_key_is_told() {
     );
     assert_eq!(settings.warnings.len(), 1);
 }
+
+#[test]
+fn files_with_nothing_in_them_are_not_taken_for_a_wish() {
+    for text in ["", " \n\t\n", "# only\n---\n  # comments\n"] {
+        for (holds, flag) in
+            [(Holds::Config, "--inject-config"), (Holds::Values, "--values"), (Holds::Mesh, "--mesh-config")]
+        {
+            let error = Source::of_file(holds, "a/file", text.to_owned()).unwrap_err().to_string();
+            assert!(error.starts_with("a/file: the file is empty"), "{error}");
+            assert!(error.contains(flag), "{error}");
+        }
+    }
+    assert!(Source::of_file(Holds::Mesh, "a/file", "{}".to_owned()).is_ok());
+}
+
+#[test]
+fn a_config_map_that_was_cut_off() {
+    let problems = |text: &str| {
+        let sources = Sources { values: source(text), mesh: source(text), ..Sources::default() };
+        let problems = sources.load(&functions(|_| None)).map(|_| ()).unwrap_err();
+        problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    for cut in
+        ["apiVersion: v1\n", "apiVersion: v1\ndata:\n  mesh: |\n    trustDomain: td\n  values: '{}'\nkind:\n"]
+    {
+        assert!(problems(cut).contains("file: kind: there is none"), "{cut}");
+    }
+    let empty = problems("kind: ConfigMap\ndata:\n  values: ''\n  mesh: |\n");
+    for key in ["values", "mesh"] {
+        assert!(empty.contains(&format!("(key {key}): there is nothing in it; expected {{}}")), "{empty}");
+    }
+    let beside = "kind: ConfigMap\ndata:\n  config: 'templates: {sidecar: \"\"}'\n  values: |\n";
+    let error = load(beside).unwrap_err();
+    assert_eq!(error.len(), 1, "{error:?}");
+    assert!(error[0].contains("(key values): there is nothing in it"), "{error:?}");
+}

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::InjectError;
 use super::render::Overlay;
+use super::{InjectError, keep};
 use crate::overlay;
 use crate::pod::ids::{self, Ids};
 use crate::pod::list::{self, List, containers, find, metadata_mut, name, put, take};
@@ -47,7 +47,12 @@ pub(super) fn combine(undone: &Undone, overlays: &[Overlay]) -> Result<Combined,
         if find(containers(&templates, List::InitContainers), PROXY).is_some() {
             move_proxy(&mut pod);
         }
-        pod = merge(&pod)?;
+        let merged = merge(&pod)?;
+        let lost = keep::lost(&pod, &merged, &overlay.patch);
+        if !lost.is_empty() {
+            return Err(InjectError::Loses { template: overlay.name.clone(), lost });
+        }
+        pod = merged;
     }
     let mut overrides = Overrides::default();
     for list in List::BOTH {

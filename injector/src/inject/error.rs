@@ -41,6 +41,13 @@ pub enum InjectError {
         /// Where the value comes from.
         origin: String,
     },
+    /// A template would take away what the pod has.
+    Loses {
+        /// The template.
+        template: String,
+        /// What, like `spec.containers app`.
+        lost: Vec<String>,
+    },
     /// The pod is not of the shape that Kubernetes gives it, in at least one place.
     Malformed(Vec<Malformed>),
     /// A template's output cannot be laid over the pod.
@@ -79,6 +86,23 @@ pub enum InjectError {
     },
 }
 
+impl InjectError {
+    /// Whether both say the same of the same template: the line or the list in which it shows may differ with what the
+    /// template was rendered for.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Yaml { template, error, .. }, Self::Yaml { template: same, error: other, .. }) => {
+                template == same && error.problem == other.problem
+            }
+            (Self::Merge { what, error }, Self::Merge { what: same, error: other }) => {
+                what == same && error.problem == other.problem
+            }
+            _ => self == other,
+        }
+    }
+}
+
 impl fmt::Display for InjectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -104,6 +128,12 @@ impl fmt::Display for InjectError {
                 f,
                 "{origin}: the value would change the structure of template {template}; expected text without quotes, line \
                  breaks and YAML's own marks"
+            ),
+            Self::Loses { template, lost } => write!(
+                f,
+                "template {template}: its output would take {} out of the pod; expected lists of what it adds, or $patch: \
+                 delete for what is to go",
+                lost.join(", ")
             ),
             Self::Malformed(all) => {
                 f.write_str(&all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))

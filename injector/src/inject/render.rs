@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 
-use super::InjectError;
+use super::{InjectError, keep};
 use crate::annotations;
 use crate::config::{Aliased, InjectorConfig};
 use crate::data::Data;
@@ -68,12 +68,13 @@ pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Re
         InjectError::Yaml { template: name.to_owned(), error: Box::new(error), line }
     };
     let read = if template.spec_only { of_old(&rendered.text) } else { of_pod(&rendered.text) };
-    let (patch, scalars) = match read {
+    let (mut patch, scalars) = match read {
         Ok(read) => read,
         // What a value of the pod has broken is that value's fault, not the template's.
         Err(error) => return Err(breaking(name, &rendered).unwrap_or_else(|| bad(error))),
     };
     contained(name, &rendered, &scalars)?;
+    keep::drop_silent(&mut patch);
     Ok(Overlay { name: name.to_owned(), patch })
 }
 

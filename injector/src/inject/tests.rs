@@ -116,3 +116,43 @@ fn environment_network_and_injected_annotations() {
     assert_eq!(injected.pod["metadata"]["labels"]["topology.istio.io/network"], "n");
     assert_eq!(injected.pod["metadata"]["annotations"]["x"], "y");
 }
+
+#[test]
+fn a_template_takes_nothing_of_the_pod_away_unless_it_says_so() {
+    let mut pod = app();
+    pod["metadata"]["labels"] = json!({"app": "web"});
+    pod["spec"]["initContainers"] = json!([{"name": "first", "image": "i"}]);
+    pod["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
+    let with = |template: &str| injector(&json!({"policy": "enabled", "templates": {"sidecar": template}}));
+    for silent in [
+        "spec:",
+        "metadata:",
+        "spec: {containers: , initContainers: , volumes: }",
+        "metadata: {labels: , annotations: }",
+        "# nothing",
+    ] {
+        let injected = inject(&with(silent), &pod).pod;
+        assert_eq!(injected["spec"], pod["spec"], "{silent}");
+        assert_eq!(injected["metadata"]["labels"], pod["metadata"]["labels"], "{silent}");
+    }
+    let deletes = "spec: {volumes: [{name: data, $patch: delete}], priority: }";
+    assert_eq!(inject(&with(deletes), &pod).pod["spec"]["volumes"], json!([]));
+    // Templates of the 1.0 era are read forgivingly.
+    for text in ["text", "containers: text", "[]"] {
+        let old = injector(&json!({"policy": "enabled", "template": text}));
+        let workload = Workload::of_pod(&pod, "");
+        let request = Request { pod: &pod, workload: &workload, place: &Place::default() };
+        let error = old.inject(request).unwrap_err().to_string();
+        assert!(error.contains("template sidecar"), "{error}");
+        assert!(error.contains("spec.containers app"), "{error}");
+    }
+}
+
+#[test]
+fn capture_without_a_proxy_is_told() {
+    let template = "spec: {initContainers: [{name: istio-init, image: i}]}";
+    let injected =
+        inject(&injector(&json!({"policy": "enabled", "templates": {"sidecar": template}})), &app());
+    assert_eq!(injected.warnings.len(), 1, "{:?}", injected.warnings);
+    assert!(injected.warnings[0].contains("has istio-init"), "{:?}", injected.warnings);
+}

@@ -7,7 +7,7 @@ use super::live::Live;
 use super::options::ConfigFrom;
 use super::shutdown::Ending;
 use super::watch::{Pace, Settled, watch};
-use crate::config::{ConfigError, Source, Sources};
+use crate::config::{ConfigError, Holds, Source, Sources};
 use crate::files;
 use crate::template::Functions;
 
@@ -38,22 +38,25 @@ impl ConfigFiles {
     /// Every file that cannot be read: one that is gone is not the same as none.
     pub fn read(&self) -> Result<Sources, Vec<ConfigError>> {
         let mut problems = Vec::new();
-        let mut read = |name: &Option<String>| {
+        let mut read = |holds: Holds, name: &Option<String>| {
             let name = name.as_ref()?;
             let bad = |problem: String| ConfigError { source: name.clone(), place: String::new(), problem };
             let bytes = files::read_regular(name).map_err(|error| bad(error.to_string()));
             let text = bytes
                 .and_then(|bytes| String::from_utf8(bytes).map_err(|_| bad("not valid UTF-8".to_owned())));
-            match text {
-                Ok(text) => Some(Source { name: name.clone(), text }),
+            match text.and_then(|text| Source::of_file(holds, name, text)) {
+                Ok(source) => Some(source),
                 Err(problem) => {
                     problems.push(problem);
                     None
                 }
             }
         };
-        let sources =
-            Sources { config: read(&self.config), values: read(&self.values), mesh: read(&self.mesh) };
+        let sources = Sources {
+            config: read(Holds::Config, &self.config),
+            values: read(Holds::Values, &self.values),
+            mesh: read(Holds::Mesh, &self.mesh),
+        };
         if problems.is_empty() { Ok(sources) } else { Err(problems) }
     }
 
@@ -85,5 +88,31 @@ impl ConfigFiles {
         let pace = Pace::every(interval);
         let late = self.late(&pace);
         watch(pace, ending, Settled::new(Ok(known)), move || self.read(), Err(late), act).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_file_is_a_problem_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let named = |name: &str, text: &str| {
+            let path = folder.path().join(name).to_str().unwrap().to_owned();
+            files::replace(&path, text).unwrap();
+            Some(path)
+        };
+        let files = ConfigFiles {
+            config: named("config", ""),
+            values: named("values", "\n \n"),
+            mesh: named("mesh", "{}"),
+        };
+        let problems: Vec<String> = files.read().unwrap_err().iter().map(ToString::to_string).collect();
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        for (problem, name) in problems.iter().zip([&files.config, &files.values]) {
+            let begin = format!("{}: the file is empty; expected", name.as_deref().unwrap());
+            assert!(problem.starts_with(&begin), "{problem}");
+        }
     }
 }

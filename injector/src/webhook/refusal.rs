@@ -58,9 +58,12 @@ impl Refusal {
             Self::TooLarge => TOO_LARGE,
             Self::UnknownNamespace { .. } => UNAVAILABLE,
             Self::Inject(InjectError::ProxyUid { .. }) => FORBIDDEN,
-            Self::Inject(InjectError::Merge { .. } | InjectError::Render(_) | InjectError::Yaml { .. }) => {
-                INTERNAL
-            }
+            Self::Inject(
+                InjectError::Loses { .. }
+                | InjectError::Merge { .. }
+                | InjectError::Render(_)
+                | InjectError::Yaml { .. },
+            ) => INTERNAL,
             Self::Namespace { .. }
             | Self::Inject(
                 InjectError::Annotations(_)
@@ -89,6 +92,7 @@ impl Refusal {
                 InjectError::Clash { .. } => "clash",
                 InjectError::Duplicate { .. } => "duplicate",
                 InjectError::Escapes { .. } => "escapes",
+                InjectError::Loses { .. } => "loses",
                 InjectError::Malformed(_) => "malformed",
                 InjectError::Merge { .. } => "merge",
                 InjectError::ProxyUid { .. } => "proxy-uid",
