@@ -158,6 +158,7 @@ async fn watches_that_end_at_once_are_no_endless_loop() {
     fake.cut_watches(true);
     let replica = Replica::start(&fake, wanted()).await;
     until("it says so", || replica.has_said("the API server ends the watch at once")).await;
+    until("the first one is loaded", || replica.live.active().generation == 2).await;
     fake.put("kubectl", changed("a"));
     until("lists still tell what changed", || replica.live.active().generation == 3).await;
     // Every watch was followed by a pause and a list.
