@@ -58,13 +58,17 @@ impl Refusal {
             Self::TooLarge => TOO_LARGE,
             Self::UnknownNamespace { .. } => UNAVAILABLE,
             Self::Inject(InjectError::ProxyUid { .. }) => FORBIDDEN,
-            Self::Inject(InjectError::Merge { .. } | InjectError::Render(_) | InjectError::Yaml { .. }) => {
-                INTERNAL
-            }
+            Self::Inject(
+                InjectError::Capture { by_config: true, .. }
+                | InjectError::Merge { .. }
+                | InjectError::Render(_)
+                | InjectError::Yaml { .. },
+            ) => INTERNAL,
             Self::Namespace { .. }
             | Self::Inject(
                 InjectError::Annotations(_)
                 | InjectError::AutoImage { .. }
+                | InjectError::Capture { by_config: false, .. }
                 | InjectError::Clash { .. }
                 | InjectError::Duplicate { .. }
                 | InjectError::Escapes { .. }
@@ -86,6 +90,7 @@ impl Refusal {
             Self::Inject(error) => match error {
                 InjectError::Annotations(_) => "annotations",
                 InjectError::AutoImage { .. } => "auto-image",
+                InjectError::Capture { .. } => "capture",
                 InjectError::Clash { .. } => "clash",
                 InjectError::Duplicate { .. } => "duplicate",
                 InjectError::Escapes { .. } => "escapes",

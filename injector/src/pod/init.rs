@@ -1,0 +1,219 @@
+//! The init container, as the init binary's own parser reads it: arguments and environment.
+
+use std::ffi::OsString;
+
+use istio_iptables::cli::{self, Key, Origin, Outcome, RawOptions, UsageError};
+use istio_iptables::config::{self, ConfigError, GivenOption, Resolved};
+use istio_iptables::facts::Files;
+use serde_json::Value;
+
+use super::list::{self, List, containers};
+use super::{INIT, VALIDATION};
+
+/// What the init container makes of a pod's settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// The container.
+    pub container: &'static str,
+    /// What it does; `None` if it cannot be followed to the end.
+    pub resolved: Option<Resolved>,
+    /// Values that it refuses.
+    pub refused: Vec<ConfigError>,
+    /// What it refuses before it looks at values.
+    pub unreadable: Vec<UsageError>,
+    /// What it refuses, and one of another version may take: flags and words, and backends that are not available here.
+    pub foreign: Vec<String>,
+    /// Where the name of a config file comes from, and the name: the file is in the container, and not known here.
+    pub file: Option<(Origin, String)>,
+}
+
+/// Options with which the init container captures nothing, and what it does instead.
+const OFF: [(Key, &str); 4] = [
+    (Key::CleanupOnly, "only takes rules out"),
+    (Key::DryRun, "only prints what it would do"),
+    (Key::NetworkNamespace, "makes its rules in another network namespace"),
+    (Key::SkipRuleApply, "makes no rules"),
+];
+
+impl Reading {
+    /// Reads a pod's init container, if it has one that runs the init binary.
+    #[must_use]
+    pub fn of(pod: &Value) -> Option<Self> {
+        let init = containers(pod, List::InitContainers);
+        let found = |name: &'static str| Some((name, list::find(init, name)?));
+        let (name, container) = [INIT, VALIDATION].into_iter().find_map(found)?;
+        let mut reading = Self::of_arguments(arguments(container)?, environment(container));
+        reading.container = name;
+        Some(reading)
+    }
+
+    /// Reads arguments and environment.
+    #[must_use]
+    pub fn of_arguments<'a>(
+        arguments: impl IntoIterator<Item = &'a str>,
+        environment: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Self {
+        let mut reading = Self {
+            container: INIT,
+            resolved: None,
+            refused: Vec::new(),
+            unreadable: Vec::new(),
+            foreign: Vec::new(),
+            file: None,
+        };
+        let Some(raw) = reading.parse(arguments, environment) else {
+            return reading;
+        };
+        match config::resolve(&raw, &files()) {
+            Ok(resolved) => reading.resolved = Some(resolved),
+            Err(errors) => {
+                for error in errors {
+                    match &error {
+                        // Kubernetes puts in what stands there.
+                        ConfigError::Value { given, .. } if given.contains("$(") => {}
+                        ConfigError::Unavailable { origin: Origin::Flag(_), .. } => {
+                            reading.foreign.push(error.to_string());
+                        }
+                        _ => reading.refused.push(error),
+                    }
+                }
+            }
+        }
+        reading
+    }
+
+    fn parse<'a>(
+        &mut self,
+        arguments: impl IntoIterator<Item = &'a str>,
+        environment: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Option<RawOptions> {
+        let all = std::iter::once("istio-iptables").chain(arguments).map(OsString::from);
+        let environment = environment.into_iter().map(|(name, value)| (name.into(), value.into()));
+        let no_file = |_: &std::path::Path| Err(std::io::ErrorKind::Unsupported.into());
+        match cli::parse(all, environment, &mut std::io::empty(), &no_file) {
+            Ok(Outcome::Run(raw)) => Some(raw),
+            Ok(Outcome::Print(_)) => {
+                self.unreadable.push(UsageError::Other("the arguments only ask for help".to_owned()));
+                None
+            }
+            Err(failure) => {
+                for error in failure.errors {
+                    match &error {
+                        UsageError::UnknownFlag { .. } | UsageError::ExtraWord { .. } => {
+                            self.foreign.push(error.to_string());
+                        }
+                        UsageError::Document { source, .. } if source != "standard input" => {
+                            let given = failure.raw.given(Key::Config);
+                            self.file = given.map(|given| (given.origin.clone(), given.text.clone()));
+                        }
+                        _ => self.unreadable.push(error),
+                    }
+                }
+                Some(failure.raw)
+            }
+        }
+    }
+
+    /// Whether it refuses anything.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        !self.refused.is_empty() || !self.unreadable.is_empty()
+    }
+
+    /// The options that switch capture off, each with what is done instead.
+    pub fn off(&self) -> impl Iterator<Item = (&GivenOption, &'static str)> {
+        // With a CNI plugin the rules are made elsewhere.
+        let resolved = self.resolved.as_ref().filter(|_| self.container == INIT);
+        let given = resolved.map_or(&[][..], |resolved| &resolved.given);
+        given.iter().filter_map(|given| {
+            let (_, instead) = OFF.iter().find(|(key, _)| *key == given.key)?;
+            Some((given, *instead))
+        })
+    }
+}
+
+/// The arguments, unless another program is called.
+fn arguments(container: &Value) -> Option<impl Iterator<Item = &str>> {
+    let words = |key: &str| {
+        let words = container.get(key).and_then(Value::as_array);
+        words.into_iter().flatten().filter_map(Value::as_str)
+    };
+    if let Some(program) = words("command").next() {
+        let called = program.rsplit('/').next();
+        matches!(called, Some("istio-iptables" | "pilot-agent")).then_some(())?;
+    }
+    let command: Vec<&str> = words("command").skip(1).collect();
+    Some(command.into_iter().chain(words("args")))
+}
+
+/// The variables whose values stand in the pod. The last one of a name counts.
+fn environment(container: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let variables = container.get("env").and_then(Value::as_array);
+    let literal = |variable: &&Value| variable.get("valueFrom").is_none_or(Value::is_null);
+    variables.into_iter().flatten().filter(literal).map(|variable| {
+        (list::name(variable), variable.get("value").and_then(Value::as_str).unwrap_or_default())
+    })
+}
+
+/// What is in the pod is not known here, and says nothing that could be wrong.
+#[must_use]
+pub const fn files() -> Files {
+    Files { passwd: String::new(), group: String::new(), resolv_conf: Ok(String::new()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn reading(container: &Value) -> Option<Reading> {
+        let mut container = container.clone();
+        container["name"] = json!("istio-init");
+        Reading::of(&json!({"spec": {"initContainers": [container]}}))
+    }
+
+    fn refused(container: &Value) -> Vec<String> {
+        reading(container).unwrap().refused.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn arguments_and_environment_are_read_together() {
+        let of = |name: &str, value: &str| {
+            let env = json!([{"name": name, "value": value}]);
+            refused(&json!({"args": ["istio-iptables", "-b", "*"], "env": env}))
+        };
+        assert_eq!(of("ISTIO_DUAL_STACK", "true"), [""; 0]);
+        assert_eq!(of("NOT_ITS_OWN", "bogus"), [""; 0]);
+        assert_eq!(of("ISTIO_INBOUND_PORTS", "bogus"), [""; 0], "the flag wins");
+        assert!(of("ISTIO_DUAL_STACK", "maybe")[0].starts_with("variable ISTIO_DUAL_STACK: \"maybe\""));
+    }
+
+    #[test]
+    fn what_stands_elsewhere_is_not_known() {
+        let from = json!([{"name": "DRY_RUN", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]);
+        assert_eq!(refused(&json!({"env": from})), [""; 0]);
+        assert_eq!(refused(&json!({"args": ["-u", "$(UID)"]})), [""; 0]);
+        let file = reading(&json!({"env": [{"name": "ISTIO_IPTABLES_CONFIG", "value": "/x"}]})).unwrap();
+        let origin = Origin::Variable("ISTIO_IPTABLES_CONFIG".to_owned());
+        assert_eq!((file.is_refused(), file.file), (false, Some((origin, "/x".to_owned()))));
+    }
+
+    #[test]
+    fn flags_of_another_version_are_told_apart() {
+        for arguments in [json!(["--brand-new"]), json!(["--native-nftables"]), json!(["a-word"])] {
+            let reading = reading(&json!({ "args": arguments })).unwrap();
+            assert!(!reading.is_refused() && reading.foreign.len() == 1, "{reading:?}");
+        }
+        let variable = json!({"env": [{"name": "ISTIO_IPTABLES_BACKEND", "value": "nftables"}]});
+        assert_eq!(refused(&variable).len(), 1);
+        assert!(reading(&json!({"args": ["-b"]})).unwrap().is_refused());
+    }
+
+    #[test]
+    fn another_program_is_not_read() {
+        assert_eq!(reading(&json!({"command": ["sh", "-c"], "args": ["-b", "x"]})), None);
+        let command = json!(["/usr/local/bin/pilot-agent", "istio-iptables", "-b", "x"]);
+        assert_eq!(refused(&json!({ "command": command })).len(), 1);
+    }
+}
