@@ -164,13 +164,13 @@ const ENVOY_LEVELS: [&str; 8] = ["trace", "debug", "info", "warning", "warn", "e
 
 fn fails_envoy(row: &Row, text: &str) -> Option<String> {
     let is_level = |word: &str| ENVOY_LEVELS.contains(&word);
-    let (starts, form) = match row.syntax {
-        Syntax::EnvoyLevel => (is_level(text), "LEVEL"),
-        Syntax::EnvoyLevels => {
-            let mut pairs = text.split(',').map(|pair| pair.split_once(':'));
-            (pairs.all(|pair| pair.is_some_and(|(_, level)| is_level(level))), "COMPONENT:LEVEL,...")
-        }
-        _ => (true, ""),
+    let (starts, form) = if row.syntax == Syntax::EnvoyLevel {
+        (is_level(text), "LEVEL")
+    } else if row.syntax == Syntax::EnvoyLevels {
+        let mut pairs = text.split(',').map(|pair| pair.split_once(':'));
+        (pairs.all(|pair| pair.is_some_and(|(_, level)| is_level(level))), "COMPONENT:LEVEL,...")
+    } else {
+        return None;
     };
     (!text.is_empty() && !starts).then(|| {
         format!(
@@ -264,11 +264,8 @@ fn inert(pod: &Value) -> Vec<String> {
         inert("sidecar.istio.io/rewriteAppHTTPProbers", why);
     }
     if annotation(pod, "sidecar.istio.io/interceptionMode") == Some("NONE") {
-        let captures = |row: &&Row| match row.syntax {
-            // The agent reads it too.
-            Syntax::Capture(key) => key != Key::LogOutputLevel,
-            _ => false,
-        };
+        // The agent reads the log level too.
+        let captures = |row: &&Row| matches!(row.syntax, Syntax::Capture(key) if key != Key::LogOutputLevel);
         for row in TABLE.iter().filter(captures) {
             inert(row.key, "nothing is captured with sidecar.istio.io/interceptionMode NONE");
         }

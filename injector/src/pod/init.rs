@@ -67,16 +67,15 @@ impl Reading {
         match config::resolve(&raw, &files()) {
             Ok(resolved) => reading.resolved = Some(resolved),
             Err(errors) => {
-                for error in errors {
-                    match &error {
-                        // Kubernetes puts in what stands there.
-                        ConfigError::Value { given, .. } if given.contains("$(") => {}
-                        ConfigError::Unavailable { origin: Origin::Flag(_), .. } => {
-                            reading.foreign.push(error.to_string());
-                        }
-                        _ => reading.refused.push(error),
-                    }
-                }
+                // Kubernetes puts in what stands there.
+                let open = |error: &ConfigError| matches!(error, ConfigError::Value { given, .. } if given.contains("$("));
+                let foreign = |error: &ConfigError| {
+                    matches!(error, ConfigError::Unavailable { origin: Origin::Flag(_), .. })
+                };
+                let known = errors.into_iter().filter(|error| !open(error));
+                let (foreign, refused): (Vec<_>, Vec<_>) = known.partition(foreign);
+                reading.foreign.extend(foreign.iter().map(ToString::to_string));
+                reading.refused = refused;
             }
         }
         reading
@@ -98,15 +97,14 @@ impl Reading {
             }
             Err(failure) => {
                 for error in failure.errors {
-                    match &error {
-                        UsageError::UnknownFlag { .. } | UsageError::ExtraWord { .. } => {
-                            self.foreign.push(error.to_string());
-                        }
-                        UsageError::Document { source, .. } if source != "standard input" => {
-                            let given = failure.raw.given(Key::Config);
-                            self.file = given.map(|given| (given.origin.clone(), given.text.clone()));
-                        }
-                        _ => self.unreadable.push(error),
+                    if matches!(error, UsageError::UnknownFlag { .. } | UsageError::ExtraWord { .. }) {
+                        self.foreign.push(error.to_string());
+                    } else if matches!(&error, UsageError::Document { source, .. } if source != "standard input")
+                    {
+                        let given = failure.raw.given(Key::Config);
+                        self.file = given.map(|given| (given.origin.clone(), given.text.clone()));
+                    } else {
+                        self.unreadable.push(error);
                     }
                 }
                 Some(failure.raw)
