@@ -174,9 +174,16 @@ fn who_switches_capture_off_is_told() {
         &metadata("NETWORK_NAMESPACE", "/proc/1/ns/net"),
         "makes its rules in another network namespace",
     );
-    all_warn(&metadata("ISTIO_IPTABLES_CONFIG", "/x"), "what is in \"/x\" is not looked at");
+    all_warn(&metadata("ISTIO_IPTABLES_CONFIG", "/x"), "\"/x\": the file is in the container");
+    all_warn(&metadata("ISTIO_OUTBOUND_OWNER_GROUPS", "java"), "unless its /etc/group has this group");
     let none = inject(&injector(), &metadata("DRY_RUN", "false")).unwrap();
     assert_eq!(none.warnings, [""; 0]);
+}
+
+#[test]
+fn of_many_bad_values_some_are_told() {
+    let error = inject(&injector(), &metadata("ISTIO_OUTBOUND_OWNER_GROUPS", &vec!["a b"; 40_000].join(",")));
+    assert_eq!(error.unwrap_err().to_string().lines().count(), 11);
 }
 
 #[test]

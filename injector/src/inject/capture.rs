@@ -13,6 +13,9 @@ use crate::pod::list::annotation;
 
 const TEMPLATES: &str = "inject.istio.io/templates";
 
+/// How many problems are told.
+const TOLD: usize = 10;
+
 impl Injector {
     /// What is odd about the init container.
     ///
@@ -37,6 +40,11 @@ impl Injector {
                 .map(|error| format!("container {}: {error}", init.container))
                 .collect();
             problems.extend(init.refused.iter().map(|error| error.calling(&name)));
+            let more = problems.len().saturating_sub(TOLD);
+            problems.truncate(TOLD);
+            if more > 0 {
+                problems.push(format!("{more} more values are not accepted either"));
+            }
             return Err(InjectError::Capture { problems, by_config: self.refuses_any(init, request) });
         }
         let mut warnings: Vec<String> = init
@@ -46,9 +54,8 @@ impl Injector {
                 format!("container {}: {problem}; the init image has to be one that knows it", init.container)
             })
             .collect();
-        warnings.extend(init.file.iter().map(|(origin, file)| {
-            let (origin, file) = (name(origin), annotations::shown(file));
-            format!("{origin}: what is in {file} is not looked at: the file is in the container")
+        warnings.extend(init.elsewhere.iter().map(|item| {
+            format!("{}: {}: {}", name(&item.origin), annotations::shown(&item.given), item.unknown)
         }));
         warnings.extend(init.off().map(|(given, instead)| {
             let (origin, text) = (name(&given.origin), annotations::shown(&given.text));

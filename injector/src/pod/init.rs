@@ -1,6 +1,7 @@
 //! The init container, as the init binary's own parser reads it: arguments and environment.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 
 use istio_iptables::cli::{self, Key, Origin, Outcome, RawOptions, UsageError};
 use istio_iptables::config::{self, ConfigError, GivenOption, Resolved};
@@ -23,8 +24,22 @@ pub struct Reading {
     pub unreadable: Vec<UsageError>,
     /// What it refuses, and one of another version may take: flags and words, and backends that are not available here.
     pub foreign: Vec<String>,
-    /// Where the name of a config file comes from, and the name: the file is in the container, and not known here.
-    pub file: Option<(Origin, String)>,
+    /// What only the container's own files can tell.
+    pub elsewhere: Vec<Elsewhere>,
+}
+
+/// How many names of groups are believed: there may not be as many, and each is looked for among all.
+const MOST_NAMES: u32 = 100;
+
+/// A value that is a matter of a file in the container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Where the value comes from.
+    pub origin: Origin,
+    /// The value.
+    pub given: String,
+    /// What about it is not known here.
+    pub unknown: &'static str,
 }
 
 /// Options with which the init container captures nothing, and what it does instead.
@@ -59,12 +74,13 @@ impl Reading {
             refused: Vec::new(),
             unreadable: Vec::new(),
             foreign: Vec::new(),
-            file: None,
+            elsewhere: Vec::new(),
         };
         let Some(raw) = reading.parse(arguments, environment) else {
             return reading;
         };
-        match config::resolve(&raw, &files()) {
+        let files = reading.files(&raw);
+        match config::resolve(&raw, &files) {
             Ok(resolved) => reading.resolved = Some(resolved),
             Err(errors) => {
                 // Kubernetes puts in what stands there.
@@ -102,7 +118,11 @@ impl Reading {
                     } else if matches!(&error, UsageError::Document { source, .. } if source != "standard input")
                     {
                         let given = failure.raw.given(Key::Config);
-                        self.file = given.map(|given| (given.origin.clone(), given.text.clone()));
+                        self.elsewhere.extend(given.map(|given| Elsewhere {
+                            origin: given.origin.clone(),
+                            given: given.text.clone(),
+                            unknown: "the file is in the container, and what it says is not looked at",
+                        }));
                     } else {
                         self.unreadable.push(error);
                     }
@@ -110,6 +130,26 @@ impl Reading {
                 Some(failure.raw)
             }
         }
+    }
+
+    /// The container's files are not known here: name servers say nothing that could be wrong, and every word that can be
+    /// the name of a group is one.
+    fn files(&mut self, raw: &RawOptions) -> Files {
+        let mut group = String::new();
+        for key in [Key::OutboundOwnerGroups, Key::OutboundOwnerGroupsExclude] {
+            let Some(given) = raw.given(key) else { continue };
+            let names = given.text.split(',').map(str::trim).filter(|item| is_name(item));
+            for (name, gid) in names.zip(1..=MOST_NAMES) {
+                // Writing to a string does not fail.
+                let _ = writeln!(group, "{name}:x:{gid}:");
+                self.elsewhere.push(Elsewhere {
+                    origin: given.origin.clone(),
+                    given: name.to_owned(),
+                    unknown: "the init container does not start unless its /etc/group has this group",
+                });
+            }
+        }
+        Files { passwd: String::new(), group, resolv_conf: Ok(String::new()) }
     }
 
     /// Whether it refuses anything.
@@ -128,6 +168,12 @@ impl Reading {
             Some((given, *instead))
         })
     }
+}
+
+/// Whether there may be a group of this name.
+fn is_name(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.$".contains(&byte))
 }
 
 /// The arguments, unless another program is called.
@@ -151,12 +197,6 @@ fn environment(container: &Value) -> impl Iterator<Item = (&str, &str)> {
     variables.into_iter().flatten().filter(literal).map(|variable| {
         (list::name(variable), variable.get("value").and_then(Value::as_str).unwrap_or_default())
     })
-}
-
-/// What is in the pod is not known here, and says nothing that could be wrong.
-#[must_use]
-pub const fn files() -> Files {
-    Files { passwd: String::new(), group: String::new(), resolv_conf: Ok(String::new()) }
 }
 
 #[cfg(test)]
@@ -194,7 +234,16 @@ mod tests {
         assert_eq!(refused(&json!({"args": ["-u", "$(UID)"]})), [""; 0]);
         let file = reading(&json!({"env": [{"name": "ISTIO_IPTABLES_CONFIG", "value": "/x"}]})).unwrap();
         let origin = Origin::Variable("ISTIO_IPTABLES_CONFIG".to_owned());
-        assert_eq!((file.is_refused(), file.file), (false, Some((origin, "/x".to_owned()))));
+        assert_eq!((file.is_refused(), &file.elsewhere[0].origin), (false, &origin));
+        let variable = "ISTIO_OUTBOUND_OWNER_GROUPS";
+        let groups = |text: &str| json!({"env": [{"name": variable, "value": text}]});
+        let named = reading(&groups("java, 202,adm")).unwrap();
+        let names: Vec<&str> = named.elsewhere.iter().map(|item| item.given.as_str()).collect();
+        assert_eq!((named.is_refused(), names), (false, vec!["java", "adm"]));
+        assert_eq!(refused(&groups("java,a b,-1")).len(), 2);
+        assert!(
+            !refused(&groups(&(0..1000).map(|n| format!("g{n}")).collect::<Vec<_>>().join(","))).is_empty()
+        );
     }
 
     #[test]
