@@ -1,6 +1,7 @@
 //! From pod to injected pod.
 
 mod adopt;
+mod capture;
 mod combine;
 mod error;
 mod finish;
@@ -21,6 +22,7 @@ use crate::malformed;
 use crate::pod::exempt::Exempt;
 use crate::pod::ids::Ids;
 use crate::pod::image::{self, Which};
+use crate::pod::init::Reading;
 use crate::pod::list::{self, annotation};
 use crate::pod::status::Status;
 use crate::pod::undo::{Undone, undo};
@@ -114,6 +116,17 @@ impl Injector {
     ///
     /// Why the pod cannot be injected, in words for whoever wrote it.
     pub fn inject(&self, request: Request<'_>) -> Result<Injected, InjectError> {
+        let mut injected = self.put_together(request)?;
+        let init = Reading::of(&injected.pod);
+        if let Some(init) = &init {
+            injected.warnings.extend(self.judge_capture(init, request)?);
+        }
+        self.judge_users(&mut injected, init.as_ref(), request.place.ids)?;
+        Ok(injected)
+    }
+
+    /// The injected pod, before anybody asks what its init container makes of it.
+    fn put_together(&self, request: Request<'_>) -> Result<Injected, InjectError> {
         request.well_formed()?;
         let checked = annotations::check(request.pod);
         let mut warnings = checked.warnings;
@@ -145,7 +158,8 @@ impl Injector {
             adopt::keep_additions(&mut injected, previous, &status)?;
             injected.warnings.extend(previous.strangers(request.pod, &injected.pod, &status));
         }
-        self.judge(&mut injected, &request, &names)?;
+        judge(&mut injected, &names)?;
+        injected.warnings.extend(windows(&injected.pod));
         finish::keep_order(&mut injected.pod, request.pod);
         Ok(injected)
     }
@@ -193,51 +207,17 @@ impl Injector {
         names.iter().map(|name| render::render(name, &settings.injector, &data)).collect()
     }
 
-    /// What is wrong, or odd, about the result.
-    fn judge(
+    /// Apps that escape capture because they pass for the proxy.
+    fn judge_users(
         &self,
         injected: &mut Injected,
-        request: &Request<'_>,
-        names: &[String],
+        init: Option<&Reading>,
+        ids: Ids,
     ) -> Result<(), InjectError> {
-        // Templates that disagree on where the proxy runs get a warning below, as they are not the pod's fault.
-        if let Some(container) =
-            list::duplicates(&injected.pod).into_iter().find(|name| *name != crate::pod::PROXY)
-        {
-            let paths = list::places(&injected.pod, container);
-            return Err(InjectError::Clash { container: container.to_owned(), paths });
-        }
-        for list in list::List::BOTH {
-            for container in list::containers(&injected.pod, list) {
-                match container.get("image").and_then(Value::as_str) {
-                    Some(crate::pod::AUTO_IMAGE) => {
-                        return Err(InjectError::AutoImage {
-                            container: list::name(container).to_owned(),
-                            templates: names.to_vec(),
-                        });
-                    }
-                    None | Some("") if list::name(container) == crate::pod::PROXY => {
-                        injected.warnings.push(format!(
-                            "spec.{} has a container istio-proxy without an image: one of the templates {} names it there, \
-                             another one elsewhere",
-                            list.key(),
-                            names.join(", ")
-                        ));
-                    }
-                    _ => {}
-                }
-            }
-        }
-        warn_without_proxy(injected, names);
-        self.judge_users(injected, request.place.ids)
-    }
-
-    /// Apps that escape capture because they pass for the proxy.
-    fn judge_users(&self, injected: &mut Injected, ids: Ids) -> Result<(), InjectError> {
         if list::proxy(&injected.pod).is_none() {
             return Ok(());
         }
-        let exempt = Exempt::of(&injected.pod, ids);
+        let exempt = Exempt::of(&injected.pod, init, ids);
         let by_user = exempt.by_user(&injected.pod);
         if let Some(&(_, uid)) = by_user.first() {
             let containers = by_user.iter().filter(|(_, other)| *other == uid);
@@ -273,4 +253,48 @@ fn warn_without_proxy(injected: &mut Injected, names: &[String]) {
             names.join(", ")
         ));
     }
+}
+
+/// What is wrong, or odd, about the result.
+fn judge(injected: &mut Injected, names: &[String]) -> Result<(), InjectError> {
+    // Templates that disagree on where the proxy runs get a warning below, as they are not the pod's fault.
+    if let Some(container) =
+        list::duplicates(&injected.pod).into_iter().find(|name| *name != crate::pod::PROXY)
+    {
+        let paths = list::places(&injected.pod, container);
+        return Err(InjectError::Clash { container: container.to_owned(), paths });
+    }
+    for list in list::List::BOTH {
+        for container in list::containers(&injected.pod, list) {
+            match container.get("image").and_then(Value::as_str) {
+                Some(crate::pod::AUTO_IMAGE) => {
+                    return Err(InjectError::AutoImage {
+                        container: list::name(container).to_owned(),
+                        templates: names.to_vec(),
+                    });
+                }
+                None | Some("") if list::name(container) == crate::pod::PROXY => {
+                    injected.warnings.push(format!(
+                        "spec.{} has a container istio-proxy without an image: one of the templates {} names it there, \
+                         another one elsewhere",
+                        list.key(),
+                        names.join(", ")
+                    ));
+                }
+                _ => {}
+            }
+        }
+    }
+    warn_without_proxy(injected, names);
+    Ok(())
+}
+
+/// A pod for Windows is injected where it asks for it, as by Istio, and cannot run.
+fn windows(pod: &Value) -> Option<String> {
+    let system = pod.pointer("/spec/os/name").and_then(Value::as_str);
+    (system == Some("windows")).then(|| {
+        "spec.os.name is windows: the injected containers are for Linux, and Kubernetes refuses such a pod; expected label \
+         sidecar.istio.io/inject: \"false\""
+            .to_owned()
+    })
 }

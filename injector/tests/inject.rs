@@ -13,9 +13,9 @@ mod builtin;
 use builtin::{deployment, inject, injector, native, with, workload};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use sidecar_injector::annotations::explain_arguments;
 use sidecar_injector::config::{Source, Sources};
 use sidecar_injector::inject::{InjectError, Injector, Options, Place, Request, functions};
+use sidecar_injector::pod::init::Reading;
 
 fn names(pod: &Value, list: &str) -> Vec<String> {
     let items = pod["spec"][list].as_array().cloned().unwrap_or_default();
@@ -81,9 +81,8 @@ fn a_pod_gets_capture_and_proxy() {
     assert_eq!(names(&injected.pod, "initContainers"), ["istio-init", "istio-proxy"]);
     assert_eq!(injected.warnings, [""; 0]);
     let init = &injected.pod["spec"]["initContainers"][0];
-    let arguments: Vec<String> =
-        init["args"].as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect();
-    let resolved = explain_arguments(&arguments).unwrap();
+    assert_eq!(init["name"], "istio-init");
+    let resolved = Reading::of(&injected.pod).unwrap().resolved.unwrap();
     let given: Vec<String> = resolved.given.iter().map(ToString::to_string).collect();
     assert_eq!(
         given,
@@ -100,13 +99,8 @@ fn a_pod_gets_capture_and_proxy() {
 fn every_pod_is_injected_with_arguments_that_the_init_binary_takes() {
     for (what, pod) in pods() {
         let injected = inject(&injector(), &pod).unwrap_or_else(|error| panic!("{what}: {error}"));
-        for container in injected.pod["spec"]["initContainers"].as_array().into_iter().flatten() {
-            if container["name"] == "istio-init" {
-                let arguments = container["args"].as_array().unwrap().iter();
-                let arguments: Vec<String> =
-                    arguments.map(|text| text.as_str().unwrap().to_owned()).collect();
-                explain_arguments(&arguments).unwrap_or_else(|problems| panic!("{what}: {problems:?}"));
-            }
+        if let Some(init) = Reading::of(&injected.pod) {
+            assert!(init.resolved.is_some() && init.foreign.is_empty(), "{what}: {init:?}");
         }
     }
 }
@@ -161,6 +155,39 @@ fn bad_annotations_are_all_named() {
     let error = inject(&injector(), &pod).unwrap_err();
     assert!(matches!(&error, InjectError::Annotations(all) if all.len() == 2), "{error}");
     assert_eq!(error.to_string().lines().count(), 2);
+}
+
+#[test]
+fn without_the_agent_s_port_probes_stay() {
+    let port = "status.sidecar.istio.io/port";
+    let mut pod = deployment();
+    let probe = json!({"httpGet": {"path": "/ready", "port": "http"}});
+    pod["spec"]["containers"][0]["readinessProbe"] = probe.clone();
+    let none = with(&pod, &json!({ port: "0" }));
+    let noted = |pod: &Value| pod.to_string().contains("ISTIO_KUBE_APP_PROBERS");
+    let injected = inject(&injector(), &none).unwrap().pod;
+    assert_eq!(injected["spec"]["containers"][0]["readinessProbe"], probe);
+    assert!(!noted(&injected));
+    assert_eq!(inject(&injector(), &injected).unwrap().pod, injected);
+    let (workload, place) = (workload(), native());
+    let request = Request { pod: &injected, workload: &workload, place: &place };
+    assert_eq!(injector().uninject(request).unwrap().unwrap().pod, none);
+    // The port is taken away, and given back, between two injections.
+    let mut before = inject(&injector(), &pod).unwrap().pod;
+    assert_eq!(before["spec"]["containers"][0]["readinessProbe"]["httpGet"]["port"], 15020);
+    before["metadata"]["annotations"][port] = json!("0");
+    let mut after = inject(&injector(), &before).unwrap().pod;
+    let number = json!({"httpGet": {"path": "/ready", "port": 80}});
+    assert_eq!(after["spec"]["containers"][0]["readinessProbe"], number);
+    assert!(!noted(&after));
+    after["metadata"]["annotations"][port] = json!("15020");
+    let again = inject(&injector(), &after).unwrap().pod;
+    assert_eq!(again["spec"]["containers"][0]["readinessProbe"]["httpGet"]["path"], "/app-health/web/readyz");
+    assert!(noted(&again));
+    let mesh = Source { name: "mesh".to_owned(), text: "defaultConfig: {statusPort: 0}".to_owned() };
+    let settings = Sources { mesh: Some(mesh), ..Sources::default() }.load(&functions(|_| None)).unwrap();
+    let injected = inject(&Injector::new(settings, Options::default()), &pod).unwrap().pod;
+    assert_eq!(injected["spec"]["containers"][0]["readinessProbe"], probe);
 }
 
 #[test]

@@ -83,34 +83,53 @@ pub enum ConfigError {
     },
 }
 
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl ConfigError {
+    /// The options that it is about.
+    #[must_use]
+    pub fn origins(&self) -> &[Origin] {
         match self {
-            Self::Contradiction { options, reason } => write!(f, "{}: {reason}", all(options)),
+            Self::Contradiction { options, .. } => options,
+            Self::EmptyList { origin, .. }
+            | Self::TooMany { origin, .. }
+            | Self::Unavailable { origin, .. }
+            | Self::Value { origin, .. } => std::slice::from_ref(origin),
+            Self::Unreadable { .. } => &[],
+        }
+    }
+
+    /// The sentence, for those to whom the options have other names than on a command line.
+    #[must_use]
+    pub fn calling(&self, name: &dyn Fn(&Origin) -> String) -> String {
+        match self {
+            Self::Contradiction { options, reason } => {
+                let names: Vec<String> = options.iter().map(name).collect();
+                format!("{}: {reason}", names.join(" and "))
+            }
             Self::EmptyList { origin, given, reason } => {
-                write!(f, "{origin}: {given:?} is an empty list; {reason}")
+                format!("{}: {given:?} is an empty list; {reason}", name(origin))
             }
             Self::TooMany { origin, given, most, reason } => {
-                write!(f, "{origin}: {given} items, at most {most} are possible: {reason}")
+                format!("{}: {given} items, at most {most} are possible: {reason}", name(origin))
             }
-            Self::Unavailable { origin, reason } => write!(f, "{origin}: {reason}"),
+            Self::Unavailable { origin, reason } => format!("{}: {reason}", name(origin)),
             Self::Unreadable { file, reason, needed } => {
-                write!(f, "{file} cannot be read ({reason}); {needed}")
+                format!("{file} cannot be read ({reason}); {needed}")
             }
             Self::Value { origin, given, expected: Expected { what, hint } } => {
-                write!(f, "{origin}: {given:?} is not accepted, expected {what}")?;
-                hint.as_ref().map_or(Ok(()), |hint| write!(f, "; {hint}"))
+                let hint = hint.as_ref().map_or_else(String::new, |hint| format!("; {hint}"));
+                format!("{}: {given:?} is not accepted, expected {what}{hint}", name(origin))
             }
         }
     }
 }
 
-impl std::error::Error for ConfigError {}
-
-fn all(options: &[Origin]) -> String {
-    let names: Vec<String> = options.iter().map(Origin::to_string).collect();
-    names.join(" and ")
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.calling(&Origin::to_string))
+    }
 }
+
+impl std::error::Error for ConfigError {}
 
 /// Options that can be followed but are probably not what was meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,16 +159,33 @@ pub enum Warning {
     },
 }
 
+impl Warning {
+    /// The option that it is about.
+    #[must_use]
+    pub const fn origin(&self) -> &Origin {
+        match self {
+            Self::EmptyList { origin, .. }
+            | Self::HostBits { origin, .. }
+            | Self::NoEffect { origin, .. } => origin,
+        }
+    }
+
+    /// The sentence, for those to whom the option has another name than on a command line.
+    #[must_use]
+    pub fn calling(&self, name: &dyn Fn(&Origin) -> String) -> String {
+        let name = name(self.origin());
+        match self {
+            Self::EmptyList { given, .. } => format!("{name}: {given:?} holds no item and counts as unset"),
+            Self::HostBits { given, used, .. } => {
+                format!("{name}: {given} has bits set behind its prefix; {used} counts")
+            }
+            Self::NoEffect { reason, .. } => format!("{name} has no effect: {reason}"),
+        }
+    }
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::EmptyList { origin, given } => {
-                write!(f, "{origin}: {given:?} holds no item and counts as unset")
-            }
-            Self::HostBits { origin, given, used } => {
-                write!(f, "{origin}: {given} has bits set behind its prefix; {used} counts")
-            }
-            Self::NoEffect { origin, reason } => write!(f, "{origin} has no effect: {reason}"),
-        }
+        f.write_str(&self.calling(&Origin::to_string))
     }
 }

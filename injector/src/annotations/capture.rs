@@ -1,14 +1,12 @@
 //! Capture annotations, read by the init binary's own parser: what is accepted here never fails in the pod.
 
-use std::ffi::OsString;
-
-use istio_iptables::cli::{self, Key, Origin, Outcome};
-use istio_iptables::config::{self, ConfigError, Resolved, Warning};
-use istio_iptables::facts::Files;
+use istio_iptables::cli::{Key, Origin};
+use istio_iptables::config::{ConfigError, Resolved};
 use serde_json::Value;
 
 use super::BadAnnotation;
 use super::table::{Syntax, TABLE};
+use crate::pod::init::Reading;
 use crate::pod::list::annotation;
 
 /// How many items of one annotation are told.
@@ -32,6 +30,8 @@ impl Capture {
             .filter_map(|row| match row.syntax {
                 Syntax::Capture(key) => Some((key, row.key, annotation(pod, row.key)?)),
                 Syntax::Boolean
+                | Syntax::EnvoyLevel
+                | Syntax::EnvoyLevels
                 | Syntax::JsonObject
                 | Syntax::Number
                 | Syntax::PortOrZero
@@ -47,72 +47,33 @@ impl Capture {
         let mut capture = Self::default();
         // Each by itself, since two annotations may stand for one option.
         for (key, name, text) in &given {
-            let arguments = with_defaults(&[(*key, text)]);
-            if let Err(problems) = resolve(&arguments) {
-                let mut told: Vec<String> =
-                    problems.iter().filter_map(|problem| expected(problem, *key, text)).collect();
-                let more = told.len().saturating_sub(TOLD);
-                told.truncate(TOLD);
-                if let Some(last) = told.last_mut().filter(|_| more > 0) {
-                    *last = format!("{last}; {more} more items are not accepted either");
-                }
-                let bad =
-                    |expected| BadAnnotation { key: (*name).to_owned(), given: (*text).to_owned(), expected };
-                capture.errors.extend(told.into_iter().map(bad));
+            let problems = read(&[(*key, text)]).refused;
+            let mut told: Vec<String> =
+                problems.iter().filter_map(|problem| expected(problem, *key, text)).collect();
+            let more = told.len().saturating_sub(TOLD);
+            told.truncate(TOLD);
+            if let Some(last) = told.last_mut().filter(|_| more > 0) {
+                *last = format!("{last}; {more} more items are not accepted either");
             }
+            let bad =
+                |expected| BadAnnotation { key: (*name).to_owned(), given: (*text).to_owned(), expected };
+            capture.errors.extend(told.into_iter().map(bad));
         }
         if capture.errors.is_empty() && !given.is_empty() {
             let options: Vec<(Key, &str)> = given.iter().map(|(key, _, text)| (*key, *text)).collect();
-            let resolved = resolve(&with_defaults(&options));
+            let resolved = read(&options).resolved;
             capture.warnings = resolved.map(|resolved| warnings(&resolved, &given)).unwrap_or_default();
         }
         capture
     }
 }
 
-/// Has a container's arguments read by the init binary's parser.
-///
-/// # Errors
-///
-/// Everything it refuses, one sentence each.
-pub fn explain_arguments(arguments: &[String]) -> Result<Resolved, Vec<String>> {
-    parse(arguments).and_then(|raw| {
-        config::resolve(&raw, &files()).map_err(|errors| errors.iter().map(ToString::to_string).collect())
-    })
-}
-
-/// The templates' defaults for what is not given: they decide what has an effect.
-fn with_defaults(options: &[(Key, &str)]) -> Vec<String> {
-    let mut arguments = vec![flag(Key::ServiceCidr, "*"), flag(Key::InboundPorts, "*")];
-    arguments.extend(options.iter().map(|(key, text)| flag(*key, text)));
-    arguments
-}
-
-fn flag(key: Key, text: &str) -> String {
-    format!("--{}={text}", key.spec().name)
-}
-
-fn files() -> Files {
-    Files { passwd: String::new(), group: String::new(), resolv_conf: Ok(String::new()) }
-}
-
-fn parse(arguments: &[String]) -> Result<cli::RawOptions, Vec<String>> {
-    let all =
-        std::iter::once("istio-iptables").chain(arguments.iter().map(String::as_str)).map(OsString::from);
-    let parsed = cli::parse(all, [], &mut std::io::empty(), &|_| Err(std::io::ErrorKind::Unsupported.into()));
-    match parsed {
-        Ok(Outcome::Run(raw)) => Ok(raw),
-        Ok(Outcome::Print(_)) => Err(vec!["the arguments only ask for help".to_owned()]),
-        Err(failure) => Err(failure.errors.iter().map(ToString::to_string).collect()),
-    }
-}
-
-fn resolve(arguments: &[String]) -> Result<Resolved, Vec<ConfigError>> {
-    match parse(arguments) {
-        Ok(raw) => config::resolve(&raw, &files()),
-        // `--flag=value` with a flag from the table is always read.
-        Err(_) => Err(Vec::new()),
-    }
+/// Reads options beside the templates' defaults for what is not given: they decide what has an effect.
+fn read(options: &[(Key, &str)]) -> Reading {
+    let flag = |key: Key, text: &str| format!("--{}={text}", key.spec().name);
+    let defaults = [(Key::ServiceCidr, "*"), (Key::InboundPorts, "*")];
+    let arguments: Vec<String> = defaults.iter().chain(options).map(|(key, text)| flag(*key, text)).collect();
+    Reading::of_arguments(arguments.iter().map(String::as_str), [])
 }
 
 /// What is accepted instead, if the problem is with this option.
@@ -147,19 +108,12 @@ fn expected(problem: &ConfigError, key: Key, text: &str) -> Option<String> {
 
 fn warnings(resolved: &Resolved, given: &[(Key, &'static str, &str)]) -> Vec<String> {
     let name = |origin: &Origin| {
-        given.iter().find(|(key, ..)| *origin == Origin::Flag(*key)).map(|(_, name, _)| *name)
+        let (_, name, _) = given.iter().find(|(key, ..)| *origin == Origin::Flag(*key))?;
+        Some(format!("annotation {name}"))
     };
-    let lines = resolved.warnings.iter().filter_map(|warning| match warning {
-        Warning::EmptyList { origin, given } => {
-            Some(format!("annotation {}: {given:?} holds no item and counts as unset", name(origin)?))
-        }
-        Warning::HostBits { origin, given, used } => Some(format!(
-            "annotation {}: {given} has bits set behind its prefix; {used} counts",
-            name(origin)?
-        )),
-        Warning::NoEffect { origin, reason } => {
-            Some(format!("annotation {} has no effect: {reason}", name(origin)?))
-        }
+    let of_annotations = resolved.warnings.iter().filter_map(|warning| {
+        let name = name(warning.origin())?;
+        Some(warning.calling(&|_| name.clone()))
     });
-    lines.collect()
+    of_annotations.collect()
 }

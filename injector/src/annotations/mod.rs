@@ -9,12 +9,13 @@ mod tests;
 
 use std::fmt;
 
+use istio_iptables::cli::Key;
 use serde_json::Value;
 
 use crate::pod::list::{self, annotation};
 use crate::quantity;
 
-pub use capture::{Capture, explain_arguments};
+pub use capture::Capture;
 pub use docs::markdown;
 pub use table::{Place, Row, Syntax, TABLE, row};
 
@@ -73,6 +74,7 @@ pub fn check(pod: &Value) -> Checked {
                 if let Some(expected) = wrong(row.syntax, text) {
                     checked.errors.push(BadAnnotation { key: key.clone(), given: text.to_owned(), expected });
                 }
+                checked.warnings.extend(fails_envoy(row, text));
                 if let Syntax::WordOrIgnored(words) = row.syntax
                     && !words.contains(&text)
                     && key != crate::decide::INJECT
@@ -111,11 +113,11 @@ fn wrong(syntax: Syntax, text: &str) -> Option<String> {
             Ok(Value::Object(_)) => None,
             _ => Some("a JSON object".to_owned()),
         },
-        Syntax::Number => (digits(text).is_none_or(|number| number > i64::from(i32::MAX)))
-            .then(|| "a whole number from 0 on".to_owned()),
-        Syntax::PortOrZero => digits(text)
+        Syntax::Number => (plain(text).is_none_or(|number| number > i64::from(i32::MAX)))
+            .then(|| "a plain number from 0 on".to_owned()),
+        Syntax::PortOrZero => plain(text)
             .is_none_or(|port| port > 65535)
-            .then(|| "a port from 0 to 65535; 0 means none".to_owned()),
+            .then(|| "a plain port number from 0 to 65535; 0 means none".to_owned()),
         Syntax::Quantity => {
             let usable = quantity::canonical(text).is_ok_and(|quantity| !quantity.starts_with('-'));
             (!usable).then(|| "a quantity from 0 on, such as 100m, 0.5 or 128Mi".to_owned())
@@ -123,6 +125,8 @@ fn wrong(syntax: Syntax, text: &str) -> Option<String> {
         Syntax::ScrapeTargets => targets(text),
         Syntax::Word(words) => (!words.contains(&text)).then(|| words.join(", ")),
         Syntax::Capture(_)
+        | Syntax::EnvoyLevel
+        | Syntax::EnvoyLevels
         | Syntax::ProxyConfig
         | Syntax::Text
         | Syntax::WordOrIgnored(_)
@@ -148,6 +152,34 @@ fn targets(text: &str) -> Option<String> {
 fn digits(text: &str) -> Option<i64> {
     let plain = !text.is_empty() && text.len() < 12 && text.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| text.parse().ok()).flatten()
+}
+
+/// Without leading zeros, which YAML and the init binary read as something else or not at all.
+fn plain(text: &str) -> Option<i64> {
+    digits(text).filter(|_| text == "0" || !text.starts_with('0'))
+}
+
+/// Log levels of Envoy. It is another program, of which an image may hold another version: a warning is enough.
+const ENVOY_LEVELS: [&str; 8] = ["trace", "debug", "info", "warning", "warn", "error", "critical", "off"];
+
+fn fails_envoy(row: &Row, text: &str) -> Option<String> {
+    let is_level = |word: &str| ENVOY_LEVELS.contains(&word);
+    let (starts, form) = if row.syntax == Syntax::EnvoyLevel {
+        (is_level(text), "LEVEL")
+    } else if row.syntax == Syntax::EnvoyLevels {
+        let mut pairs = text.split(',').map(|pair| pair.split_once(':'));
+        (pairs.all(|pair| pair.is_some_and(|(_, level)| is_level(level))), "COMPONENT:LEVEL,...")
+    } else {
+        return None;
+    };
+    (!text.is_empty() && !starts).then(|| {
+        format!(
+            "annotation {}: Envoy does not start with {}, expected {form} with the levels {}",
+            row.key,
+            shown(text),
+            ENVOY_LEVELS.join(", ")
+        )
+    })
 }
 
 /// Prefixes under which every key should be known.
@@ -227,9 +259,14 @@ fn inert(pod: &Value) -> Vec<String> {
         for row in TABLE.iter().filter(|row| row.key.starts_with("readiness.status.")) {
             inert(row.key, "with status.sidecar.istio.io/port 0 the proxy has no probes");
         }
+        let why =
+            "with status.sidecar.istio.io/port 0 there is no agent's port for the app's probes to go to";
+        inert("sidecar.istio.io/rewriteAppHTTPProbers", why);
     }
     if annotation(pod, "sidecar.istio.io/interceptionMode") == Some("NONE") {
-        for row in TABLE.iter().filter(|row| matches!(row.syntax, Syntax::Capture(_))) {
+        // The agent reads the log level too.
+        let captures = |row: &&Row| matches!(row.syntax, Syntax::Capture(key) if key != Key::LogOutputLevel);
+        for row in TABLE.iter().filter(captures) {
             inert(row.key, "nothing is captured with sidecar.istio.io/interceptionMode NONE");
         }
     }

@@ -35,6 +35,10 @@ pub enum Syntax {
     Boolean,
     /// What this option of the init binary takes.
     Capture(Key),
+    /// A log level of Envoy.
+    EnvoyLevel,
+    /// Log levels of Envoy's components.
+    EnvoyLevels,
     /// A JSON object.
     JsonObject,
     /// A whole number, not negative.
@@ -200,7 +204,7 @@ pub const TABLE: &[Row] = &[
         "proxy.istio.io/config",
         Syntax::ProxyConfig,
         "`defaultConfig` of the mesh config",
-        "Proxy config for this pod: top-level fields replace the mesh's, proxyMetadata is merged",
+        "Proxy config for this pod: top-level fields replace the mesh's, proxyMetadata is merged; the init container's own variables in it are read by its parser",
     ),
     for_templates(
         "sidecar.istio.io/proxyImage",
@@ -252,19 +256,19 @@ pub const TABLE: &[Row] = &[
     ),
     for_templates(
         "sidecar.istio.io/logLevel",
-        Syntax::Text,
+        Syntax::EnvoyLevel,
         "`global.proxy.logLevel`, warning",
         "Log level of Envoy",
     ),
     for_templates(
         "sidecar.istio.io/componentLogLevel",
-        Syntax::Text,
+        Syntax::EnvoyLevels,
         "`global.proxy.componentLogLevel`, misc:error",
         "Log levels of parts of Envoy",
     ),
     for_templates(
         "sidecar.istio.io/agentLogLevel",
-        Syntax::Text,
+        Syntax::Capture(Key::LogOutputLevel),
         "`global.logging.level`, default:info",
         "Log level of the agent and the init container",
     ),
@@ -312,7 +316,7 @@ pub const TABLE: &[Row] = &[
         "status.sidecar.istio.io/port",
         Syntax::PortOrZero,
         "`global.proxy.statusPort`, 15020",
-        "Port on which the agent answers; 0: the proxy has no probes",
+        "Port on which the agent answers; 0: the proxy has no probes, and the app's stay as they are",
     ),
     for_templates(
         "readiness.status.sidecar.istio.io/initialDelaySeconds",

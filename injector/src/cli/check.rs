@@ -1,6 +1,7 @@
 //! `check`: is this pod injected, and why, or why not?
 
 use clap::Args;
+use istio_iptables::cli::Origin;
 use serde_json::{Map, Value, json};
 
 use super::args::{ConfigArgs, Format, InputArgs, PodArgs};
@@ -8,15 +9,14 @@ use super::load::{Loaded, called, load, text_of};
 use super::report::{Answer, Gate, as_json, as_text};
 use super::rewrite::names;
 use super::{Environment, Exit, Failure, Output};
-use crate::annotations::explain_arguments;
 use crate::decide::{self, Called, Webhooks};
 use crate::files;
 use crate::inject::Request;
 use crate::object::{self, Shape};
+use crate::pod::init::Reading;
 use crate::pod::list::{List, containers, find};
 use crate::pod::status::Status;
 use crate::pod::workload::Workload;
-use crate::pod::{INIT, VALIDATION};
 use crate::yaml;
 
 #[derive(Args, Clone, Debug)]
@@ -194,22 +194,11 @@ fn inject(loaded: &Loaded, object: &Value, namespace: &str, pod: &Value, answer:
         let new = new.filter(|name| find(before, name).is_none());
         answer.added.extend(new.map(|name| format!("{}: {name}", list.key())));
     }
-    let init = containers(&injected.pod, List::InitContainers);
-    let Some(capture) = [INIT, VALIDATION].iter().find_map(|name| find(init, name)) else {
-        return;
-    };
-    let arguments = capture.get("args").and_then(Value::as_array);
-    let arguments: Vec<String> =
-        arguments.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
-    match explain_arguments(&arguments) {
-        Ok(resolved) => {
-            answer.capture = resolved.given.iter().map(ToString::to_string).collect();
-            answer
-                .warnings
-                .extend(resolved.warnings.iter().map(|warning| format!("init container: {warning}")));
-        }
-        Err(problems) => {
-            answer.error = Some(format!("the init container would refuse: {}", problems.join("; ")))
-        }
+    // What it refuses has refused the pod by now.
+    if let Some(resolved) = Reading::of(&injected.pod).and_then(|init| init.resolved) {
+        answer.capture = resolved.given.iter().map(ToString::to_string).collect();
+        // Those of annotations and variables are among the pod's warnings, in the pod's own terms.
+        let flags = resolved.warnings.iter().filter(|warning| matches!(warning.origin(), Origin::Flag(_)));
+        answer.warnings.extend(flags.map(|warning| format!("init container: {warning}")));
     }
 }

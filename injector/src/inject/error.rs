@@ -20,6 +20,13 @@ pub enum InjectError {
         /// The templates that were applied.
         templates: Vec<String>,
     },
+    /// The init container would refuse what it is given.
+    Capture {
+        /// Everything that it refuses, one sentence each.
+        problems: Vec<String>,
+        /// Whether the config alone is to blame: a pod that asks for nothing gets the same.
+        by_config: bool,
+    },
     /// Containers of the injected pod have the same name, though those of the pod did not.
     Clash {
         /// The name.
@@ -113,6 +120,7 @@ impl fmt::Display for InjectError {
                  this container; expected an image, or another annotation inject.istio.io/templates",
                 templates.join(", ")
             ),
+            Self::Capture { problems, .. } => f.write_str(&problems.join("\n")),
             Self::Clash { container, paths } => write!(
                 f,
                 "container {container}: a template adds a container of this name, which the pod uses for its own ({}); a \

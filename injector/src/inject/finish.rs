@@ -38,9 +38,11 @@ impl Injector {
             prometheus::merge(pod, status_port);
         }
         prometheus::announce_secure_port(pod);
-        if self.rewrites_probes(pod) {
-            let port = annotation(pod, "status.sidecar.istio.io/port").and_then(|port| port.parse().ok());
-            probes::rewrite(pod, port.unwrap_or(status_port), status_port);
+        let port = annotation(pod, "status.sidecar.istio.io/port").and_then(|port| port.parse().ok());
+        let port = port.unwrap_or(status_port);
+        // Port 0 means that the agent has none: nobody would answer there, and Kubernetes refuses such a probe.
+        if port != 0 && self.rewrites_probes(pod) {
+            probes::rewrite(pod, port, status_port);
         }
         if let Some(annotations) = metadata_mut(pod, "annotations") {
             annotations.insert(status::ANNOTATION.to_owned(), json!(status.to_json()));

@@ -4,9 +4,9 @@ use istio_iptables::cli::Key;
 use serde_json::Value;
 
 use super::ids::{Ids, of_container};
+use super::init::Reading;
+use super::is_istio_s;
 use super::list::{self, List, containers, name};
-use super::{INIT, VALIDATION, is_istio_s};
-use crate::annotations::explain_arguments;
 
 /// The user of a proxy of which nothing else is known.
 const PROXY_UID: i64 = 1337;
@@ -21,13 +21,19 @@ pub struct Exempt {
 }
 
 impl Exempt {
-    /// What a finished pod exempts: what its capture arguments say, else the user of its proxy container, else the
-    /// user that the namespace prescribes. Without groups of their own the users' numbers are groups too.
+    /// What a finished pod exempts: what its init container says, else the user of its proxy container, else the user
+    /// that the namespace prescribes. Without groups of their own the users' numbers are groups too.
     #[must_use]
-    pub fn of(pod: &Value, ids: Ids) -> Self {
-        let init = containers(pod, List::InitContainers);
-        let arguments = [INIT, VALIDATION].into_iter().find_map(|wanted| list::find(init, wanted));
-        let (mut uids, mut gids) = arguments.map(of_arguments).unwrap_or_default();
+    pub fn of(pod: &Value, init: Option<&Reading>, ids: Ids) -> Self {
+        let resolved = init.and_then(|init| init.resolved.as_ref());
+        let given = resolved.map_or(&[][..], |resolved| &resolved.given);
+        let numbers = |key: Key| -> Vec<i64> {
+            let texts = given.iter().filter(|option| option.key == key);
+            texts
+                .flat_map(|option| option.text.split(',').filter_map(|text| text.trim().parse().ok()))
+                .collect()
+        };
+        let (mut uids, mut gids) = (numbers(Key::ProxyUid), numbers(Key::ProxyGid));
         if uids.is_empty() {
             let of_proxy = list::proxy(pod).and_then(|proxy| of_container(proxy).uid);
             uids = vec![of_proxy.or(ids.uid).unwrap_or(PROXY_UID)];
@@ -50,17 +56,6 @@ impl Exempt {
     pub fn by_group(&self, pod: &Value) -> Vec<(String, i64)> {
         sharing(pod, "runAsGroup", &self.gids)
     }
-}
-
-fn of_arguments(container: &Value) -> (Vec<i64>, Vec<i64>) {
-    let arguments = container.get("args").and_then(Value::as_array).into_iter().flatten();
-    let arguments: Vec<String> = arguments.filter_map(|text| text.as_str().map(str::to_owned)).collect();
-    let given = explain_arguments(&arguments).map(|resolved| resolved.given).unwrap_or_default();
-    let numbers = |key: Key| {
-        let texts = given.iter().filter(|option| option.key == key);
-        texts.flat_map(|option| option.text.split(',').filter_map(|text| text.trim().parse().ok())).collect()
-    };
-    (numbers(Key::ProxyUid), numbers(Key::ProxyGid))
 }
 
 fn sharing(pod: &Value, key: &str, numbers: &[i64]) -> Vec<(String, i64)> {
@@ -91,7 +86,7 @@ mod tests {
                 "initContainers": [{"name": "istio-init", "args": arguments}],
                 "containers": [{"name": "istio-proxy", "securityContext": proxy}],
             }});
-            let exempt = Exempt::of(&pod, Ids { uid, gid: None });
+            let exempt = Exempt::of(&pod, Reading::of(&pod).as_ref(), Ids { uid, gid: None });
             (exempt.uids, exempt.gids)
         };
         let proxy = json!({"runAsUser": 5});
@@ -114,7 +109,7 @@ mod tests {
                 {"name": "istio-proxy", "securityContext": {"runAsGroup": 1337}},
             ],
         }});
-        let exempt = Exempt::of(&pod, Ids::default());
+        let exempt = Exempt::of(&pod, None, Ids::default());
         assert_eq!(exempt.by_user(&pod), [one("a", 1337), one("beside", 1337)]);
         assert_eq!(exempt.by_group(&pod), [one("b", 1337)]);
     }

@@ -7,6 +7,7 @@ pub mod env;
 pub mod exempt;
 pub mod ids;
 pub mod image;
+pub mod init;
 pub mod list;
 pub mod order;
 pub mod overrides;

@@ -59,7 +59,8 @@ impl Refusal {
             Self::UnknownNamespace { .. } => UNAVAILABLE,
             Self::Inject(InjectError::ProxyUid { .. }) => FORBIDDEN,
             Self::Inject(
-                InjectError::Loses { .. }
+                InjectError::Capture { by_config: true, .. }
+                | InjectError::Loses { .. }
                 | InjectError::Merge { .. }
                 | InjectError::Render(_)
                 | InjectError::Yaml { .. },
@@ -68,6 +69,7 @@ impl Refusal {
             | Self::Inject(
                 InjectError::Annotations(_)
                 | InjectError::AutoImage { .. }
+                | InjectError::Capture { by_config: false, .. }
                 | InjectError::Clash { .. }
                 | InjectError::Duplicate { .. }
                 | InjectError::Escapes { .. }
@@ -89,6 +91,7 @@ impl Refusal {
             Self::Inject(error) => match error {
                 InjectError::Annotations(_) => "annotations",
                 InjectError::AutoImage { .. } => "auto-image",
+                InjectError::Capture { .. } => "capture",
                 InjectError::Clash { .. } => "clash",
                 InjectError::Duplicate { .. } => "duplicate",
                 InjectError::Escapes { .. } => "escapes",
