@@ -21,6 +21,7 @@ use crate::pod::exempt::Exempt;
 use crate::pod::ids::Ids;
 use crate::pod::image::{self, Which};
 use crate::pod::list::{self, annotation};
+use crate::pod::overrides;
 use crate::pod::status::Status;
 use crate::pod::undo::{Undone, undo};
 use crate::pod::workload::Workload;
@@ -118,7 +119,7 @@ impl Injector {
         let mut problems: Vec<String> = checked.errors.iter().map(ToString::to_string).collect();
         let own_mesh = self.own_mesh(request.pod, &mut warnings);
         problems.extend(own_mesh.as_ref().err().cloned());
-        let undone = undo(request.pod, self.settings.mesh.status_port());
+        let undone = self.undone(request.pod);
         problems.extend(undone.as_ref().err().cloned());
         let (Ok(own_mesh), Ok(undone), true) = (own_mesh, undone, problems.is_empty()) else {
             problems.sort();
@@ -129,6 +130,13 @@ impl Injector {
             if paths.len() > 1 {
                 return Err(InjectError::Duplicate { container: container.to_owned(), paths });
             }
+        }
+        if undone.previous.is_none() && annotation(request.pod, overrides::ANNOTATION).is_some() {
+            warnings.push(format!(
+                "annotation {}: only injection writes it; what it says of containers of Istio's counts as if the pod had \
+                 them, the rest is dropped; expected such containers in the pod instead",
+                overrides::ANNOTATION
+            ));
         }
         let names = render::select(&undone.pod, &self.settings.injector)?;
         let templates = names.iter().filter_map(|name| self.settings.injector.templates.get(name));
@@ -146,6 +154,10 @@ impl Injector {
         self.judge(&mut injected, &request, &names)?;
         finish::keep_order(&mut injected.pod, request.pod);
         Ok(injected)
+    }
+
+    fn undone(&self, pod: &Value) -> Result<Undone, String> {
+        undo(pod, self.settings.mesh.status_port(), self.merges_metrics(pod))
     }
 
     /// The mesh config with the pod's own proxy config.
