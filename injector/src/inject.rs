@@ -4,6 +4,7 @@ mod adopt;
 mod combine;
 mod error;
 mod finish;
+mod moved;
 mod native;
 mod render;
 mod reverse;
@@ -113,6 +114,10 @@ impl Injector {
     ///
     /// Why the pod cannot be injected, in words for whoever wrote it.
     pub fn inject(&self, request: Request<'_>) -> Result<Injected, InjectError> {
+        self.inject_as(request, native::wanted(request.pod, request.place.native_sidecars))
+    }
+
+    fn inject_as(&self, request: Request<'_>, native: bool) -> Result<Injected, InjectError> {
         request.well_formed()?;
         let checked = annotations::check(request.pod);
         let mut warnings = checked.warnings;
@@ -142,8 +147,9 @@ impl Injector {
         let templates = names.iter().filter_map(|name| self.settings.injector.templates.get(name));
         let texts: Vec<&str> = templates.map(|one| one.template.text()).collect();
         warnings.extend(annotations::unread(&undone.pod, &texts));
-        let overlays = self.render(&request, &undone, &own_mesh, &names)?;
-        let combined = combine::combine(&undone, &overlays)?;
+        let overlays = self.render(&request, &undone, &own_mesh, &names, native)?;
+        let adopted = self.moved(&request, &undone, &overlays, native);
+        let combined = combine::combine(&undone, &overlays, &adopted)?;
         let status = Status::of_templates(&combined.templates, &self.options.revision);
         let mut injected = Injected { pod: combined.pod, warnings };
         self.finish(&mut injected, request.place, &combined.asked, &own_mesh, &status);
@@ -181,6 +187,7 @@ impl Injector {
         undone: &Undone,
         own_mesh: &Mesh,
         names: &[String],
+        native: bool,
     ) -> Result<Vec<render::Overlay>, InjectError> {
         let settings = &self.settings;
         let proxy_config = Value::Object(own_mesh.proxy().clone());
@@ -194,7 +201,7 @@ impl Injector {
             mesh_json: self.mesh_json.as_object().unwrap_or(&empty),
             values: &settings.values,
             revision: &self.options.revision,
-            native_sidecars: native::wanted(&undone.pod, request.place.native_sidecars),
+            native_sidecars: native,
             proxy_image: &image(Which::Proxy),
             init_image: &image(Which::Init),
             ids: request.place.ids,
