@@ -126,7 +126,7 @@ impl Injector {
         problems.extend(own_mesh.as_ref().err().cloned());
         let undone = self.undone(request.pod);
         problems.extend(undone.as_ref().err().cloned());
-        let (Ok(own_mesh), Ok(undone), true) = (own_mesh, undone, problems.is_empty()) else {
+        let (Ok(own_mesh), Ok(mut undone), true) = (own_mesh, undone, problems.is_empty()) else {
             problems.sort();
             return Err(InjectError::Annotations(problems));
         };
@@ -148,7 +148,7 @@ impl Injector {
         let texts: Vec<&str> = templates.map(|one| one.template.text()).collect();
         warnings.extend(annotations::unread(&undone.pod, &texts));
         let overlays = self.render(&request, &undone, &own_mesh, &names, native)?;
-        let adopted = self.moved(&request, &undone, &overlays, native);
+        let adopted = self.moved(&request, &mut undone, &overlays, native);
         let combined = combine::combine(&undone, &overlays, &adopted)?;
         let status = Status::of_templates(&combined.templates, &self.options.revision);
         let mut injected = Injected { pod: combined.pod, warnings };

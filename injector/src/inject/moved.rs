@@ -11,13 +11,13 @@ use crate::pod::{env, probes, prometheus};
 use crate::schema::{self, Kind, ListMerge};
 
 impl Injector {
-    /// What of such containers counts as the user's: what stands in them beyond what the earlier injection put there.
-    /// If this config would have put something else there, nothing says what was the user's, so all of it counts as
-    /// that, as in Istio.
+    /// Those of which all counts as the user's, as in Istio: this config would have put something else there, so nothing
+    /// says what was the user's. Of the others, only what stands in them beyond what the earlier injection had put there
+    /// is left, as additions to the container in its new place.
     pub(super) fn moved(
         &self,
         request: &Request<'_>,
-        undone: &Undone,
+        undone: &mut Undone,
         overlays: &[Overlay],
         native: bool,
     ) -> Vec<(List, Value)> {
@@ -29,24 +29,32 @@ impl Injector {
         let Ok(mut before) = self.inject_as(Request { pod: &undone.pod, ..*request }, !native) else {
             return all;
         };
-        all.retain_mut(|(list, container)| {
+        let mut additions = Vec::new();
+        all.retain(|(list, container)| {
             let items = containers_mut(&mut before.pod, *list);
             let Some(reference) = items.iter_mut().find(|item| name(item) == name(container)) else {
                 return true;
             };
             env::remove(reference, probes::VARIABLE);
             env::remove(reference, prometheus::VARIABLE);
-            match beyond(container, reference, Kind::Struct(&schema::CONTAINER)) {
-                Some(Value::Object(mut more)) => {
-                    more.insert("name".to_owned(), Value::String(name(container).to_owned()));
-                    *container = Value::Object(more);
-                    true
-                }
-                Some(_) => false,
-                None => true,
+            let more = beyond(container, reference, Kind::Struct(&schema::CONTAINER));
+            if let Some(Value::Object(mut more)) = more.clone() {
+                more.insert("name".to_owned(), Value::String(name(container).to_owned()));
+                additions.push((other(*list), Value::Object(more)));
             }
+            more.is_none()
         });
+        if let Some(previous) = &mut undone.previous {
+            previous.containers.extend(additions);
+        }
         all
+    }
+}
+
+const fn other(list: List) -> List {
+    match list {
+        List::Containers => List::InitContainers,
+        List::InitContainers => List::Containers,
     }
 }
 
@@ -56,9 +64,8 @@ fn elsewhere(previous: &Previous, overlays: &[Overlay]) -> Vec<(List, Value)> {
     };
     let all = previous.containers.iter().filter(|(list, container)| {
         let container = name(container);
-        let other = if *list == List::Containers { List::InitContainers } else { List::Containers };
         previous.overrides.find(container).is_none()
-            && defined(other, container)
+            && defined(other(*list), container)
             && !defined(*list, container)
     });
     all.cloned().collect()
