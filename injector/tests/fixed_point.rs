@@ -99,8 +99,13 @@ fn by_the_engine(pod: &Value, place: &Place) -> Result<bool, String> {
         return Ok(false);
     };
     match inject(&once.pod) {
-        Ok(twice) if twice.pod.to_string() == once.pod.to_string() => Ok(true),
-        Ok(twice) => Err(format!("{pod}: {}", first_difference("", &once.pod, &twice.pod))),
+        Ok(twice) => {
+            let (one, other) = (once.pod.to_string(), twice.pod.to_string());
+            if one == other {
+                return Ok(true);
+            }
+            Err(format!("{pod}: {}", first_difference("", &once.pod, &twice.pod)))
+        }
         Err(error) => Err(format!("{pod}: refused: {error}")),
     }
 }
