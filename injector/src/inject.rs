@@ -6,6 +6,7 @@ mod combine;
 mod error;
 mod finish;
 mod keep;
+mod moved;
 mod native;
 mod render;
 mod reverse;
@@ -24,6 +25,7 @@ use crate::pod::ids::Ids;
 use crate::pod::image::{self, Which};
 use crate::pod::init::Reading;
 use crate::pod::list::{self, annotation};
+use crate::pod::overrides;
 use crate::pod::status::Status;
 use crate::pod::undo::{Undone, undo};
 use crate::pod::workload::Workload;
@@ -116,7 +118,8 @@ impl Injector {
     ///
     /// Why the pod cannot be injected, in words for whoever wrote it.
     pub fn inject(&self, request: Request<'_>) -> Result<Injected, InjectError> {
-        let mut injected = self.put_together(request)?;
+        let native = native::wanted(request.pod, request.place.native_sidecars);
+        let mut injected = self.put_together(request, native)?;
         let init = Reading::of(&injected.pod);
         if let Some(init) = &init {
             injected.warnings.extend(self.judge_capture(init, request)?);
@@ -126,16 +129,16 @@ impl Injector {
     }
 
     /// The injected pod, before anybody asks what its init container makes of it.
-    fn put_together(&self, request: Request<'_>) -> Result<Injected, InjectError> {
+    fn put_together(&self, request: Request<'_>, native: bool) -> Result<Injected, InjectError> {
         request.well_formed()?;
         let checked = annotations::check(request.pod);
         let mut warnings = checked.warnings;
         let mut problems: Vec<String> = checked.errors.iter().map(ToString::to_string).collect();
         let own_mesh = self.own_mesh(request.pod, &mut warnings);
         problems.extend(own_mesh.as_ref().err().cloned());
-        let undone = undo(request.pod, self.settings.mesh.status_port());
+        let undone = self.undone(request.pod);
         problems.extend(undone.as_ref().err().cloned());
-        let (Ok(own_mesh), Ok(undone), true) = (own_mesh, undone, problems.is_empty()) else {
+        let (Ok(own_mesh), Ok(mut undone), true) = (own_mesh, undone, problems.is_empty()) else {
             problems.sort();
             return Err(InjectError::Annotations(problems));
         };
@@ -145,12 +148,20 @@ impl Injector {
                 return Err(InjectError::Duplicate { container: container.to_owned(), paths });
             }
         }
+        if undone.previous.is_none() && annotation(request.pod, overrides::ANNOTATION).is_some() {
+            warnings.push(format!(
+                "annotation {}: only injection writes it; what it says of containers of Istio's counts as if the pod had \
+                 them, the rest is dropped; expected such containers in the pod instead",
+                overrides::ANNOTATION
+            ));
+        }
         let names = render::select(&undone.pod, &self.settings.injector)?;
         let templates = names.iter().filter_map(|name| self.settings.injector.templates.get(name));
         let texts: Vec<&str> = templates.map(|one| one.template.text()).collect();
         warnings.extend(annotations::unread(&undone.pod, &texts));
-        let overlays = self.render(&request, &undone, &own_mesh, &names)?;
-        let combined = combine::combine(&undone, &overlays)?;
+        let overlays = self.render(&request, &undone, &own_mesh, &names, native)?;
+        let adopted = self.moved(&request, &mut undone, &overlays, native);
+        let combined = combine::combine(&undone, &overlays, &adopted)?;
         let status = Status::of_templates(&combined.templates, &self.options.revision);
         let mut injected = Injected { pod: combined.pod, warnings };
         self.finish(&mut injected, request.place, &combined.asked, &own_mesh, &status);
@@ -162,6 +173,10 @@ impl Injector {
         injected.warnings.extend(windows(&injected.pod));
         finish::keep_order(&mut injected.pod, request.pod);
         Ok(injected)
+    }
+
+    fn undone(&self, pod: &Value) -> Result<Undone, String> {
+        undo(pod, self.settings.mesh.status_port(), self.merges_metrics(pod))
     }
 
     /// The mesh config with the pod's own proxy config.
@@ -185,6 +200,7 @@ impl Injector {
         undone: &Undone,
         own_mesh: &Mesh,
         names: &[String],
+        native: bool,
     ) -> Result<Vec<render::Overlay>, InjectError> {
         let settings = &self.settings;
         let proxy_config = Value::Object(own_mesh.proxy().clone());
@@ -198,7 +214,7 @@ impl Injector {
             mesh_json: self.mesh_json.as_object().unwrap_or(&empty),
             values: &settings.values,
             revision: &self.options.revision,
-            native_sidecars: native::wanted(&undone.pod, request.place.native_sidecars),
+            native_sidecars: native,
             proxy_image: &image(Which::Proxy),
             init_image: &image(Which::Init),
             ids: request.place.ids,

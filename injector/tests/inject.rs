@@ -116,6 +116,45 @@ fn a_second_injection_changes_no_byte() {
 }
 
 #[test]
+fn nothing_stays_when_the_proxy_moves() {
+    let (injector, workload) = (injector(), workload());
+    let inject = |pod: &Value, native_sidecars| {
+        let place = Place { native_sidecars, ..Place::default() };
+        injector.inject(Request { pod, workload: &workload, place: &place }).unwrap().pod
+    };
+    let held = with(
+        &deployment(),
+        &json!({"proxy.istio.io/config": "holdApplicationUntilProxyStarts: true", "prometheus.io/port": "8080"}),
+    );
+    for (what, pod) in pods().into_iter().chain([("held", held.clone())]) {
+        for native in [false, true] {
+            let (direct, moved) = (inject(&pod, native), inject(&inject(&pod, !native), native));
+            let spec = |pod: &Value, list: &str| {
+                let mut items = pod["spec"][list].as_array().cloned().unwrap_or_default();
+                items.sort_by_key(|item| item["name"].to_string());
+                items
+            };
+            for list in ["containers", "initContainers"] {
+                assert_eq!(spec(&moved, list), spec(&direct, list), "{what}, native: {native}");
+            }
+        }
+    }
+    // What somebody has added since stays.
+    let mut classic = inject(&held, false);
+    let proxy = classic["spec"]["containers"].as_array_mut().unwrap();
+    let proxy = proxy.iter_mut().find(|container| container["name"] == "istio-proxy").unwrap();
+    assert_ne!(proxy["lifecycle"]["postStart"], json!(null));
+    proxy["env"].as_array_mut().unwrap().push(json!({"name": "ADDED", "value": "1"}));
+    proxy["terminationMessagePath"] = json!("/dev/termination-log");
+    let native = inject(&classic, true);
+    let proxy = &native["spec"]["initContainers"][1];
+    assert_eq!(proxy["lifecycle"].get("postStart"), None);
+    assert_eq!(proxy["terminationMessagePath"], "/dev/termination-log");
+    assert!(proxy["env"].as_array().unwrap().contains(&json!({"name": "ADDED", "value": "1"})));
+    assert_eq!(inject(&native, true).to_string(), native.to_string());
+}
+
+#[test]
 fn uninject_gives_the_pod_back() {
     for (what, pod) in pods() {
         let (injector, workload) = (injector(), workload());

@@ -3,6 +3,7 @@
 pub mod authority;
 mod ca_file;
 pub mod files;
+mod key;
 pub mod pair;
 pub mod self_signed;
 pub mod serving;

@@ -9,6 +9,8 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
+use super::key;
+
 /// Why a certificate and a key cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertError {
@@ -62,10 +64,13 @@ impl Pair {
         let validity = parsed.validity();
         let (not_before, not_after) =
             (instant(validity.not_before.timestamp()), instant(validity.not_after.timestamp()));
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| {
-            bad_key(format!("expected a private key in PEM (PKCS#8, PKCS#1 or SEC1): {error}"))
-        })?;
-        let certified = CertifiedKey::from_der(chain.clone(), key, &provider())
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|error| bad_key(key::unreadable(key, &error.to_string())))?;
+        let provider = provider();
+        if provider.key_provider.load_private_key(key.clone_key()).is_err() {
+            return Err(bad_key(key::unusable(&key)));
+        }
+        let certified = CertifiedKey::from_der(chain.clone(), key, &provider)
             .map_err(|error| bad_key(format!("the key cannot be used with {cert_source}: {error}")))?;
         Ok(Self { certified: Arc::new(certified), not_before, not_after, names })
     }

@@ -15,7 +15,7 @@ use crate::manifests::Namespace;
 
 /// What is saved for it, and how.
 const SAVE: &str = "kubectl get -A -o json mutatingwebhookconfigurations,namespaces,services,endpointslices,deployments,\
-                    replicasets,pods,networkpolicies,configmaps,events > cluster.json; kubectl get -n istio-system -o json \
+                    horizontalpodautoscalers,replicasets,pods,networkpolicies,configmaps,events > cluster.json; kubectl get -n istio-system -o json \
                     secrets > secrets.json";
 
 #[derive(ClapArgs, Clone, Debug)]

@@ -66,6 +66,7 @@ fn kinds(namespace: &str) -> Vec<Kind> {
         of("v1", "Service", "services", own, ""),
         of("discovery.k8s.io/v1", "EndpointSlice", "endpointslices", own, ""),
         of("apps/v1", "Deployment", "deployments", own, ""),
+        of("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", own, ""),
         of("v1", "Pod", "pods", own, ""),
         of("v1", "ConfigMap", "configmaps", own, ""),
         of("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", own, ""),

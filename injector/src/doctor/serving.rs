@@ -47,7 +47,7 @@ pub(super) fn examine<'a>(
     }
     if behind.pod.is_some() {
         behind.port = port(called, service, &behind, diagnosis);
-        availability(installation, &behind, diagnosis);
+        availability(cluster, installation, &behind, diagnosis);
     } else if cluster.knows("Pod") {
         selector(service, diagnosis);
         return behind;
@@ -141,11 +141,28 @@ fn port(called: Called<'_>, service: &Value, behind: &Behind<'_>, diagnosis: &mu
     found
 }
 
-fn availability(installation: &Installation<'_>, behind: &Behind<'_>, diagnosis: &mut Diagnosis) {
+/// The autoscaler of a Deployment: the number of replicas is its business.
+fn autoscaler<'a>(cluster: &Cluster<'a>, deployment: &Value) -> Option<&'a Value> {
+    let text = super::cluster::text;
+    let mut all = cluster.within("HorizontalPodAutoscaler", text(deployment, "/metadata/namespace"));
+    all.find(|scaler| {
+        text(scaler, "/spec/scaleTargetRef/kind") == "Deployment"
+            && text(scaler, "/spec/scaleTargetRef/name") == name(deployment)
+    })
+}
+
+fn availability(
+    cluster: &Cluster<'_>,
+    installation: &Installation<'_>,
+    behind: &Behind<'_>,
+    diagnosis: &mut Diagnosis,
+) {
     let Some(deployment) = behind.deployment else {
         return;
     };
     let namespace = super::cluster::text(deployment, "/metadata/namespace");
+    let scaler = autoscaler(cluster, deployment);
+    let least = scaler.map(|scaler| scaler.pointer("/spec/minReplicas").and_then(Value::as_u64).unwrap_or(1));
     let number = |pointer: &str| deployment.pointer(pointer).and_then(Value::as_u64);
     let wanted = number("/spec/replicas").unwrap_or(1);
     if deployment.get("status").is_some() && number("/status/availableReplicas").unwrap_or(0) == 0 {
@@ -160,13 +177,22 @@ fn availability(installation: &Installation<'_>, behind: &Behind<'_>, diagnosis:
                 format!("kubectl -n {namespace} describe deployment {0}; kubectl -n {namespace} logs deployment/{0}", name(deployment))
             },
         });
-    } else if wanted == 1 && installation.fails_closed() {
+    } else if least.unwrap_or(wanted) == 1 && installation.fails_closed() {
         diagnosis.found(Finding {
             problem: Problem::SingleReplica,
             object: title(deployment),
-            seen: "one replica, and failurePolicy is Fail".to_owned(),
+            seen: match scaler {
+                Some(scaler) => format!("{} is content with one replica, and failurePolicy is Fail", title(scaler)),
+                None => "one replica, and failurePolicy is Fail".to_owned(),
+            },
             cause: "while that one is restarted or its node is drained, no pod of a labelled namespace is created".to_owned(),
-            fix: format!("kubectl -n {namespace} scale deployment {} --replicas=2", name(deployment)),
+            fix: match scaler {
+                Some(scaler) => format!(
+                    "kubectl -n {namespace} patch horizontalpodautoscaler {} -p '{{\"spec\":{{\"minReplicas\":2}}}}'",
+                    name(scaler)
+                ),
+                None => format!("kubectl -n {namespace} scale deployment {} --replicas=2", name(deployment)),
+            },
         });
     }
 }

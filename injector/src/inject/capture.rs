@@ -5,7 +5,7 @@ use std::cell::LazyCell;
 use istio_iptables::cli::Origin;
 use serde_json::{Value, json};
 
-use super::{InjectError, Injector, Request};
+use super::{InjectError, Injector, Request, native};
 use crate::annotations;
 use crate::config::Mesh;
 use crate::pod::init::Reading;
@@ -77,7 +77,8 @@ impl Injector {
         {
             metadata.insert("annotations".to_owned(), json!({ TEMPLATES: names }));
         }
-        let injected = self.put_together(Request { pod: &bare, ..request });
+        let native = native::wanted(&bare, request.place.native_sidecars);
+        let injected = self.put_together(Request { pod: &bare, ..request }, native);
         let Some(other) = injected.ok().and_then(|injected| Reading::of(&injected.pod)) else {
             return false;
         };

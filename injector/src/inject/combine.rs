@@ -23,13 +23,17 @@ pub(super) struct Combined {
     pub(super) asked: Ids,
 }
 
-pub(super) fn combine(undone: &Undone, overlays: &[Overlay]) -> Result<Combined, InjectError> {
+/// `adopted` are containers of an earlier injection that count as the user's.
+pub(super) fn combine(
+    undone: &Undone,
+    overlays: &[Overlay],
+    adopted: &[(List, Value)],
+) -> Result<Combined, InjectError> {
     let mut user_s = undone.pod.clone();
     quantity::canonical_quantities(&mut user_s).map_err(|error| InjectError::Quantity(Box::new(error)))?;
     let mut templates = json!({});
     let mut pod = user_s.clone();
-    let adopted = undone.previous.as_ref().map_or_else(Vec::new, |previous| adopted(previous, overlays));
-    for (list, container) in &adopted {
+    for (list, container) in adopted {
         for target in [&mut user_s, &mut pod] {
             let mut items = take(target, *list);
             items.push(container.clone());
@@ -56,7 +60,7 @@ pub(super) fn combine(undone: &Undone, overlays: &[Overlay]) -> Result<Combined,
     }
     let mut overrides = Overrides::default();
     for list in List::BOTH {
-        reapply(&mut pod, &user_s, &templates, list, undone.previous.as_ref(), &adopted, &mut overrides)?;
+        reapply(&mut pod, &user_s, &templates, list, undone.previous.as_ref(), adopted, &mut overrides)?;
     }
     if let Some(text) = overrides.to_json()
         && let Some(annotations) = metadata_mut(&mut pod, "annotations")
@@ -96,22 +100,6 @@ fn move_proxy(pod: &mut Value) {
         init.extend(moved);
         put(pod, List::InitContainers, init);
     }
-}
-
-/// Containers of an earlier injection that the templates now define in the other list: nothing says what in them was
-/// the user's, so all of it counts as that.
-fn adopted(previous: &Previous, overlays: &[Overlay]) -> Vec<(List, Value)> {
-    let defined = |list: List, container: &str| {
-        overlays.iter().any(|overlay| find(containers(&overlay.patch, list), container).is_some())
-    };
-    let all = previous.containers.iter().filter(|(list, container)| {
-        let container = name(container);
-        let other = if *list == List::Containers { List::InitContainers } else { List::Containers };
-        previous.overrides.find(container).is_none()
-            && defined(other, container)
-            && !defined(*list, container)
-    });
-    all.cloned().collect()
 }
 
 /// Lays the user's containers over the templates' of the same name, and notes them.

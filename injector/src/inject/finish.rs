@@ -8,8 +8,9 @@ use super::{Injected, Injector, Place};
 use crate::config::Mesh;
 use crate::pod::ids::{self, Ids};
 use crate::pod::list::{self, annotation, label, metadata_mut, name};
+use crate::pod::prometheus::{self, boolean};
 use crate::pod::status::{self, Status};
-use crate::pod::{env, order, probes, prometheus};
+use crate::pod::{env, order, probes};
 
 const NETWORK: &str = "topology.istio.io/network";
 
@@ -88,7 +89,7 @@ impl Injector {
         all
     }
 
-    fn merges_metrics(&self, pod: &Value) -> bool {
+    pub(super) fn merges_metrics(&self, pod: &Value) -> bool {
         let own = annotation(pod, "prometheus.istio.io/merge-metrics").and_then(boolean);
         own.unwrap_or_else(|| self.settings.mesh.prometheus_merge())
     }
@@ -101,15 +102,6 @@ impl Injector {
 
     fn flag(&self, pointer: &str) -> bool {
         self.settings.values.pointer(pointer) == Some(&Value::Bool(true))
-    }
-}
-
-/// A boolean as Go reads it.
-fn boolean(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
-        _ => None,
     }
 }
 

@@ -9,7 +9,7 @@ use super::{InjectError, Injector, Request, finish};
 use crate::annotations;
 use crate::pod::list::{List, containers, containers_mut, find, name};
 use crate::pod::status::Status;
-use crate::pod::undo::{Previous, undo};
+use crate::pod::undo::Previous;
 use crate::pod::{is_istio_s, overrides, probes, prometheus};
 
 /// A pod without its injection.
@@ -29,8 +29,7 @@ impl Injector {
     /// An annotation that says what to restore, and cannot be read.
     pub fn uninject(&self, request: Request<'_>) -> Result<Option<Uninjected>, InjectError> {
         request.well_formed()?;
-        let undone = undo(request.pod, self.settings.mesh.status_port())
-            .map_err(|problem| InjectError::Annotations(vec![problem]))?;
+        let undone = self.undone(request.pod).map_err(|problem| InjectError::Annotations(vec![problem]))?;
         let Some(previous) = undone.previous else {
             return Ok(None);
         };

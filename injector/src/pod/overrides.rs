@@ -1,9 +1,10 @@
 //! `proxy.istio.io/overrides`: the user's own versions of containers that a template defines too.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::list::{List, annotation, find, name};
+use super::list::{List, annotation, find};
 use super::{AUTO_IMAGE, list};
+use crate::malformed;
 
 /// The annotation.
 pub const ANNOTATION: &str = "proxy.istio.io/overrides";
@@ -27,20 +28,19 @@ impl Overrides {
         let Some(text) = annotation(pod, ANNOTATION) else {
             return Ok(Self::default());
         };
-        let expected = || {
-            format!(
-                "annotation {ANNOTATION}: {} is not accepted, expected {}",
-                crate::annotations::shown(text),
-                "a JSON object with the lists containers and initContainers"
-            )
-        };
-        let parsed: Map<String, Value> = serde_json::from_str(text).map_err(|_| expected())?;
-        let read = |list: List| match parsed.get(list.key()) {
-            None | Some(Value::Null) => Ok(Vec::new()),
-            Some(Value::Array(items)) if items.iter().all(|item| !name(item).is_empty()) => Ok(items.clone()),
-            Some(_) => Err(expected()),
-        };
-        Ok(Self { containers: read(List::Containers)?, init_containers: read(List::InitContainers)? })
+        let bad = |problem: String| format!("annotation {ANNOTATION}: {problem}");
+        let parsed: Map<String, Value> = serde_json::from_str(text).map_err(|_| {
+            let shown = crate::annotations::shown(text);
+            bad(format!(
+                "{shown} is not accepted, expected a JSON object with the lists containers and initContainers"
+            ))
+        })?;
+        let spec = json!({ "spec": parsed });
+        if let Some(malformed) = malformed::of_pod(&spec, "/metadata", "/spec").first() {
+            return Err(bad(malformed.to_string()));
+        }
+        let read = |list| list::containers(&spec, list).to_vec();
+        Ok(Self { containers: read(List::Containers), init_containers: read(List::InitContainers) })
     }
 
     /// The overrides of one list.
@@ -112,8 +112,6 @@ pub fn overlay_of(container: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -138,7 +136,14 @@ mod tests {
 
     #[test]
     fn a_bad_annotation_is_an_error() {
-        for text in ["", "{", "[]", r#"{"containers":7}"#, r#"{"containers":[{}]}"#] {
+        for text in [
+            "",
+            "{",
+            "[]",
+            r#"{"containers":7}"#,
+            r#"{"containers":[{}]}"#,
+            r#"{"containers":[{"name":"a","env":7}]}"#,
+        ] {
             let pod = json!({"metadata": {"annotations": {ANNOTATION: text}}});
             assert!(Overrides::of(&pod).unwrap_err().contains(ANNOTATION), "{text}");
         }

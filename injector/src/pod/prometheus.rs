@@ -16,11 +16,12 @@ const PATH_OF_AGENT: &str = "/stats/prometheus";
 
 /// Sends scrapers to the agent's `port` and tells the agent what the annotations said before.
 ///
-/// Does nothing if the app must not be scraped, or if the annotations name the agent's port already: then the user
-/// decided, or an earlier injection.
+/// Does nothing if the app must not be scraped, or if the annotations name the agent's port already, and no targets:
+/// then the user decided, or an earlier injection.
 pub fn merge(pod: &mut Value, port: i64) {
     let own = Scrape::of(pod);
-    if own.scrape.as_deref() == Some("false") || own.port.as_deref() == Some(port.to_string().as_str()) {
+    let named = own.targets.is_empty() && own.port.as_deref() == Some(port.to_string().as_str());
+    if own.scrape.as_deref().and_then(boolean) == Some(false) || named {
         return;
     }
     if let Some(text) = own.to_json()
@@ -50,12 +51,29 @@ pub fn announce_secure_port(pod: &mut Value) {
     }
 }
 
-/// Whether the annotations are those that [`merge`] writes.
+/// A boolean as Go reads it.
+pub fn boolean(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// Whether the annotations are those that [`merge`] writes, and no others.
 fn merged(pod: &Value, port: i64) -> bool {
-    let own = Scrape::of(pod);
-    own.path.as_deref() == Some(PATH_OF_AGENT)
-        && own.scrape.as_deref() == Some("true")
-        && own.port.as_deref() == Some(port.to_string().as_str())
+    let port = port.to_string();
+    let annotations = metadata(pod, "annotations").into_iter().flatten();
+    let own: Vec<(&str, Option<&str>)> = annotations
+        .filter(|(key, _)| kind(key).is_some() || *key == TARGETS)
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect();
+    let written = [
+        ("prometheus.io/path", PATH_OF_AGENT),
+        ("prometheus.io/port", port.as_str()),
+        ("prometheus.io/scrape", "true"),
+    ];
+    own.len() == written.len() && written.iter().all(|(key, value)| own.contains(&(*key, Some(*value))))
 }
 
 /// What the agent was told.
@@ -71,12 +89,13 @@ pub fn hides_port_and_path(pod: &Value, port: i64) -> bool {
     merged(pod, port) && noted(pod).contains_key("targets")
 }
 
-/// Puts back the annotations that [`merge`] replaced.
-pub fn restore(pod: &mut Value, port: i64) {
-    if !merged(pod, port) {
+/// Puts back the annotations that [`merge`] replaced. Where nothing is noted, it has replaced none; they are its own then
+/// only if metrics are merged.
+pub fn restore(pod: &mut Value, port: i64, merges: bool) {
+    let before = noted(pod);
+    if !merged(pod, port) || before.is_empty() && !merges {
         return;
     }
-    let before = noted(pod);
     let Some(annotations) = metadata_mut(pod, "annotations") else {
         return;
     };
@@ -130,8 +149,9 @@ impl Scrape {
 
     fn to_json(&self) -> Option<String> {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        if self.targets.is_empty()
-            && [&self.scrape, &self.path, &self.port].iter().all(|value| value.is_none())
+        // An empty one says as little as none, to Istio too.
+        let all = [&self.scrape, &self.path, &self.port];
+        if self.targets.is_empty() && all.iter().all(|value| value.as_deref().unwrap_or_default().is_empty())
         {
             return None;
         }
@@ -253,7 +273,7 @@ mod tests {
             ))
         );
         assert!(hides_port_and_path(&pod, 15020) && !hides_port_and_path(&before, 15020));
-        restore(&mut pod, 15020);
+        restore(&mut pod, 15020, true);
         assert_eq!(pod["metadata"], before["metadata"]);
     }
 }

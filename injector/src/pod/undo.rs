@@ -32,22 +32,27 @@ pub struct Previous {
     pub containers: Vec<(List, Value)>,
 }
 
-/// Takes an earlier injection out. `status_port` is the one that the mesh config names.
+/// Takes an earlier injection out. `status_port` is the one that the mesh config names, `merges` whether metrics of this
+/// pod are merged.
+///
+/// Overrides count with or without an injection that noted them, as in Istio: a pod that carries them is the pod that it is
+/// after the first injection.
 ///
 /// # Errors
 ///
 /// An annotation that says what to restore, and cannot be read.
-pub fn undo(injected: &Value, status_port: i64) -> Result<Undone, String> {
+pub fn undo(injected: &Value, status_port: i64, merges: bool) -> Result<Undone, String> {
     let mut pod = injected.clone();
-    let Some(status) = Status::of(injected) else {
-        return Ok(Undone { pod, previous: None });
-    };
     let overrides = Overrides::of(injected)?;
-    if let Some(originals) = list::proxy(&pod).map(probes::noted) {
-        probes::restore(&mut pod, &originals);
+    let status = Status::of(injected);
+    let was_injected = status.is_some();
+    if was_injected {
+        if let Some(originals) = list::proxy(&pod).map(probes::noted) {
+            probes::restore(&mut pod, &originals);
+        }
+        prometheus::restore(&mut pod, status_port, merges);
     }
-    prometheus::restore(&mut pod, status_port);
-    let mut previous = Previous { status, overrides, containers: Vec::new() };
+    let mut previous = Previous { status: status.unwrap_or_default(), overrides, containers: Vec::new() };
     for list in List::BOTH {
         let (gone, stay) =
             take(&mut pod, list).into_iter().partition(|container| previous.put_in(list, container));
@@ -61,7 +66,7 @@ pub fn undo(injected: &Value, status_port: i64) -> Result<Undone, String> {
     }
     list::remove_annotation(&mut pod, status::ANNOTATION);
     list::remove_annotation(&mut pod, overrides::ANNOTATION);
-    Ok(Undone { pod, previous: Some(previous) })
+    Ok(Undone { pod, previous: was_injected.then_some(previous) })
 }
 
 impl Previous {
@@ -72,11 +77,14 @@ impl Previous {
             && (is_istio_s(container) || self.overrides.find(container).is_none())
     }
 
-    /// Puts the user's versions of Istio's containers back.
+    /// Puts the user's versions of Istio's containers back, where the pod has none.
     fn bring_back(&self, pod: &mut Value) {
         for list in List::BOTH {
-            for container in self.overrides.list(list).iter().filter(|container| is_istio_s(name(container)))
-            {
+            let istio_s = |container: &&Value| is_istio_s(name(container));
+            for container in self.overrides.list(list).iter().filter(istio_s) {
+                if !list::places(pod, name(container)).is_empty() {
+                    continue;
+                }
                 let mut original = container.clone();
                 if let Some(original) = original.as_object_mut() {
                     original.entry("image").or_insert_with(|| json!(AUTO_IMAGE));
@@ -195,7 +203,7 @@ mod tests {
 
     #[test]
     fn the_user_s_pod_comes_back() {
-        let undone = undo(&injected(), 15020).unwrap();
+        let undone = undo(&injected(), 15020, true).unwrap();
         assert_eq!(
             undone.pod,
             json!({
@@ -219,6 +227,6 @@ mod tests {
     #[test]
     fn a_pod_that_was_never_injected_is_left_alone() {
         let pod = json!({"spec": {"containers": [{"name": "istio-proxy"}]}});
-        assert_eq!(undo(&pod, 15020), Ok(Undone { pod, previous: None }));
+        assert_eq!(undo(&pod, 15020, true), Ok(Undone { pod, previous: None }));
     }
 }

@@ -15,7 +15,7 @@ pub enum Fault {
     },
     /// The body is empty.
     Empty,
-    /// The path has a `%` that starts no escape, or its escapes are no text.
+    /// The path has a `%` that starts no escape, or its escapes are no text, or a control character.
     Escape {
         /// The path.
         path: String,
@@ -122,7 +122,10 @@ impl fmt::Display for Fault {
             }
             Self::Empty => write!(f, "the body is empty, expected {REVIEW}"),
             Self::Escape { path } => {
-                write!(f, "path {path:?}: its %-escapes cannot be read, expected UTF-8 text")
+                write!(
+                    f,
+                    "path {path:?}: its %-escapes cannot be read, expected UTF-8 text without control characters"
+                )
             }
             Self::Json { problem } => write!(f, "the body is not JSON: {problem}; expected {REVIEW}"),
             Self::Large { length } => {

@@ -1,4 +1,4 @@
-//! The signals that end the webhook.
+//! The signals that end the webhook, and the one that does not.
 
 use std::io;
 
@@ -6,7 +6,8 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
-/// SIGTERM and SIGINT. They are heard by a thread of their own: whatever holds up the threads that serve, the webhook
+/// SIGTERM and SIGINT. SIGHUP, by which other programs read their files again, ends nothing: this one looks at its files
+/// without being told, and says so. All are heard by a thread of their own: whatever holds up the threads that serve, the webhook
 /// can be ended.
 #[derive(Debug)]
 pub struct Signals(mpsc::UnboundedReceiver<()>);
@@ -22,13 +23,13 @@ impl Signals {
         let (started, listens) = oneshot::channel();
         std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
             let listening = Builder::new_current_thread().enable_io().build().and_then(|runtime| {
-                let both = runtime.block_on(async { listen() })?;
-                Ok((runtime, both))
+                let all = runtime.block_on(async { listen() })?;
+                Ok((runtime, all))
             });
             match listening {
-                Ok((runtime, both)) => {
+                Ok((runtime, all)) => {
                     let _ = started.send(Ok(()));
-                    runtime.block_on(hear(both, heard));
+                    runtime.block_on(hear(all, heard));
                 }
                 Err(error) => {
                     let _ = started.send(Err(error));
@@ -46,11 +47,15 @@ impl Signals {
     }
 }
 
-async fn hear((mut terminate, mut interrupt): (Signal, Signal), heard: mpsc::UnboundedSender<()>) {
+async fn hear([mut terminate, mut interrupt, mut hang_up]: [Signal; 3], heard: mpsc::UnboundedSender<()>) {
     loop {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            _ = hang_up.recv() => {
+                log::info!("SIGHUP ignored: files are looked at again without it");
+                continue;
+            }
         }
         if heard.send(()).is_err() {
             return;
@@ -58,6 +63,6 @@ async fn hear((mut terminate, mut interrupt): (Signal, Signal), heard: mpsc::Unb
     }
 }
 
-fn listen() -> io::Result<(Signal, Signal)> {
-    Ok((signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?))
+fn listen() -> io::Result<[Signal; 3]> {
+    Ok([signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?])
 }

@@ -13,7 +13,8 @@ pub type Variables = Vec<(String, String)>;
 ///
 /// # Errors
 ///
-/// Another path, a key without a value, a key that cannot be the name of a variable.
+/// Another path, escapes that are no text or a control character, a key without a value, a key that cannot be the name of
+/// a variable.
 pub fn parse(path: &str) -> Result<Variables, Fault> {
     let decoded = decode(path)?;
     let rest = match decoded.strip_prefix(ROOT) {
@@ -67,7 +68,7 @@ fn name(key: &str) -> Result<String, Fault> {
     })
 }
 
-/// Undoes percent encoding.
+/// Undoes percent encoding. Control characters have no business in a variable.
 fn decode(path: &str) -> Result<String, Fault> {
     let bad = || Fault::Escape { path: path.to_owned() };
     let mut bytes = Vec::with_capacity(path.len());
@@ -81,7 +82,8 @@ fn decode(path: &str) -> Result<String, Fault> {
         let (high, low) = (digit().ok_or_else(bad)?, digit().ok_or_else(bad)?);
         bytes.push(u8::try_from(high << 4 | low).map_err(|_| bad())?);
     }
-    String::from_utf8(bytes).map_err(|_| bad())
+    let text = String::from_utf8(bytes).map_err(|_| bad())?;
+    if text.contains(char::is_control) { Err(bad()) } else { Ok(text) }
 }
 
 #[cfg(test)]
@@ -117,6 +119,10 @@ mod tests {
             ("/inject/a/%", "400 escape"),
             ("/inject/a/%g0", "400 escape"),
             ("/inject/a/%ff", "400 escape"),
+            ("/inject/net/%00", "400 escape"),
+            ("/inject/net/a%0Ab", "400 escape"),
+            ("/inject/%7f", "400 escape"),
+            ("/inject/:ENV:a=%1b[0m", "400 escape"),
             ("/injected", "404 path"),
             ("/", "404 path"),
             ("", "404 path"),

@@ -125,7 +125,7 @@ const SERVING: [Breakage; 16] = [
     ),
 ];
 
-const CLUSTER: [Breakage; 12] = [
+const CLUSTER: [Breakage; 13] = [
     (
         // It can be read, and fails for every pod.
         |all| own(all, "ConfigMap")["data"]["values"] = json!("global: {}"),
@@ -167,9 +167,17 @@ const CLUSTER: [Breakage; 12] = [
     ),
     (|all| webhooks(all, "timeoutSeconds", &json!(2)), Problem::TimeoutShort, "/webhooks/0/timeoutSeconds"),
     (
-        |all| own(all, "Deployment")["spec"]["replicas"] = json!(1),
+        |all| {
+            remove(all, "HorizontalPodAutoscaler");
+            own(all, "Deployment")["spec"]["replicas"] = json!(1);
+        },
         Problem::SingleReplica,
         "kubectl -n istio-system scale deployment istio-sidecar-injector --replicas=2",
+    ),
+    (
+        |all| own(all, "HorizontalPodAutoscaler")["spec"]["minReplicas"] = json!(1),
+        Problem::SingleReplica,
+        r#"patch horizontalpodautoscaler istio-sidecar-injector -p '{"spec":{"minReplicas":2}}'"#,
     ),
     (
         |all| {

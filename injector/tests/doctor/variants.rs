@@ -208,3 +208,15 @@ fn collect(value: &Value, path: &mut String, paths: &mut Vec<String>, depth: usi
     }
     path.truncate(length);
 }
+
+#[test]
+fn the_number_of_replicas_is_the_autoscaler_s() {
+    // As the manifests are: the API server makes it 1, until the autoscaler has looked.
+    for replicas in [json!(1), Value::Null] {
+        let mut all = cluster();
+        object(&mut all, "Deployment", "istio-sidecar-injector")["spec"]["replicas"] = replicas;
+        assert_eq!(problems(&diagnose(&all, &[])), []);
+        all.retain(|object| object["kind"] != "HorizontalPodAutoscaler");
+        assert_eq!(problems(&diagnose(&all, &[])), [Problem::SingleReplica]);
+    }
+}

@@ -60,3 +60,13 @@ async fn a_second_signal_ends_at_once() {
     assert_eq!(server.ended().await.code(), Some(0));
     server.wait_for_last_line("asked again: what is still open is cut off");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_terminal_ends_nothing() {
+    let mut server = Server::start(&["--drain-delay", "0"]);
+    server.signal(Signal::SIGHUP);
+    server.wait_for_line("SIGHUP ignored: files are looked at again without it");
+    assert_eq!(server.ask("/readyz").await.0, 200);
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.ended().await.code(), Some(0));
+}

@@ -1,0 +1,244 @@
+//! A pod that is injected stays as it is when it is injected again, whatever its author wrote: by the engine, and by
+//! the patch that the API server applies.
+#![allow(clippy::indexing_slicing, clippy::panic, clippy::unwrap_used, reason = "tests")]
+
+mod builtin;
+mod reviews;
+
+use std::sync::{Arc, LazyLock};
+
+use builtin::{deployment, injector};
+use proptest::prelude::*;
+use reviews::{ask, patched, response, review, sent, steps};
+use serde_json::{Map, Value, json};
+use sidecar_injector::annotations::{Place as Written, TABLE};
+use sidecar_injector::inject::{Injector, Place, Request};
+use sidecar_injector::pod::workload::Workload;
+use sidecar_injector::webhook::admit::Admission;
+use sidecar_injector::webhook::live::{Live, Surroundings};
+
+/// What people write, and what nobody should.
+const VALUES: &[&str] = &[
+    "",
+    " ",
+    "true",
+    "false",
+    "TRUE",
+    "yes",
+    "0",
+    "1",
+    "80",
+    "080",
+    "+80",
+    " 80",
+    "80,90",
+    "80,,90",
+    "15020",
+    "015020",
+    "0.1",
+    "1e3",
+    "1024Ki",
+    "*",
+    "10.0.0.0/8",
+    "NONE",
+    "REDIRECT",
+    "TPROXY",
+    "gateway",
+    "sidecar",
+    "sidecar,sidecar",
+    "sidecar,",
+    "my/proxy:1",
+    "web",
+    "/metrics",
+    "/stats/prometheus",
+    "8080:/metrics,9100:/other",
+    ":,8080:",
+    ",",
+    "null",
+    "[]",
+    "{}",
+    "\"8080\"",
+    "{\"a\": 1, \"a\": 2}",
+    "{\"extra\": {\"emptyDir\": {}}}",
+    "{\"extra\": {\"mountPath\": \"/extra\"}}",
+    "concurrency: 2",
+    "holdApplicationUntilProxyStarts: true",
+    "interceptionMode: NONE",
+    "statusPort: 15021",
+    "{\"containers\":null,\"initContainers\":7}",
+    "{\"containers\":[{\"name\":\"istio-proxy\",\"image\":\"x\"}]}",
+    "{\"containers\":[{\"name\":\"istio-proxy\"},{\"name\":\"istio-proxy\",\"image\":\"y\"}]}",
+    "{\"containers\":[{\"name\":\"istio-proxy\",\"env\":7}]}",
+    "{\"containers\":[{\"name\":\"istio-proxy\",\"resources\":{\"limits\":{\"cpu\":\"x\"}}}]}",
+    "{\"containers\":[{\"name\":\"web\",\"image\":\"x\"}]}",
+    "{\"containers\":[{\"name\":\"other\",\"image\":\"x\"}]}",
+    "{\"containers\":[{\"image\":\"x\"}]}",
+    "{\"initContainers\":[{\"name\":\"istio-init\",\"image\":\"x\"},{\"name\":\"istio-proxy\",\"tty\":true}]}",
+    "{\"containers\":[\"istio-proxy\"],\"initContainers\":[\"istio-init\"]}",
+    "{\"containers\":[\"web\"],\"volumes\":[\"own\"],\"revision\":1}",
+    "{\"initContainers\":[\"istio-init\",\"istio-proxy\"],\"volumes\":[\"istio-envoy\"]}",
+];
+
+fn places() -> [Place; 2] {
+    [Place::default(), builtin::native()]
+}
+
+fn admission(place: &Place) -> Admission {
+    let surroundings = Surroundings { native_sidecars: place.native_sidecars, ..Surroundings::default() };
+    Admission::new(Arc::new(Live::new(injector(), surroundings)), 0)
+}
+
+static INJECTOR: LazyLock<Injector> = LazyLock::new(injector);
+static ADMISSIONS: LazyLock<[Admission; 2]> = LazyLock::new(|| places().each_ref().map(admission));
+
+/// Whether the engine takes the pod; if so, it changes no byte of what it has made.
+fn by_the_engine(pod: &Value, place: &Place) -> Result<bool, String> {
+    let workload = Workload::of_pod(pod, "shop");
+    let inject = |pod: &Value| INJECTOR.inject(Request { pod, workload: &workload, place });
+    let Ok(once) = inject(pod) else {
+        return Ok(false);
+    };
+    match inject(&once.pod) {
+        Ok(twice) => {
+            let (one, other) = (once.pod.to_string(), twice.pod.to_string());
+            if one == other {
+                return Ok(true);
+            }
+            Err(format!("{pod}: {}", first_difference("", &once.pod, &twice.pod)))
+        }
+        Err(error) => Err(format!("{pod}: refused: {error}")),
+    }
+}
+
+/// The same for the webhook: what it has patched it allows without a patch.
+fn by_the_webhook(pod: &Value, admission: &Admission) -> Result<bool, String> {
+    let answer = ask(admission, &review(pod));
+    if response(&answer)["allowed"] == false {
+        return Ok(false);
+    }
+    let once = patched(pod, &answer);
+    let again = ask(admission, &review(&once));
+    if response(&again)["allowed"] == true && response(&again).get("patch").is_none() {
+        return Ok(true);
+    }
+    Err(format!("{pod}: {} {}", response(&again)["status"], steps(&again)))
+}
+
+/// Where two values differ, and how: pods are long.
+fn first_difference(path: &str, one: &Value, other: &Value) -> String {
+    let inner = match (one, other) {
+        (Value::Object(one), Value::Object(other)) if one.keys().eq(other.keys()) => {
+            let pairs = one.iter().zip(other.values());
+            pairs
+                .map(|((key, one), other)| (key.clone(), one, other))
+                .find(|(_, one, other)| one.to_string() != other.to_string())
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            let pairs = one.iter().zip(other).enumerate();
+            pairs
+                .map(|(at, (one, other))| (at.to_string(), one, other))
+                .find(|(_, one, other)| one.to_string() != other.to_string())
+        }
+        _ => None,
+    };
+    match inner {
+        Some((key, one, other)) => first_difference(&format!("{path}/{key}"), one, other),
+        None => format!("{path} is {other}, and was {one}"),
+    }
+}
+
+fn keys(label: bool) -> Vec<&'static str> {
+    let wanted = |place: Written| match place {
+        Written::Annotation => !label,
+        Written::Both => true,
+        Written::Label => label,
+        Written::NamespaceLabel => false,
+    };
+    TABLE.iter().filter(|row| wanted(row.place)).map(|row| row.key).collect()
+}
+
+/// Annotations that a second injection finds as the first one has left them, or acts upon.
+const READ_BACK: &[&str] = &[
+    "prometheus.io/path",
+    "prometheus.io/port",
+    "prometheus.io/scrape",
+    "prometheus_io_port",
+    "prometheus.istio.io/scrape-targets",
+    "proxy.istio.io/config",
+    "proxy.istio.io/overrides",
+    "sidecar.istio.io/nativeSidecar",
+    "sidecar.istio.io/status",
+];
+
+#[test]
+fn what_an_injection_reads_back_may_have_any_value() {
+    let (mut taken, mut refused, mut problems) = (0, 0, Vec::new());
+    for key in READ_BACK {
+        for value in VALUES {
+            let pod = builtin::with(&deployment(), &json!({*key: value}));
+            let [classic, native] = places();
+            let found = [
+                by_the_engine(&pod, &classic),
+                by_the_engine(&pod, &native),
+                by_the_webhook(&sent(&pod), &ADMISSIONS[1]),
+            ];
+            for found in found {
+                match found {
+                    Ok(true) => taken += 1,
+                    Ok(false) => refused += 1,
+                    Err(problem) => problems.push(format!("{key}: {value:?}: {problem}")),
+                }
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    assert!(taken > 1000 && refused > 100, "taken {taken}, refused {refused}");
+}
+
+fn some(keys: Vec<&'static str>, most: usize) -> impl Strategy<Value = Value> {
+    let pair = (prop::sample::select(keys), prop::sample::select(VALUES));
+    prop::collection::vec(pair, 0..=most).prop_map(|pairs| {
+        let pairs = pairs.into_iter().map(|(key, value)| (key.to_owned(), json!(value)));
+        Value::Object(pairs.collect::<Map<_, _>>())
+    })
+}
+
+fn pods() -> impl Strategy<Value = Value> {
+    let read_back = some(READ_BACK.to_vec(), 3);
+    let own_proxy = prop::sample::select(vec![
+        json!({"name": "istio-proxy", "image": "auto", "env": [{"name": "A", "value": ""}]}),
+        json!({"name": "istio-proxy", "image": "own", "securityContext": {"runAsUser": 0}, "args": []}),
+        json!({"name": "istio-proxy", "lifecycle": {"postStart": {"exec": {"command": ["x"]}}}}),
+    ]);
+    (
+        some(keys(false), 4),
+        read_back,
+        some(keys(true), 3),
+        prop::option::weighted(0.3, own_proxy),
+        any::<bool>(),
+    )
+        .prop_map(|(annotations, read_back, labels, own_proxy, probed)| {
+            let mut pod = deployment();
+            for (of, more) in [("annotations", annotations), ("annotations", read_back), ("labels", labels)] {
+                for (key, value) in more.as_object().unwrap() {
+                    pod["metadata"][of][key] = value.clone();
+                }
+            }
+            if probed {
+                pod["spec"]["containers"][0]["livenessProbe"] =
+                    json!({"httpGet": {"port": "http", "path": "/live"}});
+            }
+            pod["spec"]["containers"].as_array_mut().unwrap().extend(own_proxy);
+            pod
+        })
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_taken_is_a_fixed_point(pod in pods()) {
+        for (place, admission) in places().iter().zip(ADMISSIONS.iter()) {
+            by_the_engine(&pod, place).map_err(TestCaseError::fail)?;
+            by_the_webhook(&sent(&pod), admission).map_err(TestCaseError::fail)?;
+        }
+    }
+}
