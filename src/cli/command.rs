@@ -1,5 +1,6 @@
 //! The command line, by clap, made from the table of options.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 
 use clap::builder::OsStringValueParser;
@@ -12,6 +13,17 @@ use super::help;
 use super::options::{IGNORED, Key};
 use super::raw::{Given, Origin, RawOptions, SubCommand};
 use super::spec::Kind;
+
+thread_local! {
+    /// Built once, and used for every command line of a thread: the injector reads one for each pod, and building takes
+    /// longer than reading.
+    static BUILT: RefCell<Command> = RefCell::new(command());
+}
+
+/// Takes a command line apart.
+pub(super) fn matches(arguments: &[OsString]) -> Result<ArgMatches, clap::Error> {
+    BUILT.with_borrow_mut(|built| built.try_get_matches_from_mut(arguments))
+}
 
 /// The whole command line.
 pub(super) fn command() -> Command {

@@ -60,7 +60,7 @@ pub fn parse(
     }
     let mut raw = RawOptions::default();
     let mut errors = Vec::from_iter(command::one_dash(&arguments));
-    match command::command().try_get_matches_from(&arguments) {
+    match command::matches(&arguments) {
         Ok(matches) => command::read(&matches, &mut raw, &mut errors),
         Err(error) if !error.use_stderr() => return Ok(Outcome::Print(error.to_string())),
         Err(error) => {

@@ -383,6 +383,29 @@ fn all_errors_of_a_config_file_come_at_once() {
 }
 
 #[test]
+fn a_command_line_leaves_nothing_behind_for_the_next() {
+    const LINES: [&[&str]; 9] = [
+        &["-b", "*", "-x", "10.0.0.0/8"],
+        &["-x", ""],
+        &["cleanup", "-n"],
+        &["apply", "-b", "80"],
+        &["--help"],
+        &["cleanup", "--help"],
+        &["--version"],
+        &["--nope"],
+        &["-b"],
+    ];
+    // In a thread of its own there is none before.
+    let alone = LINES.map(|args| std::thread::spawn(move || line(args).parse()).join().unwrap());
+    for first in LINES {
+        for (second, expected) in LINES.iter().zip(&alone) {
+            let _ = line(first).parse();
+            assert_eq!(&line(second).parse(), expected, "{first:?}, then {second:?}");
+        }
+    }
+}
+
+#[test]
 fn help_shows_every_option_and_exit_code() {
     let help = line(&["--help"]).printed();
     for key in Key::ALL {
