@@ -23,13 +23,12 @@ use crate::malformed;
 use crate::pod::exempt::Exempt;
 use crate::pod::ids::Ids;
 use crate::pod::image::{self, Which};
-use crate::pod::init::Reading;
+use crate::pod::init::{Reading, without_proxy};
 use crate::pod::list::{self, annotation};
 use crate::pod::overrides;
 use crate::pod::status::Status;
 use crate::pod::undo::{Undone, undo};
 use crate::pod::workload::Workload;
-use crate::pod::{INIT, VALIDATION};
 use crate::template::Functions;
 use crate::yaml;
 
@@ -258,19 +257,6 @@ impl Injector {
     }
 }
 
-/// Capture without a proxy: nothing leaves the pod, and nothing gets in.
-fn warn_without_proxy(injected: &mut Injected, names: &[String]) {
-    let inits = list::containers(&injected.pod, list::List::InitContainers);
-    let captures = [INIT, VALIDATION].into_iter().find(|wanted| list::find(inits, wanted).is_some());
-    if let Some(container) = captures.filter(|_| list::proxy(&injected.pod).is_none()) {
-        injected.warnings.push(format!(
-            "spec.initContainers has {container}, and no container of the pod is istio-proxy: what is captured has nowhere to \
-             go; expected one in the templates {}",
-            names.join(", ")
-        ));
-    }
-}
-
 /// What is wrong, or odd, about the result.
 fn judge(injected: &mut Injected, names: &[String]) -> Result<(), InjectError> {
     // Templates that disagree on where the proxy runs get a warning below, as they are not the pod's fault.
@@ -301,7 +287,13 @@ fn judge(injected: &mut Injected, names: &[String]) -> Result<(), InjectError> {
             }
         }
     }
-    warn_without_proxy(injected, names);
+    if let Some(container) = without_proxy(&injected.pod) {
+        injected.warnings.push(format!(
+            "spec.initContainers has {container}, and no container of the pod is istio-proxy with an image: what is captured \
+             has nowhere to go; expected one in the templates {}",
+            names.join(", ")
+        ));
+    }
     Ok(())
 }
 

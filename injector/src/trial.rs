@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 
 use crate::decide::Policy;
 use crate::inject::{InjectError, Injector, Place, Request};
+use crate::pod::PROXY;
+use crate::pod::init::without_proxy;
 use crate::pod::list::{List, containers, find, name};
 use crate::pod::workload::Workload;
-use crate::pod::{INIT, PROXY, VALIDATION};
 
 /// What is wrong with a policy: anything but `enabled` and `disabled` injects nobody.
 #[must_use]
@@ -98,15 +99,8 @@ fn examine(injector: &Injector, pod: &Value, native_sidecars: bool) -> Vec<Fault
     if find(containers(&injected, List::Containers), SAMPLE).is_none() {
         faults.push(Fault::AppGone);
     }
+    faults.extend(without_proxy(&injected).map(Fault::NoProxy));
     let mut all = List::BOTH.into_iter().flat_map(|list| containers(&injected, list));
-    let has_image = |container: &Value| {
-        container.get("image").and_then(Value::as_str).is_some_and(|image| !image.is_empty())
-    };
-    if !all.clone().any(|container| name(container) == PROXY && has_image(container)) {
-        let captures = [INIT, VALIDATION].into_iter();
-        let there = |wanted: &&str| find(containers(&injected, List::InitContainers), wanted).is_some();
-        faults.extend(captures.filter(there).map(Fault::NoProxy));
-    }
     let enabled = injector.settings.injector.rules.policy == Policy::Enabled;
     if enabled && all.all(|container| name(container) == SAMPLE) {
         faults.push(Fault::NothingAdded);

@@ -10,16 +10,23 @@ use super::error::Expected;
 use super::run::LogFormat;
 
 /// What Go's `strconv.ParseBool` accepts.
-pub(super) fn boolean(text: &str) -> Result<bool, Expected> {
+#[must_use]
+pub fn parse_bool(text: &str) -> Option<bool> {
     match text {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
-        _ => Err(Expected::new("true or false (also 1, t, T, TRUE, True, 0, f, F, FALSE, False)")),
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
+        _ => None,
     }
 }
 
+pub(super) fn boolean(text: &str) -> Result<bool, Expected> {
+    parse_bool(text)
+        .ok_or_else(|| Expected::new("true or false (also 1, t, T, TRUE, True, 0, f, F, FALSE, False)"))
+}
+
 /// A plain decimal number: digits only and no leading zero, which other programs read as octal.
-pub(super) fn decimal(text: &str) -> Option<u64> {
+#[must_use]
+pub fn decimal(text: &str) -> Option<u64> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     plain.then(|| text.parse().ok()).flatten()
 }

@@ -10,6 +10,7 @@ mod tests;
 use std::fmt;
 
 use istio_iptables::cli::Key;
+use istio_iptables::config::{decimal, parse_bool};
 use serde_json::Value;
 
 use crate::pod::list::{self, annotation};
@@ -104,18 +105,14 @@ pub fn check(pod: &Value) -> Checked {
 /// What would have been accepted, if the text is not.
 fn wrong(syntax: Syntax, text: &str) -> Option<String> {
     match syntax {
-        Syntax::Boolean => {
-            const ACCEPTED: [&str; 12] =
-                ["1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False"];
-            (!ACCEPTED.contains(&text)).then(|| "true or false".to_owned())
-        }
+        Syntax::Boolean => parse_bool(text).is_none().then(|| "true or false".to_owned()),
         Syntax::JsonObject => match serde_json::from_str(text) {
             Ok(Value::Object(_)) => None,
             _ => Some("a JSON object".to_owned()),
         },
-        Syntax::Number => (plain(text).is_none_or(|number| number > i64::from(i32::MAX)))
+        Syntax::Number => (decimal(text).is_none_or(|number| number > i32::MAX.unsigned_abs().into()))
             .then(|| "a plain number from 0 on".to_owned()),
-        Syntax::PortOrZero => plain(text)
+        Syntax::PortOrZero => decimal(text)
             .is_none_or(|port| port > 65535)
             .then(|| "a plain port number from 0 to 65535; 0 means none".to_owned()),
         Syntax::Quantity => {
@@ -135,28 +132,18 @@ fn wrong(syntax: Syntax, text: &str) -> Option<String> {
 }
 
 /// Ports on which the proxy and its agent listen.
-const RESERVED: [i64; 10] = [15000, 15001, 15002, 15004, 15006, 15008, 15020, 15021, 15053, 15090];
+const RESERVED: [u64; 10] = [15000, 15001, 15002, 15004, 15006, 15008, 15020, 15021, 15053, 15090];
 
 fn targets(text: &str) -> Option<String> {
     let wrong = text.split(',').map(str::trim).filter(|item| !item.is_empty()).find(|item| {
         let (port, path) = item.split_once(':').unwrap_or((item, "/"));
-        let port = digits(port.trim()).filter(|port| (1..=65535).contains(port) && !RESERVED.contains(port));
+        let port = decimal(port.trim()).filter(|port| (1..=65535).contains(port) && !RESERVED.contains(port));
         port.is_none() || !path.trim().starts_with('/')
     });
     let reserved: Vec<String> = RESERVED.iter().map(ToString::to_string).collect();
     wrong.map(|item| {
         format!("{item:?} to be PORT:/PATH with none of the proxy's own ports ({})", reserved.join(", "))
     })
-}
-
-fn digits(text: &str) -> Option<i64> {
-    let plain = !text.is_empty() && text.len() < 12 && text.bytes().all(|byte| byte.is_ascii_digit());
-    plain.then(|| text.parse().ok()).flatten()
-}
-
-/// Without leading zeros, which YAML and the init binary read as something else or not at all.
-fn plain(text: &str) -> Option<i64> {
-    digits(text).filter(|_| text == "0" || !text.starts_with('0'))
 }
 
 /// Log levels of Envoy. It is another program, of which an image may hold another version: a warning is enough.

@@ -10,9 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::files;
-
-/// How long a file system may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::webhook::watch::PATIENCE;
 
 /// The file. Its file system may hang: each write has a thread of its own, and there is no other until it is back.
 #[derive(Debug)]

@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
+use istio_iptables::config::parse_bool;
 use serde_json::{Value, json};
 
 use super::{Injected, Injector, Place};
 use crate::config::Mesh;
 use crate::pod::ids::{self, Ids};
 use crate::pod::list::{self, annotation, label, metadata_mut, name};
-use crate::pod::prometheus::{self, boolean};
+use crate::pod::prometheus;
 use crate::pod::status::{self, Status};
 use crate::pod::{env, order, probes};
 
@@ -90,12 +91,12 @@ impl Injector {
     }
 
     pub(super) fn merges_metrics(&self, pod: &Value) -> bool {
-        let own = annotation(pod, "prometheus.istio.io/merge-metrics").and_then(boolean);
+        let own = annotation(pod, "prometheus.istio.io/merge-metrics").and_then(parse_bool);
         own.unwrap_or_else(|| self.settings.mesh.prometheus_merge())
     }
 
     fn rewrites_probes(&self, pod: &Value) -> bool {
-        let own = annotation(pod, "sidecar.istio.io/rewriteAppHTTPProbers").and_then(boolean);
+        let own = annotation(pod, "sidecar.istio.io/rewriteAppHTTPProbers").and_then(parse_bool);
         let value = self.settings.values.pointer("/sidecarInjectorWebhook/rewriteAppHTTPProbe");
         own.unwrap_or(value == Some(&Value::Bool(true)))
     }

@@ -9,7 +9,7 @@ use istio_iptables::facts::Files;
 use serde_json::Value;
 
 use super::list::{self, List, containers};
-use super::{INIT, VALIDATION};
+use super::{INIT, PROXY, VALIDATION};
 
 /// What the init container makes of a pod's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,21 @@ const OFF: [(Key, &str); 4] = [
     (Key::NetworkNamespace, "makes its rules in another network namespace"),
     (Key::SkipRuleApply, "makes no rules"),
 ];
+
+/// The container that has traffic go to the proxy, or checks that it does, in a pod where no proxy can run: what is
+/// captured has nowhere to go.
+#[must_use]
+pub fn without_proxy(pod: &Value) -> Option<&'static str> {
+    let has_image = |container: &Value| {
+        container.get("image").and_then(Value::as_str).is_some_and(|image| !image.is_empty())
+    };
+    let mut all = List::BOTH.into_iter().flat_map(|list| containers(pod, list));
+    if all.any(|container| list::name(container) == PROXY && has_image(container)) {
+        return None;
+    }
+    let init = containers(pod, List::InitContainers);
+    [INIT, VALIDATION].into_iter().find(|wanted| list::find(init, wanted).is_some())
+}
 
 impl Reading {
     /// Reads a pod's init container, if it has one that runs the init binary.
@@ -255,6 +270,20 @@ mod tests {
         let variable = json!({"env": [{"name": "ISTIO_IPTABLES_BACKEND", "value": "nftables"}]});
         assert_eq!(refused(&variable).len(), 1);
         assert!(reading(&json!({"args": ["-b"]})).unwrap().is_refused());
+    }
+
+    #[test]
+    fn what_is_captured_goes_somewhere() {
+        let pod = |init: &Value, app: &Value| json!({"spec": {"initContainers": init, "containers": app}});
+        let proxy = json!({"name": "istio-proxy", "image": "x"});
+        for name in ["istio-init", "istio-validation"] {
+            let init = json!({ "name": name });
+            assert_eq!(without_proxy(&pod(&json!([init]), &json!([{"name": "app"}]))), Some(name));
+            assert_eq!(without_proxy(&pod(&json!([init]), &json!([{"name": "istio-proxy"}]))), Some(name));
+            assert_eq!(without_proxy(&pod(&json!([init]), &json!([proxy]))), None);
+            assert_eq!(without_proxy(&pod(&json!([init, proxy]), &json!([]))), None);
+        }
+        assert_eq!(without_proxy(&pod(&json!([]), &json!([{"name": "app"}]))), None);
     }
 
     #[test]

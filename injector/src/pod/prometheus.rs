@@ -1,6 +1,7 @@
 //! The agent serves the app's metrics together with its own: scrapers are sent to it, and it is told where the app's
 //! metrics are.
 
+use istio_iptables::config::parse_bool;
 use serde_json::{Map, Value, json};
 
 use super::env;
@@ -21,7 +22,7 @@ const PATH_OF_AGENT: &str = "/stats/prometheus";
 pub fn merge(pod: &mut Value, port: i64) {
     let own = Scrape::of(pod);
     let named = own.targets.is_empty() && own.port.as_deref() == Some(port.to_string().as_str());
-    if own.scrape.as_deref().and_then(boolean) == Some(false) || named {
+    if own.scrape.as_deref().and_then(parse_bool) == Some(false) || named {
         return;
     }
     if let Some(text) = own.to_json()
@@ -48,15 +49,6 @@ pub fn announce_secure_port(pod: &mut Value) {
     let port = json!(port);
     if let Some(annotations) = metadata_mut(pod, "annotations") {
         annotations.insert(SECURE_PORT.to_owned(), port);
-    }
-}
-
-/// A boolean as Go reads it.
-pub fn boolean(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
-        _ => None,
     }
 }
 

@@ -34,6 +34,9 @@ impl<T: Clone + PartialEq> Settled<T> {
     }
 }
 
+/// How long a file system may take before that is told of.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
 /// How files are looked at.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
@@ -44,10 +47,10 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// At this interval; a look of half a minute is told of.
+    /// At this interval; a look of [`PATIENCE`] is told of.
     #[must_use]
     pub const fn every(interval: Duration) -> Self {
-        Self { interval, patience: Duration::from_secs(30) }
+        Self { interval, patience: PATIENCE }
     }
 
     /// What is said of a look that takes longer.

@@ -48,3 +48,20 @@ fn many_warnings_fit_into_what_the_api_server_takes() {
     assert!(said.len() > 3 && said.iter().map(|text| text.chars().count()).sum::<usize>() <= 4096);
     assert!(said.iter().all(|text| !text.contains('\n')) && said.last().unwrap().contains("more warnings"));
 }
+
+#[test]
+fn capture_without_a_proxy_is_said() {
+    let config = |spec: &str| {
+        with_config(&format!(
+            "policy: enabled\ntemplates: {{sidecar: 'spec: {spec}'}}\ndefaultTemplates: [sidecar]"
+        ))
+    };
+    let init = "{initContainers: [{name: istio-init, image: x}]";
+    let pod = sent(&deployment());
+    let said = |spec: String| {
+        let response = response(&ask(&admission(config(&spec), 0), &review(&pod)));
+        response["warnings"].to_string().contains("what is captured has nowhere to go")
+    };
+    assert!(said(format!("{init}}}")));
+    assert!(!said(format!("{init}, containers: [{{name: istio-proxy, image: x}}]}}")));
+}
