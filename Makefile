@@ -32,12 +32,12 @@ RUNS ?= 30
 .NOTPARALLEL:
 
 .PHONY: help demo test bench bench-injector bench-image bench-webhook soak fuzz static injector lint parity unit pod \
-    proxies image image-local dist gallery setup clean
+    proxies image image-local dist gallery setup setup-demo clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: setup static ## see it work: two throw-away network namespaces, under a minute
+demo: setup-demo static ## see it work: two throw-away network namespaces, under a minute
 	@$(AS_ROOT) demo/run $(STATIC)
 
 test: setup lint parity pod proxies unit ## everything CI runs
@@ -117,7 +117,10 @@ gallery: ## write rules/, deploy/, generated docs and the README's tables anew, 
 	UPDATE_DEPLOY=1 cargo test --locked -p sidecar-injector --test manifests
 
 setup: ## install what building and testing need, if it is missing
-	@.ci/setup
+	@.ci/setup test
+
+setup-demo: ## install what the demo needs, if it is missing
+	@.ci/setup demo
 
 clean: ## remove what was built
 	cargo clean

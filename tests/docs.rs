@@ -6,7 +6,7 @@
     clippy::disallowed_methods,
     clippy::panic,
     clippy::unwrap_used,
-    reason = "reads and writes the README, and fails by panicking"
+    reason = "reads and writes pages, and fails by panicking"
 )]
 
 use std::fmt::Write as _;
@@ -15,29 +15,29 @@ use std::fs;
 use istio_iptables::cli::{Key, OptionSpec};
 use istio_iptables::exit::Exit;
 
-const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+#[test]
+fn exit_codes_in_the_readme_are_up_to_date() {
+    generated_table_is_up_to_date("README.md", "exit codes", &exit_codes());
+}
 
 #[test]
-fn the_readme_is_up_to_date() {
-    let readme = fs::read_to_string(README).unwrap();
-    let wanted = rewritten(&readme);
+fn options_page_is_up_to_date() {
+    generated_table_is_up_to_date("docs/options.md", "options", &options());
+}
+
+/// Compares the text between the markers `name` with `table`, or rewrites it when `UPDATE_GALLERY` is set.
+fn generated_table_is_up_to_date(page: &str, name: &str, table: &str) {
+    let path = format!("{}/{page}", env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(&path).unwrap();
+    let (begin, end) = (format!("<!-- {name}: begin -->\n"), format!("<!-- {name}: end -->"));
+    let (head, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("{page} lacks {begin}"));
+    let (_, tail) = rest.split_once(&end).unwrap_or_else(|| panic!("{page} lacks {end}"));
+    let wanted = format!("{head}{begin}\n{table}\n{end}{tail}");
     if std::env::var_os("UPDATE_GALLERY").is_some() {
-        fs::write(README, wanted).unwrap();
+        fs::write(path, wanted).unwrap();
         return;
     }
-    assert_eq!(readme, wanted, "README.md is behind the options: `make gallery` writes its tables anew");
-}
-
-fn rewritten(readme: &str) -> String {
-    between("exit codes", &exit_codes(), &between("options", &options(), readme))
-}
-
-/// The text with what stands between the marks of that name replaced.
-fn between(name: &str, new: &str, text: &str) -> String {
-    let (begin, end) = (format!("<!-- {name}: begin -->\n"), format!("<!-- {name}: end -->"));
-    let (head, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("README.md lacks {begin}"));
-    let (_, tail) = rest.split_once(&end).unwrap_or_else(|| panic!("README.md lacks {end}"));
-    format!("{head}{begin}\n{new}\n{end}{tail}")
+    assert_eq!(text, wanted, "{page} does not match the code: run `make gallery`");
 }
 
 fn options() -> String {
