@@ -61,7 +61,7 @@ bench-injector: ## measure the injection engine, in process and as a whole
 
 # A stable compiler takes the fuzzer's flags with RUSTC_BOOTSTRAP; the corpus is nobody's but yours.
 FUZZ ?= iptables_save
-fuzz: ## a minute of fuzzing (FUZZ=iptables_save, options, template or yaml); needs cargo-fuzz
+fuzz: ## a minute of fuzzing (FUZZ=iptables_save, netlink, options, template or yaml); needs cargo-fuzz
 	RUSTC_BOOTSTRAP=1 cargo fuzz run -O $(FUZZ) -- -max_total_time=60
 
 static: ## the release binary: static, stripped

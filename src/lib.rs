@@ -16,6 +16,7 @@ pub mod apply;
 pub mod backend;
 pub mod cli;
 pub mod config;
+pub mod conntrack;
 pub mod diff;
 pub mod exit;
 pub mod facts;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::backend::Variant;
+use crate::conntrack;
 use crate::diff::{Change, marks_in_use};
 use crate::model::{Chain, Family, FamilyRules, Mark, Table};
 use crate::parse::Observed;
@@ -69,6 +70,8 @@ pub enum Step {
     Network(routing::Step),
     /// One restore process.
     Restore(Restore),
+    /// A change of the connection tracking table, after the last commit of rules.
+    Conntrack(conntrack::Step),
 }
 
 /// A rules file and who reads it.
@@ -105,6 +108,7 @@ impl fmt::Display for Step {
                 write!(f, "delete the nftables tables inet {}", tables.join(", inet "))
             }
             Self::Network(step) => step.fmt(f),
+            Self::Conntrack(step) => step.fmt(f),
             Self::Restore(Restore { variant, family, text: _, tables, by_form: _ }) => {
                 let tool = match family {
                     Family::V4 => "iptables",
@@ -174,7 +178,7 @@ pub fn remarks(goal: &Goal, situation: &Situation, steps: &[Step]) -> Vec<String
     }
     let restores = steps.iter().filter_map(|step| match step {
         Step::Restore(restore) => Some(restore),
-        Step::DeleteNative(_) | Step::Network(_) => None,
+        Step::DeleteNative(_) | Step::Network(_) | Step::Conntrack(_) => None,
     });
     for line in restores.flat_map(|restore| &restore.by_form) {
         remarks.push(format!(

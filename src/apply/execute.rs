@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{from_kernel, needed};
+use super::{conntrack, from_kernel, needed};
 use crate::backend::{Tools, Variant};
 use crate::config::RunOptions;
 use crate::exit::Exit;
@@ -31,9 +31,11 @@ pub fn execute(host: &impl Host, steps: &[Step], main: Variant, run: &RunOptions
     }
     let lock = lock_file(run, &prepared)?;
     let mut prepared = prepared.into_iter();
+    let mut table = conntrack::Table::default();
     for step in steps {
         match step {
             Step::Network(step) => network_step(*step)?,
+            Step::Conntrack(step) => table.execute(*step),
             Step::DeleteNative(tables) => {
                 log::info!("{step}");
                 observe::delete_native_tables(tables).map_err(|error| refused(step, &error))?;

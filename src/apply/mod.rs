@@ -1,6 +1,7 @@
 //! From a goal to a kernel that holds it: look, plan, do, look again.
 
 pub mod check;
+mod conntrack;
 mod execute;
 mod hidden;
 mod look;

@@ -1,6 +1,7 @@
 //! The only code that does I/O on the machine.
 
 pub mod capabilities;
+pub mod conntrack;
 pub mod legacy;
 pub mod netlink;
 pub mod netns;
@@ -13,6 +14,7 @@ pub mod restore;
 pub mod routes;
 pub mod rtnetlink;
 pub mod rules_file;
+pub mod sock_diag;
 pub mod tools;
 
 #[cfg(test)]

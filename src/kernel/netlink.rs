@@ -6,6 +6,7 @@
 mod batch;
 mod message;
 mod reply;
+mod requests;
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -21,6 +22,7 @@ pub use batch::BatchError;
 pub use message::{Message, Nest};
 pub use reply::{Attribute, Attributes, Reply};
 use reply::{replies, status};
+pub use requests::Outcome;
 
 /// Length of `struct nlmsghdr`.
 const HEADER: usize = 16;
@@ -48,6 +50,8 @@ pub enum Protocol {
     Route,
     /// Netfilter.
     Netfilter,
+    /// Sockets.
+    SockDiag,
 }
 
 /// A netlink socket in the network namespace in which it was opened.
@@ -67,6 +71,7 @@ impl Socket {
         let protocol = match protocol {
             Protocol::Route => SockProtocol::NetlinkRoute,
             Protocol::Netfilter => SockProtocol::NetlinkNetFilter,
+            Protocol::SockDiag => SockProtocol::NetlinkSockDiag,
         };
         let descriptor = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
         bind(descriptor.as_raw_fd(), &NetlinkAddr::new(0, 0))?;

@@ -10,12 +10,13 @@ use ipnetwork::{Ipv4Network, Ipv6Network};
 
 use super::{DNS_CAPTURE_PORT, DNS_PORT, proxy_owners, when};
 use crate::config::{CaptureConfig, Dns};
+use crate::conntrack::APP_TO_PROXY_ZONE;
 use crate::model::{
     Address, Chain, Family, Hook, Match, Matcher, Protocol, Rule, Ruleset, Table, Target, Transport, Why,
 };
 
 const PROXY_TO_SERVER: Target = Target::ConntrackZone(1);
-const APP_TO_PROXY: Target = Target::ConntrackZone(2);
+const APP_TO_PROXY: Target = Target::ConntrackZone(APP_TO_PROXY_ZONE);
 
 /// DNS capture, whole.
 pub(super) fn capture(config: &CaptureConfig, rules: &mut Ruleset) {

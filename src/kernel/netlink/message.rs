@@ -102,6 +102,12 @@ impl Message {
         self.body.len()
     }
 
+    /// Fixed header and attributes, as they are sent.
+    #[cfg(test)]
+    pub(crate) fn body(&self) -> &[u8] {
+        &self.body
+    }
+
     /// Appends the whole message to `bytes`.
     pub(super) fn write(&self, bytes: &mut Vec<u8>, flags: u16, sequence: u32) -> io::Result<()> {
         let length = u32::try_from(HEADER + self.body.len()).map_err(|_| Errno::EMSGSIZE)?;

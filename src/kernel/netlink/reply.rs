@@ -97,6 +97,12 @@ impl<'a> Attribute<'a> {
         self.payload.first().copied()
     }
 
+    /// The content as a number of 16 bits in network byte order.
+    #[must_use]
+    pub fn be16(&self) -> Option<u16> {
+        self.payload.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
+    }
+
     /// The content as a number in host byte order.
     #[must_use]
     pub fn u32(&self) -> Option<u32> {

@@ -1,0 +1,244 @@
+//! The connection tracking table of a network namespace, over ctnetlink.
+
+mod attribute;
+mod entry;
+mod request;
+
+use std::fmt;
+use std::io;
+
+use attribute::stats;
+pub use entry::{Entry, Status, TcpState, Tuple, Zone};
+pub use request::{Filter, NewEntry};
+
+use super::netlink::{Message, Outcome, Protocol, Socket};
+use super::procfs;
+use crate::model::{Family, Transport};
+
+const NFNL_SUBSYS_CTNETLINK: u16 = 1;
+/// Length of `struct nfgenmsg`.
+const NFGENMSG: usize = 4;
+/// How many changes are collected before they are sent.
+const CHUNK: usize = 100;
+/// Number of entries of this thread's namespace; there as soon as the kernel has connection tracking.
+const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
+
+/// What a message is about; the numbers are those of linux/netfilter/nfnetlink_conntrack.h.
+#[derive(Clone, Copy)]
+#[repr(u16)]
+enum Kind {
+    New = 0,
+    Get = 1,
+    Delete = 2,
+    GetStats = 5,
+}
+
+impl Kind {
+    const fn number(self) -> u16 {
+        (NFNL_SUBSYS_CTNETLINK << 8) | self as u16
+    }
+}
+
+/// Why the table cannot be reached.
+#[derive(Debug)]
+pub enum ConntrackError {
+    /// The kernel has no ctnetlink, and no module of it that could be loaded.
+    Unsupported,
+    /// This process may not.
+    Forbidden,
+    /// Anything else that the kernel says.
+    Other(io::Error),
+}
+
+impl fmt::Display for ConntrackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsupported => f.write_str("the kernel has no ctnetlink (module nf_conntrack_netlink)"),
+            Self::Forbidden => f.write_str("the kernel refuses ctnetlink: missing capability NET_ADMIN"),
+            Self::Other(error) => write!(f, "the kernel refuses a ctnetlink request: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ConntrackError {}
+
+impl From<io::Error> for ConntrackError {
+    /// What an error of the first request means.
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::PermissionDenied {
+            Self::Forbidden
+        } else if means_absent(&error) {
+            Self::Unsupported
+        } else {
+            Self::Other(error)
+        }
+    }
+}
+
+/// The number of entries without a netlink request, which could load a module; `None` if `/proc` does not say.
+#[must_use]
+pub fn count_in_proc() -> Option<usize> {
+    procfs::read(COUNT).ok()?.trim().parse().ok()
+}
+
+/// A connection to the table of the network namespace in which it was opened.
+#[derive(Debug)]
+pub struct Conntrack {
+    /// Lists entries.
+    list: Socket,
+    /// Changes entries, also while they are listed.
+    change: Socket,
+}
+
+impl Conntrack {
+    /// Opens the table of the current thread's network namespace. This loads the module `nf_conntrack_netlink` where
+    /// it is missing and may be loaded.
+    ///
+    /// # Errors
+    /// See [`ConntrackError`].
+    pub fn open() -> Result<Self, ConntrackError> {
+        let open = || -> io::Result<Self> {
+            let mut table =
+                Self { list: Socket::open(Protocol::Netfilter)?, change: Socket::open(Protocol::Netfilter)? };
+            table.count().map(|_| table)
+        };
+        open().map_err(ConntrackError::from)
+    }
+
+    /// The number of entries in the namespace, of all families and protocols.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn count(&mut self) -> io::Result<u32> {
+        self.list.query(&request::stats(), |reply| {
+            reply.attributes(NFGENMSG).of(stats::ENTRIES).and_then(|count| count.be32()).unwrap_or(0)
+        })
+    }
+
+    /// The entries that `filter` admits, of all zones. An entry that changes meanwhile may be listed twice.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn dump(&mut self, filter: &Filter) -> io::Result<Vec<Entry>> {
+        self.list.dump(&filter.dump(), |list: &mut Vec<Entry>, reply| {
+            if reply.kind == Kind::New.number() {
+                list.extend(Entry::read(reply).filter(|entry| filter.admits(entry)));
+            }
+        })
+    }
+
+    /// Deletes the entries that `filter` admits and `unwanted` picks, while they are listed: memory does not grow with
+    /// their number. Returns how many there were.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn delete_if(&mut self, filter: &Filter, unwanted: impl Fn(&Entry) -> bool) -> io::Result<usize> {
+        // An entry that ended by itself, or gave way to another one.
+        let gone = [libc::ENOENT];
+        self.change_while_listing(filter, &gone, |entry| unwanted(entry).then(|| request::delete(entry)))
+    }
+
+    /// Sets the mark of the entries that `filter` admits and `wrong` picks, and leaves everything else of them.
+    /// Returns how many there were.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_mark_if(
+        &mut self,
+        filter: &Filter,
+        mark: u32,
+        wrong: impl Fn(&Entry) -> bool,
+    ) -> io::Result<usize> {
+        let gone = [libc::ENOENT];
+        self.change_while_listing(filter, &gone, |entry| wrong(entry).then(|| request::set_mark(entry, mark)))
+    }
+
+    /// Deletes one entry; false if it ended by itself, or gave way to another one.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn delete(&mut self, entry: &Entry) -> io::Result<bool> {
+        Ok(self.change.requests(&[request::delete(entry)], &[libc::ENOENT])?.done()? == 1)
+    }
+
+    /// Sets the mark of one entry; false if it is gone.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_mark(&mut self, entry: &Entry, mark: u32) -> io::Result<bool> {
+        Ok(self.change.requests(&[request::set_mark(entry, mark)], &[libc::ENOENT])?.done()? == 1)
+    }
+
+    /// Makes entries for established TCP connections. One that exists is counted as `expected`.
+    ///
+    /// # Errors
+    /// The socket fails. What the kernel refuses is in the outcome.
+    pub fn create(&mut self, entries: &[NewEntry]) -> io::Result<Outcome> {
+        let messages: Vec<Message> = entries.iter().map(request::create).collect();
+        self.change.requests(&messages, &[libc::EEXIST])
+    }
+
+    fn change_while_listing(
+        &mut self,
+        filter: &Filter,
+        expected: &[i32],
+        request: impl Fn(&Entry) -> Option<Message>,
+    ) -> io::Result<usize> {
+        let Self { list, change } = self;
+        let mut pending: Vec<Message> = Vec::with_capacity(CHUNK);
+        let mut changed: io::Result<usize> = Ok(0);
+        let mut flush = |pending: &mut Vec<Message>| {
+            if let Ok(count) = &mut changed {
+                match change.requests(pending, expected).and_then(Outcome::done) {
+                    Ok(more) => *count += more,
+                    Err(error) => changed = Err(error),
+                }
+            }
+            pending.clear();
+        };
+        list.dump(&filter.dump(), |(): &mut (), reply| {
+            let entry = Some(reply).filter(|reply| reply.kind == Kind::New.number());
+            let entry = entry.and_then(Entry::read).filter(|entry| filter.admits(entry));
+            pending.extend(entry.as_ref().and_then(&request));
+            if pending.len() >= CHUNK {
+                flush(&mut pending);
+            }
+        })?;
+        flush(&mut pending);
+        changed
+    }
+}
+
+/// Whether an error says that the kernel has no ctnetlink.
+fn means_absent(error: &io::Error) -> bool {
+    let no_netlink = [libc::EPROTONOSUPPORT, libc::EAFNOSUPPORT, libc::ESOCKTNOSUPPORT];
+    let no_subsystem = [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOSYS, libc::ECONNREFUSED];
+    error.raw_os_error().is_some_and(|errno| no_netlink.contains(&errno) || no_subsystem.contains(&errno))
+}
+
+fn family_number(family: Family) -> u8 {
+    let number = match family {
+        Family::V4 => libc::AF_INET,
+        Family::V6 => libc::AF_INET6,
+    };
+    u8::try_from(number).unwrap_or(0)
+}
+
+fn family_of(number: u8) -> Option<Family> {
+    Family::ALL.into_iter().find(|family| family_number(*family) == number)
+}
+
+fn number_of(transport: Transport) -> u8 {
+    let number = match transport {
+        Transport::Tcp => libc::IPPROTO_TCP,
+        Transport::Udp => libc::IPPROTO_UDP,
+    };
+    u8::try_from(number).unwrap_or(0)
+}
+
+fn transport_of(number: u8) -> Option<Transport> {
+    [Transport::Tcp, Transport::Udp].into_iter().find(|transport| number_of(*transport) == number)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! Entries of the connection tracking table, and how they are read.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::attribute::{ip, protocol, root, tcp, tuple};
+use crate::kernel::netlink::{Attributes, Reply};
+use crate::model::{Family, Transport};
+
+/// The TCP states that connection tracking knows; the numbers are those of linux/netfilter/nf_conntrack_tcp.h.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcpState {
+    /// No packet was seen yet.
+    None,
+    /// A SYN was seen.
+    SynSent,
+    /// A SYN and its answer were seen.
+    SynReceived,
+    /// Data flows.
+    Established,
+    /// One side has closed.
+    FinWait,
+    /// One side has closed, and the other knows.
+    CloseWait,
+    /// Both sides have closed, the last acknowledgement is missing.
+    LastAck,
+    /// Both sides have closed.
+    TimeWait,
+    /// A reset was seen.
+    Close,
+    /// A SYN was seen from both sides.
+    SynSentByBoth,
+    /// A number that this list does not have.
+    Other(u8),
+}
+
+impl TcpState {
+    /// The kernel's number of `ESTABLISHED`.
+    pub(super) const ESTABLISHED: u8 = 3;
+
+    const fn of(number: u8) -> Self {
+        match number {
+            0 => Self::None,
+            1 => Self::SynSent,
+            2 => Self::SynReceived,
+            Self::ESTABLISHED => Self::Established,
+            4 => Self::FinWait,
+            5 => Self::CloseWait,
+            6 => Self::LastAck,
+            7 => Self::TimeWait,
+            8 => Self::Close,
+            9 => Self::SynSentByBoth,
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// The status bits of an entry, `IPS_*` in linux/netfilter/nf_conntrack_common.h.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status(pub u32);
+
+impl Status {
+    /// `IPS_SEEN_REPLY`, `IPS_ASSURED` and `IPS_CONFIRMED`: what an established connection has.
+    pub const ESTABLISHED: Self = Self(2 | 4 | 8);
+    const SOURCE_TRANSLATED: u32 = 0x10;
+    const DESTINATION_TRANSLATED: u32 = 0x20;
+
+    /// Whether the source is translated (`SNAT`, `MASQUERADE`).
+    #[must_use]
+    pub const fn source_translated(self) -> bool {
+        self.0 & Self::SOURCE_TRANSLATED != 0
+    }
+
+    /// Whether the destination is translated (`DNAT`, `REDIRECT`).
+    #[must_use]
+    pub const fn destination_translated(self) -> bool {
+        self.0 & Self::DESTINATION_TRANSLATED != 0
+    }
+}
+
+/// Addresses and ports of the packets in one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tuple {
+    /// Where they come from.
+    pub source: SocketAddr,
+    /// Where they go.
+    pub destination: SocketAddr,
+}
+
+impl Tuple {
+    /// The opposite direction.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self { source: self.destination, destination: self.source }
+    }
+}
+
+/// The zone of an entry: entries of different zones know nothing of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Zone {
+    /// The same zone in both directions; 0 unless a rule says otherwise.
+    Both(u16),
+    /// A zone for the original direction only.
+    Original(u16),
+    /// A zone for the reply direction only.
+    Reply(u16),
+}
+
+/// An entry of the connection tracking table, for TCP or UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its address family.
+    pub family: Family,
+    /// TCP or UDP.
+    pub transport: Transport,
+    /// The packets of the side that began, before any translation.
+    pub original: Tuple,
+    /// The packets that are expected in answer.
+    pub reply: Tuple,
+    /// Its zone.
+    pub zone: Zone,
+    /// The connection's mark; 0 if it has none, or if the kernel knows no marks.
+    pub mark: u32,
+    /// What happened to it so far.
+    pub status: Status,
+    /// Its state, for TCP.
+    pub tcp_state: Option<TcpState>,
+    /// The kernel's number of this entry; another entry with the same tuples has another one.
+    pub id: Option<u32>,
+}
+
+impl Entry {
+    /// Reads the entry in a message; `None` if it is incomplete, or neither TCP nor UDP.
+    #[must_use]
+    pub fn read(reply: &Reply<'_>) -> Option<Self> {
+        let family = super::family_of(reply.byte(0))?;
+        let attributes = reply.attributes(super::NFGENMSG);
+        let original = Side::read(family, attributes.of(root::TUPLE_ORIGINAL)?.nested())?;
+        let answer = Side::read(family, attributes.of(root::TUPLE_REPLY)?.nested())?;
+        let number = |kind| attributes.of(kind).and_then(|attribute| attribute.be32());
+        let zone = attributes.of(root::ZONE).and_then(|zone| zone.be16());
+        let state = || {
+            let protocol = attributes.of(root::PROTOCOL_INFO)?.nested().of(tcp::INFO)?;
+            protocol.nested().of(tcp::STATE)?.byte().map(TcpState::of)
+        };
+        Some(Self {
+            family,
+            transport: original.transport,
+            original: original.tuple,
+            reply: answer.tuple,
+            zone: match (zone, original.zone, answer.zone) {
+                (None, Some(zone), _) => Zone::Original(zone),
+                (None, None, Some(zone)) => Zone::Reply(zone),
+                (zone, _, _) => Zone::Both(zone.unwrap_or(0)),
+            },
+            mark: number(root::MARK).unwrap_or(0),
+            status: Status(number(root::STATUS)?),
+            tcp_state: match original.transport {
+                Transport::Tcp => state(),
+                Transport::Udp => None,
+            },
+            id: number(root::ID),
+        })
+    }
+}
+
+/// One direction of an entry.
+struct Side {
+    transport: Transport,
+    tuple: Tuple,
+    zone: Option<u16>,
+}
+
+impl Side {
+    fn read(family: Family, attributes: Attributes<'_>) -> Option<Self> {
+        let addresses = attributes.of(tuple::IP)?.nested();
+        let (source, destination) = match family {
+            Family::V4 => (v4(addresses, ip::V4_SOURCE)?, v4(addresses, ip::V4_DESTINATION)?),
+            Family::V6 => (v6(addresses, ip::V6_SOURCE)?, v6(addresses, ip::V6_DESTINATION)?),
+        };
+        let ports = attributes.of(tuple::PROTOCOL)?.nested();
+        let transport = super::transport_of(ports.of(protocol::NUMBER)?.byte()?)?;
+        let port = |kind| ports.of(kind).and_then(|port| port.be16());
+        Some(Self {
+            transport,
+            tuple: Tuple {
+                source: SocketAddr::new(source, port(protocol::SOURCE_PORT)?),
+                destination: SocketAddr::new(destination, port(protocol::DESTINATION_PORT)?),
+            },
+            zone: attributes.of(tuple::ZONE).and_then(|zone| zone.be16()),
+        })
+    }
+}
+
+fn v4(addresses: Attributes<'_>, kind: u16) -> Option<IpAddr> {
+    let bytes: [u8; 4] = *addresses.of(kind)?.payload.first_chunk()?;
+    Some(Ipv4Addr::from(bytes).into())
+}
+
+fn v6(addresses: Attributes<'_>, kind: u16) -> Option<IpAddr> {
+    let bytes: [u8; 16] = *addresses.of(kind)?.payload.first_chunk()?;
+    Some(Ipv6Addr::from(bytes).into())
+}

@@ -1,0 +1,155 @@
+//! Requests to ctnetlink.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::attribute::{filter, ip, protocol, root, tcp, tuple};
+use super::entry::{Entry, Status, TcpState, Tuple, Zone};
+use super::{Kind, family_number, number_of};
+use crate::kernel::netlink::Message;
+use crate::model::{Family, Transport};
+
+/// The window of a connection is not checked: its sequence numbers are not known.
+const TCP_BE_LIBERAL: u8 = 8;
+/// Bits of a filter, `CTA_FILTER_F_*` in the kernel's net/netfilter/nf_internals.h.
+const FILTER_PROTOCOL: u32 = 1 << 3;
+const FILTER_DESTINATION_PORT: u32 = 1 << 5;
+
+/// Which entries are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// Of which family.
+    pub family: Family,
+    /// Of which protocol.
+    pub transport: Transport,
+    /// With which original destination port; `None` for any.
+    pub destination_port: Option<u16>,
+}
+
+impl Filter {
+    /// Whether `entry` is listed. Kernels before 5.8 list everything of the family.
+    pub(super) fn admits(&self, entry: &Entry) -> bool {
+        let Self { family, transport, destination_port } = *self;
+        entry.family == family
+            && entry.transport == transport
+            && destination_port.is_none_or(|port| entry.original.destination.port() == port)
+    }
+
+    pub(super) fn dump(&self) -> Message {
+        let Self { family, transport, destination_port } = *self;
+        let mut message = message(Kind::Get, family);
+        let flags = FILTER_PROTOCOL | destination_port.map_or(0, |_| FILTER_DESTINATION_PORT);
+        message.nested(root::FILTER, |inner| {
+            inner.push(filter::ORIGINAL_FLAGS, &flags.to_ne_bytes());
+            inner.push(filter::REPLY_FLAGS, &0_u32.to_ne_bytes());
+        });
+        message.nested(root::TUPLE_ORIGINAL, |inner| {
+            inner.nested(tuple::PROTOCOL, |inner| {
+                inner.push(protocol::NUMBER, &[number_of(transport)]);
+                if let Some(port) = destination_port {
+                    inner.push(protocol::DESTINATION_PORT, &port.to_be_bytes());
+                }
+            });
+        });
+        message
+    }
+}
+
+/// An entry to be made, for a TCP connection that is established and was not tracked so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewEntry {
+    /// The packets of the side that began; the answers are expected in the opposite direction.
+    pub original: Tuple,
+    /// After which time without packets the entry ends.
+    pub timeout: Duration,
+}
+
+pub(super) fn create(new: &NewEntry) -> Message {
+    let NewEntry { original, timeout } = new;
+    let flags = u16::try_from(libc::NLM_F_CREATE | libc::NLM_F_EXCL).unwrap_or(0);
+    let family = family_of(original);
+    let mut message = Message::new(Kind::New.number(), flags, &[family_number(family), 0, 0, 0]);
+    push_tuple(&mut message, root::TUPLE_ORIGINAL, Transport::Tcp, original, None);
+    push_tuple(&mut message, root::TUPLE_REPLY, Transport::Tcp, &original.reversed(), None);
+    // Without CONFIRMED the kernel refuses the other two with EBUSY.
+    message.push_be32(root::STATUS, Status::ESTABLISHED.0);
+    message.push_be32(root::TIMEOUT, u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX));
+    message.nested(root::PROTOCOL_INFO, |inner| {
+        inner.nested(tcp::INFO, |inner| {
+            inner.push(tcp::STATE, &[TcpState::ESTABLISHED]);
+            inner.push(tcp::FLAGS_ORIGINAL, &[TCP_BE_LIBERAL; 2]);
+            inner.push(tcp::FLAGS_REPLY, &[TCP_BE_LIBERAL; 2]);
+        });
+    });
+    message
+}
+
+/// Deletes this entry, and no other that took its place meanwhile.
+pub(super) fn delete(entry: &Entry) -> Message {
+    let mut message = existing(Kind::Delete, entry);
+    if let Some(id) = entry.id {
+        message.push_be32(root::ID, id);
+    }
+    message
+}
+
+/// Without the attributes of NAT, which the kernel refuses on a translated entry with `EOPNOTSUPP`.
+pub(super) fn set_mark(entry: &Entry, mark: u32) -> Message {
+    let mut message = existing(Kind::New, entry);
+    message.push_be32(root::MARK, mark);
+    message.push_be32(root::MARK_MASK, 0xffff_ffff);
+    message
+}
+
+/// How many entries the namespace has.
+pub(super) fn stats() -> Message {
+    Message::new(Kind::GetStats.number(), 0, &[0; 4])
+}
+
+/// A message about an entry that exists: found by its original tuple within its zone.
+fn existing(kind: Kind, entry: &Entry) -> Message {
+    let mut message = message(kind, entry.family);
+    let (within, whole) = match entry.zone {
+        Zone::Both(0) | Zone::Reply(_) => (None, None),
+        Zone::Both(zone) => (None, Some(zone)),
+        Zone::Original(zone) => (Some(zone), None),
+    };
+    push_tuple(&mut message, root::TUPLE_ORIGINAL, entry.transport, &entry.original, within);
+    if let Some(zone) = whole {
+        message.push(root::ZONE, &zone.to_be_bytes());
+    }
+    message
+}
+
+fn message(kind: Kind, family: Family) -> Message {
+    Message::new(kind.number(), 0, &[family_number(family), 0, 0, 0])
+}
+
+fn push_tuple(message: &mut Message, kind: u16, transport: Transport, packets: &Tuple, zone: Option<u16>) {
+    let Tuple { source, destination } = packets;
+    message.nested(kind, |inner| {
+        inner.nested(tuple::IP, |inner| {
+            push_address(inner, source.ip(), ip::V4_SOURCE, ip::V6_SOURCE);
+            push_address(inner, destination.ip(), ip::V4_DESTINATION, ip::V6_DESTINATION);
+        });
+        inner.nested(tuple::PROTOCOL, |inner| {
+            inner.push(protocol::NUMBER, &[number_of(transport)]);
+            inner.push(protocol::SOURCE_PORT, &source.port().to_be_bytes());
+            inner.push(protocol::DESTINATION_PORT, &destination.port().to_be_bytes());
+        });
+        if let Some(zone) = zone {
+            inner.push(tuple::ZONE, &zone.to_be_bytes());
+        }
+    });
+}
+
+fn push_address(message: &mut Message, address: IpAddr, v4: u16, v6: u16) {
+    match address {
+        IpAddr::V4(address) => message.push(v4, &address.octets()),
+        IpAddr::V6(address) => message.push(v6, &address.octets()),
+    }
+}
+
+const fn family_of(tuple: &Tuple) -> Family {
+    if tuple.source.is_ipv4() { Family::V4 } else { Family::V6 }
+}

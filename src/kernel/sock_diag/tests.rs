@@ -1,0 +1,60 @@
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::kernel::netlink::Reply;
+use crate::kernel::testing::in_new_namespace;
+
+#[test]
+fn both_ends_and_the_listener_are_listed_in_both_families() {
+    in_new_namespace(|| {
+        for address in ["127.0.0.1", "::1"] {
+            let address: IpAddr = address.parse().unwrap();
+            let listener = TcpListener::bind(SocketAddr::new(address, 0)).unwrap();
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let (_server, _) = listener.accept().unwrap();
+            let (local, remote) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
+
+            let connected = tcp_sockets(&State::CONNECTED).unwrap();
+            let ends = [(local, remote), (remote, local)];
+            assert_eq!(connected.len(), 2, "{connected:?}");
+            assert!(connected.iter().all(|one| ends.contains(&(one.local, one.remote))), "{connected:?}");
+            assert!(connected.iter().all(|one| one.state == State::Established && one.uid == 0));
+
+            let listening = tcp_sockets(&[State::Listen]).unwrap();
+            let locals: Vec<_> = listening.iter().map(|one| one.local).collect();
+            assert_eq!(locals, [listener.local_addr().unwrap()]);
+        }
+    });
+}
+
+#[test]
+fn an_ipv4_connection_of_an_ipv6_socket_counts_as_ipv4() {
+    in_new_namespace(|| {
+        let listener = TcpListener::bind("[::]:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        assert!(server.local_addr().unwrap().is_ipv6());
+
+        let connected = tcp_sockets(&State::CONNECTED).unwrap();
+        let servers: Vec<_> = connected.iter().filter(|one| one.local.port() == port).collect();
+        assert_eq!(servers.len(), 1, "{connected:?}");
+        assert_eq!(servers[0].local, client.peer_addr().unwrap());
+        assert_eq!(servers[0].remote, client.local_addr().unwrap());
+    });
+}
+
+#[test]
+fn a_namespace_without_sockets_has_none() {
+    in_new_namespace(|| assert_eq!(tcp_sockets(&State::ALL).unwrap(), []));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_reading_a_socket_panic(body in proptest::collection::vec(any::<u8>(), 0..100)) {
+        let whole = TcpSocket::read(&Reply { kind: SOCK_DIAG_BY_FAMILY, flags: 0, sequence: 0, body: &body });
+        prop_assert!(whole.is_none() || body.len() >= REPLY);
+    }
+}
