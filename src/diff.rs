@@ -1,6 +1,8 @@
 //! Desired against observed, in order, as statements: what has to change.
 
+mod limit;
 mod ownership;
+mod projection;
 
 pub(crate) use ownership::marks_in_use;
 
@@ -61,8 +63,8 @@ pub struct TableChange {
 pub struct HookChange {
     /// The rules.
     pub rules: HookRules,
-    /// Behind how many rules of others those of the tail are put, where ours stood until now; `None` for all of them.
-    /// Rules that others added behind ours stay behind ours: an ACCEPT there did no harm so far.
+    /// Behind how many of the rules that remain those of the tail are put, where ours stood until now; `None` for all of
+    /// them. Rules that others added behind ours stay behind ours: an ACCEPT there did no harm so far.
     pub behind: Option<usize>,
 }
 
@@ -202,16 +204,22 @@ fn place_of_tail(lines: &[Line], ours: &BTreeSet<usize>) -> Option<usize> {
 
 /// Deletions by number come first, from the last to the first, so that none shifts the next.
 fn deletions(lines: &[Line], ours: &BTreeSet<usize>) -> Vec<Deleted> {
-    let foreign_twin = |at: usize, text: &str| {
-        lines.iter().take(at).enumerate().any(|(earlier, line)| line.text == text && !ours.contains(&earlier))
+    // A projected line has our words, a line that was read has those of the tool: what they say is compared as well.
+    let twins = |one: &Line, other: &Line| {
+        one.text == other.text || (one.statement.is_some() && one.statement == other.statement)
+    };
+    let foreign_twin = |at: usize, ours_line: &Line| {
+        lines
+            .iter()
+            .take(at)
+            .enumerate()
+            .any(|(earlier, line)| twins(line, ours_line) && !ours.contains(&earlier))
     };
     let ours = || lines.iter().enumerate().filter(|(at, _)| ours.contains(at));
-    let numbers = ours()
-        .rev()
-        .filter(|(at, line)| foreign_twin(*at, &line.text))
-        .map(|(at, _)| Deleted::Number(at + 1));
+    let numbers =
+        ours().rev().filter(|(at, line)| foreign_twin(*at, line)).map(|(at, _)| Deleted::Number(at + 1));
     let words = ours()
-        .filter(|(at, line)| !foreign_twin(*at, &line.text))
+        .filter(|(at, line)| !foreign_twin(*at, line))
         .map(|(_, line)| Deleted::Words(line.text.clone()));
     numbers.chain(words).collect()
 }

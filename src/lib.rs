@@ -30,3 +30,4 @@ pub mod render;
 pub mod report;
 pub mod routing;
 pub mod run;
+pub mod transition;

@@ -12,6 +12,7 @@ use crate::model::{Chain, Family, FamilyRules, Mark, Table};
 use crate::parse::Observed;
 use crate::render;
 use crate::routing;
+use crate::transition::Transition;
 
 /// What stands in the namespace.
 #[derive(Clone, Debug)]
@@ -122,29 +123,72 @@ impl fmt::Display for Step {
 }
 
 /// The steps that make what stands into what is desired; none if that is so already.
-///
-/// What captures from now on stands before what captured until now goes: our own rules of another backend leave last.
 #[must_use]
 pub fn plan(goal: &Goal, situation: &Situation) -> Vec<Step> {
-    let Situation { variant, rules, native_tables, network } = situation;
-    let changes = |variant: Variant, wanted: &dyn Fn(Family) -> FamilyRules, rewrite: bool| -> Vec<Step> {
-        let change = |family| {
-            let nothing = Observed::nothing(family);
-            Change::between(&wanted(family), rules.get(&(variant, family)).unwrap_or(&nothing), rewrite)
-        };
-        let changes = Family::ALL.into_iter().map(change).filter(|change| !change.is_empty());
-        changes.map(|change| Step::Restore(Restore::new(variant, &change))).collect()
-    };
-    let wanted = |family| goal.rules.get(&family).cloned().unwrap_or_else(|| FamilyRules::none(family));
-    let network = routing::plan(&goal.network, network, &marks(rules));
+    let network = routing::plan(&goal.network, &situation.network, &marks(&situation.rules));
     let mut steps: Vec<Step> = network.before.into_iter().map(Step::Network).collect();
-    steps.extend(changes(*variant, &wanted, goal.rewrite));
-    steps.extend(changes(variant.other(), &FamilyRules::none, false));
-    if !native_tables.is_empty() {
-        steps.push(Step::DeleteNative(native_tables.clone()));
-    }
+    steps.extend(Phases::of(goal, situation).steps(situation));
     steps.extend(network.after.into_iter().map(Step::Network));
     steps
+}
+
+/// The changes of a run, phase by phase: every family passes one before any family enters the next.
+///
+/// What captures from now on is live before what captured until now goes. Where two rule sets would harm each other's
+/// connections meanwhile, both take their transitional form; a run may stop after any step.
+#[derive(Default)]
+struct Phases {
+    /// The live rules of the other variant, in their transitional form.
+    prepare: Vec<Change>,
+    /// The desired rules, in their transitional form.
+    capture: Vec<Change>,
+    /// Our rules of the other variant leave.
+    withdraw: Vec<Change>,
+    /// What of the desired rules has another form in the end.
+    settle: Vec<Change>,
+}
+
+impl Phases {
+    fn of(goal: &Goal, situation: &Situation) -> Self {
+        let mut phases = Self::default();
+        for family in Family::ALL {
+            let none = FamilyRules::none(family);
+            let nothing = Observed::nothing(family);
+            let live = |variant| situation.rules.get(&(variant, family)).unwrap_or(&nothing);
+            let (main, other) = (live(situation.variant), live(situation.variant.other()));
+            let desired = goal.rules.get(&family).unwrap_or(&none);
+            let transition = Transition::between(desired, other);
+            if !transition.is_needed() {
+                phases.capture.push(Change::between(desired, main, goal.rewrite));
+                phases.withdraw.push(Change::between(&none, other, false));
+                continue;
+            }
+            let prepare = Change::limiting_save_mark(other);
+            let capture = Change::between(&transition.form(desired), main, goal.rewrite);
+            phases.withdraw.push(Change::between(&none, &prepare.project(other), false));
+            phases.settle.push(Change::between(desired, &capture.project(main), false));
+            phases.prepare.push(prepare);
+            phases.capture.push(capture);
+        }
+        phases
+    }
+
+    fn steps(self, situation: &Situation) -> Vec<Step> {
+        let Self { prepare, capture, withdraw, settle } = self;
+        let restores = |variant: Variant, changes: Vec<Change>| {
+            let changes = changes.into_iter().filter(|change| !change.is_empty());
+            changes.map(move |change| Step::Restore(Restore::new(variant, &change)))
+        };
+        let (main, other) = (situation.variant, situation.variant.other());
+        let native = &situation.native_tables;
+        let mut steps = Vec::new();
+        steps.extend(restores(other, prepare));
+        steps.extend(restores(main, capture));
+        steps.extend(restores(other, withdraw));
+        steps.extend((!native.is_empty()).then(|| Step::DeleteNative(native.clone())));
+        steps.extend(restores(main, settle));
+        steps
+    }
 }
 
 /// The marks in use per family; a family is there as soon as any chain of ours stands in it.

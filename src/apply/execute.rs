@@ -23,11 +23,9 @@ use crate::routing;
 /// The first step that fails. The next run goes on from what stands then.
 pub fn execute(host: &impl Host, steps: &[Step], main: Variant, run: &RunOptions) -> Result<(), Failure> {
     let mut prepared = Vec::new();
-    for step in steps {
-        if let Step::Restore(step) = step {
-            let tools = needed(host, step.variant, step.family, "rules are written with them")?;
-            prepared.push((step, tools, rules_file(step, main, run)?));
-        }
+    for step in restores(steps) {
+        let tools = needed(host, step.variant, step.family, "rules are written with them")?;
+        prepared.push((step, tools, rules_file(step, steps, main, run)?));
     }
     let lock = lock_file(run, &prepared)?;
     let mut prepared = prepared.into_iter();
@@ -58,6 +56,13 @@ pub fn execute(host: &impl Host, steps: &[Step], main: Variant, run: &RunOptions
     Ok(())
 }
 
+fn restores(steps: &[Step]) -> impl Iterator<Item = &Restore> {
+    steps.iter().filter_map(|step| match step {
+        Step::Restore(restore) => Some(restore),
+        Step::DeleteNative(_) | Step::Network(_) => None,
+    })
+}
+
 /// What is written, as Istio logs it: people look for it in the log of the init container.
 fn announce(step: &Restore, place: &str) {
     let Restore { variant, family, text, tables: _, by_form: _ } = step;
@@ -67,13 +72,20 @@ fn announce(step: &Restore, place: &str) {
     );
 }
 
-fn rules_file(step: &Restore, main: Variant, run: &RunOptions) -> Result<RulesFile, Failure> {
-    match &run.rules_file {
-        Some(path) if step.variant == main => {
-            rules_file::keep("--rules-file", &rules_file::path_of(path, step.family), &step.text)
+/// The file that the tool reads. With `--rules-file` it is kept; where a family of the main variant is written more than
+/// once, the kept file holds everything in order, and the tool reads another one.
+fn rules_file(step: &Restore, steps: &[Step], main: Variant, run: &RunOptions) -> Result<RulesFile, Failure> {
+    if let Some(path) = run.rules_file.as_ref().filter(|_| step.variant == main) {
+        let whole: String = restores(steps)
+            .filter(|other| (other.variant, other.family) == (main, step.family))
+            .map(|other| other.text.as_str())
+            .collect();
+        let kept = rules_file::keep("--rules-file", &rules_file::path_of(path, step.family), &whole)?;
+        if whole == step.text {
+            return Ok(kept);
         }
-        Some(_) | None => rules_file::temporary(step.family, &step.text),
     }
+    rules_file::temporary(step.family, &step.text)
 }
 
 type Prepared<'a> = (&'a Restore, Tools, RulesFile);

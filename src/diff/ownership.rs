@@ -4,7 +4,7 @@
 //! are recognised by their exact shape, only while chains of ours stand in the same table, and only with whatever
 //! further evidence there is. Of identical lines one is ours.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::model::{
     Chain, Hook, HookRules, Interface, Mark, Match, Matcher, Protocol, Rule, Statement, Table, Target,
@@ -158,13 +158,13 @@ fn captures_ranges(observed: &ObservedTable) -> bool {
 fn marks(observed: &ObservedTable, ours: &mut Ours) {
     let marks = marks_in_use(observed);
     for hook in Hook::ALL {
-        let mut seen = BTreeSet::new();
+        let mut seen = HashSet::new();
         let lines = observed.hook(hook);
         for (at, line) in lines.iter().enumerate().rev() {
             let Some(statement) = &line.statement else {
                 continue;
             };
-            if carries_mark(hook, statement, &marks) && seen.insert(&line.text) {
+            if carries_mark(hook, statement, &marks) && seen.insert(statement) {
                 ours.claim(hook, at);
             }
         }
@@ -178,7 +178,10 @@ fn carries_mark(hook: Hook, statement: &Statement, marks: &BTreeSet<Mark>) -> bo
     let known = |expected: &dyn Fn(Mark) -> Matcher| marks.iter().any(|mark| *matcher == expected(*mark));
     match (hook, target) {
         (Hook::Prerouting, Target::SaveMark) => {
+            // With `-i lo` while a run moves from one backend to another.
+            let from_loopback = || Matcher { in_interface: Some(Interface::loopback()), ..tcp() };
             known(&|mark| Matcher { mark: Some(Match::Is(mark)), ..tcp() })
+                || known(&|mark| Matcher { mark: Some(Match::Is(mark)), ..from_loopback() })
         }
         (Hook::Output, Target::Return) => {
             known(&|mark| Matcher { mark: Some(Match::Is(mark)), ..over_loopback() })

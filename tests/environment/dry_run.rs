@@ -156,3 +156,20 @@ fn a_rules_file_that_is_a_link_or_a_device_is_refused_and_nothing_is_applied() {
     assert_eq!(fs::read_to_string(pod.path("precious")).unwrap(), "precious");
     assert_eq!(pod.state(), before);
 }
+
+#[test]
+fn a_kept_rules_file_holds_everything_that_a_move_writes() {
+    let options = [&SIDECAR[..], &["--dual-stack", "-m", "TPROXY"]].concat();
+    let pod = Pod::dual();
+    let file = pod.path("rules");
+    pod.istio(&[&options[..], &["--force-iptables-binary", "nft"]].concat()).good();
+    let keep = ["--force-iptables-binary", "legacy", "--rules-file", file.to_str().unwrap()];
+    pod.istio(&[&options[..], &keep].concat()).good();
+    for path in [file, pod.path("rules.v6")] {
+        let rules = fs::read_to_string(path).unwrap();
+        let place = |line: &str| rules.find(line).unwrap_or_else(|| panic!("no {line:?} in {rules}"));
+        let first = place("-A PREROUTING -i lo -p tcp -m mark --mark 1337 -j CONNMARK --save-mark");
+        let last = place("-A PREROUTING -p tcp -m mark --mark 1337 -j CONNMARK --save-mark");
+        assert!(first < last, "{rules}");
+    }
+}

@@ -3,6 +3,7 @@
 use istio_iptables::config::CaptureConfig;
 use istio_iptables::diff::Change;
 use istio_iptables::model::{Families, Family, FamilyRules, Hook, Table, Target};
+use istio_iptables::parse::ObservedTable;
 use istio_iptables::{parse, policy, render};
 use proptest::prelude::*;
 
@@ -10,12 +11,17 @@ use super::configs::config;
 use super::tables::Tables;
 
 /// Rules of others: before ours, and put in between later; some have the very shape of ours.
-const FOREIGN: &str = "*raw\n-A PREROUTING -p udp -j NOTRACK\nCOMMIT\n\
+pub(crate) const FOREIGN: &str = "*raw\n-A PREROUTING -p udp -j NOTRACK\nCOMMIT\n\
 *mangle\n-A PREROUTING -i eth1 -j RETURN\n-A OUTPUT -p tcp -m connmark --mark 9 -j CONNMARK --restore-mark\nCOMMIT\n\
 *nat\n:DOCKER - [0:0]\n-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER\n-A PREROUTING -i eth1 -j RETURN\n\
 -A OUTPUT ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j DOCKER\n-A POSTROUTING -s 172.17.0.0/16 -j MASQUERADE\n\
 -A DOCKER -p tcp --dport 80 -j DNAT --to-destination 10.9.9.9:80\nCOMMIT\n";
 const LATER: &str = "*nat\n-I PREROUTING -m comment --comment \"somebody's, first\" -j ACCEPT\n\
+-A OUTPUT -m comment --comment last -j ACCEPT\nCOMMIT\n";
+
+/// Foreign rules around our mark rules, one of them their exact twin.
+const AROUND_MARKS: &str = "*mangle\n-A PREROUTING -p udp -j ACCEPT\n\
+-I PREROUTING -p tcp -m mark --mark 1337 -j CONNMARK --save-mark\n\
 -A OUTPUT -m comment --comment last -j ACCEPT\nCOMMIT\n";
 
 fn rules(config: &CaptureConfig, family: Family) -> FamilyRules {
@@ -117,5 +123,32 @@ proptest! {
         tables.restore_tables(&text, tables_done);
         converge(&new, &mut tables);
         prop_assert_eq!(tables.contents(), fresh.contents());
+    }
+
+    #[test]
+    fn the_projection_of_a_change_is_what_the_kernel_holds_after_it(
+        old in config(), new in config(), family in both_families(), limited in any::<bool>()
+    ) {
+        let mut tables = Tables::default();
+        tables.restore(FOREIGN);
+        tables.restore(&render::fresh(&rules(&old, family)));
+        tables.restore(AROUND_MARKS);
+        let read = |tables: &Tables| parse::iptables_save(family, &tables.save());
+        let before = read(&tables);
+        let change = match limited {
+            true => Change::limiting_save_mark(&before),
+            false => change(&rules(&new, family), &tables),
+        };
+        tables.restore(&render::restore(&change));
+        let (projected, after) = (change.project(&before), read(&tables));
+        for table in Table::ALL {
+            let (projected, after) = (projected.tables.get(&table), after.tables.get(&table));
+            let chains = |observed: Option<&ObservedTable>| observed.map(|o| o.chains.clone()).unwrap_or_default();
+            prop_assert_eq!(chains(projected), chains(after));
+            for hook in Hook::ALL {
+                let lines = |observed: Option<&ObservedTable>| observed.map(|o| o.hook(hook).to_vec()).unwrap_or_default();
+                prop_assert_eq!(lines(projected), lines(after));
+            }
+        }
     }
 }

@@ -11,5 +11,6 @@
 
 mod configs;
 mod convergence;
+mod moves;
 mod rules;
 mod tables;

@@ -1,0 +1,67 @@
+//! The transitional form of the rules: what is live while a run moves from one rule set to another.
+//!
+//! A packet passes several rule sets during such a run. A transition names what the final rules would do to
+//! connections of the other set, and gives the rules that do not.
+
+use crate::diff::marks_in_use;
+use crate::model::{FamilyRules, Hook, Interface, Matcher, Rule, Statement, Table, Target};
+use crate::parse::Observed;
+
+/// How the rules of one family differ from their final form while a run is under way. The default is: not at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transition {
+    /// Another rule set of ours is live that marks packets, as TPROXY does. A packet that it hands to the proxy leaves
+    /// its PREROUTING by ACCEPT, which ends that base chain only: a save rule of the next set would store the mark in
+    /// the connection, and every answer would be routed back into the pod. The flows that need the stored mark, the
+    /// proxy's own with the caller's address, come in by `lo`; so the save rule looks at `lo` only.
+    pub limit_save_mark: bool,
+}
+
+impl Transition {
+    /// What a run needs that makes `desired` live in one backend while `other` is live in another one.
+    #[must_use]
+    pub fn between(desired: &FamilyRules, other: &Observed) -> Self {
+        let marks = other.tables.get(&Table::Mangle).is_some_and(|mangle| !marks_in_use(mangle).is_empty());
+        Self { limit_save_mark: marks && saves_mark(desired) }
+    }
+
+    /// Whether the rules have a form of their own while the run is under way.
+    #[must_use]
+    pub fn is_needed(self) -> bool {
+        self != Self::default()
+    }
+
+    /// The rules while the run is under way.
+    #[must_use]
+    pub fn form(self, desired: &FamilyRules) -> FamilyRules {
+        let mut rules = desired.clone();
+        let Self { limit_save_mark } = self;
+        if limit_save_mark {
+            let mangle = rules.tables.get_mut(&Table::Mangle);
+            let hook = mangle.and_then(|mangle| mangle.hooks.get_mut(&Hook::Prerouting));
+            for rule in hook.into_iter().flat_map(|hook| hook.head.iter_mut().chain(&mut hook.tail)) {
+                if let Some(limited) = limited_save_mark(&rule.statement) {
+                    rule.statement = limited;
+                }
+            }
+        }
+        rules
+    }
+}
+
+/// Whether these rules store packet marks in connections.
+fn saves_mark(rules: &FamilyRules) -> bool {
+    let saves = |rule: &Rule| rule.statement.target == Target::SaveMark;
+    rules.tables.get(&Table::Mangle).is_some_and(|mangle| mangle.rules().any(saves))
+}
+
+/// The form of a save rule that looks at `lo` only; `None` for every other rule, and for one that does so already.
+#[must_use]
+pub fn limited_save_mark(statement: &Statement) -> Option<Statement> {
+    let Statement { matcher, target } = statement;
+    let everywhere = *target == Target::SaveMark && matcher.in_interface.is_none();
+    everywhere.then(|| Statement {
+        matcher: Matcher { in_interface: Some(Interface::loopback()), ..matcher.clone() },
+        target: *target,
+    })
+}

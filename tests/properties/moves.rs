@@ -1,0 +1,172 @@
+//! What holds when rules move from one iptables variant to the other, with whatever options, stopped anywhere.
+
+use std::collections::BTreeMap;
+
+use istio_iptables::backend::Variant;
+use istio_iptables::config::{CaptureConfig, InboundPorts, Mode};
+use istio_iptables::model::{Families, Family};
+use istio_iptables::plan::{Goal, Situation, Step, plan};
+use istio_iptables::{parse, policy, render, routing};
+use proptest::prelude::*;
+
+use super::configs::config;
+use super::convergence::FOREIGN;
+use super::tables::Tables;
+
+/// The mark rules that another rule set must not see: they store marks from every interface.
+const SAVES_EVERYWHERE: &str = "-p tcp -m mark --mark";
+
+/// Both variants' tables.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Namespace(BTreeMap<(Variant, Family), Tables>);
+
+impl Namespace {
+    /// With these rules in one variant, behind foreign ones in both.
+    fn holding(config: &CaptureConfig, variant: Variant) -> Self {
+        let mut namespace = Self::default();
+        for family in Family::ALL {
+            for variant in Variant::ALL {
+                namespace.0.entry((variant, family)).or_default().restore(FOREIGN);
+            }
+        }
+        namespace.fill(config, variant);
+        namespace
+    }
+
+    fn fill(&mut self, config: &CaptureConfig, variant: Variant) {
+        for family in Family::ALL {
+            let rules = policy::ruleset(config).resolve(family);
+            let tables = self.0.entry((variant, family)).or_default();
+            tables.restore(&render::fresh(&rules));
+        }
+    }
+
+    fn steps(&self, goal: &Goal, variant: Variant) -> Vec<Step> {
+        let observed = self.0.iter().map(|(key, tables)| (*key, parse::iptables_save(key.1, &tables.save())));
+        let rules = observed.filter(|(_, observed)| observed.has_ours()).collect();
+        let network = routing::Observed::default();
+        plan(goal, &Situation { variant, rules, native_tables: Vec::new(), network })
+    }
+
+    /// One state per commit: each table of each rules file.
+    fn states(&self, steps: &[Step]) -> Vec<Self> {
+        let mut states = vec![self.clone()];
+        for step in steps {
+            let Step::Restore(restore) = step else { continue };
+            let before = states.last().unwrap().clone();
+            for commits in 1..=restore.tables.len() {
+                let mut after = before.clone();
+                let tables = after.0.entry((restore.variant, restore.family)).or_default();
+                tables.restore_tables(&restore.text, commits);
+                states.push(after);
+            }
+        }
+        states
+    }
+
+    /// In no family does one set store marks from every interface while the other one marks packets.
+    fn is_safe(&self) -> bool {
+        let rules = |variant, family, chain: &str| -> Vec<String> {
+            let tables = self.0.get(&(variant, family)).map(Tables::contents).unwrap_or_default();
+            tables.get(&("mangle".to_owned(), chain.to_owned())).cloned().unwrap_or_default()
+        };
+        let stores = |variant, family| {
+            let saves = |rule: &String| rule.starts_with(SAVES_EVERYWHERE) && rule.contains("--save-mark");
+            rules(variant, family, "PREROUTING").iter().any(saves)
+        };
+        let marks = |variant, family| {
+            rules(variant, family, "PREROUTING").iter().any(|rule| rule.contains("-j ISTIO_INBOUND"))
+        };
+        Family::ALL.into_iter().all(|family| {
+            Variant::ALL
+                .into_iter()
+                .all(|variant| !(stores(variant, family) && marks(variant.other(), family)))
+        })
+    }
+
+    fn contents(&self) -> BTreeMap<(Variant, Family, String, String), Vec<String>> {
+        let all = self.0.iter().flat_map(|((variant, family), tables)| {
+            let contents = tables.contents().into_iter();
+            contents.map(|((table, chain), rules)| ((*variant, *family, table, chain), rules))
+        });
+        all.collect()
+    }
+}
+
+fn goal(config: &CaptureConfig) -> Goal {
+    let rules = policy::ruleset(config);
+    Goal {
+        rules: Family::ALL.into_iter().map(|family| (family, rules.resolve(family))).collect(),
+        network: routing::Desired::default(),
+        rewrite: false,
+    }
+}
+
+/// Half of the moves are from TPROXY to TPROXY with the same mark.
+fn pair() -> impl Strategy<Value = (CaptureConfig, CaptureConfig)> {
+    (config(), config(), any::<bool>()).prop_map(|(old, new, same)| {
+        let inbound =
+            if old.inbound == InboundPorts::None { new.inbound.clone() } else { old.inbound.clone() };
+        match (same, old.mode, new.mode) {
+            (true, tproxy @ Mode::Tproxy(_), _) | (true, _, tproxy @ Mode::Tproxy(_)) => {
+                let both = |config: CaptureConfig| CaptureConfig {
+                    mode: tproxy,
+                    families: Families::Both,
+                    ..config
+                };
+                (CaptureConfig { inbound, ..both(old) }, both(new))
+            }
+            _ => (old, new),
+        }
+    })
+}
+
+fn variants() -> impl Strategy<Value = Variant> {
+    prop::sample::select(Variant::ALL.to_vec())
+}
+
+proptest! {
+    #[test]
+    fn a_move_is_safe_after_every_commit_and_can_be_resumed_or_turned_back_there(
+        (old, new) in pair(), from in variants(), stopped in any::<prop::sample::Index>(), back in any::<bool>()
+    ) {
+        let start = Namespace::holding(&old, from);
+        let states = start.states(&start.steps(&goal(&new), from.other()));
+        for (commits, state) in states.iter().enumerate() {
+            prop_assert!(state.is_safe(), "after {commits} commits of the move: {state:#?}");
+        }
+        let state = stopped.get(&states);
+        let (config, variant) = if back { (&old, from) } else { (&new, from.other()) };
+        let resumed = state.states(&state.steps(&goal(config), variant));
+        for later in &resumed {
+            prop_assert!(later.is_safe(), "stopped, then run again: {later:#?}");
+        }
+        let end = resumed.last().unwrap();
+        let expected = Namespace::holding(config, variant);
+        prop_assert_eq!(end.contents(), expected.contents());
+        prop_assert!(end.steps(&goal(config), variant).is_empty());
+    }
+
+    #[test]
+    fn two_sets_of_an_earlier_version_are_limited_before_anything_else(
+        (old, new) in pair(), from in variants()
+    ) {
+        let mut both = Namespace::holding(&old, from);
+        both.fill(&new, from.other());
+        let states = both.states(&both.steps(&goal(&new), from.other()));
+        // Two families: one commit each to limit what leaves, and one each for what stays.
+        for (commits, state) in states.iter().enumerate().skip(4) {
+            prop_assert!(state.is_safe(), "after {commits} commits: {state:#?}");
+        }
+        let expected = Namespace::holding(&new, from.other());
+        prop_assert_eq!(states.last().unwrap().contents(), expected.contents());
+    }
+
+    #[test]
+    fn without_a_move_no_step_is_added((old, new) in pair(), variant in variants()) {
+        for start in [Namespace::default(), Namespace::holding(&old, variant)] {
+            let steps = start.steps(&goal(&new), variant);
+            prop_assert!(steps.len() <= 2, "one process per family: {:?}", steps);
+        }
+    }
+}
