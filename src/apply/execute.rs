@@ -59,7 +59,7 @@ pub fn execute(host: &impl Host, steps: &[Step], main: Variant, run: &RunOptions
 fn restores(steps: &[Step]) -> impl Iterator<Item = &Restore> {
     steps.iter().filter_map(|step| match step {
         Step::Restore(restore) => Some(restore),
-        Step::DeleteNative(_) | Step::Network(_) => None,
+        Step::DeleteNative(_) | Step::Network(_) | Step::Conntrack(_) => None,
     })
 }
 
