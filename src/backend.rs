@@ -3,6 +3,7 @@
 //! No rule is written and no tool is run to find out: running a legacy tool makes empty legacy tables, which would
 //! change the next decision.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -73,6 +74,8 @@ pub struct Findings {
     pub nf_tables: NfTables,
     /// Legacy tables of this namespace that hold rules of anybody.
     pub legacy_tables: Vec<String>,
+    /// How many chains of ours each variant holds, in both families; nothing for one that holds none.
+    pub chains: BTreeMap<Variant, usize>,
     /// IPv4 tools of the nft variant.
     pub nft: Option<Tools>,
     /// IPv4 tools of the legacy variant.
@@ -85,6 +88,27 @@ impl Findings {
             Variant::Legacy => self.legacy.as_ref(),
             Variant::Nft => self.nft.as_ref(),
         }
+    }
+}
+
+impl Findings {
+    /// Whether rules can be written and read by this variant.
+    fn usable(&self, variant: Variant) -> bool {
+        let kernel = match variant {
+            Variant::Legacy => true,
+            Variant::Nft => self.nf_tables != NfTables::Absent,
+        };
+        kernel && self.tools(variant).is_some()
+    }
+
+    /// The usable variant that holds most chains of ours. Both hold some after a run that was killed on its way from
+    /// one to the other; neither is taken here if they hold as many.
+    fn in_place(&self) -> Option<Variant> {
+        let usable = || self.chains.iter().filter(|(variant, chains)| **chains > 0 && self.usable(**variant));
+        let most = usable().map(|(_, chains)| chains).max()?;
+        let mut holders = usable().filter(|(_, chains)| *chains == most).map(|(variant, _)| *variant);
+        let first = holders.next();
+        first.filter(|_| holders.next().is_none())
     }
 }
 
@@ -133,8 +157,7 @@ pub struct Unavailable {
 ///
 /// When what was asked for is not there, with what was found and what to do.
 pub fn decide(choice: BackendChoice, findings: &Findings) -> Result<Decision, Unavailable> {
-    let nft = findings.nft.is_some() && findings.nf_tables != NfTables::Absent;
-    let legacy = findings.legacy.is_some();
+    let (nft, legacy) = (findings.usable(Variant::Nft), findings.usable(Variant::Legacy));
     let variant = |variant, why| Ok(Decision { variant, why });
     match choice {
         BackendChoice::IptablesNft if nft => variant(Variant::Nft, "asked for"),
@@ -142,11 +165,17 @@ pub fn decide(choice: BackendChoice, findings: &Findings) -> Result<Decision, Un
         BackendChoice::IptablesNft => Err(unavailable("iptables-nft was asked for", findings)),
         BackendChoice::IptablesLegacy => Err(unavailable("iptables-legacy was asked for", findings)),
         BackendChoice::Auto | BackendChoice::Iptables => {
-            match (findings.legacy_tables.as_slice(), nft, legacy) {
-                ([_, ..], _, true) => variant(Variant::Legacy, "this namespace has legacy rules already"),
-                (_, true, _) => variant(Variant::Nft, "the kernel has nf_tables and the tool is there"),
-                (_, false, true) => variant(Variant::Legacy, "it is the only variant that can be used here"),
-                (_, false, false) => Err(unavailable("no variant of iptables can be used", findings)),
+            match (findings.in_place(), findings.legacy_tables.as_slice(), nft, legacy) {
+                // A foreign rule that comes later is no reason to move.
+                (Some(there), ..) => variant(there, "rules are already in place there"),
+                (None, [_, ..], _, true) => {
+                    variant(Variant::Legacy, "this namespace has legacy rules already")
+                }
+                (None, _, true, _) => variant(Variant::Nft, "the kernel has nf_tables and the tool is there"),
+                (None, _, false, true) => {
+                    variant(Variant::Legacy, "it is the only variant that can be used here")
+                }
+                (None, _, false, false) => Err(unavailable("no variant of iptables can be used", findings)),
             }
         }
     }
@@ -165,4 +194,67 @@ fn unavailable(asked: &str, findings: &Findings) -> Unavailable {
         }
     };
     Unavailable { what: format!("{asked}, but: {findings}"), hint: hint.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AUTO: [BackendChoice; 2] = [BackendChoice::Auto, BackendChoice::Iptables];
+
+    fn tools(word: &str) -> Tools {
+        Tools {
+            restore: format!("/sbin/iptables-{word}-restore").into(),
+            save: format!("/sbin/iptables-{word}-save").into(),
+        }
+    }
+
+    /// Both variants can be used; foreign legacy rules are there.
+    fn findings(chains: &[(Variant, usize)]) -> Findings {
+        Findings {
+            nf_tables: NfTables::Present,
+            legacy_tables: vec!["nat (IPv4)".to_owned()],
+            chains: chains.iter().copied().collect(),
+            nft: Some(tools("nft")),
+            legacy: Some(tools("legacy")),
+        }
+    }
+
+    fn chosen(choice: BackendChoice, findings: &Findings) -> Variant {
+        decide(choice, findings).unwrap().variant
+    }
+
+    #[test]
+    fn rules_stay_in_the_variant_that_holds_them() {
+        for variant in Variant::ALL {
+            let findings = findings(&[(variant, 4)]);
+            for choice in AUTO {
+                let decision = decide(choice, &findings).unwrap();
+                assert_eq!((decision.variant, decision.why), (variant, "rules are already in place there"));
+            }
+            assert_eq!(chosen(BackendChoice::IptablesLegacy, &findings), Variant::Legacy);
+            assert_eq!(chosen(BackendChoice::IptablesNft, &findings), Variant::Nft);
+        }
+    }
+
+    #[test]
+    fn of_two_variants_that_hold_rules_the_more_complete_one_keeps_them() {
+        for variant in Variant::ALL {
+            // The other one got one family only, or a foreign rule keeps an empty chain there.
+            let findings = findings(&[(variant, 8), (variant.other(), 4)]);
+            AUTO.iter().for_each(|choice| assert_eq!(chosen(*choice, &findings), variant));
+        }
+        let both = findings(&[(Variant::Nft, 8), (Variant::Legacy, 8)]);
+        AUTO.iter().for_each(|choice| assert_eq!(chosen(*choice, &both), Variant::Legacy));
+    }
+
+    #[test]
+    fn rules_move_if_their_variant_cannot_be_used_any_more() {
+        let without_nft = Findings { nft: None, ..findings(&[(Variant::Nft, 4)]) };
+        let without_legacy = Findings { legacy: None, ..findings(&[(Variant::Legacy, 4)]) };
+        for choice in AUTO {
+            assert_eq!(chosen(choice, &without_nft), Variant::Legacy);
+            assert_eq!(chosen(choice, &without_legacy), Variant::Nft);
+        }
+    }
 }

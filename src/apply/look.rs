@@ -89,6 +89,7 @@ fn findings(host: &impl Host, picture: &Picture) -> Findings {
     Findings {
         nf_tables: picture.nf_tables,
         legacy_tables: picture.legacy_tables_in_use(),
+        chains: Variant::ALL.map(|variant| (variant, picture.chains_of_ours(variant))).into(),
         nft: of(Variant::Nft),
         legacy: of(Variant::Legacy),
     }

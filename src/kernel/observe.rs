@@ -71,16 +71,27 @@ impl Picture {
     /// Whether any chain of ours stands.
     #[must_use]
     pub fn stands(&self, variant: Variant, family: Family) -> bool {
-        let ours = |name: &String| Chain::from_name(name).is_some();
-        match variant {
-            Variant::Legacy => self.legacy.get(&family).into_iter().flatten().any(|(name, table)| {
-                let relevant = Table::ALL.iter().any(|table| table.name() == name);
-                relevant && table.user.keys().any(ours)
-            }),
-            Variant::Nft => {
-                self.nft.get(&family).into_iter().flatten().any(|(_, chains)| chains.iter().any(ours))
-            }
-        }
+        self.names(variant, family).any(|name| Chain::from_name(name).is_some())
+    }
+
+    /// How many chains of ours a variant holds, in both families.
+    #[must_use]
+    pub fn chains_of_ours(&self, variant: Variant) -> usize {
+        let names = Family::ALL.into_iter().flat_map(|family| self.names(variant, family));
+        names.filter(|name| Chain::from_name(name).is_some()).count()
+    }
+
+    /// The names of the chains that stand in tables that we write to.
+    fn names(&self, variant: Variant, family: Family) -> impl Iterator<Item = &String> {
+        let relevant = |name: &str| Table::ALL.iter().any(|table| table.name() == name);
+        let (legacy, nft) = match variant {
+            Variant::Legacy => (self.legacy.get(&family), None),
+            Variant::Nft => (None, self.nft.get(&family)),
+        };
+        let legacy = legacy.into_iter().flatten().filter(move |(name, _)| relevant(name));
+        legacy
+            .flat_map(|(_, table)| table.user.keys())
+            .chain(nft.into_iter().flat_map(|nft| nft.values().flatten()))
     }
 
     /// The legacy tables that hold rules or chains of anybody.

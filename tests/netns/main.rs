@@ -27,6 +27,7 @@ mod killed;
 mod lab_itself;
 mod leftovers;
 mod matrix;
+mod moves;
 mod outbound;
 mod owners;
 mod proxy;

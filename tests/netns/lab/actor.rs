@@ -121,7 +121,8 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    fn open(stream: TcpStream) -> io::Result<Self> {
+    /// Reads what the server says first.
+    pub(crate) fn open(stream: TcpStream) -> io::Result<Self> {
         let mut stream = BufReader::new(stream);
         let mut line = String::new();
         stream.read_line(&mut line)?;

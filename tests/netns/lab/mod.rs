@@ -10,6 +10,7 @@ pub(crate) mod rules;
 pub(crate) mod segment;
 pub(crate) mod server;
 pub(crate) mod socket;
+pub(crate) mod traffic;
 
 pub(crate) use actor::Actor;
 pub(crate) use answer::Outcome;

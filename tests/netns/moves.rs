@@ -1,0 +1,191 @@
+//! Rules that move from one backend to another, in TPROXY mode, while connections are open and new ones come.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+
+use crate::lab::ground::at;
+use crate::lab::program::{Ended, tool};
+use crate::lab::socket::Binding;
+use crate::lab::traffic::{Flow, Traffic};
+use crate::lab::{Backend, Family, Ground, Pod, on_each_backend, on_these_grounds};
+
+on_each_backend!(
+    no_connection_is_lost_in_a_move_there_and_back,
+    no_connection_is_lost_when_a_move_is_killed_after_any_step,
+    no_connection_is_lost_when_any_step_of_a_move_fails,
+);
+on_these_grounds!(
+    auto: IptablesNft Dual;
+    [a_foreign_legacy_rule_does_not_move_the_rules]
+);
+
+const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
+/// Held inbound connections of each family.
+const HELD: usize = 6;
+/// Restore processes of a move in both families: the old rules are prepared, the new ones come, the old ones leave,
+/// the new ones take their final form.
+const STEPS: usize = 8;
+const TOOLS: &str = "/usr/sbin";
+
+const fn other(backend: Backend) -> Backend {
+    match backend {
+        Backend::IptablesNft => Backend::IptablesLegacy,
+        Backend::IptablesLegacy => Backend::IptablesNft,
+    }
+}
+
+fn no_connection_is_lost_in_a_move_there_and_back(ground: Ground) {
+    let pod = ground.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    move_to(&pod, ground.backend);
+    let once = pod.state();
+    let traffic = traffic(&pod);
+    for _ in 0..3 {
+        move_to(&pod, other(ground.backend));
+        traffic.goes_on();
+        assert_eq!(rules_of_ours(&pod, ground.backend), "", "the old rules are gone");
+        move_to(&pod, ground.backend);
+        traffic.goes_on();
+        assert_eq!(rules_of_ours(&pod, other(ground.backend)), "", "the old rules are gone");
+        assert_eq!(pod.state(), once);
+    }
+}
+
+fn no_connection_is_lost_when_a_move_is_killed_after_any_step(ground: Ground) {
+    stopped(ground, "real \"$@\"; kill -9 $PPID; exit 0", -1);
+}
+
+fn no_connection_is_lost_when_any_step_of_a_move_fails(ground: Ground) {
+    stopped(ground, "echo 'line 1 failed' >&2; exit 1", 70);
+}
+
+/// Stops a move at each of its steps, leaves things so under traffic, and runs again.
+fn stopped(ground: Ground, at_step: &str, code: i32) {
+    let pod = ground.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    move_to(&pod, ground.backend);
+    let once = pod.state();
+    let traffic = traffic(&pod);
+    for step in 1..=STEPS {
+        let tools = counting_tools(step, at_step);
+        to(&pod, other(ground.backend), Some(tools.path())).ended_with(code);
+        traffic.goes_on();
+        move_to(&pod, other(ground.backend));
+        traffic.goes_on();
+        assert_eq!(rules_of_ours(&pod, ground.backend), "", "stopped at step {step}");
+        move_to(&pod, ground.backend);
+        traffic.goes_on();
+        assert_eq!(pod.state(), once, "stopped at step {step}");
+    }
+    // Or straight back from where it was stopped.
+    for step in 1..=STEPS {
+        let tools = counting_tools(step, at_step);
+        to(&pod, other(ground.backend), Some(tools.path())).ended_with(code);
+        move_to(&pod, ground.backend);
+        traffic.goes_on();
+        assert_eq!(pod.state(), once, "turned back at step {step}");
+    }
+    let tools = counting_tools(0, "");
+    to(&pod, other(ground.backend), Some(tools.path())).succeeded();
+    assert_eq!(fs::read_to_string(tools.path().join("count")).unwrap().trim(), STEPS.to_string());
+}
+
+/// A node agent adds a rule with the other variant between two runs with the same options.
+fn a_foreign_legacy_rule_does_not_move_the_rules(ground: Ground) {
+    let pod = ground.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let apply = |args: &[&str]| pod.plain_istio_iptables(&[&TPROXY, args].concat()).arg("--dual-stack").run();
+    apply(&[]).succeeded();
+    let once = pod.state();
+    let traffic = traffic(&pod);
+    for name in ["iptables-legacy", "ip6tables-legacy"] {
+        let masquerade = ["--wait", "-t", "nat", "-A", "POSTROUTING", "-o", "none0", "-j", "MASQUERADE"];
+        pod.namespace.run(|| tool(name, &masquerade, ""));
+    }
+    for args in [&[][..], &["--backend", "auto"], &["--backend", "iptables"]] {
+        let ended = apply(args).succeeded();
+        ended.saying("backend iptables-nft: rules are already in place there").saying("already converged");
+        traffic.goes_on();
+        assert_eq!(pod.state(), once);
+    }
+    apply(&["-d", "15020"]).succeeded().saying("backend iptables-nft: rules are already in place there");
+    traffic.goes_on();
+    assert_eq!(rules_of_ours(&pod, Backend::IptablesLegacy), "");
+    apply(&["--backend", "iptables-legacy"]).succeeded();
+    traffic.goes_on();
+    assert_eq!(rules_of_ours(&pod, Backend::IptablesNft), "");
+    apply(&[]).succeeded().saying("backend iptables-legacy: rules are already in place there");
+}
+
+/// Runs with the same options in another backend, which must succeed.
+#[track_caller]
+fn move_to(pod: &Pod, backend: Backend) {
+    to(pod, backend, None).succeeded();
+}
+
+fn to(pod: &Pod, backend: Backend, tools: Option<&Path>) -> Ended {
+    let run = pod.plain_istio_iptables(&TPROXY).arg("--dual-stack").arg("--backend").arg(backend.flag());
+    match tools {
+        Some(folder) => run.env("PATH", &format!("{}:{TOOLS}:/usr/bin:/bin", folder.display())).run(),
+        None => run.run(),
+    }
+}
+
+/// The rules of a variant that are in our chains or jump to them.
+fn rules_of_ours(pod: &Pod, backend: Backend) -> String {
+    let save = |family| pod.namespace.run(|| tool(&backend.tool(family, "-save"), &[], ""));
+    let saved = [Family::V4, Family::V6].map(save).concat();
+    saved
+        .lines()
+        .filter(|line| line.contains("ISTIO") || line.contains("CONNMARK"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Restore tools that count how often they are run; instead of run number `step`, `script` is executed, in which `real`
+/// is the tool itself.
+fn counting_tools(step: usize, script: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    let count = folder.path().join("count");
+    fs::write(&count, "0\n").unwrap();
+    for backend in [Backend::IptablesNft, Backend::IptablesLegacy] {
+        for family in [Family::V4, Family::V6] {
+            let (name, save) = (backend.tool(family, "-restore"), backend.tool(family, "-save"));
+            let text = format!(
+                "#!/bin/sh\nreal() {{ {TOOLS}/{name} \"$@\"; }}\nread -r n < {count}; n=$((n + 1)); echo $n > {count}\n\
+                 if [ $n = {step} ]; then {script}\n:; fi\nexec {TOOLS}/{name} \"$@\"\n",
+                count = count.display(),
+            );
+            let path = folder.path().join(&name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            symlink(format!("{TOOLS}/{save}"), folder.path().join(save)).unwrap();
+        }
+    }
+    folder
+}
+
+/// Inbound calls, the proxy's calls to the app with the caller's address, and its calls to its own pod.
+fn traffic(pod: &Pod) -> Traffic {
+    let (mut held, mut new) = (Vec::new(), Vec::new());
+    for &family in pod.ground.families() {
+        let flow = |name: &str, from, binding, server| Flow {
+            name: format!("{name} {family:?}"),
+            from,
+            binding,
+            to: at(family.pod(), 8080),
+            server,
+        };
+        // Only root may take another's address; the proxy of a TPROXY pod is root with the proxy's group.
+        let proxy = || pod.user(0, 1337);
+        let caller = Binding { source: Some(at(family.outside(), 0)), spoofed_mark: Some(1337) };
+        let inbound = flow("inbound", pod.outside(), Binding::default(), ("proxy", 15006));
+        let passed_on = flow("original source", proxy(), caller, ("app", 8080));
+        let own = flow("own pod", proxy(), Binding::default(), ("proxy", 15006));
+        held.extend(std::iter::repeat_n(inbound.clone(), HELD));
+        held.extend([passed_on.clone(), own.clone()]);
+        new.extend([inbound, passed_on, own]);
+    }
+    Traffic::start(held, new)
+}
