@@ -30,4 +30,5 @@ pub mod render;
 pub mod report;
 pub mod routing;
 pub mod run;
+pub mod text;
 pub mod transition;

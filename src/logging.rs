@@ -8,6 +8,7 @@ use log::{Level, LevelFilter, Record};
 use serde_json::{Map, Value};
 
 use crate::config::{LogFormat, LogOptions};
+use crate::text::{one_line, printable};
 
 /// Sends log lines to standard error from now on. Called once.
 pub fn init(options: LogOptions) {
@@ -51,14 +52,26 @@ fn now() -> String {
 
 /// What was said, then the keys and values, if there are any: `key=value`, in quotes where it is not one plain word.
 fn text(out: &mut Formatter, record: &Record<'_>) -> std::io::Result<()> {
-    write!(out, "{}\t{}\t{}", now(), word(record.level()), record.args())?;
+    write!(out, "{}\t{}\t{}", now(), word(record.level()), unforgeable(&record.args().to_string()))?;
     for (key, value) in pairs(record) {
         match value.as_str() {
             Some(text) if is_plain(text) => write!(out, "\t{key}={text}")?,
-            _ => write!(out, "\t{key}={value}")?,
+            _ => write!(out, "\t{key}={}", one_line(&value.to_string()))?,
         }
     }
     writeln!(out)
+}
+
+/// A message whose further lines cannot be taken for log lines, which begin with a date: a line that begins with a digit is
+/// put behind a blank. No line of a rules file does.
+fn unforgeable(message: &str) -> String {
+    let mut safe = printable(message).into_owned();
+    if safe.contains('\n') {
+        for digit in '0'..='9' {
+            safe = safe.replace(&format!("\n{digit}"), &format!("\n {digit}"));
+        }
+    }
+    safe
 }
 
 fn is_plain(text: &str) -> bool {

@@ -1,6 +1,5 @@
 //! A whole run, in the order of its stages.
 
-use std::io;
 use std::time::Duration;
 
 use crate::apply;
@@ -8,7 +7,7 @@ use crate::config::{Action, CaptureConfig, Intent, Resolved, RunOptions, Validat
 use crate::exit::Exit;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Host;
-use crate::kernel::{netns, probe, rtnetlink};
+use crate::kernel::{lock, netns, probe, rtnetlink};
 use crate::model::Family;
 use crate::plan::Goal;
 use crate::policy;
@@ -43,7 +42,7 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<String, Failure> {
     } else if run.dry_run {
         apply::dry_run(host, &goal, &run)?
     } else {
-        let _lock = lock()?;
+        let _lock = exclusive()?;
         apply::apply(host, &goal, &run)?;
         String::new()
     };
@@ -53,22 +52,17 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<String, Failure> {
     Ok(printed)
 }
 
-/// Keeps other runs out of the namespace until the end of this one.
-fn lock() -> Result<Option<netns::Lock>, Failure> {
-    match netns::lock(WAIT_FOR_OTHER_RUN) {
+/// Excludes other runs from the namespace until the end of this one.
+fn exclusive() -> Result<Option<lock::Lock>, Failure> {
+    match lock::lock(WAIT_FOR_OTHER_RUN) {
         Ok(lock) => Ok(Some(lock)),
-        Err(error @ netns::LockError::Busy(_)) => {
+        Err(error @ lock::LockError::Busy(_)) => {
             let hint = "if that run is stuck, end it; else run again";
             Err(Failure::new(Exit::Busy, error.to_string()).hint(hint))
         }
-        Err(netns::LockError::Failed(error)) if error.kind() == io::ErrorKind::NotFound => Err(Failure::new(
-            Exit::Refused,
-            "/proc is not mounted: neither can this namespace be locked, nor what stands in it be seen",
-        )
-        .hint("mount it: `mount -t proc proc /proc`")),
-        // Some kernels cannot lock a namespace. Then two runs at once may both write; the next one mends that.
-        Err(error @ netns::LockError::Failed(_)) => {
-            log::warn!("{error}");
+        // A kernel without nfnetlink_log. Two runs at once may both write there; the next one corrects that.
+        Err(error @ lock::LockError::Failed(_)) => {
+            log::info!("{error}; two runs at once are not kept apart");
             Ok(None)
         }
     }
@@ -111,7 +105,7 @@ fn enter(run: &RunOptions) -> Result<(), Failure> {
 
 fn decide(intent: Intent, run: &RunOptions) -> Result<CaptureConfig, Failure> {
     let network = rtnetlink::network()
-        .map_err(|error| Failure::new(Exit::Refused, format!("cannot read the pod's addresses: {error}")))?;
+        .map_err(|error| apply::from_kernel(format!("cannot read the pod's addresses: {error}"), &error))?;
     let (config, notices) = intent.decide(&network);
     if run.action == Action::Apply {
         for notice in notices {

@@ -85,7 +85,7 @@ fn rules_file(step: &Restore, steps: &[Step], main: Variant, run: &RunOptions) -
             return Ok(kept);
         }
     }
-    rules_file::temporary(step.family, &step.text)
+    rules_file::temporary(&step.text)
 }
 
 type Prepared<'a> = (&'a Restore, Tools, RulesFile);
@@ -101,8 +101,10 @@ fn lock_file(
         return Ok(None);
     }
     log::debug!("/run/xtables.lock is not used; this namespace is locked by itself");
-    let file = netns::lock_file()
-        .map_err(|error| Failure::new(Exit::CannotCreate, format!("cannot make a lock file: {error}")))?;
+    let file = netns::lock_file().map_err(|error| Failure {
+        exit: Exit::CannotCreate,
+        ..from_kernel(format!("cannot make a lock file: {error}"), &error)
+    })?;
     let path = file.path();
     Ok(Some((file, path)))
 }

@@ -81,7 +81,9 @@ fn unlisted() -> Failure {
         Exit::NoPermission,
         "the tables of iptables-legacy cannot be listed, and looking for them by name would make them",
     )
-    .hint("run as root or in its group (runAsGroup: 0), to which the kernel shows the list")
+    .hint(
+        "run as root or in its group (runAsGroup: 0), to which the kernel shows the list, with /proc mounted",
+    )
 }
 
 fn findings(host: &impl Host, picture: &Picture) -> Findings {

@@ -14,13 +14,15 @@ use std::time::{Duration, Instant};
 use crate::backend::{Decision, Tools, Variant};
 use crate::config::{BackendChoice, RunOptions};
 use crate::exit::Exit;
+use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Host;
-use crate::kernel::{restore, rules_file, tools};
+use crate::kernel::{limits, restore, rules_file, tools};
 use crate::model::Family;
 use crate::plan::{self, Goal, Situation, Step};
 use crate::render;
 use crate::report::Failure;
 use crate::routing;
+use crate::text::one_line;
 
 pub use execute::execute;
 pub use look::{Outlook, Touch, look};
@@ -73,14 +75,14 @@ pub fn dry_run(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<String
     Ok(describe(&remark, &plan::plan(goal, &situation), goal))
 }
 
-/// The rules of this run, whole, and nothing of an earlier one.
+/// The rules of this run, whole.
 fn keep_dry_run(goal: &Goal, path: &Path) -> Result<(), Failure> {
     for family in Family::ALL {
-        let path = rules_file::path_of(path, family);
         let rules = goal.rules.get(&family).filter(|rules| rules.count() > 0);
-        if rules.is_some() || family == Family::V4 || path.exists() {
+        // A run without IPv6 rules has no second file; what stands at its name belongs to another run or program.
+        if rules.is_some() || family == Family::V4 {
             let text = rules.map(render::fresh).unwrap_or_default();
-            rules_file::show("DRY_RUN_FILE_PATH", &path, &text)?;
+            rules_file::show("DRY_RUN_FILE_PATH", &rules_file::path_of(path, family), &text)?;
         }
     }
     Ok(())
@@ -96,7 +98,7 @@ const fn empty_situation(choice: BackendChoice) -> Situation {
 }
 
 fn describe(remark: &str, steps: &[Step], goal: &Goal) -> String {
-    let mut text = format!("# dry run: nothing is changed\n# {remark}\n");
+    let mut text = format!("# dry run: nothing is changed\n# {}\n", one_line(remark));
     if steps.is_empty() {
         text += &format!("# already converged: {}, nothing to do\n", goal.counts());
     }
@@ -123,13 +125,29 @@ fn needed(host: &impl Host, variant: Variant, family: Family, why: &str) -> Resu
     })
 }
 
-/// A refusal of the kernel; a missing privilege is told apart, with what to do.
-fn from_kernel(what: String, error: &io::Error) -> Failure {
-    if error.kind() == io::ErrorKind::PermissionDenied {
-        Failure::new(Exit::NoPermission, what)
-            .hint("the container needs the capability NET_ADMIN (securityContext.capabilities.add) and must run as root")
+/// What to do about an error of a system call, where that can be said without knowing the call.
+pub(crate) fn hint(error: &io::Error) -> Option<&'static str> {
+    if error.kind() != io::ErrorKind::PermissionDenied {
+        return limits::hint(error);
+    }
+    Some(if Capabilities::current().is_ok_and(|has| has.net_admin) {
+        "the capability NET_ADMIN is there, so something else forbids it: a seccomp profile \
+         (securityContext.seccompProfile), SELinux or AppArmor, or the network namespace belongs to another user namespace"
     } else {
-        Failure::new(Exit::Refused, what)
+        "the container needs the capability NET_ADMIN (securityContext.capabilities.add) and must run as root"
+    })
+}
+
+/// A refusal of the kernel; a missing privilege is told apart, with what to do.
+pub(crate) fn from_kernel(what: String, error: &io::Error) -> Failure {
+    let hint = hint(error);
+    if error.kind() == io::ErrorKind::PermissionDenied {
+        return Failure::new(Exit::NoPermission, what).hint(hint.unwrap_or_default());
+    }
+    let failure = Failure::new(Exit::Refused, what);
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::options::Key;
 use super::raw::Origin;
+use crate::text::one_line;
 
 /// A command line, an environment or a config file that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +56,9 @@ pub enum UsageError {
 impl fmt::Display for UsageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Document { source, problem } => write!(f, "config file {source}: {problem}"),
+            Self::Document { source, problem } => {
+                write!(f, "config file {}: {}", one_line(source), one_line(problem))
+            }
             Self::ExtraWord { word, hint } => {
                 write!(f, "the word {word:?} is no sub-command and belongs to no option")?;
                 suffix(f, hint.as_deref())

@@ -60,13 +60,17 @@ impl LegacyTable {
 /// Names of the legacy tables that exist in this thread's network namespace; none if the kernel lacks legacy xtables.
 ///
 /// # Errors
-/// `/proc` cannot be read.
+/// The list may not be read, or `/proc` is not mounted: both are [`io::ErrorKind::PermissionDenied`].
 pub fn tables(family: Family) -> io::Result<Vec<String>> {
     let file = match family {
         Family::V4 => "net/ip_tables_names",
         Family::V6 => "net/ip6_tables_names",
     };
-    let names = procfs::read_if_present(procfs::own(file))?.unwrap_or_default();
+    let names = procfs::read_if_present(procfs::own(file))?;
+    if names.is_none() && !procfs::is_mounted() {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "/proc is not mounted"));
+    }
+    let names = names.unwrap_or_default();
     Ok(names.lines().map(str::to_owned).collect())
 }
 

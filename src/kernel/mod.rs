@@ -3,6 +3,9 @@
 pub mod capabilities;
 pub mod conntrack;
 pub mod legacy;
+pub mod limits;
+pub mod lock;
+mod memory;
 pub mod netlink;
 pub mod netns;
 pub mod nftables;
@@ -15,6 +18,7 @@ pub mod routes;
 pub mod rtnetlink;
 pub mod rules_file;
 pub mod sock_diag;
+mod startup;
 pub mod tools;
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recvmsg, send, setsockopt,
     socket, sockopt,
@@ -79,6 +80,16 @@ impl Socket {
         // Since 4.20; without it everything is listed, and the readers pick.
         let _ = setsockopt(&descriptor, StrictCheck, &true);
         Ok(Self { descriptor, sequence: 1, buffer: vec![0; 32 * 1024] })
+    }
+
+    /// Lets processes that are started from now on inherit the socket: the kernel keeps what belongs to it until the last
+    /// of them has ended.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn inheritable(&self) -> io::Result<()> {
+        fcntl(&self.descriptor, FcntlArg::F_SETFD(FdFlag::empty()))?;
+        Ok(())
     }
 
     /// Sends one message and waits until the kernel has done what it asks for.

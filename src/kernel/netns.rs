@@ -1,23 +1,18 @@
-//! Network namespaces: entering one, and keeping other runs out of it meanwhile.
+//! Network namespaces: entering one, and what the tools need inside.
 
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, FdFlag, Flock, FlockArg, fcntl};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
-use nix::sys::memfd::{MFdFlags, memfd_create};
 
-use super::procfs;
-
-/// How often a busy lock is tried again.
-const LOCK_INTERVAL: Duration = Duration::from_millis(20);
+use super::memory;
+use crate::text::path_shown;
 
 /// A network namespace could not be entered.
 #[derive(Debug)]
@@ -38,20 +33,20 @@ impl fmt::Display for EnterError {
             Self::Missing(path) => write!(
                 f,
                 "network namespace {}: no such file (has the process ended, or is the host's /proc or /run/netns not mounted here?)",
-                path.display()
+                path_shown(path)
             ),
             Self::NotANamespace(path) => write!(
                 f,
                 "{} is not a network namespace; expected a path like /proc/PID/ns/net or /run/netns/NAME",
-                path.display()
+                path_shown(path)
             ),
             Self::NoPermission(path) => write!(
                 f,
                 "no permission to enter the network namespace {}: CAP_SYS_ADMIN is needed (and CAP_SYS_PTRACE for another user's /proc/PID/ns)",
-                path.display()
+                path_shown(path)
             ),
             Self::Other(path, error) => {
-                write!(f, "cannot enter the network namespace {}: {error}", path.display())
+                write!(f, "cannot enter the network namespace {}: {error}", path_shown(path))
             }
         }
     }
@@ -79,87 +74,27 @@ pub fn enter(path: &Path) -> Result<(), EnterError> {
     })
 }
 
-/// Keeps other runs out of this network namespace while it lives.
-#[derive(Debug)]
-#[must_use = "dropping it lets other runs in"]
-pub struct Lock {
-    _held: Flock<File>,
-}
-
-/// The namespace could not be locked.
-#[derive(Debug)]
-pub enum LockError {
-    /// Another run held it the whole time.
-    Busy(Duration),
-    /// The kernel refused.
-    Failed(io::Error),
-}
-
-impl fmt::Display for LockError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Busy(waited) => write!(
-                f,
-                "another run is at work in this network namespace and did not end within {} s",
-                waited.as_secs_f32()
-            ),
-            Self::Failed(error) => write!(f, "cannot lock this network namespace: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for LockError {}
-
-/// Waits until no other run is at work in this thread's network namespace. The lock is on the namespace's own file,
-/// so that no writable directory is needed and runs meet whatever their file system is. Processes started meanwhile
-/// hold it as well.
-///
-/// # Errors
-/// The lock stayed busy for `timeout`, or cannot be taken at all.
-pub fn lock(timeout: Duration) -> Result<Lock, LockError> {
-    let begin = Instant::now();
-    let mut file = open(&procfs::own("ns/net")).map_err(LockError::Failed)?;
-    loop {
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(held) => {
-                // A tool outlives a run that is killed; the next run has to wait for it too.
-                fcntl(&*held, FcntlArg::F_SETFD(FdFlag::empty()))
-                    .map_err(|errno| LockError::Failed(errno.into()))?;
-                return Ok(Lock { _held: held });
-            }
-            Err((returned, Errno::EWOULDBLOCK)) => file = returned,
-            Err((returned, Errno::EINTR)) => file = returned,
-            Err((_, errno)) => return Err(LockError::Failed(errno.into())),
-        }
-        let Some(left) = timeout.checked_sub(begin.elapsed()).filter(|left| !left.is_zero()) else {
-            return Err(LockError::Busy(timeout));
-        };
-        std::thread::sleep(LOCK_INTERVAL.min(left));
-    }
-}
-
 /// A file that lives in memory and is inherited by child processes; where no directory is writable.
 #[derive(Debug)]
 pub struct LockFile {
-    descriptor: OwnedFd,
+    file: File,
 }
 
 impl LockFile {
     /// The path under which a child process finds the file: a value for `XTABLES_LOCKFILE`.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd()))
+        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
     }
 }
 
-/// A lock file for the iptables tools that needs no file system. It keeps nobody else out; [`lock`] does.
+/// A lock file for the iptables tools that needs no file system. It excludes no other run; [`super::lock`] does.
 ///
 /// # Errors
 /// The kernel refuses to make one.
 pub fn lock_file() -> io::Result<LockFile> {
     // Not close-on-exec: the child has to have it.
-    let descriptor = memfd_create(c"xtables.lock", MFdFlags::empty())?;
-    Ok(LockFile { descriptor })
+    Ok(LockFile { file: memory::file(c"xtables.lock", true)? })
 }
 
 /// Private mounts could not be had.
@@ -211,6 +146,7 @@ fn open(path: &Path) -> io::Result<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::procfs;
     use crate::kernel::testing::{in_new_namespace, run};
 
     #[test]
@@ -235,34 +171,6 @@ mod tests {
                 enter(Path::new(&path)).unwrap();
                 assert_eq!(std::fs::read_link("/proc/thread-self/ns/net").unwrap(), mine);
                 assert_eq!(run("readlink", &["/proc/self/ns/net"]).trim(), mine.to_string_lossy());
-            });
-        });
-    }
-
-    #[test]
-    fn two_runs_in_one_namespace_do_not_interleave() {
-        in_new_namespace(|| {
-            let held = lock(Duration::ZERO).unwrap();
-            let begin = Instant::now();
-            assert!(matches!(lock(Duration::from_millis(100)), Err(LockError::Busy(_))));
-            assert!(begin.elapsed() >= Duration::from_millis(100));
-            // Somebody else's namespace is another lock.
-            in_new_namespace(|| drop(lock(Duration::ZERO).unwrap()));
-            drop(held);
-            drop(lock(Duration::ZERO).unwrap());
-        });
-    }
-
-    #[test]
-    fn a_waiting_run_goes_on_when_the_other_ends() {
-        in_new_namespace(|| {
-            let held = lock(Duration::ZERO).unwrap();
-            std::thread::scope(|scope| {
-                // A thread inherits the namespace of the one that starts it.
-                let waiting = scope.spawn(|| lock(Duration::from_secs(20)).map(drop));
-                std::thread::sleep(Duration::from_millis(60));
-                drop(held);
-                waiting.join().unwrap().unwrap();
             });
         });
     }

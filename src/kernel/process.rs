@@ -2,12 +2,12 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use nix::sys::memfd::{MFdFlags, memfd_create};
+use super::memory;
 
 /// A program to run.
 #[derive(Debug)]
@@ -77,6 +77,30 @@ pub trait Host {
 /// Size of the largest file that is read, in bytes: a config file with a million ranges is smaller, `/dev/zero` is not.
 const LARGEST_FILE: u64 = 64 << 20;
 
+/// Reads from a file or stream, and fails beyond [`LARGEST_FILE`].
+#[derive(Debug)]
+pub struct Limited<R> {
+    source: io::Take<R>,
+}
+
+impl<R: Read> Limited<R> {
+    /// Reads from `source`.
+    #[must_use]
+    pub fn new(source: R) -> Self {
+        Self { source: source.take(LARGEST_FILE + 1) }
+    }
+}
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.source.read(buffer)?;
+        if self.source.limit() == 0 {
+            return Err(io::Error::other(format!("it is larger than {} MiB", LARGEST_FILE >> 20)));
+        }
+        Ok(length)
+    }
+}
+
 /// The machine itself.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -110,9 +134,7 @@ impl Host for Machine {
     fn run(&self, command: Command) -> io::Result<Output> {
         let Command { program, args, env, input } = command;
         // Not /dev/null: it may be missing.
-        let stdin = Stdio::from(
-            input.map_or_else(|| memfd_create(c"nothing", MFdFlags::MFD_CLOEXEC).map(File::from), Ok)?,
-        );
+        let stdin = Stdio::from(input.map_or_else(|| memory::file(c"nothing", false), Ok)?);
         let output = std::process::Command::new(program).args(args).envs(env).stdin(stdin).output()?;
         Ok(Output {
             code: output.status.code(),
@@ -123,12 +145,7 @@ impl Host for Machine {
 
     #[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]
     fn read(&self, path: &Path) -> io::Result<String> {
-        let mut text = String::new();
-        File::open(path)?.take(LARGEST_FILE + 1).read_to_string(&mut text)?;
-        if text.len() as u64 > LARGEST_FILE {
-            return Err(io::Error::other(format!("it is larger than {} MiB", LARGEST_FILE >> 20)));
-        }
-        Ok(text)
+        io::read_to_string(Limited::new(File::open(path)?))
     }
 
     #[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]

@@ -10,6 +10,11 @@ pub(super) fn own(path: &str) -> PathBuf {
     if of_thread.exists() { of_thread } else { PathBuf::from("/proc/self").join(path) }
 }
 
+/// Whether `/proc` shows this process at all.
+pub(super) fn is_mounted() -> bool {
+    PathBuf::from("/proc/self/status").exists()
+}
+
 /// The text of a file.
 #[allow(clippy::disallowed_methods, reason = "this is the kernel's edge; the files are the kernel's")]
 pub(super) fn read(path: impl AsRef<std::path::Path>) -> io::Result<String> {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::capabilities::Capabilities;
 use super::legacy;
+use super::limits;
 use super::process::{Command, Host, Output};
 use crate::backend::{Tools, Variant};
 use crate::exit::Exit;
@@ -87,8 +88,9 @@ fn run_save(
 }
 
 fn cannot_run(line: &str, error: &io::Error) -> Failure {
-    Failure::new(Exit::Unavailable, format!("cannot run `{line}`: {error}"))
-        .hint("is the tool built for this machine, and are its libraries in the image?")
+    let hint = limits::hint(error)
+        .unwrap_or("is the tool built for this machine, and are its libraries in the image?");
+    Failure::new(Exit::Unavailable, format!("cannot run `{line}`: {error}")).hint(hint)
 }
 
 fn refusal(line: &str, variant: Variant, family: Family, output: &Output, text: &str) -> Failure {

@@ -1,15 +1,15 @@
 //! The file that the restore tool reads.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use nix::sys::memfd::{MFdFlags, memfd_create};
-
+use super::{limits, memory};
 use crate::exit::Exit;
 use crate::model::Family;
 use crate::report::Failure;
+use crate::text::{path_shown, printable};
 
 /// A rules file, written and ready to be read from its beginning.
 #[derive(Debug)]
@@ -18,8 +18,6 @@ pub struct RulesFile {
     pub place: String,
     /// Read from here.
     pub file: File,
-    /// Keeps a temporary file until the tool is done.
-    _temporary: Option<tempfile::NamedTempFile>,
 }
 
 /// One path for several files: IPv4 rules in the path itself, IPv6 rules beside it.
@@ -59,55 +57,76 @@ pub fn keep(option: &str, path: &Path, text: &str) -> Result<RulesFile, Failure>
         Ok(file)
     };
     let file = open().map_err(|error| cannot_write(option, path, &error))?;
-    Ok(RulesFile { place: path.display().to_string(), file, _temporary: None })
+    Ok(RulesFile { place: path_shown(path), file })
 }
 
-/// Writes rules for people to read: to a file, or to whatever else the path names.
+/// Writes rules for people to read: to a file of its own, a terminal or a device such as `/dev/null`. Links are not followed:
+/// in a directory that others can write to, one would overwrite a file of ours. The links that stand for this process's own
+/// streams (`/dev/stdout`, `/dev/fd/3`) are.
 ///
 /// # Errors
 /// The path cannot be written to: exit 73.
 #[allow(clippy::disallowed_methods, reason = "the edge")]
 pub fn show(option: &str, path: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(path, text).map_err(|error| cannot_write(option, path, &error))
+    let streams = ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd"];
+    let follow = if streams.iter().any(|stream| path.starts_with(stream)) { 0 } else { libc::O_NOFOLLOW };
+    let write = || -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        // Without waiting: a pipe may have no reader.
+        options.write(true).create(true).custom_flags(follow | libc::O_NONBLOCK | libc::O_NOCTTY);
+        let mut file = options.open(path)?;
+        let kind = file.metadata()?.file_type();
+        if kind.is_file() {
+            file.set_len(0)?;
+        } else if follow != 0 && !kind.is_char_device() {
+            return Err(io::Error::other("it is neither a regular file nor a character device"));
+        }
+        file.write_all(text.as_bytes())
+    };
+    write().map_err(|error| cannot_write(option, path, &error))
 }
 
 fn cannot_write(option: &str, path: &Path, error: &io::Error) -> Failure {
     let why = match error.raw_os_error() {
         Some(libc::ELOOP) => "it is a symbolic link".to_owned(),
+        Some(libc::ENXIO) => "it is a pipe or socket without a reader".to_owned(),
         _ => error.to_string(),
     };
-    Failure::new(Exit::CannotCreate, format!("cannot write {} ({option}): {why}", path.display()))
+    let path = path_shown(path);
+    Failure::new(Exit::CannotCreate, format!("cannot write {path} ({option}): {why}"))
         .hint("name a file in a directory that exists and is writable, or leave the option out")
 }
 
-/// Writes a rules file that goes away: in a temporary directory, or in memory where no directory can be written to.
+/// Writes a rules file that goes away with the run, however it ends: in memory, or without a name in a temporary directory
+/// where the kernel gives out no memory files.
 ///
 /// # Errors
-/// The kernel gives out no memory file either: exit 73.
-pub fn temporary(family: Family, text: &str) -> Result<RulesFile, Failure> {
-    let prefix = match family {
-        Family::V4 => "iptables-rules-",
-        Family::V6 => "ip6tables-rules-",
+/// Neither is possible: exit 73.
+pub fn temporary(text: &str) -> Result<RulesFile, Failure> {
+    let in_memory = || -> io::Result<RulesFile> {
+        let mut file = memory::file(c"iptables-rules", false)?;
+        written(&mut file, text)?;
+        Ok(RulesFile { place: "memory".to_owned(), file })
     };
-    let directories = [std::env::temp_dir(), PathBuf::from("/run"), PathBuf::from("/dev/shm")];
-    let in_directory = |directory: &PathBuf| -> io::Result<RulesFile> {
-        let mut temporary = tempfile::Builder::new().prefix(prefix).suffix(".txt").tempfile_in(directory)?;
-        written(temporary.as_file_mut(), text)?;
-        let place = temporary.path().display().to_string();
-        Ok(RulesFile { place, file: temporary.reopen()?, _temporary: Some(temporary) })
-    };
-    directories.iter().find_map(|directory| in_directory(directory).ok()).map_or_else(|| in_memory(text), Ok)
+    in_memory().or_else(|error| {
+        let directories = [std::env::temp_dir(), PathBuf::from("/run"), PathBuf::from("/dev/shm")];
+        directories.iter().find_map(|directory| unnamed(directory, text).ok()).ok_or_else(|| {
+            let failure = Failure::new(Exit::CannotCreate, format!("cannot make a rules file: {error}"));
+            match limits::hint(&error) {
+                Some(hint) => failure.hint(hint),
+                None => failure,
+            }
+        })
+    })
 }
 
-fn in_memory(text: &str) -> Result<RulesFile, Failure> {
-    let make = || -> io::Result<File> {
-        let mut file = File::from(memfd_create(c"iptables-rules", MFdFlags::MFD_CLOEXEC)?);
-        written(&mut file, text)?;
-        Ok(file)
-    };
-    let file = make()
-        .map_err(|error| Failure::new(Exit::CannotCreate, format!("cannot make a rules file: {error}")))?;
-    Ok(RulesFile { place: "memory (no directory is writable)".to_owned(), file, _temporary: None })
+/// A file in `directory` that no other process can name.
+fn unnamed(directory: &Path, text: &str) -> io::Result<RulesFile> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE);
+    let mut file = options.open(directory)?;
+    written(&mut file, text)?;
+    Ok(RulesFile { place: format!("{} (a file without a name)", path_shown(directory)), file })
 }
 
 fn written(file: &mut File, text: &str) -> io::Result<()> {
@@ -119,15 +138,22 @@ fn written(file: &mut File, text: &str) -> io::Result<()> {
 #[allow(clippy::disallowed_methods, reason = "the edge")]
 #[must_use]
 pub fn shared_lock_usable() -> bool {
-    OpenOptions::new().read(true).append(true).create(true).open("/run/xtables.lock").is_ok()
+    // The mode that iptables gives it: a process without privileges could hold the lock otherwise.
+    let mut options = OpenOptions::new();
+    options.read(true).append(true).create(true).mode(0o600).open("/run/xtables.lock").is_ok()
 }
 
-/// Leaves the reason of a failure where Kubernetes looks for it, if that file is there.
+/// Leaves the reason of a failure where Kubernetes looks for it, if that file is there. Only a regular file is: a pipe without a
+/// reader would block.
 #[allow(clippy::disallowed_methods, reason = "the edge")]
 pub fn termination_log(text: &str) {
-    let path = Path::new("/dev/termination-log");
-    if path.exists() {
-        // Nothing is left to tell it to, if this fails too.
-        let _ = fs::write(path, format!("{text}\n"));
+    let mut options = OpenOptions::new();
+    options.write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    // Nothing is left to report it to, if this fails too.
+    if let Ok(mut file) = options.open("/dev/termination-log")
+        && file.metadata().is_ok_and(|metadata| metadata.is_file())
+        && file.set_len(0).is_ok()
+    {
+        let _ = file.write_all(format!("{}\n", printable(text)).as_bytes());
     }
 }

@@ -1,8 +1,12 @@
 //! Others at work at the same time.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::pod::{Pod, SIDECAR};
+use istio_iptables::kernel::lock;
+
+use crate::pod::{Pod, SIDECAR, real};
+use crate::run::Started;
 
 const LEGACY: [&str; 2] = ["--force-iptables-binary", "legacy"];
 
@@ -12,6 +16,28 @@ fn held(pod: &Pod, file: &str, seconds: &str) {
         "flock {file} sh -c 'echo > $DIR/held; exec sleep {seconds}' >/dev/null 2>&1 </dev/null & \
          while [ ! -e $DIR/held ]; do sleep 0.01; done"
     ));
+}
+
+/// A run that is at work, and holds the lock, until the file `go` is there.
+fn run_at_work(pod: &Pod) -> Started {
+    let tool = real("iptables-nft-restore");
+    let (started, go) = (pod.path("started"), pod.path("go"));
+    pod.program(
+        "slow",
+        "iptables-nft-restore",
+        &format!(
+            "touch {}; while [ ! -e {} ]; do sleep 0.02; done; exec {} \"$@\"",
+            started.display(),
+            go.display(),
+            tool.display()
+        ),
+    );
+    let usual = ["/usr/sbin", "/usr/bin", "/bin"].map(Path::new);
+    let run = pod.istio(&SIDECAR).search(&[&[pod.path("slow").as_path()], &usual[..]].concat()).start();
+    while !started.exists() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    run
 }
 
 #[test]
@@ -30,11 +56,13 @@ fn locks_that_stay_busy_are_exit_75_and_are_named() {
     let (shared, own) = (Pod::new(), Pod::new());
     let before = (shared.rules(), own.state());
     held(&shared, "/run/xtables.lock", "45");
-    held(&own, "/proc/self/ns/net", "45");
+    let at_work = run_at_work(&own);
     let runs = (shared.istio(&[&SIDECAR[..], &LEGACY].concat()).start(), own.istio(&SIDECAR).start());
     runs.0.end().exits(75).says("/run/xtables.lock").says("fuser");
     runs.1.end().exits(75).says("another run").says("what to do: ");
     assert_eq!((shared.rules(), own.state()), before);
+    own.sh("touch $DIR/go");
+    at_work.end().exits(0);
 }
 
 #[test]
@@ -58,21 +86,72 @@ fn in_cni_mode_the_hosts_xtables_lock_does_not_matter() {
 #[test]
 fn a_run_waits_for_another_run_in_the_same_namespace() {
     let pod = Pod::new();
-    held(&pod, "/proc/self/ns/net", "20");
+    let at_work = run_at_work(&pod);
     let mut waiting = pod.istio(&SIDECAR).start();
     std::thread::sleep(Duration::from_millis(500));
     assert!(!waiting.has_ended(), "the other run was not waited for");
     assert!(!pod.rules().contains("ISTIO"));
-    waiting.kill();
+    pod.sh("touch $DIR/go");
+    at_work.end().exits(0);
+    waiting.end().exits(0).says("already converged");
 }
 
 #[test]
 fn runs_in_different_namespaces_do_not_wait_for_each_other() {
     let (pod, other) = (Pod::new(), Pod::new());
-    held(&pod, "/proc/self/ns/net", "20");
+    let at_work = run_at_work(&pod);
     let begin = Instant::now();
     other.istio(&SIDECAR).good();
     assert!(begin.elapsed() < Duration::from_secs(15));
+    pod.sh("touch $DIR/go");
+    at_work.end().exits(0);
+}
+
+#[test]
+fn unprivileged_process_cannot_block_a_run() {
+    let pod = Pod::new();
+    pod.sh("setpriv --reuid=1000 --regid=1000 --clear-groups flock -x /proc/self/ns/net sh -c 'echo > $DIR/held; exec sleep 60' \
+            >/dev/null 2>&1 </dev/null & while [ ! -e $DIR/held ]; do sleep 0.01; done");
+    for options in [&SIDECAR[..], &["cleanup"]] {
+        let begin = Instant::now();
+        pod.istio(options).good().does_not_say("not kept apart");
+        assert!(begin.elapsed() < Duration::from_secs(15), "{options:?}");
+    }
+}
+
+/// Run by [`lock_needs_net_admin`] in a process without the capability.
+#[test]
+#[ignore = "part of another test"]
+fn try_to_lock() {
+    let error = lock::lock(Duration::ZERO).unwrap_err();
+    assert!(
+        matches!(&error, lock::LockError::Failed(cause) if cause.raw_os_error() == Some(libc::EPERM)),
+        "{error}"
+    );
+    println!("refused as it should be");
+}
+
+#[test]
+fn lock_needs_net_admin() {
+    let myself = std::env::current_exe().unwrap();
+    // Free or held: who may not hold it is refused, and does not take the one for the other.
+    for held in [false, true] {
+        let pod = Pod::new();
+        let at_work = held.then(|| run_at_work(&pod));
+        let pid = pod.pid().to_string();
+        let output = std::process::Command::new(real("nsenter"))
+            .args(["--net", "--target", &pid, "setpriv", "--bounding-set=-net_admin", "--inh-caps=-all"])
+            .arg(&myself)
+            .args(["crowd::try_to_lock", "--exact", "--ignored", "--nocapture"])
+            .output()
+            .unwrap();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && printed.contains("refused as it should be"), "{output:?}");
+        pod.sh("touch $DIR/go");
+        if let Some(run) = at_work {
+            run.end().exits(0);
+        }
+    }
 }
 
 #[test]
@@ -100,8 +179,8 @@ fn two_runs_with_different_options_leave_the_rules_of_one_of_them() {
         pod.istio(options).good();
         pod.rules()
     });
-    for _ in 0..3 {
-        let pod = Pod::new();
+    let pod = Pod::new();
+    for _ in 0..100 {
         let runs = [pod.istio(&first).start(), pod.istio(&second).start()];
         for run in runs {
             run.end().exits(0);

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
 use super::{Added, LOOPBACK, PROTOCOL, Rtnetlink, flags};
 use crate::facts::InterfaceAddress;
 use crate::kernel::netlink::{Message, Reply};
@@ -142,6 +144,9 @@ fn link_name(index: u32) -> String {
 /// # Errors
 /// `/proc` cannot be read.
 pub fn ipv6_usable(addresses: &[InterfaceAddress]) -> io::Result<bool> {
+    if !procfs::is_mounted() {
+        return Ok(socket(AddressFamily::Inet6, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).is_ok());
+    }
     if !procfs::own("net/if_inet6").exists() {
         return Ok(false);
     }

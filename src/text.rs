@@ -1,0 +1,60 @@
+//! Text that came from elsewhere (options, paths, comments of foreign rules, complaints of tools), made fit for a log.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// `text` in which every control character but the line feed is written as an escape, so that it can neither move a
+/// terminal's cursor nor pretend to be another column.
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c != '\n' && is_control(c))
+}
+
+/// The same in one line: a line feed is written as `\n`.
+#[must_use]
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    escaped(text, is_control)
+}
+
+/// A path in one line.
+#[must_use]
+pub fn path_shown(path: &Path) -> String {
+    one_line(&path.display().to_string()).into_owned()
+}
+
+/// Control characters, and what separates lines or turns the writing direction.
+fn is_control(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.chars().any(&is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut safe = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_escaped(c) {
+            // Writing to a String cannot fail.
+            let _ = write!(safe, "{}", c.escape_default());
+        } else {
+            safe.push(c);
+        }
+    }
+    Cow::Owned(safe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_escaped() {
+        assert_eq!(
+            printable("a\u{1b}[31mb\tc\rd\u{85}e\u{202e}f\nü"),
+            "a\\u{1b}[31mb\\tc\\rd\\u{85}e\\u{202e}f\nü"
+        );
+        assert_eq!(one_line("a\nb"), "a\\nb");
+        assert!(matches!(printable("plain ü\nline"), Cow::Borrowed(_)));
+    }
+}

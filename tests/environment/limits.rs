@@ -1,0 +1,82 @@
+//! Limits of the process, and streams and devices that it has not got.
+
+use std::time::{Duration, Instant};
+
+use crate::pod::{Pod, SIDECAR, V4};
+
+/// Runs the binary in a shell that has done `setup`; the exit code, and what was said.
+fn run(pod: &Pod, setup: &str, args: &str) -> (String, String) {
+    let code = pod.sh(&format!(
+        "code=0; ( {setup}; exec \"$BIN\" {args} ) >$DIR/out 2>$DIR/err || code=$?; echo $code"
+    ));
+    (code.trim().to_owned(), pod.sh("cat $DIR/err"))
+}
+
+#[test]
+fn too_few_open_files_are_named_as_the_cause() {
+    for limit in 4..=12 {
+        let pod = Pod::new();
+        let (code, said) = run(&pod, &format!("ulimit -n {limit}"), "-b '*' -i '*'");
+        if code == "0" {
+            assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"), "{limit}: {said}");
+        } else {
+            assert!(
+                said.contains("ulimit -n") || said.contains("libraries"),
+                "nofile {limit}: exit {code}: {said}"
+            );
+            assert!(["69", "70", "73"].contains(&code.as_str()), "nofile {limit}: exit {code}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_limit_of_the_file_size_is_reported() {
+    let pod = Pod::new();
+    let before = pod.state();
+    pod.istio(&["-b", "*", "-i", "*"]).under(&["prlimit", "--fsize=0"]).end().exits(73).says("ulimit -f");
+    assert_eq!(pod.state(), before);
+}
+
+#[test]
+fn closed_streams_without_dev_are_no_obstacle() {
+    for closed in ["<&-", ">&-", "2>&-", "<&- >&-", "<&- >&- 2>&-"] {
+        let pod = Pod::with(&format!("{V4}; mount -t tmpfs none /dev"));
+        let code = pod.sh(&format!("code=0; \"$BIN\" -b '*' -i '*' {closed} || code=$?; echo $code"));
+        assert_eq!(code, "0\n", "{closed}");
+        assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"), "{closed}");
+    }
+}
+
+#[test]
+fn a_config_on_standard_input_without_end_is_refused() {
+    let pod = Pod::new();
+    let (code, said) = run(&pod, "ulimit -v 1000000; exec </dev/zero", "--config -");
+    assert_eq!(code, "64", "{said}");
+    assert!(said.contains("standard input") && said.contains("larger than 64 MiB"), "{said}");
+}
+
+#[test]
+fn a_config_of_the_largest_size_is_read_from_standard_input() {
+    let pod = Pod::new();
+    let text = format!("{{\"istio-inbound-ports\": \"80\"{}}}", " ".repeat((64 << 20) - 29));
+    assert_eq!(text.len(), 64 << 20);
+    pod.istio(&["--config", "-"]).input(&text).good();
+    assert!(pod.rules().contains("--dport 80"));
+    pod.istio(&["--config", "-"]).input(&format!("{text} ")).end().exits(64).says("larger than 64 MiB");
+}
+
+#[test]
+fn a_killed_run_leaves_no_rules_file() {
+    let pod = Pod::with(&format!("{V4}; for d in /tmp /dev/shm; do mount -t tmpfs none $d; done"));
+    let started = pod.path("started");
+    pod.program("slow", "iptables-nft-restore", &format!("touch {}; sleep 30", started.display()));
+    let usual = ["/usr/sbin", "/usr/bin", "/bin"].map(std::path::Path::new);
+    let run = pod.istio(&SIDECAR).search(&[&[pod.path("slow").as_path()], &usual[..]].concat()).start();
+    let begin = Instant::now();
+    while !started.exists() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "the tool was not started");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(run.kill());
+    assert_eq!(pod.sh("find /tmp /run /dev/shm -name '*tables*'"), "");
+}
