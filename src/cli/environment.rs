@@ -6,9 +6,10 @@ use std::ffi::OsString;
 use super::error::UsageError;
 use super::options::Key;
 use super::raw::{Given, Origin, RawOptions};
+use crate::text::one_line;
 
-/// Lists for which "nothing" is dangerous or meaningless, so that an empty value is looked at instead of skipped.
-const EMPTY_COUNTS: [Key; 2] = [Key::OutboundOwnerGroups, Key::OutboundIpv4LoopbackCidr];
+/// Options for which an empty value means something, or would be dangerous, so that it is looked at instead of skipped.
+const EMPTY_COUNTS: [Key; 3] = [Key::OutboundOwnerGroups, Key::OutboundIpv4LoopbackCidr, Key::EnvoyUser];
 
 /// Adds what the environment says; what is there already stays.
 pub(super) fn read(
@@ -40,7 +41,7 @@ pub fn known_variables(environment: impl IntoIterator<Item = (OsString, OsString
         .into_iter()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
         .filter(|(name, _)| Key::ALL.iter().any(|key| key.spec().variable_names().contains(name)))
-        .map(|(name, value)| format!("{name}={}", value.to_string_lossy()))
+        .map(|(name, value)| format!("{name}={}", one_line(&value.to_string_lossy())))
         .collect();
     set.sort_unstable();
     set

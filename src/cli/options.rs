@@ -162,16 +162,7 @@ impl fmt::Display for Key {
 }
 
 /// Istio's other log flags: they take a value, and nothing is done with it.
-pub(super) const IGNORED: [&str; 8] = [
-    "log_target",
-    "log_caller",
-    "log_stacktrace_level",
-    "log_rotate",
-    "log_rotate_max_age",
-    "log_rotate_max_backups",
-    "log_rotate_max_size",
-    "vklog",
-];
+pub(super) const IGNORED: [&str; 4] = ["log_target", "log_caller", "log_stacktrace_level", "vklog"];
 
 #[cfg(test)]
 mod tests {

@@ -303,11 +303,13 @@ fn values_that_are_not_utf_8_are_refused_by_name() {
 }
 
 #[test]
-fn an_empty_variable_counts_as_unset_but_for_two() {
+fn an_empty_variable_counts_as_unset_but_for_three() {
     for key in ordinary() {
         for name in key.spec().variable_names() {
-            let kept =
-                matches!(name.as_str(), "ISTIO_OUTBOUND_OWNER_GROUPS" | "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR");
+            let kept = matches!(
+                name.as_str(),
+                "ISTIO_OUTBOUND_OWNER_GROUPS" | "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR" | "ENVOY_USER"
+            );
             assert_eq!(line(&[]).env(&name, "").given(key).is_some(), kept, "{name}");
         }
     }

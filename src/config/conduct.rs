@@ -38,7 +38,7 @@ pub(super) fn run(reader: &mut Reader<'_>) -> Option<RunOptions> {
 #[allow(clippy::option_option, reason = "the two levels mean different things, said above")]
 fn validation(reader: &mut Reader<'_>) -> Option<Option<Validation>> {
     let wanted = reader.boolean(Key::RunValidation);
-    let port = reader.value(Key::IptablesProbePort, values::port);
+    let port = reader.value(Key::IptablesProbePort, values::probe_port);
     let timeout = reader.value(Key::ProbeTimeout, values::duration);
     for key in [Key::IptablesProbePort, Key::ProbeTimeout] {
         let differs = reader.text(key) != key.spec().default;

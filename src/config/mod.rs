@@ -112,6 +112,9 @@ pub enum InboundPorts {
 pub struct Outbound {
     /// Captured ranges (`-i`).
     pub ranges: OutboundRanges,
+    /// Whether one of them was written with a loopback address (`127.9.9.9/7`): then the app's loopback traffic must reach
+    /// the ranges. As in Istio, the address as written decides, for both families.
+    pub loopback: bool,
     /// Ranges left alone, before the captured ones are looked at (`-x`).
     pub excluded_ranges: Vec<IpNetwork>,
     /// Ports captured whatever their range (`-q`).

@@ -7,11 +7,13 @@ use ipnetwork::{IpNetwork, Ipv4Network};
 use super::error::Expected;
 use super::values::decimal;
 
-/// A range, and whether bits behind its prefix were set in the text (they are cleared here).
+/// A range, and what the text said beyond it: bits behind its prefix are cleared here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range<T = IpNetwork> {
     pub(super) network: T,
     pub(super) masked: bool,
+    /// Whether the address is a loopback address as it was written, before bits were cleared.
+    pub(super) loopback: bool,
 }
 
 pub(super) fn range(text: &str) -> Result<Range, Expected> {
@@ -48,7 +50,7 @@ pub(super) fn range(text: &str) -> Result<Range, Expected> {
     }
     let given = IpNetwork::new(address, prefix).map_err(|_| expected())?;
     let network = IpNetwork::new(given.network(), prefix).map_err(|_| expected())?;
-    Ok(Range { network, masked: network != given })
+    Ok(Range { network, masked: network != given, loopback: address.is_loopback() })
 }
 
 fn single_v6(address: Ipv6Addr) -> String {
@@ -77,7 +79,7 @@ pub(super) fn loopback(text: &str) -> Result<Range<Ipv4Network>, Expected> {
     let parsed = range(text).map_err(|error| Expected { hint: error.hint, ..expected() })?;
     match parsed.network {
         IpNetwork::V4(network) if network.ip().is_loopback() && network.prefix() >= 8 => {
-            Ok(Range { network, masked: parsed.masked })
+            Ok(Range { network, masked: parsed.masked, loopback: parsed.loopback })
         }
         IpNetwork::V4(_) => Err(expected()),
         IpNetwork::V6(_) => Err(expected().hint("the IPv6 loopback range is always ::1/128")),

@@ -75,8 +75,16 @@ impl<'a> Reader<'a> {
         self.value(key, parse)
     }
 
-    /// False after an error.
+    /// False after an error. A flag or config key that is given as nothing (`--dry-run=`) is an error, as in Istio: the run
+    /// would do the opposite of what was meant. An empty variable counts as unset.
     pub(super) fn boolean(&mut self, key: Key) -> bool {
+        let empty = self.raw.given(key).filter(|given| given.text.trim().is_empty());
+        if empty.is_some_and(|given| matches!(given.origin, Origin::Flag(_) | Origin::Document(_))) {
+            if let Err(expected) = values::boolean("") {
+                self.refuse(key, "", expected);
+            }
+            return false;
+        }
         self.optional(key, values::boolean).unwrap_or_default()
     }
 

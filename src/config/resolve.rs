@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::cli::{Key, Kind, Origin, RawOptions};
 use crate::facts::{self, Files};
+use crate::text::one_line;
 
 use super::error::{ConfigError, Expected, Warning};
 use super::intent::{DnsChoice, FamilyChoice, Intent};
@@ -40,12 +41,12 @@ pub struct GivenOption {
 /// `istio-inbound-ports=*`, with the variable or file it comes from if it is no flag.
 impl fmt::Display for GivenOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.key.spec().name;
+        let (name, text) = (self.key.spec().name, one_line(&self.text));
         match &self.origin {
-            Origin::Flag(_) => write!(f, "{name}={}", self.text),
-            Origin::Document(_) => write!(f, "{name}={} (config file)", self.text),
-            Origin::Variable(variable) if variable == name => write!(f, "{name}={}", self.text),
-            Origin::Variable(variable) => write!(f, "{name}={} ({variable})", self.text),
+            Origin::Flag(_) => write!(f, "{name}={text}"),
+            Origin::Document(_) => write!(f, "{name}={text} (config file)"),
+            Origin::Variable(variable) if variable == name => write!(f, "{name}={text}"),
+            Origin::Variable(variable) => write!(f, "{name}={text} ({variable})"),
         }
     }
 }

@@ -4,7 +4,7 @@ use ipnetwork::{IpNetwork, Ipv4Network};
 
 use crate::cli::Key;
 use crate::facts::{self, Files};
-use crate::model::Port;
+use crate::model::{Mark, Port};
 
 use super::error::{ConfigError, Expected, Warning};
 use super::ranges::{self, Range};
@@ -42,7 +42,9 @@ pub(super) fn proxy(reader: &mut Reader<'_>, files: &Files) -> ProxyOwner {
     }
     reader.no_effect_if(reader.given(Key::ProxyUid).is_some(), Key::EnvoyUser, "--proxy-uid (-u) is given");
     let uids = ids(reader, Key::ProxyUid).unwrap_or_else(|| {
-        let user = reader.text(Key::EnvoyUser);
+        // As in Istio, an empty name is nobody's, not the default.
+        let user =
+            reader.raw.given(Key::EnvoyUser).map_or(Key::EnvoyUser.spec().default, |given| given.text.trim());
         vec![facts::uid_of(&files.passwd, user).unwrap_or(DEFAULT_UID)]
     });
     let gids = ids(reader, Key::ProxyGid).unwrap_or_else(|| uids.clone());
@@ -62,8 +64,16 @@ pub(super) fn mode(reader: &mut Reader<'_>) -> Option<Mode> {
             _ => Err(expected),
         }
     });
-    let mark = reader.value(Key::InboundTproxyMark, values::mark);
-    let table = reader.value(Key::InboundTproxyRouteTable, values::table);
+    // Without TPROXY neither is used: a number that could not be is worth a warning only, as in Istio.
+    let unused = is_tproxy == Some(false);
+    let mark = reader.value(Key::InboundTproxyMark, |text| match values::number(text) {
+        Some(number) if unused => Ok(Mark(number)),
+        _ => values::mark(text),
+    });
+    let table = reader.value(Key::InboundTproxyRouteTable, |text| match values::number(text) {
+        Some(number) if unused => Ok(number),
+        _ => values::table(text),
+    });
     for key in [Key::InboundTproxyMark, Key::InboundTproxyRouteTable] {
         // A template that always passes the defaults means nothing by it.
         let differs = reader.text(key) != key.spec().default;
@@ -103,7 +113,7 @@ pub(super) fn inbound(reader: &mut Reader<'_>) -> InboundPorts {
 
 /// The range, with a warning if bits had to be cleared.
 fn noted_range(reader: &mut Reader<'_>, key: Key, item: &str) -> Result<IpNetwork, Expected> {
-    let Range { network, masked } = ranges::range(item)?;
+    let Range { network, masked, loopback: _ } = ranges::range(item)?;
     if masked {
         reader.warnings.push(Warning::HostBits {
             origin: reader.origin(key),
@@ -115,15 +125,17 @@ fn noted_range(reader: &mut Reader<'_>, key: Key, item: &str) -> Result<IpNetwor
 }
 
 pub(super) fn outbound(reader: &mut Reader<'_>, files: &Files) -> Outbound {
+    let mut loopback = false;
     let ranges = match reader.items(Key::ServiceCidr) {
         Items::All => OutboundRanges::All,
         Items::These(items) if items.is_empty() => {
             reader.warn_if_empty(Key::ServiceCidr);
             OutboundRanges::None
         }
-        Items::These(items) => OutboundRanges::Only(
-            reader.each(Key::ServiceCidr, &items, |reader, item| noted_range(reader, Key::ServiceCidr, item)),
-        ),
+        Items::These(items) => OutboundRanges::Only(reader.each(Key::ServiceCidr, &items, |reader, item| {
+            loopback |= ranges::range(item).is_ok_and(|range| range.loopback);
+            noted_range(reader, Key::ServiceCidr, item)
+        })),
     };
     let excluded_ranges = reader.list(Key::ServiceExcludeCidr, |reader, item| {
         if item == "*" {
@@ -142,6 +154,7 @@ pub(super) fn outbound(reader: &mut Reader<'_>, files: &Files) -> Outbound {
     );
     Outbound {
         ranges,
+        loopback,
         excluded_ranges,
         ports,
         excluded_ports: port_list(reader, Key::LocalOutboundPortsExclude),
@@ -210,7 +223,7 @@ pub(super) fn loopback(reader: &mut Reader<'_>) -> Option<Ipv4Network> {
     // Unlike elsewhere, an empty text is not the default here.
     let text = reader.raw.given(key).map_or(key.spec().default, |given| given.text.trim());
     match ranges::loopback(text) {
-        Ok(Range { network, masked }) => {
+        Ok(Range { network, masked, loopback: _ }) => {
             if masked {
                 reader.warnings.push(Warning::HostBits {
                     origin: reader.origin(key),

@@ -54,13 +54,29 @@ pub(super) fn id(text: &str) -> Result<u32, Expected> {
     }
 }
 
-/// The TPROXY mark, also in hexadecimal.
-pub(super) fn mark(text: &str) -> Result<Mark, Expected> {
-    let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+/// A plain number, also in hexadecimal.
+fn any_number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) if hex.bytes().all(|byte| byte.is_ascii_hexdigit()) => u64::from_str_radix(hex, 16).ok(),
         Some(_) => None,
         None => decimal(text),
-    };
+    }
+}
+
+/// A number of 32 bits, also in hexadecimal.
+pub(super) fn number(text: &str) -> Option<u32> {
+    any_number(text)?.try_into().ok()
+}
+
+/// The probe's port: Istio reads it as Go does, so also in hexadecimal.
+pub(super) fn probe_port(text: &str) -> Result<Port, Expected> {
+    let hexadecimal = || number(text)?.try_into().ok().and_then(Port::new);
+    port(text).or_else(|expected| hexadecimal().ok_or(expected))
+}
+
+/// The TPROXY mark, also in hexadecimal.
+pub(super) fn mark(text: &str) -> Result<Mark, Expected> {
+    let number = any_number(text);
     let expected = Expected::new("a number from 1 to 4294967295 other than 1338, also as 0x...");
     match number.map(u32::try_from) {
         Some(Ok(number)) if Mark(number) == PROXY_LOOPBACK_MARK => {

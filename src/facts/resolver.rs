@@ -1,4 +1,14 @@
-//! `/etc/resolv.conf`, read the way the resolver of the C library reads it.
+//! `/etc/resolv.conf`, read the way the resolvers of the C libraries read it.
+//!
+//! glibc and musl differ in some lines. A pod's programs may use either, so a server counts if one of them would ask it; a rule
+//! for a server that a program does not ask matches nothing.
+//!
+//! | line | glibc | musl |
+//! |---|---|---|
+//! | `nameserver 10.0.0.1\r` | ignores it | 10.0.0.1 |
+//! | another white-space character than blank or tab behind the word | ignores it | reads it |
+//! | `fe80::1%nolink`, no such link | fe80::1 | ignores it |
+//! | longer than 255 bytes | reads it | ignores it |
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -21,9 +31,10 @@ impl NameServers {
 
 /// The servers that the text of `/etc/resolv.conf` names.
 ///
-/// The keyword stands at the very beginning of its line with a blank behind it; a zone (`fe80::1%eth0`) is cut off; what
-/// follows the address does not matter; lines that make no sense are skipped. The resolver asks the first three servers
-/// only, but programs with a resolver of their own ask all of them: so all of them are listed.
+/// The keyword stands at the very beginning of its line with a blank behind it; an IPv4 address may have any form that
+/// `inet_aton(3)` reads (`10.77.2` is 10.77.0.2); a zone (`fe80::1%eth0`) is cut off; what follows the address does not
+/// matter; other lines are skipped. The resolvers ask the first three servers only, but programs with a resolver of their own
+/// ask all of them: so all of them are listed.
 #[must_use]
 pub fn name_servers(resolv_conf: &str) -> NameServers {
     let mut servers = NameServers::default();
@@ -39,14 +50,47 @@ pub fn name_servers(resolv_conf: &str) -> NameServers {
 
 fn server(line: &str) -> Option<IpAddr> {
     let rest = line.strip_prefix("nameserver")?;
-    if !rest.starts_with([' ', '\t']) {
+    let rest = rest.strip_prefix(is_space)?;
+    let word = rest.split(is_space).find(|word| !word.is_empty())?;
+    if let Some(address) = inet_aton(word) {
+        return Some(address.into());
+    }
+    let (address, _zone) = word.split_once('%').unwrap_or((word, ""));
+    let address: Ipv6Addr = address.parse().ok()?;
+    // Queries to an IPv4-mapped address leave as IPv4 packets.
+    Some(address.to_canonical())
+}
+
+/// `isspace(3)`.
+const fn is_space(c: char) -> bool {
+    matches!(c, ' ' | '\t'..='\r')
+}
+
+/// An IPv4 address as `inet_aton(3)` reads it: one to four numbers, each decimal, octal (`0...`) or hexadecimal (`0x...`), of
+/// which the last fills all the bytes that are left.
+fn inet_aton(text: &str) -> Option<Ipv4Addr> {
+    let parts: Vec<u32> = text.split('.').map(number).collect::<Option<_>>()?;
+    let (last, first) = parts.split_last()?;
+    let bytes_left = 4_u32.checked_sub(u32::try_from(first.len()).ok()?).filter(|bytes| *bytes > 0)?;
+    if bytes_left < 4 && *last >= 1 << (8 * bytes_left) {
         return None;
     }
-    let word = rest.split_ascii_whitespace().next()?;
-    let (address, zone) = word.split_once('%').unwrap_or((word, ""));
-    let address: IpAddr = address.parse().ok()?;
-    // Queries to an IPv4-mapped address leave as IPv4 packets. A zone behind an IPv4 address makes no sense.
-    (zone.is_empty() || address.is_ipv6()).then(|| address.to_canonical())
+    let mut address = *last;
+    for (part, shift) in first.iter().zip([24, 16, 8]) {
+        address |= u32::from(u8::try_from(*part).ok()?) << shift;
+    }
+    Some(Ipv4Addr::from(address))
+}
+
+/// A number of C: `strtoul` with base 0, without sign or blank in front.
+fn number(text: &str) -> Option<u32> {
+    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(hexadecimal) => (hexadecimal, 16),
+        None if text.len() > 1 && text.starts_with('0') => (text, 8),
+        None => (text, 10),
+    };
+    let plain = !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix));
+    plain.then(|| u32::from_str_radix(digits, radix).ok()).flatten()
 }
 
 #[cfg(test)]
@@ -89,8 +133,40 @@ mod tests {
             ("nameserver fe80::1%eth0", "fe80::1"),
             ("nameserver fe80::1%nolink ; x", "fe80::1"),
             ("nameserver ::ffff:10.0.0.1", "10.0.0.1"),
+            ("nameserver \u{b}10.0.0.1\u{b}", "10.0.0.1"),
         ] {
             assert_eq!(listed(line), expected, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_in_every_form_of_inet_aton() {
+        for (word, expected) in [
+            ("10.77.2", "10.77.0.2"),
+            ("10.5177346", "10.79.0.2"),
+            ("0x0a.77.0.2", "10.77.0.2"),
+            ("0X0A.0x4d.2", "10.77.0.2"),
+            ("012.0115.0.02", "10.77.0.2"),
+            ("173867010", "10.93.0.2"),
+            ("0xffffffff", "255.255.255.255"),
+            ("0", "0.0.0.0"),
+            ("127.1", "127.0.0.1"),
+            ("10.0.65535", "10.0.255.255"),
+            ("10.0.65536", ""),
+            ("10.16777216", ""),
+            ("4294967296", ""),
+            ("10.256.2", ""),
+            ("10.08.2", ""),
+            ("0x", ""),
+            ("10.", ""),
+            (".10", ""),
+            ("10..2", ""),
+            ("1.2.3.4.5", ""),
+            ("+10.0.0.2", ""),
+            ("10.0.0.-2", ""),
+            ("10.0.0.2x", ""),
+        ] {
+            assert_eq!(listed(&format!("nameserver {word}")), expected, "{word}");
         }
     }
 

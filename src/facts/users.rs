@@ -1,28 +1,40 @@
 //! `/etc/passwd` and `/etc/group`, read directly: name services may ask the network, which a half-made pod lacks.
+//!
+//! Lines count as for Go's `os/user`, which Istio's default build uses.
 
 /// The number of `user` in the text of `/etc/passwd`.
 #[must_use]
 pub fn uid_of(passwd: &str, user: &str) -> Option<u32> {
-    number_of(passwd, user)
+    number_of(passwd, user, |fields| match fields {
+        [_, _, uid, gid, _, _, _, ..] => is_number(gid).then_some(uid),
+        _ => None,
+    })
 }
 
 /// The number of `group` in the text of `/etc/group`.
 #[must_use]
 pub fn gid_of(group_file: &str, group: &str) -> Option<u32> {
-    number_of(group_file, group)
+    number_of(group_file, group, |fields| match fields {
+        [_, _, gid, _, ..] => Some(gid),
+        _ => None,
+    })
 }
 
-/// Both files have the name in the first field and the number in the third. Lines that lack one are skipped, as the C
-/// library does; so is a number that means "no id".
-fn number_of(text: &str, name: &str) -> Option<u32> {
-    text.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        if name.is_empty() || fields.next() != Some(name) {
-            return None;
-        }
-        let number = fields.nth(1)?.parse().ok()?;
+/// The number in the first line that is complete and has the name in its first field. Other lines are skipped, and so are
+/// comments, names with a sign in front (NIS), and a number that means "no id".
+fn number_of(text: &str, name: &str, number: impl for<'a> Fn(&[&'a str]) -> Option<&'a str>) -> Option<u32> {
+    let special = |line: &str| line.starts_with(['#', '+', '-', ':']);
+    text.lines().map(str::trim).filter(|line| !special(line)).find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        (fields.first() == Some(&name)).then_some(())?;
+        let number = number(&fields)?.parse().ok()?;
         (number != u32::MAX).then_some(number)
     })
+}
+
+/// What Go's `strconv.Atoi` reads.
+fn is_number(text: &str) -> bool {
+    text.parse::<i64>().is_ok()
 }
 
 #[cfg(test)]
@@ -47,6 +59,34 @@ mod tests {
     fn what_is_no_user_has_no_number() {
         for name in ["", "nobody", "broken", "half", "noid", "istio", "# istio-proxy:x"] {
             assert_eq!(uid_of(PASSWD, name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn lines_count_as_for_go() {
+        for (line, expected) in [
+            ("istio-proxy:x:5:5::/:/bin/sh", Some(5)),
+            ("  istio-proxy:x:5:5::/: ", Some(5)),
+            ("istio-proxy:x:5:5::/", None),
+            ("istio-proxy:x:5", None),
+            ("istio-proxy:x:5:::/:", None),
+            ("istio-proxy:x:5:g::/:", None),
+            ("istio-proxy:x:five:5::/:", None),
+            ("istio-proxy:x: 5:5::/:", None),
+            ("istio-proxy:x:-5:5::/:", None),
+            ("istio-proxy:x:5:-5::/:", Some(5)),
+            ("#istio-proxy:x:5:5::/:", None),
+            ("+istio-proxy:x:5:5::/:", None),
+        ] {
+            assert_eq!(uid_of(line, "istio-proxy"), expected, "{line:?}");
+            // A line that does not count does not hide the next.
+            let text = format!("{line}\nistio-proxy:x:6:6::/:\n");
+            assert_eq!(uid_of(&text, "istio-proxy"), expected.or(Some(6)), "{line:?}");
+        }
+        for (line, expected) in
+            [("java:x:7:", Some(7)), ("java:x:7", None), (" java:x:7:a", Some(7)), ("java:x::", None)]
+        {
+            assert_eq!(gid_of(line, "java"), expected, "{line:?}");
         }
     }
 

@@ -1,9 +1,7 @@
 //! Who sends: the proxy's own traffic, and the groups whose traffic is captured.
 
-use ipnetwork::IpNetwork;
-
 use super::{DNS_PORT, loopback, proxy_owners, when};
-use crate::config::{CaptureConfig, Dns, OutboundRanges, OwnerGroups};
+use crate::config::{CaptureConfig, Dns, OwnerGroups};
 use crate::model::{Chain, Interface, Match, Owner, Ports, Protocol, Ruleset, Table, Target, Transport, Why};
 
 /// Three rules per user and per group of the proxy; their order is the point. Only a call of the proxy to the pod's
@@ -12,7 +10,7 @@ use crate::model::{Chain, Interface, Match, Owner, Ports, Protocol, Ruleset, Tab
 pub(super) fn proxy(config: &CaptureConfig, rules: &mut Ruleset) {
     for owner in proxy_owners(config) {
         calls_itself(config, owner, rules);
-        if !captures_loopback(config) {
+        if !config.outbound.loopback {
             app_loopback(config, owner, rules);
         }
         let own = when().by(Match::Is(owner)).then(Target::Return, Why::ProxyTraffic);
@@ -50,18 +48,6 @@ fn app_loopback(config: &CaptureConfig, owner: Owner, rules: &mut Ruleset) {
         }
     };
     rules.append(Table::Nat, Chain::Output, rule.then(Target::Return, Why::AppLoopback));
-}
-
-/// Whether somebody asked for loopback traffic: then the app's must reach the included ranges. A range of either
-/// family counts for both, as it does in Istio.
-fn captures_loopback(config: &CaptureConfig) -> bool {
-    let OutboundRanges::Only(ranges) = &config.outbound.ranges else {
-        return false;
-    };
-    ranges.iter().any(|range| match range {
-        IpNetwork::V4(net) => net.network().is_loopback(),
-        IpNetwork::V6(net) => net.network().is_loopback(),
-    })
 }
 
 /// Groups whose traffic is left alone, or the only ones whose traffic is not.

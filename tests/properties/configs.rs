@@ -34,6 +34,10 @@ fn network() -> impl Strategy<Value = IpNetwork> {
     ]
 }
 
+fn has_loopback(ranges: &OutboundRanges) -> bool {
+    matches!(ranges, OutboundRanges::Only(ranges) if ranges.iter().any(|range| range.ip().is_loopback()))
+}
+
 fn interfaces() -> impl Strategy<Value = Vec<Interface>> {
     vec(prop::sample::select(vec!["eth1", "net+", "docker0", "vnet0"]), 0..3).prop_map(|mut names| {
         names.sort_unstable();
@@ -70,6 +74,7 @@ fn outbound() -> impl Strategy<Value = Outbound> {
     ];
     (ranges, vec(network(), 0..3), ports(), ports(), owners).prop_map(
         |(ranges, excluded_ranges, ports, excluded_ports, owners)| Outbound {
+            loopback: has_loopback(&ranges),
             ranges,
             excluded_ranges,
             ports,

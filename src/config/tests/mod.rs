@@ -1,6 +1,7 @@
 //! Options as text into settings: what comes out, what is refused and in which words.
 
 mod families;
+mod istio;
 mod refusals;
 mod settings;
 mod warnings;

@@ -34,6 +34,7 @@ fn nothing_given_is_istio_s_defaults() {
             excluded_ranges: vec![],
             ports: vec![],
             excluded_ports: vec![],
+            loopback: false,
             owners: OwnerGroups::All { except: vec![] },
         },
         dns: DnsChoice::Off,
