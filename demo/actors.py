@@ -54,7 +54,7 @@ def proxy():
         def answer(connection, _caller):
             address, port = original_destination(connection)
             connection.sendall(f"proxy ({direction}, for {address}:{port}), then ".encode())
-            with socket.create_connection((address, port), 3, (source, 0)) as onward:
+            with socket.create_connection((address, port), 30, (source, 0)) as onward:
                 connection.sendall(onward.makefile("rb").readline())
 
         return answer
@@ -64,8 +64,8 @@ def proxy():
 
 
 def ask(address, port):
-    with socket.create_connection((address, port), 3) as connection:
-        connection.settimeout(3)
+    with socket.create_connection((address, port), 30) as connection:
+        connection.settimeout(30)
         print(connection.makefile().readline(), end="")
 
 

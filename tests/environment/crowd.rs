@@ -43,10 +43,23 @@ fn run_at_work(pod: &Pod) -> Started {
 #[test]
 fn a_run_waits_for_whoever_holds_the_xtables_lock() {
     let pod = Pod::new();
-    held(&pod, "/run/xtables.lock", "1.5");
-    let begin = Instant::now();
-    pod.istio(&[&SIDECAR[..], &LEGACY].concat()).good();
-    assert!(begin.elapsed() >= Duration::from_secs(1), "the lock was not respected");
+    pod.sh(
+        "flock /run/xtables.lock sh -c 'echo > $DIR/held; while [ ! -e $DIR/release ]; do sleep 0.01; done' \
+            >/dev/null 2>&1 </dev/null & while [ ! -e $DIR/held ]; do sleep 0.01; done",
+    );
+    let inode = pod.sh("stat -c %i /run/xtables.lock");
+    let mut run = pod.istio(&[&SIDECAR[..], &LEGACY].concat()).start();
+    // A process that waits is listed behind the one that holds the lock.
+    let waits = || {
+        let locks = pod.sh("cat /proc/locks");
+        locks.lines().any(|lock| lock.contains("-> FLOCK") && lock.contains(&format!(":{} ", inode.trim())))
+    };
+    while !waits() {
+        assert!(!run.has_ended(), "the lock was not respected");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::fs::write(pod.path("release"), "").unwrap();
+    run.end().exits(0);
     assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"));
 }
 

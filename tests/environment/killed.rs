@@ -64,11 +64,18 @@ fn a_tool_that_outlives_its_killed_run_is_waited_for() {
         fresh.istio(&[&OTHER[..], &forced].concat()).good();
         let pod = Pod::new();
         let tool = real(&format!("iptables-{variant}-restore"));
-        let started = pod.path("started");
+        let [started, killed, ended] = ["started", "killed", "ended"].map(|name| pod.path(name));
         pod.program(
             "slow",
             &format!("iptables-{variant}-restore"),
-            &format!("touch {}; sleep 0.7; exec {} \"$@\"", started.display(), tool.display()),
+            // It goes on only when the run is dead for certain, and leaves a mark when it has ended.
+            &format!(
+                "touch {}; while [ ! -e {} ]; do sleep 0.01; done; sleep 0.7; {} \"$@\"; touch {}",
+                started.display(),
+                killed.display(),
+                tool.display(),
+                ended.display()
+            ),
         );
         let run = pod
             .istio(&[&ONE[..], &forced].concat())
@@ -78,9 +85,11 @@ fn a_tool_that_outlives_its_killed_run_is_waited_for() {
             std::thread::sleep(Duration::from_millis(5));
         }
         run.kill();
+        std::fs::write(&killed, "").unwrap();
         pod.istio(&[&OTHER[..], &forced].concat()).good();
-        assert_eq!(pod.rules(), fresh.rules(), "{variant}");
-        std::thread::sleep(Duration::from_millis(800));
+        while !ended.exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         assert_eq!(pod.rules(), fresh.rules(), "{variant}: the tool of the killed run came later");
     }
 }

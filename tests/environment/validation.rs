@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use crate::pod::{Ended, Pod, SIDECAR};
 
+/// Where the probe fails: however long it waits.
 const VALIDATE: [&str; 4] = ["--run-validation", "--skip-rule-apply", "--probe-timeout", "1500ms"];
+/// Where it arrives: at once, on a busy machine after a while.
+const PATIENT: [&str; 2] = ["--probe-timeout", "60s"];
 /// As Kubernetes starts it: the proxy's user, no capability.
 const AS_PROXY: [&str; 6] =
     ["setpriv", "--reuid=1337", "--regid=1337", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"];
@@ -38,7 +41,9 @@ fn with_rules_validation_passes() {
         let pod = Pod::dual();
         pod.istio(&[&SIDECAR[..], &["--dual-stack", "--force-iptables-binary", variant]].concat()).good();
         for under in [None, Some(&AS_PROXY[..])] {
-            validate(&pod, &["--dual-stack"], under).exits(0).says("validation passed");
+            validate(&pod, &[&["--dual-stack"], &PATIENT[..]].concat(), under)
+                .exits(0)
+                .says("validation passed");
         }
     }
 }
@@ -53,7 +58,7 @@ fn with_rules_for_one_family_only_dual_stack_validation_fails() {
 #[test]
 fn applying_and_validating_is_one_run() {
     let pod = Pod::new();
-    pod.istio(&[&SIDECAR[..], &["--run-validation"]].concat()).good().says("validation passed");
+    pod.istio(&[&SIDECAR[..], &["--run-validation"], &PATIENT].concat()).good().says("validation passed");
 }
 
 #[test]
@@ -88,7 +93,7 @@ fn a_port_that_cannot_be_listened_on_is_said() {
         .says("cannot listen on port 1 ")
         .says("-p and -z");
     // Another probe listens already, until its time is up.
-    let other = pod.istio(&["--run-validation", "--skip-rule-apply", "--probe-timeout", "20s"]).start();
+    let other = pod.istio(&["--run-validation", "--skip-rule-apply", "--probe-timeout", "600s"]).start();
     let listening = || pod.sh("ss -Hltn 2>/dev/null | grep -c :15006 || :");
     while listening() == "0\n" {
         std::thread::sleep(Duration::from_millis(10));

@@ -13,7 +13,7 @@ on_every_ground!(
 
 on_these_grounds!(
     one_v4: IptablesNft V4, one_v6: IptablesLegacy V6;
-    [a_dropped_packet_is_a_time_out]
+    [a_dropped_packet_gets_no_reply, a_refused_packet_gets_a_reply]
 );
 
 fn without_rules_every_call_reaches_whom_it_is_for(ground: Ground) {
@@ -63,11 +63,20 @@ fn a_guest_reaches_the_world_through_the_pod(ground: Ground) {
     }
 }
 
-fn a_dropped_packet_is_a_time_out(ground: Ground) {
+fn a_refused_packet_gets_a_reply(ground: Ground) {
     let pod = ground.pod();
-    let _people = pod.outside_listens(&[80]);
+    let _people = pod.outside_listens(&[81]);
+    for family in ground.families() {
+        assert!(!pod.app().gets_no_reply(at(family.service(), 82), at(family.service(), 81)));
+    }
+}
+
+fn a_dropped_packet_gets_no_reply(ground: Ground) {
+    let pod = ground.pod();
+    let _people = pod.outside_listens(&[80, 81]);
     for &family in ground.families() {
         pod.iptables(family, "-t filter -A OUTPUT -p tcp --dport 80 -j DROP");
-        assert_eq!(pod.app().call(at(family.service(), 80)), Outcome::TimedOut);
+        let [dropped, marker] = [80, 81].map(|port| at(family.service(), port));
+        assert!(pod.app().gets_no_reply(dropped, marker), "{dropped} is dropped");
     }
 }

@@ -3,6 +3,8 @@
 use crate::lab::{Family, Ground, on_each_backend, on_every_ground};
 
 const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
+/// A probe that arrives does so at once, on a busy machine after a while.
+const PASSES: [&str; 3] = ["--run-validation", "--probe-timeout", "60s"];
 
 on_every_ground!(
     validation_passes_where_the_rules_stand,
@@ -17,14 +19,14 @@ on_each_backend!(validation_fails_if_one_family_has_lost_its_rules);
 
 fn validation_passes_where_the_rules_stand(ground: Ground) {
     let pod = ground.pod();
-    pod.apply(&[&EVERYTHING[..], &["--run-validation"]].concat());
+    pod.apply(&[&EVERYTHING[..], &PASSES].concat());
 }
 
 fn validation_alone_passes_where_the_rules_stand(ground: Ground) {
     let pod = ground.pod();
     pod.apply(&EVERYTHING);
     let before = pod.state();
-    pod.apply(&[&EVERYTHING[..], &["--skip-rule-apply", "--run-validation"]].concat());
+    pod.apply(&[&EVERYTHING[..], &["--skip-rule-apply"], &PASSES].concat());
     assert_eq!(pod.state(), before, "validation changes nothing");
 }
 
@@ -32,7 +34,7 @@ fn validation_alone_passes_where_the_rules_stand(ground: Ground) {
 fn validation_passes_without_privileges(ground: Ground) {
     let pod = ground.pod();
     pod.apply(&EVERYTHING);
-    let args = [&EVERYTHING[..], &["--skip-rule-apply", "--run-validation"]].concat();
+    let args = [&EVERYTHING[..], &["--skip-rule-apply"], &PASSES].concat();
     pod.istio_iptables(&args).under_user(1337).run().succeeded();
 }
 
@@ -54,7 +56,7 @@ fn validation_without_privileges_fails_where_there_are_no_rules(ground: Ground) 
 fn validation_probes_the_ports_it_is_told(ground: Ground) {
     let pod = ground.pod();
     let args = ["-b", "*", "-i", "*", "-p", "16001", "-z", "16006", "--iptables-probe-port", "16002"];
-    pod.apply(&[&args[..], &["--run-validation"]].concat());
+    pod.apply(&[&args[..], &PASSES].concat());
 }
 
 fn validation_fails_if_one_family_has_lost_its_rules(ground: Ground) {

@@ -45,7 +45,7 @@ def validation(istio_init):
         runAsNonRoot=True,
         capabilities={"drop": ["ALL"]},
     )
-    container["args"] += ["--run-validation", "--skip-rule-apply"]
+    container["args"] += ["--run-validation", "--skip-rule-apply", "--probe-timeout", "60s"]
     return container
 
 

@@ -11,8 +11,10 @@ use super::namespace::Namespace;
 use super::server::{Listen, Server};
 use super::socket::{self, Binding};
 
-/// How long a call may take before it counts as unanswered.
-const CALL_LIMIT: Duration = Duration::from_secs(2);
+/// The line that makes a server reset the connection.
+pub(crate) const RESET_PLEASE: &str = "reset";
+/// How long a call may take before it counts as unanswered: long enough for a machine that is busy with other work.
+const CALL_LIMIT: Duration = Duration::from_secs(20);
 
 /// Somebody in a namespace: all that they do happens on threads with their user and group.
 #[derive(Clone, Debug)]
@@ -66,6 +68,16 @@ impl Actor {
         self.run(|| Conversation::open(socket::connect_tcp(to, Binding::default(), CALL_LIMIT)?))
     }
 
+    /// Whether a connection attempt gets no reply at all, neither an acceptance nor a refusal. A call to `marker` on the
+    /// same path, which must be answered, shows when a reply would have arrived.
+    pub(crate) fn gets_no_reply(&self, to: SocketAddr, marker: SocketAddr) -> bool {
+        self.run(|| {
+            let attempt = socket::start_connect(to).expect("start to connect");
+            call_here(marker, Binding::default()).answer();
+            !socket::is_ready(&attempt)
+        })
+    }
+
     /// Sends one datagram and waits for the answer, which must come from the address that was asked.
     pub(crate) fn ask(&self, to: SocketAddr) -> Outcome {
         self.run(|| ask_here(to, Binding::default()))
@@ -84,7 +96,7 @@ impl Actor {
 
 /// One TCP call by the calling thread.
 pub(crate) fn call_here(to: SocketAddr, binding: Binding) -> Outcome {
-    match socket::connect_tcp(to, binding, CALL_LIMIT).and_then(Conversation::open) {
+    match Conversation::to(to, binding) {
         Ok(conversation) => Outcome::Answered(conversation.greeting),
         Err(error) => Outcome::of_error(&error),
     }
@@ -120,7 +132,36 @@ pub(crate) struct Conversation {
     pub(crate) greeting: Answer,
 }
 
+/// How a conversation ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ending {
+    /// By an ordinary close.
+    Close,
+    /// By a reset from this side.
+    Reset,
+    /// By a reset from the server.
+    ResetByServer,
+}
+
 impl Conversation {
+    /// Opened by the calling thread.
+    pub(crate) fn to(to: SocketAddr, binding: Binding) -> io::Result<Self> {
+        Self::open(socket::connect_tcp(to, binding, CALL_LIMIT)?)
+    }
+
+    /// Ends it. What goes wrong with that is of no interest.
+    pub(crate) fn end(mut self, how: Ending) {
+        match how {
+            Ending::Close => {}
+            Ending::Reset => socket::reset_on_close(self.stream.get_ref()),
+            Ending::ResetByServer => {
+                let _ = self.stream.get_mut().write_all(format!("{RESET_PLEASE}\n").as_bytes());
+                let _ = self.stream.read_line(&mut String::new());
+                socket::reset_on_close(self.stream.get_ref());
+            }
+        }
+    }
+
     /// Reads what the server says first.
     pub(crate) fn open(stream: TcpStream) -> io::Result<Self> {
         let mut stream = BufReader::new(stream);

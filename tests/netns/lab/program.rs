@@ -110,14 +110,15 @@ impl Program {
     }
 
     /// Starts it in a process group of its own and kills the whole group after `delay`.
-    pub(crate) fn run_and_kill_after(&self, delay: Duration) {
-        self.inside(|command| {
-            command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null());
-            let mut child: Child = command.spawn().expect("start istio-iptables");
+    pub(crate) fn run_and_kill_after(&self, delay: Duration) -> Ended {
+        let output = self.inside(|command| {
+            command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+            let child: Child = command.spawn().expect("start istio-iptables");
             std::thread::sleep(delay);
             kill_group(&child);
-            child.wait().expect("wait for istio-iptables");
+            child.wait_with_output().expect("wait for istio-iptables")
         });
+        Ended { program: self.clone(), output }
     }
 
     fn inside<T: Send>(&self, work: impl FnOnce(&mut Command) -> T + Send) -> T {
@@ -261,6 +262,11 @@ impl Ended {
 /// Runs a tool where the calling thread is; it must succeed.
 #[track_caller]
 pub(crate) fn tool(name: &str, args: &[&str], input: &str) -> String {
+    try_tool(name, args, input).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Runs a tool where the calling thread is; an error is what it said.
+pub(crate) fn try_tool(name: &str, args: &[&str], input: &str) -> Result<String, String> {
     let mut child = Command::new(name)
         .args(args)
         .env("PATH", PATH)
@@ -272,6 +278,9 @@ pub(crate) fn tool(name: &str, args: &[&str], input: &str) -> String {
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let ended = child.wait_with_output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
-    assert!(ended.status.success(), "{name} {args:?}: {err}{out}\ninput:\n{input}");
-    out.into_owned()
+    if ended.status.success() {
+        Ok(out.into_owned())
+    } else {
+        Err(format!("{name} {args:?}: {err}{out}\ninput:\n{input}"))
+    }
 }

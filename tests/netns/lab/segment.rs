@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{MsgFlags, SockaddrStorage, recv, sendto, setsockopt, sockopt};
@@ -11,43 +11,56 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use super::socket;
 
 const FIN: u8 = 0x01;
+const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
-/// How long a host may take to answer a stray segment.
-const WAIT: Duration = Duration::from_millis(500);
+/// How long a host may take to answer the marker, which it always answers.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Sends a lone FIN, which belongs to no connection and carries flags that no connection has: conntrack calls it
 /// INVALID. A host that gets it answers with RST; true if it did.
 ///
-/// Must run as root.
+/// A SYN from the next port follows as a marker: its answer shows that the one to the FIN would have arrived. Must run
+/// as root, on a thread of its own.
 pub(crate) fn stray_fin_is_answered(from: SocketAddr, to: SocketAddr) -> io::Result<bool> {
+    // Packets of one processor keep their order.
+    socket::stay_on_this_processor()?;
     let fd = socket::raw_tcp(to.ip())?;
     setsockopt(&fd, sockopt::ReceiveTimeout, &TimeVal::milliseconds(50))?;
-    let segment = lone_fin(from, to);
-    sendto(fd.as_raw_fd(), &segment, &SockaddrStorage::from(SocketAddr::new(to.ip(), 0)), MsgFlags::empty())?;
-    let end = Instant::now() + WAIT;
-    let mut buffer = [0; 256];
+    let marker = SocketAddr::new(from.ip(), from.port() + 1);
+    for (source, flags) in [(from, FIN), (marker, SYN)] {
+        let target = SockaddrStorage::from(SocketAddr::new(to.ip(), 0));
+        sendto(fd.as_raw_fd(), &segment(source, to, flags), &target, MsgFlags::empty())?;
+    }
+    let end = Instant::now() + LIMIT;
+    let mut answered = false;
     while Instant::now() < end {
-        let Ok(length) = recv(fd.as_raw_fd(), &mut buffer, MsgFlags::empty()) else {
-            continue;
-        };
-        // Raw IPv4 sockets hand over the IP header, IPv6 ones do not.
-        let header = if to.is_ipv4() { usize::from(buffer[0] & 0x0f) * 4 } else { 0 };
-        let tcp = &buffer[header..length];
-        let ports = (u16::from_be_bytes([tcp[0], tcp[1]]), u16::from_be_bytes([tcp[2], tcp[3]]));
-        if ports == (to.port(), from.port()) && tcp[13] & RST != 0 {
-            return Ok(true);
+        match next_answer(&fd, to) {
+            Some((port, flags)) if port == from.port() && flags & RST != 0 => answered = true,
+            Some((port, _)) if port == marker.port() => return Ok(answered),
+            Some(_) | None => {}
         }
     }
-    Ok(false)
+    Err(io::Error::other("the marker was not answered"))
 }
 
-fn lone_fin(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+/// The next segment that `from` sends: its destination port and its flags.
+fn next_answer(fd: &OwnedFd, from: SocketAddr) -> Option<(u16, u8)> {
+    let mut buffer = [0; 256];
+    let length = recv(fd.as_raw_fd(), &mut buffer, MsgFlags::empty()).ok()?;
+    // Raw IPv4 sockets hand over the IP header, IPv6 ones do not.
+    let header = if from.is_ipv4() { usize::from(buffer[0] & 0x0f) * 4 } else { 0 };
+    let tcp = &buffer[header..length];
+    let (source, destination) = (u16::from_be_bytes([tcp[0], tcp[1]]), u16::from_be_bytes([tcp[2], tcp[3]]));
+    (source == from.port()).then_some((destination, tcp[13]))
+}
+
+fn segment(from: SocketAddr, to: SocketAddr, flags: u8) -> Vec<u8> {
     let mut segment = Vec::with_capacity(20);
     segment.extend(from.port().to_be_bytes());
     segment.extend(to.port().to_be_bytes());
     segment.extend(1000u32.to_be_bytes()); // sequence number
     segment.extend(0u32.to_be_bytes()); // acknowledgement
-    segment.extend([5 << 4, FIN, 0x10, 0]); // header length in words, flags, window
+    segment.extend([5 << 4, flags, 0x10, 0]); // header length in words, flags, window
     segment.extend([0; 4]); // checksum and urgent pointer
     let checksum = checksum(from.ip(), to.ip(), &segment);
     segment[16..18].copy_from_slice(&checksum.to_be_bytes());

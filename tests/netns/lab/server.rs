@@ -11,15 +11,15 @@ use std::time::Duration;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 
-use super::actor::{self, Actor};
+use super::actor::{self, Actor, RESET_PLEASE};
 use super::answer::{Answer, Outcome};
 use super::ground::at;
 use super::socket::{self, Binding};
 
 /// How often an idle server looks whether it should end.
 const TICK: Duration = Duration::from_millis(50);
-/// How long a connection may be silent before the server ends it.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a connection may be silent before the server ends it: longer than any test.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// One thing to listen on.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +126,12 @@ fn converse(stream: TcpStream, who: &str, port: u16, source: SocketAddr) -> io::
     let mut writer = stream.try_clone()?;
     writeln!(writer, "{}", Answer { who: who.to_owned(), port, original, source })?;
     for line in BufReader::new(stream).lines() {
-        writeln!(writer, "{}", line?)?;
+        let line = line?;
+        if line == RESET_PLEASE {
+            socket::reset_on_close(&writer);
+            break;
+        }
+        writeln!(writer, "{line}")?;
     }
     Ok(())
 }

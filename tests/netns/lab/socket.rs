@@ -6,11 +6,15 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, setsockopt, socket,
     sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
+use nix::unistd::Pid;
 
 /// Gives the calling thread, and no other, this user and group, and no further group.
 ///
@@ -52,6 +56,12 @@ pub(crate) fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr>
     found.or_else(|_| stream.local_addr())
 }
 
+/// Makes the coming close a reset.
+pub(crate) fn reset_on_close(stream: &TcpStream) {
+    let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
+    setsockopt(stream, sockopt::Linger, &at_once).expect("SO_LINGER");
+}
+
 /// How a client's socket is made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Binding {
@@ -71,6 +81,22 @@ pub(crate) fn connect_tcp(to: SocketAddr, binding: Binding, limit: Duration) -> 
     Ok(TcpStream::from(fd))
 }
 
+/// A stream socket that has sent its first packet and waits for the reply.
+pub(crate) fn start_connect(to: SocketAddr) -> io::Result<OwnedFd> {
+    let fd =
+        socket(family_of(to.ip()), SockType::Stream, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None)?;
+    match connect(fd.as_raw_fd(), &SockaddrStorage::from(to)) {
+        Ok(()) | Err(Errno::EINPROGRESS) => Ok(fd),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether a socket from [`start_connect`] has been accepted or refused.
+pub(crate) fn is_ready(fd: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)];
+    poll(&mut polled, PollTimeout::ZERO).expect("poll a socket") > 0
+}
+
 /// A socket of `to`'s family, bound as told.
 pub(crate) fn bound(to: SocketAddr, binding: Binding, kind: SockType) -> io::Result<OwnedFd> {
     let fd = socket(family_of(to.ip()), kind, SockFlag::SOCK_CLOEXEC, None)?;
@@ -83,6 +109,14 @@ pub(crate) fn bound(to: SocketAddr, binding: Binding, kind: SockType) -> io::Res
         bind(fd.as_raw_fd(), &SockaddrStorage::from(source))?;
     }
     Ok(fd)
+}
+
+/// Keeps the calling thread on the processor that it is on.
+pub(crate) fn stay_on_this_processor() -> io::Result<()> {
+    let mut only = CpuSet::new();
+    only.set(sched_getcpu()?)?;
+    sched_setaffinity(Pid::from_raw(0), &only)?;
+    Ok(())
 }
 
 /// A raw socket for hand-made TCP segments between this host and `peer`.
