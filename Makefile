@@ -31,7 +31,7 @@ RUNS ?= 30
 # What CI runs stops at the first thing that is wrong, and ends with the test runner's summary.
 .NOTPARALLEL:
 
-.PHONY: help demo test bench bench-injector bench-image bench-webhook soak fuzz static injector lint parity unit pod \
+.PHONY: help demo test bench bench-injector bench-image bench-webhook chaos soak fuzz static injector lint parity unit pod \
     proxies image image-local dist gallery setup setup-demo clean
 
 help: ## this list
@@ -58,6 +58,15 @@ soak: injector ## good and bad input mixed while config and certificates change 
 
 bench-injector: ## measure the injection engine, in process and as a whole
 	cargo bench --locked -p sidecar-injector --bench injection
+
+# How long in seconds, and which option sets; a failure names its episode, which CHAOS_EPISODE repeats alone.
+CHAOS_SECONDS ?= 300
+CHAOS_SEED ?= $(shell date +%s)
+CHAOS_EPISODE ?=
+chaos: setup ## random option changes under traffic, with kills and foreign rules (CHAOS_SECONDS=300, CHAOS_SEED)
+	@CHAOS_SECONDS=$(CHAOS_SECONDS) CHAOS_SEED=$(CHAOS_SEED) CHAOS_EPISODE=$(CHAOS_EPISODE) \
+	    $(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") \
+	    cargo test --locked --quiet --test netns chaos:: -- --include-ignored --nocapture
 
 # A stable compiler takes the fuzzer's flags with RUSTC_BOOTSTRAP; the corpus is nobody's but yours.
 FUZZ ?= iptables_save

@@ -15,6 +15,7 @@
 mod lab;
 
 mod change;
+mod chaos;
 mod choice;
 mod cleanup;
 mod confined;

@@ -1,0 +1,191 @@
+//! DNS over UDP: servers that answer after a while, and clients that ask at a fixed rate without waiting.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::SockType;
+
+use super::flows::{FLOWS, Flow};
+use super::timeline::{Expected, Timeline};
+use crate::lab::ground::at;
+use crate::lab::pod::DNS_CAPTURE;
+use crate::lab::socket::{self, Binding};
+use crate::lab::{Actor, Family, Pod};
+
+/// How long a server takes: some queries are waiting at any time.
+const DELAY: Duration = Duration::from_millis(100);
+/// Time between two queries of one flow.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How long the last answers may take.
+const LIMIT: Duration = Duration::from_secs(20);
+/// How long after a query a change may still take its answer away.
+pub(super) const ANSWER: Duration = Duration::from_millis(500);
+
+/// One query.
+#[derive(Clone, Debug)]
+pub(super) struct Query {
+    pub(super) flow: Flow,
+    pub(super) family: Family,
+    /// Before and after it was sent.
+    pub(super) sent: (Instant, Instant),
+    /// Who answered; none if it was lost.
+    pub(super) answered_by: Option<String>,
+}
+
+impl Query {
+    /// What it may have met.
+    pub(super) fn expected(&self, timeline: &Timeline) -> Expected {
+        Expected::of(&self.flow, self.family, &timeline.between(self.sent.0, self.sent.1))
+    }
+
+    /// Whether its answer may have been lost, since capture of the flow ended while it was waiting.
+    pub(super) fn may_be_lost(&self, timeline: &Timeline) -> bool {
+        let possible = timeline.between(self.sent.0, self.sent.1 + ANSWER);
+        Expected::of(&self.flow, self.family, &possible).narrowed
+    }
+}
+
+/// What the queries of one pod have met, and when they are to end.
+#[derive(Debug, Default)]
+pub(super) struct Queries {
+    pub(super) done: Mutex<Vec<Query>>,
+    pub(super) stop: AtomicBool,
+    servers_stop: AtomicBool,
+}
+
+impl Queries {
+    /// Starts the servers, which end after [`Self::stop_servers`].
+    pub(super) fn start_servers<'scope>(&'scope self, scope: &'scope thread::Scope<'scope, '_>, pod: &Pod) {
+        for &family in pod.ground.families() {
+            let addresses = [
+                ("proxy", pod.proxy(), at(family.loopback(), DNS_CAPTURE)),
+                ("outside", pod.outside(), at(family.name_server(), 53)),
+                ("outside", pod.outside(), at(family.service(), 53)),
+            ];
+            for (who, actor, address) in addresses {
+                let (ready, is_ready) = mpsc::channel();
+                scope.spawn(move || self.serve(who, &actor, address, &ready));
+                is_ready.recv().expect("the server listens");
+            }
+        }
+    }
+
+    /// Ends them.
+    pub(super) fn stop_servers(&self) {
+        self.servers_stop.store(true, Ordering::Relaxed);
+    }
+
+    fn serve(&self, who: &str, actor: &Actor, address: SocketAddr, ready: &mpsc::Sender<()>) {
+        actor.embody();
+        let socket = UdpSocket::bind(address).unwrap_or_else(|e| panic!("{who} at {address}: {e}"));
+        socket.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+        let _ = ready.send(());
+        let mut waiting: VecDeque<(Instant, SocketAddr, String)> = VecDeque::new();
+        let mut buffer = [0; 64];
+        while !self.servers_stop.load(Ordering::Relaxed) {
+            if let Ok((length, client)) = socket.recv_from(&mut buffer) {
+                let answer = format!("{who} {}", String::from_utf8_lossy(&buffer[..length]));
+                waiting.push_back((Instant::now() + DELAY, client, answer));
+            }
+            let due = waiting.iter().take_while(|(due, _, _)| *due <= Instant::now()).count();
+            for (_, client, answer) in waiting.drain(..due) {
+                // A client that is gone makes the next call fail, not this one.
+                let _ = socket.send_to(answer.as_bytes(), client);
+            }
+        }
+    }
+
+    /// Starts every flow, in both families; they end after [`Self::stop`] was set.
+    pub(super) fn start<'scope>(
+        &'scope self,
+        scope: &'scope thread::Scope<'scope, '_>,
+        pod: &'scope Pod,
+        timeline: &'scope Timeline,
+    ) {
+        for &family in pod.ground.families() {
+            for flow in FLOWS.iter().filter(|flow| flow.is_udp) {
+                scope.spawn(move || {
+                    flow.actor(pod).embody();
+                    Client::new(*flow, family).ask_in_a_loop(self, timeline);
+                });
+            }
+        }
+    }
+}
+
+/// A resolver: one socket for all queries, or one for each.
+struct Client {
+    flow: Flow,
+    family: Family,
+    /// Sockets with the queries that wait on them.
+    sockets: Vec<(UdpSocket, BTreeMap<usize, Query>)>,
+}
+
+impl Client {
+    fn new(flow: Flow, family: Family) -> Self {
+        Self { flow, family, sockets: Vec::new() }
+    }
+
+    fn ask_in_a_loop(mut self, queries: &Queries, timeline: &Timeline) {
+        let mut number = 0;
+        while !queries.stop.load(Ordering::Relaxed) {
+            number += 1;
+            self.ask(number);
+            thread::sleep(PAUSE);
+            self.receive(queries);
+        }
+        let end = Instant::now() + LIMIT;
+        let waits = |client: &Self| {
+            client.waiting().any(|query| !query.may_be_lost(timeline)) && Instant::now() < end
+        };
+        while waits(&self) {
+            thread::sleep(PAUSE);
+            self.receive(queries);
+        }
+        queries.done.lock().unwrap().extend(self.waiting().cloned());
+    }
+
+    fn waiting(&self) -> impl Iterator<Item = &Query> {
+        self.sockets.iter().flat_map(|(_, waiting)| waiting.values())
+    }
+
+    fn ask(&mut self, number: usize) {
+        if self.flow.from_port == 0 || self.sockets.is_empty() {
+            let (to, source) = (self.flow.target(self.family), self.flow.source(self.family));
+            let fd = socket::bound(to, Binding { source, spoofed_mark: None }, SockType::Datagram).unwrap();
+            let socket = UdpSocket::from(fd);
+            socket.connect(to).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            self.sockets.push((socket, BTreeMap::new()));
+        }
+        let (socket, waiting) = self.sockets.last_mut().unwrap();
+        let before = Instant::now();
+        // An error is that of an earlier query: its answer is missing.
+        let _ = socket.send(number.to_string().as_bytes());
+        let query =
+            Query { flow: self.flow, family: self.family, sent: (before, Instant::now()), answered_by: None };
+        waiting.insert(number, query);
+    }
+
+    fn receive(&mut self, queries: &Queries) {
+        let mut done = Vec::new();
+        let mut buffer = [0; 64];
+        for (socket, waiting) in &mut self.sockets {
+            while let Ok(length) = socket.recv(&mut buffer) {
+                let answer = String::from_utf8_lossy(&buffer[..length]).into_owned();
+                let (who, number) = answer.split_once(' ').expect("a server's answer");
+                if let Some(query) = waiting.remove(&number.parse().expect("the number of a query")) {
+                    done.push(Query { answered_by: Some(who.to_owned()), ..query });
+                }
+            }
+        }
+        if self.flow.from_port == 0 {
+            self.sockets.retain(|(_, waiting)| !waiting.is_empty());
+        }
+        queries.done.lock().unwrap().extend(done);
+    }
+}

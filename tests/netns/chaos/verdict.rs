@@ -1,0 +1,229 @@
+//! What was wrong: every attempt, query and held connection is compared with the options that were in force.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use super::connections::{Attempt, Connections, Death};
+use super::dns::{Queries, Query};
+use super::runs::{Action, Step};
+use super::timeline::{Expected, Timeline};
+use crate::lab::Outcome;
+
+/// A connection that takes longer has met a retransmission: counted, not wrong.
+const SLOW: Duration = Duration::from_millis(800);
+/// How many failures of one kind are described.
+const DESCRIBED: usize = 3;
+
+/// Kinds of failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    /// A connection or query that had to be captured reached the server itself.
+    Leaked,
+    /// One that had to be left alone was captured, or arrived at another port of the proxy.
+    Misdirected,
+    Refused,
+    /// Reset or timed out; a query without an answer.
+    Lost,
+    /// An established connection ended, and no run had announced it.
+    HeldLost,
+    /// Foreign rules, counters, routes or addresses.
+    ForeignChanged,
+    /// An exit code that a run must not have.
+    RunFailed,
+    /// A cleanup left something.
+    NotCleanedUp,
+}
+
+/// One thing that was wrong.
+#[derive(Debug)]
+struct Failure {
+    kind: Kind,
+    place: String,
+    text: String,
+}
+
+/// Everything that was counted, over all pods.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    failures: Vec<Failure>,
+    counts: BTreeMap<&'static str, usize>,
+    slowest: Duration,
+}
+
+/// What one pod has seen.
+pub(super) struct History<'a> {
+    pub(super) episode: usize,
+    pub(super) timeline: &'a Timeline,
+    pub(super) steps: &'a [Step],
+}
+
+impl History<'_> {
+    /// The last step that began before `moment`.
+    fn step_at(&self, moment: Instant) -> Option<&Step> {
+        self.steps.iter().rfind(|step| step.start <= moment)
+    }
+
+    /// Whether a run that was at work between the two moments announced resets.
+    fn announced(&self, from: Instant, to: Instant) -> bool {
+        let at_work = |step: &&Step| step.start <= to && step.end >= from;
+        self.steps.iter().filter(at_work).any(Step::announces_resets)
+    }
+
+    fn place(&self, step: Option<&Step>) -> String {
+        format!("episode {}, step {}", self.episode, step.map_or(0, |step| step.number))
+    }
+
+    /// This step and the two before it.
+    fn context(&self, step: Option<&Step>) -> String {
+        let Some(step) = step else { return " before the first run".to_owned() };
+        let index = self.steps.iter().position(|one| one.number == step.number).unwrap_or(0);
+        let recent = &self.steps[index.saturating_sub(2)..=index];
+        recent.iter().map(|step| format!("\n    step {}: {}", step.number, step.report())).collect()
+    }
+}
+
+impl Report {
+    /// Adds to a count.
+    pub(super) fn count(&mut self, what: &'static str, number: usize) {
+        *self.counts.entry(what).or_default() += number;
+    }
+
+    /// Something was wrong at `moment`.
+    pub(super) fn fail(&mut self, kind: Kind, history: &History, moment: Instant, what: &str) {
+        let step = history.step_at(moment);
+        let since = step.map(|step| {
+            let (start, end) = (step.start, step.end);
+            let relative = |base: Instant| {
+                if moment >= base { format!("+{:?}", moment - base) } else { format!("-{:?}", base - moment) }
+            };
+            format!(" ({} after its start, {} of its end)", relative(start), relative(end))
+        });
+        let text = format!("{what}{}:{}", since.unwrap_or_default(), history.context(step));
+        self.failures.push(Failure { kind, place: history.place(step), text });
+    }
+
+    /// No failure so far.
+    pub(super) fn is_good(&self) -> bool {
+        self.failures.is_empty()
+    }
+
+    /// A step has been carried out.
+    pub(super) fn judge_step(&mut self, history: &History, step: &Step) {
+        self.count(
+            match &step.action {
+                Action::Apply(_) => "whole runs",
+                Action::Kill(..) => "runs killed after a delay",
+                Action::Interfere(..) => "runs with a failing tool, or killed at a tool call",
+                Action::Two(..) => "two runs at once",
+                Action::Cleanup => "cleanups",
+            },
+            1,
+        );
+        if !step.ended_as_expected() {
+            self.fail(Kind::RunFailed, history, step.end, "exit code");
+        }
+    }
+
+    /// All connections of a pod.
+    pub(super) fn judge_connections(&mut self, history: &History, connections: &Connections) {
+        let attempts = connections.attempts.lock().unwrap();
+        self.count("new connections", attempts.len());
+        attempts.iter().for_each(|attempt| self.judge_attempt(history, attempt));
+        let held = connections.held.load(std::sync::atomic::Ordering::Relaxed);
+        self.count("held connections", held);
+        self.count("lines on held connections", connections.lines.load(std::sync::atomic::Ordering::Relaxed));
+        connections.deaths.lock().unwrap().iter().for_each(|death| self.judge_death(history, death));
+    }
+
+    fn judge_attempt(&mut self, history: &History, attempt: &Attempt) {
+        let Attempt { flow, family, start, end, outcome } = attempt;
+        let expected = Expected::of(flow, *family, &history.timeline.between(*start, *end));
+        if *end - *start > SLOW {
+            self.count("connections that met a retransmission", 1);
+            self.slowest = self.slowest.max(*end - *start);
+        }
+        let kind = match outcome {
+            Outcome::Answered(answer) if answer.who == "proxy" && expected.ports.contains(&answer.port) => {
+                return;
+            }
+            Outcome::Answered(answer) if answer.who == flow.server() && expected.direct => return,
+            Outcome::Answered(answer) if answer.who == flow.server() => Kind::Leaked,
+            Outcome::Answered(_) => Kind::Misdirected,
+            Outcome::Refused => Kind::Refused,
+            Outcome::TimedOut | Outcome::Failed(_) if history.announced(*start, *end) => {
+                return self.count("new connections reset, as announced", 1);
+            }
+            Outcome::TimedOut | Outcome::Failed(_) => Kind::Lost,
+        };
+        let what =
+            format!("{} {family:?}: {outcome:?} in {:?}, expected {expected:?}", flow.name, *end - *start);
+        self.fail(kind, history, *start, &what);
+    }
+
+    fn judge_death(&mut self, history: &History, death: &Death) {
+        let Death { flow, family, server, opened, last_good, noticed, error } = death;
+        if history.announced(*last_good, *noticed) {
+            return self.count("held connections reset, as announced", 1);
+        }
+        let opened = history.place(history.step_at(*opened));
+        let what = format!(
+            "{} {family:?}, served by {server}, open since {opened}: {error}, last good {:?} before",
+            flow.name,
+            *noticed - *last_good
+        );
+        self.fail(Kind::HeldLost, history, *noticed, &what);
+    }
+
+    /// All queries of a pod.
+    pub(super) fn judge_queries(&mut self, history: &History, queries: &Queries) {
+        let queries = queries.done.lock().unwrap();
+        self.count("DNS queries over UDP", queries.len());
+        queries.iter().for_each(|query| self.judge_query(history, query));
+    }
+
+    fn judge_query(&mut self, history: &History, query: &Query) {
+        let expected = query.expected(history.timeline);
+        let kind = match query.answered_by.as_deref() {
+            Some("proxy") if !expected.ports.is_empty() => return,
+            Some("outside") if expected.direct => return,
+            Some("outside") => Kind::Leaked,
+            Some(_) => Kind::Misdirected,
+            None if query.may_be_lost(history.timeline) => {
+                return self.count("answers lost where capture of a flow ended", 1);
+            }
+            None => Kind::Lost,
+        };
+        let what = format!(
+            "{} {:?}: answered by {:?}, expected {expected:?}",
+            query.flow.name, query.family, query.answered_by
+        );
+        self.fail(kind, history, query.sent.0, &what);
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (what, number) in &self.counts {
+            writeln!(f, "  {number:>8} {what}")?;
+        }
+        writeln!(f, "  {:>8} ms at most for one connection", self.slowest.as_millis())?;
+        let mut kinds: BTreeMap<Kind, usize> = BTreeMap::new();
+        self.failures.iter().for_each(|failure| *kinds.entry(failure.kind).or_default() += 1);
+        writeln!(f, "  {:>8} failures {kinds:?}", self.failures.len())?;
+        // One of each kind and step: what follows from one cause is described once.
+        let mut described: Vec<(Kind, &str)> = Vec::new();
+        for failure in &self.failures {
+            let this = (failure.kind, failure.place.as_str());
+            let of_kind = described.iter().filter(|(kind, _)| *kind == failure.kind).count();
+            if described.contains(&this) || of_kind >= DESCRIBED {
+                continue;
+            }
+            described.push(this);
+            let alike =
+                self.failures.iter().filter(|other| (other.kind, other.place.as_str()) == this).count();
+            writeln!(f, "\n  {:?}, {} ({alike} alike): {}", failure.kind, failure.place, failure.text)?;
+        }
+        Ok(())
+    }
+}
