@@ -139,10 +139,14 @@ impl Step {
         };
         for (code, said) in &self.ended {
             let _ = write!(text, "\n      exit {code}");
-            // Not the rules files, and not the options again.
-            let told = |line: &&str| line.contains('\t') && !line.contains("\toptions: ");
-            for line in said.lines().filter(told) {
-                let _ = write!(text, "\n        {}", line.split_once('\t').map_or(line, |(_, rest)| rest));
+            // Not the rules files, and not the options again; all of an error.
+            let mut in_error = false;
+            for line in said.lines() {
+                in_error |= line.contains("\terror\t");
+                if in_error || (line.contains('\t') && !line.contains("\toptions: ")) {
+                    let _ =
+                        write!(text, "\n        {}", line.split_once('\t').map_or(line, |(_, rest)| rest));
+                }
             }
         }
         text
