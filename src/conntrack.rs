@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::model::Family;
+use crate::model::{Family, Mark};
 
 /// The zone of what the pod's processes and the proxy exchange on the proxy's DNS port; see `policy::dns`.
 pub const APP_TO_PROXY_ZONE: u16 = 2;
@@ -18,6 +18,9 @@ pub enum Step {
     /// Deletes the TCP entries in state CLOSE. For 10 s after the server's reset a SYN on the same ports follows the
     /// entry instead of the rules. Entries in other states belong to live connections, or give way to a SYN.
     DeleteClosedTcp(Family),
+    /// Clears this mark from TCP entries whose original source is not a local socket. Such an entry got the mark while
+    /// two rule sets were live: every answer on it is routed back into the pod. The proxy's own connections keep it.
+    ClearForeignMark(Family, Mark),
 }
 
 /// Which DNS flows changed their way.
@@ -62,6 +65,9 @@ impl fmt::Display for Step {
             ),
             Self::DeleteClosedTcp(family) => {
                 write!(f, "delete conntrack entries: {family} TCP in state CLOSE")
+            }
+            Self::ClearForeignMark(family, mark) => {
+                write!(f, "clear mark {mark} of conntrack entries: {family} TCP that no local socket began")
             }
         }
     }

@@ -100,6 +100,18 @@ impl Change {
         Self { family: desired.family, tables }
     }
 
+    /// No change.
+    #[must_use]
+    pub const fn nothing(family: Family) -> Self {
+        Self { family, tables: Vec::new() }
+    }
+
+    /// Whether a table is written to.
+    #[must_use]
+    pub fn writes(&self, table: Table) -> bool {
+        self.tables.iter().any(|change| change.table == table)
+    }
+
     /// Whether there is nothing to do.
     #[must_use]
     pub const fn is_empty(&self) -> bool {

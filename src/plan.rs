@@ -12,7 +12,7 @@ use crate::model::{Chain, Family, FamilyRules, Mark, Table};
 use crate::parse::Observed;
 use crate::render;
 use crate::routing;
-use crate::transition::Transition;
+use crate::transition::{Transition, saved_marks};
 
 /// What stands in the namespace.
 #[derive(Clone, Debug)]
@@ -144,6 +144,8 @@ struct Phases {
     capture: Vec<Change>,
     /// Our rules of the other variant leave.
     withdraw: Vec<Change>,
+    /// Marks that may be where they do not belong.
+    unmark: Vec<conntrack::Step>,
     /// What of the desired rules has another form in the end.
     settle: Vec<Change>,
 }
@@ -153,28 +155,36 @@ impl Phases {
         let mut phases = Self::default();
         for family in Family::ALL {
             let none = FamilyRules::none(family);
-            let nothing = Observed::nothing(family);
-            let live = |variant| situation.rules.get(&(variant, family)).unwrap_or(&nothing);
-            let (main, other) = (live(situation.variant), live(situation.variant.other()));
             let desired = goal.rules.get(&family).unwrap_or(&none);
-            let transition = Transition::between(desired, other);
-            if !transition.is_needed() {
-                phases.capture.push(Change::between(desired, main, goal.rewrite));
-                phases.withdraw.push(Change::between(&none, other, false));
-                continue;
-            }
-            let prepare = Change::limiting_save_mark(other);
-            let capture = Change::between(&transition.form(desired), main, goal.rewrite);
-            phases.withdraw.push(Change::between(&none, &prepare.project(other), false));
-            phases.settle.push(Change::between(desired, &capture.project(main), false));
-            phases.prepare.push(prepare);
-            phases.capture.push(capture);
+            phases.family(desired, goal.rewrite, situation);
         }
         phases
     }
 
+    fn family(&mut self, desired: &FamilyRules, rewrite: bool, situation: &Situation) {
+        let family = desired.family;
+        let (none, nothing) = (FamilyRules::none(family), Observed::nothing(family));
+        let live = |variant| situation.rules.get(&(variant, family)).unwrap_or(&nothing);
+        let (main, other) = (live(situation.variant), live(situation.variant.other()));
+        let transition = Transition::between(desired, other);
+        let prepare = transition.prepare(other);
+        let capture = Change::between(&transition.form(desired), main, rewrite);
+        let withdraw = Change::between(&none, &prepare.project(other), false);
+        let changes_marks = [&capture, &withdraw].iter().any(|change| change.writes(Table::Mangle));
+        if changes_marks && (main.has_ours() || other.has_ours()) {
+            let marks = saved_marks(desired);
+            self.unmark.extend(marks.map(|mark| conntrack::Step::ClearForeignMark(family, mark)));
+        }
+        if transition.is_needed() {
+            self.settle.push(Change::between(desired, &capture.project(main), false));
+        }
+        self.prepare.push(prepare);
+        self.capture.push(capture);
+        self.withdraw.push(withdraw);
+    }
+
     fn steps(self, situation: &Situation) -> Vec<Step> {
-        let Self { prepare, capture, withdraw, settle } = self;
+        let Self { prepare, capture, withdraw, unmark, settle } = self;
         let restores = |variant: Variant, changes: Vec<Change>| {
             let changes = changes.into_iter().filter(|change| !change.is_empty());
             changes.map(move |change| Step::Restore(Restore::new(variant, &change)))
@@ -186,6 +196,8 @@ impl Phases {
         steps.extend(restores(main, capture));
         steps.extend(restores(other, withdraw));
         steps.extend((!native.is_empty()).then(|| Step::DeleteNative(native.clone())));
+        // Before the last commit: a run that is killed here leaves something to change, so the next one comes here too.
+        steps.extend(unmark.into_iter().map(Step::Conntrack));
         steps.extend(restores(main, settle));
         steps
     }

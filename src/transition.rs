@@ -3,8 +3,10 @@
 //! A packet passes several rule sets during such a run. A transition names what the final rules would do to
 //! connections of the other set, and gives the rules that do not.
 
-use crate::diff::marks_in_use;
-use crate::model::{FamilyRules, Hook, Interface, Matcher, Rule, Statement, Table, Target};
+use crate::diff::{Change, marks_in_use};
+use crate::model::{
+    FamilyRules, Hook, Interface, Mark, Match, Matcher, Statement, Table, TableRules, Target,
+};
 use crate::parse::Observed;
 
 /// How the rules of one family differ from their final form while a run is under way. The default is: not at all.
@@ -22,13 +24,20 @@ impl Transition {
     #[must_use]
     pub fn between(desired: &FamilyRules, other: &Observed) -> Self {
         let marks = other.tables.get(&Table::Mangle).is_some_and(|mangle| !marks_in_use(mangle).is_empty());
-        Self { limit_save_mark: marks && saves_mark(desired) }
+        Self { limit_save_mark: marks && saved_marks(desired).next().is_some() }
     }
 
     /// Whether the rules have a form of their own while the run is under way.
     #[must_use]
     pub fn is_needed(self) -> bool {
         self != Self::default()
+    }
+
+    /// The change of the live rules of the other backend, before anything else.
+    #[must_use]
+    pub fn prepare(self, other: &Observed) -> Change {
+        let Self { limit_save_mark } = self;
+        if limit_save_mark { Change::limiting_save_mark(other) } else { Change::nothing(other.family) }
     }
 
     /// The rules while the run is under way.
@@ -49,10 +58,13 @@ impl Transition {
     }
 }
 
-/// Whether these rules store packet marks in connections.
-fn saves_mark(rules: &FamilyRules) -> bool {
-    let saves = |rule: &Rule| rule.statement.target == Target::SaveMark;
-    rules.tables.get(&Table::Mangle).is_some_and(|mangle| mangle.rules().any(saves))
+/// The packet marks that these rules store in connections.
+pub fn saved_marks(rules: &FamilyRules) -> impl Iterator<Item = Mark> {
+    let rules = rules.tables.get(&Table::Mangle).into_iter().flat_map(TableRules::rules);
+    rules.filter_map(|rule| match (rule.statement.target, rule.statement.matcher.mark) {
+        (Target::SaveMark, Some(Match::Is(mark))) => Some(mark),
+        _ => None,
+    })
 }
 
 /// The form of a save rule that looks at `lo` only; `None` for every other rule, and for one that does so already.

@@ -1,9 +1,17 @@
 //! Rules that move from one backend to another, in TPROXY mode, while connections are open and new ones come.
 
+use std::collections::HashSet;
 use std::fs;
+use std::net::SocketAddr;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
+use istio_iptables::kernel::conntrack::{Conntrack, Entry, Filter};
+use istio_iptables::model::{self, Transport};
+
+use crate::lab::actor::Conversation;
 use crate::lab::ground::at;
 use crate::lab::program::{Ended, tool};
 use crate::lab::socket::Binding;
@@ -14,6 +22,7 @@ on_each_backend!(
     no_connection_is_lost_in_a_move_there_and_back,
     no_connection_is_lost_when_a_move_is_killed_after_any_step,
     no_connection_is_lost_when_any_step_of_a_move_fails,
+    connections_that_two_sets_with_unlimited_save_rules_stopped_are_healed,
 );
 on_these_grounds!(
     auto: IptablesNft Dual;
@@ -26,6 +35,10 @@ const HELD: usize = 6;
 /// Restore processes of a move in both families: the old rules are prepared, the new ones come, the old ones leave,
 /// the new ones take their final form.
 const STEPS: usize = 8;
+/// A call from outside.
+const INBOUND: &str = "inbound";
+/// A call of the proxy to the app with the caller's address.
+const ORIGINAL_SOURCE: &str = "original source";
 const TOOLS: &str = "/usr/sbin";
 
 const fn other(backend: Backend) -> Backend {
@@ -89,6 +102,73 @@ fn stopped(ground: Ground, at_step: &str, code: i32) {
     let tools = counting_tools(0, "");
     to(&pod, other(ground.backend), Some(tools.path())).succeeded();
     assert_eq!(fs::read_to_string(tools.path().join("count")).unwrap().trim(), STEPS.to_string());
+}
+
+/// An earlier version had both sets live with rules that save the mark of every packet.
+fn connections_that_two_sets_with_unlimited_save_rules_stopped_are_healed(ground: Ground) {
+    let pod = ground.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    move_to(&pod, ground.backend);
+    let once = pod.state();
+    let (held, _) = flows(&pod);
+    let mut held: Vec<_> = held.iter().map(|flow| (flow, flow.open().expect("a first call"))).collect();
+    assert_eq!(marked(&pod, &held, INBOUND), []);
+    assert_eq!(marked(&pod, &held, ORIGINAL_SOURCE).len(), 2);
+    for family in [Family::V4, Family::V6] {
+        let (from, to) = (ground.backend, other(ground.backend));
+        pod.namespace.run(|| {
+            let saved = tool(&from.tool(family, "-save"), &["-t", "mangle"], "");
+            tool(&to.tool(family, "-restore"), &["--noflush"], &saved)
+        });
+    }
+    // Packets of the caller are enough to mark its connection; then no answer arrives any more.
+    for (flow, conversation) in held.iter_mut().filter(|(flow, _)| flow.name.starts_with(INBOUND)) {
+        conversation.say("first").unwrap_or_else(|e| panic!("{}: {e}", flow.name));
+    }
+    let mut stopped = HashSet::new();
+    while stopped.len() < 2 * HELD {
+        stopped.extend(marked(&pod, &held, INBOUND));
+        thread::sleep(Duration::from_millis(10));
+    }
+    move_to(&pod, ground.backend);
+    assert_eq!(marked(&pod, &held, INBOUND), []);
+    assert_eq!(marked(&pod, &held, ORIGINAL_SOURCE).len(), 2, "the proxy's calls keep their mark");
+    for (flow, conversation) in &mut held {
+        match (flow.name.starts_with(INBOUND), flow.to) {
+            // The kernel answered the misrouted answer with a reset: nothing is left to heal but the mark.
+            (true, SocketAddr::V6(_)) => drop(conversation.hear("first").expect_err("a reset")),
+            (inbound, _) => {
+                let heard = if inbound { conversation.hear("first") } else { Ok(()) };
+                heard
+                    .and_then(|()| conversation.echo("second"))
+                    .unwrap_or_else(|e| panic!("{}: {e}", flow.name));
+            }
+        }
+    }
+    assert_eq!(pod.state(), once);
+    assert_eq!(rules_of_ours(&pod, other(ground.backend)), "");
+}
+
+/// The sources of those connections of a kind whose entry carries the mark.
+fn marked(pod: &Pod, held: &[(&Flow, Conversation)], kind: &str) -> Vec<SocketAddr> {
+    let entries = entries(pod);
+    let flows = held.iter().filter(|(flow, _)| flow.name.starts_with(kind));
+    let carries_mark = |source: &SocketAddr| {
+        entries.iter().any(|entry| entry.mark == 1337 && entry.original.source == *source)
+    };
+    flows.map(|(_, held)| held.greeting.source).filter(carries_mark).collect()
+}
+
+/// The tracked TCP connections of a pod.
+fn entries(pod: &Pod) -> Vec<Entry> {
+    pod.namespace.run(|| {
+        let mut table = Conntrack::open().expect("ctnetlink");
+        let mut of = |family| {
+            let filter = Filter { family, transport: Transport::Tcp, destination_port: Some(8080) };
+            table.dump(&filter).expect("conntrack entries")
+        };
+        [of(model::Family::V4), of(model::Family::V6)].concat()
+    })
 }
 
 /// A node agent adds a rule with the other variant between two runs with the same options.
@@ -166,8 +246,14 @@ fn counting_tools(step: usize, script: &str) -> tempfile::TempDir {
     folder
 }
 
-/// Inbound calls, the proxy's calls to the app with the caller's address, and its calls to its own pod.
 fn traffic(pod: &Pod) -> Traffic {
+    let (held, new) = flows(pod);
+    Traffic::start(held, new)
+}
+
+/// Inbound calls, the proxy's calls to the app with the caller's address, and its calls to its own pod:
+/// those to be held, and those to be made again and again.
+fn flows(pod: &Pod) -> (Vec<Flow>, Vec<Flow>) {
     let (mut held, mut new) = (Vec::new(), Vec::new());
     for &family in pod.ground.families() {
         let flow = |name: &str, from, binding, server| Flow {
@@ -180,12 +266,12 @@ fn traffic(pod: &Pod) -> Traffic {
         // Only root may take another's address; the proxy of a TPROXY pod is root with the proxy's group.
         let proxy = || pod.user(0, 1337);
         let caller = Binding { source: Some(at(family.outside(), 0)), spoofed_mark: Some(1337) };
-        let inbound = flow("inbound", pod.outside(), Binding::default(), ("proxy", 15006));
-        let passed_on = flow("original source", proxy(), caller, ("app", 8080));
+        let inbound = flow(INBOUND, pod.outside(), Binding::default(), ("proxy", 15006));
+        let passed_on = flow(ORIGINAL_SOURCE, proxy(), caller, ("app", 8080));
         let own = flow("own pod", proxy(), Binding::default(), ("proxy", 15006));
         held.extend(std::iter::repeat_n(inbound.clone(), HELD));
         held.extend([passed_on.clone(), own.clone()]);
         new.extend([inbound, passed_on, own]);
     }
-    Traffic::start(held, new)
+    (held, new)
 }

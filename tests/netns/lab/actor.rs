@@ -172,7 +172,17 @@ impl Conversation {
 
     /// Says a line and waits for its echo.
     pub(crate) fn echo(&mut self, line: &str) -> io::Result<()> {
-        self.stream.get_mut().write_all(format!("{line}\n").as_bytes())?;
+        self.say(line)?;
+        self.hear(line)
+    }
+
+    /// Says a line.
+    pub(crate) fn say(&mut self, line: &str) -> io::Result<()> {
+        self.stream.get_mut().write_all(format!("{line}\n").as_bytes())
+    }
+
+    /// Waits for the echo of a line.
+    pub(crate) fn hear(&mut self, line: &str) -> io::Result<()> {
         let mut back = String::new();
         self.stream.read_line(&mut back)?;
         if back.trim_end() == line { Ok(()) } else { Err(io::Error::other(format!("echo {back:?}"))) }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::actor::{Actor, Conversation};
 use super::socket::{self, Binding};
 
-/// How long an answer may take. A packet that is lost once is sent again within 1 s.
-const LIMIT: Duration = Duration::from_secs(10);
+/// How long an answer may take.
+const LIMIT: Duration = Duration::from_secs(30);
 /// Time between two exchanges.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Exchanges of every flow that [`Traffic::goes_on`] waits for.
@@ -30,6 +30,11 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
+    /// A connection of this flow.
+    pub(crate) fn open(&self) -> io::Result<Conversation> {
+        self.from.run(|| self.connect())
+    }
+
     /// Connects as the calling thread, which has to be the flow's actor already.
     fn connect(&self) -> io::Result<Conversation> {
         let conversation = Conversation::open(socket::connect_tcp(self.to, self.binding, LIMIT)?)?;
