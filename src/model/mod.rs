@@ -320,9 +320,12 @@ impl Ruleset {
         self.table(table).hooks.entry(hook).or_default().tail.push(rule);
     }
 
-    /// Puts `rule` before everything that stands in a shared chain, also before what was put there earlier.
-    pub fn hook_head(&mut self, table: Table, hook: Hook, rule: Rule<Address>) {
-        self.table(table).hooks.entry(hook).or_default().head.insert(0, rule);
+    /// Puts each of `rules` before everything in a shared chain, also before what was put there earlier: the last one is
+    /// the first that a packet sees.
+    pub fn hook_heads(&mut self, table: Table, hook: Hook, rules: Vec<Rule<Address>>) {
+        if !rules.is_empty() {
+            self.table(table).hooks.entry(hook).or_default().head.splice(0..0, rules.into_iter().rev());
+        }
     }
 
     fn table(&mut self, table: Table) -> &mut TableRules<Address> {

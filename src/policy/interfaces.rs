@@ -24,8 +24,9 @@ pub(super) fn exclude(config: &CaptureConfig, rules: &mut Ruleset) {
 /// What a guest sends is not inbound traffic of the pod. The included ranges are put before this rule later on, so
 /// it decides only what they leave.
 pub(super) fn leave_guests_alone(config: &CaptureConfig, rules: &mut Ruleset) {
-    for interface in &config.virtual_interfaces {
-        let rule = when().via_in(interface.clone()).then(Target::Return, Why::VirtualInterfaceLocal);
-        rules.hook_head(Table::Nat, Hook::Prerouting, rule);
-    }
+    let local = config
+        .virtual_interfaces
+        .iter()
+        .map(|interface| when().via_in(interface.clone()).then(Target::Return, Why::VirtualInterfaceLocal));
+    rules.hook_heads(Table::Nat, Hook::Prerouting, local.collect());
 }

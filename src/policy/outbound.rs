@@ -61,21 +61,22 @@ pub(super) fn include_ranges(config: &CaptureConfig, rules: &mut Ruleset) {
         OutboundRanges::None => {}
         OutboundRanges::All => {
             rules.append(Table::Nat, Chain::Output, when().then(redirect, Why::EveryRange));
-            for interface in &config.virtual_interfaces {
-                let rule = when().via_in(interface.clone()).then(redirect, Why::VirtualInterfaceOutbound);
-                rules.hook_head(Table::Nat, Hook::Prerouting, rule);
-            }
+            let guests = config.virtual_interfaces.iter().map(|interface| {
+                when().via_in(interface.clone()).then(redirect, Why::VirtualInterfaceOutbound)
+            });
+            rules.hook_heads(Table::Nat, Hook::Prerouting, guests.collect());
         }
         OutboundRanges::Only(ranges) => {
+            let mut guests = Vec::new();
             for range in ranges {
                 let to_range = when().to(Address::Net(*range));
                 for interface in &config.virtual_interfaces {
                     let guest = to_range.clone().via_in(interface.clone());
-                    let rule = guest.then(redirect, Why::VirtualInterfaceOutbound);
-                    rules.hook_head(Table::Nat, Hook::Prerouting, rule);
+                    guests.push(guest.then(redirect, Why::VirtualInterfaceOutbound));
                 }
                 rules.append(Table::Nat, Chain::Output, to_range.then(redirect, Why::IncludedRange));
             }
+            rules.hook_heads(Table::Nat, Hook::Prerouting, guests);
         }
     }
 }
