@@ -87,6 +87,17 @@ pub struct Observed {
     pub routes: Vec<Route>,
     /// The protocol number of `::6/128` on `lo`, if it is there; 0 if it has none.
     pub passthrough: Option<u8>,
+    /// What Istio's native tables say.
+    pub native: Native,
+}
+
+/// What the tables of Istio's native nftables mode refer to. They hold both families.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Native {
+    /// The marks that they put on packets.
+    pub marks: BTreeSet<Mark>,
+    /// Whether they look for `::6`: then Istio put it on `lo`.
+    pub passthrough: bool,
 }
 
 /// One change.
@@ -162,6 +173,7 @@ pub struct Steps {
 #[must_use]
 pub fn plan(desired: &Desired, observed: &Observed, marks: &BTreeMap<Family, BTreeSet<Mark>>) -> Steps {
     let mut steps = Steps::default();
+    let marks = &with_native(marks, &observed.native);
     passthrough(desired, observed, marks.contains_key(&Family::V6), &mut steps);
     let wanted: Vec<(Family, Tproxy)> =
         desired.tproxy.iter().map(|(family, tproxy)| (*family, *tproxy)).collect();
@@ -181,6 +193,19 @@ pub fn plan(desired: &Desired, observed: &Observed, marks: &BTreeMap<Family, BTr
     }
     remove_stale(&wanted, observed, &adopted, &mut steps);
     steps
+}
+
+/// `marks` with those of Istio's native tables.
+fn with_native(
+    marks: &BTreeMap<Family, BTreeSet<Mark>>,
+    native: &Native,
+) -> BTreeMap<Family, BTreeSet<Mark>> {
+    let mut marks = marks.clone();
+    let families = Family::ALL.into_iter().filter(|_| !native.marks.is_empty());
+    for family in families.chain(native.passthrough.then_some(Family::V6)) {
+        marks.entry(family).or_default().extend(&native.marks);
+    }
+    marks
 }
 
 /// Puts a tagged twin beside each rule of Istio's, and takes the untagged one out.

@@ -8,8 +8,10 @@ use crate::backend::{Tools, Variant};
 use crate::config::RunOptions;
 use crate::exit::Exit;
 use crate::kernel::process::Host;
+use crate::kernel::rtnetlink::loopback;
 use crate::kernel::rules_file::{self, RulesFile};
 use crate::kernel::{netns, observe, restore, routes};
+use crate::model::Family;
 use crate::plan::{Restore, Step};
 use crate::report::Failure;
 use crate::routing;
@@ -22,6 +24,7 @@ use crate::routing;
 /// # Errors
 /// The first step that fails. The next run goes on from what stands then.
 pub fn execute(host: &impl Host, steps: &[Step], main: Variant, run: &RunOptions) -> Result<(), Failure> {
+    require_loopback(steps)?;
     let mut prepared = Vec::new();
     for step in restores(steps) {
         let tools = needed(host, step.variant, step.family, "rules are written with them")?;
@@ -54,6 +57,20 @@ pub fn execute(host: &impl Host, steps: &[Step], main: Variant, run: &RunOptions
         }
     }
     Ok(())
+}
+
+/// The kernel takes no IPv6 route over `lo` while that is down. Without the route nothing else may be in force.
+fn require_loopback(steps: &[Step]) -> Result<(), Failure> {
+    let needs = |step: &Step| matches!(step, Step::Network(routing::Step::AddRoute(Family::V6, _)));
+    if !steps.iter().any(needs) {
+        return Ok(());
+    }
+    match loopback::is_up() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(Failure::new(Exit::Refused, "lo is down: the IPv6 route of TPROXY needs it")
+            .hint("bring it up (`ip link set lo up`), or leave IPv6 alone with --ip-family ipv4")),
+        Err(error) => Err(from_kernel(format!("cannot read the state of lo: {error}"), &error)),
+    }
 }
 
 fn restores(steps: &[Step]) -> impl Iterator<Item = &Restore> {

@@ -65,8 +65,10 @@ pub fn look(host: &impl Host, choice: BackendChoice, touch: Touch) -> Result<Out
             rules.insert((variant, family), read_back(host, variant, family, &findings)?);
         }
     }
-    let network = observe::routing()
+    let mut network = observe::routing()
         .map_err(|error| from_kernel(format!("cannot read routes and policy rules: {error}"), &error))?;
+    network.native = observe::native(&picture.native_tables)
+        .map_err(|error| from_kernel(format!("cannot read Istio's native tables: {error}"), &error))?;
     let situation =
         Situation { variant: decision.variant, rules, native_tables: picture.native_tables, network };
     Ok(Outlook { decision, situation })

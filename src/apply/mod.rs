@@ -88,12 +88,12 @@ fn keep_dry_run(goal: &Goal, path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-const fn empty_situation(choice: BackendChoice) -> Situation {
+fn empty_situation(choice: BackendChoice) -> Situation {
     let variant = match choice {
         BackendChoice::IptablesLegacy => Variant::Legacy,
         BackendChoice::Auto | BackendChoice::Iptables | BackendChoice::IptablesNft => Variant::Nft,
     };
-    let network = routing::Observed { rules: Vec::new(), routes: Vec::new(), passthrough: None };
+    let network = routing::Observed::default();
     Situation { variant, rules: BTreeMap::new(), native_tables: Vec::new(), network }
 }
 

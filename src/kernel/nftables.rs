@@ -1,8 +1,12 @@
 //! Looking at nf_tables, and taking tables out. Reading has no side effects on the rules.
 
+mod native;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+
+pub use native::References;
 
 use super::netlink::{BatchError, Message, Protocol, Reply, Socket};
 

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::legacy::{self, LegacyTable};
-use super::nftables::{Nftables, TableFamily, TableName};
+use super::nftables::{Nftables, References, TableFamily, TableName};
 use super::rtnetlink::Rtnetlink;
 use crate::backend::{NfTables, Variant};
-use crate::model::{Chain, Family, Table};
+use crate::model::{Chain, Family, Mark, Table};
 use crate::plan::NATIVE_TABLES;
+use crate::policy::{PASSTHROUGH_V6, PROXY_LOOPBACK_MARK};
 use crate::routing::{self, MarkRule, Route};
 
 /// Names of the chains in each of our tables that exists.
@@ -167,6 +168,26 @@ pub fn delete_native_tables(names: &[String]) -> io::Result<()> {
     let tables: Vec<TableName> =
         names.iter().map(|name| TableName::new(TableFamily::Inet, name.as_str())).collect();
     Nftables::open()?.delete_tables(&tables).map_err(|error| error.error)
+}
+
+/// What tables of the family `inet` say about the policy rules, routes and addresses that came with them.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn native(names: &[String]) -> io::Result<routing::Native> {
+    let mut native = routing::Native::default();
+    if names.is_empty() {
+        return Ok(native);
+    }
+    let mut socket = Nftables::open()?;
+    for name in names {
+        let References { marks, addresses } =
+            socket.references(&TableName::new(TableFamily::Inet, name.as_str()))?;
+        // No policy rule belongs to the mark of the proxy's own packets.
+        native.marks.extend(marks.into_iter().map(Mark).filter(|mark| *mark != PROXY_LOOPBACK_MARK));
+        native.passthrough |= addresses.contains(&PASSTHROUGH_V6);
+    }
+    Ok(native)
 }
 
 /// The passthrough address, policy rules by mark, and routes in other than the standard tables.

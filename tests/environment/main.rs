@@ -24,6 +24,7 @@ mod limits;
 mod logging;
 mod missing_tools;
 mod namespaces;
+mod native_leftovers;
 mod pod;
 mod privileges;
 mod run;

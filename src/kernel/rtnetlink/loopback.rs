@@ -1,0 +1,35 @@
+//! The link `lo`.
+
+use std::io;
+
+use super::{LOOPBACK, Rtnetlink};
+use crate::kernel::netlink::Message;
+
+/// Where `struct ifinfomsg` has the link's flags.
+const FLAGS: usize = 8;
+
+/// Whether `lo` is up in this thread's network namespace.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn is_up() -> io::Result<bool> {
+    let [a, b, c, d] = LOOPBACK.to_ne_bytes();
+    let message = Message::new(libc::RTM_GETLINK, 0, &[0, 0, 0, 0, a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let flags = Rtnetlink::open()?.socket.query(&message, |link| link.word(FLAGS))?;
+    Ok(u32::try_from(libc::IFF_UP).is_ok_and(|up| flags & up != 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::testing::{in_new_namespace, run};
+
+    #[test]
+    fn the_link_is_seen_up_and_down() {
+        in_new_namespace(|| {
+            assert!(is_up().unwrap());
+            run("ip", &["link", "set", "lo", "down"]);
+            assert!(!is_up().unwrap());
+        });
+    }
+}
