@@ -27,8 +27,18 @@ pub struct Situation {
     pub network: routing::Observed,
 }
 
+impl Situation {
+    /// Whether a native backend left rules that may mark packets.
+    fn has_native_marks(&self) -> bool {
+        self.native_tables.iter().any(|table| table == NATIVE_MANGLE)
+    }
+}
+
 /// The names that Istio's native nftables backend gives its tables, all of them in the family `inet`.
-pub const NATIVE_TABLES: [&str; 3] = ["istio-proxy-nat", "istio-proxy-mangle", "istio-proxy-raw"];
+pub const NATIVE_TABLES: [&str; 3] = ["istio-proxy-nat", NATIVE_MANGLE, "istio-proxy-raw"];
+
+/// The one of them that holds the mark rules of TPROXY mode.
+pub const NATIVE_MANGLE: &str = "istio-proxy-mangle";
 
 /// What is desired.
 #[derive(Clone, Debug)]
@@ -65,6 +75,8 @@ impl Goal {
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
+    /// Limits the rules of native nftables that store packet marks in connections to packets from `lo`.
+    LimitNative,
     /// Deletes tables of native nftables, in one transaction.
     DeleteNative(Vec<String>),
     /// An address, a policy rule or a route.
@@ -105,6 +117,12 @@ impl Restore {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::LimitNative => {
+                write!(
+                    f,
+                    "limit the rules of the nftables table inet {NATIVE_MANGLE} that save marks to packets from lo"
+                )
+            }
             Self::DeleteNative(tables) => {
                 write!(f, "delete the nftables tables inet {}", tables.join(", inet "))
             }
@@ -138,6 +156,8 @@ pub fn plan(goal: &Goal, situation: &Situation) -> Vec<Step> {
 /// connections meanwhile, both take their transitional form; a run may stop after any step.
 #[derive(Default)]
 struct Phases {
+    /// Whether native tables take their transitional form.
+    limit_native: bool,
     /// The live rules of the other variant, in their transitional form.
     prepare: Vec<Change>,
     /// The desired rules, in their transitional form.
@@ -166,12 +186,14 @@ impl Phases {
         let (none, nothing) = (FamilyRules::none(family), Observed::nothing(family));
         let live = |variant| situation.rules.get(&(variant, family)).unwrap_or(&nothing);
         let (main, other) = (live(situation.variant), live(situation.variant.other()));
-        let transition = Transition::between(desired, other);
+        let native = situation.has_native_marks();
+        let transition = Transition::between(desired, other, native);
+        self.limit_native |= native && transition.limit_save_mark;
         let prepare = transition.prepare(other);
         let capture = Change::between(&transition.form(desired), main, rewrite);
         let withdraw = Change::between(&none, &prepare.project(other), false);
         let changes_marks = [&capture, &withdraw].iter().any(|change| change.writes(Table::Mangle));
-        if changes_marks && (main.has_ours() || other.has_ours()) {
+        if changes_marks && (main.has_ours() || other.has_ours() || native) {
             let marks = saved_marks(desired);
             self.unmark.extend(marks.map(|mark| conntrack::Step::ClearForeignMark(family, mark)));
         }
@@ -184,7 +206,7 @@ impl Phases {
     }
 
     fn steps(self, situation: &Situation) -> Vec<Step> {
-        let Self { prepare, capture, withdraw, unmark, settle } = self;
+        let Self { limit_native, prepare, capture, withdraw, unmark, settle } = self;
         let restores = |variant: Variant, changes: Vec<Change>| {
             let changes = changes.into_iter().filter(|change| !change.is_empty());
             changes.map(move |change| Step::Restore(Restore::new(variant, &change)))
@@ -192,6 +214,7 @@ impl Phases {
         let (main, other) = (situation.variant, situation.variant.other());
         let native = &situation.native_tables;
         let mut steps = Vec::new();
+        steps.extend(limit_native.then_some(Step::LimitNative));
         steps.extend(restores(other, prepare));
         steps.extend(restores(main, capture));
         steps.extend(restores(other, withdraw));
@@ -234,7 +257,7 @@ pub fn remarks(goal: &Goal, situation: &Situation, steps: &[Step]) -> Vec<String
     }
     let restores = steps.iter().filter_map(|step| match step {
         Step::Restore(restore) => Some(restore),
-        Step::DeleteNative(_) | Step::Network(_) | Step::Conntrack(_) => None,
+        Step::LimitNative | Step::DeleteNative(_) | Step::Network(_) | Step::Conntrack(_) => None,
     });
     for line in restores.flat_map(|restore| &restore.by_form) {
         remarks.push(format!(

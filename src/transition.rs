@@ -20,10 +20,12 @@ pub struct Transition {
 }
 
 impl Transition {
-    /// What a run needs that makes `desired` live in one backend while `other` is live in another one.
+    /// What a run needs that makes `desired` live in one backend while `other` is live in another one; `native` says
+    /// whether native nftables may mark packets as well.
     #[must_use]
-    pub fn between(desired: &FamilyRules, other: &Observed) -> Self {
-        let marks = other.tables.get(&Table::Mangle).is_some_and(|mangle| !marks_in_use(mangle).is_empty());
+    pub fn between(desired: &FamilyRules, other: &Observed, native: bool) -> Self {
+        let marks =
+            native || other.tables.get(&Table::Mangle).is_some_and(|mangle| !marks_in_use(mangle).is_empty());
         Self { limit_save_mark: marks && saved_marks(desired).next().is_some() }
     }
 

@@ -12,7 +12,7 @@ use crate::kernel::rtnetlink::loopback;
 use crate::kernel::rules_file::{self, RulesFile};
 use crate::kernel::{netns, observe, restore, routes};
 use crate::model::Family;
-use crate::plan::{Restore, Step};
+use crate::plan::{NATIVE_MANGLE, Restore, Step};
 use crate::report::Failure;
 use crate::routing;
 
@@ -37,6 +37,11 @@ pub fn execute(host: &impl Host, steps: &[Step], main: Variant, run: &RunOptions
         match step {
             Step::Network(step) => network_step(*step)?,
             Step::Conntrack(step) => table.execute(*step),
+            Step::LimitNative => {
+                let limited =
+                    observe::limit_save_mark(NATIVE_MANGLE).map_err(|error| refused(step, &error))?;
+                log::info!("{step} ({limited} rules)");
+            }
             Step::DeleteNative(tables) => {
                 log::info!("{step}");
                 observe::delete_native_tables(tables).map_err(|error| refused(step, &error))?;
@@ -76,7 +81,7 @@ fn require_loopback(steps: &[Step]) -> Result<(), Failure> {
 fn restores(steps: &[Step]) -> impl Iterator<Item = &Restore> {
     steps.iter().filter_map(|step| match step {
         Step::Restore(restore) => Some(restore),
-        Step::DeleteNative(_) | Step::Network(_) | Step::Conntrack(_) => None,
+        Step::LimitNative | Step::DeleteNative(_) | Step::Network(_) | Step::Conntrack(_) => None,
     })
 }
 

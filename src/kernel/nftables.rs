@@ -1,6 +1,7 @@
 //! Looking at nf_tables, and taking tables out. Reading has no side effects on the rules.
 
 mod native;
+mod save_mark;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -160,6 +160,14 @@ pub fn counts(variant: Variant) -> io::Result<BTreeMap<Family, Counts>> {
     Ok(counts)
 }
 
+/// Limits the rules of a table of the family `inet` that store packet marks in connections to packets from `lo`.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn limit_save_mark(table: &str) -> io::Result<usize> {
+    Nftables::open()?.limit_save_mark(&TableName::new(TableFamily::Inet, table))
+}
+
 /// Deletes tables of the family `inet`, all or none.
 ///
 /// # Errors

@@ -23,6 +23,7 @@ on_each_backend!(
     no_connection_is_lost_when_a_move_is_killed_after_any_step,
     no_connection_is_lost_when_any_step_of_a_move_fails,
     connections_that_two_sets_with_unlimited_save_rules_stopped_are_healed,
+    no_inbound_connection_is_lost_in_a_move_from_istios_native_nftables,
 );
 on_these_grounds!(
     auto: IptablesNft Dual;
@@ -102,6 +103,53 @@ fn stopped(ground: Ground, at_step: &str, code: i32) {
     let tools = counting_tools(0, "");
     to(&pod, other(ground.backend), Some(tools.path())).succeeded();
     assert_eq!(fs::read_to_string(tools.path().join("count")).unwrap().trim(), STEPS.to_string());
+}
+
+/// What Istio's own binary writes with native nftables, as far as inbound connections meet it.
+const ISTIO_NATIVE: &str = "table inet istio-proxy-mangle {
+    chain istio-divert {
+        counter meta mark set 1337
+        counter accept
+    }
+    chain istio-tproxy {
+        meta l4proto tcp ip daddr != 127.0.0.1 counter tproxy ip to :15006 meta mark set 1337 accept
+        meta l4proto tcp ip6 daddr != ::1 counter tproxy ip6 to :15006 meta mark set 1337 accept
+    }
+    chain istio-inbound {
+        meta l4proto tcp meta mark 1337 counter return
+        iifname lo meta l4proto tcp meta mark != 1338 counter return
+        meta l4proto tcp ct state related,established counter jump istio-divert
+        meta l4proto tcp counter jump istio-tproxy
+    }
+    chain prerouting {
+        type filter hook prerouting priority mangle; policy accept;
+        meta l4proto tcp counter jump istio-inbound
+        meta l4proto tcp meta mark 1337 counter ct mark set meta mark
+    }
+    chain output {
+        type filter hook output priority mangle; policy accept;
+        oifname lo meta l4proto tcp meta mark 1337 counter return
+        meta l4proto tcp ct mark 1337 counter meta mark set ct mark
+    }
+}";
+
+fn no_inbound_connection_is_lost_in_a_move_from_istios_native_nftables(ground: Ground) {
+    let pod = ground.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    pod.namespace.run(|| tool("nft", &["-f", "-"], ISTIO_NATIVE));
+    pod.ip("-4 rule add fwmark 1337 lookup 133\n-4 route add local default dev lo table 133\n\
+            -6 rule add fwmark 1337 lookup 133\n-6 route add local default dev lo table 133");
+    let (held, new) = flows(&pod);
+    let inbound =
+        |flows: Vec<Flow>| flows.into_iter().filter(|flow| flow.name.starts_with(INBOUND)).collect();
+    let traffic = Traffic::start(inbound(held), inbound(new));
+    move_to(&pod, ground.backend);
+    traffic.goes_on();
+    assert_eq!(pod.namespace.run(|| tool("nft", &["list", "tables", "inet"], "")), "");
+    let all = self::traffic(&pod);
+    move_to(&pod, other(ground.backend));
+    traffic.goes_on();
+    all.goes_on();
 }
 
 /// An earlier version had both sets live with rules that save the mark of every packet.

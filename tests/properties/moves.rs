@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use istio_iptables::backend::Variant;
 use istio_iptables::config::{CaptureConfig, InboundPorts, Mode};
 use istio_iptables::model::{Families, Family};
-use istio_iptables::plan::{Goal, Restore, Situation, Step, plan};
+use istio_iptables::plan::{Goal, NATIVE_TABLES, Restore, Situation, Step, plan};
 use istio_iptables::{conntrack, parse, policy, render, routing};
 use proptest::prelude::*;
 
@@ -174,6 +174,27 @@ proptest! {
         }
         let expected = Namespace::holding(&new, from.other());
         prop_assert_eq!(states.last().unwrap().contents(), expected.contents());
+    }
+
+    #[test]
+    fn tables_of_native_nftables_are_limited_first_and_leave_before_the_final_form(
+        config in config(), variant in variants()
+    ) {
+        let native_tables = NATIVE_TABLES.map(str::to_owned).to_vec();
+        let network = routing::Observed::default();
+        let situation = Situation { variant, rules: BTreeMap::new(), native_tables, network };
+        let steps = plan(&goal(&config), &situation);
+        let position = |wanted: &dyn Fn(&Step) -> bool| steps.iter().position(wanted);
+        let saves = |step: &Step, words: &str| matches!(step, Step::Restore(restore) if restore.text.contains(words));
+        let limit = position(&|step| *step == Step::LimitNative);
+        let limited = position(&|step| saves(step, "-A PREROUTING -i lo -p tcp -m mark --mark"));
+        let delete = position(&|step| matches!(step, Step::DeleteNative(_)));
+        let last = position(&|step| saves(step, "-A PREROUTING -p tcp -m mark --mark"));
+        if matches!(config.mode, Mode::Tproxy(_)) {
+            prop_assert!(limit.is_some() && limit < limited && limited < delete && delete < last, "{:?}", steps);
+        } else {
+            prop_assert_eq!((limit, limited, last), (None, None, None));
+        }
     }
 
     #[test]

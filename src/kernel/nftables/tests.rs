@@ -87,3 +87,38 @@ fn a_transaction_bigger_than_the_default_buffer_is_sent_whole() {
         assert_eq!(Nftables { socket }.tables().unwrap().len(), 100);
     });
 }
+
+#[test]
+fn rules_that_store_marks_are_limited_to_lo_and_no_others_change() {
+    in_new_namespace(|| {
+        let table = "table inet istio-proxy-mangle {
+            chain prerouting {
+                type filter hook prerouting priority mangle; policy accept;
+                iifname \"eth1\" return
+                meta l4proto tcp meta mark 1337 counter ct mark set meta mark comment \"first\"
+                meta mark 7 ct mark set meta mark
+                iifname \"eth2\" meta mark 8 ct mark set meta mark
+                ct mark 9 meta mark set ct mark
+            }
+        }";
+        run_with_input("nft", &["-f", "-"], table);
+        let name = TableName::new(TableFamily::Inet, "istio-proxy-mangle");
+        let mut nftables = Nftables::open().unwrap();
+        assert_eq!(nftables.limit_save_mark(&name).unwrap(), 2);
+        let listed = run("nft", &["list", "table", "inet", "istio-proxy-mangle"]);
+        let rules: Vec<&str> = listed.lines().map(str::trim).skip(3).take(5).collect();
+        assert_eq!(
+            rules,
+            [
+                "iifname \"eth1\" return",
+                "iifname \"lo\" meta l4proto tcp meta mark 0x00000539 counter packets 0 bytes 0 ct mark set meta mark comment \"first\"",
+                "iifname \"lo\" meta mark 0x00000007 ct mark set meta mark",
+                "iifname \"eth2\" meta mark 0x00000008 ct mark set meta mark",
+                "ct mark 0x00000009 meta mark set ct mark",
+            ]
+        );
+        assert_eq!(nftables.limit_save_mark(&name).unwrap(), 0);
+        let absent = TableName::new(TableFamily::Inet, "istio-proxy-raw");
+        assert_eq!(nftables.limit_save_mark(&absent).unwrap(), 0);
+    });
+}
