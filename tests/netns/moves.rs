@@ -20,6 +20,7 @@ use crate::lab::{Backend, Family, Ground, Pod, on_each_backend, on_these_grounds
 
 on_each_backend!(
     no_connection_is_lost_in_a_move_there_and_back,
+    no_inbound_connection_is_lost_in_a_move_with_other_options,
     no_connection_is_lost_when_a_move_is_killed_after_any_step,
     no_connection_is_lost_when_any_step_of_a_move_fails,
     connections_that_two_sets_with_unlimited_save_rules_stopped_are_healed,
@@ -64,6 +65,33 @@ fn no_connection_is_lost_in_a_move_there_and_back(ground: Ground) {
         assert_eq!(rules_of_ours(&pod, other(ground.backend)), "", "the old rules are gone");
         assert_eq!(pod.state(), once);
     }
+}
+
+/// To another mark, to REDIRECT, and back to TPROXY.
+fn no_inbound_connection_is_lost_in_a_move_with_other_options(ground: Ground) {
+    let pod = ground.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let redirect = ["-b", "*", "-i", "*"];
+    let other_mark = [&TPROXY[..], &["-t", "500", "-r", "200"]].concat();
+    let (here, there) = (ground.backend, other(ground.backend));
+    let apply = |args: &[&str], backend: Backend| {
+        let run = pod.plain_istio_iptables(args).arg("--dual-stack").arg("--backend").arg(backend.flag());
+        run.run().succeeded();
+    };
+    apply(&TPROXY, here);
+    let (held, new) = flows(&pod);
+    let traffic = Traffic::start(only_inbound(held), only_inbound(new));
+    let moves =
+        [(&other_mark[..], there), (&TPROXY, here), (&redirect, there), (&TPROXY, here), (&redirect, here)];
+    for (args, backend) in moves {
+        apply(args, backend);
+        traffic.goes_on();
+        assert_eq!(rules_of_ours(&pod, other(backend)), "", "{args:?}");
+    }
+}
+
+fn only_inbound(flows: Vec<Flow>) -> Vec<Flow> {
+    flows.into_iter().filter(|flow| flow.name.starts_with(INBOUND)).collect()
 }
 
 fn no_connection_is_lost_when_a_move_is_killed_after_any_step(ground: Ground) {
