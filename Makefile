@@ -24,7 +24,7 @@ ifneq ($(CONFORMANCE_DATA),)
 export CONFORMANCE_DATA := $(abspath $(CONFORMANCE_DATA))
 endif
 
-# Lets the figures of a second binary stand beside ours: make bench PEER=/path/to/it
+# Measures a second binary beside ours: make bench PEER=/path/to/it
 PEER ?=
 RUNS ?= 30
 
@@ -68,7 +68,7 @@ chaos: setup ## random option changes under traffic, with kills and foreign rule
 	    $(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") \
 	    cargo test --locked --quiet --test netns chaos:: -- --include-ignored --nocapture
 
-# A stable compiler takes the fuzzer's flags with RUSTC_BOOTSTRAP; the corpus is nobody's but yours.
+# A stable compiler takes the fuzzer's flags with RUSTC_BOOTSTRAP; the corpus is not committed.
 FUZZ ?= iptables_save
 fuzz: ## a minute of fuzzing (FUZZ=iptables_save, netlink, options, template or yaml); needs cargo-fuzz
 	RUSTC_BOOTSTRAP=1 cargo fuzz run -O $(FUZZ) -- -max_total_time=60

@@ -1,4 +1,4 @@
-"""The parts that the demo plays, each as the user it stands for.
+"""The processes of the demo, each under its own user.
 
     actors.py UID app NAME PORT...     answers every connection with one line that says who it is
     actors.py UID proxy                listens where captured traffic goes and passes it on to where it was going
@@ -13,7 +13,7 @@ import sys
 import threading
 
 SO_ORIGINAL_DST = 80
-INBOUND_SOURCE = "127.0.0.6"  # what comes from here was captured already: the rules leave it alone
+INBOUND_SOURCE = "127.0.0.6"  # traffic from this source was captured already: the rules do not capture it again
 
 
 def become(uid):

@@ -23,7 +23,7 @@ pub fn init_to(options: LogOptions, out: Box<dyn Write + Send>) {
 fn start(options: LogOptions, target: env_logger::Target) {
     let mut builder = env_logger::Builder::new();
     builder.target(target);
-    // What other crates notice is told by whoever called them, in their own words; debugging shows both.
+    // Callers report what other crates log, in their own words; debug level shows both.
     let others = if options.level >= LevelFilter::Debug { options.level } else { LevelFilter::Off };
     builder.filter_level(others);
     for own in ["istio_iptables", "sidecar_injector"] {

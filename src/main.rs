@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     match outcome() {
         Ok(printed) => match std::io::stdout().write_all(printed.as_bytes()) {
             Ok(()) => Exit::Done.into(),
-            // Nobody reads on, `| head` for instance.
+            // The reader is gone, `| head` for instance.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done.into(),
             Err(error) => {
                 log::error!("cannot write to standard output: {error}");
@@ -74,12 +74,12 @@ fn names(machine: &Machine, path: &str) -> String {
 
 /// Everything that is wrong, in one report that can be read.
 fn bad_options(messages: &[String]) -> Failure {
-    const TOLD: usize = 50;
+    const MAX_REPORTED: usize = 50;
     match messages {
         [one] => Failure::new(Exit::Usage, format!("bad option: {one}")),
         _ => {
-            let mut detail = messages.get(..TOLD).unwrap_or(messages).join("\n");
-            if let more @ 1.. = messages.len().saturating_sub(TOLD) {
+            let mut detail = messages.get(..MAX_REPORTED).unwrap_or(messages).join("\n");
+            if let more @ 1.. = messages.len().saturating_sub(MAX_REPORTED) {
                 detail += &format!("\nand {more} more");
             }
             Failure::new(Exit::Usage, format!("{} bad options", messages.len())).detail(detail)

@@ -28,7 +28,7 @@ pub(crate) const SIDECAR: &[&str] = &[
     "-d",
     "15090,15021,15020",
 ];
-/// The same pod after somebody has edited its annotations.
+/// The same pod after a change of its annotations.
 const CHANGED: &[&str] = &[
     "-p",
     "15001",

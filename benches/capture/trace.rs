@@ -23,7 +23,7 @@ pub(crate) struct Traced {
 
 /// Runs the command under trace. An error holds the last line that the command wrote to its standard error.
 pub(crate) fn trace(command: &Cmd) -> Outcome<Traced> {
-    // A file: nobody reads while the process is followed, and a full pipe would stop it.
+    // A file: no reader runs while the process is traced, and a full pipe would stop it.
     let mut complaints = tempfile::tempfile()?;
     let mut child = command.gated().stderr(complaints.try_clone()?).spawn()?;
     let root = Pid::from_raw(i32::try_from(child.id())?);

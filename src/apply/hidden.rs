@@ -1,6 +1,6 @@
 //! Tables that their own tool does not show.
 //!
-//! `iptables-nft-save` leaves out a table, with a comment, in which somebody put with `nft` what iptables does not
+//! `iptables-nft-save` leaves out a table, with a comment, in which another program put, by `nft`, what iptables does not
 //! know. Taken for an empty one, every run would add its rules once more.
 
 use crate::backend::Variant;
@@ -42,10 +42,10 @@ fn unreadable(variant: Variant, family: Family, table: &str) -> Failure {
     };
     Failure::new(
         Exit::Refused,
-        format!("rules of ours stand in the {family} table {table}, which {variant} cannot read any more"),
+        format!("the {family} table {table} holds our rules, and {variant} cannot read it any more"),
     )
     .hint(format!(
-        "somebody added with `nft` what iptables does not know (`nft list table {nft_family} {table}` shows it): \
+        "another program added expressions by `nft` that iptables does not know (`nft list table {nft_family} {table}` shows it): \
          move it to a table of its own"
     ))
 }

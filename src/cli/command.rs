@@ -96,7 +96,7 @@ pub(super) fn read(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<
     }
 }
 
-/// What the log flags say, wherever they stand: behind a mistake the rest of the line is not read, and they usually
+/// The values of the log flags, at any position: after a mistake the rest of the line is not read, and they usually
 /// come last.
 pub(super) fn read_log_flags(arguments: &[OsString], raw: &mut RawOptions) {
     let is_log_flag = |argument: &&OsString| argument.as_encoded_bytes().starts_with(b"--log");
@@ -148,7 +148,7 @@ pub(super) fn explain(error: &clap::Error, arguments: &[OsString]) -> UsageError
     }
 }
 
-/// The boolean flag that stands right before `word`, which was probably meant as its value.
+/// The boolean flag right before `word`; `word` was probably meant as its value.
 fn boolean_before<'a>(word: &str, arguments: &'a [OsString]) -> Option<&'a str> {
     arguments.iter().zip(arguments.iter().skip(1)).filter(|(_, next)| next.to_str() == Some(word)).find_map(
         |(flag, _)| {

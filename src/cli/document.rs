@@ -58,7 +58,7 @@ pub(super) fn read(source: &str, text: &str, raw: &mut RawOptions, errors: &mut 
         if key == Key::Config {
             complain("a config file cannot name another one (key \"config\")".to_owned());
         } else if seen.contains(&key) {
-            complain(format!("the key {name:?} stands there twice"));
+            complain(format!("the key {name:?} is given twice"));
         } else {
             seen.push(key);
             match text_of(key.spec().kind, &value) {

@@ -23,7 +23,7 @@ pub enum UsageError {
         /// What was probably meant.
         hint: Option<String>,
     },
-    /// A flag that needs a value stands last.
+    /// A flag that needs a value is the last word.
     MissingValue {
         /// The flag.
         flag: String,

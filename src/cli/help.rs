@@ -22,7 +22,7 @@ pub(super) fn of(spec: &OptionSpec) -> String {
     text
 }
 
-/// What stands below the options.
+/// The text below the options.
 pub(super) fn after() -> String {
     let mut text = String::from("Options that are variables only:\n");
     for spec in Key::ALL.iter().map(|key| key.spec()).filter(|spec| !spec.has_flag()) {

@@ -363,8 +363,8 @@ fn config_files_that_are_wrong_say_where() {
         ("{\"rules-file\": 1}", "the value of \"rules-file\" is 1; expected a string"),
         ("{\"istio-inbound-ports\": {}}", "expected a list, or a string with commas"),
         ("{\"istio-inbound-ports\": [[80]]}", "expected a list of strings and numbers"),
-        ("{\"dry-run\": true, \"dry-run\": true}", "the key \"dry-run\" stands there twice"),
-        ("{\"kube-virt-interfaces\": \"a\", \"reroute-virtual-interfaces\": \"a\"}", "stands there twice"),
+        ("{\"dry-run\": true, \"dry-run\": true}", "the key \"dry-run\" is given twice"),
+        ("{\"kube-virt-interfaces\": \"a\", \"reroute-virtual-interfaces\": \"a\"}", "is given twice"),
         ("{\"config\": \"x\"}", "cannot name another one"),
     ] {
         let errors = line(&[]).document(text).errors();

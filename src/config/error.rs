@@ -33,7 +33,7 @@ pub enum ConfigError {
     Contradiction {
         /// Those.
         options: Vec<Origin>,
-        /// Why they cannot stand together.
+        /// Why they contradict each other.
         reason: &'static str,
     },
     /// A list that is given but holds nothing.

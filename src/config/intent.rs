@@ -55,7 +55,7 @@ pub struct Intent {
     pub dns: DnsChoice,
     /// Whether invalid packets are dropped.
     pub drop_invalid: bool,
-    /// Interfaces left alone.
+    /// Excluded interfaces.
     pub excluded_interfaces: Vec<Interface>,
     /// Interfaces of virtual machines.
     pub virtual_interfaces: Vec<Interface>,

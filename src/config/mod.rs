@@ -35,7 +35,7 @@ pub struct CaptureConfig {
     pub families: Families,
     /// The proxy's ports.
     pub ports: ProxyPorts,
-    /// The proxy's users and groups: their traffic is left alone.
+    /// The proxy's users and groups: their traffic is not captured.
     pub proxy: ProxyOwner,
     /// How inbound traffic is captured.
     pub mode: Mode,
@@ -98,7 +98,7 @@ pub struct Tproxy {
 pub enum InboundPorts {
     /// Every port but these (`-b '*'`, `-d`).
     All {
-        /// Left alone.
+        /// Excluded.
         except: Vec<Port>,
     },
     /// None.
@@ -115,11 +115,11 @@ pub struct Outbound {
     /// Whether one of them was written with a loopback address (`127.9.9.9/7`): then the app's loopback traffic must reach
     /// the ranges. As in Istio, the address as written decides, for both families.
     pub loopback: bool,
-    /// Ranges left alone, before the captured ones are looked at (`-x`).
+    /// Excluded ranges, matched before the included ones (`-x`).
     pub excluded_ranges: Vec<IpNetwork>,
     /// Ports captured whatever their range (`-q`).
     pub ports: Vec<Port>,
-    /// TCP and UDP ports left alone (`-o`).
+    /// Excluded TCP and UDP ports (`-o`).
     pub excluded_ports: Vec<Port>,
     /// Whose traffic is captured.
     pub owners: OwnerGroups,
@@ -141,7 +141,7 @@ pub enum OutboundRanges {
 pub enum OwnerGroups {
     /// Every group but these.
     All {
-        /// Left alone.
+        /// Excluded.
         except: Vec<u32>,
     },
     /// Just these, at least one.

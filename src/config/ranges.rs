@@ -19,7 +19,7 @@ pub(super) struct Range<T = IpNetwork> {
 pub(super) fn range(text: &str) -> Result<Range, Expected> {
     let expected = || Expected::new("an address range such as 10.0.0.0/8 or fd00::/8");
     if text == "*" {
-        return Err(expected().hint("`*` stands alone where all ranges are possible"));
+        return Err(expected().hint("`*` must be the only item, where all ranges are accepted"));
     }
     let Some((address, prefix)) = text.split_once('/') else {
         return Err(match text.parse() {

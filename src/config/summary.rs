@@ -29,7 +29,7 @@ impl fmt::Display for CaptureConfig {
         if self.drop_invalid {
             f.write_str("; invalid packets dropped")?;
         }
-        write!(f, "; left alone: uid {}, gid {}", list(&self.proxy.uids), list(&self.proxy.gids))
+        write!(f, "; not captured: uid {}, gid {}", list(&self.proxy.uids), list(&self.proxy.gids))
     }
 }
 

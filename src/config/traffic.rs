@@ -28,7 +28,7 @@ pub(super) fn ports(reader: &mut Reader<'_>) -> Option<ProxyPorts> {
 
 pub(super) fn proxy(reader: &mut Reader<'_>, files: &Files) -> ProxyOwner {
     const EMPTY: &str =
-        "the proxy's own traffic would be sent back to it for ever; leave it out for the default";
+        "the proxy's own traffic would be redirected back to it in a loop; omit the option for the default";
     let ids = |reader: &mut Reader<'_>, key| {
         reader.given(key)?;
         let ids = reader.list(key, |_, item| values::id(item));
@@ -42,7 +42,7 @@ pub(super) fn proxy(reader: &mut Reader<'_>, files: &Files) -> ProxyOwner {
     }
     reader.no_effect_if(reader.given(Key::ProxyUid).is_some(), Key::EnvoyUser, "--proxy-uid (-u) is given");
     let uids = ids(reader, Key::ProxyUid).unwrap_or_else(|| {
-        // As in Istio, an empty name is nobody's, not the default.
+        // As in Istio, an empty name matches no user; it does not mean the default.
         let user =
             reader.raw.given(Key::EnvoyUser).map_or(Key::EnvoyUser.spec().default, |given| given.text.trim());
         vec![facts::uid_of(&files.passwd, user).unwrap_or(DEFAULT_UID)]
@@ -139,7 +139,7 @@ pub(super) fn outbound(reader: &mut Reader<'_>, files: &Files) -> Outbound {
     };
     let excluded_ranges = reader.list(Key::ServiceExcludeCidr, |reader, item| {
         if item == "*" {
-            return Err(Expected::new("ranges to leave alone").hint(
+            return Err(Expected::new("ranges to exclude").hint(
                 "to leave all outbound traffic alone, leave --istio-service-cidr (-i) and --istio-outbound-ports (-q) \
                  empty",
             ));
@@ -211,8 +211,9 @@ fn group(item: &str, files: &Files) -> Result<u32, Expected> {
     facts::gid_of(&files.group, item).ok_or_else(|| {
         let expected = Expected::new("the name of a group in /etc/group, or a number from 0 to 4294967294");
         match item {
-            "*" => expected
-                .hint("`*` means all groups with ISTIO_OUTBOUND_OWNER_GROUPS only, and stands alone there"),
+            "*" => expected.hint(
+                "`*` means all groups with ISTIO_OUTBOUND_OWNER_GROUPS only, and must be the only item",
+            ),
             _ => expected,
         }
     })

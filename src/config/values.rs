@@ -39,7 +39,7 @@ pub(super) fn port(text: &str) -> Result<Port, Expected> {
             .is_some_and(|(from, to)| decimal(from).is_some() && decimal(to).is_some());
         match text {
             "*" => expected()
-                .hint("`*` means all ports with --istio-inbound-ports (-b) only, and stands alone there"),
+                .hint("`*` means all ports with --istio-inbound-ports (-b) only, and must be the only item"),
             _ if is_range => expected().hint("ranges are not accepted: list the ports"),
             _ => flag_hint(expected(), text),
         }

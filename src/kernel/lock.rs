@@ -15,7 +15,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 
 /// The log group that is the lock. No rule of ours logs; loggers number their groups from 0, and 16 bits are available.
 const GROUP: u16 = 61_337;
-/// A group that nobody binds: unbinding it tells a missing privilege from a group that is in use.
+/// A group that no process binds: unbinding it tells a missing privilege from a group that is in use.
 const UNUSED_GROUP: u16 = GROUP + 1;
 
 /// `NFNL_SUBSYS_ULOG << 8 | NFULNL_MSG_CONFIG`.

@@ -138,7 +138,7 @@ fn propagation(kind: MsFlags) -> nix::Result<()> {
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | kind, None::<&str>)
 }
 
-/// Without waiting: a pipe given by mistake has nobody at its other end.
+/// Without waiting: a pipe given by mistake may have no writer.
 fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)
 }

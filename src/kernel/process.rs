@@ -67,7 +67,7 @@ pub trait Host {
     ///
     /// When it cannot be read.
     fn read(&self, path: &Path) -> io::Result<String>;
-    /// Reads a whole file, whatever its encoding: what is not text in it is somebody's name or a comment.
+    /// Reads a whole file, whatever its encoding: non-UTF-8 bytes occur in user names and comments.
     ///
     /// # Errors
     /// When it cannot be read.

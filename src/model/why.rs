@@ -35,16 +35,16 @@ macro_rules! reasons {
 reasons! {
     /// `-c`, inbound.
     ExcludedInterfaceIn, "excluded-interface-in",
-        "traffic that comes in by an excluded interface (-c) is left alone";
+        "traffic that arrives on an excluded interface (-c) is not captured";
     /// `-c`, outbound.
     ExcludedInterfaceOut, "excluded-interface-out",
-        "traffic that leaves by an excluded interface (-c) is left alone";
+        "traffic that leaves by an excluded interface (-c) is not captured";
     /// `-k`, first rule.
     VirtualInterfaceLocal, "virtual-interface-rest",
-        "what a virtual interface (-k) sends and no included range takes is not treated as inbound";
+        "traffic of a virtual interface (-k) outside the included ranges is not treated as inbound";
     /// `-k`, redirect.
     VirtualInterfaceOutbound, "virtual-interface-outbound",
-        "what comes from a virtual interface (-k) was sent by a guest: it is outbound traffic";
+        "traffic from a virtual interface (-k) was sent by a guest: it is outbound traffic";
     /// `--drop-invalid`, the jump.
     InvalidPacket, "invalid-packet",
         "a packet that fits no connection would pass untranslated and make the peer reset (--drop-invalid)";
@@ -53,7 +53,7 @@ reasons! {
         "packets that fit no connection are dropped (--drop-invalid)";
     /// `-e`.
     TunnelPort, "tunnel-port",
-        "the proxy itself listens on the HBONE tunnel port (-e), nothing is to be redirected";
+        "the proxy itself listens on the HBONE tunnel port (-e): not redirected";
     /// `-p`.
     ToOutboundPort, "to-outbound-port",
         "outbound TCP goes to the proxy's outbound port (-p)";
@@ -62,10 +62,10 @@ reasons! {
         "inbound TCP goes to the proxy's inbound port (-z)";
     /// `-b` is not empty.
     InboundTraffic, "inbound-traffic",
-        "TCP that comes into the pod is looked at (-b)";
+        "inbound TCP enters the inbound chain (-b)";
     /// `-d`.
     ExcludedInboundPort, "excluded-inbound-port",
-        "this inbound port is left alone (-d), for instance for health checks";
+        "this inbound port is not captured (-d), for instance for health checks";
     /// `-b '*'`.
     EveryInboundPort, "every-inbound-port",
         "every other inbound port is captured (-b '*')";
@@ -80,37 +80,37 @@ reasons! {
         "the mark routes the packet to the proxy's socket on this machine";
     /// TPROXY, end of a known connection's way.
     DivertAccept, "divert-accept",
-        "a marked packet needs no further look in this table";
+        "a marked packet skips the rest of this table";
     /// TPROXY itself.
     TransparentProxy, "transparent-proxy",
         "a new inbound connection is handed to the proxy with its addresses unchanged (-m TPROXY)";
     /// The jump into the outbound chain.
     OutboundTraffic, "outbound-traffic",
-        "what the pod's processes send is looked at";
+        "traffic of the pod's processes enters the outbound chain";
     /// `-o`.
     ExcludedOutboundPort, "excluded-outbound-port",
-        "this outbound port is left alone (-o)";
+        "this outbound port is not captured (-o)";
     /// Source 127.0.0.6 or `::6`.
     InboundPassthrough, "inbound-passthrough",
         "the proxy hands inbound connections to the app from this source: capturing them would loop";
     /// The proxy calls the pod's own service.
     ProxyCallsItself, "proxy-calls-itself",
-        "the proxy calls the pod's own service address: it is treated as inbound, as from any other client";
+        "the proxy calls the pod's own service address: treated as inbound, as from any other client";
     /// Loopback traffic of the app.
     AppLoopback, "app-loopback",
-        "the app talks to itself over loopback, also by the pod's own address: left alone";
+        "the app talks to itself over loopback, also by the pod's own address: not captured";
     /// Everything else of the proxy.
     ProxyTraffic, "proxy-traffic",
-        "the proxy's own traffic is left alone: capturing it would loop for ever (-u, -g)";
+        "the proxy's own traffic is not captured: capturing it would loop (-u, -g)";
     /// Owner groups, excluded.
     ExcludedOwnerGroup, "excluded-owner-group",
-        "outbound traffic of this group is left alone (ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE)";
+        "outbound traffic of this group is not captured (ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE)";
     /// Owner groups, not included.
     OtherOwnerGroups, "other-owner-groups",
         "only the listed groups' outbound traffic is captured (ISTIO_OUTBOUND_OWNER_GROUPS)";
     /// The jump into the DNS chain.
     DnsTraffic, "dns-traffic",
-        "DNS queries are looked at (--redirect-dns)";
+        "DNS queries enter the DNS chain (--redirect-dns)";
     /// DNS redirect.
     DnsToProxy, "dns-to-proxy",
         "a DNS query goes to the proxy's DNS port, 15053 (--redirect-dns)";
@@ -131,7 +131,7 @@ reasons! {
         "loopback is never outbound traffic";
     /// `-x`.
     ExcludedRange, "excluded-range",
-        "this outbound range is left alone (-x)";
+        "this outbound range is not captured (-x)";
     /// `-q`.
     IncludedOutboundPort, "included-outbound-port",
         "this outbound port is captured, whatever the address (-q)";
@@ -146,7 +146,7 @@ reasons! {
         "the connection keeps the mark, so that answers to it can be recognised";
     /// TPROXY: a marked packet on lo.
     MarkedLoopback, "marked-loopback",
-        "a marked packet on loopback is on its way already";
+        "a marked packet on loopback is routed already";
     /// TPROXY: mark of the proxy's loopback calls.
     ProxyLoopbackMark, "proxy-loopback-mark",
         "the proxy's calls to the pod's own service get a mark that inbound capture recognises";
@@ -155,10 +155,10 @@ reasons! {
         "answers of a TPROXY connection get its mark back and so are routed to the proxy";
     /// TPROXY: already marked inbound packet.
     AlreadyMarked, "already-marked",
-        "a packet that carries the mark was taken already";
+        "a packet that carries the mark is captured already";
     /// TPROXY: passthrough source.
     PassthroughSource, "passthrough-source",
-        "the proxy hands inbound connections to the app from this source: taking them again would loop";
+        "the proxy hands inbound connections to the app from this source: capturing them again would loop";
     /// TPROXY: loopback that is not the proxy's.
     OtherLoopback, "other-loopback",
         "loopback traffic is inbound only if the proxy sent it to the pod's own service";

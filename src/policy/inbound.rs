@@ -15,7 +15,7 @@ pub(super) fn drop_invalid(config: &CaptureConfig, rules: &mut Ruleset) {
     rules.append(Table::Mangle, Chain::Drop, when().then(Target::Drop, Why::DropInvalid));
 }
 
-/// The chains that redirect stand in nat in every mode: outbound rules jump to both of them.
+/// The redirect chains are in nat in every mode: outbound rules jump to both of them.
 pub(super) fn redirects(config: &CaptureConfig, rules: &mut Ruleset) {
     let tunnel = when().protocol(Protocol::to(Transport::Tcp, config.ports.tunnel));
     rules.append(Table::Nat, Chain::Inbound, tunnel.then(Target::Return, Why::TunnelPort));
@@ -73,7 +73,7 @@ fn take(mode: Mode, table: Table, port: Option<Port>, rules: &mut Ruleset) {
     let chain = match mode {
         Mode::Redirect => Chain::InRedirect,
         Mode::Tproxy(_) => {
-            // Before the TPROXY target, which is for connections that nobody has yet.
+            // Before the TPROXY target, which is for connections that no socket accepted yet.
             let known = when().protocol(protocol.clone()).state(CtState::RelatedOrEstablished);
             let divert = known.then(Target::Jump(Chain::Divert), Why::KnownInboundConnection);
             rules.append(table, Chain::Inbound, divert);

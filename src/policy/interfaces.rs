@@ -1,4 +1,4 @@
-//! Interfaces that are left alone, and interfaces behind which guests live.
+//! Excluded interfaces, and virtual interfaces with guests behind them.
 
 use super::when;
 use crate::config::{CaptureConfig, Mode};

@@ -36,7 +36,7 @@ pub fn ruleset(config: &CaptureConfig) -> Ruleset {
     interfaces::leave_guests_alone(config, &mut rules);
     inbound::drop_invalid(config, &mut rules);
     inbound::redirects(config, &mut rules);
-    // In the mangle chain its early returns stand before the rules that take connections.
+    // In the mangle chain its early returns come before the rules that capture connections.
     tproxy::skip_what_is_taken(config, &mut rules);
     inbound::capture(config, &mut rules);
     outbound::enter(&mut rules);
@@ -54,7 +54,7 @@ pub fn ruleset(config: &CaptureConfig) -> Ruleset {
     rules
 }
 
-/// A rule begins here: for every packet.
+/// The empty matcher: matches every packet.
 fn when() -> Matcher<Address> {
     Matcher::default()
 }

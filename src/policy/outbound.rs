@@ -10,7 +10,7 @@ pub(super) fn enter(rules: &mut Ruleset) {
     rules.hook_tail(Table::Nat, Hook::Output, jump);
 }
 
-/// First in the chain: an excluded port is left alone whoever talks to it.
+/// First in the chain: an excluded port is not captured, whichever user sends to it.
 pub(super) fn exclude_ports(config: &CaptureConfig, rules: &mut Ruleset) {
     for port in &config.outbound.excluded_ports {
         for transport in [Transport::Tcp, Transport::Udp] {
@@ -53,7 +53,7 @@ pub(super) fn include_ports(config: &CaptureConfig, rules: &mut Ruleset) {
     }
 }
 
-/// Last in the chain: what nothing above has decided. A guest's packets do not pass the output hook, so the same
+/// Last in the chain: traffic that no rule above matched. A guest's packets do not pass the output hook, so the same
 /// ranges are put at the head of the prerouting hook for its interface.
 pub(super) fn include_ranges(config: &CaptureConfig, rules: &mut Ruleset) {
     let redirect = Target::Jump(Chain::Redirect);

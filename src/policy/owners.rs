@@ -50,7 +50,7 @@ fn app_loopback(config: &CaptureConfig, owner: Owner, rules: &mut Ruleset) {
     rules.append(Table::Nat, Chain::Output, rule.then(Target::Return, Why::AppLoopback));
 }
 
-/// Groups whose traffic is left alone, or the only ones whose traffic is not.
+/// Excluded groups, or the only groups whose traffic is captured.
 pub(super) fn groups(config: &CaptureConfig, rules: &mut Ruleset) {
     match &config.outbound.owners {
         OwnerGroups::All { except } => {
@@ -61,8 +61,8 @@ pub(super) fn groups(config: &CaptureConfig, rules: &mut Ruleset) {
             }
         }
         OwnerGroups::Only(gids) => {
-            let nobody = gids.iter().fold(when(), |rule, gid| rule.by(Match::Not(Owner::Gid(*gid))));
-            rules.append(Table::Nat, Chain::Output, nobody.then(Target::Return, Why::OtherOwnerGroups));
+            let other_groups = gids.iter().fold(when(), |rule, gid| rule.by(Match::Not(Owner::Gid(*gid))));
+            rules.append(Table::Nat, Chain::Output, other_groups.then(Target::Return, Why::OtherOwnerGroups));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which backend is chosen, and what happens to what stands in the other ones.
+//! Which backend is chosen, and what happens to rules in the other ones.
 
 use crate::pod::{Pod, SIDECAR};
 
@@ -17,7 +17,7 @@ fn legacy_tables_that_are_there_but_empty_do_not_decide() {
 }
 
 #[test]
-fn legacy_rules_of_somebody_decide_for_legacy_and_stay() {
+fn foreign_legacy_rules_select_legacy_and_stay() {
     let pod = Pod::new();
     pod.sh(DOCKER_DNS);
     let before = pod.rules();
@@ -99,7 +99,7 @@ fn tables_of_the_same_name_in_another_family_are_not_ours() {
 }
 
 #[test]
-fn a_chain_of_ours_in_a_table_of_somebody_else_is_not_touched() {
+fn own_chain_name_in_a_foreign_table_is_not_touched() {
     let pod = Pod::new();
     pod.sh("nft add table inet mine; nft add chain inet mine ISTIO_OUTPUT; nft add rule inet mine ISTIO_OUTPUT drop");
     pod.istio(&SIDECAR).good();

@@ -124,7 +124,7 @@ fn a_termination_log_that_cannot_be_written_does_not_change_the_exit_code() {
 }
 
 #[test]
-fn a_log_that_nobody_reads_does_not_end_the_run() {
+fn closed_log_pipe_does_not_end_the_run() {
     let pod = Pod::new();
     for closed in
         ["2>&-", ">&-", "<&-", ">&- 2>&- <&-", "2>&1 | true", "2>&1 >/dev/null | true", "2>/dev/full"]
@@ -137,7 +137,7 @@ fn a_log_that_nobody_reads_does_not_end_the_run() {
 }
 
 #[test]
-fn a_plan_that_nobody_reads_is_no_failure_but_one_that_cannot_be_written_is() {
+fn closed_output_pipe_is_no_failure_and_a_full_device_is() {
     let pod = Pod::new();
     pod.sh("{ \"$BIN\" -b '*' --dry-run 2>/dev/null || echo $? > $DIR/code; } | true; [ ! -e $DIR/code ]");
     assert_eq!(pod.sh("\"$BIN\" -b '*' --dry-run 2>$DIR/err >/dev/full || echo $?"), "73\n");

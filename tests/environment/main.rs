@@ -1,4 +1,4 @@
-//! The binary as a process, where things are missing, forbidden, broken or in use by somebody else.
+//! The binary as a process, where things are missing, forbidden, broken or in use by another process.
 //!
 //! Every test makes a network and a mount namespace of its own (see [`pod`]); that takes root, util-linux, iproute2,
 //! both variants of iptables, and nft.
@@ -13,7 +13,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test starts processes and reads what they left")]
 
 mod addresses;
-mod crowd;
+mod contention;
 mod detection;
 mod dry_run;
 mod failing_tools;

@@ -11,7 +11,7 @@ use crate::run::Run;
 
 /// The binary under test, as every pod has it: where it was built may be hidden by what a test mounts over it.
 pub(crate) const BINARY: &str = "/mnt/istio-iptables";
-/// The binary under test, for whoever runs it outside of a pod.
+/// The binary under test, for runs outside of a pod.
 pub(crate) const BUILT: &str = env!("CARGO_BIN_EXE_istio-iptables");
 /// The `PATH` of a run, unless a test says otherwise.
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

@@ -94,7 +94,7 @@ fn legacy_with_net_admin_and_net_raw_works() {
 fn legacy_as_a_user_outside_roots_group_applies_and_validates() {
     let pod = Pod::new();
     // Such a user may neither list legacy tables nor become the proxy's: the rules are compared.
-    let somebody = [
+    let unprivileged = [
         "setpriv",
         "--reuid=1000",
         "--regid=1000",
@@ -103,13 +103,13 @@ fn legacy_as_a_user_outside_roots_group_applies_and_validates() {
         "--ambient-caps=-all,+net_admin,+net_raw",
     ];
     let options = [&forced(LEGACY)[..], &["--run-validation"]].concat();
-    pod.istio(&options).under(&somebody).good().says("the rules are compared").says("validation passed");
-    pod.istio(&options).under(&somebody).good().says("already converged").says("validation passed");
+    pod.istio(&options).under(&unprivileged).good().says("the rules are compared").says("validation passed");
+    pod.istio(&options).under(&unprivileged).good().says("already converged").says("validation passed");
     let only = [&options[..], &["--skip-rule-apply"]].concat();
-    pod.istio(&only).under(&somebody).end().exits(126).says("runAsGroup: 0");
+    pod.istio(&only).under(&unprivileged).end().exits(126).says("runAsGroup: 0");
 }
 
-/// Runs a script as the root of a user namespace that is nobody outside.
+/// Runs a script as root of a user namespace, unmapped outside.
 fn in_a_user_namespace(unshare: &[&str], script: &str) -> Output {
     let mut keeper = Command::new("unshare")
         .args(["--user"])

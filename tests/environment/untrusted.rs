@@ -1,4 +1,4 @@
-//! Text and paths that somebody without privileges may have chosen.
+//! Text and paths that an unprivileged process may have chosen.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! What stands in the repository against what should: compared, or written.
+//! Files in the repository against the expected ones: compared, or written.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 const REMEDY: &str = "if that is meant: `make gallery` (UPDATE_GALLERY=1 cargo test --test gallery) writes it anew, to be \
                       looked at before it is committed";
 
-/// Files that should stand, with their contents; `None` where one must not stand.
+/// Expected files with their contents; `None` for a file that must not exist.
 pub(crate) type Expected = BTreeMap<PathBuf, Option<String>>;
 
 /// Whether files are written rather than compared.
-#[allow(clippy::disallowed_methods, reason = "a test is told by a variable what to do")]
+#[allow(clippy::disallowed_methods, reason = "a variable selects between comparing and writing")]
 fn update() -> bool {
     std::env::var_os("UPDATE_GALLERY").is_some_and(|value| value == "1")
 }

@@ -101,7 +101,7 @@ fn no_two_scenarios_are_the_same() {
     }
 }
 
-/// The walk in `rules/README.md` quotes rules; a quote that no longer stands is a lie.
+/// The walk in `rules/README.md` quotes rules; a quote without a matching rule is an error.
 #[test]
 fn every_rule_that_the_walk_quotes_stands_in_the_plain_sidecar() {
     let scenarios = scenarios();

@@ -18,7 +18,7 @@ pub(crate) fn options(text: &str, mark: &str) -> Vec<String> {
     table.lines().filter_map(cell).collect()
 }
 
-/// Rules that are quoted behind the name of the file they stand in.
+/// Rules that are quoted after the name of the file that holds them.
 pub(crate) fn quotes(text: &str) -> Vec<(String, String)> {
     let mut file = None;
     let mut quotes = Vec::new();

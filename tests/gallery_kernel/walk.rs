@@ -117,7 +117,7 @@ fn send(step: &'static Step) {
             socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
         setsockopt(&socket, sockopt::SendTimeout, &TimeVal::new(2, 0)).expect("a time limit");
         bind(socket.as_raw_fd(), &SockaddrIn::from(source)).expect("the source is ours");
-        // Whether somebody answers does not matter here.
+        // Whether a server answers does not matter here.
         let _ = connect(socket.as_raw_fd(), &SockaddrIn::from(destination));
     });
     walker.join().expect("the reason is printed above");

@@ -61,7 +61,7 @@ fn other_proxy_users(ground: Ground) {
     through(ground, &[&EVERYTHING, &more, &EVERYTHING]);
 }
 
-/// The old listener and the new one stand side by side.
+/// The old listener and the new one run side by side.
 fn other_proxy_ports(ground: Ground) {
     let elsewhere = ["-b", "*", "-i", "*", "-p", "16001", "-z", "16006"];
     through(ground, &[&EVERYTHING, &elsewhere, &EVERYTHING]);
@@ -144,7 +144,7 @@ fn wait_for_calls(callers: &[Caller]) {
     }
 }
 
-/// Somebody who calls the same target again and again, and notes each call that the proxy did not get.
+/// A client that calls the same target in a loop, and records each call that the proxy did not get.
 struct Caller {
     name: String,
     actor: Actor,

@@ -14,7 +14,7 @@ on_these_grounds!(
     ]
 );
 
-/// What a run without a word about backends is told.
+/// The log of a run without a backend option.
 const CHOICES: [&[&str]; 3] = [&[], &["--backend", "auto"], &["--backend", "iptables"]];
 
 fn an_untouched_pod_gets_nft_rules(ground: Ground) {
@@ -25,7 +25,7 @@ fn an_untouched_pod_gets_nft_rules(ground: Ground) {
     }
 }
 
-/// Looking must not create what the next look takes for somebody's rules.
+/// Detection must not create what the next detection takes for foreign rules.
 fn a_second_run_stays_with_the_variant_of_the_first(ground: Ground) {
     for first in [Backend::IptablesNft, Backend::IptablesLegacy] {
         let pod = ground.pod();

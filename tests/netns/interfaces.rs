@@ -1,4 +1,4 @@
-//! NICs that are left alone, and virtual ones behind which somebody else's calls are outbound.
+//! Excluded NICs, and virtual ones whose inbound traffic counts as outbound.
 
 use crate::lab::ground::at;
 use crate::lab::{Family, Ground, World, on_every_ground};

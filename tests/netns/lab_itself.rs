@@ -7,7 +7,7 @@ use crate::lab::{Ground, Outcome, World, on_every_ground, on_these_grounds};
 on_every_ground!(
     without_rules_every_call_reaches_whom_it_is_for,
     a_redirect_by_hand_is_seen_as_a_capture,
-    a_call_to_nobody_is_refused,
+    a_call_without_a_listener_is_refused,
     a_guest_reaches_the_world_through_the_pod,
 );
 
@@ -47,7 +47,7 @@ fn a_redirect_by_hand_is_seen_as_a_capture(ground: Ground) {
     assert!(!pod.state().is_empty(), "two rules are a state");
 }
 
-fn a_call_to_nobody_is_refused(ground: Ground) {
+fn a_call_without_a_listener_is_refused(ground: Ground) {
     let pod = ground.pod();
     for family in ground.families() {
         assert_eq!(pod.app().call(at(family.service(), 81)), Outcome::Refused);

@@ -119,7 +119,7 @@ fn an_app_that_calls_its_pod_over_loopback_is_captured_if_loopback_is_included(g
     for &family in ground.families() {
         let by_address = at(family.pod(), 8080);
         pod.app().call(by_address).captured(15001, by_address);
-        // The app's own loopback address is left alone before any range is looked at.
+        // The app's own loopback address returns before any range is matched.
         pod.app().call(at(family.loopback(), 8080)).served_by("app");
         if family == Family::V4 {
             let elsewhere = "127.0.0.2:8080".parse().unwrap();

@@ -12,7 +12,7 @@ use nix::sys::socket::{
 
 const OUTBOUND: u16 = 15001;
 const INBOUND: u16 = 15006;
-/// What comes from here was captured already: the rules leave it alone.
+/// Traffic from this source was captured already: the rules do not capture it again.
 const INBOUND_SOURCE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
 
 fn main() -> io::Result<()> {
@@ -39,7 +39,7 @@ fn pass_on(direction: &str, port: u16, source: Ipv4Addr, caller: &TcpStream) -> 
     let original = getsockopt(caller, sockopt::OriginalDst)?;
     let address = Ipv4Addr::from(u32::from_be(original.sin_addr.s_addr));
     let destination = SocketAddrV4::new(address, u16::from_be(original.sin_port));
-    // A connection to the proxy itself would be passed on to the proxy, for ever.
+    // A connection to the proxy itself would be passed on to the proxy in a loop.
     if destination.port() == port {
         return Err(io::Error::other(format!("{destination} is this proxy")));
     }
@@ -62,7 +62,7 @@ fn copy(mut from: &TcpStream, mut to: &TcpStream) {
     to.shutdown(how).ok();
 }
 
-/// Whoever reads the log may have gone; that is no reason to stop.
+/// The log's reader may be gone; that is no reason to stop.
 fn say(line: &str) {
     writeln!(io::stdout(), "{line}").ok();
 }

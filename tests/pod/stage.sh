@@ -10,7 +10,7 @@ HERE=$(dirname "$(realpath -- "$0")")
 
 die() { echo "pod: $*" >&2; exit 1; }
 
-# --- outside: what needs this machine's network, and a stage nobody else stands on -----------------------------------
+# --- outside: what needs this machine's network, and a stage of its own -----------------------------------
 
 if [ "${POD_STAGE:-}" = "" ]; then
     PROGRAMS=$(realpath -- "${1:?the folder of the programs is missing: let make call this}")
@@ -68,7 +68,7 @@ if mountpoint -q /sys/fs/cgroup/unified; then
     echo "pod: hybrid control groups: crun gets a view without the unified hierarchy, in this mount namespace only"
     umount /sys/fs/cgroup/unified
 fi
-# A container may not have higher limits than whoever starts it, and podman's defaults are higher than some machines'.
+# A container may not have higher limits than its parent, and podman's defaults are higher than some machines'.
 echo "pod: limits lowered for this run only: 1024 files, 4000 processes"
 ulimit -n 1024 -u 4000
 cat >"$work/containers.conf" <<END

@@ -37,7 +37,7 @@ fn loopback_is_decided_by_the_address_as_written() {
 }
 
 #[test]
-fn empty_envoy_user_is_nobody() {
+fn empty_envoy_user_matches_no_user() {
     let uids = |variables: &[&str]| resolved_of(&[], variables).intent.proxy.uids;
     assert_eq!(uids(&[]), [1234]);
     assert_eq!(uids(&["ENVOY_USER=envoy"]), [555]);

@@ -49,7 +49,7 @@ fn ports_are_plain_numbers() {
     }
     refused(&["-p", "15001-15010"], &["ranges are not accepted"]);
     refused(&["-p", "80,81"], &["--envoy-port (-p): \"80,81\""]);
-    refused(&["-b", "*,80"], &["\"*\" is not accepted", "stands alone"]);
+    refused(&["-b", "*,80"], &["\"*\" is not accepted", "must be the only item"]);
     refused(&["-o", "*"], &["--istio-local-outbound-ports-exclude (-o): \"*\""]);
     assert_eq!(errors_of(&[], &["INBOUND_CAPTURE_PORT=x"]).len(), 1);
 }
@@ -155,7 +155,7 @@ fn ranges_as_strict_as_go() {
             refused(&[flag, text], &[text, hint]);
         }
     }
-    refused(&["-i", "*,10.0.0.0/8"], &["\"*\"", "stands alone"]);
+    refused(&["-i", "*,10.0.0.0/8"], &["\"*\"", "must be the only item"]);
     refused(&["-x", "*"], &["(-x): \"*\"", "leave --istio-service-cidr (-i)"]);
 }
 

@@ -1,7 +1,7 @@
 //! The kernel's image of a legacy table: a row of entries, in which chains are not named but marked.
 //!
 //! A built-in chain begins where `hook_entry` points and ends with its policy, where `underflow` points. A user
-//! chain begins with an entry whose target is `ERROR` and names it, and ends with a `RETURN` that nobody wrote. The
+//! chain begins with an entry whose target is `ERROR` and names it, and ends with an implicit `RETURN`. The
 //! last entry of all is an `ERROR` too.
 
 use std::io;
@@ -14,7 +14,7 @@ const HOOKS: usize = 5;
 /// The built-in chains in the order of the hooks.
 const BUILT_IN: [&str; HOOKS] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
-/// Length of what stands before the entries in `struct ipt_get_entries`: the name, a size, and padding up to the
+/// Offset of the entries in `struct ipt_get_entries`: the name, a size, and padding up to the
 /// alignment of an entry, which is that of its 64-bit counters.
 pub(super) const ENTRIES_HEAD: usize = (NAME_LENGTH + 4).next_multiple_of(align_of::<u64>());
 
@@ -68,7 +68,7 @@ impl Info {
         })
     }
 
-    /// The built-in chain that begins at `offset`, with where its policy stands.
+    /// The built-in chain that begins at `offset`, with the offset of its policy.
     fn built_in_at(&self, offset: usize) -> Option<(&'static str, usize)> {
         let hooks = self.hook_entry.iter().zip(&self.underflow).zip(BUILT_IN).enumerate();
         hooks
@@ -78,7 +78,7 @@ impl Info {
     }
 }
 
-/// The chain in which an entry stands.
+/// The chain that holds an entry.
 enum Place {
     /// Before any chain, or behind the policy of a built-in one.
     Nowhere,

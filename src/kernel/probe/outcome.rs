@@ -108,11 +108,11 @@ impl fmt::Display for Miss {
 /// What became of a probe that was not captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Nobody answered.
+    /// No answer.
     Silence,
-    /// The connection failed; most often refused, because nobody listens where it was going.
+    /// The connection failed; most often refused, because nothing listens at its destination.
     Failed(Errno),
-    /// Somebody else than us accepted it.
+    /// Another process accepted it.
     AcceptedElsewhere,
     /// A connection arrived at this port of ours, but not redirected from the probe's port.
     ArrivedOtherwise(Port),

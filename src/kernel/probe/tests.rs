@@ -10,7 +10,7 @@ const OUTBOUND: Port = Port::constant(15001);
 const INBOUND: Port = Port::constant(15006);
 const TARGET: Port = Port::constant(15002);
 
-/// The rules that catch the proxy's own connections to 127.0.0.6, and nobody else's.
+/// Rules that capture only the proxy's own connections to 127.0.0.6.
 const CAPTURE: &str = "*nat\n:ISTIO_OUTPUT - [0:0]\n-A OUTPUT -j ISTIO_OUTPUT\n\
     -A ISTIO_OUTPUT -o lo -p tcp ! --dport 15008 -m owner --uid-owner 1337 -j REDIRECT --to-ports 15006\n\
     -A ISTIO_OUTPUT -o lo -m owner ! --uid-owner 1337 -j RETURN\nCOMMIT\n";
@@ -38,9 +38,9 @@ fn load(family: Family, rules: &str) {
 /// Puts `::6` on `lo` and waits until it is of use: the kernel makes its local route a little later.
 fn add_six() {
     Rtnetlink::open().unwrap().add_six().unwrap();
-    let nobody = SocketAddr::from((PASSTHROUGH_V6, 9));
+    let unused = SocketAddr::from((PASSTHROUGH_V6, 9));
     let refused = || {
-        let error = TcpStream::connect_timeout(&nobody, Duration::from_millis(100)).unwrap_err();
+        let error = TcpStream::connect_timeout(&unused, Duration::from_millis(100)).unwrap_err();
         error.kind() == io::ErrorKind::ConnectionRefused
     };
     let begin = Instant::now();
@@ -157,7 +157,7 @@ fn dropped_packets_are_silence() {
 }
 
 #[test]
-fn somebody_else_who_accepts_is_told() {
+fn other_listener_that_accepts_is_reported() {
     in_new_namespace(|| {
         let _other = TcpListener::bind("0.0.0.0:15002").unwrap();
         let accepted = |misses: &[Miss]| misses[0].last == Event::AcceptedElsewhere;
@@ -205,9 +205,9 @@ fn one_port_for_both_directions_is_listened_on_once() {
 #[test]
 fn a_uid_that_cannot_be_had_makes_the_probe_unable() {
     in_new_namespace(|| {
-        // This number stands for "no uid" in the kernel: nobody may change to it.
-        let nobody = Probe { uid: u32::MAX, ..wanted(Families::V4, 300) };
-        assert!(matches!(probe(&nobody), Outcome::Unable { uid: u32::MAX }));
+        // The kernel reserves this number for "no uid": no process can change to it.
+        let no_uid = Probe { uid: u32::MAX, ..wanted(Families::V4, 300) };
+        assert!(matches!(probe(&no_uid), Outcome::Unable { uid: u32::MAX }));
     });
 }
 

@@ -18,13 +18,13 @@ const IFADDRMSG: usize = 8;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_PROTO: u16 = 11;
-/// No duplicate address detection: nobody else is on `lo`.
+/// No duplicate address detection: `lo` has no neighbours.
 const IFA_F_NODAD: u8 = 0x02;
 
-/// `::6/128` as it stands on `lo`.
+/// `::6/128` as present on `lo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SixOnLo {
-    /// Its protocol number; `None` on kernels before 5.18, and where nobody set one.
+    /// Its protocol number; `None` on kernels before 5.18, and where none was set.
     pub protocol: Option<u8>,
 }
 
@@ -82,7 +82,7 @@ impl Rtnetlink {
         self.add(&message)
     }
 
-    /// Gives our protocol number to `::6/128` on `lo`, whoever put it there; adds it if it is not there.
+    /// Gives our protocol number to `::6/128` on `lo`, whichever program added it; adds it if it is not there.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -92,7 +92,7 @@ impl Rtnetlink {
         self.socket.request(&message)
     }
 
-    /// Takes `::6/128` off `lo`, whoever put it there; false if it was not there.
+    /// Takes `::6/128` off `lo`, whichever program added it; false if it was not there.
     ///
     /// # Errors
     /// The kernel refuses.

@@ -146,7 +146,7 @@ pub(super) fn read_rule(reply: &Reply<'_>) -> Option<MarkRule> {
             FRA_TABLE => rule.table = attribute.u32()?,
             FRA_PROTOCOL => rule.protocol = attribute.byte(),
             FRA_PAD => {}
-            // All ones stand for "no such condition"; the kernel lists that one always.
+            // All ones mean "no such condition"; the kernel lists that one always.
             FRA_SUPPRESS_PREFIXLEN if attribute.u32() == Some(u32::MAX) => {}
             _ => rule.plain = false,
         }

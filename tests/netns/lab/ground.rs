@@ -1,4 +1,4 @@
-//! What a test stands on: a backend and the address families of the pod.
+//! The setting of a test: a backend and the address families of the pod.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -81,7 +81,7 @@ impl Family {
         self.pick("10.96.0.10", "fd00:96::10")
     }
 
-    /// An address of nobody's that the world outside routes to the pod.
+    /// An unassigned address that the outside network routes to the pod.
     pub(crate) fn routed_to_pod(self) -> IpAddr {
         self.pick("203.0.113.10", "2001:db8:4::10")
     }

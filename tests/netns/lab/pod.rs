@@ -1,4 +1,4 @@
-//! A pod: its network namespace, the world outside of it, and the people in both.
+//! A pod: its network namespace, the network outside of it, and the processes in both.
 
 use std::fs;
 use std::io::Write;
@@ -69,7 +69,7 @@ impl Pod {
         pod
     }
 
-    /// Somebody in the pod.
+    /// A user in the pod.
     pub(crate) fn user(&self, uid: u32, gid: u32) -> Actor {
         Actor::new(&self.namespace, uid, gid)
     }
@@ -84,12 +84,12 @@ impl Pod {
         self.user(PROXY, PROXY)
     }
 
-    /// Somebody outside.
+    /// A client outside.
     pub(crate) fn outside(&self) -> Actor {
         Actor::new(&self.outside, 0, 0)
     }
 
-    /// Somebody on the virtual machine.
+    /// A user on the virtual machine.
     pub(crate) fn guest(&self) -> Actor {
         Actor::new(&self.guest, 0, 0)
     }
@@ -168,7 +168,7 @@ fn settle() {
     for (setting, value) in [
         // Servers with a v4 and a v6 socket on the same port.
         ("net/ipv6/bindv6only", "1"),
-        // The proxy and the name servers are nobody special and listen on 53.
+        // The proxy and the name servers are unprivileged and listen on 53.
         ("net/ipv4/ip_unprivileged_port_start", "0"),
         ("net/ipv6/conf/default/accept_dad", "0"),
         // No link-local addresses that appear by themselves, a moment later.

@@ -73,13 +73,13 @@ impl Program {
         self
     }
 
-    /// The program, and nobody else, finds `contents` in the existing file `path`.
+    /// Only the program finds `contents` in the existing file `path`.
     pub(crate) fn file(mut self, path: &str, contents: &str) -> Self {
         self.files.insert(path.to_owned(), contents.to_owned());
         self
     }
 
-    /// The program, and nobody else, finds the directory `path` empty.
+    /// Only the program finds the directory `path` empty.
     pub(crate) fn empty_directory(mut self, path: &str) -> Self {
         self.emptied.push(path.to_owned());
         self
@@ -142,7 +142,7 @@ impl Program {
         })
     }
 
-    /// The program under test; a copy if somebody runs it who may not look into the build directory.
+    /// The program under test; a copy if the user cannot read the build directory.
     fn binary(&self) -> (Option<tempfile::TempDir>, PathBuf) {
         let built = PathBuf::from(if self.read_only { IN_READ_ONLY } else { BUILT });
         if self.user.is_none() {
@@ -204,7 +204,7 @@ const IN_READ_ONLY: &str = "/mnt/istio-iptables";
 
 fn kill_group(child: &Child) {
     let group = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
-    // It may have ended by itself: then there is nobody to kill.
+    // It may have ended by itself already.
     let _ = nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL);
 }
 

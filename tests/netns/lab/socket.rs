@@ -71,7 +71,7 @@ pub(crate) struct Binding {
     pub(crate) spoofed_mark: Option<u32>,
 }
 
-/// A stream socket of `to`'s family, bound as told, connected within `limit`.
+/// A stream socket of `to`'s family, bound as requested, connected within `limit`.
 pub(crate) fn connect_tcp(to: SocketAddr, binding: Binding, limit: Duration) -> io::Result<TcpStream> {
     let fd = bound(to, binding, SockType::Stream)?;
     let limit_ms = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX);
@@ -97,7 +97,7 @@ pub(crate) fn is_ready(fd: &OwnedFd) -> bool {
     poll(&mut polled, PollTimeout::ZERO).expect("poll a socket") > 0
 }
 
-/// A socket of `to`'s family, bound as told.
+/// A socket of `to`'s family, bound as requested.
 pub(crate) fn bound(to: SocketAddr, binding: Binding, kind: SockType) -> io::Result<OwnedFd> {
     let fd = socket(family_of(to.ip()), kind, SockFlag::SOCK_CLOEXEC, None)?;
     if let Some(mark) = binding.spoofed_mark {

@@ -10,7 +10,7 @@ use crate::run::Started;
 
 const LEGACY: [&str; 2] = ["--force-iptables-binary", "legacy"];
 
-/// Makes somebody hold a lock inside the pod for a while; returns when it is held.
+/// Holds a lock inside the pod from another process; returns when it is held.
 fn held(pod: &Pod, file: &str, seconds: &str) {
     pod.sh(&format!(
         "flock {file} sh -c 'echo > $DIR/held; exec sleep {seconds}' >/dev/null 2>&1 </dev/null & \
@@ -41,7 +41,7 @@ fn run_at_work(pod: &Pod) -> Started {
 }
 
 #[test]
-fn a_run_waits_for_whoever_holds_the_xtables_lock() {
+fn a_run_waits_for_the_xtables_lock() {
     let pod = Pod::new();
     pod.sh(
         "flock /run/xtables.lock sh -c 'echo > $DIR/held; while [ ! -e $DIR/release ]; do sleep 0.01; done' \
@@ -155,7 +155,7 @@ fn lock_needs_net_admin() {
         let output = std::process::Command::new(real("nsenter"))
             .args(["--net", "--target", &pid, "setpriv", "--bounding-set=-net_admin", "--inh-caps=-all"])
             .arg(&myself)
-            .args(["crowd::try_to_lock", "--exact", "--ignored", "--nocapture"])
+            .args(["contention::try_to_lock", "--exact", "--ignored", "--nocapture"])
             .output()
             .unwrap();
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -204,7 +204,7 @@ fn two_runs_with_different_options_leave_the_rules_of_one_of_them() {
 }
 
 #[test]
-fn somebody_who_changes_other_rules_all_the_time_is_no_obstacle() {
+fn constant_changes_of_foreign_rules_are_no_obstacle() {
     for variant in ["nft", "legacy"] {
         let options = [&SIDECAR[..], &["-m", "TPROXY", "--force-iptables-binary", variant]].concat();
         let fresh = Pod::new();
