@@ -193,10 +193,16 @@ impl Phases {
         let capture = Change::between(&transition.form(desired), main, rewrite);
         let withdraw = Change::between(&none, &prepare.project(other), false);
         let changes_marks = [&capture, &withdraw].iter().any(|change| change.writes(Table::Mangle));
+        let mut marks: BTreeSet<Mark> = BTreeSet::new();
         if changes_marks && (main.has_ours() || other.has_ours() || native) {
-            let marks = saved_marks(desired);
-            self.unmark.extend(marks.map(|mark| conntrack::Step::ClearForeignMark(family, mark)));
+            marks.extend(saved_marks(desired));
         }
+        let [of_main, of_other] = [main, other].map(live_marks);
+        if !of_main.is_empty() && !of_other.is_empty() {
+            // Also if no TPROXY rules remain: the next ones would look at these marks again.
+            marks.extend(of_main.into_iter().chain(of_other));
+        }
+        self.unmark.extend(marks.into_iter().map(|mark| conntrack::Step::ClearForeignMark(family, mark)));
         if transition.is_needed() {
             self.settle.push(Change::between(desired, &capture.project(main), false));
         }
@@ -226,12 +232,16 @@ impl Phases {
     }
 }
 
+/// The marks that live rules of ours use.
+fn live_marks(observed: &Observed) -> BTreeSet<Mark> {
+    observed.tables.get(&Table::Mangle).map(marks_in_use).unwrap_or_default()
+}
+
 /// The marks in use per family; a family is there as soon as any chain of ours stands in it.
 fn marks(rules: &BTreeMap<(Variant, Family), Observed>) -> BTreeMap<Family, BTreeSet<Mark>> {
     let mut marks: BTreeMap<Family, BTreeSet<Mark>> = BTreeMap::new();
     for ((_, family), observed) in rules.iter().filter(|(_, observed)| observed.has_ours()) {
-        let in_use = observed.tables.get(&Table::Mangle).map(marks_in_use).unwrap_or_default();
-        marks.entry(*family).or_default().extend(in_use);
+        marks.entry(*family).or_default().extend(live_marks(observed));
     }
     marks
 }

@@ -24,6 +24,7 @@ on_each_backend!(
     no_connection_is_lost_when_a_move_is_killed_after_any_step,
     no_connection_is_lost_when_any_step_of_a_move_fails,
     connections_that_two_sets_with_unlimited_save_rules_stopped_are_healed,
+    marks_of_two_sets_are_cleared_by_cleanup_too,
     no_inbound_connection_is_lost_in_a_move_from_istios_native_nftables,
 );
 on_these_grounds!(
@@ -190,22 +191,7 @@ fn connections_that_two_sets_with_unlimited_save_rules_stopped_are_healed(ground
     let mut held: Vec<_> = held.iter().map(|flow| (flow, flow.open().expect("a first call"))).collect();
     assert_eq!(marked(&pod, &held, INBOUND), []);
     assert_eq!(marked(&pod, &held, ORIGINAL_SOURCE).len(), 2);
-    for family in [Family::V4, Family::V6] {
-        let (from, to) = (ground.backend, other(ground.backend));
-        pod.namespace.run(|| {
-            let saved = tool(&from.tool(family, "-save"), &["-t", "mangle"], "");
-            tool(&to.tool(family, "-restore"), &["--noflush"], &saved)
-        });
-    }
-    // Packets of the caller are enough to mark its connection; then no answer arrives any more.
-    for (flow, conversation) in held.iter_mut().filter(|(flow, _)| flow.name.starts_with(INBOUND)) {
-        conversation.say("first").unwrap_or_else(|e| panic!("{}: {e}", flow.name));
-    }
-    let mut stopped = HashSet::new();
-    while stopped.len() < 2 * HELD {
-        stopped.extend(marked(&pod, &held, INBOUND));
-        thread::sleep(Duration::from_millis(10));
-    }
+    stop_inbound(&pod, &mut held);
     move_to(&pod, ground.backend);
     assert_eq!(marked(&pod, &held, INBOUND), []);
     assert_eq!(marked(&pod, &held, ORIGINAL_SOURCE).len(), 2, "the proxy's calls keep their mark");
@@ -223,6 +209,43 @@ fn connections_that_two_sets_with_unlimited_save_rules_stopped_are_healed(ground
     }
     assert_eq!(pod.state(), once);
     assert_eq!(rules_of_ours(&pod, other(ground.backend)), "");
+}
+
+/// Makes a second set live, as an earlier version did, and waits until each held inbound connection carries the mark.
+fn stop_inbound(pod: &Pod, held: &mut [(&Flow, Conversation)]) {
+    for family in [Family::V4, Family::V6] {
+        let (from, to) = (pod.ground.backend, other(pod.ground.backend));
+        pod.namespace.run(|| {
+            let saved = tool(&from.tool(family, "-save"), &["-t", "mangle"], "");
+            tool(&to.tool(family, "-restore"), &["--noflush"], &saved)
+        });
+    }
+    // Packets of the caller are enough to mark its connection; then no answer arrives any more.
+    for (flow, conversation) in held.iter_mut().filter(|(flow, _)| flow.name.starts_with(INBOUND)) {
+        conversation.say("first").unwrap_or_else(|e| panic!("{}: {e}", flow.name));
+    }
+    let mut stopped = HashSet::new();
+    while stopped.len() < 2 * HELD {
+        stopped.extend(marked(pod, held, INBOUND));
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Later rules would look at the marks again.
+fn marks_of_two_sets_are_cleared_by_cleanup_too(ground: Ground) {
+    let pod = ground.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    move_to(&pod, ground.backend);
+    let (held, _) = flows(&pod);
+    let held = only_inbound(held);
+    let mut held: Vec<_> = held.iter().map(|flow| (flow, flow.open().expect("a first call"))).collect();
+    stop_inbound(&pod, &mut held);
+    pod.apply(&["--cleanup-only"]).saying("clear mark 1337");
+    assert_eq!(marked(&pod, &held, INBOUND), []);
+    for (flow, conversation) in held.iter_mut().filter(|(flow, _)| flow.to.is_ipv4()) {
+        conversation.hear("first").unwrap_or_else(|e| panic!("{}: {e}", flow.name));
+    }
+    assert!(pod.state().is_empty(), "{:?}", pod.state());
 }
 
 /// The sources of those connections of a kind whose entry carries the mark.
