@@ -2,73 +2,125 @@
 //!
 //! Only the first packet of a connection meets the nat rules; all others follow its entry.
 
+mod dns;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+pub use dns::DnsFlows;
+
 use crate::model::{Family, Mark};
+use crate::plan::{Goal, Situation};
 
 /// The zone of what the pod's processes and the proxy exchange on the proxy's DNS port; see `policy::dns`.
 pub const APP_TO_PROXY_ZONE: u16 = 2;
 
-/// A change of the connection tracking table, made after the last commit of rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whether connections were tracked in the namespace before a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entries {
+    /// No connection: nothing has to be deleted.
+    None,
+    /// Some, or it is not known, or there may be some soon.
+    Some,
+    /// Some, of which an interrupted run left these.
+    Interrupted(Stale),
+}
+
+/// A change of the connection tracking table.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Deletes the UDP entries with original destination port 53, in zone 0 and in [`APP_TO_PROXY_ZONE`]. A socket that
-    /// keeps its source port would follow its entry as long as its queries come faster than the entry's timeout.
-    DeleteDnsUdp(Family, DnsFlows),
-    /// Deletes the TCP entries in state CLOSE. For 10 s after the server's reset a SYN on the same ports follows the
-    /// entry instead of the rules. Entries in other states belong to live connections, or give way to a SYN.
-    DeleteClosedTcp(Family),
+    /// Leaves a note of what is going to be deleted, before the first commit of rules: a run that is killed in between
+    /// leaves rules that are complete, from which the next run could not tell that entries are stale.
+    Note(Stale),
+    /// Deletes entries that the previous rules made, after the last commit of rules, and then the note.
+    DeleteStale(Stale),
     /// Clears this mark from TCP entries whose original source is not a local socket. Such an entry got the mark while
     /// two rule sets were live: every answer on it is routed back into the pod. The proxy's own connections keep it.
     ClearForeignMark(Family, Mark),
 }
 
-/// Which DNS flows changed their way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DnsFlows {
-    /// Those that went past the proxy. Their answers need no entry, so none is lost.
-    Direct,
-    /// Those that went to the proxy. Answers to queries that are waiting are lost: they need the entry.
-    Captured,
-    /// Both.
-    All,
+/// Entries that keep a connection on its old way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stale {
+    /// UDP entries with original destination port 53. A socket that keeps its source port follows its entry as long as
+    /// its queries come faster than the entry's timeout (30 to 120 s).
+    pub dns: BTreeMap<Family, DnsFlows>,
+    /// TCP entries in state CLOSE. For 10 s after the server's reset a SYN on the same ports follows the entry instead
+    /// of the rules. Entries in other states belong to live connections, or give way to a SYN.
+    pub closed_tcp: BTreeSet<Family>,
 }
 
-impl DnsFlows {
-    /// Whether a flow belongs to these; `captured` if its destination is translated.
+impl Stale {
+    /// Whether no entry is stale.
     #[must_use]
-    pub const fn contains(self, captured: bool) -> bool {
-        match self {
-            Self::Direct => !captured,
-            Self::Captured => captured,
-            Self::All => true,
+    pub fn is_empty(&self) -> bool {
+        self.dns.is_empty() && self.closed_tcp.is_empty()
+    }
+
+    fn merge(&mut self, other: &Self) {
+        for (family, flows) in &other.dns {
+            self.dns.entry(*family).and_modify(|known| *known = known.or(*flows)).or_insert(*flows);
         }
+        self.closed_tcp.extend(&other.closed_tcp);
+    }
+
+    /// All of it in one number, as a note keeps it.
+    #[must_use]
+    pub fn to_bits(&self) -> u32 {
+        let of = |family: &Family| {
+            let flows = self.dns.get(family).map_or(0, |flows| flows.to_bits());
+            flows | if self.closed_tcp.contains(family) { 4 } else { 0 }
+        };
+        Family::ALL.iter().rev().fold(0, |bits, family| bits << 8 | of(family))
+    }
+
+    /// Reads a note. One that says nothing, for lack of marks in the kernel, stands for everything.
+    #[must_use]
+    pub fn from_bits(bits: u32) -> Self {
+        let bits = if bits == 0 { u32::MAX } else { bits };
+        let mut stale = Self::default();
+        for (family, bits) in Family::ALL.into_iter().zip([bits, bits >> 8]) {
+            stale.dns.extend(DnsFlows::from_bits(bits).map(|flows| (family, flows)));
+            stale.closed_tcp.extend((bits & 4 != 0).then_some(family));
+        }
+        stale
     }
 }
 
-impl fmt::Display for DnsFlows {
+impl fmt::Display for Stale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Direct => "not captured",
-            Self::Captured => "captured",
-            Self::All => "captured or not",
-        })
+        let Self { dns, closed_tcp } = self;
+        let dns = dns.iter().map(|(family, flows)| format!("{family} UDP to port 53, {flows}"));
+        let closed = closed_tcp.iter().map(|family| format!("{family} TCP in state CLOSE"));
+        f.write_str(&dns.chain(closed).collect::<Vec<_>>().join("; "))
     }
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::DeleteDnsUdp(family, flows) => write!(
-                f,
-                "delete conntrack entries: {family} UDP to port 53, {flows}, zones 0 and {APP_TO_PROXY_ZONE}"
-            ),
-            Self::DeleteClosedTcp(family) => {
-                write!(f, "delete conntrack entries: {family} TCP in state CLOSE")
-            }
+            Self::Note(stale) => write!(f, "note the conntrack entries to delete ({stale})"),
+            Self::DeleteStale(stale) => write!(f, "delete conntrack entries ({stale})"),
             Self::ClearForeignMark(family, mark) => {
                 write!(f, "clear mark {mark} of conntrack entries: {family} TCP that no local socket began")
             }
         }
     }
 }
+
+/// The entries that become stale when rules change; `changed` are the families whose nat or mangle rules do.
+#[must_use]
+pub fn plan(goal: &Goal, situation: &Situation, changed: BTreeSet<Family>) -> Stale {
+    if situation.entries == Entries::None {
+        return Stale::default();
+    }
+    let flows = |family| Some((family, dns::changed_flows(goal, situation, family)?));
+    let mut stale = Stale { dns: Family::ALL.into_iter().filter_map(flows).collect(), closed_tcp: changed };
+    if let Entries::Interrupted(left) = &situation.entries {
+        stale.merge(left);
+    }
+    stale
+}
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ mod limit;
 mod ownership;
 mod projection;
 
-pub(crate) use ownership::marks_in_use;
+pub(crate) use ownership::{marks_in_use, our_rules};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -120,19 +120,20 @@ impl Change {
 }
 
 /// Tables commit one after the other, and packets pass in between. What captures from now on has to stand before
-/// what captured until now goes: nat takes over from TPROXY before mangle lets go, and the other way round. DNS zones
-/// stand before the first query is redirected and go after the last one.
-fn commit_order(desired: &FamilyRules) -> Vec<Table> {
+/// what captured until now goes: nat takes over from TPROXY before mangle lets go, and the other way round.
+///
+/// nat commits before raw, with DNS capture on or off. A query meets the nat rules only as the first packet of its
+/// entry, and raw chooses the entry: were the zones there before the redirection, or gone after it, then a socket that
+/// keeps its source port would get an entry of the other way in between, and keep it.
+fn commit_order(desired: &FamilyRules) -> [Table; 3] {
     let captures =
         |rules: &TableRules| rules.rules().any(|rule| matches!(rule.statement.target, Target::Tproxy { .. }));
-    let early = |table: &Table| match table {
-        Table::Raw => desired.tables.contains_key(table),
-        Table::Mangle => desired.tables.get(table).is_some_and(captures),
-        Table::Nat => false,
-    };
-    let before = [Table::Raw, Table::Mangle].into_iter().filter(early);
-    let after = [Table::Mangle, Table::Raw].into_iter().filter(|table| !early(table));
-    before.chain([Table::Nat]).chain(after).collect()
+    let mangle = desired.tables.get(&Table::Mangle);
+    if mangle.is_some_and(captures) {
+        [Table::Mangle, Table::Nat, Table::Raw]
+    } else {
+        [Table::Nat, Table::Mangle, Table::Raw]
+    }
 }
 
 fn table_change(

@@ -25,6 +25,8 @@ pub struct Situation {
     pub native_tables: Vec<String>,
     /// Address, policy rules and routes.
     pub network: routing::Observed,
+    /// Connections that are tracked.
+    pub entries: conntrack::Entries,
 }
 
 impl Situation {
@@ -147,7 +149,24 @@ pub fn plan(goal: &Goal, situation: &Situation) -> Vec<Step> {
     let mut steps: Vec<Step> = network.before.into_iter().map(Step::Network).collect();
     steps.extend(Phases::of(goal, situation).steps(situation));
     steps.extend(network.after.into_iter().map(Step::Network));
+    let stale = conntrack::plan(goal, situation, captures_changed(&steps));
+    if !stale.is_empty() {
+        steps.insert(0, Step::Conntrack(conntrack::Step::Note(stale.clone())));
+        steps.push(Step::Conntrack(conntrack::Step::DeleteStale(stale)));
+    }
     steps
+}
+
+/// The families whose TCP capture the steps change, or may change.
+fn captures_changed(steps: &[Step]) -> BTreeSet<Family> {
+    let families = steps.iter().flat_map(|step| match step {
+        Step::Restore(restore) if restore.tables.iter().any(|table| *table != Table::Raw) => {
+            vec![restore.family]
+        }
+        Step::DeleteNative(_) => Family::ALL.to_vec(),
+        Step::Restore(_) | Step::LimitNative | Step::Network(_) | Step::Conntrack(_) => Vec::new(),
+    });
+    families.collect()
 }
 
 /// The changes of a run, phase by phase: every family passes one before any family enters the next.

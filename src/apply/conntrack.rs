@@ -4,10 +4,12 @@ use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
 
-use crate::conntrack::{APP_TO_PROXY_ZONE, Step};
+use super::Touch;
+use crate::conntrack::{APP_TO_PROXY_ZONE, DnsFlows, Entries, Stale, Step};
 use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Entry, Filter, TcpState, Zone};
 use crate::kernel::sock_diag::{self, State};
 use crate::model::{Family, Mark, Transport};
+use crate::policy::DNS_PORT;
 
 /// The states of a socket that has begun, or got, a connection.
 const BEGUN: [State; 10] = [
@@ -23,6 +25,19 @@ const BEGUN: [State; 10] = [
     State::NewSynReceived,
 ];
 
+/// Whether connections are tracked in the namespace, in which rules of ours are or are not, before anything is changed.
+pub(super) fn entries(rules_of_ours: bool, touch: Touch) -> Entries {
+    match (conntrack::count_in_proc(), touch) {
+        (Some(0), _) if !rules_of_ours => Entries::None,
+        // Reading a note takes a request, which could load a module.
+        (Some(0), _) | (_, Touch::Nothing) => Entries::Some,
+        (Some(_) | None, Touch::Tables) => {
+            let note = Conntrack::open().and_then(|mut table| Ok(table.note()?));
+            note.ok().flatten().map_or(Entries::Some, |bits| Entries::Interrupted(Stale::from_bits(bits)))
+        }
+    }
+}
+
 /// The connection tracking table, opened by the first step that needs it.
 #[derive(Debug, Default)]
 pub(super) struct Table {
@@ -33,56 +48,77 @@ pub(super) struct Table {
 
 impl Table {
     /// Carries out one step.
-    pub(super) fn execute(&mut self, step: Step) {
+    pub(super) fn execute(&mut self, step: &Step) {
         // An empty table needs no request, which could load a module.
         if self.failed || conntrack::count_in_proc() == Some(0) {
             return;
         }
-        match self.try_execute(step) {
-            Ok(count) => log::info!("{step} ({count})"),
-            Err(error) => {
+        match (self.try_execute(step), step) {
+            (Ok(count), Step::DeleteStale(_) | Step::ClearForeignMark(..)) => log::info!("{step}: {count}"),
+            (Ok(_), Step::Note(_)) => {}
+            // What the note is for meets the same error, and logs it.
+            (Err(error), Step::Note(_)) => log::debug!("{step}: {error}"),
+            (Err(error), Step::DeleteStale(_) | Step::ClearForeignMark(..)) => {
                 self.failed = true;
                 log::warn!("{step}: {error}; {}", consequence(step));
             }
         }
     }
 
-    fn try_execute(&mut self, step: Step) -> Result<usize, ConntrackError> {
+    /// How many entries were changed.
+    fn try_execute(&mut self, step: &Step) -> Result<usize, ConntrackError> {
         let table = match &mut self.open {
             Some(table) => table,
             closed => closed.insert(Conntrack::open()?),
         };
         let count = match step {
-            Step::DeleteDnsUdp(family, flows) => {
-                let filter = Filter { family, transport: Transport::Udp, destination_port: Some(53) };
-                table.delete_if(&filter, |entry| {
-                    matches!(entry.zone, Zone::Both(0 | APP_TO_PROXY_ZONE))
-                        && flows.contains(entry.status.destination_translated())
-                })
-            }
-            Step::DeleteClosedTcp(family) => {
-                let filter = Filter { family, transport: Transport::Tcp, destination_port: None };
-                table.delete_if(&filter, |entry| entry.tcp_state == Some(TcpState::Close))
-            }
-            Step::ClearForeignMark(family, mark) => clear_foreign_mark(table, family, mark),
+            Step::Note(stale) => table.leave_note(stale.to_bits()).map(|()| 1),
+            Step::DeleteStale(stale) => delete_stale(table, stale),
+            Step::ClearForeignMark(family, mark) => clear_foreign_mark(table, *family, *mark),
         };
         Ok(count?)
     }
 }
 
 /// What remains if a step fails.
-const fn consequence(step: Step) -> &'static str {
+const fn consequence(step: &Step) -> &'static str {
     match step {
-        Step::DeleteDnsUdp(..) => {
-            "sockets that send DNS queries from a fixed port keep their previous way until they pause for 2 minutes"
-        }
-        Step::DeleteClosedTcp(_) => {
-            "a TCP port whose connection the server has reset keeps its previous way for 10 seconds"
+        Step::Note(_) | Step::DeleteStale(_) => {
+            "until they end by themselves, a socket that sends DNS queries from one port without a pause of 2 minutes \
+             keeps its previous way, and a port keeps it for 10 seconds after the server reset its connection"
         }
         Step::ClearForeignMark(..) => {
             "inbound connections that an interrupted change of the backend stopped stay so until they are closed"
         }
     }
+}
+
+fn delete_stale(table: &mut Conntrack, stale: &Stale) -> io::Result<usize> {
+    let count = table.delete_any_if(|entry| is_stale(stale, entry))?;
+    table.remove_note()?;
+    Ok(count)
+}
+
+fn is_stale(Stale { dns, closed_tcp }: &Stale, entry: &Entry) -> bool {
+    match entry.transport {
+        Transport::Tcp => entry.tcp_state == Some(TcpState::Close) && closed_tcp.contains(&entry.family),
+        Transport::Udp => {
+            entry.original.destination.port() == DNS_PORT.number()
+                && dns.get(&entry.family).is_some_and(|flows| is_stale_dns(*flows, entry))
+        }
+    }
+}
+
+fn is_stale_dns(flows: DnsFlows, entry: &Entry) -> bool {
+    let captured = entry.status.destination_translated();
+    let zone = match entry.zone {
+        Zone::Both(APP_TO_PROXY_ZONE) => true,
+        // A captured flow without zones. A direct one here is of no use to any captured query, which has its zone, and
+        // may be waiting for an answer that a firewall lets in for its sake.
+        Zone::Both(0) => captured,
+        Zone::Both(_) | Zone::Original(_) | Zone::Reply(_) => false,
+    };
+    zone && flows.contains(captured)
 }
 
 /// The entries are listed before the sockets: a connection of the proxy that begins meanwhile is not among them.

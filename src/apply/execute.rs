@@ -36,7 +36,7 @@ pub fn execute(host: &impl Host, steps: &[Step], main: Variant, run: &RunOptions
     for step in steps {
         match step {
             Step::Network(step) => network_step(*step)?,
-            Step::Conntrack(step) => table.execute(*step),
+            Step::Conntrack(step) => table.execute(step),
             Step::LimitNative => {
                 let limited =
                     observe::limit_save_mark(NATIVE_MANGLE).map_err(|error| refused(step, &error))?;

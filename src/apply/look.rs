@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::{from_kernel, hidden, needed};
+use super::{conntrack, from_kernel, hidden, needed};
 use crate::backend::{self, Decision, Findings, NfTables, Variant};
 use crate::config::BackendChoice;
 use crate::exit::Exit;
@@ -69,8 +69,14 @@ pub fn look(host: &impl Host, choice: BackendChoice, touch: Touch) -> Result<Out
         .map_err(|error| from_kernel(format!("cannot read routes and policy rules: {error}"), &error))?;
     network.native = observe::native(&picture.native_tables)
         .map_err(|error| from_kernel(format!("cannot read Istio's native tables: {error}"), &error))?;
-    let situation =
-        Situation { variant: decision.variant, rules, native_tables: picture.native_tables, network };
+    let entries = conntrack::entries(!rules.is_empty() || !picture.native_tables.is_empty(), touch);
+    let situation = Situation {
+        variant: decision.variant,
+        rules,
+        native_tables: picture.native_tables,
+        network,
+        entries,
+    };
     Ok(Outlook { decision, situation })
 }
 

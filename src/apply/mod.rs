@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{Decision, Tools, Variant};
 use crate::config::{BackendChoice, RunOptions};
+use crate::conntrack::Entries;
 use crate::exit::Exit;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Host;
@@ -94,7 +95,7 @@ fn empty_situation(choice: BackendChoice) -> Situation {
         BackendChoice::Auto | BackendChoice::Iptables | BackendChoice::IptablesNft => Variant::Nft,
     };
     let network = routing::Observed::default();
-    Situation { variant, rules: BTreeMap::new(), native_tables: Vec::new(), network }
+    Situation { variant, rules: BTreeMap::new(), native_tables: Vec::new(), network, entries: Entries::None }
 }
 
 fn describe(remark: &str, steps: &[Step], goal: &Goal) -> String {

@@ -57,6 +57,12 @@ pub(super) fn ours(table: Table, observed: &ObservedTable) -> Ours {
     ours
 }
 
+/// Our rules in one shared chain of a table, in their order.
+pub(crate) fn our_rules(table: Table, observed: &ObservedTable, hook: Hook) -> Vec<&Line> {
+    let ours = ours(table, observed).of(hook);
+    observed.hook(hook).iter().enumerate().filter(|(at, _)| ours.contains(at)).map(|(_, line)| line).collect()
+}
+
 /// `-i IF -j RETURN` and `-o IF -j RETURN` are written as a pair. Both were put behind what stood there, so of
 /// identical lines the last one is ours.
 fn excluded_interfaces(observed: &ObservedTable, ours: &mut Ours) {

@@ -82,6 +82,9 @@ pub fn count_in_proc() -> Option<usize> {
 }
 
 /// A connection to the table of the network namespace in which it was opened.
+///
+/// The kernel keeps the entries of all namespaces in one hash table. Listing them walks all of it: about 10 ms for its
+/// usual 262,144 buckets, with a filter or without, and however few entries there are.
 #[derive(Debug)]
 pub struct Conntrack {
     /// Lists entries.
@@ -133,9 +136,18 @@ impl Conntrack {
     /// # Errors
     /// The kernel refuses.
     pub fn delete_if(&mut self, filter: &Filter, unwanted: impl Fn(&Entry) -> bool) -> io::Result<usize> {
-        // An entry that ended by itself, or gave way to another one.
-        let gone = [libc::ENOENT];
-        self.change_while_listing(filter, &gone, |entry| unwanted(entry).then(|| request::delete(entry)))
+        self.change_while_listing(&filter.dump(), |entry| {
+            (filter.admits(entry) && unwanted(entry)).then(|| request::delete(entry))
+        })
+    }
+
+    /// The same among the entries of both families and protocols, in one dump.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn delete_any_if(&mut self, unwanted: impl Fn(&Entry) -> bool) -> io::Result<usize> {
+        let delete = |entry: &Entry| unwanted(entry).then(|| request::delete(entry));
+        self.change_while_listing(&request::dump_all(), delete)
     }
 
     /// Sets the mark of the entries that `filter` admits and `wrong` picks, and leaves everything else of them.
@@ -149,8 +161,9 @@ impl Conntrack {
         mark: u32,
         wrong: impl Fn(&Entry) -> bool,
     ) -> io::Result<usize> {
-        let gone = [libc::ENOENT];
-        self.change_while_listing(filter, &gone, |entry| wrong(entry).then(|| request::set_mark(entry, mark)))
+        self.change_while_listing(&filter.dump(), |entry| {
+            (filter.admits(entry) && wrong(entry)).then(|| request::set_mark(entry, mark))
+        })
     }
 
     /// Deletes one entry; false if it ended by itself, or gave way to another one.
@@ -178,10 +191,39 @@ impl Conntrack {
         self.change.requests(&messages, &[libc::EEXIST])
     }
 
+    /// Leaves a number in the namespace for later runs: an entry that no packet belongs to, which ends by itself after a
+    /// day. Replaces an earlier note.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn leave_note(&mut self, number: u32) -> io::Result<()> {
+        self.remove_note()?;
+        self.change.requests(&[request::note(number)], &[])?.done().map(drop)
+    }
+
+    /// The number that was left; 0 if the kernel has no marks.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn note(&mut self) -> io::Result<Option<u32>> {
+        match self.list.query(&request::find_note(), |reply| Entry::read(reply).map(|entry| entry.mark)) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            other => other,
+        }
+    }
+
+    /// Takes the note away, if there is one.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn remove_note(&mut self) -> io::Result<()> {
+        self.change.requests(&[request::delete_note()], &[libc::ENOENT])?.done().map(drop)
+    }
+
+    /// An entry that is gone by now, or gave way to another one, is no error.
     fn change_while_listing(
         &mut self,
-        filter: &Filter,
-        expected: &[i32],
+        dump: &Message,
         request: impl Fn(&Entry) -> Option<Message>,
     ) -> io::Result<usize> {
         let Self { list, change } = self;
@@ -189,17 +231,16 @@ impl Conntrack {
         let mut changed: io::Result<usize> = Ok(0);
         let mut flush = |pending: &mut Vec<Message>| {
             if let Ok(count) = &mut changed {
-                match change.requests(pending, expected).and_then(Outcome::done) {
+                match change.requests(pending, &[libc::ENOENT]).and_then(Outcome::done) {
                     Ok(more) => *count += more,
                     Err(error) => changed = Err(error),
                 }
             }
             pending.clear();
         };
-        list.dump(&filter.dump(), |(): &mut (), reply| {
+        list.dump(dump, |(): &mut (), reply| {
             let entry = Some(reply).filter(|reply| reply.kind == Kind::New.number());
-            let entry = entry.and_then(Entry::read).filter(|entry| filter.admits(entry));
-            pending.extend(entry.as_ref().and_then(&request));
+            pending.extend(entry.and_then(Entry::read).as_ref().and_then(&request));
             if pending.len() >= CHUNK {
                 flush(&mut pending);
             }

@@ -1,6 +1,6 @@
 //! Requests to ctnetlink.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::attribute::{filter, ip, protocol, root, tcp, tuple};
@@ -55,6 +55,11 @@ impl Filter {
     }
 }
 
+/// Lists every entry of the namespace.
+pub(super) fn dump_all() -> Message {
+    Message::new(Kind::Get.number(), 0, &[0; 4])
+}
+
 /// An entry to be made, for a TCP connection that is established and was not tracked so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewEntry {
@@ -99,6 +104,40 @@ pub(super) fn set_mark(entry: &Entry, mark: u32) -> Message {
     message.push_be32(root::MARK, mark);
     message.push_be32(root::MARK_MASK, 0xffff_ffff);
     message
+}
+
+/// The tuple of a note: no packet has such addresses, and no rule of ours uses its zone.
+const NOTE: Tuple = Tuple {
+    source: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 53),
+    destination: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 53),
+};
+const NOTE_ZONE: u16 = u16::MAX;
+/// How long a note stays: longer than anybody waits with the next run.
+const NOTE_SECONDS: u32 = 24 * 60 * 60;
+
+fn about_note(kind: Kind, flags: libc::c_int) -> Message {
+    let flags = u16::try_from(flags).unwrap_or(0);
+    let mut message = Message::new(kind.number(), flags, &[family_number(Family::V4), 0, 0, 0]);
+    push_tuple(&mut message, root::TUPLE_ORIGINAL, Transport::Udp, &NOTE, None);
+    message.push(root::ZONE, &NOTE_ZONE.to_be_bytes());
+    message
+}
+
+pub(super) fn note(number: u32) -> Message {
+    let mut message = about_note(Kind::New, libc::NLM_F_CREATE | libc::NLM_F_EXCL);
+    push_tuple(&mut message, root::TUPLE_REPLY, Transport::Udp, &NOTE.reversed(), None);
+    message.push_be32(root::STATUS, Status::ESTABLISHED.0);
+    message.push_be32(root::TIMEOUT, NOTE_SECONDS);
+    message.push_be32(root::MARK, number);
+    message
+}
+
+pub(super) fn find_note() -> Message {
+    about_note(Kind::Get, 0)
+}
+
+pub(super) fn delete_note() -> Message {
+    about_note(Kind::Delete, 0)
 }
 
 /// How many entries the namespace has.

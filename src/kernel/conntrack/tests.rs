@@ -135,6 +135,22 @@ fn an_entry_that_took_the_place_of_a_deleted_one_stays() {
 }
 
 #[test]
+fn a_note_is_left_replaced_read_and_removed() {
+    in_new_namespace(|| {
+        let mut table = Conntrack::open().unwrap();
+        assert_eq!(table.note().unwrap(), None);
+        table.remove_note().unwrap();
+        for number in [0x0703, 5] {
+            table.leave_note(number).unwrap();
+            assert_eq!(Conntrack::open().unwrap().note().unwrap(), Some(number));
+            assert_eq!(table.count().unwrap(), 1);
+        }
+        table.remove_note().unwrap();
+        assert_eq!((table.note().unwrap(), table.count().unwrap()), (None, 0));
+    });
+}
+
+#[test]
 fn the_mark_of_a_translated_entry_is_set_and_nothing_else_of_it() {
     for family in Family::ALL {
         in_new_namespace(|| {

@@ -63,6 +63,19 @@ impl Actor {
         self.run(|| call_here(to, binding))
     }
 
+    /// Opens a TCP connection that the server then resets.
+    pub(crate) fn call_reset_by_server(&self, source: SocketAddr, to: SocketAddr) -> Outcome {
+        self.run(|| {
+            let binding = Binding { source: Some(source), spoofed_mark: None };
+            let opened = socket::connect_tcp(to, binding, CALL_LIMIT).and_then(Conversation::open);
+            let ended = opened.and_then(|mut conversation| match conversation.echo(RESET_PLEASE) {
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(conversation.greeting),
+                other => Err(io::Error::other(format!("expected a reset, got {other:?}"))),
+            });
+            ended.map_or_else(|error| Outcome::of_error(&error), Outcome::Answered)
+        })
+    }
+
     /// Opens a TCP connection that stays open.
     pub(crate) fn connect(&self, to: SocketAddr) -> io::Result<Conversation> {
         self.run(|| Conversation::open(socket::connect_tcp(to, Binding::default(), CALL_LIMIT)?))

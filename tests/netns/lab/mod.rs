@@ -6,6 +6,7 @@ pub(crate) mod ground;
 pub(crate) mod namespace;
 pub(crate) mod pod;
 pub(crate) mod program;
+pub(crate) mod queries;
 pub(crate) mod rules;
 pub(crate) mod segment;
 pub(crate) mod server;

@@ -1,0 +1,231 @@
+//! Which DNS queries change their way when the rules change.
+
+use std::fmt;
+
+use crate::backend::Variant;
+use crate::diff::our_rules;
+use crate::model::{
+    Chain, Family, FamilyRules, Hook, Match, Matcher, Owner, Ports, Protocol, Rule, Statement, Table, Target,
+    Transport,
+};
+use crate::parse::{Line, Observed};
+use crate::plan::{Goal, Situation};
+use crate::policy::DNS_PORT;
+
+/// Which DNS flows changed their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DnsFlows {
+    /// Those that went past the proxy. Their answers need no entry, so none is lost.
+    Direct,
+    /// Those that went to the proxy. Answers to queries that are waiting are lost: they need the entry.
+    Captured,
+    /// Both.
+    All,
+}
+
+impl DnsFlows {
+    /// Whether a flow belongs to these; `captured` if its destination is translated.
+    #[must_use]
+    pub const fn contains(self, captured: bool) -> bool {
+        match self {
+            Self::Direct => !captured,
+            Self::Captured => captured,
+            Self::All => true,
+        }
+    }
+
+    pub(super) const fn to_bits(self) -> u32 {
+        match self {
+            Self::Direct => 1,
+            Self::Captured => 2,
+            Self::All => 3,
+        }
+    }
+
+    pub(super) const fn from_bits(bits: u32) -> Option<Self> {
+        match bits & 3 {
+            1 => Some(Self::Direct),
+            2 => Some(Self::Captured),
+            3 => Some(Self::All),
+            _ => None,
+        }
+    }
+
+    /// These flows and others.
+    pub(super) fn or(self, other: Self) -> Self {
+        if self == other { self } else { Self::All }
+    }
+}
+
+impl fmt::Display for DnsFlows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Direct => "not captured so far",
+            Self::Captured => "captured so far",
+            Self::All => "captured or not",
+        })
+    }
+}
+
+/// The flows of a family that the run from `situation` to `goal` sends another way; `None` if there is none.
+pub(super) fn changed_flows(goal: &Goal, situation: &Situation, family: Family) -> Option<DnsFlows> {
+    let none = FamilyRules::none(family);
+    let after = Path::desired(goal.rules.get(&family).unwrap_or(&none));
+    let live = |variant: Variant| situation.rules.get(&(variant, family)).map(Path::live);
+    let sets: Vec<Path<'_>> =
+        Variant::ALL.into_iter().filter_map(live).filter(|path| !path.is_empty()).collect();
+    match sets.as_slice() {
+        // The rules of Istio's native backend are not read.
+        _ if !situation.native_tables.is_empty() => Some(DnsFlows::All),
+        [] => difference(&Path::default(), &after),
+        [before] => difference(before, &after),
+        // What either set captured was captured.
+        several => several.iter().any(|before| *before != after).then_some(DnsFlows::All),
+    }
+}
+
+/// What a DNS query over UDP meets in the nat rules, in order: the decisions before our DNS chain, then that chain.
+/// Empty if no query gets there.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Path<'a>(Vec<Option<&'a Statement>>);
+
+impl<'a> Path<'a> {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn desired(rules: &'a FamilyRules) -> Self {
+        let Some(nat) = rules.tables.get(&Table::Nat) else { return Self::default() };
+        let of = |rule: &'a Rule| Some(&rule.statement);
+        let chain = |chain| nat.chains.get(&chain).into_iter().flatten().map(of).collect();
+        let hook = nat.hooks.get(&Hook::Output).into_iter().flat_map(|hook| hook.iter().map(of));
+        let raw = rules.tables.get(&Table::Raw).and_then(|raw| raw.chains.get(&Chain::OutputDns));
+        let raw = raw.into_iter().flatten().map(|rule| &rule.statement);
+        Self::of(hook.collect(), chain(Chain::Output), chain(Chain::OutputDns), &proxy_owners(raw))
+    }
+
+    fn live(rules: &'a Observed) -> Self {
+        let Some(nat) = rules.tables.get(&Table::Nat) else { return Self::default() };
+        let of = |line: &'a Line| line.statement.as_ref();
+        let chain = |chain| nat.chains.get(&chain).into_iter().flatten().map(of).collect();
+        let hook = our_rules(Table::Nat, nat, Hook::Output).into_iter().map(of);
+        let raw = rules.tables.get(&Table::Raw).and_then(|raw| raw.chains.get(&Chain::OutputDns));
+        let raw = raw.into_iter().flatten().filter_map(of);
+        Self::of(hook.collect(), chain(Chain::Output), chain(Chain::OutputDns), &proxy_owners(raw))
+    }
+
+    fn of(
+        hook: Vec<Option<&'a Statement>>,
+        output: Vec<Option<&'a Statement>>,
+        dns: Vec<Option<&'a Statement>>,
+        proxy: &[Owner],
+    ) -> Self {
+        let jump = |chain: Chain| {
+            move |rule: &Option<&Statement>| rule.is_some_and(|rule| rule.target == Target::Jump(chain))
+        };
+        let (Some(_), Some(last)) =
+            (hook.iter().position(jump(Chain::Output)), output.iter().rposition(jump(Chain::OutputDns)))
+        else {
+            return Self::default();
+        };
+        let output = output.into_iter().take(last + 1);
+        let relevant = |rule: &Option<&Statement>| rule.is_none_or(|rule| decides(rule, proxy));
+        Self(hook.into_iter().chain(output).chain(dns).filter(relevant).collect())
+    }
+}
+
+/// The owners whose queries are tracked in a zone of their own, so that they have other entries than everything else.
+fn proxy_owners<'a>(raw: impl Iterator<Item = &'a Statement>) -> Vec<Owner> {
+    let other_zone =
+        |target| matches!(target, Target::ConntrackZone(zone) if zone != super::APP_TO_PROXY_ZONE);
+    raw.filter(|rule| other_zone(rule.target)).filter_map(|rule| only_owner(&rule.matcher)).collect()
+}
+
+fn only_owner(matcher: &Matcher) -> Option<Owner> {
+    match matcher.owners.as_slice() {
+        [Match::Is(owner)] => Some(*owner),
+        _ => None,
+    }
+}
+
+fn fits_queries(protocol: &Protocol) -> bool {
+    let Protocol { transport, source: _, destination } = protocol;
+    let is_dns = |ports: &Ports| match ports {
+        Ports::One(port) => *port == DNS_PORT,
+        Ports::Any(ports) => ports.contains(&DNS_PORT),
+    };
+    let port = match destination {
+        None => true,
+        Some(Match::Is(ports)) => is_dns(ports),
+        Some(Match::Not(ports)) => !is_dns(ports),
+    };
+    *transport == Transport::Udp && port
+}
+
+/// Whether a rule can decide about a UDP query of the pod's processes.
+fn decides(rule: &Statement, proxy: &[Owner]) -> bool {
+    let queries = rule.matcher.protocol.as_ref().is_none_or(fits_queries);
+    queries && only_owner(&rule.matcher).is_none_or(|owner| !proxy.contains(&owner))
+}
+
+/// Compares two paths: rules that are in one of them only capture more queries or fewer.
+fn difference(before: &Path<'_>, after: &Path<'_>) -> Option<DnsFlows> {
+    if before == after {
+        return None;
+    }
+    if before.is_empty() {
+        return Some(DnsFlows::Direct);
+    }
+    if after.is_empty() {
+        return Some(DnsFlows::Captured);
+    }
+    let common = |this: &Path<'_>, other: &Path<'_>| -> Vec<bool> {
+        this.0.iter().map(|rule| other.0.contains(rule)).collect()
+    };
+    let (kept, known) = (common(before, after), common(after, before));
+    let in_both = |path: &Path<'_>, both: &[bool]| -> Vec<_> {
+        path.0.iter().zip(both).filter(|(_, both)| **both).map(|(rule, _)| rule.cloned()).collect()
+    };
+    let same_order = in_both(before, &kept) == in_both(after, &known);
+    let only = |path: &Path<'_>, both: &[bool]| -> Vec<Effect> {
+        path.0.iter().zip(both).filter(|(_, both)| !**both).map(|(rule, _)| Effect::of(*rule)).collect()
+    };
+    let (removed, added) = (only(before, &kept), only(after, &known));
+    let all = |removes, adds| {
+        removed.iter().all(|effect| *effect == removes) && added.iter().all(|effect| *effect == adds)
+    };
+    Some(if same_order && all(Effect::Excludes, Effect::Captures) {
+        DnsFlows::Direct
+    } else if same_order && all(Effect::Captures, Effect::Excludes) {
+        DnsFlows::Captured
+    } else {
+        DnsFlows::All
+    })
+}
+
+/// What a rule does to the queries that it matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    Captures,
+    Excludes,
+    Unknown,
+}
+
+impl Effect {
+    fn of(rule: Option<&Statement>) -> Self {
+        match rule.map(|rule| rule.target) {
+            Some(Target::Redirect(_)) => Self::Captures,
+            Some(Target::Return | Target::Accept) => Self::Excludes,
+            Some(
+                Target::ConntrackZone(_)
+                | Target::Drop
+                | Target::Jump(_)
+                | Target::RestoreMark
+                | Target::SaveMark
+                | Target::SetMark(_)
+                | Target::Tproxy { .. },
+            )
+            | None => Self::Unknown,
+        }
+    }
+}

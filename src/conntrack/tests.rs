@@ -1,0 +1,169 @@
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::backend::Variant;
+use crate::cli::{self, Outcome};
+use crate::facts::{Files, InterfaceAddress, Network};
+use crate::model::FamilyRules;
+use crate::parse::{self, Observed};
+use crate::{config, policy, render, routing};
+
+const DNS: &str = "-b * -i * --redirect-dns --capture-all-dns";
+
+/// The IPv4 rules that `words` (variables, then flags) ask for.
+fn rules(words: &str) -> FamilyRules {
+    let is_variable = |word: &&str| !word.starts_with('-') && word.contains('=');
+    let variables = words.split(' ').take_while(is_variable);
+    let env = variables.filter_map(|word| word.split_once('='));
+    let flags = words.split(' ').skip_while(is_variable);
+    let parsed = cli::parse(
+        ["istio-iptables"].into_iter().chain(flags).map(OsString::from),
+        env.map(|(name, value)| (name.into(), value.into())),
+        &mut io::empty(),
+        &|_: &Path| Err(io::ErrorKind::NotFound.into()),
+    );
+    let Ok(Outcome::Run(raw)) = parsed else { panic!("{parsed:?}") };
+    let server = "nameserver 10.96.0.10\n".to_owned();
+    let files = Files { passwd: String::new(), group: String::new(), resolv_conf: Ok(server) };
+    let address =
+        InterfaceAddress { interface: "eth0".to_owned(), address: [10, 1, 0, 2].into(), prefix: 24 };
+    let resolved = config::resolve(&raw, &files).unwrap_or_else(|errors| panic!("{errors:?}"));
+    let (config, _) = resolved.intent.decide(&Network { addresses: vec![address], ipv6: false });
+    policy::ruleset(&config).resolve(Family::V4)
+}
+
+fn live(words: &str) -> Observed {
+    let saved = render::fresh(&rules(words));
+    let observed = parse::iptables_save(Family::V4, &saved);
+    assert!(observed.has_ours());
+    observed
+}
+
+fn situation(live: impl IntoIterator<Item = (Variant, Observed)>) -> Situation {
+    Situation {
+        variant: Variant::Nft,
+        rules: live.into_iter().map(|(variant, rules)| ((variant, Family::V4), rules)).collect(),
+        native_tables: Vec::new(),
+        network: routing::Observed::default(),
+        entries: Entries::Some,
+    }
+}
+
+fn goal(rules: FamilyRules) -> Goal {
+    Goal { rules: BTreeMap::from([(Family::V4, rules)]), ..Goal::nothing() }
+}
+
+fn flows(before: &str, after: &str) -> Option<DnsFlows> {
+    let stale = plan(&goal(rules(after)), &situation([(Variant::Nft, live(before))]), BTreeSet::new());
+    stale.dns.get(&Family::V4).copied()
+}
+
+#[test]
+fn what_captures_more_or_fewer_queries_is_told_apart() {
+    let with = |more: &str| format!("{DNS} {more}");
+    let by = |variable: &str| format!("{variable} {DNS}");
+    let cases = [
+        ("-b * -i *".to_owned(), DNS.to_owned(), Some(DnsFlows::Direct)),
+        (DNS.to_owned(), "-b * -i *".to_owned(), Some(DnsFlows::Captured)),
+        (with("-o 53"), DNS.to_owned(), Some(DnsFlows::Direct)),
+        (DNS.to_owned(), with("-o 53"), Some(DnsFlows::Captured)),
+        (with("-o 53"), with("-o 53,54"), None),
+        (with("-o 54"), with("-o 53"), Some(DnsFlows::Captured)),
+        (by("ISTIO_OUTBOUND_OWNER_GROUPS=5"), DNS.to_owned(), Some(DnsFlows::Direct)),
+        (by("ISTIO_OUTBOUND_OWNER_GROUPS=5"), by("ISTIO_OUTBOUND_OWNER_GROUPS=6"), Some(DnsFlows::All)),
+        (
+            by("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=5,6"),
+            by("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=5"),
+            Some(DnsFlows::Direct),
+        ),
+        (DNS.to_owned(), by("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=5"), Some(DnsFlows::Captured)),
+        (with("-c eth1"), DNS.to_owned(), Some(DnsFlows::Direct)),
+        (DNS.to_owned(), with("-c eth1"), Some(DnsFlows::Captured)),
+        ("-b * -i * --redirect-dns".to_owned(), DNS.to_owned(), Some(DnsFlows::All)),
+    ];
+    for (before, after, expected) in cases {
+        assert_eq!(flows(&before, &after), expected, "{before} -> {after}");
+    }
+}
+
+#[test]
+fn what_concerns_no_query_changes_no_flow() {
+    for words in [
+        "",
+        "-d 8080 -o 443",
+        "-x 10.9.0.0/16",
+        "-q 80",
+        "-m TPROXY",
+        "-p 16001",
+        "--drop-invalid",
+        "-k br0",
+        "-u 1337,1500",
+    ] {
+        assert_eq!(flows(DNS, format!("{DNS} {words}").trim_end()), None, "{words}");
+    }
+    assert_eq!(flows("-b * -i *", "-b 80 -i * -m TPROXY"), None);
+}
+
+#[test]
+fn rules_that_are_not_understood_may_do_anything() {
+    let saved =
+        render::fresh(&rules(DNS)).replace("-A ISTIO_OUTPUT_DNS -p udp", "-A ISTIO_OUTPUT_DNS -m u32 -p udp");
+    let odd = parse::iptables_save(Family::V4, &saved);
+    let stale = plan(&goal(rules(DNS)), &situation([(Variant::Nft, odd)]), BTreeSet::new());
+    assert_eq!(stale.dns.get(&Family::V4), Some(&DnsFlows::All));
+}
+
+#[test]
+fn a_move_between_backends_changes_a_flow_only_with_the_options() {
+    let moved = |before: &str, after: &str| {
+        let situation = situation([(Variant::Legacy, live(before))]);
+        plan(&goal(rules(after)), &situation, BTreeSet::new()).dns.get(&Family::V4).copied()
+    };
+    assert_eq!(moved(DNS, DNS), None);
+    assert_eq!(moved("-b * -i *", DNS), Some(DnsFlows::Direct));
+    let both = situation([(Variant::Legacy, live(DNS)), (Variant::Nft, live(&format!("{DNS} -o 53")))]);
+    let stale = plan(&goal(rules(DNS)), &both, BTreeSet::new());
+    assert_eq!(stale.dns.get(&Family::V4), Some(&DnsFlows::All));
+}
+
+#[test]
+fn a_namespace_without_connections_has_no_stale_entry() {
+    let situation = Situation { entries: Entries::None, ..situation([]) };
+    assert!(plan(&goal(rules(DNS)), &situation, BTreeSet::from(Family::ALL)).is_empty());
+}
+
+#[test]
+fn what_an_interrupted_run_left_is_deleted_by_one_that_changes_nothing() {
+    let left = Stale {
+        dns: BTreeMap::from([(Family::V4, DnsFlows::Direct)]),
+        closed_tcp: BTreeSet::from([Family::V6]),
+    };
+    let situation =
+        Situation { entries: Entries::Interrupted(left.clone()), ..situation([(Variant::Nft, live(DNS))]) };
+    assert_eq!(plan(&goal(rules(DNS)), &situation, BTreeSet::new()), left);
+    let narrowed = plan(&goal(rules("-b * -i *")), &situation, BTreeSet::from([Family::V4]));
+    assert_eq!(narrowed.dns, BTreeMap::from([(Family::V4, DnsFlows::All)]));
+    assert_eq!(narrowed.closed_tcp, BTreeSet::from(Family::ALL));
+}
+
+proptest! {
+    #[test]
+    fn a_note_says_what_it_was_made_of(bits in 1_u32..0x0800) {
+        let stale = Stale::from_bits(bits);
+        prop_assert_eq!(stale.to_bits(), bits & 0x0707);
+        if !stale.is_empty() {
+            prop_assert_eq!(Stale::from_bits(stale.to_bits()), stale);
+        }
+    }
+}
+
+#[test]
+fn a_note_without_a_number_stands_for_everything() {
+    let everything = Stale::from_bits(0);
+    assert_eq!(everything.closed_tcp, BTreeSet::from(Family::ALL));
+    assert_eq!(everything.dns, BTreeMap::from(Family::ALL.map(|family| (family, DnsFlows::All))));
+}

@@ -1,0 +1,124 @@
+//! A connection that the server reset leaves an entry that a later one on the same ports would follow.
+
+use std::net::SocketAddr;
+
+use crate::lab::ground::at;
+use crate::lab::{Actor, Family, Ground, Pod, on_each_backend};
+
+on_each_backend!(
+    from_tproxy_to_redirect,
+    from_tracked_but_not_captured_to_redirect,
+    from_tracked_but_not_captured_to_tproxy,
+    from_a_list_of_ports_and_ranges_to_all,
+    live_connections_keep_their_entries,
+);
+
+const REDIRECT: [&str; 4] = ["-b", "*", "-i", "*"];
+const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
+/// Connections in each direction and family.
+const CONNECTIONS: u16 = 100;
+
+/// One who calls one target from a port range.
+struct Caller {
+    name: String,
+    actor: Actor,
+    source: SocketAddr,
+    target: SocketAddr,
+}
+
+impl Caller {
+    /// Inbound and outbound, in each family.
+    fn all(pod: &Pod) -> Vec<Self> {
+        let both = |family: &Family| {
+            let inbound = (pod.outside(), family.outside(), at(family.pod(), 8080), "inbound");
+            let outbound = (pod.app(), family.pod(), at(family.service(), 80), "outbound");
+            [inbound, outbound].map(|(actor, source, target, name)| Self {
+                name: format!("{name} {family:?}"),
+                actor,
+                source: at(source, 20_000),
+                target,
+            })
+        };
+        pod.ground.families().iter().flat_map(both).collect()
+    }
+
+    fn sources(&self) -> impl Iterator<Item = SocketAddr> {
+        let port = self.source.port();
+        (port..port + CONNECTIONS).map(|port| at(self.source.ip(), port))
+    }
+}
+
+/// Connections are reset by the server; after the run, others from the same ports have to be captured.
+fn through(pod: &Pod, change: &[&str]) {
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let callers = Caller::all(pod);
+    for caller in &callers {
+        for source in caller.sources() {
+            caller.actor.call_reset_by_server(source, caller.target).answer();
+        }
+    }
+    pod.apply(change);
+    for caller in &callers {
+        let outcomes = caller.sources().map(|source| caller.actor.call_from(source, caller.target));
+        let past: Vec<_> = outcomes.filter(|outcome| outcome.answer().who != "proxy").collect();
+        assert!(
+            past.is_empty(),
+            "{}: {} of {CONNECTIONS} not captured: {:?}",
+            caller.name,
+            past.len(),
+            past[0]
+        );
+    }
+}
+
+fn from_tproxy_to_redirect(ground: Ground) {
+    let pod = ground.pod();
+    pod.apply(&TPROXY);
+    through(&pod, &REDIRECT);
+}
+
+/// A foreign rule has connections tracked.
+fn tracked(pod: &Pod) {
+    for family in pod.ground.families() {
+        pod.iptables(*family, "-A INPUT -m conntrack --ctstate INVALID -j ACCEPT");
+    }
+}
+
+fn from_tracked_but_not_captured_to_redirect(ground: Ground) {
+    let pod = ground.pod();
+    tracked(&pod);
+    through(&pod, &REDIRECT);
+}
+
+fn from_tracked_but_not_captured_to_tproxy(ground: Ground) {
+    let pod = ground.pod();
+    tracked(&pod);
+    through(&pod, &TPROXY);
+}
+
+fn from_a_list_of_ports_and_ranges_to_all(ground: Ground) {
+    let pod = ground.pod();
+    pod.apply(&["-b", "9999", "-i", "203.0.113.0/24"]);
+    through(&pod, &REDIRECT);
+}
+
+/// Only entries in state CLOSE are deleted: connections go on, whether captured before or not.
+fn live_connections_keep_their_entries(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080, 8081]), pod.outside_listens(&[80]));
+    let list = ["-b", "8081", "-i", "*"];
+    pod.apply(&list);
+    let mut open = Vec::new();
+    for family in pod.ground.families() {
+        for port in [8080, 8081] {
+            open.push(pod.outside().connect(at(family.pod(), port)).expect("a connection"));
+        }
+        open.push(pod.app().connect(at(family.service(), 80)).expect("a connection"));
+    }
+    for set in [&REDIRECT[..], &TPROXY, &REDIRECT, &list] {
+        pod.apply(set);
+        for conversation in &mut open {
+            conversation.echo("still there").unwrap_or_else(|e| panic!("{set:?}: {e}"));
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Options change while a socket sends DNS queries from one source port, with some always waiting for their answers.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::lab::ground::at;
+use crate::lab::program::Program;
+use crate::lab::queries::{Queries, SlowServer, Tally};
+use crate::lab::{Family, Ground, Pod, on_each_backend};
+
+on_each_backend!(
+    dns_capture_is_switched_on,
+    dns_capture_is_switched_off,
+    included_groups_become_all_groups,
+    an_excluded_group_is_included,
+    an_excluded_port_53_is_included,
+    a_change_that_concerns_no_query_loses_no_answer,
+    a_killed_change_is_completed_by_the_next_run,
+);
+
+const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
+const DNS: [&str; 6] = ["-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns"];
+/// How many queries are looked at before and after a change.
+const QUERIES: usize = 200;
+/// A run switches everything that comes this long after its end.
+const SETTLED: Duration = Duration::from_millis(50);
+
+/// A user whose queries no option of these tests excludes.
+const OTHER: u32 = 3000;
+
+fn name_servers(pod: &Pod) -> Vec<SlowServer> {
+    let both = |family: &Family| {
+        let direct = SlowServer::start(&pod.outside(), "direct", at(family.name_server(), 53));
+        [direct, SlowServer::start(&pod.proxy(), "proxy", at(family.loopback(), 15053))]
+    };
+    pod.ground.families().iter().flat_map(both).collect()
+}
+
+/// Queries of this user from one port, in each family.
+fn resolvers(pod: &Pod, user: u32, port: u16) -> Vec<Queries> {
+    let ask = |family: &Family| {
+        let (from, to) = (at(family.pod(), port), at(family.name_server(), 53));
+        Queries::start(&pod.user(user, user), from, to)
+    };
+    pod.ground.families().iter().map(ask).collect()
+}
+
+/// What became of the queries before the run, during it, and from [`SETTLED`] after its end.
+struct Fates {
+    before: Tally,
+    meanwhile: Tally,
+    after: Tally,
+}
+
+/// Runs `change` while `resolvers` ask.
+fn through(resolvers: Vec<Queries>, change: impl FnOnce()) -> Vec<Fates> {
+    for resolver in &resolvers {
+        resolver.wait_for(QUERIES);
+    }
+    let begin: Vec<_> = resolvers.iter().map(Queries::sent).collect();
+    change();
+    thread::sleep(SETTLED);
+    let settled: Vec<_> = resolvers.iter().map(Queries::sent).collect();
+    for resolver in &resolvers {
+        resolver.wait_for(QUERIES);
+    }
+    let fates = resolvers.into_iter().zip(begin.into_iter().zip(settled));
+    fates.map(|(resolver, (begin, settled))| Fates::of(resolver, begin, settled)).collect()
+}
+
+impl Fates {
+    fn of(resolver: Queries, begin: usize, settled: usize) -> Self {
+        let end = resolver.sent();
+        let [before, meanwhile, after] = resolver.end([0..begin, begin..settled, settled..end]);
+        Self { before, meanwhile, after }
+    }
+
+    /// Not captured before, captured after, and every query was answered.
+    #[track_caller]
+    fn newly_captured(&self) {
+        let Self { before, meanwhile, after } = self;
+        assert_eq!((before.proxy, before.lost, meanwhile.lost), (0, 0, 0), "{before:?} {meanwhile:?}");
+        assert!(after.direct == 0 && after.lost == 0, "queries go past the proxy: {after:?}");
+    }
+
+    /// Captured all the time, and every query was answered.
+    #[track_caller]
+    fn captured(&self) {
+        for tally in [&self.before, &self.meanwhile, &self.after] {
+            assert_eq!((tally.direct, tally.lost), (0, 0), "{tally:?}");
+        }
+    }
+}
+
+fn dns_capture_is_switched_on(ground: Ground) {
+    let pod = ground.pod();
+    let _servers = name_servers(&pod);
+    for round in 0..4 {
+        pod.apply(&EVERYTHING);
+        let fates = through(resolvers(&pod, 1000, 21_000 + round), || drop(pod.apply(&DNS)));
+        fates.iter().for_each(Fates::newly_captured);
+    }
+}
+
+fn dns_capture_is_switched_off(ground: Ground) {
+    let pod = ground.pod();
+    let _servers = name_servers(&pod);
+    pod.apply(&DNS);
+    for fates in through(resolvers(&pod, 1000, 22_000), || drop(pod.apply(&EVERYTHING))) {
+        // The answers that are waited for come by the entry that has to go.
+        assert_eq!(fates.before.direct, 0, "{:?}", fates.before);
+        assert_eq!((fates.after.proxy, fates.after.lost), (0, 0), "{:?}", fates.after);
+    }
+}
+
+fn included_groups_become_all_groups(ground: Ground) {
+    let groups =
+        |value: &'static str| move |program: Program| program.env("ISTIO_OUTBOUND_OWNER_GROUPS", value);
+    widening(ground, groups("3000"), groups("*"));
+}
+
+fn an_excluded_group_is_included(ground: Ground) {
+    let excluded = |value: &'static str| {
+        move |program: Program| program.env("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", value)
+    };
+    widening(ground, excluded("5,1000"), excluded("5"));
+}
+
+/// `-o` excludes every user's queries.
+fn an_excluded_port_53_is_included(ground: Ground) {
+    let pod = ground.pod();
+    let _servers = name_servers(&pod);
+    pod.istio_iptables(&DNS).arg("-o").arg("53").run().succeeded();
+    let fates = through(resolvers(&pod, 1000, 23_000), || drop(pod.apply(&DNS)));
+    fates.iter().for_each(Fates::newly_captured);
+}
+
+/// The queries of user 1000 are captured from now on, those of the other user were and are.
+fn widening(ground: Ground, narrow: impl Fn(Program) -> Program, wide: impl Fn(Program) -> Program) {
+    let pod = ground.pod();
+    let _servers = name_servers(&pod);
+    narrow(pod.istio_iptables(&DNS)).run().succeeded();
+    let mut all = resolvers(&pod, 1000, 24_000);
+    all.extend(resolvers(&pod, OTHER, 25_000));
+    let fates = through(all, || drop(wide(pod.istio_iptables(&DNS)).run().succeeded()));
+    let (newly, always) = fates.split_at(fates.len() / 2);
+    newly.iter().for_each(Fates::newly_captured);
+    always.iter().for_each(Fates::captured);
+}
+
+/// Its own way is no reason to delete an entry that captured queries wait for.
+fn a_change_that_concerns_no_query_loses_no_answer(ground: Ground) {
+    let pod = ground.pod();
+    let _servers = name_servers(&pod);
+    pod.apply(&DNS);
+    let fates = through(resolvers(&pod, 1000, 26_000), || {
+        pod.istio_iptables(&DNS).arg("-x").arg("198.51.100.0/24").arg("-d").arg("8080").run().succeeded();
+    });
+    fates.iter().for_each(Fates::captured);
+}
+
+/// The rules may be complete already when a run is killed; the entries are not.
+fn a_killed_change_is_completed_by_the_next_run(ground: Ground) {
+    for moment in (2..14).map(|step| Duration::from_millis(step * 2)) {
+        let pod = ground.pod();
+        let _servers = name_servers(&pod);
+        pod.istio_iptables(&DNS).arg("-o").arg("53").run().succeeded();
+        let fates = through(resolvers(&pod, 1000, 27_000), || {
+            pod.istio_iptables(&DNS).run_and_kill_after(moment);
+            pod.apply(&DNS);
+        });
+        fates.iter().for_each(Fates::newly_captured);
+    }
+}

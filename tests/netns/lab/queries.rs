@@ -1,0 +1,180 @@
+//! DNS over UDP as a busy resolver does it: many queries from one socket, some always waiting for their answers.
+
+use std::collections::VecDeque;
+use std::net::{SocketAddr, UdpSocket};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::actor::Actor;
+
+/// How long a name server takes for an answer.
+const DELAY: Duration = Duration::from_millis(50);
+/// Time between two queries: 2,000 per second.
+const PAUSE: Duration = Duration::from_micros(500);
+/// How often a thread looks whether it should end.
+const TICK: Duration = Duration::from_millis(20);
+/// How long progress may take on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+/// After this time without any answer a query counts as unanswered.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// A name server that answers each query with its own name and the query, [`DELAY`] later. It ends when dropped.
+#[derive(Debug)]
+pub(crate) struct SlowServer(Arc<AtomicBool>, Option<JoinHandle<()>>);
+
+impl SlowServer {
+    pub(crate) fn start(actor: &Actor, name: &'static str, address: SocketAddr) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        // `-m owner` looks at the user that opened the socket.
+        let socket = actor.run(|| UdpSocket::bind(address).expect("bind a name server"));
+        let thread = thread::spawn({
+            let stop = Arc::clone(&stop);
+            move || answer(&socket, name, &stop)
+        });
+        Self(stop, Some(thread))
+    }
+}
+
+impl Drop for SlowServer {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        let _ = self.1.take().map(JoinHandle::join);
+    }
+}
+
+fn answer(socket: &UdpSocket, name: &str, stop: &AtomicBool) {
+    let mut waiting: VecDeque<(Instant, SocketAddr, String)> = VecDeque::new();
+    let mut buffer = [0; 64];
+    while !stop.load(Ordering::Relaxed) {
+        let pause = waiting.front().map_or(TICK, |(due, ..)| due.saturating_duration_since(Instant::now()));
+        socket.set_read_timeout(Some(pause.max(Duration::from_micros(100)))).unwrap();
+        if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            let query = String::from_utf8_lossy(&buffer[..length]);
+            waiting.push_back((Instant::now() + DELAY, from, format!("{name} {query}")));
+        }
+        while waiting.front().is_some_and(|(due, ..)| *due <= Instant::now()) {
+            let (_, to, text) = waiting.pop_front().expect("it was seen");
+            let _ = socket.send_to(text.as_bytes(), to);
+        }
+    }
+}
+
+/// Queries from one socket, until dropped.
+#[derive(Debug)]
+pub(crate) struct Queries {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    stop: AtomicBool,
+    sent: AtomicUsize,
+    /// Who answered each query.
+    answers: Mutex<Vec<Option<String>>>,
+}
+
+/// What became of the queries in question.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub(crate) proxy: usize,
+    pub(crate) direct: usize,
+    pub(crate) lost: usize,
+}
+
+impl Queries {
+    /// Begins to ask `to` from `from`.
+    pub(crate) fn start(actor: &Actor, from: SocketAddr, to: SocketAddr) -> Self {
+        let socket = actor.run(|| {
+            let socket = UdpSocket::bind(from).expect("bind the resolver's socket");
+            socket.connect(to).expect("connect a UDP socket");
+            socket
+        });
+        socket.set_read_timeout(Some(TICK)).unwrap();
+        let shared = Arc::new(Shared::default());
+        let sender = (socket.try_clone().unwrap(), Arc::clone(&shared));
+        let receiver = (socket, Arc::clone(&shared));
+        let threads = vec![
+            thread::spawn(move || send(&sender.0, &sender.1)),
+            thread::spawn(move || receive(&receiver.0, &receiver.1)),
+        ];
+        Self { shared, threads }
+    }
+
+    /// How many queries were sent so far.
+    pub(crate) fn sent(&self) -> usize {
+        self.shared.sent.load(Ordering::SeqCst)
+    }
+
+    /// Waits until `count` more queries were sent.
+    pub(crate) fn wait_for(&self, count: usize) {
+        let (goal, end) = (self.sent() + count, Instant::now() + LIMIT);
+        while self.sent() < goal {
+            assert!(Instant::now() < end, "queries are sent");
+            thread::sleep(TICK);
+        }
+    }
+
+    /// Ends, and returns what became of the queries in each range of numbers.
+    pub(crate) fn end<const N: usize>(mut self, ranges: [Range<usize>; N]) -> [Tally; N] {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        for thread in self.threads.drain(..) {
+            thread.join().expect("a thread of the resolver");
+        }
+        let answers = self.shared.answers.lock().unwrap();
+        ranges.map(|range| {
+            let mut tally = Tally::default();
+            for number in range {
+                match answers.get(number).and_then(Option::as_deref) {
+                    Some("proxy") => tally.proxy += 1,
+                    Some(_) => tally.direct += 1,
+                    None => tally.lost += 1,
+                }
+            }
+            tally
+        })
+    }
+}
+
+impl Drop for Queries {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+    }
+}
+
+fn send(socket: &UdpSocket, shared: &Shared) {
+    while !shared.stop.load(Ordering::SeqCst) {
+        let number = shared.sent.load(Ordering::SeqCst);
+        // An earlier query that nobody took is reported here.
+        while socket.send(number.to_string().as_bytes()).is_err() {}
+        shared.sent.store(number + 1, Ordering::SeqCst);
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Ends once every query is answered, or after a long silence.
+fn receive(socket: &UdpSocket, shared: &Shared) {
+    let mut buffer = [0; 64];
+    let mut quiet = Instant::now();
+    let mut answered = 0;
+    let finished = |answered: usize, quiet: Instant| {
+        let all = answered >= shared.sent.load(Ordering::SeqCst);
+        shared.stop.load(Ordering::SeqCst) && (all || quiet.elapsed() > SILENCE)
+    };
+    while !finished(answered, quiet) {
+        let Ok(length) = socket.recv(&mut buffer) else { continue };
+        answered += 1;
+        quiet = Instant::now();
+        let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
+        let (name, number) = text.split_once(' ').expect("a server's name and the query");
+        let number: usize = number.parse().expect("the query's number");
+        let mut answers = shared.answers.lock().unwrap();
+        if answers.len() <= number {
+            answers.resize(number + 1, None);
+        }
+        answers[number] = Some(name.to_owned());
+    }
+}
