@@ -15,6 +15,7 @@
 pub mod apply;
 pub mod backend;
 pub mod cli;
+pub mod commits;
 pub mod config;
 pub mod conntrack;
 pub mod diff;

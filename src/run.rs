@@ -62,7 +62,7 @@ fn exclusive() -> Result<Option<lock::Lock>, Failure> {
         }
         // A kernel without nfnetlink_log. Two runs at once may both write there; the next one corrects that.
         Err(error @ lock::LockError::Failed(_)) => {
-            log::info!("{error}; two runs at once are not kept apart");
+            log::info!("{error}: two runs at once are not kept apart");
             Ok(None)
         }
     }

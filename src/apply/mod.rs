@@ -12,12 +12,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::backend::{Decision, Tools, Variant};
+use crate::commits;
 use crate::config::{BackendChoice, RunOptions};
 use crate::conntrack::Entries;
 use crate::exit::Exit;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Host;
-use crate::kernel::{limits, restore, rules_file, tools};
+use crate::kernel::{limits, observe, restore, rules_file, tools};
 use crate::model::Family;
 use crate::plan::{self, Goal, Situation, Step};
 use crate::render;
@@ -36,7 +37,7 @@ pub fn apply(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<(), Fail
     let start = Instant::now();
     let Outlook { decision: Decision { variant, why }, situation } = look(host, run.backend, Touch::Tables)?;
     log::info!("backend {variant}: {why}");
-    let steps = plan::plan(goal, &situation);
+    let steps = steps(goal, &situation);
     for remark in plan::remarks(goal, &situation, &steps) {
         log::warn!("{remark}");
     }
@@ -53,6 +54,15 @@ pub fn apply(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<(), Fail
     let outcome = if steps.is_empty() { "already converged, nothing written" } else { "done" };
     log::info!("{outcome}: {} in place ({took})", goal.counts());
     Ok(())
+}
+
+/// The plan, in commits that the kernel accepts.
+fn steps(goal: &Goal, situation: &Situation) -> Vec<Step> {
+    let steps = plan::plan(goal, situation);
+    let limited = situation.variant == Variant::Nft
+        && steps.iter().any(commits::is_long)
+        && observe::is_message_limited();
+    if limited { commits::split(steps, situation) } else { steps }
 }
 
 /// What a real run would do, printed; nothing is changed.
@@ -73,7 +83,7 @@ pub fn dry_run(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<String
     if let Some(path) = &run.dry_run_file {
         keep_dry_run(goal, path)?;
     }
-    Ok(describe(&remark, &plan::plan(goal, &situation), goal))
+    Ok(describe(&remark, &steps(goal, &situation), goal))
 }
 
 /// The rules of this run, whole.

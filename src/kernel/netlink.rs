@@ -14,8 +14,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recvmsg, send, setsockopt,
-    socket, sockopt,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockopt, recvmsg, send,
+    setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeVal;
 
@@ -80,6 +80,14 @@ impl Socket {
         // Since 4.20; without it everything is listed, and the readers pick.
         let _ = setsockopt(&descriptor, StrictCheck, &true);
         Ok(Self { descriptor, sequence: 1, buffer: vec![0; 32 * 1024] })
+    }
+
+    /// Whether the send buffer may be made larger than `net.core.wmem_max`.
+    #[must_use]
+    pub fn can_force_buffer(&self) -> bool {
+        getsockopt(&self.descriptor, sockopt::SndBuf)
+            .and_then(|size| setsockopt(&self.descriptor, sockopt::SndBufForce, &size))
+            .is_ok()
     }
 
     /// Lets processes that are started from now on inherit the socket: the kernel keeps what belongs to it until the last

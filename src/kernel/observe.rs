@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use super::capabilities::Capabilities;
 use super::legacy::{self, LegacyTable};
+use super::netlink::{Protocol, Socket};
 use super::nftables::{Nftables, References, TableFamily, TableName};
 use super::rtnetlink::Rtnetlink;
 use crate::backend::{NfTables, Variant};
@@ -176,6 +178,15 @@ pub fn delete_native_tables(names: &[String]) -> io::Result<()> {
     let tables: Vec<TableName> =
         names.iter().map(|name| TableName::new(TableFamily::Inet, name.as_str())).collect();
     Nftables::open()?.delete_tables(&tables).map_err(|error| error.error)
+}
+
+/// Whether the kernel limits the length of a message to nf_tables: outside of the initial user namespace, where the send
+/// buffer cannot be made larger by force.
+#[must_use]
+pub fn is_message_limited() -> bool {
+    // Without the capability nothing is sent at all: a dry run shows what a run with it would do.
+    let may_write = Capabilities::current().is_ok_and(|has| has.net_admin);
+    may_write && Socket::open(Protocol::Netfilter).is_ok_and(|socket| !socket.can_force_buffer())
 }
 
 /// What tables of the family `inet` say about the policy rules, routes and addresses that came with them.

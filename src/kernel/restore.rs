@@ -174,8 +174,9 @@ fn cause(variant: Variant, family: Family, stderr: &str, line: &str) -> (Exit, S
     if says("Message too long") {
         return (
             Exit::Refused,
-            "in a user namespace iptables-nft sends at most net.core.wmem_max bytes at once: raise it on the node, give \
-             fewer ports and ranges, or use --backend iptables-legacy"
+            "in a user namespace iptables-nft sends at most net.core.wmem_max bytes at once, and a change is one message: \
+             raise it on the node, give fewer ports and ranges, use --backend iptables-legacy, or, before the pod has \
+             traffic, run `istio-iptables cleanup` first: fresh rules are written in parts"
                 .to_owned(),
         );
     }

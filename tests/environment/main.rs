@@ -28,6 +28,7 @@ mod native_leftovers;
 mod pod;
 mod privileges;
 mod run;
+mod seccomp;
 mod size;
 mod untrusted;
 mod validation;

@@ -171,24 +171,59 @@ fn ports(number: u16) -> String {
     ports.join(",")
 }
 
+/// Runs a script in a network namespace as container runtimes make it: first the ids are mapped, then the network is made.
+fn in_a_pod_with_its_own_users(script: &str) -> (String, String) {
+    let script = format!("ip link set lo up; ip addr add 10.4.4.4/32 dev lo; {script}; :");
+    let output =
+        in_a_user_namespace(&[], &format!("exec unshare --net sh -uc '{}'", script.replace('\'', "'\\''")));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{output:?}");
+    (text(&output.stdout), text(&output.stderr))
+}
+
 #[test]
-fn in_a_user_namespace_more_rules_than_nft_can_send_are_explained_and_legacy_takes_them() {
-    let run = |more: &str| {
-        in_a_user_namespace(
-            &[],
-            &format!(
-                "exec unshare --net sh -uc \"\\\"$BIN\\\" --ip-family ipv4 -b 80 -o {} {more}; echo \\$?; \
-                 iptables-nft-save -t nat | grep -c ISTIO; iptables-legacy-save -t nat | grep -c dport\"",
-                ports(3000)
-            ),
+fn in_a_user_namespace_a_fresh_rule_set_of_any_length_is_written_in_parts() {
+    for lists in [format!("-o {0} -d {0}", ports(200)), format!("-o {}", ports(3000))] {
+        let run = format!("\"$BIN\" -b \"*\" -i \"*\" {lists}");
+        let (printed, errors) = in_a_pod_with_its_own_users(&format!(
+            "{run} --verify; {run}; iptables-nft-save -t nat | grep -c -e dport; \"$BIN\" cleanup; iptables-nft-save | grep -c ISTIO"
+        ));
+        assert!(errors.contains("already converged"), "{errors}");
+        let rules = if lists.contains("-d") { 603 } else { 6003 };
+        assert_eq!(printed, format!("{rules}\n0\n"), "{errors}");
+        // Nothing is captured before everything is there.
+        let written = errors.split("Writing following contents").nth(1).unwrap();
+        let hooked = written.find("-A OUTPUT -j ISTIO_OUTPUT").unwrap();
+        assert!(hooked > written.rfind("-A ISTIO_").unwrap(), "{written}");
+    }
+}
+
+#[test]
+fn in_a_user_namespace_a_fresh_rule_set_that_was_interrupted_is_completed() {
+    let run = format!("\"$BIN\" -b \"*\" -i \"*\" -o {}", ports(400));
+    let (printed, errors) = in_a_pod_with_its_own_users(&format!(
+        "{run} --dry-run 2>/dev/null | sed -n \"/^\\*nat/,/^COMMIT/p\" | awk \"{{print}} /^COMMIT/{{if(++n==3)exit}}\" > /tmp/part.$$; \
+         iptables-nft-restore --noflush < /tmp/part.$$; rm /tmp/part.$$; iptables-nft-save | grep -c -e \"-A ISTIO_OUTPUT\"; \
+         iptables-nft-save | grep -c -e \"-A OUTPUT\"; {run} --verify; iptables-nft-save | grep -c dport; {run}"
+    ));
+    assert_eq!(printed, "396\n0\n803\n", "{errors}");
+    assert!(errors.contains("already converged"), "{errors}");
+}
+
+#[test]
+fn in_a_user_namespace_a_change_too_long_for_one_message_is_explained_and_legacy_takes_it() {
+    let change = |backend: &str| {
+        format!(
+            "\"$BIN\" -b 80 -o {0} {backend}; \"$BIN\" -b 80 -o 25,{0} {backend}; echo $?; \
+             iptables-nft-save -t nat | grep -c dport; iptables-legacy-save -t nat | grep -c dport",
+            ports(3000)
         )
     };
-    let output = run("");
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "70\n0\n0\n", "{errors}");
+    let (printed, errors) = in_a_pod_with_its_own_users(&change(""));
+    assert_eq!(printed, "70\n6004\n0\n", "{errors}");
     assert!(errors.contains("net.core.wmem_max") && errors.contains("--backend iptables-legacy"), "{errors}");
-    let output = run("--backend iptables-legacy");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "0\n0\n6004\n", "{output:?}");
+    let (printed, errors) = in_a_pod_with_its_own_users(&change("--backend iptables-legacy"));
+    assert_eq!(printed, "0\n0\n6006\n", "{errors}");
 }
 
 #[test]
