@@ -88,14 +88,14 @@ fn run_episode(seed: u64, episode: usize, report: &mut Report) {
             let step = steps.last().unwrap();
             report.judge_step(&history, step);
             for difference in agent.differences(&pod, false) {
-                report.fail(Kind::ForeignChanged, &history, step.end, &difference);
+                report.fail(Kind::ForeignChanged, "rules", &history, step.end, &difference);
             }
             thread::sleep(PAUSE);
         }
     });
     let history = History { episode, timeline: &timeline, steps: &steps };
     for difference in agent.differences(&pod, true) {
-        report.fail(Kind::NotCleanedUp, &history, Instant::now(), &difference);
+        report.fail(Kind::NotCleanedUp, "rules", &history, Instant::now(), &difference);
     }
     report.count("changes of foreign rules", agent.changes());
     report.judge_connections(&history, &connections);

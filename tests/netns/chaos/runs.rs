@@ -52,7 +52,7 @@ impl Action {
             }
             76..90 => {
                 let how = [Interference::Fail, Interference::KillBefore, Interference::KillAfter];
-                Self::Interfere(stopped, 1 + random.below(8), random.pick(&how))
+                Self::Interfere(stopped, 1 + random.below(5), random.pick(&how))
             }
             90..95 => Self::Two(Arc::clone(&next), Arc::new(next.changed(random))),
             _ => Self::Cleanup,

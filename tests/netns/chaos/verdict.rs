@@ -12,8 +12,8 @@ use crate::lab::Outcome;
 
 /// A connection that takes longer has met a retransmission: counted, not wrong.
 const SLOW: Duration = Duration::from_millis(800);
-/// How many failures of one kind are described.
-const DESCRIBED: usize = 3;
+/// How many failures of one kind and flow are described.
+const DESCRIBED: usize = 2;
 
 /// Kinds of failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +39,8 @@ pub(super) enum Kind {
 #[derive(Debug)]
 struct Failure {
     kind: Kind,
+    /// The flow, if it is one.
+    subject: &'static str,
     place: String,
     text: String,
 }
@@ -90,7 +92,14 @@ impl Report {
     }
 
     /// Something was wrong at `moment`.
-    pub(super) fn fail(&mut self, kind: Kind, history: &History, moment: Instant, what: &str) {
+    pub(super) fn fail(
+        &mut self,
+        kind: Kind,
+        subject: &'static str,
+        history: &History,
+        moment: Instant,
+        what: &str,
+    ) {
         let step = history.step_at(moment);
         let since = step.map(|step| {
             let (start, end) = (step.start, step.end);
@@ -99,8 +108,8 @@ impl Report {
             };
             format!(" ({} after its start, {} of its end)", relative(start), relative(end))
         });
-        let text = format!("{what}{}:{}", since.unwrap_or_default(), history.context(step));
-        self.failures.push(Failure { kind, place: history.place(step), text });
+        let text = format!("{subject} {what}{}:{}", since.unwrap_or_default(), history.context(step));
+        self.failures.push(Failure { kind, subject, place: history.place(step), text });
     }
 
     /// No failure so far.
@@ -121,7 +130,7 @@ impl Report {
             1,
         );
         if !step.ended_as_expected() {
-            self.fail(Kind::RunFailed, history, step.end, "exit code");
+            self.fail(Kind::RunFailed, "run", history, step.end, "exit code");
         }
     }
 
@@ -156,9 +165,8 @@ impl Report {
             }
             Outcome::TimedOut | Outcome::Failed(_) => Kind::Lost,
         };
-        let what =
-            format!("{} {family:?}: {outcome:?} in {:?}, expected {expected:?}", flow.name, *end - *start);
-        self.fail(kind, history, *start, &what);
+        let what = format!("{family:?}: {outcome:?} in {:?}, expected {expected:?}", *end - *start);
+        self.fail(kind, flow.name, history, *start, &what);
     }
 
     fn judge_death(&mut self, history: &History, death: &Death) {
@@ -168,11 +176,10 @@ impl Report {
         }
         let opened = history.place(history.step_at(*opened));
         let what = format!(
-            "{} {family:?}, served by {server}, open since {opened}: {error}, last good {:?} before",
-            flow.name,
+            "{family:?}, served by {server}, open since {opened}: {error}, last good {:?} before",
             *noticed - *last_good
         );
-        self.fail(Kind::HeldLost, history, *noticed, &what);
+        self.fail(Kind::HeldLost, flow.name, history, *noticed, &what);
     }
 
     /// All queries of a pod.
@@ -194,11 +201,8 @@ impl Report {
             }
             None => Kind::Lost,
         };
-        let what = format!(
-            "{} {:?}: answered by {:?}, expected {expected:?}",
-            query.flow.name, query.family, query.answered_by
-        );
-        self.fail(kind, history, query.sent.0, &what);
+        let what = format!("{:?}: answered by {:?}, expected {expected:?}", query.family, query.answered_by);
+        self.fail(kind, query.flow.name, history, query.sent.0, &what);
     }
 }
 
@@ -211,17 +215,28 @@ impl fmt::Display for Report {
         let mut kinds: BTreeMap<Kind, usize> = BTreeMap::new();
         self.failures.iter().for_each(|failure| *kinds.entry(failure.kind).or_default() += 1);
         writeln!(f, "  {:>8} failures {kinds:?}", self.failures.len())?;
+        let mut subjects: BTreeMap<(Kind, &str), usize> = BTreeMap::new();
+        self.failures.iter().for_each(|f| *subjects.entry((f.kind, f.subject)).or_default() += 1);
+        for ((kind, subject), number) in subjects {
+            writeln!(f, "  {number:>8} {kind:?}: {subject}")?;
+        }
         // One of each kind and step: what follows from one cause is described once.
-        let mut described: Vec<(Kind, &str)> = Vec::new();
+        let mut described: Vec<(Kind, &str, &str)> = Vec::new();
         for failure in &self.failures {
-            let this = (failure.kind, failure.place.as_str());
-            let of_kind = described.iter().filter(|(kind, _)| *kind == failure.kind).count();
+            let this = (failure.kind, failure.place.as_str(), failure.subject);
+            let of_kind = described
+                .iter()
+                .filter(|(kind, _, subject)| (*kind, *subject) == (failure.kind, failure.subject))
+                .count();
             if described.contains(&this) || of_kind >= DESCRIBED {
                 continue;
             }
             described.push(this);
-            let alike =
-                self.failures.iter().filter(|other| (other.kind, other.place.as_str()) == this).count();
+            let alike = self
+                .failures
+                .iter()
+                .filter(|other| (other.kind, other.place.as_str(), other.subject) == this)
+                .count();
             writeln!(f, "\n  {:?}, {} ({alike} alike): {}", failure.kind, failure.place, failure.text)?;
         }
         Ok(())
