@@ -120,9 +120,18 @@ impl Step {
         !panicked && (stopped || self.ended.iter().all(|(code, _)| *code == 0))
     }
 
-    /// Whether the output says that connections will be reset.
+    /// Whether the output says that connections are reset.
     pub(super) fn announces_resets(&self) -> bool {
-        self.ended.iter().any(|(_, said)| said.contains("will be reset"))
+        self.says(|line| line.contains("resets") && line.contains("proxied"))
+    }
+
+    /// Whether the output says that entries of captured queries were deleted, with which waiting answers are lost.
+    pub(super) fn announces_lost_answers(&self) -> bool {
+        self.says(|line| line.contains("UDP to port 53, captured") && !line.ends_with(": 0 deleted"))
+    }
+
+    fn says(&self, what: impl Fn(&str) -> bool) -> bool {
+        self.ended.iter().any(|(_, said)| said.lines().any(&what))
     }
 
     /// The command lines, exit codes and output.

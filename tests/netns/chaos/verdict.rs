@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use super::connections::{Attempt, Connections, Death};
-use super::dns::{Queries, Query};
+use super::dns::{ANSWER, Queries, Query};
 use super::runs::{Action, Step};
 use super::timeline::{Expected, Timeline};
 use crate::lab::Outcome;
@@ -66,10 +66,10 @@ impl History<'_> {
         self.steps.iter().rfind(|step| step.start <= moment)
     }
 
-    /// Whether a run that was at work between the two moments announced resets.
-    fn announced(&self, from: Instant, to: Instant) -> bool {
+    /// Whether a run that was at work between the two moments announced this.
+    fn announced(&self, from: Instant, to: Instant, what: impl Fn(&Step) -> bool) -> bool {
         let at_work = |step: &&Step| step.start <= to && step.end >= from;
-        self.steps.iter().filter(at_work).any(Step::announces_resets)
+        self.steps.iter().filter(at_work).any(what)
     }
 
     fn place(&self, step: Option<&Step>) -> String {
@@ -160,7 +160,9 @@ impl Report {
             Outcome::Answered(answer) if answer.who == flow.server() => Kind::Leaked,
             Outcome::Answered(_) => Kind::Misdirected,
             Outcome::Refused => Kind::Refused,
-            Outcome::TimedOut | Outcome::Failed(_) if history.announced(*start, *end) => {
+            Outcome::TimedOut | Outcome::Failed(_)
+                if history.announced(*start, *end, Step::announces_resets) =>
+            {
                 return self.count("new connections reset, as announced", 1);
             }
             Outcome::TimedOut | Outcome::Failed(_) => Kind::Lost,
@@ -171,7 +173,7 @@ impl Report {
 
     fn judge_death(&mut self, history: &History, death: &Death) {
         let Death { flow, family, server, opened, last_good, noticed, error } = death;
-        if history.announced(*last_good, *noticed) {
+        if history.announced(*opened, *noticed, Step::announces_resets) {
             return self.count("held connections reset, as announced", 1);
         }
         let opened = history.place(history.step_at(*opened));
@@ -198,6 +200,9 @@ impl Report {
             Some(_) => Kind::Misdirected,
             None if query.may_be_lost(history.timeline) => {
                 return self.count("answers lost where capture of a flow ended", 1);
+            }
+            None if history.announced(query.sent.0, query.sent.1 + ANSWER, Step::announces_lost_answers) => {
+                return self.count("answers lost, as announced", 1);
             }
             None => Kind::Lost,
         };
