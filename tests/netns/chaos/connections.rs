@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::flows::{Destination, FLOWS, Flow, Source};
-use crate::lab::actor::{Conversation, Ending};
+use crate::lab::actor::Conversation;
 use crate::lab::socket::Binding;
 use crate::lab::{Family, Outcome, Pod};
 
@@ -105,10 +105,7 @@ impl Connections {
 
     fn connect_in_a_loop(&self, pod: &Pod, flow: Flow, family: Family) {
         flow.actor(pod).embody();
-        // A fixed port can be used again at once if no side waits for late packets: either side resets in turn.
-        let endings: &[Ending] =
-            if flow.from_port == 0 { &[Ending::Close] } else { &[Ending::Reset, Ending::ResetByServer] };
-        for ending in endings.iter().cycle() {
+        for ending in flow.endings().iter().cycle() {
             if self.stopped() {
                 return;
             }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use crate::lab::actor::Ending;
 use crate::lab::ground::at;
 use crate::lab::{Actor, Family, Pod};
 
@@ -49,10 +50,14 @@ const fn udp(name: &'static str, from: Source, from_port: u16, to: Destination) 
     Flow { name, is_udp: true, from, from_port, to, port: 53 }
 }
 
+/// Connections of this flow, and every other one of outbound flows with a fixed port, are reset by the server.
+pub(super) const SERVER_RESETS: &str = "inbound 8080, fixed port, reset by the server";
+
 /// All flows.
-pub(super) const FLOWS: [Flow; 21] = [
+pub(super) const FLOWS: [Flow; 22] = [
     tcp("inbound 8080", Source::Outside, 0, Destination::Pod, 8080),
     tcp("inbound 8080, fixed port", Source::Outside, 40_001, Destination::Pod, 8080),
+    tcp(SERVER_RESETS, Source::Outside, 40_002, Destination::Pod, 8080),
     tcp("inbound 9090", Source::Outside, 0, Destination::Pod, 9090),
     tcp("inbound 15020", Source::Outside, 0, Destination::Pod, 15020),
     tcp("inbound 8080 by eth1", Source::Outside, 0, Destination::PodSecondNic, 8080),
@@ -105,6 +110,16 @@ impl Flow {
             Source::App | Source::OtherUser | Source::Proxy => family.pod(),
         };
         (self.from_port != 0).then(|| at(address, self.from_port))
+    }
+
+    /// How its connections end. A fixed port can be used again at once if no side waits for late packets.
+    pub(super) fn endings(&self) -> &'static [Ending] {
+        match self.from {
+            _ if self.from_port == 0 => &[Ending::Close],
+            Source::Outside if self.name == SERVER_RESETS => &[Ending::ResetByServer],
+            Source::Outside => &[Ending::Reset],
+            Source::App | Source::OtherUser | Source::Proxy => &[Ending::Reset, Ending::ResetByServer],
+        }
     }
 
     /// Who answers if the flow is not captured.

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use super::flows::{Destination, Flow, Source};
+use super::flows::{Destination, Flow, SERVER_RESETS, Source};
 use super::random::Random;
 use crate::lab::Family;
 
@@ -238,6 +238,13 @@ impl Options {
                 self.captures_outbound(to, flow.port).then_some(outbound)
             }
         }
+    }
+
+    /// Whether Istio's rules let a new connection of this flow past the proxy although they capture it: in TPROXY mode a
+    /// SYN that follows the entry of a connection which the server has reset counts as a packet of that connection. It
+    /// gets the mark, but not the proxy's socket.
+    pub(super) fn may_miss(&self, flow: &Flow) -> bool {
+        self.tproxy && flow.name == SERVER_RESETS
     }
 
     fn captures_inbound(&self, to: Destination, port: u16) -> bool {

@@ -70,7 +70,8 @@ impl Expected {
         let first = captured.iter().position(Option::is_some);
         Self {
             ports: captured.iter().flatten().copied().collect(),
-            direct: captured.contains(&None),
+            direct: captured.contains(&None)
+                || possible.iter().flatten().any(|options| options.may_miss(flow)),
             narrowed: first.is_some_and(|first| captured[first..].contains(&None)),
         }
     }
