@@ -45,23 +45,24 @@ pub struct Stale {
     /// UDP entries with original destination port 53. A socket that keeps its source port follows its entry as long as
     /// its queries come faster than the entry's timeout (30 to 120 s).
     pub dns: BTreeMap<Family, DnsFlows>,
-    /// TCP entries in state CLOSE. For 10 s after the server's reset a SYN on the same ports follows the entry instead
-    /// of the rules. Entries in other states belong to live connections, or give way to a SYN.
-    pub closed_tcp: BTreeSet<Family>,
+    /// TCP entries. For 10 s after the server's reset, before or after the change of rules, a SYN on the same ports
+    /// would follow the entry instead of the rules. They are not deleted: live connections depend on them, and so does a
+    /// SYN that is on its way along a closed one.
+    pub tcp: BTreeSet<Family>,
 }
 
 impl Stale {
     /// Whether no entry is stale.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.dns.is_empty() && self.closed_tcp.is_empty()
+        self.dns.is_empty() && self.tcp.is_empty()
     }
 
     fn merge(&mut self, other: &Self) {
         for (family, flows) in &other.dns {
             self.dns.entry(*family).and_modify(|known| *known = known.or(*flows)).or_insert(*flows);
         }
-        self.closed_tcp.extend(&other.closed_tcp);
+        self.tcp.extend(&other.tcp);
     }
 
     /// All of it in one number, as a note keeps it.
@@ -69,7 +70,7 @@ impl Stale {
     pub fn to_bits(&self) -> u32 {
         let of = |family: &Family| {
             let flows = self.dns.get(family).map_or(0, |flows| flows.to_bits());
-            flows | if self.closed_tcp.contains(family) { 4 } else { 0 }
+            flows | if self.tcp.contains(family) { 4 } else { 0 }
         };
         Family::ALL.iter().rev().fold(0, |bits, family| bits << 8 | of(family))
     }
@@ -81,7 +82,7 @@ impl Stale {
         let mut stale = Self::default();
         for (family, bits) in Family::ALL.into_iter().zip([bits, bits >> 8]) {
             stale.dns.extend(DnsFlows::from_bits(bits).map(|flows| (family, flows)));
-            stale.closed_tcp.extend((bits & 4 != 0).then_some(family));
+            stale.tcp.extend((bits & 4 != 0).then_some(family));
         }
         stale
     }
@@ -89,10 +90,11 @@ impl Stale {
 
 impl fmt::Display for Stale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { dns, closed_tcp } = self;
+        let Self { dns, tcp } = self;
         let dns = dns.iter().map(|(family, flows)| format!("{family} UDP to port 53, {flows}"));
-        let closed = closed_tcp.iter().map(|family| format!("{family} TCP in state CLOSE"));
-        f.write_str(&dns.chain(closed).collect::<Vec<_>>().join("; "))
+        let tcp =
+            tcp.iter().map(|family| format!("{family} TCP, by the next SYN after the connection has ended"));
+        f.write_str(&dns.chain(tcp).collect::<Vec<_>>().join("; "))
     }
 }
 
@@ -115,7 +117,7 @@ pub fn plan(goal: &Goal, situation: &Situation, changed: BTreeSet<Family>) -> St
         return Stale::default();
     }
     let flows = |family| Some((family, dns::changed_flows(goal, situation, family)?));
-    let mut stale = Stale { dns: Family::ALL.into_iter().filter_map(flows).collect(), closed_tcp: changed };
+    let mut stale = Stale { dns: Family::ALL.into_iter().filter_map(flows).collect(), tcp: changed };
     if let Entries::Interrupted(left) = &situation.entries {
         stale.merge(left);
     }

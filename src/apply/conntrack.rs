@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use super::Touch;
 use crate::conntrack::{APP_TO_PROXY_ZONE, DnsFlows, Entries, Stale, Step};
-use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Entry, Filter, TcpState, Zone};
+use crate::kernel::conntrack::{self, Change, Conntrack, ConntrackError, Entry, Filter, Zone};
 use crate::kernel::sock_diag::{self, State};
 use crate::model::{Family, Mark, Transport};
 use crate::policy::DNS_PORT;
@@ -94,17 +94,18 @@ const fn consequence(step: &Step) -> &'static str {
 }
 
 fn delete_stale(table: &mut Conntrack, stale: &Stale) -> io::Result<usize> {
-    let count = table.delete_any_if(|entry| is_stale(stale, entry))?;
+    let count = table.change_any(|entry| change(stale, entry))?;
     table.remove_note()?;
     Ok(count)
 }
 
-fn is_stale(Stale { dns, closed_tcp }: &Stale, entry: &Entry) -> bool {
+fn change(Stale { dns, tcp }: &Stale, entry: &Entry) -> Option<Change> {
     match entry.transport {
-        Transport::Tcp => entry.tcp_state == Some(TcpState::Close) && closed_tcp.contains(&entry.family),
+        Transport::Tcp => tcp.contains(&entry.family).then_some(Change::GiveWay),
         Transport::Udp => {
-            entry.original.destination.port() == DNS_PORT.number()
-                && dns.get(&entry.family).is_some_and(|flows| is_stale_dns(*flows, entry))
+            let stale = entry.original.destination.port() == DNS_PORT.number()
+                && dns.get(&entry.family).is_some_and(|flows| is_stale_dns(*flows, entry));
+            stale.then_some(Change::Delete)
         }
     }
 }

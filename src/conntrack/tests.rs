@@ -138,16 +138,14 @@ fn a_namespace_without_connections_has_no_stale_entry() {
 
 #[test]
 fn what_an_interrupted_run_left_is_deleted_by_one_that_changes_nothing() {
-    let left = Stale {
-        dns: BTreeMap::from([(Family::V4, DnsFlows::Direct)]),
-        closed_tcp: BTreeSet::from([Family::V6]),
-    };
+    let left =
+        Stale { dns: BTreeMap::from([(Family::V4, DnsFlows::Direct)]), tcp: BTreeSet::from([Family::V6]) };
     let situation =
         Situation { entries: Entries::Interrupted(left.clone()), ..situation([(Variant::Nft, live(DNS))]) };
     assert_eq!(plan(&goal(rules(DNS)), &situation, BTreeSet::new()), left);
     let narrowed = plan(&goal(rules("-b * -i *")), &situation, BTreeSet::from([Family::V4]));
     assert_eq!(narrowed.dns, BTreeMap::from([(Family::V4, DnsFlows::All)]));
-    assert_eq!(narrowed.closed_tcp, BTreeSet::from(Family::ALL));
+    assert_eq!(narrowed.tcp, BTreeSet::from(Family::ALL));
 }
 
 proptest! {
@@ -164,6 +162,6 @@ proptest! {
 #[test]
 fn a_note_without_a_number_stands_for_everything() {
     let everything = Stale::from_bits(0);
-    assert_eq!(everything.closed_tcp, BTreeSet::from(Family::ALL));
+    assert_eq!(everything.tcp, BTreeSet::from(Family::ALL));
     assert_eq!(everything.dns, BTreeMap::from(Family::ALL.map(|family| (family, DnsFlows::All))));
 }

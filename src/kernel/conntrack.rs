@@ -81,6 +81,16 @@ pub fn count_in_proc() -> Option<usize> {
     procfs::read(COUNT).ok()?.trim().parse().ok()
 }
 
+/// What can be done about an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is deleted.
+    Delete,
+    /// Its TCP connection goes on. Once that is closed, by whichever side, a SYN on the same ports deletes the entry and
+    /// is looked up afresh.
+    GiveWay,
+}
+
 /// A connection to the table of the network namespace in which it was opened.
 ///
 /// The kernel keeps the entries of all namespaces in one hash table. Listing them walks all of it: about 10 ms for its
@@ -141,13 +151,17 @@ impl Conntrack {
         })
     }
 
-    /// The same among the entries of both families and protocols, in one dump.
+    /// Changes entries of both families and protocols, in one dump. Returns how many there were.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn delete_any_if(&mut self, unwanted: impl Fn(&Entry) -> bool) -> io::Result<usize> {
-        let delete = |entry: &Entry| unwanted(entry).then(|| request::delete(entry));
-        self.change_while_listing(&request::dump_all(), delete)
+    pub fn change_any(&mut self, change: impl Fn(&Entry) -> Option<Change>) -> io::Result<usize> {
+        self.change_while_listing(&request::dump_all(), |entry| {
+            Some(match change(entry)? {
+                Change::Delete => request::delete(entry),
+                Change::GiveWay => request::give_way(entry),
+            })
+        })
     }
 
     /// Sets the mark of the entries that `filter` admits and `wrong` picks, and leaves everything else of them.

@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
+use crate::lab::actor::{Conversation, Ending};
 use crate::lab::ground::at;
+use crate::lab::socket::Binding;
 use crate::lab::{Actor, Family, Ground, Pod, on_each_backend};
 
 on_each_backend!(
@@ -10,6 +12,7 @@ on_each_backend!(
     from_tracked_but_not_captured_to_redirect,
     from_tracked_but_not_captured_to_tproxy,
     from_a_list_of_ports_and_ranges_to_all,
+    connections_that_the_server_resets_after_the_change,
     live_connections_keep_their_entries,
 );
 
@@ -42,6 +45,26 @@ impl Caller {
         pod.ground.families().iter().flat_map(both).collect()
     }
 
+    /// One connection from each port.
+    fn open_all(&self) -> Vec<Conversation> {
+        let to = |source| Conversation::to(self.target, Binding { source: Some(source), spoofed_mark: None });
+        let open = || self.sources().map(|source| to(source).expect("a connection")).collect();
+        self.actor.run(open)
+    }
+
+    /// Calls from each port are captured.
+    fn are_captured(&self) {
+        let outcomes = self.sources().map(|source| self.actor.call_from(source, self.target));
+        let past: Vec<_> = outcomes.filter(|outcome| outcome.answer().who != "proxy").collect();
+        assert!(
+            past.is_empty(),
+            "{}: {} of {CONNECTIONS} not captured: {:?}",
+            self.name,
+            past.len(),
+            past[0]
+        );
+    }
+
     fn sources(&self) -> impl Iterator<Item = SocketAddr> {
         let port = self.source.port();
         (port..port + CONNECTIONS).map(|port| at(self.source.ip(), port))
@@ -58,17 +81,7 @@ fn through(pod: &Pod, change: &[&str]) {
         }
     }
     pod.apply(change);
-    for caller in &callers {
-        let outcomes = caller.sources().map(|source| caller.actor.call_from(source, caller.target));
-        let past: Vec<_> = outcomes.filter(|outcome| outcome.answer().who != "proxy").collect();
-        assert!(
-            past.is_empty(),
-            "{}: {} of {CONNECTIONS} not captured: {:?}",
-            caller.name,
-            past.len(),
-            past[0]
-        );
-    }
+    callers.iter().for_each(Caller::are_captured);
 }
 
 fn from_tproxy_to_redirect(ground: Ground) {
@@ -102,7 +115,25 @@ fn from_a_list_of_ports_and_ranges_to_all(ground: Ground) {
     through(&pod, &REDIRECT);
 }
 
-/// Only entries in state CLOSE are deleted: connections go on, whether captured before or not.
+/// The entry of a connection that outlives the change is no way past the proxy for the next one on the same ports.
+fn connections_that_the_server_resets_after_the_change(ground: Ground) {
+    for (before, after) in
+        [(&TPROXY[..], &REDIRECT[..]), (&["-b", "9999"], &REDIRECT), (&["-b", "9999"], &TPROXY)]
+    {
+        let pod = ground.pod();
+        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        pod.apply(before);
+        let callers = Caller::all(&pod);
+        let open: Vec<_> = callers.iter().map(Caller::open_all).collect();
+        pod.apply(after);
+        for (caller, open) in callers.iter().zip(open) {
+            open.into_iter().for_each(|conversation| conversation.end(Ending::ResetByServer));
+            caller.are_captured();
+        }
+    }
+}
+
+/// No entry is deleted: connections go on, whether captured before or not.
 fn live_connections_keep_their_entries(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080, 8081]), pod.outside_listens(&[80]));

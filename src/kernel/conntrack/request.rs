@@ -9,6 +9,10 @@ use super::{Kind, family_number, number_of};
 use crate::kernel::netlink::Message;
 use crate::model::{Family, Transport};
 
+/// One side has begun to close the connection: a SYN on an entry that is closed deletes it. Without this, as after a
+/// reset by the server, the SYN follows the entry for 10 s. `IP_CT_TCP_FLAG_CLOSE_INIT` of
+/// linux/netfilter/nf_conntrack_tcp.h, which the kernel reads for nothing else.
+const TCP_CLOSE_INIT: u8 = 4;
 /// The window of a connection is not checked: its sequence numbers are not known.
 const TCP_BE_LIBERAL: u8 = 8;
 /// Bits of a filter, `CTA_FILTER_F_*` in the kernel's net/netfilter/nf_internals.h.
@@ -82,8 +86,20 @@ pub(super) fn create(new: &NewEntry) -> Message {
     message.nested(root::PROTOCOL_INFO, |inner| {
         inner.nested(tcp::INFO, |inner| {
             inner.push(tcp::STATE, &[TcpState::ESTABLISHED]);
-            inner.push(tcp::FLAGS_ORIGINAL, &[TCP_BE_LIBERAL; 2]);
+            inner.push(tcp::FLAGS_ORIGINAL, &[TCP_BE_LIBERAL | TCP_CLOSE_INIT; 2]);
             inner.push(tcp::FLAGS_REPLY, &[TCP_BE_LIBERAL; 2]);
+        });
+    });
+    message
+}
+
+/// See [`super::Change::GiveWay`]. Either direction would do; the kernel clears the one of a side that sends a SYN.
+pub(super) fn give_way(entry: &Entry) -> Message {
+    let mut message = existing(Kind::New, entry);
+    message.nested(root::PROTOCOL_INFO, |inner| {
+        inner.nested(tcp::INFO, |inner| {
+            inner.push(tcp::FLAGS_ORIGINAL, &[TCP_CLOSE_INIT; 2]);
+            inner.push(tcp::FLAGS_REPLY, &[TCP_CLOSE_INIT; 2]);
         });
     });
     message
