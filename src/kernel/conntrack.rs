@@ -164,22 +164,6 @@ impl Conntrack {
         })
     }
 
-    /// Sets the mark of the entries that `filter` admits and `wrong` picks, and leaves everything else of them.
-    /// Returns how many there were.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn set_mark_if(
-        &mut self,
-        filter: &Filter,
-        mark: u32,
-        wrong: impl Fn(&Entry) -> bool,
-    ) -> io::Result<usize> {
-        self.change_while_listing(&filter.dump(), |entry| {
-            (filter.admits(entry) && wrong(entry)).then(|| request::set_mark(entry, mark))
-        })
-    }
-
     /// Deletes one entry; false if it ended by itself, or gave way to another one.
     ///
     /// # Errors

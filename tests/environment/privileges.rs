@@ -227,6 +227,26 @@ fn in_a_user_namespace_a_change_too_long_for_one_message_is_explained_and_legacy
 }
 
 #[test]
+fn in_a_user_namespace_entries_of_the_previous_rules_are_deleted() {
+    for backend in ["iptables-nft", "iptables-legacy"] {
+        let dns = format!(
+            "\\\"$BIN\\\" --backend {backend} --ip-family ipv4 -i \\\"*\\\" --redirect-dns --capture-all-dns"
+        );
+        let query = "logger --udp --server 127.0.0.1 --port 53 query";
+        let script = format!(
+            "exec unshare --net sh -euc \"ip link set lo up; {dns} -o 53; {query}; \
+             cat /proc/sys/net/netfilter/nf_conntrack_count; {dns}; cat /proc/sys/net/netfilter/nf_conntrack_count\""
+        );
+        let output = in_a_user_namespace(&[], &script);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        // One entry before the second run; neither that nor a note after it.
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "1\n0\n", "{errors}");
+        assert!(errors.contains("IPv4 UDP to port 53, not captured so far"), "{errors}");
+        assert!(!errors.contains("ctnetlink"), "{errors}");
+    }
+}
+
+#[test]
 fn in_a_user_namespace_legacy_works_though_it_may_not_lock_run() {
     let applied = whole_life(&[], "-b \"*\" -i \"*\" --force-iptables-binary legacy");
     assert!(applied.contains("-A OUTPUT -j ISTIO_OUTPUT"), "{applied}");
