@@ -17,6 +17,7 @@ pub mod backend;
 pub mod cli;
 pub mod commits;
 pub mod config;
+pub mod connections;
 pub mod conntrack;
 pub mod diff;
 pub mod exit;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::backend::Variant;
+use crate::connections::{self, Connections};
 use crate::conntrack;
 use crate::diff::{Change, marks_in_use};
 use crate::model::{Chain, Family, FamilyRules, Mark, Table};
@@ -27,6 +28,8 @@ pub struct Situation {
     pub network: routing::Observed,
     /// Connections that are tracked.
     pub entries: conntrack::Entries,
+    /// Open TCP connections, as far as the goal concerns them.
+    pub connections: Connections,
 }
 
 impl Situation {
@@ -64,10 +67,35 @@ impl Goal {
         }
     }
 
+    /// The same goal, with the rule that keeps translation up in each family that loses its rules while connections
+    /// need it.
+    #[must_use]
+    pub fn keeping_translation(mut self, connections: &Connections) -> Self {
+        for (family, rules) in &mut self.rules {
+            let translated = connections.translated.get(family).is_some_and(|translated| translated.any());
+            if translated && rules.tables.is_empty() {
+                *rules = connections::keeper(*family);
+            }
+        }
+        self
+    }
+
+    /// The same goal, with the live keeper of each family that has one and gets no rules.
+    #[must_use]
+    pub fn accepting_keeper(mut self, situation: &Situation) -> Self {
+        for (family, rules) in self.rules.iter_mut().filter(|(_, rules)| rules.tables.is_empty()) {
+            let live = situation.rules.get(&(situation.variant, *family));
+            if live.is_some_and(connections::has_keeper) {
+                *rules = connections::keeper(*family);
+            }
+        }
+        self
+    }
+
     /// How many rules of each family.
     #[must_use]
     pub fn counts(&self) -> String {
-        let counts = self.rules.values().filter(|rules| rules.count() > 0);
+        let counts = self.rules.values().filter(|rules| rules.count() > 0 && !connections::is_keeper(rules));
         let counts: Vec<_> =
             counts.map(|rules| format!("{} {} rules", rules.count(), rules.family)).collect();
         if counts.is_empty() { "no rules".to_owned() } else { counts.join(", ") }
@@ -85,6 +113,9 @@ pub enum Step {
     Network(routing::Step),
     /// One restore process.
     Restore(Restore),
+    /// Makes conntrack entries for the open TCP connections of these families, between the transitional form of the
+    /// rules and the final one.
+    TrackConnections(BTreeSet<Family>),
     /// A change of the connection tracking table, after the last commit of rules.
     Conntrack(conntrack::Step),
 }
@@ -130,6 +161,10 @@ impl fmt::Display for Step {
             }
             Self::Network(step) => step.fmt(f),
             Self::Conntrack(step) => step.fmt(f),
+            Self::TrackConnections(families) => {
+                let families: Vec<_> = families.iter().map(Family::to_string).collect();
+                write!(f, "make conntrack entries: open {} TCP connections", families.join(" and "))
+            }
             Self::Restore(Restore { variant, family, text: _, tables, by_form: _ }) => {
                 let tool = match family {
                     Family::V4 => "iptables",
@@ -164,7 +199,11 @@ fn captures_changed(steps: &[Step]) -> BTreeSet<Family> {
             vec![restore.family]
         }
         Step::DeleteNative(_) => Family::ALL.to_vec(),
-        Step::Restore(_) | Step::LimitNative | Step::Network(_) | Step::Conntrack(_) => Vec::new(),
+        Step::Restore(_)
+        | Step::LimitNative
+        | Step::Network(_)
+        | Step::Conntrack(_)
+        | Step::TrackConnections(_) => Vec::new(),
     });
     families.collect()
 }
@@ -206,7 +245,10 @@ impl Phases {
         let live = |variant| situation.rules.get(&(variant, family)).unwrap_or(&nothing);
         let (main, other) = (live(situation.variant), live(situation.variant.other()));
         let native = situation.has_native_marks();
-        let transition = Transition::between(desired, other, native);
+        let transition = Transition {
+            exempt_connections: situation.connections.untracked.contains(&family),
+            ..Transition::between(desired, other, native)
+        };
         self.limit_native |= native && transition.limit_save_mark;
         let prepare = transition.prepare(other);
         let capture = Change::between(&transition.form(desired), main, rewrite);
@@ -242,6 +284,8 @@ impl Phases {
         steps.extend(limit_native.then_some(Step::LimitNative));
         steps.extend(restores(other, prepare));
         steps.extend(restores(main, capture));
+        let untracked = &situation.connections.untracked;
+        steps.extend((!untracked.is_empty()).then(|| Step::TrackConnections(untracked.clone())));
         steps.extend(restores(other, withdraw));
         steps.extend((!native.is_empty()).then(|| Step::DeleteNative(native.clone())));
         // Before the last commit: a run that is killed here leaves something to change, so the next one comes here too.
@@ -286,7 +330,11 @@ pub fn remarks(goal: &Goal, situation: &Situation, steps: &[Step]) -> Vec<String
     }
     let restores = steps.iter().filter_map(|step| match step {
         Step::Restore(restore) => Some(restore),
-        Step::LimitNative | Step::DeleteNative(_) | Step::Network(_) | Step::Conntrack(_) => None,
+        Step::LimitNative
+        | Step::DeleteNative(_)
+        | Step::Network(_)
+        | Step::Conntrack(_)
+        | Step::TrackConnections(_) => None,
     });
     for line in restores.flat_map(|restore| &restore.by_form) {
         remarks.push(format!(

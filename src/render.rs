@@ -130,10 +130,13 @@ fn interface(f: &mut fmt::Formatter<'_>, option: &str, name: Option<&Interface>)
 }
 
 fn protocol_words(f: &mut fmt::Formatter<'_>, protocol: &Protocol) -> fmt::Result {
-    let Protocol { transport, source, destination } = protocol;
+    let Protocol { transport, source, destination, syn } = protocol;
     write!(f, "-p {} ", transport.name())?;
     if let Some(port) = source {
         write!(f, "--sport {port} ")?;
+    }
+    if let Some(test) = syn {
+        write!(f, "{}--syn ", not(test))?;
     }
     let Some(test) = destination else { return Ok(()) };
     match test.value() {

@@ -3,6 +3,7 @@
 //! A packet passes several rule sets during such a run. A transition names what the final rules would do to
 //! connections of the other set, and gives the rules that do not.
 
+use crate::connections;
 use crate::diff::{Change, marks_in_use};
 use crate::model::{
     FamilyRules, Hook, Interface, Mark, Match, Matcher, Statement, Table, TableRules, Target,
@@ -17,6 +18,9 @@ pub struct Transition {
     /// the connection, and every answer would be routed back into the pod. The flows that need the stored mark, the
     /// proxy's own with the caller's address, come in by `lo`; so the save rule looks at `lo` only.
     pub limit_save_mark: bool,
+    /// Connections are open that connection tracking does not know: segments within connections are exempt until it
+    /// does; see [`crate::connections`].
+    pub exempt_connections: bool,
 }
 
 impl Transition {
@@ -26,7 +30,8 @@ impl Transition {
     pub fn between(desired: &FamilyRules, other: &Observed, native: bool) -> Self {
         let marks =
             native || other.tables.get(&Table::Mangle).is_some_and(|mangle| !marks_in_use(mangle).is_empty());
-        Self { limit_save_mark: marks && saved_marks(desired).next().is_some() }
+        let limit_save_mark = marks && saved_marks(desired).next().is_some();
+        Self { limit_save_mark, exempt_connections: false }
     }
 
     /// Whether the rules have a form of their own while the run is under way.
@@ -38,15 +43,15 @@ impl Transition {
     /// The change of the live rules of the other backend, before anything else.
     #[must_use]
     pub fn prepare(self, other: &Observed) -> Change {
-        let Self { limit_save_mark } = self;
+        let Self { limit_save_mark, exempt_connections: _ } = self;
         if limit_save_mark { Change::limiting_save_mark(other) } else { Change::nothing(other.family) }
     }
 
     /// The rules while the run is under way.
     #[must_use]
     pub fn form(self, desired: &FamilyRules) -> FamilyRules {
-        let mut rules = desired.clone();
-        let Self { limit_save_mark } = self;
+        let Self { limit_save_mark, exempt_connections } = self;
+        let mut rules = if exempt_connections { connections::exempting(desired) } else { desired.clone() };
         if limit_save_mark {
             let mangle = rules.tables.get_mut(&Table::Mangle);
             let hook = mangle.and_then(|mangle| mangle.hooks.get_mut(&Hook::Prerouting));

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{conntrack, from_kernel, needed};
+use super::{conntrack, from_kernel, needed, track};
 use crate::backend::{Tools, Variant};
 use crate::config::RunOptions;
 use crate::exit::Exit;
@@ -42,6 +42,7 @@ pub fn execute(host: &impl Host, steps: &[Step], main: Variant, run: &RunOptions
                     observe::limit_save_mark(NATIVE_MANGLE).map_err(|error| refused(step, &error))?;
                 log::info!("{step} ({limited} rules)");
             }
+            Step::TrackConnections(families) => track::connections(families),
             Step::DeleteNative(tables) => {
                 log::info!("{step}");
                 observe::delete_native_tables(tables).map_err(|error| refused(step, &error))?;
@@ -81,7 +82,11 @@ fn require_loopback(steps: &[Step]) -> Result<(), Failure> {
 fn restores(steps: &[Step]) -> impl Iterator<Item = &Restore> {
     steps.iter().filter_map(|step| match step {
         Step::Restore(restore) => Some(restore),
-        Step::LimitNative | Step::DeleteNative(_) | Step::Network(_) | Step::Conntrack(_) => None,
+        Step::LimitNative
+        | Step::DeleteNative(_)
+        | Step::Network(_)
+        | Step::Conntrack(_)
+        | Step::TrackConnections(_) => None,
     })
 }
 

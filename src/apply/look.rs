@@ -6,6 +6,7 @@ use std::io;
 use super::{conntrack, from_kernel, hidden, needed};
 use crate::backend::{self, Decision, Findings, NfTables, Variant};
 use crate::config::BackendChoice;
+use crate::connections::Connections;
 use crate::exit::Exit;
 use crate::kernel::observe::{self, Picture};
 use crate::kernel::process::Host;
@@ -76,6 +77,7 @@ pub fn look(host: &impl Host, choice: BackendChoice, touch: Touch) -> Result<Out
         native_tables: picture.native_tables,
         network,
         entries,
+        connections: Connections::default(),
     };
     Ok(Outlook { decision, situation })
 }

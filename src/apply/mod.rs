@@ -1,10 +1,12 @@
 //! From a goal to a kernel that holds it: look, plan, do, look again.
 
 pub mod check;
+mod connections;
 mod conntrack;
 mod execute;
 mod hidden;
 mod look;
+mod track;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use crate::backend::{Decision, Tools, Variant};
 use crate::commits;
-use crate::config::{BackendChoice, RunOptions};
+use crate::config::{Action, BackendChoice, RunOptions};
+use crate::connections::{Connections, Policy};
 use crate::conntrack::Entries;
 use crate::exit::Exit;
 use crate::kernel::capabilities::Capabilities;
@@ -35,8 +38,14 @@ pub use look::{Outlook, Touch, look};
 /// The first of the four stages that fails.
 pub fn apply(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<(), Failure> {
     let start = Instant::now();
-    let Outlook { decision: Decision { variant, why }, situation } = look(host, run.backend, Touch::Tables)?;
+    let Outlook { decision: Decision { variant, why }, mut situation } =
+        look(host, run.backend, Touch::Tables)?;
     log::info!("backend {variant}: {why}");
+    let policy = connection_policy(run);
+    let goal = &with_connections(goal, &mut situation, policy);
+    for outcome in situation.connections.outcome(policy, false) {
+        log::log!(if policy == Policy::Reset { log::Level::Warn } else { log::Level::Info }, "{outcome}");
+    }
     let steps = steps(goal, &situation);
     for remark in plan::remarks(goal, &situation, &steps) {
         log::warn!("{remark}");
@@ -48,6 +57,11 @@ pub fn apply(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<(), Fail
     }
     if log::log_enabled!(log::Level::Debug) {
         log_final_state(host, goal, variant);
+    }
+    if policy == Policy::Reset {
+        for outcome in situation.connections.outcome(policy, true) {
+            log::info!("{outcome}");
+        }
     }
     let micros = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
     let took = humantime::format_duration(Duration::from_micros(micros));
@@ -65,25 +79,45 @@ fn steps(goal: &Goal, situation: &Situation) -> Vec<Step> {
     if limited { commits::split(steps, situation) } else { steps }
 }
 
+/// Clean-up leaves nothing unless it is asked to; every other run keeps connections.
+const fn connection_policy(run: &RunOptions) -> Policy {
+    match (run.action, run.keep_connections) {
+        (Action::Apply, _) | (Action::Cleanup, true) => Policy::Keep,
+        (Action::Cleanup, false) => Policy::Reset,
+    }
+}
+
+/// Looks at the open connections, and adds to the goal what those need that are kept.
+fn with_connections(goal: &Goal, situation: &mut Situation, policy: Policy) -> Goal {
+    situation.connections = connections::look(goal, situation);
+    match policy {
+        Policy::Keep => goal.clone().keeping_translation(&situation.connections),
+        Policy::Reset => goal.clone(),
+    }
+}
+
 /// What a real run would do, printed; nothing is changed.
 ///
 /// # Errors
 /// `DRY_RUN_FILE_PATH` cannot be written.
 pub fn dry_run(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<String, Failure> {
-    let (situation, remark) = match look(host, run.backend, Touch::Nothing) {
-        Ok(Outlook { decision: Decision { variant, why }, situation }) => {
-            (situation, format!("backend {variant}: {why}"))
+    let policy = connection_policy(run);
+    let (situation, goal, remark) = match look(host, run.backend, Touch::Nothing) {
+        Ok(Outlook { decision: Decision { variant, why }, mut situation }) => {
+            let goal = with_connections(goal, &mut situation, policy);
+            (situation, goal, format!("backend {variant}: {why}"))
         }
         Err(failure) => {
             let remark =
                 format!("the live state cannot be read ({}): the plan for an empty namespace", failure.what);
-            (empty_situation(run.backend), remark)
+            (empty_situation(run.backend), goal.clone(), remark)
         }
     };
     if let Some(path) = &run.dry_run_file {
-        keep_dry_run(goal, path)?;
+        keep_dry_run(&goal, path)?;
     }
-    Ok(describe(&remark, &steps(goal, &situation), goal))
+    let remarks = [vec![remark], situation.connections.outcome(policy, false)].concat();
+    Ok(describe(&remarks, &steps(&goal, &situation), &goal))
 }
 
 /// The rules of this run, whole.
@@ -104,12 +138,19 @@ fn empty_situation(choice: BackendChoice) -> Situation {
         BackendChoice::IptablesLegacy => Variant::Legacy,
         BackendChoice::Auto | BackendChoice::Iptables | BackendChoice::IptablesNft => Variant::Nft,
     };
-    let network = routing::Observed::default();
-    Situation { variant, rules: BTreeMap::new(), native_tables: Vec::new(), network, entries: Entries::None }
+    Situation {
+        variant,
+        rules: BTreeMap::new(),
+        native_tables: Vec::new(),
+        network: routing::Observed::default(),
+        entries: Entries::None,
+        connections: Connections::default(),
+    }
 }
 
-fn describe(remark: &str, steps: &[Step], goal: &Goal) -> String {
-    let mut text = format!("# dry run: nothing is changed\n# {}\n", one_line(remark));
+fn describe(remarks: &[String], steps: &[Step], goal: &Goal) -> String {
+    let remarks: Vec<_> = remarks.iter().map(|remark| one_line(remark)).collect();
+    let mut text = format!("# dry run: nothing is changed\n# {}\n", remarks.join("\n# "));
     if steps.is_empty() {
         text += &format!("# already converged: {}, nothing to do\n", goal.counts());
     }

@@ -105,6 +105,8 @@ options! {
         "DRY_RUN_FILE_PATH" Text Run.from(Variables::Only("DRY_RUN_FILE_PATH")).takes("PATH");
     CleanupOnly: "Remove what an earlier run added, add nothing",
         "cleanup-only" Boolean Run;
+    KeepConnections: "Clean-up leaves what open proxied connections need: one chain, which captures nothing",
+        "keep-connections" Boolean Run.from(Variables::Prefixed);
     ForceApply: "Rewrite the rules even if they are there already",
         "force-apply" Boolean Run;
     Reconcile: "Accepted for compatibility: a run always makes the rules what the options ask for",

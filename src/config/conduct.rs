@@ -19,6 +19,7 @@ pub(super) fn run(reader: &mut Reader<'_>) -> Option<RunOptions> {
         skip_rule_apply,
         validation: None,
         force_apply: reader.boolean(Key::ForceApply),
+        keep_connections: reader.boolean(Key::KeepConnections),
         verify: reader.boolean(Key::Verify),
         network_namespace: reader.optional(Key::NetworkNamespace, values::path),
         cni_mode: reader.boolean(Key::CniMode),
@@ -53,9 +54,12 @@ fn useless(reader: &mut Reader<'_>, run: &RunOptions) {
     const SKIPPED: &str = "no rule is touched (--skip-rule-apply)";
     const DRY: &str = "nothing is changed in a dry run";
     const CLEAN: &str = "this run only removes rules";
+    const APPLY: &str = "it is for --cleanup-only: other runs keep open connections in any case";
     let is_cleanup = run.action == Action::Cleanup;
     reader.no_effect_if(!run.dry_run, Key::DryRunFilePath, "it is for a dry run (--dry-run) only");
-    for key in [Key::Verify, Key::ForceApply, Key::RulesFile, Key::CleanupOnly, Key::DryRun] {
+    for key in
+        [Key::Verify, Key::ForceApply, Key::RulesFile, Key::CleanupOnly, Key::KeepConnections, Key::DryRun]
+    {
         reader.no_effect_if(run.skip_rule_apply, key, SKIPPED);
     }
     if run.skip_rule_apply {
@@ -67,6 +71,7 @@ fn useless(reader: &mut Reader<'_>, run: &RunOptions) {
         }
     } else {
         reader.no_effect_if(run.dry_run, Key::RunValidation, DRY);
+        reader.no_effect_if(true, Key::KeepConnections, APPLY);
     }
     reader.no_effect_if(run.dry_run, Key::Verify, DRY);
 }

@@ -73,6 +73,8 @@ pub struct RunOptions {
     pub validation: Option<Validation>,
     /// Rewrite even if nothing differs (`--force-apply`).
     pub force_apply: bool,
+    /// Clean-up leaves what open proxied connections need (`--keep-connections`).
+    pub keep_connections: bool,
     /// Read everything back and compare rule by rule (`--verify`).
     pub verify: bool,
     /// Network namespace to act in.

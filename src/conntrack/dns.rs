@@ -149,7 +149,7 @@ fn only_owner(matcher: &Matcher) -> Option<Owner> {
 }
 
 fn fits_queries(protocol: &Protocol) -> bool {
-    let Protocol { transport, source: _, destination } = protocol;
+    let Protocol { transport, source: _, destination, syn: _ } = protocol;
     let is_dns = |ports: &Ports| match ports {
         Ports::One(port) => *port == DNS_PORT,
         Ports::Any(ports) => ports.contains(&DNS_PORT),

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::backend::Variant;
 use crate::cli::{self, Outcome};
+use crate::connections::Connections;
 use crate::facts::{Files, InterfaceAddress, Network};
 use crate::model::FamilyRules;
 use crate::parse::{self, Observed};
@@ -50,6 +51,7 @@ fn situation(live: impl IntoIterator<Item = (Variant, Observed)>) -> Situation {
         native_tables: Vec::new(),
         network: routing::Observed::default(),
         entries: Entries::Some,
+        connections: Connections::default(),
     }
 }
 

@@ -1,9 +1,12 @@
 //! The TCP sockets of a network namespace, over sock_diag. Takes no privilege.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::netlink::{Message, Protocol, Reply, Socket};
+use super::procfs;
+use crate::model::Family;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 /// Length of `struct inet_diag_req_v2`.
@@ -42,7 +45,8 @@ pub enum State {
 }
 
 impl State {
-    const ALL: [Self; 12] = [
+    /// Every state.
+    pub const ALL: [Self; 12] = [
         Self::Established,
         Self::SynSent,
         Self::SynReceived,
@@ -100,7 +104,42 @@ pub fn tcp_sockets(states: &[State]) -> io::Result<Vec<TcpSocket>> {
     Ok(sockets)
 }
 
+/// The families of which the current thread's network namespace has a TCP socket, in whatever state. A listener on `::`
+/// counts for both.
+///
+/// # Errors
+/// The kernel refuses, and `/proc` does not say.
+pub fn families_in_use() -> io::Result<BTreeSet<Family>> {
+    match tcp_sockets(&State::ALL) {
+        Ok(sockets) => Ok(sockets.iter().flat_map(TcpSocket::families).copied().collect()),
+        Err(error) => listed_in_proc().map_err(|_| error),
+    }
+}
+
+/// The same, where the kernel has no sock_diag: the files have a title, then a line for each socket.
+fn listed_in_proc() -> io::Result<BTreeSet<Family>> {
+    let mut families = BTreeSet::new();
+    if procfs::read(procfs::own("net/tcp"))?.lines().count() > 1 {
+        families.insert(Family::V4);
+    }
+    let v6 = procfs::read_if_present(procfs::own("net/tcp6"))?;
+    if v6.is_some_and(|list| list.lines().count() > 1) {
+        families.extend(Family::ALL);
+    }
+    Ok(families)
+}
+
 impl TcpSocket {
+    /// The families of its packets.
+    #[must_use]
+    pub fn families(&self) -> &'static [Family] {
+        match self.local.ip() {
+            IpAddr::V4(_) => &[Family::V4],
+            IpAddr::V6(address) if address.is_unspecified() => &Family::ALL,
+            IpAddr::V6(_) => &[Family::V6],
+        }
+    }
+
     /// Reads the socket in a message; `None` if it is incomplete.
     #[must_use]
     pub fn read(reply: &Reply<'_>) -> Option<Self> {

@@ -150,6 +150,10 @@ impl Transport {
     }
 }
 
+/// A TCP segment that opens a connection: of SYN, ACK, RST and FIN it has SYN alone (`--syn`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Syn;
+
 /// A protocol with its ports: a port without a protocol cannot be written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Protocol {
@@ -159,34 +163,40 @@ pub struct Protocol {
     pub source: Option<Port>,
     /// Destination port.
     pub destination: Option<Match<Ports>>,
+    /// TCP only: whether the segment opens a connection.
+    pub syn: Option<Match<Syn>>,
 }
 
 impl Protocol {
     /// TCP, all ports.
-    pub const TCP: Self = Self { transport: Transport::Tcp, source: None, destination: None };
+    pub const TCP: Self = Self::all(Transport::Tcp);
+
+    /// TCP segments that do not open a connection.
+    pub const TCP_WITHIN_CONNECTION: Self =
+        Self { transport: Transport::Tcp, source: None, destination: None, syn: Some(Match::Not(Syn)) };
 
     /// All ports of a transport.
     #[must_use]
     pub const fn all(transport: Transport) -> Self {
-        Self { transport, source: None, destination: None }
+        Self { transport, source: None, destination: None, syn: None }
     }
 
     /// Packets to this port.
     #[must_use]
     pub const fn to(transport: Transport, port: Port) -> Self {
-        Self { transport, source: None, destination: Some(Match::Is(Ports::One(port))) }
+        Self { transport, source: None, destination: Some(Match::Is(Ports::One(port))), syn: None }
     }
 
     /// Packets to any other port.
     #[must_use]
     pub const fn not_to(transport: Transport, ports: Ports) -> Self {
-        Self { transport, source: None, destination: Some(Match::Not(ports)) }
+        Self { transport, source: None, destination: Some(Match::Not(ports)), syn: None }
     }
 
     /// Packets from this port.
     #[must_use]
     pub const fn from(transport: Transport, port: Port) -> Self {
-        Self { transport, source: Some(port), destination: None }
+        Self { transport, source: Some(port), destination: None, syn: None }
     }
 }
 

@@ -16,7 +16,7 @@ use ipnetwork::IpNetwork;
 pub use matcher::PROXY_LOOPBACK_MARK;
 pub use matcher::{
     Address, CtState, Interface, InterfaceError, Mark, Match, Matcher, Owner, Port, PortError, Ports,
-    Protocol, Transport,
+    Protocol, Syn, Transport,
 };
 pub use target::Target;
 pub use why::Why;
@@ -152,11 +152,13 @@ pub enum Chain {
     Tproxy,
     /// Drops.
     Drop,
+    /// Keeps the translation of established connections up; nothing jumps to it.
+    Established,
 }
 
 impl Chain {
     /// All of them, in the order of the rules file.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Inbound,
         Self::InRedirect,
         Self::Redirect,
@@ -165,6 +167,7 @@ impl Chain {
         Self::Divert,
         Self::Tproxy,
         Self::Drop,
+        Self::Established,
     ];
 
     /// The name in iptables.
@@ -179,6 +182,7 @@ impl Chain {
             Self::Divert => "ISTIO_DIVERT",
             Self::Tproxy => "ISTIO_TPROXY",
             Self::Drop => "ISTIO_DROP",
+            Self::Established => "ISTIO_ESTABLISHED",
         }
     }
 

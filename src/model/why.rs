@@ -159,6 +159,12 @@ reasons! {
     /// TPROXY: passthrough source.
     PassthroughSource, "passthrough-source",
         "the proxy hands inbound connections to the app from this source: capturing them again would loop";
+    /// First capture in a live pod, while the run is under way.
+    OpenConnection, "open-connection",
+        "a connection that was open before the first rule is not captured in the middle";
+    /// The last rules of a family are gone, or clean-up with `--keep-connections`.
+    KeepsTranslation, "keeps-translation",
+        "nothing jumps to this rule; while it exists the kernel translates the connections that are still open";
     /// TPROXY: loopback that is not the proxy's.
     OtherLoopback, "other-loopback",
         "loopback traffic is inbound only if the proxy sent it to the pod's own service";

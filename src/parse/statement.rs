@@ -6,8 +6,8 @@ use ipnetwork::IpNetwork;
 
 use super::words;
 use crate::model::{
-    Chain, CtState, Family, Interface, Mark, Match, Matcher, Owner, Port, Ports, Protocol, Statement, Target,
-    Transport,
+    Chain, CtState, Family, Interface, Mark, Match, Matcher, Owner, Port, Ports, Protocol, Statement, Syn,
+    Target, Transport,
 };
 
 /// Reads the words behind `-A CHAIN`. `None` means that the rule says something for which the model has no word; it
@@ -47,6 +47,8 @@ impl Reader {
                 }
                 "-m" if !negated => self.module = self.words.next()?,
                 "--comment" if !negated && self.module == "comment" => drop(self.words.next()?),
+                "--syn" => self.syn(negated)?,
+                "--tcp-flags" => self.tcp_flags(negated)?,
                 option => self.option(option, negated)?,
             }
         }
@@ -86,6 +88,20 @@ impl Reader {
 
     fn destination_ports(&mut self, negated: bool, ports: Ports) -> Option<()> {
         set(&mut self.matcher.protocol.as_mut()?.destination, test(negated, ports))
+    }
+
+    /// The tools print `--syn` as `--tcp-flags FIN,SYN,RST,ACK SYN`.
+    fn tcp_flags(&mut self, negated: bool) -> Option<()> {
+        let (mask, set) = (self.words.next()?, self.words.next()?);
+        let mut mask: Vec<&str> = mask.split(',').collect();
+        mask.sort_unstable();
+        (mask == ["ACK", "FIN", "RST", "SYN"] && set == "SYN").then(|| self.syn(negated))?
+    }
+
+    fn syn(&mut self, negated: bool) -> Option<()> {
+        let protocol =
+            self.matcher.protocol.as_mut().filter(|protocol| protocol.transport == Transport::Tcp)?;
+        set(&mut protocol.syn, test(negated, Syn))
     }
 
     fn owner(&mut self, negated: bool, owner: Owner) -> Option<()> {

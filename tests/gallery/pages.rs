@@ -1,5 +1,6 @@
 //! What is written for people out of the rules and their reasons.
 
+use istio_iptables::connections;
 use istio_iptables::model::{Family, FamilyRules, Hook, Rule, Table, TableRules, Why};
 
 use super::scenario::{Made, Scenario};
@@ -100,23 +101,44 @@ pub(crate) fn table(scenarios: &[(Scenario, Made)]) -> String {
 pub(crate) fn reasons(scenarios: &[(Scenario, Made)]) -> String {
     let mut text = "# Why each rule exists\n\n\
         Every rule that the program makes carries a reason: a short name that stays the same, and a sentence. These are all\n\
-        of them, each with a rule that has it and the scenario of [the gallery](../rules/README.md) the rule is taken from.\n\n\
+        of them, each with a rule that has it and the scenario of [the gallery](../rules/README.md) the rule is taken from, or\n\
+        the moment at which it is live.\n\n\
         This page is made from the code by `make gallery` (`UPDATE_GALLERY=1 cargo test --test gallery`); a test fails when\n\
         it is out of date or when a reason occurs in no scenario.\n"
         .to_owned();
     for why in Why::ALL {
-        let (scenario, family, example) = example(scenarios, *why)
-            .unwrap_or_else(|| panic!("no scenario of rules/ has a rule with the reason {:?}", why.slug()));
         let mut sentence = why.sentence().to_owned();
         sentence[..1].make_ascii_uppercase();
-        text += &format!(
-            "\n## {}\n\n{sentence}.\n\n```text\n{}\n```\n\n{family}, table {}, in [{scenario}](../rules/{scenario}/why.md).\n",
-            why.slug(),
-            example.line(),
-            example.table.name()
-        );
+        let (line, place) = if let Some((scenario, family, example)) = example(scenarios, *why) {
+            let place = format!("in [{scenario}](../rules/{scenario}/why.md)");
+            (example.line(), format!("{family}, table {}, {place}", example.table.name()))
+        } else {
+            let plain = scenarios.iter().find(|(scenario, _)| scenario.name == "plain-sidecar");
+            plain.and_then(|(_, plain)| temporary(plain, *why)).unwrap_or_else(|| {
+                panic!("no scenario of rules/ has a rule with the reason {:?}", why.slug())
+            })
+        };
+        text += &format!("\n## {}\n\n{sentence}.\n\n```text\n{line}\n```\n\n{place}.\n", why.slug());
     }
     text
+}
+
+/// A rule with this reason that is no part of any final rule set, and when it is live.
+fn temporary(plain: &Made, why: Why) -> Option<(String, String)> {
+    let rules = plain.rules.values().next()?;
+    let moments = [
+        (connections::exempting(rules), "while a pod with open connections is captured for the first time"),
+        (
+            connections::keeper(rules.family),
+            "after a family lost its rules, or after clean-up with `--keep-connections`, until a run finds no connection that \
+             needs it",
+        ),
+    ];
+    moments.iter().find_map(|(rules, moment)| {
+        let placed = all(rules).find(|placed| placed.rule.why == why)?;
+        let place = format!("Each family, table {}, {moment}", placed.table.name());
+        Some((placed.line(), place))
+    })
 }
 
 /// A rule with this reason: out of the plain sidecar if that has one, else out of the first scenario that does.

@@ -11,6 +11,7 @@
 
 mod configs;
 mod convergence;
+mod first_capture;
 mod moves;
 mod rules;
 mod tables;

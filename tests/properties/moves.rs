@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use istio_iptables::backend::Variant;
 use istio_iptables::config::{CaptureConfig, InboundPorts, Mode};
+use istio_iptables::connections::Connections;
 use istio_iptables::conntrack::Entries;
 use istio_iptables::model::{Families, Family};
 use istio_iptables::plan::{Goal, NATIVE_TABLES, Restore, Situation, Step, plan};
@@ -46,7 +47,17 @@ impl Namespace {
         let observed = self.0.iter().map(|(key, tables)| (*key, parse::iptables_save(key.1, &tables.save())));
         let rules = observed.filter(|(_, observed)| observed.has_ours()).collect();
         let network = routing::Observed::default();
-        plan(goal, &Situation { variant, rules, native_tables: Vec::new(), network, entries: Entries::None })
+        plan(
+            goal,
+            &Situation {
+                variant,
+                rules,
+                native_tables: Vec::new(),
+                network,
+                entries: Entries::None,
+                connections: Connections::default(),
+            },
+        )
     }
 
     /// One state per commit: each table of each rules file.
@@ -183,7 +194,7 @@ proptest! {
     ) {
         let native_tables = NATIVE_TABLES.map(str::to_owned).to_vec();
         let network = routing::Observed::default();
-        let situation = Situation { variant, rules: BTreeMap::new(), native_tables, network, entries: Entries::None };
+        let situation = Situation { variant, rules: BTreeMap::new(), native_tables, network, entries: Entries::None, connections: Connections::default() };
         let steps = plan(&goal(&config), &situation);
         let position = |wanted: &dyn Fn(&Step) -> bool| steps.iter().position(wanted);
         let saves = |step: &Step, words: &str| matches!(step, Step::Restore(restore) if restore.text.contains(words));

@@ -34,15 +34,12 @@ pub enum TcpState {
 }
 
 impl TcpState {
-    /// The kernel's number of `ESTABLISHED`.
-    pub(super) const ESTABLISHED: u8 = 3;
-
     const fn of(number: u8) -> Self {
         match number {
             0 => Self::None,
             1 => Self::SynSent,
             2 => Self::SynReceived,
-            Self::ESTABLISHED => Self::Established,
+            3 => Self::Established,
             4 => Self::FinWait,
             5 => Self::CloseWait,
             6 => Self::LastAck,
@@ -50,6 +47,22 @@ impl TcpState {
             8 => Self::Close,
             9 => Self::SynSentByBoth,
             other => Self::Other(other),
+        }
+    }
+
+    pub(super) const fn number(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::SynSent => 1,
+            Self::SynReceived => 2,
+            Self::Established => 3,
+            Self::FinWait => 4,
+            Self::CloseWait => 5,
+            Self::LastAck => 6,
+            Self::TimeWait => 7,
+            Self::Close => 8,
+            Self::SynSentByBoth => 9,
+            Self::Other(number) => number,
         }
     }
 }

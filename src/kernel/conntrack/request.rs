@@ -69,12 +69,14 @@ pub(super) fn dump_all() -> Message {
 pub struct NewEntry {
     /// The packets of the side that began; the answers are expected in the opposite direction.
     pub original: Tuple,
+    /// How far the connection is.
+    pub state: TcpState,
     /// After which time without packets the entry ends.
     pub timeout: Duration,
 }
 
 pub(super) fn create(new: &NewEntry) -> Message {
-    let NewEntry { original, timeout } = new;
+    let NewEntry { original, state, timeout } = new;
     let flags = u16::try_from(libc::NLM_F_CREATE | libc::NLM_F_EXCL).unwrap_or(0);
     let family = family_of(original);
     let mut message = Message::new(Kind::New.number(), flags, &[family_number(family), 0, 0, 0]);
@@ -85,7 +87,7 @@ pub(super) fn create(new: &NewEntry) -> Message {
     message.push_be32(root::TIMEOUT, u32::try_from(timeout.as_secs()).unwrap_or(u32::MAX));
     message.nested(root::PROTOCOL_INFO, |inner| {
         inner.nested(tcp::INFO, |inner| {
-            inner.push(tcp::STATE, &[TcpState::ESTABLISHED]);
+            inner.push(tcp::STATE, &[state.number()]);
             inner.push(tcp::FLAGS_ORIGINAL, &[TCP_BE_LIBERAL | TCP_CLOSE_INIT; 2]);
             inner.push(tcp::FLAGS_REPLY, &[TCP_BE_LIBERAL; 2]);
         });

@@ -43,6 +43,7 @@ fn untracked(family: Family, number: u32) -> NewEntry {
             source: SocketAddr::new(source, port),
             destination: SocketAddr::new(destination, 80),
         },
+        state: TcpState::Established,
         timeout: Duration::from_secs(600),
     }
 }

@@ -78,7 +78,12 @@ impl Actor {
 
     /// Opens a TCP connection that stays open.
     pub(crate) fn connect(&self, to: SocketAddr) -> io::Result<Conversation> {
-        self.run(|| Conversation::open(socket::connect_tcp(to, Binding::default(), CALL_LIMIT)?))
+        self.connect_bound(to, Binding::default())
+    }
+
+    /// Opens a TCP connection of any socket that stays open.
+    pub(crate) fn connect_bound(&self, to: SocketAddr, binding: Binding) -> io::Result<Conversation> {
+        self.run(|| Conversation::open(socket::connect_tcp(to, binding, CALL_LIMIT)?))
     }
 
     /// Whether a connection attempt gets no reply at all, neither an acceptance nor a refusal. A call to `marker` on the
@@ -199,5 +204,11 @@ impl Conversation {
         let mut back = String::new();
         self.stream.read_line(&mut back)?;
         if back.trim_end() == line { Ok(()) } else { Err(io::Error::other(format!("echo {back:?}"))) }
+    }
+
+    /// The same, waiting this long for the echo.
+    pub(crate) fn echo_within(&mut self, line: &str, limit: Duration) -> io::Result<()> {
+        self.stream.get_mut().set_read_timeout(Some(limit))?;
+        self.echo(line)
     }
 }

@@ -1,0 +1,84 @@
+//! Which open TCP connections a run has to care for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::connections::{self, Connections, Translated};
+use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Entry, Filter, TcpState};
+use crate::kernel::sock_diag;
+use crate::model::{Family, Transport};
+use crate::parse::Observed;
+use crate::plan::{Goal, Situation};
+
+/// Looks at sockets if a family is captured for the first time, and at conntrack entries if one loses its rules.
+pub(super) fn look(goal: &Goal, situation: &Situation) -> Connections {
+    let wants = |family: &Family| goal.rules.get(family).is_some_and(|rules| !rules.tables.is_empty());
+    let (gets, loses): (Vec<_>, Vec<_>) = Family::ALL.into_iter().partition(wants);
+    Connections { untracked: untracked(&gets, situation), translated: translated(&loses, situation) }
+}
+
+/// Our live rules of a family, in either variant.
+fn live(situation: &Situation, family: Family) -> impl Iterator<Item = &Observed> {
+    situation.rules.iter().filter(move |((_, of), _)| *of == family).map(|(_, observed)| observed)
+}
+
+fn untracked(families: &[Family], situation: &Situation) -> BTreeSet<Family> {
+    let interrupted = |family: &Family| live(situation, *family).any(connections::exempts);
+    let first = |family: &Family| {
+        situation.native_tables.is_empty() && !live(situation, *family).any(connections::captures)
+    };
+    let mut untracked: BTreeSet<Family> = families.iter().copied().filter(interrupted).collect();
+    let first: Vec<Family> = families.iter().copied().filter(first).collect();
+    if first.is_empty() {
+        return untracked;
+    }
+    match sock_diag::families_in_use() {
+        Ok(in_use) => untracked.extend(first.iter().filter(|family| in_use.contains(family))),
+        Err(error) => log::warn!(
+            "the TCP sockets of this namespace cannot be listed: {error}; a connection that is open now may be reset"
+        ),
+    }
+    untracked
+}
+
+fn translated(families: &[Family], situation: &Situation) -> BTreeMap<Family, Translated> {
+    let ours = |family: &Family| live(situation, *family).any(Observed::has_ours);
+    let families = families.iter().copied().filter(ours);
+    families.map(|family| (family, count(family, &ports(situation, family)))).collect()
+}
+
+fn ports(situation: &Situation, family: Family) -> BTreeSet<u16> {
+    live(situation, family).flat_map(connections::redirect_ports).collect()
+}
+
+fn count(family: Family, ports: &BTreeSet<u16>) -> Translated {
+    // An empty table needs no request, which could load a module.
+    if conntrack::count_in_proc() == Some(0) {
+        return Translated::Count(0);
+    }
+    let filter = Filter { family, transport: Transport::Tcp, destination_port: None };
+    let dump = || -> Result<Vec<Entry>, ConntrackError> { Ok(Conntrack::open()?.dump(&filter)?) };
+    match dump() {
+        Ok(entries) => Translated::Count(
+            entries.iter().filter(|entry| is_open(entry) && is_redirected(entry, ports)).count(),
+        ),
+        Err(error) => {
+            log::warn!("proxied {family} connections cannot be counted: {error}");
+            Translated::Unknown
+        }
+    }
+}
+
+/// Connections that have ended need no translation.
+const fn is_open(entry: &Entry) -> bool {
+    !matches!(entry.tcp_state, Some(TcpState::TimeWait | TcpState::Close))
+}
+
+/// Whether a connection was sent to a port of this namespace, as REDIRECT does: to a port of ours, to loopback, or to
+/// another port of the address that it was for. Earlier options may have had other ports.
+fn is_redirected(entry: &Entry, ports: &BTreeSet<u16>) -> bool {
+    let server = entry.reply.source;
+    entry.status.destination_translated()
+        && (ports.contains(&server.port())
+            || server.ip().is_loopback()
+            || server.ip() == entry.original.destination.ip())
+}

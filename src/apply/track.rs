@@ -1,0 +1,159 @@
+//! Makes conntrack entries for the open connections of a pod that is captured for the first time.
+//!
+//! The rules are in place already, with segments within connections exempt, so a failure is a warning: the connections
+//! that have no entry are captured in the middle, and reset.
+
+use std::collections::{BTreeSet, HashSet};
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::kernel::conntrack::{Conntrack, ConntrackError, Filter, NewEntry, TcpState, Tuple};
+use crate::kernel::netlink::Outcome;
+use crate::kernel::sock_diag::{State, TcpSocket, tcp_sockets};
+use crate::model::{Family, Transport};
+
+/// States in which the handshake is under way: the answer to a SYN that no rule has seen may still come.
+const HALF_OPEN: [State; 3] = [State::SynSent, State::SynReceived, State::NewSynReceived];
+/// How long the handshakes that were under way are waited for. A SYN that is sent again meets the rules.
+const HANDSHAKE: Duration = Duration::from_secs(1);
+/// Time between two looks at them.
+const INTERVAL: Duration = Duration::from_millis(5);
+
+/// The kernel's own timeout of an established connection (`nf_conntrack_tcp_timeout_established`). Each packet starts it
+/// anew; a connection that ends leaves by the timeout of its last state.
+const ESTABLISHED: Duration = Duration::from_secs(432_000);
+/// For connections that the pod has closed: their socket may end without a packet.
+const CLOSED_HERE: Duration = Duration::from_secs(600);
+/// For connections that miss the last acknowledgement only.
+const LAST_ACK: Duration = Duration::from_secs(120);
+
+/// Makes the entries. What fails is logged.
+pub(super) fn connections(families: &BTreeSet<Family>) {
+    match Tracking::new(families).and_then(Tracking::complete) {
+        Ok(Outcome { done, expected, error: None }) => {
+            log::info!("open TCP connections are tracked: {done} entries made, {expected} known before");
+        }
+        Ok(Outcome { done, expected, error: Some(error) }) => {
+            log::warn!(
+                "the kernel refuses conntrack entries for some open TCP connections: {error}; {done} entries made, \
+                 {expected} known before, the other connections are reset when they next send; \
+                 raise net.netfilter.nf_conntrack_max on the node if its table is full"
+            );
+        }
+        Err((error, open)) => log::warn!(
+            "the open TCP connections cannot be tracked: {error}; {open} connections are reset when they next send, \
+             unless connection tracking knows them already"
+        ),
+    }
+}
+
+/// Failure, and the number of open connections if it is known.
+type Failed = (ConntrackError, usize);
+
+struct Tracking<'a> {
+    families: &'a BTreeSet<Family>,
+    /// Local ports that accept connections.
+    listening: HashSet<u16>,
+    table: Conntrack,
+    made: Outcome,
+}
+
+impl<'a> Tracking<'a> {
+    fn new(families: &'a BTreeSet<Family>) -> Result<Self, Failed> {
+        let listeners = tcp_sockets(&[State::Listen]).map_err(|error| (error.into(), 0))?;
+        let open = || sockets(families, &State::CONNECTED).map_or(0, |open| open.len());
+        let table = Conntrack::open().map_err(|error| (error, open()))?;
+        let listening = listeners.iter().map(|listener| listener.local.port()).collect();
+        Ok(Self { families, listening, table, made: Outcome::default() })
+    }
+
+    fn complete(mut self) -> Result<Outcome, Failed> {
+        let states = [State::CONNECTED.as_slice(), &HALF_OPEN].concat();
+        let failed = |error: std::io::Error, open: usize| (ConntrackError::from(error), open);
+        let all = sockets(self.families, &states).map_err(|error| failed(error, 0))?;
+        let (mut waiting, open): (Vec<_>, Vec<_>) = all.into_iter().partition(is_half_open);
+        let count = open.len();
+        let mut tracked = open.clone();
+        self.make(&open).map_err(|error| failed(error, count))?;
+        let deadline = Instant::now() + HANDSHAKE;
+        while !waiting.is_empty() && Instant::now() < deadline {
+            thread::sleep(INTERVAL);
+            let now = sockets(self.families, &states).map_err(|error| failed(error, 0))?;
+            let known: HashSet<_> = waiting.iter().map(ends).collect();
+            let (still, open): (Vec<_>, Vec<_>) =
+                now.into_iter().filter(|one| known.contains(&ends(one))).partition(is_half_open);
+            self.make(&open).map_err(|error| failed(error, open.len()))?;
+            tracked.extend(open);
+            waiting = still;
+        }
+        self.forget_ended(&tracked).map_err(|error| failed(error, 0))?;
+        Ok(self.made)
+    }
+
+    fn make(&mut self, open: &[TcpSocket]) -> std::io::Result<()> {
+        let entries: Vec<NewEntry> = open.iter().filter_map(|socket| self.entry(socket)).collect();
+        let Outcome { done, expected, error } = self.table.create(&entries)?;
+        self.made.done += done;
+        self.made.expected += expected;
+        self.made.error = self.made.error.take().or(error);
+        Ok(())
+    }
+
+    fn entry(&self, socket: &TcpSocket) -> Option<NewEntry> {
+        let (state, timeout) = match socket.state {
+            State::Established | State::CloseWait => (TcpState::Established, ESTABLISHED),
+            State::FinWait1 => (TcpState::Established, CLOSED_HERE),
+            State::FinWait2 => (TcpState::CloseWait, CLOSED_HERE),
+            State::Closing | State::LastAck => (TcpState::LastAck, LAST_ACK),
+            State::SynSent
+            | State::SynReceived
+            | State::NewSynReceived
+            | State::TimeWait
+            | State::Close
+            | State::Listen => return None,
+        };
+        Some(NewEntry { original: self.original(socket), state, timeout })
+    }
+
+    /// The side that began: the peer, where the local port has a listener.
+    fn original(&self, socket: &TcpSocket) -> Tuple {
+        let outgoing = Tuple { source: socket.local, destination: socket.remote };
+        if self.listening.contains(&socket.local.port()) { outgoing.reversed() } else { outgoing }
+    }
+
+    /// A socket that ended before its entry was made sends nothing that ends the entry. A later connection with the same
+    /// ports would follow it past the proxy.
+    fn forget_ended(&mut self, tracked: &[TcpSocket]) -> std::io::Result<()> {
+        let now = sockets(self.families, &State::CONNECTED)?;
+        let alive: HashSet<_> = now.iter().map(ends).collect();
+        let ended: HashSet<Tuple> =
+            tracked.iter().filter(|one| !alive.contains(&ends(one))).map(|one| self.original(one)).collect();
+        if ended.is_empty() {
+            return Ok(());
+        }
+        for family in self.families {
+            let filter = Filter { family: *family, transport: Transport::Tcp, destination_port: None };
+            self.table.delete_if(&filter, |entry| {
+                let open = matches!(entry.tcp_state, Some(TcpState::Established | TcpState::CloseWait));
+                open && !entry.status.destination_translated() && ended.contains(&entry.original)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn ends(socket: &TcpSocket) -> (SocketAddr, SocketAddr) {
+    (socket.local, socket.remote)
+}
+
+fn is_half_open(socket: &TcpSocket) -> bool {
+    HALF_OPEN.contains(&socket.state)
+}
+
+/// The sockets of these families in one of `states`.
+fn sockets(families: &BTreeSet<Family>, states: &[State]) -> std::io::Result<Vec<TcpSocket>> {
+    let mut sockets = tcp_sockets(states)?;
+    sockets.retain(|socket| socket.families().iter().any(|family| families.contains(family)));
+    Ok(sockets)
+}

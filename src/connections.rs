@@ -1,0 +1,167 @@
+//! TCP connections that are open while the rules change.
+//!
+//! The first packet of a connection that connection tracking sees is looked up in the nat table. A connection that is
+//! older than the first rule would be looked up, and captured, in the middle. So a first capture exempts segments
+//! within connections until each open connection has an entry of its own. Where the last nat rule of a family goes, the
+//! kernel ends all translation: one chain that nothing refers to keeps it up for the connections that need it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::model::{
+    Chain, CtState, Family, FamilyRules, Matcher, Protocol, Rule, Statement, Table, TableRules, Target, Why,
+};
+use crate::parse::{Observed, ObservedTable};
+
+/// The open connections that a run has to care for, per family.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Connections {
+    /// Families whose first capture meets TCP sockets, or was interrupted while it did.
+    pub untracked: BTreeSet<Family>,
+    /// Connections that live rules of ours have translated, in the families whose rules go.
+    pub translated: BTreeMap<Family, Translated>,
+}
+
+/// How many connections depend on the translation of destinations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Translated {
+    /// So many.
+    Count(usize),
+    /// The kernel does not say.
+    Unknown,
+}
+
+impl Translated {
+    /// Whether there may be one.
+    #[must_use]
+    pub fn any(self) -> bool {
+        self != Self::Count(0)
+    }
+}
+
+/// What a run does about connections that are open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// They live on.
+    Keep,
+    /// Nothing of ours stays, so they are reset.
+    Reset,
+}
+
+impl Connections {
+    /// What happens to the connections that need translation: before the run if `done` is false, else after it.
+    #[must_use]
+    pub fn outcome(&self, policy: Policy, done: bool) -> Vec<String> {
+        let of = |(family, translated): (&Family, &Translated)| match (policy, translated) {
+            (_, Translated::Count(0)) => format!("no proxied {family} connection is open"),
+            (Policy::Keep, translated) => format!(
+                "{translated} proxied {family} connections are open: the chain {} stays in the table nat while they are, \
+                 and captures nothing; the next run after they end removes it",
+                Chain::Established.name()
+            ),
+            (Policy::Reset, translated) if done => {
+                format!(
+                    "{translated} proxied {family} connections are cut off: each is reset by its next packet"
+                )
+            }
+            (Policy::Reset, translated) => format!(
+                "clean-up resets {translated} proxied {family} connections; --keep-connections leaves them open"
+            ),
+        };
+        self.translated.iter().map(of).collect()
+    }
+}
+
+impl fmt::Display for Translated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count(count) => count.fmt(f),
+            Self::Unknown => f.write_str("an unknown number of"),
+        }
+    }
+}
+
+/// Whether rules of ours decide about new connections of a family: something jumps from a shared chain of nat.
+#[must_use]
+pub fn captures(observed: &Observed) -> bool {
+    let nat = observed.tables.get(&Table::Nat);
+    nat.is_some_and(|nat| nat.hooks.values().flatten().any(|line| line.jump.is_some()))
+}
+
+/// Segments within a connection leave the chain, and are not captured.
+fn exemption() -> Statement {
+    let matcher = Matcher { protocol: Some(Protocol::TCP_WITHIN_CONNECTION), ..Matcher::default() };
+    Statement { matcher, target: Target::Return }
+}
+
+/// Whether a rule sends a new connection to the proxy.
+const fn is_capture(target: Target) -> bool {
+    matches!(target, Target::Redirect(_) | Target::Tproxy { .. })
+}
+
+/// The rules with the exemption first in each chain that captures. Only chains of ours change, so that no foreign rule
+/// is ever skipped or mistaken for the exemption.
+#[must_use]
+pub fn exempting(rules: &FamilyRules) -> FamilyRules {
+    let mut rules = rules.clone();
+    for chain in rules.tables.values_mut().flat_map(|table| table.chains.values_mut()) {
+        if chain.iter().any(|rule| is_capture(rule.statement.target)) {
+            chain.insert(0, Rule { statement: exemption(), only: None, why: Why::OpenConnection });
+        }
+    }
+    rules
+}
+
+/// Whether an interrupted first capture has left the exemption.
+#[must_use]
+pub fn exempts(observed: &Observed) -> bool {
+    let exemption = exemption();
+    let in_chains = |table: &ObservedTable| {
+        table.chains.values().flatten().any(|line| line.statement.as_ref() == Some(&exemption))
+    };
+    observed.tables.values().any(in_chains)
+}
+
+/// What keeps the translation of a family up without any effect on packets: one rule that needs connection tracking, in a
+/// chain that nothing refers to. The nat table keeps its hooks.
+#[must_use]
+pub fn keeper(family: Family) -> FamilyRules {
+    let matcher = Matcher { ct_state: Some(CtState::RelatedOrEstablished), ..Matcher::default() };
+    let statement = Statement { matcher, target: Target::Return };
+    let rule = Rule { statement, only: None, why: Why::KeepsTranslation };
+    let chains = BTreeMap::from([(Chain::Established, vec![rule])]);
+    let nat = TableRules { chains, ..TableRules::default() };
+    FamilyRules { family, tables: BTreeMap::from([(Table::Nat, nat)]) }
+}
+
+/// Whether the keeper is live.
+#[must_use]
+pub fn has_keeper(observed: &Observed) -> bool {
+    observed.tables.get(&Table::Nat).is_some_and(|nat| nat.chains.contains_key(&Chain::Established))
+}
+
+/// Whether these rules are the keeper and nothing else.
+#[must_use]
+pub fn is_keeper(rules: &FamilyRules) -> bool {
+    *rules == keeper(rules.family)
+}
+
+/// The ports that live rules of ours redirect to; none if only the keeper is left.
+#[must_use]
+pub fn redirect_ports(observed: &Observed) -> BTreeSet<u16> {
+    let nat = observed.tables.get(&Table::Nat);
+    let lines = nat.into_iter().flat_map(|nat| nat.chains.values().flatten());
+    let port = |statement: &Statement| match statement.target {
+        Target::Redirect(port) => Some(port.number()),
+        Target::Accept
+        | Target::ConntrackZone(_)
+        | Target::Drop
+        | Target::Jump(_)
+        | Target::RestoreMark
+        | Target::Return
+        | Target::SaveMark
+        | Target::SetMark(_)
+        | Target::Tproxy { .. } => None,
+    };
+    lines.filter_map(|line| port(line.statement.as_ref()?)).collect()
+}

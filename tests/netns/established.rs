@@ -1,0 +1,307 @@
+//! Connections that are open while a pod enters the mesh, changes its options, or leaves the mesh.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crate::held::{ECHO_LIMIT, Held, during_all};
+use crate::lab::actor::{Conversation, call_here};
+use crate::lab::ground::at;
+use crate::lab::program::Ended;
+use crate::lab::server::Listen;
+use crate::lab::socket::Binding;
+use crate::lab::{Actor, Family, Ground, Outcome, Pod, on_each_backend};
+
+on_each_backend!(
+    first_capture_keeps_1000_connections,
+    first_capture_with_tproxy_keeps_1000_connections,
+    first_capture_of_a_second_family_keeps_its_connections,
+    first_capture_has_no_gap_for_new_connections,
+    first_capture_that_is_killed_is_completed_by_the_next_run,
+    ipv4_connections_of_ipv6_sockets_survive_first_capture,
+    half_closed_connections_survive_first_capture,
+    connections_that_other_rules_track_survive_first_capture,
+    without_sockets_each_family_is_written_once,
+    option_changes_reset_no_connection,
+);
+
+pub(crate) const REDIRECT: [&str; 4] = ["-b", "*", "-i", "*"];
+pub(crate) const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
+/// Time between two calls of one caller.
+const PAUSE: Duration = Duration::from_millis(5);
+
+fn first_capture_keeps_1000_connections(ground: Ground) {
+    first_capture(ground, &REDIRECT, 125);
+}
+
+fn first_capture_with_tproxy_keeps_1000_connections(ground: Ground) {
+    first_capture(ground, &TPROXY, 125);
+}
+
+/// As many connections in each family and direction, idle and busy.
+fn first_capture(ground: Ground, options: &[&str], each: usize) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let held = Held::open(&pod, ground.families(), each, "app", "outside");
+    let ended = held.during(|| pod.apply(options));
+    let said = ended.said();
+    assert!(!said.contains("ISTIO_ESTABLISHED"), "{said}");
+    captures(&pod, ground.families());
+    held.all_alive();
+    let fresh = ground.pod();
+    fresh.apply(options);
+    assert_eq!(pod.state(), fresh.state(), "what a fresh pod has, and nothing else");
+}
+
+fn first_capture_of_a_second_family_keeps_its_connections(ground: Ground) {
+    for options in [&REDIRECT[..], &TPROXY] {
+        let pod = ground.pod();
+        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        apply_family(&pod, options, "ipv4");
+        let captured = Held::open(&pod, &[Family::V4], 10, "proxy", "proxy");
+        let direct = Held::open(&pod, &[Family::V6], 10, "app", "outside");
+        direct.during(|| captured.during(|| apply_family(&pod, options, "dual")));
+        captures(&pod, &[Family::V4, Family::V6]);
+        captured.all_alive();
+        direct.all_alive();
+    }
+}
+
+/// Calls are direct, and from some moment on captured; none is refused, and none that begins after the run is direct.
+fn first_capture_has_no_gap_for_new_connections(ground: Ground) {
+    for options in [&REDIRECT[..], &TPROXY] {
+        for _ in 0..5 {
+            let pod = ground.pod();
+            let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+            let held = Held::open(&pod, ground.families(), 10, "app", "outside");
+            let callers: Vec<Caller> =
+                ground.families().iter().flat_map(|f| Caller::both(&pod, *f)).collect();
+            let (stop, captured) = (AtomicBool::new(false), AtomicBool::new(false));
+            thread::scope(|scope| {
+                for caller in &callers {
+                    scope.spawn(|| caller.call_until(&stop, &captured));
+                }
+                let run = std::panic::AssertUnwindSafe(|| {
+                    wait_for_calls(&callers);
+                    held.during(|| pod.apply(options));
+                    captured.store(true, Ordering::SeqCst);
+                    wait_for_calls(&callers);
+                });
+                let ended = std::panic::catch_unwind(run);
+                stop.store(true, Ordering::SeqCst);
+                ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            });
+            for caller in &callers {
+                let wrong = caller.wrong.lock().unwrap();
+                let made = caller.made.load(Ordering::SeqCst);
+                assert!(wrong.is_empty(), "{}, {options:?}, of {made} calls: {wrong:?}", caller.name);
+            }
+            held.all_alive();
+        }
+    }
+}
+
+fn first_capture_that_is_killed_is_completed_by_the_next_run(ground: Ground) {
+    for options in [&REDIRECT[..], &TPROXY] {
+        let fresh = ground.pod();
+        fresh.apply(options);
+        for step in 0..30_u64 {
+            let moment = Duration::from_micros(step * step * 60);
+            let pod = ground.pod();
+            let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+            let held = Held::open(&pod, ground.families(), 3, "app", "outside");
+            held.during(|| {
+                pod.istio_iptables(options).run_and_kill_after(moment);
+                pod.apply(options);
+            });
+            assert_eq!(pod.state(), fresh.state(), "{options:?}, killed after {moment:?}");
+            held.all_alive();
+        }
+    }
+}
+
+/// Servers often listen on `::` for both families; the addresses of their IPv4 connections are mapped ones.
+fn ipv4_connections_of_ipv6_sockets_survive_first_capture(ground: Ground) {
+    for options in [&REDIRECT[..], &TPROXY] {
+        let pod = ground.pod();
+        let _proxy = pod.proxy_listens();
+        // Sockets from now on: `::` takes IPv4 connections too.
+        pod.namespace.run(|| std::fs::write("/proc/sys/net/ipv6/bindv6only", "0").unwrap());
+        let _app = pod.app().serve("app", &[Listen::TcpAt("[::]:8080".parse().unwrap())]);
+        let target = at(Family::V4.pod(), 8080);
+        let mut open: Vec<Conversation> =
+            (0..20).map(|_| pod.outside().connect(target).expect("a call")).collect();
+        apply_family(&pod, options, "ipv4");
+        for conversation in &mut open {
+            conversation.echo_within("still there", ECHO_LIMIT).expect("an open connection");
+        }
+        pod.outside().call(target).captured(15006, target);
+    }
+}
+
+/// The client has ended its direction and still reads.
+fn half_closed_connections_survive_first_capture(ground: Ground) {
+    for options in [&REDIRECT[..], &TPROXY] {
+        let pod = ground.pod();
+        let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
+        for &family in ground.families() {
+            let target = at(family.pod(), 8080);
+            let listener = pod.app().run(|| TcpListener::bind(target).unwrap());
+            let mut caller = pod.outside().run(|| TcpStream::connect(target).unwrap());
+            let (mut server, _) = listener.accept().unwrap();
+            caller.shutdown(Shutdown::Write).unwrap();
+            assert_eq!(server.read(&mut [0]).unwrap(), 0, "the end of what the caller says");
+            pod.apply(options);
+            server.write_all(b"late").unwrap();
+            drop(server);
+            let mut answer = String::new();
+            caller.set_read_timeout(Some(ECHO_LIMIT)).unwrap();
+            caller.read_to_string(&mut answer).expect("the answer to a half-closed connection");
+            assert_eq!(answer, "late", "{family:?} {options:?}");
+            pod.apply(&["--cleanup-only"]);
+        }
+    }
+}
+
+/// A foreign rule has switched connection tracking on before; idle connections that it has not seen have no entry.
+fn connections_that_other_rules_track_survive_first_capture(ground: Ground) {
+    for options in [&REDIRECT[..], &TPROXY] {
+        let pod = ground.pod();
+        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        let unseen = Held::open(&pod, ground.families(), 5, "app", "outside");
+        let tracking = "-t filter -A INPUT -m conntrack --ctstate INVALID -j DROP";
+        let foreign = "-t nat -A OUTPUT -p tcp ! --syn -j ACCEPT";
+        for &family in ground.families() {
+            pod.iptables(family, tracking);
+            pod.iptables(family, foreign);
+        }
+        let seen = Held::open(&pod, ground.families(), 5, "app", "outside");
+        seen.during(|| pod.apply(options));
+        unseen.all_alive();
+        seen.all_alive();
+        captures(&pod, ground.families());
+        for &family in ground.families() {
+            let saved = pod.save(family);
+            assert!(
+                saved.contains("-A OUTPUT -p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -j ACCEPT"),
+                "{saved}"
+            );
+        }
+        pod.apply(&["--cleanup-only"]);
+        for &family in ground.families() {
+            let saved = pod.save(family);
+            assert!(saved.contains("! --tcp-flags FIN,SYN,RST,ACK SYN -j ACCEPT"), "{saved}");
+        }
+    }
+}
+
+fn without_sockets_each_family_is_written_once(ground: Ground) {
+    for options in [&REDIRECT[..], &TPROXY] {
+        let pod = ground.pod();
+        let said = pod.apply(options).said();
+        let written = said.matches("Writing following contents to rules file").count();
+        assert_eq!(written, ground.families().len(), "{said}");
+        assert!(!said.contains("--syn"), "{said}");
+    }
+}
+
+/// Connections of every age live through every change: of the mode, of the families, of ports and of owners.
+fn option_changes_reset_no_connection(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let mut held = vec![Held::open(&pod, ground.families(), 10, "app", "outside")];
+    let changes: [(&[&str], &str); 12] = [
+        (&REDIRECT, "ipv4"),
+        (&REDIRECT, "dual"),
+        (&TPROXY, "dual"),
+        (&REDIRECT, "ipv4"),
+        (&TPROXY, "dual"),
+        (&TPROXY, "ipv6"),
+        (&REDIRECT, "dual"),
+        (&["-b", "8080", "-i", "*", "--redirect-dns", "--capture-all-dns", "--drop-invalid"], "dual"),
+        (&["-b", "8080", "-q", "80", "-m", "TPROXY"], "dual"),
+        (&["-b", "9090", "-i", "10.0.0.0/8"], "ipv4"),
+        (&TPROXY, "ipv4"),
+        (&REDIRECT, "dual"),
+    ];
+    for (options, families) in changes {
+        during_all(&held, &|| {
+            apply_family(&pod, options, families);
+        });
+        for held in &held {
+            held.all_alive_after(&format!("{options:?} {families}"));
+        }
+        held.push(Held::open_anywhere(&pod, ground.families(), 5));
+    }
+}
+
+/// Applies options for these families only.
+pub(crate) fn apply_family(pod: &Pod, options: &[&str], families: &str) -> Ended {
+    pod.bare_istio_iptables(&[options, &["--ip-family", families]].concat()).run().succeeded()
+}
+
+#[track_caller]
+fn captures(pod: &Pod, families: &[Family]) {
+    for &family in families {
+        let (inbound, outbound) = (at(family.pod(), 8080), at(family.service(), 80));
+        pod.outside().call(inbound).captured(15006, inbound);
+        pod.app().call(outbound).captured(15001, outbound);
+    }
+}
+
+/// Calls the same target again and again.
+struct Caller {
+    name: String,
+    actor: Actor,
+    target: SocketAddr,
+    /// Who serves a call that is not captured.
+    direct: &'static str,
+    made: AtomicUsize,
+    wrong: Mutex<Vec<Outcome>>,
+}
+
+impl Caller {
+    fn both(pod: &Pod, family: Family) -> [Self; 2] {
+        let new = |name: &str, actor, target, direct| Self {
+            name: format!("{name} {family:?}"),
+            actor,
+            target,
+            direct,
+            made: AtomicUsize::new(0),
+            wrong: Mutex::default(),
+        };
+        [
+            new("inbound", pod.outside(), at(family.pod(), 8080), "app"),
+            new("outbound", pod.app(), at(family.service(), 80), "outside"),
+        ]
+    }
+
+    fn call_until(&self, stop: &AtomicBool, must_be_captured: &AtomicBool) {
+        self.actor.embody();
+        let mut was_captured = false;
+        while !stop.load(Ordering::SeqCst) {
+            let must = must_be_captured.load(Ordering::SeqCst) || was_captured;
+            let outcome = call_here(self.target, Binding::default());
+            let captured =
+                matches!(&outcome, Outcome::Answered(a) if a.who == "proxy" && a.original == self.target);
+            let direct = matches!(&outcome, Outcome::Answered(a) if a.who == self.direct);
+            if !(captured || direct && !must) {
+                self.wrong.lock().unwrap().push(outcome);
+            }
+            was_captured |= captured;
+            self.made.fetch_add(1, Ordering::SeqCst);
+            thread::sleep(PAUSE);
+        }
+    }
+}
+
+fn wait_for_calls(callers: &[Caller]) {
+    let made = |caller: &Caller| caller.made.load(Ordering::SeqCst);
+    let goals: Vec<_> = callers.iter().map(|caller| made(caller) + 40).collect();
+    while callers.iter().zip(&goals).any(|(caller, goal)| made(caller) < *goal) {
+        thread::sleep(PAUSE);
+    }
+}

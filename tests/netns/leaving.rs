@@ -1,0 +1,203 @@
+//! Proxied connections when a family loses its rules, or a pod leaves the mesh.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::established::{REDIRECT, TPROXY, apply_family};
+use crate::held::{ECHO_LIMIT, Held};
+use crate::lab::actor::Conversation;
+use crate::lab::ground::at;
+use crate::lab::{Family, Ground, Pod, on_each_backend};
+
+on_each_backend!(
+    a_family_that_loses_its_rules_keeps_its_connections,
+    cleanup_says_how_many_connections_it_resets,
+    cleanup_keeps_connections_on_request,
+    plain_cleanup_takes_the_chain_whatever_is_open,
+    validation_accepts_what_keeps_connections,
+    without_connections_nothing_is_kept,
+    connections_of_earlier_ports_are_kept_too,
+    cleanup_of_tproxy_resets_outbound_connections_only,
+);
+
+const CHAIN: &str = "ISTIO_ESTABLISHED";
+/// How long closed connections may take to leave the open states.
+const CLOSING: Duration = Duration::from_secs(30);
+
+fn a_family_that_loses_its_rules_keeps_its_connections(ground: Ground) {
+    for options in [&REDIRECT[..], &TPROXY] {
+        for (stays, leaves, name) in [(Family::V4, Family::V6, "ipv4"), (Family::V6, Family::V4, "ipv6")] {
+            let pod = ground.pod();
+            let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+            apply_family(&pod, options, "dual");
+            let held = Held::open(&pod, &[Family::V4, Family::V6], 6, "proxy", "proxy");
+            held.during(|| apply_family(&pod, options, name)).saying(CHAIN);
+            held.all_alive();
+            pod.app().call(at(leaves.service(), 80)).served_by("outside");
+            pod.outside().call(at(leaves.pod(), 8080)).served_by("app");
+            pod.app().call(at(stays.service(), 80)).served_by("proxy");
+            only_the_keeper(&pod, leaves);
+            // It stays as long as it is needed, and no longer.
+            held.during(|| apply_family(&pod, &[options, &["--verify"]].concat(), name)).saying("converged");
+            held.all_alive();
+            drop(held);
+            gone_once_closed(&pod, leaves, || {
+                apply_family(&pod, options, name);
+            });
+        }
+    }
+}
+
+fn cleanup_says_how_many_connections_it_resets(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    pod.apply(&REDIRECT);
+    let four = Held::open(&pod, &[Family::V4], 3, "proxy", "proxy");
+    let six = Held::open(&pod, &[Family::V6], 2, "proxy", "proxy");
+    let excluded = pod.proxy().connect(at(Family::V4.service(), 80)).expect("a call of the proxy");
+    let before = pod.state();
+    let resets = |ended: crate::lab::program::Ended| {
+        ended
+            .saying(&format!("resets {} proxied ipv4", four.count()))
+            .saying(&format!("resets {} proxied ipv6", six.count()))
+    };
+    resets(pod.apply(&["--cleanup-only", "--dry-run"]));
+    assert_eq!(pod.state(), before, "a dry run changes nothing");
+    four.all_alive();
+    six.all_alive();
+    let ended = resets(pod.apply(&["--cleanup-only"]));
+    ended.saying("12 proxied ipv4 connections are cut off").saying("8 proxied ipv6 connections are cut off");
+    assert!(pod.state().is_empty(), "{:?}", pod.state());
+    four.all_lost();
+    six.all_lost();
+    let mut excluded = excluded;
+    excluded
+        .echo_within("not captured, so not reset", ECHO_LIMIT)
+        .expect("a connection that was not captured");
+}
+
+fn cleanup_keeps_connections_on_request(ground: Ground) {
+    for options in [&REDIRECT[..], &TPROXY] {
+        let pod = ground.pod();
+        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        pod.apply(options);
+        let held = Held::open(&pod, ground.families(), 4, "proxy", "proxy");
+        let cleanup = ["--cleanup-only", "--keep-connections"];
+        pod.apply(&[&cleanup[..], &["--dry-run"]].concat()).saying(CHAIN);
+        held.during(|| pod.apply(&cleanup)).saying(CHAIN);
+        held.all_alive();
+        for &family in ground.families() {
+            only_the_keeper(&pod, family);
+            pod.app().call(at(family.service(), 80)).served_by("outside");
+        }
+        // Again, and into the mesh and out again.
+        pod.apply(&cleanup).saying(CHAIN);
+        held.during(|| pod.apply(options));
+        held.all_alive();
+        let fresh = ground.pod();
+        fresh.apply(options);
+        assert_eq!(pod.state(), fresh.state());
+        pod.apply(&cleanup);
+        held.all_alive();
+        drop(held);
+        for &family in ground.families() {
+            gone_once_closed(&pod, family, || {
+                pod.apply(&cleanup);
+            });
+        }
+        assert!(pod.state().is_empty(), "{:?}", pod.state());
+    }
+}
+
+fn plain_cleanup_takes_the_chain_whatever_is_open(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    pod.apply(&REDIRECT);
+    let held = Held::open(&pod, ground.families(), 1, "proxy", "proxy");
+    pod.apply(&["--cleanup-only", "--keep-connections"]);
+    pod.apply(&["--cleanup-only"]).saying("resets 4 proxied ipv4").saying("resets 4 proxied ipv6");
+    assert!(pod.state().is_empty(), "{:?}", pod.state());
+    held.all_lost();
+}
+
+/// A run that only validates knows the chain, too.
+fn validation_accepts_what_keeps_connections(ground: Ground) {
+    let pod = ground.pod();
+    // The ports of the last run are free: the probe listens there.
+    let _people = (pod.proxy_also_listens(&[16001, 16006]), pod.outside_listens(&[80]));
+    apply_family(&pod, &["-b", "*", "-i", "*", "-p", "16001", "-z", "16006"], "dual");
+    let held = Held::open(&pod, &[Family::V6], 2, "proxy", "proxy");
+    apply_family(&pod, &REDIRECT, "ipv4").saying(CHAIN);
+    let validation = [&REDIRECT[..], &["--run-validation", "--skip-rule-apply"]].concat();
+    apply_family(&pod, &validation, "ipv4").saying("validation passed");
+    drop(held);
+}
+
+fn without_connections_nothing_is_kept(ground: Ground) {
+    let pod = ground.pod();
+    apply_family(&pod, &REDIRECT, "dual");
+    let said = apply_family(&pod, &REDIRECT, "ipv4").said();
+    assert!(!said.contains(CHAIN) && !pod.save(Family::V6).contains("ISTIO"), "{said}");
+    let said = pod.apply(&["--cleanup-only", "--keep-connections"]).said();
+    assert!(!said.contains(CHAIN) && pod.state().is_empty(), "{said} {:?}", pod.state());
+}
+
+/// The live rules name the ports of the last run; connections to those of an earlier one are open as well.
+fn connections_of_earlier_ports_are_kept_too(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.proxy_also_listens(&[16001, 16006]), pod.outside_listens(&[80]));
+    apply_family(&pod, &["-b", "*", "-i", "*", "-p", "16001", "-z", "16006"], "dual");
+    let held = Held::open(&pod, &[Family::V6], 3, "proxy", "proxy");
+    apply_family(&pod, &REDIRECT, "dual");
+    held.during(|| apply_family(&pod, &REDIRECT, "ipv4")).saying(CHAIN);
+    held.all_alive();
+}
+
+/// Inbound connections keep their addresses in TPROXY mode: the proxy's socket has the addresses of the packets, and needs
+/// no rule.
+fn cleanup_of_tproxy_resets_outbound_connections_only(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    pod.apply(&TPROXY);
+    for &family in ground.families() {
+        let open = |_| pod.outside().connect(at(family.pod(), 8080)).expect("an inbound call");
+        let mut inbound: Vec<Conversation> = (0..4).map(open).collect();
+        let mut outbound = pod.app().connect(at(family.service(), 80)).expect("an outbound call");
+        pod.apply(&["--cleanup-only"]).saying(&format!("resets 1 proxied ip{}", name_of(family)));
+        for conversation in &mut inbound {
+            conversation.echo_within("still there", ECHO_LIMIT).expect("an inbound connection");
+        }
+        outbound.echo_within("still there", ECHO_LIMIT).expect_err("an outbound connection");
+        pod.apply(&TPROXY);
+    }
+}
+
+const fn name_of(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "v4",
+        Family::V6 => "v6",
+    }
+}
+
+/// Nothing of ours is left in this family but the chain that keeps translation up.
+#[track_caller]
+fn only_the_keeper(pod: &Pod, family: Family) {
+    let saved = pod.save(family);
+    let ours: Vec<&str> = saved.lines().filter(|line| line.contains("ISTIO_")).collect();
+    let rule = format!("-A {CHAIN} -m conntrack --ctstate RELATED,ESTABLISHED -j RETURN");
+    assert_eq!(ours, [&format!(":{CHAIN} -"), &rule], "{saved}");
+}
+
+/// Runs again until the connections have left the open states, which takes a moment after they were closed.
+fn gone_once_closed(pod: &Pod, family: Family, run: impl Fn()) {
+    let deadline = Instant::now() + CLOSING;
+    loop {
+        run();
+        let saved = pod.save(family);
+        if !saved.contains(CHAIN) {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{CHAIN} must go once nothing needs it:\n{saved}");
+        thread::sleep(Duration::from_millis(100));
+    }
+}

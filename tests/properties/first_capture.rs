@@ -1,0 +1,190 @@
+//! What holds when a pod with open connections is captured for the first time, stopped anywhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use istio_iptables::backend::Variant;
+use istio_iptables::config::CaptureConfig;
+use istio_iptables::connections::{self, Connections, Translated};
+use istio_iptables::conntrack::Entries;
+use istio_iptables::model::{Family, FamilyRules};
+use istio_iptables::parse::Observed;
+use istio_iptables::plan::{Goal, Situation, Step, plan};
+use istio_iptables::{parse, policy, render, routing};
+use proptest::prelude::*;
+
+use super::configs::config;
+use super::convergence::FOREIGN;
+use super::tables::Tables;
+
+const VARIANT: Variant = Variant::Nft;
+/// What a chain of ours begins with while segments within connections are exempt.
+const EXEMPTION: &str = "-p tcp ! --syn -j RETURN";
+
+fn goal(config: &CaptureConfig) -> Goal {
+    let rules = Family::ALL.into_iter().map(|family| (family, policy::ruleset(config).resolve(family)));
+    Goal { rules: rules.collect(), network: routing::Desired::default(), rewrite: false }
+}
+
+/// The tables of both families.
+type Namespace = BTreeMap<Family, Tables>;
+
+fn empty() -> Namespace {
+    Family::ALL.into_iter().map(|family| (family, Tables::default())).collect()
+}
+
+fn foreign() -> Namespace {
+    let mut namespace = empty();
+    namespace.values_mut().for_each(|tables| tables.restore(FOREIGN));
+    namespace
+}
+
+fn situation(namespace: &Namespace, untracked: &BTreeSet<Family>) -> Situation {
+    let observed = |(family, tables): (&Family, &Tables)| {
+        ((VARIANT, *family), parse::iptables_save(*family, &tables.save()))
+    };
+    let rules: BTreeMap<_, Observed> = namespace.iter().map(observed).filter(|(_, o)| o.has_ours()).collect();
+    let connections = Connections { untracked: untracked.clone(), translated: BTreeMap::new() };
+    let network = routing::Observed::default();
+    Situation {
+        variant: VARIANT,
+        rules,
+        native_tables: Vec::new(),
+        network,
+        entries: Entries::None,
+        connections,
+    }
+}
+
+/// Carries out the steps up to a commit; `seen` gets the number of commits before and the state after each step.
+fn run(namespace: &mut Namespace, steps: &[Step], commits: usize, mut seen: impl FnMut(&Step, &Namespace)) {
+    let mut left = commits;
+    for step in steps {
+        if let Step::Restore(restore) = step {
+            let now = restore.tables.len().min(left);
+            namespace.get_mut(&restore.family).unwrap().restore_tables(&restore.text, now);
+            left -= now;
+        }
+        if left == 0 {
+            return;
+        }
+        seen(step, namespace);
+    }
+}
+
+/// What is in the tables; one that is empty is as none.
+fn contents(namespace: &Namespace) -> Vec<BTreeMap<(String, String), Vec<String>>> {
+    namespace.values().map(Tables::contents).collect()
+}
+
+/// The chains of ours that send connections to the proxy, with their rules.
+fn capturing(tables: &Tables) -> Vec<Vec<String>> {
+    let captures = |rule: &String| rule.contains("-j REDIRECT") || rule.contains("-j TPROXY");
+    let chains = tables.contents().into_iter().filter(|((_, chain), _)| chain.starts_with("ISTIO_"));
+    chains.map(|(_, rules)| rules).filter(|rules| rules.iter().any(captures)).collect()
+}
+
+proptest! {
+    /// Before connections are tracked every chain that captures exempts them; afterwards none does.
+    #[test]
+    fn connections_are_exempt_until_they_are_tracked(config in config()) {
+        let goal = goal(&config);
+        let untracked: BTreeSet<Family> = config.families.iter().collect();
+        let mut namespace = foreign();
+        let steps = plan(&goal, &situation(&namespace, &untracked));
+        prop_assert_eq!(steps.iter().filter(|step| matches!(step, Step::TrackConnections(_))).count(), 1);
+        let mut tracked = false;
+        run(&mut namespace, &steps, usize::MAX, |step, now| {
+            tracked |= matches!(step, Step::TrackConnections(_));
+            if !tracked {
+                for rules in now.values().flat_map(capturing) {
+                    assert_eq!(rules[0], EXEMPTION);
+                }
+            }
+        });
+        let mut fresh = foreign();
+        for (family, tables) in &mut fresh {
+            tables.restore(&render::fresh(&goal.rules[family]));
+        }
+        prop_assert_eq!(contents(&namespace), contents(&fresh));
+    }
+
+    /// The run after an interrupted one knows that it has to track connections, unless nothing captured yet, and ends
+    /// where an uninterrupted one does.
+    #[test]
+    fn an_interrupted_first_capture_is_completed(config in config(), other in config(), commits in 0usize..8) {
+        let untracked: BTreeSet<Family> = config.families.iter().collect();
+        let mut namespace = empty();
+        let steps = plan(&goal(&config), &situation(&namespace, &untracked));
+        let exempt = steps.iter().take_while(|step| !matches!(step, Step::TrackConnections(_)));
+        let exempt: usize = exempt.map(|step| if let Step::Restore(r) = step { r.tables.len() } else { 0 }).sum();
+        run(&mut namespace, &steps, commits, |_, _| {});
+        let now = situation(&namespace, &BTreeSet::new());
+        if commits <= exempt {
+            for ((_, family), observed) in &now.rules {
+                let captures = !capturing(&namespace[family]).is_empty();
+                prop_assert_eq!(connections::exempts(observed), captures);
+            }
+        }
+        let again: BTreeSet<Family> = other.families.iter().collect();
+        let steps = plan(&goal(&other), &situation(&namespace, &again));
+        run(&mut namespace, &steps, usize::MAX, |_, _| {});
+        let mut fresh = empty();
+        for (family, tables) in &mut fresh {
+            tables.restore(&render::fresh(&goal(&other).rules[family]));
+        }
+        prop_assert_eq!(contents(&namespace), contents(&fresh));
+    }
+
+    /// What keeps translation up is ours: the next run, with whatever options, takes it out, and so does clean-up.
+    #[test]
+    fn what_keeps_translation_up_is_taken_out_again(config in config(), next in config()) {
+        let mut namespace = foreign();
+        let open = Family::ALL.into_iter().map(|family| (family, Translated::Count(3))).collect();
+        let connections = Connections { untracked: BTreeSet::new(), translated: open };
+        let none = BTreeSet::new();
+        for goal in [goal(&config), Goal::nothing().keeping_translation(&connections)] {
+            let steps = plan(&goal, &situation(&namespace, &none));
+            run(&mut namespace, &steps, usize::MAX, |_, _| {});
+            prop_assert!(plan(&goal, &situation(&namespace, &none)).is_empty());
+        }
+        for (family, tables) in &namespace {
+            let observed = parse::iptables_save(*family, &tables.save());
+            prop_assert!(connections::has_keeper(&observed) && !connections::captures(&observed));
+            let mut expected = foreign()[family].clone();
+            expected.restore(&render::fresh(&connections::keeper(*family)));
+            prop_assert_eq!(tables, &expected);
+        }
+        for goal in [goal(&next), Goal::nothing()] {
+            let steps = plan(&goal, &situation(&namespace, &none));
+            run(&mut namespace, &steps, usize::MAX, |_, _| {});
+        }
+        prop_assert_eq!(contents(&namespace), contents(&foreign()));
+    }
+
+    #[test]
+    fn the_exemption_is_read_back_as_what_it_says(config in config()) {
+        for family in Family::ALL {
+            let rules: FamilyRules = connections::exempting(&policy::ruleset(&config).resolve(family));
+            for rule in rules.tables.values().flat_map(|table| table.rules()) {
+                let text = rule.statement.to_string();
+                prop_assert_eq!(parse::statement(family, &text), Some(rule.statement.clone()));
+                let printed = text.replace("-p tcp ! --syn", "-p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN");
+                prop_assert_eq!(parse::statement(family, &printed), Some(rule.statement.clone()));
+            }
+        }
+    }
+}
+
+#[test]
+fn other_tcp_flags_are_not_understood() {
+    for text in [
+        "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK SYN,ACK -j RETURN",
+        "-p tcp -m tcp --tcp-flags SYN SYN -j RETURN",
+        "-p tcp -m tcp --tcp-flags FIN,SYN,RST,ACK,PSH SYN -j RETURN",
+        "-p udp --syn -j RETURN",
+        "--syn -j RETURN",
+        "-p tcp --syn --syn -j RETURN",
+    ] {
+        assert_eq!(parse::statement(Family::V4, text), None, "{text}");
+    }
+}
