@@ -44,14 +44,28 @@ fn running_never_creates_legacy_tables_and_the_second_run_keeps_the_backend() {
 
 #[test]
 fn our_rules_in_the_other_backend_are_removed() {
-    for (first, second) in [(LEGACY, NFT), (NFT, LEGACY)] {
-        let options = [&SIDECAR[..], &["--dual-stack", "-m", "TPROXY"]].concat();
+    // Everything that can be beside the mark rules in the same chains.
+    let more = [
+        "-c",
+        "eth1,eth2",
+        "-k",
+        "br0",
+        "--drop-invalid",
+        "-g",
+        "7,8",
+        "--redirect-dns",
+        "--capture-all-dns",
+    ];
+    let moves = [(LEGACY, NFT), (NFT, LEGACY)].into_iter().flat_map(|pair| [(pair, &[][..]), (pair, &more)]);
+    for ((first, second), more) in moves {
+        let options = [&SIDECAR[..], &["--dual-stack", "-m", "TPROXY"], more].concat();
         let fresh = Pod::dual();
         fresh.istio(&[&options[..], &second].concat()).good();
         let pod = Pod::dual();
         pod.istio(&[&options[..], &first].concat()).good();
         pod.istio(&[&options[..], &second].concat()).good();
-        assert_eq!(pod.rules(), fresh.rules(), "{first:?} then {second:?}");
+        assert_eq!(pod.rules(), fresh.rules(), "{first:?} then {second:?}, {more:?}");
+        pod.istio(&[&options[..], &second, &["--verify"]].concat()).good().says("already converged");
     }
 }
 

@@ -197,8 +197,12 @@ fn connections_that_two_sets_with_unlimited_save_rules_stopped_are_healed(ground
     assert_eq!(marked(&pod, &held, ORIGINAL_SOURCE).len(), 2, "the proxy's calls keep their mark");
     for (flow, conversation) in &mut held {
         match (flow.name.starts_with(INBOUND), flow.to) {
-            // The kernel answered the misrouted answer with a reset: nothing is left to heal but the mark.
-            (true, SocketAddr::V6(_)) => drop(conversation.hear("first").expect_err("a reset")),
+            // The kernel answered the misrouted answer with a reset. Nothing of it is left for the next connection.
+            (true, SocketAddr::V6(_)) => {
+                conversation.hear("first").expect_err("a reset");
+                let source = conversation.greeting.source;
+                pod.outside().call_from(source, flow.to).captured(15006, flow.to);
+            }
             (inbound, _) => {
                 let heard = if inbound { conversation.hear("first") } else { Ok(()) };
                 heard
