@@ -20,6 +20,11 @@ pub struct Connections {
     pub untracked: BTreeSet<Family>,
     /// Connections that live rules of ours have translated, in the families whose rules go.
     pub translated: BTreeMap<Family, Translated>,
+    /// Sockets of the proxy and the application that use `::6`, where the address goes with the IPv6 rules.
+    pub from_passthrough: usize,
+    /// Connections whose answers are routed by a mark that the goal does not have: in TPROXY mode the proxy's own to the
+    /// application, under the client's address.
+    pub marked: BTreeMap<Family, usize>,
 }
 
 /// How many connections depend on the translation of destinations.
@@ -49,6 +54,20 @@ pub enum Policy {
 }
 
 impl Connections {
+    /// What is cut off in any case, or by this policy.
+    #[must_use]
+    pub fn cut_off(&self, policy: Policy) -> Vec<String> {
+        let marked = self.marked.iter().map(|(family, count)| {
+            format!(
+                "{count} {family} connections of the proxy to the application under the client's address are cut off: the \
+                 TPROXY rules that route their answers go"
+            )
+        });
+        let passthrough = (policy == Policy::Reset && self.from_passthrough > 0)
+            .then(|| format!("{} sockets that use ::6 are cut off: the address goes", self.from_passthrough));
+        marked.chain(passthrough).collect()
+    }
+
     /// What happens to the connections that need translation: before the run if `done` is false, else after it.
     #[must_use]
     pub fn outcome(&self, policy: Policy, done: bool) -> Vec<String> {

@@ -68,7 +68,7 @@ impl Goal {
     }
 
     /// The same goal, with the rule that keeps translation up in each family that loses its rules while connections
-    /// need it.
+    /// need it, and with the passthrough address while sockets use it.
     #[must_use]
     pub fn keeping_translation(mut self, connections: &Connections) -> Self {
         for (family, rules) in &mut self.rules {
@@ -77,6 +77,7 @@ impl Goal {
                 *rules = connections::keeper(*family);
             }
         }
+        self.network.passthrough |= connections.from_passthrough > 0;
         self
     }
 

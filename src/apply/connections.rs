@@ -3,17 +3,55 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::connections::{self, Connections, Translated};
+use crate::diff::marks_in_use;
 use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Entry, Filter, TcpState};
-use crate::kernel::sock_diag;
-use crate::model::{Family, Transport};
+use crate::kernel::sock_diag::{self, State, TcpSocket};
+use crate::model::{Family, Mark, Table, Transport};
 use crate::parse::Observed;
 use crate::plan::{Goal, Situation};
+use crate::policy::PASSTHROUGH_V6;
+use crate::transition::saved_marks;
 
 /// Looks at sockets if a family is captured for the first time, and at conntrack entries if one loses its rules.
 pub(super) fn look(goal: &Goal, situation: &Situation) -> Connections {
     let wants = |family: &Family| goal.rules.get(family).is_some_and(|rules| !rules.tables.is_empty());
     let (gets, loses): (Vec<_>, Vec<_>) = Family::ALL.into_iter().partition(wants);
-    Connections { untracked: untracked(&gets, situation), translated: translated(&loses, situation) }
+    Connections {
+        untracked: untracked(&gets, situation),
+        translated: translated(&loses, situation),
+        from_passthrough: from_passthrough(goal, situation),
+        marked: Family::ALL
+            .into_iter()
+            .filter_map(|family| Some((family, marked(family, goal, situation)?)))
+            .collect(),
+    }
+}
+
+/// Sockets that use `::6`, if a run would take it away.
+fn from_passthrough(goal: &Goal, situation: &Situation) -> usize {
+    if goal.network.passthrough || situation.network.passthrough.is_none() {
+        return 0;
+    }
+    let uses =
+        |socket: &TcpSocket| [socket.local, socket.remote].iter().any(|end| end.ip() == PASSTHROUGH_V6);
+    let sockets = sock_diag::tcp_sockets(&State::CONNECTED).unwrap_or_default();
+    sockets.iter().filter(|socket| uses(socket)).count()
+}
+
+/// Open connections with a mark of live rules that the goal does not save any more; `None` if there are none.
+fn marked(family: Family, goal: &Goal, situation: &Situation) -> Option<usize> {
+    let mangle = live(situation, family).filter_map(|observed| observed.tables.get(&Table::Mangle));
+    let mut marks: BTreeSet<Mark> = mangle.flat_map(marks_in_use).collect();
+    for mark in goal.rules.get(&family).into_iter().flat_map(saved_marks) {
+        marks.remove(&mark);
+    }
+    if marks.is_empty() || conntrack::count_in_proc() == Some(0) {
+        return None;
+    }
+    let filter = Filter { family, transport: Transport::Tcp, destination_port: None };
+    let entries = Conntrack::open().ok()?.dump(&filter).ok()?;
+    let count = entries.iter().filter(|entry| is_open(entry) && marks.contains(&Mark(entry.mark))).count();
+    (count > 0).then_some(count)
 }
 
 /// Our live rules of a family, in either variant.

@@ -46,6 +46,9 @@ pub fn apply(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<(), Fail
     for outcome in situation.connections.outcome(policy, false) {
         log::log!(if policy == Policy::Reset { log::Level::Warn } else { log::Level::Info }, "{outcome}");
     }
+    for connections in situation.connections.cut_off(policy) {
+        log::warn!("{connections}");
+    }
     let steps = steps(goal, &situation);
     for remark in plan::remarks(goal, &situation, &steps) {
         log::warn!("{remark}");
@@ -116,7 +119,8 @@ pub fn dry_run(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<String
     if let Some(path) = &run.dry_run_file {
         keep_dry_run(&goal, path)?;
     }
-    let remarks = [vec![remark], situation.connections.outcome(policy, false)].concat();
+    let Situation { connections, .. } = &situation;
+    let remarks = [vec![remark], connections.outcome(policy, false), connections.cut_off(policy)].concat();
     Ok(describe(&remarks, &steps(&goal, &situation), &goal))
 }
 

@@ -7,6 +7,7 @@ use crate::established::{REDIRECT, TPROXY, apply_family};
 use crate::held::{ECHO_LIMIT, Held};
 use crate::lab::actor::Conversation;
 use crate::lab::ground::at;
+use crate::lab::socket::Binding;
 use crate::lab::{Family, Ground, Pod, on_each_backend};
 
 on_each_backend!(
@@ -18,6 +19,8 @@ on_each_backend!(
     without_connections_nothing_is_kept,
     connections_of_earlier_ports_are_kept_too,
     cleanup_of_tproxy_resets_outbound_connections_only,
+    the_passthrough_address_stays_while_sockets_use_it,
+    connections_that_end_with_tproxy_are_counted,
 );
 
 const CHAIN: &str = "ISTIO_ESTABLISHED";
@@ -169,6 +172,51 @@ fn cleanup_of_tproxy_resets_outbound_connections_only(ground: Ground) {
         }
         outbound.echo_within("still there", ECHO_LIMIT).expect_err("an outbound connection");
         pod.apply(&TPROXY);
+    }
+}
+
+/// The proxy hands IPv6 connections to the application from `::6`, which goes with the IPv6 rules.
+fn the_passthrough_address_stays_while_sockets_use_it(ground: Ground) {
+    for options in [&REDIRECT[..], &TPROXY] {
+        let pod = ground.pod();
+        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        apply_family(&pod, options, "dual");
+        let from = Binding { source: Some(at(Family::V6.passthrough(), 0)), spoofed_mark: None };
+        let target = at(Family::V6.pod(), 8080);
+        let mut passed_on = pod.proxy().connect_bound(target, from).expect("a call of the proxy");
+        assert_eq!(passed_on.greeting.who, "app");
+        apply_family(&pod, options, "ipv4");
+        passed_on.echo_within("still there", ECHO_LIMIT).expect("a connection from ::6");
+        apply_family(&pod, options, "ipv4").saying("converged");
+        passed_on.echo_within("still there", ECHO_LIMIT).expect("a connection from ::6");
+        drop(passed_on);
+        let deadline = Instant::now() + CLOSING;
+        while format!("{:?}", pod.state()).contains("::6/128") {
+            assert!(Instant::now() < deadline, "::6 must go once no socket uses it: {:?}", pod.state());
+            thread::sleep(Duration::from_millis(100));
+            apply_family(&pod, options, "ipv4");
+        }
+    }
+}
+
+/// The proxy of a TPROXY pod calls the application under the client's address; the answers find back by a mark.
+fn connections_that_end_with_tproxy_are_counted(ground: Ground) {
+    let pod = ground.pod();
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    for leave in [&["-b", "*", "-i", "*", "--dry-run"][..], &["--cleanup-only", "--dry-run"], &REDIRECT] {
+        pod.apply(&TPROXY);
+        let open = |family: &Family| {
+            let client = Binding { source: Some(at(family.outside(), 0)), spoofed_mark: Some(1337) };
+            pod.user(0, 1337).connect_bound(at(family.pod(), 8080), client).expect("a call of the proxy")
+        };
+        let mut open: Vec<Conversation> = ground.families().iter().map(open).collect();
+        for conversation in &mut open {
+            conversation
+                .echo_within("the mark is saved", ECHO_LIMIT)
+                .expect("a call under the client's address");
+        }
+        let ended = pod.apply(leave);
+        ended.saying("1 ipv4 connections of the proxy").saying("1 ipv6 connections of the proxy");
     }
 }
 

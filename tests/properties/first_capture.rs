@@ -43,7 +43,7 @@ fn situation(namespace: &Namespace, untracked: &BTreeSet<Family>) -> Situation {
         ((VARIANT, *family), parse::iptables_save(*family, &tables.save()))
     };
     let rules: BTreeMap<_, Observed> = namespace.iter().map(observed).filter(|(_, o)| o.has_ours()).collect();
-    let connections = Connections { untracked: untracked.clone(), translated: BTreeMap::new() };
+    let connections = Connections { untracked: untracked.clone(), ..Connections::default() };
     let network = routing::Observed::default();
     Situation {
         variant: VARIANT,
@@ -140,7 +140,7 @@ proptest! {
     fn what_keeps_translation_up_is_taken_out_again(config in config(), next in config()) {
         let mut namespace = foreign();
         let open = Family::ALL.into_iter().map(|family| (family, Translated::Count(3))).collect();
-        let connections = Connections { untracked: BTreeSet::new(), translated: open };
+        let connections = Connections { translated: open, ..Connections::default() };
         let none = BTreeSet::new();
         for goal in [goal(&config), Goal::nothing().keeping_translation(&connections)] {
             let steps = plan(&goal, &situation(&namespace, &none));
