@@ -6,7 +6,7 @@ mod projection;
 
 pub(crate) use ownership::{marks_in_use, our_rules};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 use crate::model::{Chain, Family, FamilyRules, Hook, HookRules, Rule, Statement, Table, TableRules, Target};
@@ -193,9 +193,10 @@ fn hook_change(
     if !rewrite && (stands(ours) || stands(&ownership::perhaps_ours(wanted, lines, ours))) {
         return;
     }
+    let stay: HashSet<&Statement> = wanted.iter().map(|rule| &rule.statement).collect();
     let by_form = lines.iter().enumerate().filter(|(at, line)| {
         let plain = line.statement.as_ref().filter(|statement| ownership::is_plain_return(statement));
-        ours.contains(at) && plain.is_some_and(|plain| wanted.iter().all(|rule| rule.statement != *plain))
+        ours.contains(at) && plain.is_some_and(|plain| !stay.contains(plain))
     });
     change.by_form.extend(by_form.map(|(_, line)| format!("{} {}", hook.name(), line.text)));
     change.deletions.extend(deletions(lines, ours).into_iter().map(|what| Deletion { hook, what }));
@@ -218,15 +219,15 @@ fn place_of_tail(lines: &[Line], ours: &BTreeSet<usize>) -> Option<usize> {
 /// Deletions by number come first, from the last to the first, so that none shifts the next.
 fn deletions(lines: &[Line], ours: &BTreeSet<usize>) -> Vec<Deleted> {
     // A projected line has our words, a line that was read has those of the tool: what they say is compared as well.
-    let twins = |one: &Line, other: &Line| {
-        one.text == other.text || (one.statement.is_some() && one.statement == other.statement)
-    };
+    let (mut words, mut statements) = (HashMap::new(), HashMap::new());
+    for (at, line) in lines.iter().enumerate().filter(|(at, _)| !ours.contains(at)) {
+        words.entry(line.text.as_str()).or_insert(at);
+        line.statement.as_ref().map(|statement| statements.entry(statement).or_insert(at));
+    }
     let foreign_twin = |at: usize, ours_line: &Line| {
-        lines
-            .iter()
-            .take(at)
-            .enumerate()
-            .any(|(earlier, line)| twins(line, ours_line) && !ours.contains(&earlier))
+        let by_words = words.get(ours_line.text.as_str());
+        let by_statement = ours_line.statement.as_ref().and_then(|statement| statements.get(statement));
+        by_words.into_iter().chain(by_statement).any(|earlier| *earlier < at)
     };
     let ours = || lines.iter().enumerate().filter(|(at, _)| ours.contains(at));
     let numbers =

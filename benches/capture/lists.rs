@@ -25,25 +25,36 @@ pub(crate) fn all(options: &Options, scratch: &Path) -> Outcome<String> {
             eprintln!("bench: {ranges} ranges, {ports} ports, {}", variant.name);
             let config = config_file(scratch, ranges, ports)?;
             let what = if ranges > 0 { format!("{ranges} ranges") } else { format!("{ports} ports") };
-            let contenders = contenders(options, variant, &config, scratch)?;
             let plan = Plan { families: Families::Ipv4, runs: options.runs, kept: 4 };
-            rows.push((format!("{}, {what}", variant.name), compare(&contenders, plan)?));
+            for contenders in contenders(options, variant, &config, scratch)? {
+                rows.push((format!("{}, {what}", variant.name), compare(&contenders, plan)?));
+            }
         }
     }
     text += &table(&rows);
     Ok(text)
 }
 
-fn contenders(options: &Options, variant: Variant, config: &str, scratch: &Path) -> Outcome<Vec<Contender>> {
+/// Two comparisons: a first run with the tool that writes, a re-run with the tool that reads.
+fn contenders(
+    options: &Options,
+    variant: Variant,
+    config: &str,
+    scratch: &Path,
+) -> Outcome<[Vec<Contender>; 2]> {
     let arguments: Vec<&str> = BASE.iter().copied().chain(["--config", config]).collect();
     let run = variant.run(&options.bin, &arguments, Families::Ipv4);
     let lone = variant.lone_restore(&[], run.clone(), Families::Ipv4, &scratch.join("long-rules"))?;
     let contender = |name: &str, before, timed| Contender { name: name.to_owned(), before, timed };
-    Ok(vec![
+    let first = vec![
         contender("lone iptables-restore", Vec::new(), lone),
         contender("istio-iptables, first run", Vec::new(), vec![run.clone()]),
+    ];
+    let again = vec![
+        contender("lone iptables-save", vec![run.clone()], variant.lone_save(Families::Ipv4)),
         contender("istio-iptables, re-run", vec![run.clone()], vec![run]),
-    ])
+    ];
+    Ok([first, again])
 }
 
 fn config_file(scratch: &Path, ranges: u32, ports: u32) -> Outcome<String> {

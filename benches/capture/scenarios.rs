@@ -84,7 +84,7 @@ impl Variant {
         Cmd::new(program).args(options).args(["--force-iptables-binary", self.name]).args(dual)
     }
 
-    /// The lone tool on the files that a run of ours would hand it: what any program over that tool has to pay.
+    /// The lone tool on the files that a run of ours would hand it: what writing the same rules costs without us.
     pub(crate) fn lone_restore(
         self,
         before: &[Cmd],
@@ -108,7 +108,7 @@ impl Variant {
             .collect())
     }
 
-    fn lone_save(self, families: Families) -> Vec<Cmd> {
+    pub(crate) fn lone_save(self, families: Families) -> Vec<Cmd> {
         let tools = self.save.iter().take(if families == Families::Dual { 2 } else { 1 });
         tools.map(Cmd::new).collect()
     }

@@ -4,7 +4,7 @@
 //! are recognised by their exact shape, only while chains of ours stand in the same table, and only with whatever
 //! further evidence there is. Of identical lines one is ours.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::model::{
     Chain, Hook, HookRules, Interface, Mark, Match, Matcher, Protocol, Rule, Statement, Table, Target,
@@ -141,9 +141,12 @@ pub(super) fn stands_in_tail(line: &Line) -> bool {
 /// What [`ours`] cannot tell from a rule of somebody else, but the options ask for: a lone RETURN of a virtual
 /// interface that is no longer at the head. Enough to see that nothing is missing, not enough to delete anything.
 pub(super) fn perhaps_ours(wanted: &HookRules, lines: &[Line], certain: &BTreeSet<usize>) -> BTreeSet<usize> {
+    let mut places: HashMap<&Statement, Vec<usize>> = HashMap::new();
+    for (at, statement) in statements(lines) {
+        places.entry(statement).or_default().push(at);
+    }
     let place = |rule: &Rule| {
-        let stands = statements(lines).filter(|(_, line)| **line == rule.statement);
-        let places: Vec<usize> = stands.map(|(at, _)| at).collect();
+        let places = places.get(&rule.statement)?;
         let known = places.iter().any(|at| certain.contains(at));
         if known { None } else { places.first().copied() }
     };

@@ -1,7 +1,9 @@
 //! What will be live once a change is carried out: a later phase of a plan begins there.
 
-use super::{Change, Deleted, Deletion, HookChange, TableChange};
-use crate::model::Rule;
+use std::collections::HashMap;
+
+use super::{Change, Deleted, HookChange, TableChange};
+use crate::model::{Hook, Rule};
 use crate::parse::{Line, Observed, ObservedTable};
 
 impl Change {
@@ -25,13 +27,13 @@ fn carry_out(change: &TableChange, table: &mut ObservedTable) {
     for chain in empty {
         table.chains.insert(*chain, Vec::new());
     }
-    for Deletion { hook, what } in deletions {
-        let lines = table.hooks.entry(*hook).or_default();
-        let at = match what {
-            Deleted::Number(number) => number.checked_sub(1).filter(|at| *at < lines.len()),
-            Deleted::Words(words) => lines.iter().position(|line| line.text == *words),
-        };
-        at.map(|at| lines.remove(at));
+    for hook in Hook::ALL {
+        if let Some(lines) = table.hooks.get_mut(&hook) {
+            delete(
+                lines,
+                deletions.iter().filter(|deletion| deletion.hook == hook).map(|deletion| &deletion.what),
+            );
+        }
     }
     for (hook, HookChange { rules, behind }) in hooks {
         let lines = table.hooks.entry(*hook).or_default();
@@ -42,6 +44,28 @@ fn carry_out(change: &TableChange, table: &mut ObservedTable) {
     for chain in remove {
         table.chains.remove(chain);
     }
+}
+
+/// Takes out what deletions name: first those by number, which come from the last to the first, then of each that is named by
+/// its words the first.
+fn delete<'a>(lines: &mut Vec<Line>, deletions: impl Iterator<Item = &'a Deleted>) {
+    let mut words: HashMap<&str, usize> = HashMap::new();
+    for deletion in deletions {
+        match deletion {
+            Deleted::Number(number) => {
+                let at = number.checked_sub(1).filter(|at| *at < lines.len());
+                at.map(|at| lines.remove(at));
+            }
+            Deleted::Words(text) => *words.entry(text).or_default() += 1,
+        }
+    }
+    lines.retain(|line| match words.get_mut(line.text.as_str()) {
+        Some(left @ 1..) => {
+            *left -= 1;
+            false
+        }
+        Some(0) | None => true,
+    });
 }
 
 fn line(rule: &Rule) -> Line {

@@ -285,7 +285,7 @@ fn a_table_that_iptables_nft_cannot_read_any_more_is_left_alone_and_explained() 
         pod.istio(options)
             .end()
             .exits(70)
-            .says("which iptables-nft cannot read")
+            .says("iptables-nft cannot read it any more")
             .says("nft list table ip nat");
         assert_eq!(pod.sh("nft list ruleset"), before, "{options:?}");
     }

@@ -95,3 +95,23 @@ fn a_list_that_is_too_long_for_a_line_of_the_log_is_logged_in_full() {
     let ports = list(20_000..30_000);
     pod.istio(&["-b", &ports, "--log_as_json"]).good().says("29999");
 }
+
+/// The time is not asserted, but it grew with the square of their number once.
+#[test]
+fn five_thousand_virtual_interfaces_are_written_changed_and_removed() {
+    for variant in ["nft", "legacy"] {
+        let pod = Pod::new();
+        let fresh = pod.rules();
+        let names: Vec<String> = (0..5_000).map(|n| format!("v{n}")).collect();
+        let config = pod.path("config.json");
+        fs::write(&config, serde_json::json!({ "kube-virt-interfaces": names }).to_string()).unwrap();
+        let options = ["--config", config.to_str().unwrap(), "--force-iptables-binary", variant];
+        let run = |more: &[&str]| pod.istio(&[&options[..], more].concat()).good();
+        run(&["-i", "*"]);
+        run(&["-i", "*"]).says("already converged");
+        run(&["-i", "10.0.0.0/8"]);
+        assert_eq!(pod.rules().matches("-A PREROUTING -d 10.0.0.0/8 -i v").count(), 5_000, "{variant}");
+        pod.istio(&["cleanup"]).good();
+        assert_eq!(pod.rules(), fresh, "{variant}");
+    }
+}
