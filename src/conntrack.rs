@@ -9,7 +9,7 @@ use std::fmt;
 
 pub use dns::DnsFlows;
 
-use crate::model::{Family, Mark};
+use crate::model::{Family, FamilyRules, Mark};
 use crate::plan::{Goal, Situation};
 
 /// The zone of what the pod's processes and the proxy exchange on the proxy's DNS port; see `policy::dns`.
@@ -20,7 +20,9 @@ pub const APP_TO_PROXY_ZONE: u16 = 2;
 pub enum Entries {
     /// No connection: nothing has to be deleted.
     None,
-    /// Some, or it is not known, or there may be some soon.
+    /// Perhaps, but the table cannot be read.
+    Unknown,
+    /// Some.
     Some,
     /// Some, of which an interrupted run left these.
     Interrupted(Stale),
@@ -110,14 +112,23 @@ impl fmt::Display for Step {
     }
 }
 
+/// Whether the zones of DNS are to be there before the redirection: where more queries are captured than before, and
+/// the entries that are born in between can be deleted. Each of these queries gets its answer. With the redirection
+/// first, a query is tracked in one zone and its answer in another one; without a deletion that is the lesser evil.
+#[must_use]
+pub fn zones_first(desired: &FamilyRules, situation: &Situation) -> bool {
+    matches!(situation.entries, Entries::Some | Entries::Interrupted(_))
+        && dns::changed_flows(desired, situation) == Some(DnsFlows::Direct)
+}
+
 /// The entries that become stale when rules change; `changed` are the families whose nat or mangle rules do.
 #[must_use]
 pub fn plan(goal: &Goal, situation: &Situation, changed: BTreeSet<Family>) -> Stale {
     if situation.entries == Entries::None {
         return Stale::default();
     }
-    let flows = |family| Some((family, dns::changed_flows(goal, situation, family)?));
-    let mut stale = Stale { dns: Family::ALL.into_iter().filter_map(flows).collect(), tcp: changed };
+    let flows = |rules: &FamilyRules| Some((rules.family, dns::changed_flows(rules, situation)?));
+    let mut stale = Stale { dns: goal.rules.values().filter_map(flows).collect(), tcp: changed };
     if let Entries::Interrupted(left) = &situation.entries {
         stale.merge(left);
     }

@@ -112,6 +112,11 @@ impl Change {
         self.tables.iter().any(|change| change.table == table)
     }
 
+    /// Has this table committed before the others.
+    pub fn commit_first(&mut self, first: Table) {
+        self.tables.sort_by_key(|change| change.table != first);
+    }
+
     /// Whether there is nothing to do.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
@@ -122,7 +127,8 @@ impl Change {
 /// Tables commit one after the other, and packets pass in between. What captures from now on has to stand before
 /// what captured until now goes: nat takes over from TPROXY before mangle lets go, and the other way round.
 ///
-/// nat commits before raw, with DNS capture on or off. A query meets the nat rules only as the first packet of its
+/// nat commits before raw, with DNS capture on or off, unless the entries that are born in between are deleted
+/// ([`crate::conntrack::zones_first`]). A query meets the nat rules only as the first packet of its
 /// entry, and raw chooses the entry: were the zones there before the redirection, or gone after it, then a socket that
 /// keeps its source port would get an entry of the other way in between, and keep it.
 fn commit_order(desired: &FamilyRules) -> [Table; 3] {

@@ -252,7 +252,10 @@ impl Phases {
         };
         self.limit_native |= native && transition.limit_save_mark;
         let prepare = transition.prepare(other);
-        let capture = Change::between(&transition.form(desired), main, rewrite);
+        let mut capture = Change::between(&transition.form(desired), main, rewrite);
+        if conntrack::zones_first(desired, situation) {
+            capture.commit_first(Table::Raw);
+        }
         let withdraw = Change::between(&none, &prepare.project(other), false);
         let changes_marks = [&capture, &withdraw].iter().any(|change| change.writes(Table::Mangle));
         let mut marks: BTreeSet<Mark> = BTreeSet::new();

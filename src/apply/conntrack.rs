@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
 
-use super::Touch;
 use crate::conntrack::{APP_TO_PROXY_ZONE, DnsFlows, Entries, Stale, Step};
 use crate::kernel::conntrack::{self, Change, Conntrack, ConntrackError, Entry, Filter, Zone};
 use crate::kernel::sock_diag::{self, State};
@@ -26,15 +25,19 @@ const BEGUN: [State; 10] = [
 ];
 
 /// Whether connections are tracked in the namespace, in which rules of ours are or are not, before anything is changed.
-pub(super) fn entries(rules_of_ours: bool, touch: Touch) -> Entries {
-    match (conntrack::count_in_proc(), touch) {
-        (Some(0), _) if !rules_of_ours => Entries::None,
-        // Reading a note takes a request, which could load a module.
-        (Some(0), _) | (_, Touch::Nothing) => Entries::Some,
-        (Some(_) | None, Touch::Tables) => {
-            let note = Conntrack::open().and_then(|mut table| Ok(table.note()?));
-            note.ok().flatten().map_or(Entries::Some, |bits| Entries::Interrupted(Stale::from_bits(bits)))
-        }
+pub(super) fn entries(rules_of_ours: bool) -> Entries {
+    match conntrack::count_in_proc() {
+        Some(0) if !rules_of_ours => Entries::None,
+        // There may be some soon. A request could load a module.
+        Some(0) => Entries::Unknown,
+        Some(_) | None => match Conntrack::open().and_then(|mut table| Ok(table.note()?)) {
+            Ok(None) => Entries::Some,
+            Ok(Some(bits)) => Entries::Interrupted(Stale::from_bits(bits)),
+            Err(error) => {
+                log::debug!("{error}");
+                Entries::Unknown
+            }
+        },
     }
 }
 

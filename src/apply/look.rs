@@ -70,7 +70,7 @@ pub fn look(host: &impl Host, choice: BackendChoice, touch: Touch) -> Result<Out
         .map_err(|error| from_kernel(format!("cannot read routes and policy rules: {error}"), &error))?;
     network.native = observe::native(&picture.native_tables)
         .map_err(|error| from_kernel(format!("cannot read Istio's native tables: {error}"), &error))?;
-    let entries = conntrack::entries(!rules.is_empty() || !picture.native_tables.is_empty(), touch);
+    let entries = conntrack::entries(!rules.is_empty() || !picture.native_tables.is_empty());
     let situation = Situation {
         variant: decision.variant,
         rules,

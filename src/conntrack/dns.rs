@@ -5,11 +5,11 @@ use std::fmt;
 use crate::backend::Variant;
 use crate::diff::our_rules;
 use crate::model::{
-    Chain, Family, FamilyRules, Hook, Match, Matcher, Owner, Ports, Protocol, Rule, Statement, Table, Target,
+    Chain, FamilyRules, Hook, Match, Matcher, Owner, Ports, Protocol, Rule, Statement, Table, Target,
     Transport,
 };
 use crate::parse::{Line, Observed};
-use crate::plan::{Goal, Situation};
+use crate::plan::Situation;
 use crate::policy::DNS_PORT;
 
 /// Which DNS flows changed their way.
@@ -67,11 +67,10 @@ impl fmt::Display for DnsFlows {
     }
 }
 
-/// The flows of a family that the run from `situation` to `goal` sends another way; `None` if there is none.
-pub(super) fn changed_flows(goal: &Goal, situation: &Situation, family: Family) -> Option<DnsFlows> {
-    let none = FamilyRules::none(family);
-    let after = Path::desired(goal.rules.get(&family).unwrap_or(&none));
-    let live = |variant: Variant| situation.rules.get(&(variant, family)).map(Path::live);
+/// The flows of a family that a run from `situation` to the desired rules sends another way; `None` if there is none.
+pub(super) fn changed_flows(desired: &FamilyRules, situation: &Situation) -> Option<DnsFlows> {
+    let after = Path::desired(desired);
+    let live = |variant: Variant| situation.rules.get(&(variant, desired.family)).map(Path::live);
     let sets: Vec<Path<'_>> =
         Variant::ALL.into_iter().filter_map(live).filter(|path| !path.is_empty()).collect();
     match sets.as_slice() {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::lab::ground::at;
 use crate::lab::program::Program;
-use crate::lab::queries::{Queries, SlowServer, Tally};
-use crate::lab::{Family, Ground, Pod, on_each_backend};
+use crate::lab::queries::{Queries, SlowServer, Sockets, Tally};
+use crate::lab::{Backend, Family, Ground, Pod, on_each_backend};
 
 on_each_backend!(
     dns_capture_is_switched_on,
@@ -15,6 +15,11 @@ on_each_backend!(
     an_excluded_group_is_included,
     an_excluded_port_53_is_included,
     a_change_that_concerns_no_query_loses_no_answer,
+    dns_capture_is_switched_on_together_with_tproxy,
+    dns_capture_is_switched_on_in_a_move_between_backends,
+    a_move_between_backends_loses_no_answer,
+    new_sockets_lose_no_answer_when_capture_begins,
+    new_sockets_lose_no_answer_when_capture_gets_wider,
     a_killed_change_is_completed_by_the_next_run,
 );
 
@@ -157,6 +162,75 @@ fn a_change_that_concerns_no_query_loses_no_answer(ground: Ground) {
         pod.istio_iptables(&DNS).arg("-x").arg("198.51.100.0/24").arg("-d").arg("8080").run().succeeded();
     });
     fates.iter().for_each(Fates::captured);
+}
+
+/// mangle commits before nat then, and after it on the way back.
+fn dns_capture_is_switched_on_together_with_tproxy(ground: Ground) {
+    let pod = ground.pod();
+    let _servers = name_servers(&pod);
+    pod.apply(&EVERYTHING);
+    let tproxy = |pod: &Pod| drop(pod.istio_iptables(&DNS).arg("-m").arg("TPROXY").run().succeeded());
+    let fates = through(resolvers(&pod, 1000, 28_000), || tproxy(&pod));
+    fates.iter().for_each(Fates::newly_captured);
+    pod.apply(&[&EVERYTHING[..], &["-m", "TPROXY"]].concat());
+    let fates = through(resolvers(&pod, 1000, 28_001), || drop(pod.apply(&DNS)));
+    fates.iter().for_each(Fates::newly_captured);
+}
+
+fn on_the_other_backend(ground: Ground) -> Ground {
+    let backend = match ground.backend {
+        Backend::IptablesNft => Backend::IptablesLegacy,
+        Backend::IptablesLegacy => Backend::IptablesNft,
+    };
+    Ground { backend, ..ground }
+}
+
+fn moved(pod: &Pod, args: &[&str]) {
+    let backend = on_the_other_backend(pod.ground).backend.flag();
+    pod.plain_istio_iptables(args).arg("--dual-stack").arg("--backend").arg(backend).run().succeeded();
+}
+
+fn dns_capture_is_switched_on_in_a_move_between_backends(ground: Ground) {
+    let pod = ground.pod();
+    let _servers = name_servers(&pod);
+    pod.apply(&EVERYTHING);
+    let fates = through(resolvers(&pod, 1000, 29_000), || moved(&pod, &DNS));
+    fates.iter().for_each(Fates::newly_captured);
+}
+
+fn a_move_between_backends_loses_no_answer(ground: Ground) {
+    let pod = ground.pod();
+    let _servers = name_servers(&pod);
+    pod.apply(&DNS);
+    let fates = through(resolvers(&pod, 1000, 30_000), || moved(&pod, &DNS));
+    fates.iter().for_each(Fates::captured);
+}
+
+fn new_sockets_lose_no_answer_when_capture_begins(ground: Ground) {
+    let pod = ground.pod();
+    let _servers = name_servers(&pod);
+    pod.apply(&EVERYTHING);
+    every_new_socket_is_answered(&pod);
+}
+
+fn new_sockets_lose_no_answer_when_capture_gets_wider(ground: Ground) {
+    let pod = ground.pod();
+    let _servers = name_servers(&pod);
+    pod.istio_iptables(&DNS).arg("-o").arg("53").run().succeeded();
+    every_new_socket_is_answered(&pod);
+}
+
+/// Sockets ask once each, before, while and after everything is captured.
+fn every_new_socket_is_answered(pod: &Pod) {
+    let families = pod.ground.families();
+    let once: Vec<_> = families.iter().map(|f| Sockets::start(&pod.app(), at(f.name_server(), 53))).collect();
+    pod.apply(&DNS);
+    thread::sleep(SETTLED);
+    once.iter().for_each(Sockets::stop);
+    for sockets in once {
+        let unanswered = sockets.end();
+        assert_eq!(unanswered, 0, "queries of new sockets without an answer");
+    }
 }
 
 /// The rules may be complete already when a run is killed; the entries are not.

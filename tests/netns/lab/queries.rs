@@ -178,3 +178,57 @@ fn receive(socket: &UdpSocket, shared: &Shared) {
         answers[number] = Some(name.to_owned());
     }
 }
+
+/// Queries from a socket each, as programs without a resolver of their own send them; until ended.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<UdpSocket>>,
+}
+
+impl Sockets {
+    /// Begins to ask `to`; some queries are on their way when this returns.
+    pub(crate) fn start(actor: &Actor, to: SocketAddr) -> Self {
+        let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let thread = thread::spawn({
+            let (actor, stop, sent) = (actor.clone(), Arc::clone(&stop), Arc::clone(&sent));
+            move || {
+                actor.embody();
+                let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+                let mut sockets = Vec::new();
+                while !stop.load(Ordering::SeqCst) && sockets.len() < 20_000 {
+                    let socket = UdpSocket::bind(any).expect("bind a socket");
+                    socket.connect(to).expect("connect a socket");
+                    socket.send(b"once").expect("send a query");
+                    sockets.push(socket);
+                    sent.store(sockets.len(), Ordering::SeqCst);
+                    thread::sleep(4 * PAUSE);
+                }
+                sockets
+            }
+        });
+        let end = Instant::now() + LIMIT;
+        while sent.load(Ordering::SeqCst) < 100 {
+            assert!(Instant::now() < end, "queries are sent");
+            thread::sleep(TICK);
+        }
+        Self { stop, thread }
+    }
+
+    /// Asks no more.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+
+    /// Ends, and returns how many queries got no answer.
+    pub(crate) fn end(self) -> usize {
+        self.stop();
+        let sockets = self.thread.join().expect("the thread that asks");
+        let mut buffer = [0; 64];
+        let unanswered = sockets.iter().filter(|socket| {
+            socket.set_read_timeout(Some(SILENCE)).unwrap();
+            socket.recv(&mut buffer).is_err()
+        });
+        unanswered.count()
+    }
+}
