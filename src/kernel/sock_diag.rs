@@ -110,10 +110,27 @@ pub fn tcp_sockets(states: &[State]) -> io::Result<Vec<TcpSocket>> {
 /// # Errors
 /// The kernel refuses, and `/proc` does not say.
 pub fn families_in_use() -> io::Result<BTreeSet<Family>> {
+    // A list walks the table of all namespaces, which takes the kernel some 0.2 ms for each family.
+    if counted_in_proc() == Some(0) {
+        return Ok(BTreeSet::new());
+    }
     match tcp_sockets(&State::ALL) {
         Ok(sockets) => Ok(sockets.iter().flat_map(TcpSocket::families).copied().collect()),
         Err(error) => listed_in_proc().map_err(|_| error),
     }
+}
+
+/// The number of TCP sockets of both families, those in TIME_WAIT too; `None` if `/proc` does not say.
+fn counted_in_proc() -> Option<usize> {
+    let count = |text: &str, title: &str, name: &str| -> Option<usize> {
+        let mut words = text.lines().find_map(|line| line.strip_prefix(title))?.split_whitespace();
+        words.find(|word| *word == name)?;
+        words.next()?.parse().ok()
+    };
+    let v4 = procfs::read(procfs::own("net/sockstat")).ok()?;
+    let v6 = procfs::read_if_present(procfs::own("net/sockstat6")).ok()?;
+    let v6 = v6.map_or(Some(0), |v6| count(&v6, "TCP6:", "inuse"))?;
+    Some(count(&v4, "TCP:", "inuse")? + count(&v4, "TCP:", "tw")? + v6)
 }
 
 /// The same, where the kernel has no sock_diag: the files have a title, then a line for each socket.

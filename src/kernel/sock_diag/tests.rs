@@ -51,6 +51,34 @@ fn a_namespace_without_sockets_has_none() {
     in_new_namespace(|| assert_eq!(tcp_sockets(&State::ALL).unwrap(), []));
 }
 
+#[test]
+fn a_family_is_in_use_with_its_first_socket() {
+    for (address, families) in
+        [("127.0.0.1:0", vec![Family::V4]), ("[::1]:0", vec![Family::V6]), ("[::]:0", Family::ALL.to_vec())]
+    {
+        in_new_namespace(|| {
+            assert_eq!((counted_in_proc(), families_in_use().unwrap().len()), (Some(0), 0));
+            let _listener = TcpListener::bind(address).unwrap();
+            assert_eq!(counted_in_proc(), Some(1));
+            assert_eq!(families_in_use().unwrap().into_iter().collect::<Vec<_>>(), families);
+        });
+    }
+}
+
+/// After the last close only the socket in TIME_WAIT is left.
+#[test]
+fn a_connection_that_has_just_ended_counts() {
+    in_new_namespace(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        drop(server);
+        drop(client);
+        drop(listener);
+        assert_eq!(families_in_use().unwrap().into_iter().collect::<Vec<_>>(), [Family::V4]);
+    });
+}
+
 proptest! {
     #[test]
     fn no_bytes_make_reading_a_socket_panic(body in proptest::collection::vec(any::<u8>(), 0..100)) {
