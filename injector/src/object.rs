@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use crate::annotations;
-use crate::malformed::{self, Malformed};
+use crate::schema::check::{self, Malformed};
 
 /// Where the pod is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Shape {
     #[must_use]
     pub fn malformed(object: &Value) -> Vec<Malformed> {
         Self::of_kind(object)
-            .map_or_else(Vec::new, |shape| malformed::of_pod(object, shape.metadata(), shape.spec()))
+            .map_or_else(Vec::new, |shape| check::pod(object, shape.metadata(), shape.spec()))
     }
 
     fn of_kind(object: &Value) -> Option<Self> {
@@ -106,7 +106,7 @@ impl Shape {
     }
 }
 
-/// Labels and annotations about injection that stand where Istio does not read them, each as a sentence.
+/// Labels and annotations about injection in places where Istio does not read them, each as a sentence.
 #[must_use]
 pub fn unread(object: &Value, shape: Shape) -> Vec<String> {
     const PLACE: &str = "/spec/jobTemplate/spec/template/metadata";

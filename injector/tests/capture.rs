@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use sidecar_injector::cli::{self, Environment};
 use sidecar_injector::config::{Source, Sources};
 use sidecar_injector::inject::{InjectError, Injector, Options, functions};
-use sidecar_injector::pod::init::Reading;
+use sidecar_injector::pod::init_options::InitOptions;
 
 /// What somebody says about a pod: the error, or the warnings.
 type Said = Result<Vec<String>, String>;
@@ -74,7 +74,7 @@ const DOORS: [(&str, Door); 3] = [("check", by_check), ("inject", by_inject), ("
 /// What the init binary's own parser says about the pod that comes out.
 fn follows(pod: &Value) {
     let injected = inject(&injector(), pod).unwrap().pod;
-    let init = Reading::of(&injected).unwrap();
+    let init = InitOptions::of(&injected).unwrap();
     assert!(init.resolved.is_some(), "{init:?}");
 }
 

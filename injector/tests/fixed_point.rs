@@ -11,8 +11,8 @@ use builtin::{deployment, injector};
 use proptest::prelude::*;
 use reviews::{ask, patched, response, review, sent, steps};
 use serde_json::{Map, Value, json};
-use sidecar_injector::annotations::{Place as Written, TABLE};
-use sidecar_injector::inject::{Injector, Place, Request};
+use sidecar_injector::annotations::{KeyKind, TABLE};
+use sidecar_injector::inject::{Injector, Placement, Request};
 use sidecar_injector::pod::workload::Workload;
 use sidecar_injector::webhook::admit::Admission;
 use sidecar_injector::webhook::live::{Live, Surroundings};
@@ -79,11 +79,11 @@ const VALUES: &[&str] = &[
     "{\"initContainers\":[\"istio-init\",\"istio-proxy\"],\"volumes\":[\"istio-envoy\"]}",
 ];
 
-fn places() -> [Place; 2] {
-    [Place::default(), builtin::native()]
+fn places() -> [Placement; 2] {
+    [Placement::default(), builtin::native()]
 }
 
-fn admission(place: &Place) -> Admission {
+fn admission(place: &Placement) -> Admission {
     let surroundings = Surroundings { native_sidecars: place.native_sidecars, ..Surroundings::default() };
     Admission::new(Arc::new(Live::new(injector(), surroundings)), 0)
 }
@@ -92,7 +92,7 @@ static INJECTOR: LazyLock<Injector> = LazyLock::new(injector);
 static ADMISSIONS: LazyLock<[Admission; 2]> = LazyLock::new(|| places().each_ref().map(admission));
 
 /// Whether the engine takes the pod; if so, it changes no byte of what it has made.
-fn by_the_engine(pod: &Value, place: &Place) -> Result<bool, String> {
+fn by_the_engine(pod: &Value, place: &Placement) -> Result<bool, String> {
     let workload = Workload::of_pod(pod, "shop");
     let inject = |pod: &Value| INJECTOR.inject(Request { pod, workload: &workload, place });
     let Ok(once) = inject(pod) else {
@@ -148,11 +148,11 @@ fn first_difference(path: &str, one: &Value, other: &Value) -> String {
 }
 
 fn keys(label: bool) -> Vec<&'static str> {
-    let wanted = |place: Written| match place {
-        Written::Annotation => !label,
-        Written::Both => true,
-        Written::Label => label,
-        Written::NamespaceLabel => false,
+    let wanted = |place: KeyKind| match place {
+        KeyKind::Annotation => !label,
+        KeyKind::Both => true,
+        KeyKind::Label => label,
+        KeyKind::NamespaceLabel => false,
     };
     TABLE.iter().filter(|row| wanted(row.place)).map(|row| row.key).collect()
 }

@@ -14,25 +14,25 @@ use builtin::{deployment, inject, injector, native, with, workload};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use sidecar_injector::config::{Source, Sources};
-use sidecar_injector::inject::{InjectError, Injector, Options, Place, Request, functions};
-use sidecar_injector::pod::init::Reading;
+use sidecar_injector::inject::{InjectError, Injector, Options, Placement, Request, functions};
+use sidecar_injector::pod::init_options::InitOptions;
 
 fn names(pod: &Value, list: &str) -> Vec<String> {
     let items = pod["spec"][list].as_array().cloned().unwrap_or_default();
     items.iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// A pod whose proxy the user has customised.
-fn customised() -> Value {
-    let mut customised = deployment();
-    customised["spec"]["containers"].as_array_mut().unwrap().insert(
+/// A pod whose proxy the user has customized.
+fn customized() -> Value {
+    let mut customized = deployment();
+    customized["spec"]["containers"].as_array_mut().unwrap().insert(
         0,
         json!({"name": "istio-proxy", "image": "auto", "ports": [{"containerPort": 9901}],
                "env": [{"name": "EXTRA", "value": "1"}], "securityContext": {"runAsUser": 1234},
                "volumeMounts": [{"name": "own", "mountPath": "/own"}]}),
     );
-    customised["spec"]["volumes"] = json!([{"name": "own", "emptyDir": {}}]);
-    customised
+    customized["spec"]["volumes"] = json!([{"name": "own", "emptyDir": {}}]);
+    customized
 }
 
 fn pods() -> Vec<(&'static str, Value)> {
@@ -43,7 +43,7 @@ fn pods() -> Vec<(&'static str, Value)> {
     app["lifecycle"] = json!({"preStop": {"tcpSocket": {"port": 80}}});
     vec![
         ("plain", deployment()),
-        ("customised", customised()),
+        ("customized", customized()),
         ("probed", probed.clone()),
         ("scraped", with(&probed, &json!({"prometheus.io/scrape": "true", "prometheus.io/port": "8080"}))),
         ("classic", with(&deployment(), &json!({"sidecar.istio.io/nativeSidecar": "false"}))),
@@ -82,7 +82,7 @@ fn a_pod_gets_capture_and_proxy() {
     assert_eq!(injected.warnings, [""; 0]);
     let init = &injected.pod["spec"]["initContainers"][0];
     assert_eq!(init["name"], "istio-init");
-    let resolved = Reading::of(&injected.pod).unwrap().resolved.unwrap();
+    let resolved = InitOptions::of(&injected.pod).unwrap().resolved.unwrap();
     let given: Vec<String> = resolved.given.iter().map(ToString::to_string).collect();
     assert_eq!(
         given,
@@ -99,7 +99,7 @@ fn a_pod_gets_capture_and_proxy() {
 fn every_pod_is_injected_with_arguments_that_the_init_binary_takes() {
     for (what, pod) in pods() {
         let injected = inject(&injector(), &pod).unwrap_or_else(|error| panic!("{what}: {error}"));
-        if let Some(init) = Reading::of(&injected.pod) {
+        if let Some(init) = InitOptions::of(&injected.pod) {
             assert!(init.resolved.is_some() && init.foreign.is_empty(), "{what}: {init:?}");
         }
     }
@@ -119,7 +119,7 @@ fn a_second_injection_changes_no_byte() {
 fn nothing_stays_when_the_proxy_moves() {
     let (injector, workload) = (injector(), workload());
     let inject = |pod: &Value, native_sidecars| {
-        let place = Place { native_sidecars, ..Place::default() };
+        let place = Placement { native_sidecars, ..Placement::default() };
         injector.inject(Request { pod, workload: &workload, place: &place }).unwrap().pod
     };
     let held = with(
@@ -139,7 +139,7 @@ fn nothing_stays_when_the_proxy_moves() {
             }
         }
     }
-    // What somebody has added since stays.
+    // Later additions stay.
     let mut classic = inject(&held, false);
     let proxy = classic["spec"]["containers"].as_array_mut().unwrap();
     let proxy = proxy.iter_mut().find(|container| container["name"] == "istio-proxy").unwrap();
@@ -288,7 +288,7 @@ fn what_a_foreign_status_takes_out_is_named() {
             lines.iter().filter_map(|line| line.split_once(": annotation sidecar.istio.io/status says"));
         lines.map(|(what, _)| what.to_owned()).collect()
     };
-    let expected = ["web is taken out of spec.containers", "own is taken out of spec.volumes"];
+    let expected = ["web is removed from spec.containers", "own is removed from spec.volumes"];
     assert_eq!(named(&inject(&injector, &pod).unwrap().warnings), expected);
     let left = |pod: &Value| {
         let request = Request { pod, workload: &workload, place: &native() };
@@ -451,7 +451,7 @@ proptest! {
         let init: Vec<Value> = init.iter().enumerate().map(|(at, name)| json!({"name": format!("{name}-i{at}"), "image": "i"})).collect();
         let pod = json!({"metadata": {}, "spec": {"containers": containers, "initContainers": init}});
         let injector = injector();
-        let place = Place { native_sidecars: native, ..Place::default() };
+        let place = Placement { native_sidecars: native, ..Placement::default() };
         let workload = workload();
         let request = |pod| Request { pod, workload: &workload, place: &place };
         let once = injector.inject(request(&pod)).unwrap().pod;

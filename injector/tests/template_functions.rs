@@ -2,10 +2,8 @@
 
 #![allow(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests")]
 
+use gotemplate::{EnumType, Field, Functions, Kind, Limits, Options, Rendered, Schema, Template, Value};
 use serde_json::{Value as Json, json};
-use sidecar_injector::template::{
-    EnumType, Field, Functions, Kind, Limits, Options, Rendered, Schema, Template, Value, istio::types,
-};
 
 static PORT: Schema = Schema {
     name: "v1.ContainerPort",
@@ -19,7 +17,7 @@ static PORT: Schema = Schema {
 };
 
 static CONTAINER: Schema = Schema {
-    name: types::CONTAINER,
+    name: "v1.Container",
     proto: false,
     fields: &[
         Field::new("Name", "name", Kind::Str),
@@ -29,7 +27,7 @@ static CONTAINER: Schema = Schema {
 };
 
 static META: Schema = Schema {
-    name: types::OBJECT_META,
+    name: "v1.ObjectMeta",
     proto: false,
     fields: &[
         Field::new("Name", "name", Kind::Str).from("metadata"),
@@ -47,7 +45,7 @@ static TRACING: Schema = Schema {
 };
 
 static PROXY: Schema = Schema {
-    name: types::PROXY_CONFIG,
+    name: "meshconfig.ProxyConfig",
     proto: true,
     fields: &[
         Field::new("ConfigPath", "configPath", Kind::Str),
@@ -63,7 +61,7 @@ static PROXY: Schema = Schema {
     ],
 };
 
-static MESH: Schema = Schema { name: types::MESH_CONFIG, proto: true, fields: &[] };
+static MESH: Schema = Schema { name: "meshconfig.MeshConfig", proto: true, fields: &[] };
 
 fn fixture() -> Json {
     json!({
@@ -107,7 +105,7 @@ fn data(fixture: &Json) -> Value<'_> {
 }
 
 fn functions() -> Functions {
-    Functions::injection(|name| (name == "KNOWN").then(|| "value".to_owned()))
+    sidecar_injector::inject::functions(|name| (name == "KNOWN").then(|| "value".to_owned()))
 }
 
 fn render(text: &str) -> Result<String, String> {
@@ -165,7 +163,7 @@ fn text_and_yaml() {
         ("{{ toYaml .Values.list }}", "- 1\n- a\n- null\n- true\n"),
         (
             "{{ toYaml .Values.nested }}",
-            "a:\n  e: {}\n  t: true\nb:\n- x:\n  - 1\n  - 2\n  \"y\": 1\n- []\nm: \"one\\ntwo\\n\"\nq: \"a: b\"\n",
+            "a:\n  e: {}\n  t: true\nb:\n- x:\n  - 1\n  - 2\n  \"y\": 1\n- []\nm: |\n  one\n  two\nq: 'a: b'\n",
         ),
         ("{{ toYaml (omitNil .Values.resources) }}", "requests:\n  cpu: 100m\n  memory: 128Mi\n"),
         ("{{ toYaml .Values.missing }}", "null\n"),
@@ -194,7 +192,7 @@ fn json_functions() {
         ("{{ fromJSON `bad` }}", "{}"),
         (
             "{{ range $k, $v := fromJSON (index .ObjectMeta.Annotations `json`) }}{{ $k }} {{ toYaml $v }}{{ end }}",
-            "k a: \"<x>\"\nb: 1\n",
+            "k a: <x>\nb: 1\n",
         ),
         (
             "{{ protoToJSON .ProxyConfig }}",
@@ -242,7 +240,7 @@ fn tainted(text: &str) -> Vec<(String, String, String)> {
     let fixture = fixture();
     let template = Template::parse("t", text, &functions(), Options::default()).unwrap();
     let Rendered { text, spans } = template.render(data(&fixture), Limits::default()).unwrap();
-    let part = |s: &sidecar_injector::template::Span<'_>| text[s.start..s.end].to_owned();
+    let part = |s: &gotemplate::Span<'_>| text[s.start..s.end].to_owned();
     spans.iter().map(|s| (s.origin.kind.to_owned(), s.origin.key.to_owned(), part(s))).collect()
 }
 
@@ -314,7 +312,7 @@ fn encoding_clears_the_origin() {
 
 #[test]
 fn square_delimiters() {
-    let options = Options { delimiters: sidecar_injector::template::Delimiters::SQUARE };
+    let options = Options { delimiters: gotemplate::Delimiters::SQUARE };
     let template =
         Template::parse("t", "a: [[ 1 ]] {{ x }} [[- /* c */ -]] b", &functions(), options).unwrap();
     assert_eq!(template.render(Value::Nil, Limits::default()).unwrap().text, "a: 1 {{ x }}b");
@@ -323,7 +321,7 @@ fn square_delimiters() {
 #[test]
 fn sprig_names_are_all_known() {
     let functions = functions();
-    let names = include_str!("template-data/sprig-names.txt");
+    let names = include_str!("../../crates/gotemplate/tests/data/sprig-names.txt");
     let missing: Vec<&str> = names.lines().filter(|name| functions.find(name).is_none()).collect();
     assert!(missing.is_empty(), "{missing:?}");
     for name in

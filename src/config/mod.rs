@@ -2,7 +2,6 @@
 
 mod backend;
 mod conduct;
-mod duration;
 mod error;
 mod intent;
 mod ranges;

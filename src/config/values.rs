@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::model::{Interface, InterfaceError, Mark, PROXY_LOOPBACK_MARK, Port};
 
-use super::duration;
 use super::error::Expected;
 use super::run::LogFormat;
 
@@ -149,7 +148,7 @@ pub(super) fn log_level(text: &str) -> Result<Option<log::LevelFilter>, Expected
 /// A duration in Go's syntax, longer than nothing.
 pub(super) fn duration(text: &str) -> Result<Duration, Expected> {
     let expected = || Expected::new("a duration above zero such as 5s, 1m30s or 500ms");
-    match duration::nanoseconds(text) {
+    match goduration::parse(text) {
         Some(nanoseconds) if nanoseconds > 0 => Ok(Duration::from_nanos(nanoseconds.unsigned_abs())),
         Some(_) => Err(expected()),
         None if decimal(text).is_some() => Err(expected().hint(format!("a unit is missing: {text}s?"))),

@@ -1,4 +1,4 @@
-//! `docs/annotations.md`, made from the table.
+//! `docs/annotations.md`, generated from the table.
 
 use std::fmt::Write as _;
 
@@ -6,14 +6,14 @@ use super::table::{Row, Syntax, TABLE};
 
 const HEAD: &str = "# Annotations and labels
 
-Made from the table that the injector itself reads (`injector/src/annotations/table.rs`); do not edit by hand.
+Generated from the table that the injector itself reads (`injector/src/annotations/table.rs`); do not edit by hand.
 
-A value that is not accepted denies the pod, with the key, the value and what would have been right. Capture annotations are
-read by the init binary's own parser, and so are the arguments and the environment that the init container ends up with: what
-is accepted never fails later in the pod. Unknown keys under Istio's prefixes,
-keys without effect beside the others, and keys for templates that none of the applied ones names, are warnings.
+A value that is not accepted denies the pod, with the key, the value and what is accepted. The init binary's own parser reads
+capture annotations, and the final arguments and environment of the init container: what is accepted here does not fail in the
+pod. Unknown keys under Istio's prefixes, keys without effect, and keys for templates that no applied template reads, are
+warnings.
 
-| key | where | accepted | without it | effect |
+| key | where | accepted | default | effect |
 |---|---|---|---|---|
 ";
 
@@ -38,8 +38,8 @@ fn accepted(syntax: Syntax) -> String {
     match syntax {
         Syntax::Boolean => "a boolean".to_owned(),
         Syntax::Capture(key) => format!("what the init binary's `--{}` takes", key.spec().name),
-        Syntax::EnvoyLevel => "a log level of Envoy; others are warned of".to_owned(),
-        Syntax::EnvoyLevels => "`COMPONENT:LEVEL,...` of Envoy; others are warned of".to_owned(),
+        Syntax::EnvoyLevel => "a log level of Envoy; others give a warning".to_owned(),
+        Syntax::EnvoyLevels => "`COMPONENT:LEVEL,...` of Envoy; others give a warning".to_owned(),
         Syntax::JsonObject => "a JSON object".to_owned(),
         Syntax::Number => "a whole number".to_owned(),
         Syntax::PortOrZero => "a port, or `0` for none".to_owned(),

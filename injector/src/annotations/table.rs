@@ -4,7 +4,7 @@ use istio_iptables::cli::Key;
 
 /// Where a key is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum KeyKind {
     /// On the pod.
     Annotation,
     /// On the pod, as an annotation or, which wins, as a label.
@@ -15,7 +15,7 @@ pub enum Place {
     NamespaceLabel,
 }
 
-impl Place {
+impl KeyKind {
     /// In words.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -57,7 +57,7 @@ pub enum Syntax {
     Word(&'static [&'static str]),
     /// One of these words; a wrong one is ignored with a warning.
     WordOrIgnored(&'static [&'static str]),
-    /// Set by injection, not by people.
+    /// Set by injection, not by users.
     Written,
 }
 
@@ -67,10 +67,10 @@ pub struct Row {
     /// The key.
     pub key: &'static str,
     /// Where it is written.
-    pub place: Place,
+    pub place: KeyKind,
     /// What its value looks like.
     pub syntax: Syntax,
-    /// What counts without it.
+    /// The value without it.
     pub default: &'static str,
     /// What it does.
     pub effect: &'static str,
@@ -84,334 +84,159 @@ pub fn row(key: &str) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.key == key)
 }
 
-const fn annotation(key: &'static str, syntax: Syntax, default: &'static str, effect: &'static str) -> Row {
-    Row { key, place: Place::Annotation, syntax, default, effect, for_templates: false }
+/// The rows, and a constant for the key of each: `NAME "key": place, syntax, default, effect`, and `templates` if nothing
+/// but templates reads it.
+macro_rules! table {
+    (@flag) => { false };
+    (@flag templates) => { true };
+    ($($name:ident $key:literal: $place:ident, $syntax:expr, $default:literal, $effect:literal $(, $only:ident)?;)*) => {
+        /// The keys of all rows.
+        pub mod keys {
+            $(#[doc = $effect] pub const $name: &str = $key;)*
+        }
+
+        /// All rows, in the order of the documentation.
+        pub const TABLE: &[Row] = &[$(Row {
+            key: $key,
+            place: KeyKind::$place,
+            syntax: $syntax,
+            default: $default,
+            effect: $effect,
+            for_templates: table!(@flag $($only)?),
+        }),*];
+    };
 }
 
-const fn for_templates(
-    key: &'static str,
-    syntax: Syntax,
-    default: &'static str,
-    effect: &'static str,
-) -> Row {
-    Row { key, place: Place::Annotation, syntax, default, effect, for_templates: true }
-}
-
-const fn label(key: &'static str, default: &'static str, effect: &'static str) -> Row {
-    Row { key, place: Place::Label, syntax: Syntax::Text, default, effect, for_templates: false }
-}
-
-const fn written(key: &'static str, effect: &'static str) -> Row {
-    annotation(key, Syntax::Written, "", effect)
-}
-
-/// All rows, in the order of the documentation.
-pub const TABLE: &[Row] = &[
+table! {
     // Whether
-    Row {
-        key: "sidecar.istio.io/inject",
-        place: Place::Both,
-        syntax: Syntax::WordOrIgnored(&["true", "false", ""]),
-        default: "the namespace's labels, then `policy`",
-        effect: "Whether the pod is injected; webhooks see only the label",
-        for_templates: false,
-    },
-    Row {
-        key: "istio-injection",
-        place: Place::NamespaceLabel,
-        syntax: Syntax::WordOrIgnored(&["enabled", "disabled"]),
-        default: "",
-        effect: "Whether pods of the namespace are injected; wins over `istio.io/rev`",
-        for_templates: false,
-    },
-    Row {
-        key: "istio.io/rev",
-        place: Place::Label,
-        syntax: Syntax::Text,
-        default: "",
-        effect: "On the namespace, else on the pod: the revision that injects; as an annotation of the pod, the one that did",
-        for_templates: false,
-    },
-    annotation(
-        "inject.istio.io/templates",
-        Syntax::Text,
-        "`defaultTemplates` of the injector config",
-        "Templates or aliases, separated by commas, applied in this order",
-    ),
+    INJECT "sidecar.istio.io/inject": Both, Syntax::WordOrIgnored(&["true", "false", ""]),
+        "the namespace's labels, then `policy`", "Whether the pod is injected; webhooks see only the label";
+    NAMESPACE_INJECTION "istio-injection": NamespaceLabel, Syntax::WordOrIgnored(&["enabled", "disabled"]),
+        "", "Whether pods of the namespace are injected; wins over `istio.io/rev`";
+    REVISION "istio.io/rev": Label, Syntax::Text,
+        "", "On the namespace, else on the pod: the revision that injects; as an annotation of the pod, the one that did";
+    TEMPLATES "inject.istio.io/templates": Annotation, Syntax::Text,
+        "`defaultTemplates` of the injector config", "Templates or aliases, separated by commas, applied in this order";
     // Capture
-    annotation(
-        "sidecar.istio.io/interceptionMode",
-        Syntax::Word(&["REDIRECT", "TPROXY", "NONE"]),
-        "`interceptionMode` of the proxy config, REDIRECT",
-        "How inbound connections reach the proxy; NONE: nothing is captured",
-    ),
-    annotation(
-        "traffic.sidecar.istio.io/includeOutboundIPRanges",
-        Syntax::Capture(Key::ServiceCidr),
-        "`global.proxy.includeIPRanges`, `*`",
-        "Outbound ranges to capture; `*` for all, nothing for none",
-    ),
-    annotation(
-        "traffic.sidecar.istio.io/excludeOutboundIPRanges",
-        Syntax::Capture(Key::ServiceExcludeCidr),
-        "`global.proxy.excludeIPRanges`, none",
-        "Outbound ranges to leave alone; looked at first",
-    ),
-    annotation(
-        "traffic.sidecar.istio.io/includeOutboundPorts",
-        Syntax::Capture(Key::OutboundPorts),
-        "`global.proxy.includeOutboundPorts`, none",
-        "Outbound ports to capture whatever their range",
-    ),
-    annotation(
-        "traffic.sidecar.istio.io/excludeOutboundPorts",
-        Syntax::Capture(Key::LocalOutboundPortsExclude),
-        "`global.proxy.excludeOutboundPorts`, none",
-        "Outbound ports to leave alone",
-    ),
-    annotation(
-        "traffic.sidecar.istio.io/includeInboundPorts",
-        Syntax::Capture(Key::InboundPorts),
-        "`global.proxy.includeInboundPorts`, `*`",
-        "Inbound ports to capture; `*` for all, nothing for none",
-    ),
-    annotation(
-        "traffic.sidecar.istio.io/excludeInboundPorts",
-        Syntax::Capture(Key::LocalExcludePorts),
-        "`global.proxy.excludeInboundPorts`, none",
-        "Inbound ports to leave alone, besides the proxy's own; only when all are captured",
-    ),
-    annotation(
-        "traffic.sidecar.istio.io/excludeInterfaces",
-        Syntax::Capture(Key::ExcludeInterfaces),
-        "none",
-        "Interfaces whose traffic is not captured",
-    ),
-    annotation(
-        "istio.io/reroute-virtual-interfaces",
-        Syntax::Capture(Key::KubeVirtInterfaces),
-        "none",
-        "Virtual interfaces whose inbound traffic counts as outbound",
-    ),
-    annotation(
-        "traffic.sidecar.istio.io/kubevirtInterfaces",
-        Syntax::Capture(Key::KubeVirtInterfaces),
-        "none",
-        "Older name of `istio.io/reroute-virtual-interfaces`",
-    ),
+    INTERCEPTION_MODE "sidecar.istio.io/interceptionMode": Annotation, Syntax::Word(&["REDIRECT", "TPROXY", "NONE"]),
+        "`interceptionMode` of the proxy config, REDIRECT", "How inbound connections reach the proxy; NONE: nothing is captured";
+    INCLUDE_OUTBOUND_IP_RANGES "traffic.sidecar.istio.io/includeOutboundIPRanges": Annotation, Syntax::Capture(Key::ServiceCidr),
+        "`global.proxy.includeIPRanges`, `*`", "Outbound ranges to capture; `*` for all, nothing for none";
+    EXCLUDE_OUTBOUND_IP_RANGES "traffic.sidecar.istio.io/excludeOutboundIPRanges": Annotation, Syntax::Capture(Key::ServiceExcludeCidr),
+        "`global.proxy.excludeIPRanges`, none", "Outbound ranges that are not captured; checked first";
+    INCLUDE_OUTBOUND_PORTS "traffic.sidecar.istio.io/includeOutboundPorts": Annotation, Syntax::Capture(Key::OutboundPorts),
+        "`global.proxy.includeOutboundPorts`, none", "Outbound ports to capture whatever their range";
+    EXCLUDE_OUTBOUND_PORTS "traffic.sidecar.istio.io/excludeOutboundPorts": Annotation, Syntax::Capture(Key::LocalOutboundPortsExclude),
+        "`global.proxy.excludeOutboundPorts`, none", "Outbound ports that are not captured";
+    INCLUDE_INBOUND_PORTS "traffic.sidecar.istio.io/includeInboundPorts": Annotation, Syntax::Capture(Key::InboundPorts),
+        "`global.proxy.includeInboundPorts`, `*`", "Inbound ports to capture; `*` for all, nothing for none";
+    EXCLUDE_INBOUND_PORTS "traffic.sidecar.istio.io/excludeInboundPorts": Annotation, Syntax::Capture(Key::LocalExcludePorts),
+        "`global.proxy.excludeInboundPorts`, none", "Inbound ports that are not captured, besides the proxy's own; only when all are captured";
+    EXCLUDE_INTERFACES "traffic.sidecar.istio.io/excludeInterfaces": Annotation, Syntax::Capture(Key::ExcludeInterfaces),
+        "none", "Interfaces whose traffic is not captured";
+    REROUTE_VIRTUAL_INTERFACES "istio.io/reroute-virtual-interfaces": Annotation, Syntax::Capture(Key::KubeVirtInterfaces),
+        "none", "Virtual interfaces whose inbound traffic counts as outbound";
+    KUBEVIRT_INTERFACES "traffic.sidecar.istio.io/kubevirtInterfaces": Annotation, Syntax::Capture(Key::KubeVirtInterfaces),
+        "none", "Older name of `istio.io/reroute-virtual-interfaces`";
     // The proxy
-    annotation(
-        "proxy.istio.io/config",
-        Syntax::ProxyConfig,
-        "`defaultConfig` of the mesh config",
-        "Proxy config for this pod: top-level fields replace the mesh's, proxyMetadata is merged; the init container's own variables in it are read by its parser",
-    ),
-    for_templates(
-        "sidecar.istio.io/proxyImage",
-        Syntax::Text,
-        "hub, image and tag of the values",
-        "Whole name of the image of the proxy and the init container; one without a slash has no effect",
-    ),
-    annotation(
-        "sidecar.istio.io/proxyImageType",
-        Syntax::Text,
-        "`image.imageType` of the proxy config, then `global.variant`",
-        "Variant of the image (debug, distroless), behind the tag; default: none",
-    ),
-    for_templates(
-        "sidecar.istio.io/proxyCPU",
-        Syntax::Quantity,
-        "`global.proxy.resources`",
-        "CPU request; any of the four replaces the whole block",
-    ),
-    for_templates(
-        "sidecar.istio.io/proxyMemory",
-        Syntax::Quantity,
-        "`global.proxy.resources`",
-        "Memory request; any of the four replaces the whole block",
-    ),
-    for_templates(
-        "sidecar.istio.io/proxyCPULimit",
-        Syntax::Quantity,
-        "`global.proxy.resources`",
-        "CPU limit; any of the four replaces the whole block",
-    ),
-    for_templates(
-        "sidecar.istio.io/proxyMemoryLimit",
-        Syntax::Quantity,
-        "`global.proxy.resources`",
-        "Memory limit; any of the four replaces the whole block",
-    ),
-    annotation(
-        "sidecar.istio.io/nativeSidecar",
-        Syntax::WordOrIgnored(&["true", "false"]),
-        "`--native-sidecars`",
-        "Whether the proxy is an init container that keeps running",
-    ),
-    for_templates(
-        "sidecar.istio.io/capNetBindService",
-        Syntax::WordOrIgnored(&["true", "false"]),
-        "`global.proxy.capNetBindService`, false",
-        "Lets the proxy listen on ports below 1024, as root; not in the built-in templates",
-    ),
-    for_templates(
-        "sidecar.istio.io/logLevel",
-        Syntax::EnvoyLevel,
-        "`global.proxy.logLevel`, warning",
-        "Log level of Envoy",
-    ),
-    for_templates(
-        "sidecar.istio.io/componentLogLevel",
-        Syntax::EnvoyLevels,
-        "`global.proxy.componentLogLevel`, misc:error",
-        "Log levels of parts of Envoy",
-    ),
-    for_templates(
-        "sidecar.istio.io/agentLogLevel",
-        Syntax::Capture(Key::LogOutputLevel),
-        "`global.logging.level`, default:info",
-        "Log level of the agent and the init container",
-    ),
-    for_templates(
-        "sidecar.istio.io/bootstrapOverride",
-        Syntax::Text,
-        "none",
-        "ConfigMap with a bootstrap configuration for Envoy; not in the built-in templates",
-    ),
-    for_templates(
-        "sidecar.istio.io/userVolume",
-        Syntax::JsonObject,
-        "none",
-        "More volumes of the pod: their sources by name",
-    ),
-    for_templates(
-        "sidecar.istio.io/userVolumeMount",
-        Syntax::JsonObject,
-        "none",
-        "More mounts of the proxy: by volume name",
-    ),
-    for_templates(
-        "sidecar.istio.io/discoveryAddress",
-        Syntax::Text,
-        "",
-        "Deprecated: use `proxy.istio.io/config`",
-    ),
-    annotation("sidecar.istio.io/extraStatTags", Syntax::Text, "", "Read by the proxy itself"),
-    annotation("sidecar.istio.io/statsInclusionPrefixes", Syntax::Text, "", "Read by the proxy itself"),
-    annotation("sidecar.istio.io/statsInclusionSuffixes", Syntax::Text, "", "Read by the proxy itself"),
-    annotation("sidecar.istio.io/statsInclusionRegexps", Syntax::Text, "", "Read by the proxy itself"),
-    annotation("sidecar.istio.io/statsHistogramBuckets", Syntax::Text, "", "Read by the proxy itself"),
-    annotation("sidecar.istio.io/statsCompression", Syntax::Text, "", "Read by the proxy itself"),
-    annotation("sidecar.istio.io/statsFlushInterval", Syntax::Text, "", "Read by the proxy itself"),
-    annotation("sidecar.istio.io/statsEvictionInterval", Syntax::Text, "", "Read by the proxy itself"),
-    for_templates("sidecar.istio.io/enableCoreDump", Syntax::Text, "", "Read by older templates only"),
-    for_templates(
-        "sidecar.istio.io/controlPlaneAuthPolicy",
-        Syntax::Text,
-        "",
-        "Read by older templates only",
-    ),
+    PROXY_CONFIG "proxy.istio.io/config": Annotation, Syntax::ProxyConfig,
+        "`defaultConfig` of the mesh config", "Proxy config for this pod: top-level fields replace the mesh's, proxyMetadata is merged; the init container's own variables in it are read by its parser";
+    PROXY_IMAGE "sidecar.istio.io/proxyImage": Annotation, Syntax::Text,
+        "hub, image and tag of the values", "Whole name of the image of the proxy and the init container; one without a slash has no effect", templates;
+    PROXY_IMAGE_TYPE "sidecar.istio.io/proxyImageType": Annotation, Syntax::Text,
+        "`image.imageType` of the proxy config, then `global.variant`", "Variant of the image (debug, distroless), behind the tag; default: none";
+    PROXY_CPU "sidecar.istio.io/proxyCPU": Annotation, Syntax::Quantity,
+        "`global.proxy.resources`", "CPU request; any of the four replaces the whole block", templates;
+    PROXY_MEMORY "sidecar.istio.io/proxyMemory": Annotation, Syntax::Quantity,
+        "`global.proxy.resources`", "Memory request; any of the four replaces the whole block", templates;
+    PROXY_CPU_LIMIT "sidecar.istio.io/proxyCPULimit": Annotation, Syntax::Quantity,
+        "`global.proxy.resources`", "CPU limit; any of the four replaces the whole block", templates;
+    PROXY_MEMORY_LIMIT "sidecar.istio.io/proxyMemoryLimit": Annotation, Syntax::Quantity,
+        "`global.proxy.resources`", "Memory limit; any of the four replaces the whole block", templates;
+    NATIVE_SIDECAR "sidecar.istio.io/nativeSidecar": Annotation, Syntax::WordOrIgnored(&["true", "false"]),
+        "`--native-sidecars`", "Whether the proxy is an init container that keeps running";
+    CAP_NET_BIND_SERVICE "sidecar.istio.io/capNetBindService": Annotation, Syntax::WordOrIgnored(&["true", "false"]),
+        "`global.proxy.capNetBindService`, false", "Lets the proxy listen on ports below 1024, as root; not in the built-in templates", templates;
+    LOG_LEVEL "sidecar.istio.io/logLevel": Annotation, Syntax::EnvoyLevel,
+        "`global.proxy.logLevel`, warning", "Log level of Envoy", templates;
+    COMPONENT_LOG_LEVEL "sidecar.istio.io/componentLogLevel": Annotation, Syntax::EnvoyLevels,
+        "`global.proxy.componentLogLevel`, misc:error", "Log levels of parts of Envoy", templates;
+    AGENT_LOG_LEVEL "sidecar.istio.io/agentLogLevel": Annotation, Syntax::Capture(Key::LogOutputLevel),
+        "`global.logging.level`, default:info", "Log level of the agent and the init container", templates;
+    BOOTSTRAP_OVERRIDE "sidecar.istio.io/bootstrapOverride": Annotation, Syntax::Text,
+        "none", "ConfigMap with a bootstrap configuration for Envoy; not in the built-in templates", templates;
+    USER_VOLUME "sidecar.istio.io/userVolume": Annotation, Syntax::JsonObject,
+        "none", "More volumes of the pod: their sources by name", templates;
+    USER_VOLUME_MOUNT "sidecar.istio.io/userVolumeMount": Annotation, Syntax::JsonObject,
+        "none", "More mounts of the proxy: by volume name", templates;
+    DISCOVERY_ADDRESS "sidecar.istio.io/discoveryAddress": Annotation, Syntax::Text,
+        "", "Deprecated: use `proxy.istio.io/config`", templates;
+    EXTRA_STAT_TAGS "sidecar.istio.io/extraStatTags": Annotation, Syntax::Text, "", "Read by the proxy itself";
+    STATS_INCLUSION_PREFIXES "sidecar.istio.io/statsInclusionPrefixes": Annotation, Syntax::Text,
+        "", "Read by the proxy itself";
+    STATS_INCLUSION_SUFFIXES "sidecar.istio.io/statsInclusionSuffixes": Annotation, Syntax::Text,
+        "", "Read by the proxy itself";
+    STATS_INCLUSION_REGEXPS "sidecar.istio.io/statsInclusionRegexps": Annotation, Syntax::Text,
+        "", "Read by the proxy itself";
+    STATS_HISTOGRAM_BUCKETS "sidecar.istio.io/statsHistogramBuckets": Annotation, Syntax::Text,
+        "", "Read by the proxy itself";
+    STATS_COMPRESSION "sidecar.istio.io/statsCompression": Annotation, Syntax::Text, "", "Read by the proxy itself";
+    STATS_FLUSH_INTERVAL "sidecar.istio.io/statsFlushInterval": Annotation, Syntax::Text,
+        "", "Read by the proxy itself";
+    STATS_EVICTION_INTERVAL "sidecar.istio.io/statsEvictionInterval": Annotation, Syntax::Text,
+        "", "Read by the proxy itself";
+    ENABLE_CORE_DUMP "sidecar.istio.io/enableCoreDump": Annotation, Syntax::Text,
+        "", "Read by older templates only", templates;
+    CONTROL_PLANE_AUTH_POLICY "sidecar.istio.io/controlPlaneAuthPolicy": Annotation, Syntax::Text,
+        "", "Read by older templates only", templates;
     // Health
-    annotation(
-        "status.sidecar.istio.io/port",
-        Syntax::PortOrZero,
-        "`global.proxy.statusPort`, 15020",
-        "Port on which the agent answers; 0: the proxy has no probes, and the app's stay as they are",
-    ),
-    for_templates(
-        "readiness.status.sidecar.istio.io/initialDelaySeconds",
-        Syntax::Number,
-        "`global.proxy.readinessInitialDelaySeconds`, 0",
-        "Delay of the proxy's readiness probe",
-    ),
-    for_templates(
-        "readiness.status.sidecar.istio.io/periodSeconds",
-        Syntax::Number,
-        "`global.proxy.readinessPeriodSeconds`, 15",
-        "Period of the proxy's readiness probe",
-    ),
-    for_templates(
-        "readiness.status.sidecar.istio.io/failureThreshold",
-        Syntax::Number,
-        "`global.proxy.readinessFailureThreshold`, 4",
-        "Failures after which the proxy is not ready",
-    ),
-    for_templates(
-        "readiness.status.sidecar.istio.io/applicationPorts",
-        Syntax::Text,
-        "",
-        "Read by older templates only",
-    ),
-    annotation(
-        "sidecar.istio.io/rewriteAppHTTPProbers",
-        Syntax::Boolean,
-        "`sidecarInjectorWebhook.rewriteAppHTTPProbe`, true",
-        "Whether the app's probes and hooks go through the agent",
-    ),
+    STATUS_PORT "status.sidecar.istio.io/port": Annotation, Syntax::PortOrZero,
+        "`global.proxy.statusPort`, 15020", "Port on which the agent answers; 0: the proxy has no probes, and the app's stay as they are";
+    READINESS_INITIAL_DELAY_SECONDS "readiness.status.sidecar.istio.io/initialDelaySeconds": Annotation, Syntax::Number,
+        "`global.proxy.readinessInitialDelaySeconds`, 0", "Delay of the proxy's readiness probe", templates;
+    READINESS_PERIOD_SECONDS "readiness.status.sidecar.istio.io/periodSeconds": Annotation, Syntax::Number,
+        "`global.proxy.readinessPeriodSeconds`, 15", "Period of the proxy's readiness probe", templates;
+    READINESS_FAILURE_THRESHOLD "readiness.status.sidecar.istio.io/failureThreshold": Annotation, Syntax::Number,
+        "`global.proxy.readinessFailureThreshold`, 4", "Failures after which the proxy is not ready", templates;
+    READINESS_APPLICATION_PORTS "readiness.status.sidecar.istio.io/applicationPorts": Annotation, Syntax::Text,
+        "", "Read by older templates only", templates;
+    REWRITE_APP_HTTP_PROBERS "sidecar.istio.io/rewriteAppHTTPProbers": Annotation, Syntax::Boolean,
+        "`sidecarInjectorWebhook.rewriteAppHTTPProbe`, true", "Whether the app's probes and hooks go through the agent";
     // Metrics
-    annotation(
-        "prometheus.istio.io/merge-metrics",
-        Syntax::Boolean,
-        "`enablePrometheusMerge` of the mesh config, true",
-        "Whether the agent serves the app's metrics too",
-    ),
-    annotation(
-        "prometheus.istio.io/scrape-targets",
-        Syntax::ScrapeTargets,
-        "`prometheus.io/port` and `path`",
-        "Several targets for the agent: PORT:PATH,...",
-    ),
-    annotation(
-        "prometheus.istio.io/secure-port",
-        Syntax::Text,
-        "`ENVOY_SECURE_MERGED_METRICS_PORT` of the proxy, none",
-        "Port on which scrapers find the metrics behind mutual TLS",
-    ),
-    annotation(
-        "prometheus.io/scrape",
-        Syntax::Text,
-        "",
-        "false: metrics are left alone; otherwise handed to the agent and replaced",
-    ),
-    annotation("prometheus.io/port", Syntax::Text, "", "Handed to the agent and replaced by the status port"),
-    annotation(
-        "prometheus.io/path",
-        Syntax::Text,
-        "",
-        "Handed to the agent and replaced by /stats/prometheus",
-    ),
+    MERGE_METRICS "prometheus.istio.io/merge-metrics": Annotation, Syntax::Boolean,
+        "`enablePrometheusMerge` of the mesh config, true", "Whether the agent serves the app's metrics too";
+    SCRAPE_TARGETS "prometheus.istio.io/scrape-targets": Annotation, Syntax::ScrapeTargets,
+        "`prometheus.io/port` and `path`", "Several targets for the agent: PORT:PATH,...";
+    SECURE_PORT "prometheus.istio.io/secure-port": Annotation, Syntax::Text,
+        "`ENVOY_SECURE_MERGED_METRICS_PORT` of the proxy, none", "Port on which scrapers find the metrics behind mutual TLS";
+    PROMETHEUS_SCRAPE "prometheus.io/scrape": Annotation, Syntax::Text,
+        "", "false: metrics are not merged; otherwise passed to the agent and replaced";
+    PROMETHEUS_PORT "prometheus.io/port": Annotation, Syntax::Text,
+        "", "Passed to the agent and replaced by the status port";
+    PROMETHEUS_PATH "prometheus.io/path": Annotation, Syntax::Text,
+        "", "Passed to the agent and replaced by /stats/prometheus";
     // Others
-    annotation(
-        "k8s.v1.cni.cncf.io/networks",
-        Syntax::Text,
-        "none",
-        "With the multus CNI provider `default/istio-cni` is added",
-    ),
-    annotation(
-        "apm.datadoghq.com/env",
-        Syntax::JsonObject,
-        "none",
-        "With the datadog tracer: environment of the proxy",
-    ),
-    label(
-        "service.istio.io/canonical-name",
-        "app.kubernetes.io/name, then app, then the workload's name",
-        "Name of the service in telemetry",
-    ),
-    label(
-        "service.istio.io/canonical-revision",
-        "app.kubernetes.io/version, then version, then latest",
-        "Version of the service in telemetry",
-    ),
-    label("service.istio.io/workload-name", "the workload's name", "Name of the workload in telemetry"),
-    label("security.istio.io/tlsMode", "istio", "Tells others that the pod understands mutual TLS"),
-    label("networking.istio.io/tunnel", "http, with HBONE", "Tells others that the pod understands HBONE"),
-    label("topology.istio.io/network", "`global.network`", "Network of the pod"),
-    written("sidecar.istio.io/status", "What injection put in"),
-    written("proxy.istio.io/overrides", "The user's versions of containers that the templates have too"),
-    written("kubectl.kubernetes.io/default-container", "First container of the app, unless it is set"),
-    written("kubectl.kubernetes.io/default-logs-container", "First container of the app, unless it is set"),
-];
+    NETWORKS "k8s.v1.cni.cncf.io/networks": Annotation, Syntax::Text,
+        "none", "With the multus CNI provider `default/istio-cni` is added";
+    DATADOG_ENV "apm.datadoghq.com/env": Annotation, Syntax::JsonObject,
+        "none", "With the datadog tracer: environment of the proxy";
+    CANONICAL_NAME "service.istio.io/canonical-name": Label, Syntax::Text,
+        "app.kubernetes.io/name, then app, then the workload's name", "Name of the service in telemetry";
+    CANONICAL_REVISION "service.istio.io/canonical-revision": Label, Syntax::Text,
+        "app.kubernetes.io/version, then version, then latest", "Version of the service in telemetry";
+    WORKLOAD_NAME "service.istio.io/workload-name": Label, Syntax::Text,
+        "the workload's name", "Name of the workload in telemetry";
+    TLS_MODE "security.istio.io/tlsMode": Label, Syntax::Text, "istio", "Marks the pod as capable of mutual TLS";
+    TUNNEL "networking.istio.io/tunnel": Label, Syntax::Text, "http, with HBONE", "Marks the pod as capable of HBONE";
+    NETWORK "topology.istio.io/network": Label, Syntax::Text, "`global.network`", "Network of the pod";
+    STATUS "sidecar.istio.io/status": Annotation, Syntax::Written, "", "What injection added";
+    OVERRIDES "proxy.istio.io/overrides": Annotation, Syntax::Written,
+        "", "The user's versions of containers that the templates have too";
+    DEFAULT_CONTAINER "kubectl.kubernetes.io/default-container": Annotation, Syntax::Written,
+        "", "First container of the app, unless it is set";
+    DEFAULT_LOGS_CONTAINER "kubectl.kubernetes.io/default-logs-container": Annotation, Syntax::Written,
+        "", "First container of the app, unless it is set";
+}
 
 #[cfg(test)]
 mod tests {

@@ -13,7 +13,7 @@ use crate::decide::{self, Called, Webhooks};
 use crate::files;
 use crate::inject::Request;
 use crate::object::{self, Shape};
-use crate::pod::init::Reading;
+use crate::pod::init_options::InitOptions;
 use crate::pod::list::{List, containers, find};
 use crate::pod::status::Status;
 use crate::pod::workload::Workload;
@@ -195,7 +195,7 @@ fn inject(loaded: &Loaded, object: &Value, namespace: &str, pod: &Value, answer:
         answer.added.extend(new.map(|name| format!("{}: {name}", list.key())));
     }
     // What it refuses has refused the pod by now.
-    if let Some(resolved) = Reading::of(&injected.pod).and_then(|init| init.resolved) {
+    if let Some(resolved) = InitOptions::of(&injected.pod).and_then(|init| init.resolved) {
         answer.capture = resolved.given.iter().map(ToString::to_string).collect();
         // Those of annotations and variables are among the pod's warnings, in the pod's own terms.
         let flags = resolved.warnings.iter().filter(|warning| matches!(warning.origin(), Origin::Flag(_)));

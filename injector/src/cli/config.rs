@@ -7,8 +7,9 @@ use super::args::ConfigArgs;
 use super::load::sources;
 use super::{Environment, Failure, Output};
 use crate::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES};
+use crate::inject::validate;
 use crate::inject::{Injector, Options, functions};
-use crate::{trial, yaml};
+use crate::yaml;
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct PrintArgs {
@@ -58,9 +59,9 @@ pub(super) fn lint(args: &LintArgs, environment: &Environment) -> Result<Output,
         Ok(settings) => {
             let names = settings.injector.known_names().join(", ");
             let notes = settings.warnings.iter().map(|warning| format!("warning: {warning}")).collect();
-            let policy = trial::policy(&settings.injector.rules.policy);
+            let policy = validate::policy(&settings.injector.rules.policy);
             let mut problems: Vec<String> = policy.into_iter().collect();
-            problems.extend(trial::inject(&Injector::new(settings, Options::default())));
+            problems.extend(validate::inject(&Injector::new(settings, Options::default())));
             if problems.is_empty() {
                 let text = format!("no problem found; templates and aliases: {names}\n");
                 return Ok(Output { text, notes, target: "-".to_owned(), ..Output::default() });

@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use super::args::{Choice, ConfigArgs, Platform, PodArgs};
 use super::{Environment, Exit, Failure};
-use crate::config::{Holds, Source, Sources};
+use crate::config::{Source, SourceKind, Sources};
 use crate::decide::Policy;
 use crate::files;
-use crate::inject::{Injector, Options, Place, functions};
+use crate::inject::{Injector, Options, Placement, functions};
 use crate::manifests::Namespace;
 use crate::pod::ids::Ids;
 use crate::yaml;
@@ -37,7 +37,7 @@ pub(super) fn called(name: &str) -> &str {
 pub(super) fn sources(args: &ConfigArgs) -> Result<Sources, Failure> {
     let mut problems = Vec::new();
     let mut exit = Exit::NoInput;
-    let mut read = |holds: Holds, flag: &str, name: &Option<String>| {
+    let mut read = |holds: SourceKind, flag: &str, name: &Option<String>| {
         let name = name.as_ref()?;
         let source = text_of(flag, name).and_then(|text| {
             Source::of_file(holds, called(name), text)
@@ -53,9 +53,9 @@ pub(super) fn sources(args: &ConfigArgs) -> Result<Sources, Failure> {
         }
     };
     let sources = Sources {
-        config: read(Holds::Config, "--inject-config", &args.inject_config),
-        values: read(Holds::Values, "--values", &args.values),
-        mesh: read(Holds::Mesh, "--mesh-config", &args.mesh_config),
+        config: read(SourceKind::Config, "--inject-config", &args.inject_config),
+        values: read(SourceKind::Values, "--values", &args.values),
+        mesh: read(SourceKind::Mesh, "--mesh-config", &args.mesh_config),
     };
     if problems.is_empty() { Ok(sources) } else { Err(Failure::new(exit, problems)) }
 }
@@ -63,7 +63,7 @@ pub(super) fn sources(args: &ConfigArgs) -> Result<Sources, Failure> {
 /// Everything that a run needs besides its input.
 pub(super) struct Loaded {
     pub(super) injector: Injector,
-    pub(super) place: Place,
+    pub(super) place: Placement,
     pub(super) namespace: Option<Value>,
 }
 
@@ -92,7 +92,7 @@ pub(super) fn load(config: &ConfigArgs, pod: &PodArgs, environment: &Environment
         _ => Ids::default(),
     };
     let native_sidecars = pod.native_sidecars != Choice::False;
-    let place = Place { ids, native_sidecars, environment: Vec::new() };
+    let place = Placement { ids, native_sidecars, environment: Vec::new() };
     Ok(Loaded { injector: Injector::new(settings, options), place, namespace })
 }
 

@@ -114,9 +114,7 @@ impl std::str::FromStr for Time {
     fn from_str(text: &str) -> Result<Self, String> {
         let nanoseconds = match text.parse::<u32>() {
             Ok(seconds) => Some(u64::from(seconds) * 1_000_000_000),
-            Err(_) => {
-                crate::config::duration::parse(text).and_then(|nanoseconds| u64::try_from(nanoseconds).ok())
-            }
+            Err(_) => goduration::parse(text).and_then(|nanoseconds| u64::try_from(nanoseconds).ok()),
         };
         let time = nanoseconds.map(std::time::Duration::from_nanos);
         time.map(Self).ok_or_else(|| "expected a number of seconds, or a duration such as 1.5s".to_owned())

@@ -1,13 +1,14 @@
-//! The injector config: who is injected, and with which templates.
+//! The injector config: policy, selectors, templates.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::error::ConfigError;
+use super::error::{ConfigError, Problem};
 use crate::decide::{Policy, Rules, Selector};
-use crate::template::{Delimiters, Functions, Options, Template};
+use crate::path::FieldError;
 use crate::yaml;
+use gotemplate::{Delimiters, Functions, Options, Template};
 
 /// The name of the template that a config without names for its templates has.
 const SIDECAR: &str = "sidecar";
@@ -15,13 +16,13 @@ const SIDECAR: &str = "sidecar";
 /// A parsed injector config.
 #[derive(Debug)]
 pub struct InjectorConfig {
-    /// Who is injected.
+    /// Policy and selectors.
     pub rules: Rules,
     /// Templates of pods that do not choose.
     pub default_templates: Vec<String>,
     /// By name.
     pub templates: BTreeMap<String, PodTemplate>,
-    /// Names that stand for others.
+    /// Aliases: a name, and the templates that it expands to.
     pub aliases: BTreeMap<String, Vec<String>>,
     /// Put onto every injected pod.
     pub injected_annotations: Map<String, Value>,
@@ -38,7 +39,7 @@ pub struct PodTemplate {
     pub spec_only: bool,
 }
 
-/// The templates that a name stands for.
+/// The templates that a name expands to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Aliased {
     /// These, in this order.
@@ -61,10 +62,11 @@ impl InjectorConfig {
             _ if text.contains("{{") || is_pod(read.as_ref().ok()) => {
                 return Self::bare(source, text, functions);
             }
-            Err(error) => return Err(vec![ConfigError::new(source, "", error.to_string())]),
+            Err(error) => {
+                return Err(vec![ConfigError::new(source, "", Problem::Yaml(Box::new(error.clone())))]);
+            }
             Ok(_) => {
-                let expected = "expected an injector config (policy, templates, ...) or a pod template";
-                return Err(vec![ConfigError::new(source, "", expected)]);
+                return Err(vec![ConfigError::new(source, "", Problem::NotAConfig)]);
             }
         };
         Reader { source, text, functions, problems: Vec::new() }.config(value)
@@ -86,7 +88,7 @@ impl InjectorConfig {
         }
     }
 
-    /// What a name in `inject.istio.io/templates` or `defaultTemplates` stands for. Aliases are expanded once.
+    /// Expands a name in `inject.istio.io/templates` or `defaultTemplates`. Aliases are expanded once.
     #[must_use]
     pub fn resolve(&self, name: &str) -> Aliased {
         if let Some(names) = self.aliases.get(name) {
@@ -138,6 +140,10 @@ fn begins(text: &str, name: &str) -> Option<usize> {
     text.lines().position(|line| opens(line).is_some()).map(|at| at + 1)
 }
 
+fn not_accepted(given: &Value, expected: &str) -> Problem {
+    Problem::Field(Box::new(FieldError::new("", given, expected)))
+}
+
 struct Reader<'a> {
     source: &'a str,
     text: &'a str,
@@ -146,7 +152,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn problem(&mut self, place: impl Into<String>, problem: impl Into<String>) {
+    fn problem(&mut self, place: impl Into<String>, problem: Problem) {
         self.problems.push(ConfigError::new(self.source, place, problem));
     }
 
@@ -194,7 +200,10 @@ impl Reader<'_> {
                             let parsed = self.template(name, text, false);
                             templates.extend(parsed.map(|template| (name.clone(), template)));
                         }
-                        None => self.problem(format!("templates.{name}"), "expected the text of a template"),
+                        None => self.problem(
+                            format!("templates.{name}"),
+                            Problem::WrongType("the text of a template"),
+                        ),
                     }
                 }
             }
@@ -202,8 +211,8 @@ impl Reader<'_> {
                 let parsed = self.template(SIDECAR, text, true);
                 templates.extend(parsed.map(|template| (SIDECAR.to_owned(), template)));
             }
-            (None | Some(Value::Null), _) => self.problem("templates", "there are none"),
-            (Some(_), _) => self.problem("templates", "expected a map from names to texts"),
+            (None | Some(Value::Null), _) => self.problem("templates", Problem::NoTemplates),
+            (Some(_), _) => self.problem("templates", Problem::WrongType("a map from names to texts")),
         }
         templates
     }
@@ -215,7 +224,7 @@ impl Reader<'_> {
             Err(error) => {
                 let begins = begins(self.text, name);
                 let place = begins.map_or_else(String::new, |begins| format!("line {}", begins + error.line));
-                self.problem(place, error.to_string());
+                self.problem(place, Problem::Template(Box::new(error)));
                 None
             }
         }
@@ -228,7 +237,7 @@ impl Reader<'_> {
                 items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
             }
             Some(other) => {
-                self.problem(key, format!("{other} is not accepted, expected a list of names"));
+                self.problem(key, not_accepted(other, "a list of names"));
                 Vec::new()
             }
         }
@@ -239,7 +248,7 @@ impl Reader<'_> {
             None | Some(Value::Null) => return Vec::new(),
             Some(Value::Array(items)) => items,
             Some(other) => {
-                self.problem(key, format!("{other} is not accepted, expected a list of label selectors"));
+                self.problem(key, not_accepted(other, "a list of label selectors"));
                 return Vec::new();
             }
         };
@@ -247,7 +256,7 @@ impl Reader<'_> {
         for (at, item) in items.iter().enumerate() {
             match Selector::parse(item) {
                 Ok(selector) => selectors.push(selector),
-                Err(problem) => self.problem(format!("{key}[{at}]"), problem),
+                Err(error) => self.problem(format!("{key}[{at}]"), Problem::Field(Box::new(error))),
             }
         }
         selectors
@@ -261,10 +270,7 @@ impl Reader<'_> {
                 names.into_iter().map(|name| (name.clone(), self.names(aliases, &name))).collect()
             }
             Some(other) => {
-                self.problem(
-                    "aliases",
-                    format!("{other} is not accepted, expected a map from names to lists"),
-                );
+                self.problem("aliases", not_accepted(other, "a map from names to lists"));
                 BTreeMap::new()
             }
         }
@@ -281,7 +287,7 @@ impl Reader<'_> {
                 }
             }
             Some(other) => {
-                self.problem("injectedAnnotations", format!("{other} is not accepted, expected a map"));
+                self.problem("injectedAnnotations", not_accepted(other, "a map"));
             }
         }
         annotations
@@ -310,9 +316,9 @@ impl Reader<'_> {
         if !known.is_empty() {
             known.sort_unstable();
             known.dedup();
-            let known = known.join(", ");
+            let known: Vec<String> = known.into_iter().map(str::to_owned).collect();
             for (place, name) in unknown {
-                self.problem(place, format!("there is no template {name:?}; there are: {known}"));
+                self.problem(place, Problem::UnknownTemplate { name: name.clone(), known: known.clone() });
             }
         }
     }

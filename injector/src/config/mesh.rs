@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::message::{self, Text};
-use crate::data::mesh::{MESH_CONFIG, PROXY_CONFIG};
+use crate::path::FieldError;
+use crate::schema::mesh::{MESH_CONFIG, PROXY_CONFIG};
 
 /// The mesh config, with its defaults filled in; `defaultConfig` is the proxy config.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +49,7 @@ impl Default for Mesh {
 }
 
 impl Mesh {
-    /// What a proxy config says that says nothing.
+    /// The defaults of the proxy config.
     #[must_use]
     pub fn proxy_defaults() -> Value {
         json!({
@@ -65,19 +66,19 @@ impl Mesh {
         })
     }
 
-    /// Lays a mesh config (key `mesh` of ConfigMap `istio`) over this one: top-level fields replace, `defaultConfig`
+    /// Merges a mesh config (key `mesh` of ConfigMap `istio`) with this one: top-level fields replace, `defaultConfig`
     /// is merged like an annotation, extension providers are added by name.
     ///
     /// # Errors
     ///
     /// The field, its value and what is accepted.
-    pub fn with(&self, value: &Value) -> Result<Self, String> {
+    pub fn with(&self, value: &Value) -> Result<Self, FieldError> {
         if value.is_null() {
             return Ok(self.clone());
         }
-        let mut given = message::normal(value, &MESH_CONFIG, Text::Forgiving)?;
+        let mut given = message::normal(value, &MESH_CONFIG, Text::Coerced)?;
         let mut result = match given.shift_remove("defaultConfig") {
-            Some(proxy) => self.over(&proxy).map_err(|problem| format!("defaultConfig.{problem}"))?,
+            Some(proxy) => self.over(&proxy).map_err(|error| error.below("defaultConfig"))?,
             None => self.clone(),
         };
         if let Some(Value::Array(more)) = given.shift_remove("extensionProviders") {
@@ -91,13 +92,13 @@ impl Mesh {
         Ok(result)
     }
 
-    /// Lays a proxy config, as in annotation `proxy.istio.io/config`, over this one's: top-level fields replace,
+    /// Merges a proxy config, as in annotation `proxy.istio.io/config`, with this one's: top-level fields replace,
     /// proxyMetadata is merged by key, proxyHeaders one level deep.
     ///
     /// # Errors
     ///
     /// The field, its value and what is accepted.
-    pub fn with_proxy_config(&self, value: &Value) -> Result<Self, String> {
+    pub fn with_proxy_config(&self, value: &Value) -> Result<Self, FieldError> {
         if value.is_null() {
             return Ok(self.clone());
         }
@@ -108,14 +109,16 @@ impl Mesh {
             !name.is_empty() && name.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'=')
         };
         if let Some((name, _)) = names.into_iter().find(|(name, _)| !usable(name)) {
-            return Err(format!(
-                "proxyMetadata: the name {name:?} is not accepted, expected printable ASCII characters without \"=\""
-            ));
+            return Err(FieldError {
+                path: "proxyMetadata".to_owned(),
+                given: format!("the name {name:?}"),
+                expected: "printable ASCII characters without \"=\"".to_owned(),
+            });
         }
         self.over(&Value::Object(normal))
     }
 
-    /// The fields of a mesh config that nobody knows: misspelt, or from another version.
+    /// The unknown fields of a mesh config: misspelt, or from another version.
     #[must_use]
     pub fn unknown_fields(value: &Value) -> Vec<String> {
         message::unknown(value, &MESH_CONFIG)
@@ -127,8 +130,8 @@ impl Mesh {
         message::unknown(value, &PROXY_CONFIG)
     }
 
-    fn over(&self, proxy: &Value) -> Result<Self, String> {
-        let given = message::normal(proxy, &PROXY_CONFIG, Text::Forgiving)?;
+    fn over(&self, proxy: &Value) -> Result<Self, FieldError> {
+        let given = message::normal(proxy, &PROXY_CONFIG, Text::Coerced)?;
         let mut result = self.clone();
         for (key, value) in given {
             let merged = ["proxyMetadata", "proxyHeaders"].contains(&key.as_str());
@@ -246,10 +249,10 @@ mod tests {
             (json!([1]), "a map"),
         ] {
             let error = Mesh::default().with_proxy_config(&config).unwrap_err();
-            assert!(error.contains(named), "{error}");
+            assert!(error.to_string().contains(named), "{error}");
         }
         let error = Mesh::default().with(&json!({"defaultConfig": {"statusPort": "x"}})).unwrap_err();
-        assert!(error.starts_with("defaultConfig.statusPort: "), "{error}");
+        assert!(error.to_string().starts_with("defaultConfig.statusPort: "), "{error}");
     }
 
     #[test]

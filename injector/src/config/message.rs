@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::duration;
-use crate::template::{EnumType, Field, Kind, Schema};
+use crate::path::FieldError;
+use gotemplate::{EnumType, Field, Kind, Schema};
 
 /// How text fields take other scalars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Text {
     /// A number or boolean becomes its text, as in a file that Kubernetes' readers read.
-    Forgiving,
+    Coerced,
     /// Text only, as in an annotation.
     Strict,
 }
@@ -20,7 +20,7 @@ pub enum Text {
 /// # Errors
 ///
 /// The field, its value and what is accepted.
-pub fn normal(value: &Value, schema: &'static Schema, text: Text) -> Result<Map<String, Value>, String> {
+pub fn normal(value: &Value, schema: &'static Schema, text: Text) -> Result<Map<String, Value>, FieldError> {
     message(value, schema, text, "")
 }
 
@@ -46,10 +46,10 @@ fn message(
     schema: &'static Schema,
     text: Text,
     path: &str,
-) -> Result<Map<String, Value>, String> {
+) -> Result<Map<String, Value>, FieldError> {
     let mut result = Map::new();
     let Some(object) = value.as_object() else {
-        return Err(refused(path, value, "a map"));
+        return Err(FieldError::new(path, value, "a map"));
     };
     for (key, value) in object.iter().filter(|(_, value)| !value.is_null()) {
         let Some(field) = known(schema, key) else { continue };
@@ -75,47 +75,47 @@ fn snake(camel: &str) -> String {
     text
 }
 
-fn of_kind(value: &Value, kind: &'static Kind, text: Text, path: &str) -> Result<Value, String> {
+fn of_kind(value: &Value, kind: &'static Kind, text: Text, path: &str) -> Result<Value, FieldError> {
     match kind {
         Kind::Any => Ok(value.clone()),
         Kind::Bool if value.is_boolean() => Ok(value.clone()),
-        Kind::Bool => Err(refused(path, value, "true or false")),
+        Kind::Bool => Err(FieldError::new(path, value, "true or false")),
         Kind::Duration => {
-            let nanoseconds = value.as_str().and_then(duration::parse);
+            let nanoseconds = value.as_str().and_then(goduration::parse);
             nanoseconds
-                .map(|n| json!(duration::seconds(n)))
-                .ok_or_else(|| refused(path, value, "a duration such as 45s"))
+                .map(|n| json!(goduration::seconds(n)))
+                .ok_or_else(|| FieldError::new(path, value, "a duration such as 45s"))
         }
         Kind::Enum(names) => named(value, names).ok_or_else(|| {
             let all: Vec<&str> = names.values.iter().map(|(name, _)| *name).collect();
-            refused(path, value, &all.join(", "))
+            FieldError::new(path, value, &all.join(", "))
         }),
-        Kind::Float => number(value).ok_or_else(|| refused(path, value, "a number")),
+        Kind::Float => number(value).ok_or_else(|| FieldError::new(path, value, "a number")),
         Kind::Int32 | Kind::Int64 | Kind::Uint32 => {
             let whole = number(value).and_then(|number| whole(&number)).filter(|number| fits(*number, kind));
-            whole.map(|number| json!(number)).ok_or_else(|| refused(path, value, "a whole number"))
+            whole.map(|number| json!(number)).ok_or_else(|| FieldError::new(path, value, "a whole number"))
         }
         Kind::List(item) => {
-            let items = value.as_array().ok_or_else(|| refused(path, value, "a list"))?;
+            let items = value.as_array().ok_or_else(|| FieldError::new(path, value, "a list"))?;
             let items = items
                 .iter()
                 .enumerate()
                 .map(|(at, value)| of_kind(value, item, text, &format!("{path}[{at}]")));
-            items.collect::<Result<Vec<Value>, String>>().map(Value::Array)
+            items.collect::<Result<Vec<Value>, FieldError>>().map(Value::Array)
         }
         Kind::Map(item) => {
-            let entries = value.as_object().ok_or_else(|| refused(path, value, "a map"))?;
+            let entries = value.as_object().ok_or_else(|| FieldError::new(path, value, "a map"))?;
             let entries = entries.iter().filter(|(_, value)| !value.is_null() || matches!(item, Kind::Any));
             let entries = entries
                 .map(|(key, value)| Ok((key.clone(), of_kind(value, item, text, &format!("{path}.{key}"))?)));
-            entries.collect::<Result<Map<String, Value>, String>>().map(Value::Object)
+            entries.collect::<Result<Map<String, Value>, FieldError>>().map(Value::Object)
         }
-        Kind::Ptr(inner) | Kind::Wrapper(inner) => of_kind(value, inner, text, path),
+        Kind::Ptr(inner) | Kind::Wrapper(inner) | Kind::Named(_, inner) => of_kind(value, inner, text, path),
         Kind::Str => match value {
             Value::String(_) => Ok(value.clone()),
-            Value::Bool(_) | Value::Number(_) if text == Text::Forgiving => Ok(json!(value.to_string())),
+            Value::Bool(_) | Value::Number(_) if text == Text::Coerced => Ok(json!(value.to_string())),
             Value::Array(_) | Value::Bool(_) | Value::Null | Value::Number(_) | Value::Object(_) => {
-                Err(refused(path, value, "text (in quotes)"))
+                Err(FieldError::new(path, value, "text (in quotes)"))
             }
         },
         Kind::Struct(schema) => message(value, schema, text, path).map(Value::Object),
@@ -151,11 +151,4 @@ fn fits(number: i64, kind: &Kind) -> bool {
     } else {
         !matches!(kind, Kind::Uint32) || u32::try_from(number).is_ok()
     }
-}
-
-fn refused(path: &str, value: &Value, expected: &str) -> String {
-    let shown = crate::annotations::shown(&value.to_string());
-    let shown = if value.is_string() { value.to_string() } else { shown };
-    let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
-    format!("{path}{shown} is not accepted, expected {expected}")
 }

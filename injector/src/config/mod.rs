@@ -1,7 +1,6 @@
-//! What injection is told: injector config, values, mesh config.
+//! Configuration: injector config, values, mesh config.
 
 mod builtin;
-pub mod duration;
 mod error;
 mod injector;
 mod mesh;
@@ -12,7 +11,7 @@ mod sources;
 mod tests;
 
 pub use builtin::{CONFIG as BUILTIN_CONFIG, MESH as BUILTIN_MESH, VALUES as BUILTIN_VALUES};
-pub use error::ConfigError;
+pub use error::{ConfigError, Problem};
 pub use injector::{Aliased, InjectorConfig, PodTemplate};
 pub use mesh::Mesh;
-pub use sources::{Holds, Settings, Source, Sources};
+pub use sources::{Settings, Source, SourceKind, Sources};

@@ -3,12 +3,12 @@
 use serde_json::Value;
 
 use super::builtin;
-use super::error::ConfigError;
+use super::error::{ConfigError, Problem};
 use super::injector::InjectorConfig;
 use super::mesh::Mesh;
 use crate::object;
-use crate::template::Functions;
 use crate::yaml;
+use gotemplate::Functions;
 
 /// A file, by name and content.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Source {
 
 /// What a file is to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holds {
+pub enum SourceKind {
     /// Injector config.
     Config,
     /// Values.
@@ -37,17 +37,16 @@ impl Source {
     ///
     /// When there is nothing in it, or only comments: it may be on its way, or have been cut off, and is not taken for the
     /// wish to have what is built in, or nothing.
-    pub fn of_file(holds: Holds, name: &str, text: String) -> Result<Self, ConfigError> {
+    pub fn of_file(holds: SourceKind, name: &str, text: String) -> Result<Self, ConfigError> {
         if !is_blank(&text) {
             return Ok(Self { name: name.to_owned(), text });
         }
         let (flag, what, or) = match holds {
-            Holds::Config => ("--inject-config", "an injector config", ""),
-            Holds::Values => ("--values", "values", ", or {} for none"),
-            Holds::Mesh => ("--mesh-config", "a mesh config", ", or {} for Istio's defaults"),
+            SourceKind::Config => ("--inject-config", "an injector config", ""),
+            SourceKind::Values => ("--values", "values", ", or {} for none"),
+            SourceKind::Mesh => ("--mesh-config", "a mesh config", ", or {} for Istio's defaults"),
         };
-        let problem =
-            format!("the file is empty; expected {what}{or} (leave {flag} out for what is built in)");
+        let problem = Problem::EmptyFile { expected: format!("{what}{or}"), flag };
         Err(ConfigError::new(name, "", problem))
     }
 }
@@ -77,7 +76,7 @@ pub struct Settings {
     pub values: Value,
     /// The mesh config.
     pub mesh: Mesh,
-    /// What is odd about them.
+    /// Warnings about them.
     pub warnings: Vec<String>,
 }
 
@@ -123,7 +122,7 @@ impl Sources {
         }
         let injector = keep(InjectorConfig::parse(&config.name, &config.text, functions), &mut problems);
         let below = below.map_or(Ok(Value::Null), |below| read_values(&below));
-        let values = below.and_then(|below| Ok(over(below, read_values(&values)?)));
+        let values = below.and_then(|below| Ok(merge_values(below, read_values(&values)?)));
         let values = keep(values.map_err(|problem| vec![problem]), &mut problems);
         let mesh = keep(read_mesh(&mesh).map_err(|problem| vec![problem]), &mut problems);
         match (injector, values, mesh) {
@@ -164,8 +163,7 @@ fn opened(given: &Source, key: &str, problems: &mut Vec<ConfigError>) -> Opened 
     let mut maps = Vec::new();
     for document in yaml::read_documents(given.text.as_bytes()).unwrap_or_default() {
         if is_cut_off(&document.value) {
-            let problem = "there is none, expected ConfigMap (has the file been cut off?)";
-            problems.push(ConfigError::new(&given.name, "kind", problem));
+            problems.push(ConfigError::new(&given.name, "kind", Problem::MissingKind));
         }
         collect_maps(document.value, &mut maps);
     }
@@ -183,12 +181,11 @@ fn opened(given: &Source, key: &str, problems: &mut Vec<ConfigError>) -> Opened 
             return Opened { source, map: Some(map) };
         }
         (Some(first), Some(second)) => {
-            let titles: Vec<String> =
+            let maps =
                 [first, second].into_iter().chain(holders).map(|(_, map)| object::title(&map)).collect();
-            format!("key {key:?} is in {}: expected one of them", titles.join(", "))
+            Problem::AmbiguousKey { key: key.to_owned(), maps }
         }
-        (None, _) if count == 1 => format!("the ConfigMap has no key {key:?}"),
-        (None, _) => format!("none of the {count} ConfigMaps has a key {key:?}"),
+        (None, _) => Problem::MissingKey { key: key.to_owned(), maps: count },
     };
     problems.push(ConfigError::new(&given.name, "data", problem));
     whole()
@@ -196,8 +193,7 @@ fn opened(given: &Source, key: &str, problems: &mut Vec<ConfigError>) -> Opened 
 
 /// What is wrong with a key that has nothing in it.
 fn blank_key(source: &Source) -> Option<ConfigError> {
-    let problem = "there is nothing in it; expected {} for none (has the file been cut off?)";
-    is_blank(&source.text).then(|| ConfigError::new(&source.name, "", problem))
+    is_blank(&source.text).then(|| ConfigError::new(&source.name, "", Problem::BlankKey))
 }
 
 /// Whether it begins as a ConfigMap that is printed by the API server, which writes the kind behind the data. A template
@@ -215,14 +211,14 @@ fn collect_maps(value: Value, maps: &mut Vec<Value>) {
     }
 }
 
-/// Lays values over others: maps by key, everything else as a whole. An empty key says nothing.
-fn over(below: Value, given: Value) -> Value {
+/// Merges values: maps by key, everything else as a whole. Treats null as absent.
+fn merge_values(below: Value, given: Value) -> Value {
     match (below, given) {
         (below, Value::Null) => below,
         (Value::Object(mut below), Value::Object(given)) => {
             for (key, value) in given {
                 let old = below.get_mut(&key).map(Value::take).unwrap_or_default();
-                below.insert(key, over(old, value));
+                below.insert(key, merge_values(old, value));
             }
             Value::Object(below)
         }
@@ -231,23 +227,23 @@ fn over(below: Value, given: Value) -> Value {
 }
 
 fn read_values(source: &Source) -> Result<Value, ConfigError> {
-    let value =
-        yaml::read(&source.text).map_err(|error| ConfigError::new(&source.name, "", error.to_string()))?;
+    let value = yaml::read(&source.text)
+        .map_err(|error| ConfigError::new(&source.name, "", Problem::Yaml(Box::new(error))))?;
     match value {
         Value::Object(_) => Ok(value),
         Value::Null => Ok(Value::Object(serde_json::Map::new())),
         Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-            Err(ConfigError::new(&source.name, "", "expected a map of values"))
+            Err(ConfigError::new(&source.name, "", Problem::WrongType("a map of values")))
         }
     }
 }
 
 fn read_mesh(source: &Source) -> Result<(Mesh, Vec<String>), ConfigError> {
-    let bad = |problem: String| ConfigError::new(&source.name, "", problem);
-    let value = yaml::read(&source.text).map_err(|error| bad(error.to_string()))?;
-    let mesh = Mesh::default().with(&value).map_err(bad)?;
+    let bad = |problem: Problem| ConfigError::new(&source.name, "", problem);
+    let value = yaml::read(&source.text).map_err(|error| bad(Problem::Yaml(Box::new(error))))?;
+    let mesh = Mesh::default().with(&value).map_err(|error| bad(Problem::Field(Box::new(error))))?;
     let unknown = Mesh::unknown_fields(&value);
     let warnings =
-        unknown.iter().map(|field| bad(format!("{field}: not known, ignored")).to_string()).collect();
+        unknown.iter().map(|field| format!("{}: {field}: not known, ignored", source.name)).collect();
     Ok((mesh, warnings))
 }

@@ -129,10 +129,10 @@ fn what_is_no_config_is_refused() {
 #[test]
 fn a_misspelt_key_is_told() {
     let settings = load("policy: enabled\nneverInjectSelectors: []\ntemplates: {sidecar: ''}\n").unwrap();
-    let told = settings.warnings.first().unwrap();
+    let reported = settings.warnings.first().unwrap();
     assert!(
-        told.starts_with("file: neverInjectSelectors: not known, ignored")
-            && told.contains("neverInjectSelector,")
+        reported.starts_with("file: neverInjectSelectors: not known, ignored")
+            && reported.contains("neverInjectSelector,")
     );
     assert_eq!(settings.warnings.len(), 1);
 }
@@ -140,15 +140,17 @@ fn a_misspelt_key_is_told() {
 #[test]
 fn files_with_nothing_in_them_are_not_taken_for_a_wish() {
     for text in ["", " \n\t\n", "# only\n---\n  # comments\n"] {
-        for (holds, flag) in
-            [(Holds::Config, "--inject-config"), (Holds::Values, "--values"), (Holds::Mesh, "--mesh-config")]
-        {
+        for (holds, flag) in [
+            (SourceKind::Config, "--inject-config"),
+            (SourceKind::Values, "--values"),
+            (SourceKind::Mesh, "--mesh-config"),
+        ] {
             let error = Source::of_file(holds, "a/file", text.to_owned()).unwrap_err().to_string();
             assert!(error.starts_with("a/file: the file is empty"), "{error}");
             assert!(error.contains(flag), "{error}");
         }
     }
-    assert!(Source::of_file(Holds::Mesh, "a/file", "{}".to_owned()).is_ok());
+    assert!(Source::of_file(SourceKind::Mesh, "a/file", "{}".to_owned()).is_ok());
 }
 
 #[test]

@@ -16,8 +16,7 @@ use crate::pod::list;
 pub use selector::{Labels, Selector};
 pub use webhook::{Called, Webhook, Webhooks};
 
-/// The label, or annotation, with which a pod decides for itself.
-pub const INJECT: &str = "sidecar.istio.io/inject";
+pub use crate::annotations::keys::INJECT;
 
 /// Namespaces that are never injected.
 pub const SYSTEM_NAMESPACES: [&str; 4] =
@@ -37,11 +36,11 @@ pub struct Rules {
 /// `policy` of the injector config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Nobody unless something else says so.
+    /// No pod unless its labels or annotations ask for it.
     Disabled,
     /// Everybody unless something else says so.
     Enabled,
-    /// Neither: nobody is injected, whatever the pod says.
+    /// Neither: no pod is injected, whatever it asks for.
     Unknown(String),
 }
 
@@ -111,7 +110,7 @@ pub struct Step {
 pub struct Decision {
     /// The steps that were taken.
     pub steps: Vec<Step>,
-    /// What is odd about what was found.
+    /// Warnings.
     pub warnings: Vec<String>,
 }
 

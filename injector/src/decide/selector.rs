@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
+use crate::path::FieldError;
+
 /// A label selector: every requirement must be met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
@@ -31,24 +33,24 @@ impl Selector {
     /// # Errors
     ///
     /// The key that cannot be read, its value, and what is accepted.
-    pub fn parse(value: &Value) -> Result<Self, String> {
+    pub fn parse(value: &Value) -> Result<Self, FieldError> {
         let mut requirements = Vec::new();
         if value.is_null() {
             return Ok(Self::default());
         }
         if !value.is_object() {
-            return Err(format!("{value} is not accepted, expected a label selector"));
+            return Err(FieldError::new("", value, "a label selector"));
         }
         let labels = value.get("matchLabels").and_then(Value::as_object);
         for (key, wanted) in labels.into_iter().flatten() {
             let wanted = scalar(wanted)
-                .ok_or_else(|| format!("matchLabels.{key}: {wanted} is not accepted, expected text"))?;
+                .ok_or_else(|| FieldError::new(&format!("matchLabels.{key}"), wanted, "text"))?;
             requirements.push(Requirement { key: key.clone(), operator: Operator::In(vec![wanted]) });
         }
         let expressions = value.get("matchExpressions").and_then(Value::as_array);
         for (at, expression) in expressions.into_iter().flatten().enumerate() {
             let requirement = Requirement::parse(expression);
-            requirements.push(requirement.map_err(|problem| format!("matchExpressions[{at}]: {problem}"))?);
+            requirements.push(requirement.map_err(|error| error.below(&format!("matchExpressions[{at}]")))?);
         }
         Ok(Self { requirements })
     }
@@ -79,11 +81,14 @@ impl Selector {
 }
 
 impl Requirement {
-    fn parse(value: &Value) -> Result<Self, String> {
+    fn parse(value: &Value) -> Result<Self, FieldError> {
+        let bad = |key: &str, expected: &str| {
+            FieldError::new(key, value.get(key).unwrap_or(&Value::Null), expected)
+        };
         let text = |key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default();
         let key = text("key");
         if key.is_empty() {
-            return Err("a key is missing".to_owned());
+            return Err(bad("key", "the key of a label"));
         }
         let list = value.get("values").and_then(Value::as_array);
         let values: Vec<String> = list.into_iter().flatten().filter_map(scalar).collect();
@@ -92,14 +97,10 @@ impl Requirement {
             "NotIn" => Operator::NotIn(values),
             "Exists" => Operator::Exists,
             "DoesNotExist" => Operator::DoesNotExist,
-            other => {
-                return Err(format!(
-                    "operator: {other:?} is not accepted, expected In, NotIn, Exists or DoesNotExist"
-                ));
-            }
+            _ => return Err(bad("operator", "In, NotIn, Exists or DoesNotExist")),
         };
         if matches!(&operator, Operator::In(values) | Operator::NotIn(values) if values.is_empty()) {
-            return Err(format!("{} needs values", text("operator")));
+            return Err(bad("values", "at least one value"));
         }
         Ok(Self { key: key.to_owned(), operator })
     }
@@ -196,9 +197,10 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn invalid_selectors_are_reported_with_their_field() {
         let error =
             Selector::parse(&json!({"matchExpressions": [{"key": "a", "operator": "Is"}]})).unwrap_err();
+        let error = error.to_string();
         assert!(error.contains("matchExpressions[0]") && error.contains("NotIn"), "{error}");
         assert!(Selector::parse(&json!("a=b")).is_err());
         assert!(Selector::parse(&json!({"matchExpressions": [{"key": "a", "operator": "In"}]})).is_err());

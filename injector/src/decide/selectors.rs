@@ -4,10 +4,7 @@ use serde_json::{Value, json};
 
 use super::{INJECT, SYSTEM_NAMESPACES};
 
-/// The label of a namespace that switches injection on or off.
-pub const INJECTION: &str = "istio-injection";
-/// The label of a namespace or pod that names a revision.
-pub const REVISION: &str = "istio.io/rev";
+pub use crate::annotations::keys::{NAMESPACE_INJECTION as INJECTION, REVISION};
 /// The label that every namespace has, with its name.
 pub const NAME: &str = "kubernetes.io/metadata.name";
 /// What the names of all webhooks end with.

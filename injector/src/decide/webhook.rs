@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::selector::Selector;
 use super::selectors;
+use crate::annotations::keys;
 
 /// One webhook of a `MutatingWebhookConfiguration`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +79,7 @@ impl Webhooks {
         let suffix = if revision.is_empty() { String::new() } else { format!("-{revision}") };
         Self::parse(&[json!({
             "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": format!("istio-sidecar-injector{suffix}"), "labels": {"istio.io/rev": named}},
+            "metadata": {"name": format!("istio-sidecar-injector{suffix}"), "labels": {(keys::REVISION): named}},
             "webhooks": selectors::of_revision(revision, by_default, &[]),
         })])
     }

@@ -8,8 +8,8 @@ use super::serving::Behind;
 use super::{Diagnosis, Finding, Problem};
 use crate::config::{Settings, Source, Sources};
 use crate::decide::Policy;
+use crate::inject::validate;
 use crate::inject::{Injector, Options, functions};
-use crate::trial;
 
 /// The ConfigMap with the injector config.
 pub(super) fn map<'a>(cluster: &Cluster<'a>, installation: &Installation<'_>) -> Option<&'a Value> {
@@ -82,7 +82,7 @@ pub(super) fn examine(
                     fix: edit,
                 });
             }
-            trial::inject(&Injector::new(settings, Options::default()))
+            validate::inject(&Injector::new(settings, Options::default()))
         }
         Err(problems) => problems,
     };

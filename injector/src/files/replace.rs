@@ -74,7 +74,7 @@ fn into(name: &str, kind: FileType, text: &str) -> io::Result<()> {
     let opened = OpenOptions::new().write(true).custom_flags(flags).open(name);
     let mut file = opened.map_err(|error| match error.raw_os_error() {
         Some(number) if kind.is_fifo() && number == Errno::ENXIO as i32 => {
-            refused("it is a FIFO that nobody reads")
+            refused("it is a FIFO without a reader")
         }
         _ => error,
     })?;
@@ -139,8 +139,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let fifo = folder.path().join("fifo");
         nix::unistd::mkfifo(&fifo, Mode::from_bits_truncate(0o600)).expect("a FIFO");
-        let error = replace(text(&fifo), "x").expect_err("nobody reads").to_string();
-        assert!(error.contains("a FIFO that nobody reads"), "{error}");
+        let error = replace(text(&fifo), "x").expect_err("no reader").to_string();
+        assert!(error.contains("a FIFO without a reader"), "{error}");
         let reader =
             OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(&fifo).expect("opened");
         replace(text(&fifo), "new").expect("written");

@@ -1,30 +1,28 @@
-//! What the init container of an injected pod will say about its settings, in terms of those who made them.
+//! What the init container of an injected pod will reject or warn about, with the annotation or variable that set it.
 
 use std::cell::LazyCell;
 
 use istio_iptables::cli::Origin;
 use serde_json::{Value, json};
 
-use super::{InjectError, Injector, Request, native};
-use crate::annotations;
+use super::{InjectError, Injector, Request};
+use crate::annotations::{keys, shown};
 use crate::config::Mesh;
-use crate::pod::init::Reading;
+use crate::pod::init_options::InitOptions;
 use crate::pod::list::annotation;
 
-const TEMPLATES: &str = "inject.istio.io/templates";
-
-/// How many problems are told.
-const TOLD: usize = 10;
+/// How many problems are reported.
+const MAX_REPORTED: usize = 10;
 
 impl Injector {
-    /// What is odd about the init container.
+    /// Warnings about the init container.
     ///
     /// # Errors
     ///
     /// What it would refuse: a pod that is let in with it never starts.
-    pub(super) fn judge_capture(
+    pub(super) fn check_capture(
         &self,
-        init: &Reading,
+        init: &InitOptions,
         request: Request<'_>,
     ) -> Result<Vec<String>, InjectError> {
         // Read again for the few pods of which something has to be said.
@@ -40,8 +38,8 @@ impl Injector {
                 .map(|error| format!("container {}: {error}", init.container))
                 .collect();
             problems.extend(init.refused.iter().map(|error| error.calling(&name)));
-            let more = problems.len().saturating_sub(TOLD);
-            problems.truncate(TOLD);
+            let more = problems.len().saturating_sub(MAX_REPORTED);
+            problems.truncate(MAX_REPORTED);
             if more > 0 {
                 problems.push(format!("{more} more values are not accepted either"));
             }
@@ -54,40 +52,42 @@ impl Injector {
                 format!("container {}: {problem}; the init image has to be one that knows it", init.container)
             })
             .collect();
-        warnings.extend(init.elsewhere.iter().map(|item| {
-            format!("{}: {}: {}", name(&item.origin), annotations::shown(&item.given), item.unknown)
-        }));
+        warnings.extend(
+            init.elsewhere
+                .iter()
+                .map(|item| format!("{}: {}: {}", name(&item.origin), shown(&item.given), item.unknown)),
+        );
         warnings.extend(init.off().map(|(given, instead)| {
-            let (origin, text) = (name(&given.origin), annotations::shown(&given.text));
+            let (origin, text) = (name(&given.origin), shown(&given.text));
             format!("{origin}: {text} switches capture off: the init container {instead}")
         }));
         // The flags of templates are there whether they have an effect or not.
         let resolved = init.resolved.iter().filter(|_| init.foreign.is_empty());
-        let odd = resolved.flat_map(|resolved| &resolved.warnings);
-        let odd = odd.filter(|warning| matches!(warning.origin(), Origin::Variable(_)));
-        warnings.extend(odd.map(|warning| warning.calling(&name)));
+        let warned = resolved.flat_map(|resolved| &resolved.warnings);
+        let warned = warned.filter(|warning| matches!(warning.origin(), Origin::Variable(_)));
+        warnings.extend(warned.map(|warning| warning.calling(&name)));
         Ok(warnings)
     }
 
     /// Whether a pod that asks for nothing gets all of the same refused.
-    fn refuses_any(&self, init: &Reading, request: Request<'_>) -> bool {
+    fn refuses_any(&self, init: &InitOptions, request: Request<'_>) -> bool {
         let mut bare = json!({"metadata": {}, "spec": {"containers": [{"name": "app", "image": "app"}]}});
-        if let Some(names) = annotation(request.pod, TEMPLATES)
+        if let Some(names) = annotation(request.pod, keys::TEMPLATES)
             && let Some(metadata) = bare.get_mut("metadata").and_then(Value::as_object_mut)
         {
-            metadata.insert("annotations".to_owned(), json!({ TEMPLATES: names }));
+            metadata.insert("annotations".to_owned(), json!({(keys::TEMPLATES): names }));
         }
-        let native = native::wanted(&bare, request.place.native_sidecars);
-        let injected = self.put_together(Request { pod: &bare, ..request }, native);
-        let Some(other) = injected.ok().and_then(|injected| Reading::of(&injected.pod)) else {
+        let native = super::wants_native_sidecar(&bare, request.place.native_sidecars);
+        let injected = self.assemble(Request { pod: &bare, ..request }, native);
+        let Some(other) = injected.ok().and_then(|injected| InitOptions::of(&injected.pod)) else {
             return false;
         };
         init.refused.iter().all(|error| other.refused.contains(error))
             && init.unreadable.iter().all(|error| other.unreadable.contains(error))
     }
 
-    /// What people call an option: where they have written it.
-    fn name(&self, init: &Reading, own_mesh: &Mesh, origin: &Origin) -> String {
+    /// The annotation or variable that sets an option.
+    fn name(&self, init: &InitOptions, own_mesh: &Mesh, origin: &Origin) -> String {
         if let Origin::Variable(variable) = origin {
             let metadata = |mesh: &Mesh| mesh.proxy().get("proxyMetadata")?.get(variable).cloned();
             let (own, all) = (metadata(own_mesh), metadata(&self.settings.mesh));

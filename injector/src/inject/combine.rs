@@ -3,13 +3,14 @@
 use serde_json::{Value, json};
 
 use super::render::Overlay;
-use super::{InjectError, keep};
+use super::{InjectError, preserve};
+use crate::annotations::keys;
 use crate::overlay;
 use crate::pod::ids::{self, Ids};
 use crate::pod::list::{self, List, containers, find, metadata_mut, name, put, take};
 use crate::pod::overrides::{self, Overrides, overlay_of};
-use crate::pod::undo::{Previous, Undone};
-use crate::pod::{PROXY, is_istio_s};
+use crate::pod::strip::Stripped;
+use crate::pod::{PROXY, is_istio_container};
 use crate::quantity;
 use crate::schema;
 
@@ -23,56 +24,81 @@ pub(super) struct Combined {
     pub(super) asked: Ids,
 }
 
-/// `adopted` are containers of an earlier injection that count as the user's.
+/// Merges the templates with the pod, which is left without its content. `retained` are containers of an earlier injection that
+/// count as the user's.
 pub(super) fn combine(
-    undone: &Undone,
+    stripped: &mut Stripped,
     overlays: &[Overlay],
-    adopted: &[(List, Value)],
+    retained: &[(List, Value)],
 ) -> Result<Combined, InjectError> {
-    let mut user_s = undone.pod.clone();
-    quantity::canonical_quantities(&mut user_s).map_err(|error| InjectError::Quantity(Box::new(error)))?;
-    let mut templates = json!({});
-    let mut pod = user_s.clone();
-    for (list, container) in adopted {
-        for target in [&mut user_s, &mut pod] {
-            let mut items = take(target, *list);
-            items.push(container.clone());
-            put(target, *list, items);
-        }
+    let mut pod = std::mem::take(&mut stripped.pod);
+    for (list, container) in retained {
+        let mut items = take(&mut pod, *list);
+        items.push(container.clone());
+        put(&mut pod, *list, items);
     }
+    quantity::canonical_quantities(&mut pod).map_err(|error| InjectError::Quantity(Box::new(error)))?;
+    let asked = list::proxy(&pod).map(ids::of_container).unwrap_or_default();
+    let merge = |pod: &mut Value, overlay: &Overlay| {
+        overlay::merge_into(pod, &overlay.patch, &schema::POD).map_err(|error| InjectError::Merge {
+            what: format!("template {}", overlay.name),
+            error: Box::new(error),
+        })
+    };
+    let mut templates = json!({});
     for overlay in overlays {
-        let merge = |pod: &Value| {
-            overlay::merge(pod, &overlay.patch, &schema::POD).map_err(|error| InjectError::Merge {
-                what: format!("template {}", overlay.name),
-                error: Box::new(error),
-            })
-        };
-        templates = merge(&templates)?;
-        if find(containers(&templates, List::InitContainers), PROXY).is_some() {
+        merge(&mut templates, overlay)?;
+    }
+    let user = UserContainers::of(&pod, &templates);
+    let mut moved = false;
+    for overlay in overlays {
+        let native = find(containers(&overlay.patch, List::InitContainers), PROXY);
+        moved |= native.is_some_and(|proxy| proxy.get("$patch").is_none());
+        if moved {
             move_proxy(&mut pod);
         }
-        let merged = merge(&pod)?;
-        let lost = keep::lost(&pod, &merged, &overlay.patch);
+        let before = preserve::names(&pod);
+        merge(&mut pod, overlay)?;
+        let lost = preserve::lost(&before, &pod, &overlay.patch);
         if !lost.is_empty() {
             return Err(InjectError::Loses { template: overlay.name.clone(), lost });
         }
-        pod = merged;
     }
     let mut overrides = Overrides::default();
-    for list in List::BOTH {
-        reapply(&mut pod, &user_s, &templates, list, undone.previous.as_ref(), adopted, &mut overrides)?;
+    for (list, container, own) in user.0 {
+        reapply(&mut pod, list, &container, &own)?;
+        if !retained.iter().any(|(_, item)| name(item) == container) {
+            // A container of the app holds what the templates put in by now; what the user wrote was noted then.
+            let previous = stripped.previous.as_ref().filter(|_| !is_istio_container(&container));
+            let before = previous.and_then(|previous| previous.noted(list, &container));
+            overrides.push(list, before.cloned().unwrap_or(own));
+        }
     }
     if let Some(text) = overrides.to_json()
         && let Some(annotations) = metadata_mut(&mut pod, "annotations")
     {
-        annotations.insert(overrides::ANNOTATION.to_owned(), Value::String(text));
+        annotations.insert(keys::OVERRIDES.to_owned(), Value::String(text));
     }
     for list in List::BOTH {
         drop_empty_values(&mut pod, &templates, list);
     }
-    quantity::canonical_quantities(&mut pod).map_err(|error| InjectError::Quantity(Box::new(error)))?;
-    let asked = list::proxy(&user_s).map(ids::of_container).unwrap_or_default();
     Ok(Combined { pod, templates, asked })
+}
+
+/// The user's versions of the containers that templates define.
+struct UserContainers(Vec<(List, String, Value)>);
+
+impl UserContainers {
+    fn of(pod: &Value, templates: &Value) -> Self {
+        let defined = List::BOTH.into_iter().flat_map(|list| {
+            containers(templates, list).iter().map(move |container| (list, name(container)))
+        });
+        let user = defined.filter_map(|(list, container)| {
+            let own = overrides::user_container(pod, list, container)?;
+            Some((list, container.to_owned(), overlay_of(own)))
+        });
+        Self(user.collect())
+    }
 }
 
 /// A variable that a template gives nothing has no value, rather than an empty one.
@@ -102,36 +128,12 @@ fn move_proxy(pod: &mut Value) {
     }
 }
 
-/// Lays the user's containers over the templates' of the same name, and notes them.
-fn reapply(
-    pod: &mut Value,
-    user_s: &Value,
-    templates: &Value,
-    list: List,
-    previous: Option<&Previous>,
-    adopted: &[(List, Value)],
-    noted: &mut Overrides,
-) -> Result<(), InjectError> {
-    for container in containers(templates, list).iter().map(name) {
-        let Some(own) = overrides::user_s(user_s, list, container) else {
-            continue;
-        };
-        let own = overlay_of(own);
-        let mut items = take(pod, list);
-        if let Some(item) = items.iter_mut().find(|item| name(item) == container) {
-            *item = overlay::merge(item, &own, &schema::CONTAINER).map_err(|error| InjectError::Merge {
-                what: format!("container {container}"),
-                error: Box::new(error),
-            })?;
-        }
-        put(pod, list, items);
-        if adopted.iter().any(|(_, item)| name(item) == container) {
-            continue;
-        }
-        // A container of the app holds what the templates put in by now; what the user wrote was noted then.
-        let before =
-            previous.filter(|_| !is_istio_s(container)).and_then(|previous| previous.noted(list, container));
-        noted.push(list, before.cloned().unwrap_or(own));
-    }
-    Ok(())
+/// Merges the user's version of a container with the template's.
+fn reapply(pod: &mut Value, list: List, container: &str, own: &Value) -> Result<(), InjectError> {
+    let items = list::containers_mut(pod, list);
+    let Some(item) = items.iter_mut().find(|item| name(item) == container) else { return Ok(()) };
+    overlay::merge_into(item, own, &schema::CONTAINER).map_err(|error| InjectError::Merge {
+        what: format!("container {container}"),
+        error: Box::new(error),
+    })
 }

@@ -2,18 +2,18 @@
 
 use std::fmt;
 
-use crate::malformed::Malformed;
 use crate::overlay::MergeError;
+use crate::pod::annotations::AnnotationError;
 use crate::quantity::QuantityError;
-use crate::template;
+use crate::schema::check::Malformed;
 use crate::yaml::YamlError;
 
 /// Why a pod cannot be injected.
 #[derive(Clone, Debug, PartialEq)]
 pub enum InjectError {
     /// Annotations that cannot be followed, at least one, sorted by key.
-    Annotations(Vec<String>),
-    /// A container still has the image that stands for the template's.
+    Annotations(Vec<AnnotationError>),
+    /// A container still has the placeholder for the template's image.
     AutoImage {
         /// The container.
         container: String,
@@ -57,7 +57,7 @@ pub enum InjectError {
     },
     /// The pod is not of the shape that Kubernetes gives it, in at least one place.
     Malformed(Vec<Malformed>),
-    /// A template's output cannot be laid over the pod.
+    /// A template's output cannot be merged with the pod.
     Merge {
         /// The template, or the user's container.
         what: String,
@@ -74,7 +74,7 @@ pub enum InjectError {
     /// Something is no quantity.
     Quantity(Box<QuantityError>),
     /// A template cannot be rendered.
-    Render(Box<template::Error>),
+    Render(Box<gotemplate::Error>),
     /// There is no such template.
     UnknownTemplate {
         /// The name asked for.
@@ -113,7 +113,9 @@ impl InjectError {
 impl fmt::Display for InjectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Annotations(all) => f.write_str(&all.join("\n")),
+            Self::Annotations(all) => {
+                f.write_str(&all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+            }
             Self::AutoImage { container, templates } => write!(
                 f,
                 "container {container}: image \"auto\" means the image of a template, and none of the applied ones ({}) has \

@@ -5,28 +5,27 @@ use std::collections::HashMap;
 use istio_iptables::config::parse_bool;
 use serde_json::{Value, json};
 
-use super::{Injected, Injector, Place};
+use super::{Injected, Injector, Placement};
+use crate::annotations::keys;
 use crate::config::Mesh;
 use crate::pod::ids::{self, Ids};
 use crate::pod::list::{self, annotation, label, metadata_mut, name};
 use crate::pod::prometheus;
-use crate::pod::status::{self, Status};
+use crate::pod::status::Status;
 use crate::pod::{env, order, probes};
-
-const NETWORK: &str = "topology.istio.io/network";
 
 impl Injector {
     /// In this order: users, environment, metrics, probes, status, labels, annotations, order of containers.
     pub(super) fn finish(
         &self,
         injected: &mut Injected,
-        place: &Place,
+        place: &Placement,
         asked: &Ids,
         own_mesh: &Mesh,
         status: &Status,
     ) {
         let pod = &mut injected.pod;
-        let mode = annotation(pod, "sidecar.istio.io/interceptionMode").unwrap_or_default();
+        let mode = annotation(pod, keys::INTERCEPTION_MODE).unwrap_or_default();
         let tproxy = own_mesh.interception_mode() == "TPROXY" || mode == "TPROXY";
         ids::follow(pod, *asked, tproxy);
         let environment = self.environment(pod, place);
@@ -40,21 +39,21 @@ impl Injector {
             prometheus::merge(pod, status_port);
         }
         prometheus::announce_secure_port(pod);
-        let port = annotation(pod, "status.sidecar.istio.io/port").and_then(|port| port.parse().ok());
+        let port = annotation(pod, keys::STATUS_PORT).and_then(|port| port.parse().ok());
         let port = port.unwrap_or(status_port);
-        // Port 0 means that the agent has none: nobody would answer there, and Kubernetes refuses such a probe.
+        // Port 0 means that the agent has none: nothing would answer there, and Kubernetes rejects such a probe.
         if port != 0 && self.rewrites_probes(pod) {
             probes::rewrite(pod, port, status_port);
         }
         if let Some(annotations) = metadata_mut(pod, "annotations") {
-            annotations.insert(status::ANNOTATION.to_owned(), json!(status.to_json()));
+            annotations.insert(keys::STATUS.to_owned(), json!(status.to_json()));
             let more = self.settings.injector.injected_annotations.iter();
             annotations.extend(more.map(|(key, value)| (key.clone(), value.clone())));
         }
         if let Some(network) = network
             && let Some(labels) = metadata_mut(pod, "labels")
         {
-            labels.insert(NETWORK.to_owned(), json!(network));
+            labels.insert(keys::NETWORK.to_owned(), json!(network));
         }
         order::order(
             pod,
@@ -69,7 +68,7 @@ impl Injector {
     }
 
     /// Cluster and network: values, then options, then for the network the pod's label.
-    fn environment(&self, pod: &Value, place: &Place) -> Vec<(String, String)> {
+    fn environment(&self, pod: &Value, place: &Placement) -> Vec<(String, String)> {
         let mut all: Vec<(String, String)> = Vec::new();
         let mut set = |key: &str, value: &str| {
             all.retain(|(old, _)| old != key);
@@ -84,19 +83,19 @@ impl Injector {
         for (key, value) in &place.environment {
             set(key, value);
         }
-        if let Some(network) = label(pod, NETWORK).filter(|network| !network.is_empty()) {
+        if let Some(network) = label(pod, keys::NETWORK).filter(|network| !network.is_empty()) {
             set("ISTIO_META_NETWORK", network);
         }
         all
     }
 
     pub(super) fn merges_metrics(&self, pod: &Value) -> bool {
-        let own = annotation(pod, "prometheus.istio.io/merge-metrics").and_then(parse_bool);
+        let own = annotation(pod, keys::MERGE_METRICS).and_then(parse_bool);
         own.unwrap_or_else(|| self.settings.mesh.prometheus_merge())
     }
 
     fn rewrites_probes(&self, pod: &Value) -> bool {
-        let own = annotation(pod, "sidecar.istio.io/rewriteAppHTTPProbers").and_then(parse_bool);
+        let own = annotation(pod, keys::REWRITE_APP_HTTP_PROBERS).and_then(parse_bool);
         let value = self.settings.values.pointer("/sidecarInjectorWebhook/rewriteAppHTTPProbe");
         own.unwrap_or(value == Some(&Value::Bool(true)))
     }
@@ -106,14 +105,14 @@ impl Injector {
     }
 }
 
-/// Keys that the pod had before stand where they stood; new ones follow. Thus a second injection changes no byte, and
-/// a difference shows only what is new.
-pub(super) fn keep_order(value: &mut Value, before: &Value) {
+/// Keys that the pod had before keep their position; new ones follow. A second injection changes no byte, and a diff shows
+/// only what is new.
+pub(super) fn preserve_order(value: &mut Value, before: &Value) {
     match (value, before) {
         (Value::Object(object), Value::Object(before)) => {
             for (key, value) in object.iter_mut() {
                 if let Some(old) = before.get(key) {
-                    keep_order(value, old);
+                    preserve_order(value, old);
                 }
             }
             if !object.keys().take(before.len()).eq(before.keys()) {
@@ -124,10 +123,21 @@ pub(super) fn keep_order(value: &mut Value, before: &Value) {
             }
         }
         (Value::Array(items), Value::Array(before)) => {
-            let by_name: HashMap<&str, &Value> = before.iter().map(|item| (name(item), item)).collect();
-            for item in items.iter_mut().filter(|item| !name(item).is_empty()) {
-                if let Some(old) = by_name.get(name(item)) {
-                    keep_order(item, old);
+            // Most items are where they were; the others are found by name.
+            let mut by_name: Option<HashMap<&str, &Value>> = None;
+            for (at, item) in items.iter_mut().enumerate() {
+                let wanted = name(item);
+                if wanted.is_empty() {
+                    continue;
+                }
+                let same = before.get(at).filter(|old| name(old) == wanted);
+                let old = same.or_else(|| {
+                    let by_name =
+                        by_name.get_or_insert_with(|| before.iter().map(|item| (name(item), item)).collect());
+                    by_name.get(wanted).copied()
+                });
+                if let Some(old) = old {
+                    preserve_order(item, old);
                 }
             }
         }

@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 
+use crate::annotations::keys;
 use crate::pod::list::annotation;
 
 /// What the pod says, else `default`.
 pub(super) fn wanted(pod: &Value, default: bool) -> bool {
-    match annotation(pod, "sidecar.istio.io/nativeSidecar") {
+    match annotation(pod, keys::NATIVE_SIDECAR) {
         Some("true") => true,
         Some("false") => false,
         _ => default,

@@ -4,17 +4,18 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 
-use super::{InjectError, keep};
-use crate::annotations;
+use super::{InjectError, preserve};
+use crate::annotations::keys;
 use crate::config::{Aliased, InjectorConfig};
-use crate::data::Data;
+use crate::pod::annotations::AnnotationError;
 use crate::pod::list::annotation;
+use crate::quantity;
 use crate::schema;
-use crate::template::{Limits, Rendered, Span};
+use crate::template::Data;
 use crate::yaml::{self, YamlError};
+use gotemplate::{Limits, Rendered, Span};
 
-const ANNOTATION: &str = "inject.istio.io/templates";
-/// So many templates may be asked for, as each is rendered.
+/// The most templates of a pod, as each is rendered.
 const MOST: usize = 50;
 
 /// What a template says.
@@ -28,14 +29,16 @@ pub(super) struct Overlay {
 
 /// The templates of a pod, aliases expanded.
 pub(super) fn select(pod: &Value, config: &InjectorConfig) -> Result<Vec<String>, InjectError> {
-    let asked: Vec<String> = match annotation(pod, ANNOTATION) {
+    let asked: Vec<String> = match annotation(pod, keys::TEMPLATES) {
         Some(text) => {
             let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
             if names.len() > MOST {
-                let (given, many) = (annotations::shown(text), names.len());
-                let problem =
-                    format!("annotation {ANNOTATION}: {given} has {many} names, expected at most {MOST}");
-                return Err(InjectError::Annotations(vec![problem]));
+                return Err(InjectError::Annotations(vec![AnnotationError::TooMany {
+                    key: keys::TEMPLATES,
+                    given: text.to_owned(),
+                    names: names.len(),
+                    most: MOST,
+                }]));
             }
             names
         }
@@ -67,14 +70,15 @@ pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Re
         let line = at.and_then(|at| rendered.text.lines().nth(at)).unwrap_or_default().trim().to_owned();
         InjectError::Yaml { template: name.to_owned(), error: Box::new(error), line }
     };
-    let read = if template.spec_only { of_old(&rendered.text) } else { of_pod(&rendered.text) };
+    let read = if template.spec_only { read_legacy(&rendered.text) } else { of_pod(&rendered.text) };
     let (mut patch, scalars) = match read {
         Ok(read) => read,
         // What a value of the pod has broken is that value's fault, not the template's.
         Err(error) => return Err(breaking(name, &rendered).unwrap_or_else(|| bad(error))),
     };
     contained(name, &rendered, &scalars)?;
-    keep::drop_silent(&mut patch);
+    preserve::drop_empty(&mut patch);
+    quantity::canonical_quantities(&mut patch).map_err(|error| InjectError::Quantity(Box::new(error)))?;
     Ok(Overlay { name: name.to_owned(), patch })
 }
 
@@ -85,10 +89,10 @@ fn of_pod(text: &str) -> Read {
     Ok((overlay.value, overlay.spans))
 }
 
-/// A template of the 1.0 era describes a pod spec, and was read forgivingly: a number is as good as its text.
-fn of_old(text: &str) -> Read {
+/// A template of the 1.0 era describes a pod spec, and was read with coercion: a number becomes its text.
+fn read_legacy(text: &str) -> Read {
     let mut spec = yaml::read(text)?;
-    yaml::forgive(&mut spec, &schema::POD_SPEC);
+    yaml::coerce(&mut spec, &schema::POD_SPEC);
     Ok((json!({ "spec": spec }), yaml::scalar_spans(text)?))
 }
 

@@ -15,7 +15,7 @@ fn injector(config: &Value) -> Injector {
 
 fn inject(injector: &Injector, pod: &Value) -> Injected {
     let workload = Workload::of_pod(pod, "");
-    injector.inject(Request { pod, workload: &workload, place: &Place::default() }).unwrap()
+    injector.inject(Request { pod, workload: &workload, place: &Placement::default() }).unwrap()
 }
 
 /// A config with one template, in JSON, which is YAML.
@@ -48,13 +48,17 @@ fn a_new_template_refreshes_and_what_it_lacks_goes() {
 }
 
 #[test]
-fn arguments_that_somebody_has_added_since_stay() {
+fn arguments_added_since_the_injection_are_preserved() {
     let injector = injector(&config("p:1", &["a"], "v"));
     let mut pod = inject(&injector, &app()).pod;
     pod["spec"]["containers"][1]["args"] = json!(["a", "mine"]);
     let again = inject(&injector, &pod);
     assert_eq!(proxy(&again)["args"], json!(["a", "mine"]));
-    assert!(again.warnings.iter().any(|warning| warning.contains("kept as it is")), "{:?}", again.warnings);
+    assert!(
+        again.warnings.iter().any(|warning| warning.contains("it is not changed")),
+        "{:?}",
+        again.warnings
+    );
     assert_eq!(inject(&injector, &again.pod).pod, again.pod);
 }
 
@@ -80,8 +84,9 @@ fn every_annotation_that_is_wrong_is_named_at_once() {
     });
     let injector = injector(&config("p:1", &[], "v"));
     let workload = Workload::of_pod(&pod, "");
-    let error =
-        injector.inject(Request { pod: &pod, workload: &workload, place: &Place::default() }).unwrap_err();
+    let error = injector
+        .inject(Request { pod: &pod, workload: &workload, place: &Placement::default() })
+        .unwrap_err();
     let text = error.to_string();
     let keys: Vec<&str> = text.lines().map(|line| line.split([' ', ':']).nth(1).unwrap()).collect();
     assert_eq!(
@@ -108,7 +113,7 @@ fn environment_network_and_injected_annotations() {
         ("ISTIO_META_CLUSTER_ID".to_owned(), "c".to_owned()),
     ];
     let (injector, workload, pod) = (injector(&config), Workload::default(), app());
-    let place = Place { environment, ..Place::default() };
+    let place = Placement { environment, ..Placement::default() };
     let injected = injector.inject(Request { pod: &pod, workload: &workload, place: &place }).unwrap();
     let names: Vec<&Value> =
         proxy(&injected)["env"].as_array().unwrap().iter().map(|item| &item["name"]).collect();
@@ -141,7 +146,7 @@ fn a_template_takes_nothing_of_the_pod_away_unless_it_says_so() {
     for text in ["text", "containers: text", "[]"] {
         let old = injector(&json!({"policy": "enabled", "template": text}));
         let workload = Workload::of_pod(&pod, "");
-        let request = Request { pod: &pod, workload: &workload, place: &Place::default() };
+        let request = Request { pod: &pod, workload: &workload, place: &Placement::default() };
         let error = old.inject(request).unwrap_err().to_string();
         assert!(error.contains("template sidecar"), "{error}");
         assert!(error.contains("spec.containers app"), "{error}");

@@ -1,4 +1,4 @@
-//! Strategic merge patch: Kubernetes' way of laying one pod over another.
+//! Strategic merge patch, as the API server merges pods.
 //!
 //! ```
 //! use serde_json::json;
@@ -30,15 +30,14 @@
 //! - `$setElementOrder` with deletions in the same list orders by the original list as it was.
 //! - An empty list in the patch leaves a merged list alone, duplicates included.
 //!
-//! Merging twice gives the same as merging once, unless a key stands twice in one of the patch's lists, or a
-//! `$retainKeys` or `$setElementOrder` stands in an item that is new: those act only on what is there already.
+//! Merging twice gives the same as merging once, unless a key occurs twice in one of the patch's lists, or a
+//! `$retainKeys` or `$setElementOrder` is in a new item: those act only on existing content.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "JSON is a map, a list, or something else")]
 
-mod keyed;
-mod map;
+mod directive;
+mod merge;
 mod order;
-mod path;
 
 #[cfg(test)]
 mod properties;
@@ -47,37 +46,51 @@ mod tests;
 
 use std::fmt;
 
+use gotemplate::Schema;
 use serde_json::{Map, Value};
 
-use crate::schema::Struct;
-
-pub(crate) use path::Path;
+use crate::path::{Path, type_name};
 
 /// Nesting deeper than this is refused; pods from JSON or YAML text are never that deep.
 const MAX_DEPTH: usize = 200;
 
-/// Lays `patch` over `original`, both of type `schema`.
+/// Merges `patch` with `original`, both of type `schema`.
 ///
 /// # Errors
 /// When the patch (or a list of the original that it touches) breaks the rules of strategic merge; the error names the
 /// path within the object.
-pub fn merge(original: &Value, patch: &Value, schema: &'static Struct) -> Result<Value, MergeError> {
+pub fn merge(original: &Value, patch: &Value, schema: &'static Schema) -> Result<Value, MergeError> {
+    let mut merged = original.clone();
+    merge_into(&mut merged, patch, schema)?;
+    Ok(merged)
+}
+
+/// [`merge`] in place. After an error `original` is half merged.
+///
+/// # Errors
+/// As [`merge`].
+pub fn merge_into(original: &mut Value, patch: &Value, schema: &'static Schema) -> Result<(), MergeError> {
     let root = Path::root();
-    let mut merged = match original {
-        Value::Object(fields) => fields.clone(),
-        Value::Null => Map::new(),
-        other => {
-            return Err(root.error(Problem::NotAMap { found: kind_name(other) }));
-        }
+    if original.is_null() {
+        *original = Value::Object(Map::new());
+    }
+    let fields = match original {
+        Value::Object(fields) => fields,
+        other => return Err(error(&root, Problem::NotAMap { found: type_name(other) })),
     };
     match patch {
-        Value::Object(patch) => map::merge_fields(&mut merged, patch, map::Fields::of(schema), &root)?,
-        Value::Null => {}
-        other => {
-            return Err(root.error(Problem::NotAMap { found: kind_name(other) }));
-        }
+        Value::Object(patch) => merge::merge_fields(fields, patch, merge::Fields::of(schema), &root),
+        Value::Null => Ok(()),
+        other => Err(error(&root, Problem::NotAMap { found: type_name(other) })),
     }
-    Ok(Value::Object(merged))
+}
+
+fn error(path: &Path<'_>, problem: Problem) -> MergeError {
+    MergeError { path: path.to_string(), problem }
+}
+
+fn check_depth(path: &Path<'_>) -> Result<(), MergeError> {
+    if path.depth() > MAX_DEPTH { Err(error(path, Problem::TooDeep)) } else { Ok(()) }
 }
 
 /// A patch that cannot be applied: where, and why.
@@ -163,15 +176,3 @@ impl fmt::Display for MergeError {
 }
 
 impl std::error::Error for MergeError {}
-
-/// What JSON calls the type of `value`.
-pub(crate) fn kind_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "bool",
-        Value::Number(_) => "number",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
-}

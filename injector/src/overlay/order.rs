@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Puts `merged` in order: items that are in `first` as `first` orders them, the others as `live` orders them; each of
 /// the others goes before the first item, scanning on from the last insertion, that `live` has after it, else to the end.
 ///
-/// Items are told apart by their field `key`, or are their own key.
+/// Items are identified by their field `key`, or are their own key.
 pub(super) fn weave(
     merged: Vec<Value>,
     key: Option<&'static str>,
@@ -76,7 +76,7 @@ pub(super) fn arrange(
     weave(merged, key, &identities(wanted, key), &identities(live, key))
 }
 
-/// What tells an item from the others.
+/// What identifies an item.
 pub(super) fn identity<'v>(item: &'v Value, key: Option<&'static str>) -> Option<&'v Value> {
     match key {
         Some(key) => item.get(key),
@@ -93,6 +93,6 @@ pub(super) fn follows(patch: &[Value], wanted: &[Value], key: Option<&'static st
     let mut wanted = wanted.iter();
     patch
         .iter()
-        .filter(|item| item.get(super::map::PATCH).is_none())
+        .filter(|item| item.get(super::directive::PATCH).is_none())
         .all(|item| wanted.any(|other| identity(other, key) == identity(item, key)))
 }

@@ -109,7 +109,7 @@ proptest! {
         prop_assert_eq!(merge(&container, &empty, &schema::CONTAINER), Ok(container));
     }
 
-    /// Holds where no key stands twice in one of the patch's lists: on a list that was not there the items are taken as they
+    /// SourceKind where no key occurs twice in one of the patch's lists: on a list that was not there the items are taken as they
     /// are, and merge with each other only the second time. Nor with `$retainKeys` or `$setElementOrder` in new items,
     /// which take effect only on what is there.
     #[test]

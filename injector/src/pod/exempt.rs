@@ -1,11 +1,11 @@
-//! App containers that the capture rules leave alone, because they run as the proxy's user or group.
+//! App containers whose traffic is not captured, because they run as the proxy's user or group.
 
 use istio_iptables::cli::Key;
 use serde_json::Value;
 
 use super::ids::{Ids, of_container};
-use super::init::Reading;
-use super::is_istio_s;
+use super::init_options::InitOptions;
+use super::is_istio_container;
 use super::list::{self, List, containers, name};
 
 /// The user of a proxy of which nothing else is known.
@@ -24,7 +24,7 @@ impl Exempt {
     /// What a finished pod exempts: what its init container says, else the user of its proxy container, else the user
     /// that the namespace prescribes. Without groups of their own the users' numbers are groups too.
     #[must_use]
-    pub fn of(pod: &Value, init: Option<&Reading>, ids: Ids) -> Self {
+    pub fn of(pod: &Value, init: Option<&InitOptions>, ids: Ids) -> Self {
         let resolved = init.and_then(|init| init.resolved.as_ref());
         let given = resolved.map_or(&[][..], |resolved| &resolved.given);
         let numbers = |key: Key| -> Vec<i64> {
@@ -64,7 +64,8 @@ fn sharing(pod: &Value, key: &str, numbers: &[i64]) -> Vec<(String, i64)> {
     let lasting =
         |container: &&Value| container.get("restartPolicy").and_then(Value::as_str) == Some("Always");
     let init = containers(pod, List::InitContainers).iter().filter(lasting);
-    let apps = containers(pod, List::Containers).iter().chain(init).filter(|app| !is_istio_s(name(app)));
+    let apps =
+        containers(pod, List::Containers).iter().chain(init).filter(|app| !is_istio_container(name(app)));
     let number = |app: &Value| of(app).or(of_pod).filter(|number| numbers.contains(number));
     apps.filter_map(|app| Some((name(app).to_owned(), number(app)?))).collect()
 }
@@ -86,7 +87,7 @@ mod tests {
                 "initContainers": [{"name": "istio-init", "args": arguments}],
                 "containers": [{"name": "istio-proxy", "securityContext": proxy}],
             }});
-            let exempt = Exempt::of(&pod, Reading::of(&pod).as_ref(), Ids { uid, gid: None });
+            let exempt = Exempt::of(&pod, InitOptions::of(&pod).as_ref(), Ids { uid, gid: None });
             (exempt.uids, exempt.gids)
         };
         let proxy = json!({"runAsUser": 5});

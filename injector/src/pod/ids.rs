@@ -1,4 +1,4 @@
-//! Users and groups: the ranges of an OpenShift namespace, and a proxy that the user runs as somebody else.
+//! Users and groups: the ranges of an OpenShift namespace, and a proxy with a user of its own.
 
 use serde_json::{Value, json};
 
@@ -56,7 +56,7 @@ pub fn of_container(container: &Value) -> Ids {
 }
 
 /// Carries the user and group that the user gave the proxy to whatever must agree with it: the validation container,
-/// and the user that capture leaves alone. With TPROXY the proxy needs root, whatever the user says.
+/// and the user whose traffic is not captured. With TPROXY the proxy needs root, whatever the user asks for.
 pub fn follow(pod: &mut Value, asked: Ids, tproxy: bool) {
     if asked == Ids::default() {
         return;

@@ -1,8 +1,9 @@
 //! Which image the proxy and the init container run.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::list::annotation;
+use crate::annotations::keys;
 
 /// Chooses the image of the proxy (`global.proxy.image`) or of the init container (`global.proxy_init.image`).
 ///
@@ -10,7 +11,7 @@ use super::list::annotation;
 /// the `sidecar.istio.io/proxyImageType` annotation, else (for the proxy) the proxy config's `image.imageType`, else
 /// `global.variant`; `default` means none, and a tag that ends in a variant has it replaced.
 #[must_use]
-pub fn choose(pod: &Value, values: &Value, proxy_config: &Value, which: Which) -> String {
+pub fn choose(pod: &Value, values: &Value, proxy_config: &Map<String, Value>, which: Which) -> String {
     let global = |key: &str| values.pointer("/global").and_then(|global| global.get(key)).map(text);
     let name = values
         .pointer(which.pointer())
@@ -20,9 +21,15 @@ pub fn choose(pod: &Value, values: &Value, proxy_config: &Value, which: Which) -
     if name.contains('/') {
         return name;
     }
-    let image_type = annotation(pod, "sidecar.istio.io/proxyImageType")
+    let image_type = annotation(pod, keys::PROXY_IMAGE_TYPE)
         .map(str::to_owned)
-        .or_else(|| proxy_config.pointer("/image/imageType").filter(|_| which == Which::Proxy).map(text))
+        .or_else(|| {
+            proxy_config
+                .get("image")
+                .and_then(|image| image.get("imageType"))
+                .filter(|_| which == Which::Proxy)
+                .map(text)
+        })
         .filter(|kind| !kind.is_empty());
     let hub = global("hub").unwrap_or_default();
     let tag = tagged(&global("tag").unwrap_or_default(), &global("variant").unwrap_or_default(), image_type);
@@ -79,7 +86,8 @@ mod tests {
     use super::*;
 
     fn image(annotations: &Value, values: &Value, proxy_config: &Value) -> String {
-        choose(&json!({"metadata": {"annotations": annotations}}), values, proxy_config, Which::Proxy)
+        let pod = json!({"metadata": {"annotations": annotations}});
+        choose(&pod, values, proxy_config.as_object().unwrap(), Which::Proxy)
     }
 
     #[test]

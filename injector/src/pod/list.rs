@@ -1,10 +1,10 @@
-//! Reading and changing the lists of containers and the maps of a pod.
+//! InitOptions and changing the lists of containers and the maps of a pod.
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-/// Which of the two lists a container stands in.
+/// Which of the two lists of containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum List {
     /// `spec.containers`.

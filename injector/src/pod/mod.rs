@@ -3,18 +3,19 @@
 //!
 //! A pod here is the object that holds `metadata` and `spec`: a Pod, or the template of a workload.
 
+pub mod annotations;
 pub mod env;
 pub mod exempt;
 pub mod ids;
 pub mod image;
-pub mod init;
+pub mod init_options;
 pub mod list;
 pub mod order;
 pub mod overrides;
 pub mod probes;
 pub mod prometheus;
 pub mod status;
-pub mod undo;
+pub mod strip;
 pub mod workload;
 
 /// The proxy's container.
@@ -28,8 +29,8 @@ pub const CORE_DUMP: &str = "enable-core-dump";
 /// The image that means "the template's image".
 pub const AUTO_IMAGE: &str = "auto";
 
-/// Whether a container of this name is Istio's own, whoever customised it.
+/// Whether a container of this name is Istio's own, customized or not.
 #[must_use]
-pub fn is_istio_s(name: &str) -> bool {
+pub fn is_istio_container(name: &str) -> bool {
     matches!(name, PROXY | INIT | VALIDATION | CORE_DUMP)
 }

@@ -12,14 +12,19 @@ use super::{CORE_DUMP, INIT, PROXY, VALIDATION};
 /// sidecars capture is set up last: the proxy does not run yet while the user's init containers do.
 pub fn order(pod: &mut Value, hold_application: bool) {
     let containers = take(pod, List::Containers);
-    let place = if hold_application { Place::First } else { Place::Last };
+    let place = if hold_application { Placement::First } else { Placement::Last };
     put(pod, List::Containers, moved(containers, PROXY, place));
 
     let mut init = take(pod, List::InitContainers);
-    let steps: &[(&str, Place)] = if find(&init, PROXY).is_some() {
-        &[(CORE_DUMP, Place::First), (PROXY, Place::First), (VALIDATION, Place::First), (INIT, Place::First)]
+    let steps: &[(&str, Placement)] = if find(&init, PROXY).is_some() {
+        &[
+            (CORE_DUMP, Placement::First),
+            (PROXY, Placement::First),
+            (VALIDATION, Placement::First),
+            (INIT, Placement::First),
+        ]
     } else {
-        &[(VALIDATION, Place::First), (INIT, Place::Last), (CORE_DUMP, Place::Last)]
+        &[(VALIDATION, Placement::First), (INIT, Placement::Last), (CORE_DUMP, Placement::Last)]
     };
     for (container, place) in steps {
         init = moved(init, container, *place);
@@ -28,19 +33,19 @@ pub fn order(pod: &mut Value, hold_application: bool) {
 }
 
 #[derive(Clone, Copy)]
-enum Place {
+enum Placement {
     First,
     Last,
 }
 
 /// Of several containers with this name only the last one stays.
-fn moved(items: Vec<Value>, wanted: &str, place: Place) -> Vec<Value> {
+fn moved(items: Vec<Value>, wanted: &str, place: Placement) -> Vec<Value> {
     let (mut matching, mut others): (Vec<Value>, Vec<Value>) =
         items.into_iter().partition(|item| name(item) == wanted);
     if let Some(item) = matching.pop() {
         match place {
-            Place::First => others.insert(0, item),
-            Place::Last => others.push(item),
+            Placement::First => others.insert(0, item),
+            Placement::Last => others.push(item),
         }
     }
     others

@@ -2,12 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
+use super::annotations::AnnotationError;
 use super::list::{List, annotation, find};
 use super::{AUTO_IMAGE, list};
-use crate::malformed;
-
-/// The annotation.
-pub const ANNOTATION: &str = "proxy.istio.io/overrides";
+use crate::annotations::keys;
+use crate::schema::check;
 
 /// The user's containers that win over the template's.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,20 +23,19 @@ impl Overrides {
     /// # Errors
     ///
     /// What is wrong with its text.
-    pub fn of(pod: &Value) -> Result<Self, String> {
-        let Some(text) = annotation(pod, ANNOTATION) else {
+    pub fn of(pod: &Value) -> Result<Self, AnnotationError> {
+        let Some(text) = annotation(pod, keys::OVERRIDES) else {
             return Ok(Self::default());
         };
-        let bad = |problem: String| format!("annotation {ANNOTATION}: {problem}");
-        let parsed: Map<String, Value> = serde_json::from_str(text).map_err(|_| {
-            let shown = crate::annotations::shown(text);
-            bad(format!(
-                "{shown} is not accepted, expected a JSON object with the lists containers and initContainers"
-            ))
-        })?;
+        let parsed: Map<String, Value> =
+            serde_json::from_str(text).map_err(|_| AnnotationError::NotAccepted {
+                key: keys::OVERRIDES.to_owned(),
+                given: text.to_owned(),
+                expected: "a JSON object with the lists containers and initContainers".to_owned(),
+            })?;
         let spec = json!({ "spec": parsed });
-        if let Some(malformed) = malformed::of_pod(&spec, "/metadata", "/spec").first() {
-            return Err(bad(malformed.to_string()));
+        if let Some(error) = check::pod(&spec, "/metadata", "/spec").into_iter().next() {
+            return Err(AnnotationError::Malformed { key: keys::OVERRIDES, error });
         }
         let read = |list| list::containers(&spec, list).to_vec();
         Ok(Self { containers: read(List::Containers), init_containers: read(List::InitContainers) })
@@ -82,7 +80,7 @@ impl Overrides {
 /// The user's container in the pod that has the same name as a template's: one of `spec.containers`, and for an init
 /// container of the template also one of `spec.initContainers`.
 #[must_use]
-pub fn user_s<'a>(pod: &'a Value, list: List, container: &str) -> Option<&'a Value> {
+pub fn user_container<'a>(pod: &'a Value, list: List, container: &str) -> Option<&'a Value> {
     let own = find(list::containers(pod, List::Containers), container);
     own.or_else(|| match list {
         List::Containers => None,
@@ -130,7 +128,7 @@ mod tests {
         overrides.push(List::InitContainers, json!({"name": "istio-proxy"}));
         let text = overrides.to_json().unwrap();
         assert_eq!(text, r#"{"initContainers":[{"name":"istio-proxy"}]}"#);
-        let pod = json!({"metadata": {"annotations": {ANNOTATION: text}}});
+        let pod = json!({"metadata": {"annotations": {(keys::OVERRIDES): text}}});
         assert_eq!(Overrides::of(&pod), Ok(overrides));
     }
 
@@ -144,8 +142,8 @@ mod tests {
             r#"{"containers":[{}]}"#,
             r#"{"containers":[{"name":"a","env":7}]}"#,
         ] {
-            let pod = json!({"metadata": {"annotations": {ANNOTATION: text}}});
-            assert!(Overrides::of(&pod).unwrap_err().contains(ANNOTATION), "{text}");
+            let pod = json!({"metadata": {"annotations": {(keys::OVERRIDES): text}}});
+            assert!(Overrides::of(&pod).unwrap_err().to_string().contains(keys::OVERRIDES), "{text}");
         }
     }
 }

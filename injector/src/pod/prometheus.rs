@@ -1,4 +1,4 @@
-//! The agent serves the app's metrics together with its own: scrapers are sent to it, and it is told where the app's
+//! The agent serves the app's metrics together with its own: scrapers are sent to it, and its environment has where the app's
 //! metrics are.
 
 use istio_iptables::config::parse_bool;
@@ -6,16 +6,15 @@ use serde_json::{Map, Value, json};
 
 use super::env;
 use super::list::{annotation, metadata, metadata_mut, proxy, proxy_mut};
+use crate::annotations::keys;
 
 /// The proxy's variable with the app's own annotations.
 pub const VARIABLE: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
 
-const SECURE_PORT: &str = "prometheus.istio.io/secure-port";
 const SECURE_VARIABLE: &str = "ENVOY_SECURE_MERGED_METRICS_PORT";
-const TARGETS: &str = "prometheus.istio.io/scrape-targets";
 const PATH_OF_AGENT: &str = "/stats/prometheus";
 
-/// Sends scrapers to the agent's `port` and tells the agent what the annotations said before.
+/// Points scrapers to the agent's `port` and passes the previous annotations to the agent.
 ///
 /// Does nothing if the app must not be scraped, or if the annotations name the agent's port already, and no targets:
 /// then the user decided, or an earlier injection.
@@ -34,21 +33,21 @@ pub fn merge(pod: &mut Value, port: i64) {
     let Some(annotations) = metadata_mut(pod, "annotations") else {
         return;
     };
-    annotations.retain(|key, _| kind(key).is_none() && key != TARGETS);
-    annotations.insert("prometheus.io/path".to_owned(), json!(PATH_OF_AGENT));
-    annotations.insert("prometheus.io/port".to_owned(), json!(port.to_string()));
-    annotations.insert("prometheus.io/scrape".to_owned(), json!("true"));
+    annotations.retain(|key, _| kind(key).is_none() && key != keys::SCRAPE_TARGETS);
+    annotations.insert(keys::PROMETHEUS_PATH.to_owned(), json!(PATH_OF_AGENT));
+    annotations.insert(keys::PROMETHEUS_PORT.to_owned(), json!(port.to_string()));
+    annotations.insert(keys::PROMETHEUS_SCRAPE.to_owned(), json!("true"));
 }
 
-/// Tells scrapers on which port the proxy serves the metrics behind mutual TLS, where it was told to.
+/// Announces the port on which the proxy serves the metrics behind mutual TLS, if it is configured.
 pub fn announce_secure_port(pod: &mut Value) {
     let port = proxy(pod).and_then(|proxy| env::value(proxy, SECURE_VARIABLE)).unwrap_or_default();
-    if port.is_empty() || port == "0" || annotation(pod, SECURE_PORT).is_some() {
+    if port.is_empty() || port == "0" || annotation(pod, keys::SECURE_PORT).is_some() {
         return;
     }
     let port = json!(port);
     if let Some(annotations) = metadata_mut(pod, "annotations") {
-        annotations.insert(SECURE_PORT.to_owned(), port);
+        annotations.insert(keys::SECURE_PORT.to_owned(), port);
     }
 }
 
@@ -57,24 +56,24 @@ fn merged(pod: &Value, port: i64) -> bool {
     let port = port.to_string();
     let annotations = metadata(pod, "annotations").into_iter().flatten();
     let own: Vec<(&str, Option<&str>)> = annotations
-        .filter(|(key, _)| kind(key).is_some() || *key == TARGETS)
+        .filter(|(key, _)| kind(key).is_some() || *key == keys::SCRAPE_TARGETS)
         .map(|(key, value)| (key.as_str(), value.as_str()))
         .collect();
     let written = [
-        ("prometheus.io/path", PATH_OF_AGENT),
-        ("prometheus.io/port", port.as_str()),
-        ("prometheus.io/scrape", "true"),
+        (keys::PROMETHEUS_PATH, PATH_OF_AGENT),
+        (keys::PROMETHEUS_PORT, port.as_str()),
+        (keys::PROMETHEUS_SCRAPE, "true"),
     ];
     own.len() == written.len() && written.iter().all(|(key, value)| own.contains(&(*key, Some(*value))))
 }
 
-/// What the agent was told.
+/// What was passed to the agent.
 fn noted(pod: &Value) -> Map<String, Value> {
     let text = proxy(pod).and_then(|proxy| env::value(proxy, VARIABLE));
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
-/// Whether [`restore`] cannot know all that [`merge`] replaced: beside scrape targets, the agent is told the first of them
+/// Whether [`restore`] cannot know all that [`merge`] replaced: beside scrape targets, the agent gets the first of them
 /// instead of the pod's own port and path.
 #[must_use]
 pub fn hides_port_and_path(pod: &Value, port: i64) -> bool {
@@ -110,7 +109,7 @@ pub fn restore(pod: &mut Value, port: i64, merges: bool) {
         }
     }
     if let Some(targets) = targets {
-        annotations.insert(TARGETS.to_owned(), json!(targets));
+        annotations.insert(keys::SCRAPE_TARGETS.to_owned(), json!(targets));
     }
 }
 
@@ -132,7 +131,7 @@ impl Scrape {
                 Some(Kind::Path) => found.path = text,
                 Some(Kind::Port) => found.port = text,
                 Some(Kind::Scrape) => found.scrape = text,
-                None if key == TARGETS => found.targets = targets(&text.unwrap_or_default()),
+                None if key == keys::SCRAPE_TARGETS => found.targets = targets(&text.unwrap_or_default()),
                 None => {}
             }
         }
@@ -246,15 +245,16 @@ mod tests {
         assert_eq!(pod["metadata"]["annotations"], json!({}));
         env::push(proxy_mut(&mut pod).unwrap(), SECURE_VARIABLE, "15092");
         announce_secure_port(&mut pod);
-        assert_eq!(pod["metadata"]["annotations"], json!({SECURE_PORT: "15092"}));
-        pod["metadata"]["annotations"][SECURE_PORT] = json!("1");
+        assert_eq!(pod["metadata"]["annotations"], json!({(keys::SECURE_PORT): "15092"}));
+        pod["metadata"]["annotations"][keys::SECURE_PORT] = json!("1");
         announce_secure_port(&mut pod);
-        assert_eq!(pod["metadata"]["annotations"][SECURE_PORT], "1");
+        assert_eq!(pod["metadata"]["annotations"][keys::SECURE_PORT], "1");
     }
 
     #[test]
     fn several_targets() {
-        let mut pod = pod(&json!({"prometheus.io/scrape": "true", TARGETS: "8080:/metrics,9100:/x"}));
+        let mut pod =
+            pod(&json!({"prometheus.io/scrape": "true", keys::SCRAPE_TARGETS: "8080:/metrics,9100:/x"}));
         let before = pod.clone();
         merge(&mut pod, 15020);
         assert_eq!(

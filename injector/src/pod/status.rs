@@ -3,9 +3,7 @@
 use serde_json::{Value, json};
 
 use super::list::{List, annotation, name};
-
-/// The annotation.
-pub const ANNOTATION: &str = "sidecar.istio.io/status";
+use crate::annotations::keys;
 
 /// What an earlier injection says it put in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,7 +24,7 @@ impl Status {
     /// Reads the annotation; `None` if there is none or it cannot be read, as if the pod was never injected.
     #[must_use]
     pub fn of(pod: &Value) -> Option<Self> {
-        let parsed: Value = serde_json::from_str(annotation(pod, ANNOTATION)?).ok()?;
+        let parsed: Value = serde_json::from_str(annotation(pod, keys::STATUS)?).ok()?;
         let names = |key: &str| -> Vec<String> {
             let list = parsed.get(key).and_then(Value::as_array);
             list.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
@@ -98,14 +96,14 @@ mod tests {
             text,
             r#"{"initContainers":["istio-init"],"containers":null,"volumes":["v"],"imagePullSecrets":null,"revision":"default"}"#
         );
-        let pod = json!({"metadata": {"annotations": {ANNOTATION: text}}});
+        let pod = json!({"metadata": {"annotations": {(keys::STATUS): text}}});
         assert_eq!(Status::of(&pod), Some(status));
     }
 
     #[test]
     fn a_status_that_cannot_be_read_is_none() {
         for text in ["", "{", "[]", "7"] {
-            let pod = json!({"metadata": {"annotations": {ANNOTATION: text}}});
+            let pod = json!({"metadata": {"annotations": {(keys::STATUS): text}}});
             assert_eq!(Status::of(&pod), None, "{text}");
         }
     }

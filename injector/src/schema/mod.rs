@@ -1,66 +1,101 @@
-//! What the types of a pod are: which fields are strings, which lists merge by which key.
+//! The types of the Kubernetes API that injection touches: one table for the strategic merge ([`crate::overlay`]: merge keys),
+//! the YAML reader ([`crate::yaml`]: types), the shape check ([`check`]) and templates (Go's names, pointers, zero values).
 //!
-//! One static table serves two masters: the strategic merge ([`crate::overlay`]) reads merge keys from it, and the
-//! YAML reader ([`crate::yaml`]) reads types from it. It is no validation of pods: fields that it does not know are
-//! left alone in a user's pod, because newer versions of Kubernetes have more of them.
+//! It does not validate pods: fields that it does not have stay in a user's pod, because newer versions of Kubernetes have
+//! more of them. A row is `"jsonName" GoName: kind, attributes`:
 //!
-//! Starting points: [`POD`], [`POD_SPEC`], [`POD_TEMPLATE`], [`OBJECT_META`], [`CONTAINER`].
+//! - `always`: Go's JSON tag has no `omitempty`.
+//! - `merge("key")`: the list merges by this field of its items; `merge("set")`: scalars are united. Lists without it are replaced.
+//! - `from("annotation")`: what a template prints of it is user input of this sort.
 
-mod container;
+pub mod check;
+pub(crate) mod mesh;
 mod meta;
 mod pod;
 mod volume;
-mod workload;
 
-pub use container::CONTAINER;
-pub use meta::OBJECT_META;
-pub use pod::{POD, POD_SPEC, POD_TEMPLATE};
-pub use workload::workload;
+use gotemplate::{Field, Kind, Schema};
 
-/// A struct type of the API: its Go name and its fields by their JSON names.
-#[derive(Debug)]
-pub struct Struct {
-    /// The Go type's name, as error messages print it: `Container`.
-    pub name: &'static str,
-    /// JSON field name and type, sorted by name.
-    pub fields: &'static [(&'static str, Kind)],
+pub(crate) use meta::OBJECT_META;
+pub(crate) use pod::{CONTAINER, POD, POD_SPEC, POD_TEMPLATE};
+
+macro_rules! types {
+    ($($name:ident $go:literal { $($key:literal $field:ident: $kind:expr $(, $attribute:ident $(($of:literal))?)*;)* })*) => {
+        $(
+            #[doc = concat!("`", $go, "`")]
+            pub(crate) static $name: Schema = Schema {
+                name: $go,
+                proto: false,
+                fields: &[$(Field::new(stringify!($field), $key, $kind)$(.$attribute($($of)?))*),*],
+            };
+        )*
+    };
+}
+use types;
+
+/// Go's name of the type of quantities: strings, or numbers that become some.
+pub(crate) const QUANTITY_NAME: &str = "resource.Quantity";
+/// Go's name of the type of fields that take an integer or a string.
+pub(crate) const INT_OR_STRING_NAME: &str = "intstr.IntOrString";
+
+const ANY: Kind = Kind::Any;
+const BOOL: Kind = Kind::Bool;
+const BOOL_PTR: Kind = Kind::Ptr(&BOOL);
+const INT32: Kind = Kind::Int32;
+const INT32_PTR: Kind = Kind::Ptr(&INT32);
+const INT64: Kind = Kind::Int64;
+const INT64_PTR: Kind = Kind::Ptr(&INT64);
+const INT64_LIST: Kind = Kind::List(&INT64);
+const STR: Kind = Kind::Str;
+const STR_PTR: Kind = Kind::Ptr(&STR);
+const STR_LIST: Kind = Kind::List(&STR);
+const STR_MAP: Kind = Kind::Map(&STR);
+const OBJECTS: Kind = Kind::List(&Kind::Map(&ANY));
+const QUANTITY: Kind = Kind::Named(QUANTITY_NAME, &STR);
+const QUANTITY_PTR: Kind = Kind::Ptr(&QUANTITY);
+const QUANTITY_MAP: Kind = Kind::Map(&QUANTITY);
+const INT_OR_STRING: Kind = Kind::Named(INT_OR_STRING_NAME, &ANY);
+
+const fn object(of: &'static Schema) -> Kind {
+    Kind::Struct(of)
 }
 
-impl Struct {
-    /// The type of the field `name`, if this struct is known to have it.
-    #[must_use]
-    pub fn field(&self, name: &str) -> Option<&'static Kind> {
-        let at = self.fields.binary_search_by(|(field, _)| (*field).cmp(name)).ok()?;
-        self.fields.get(at).map(|(_, kind)| kind)
+const fn list(of: &'static Kind) -> Kind {
+    Kind::List(of)
+}
+
+const fn pointer(to: &'static Kind) -> Kind {
+    Kind::Ptr(to)
+}
+
+types! {
+    WORKLOAD "v1.Workload" { "apiVersion" APIVersion: STR; "kind" Kind: STR; "metadata" Metadata: object(&OBJECT_META); "spec" Spec: object(&WORKLOAD_SPEC); }
+    WORKLOAD_SPEC "v1.WorkloadSpec" { "template" Template: object(&POD_TEMPLATE); }
+    CRON_JOB "batch/v1.CronJob" { "apiVersion" APIVersion: STR; "kind" Kind: STR; "metadata" Metadata: object(&OBJECT_META); "spec" Spec: object(&CRON_JOB_SPEC); }
+    CRON_JOB_SPEC "batch/v1.CronJobSpec" { "concurrencyPolicy" ConcurrencyPolicy: STR; "jobTemplate" JobTemplate: object(&JOB_TEMPLATE); "schedule" Schedule: STR; "timeZone" TimeZone: STR_PTR; }
+    JOB_TEMPLATE "batch/v1.JobTemplateSpec" { "metadata" Metadata: object(&OBJECT_META); "spec" Spec: object(&WORKLOAD_SPEC); }
+}
+
+/// The type of a document of this `kind`, as far as its pod template; `None` for a kind without pods.
+#[must_use]
+pub(crate) fn workload(kind: &str) -> Option<&'static Schema> {
+    match kind {
+        "Pod" => Some(&POD),
+        "DaemonSet"
+        | "Deployment"
+        | "DeploymentConfig"
+        | "Job"
+        | "ReplicaSet"
+        | "ReplicationController"
+        | "StatefulSet" => Some(&WORKLOAD),
+        "CronJob" => Some(&CRON_JOB),
+        _ => None,
     }
 }
 
-/// The type of a field.
-#[derive(Clone, Copy, Debug)]
-pub enum Kind {
-    /// Anything: not looked into.
-    Any,
-    /// A boolean.
-    Bool,
-    /// An `int32` or `int64`.
-    Int,
-    /// An `intstr.IntOrString`.
-    IntOrString,
-    /// A list and how two of them merge.
-    List(&'static Self, ListMerge),
-    /// A map from strings.
-    Map(&'static Self),
-    /// A `resource.Quantity`: a string, or a number that means one.
-    Quantity,
-    /// A string; times are strings too.
-    Str,
-    /// A struct.
-    Struct(&'static Struct),
-}
-
-/// How a patch's list meets the original's.
+/// How a patch's list merges with the original's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListMerge {
+pub(crate) enum ListMerge {
     /// The patch's list replaces the original's.
     Atomic,
     /// Items are matched by this field.
@@ -69,59 +104,16 @@ pub enum ListMerge {
     Set,
 }
 
-const ANY: Kind = Kind::Any;
-const BOOL: Kind = Kind::Bool;
-const INT: Kind = Kind::Int;
-const INT_OR_STRING: Kind = Kind::IntOrString;
-const QUANTITY: Kind = Kind::Quantity;
-const STR: Kind = Kind::Str;
-const STR_LIST: Kind = Kind::List(&STR, ListMerge::Atomic);
-const STR_MAP: Kind = Kind::Map(&STR);
-const QUANTITY_MAP: Kind = Kind::Map(&QUANTITY);
-
-const fn object(of: &'static Struct) -> Kind {
-    Kind::Struct(of)
-}
-
-const fn atomic(of: &'static Kind) -> Kind {
-    Kind::List(of, ListMerge::Atomic)
-}
-
-const fn keyed(of: &'static Kind, key: &'static str) -> Kind {
-    Kind::List(of, ListMerge::Key(key))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check_sorted(of: &'static Struct, seen: &mut Vec<&'static str>) {
-        if seen.contains(&of.name) {
-            return;
-        }
-        seen.push(of.name);
-        for pair in of.fields.windows(2) {
-            assert!(pair[0].0 < pair[1].0, "{}: {} before {}", of.name, pair[0].0, pair[1].0);
-        }
-        for (_, kind) in of.fields {
-            let mut kind = kind;
-            while let Kind::List(inner, _) | Kind::Map(inner) = kind {
-                kind = inner;
-            }
-            if let Kind::Struct(inner) = kind {
-                check_sorted(inner, seen);
-            }
-        }
+/// How lists in this field merge.
+pub(crate) fn list_merge(field: &Field) -> ListMerge {
+    match field.merge {
+        None => ListMerge::Atomic,
+        Some("set") => ListMerge::Set,
+        Some(key) => ListMerge::Key(key),
     }
+}
 
-    #[test]
-    fn every_struct_lists_its_fields_in_order() {
-        let mut seen = Vec::new();
-        check_sorted(&POD, &mut seen);
-        check_sorted(&POD_TEMPLATE, &mut seen);
-        for kind in ["Deployment", "CronJob", "ReplicationController"] {
-            check_sorted(workload(kind).expect(kind), &mut seen);
-        }
-        assert!(seen.len() > 60, "{seen:?}");
-    }
+/// What a pointer points to; any other type as it is.
+pub(crate) const fn pointee(kind: Kind) -> Kind {
+    if let Kind::Ptr(to) = kind { *to } else { kind }
 }

@@ -13,7 +13,7 @@ use super::progress::Progress;
 use super::shutdown::Ending;
 use crate::certs::{Names, Publisher, SelfSigned, Serving};
 use crate::notice::{Level, Notice, Say};
-use crate::template::Functions;
+use gotemplate::Functions;
 
 #[cfg(feature = "cluster")]
 #[path = "background/cluster.rs"]

@@ -7,9 +7,9 @@ use super::live::Live;
 use super::options::ConfigFrom;
 use super::shutdown::Ending;
 use super::watch::{Pace, Settled, watch};
-use crate::config::{ConfigError, Holds, Source, Sources};
+use crate::config::{ConfigError, Problem, Source, SourceKind, Sources};
 use crate::files;
-use crate::template::Functions;
+use gotemplate::Functions;
 
 /// The files that were named.
 #[derive(Clone, Debug)]
@@ -38,9 +38,13 @@ impl ConfigFiles {
     /// Every file that cannot be read: one that is gone is not the same as none.
     pub fn read(&self) -> Result<Sources, Vec<ConfigError>> {
         let mut problems = Vec::new();
-        let mut read = |holds: Holds, name: &Option<String>| {
+        let mut read = |holds: SourceKind, name: &Option<String>| {
             let name = name.as_ref()?;
-            let bad = |problem: String| ConfigError { source: name.clone(), place: String::new(), problem };
+            let bad = |problem: String| ConfigError {
+                source: name.clone(),
+                place: String::new(),
+                problem: Problem::Unusable(problem),
+            };
             let bytes = files::read_regular(name).map_err(|error| bad(error.to_string()));
             let text = bytes
                 .and_then(|bytes| String::from_utf8(bytes).map_err(|_| bad("not valid UTF-8".to_owned())));
@@ -53,9 +57,9 @@ impl ConfigFiles {
             }
         };
         let sources = Sources {
-            config: read(Holds::Config, &self.config),
-            values: read(Holds::Values, &self.values),
-            mesh: read(Holds::Mesh, &self.mesh),
+            config: read(SourceKind::Config, &self.config),
+            values: read(SourceKind::Values, &self.values),
+            mesh: read(SourceKind::Mesh, &self.mesh),
         };
         if problems.is_empty() { Ok(sources) } else { Err(problems) }
     }
@@ -63,7 +67,11 @@ impl ConfigFiles {
     fn late(&self, pace: &Pace) -> Vec<ConfigError> {
         let names: Vec<&str> =
             [&self.config, &self.values, &self.mesh].into_iter().filter_map(Option::as_deref).collect();
-        vec![ConfigError { source: names.join(", "), place: String::new(), problem: pace.problem() }]
+        vec![ConfigError {
+            source: names.join(", "),
+            place: String::new(),
+            problem: Problem::Unusable(pace.problem()),
+        }]
     }
 
     /// Looks at them until the end.

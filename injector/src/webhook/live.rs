@@ -8,11 +8,11 @@ use arc_swap::ArcSwap;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
-use crate::config::{ConfigError, Sources};
+use crate::config::{ConfigError, Problem, Sources};
+use crate::inject::validate;
 use crate::inject::{Injector, Options};
 use crate::pod::ids::Ids;
-use crate::template::Functions;
-use crate::trial;
+use gotemplate::Functions;
 
 /// A config in force.
 #[derive(Debug)]
@@ -180,12 +180,16 @@ impl Live {
     fn read(&self, sources: &Sources, functions: &Functions) -> Result<Injector, Vec<ConfigError>> {
         let settings = sources.load(functions)?;
         let name = sources.config.as_ref().map_or("built-in config", |source| &source.name);
-        let bad = |problem: String| ConfigError { source: name.to_owned(), place: String::new(), problem };
+        let bad = |problem: String| ConfigError {
+            source: name.to_owned(),
+            place: String::new(),
+            problem: Problem::Unusable(problem),
+        };
         for warning in &settings.warnings {
             log::warn!(detail = warning.as_str(); "the config is odd");
         }
         let mut problems = Vec::new();
-        if let Some(problem) = trial::policy(&settings.injector.rules.policy) {
+        if let Some(problem) = validate::policy(&settings.injector.rules.policy) {
             log::error!(detail = problem.as_str(); "nobody is injected with this config");
             // It never takes the place of one that injects; at the start there is none to keep.
             if self.is_configured() {
@@ -193,7 +197,7 @@ impl Live {
             }
         }
         let injector = Injector::new(settings, self.active.load().injector.options.clone());
-        problems.extend(trial::inject(&injector).into_iter().map(bad));
+        problems.extend(validate::inject(&injector).into_iter().map(bad));
         if problems.is_empty() { Ok(injector) } else { Err(problems) }
     }
 

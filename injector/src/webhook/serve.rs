@@ -26,7 +26,7 @@ use crate::certs::{CertError, Serving};
 use crate::config::{ConfigError, Sources};
 use crate::files;
 use crate::inject::functions;
-use crate::template::Functions;
+use gotemplate::Functions;
 
 fn runtime(error: impl fmt::Display) -> Vec<ServeError> {
     vec![ServeError::Runtime(error.to_string())]

@@ -9,7 +9,7 @@ use super::patch;
 use super::refusal::{Code, Refusal};
 use super::variables::Variables;
 use crate::decide::{Decision, INJECT, Reason, decide};
-use crate::inject::{Place, Request};
+use crate::inject::{Placement, Request};
 use crate::pod::list::{annotation, label};
 use crate::pod::workload::Workload;
 
@@ -177,7 +177,7 @@ impl Circumstances<'_> {
         Ok(verdict)
     }
 
-    fn place(&self) -> Result<Place, Refusal> {
+    fn place(&self) -> Result<Placement, Refusal> {
         let ids = match self.surroundings.namespaces.get(self.namespace) {
             Some(Ok(ids)) => *ids,
             Some(Err(problem)) => {
@@ -190,7 +190,7 @@ impl Circumstances<'_> {
             None => crate::pod::ids::Ids::default(),
         };
         let native_sidecars = self.surroundings.native_sidecars;
-        Ok(Place { ids, native_sidecars, environment: self.variables.clone() })
+        Ok(Placement { ids, native_sidecars, environment: self.variables.clone() })
     }
 }
 

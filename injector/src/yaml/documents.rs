@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::read::{integers, read_raw};
-use super::typing::forgive;
+use super::typing::coerce;
 use super::{MAX_BYTES, Problem, YamlError};
 use crate::schema;
 
@@ -20,7 +20,7 @@ pub struct Document<'t> {
 
 /// Reads a file.
 ///
-/// Typed forgivingly: in workloads, pods and lists of them, numbers and bools in string fields become strings.
+/// With coercion: in workloads, pods and lists of them, numbers and bools in string fields become strings.
 ///
 /// # Errors
 /// Text that is no UTF-8, no YAML, or beyond the bounds; the line is that of the file.
@@ -85,26 +85,26 @@ fn split(text: &str) -> Vec<(&str, &str)> {
 }
 
 fn read_body(body: &str) -> Result<Value, YamlError> {
-    // Directives stand in front of a separator and would be an error alone.
+    // Directives precede a separator and would be an error alone.
     if body.lines().all(|line| line.trim().is_empty() || line.starts_with(['#', '%'])) {
         return Ok(Value::Null);
     }
     let mut value = read_raw(body)?.0;
-    forgive_document(&mut value, 0);
+    coerce_document(&mut value, 0);
     integers(&mut value);
     Ok(value)
 }
 
-fn forgive_document(value: &mut Value, depth: usize) {
+fn coerce_document(value: &mut Value, depth: usize) {
     let Some(kind) = value.get("kind").and_then(Value::as_str) else {
         return;
     };
     if let Some(of) = schema::workload(kind) {
-        forgive(value, of);
+        coerce(value, of);
     } else if kind == "List"
         && depth < super::MAX_DEPTH
         && let Some(Value::Array(items)) = value.get_mut("items")
     {
-        items.iter_mut().for_each(|item| forgive_document(item, depth + 1));
+        items.iter_mut().for_each(|item| coerce_document(item, depth + 1));
     }
 }

@@ -1,16 +1,16 @@
-//! Reading and writing YAML as Kubernetes' tools do: YAML 1.1, by way of JSON.
+//! InitOptions and writing YAML as Kubernetes' tools do: YAML 1.1, by way of JSON.
 //!
 //! - [`read()`]: one document as JSON; what Go's `sigs.k8s.io/yaml` would make of it. For values, mesh config, configs.
 //! - [`read_overlay`]: a template's output as a strategic merge patch for a pod, typed strictly.
 //! - [`read_overlay_with_spans`]: the same, and where the scalars are, in one pass.
-//! - [`read_documents`]: an input file, document by document, typed forgivingly; untouched documents keep their bytes.
+//! - [`read_documents`]: an input file, document by document, with coercion; unchanged documents keep their bytes.
 //! - [`write()`]: JSON as block-style YAML that any YAML 1.1 or 1.2 reader reads back the same.
 //! - [`scalar_spans`], [`within_one_scalar`]: where the scalars of a text are.
-//! - [`check`], [`forgive`]: the typing alone, on JSON.
+//! - [`check`], [`coerce`]: the typing alone, on JSON.
 //!
 //! Plain scalars: `y n yes no on off true false` (three spellings each) are booleans; `012`, `0o12`, `0x10`, `0b1`, `1_000`
 //! integers; `1e3` a float, written as the integer 1000 where JSON would; no timestamps, no base 60. Of duplicate keys
-//! the last wins, in the place of the first. `<<` merges where it stands. Keys that are no strings become ones.
+//! the last wins, in the place of the first. `<<` merges at its position. Keys that are no strings become strings.
 //!
 //! Bounds: [`MAX_BYTES`] of text, [`MAX_NODES`] nodes with aliases expanded, [`MAX_DEPTH`] levels.
 
@@ -19,10 +19,10 @@
     reason = "JSON is a map, a list, or something else; the parser's events are open-ended"
 )]
 
+mod block;
 mod documents;
 mod read;
 mod scalar;
-mod spans;
 mod typing;
 mod write;
 
@@ -33,14 +33,15 @@ use std::fmt;
 use std::ops::Range;
 
 pub use documents::{Document, read_documents};
-pub use read::{read, read_at_most};
-pub use spans::{scalar_spans, within_one_scalar};
-pub use typing::{TypeError, check, forgive};
+pub use read::{read, read_at_most, scalar_spans, within_one_scalar};
+pub use typing::{TypeError, check, coerce};
 pub use write::write;
 
 use serde_json::Value;
 
-use crate::schema::{self, Struct};
+use gotemplate::Schema;
+
+use crate::schema;
 
 /// The largest text that is read: 6 MiB, as much as the webhook takes.
 pub const MAX_BYTES: usize = 6 << 20;
@@ -64,7 +65,7 @@ pub fn read_overlay(text: &str) -> Result<Value, YamlError> {
 ///
 /// # Errors
 /// As [`read_overlay`].
-pub fn read_overlay_as(text: &str, schema: &'static Struct) -> Result<Value, YamlError> {
+pub fn read_overlay_as(text: &str, schema: &'static Schema) -> Result<Value, YamlError> {
     read_overlay_with_spans(text, schema).map(|overlay| overlay.value)
 }
 
@@ -81,7 +82,7 @@ pub struct Overlay {
 ///
 /// # Errors
 /// As [`read_overlay`].
-pub fn read_overlay_with_spans(text: &str, schema: &'static Struct) -> Result<Overlay, YamlError> {
+pub fn read_overlay_with_spans(text: &str, schema: &'static Schema) -> Result<Overlay, YamlError> {
     let (mut value, spans) = read::read_raw(text)?;
     read::integers(&mut value);
     check(&mut value, schema).map_err(|error| YamlError {

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
-use super::scalar::{self, Scalar};
+use super::block;
+use super::scalar::{self, key_text, plain};
 use super::{MAX_BYTES, MAX_DEPTH, MAX_NODES, Problem, YamlError};
 
 /// Reads one document; an empty text is `null`.
@@ -37,6 +38,17 @@ fn raw_at_most(most: usize, text: &str) -> Result<(Value, Vec<Range<usize>>), Ya
     if text.len() > MAX_BYTES {
         return Err(YamlError { line: 0, column: 0, problem: Problem::TooLong(text.len()) });
     }
+    // Every node takes at least one byte.
+    if text.len() <= most
+        && let Some(read) = block::read(text)
+    {
+        return Ok(read);
+    }
+    parse(most, text)
+}
+
+/// Reads any YAML.
+pub(super) fn parse(most: usize, text: &str) -> Result<(Value, Vec<Range<usize>>), YamlError> {
     let mut reader = Reader::new(most, text);
     let value = reader.document()?.unwrap_or_default();
     // Go stops reading here. A separator with nothing behind it is common; what is behind it must not get lost.
@@ -63,7 +75,7 @@ pub(super) fn integers(value: &mut Value) {
 }
 
 /// The parser as the readers here want it: no comments.
-pub(super) fn parser(text: &str) -> Parser<'_, StrInput<'_>> {
+fn parser(text: &str) -> Parser<'_, StrInput<'_>> {
     Parser::new_from_str_with_options(text, granit_parser::options! { emit_comments: false })
 }
 
@@ -234,21 +246,12 @@ impl<'t> Reader<'t> {
     }
 
     fn plain(&self, text: Cow<'_, str>) -> Result<Value, YamlError> {
-        Ok(match scalar::resolve(&text) {
-            Scalar::Null => Value::Null,
-            Scalar::Bool(value) => Value::Bool(value),
-            Scalar::Int(value) => Value::from(value),
-            Scalar::Uint(value) => Value::from(value),
-            Scalar::Float(value) => Number::from_f64(value)
-                .map(Value::Number)
-                .ok_or_else(|| self.error(Problem::NotFinite(text.into_owned())))?,
-            Scalar::Str => Value::String(text.into_owned()),
-        })
+        plain(&text).ok_or_else(|| self.error(Problem::NotFinite(text.into_owned())))
     }
 }
 
 /// Where a scalar is; `None` for everything else, and for a scalar that has no characters.
-pub(super) fn scalar_span(event: &Event<'_>, span: &Span) -> Option<Range<usize>> {
+fn scalar_span(event: &Event<'_>, span: &Span) -> Option<Range<usize>> {
     match event {
         Event::Scalar(..) => span.byte_range().filter(|range| !range.is_empty()),
         _ => None,
@@ -259,20 +262,32 @@ fn is_merge(tag: Option<&Tag>) -> bool {
     tag.is_none_or(|tag| tag.core_suffix() == Some("merge"))
 }
 
-/// A key as JSON needs it.
-fn key_text(key: Value) -> Option<String> {
-    match key {
-        Value::String(text) => Some(text),
-        other => scalar_text(&other),
+/// The byte ranges of all scalars of `text`, keys included, in order; quotes and block headers belong to them, empty
+/// scalars are left out.
+///
+/// Comments, anchors, tags, aliases and punctuation lie in no scalar.
+///
+/// # Errors
+/// Bad YAML, with line and column.
+pub fn scalar_spans(text: &str) -> Result<Vec<Range<usize>>, YamlError> {
+    if text.len() > MAX_BYTES {
+        return Err(YamlError { line: 0, column: 0, problem: Problem::TooLong(text.len()) });
     }
+    let mut spans = Vec::new();
+    for next in parser(text) {
+        let (event, span) = next?;
+        spans.extend(scalar_span(&event, &span));
+    }
+    Ok(spans)
 }
 
-/// How Go spells a number or bool where a string is wanted.
-pub(super) fn scalar_text(value: &Value) -> Option<String> {
-    match value {
-        Value::Bool(value) => Some(value.to_string()),
-        Value::Number(number) if number.is_f64() => number.as_f64().map(scalar::go_float),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Null | Value::String(_) | Value::Array(_) | Value::Object(_) => None,
+/// Whether `range` lies within exactly one of `spans`, which are those of [`scalar_spans`]. An empty range always does:
+/// nothing was printed there.
+#[must_use]
+pub fn within_one_scalar(spans: &[Range<usize>], range: &Range<usize>) -> bool {
+    if range.is_empty() {
+        return true;
     }
+    let after = spans.partition_point(|span| span.start <= range.start);
+    after.checked_sub(1).and_then(|at| spans.get(at)).is_some_and(|span| range.end <= span.end)
 }

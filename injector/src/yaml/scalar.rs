@@ -1,6 +1,6 @@
 //! What a plain scalar means in YAML 1.1, as Go's yaml.v2 reads it.
 
-use serde_json::Number;
+use serde_json::{Number, Value};
 
 /// The meaning of a plain scalar.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,12 +81,12 @@ fn float(text: &str) -> Scalar {
     };
     let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let well_formed = digits(whole)
+    let check_shape = digits(whole)
         && digits(fraction)
         && !(whole.is_empty() && fraction.is_empty())
         && exponent.is_none_or(|exponent| !exponent.is_empty() && digits(exponent));
     match text.parse::<f64>() {
-        Ok(value) if well_formed && value.is_finite() => Scalar::Float(value),
+        Ok(value) if check_shape && value.is_finite() => Scalar::Float(value),
         _ => Scalar::Str,
     }
 }
@@ -108,7 +108,7 @@ pub(super) fn integral(value: f64) -> Option<Number> {
 }
 
 /// Go's `strconv.FormatFloat(value, 'g', -1, 64)`: the shortest digits; exponents below -4 and from 6 on are written.
-pub(super) fn go_float(value: f64) -> String {
+fn go_float(value: f64) -> String {
     let scientific = format!("{value:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
@@ -117,4 +117,34 @@ pub(super) fn go_float(value: f64) -> String {
     }
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs())
+}
+
+/// The value of a plain scalar; `None` for numbers that JSON does not have.
+pub(super) fn plain(text: &str) -> Option<Value> {
+    Some(match resolve(text) {
+        Scalar::Null => Value::Null,
+        Scalar::Bool(value) => Value::Bool(value),
+        Scalar::Int(value) => Value::from(value),
+        Scalar::Uint(value) => Value::from(value),
+        Scalar::Float(value) => Value::Number(Number::from_f64(value)?),
+        Scalar::Str => Value::String(text.to_owned()),
+    })
+}
+
+/// A key as JSON needs it.
+pub(super) fn key_text(key: Value) -> Option<String> {
+    match key {
+        Value::String(text) => Some(text),
+        other => scalar_text(&other),
+    }
+}
+
+/// How Go spells a number or bool where a string is wanted.
+pub(super) fn scalar_text(value: &Value) -> Option<String> {
+    match value {
+        Value::Bool(value) => Some(value.to_string()),
+        Value::Number(number) if number.is_f64() => number.as_f64().map(go_float),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Null | Value::String(_) | Value::Array(_) | Value::Object(_) => None,
+    }
 }

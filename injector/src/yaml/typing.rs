@@ -1,13 +1,14 @@
-//! Typing JSON by the types of a pod: strictly for templates, forgivingly for people's files.
+//! Typing JSON by the types of a pod: strictly for templates, with coercion for users' files.
 
 use std::fmt;
 
+use gotemplate::{Kind, Schema};
 use serde_json::{Map, Value};
 
-use super::read::scalar_text;
-use crate::overlay::{Path, kind_name};
+use super::scalar::scalar_text;
+use crate::path::{Path, type_name};
 use crate::quantity;
-use crate::schema::{Kind, Struct};
+use crate::schema::{INT_OR_STRING_NAME, QUANTITY_NAME, pointee};
 
 /// A value whose type is not that of its field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +30,7 @@ impl fmt::Display for TypeError {
         write!(f, "cannot unmarshal {found} into Go struct field {place} of type {expected} (found {value}")?;
         match *expected {
             "string" if matches!(*found, "number" | "bool") => write!(f, "; quote it)"),
-            "int64" | "bool" if *found == "string" => write!(f, "; remove the quotes)"),
+            "int32" | "int64" | "bool" if *found == "string" => write!(f, "; remove the quotes)"),
             _ => write!(f, ")"),
         }
     }
@@ -41,23 +42,28 @@ impl std::error::Error for TypeError {}
 ///
 /// # Errors
 /// The first value of a wrong type, with its path.
-pub fn check(value: &mut Value, schema: &'static Struct) -> Result<(), TypeError> {
+pub fn check(value: &mut Value, schema: &'static Schema) -> Result<(), TypeError> {
     check_kind(value, Kind::Struct(schema), &Path::root())
 }
 
 fn check_kind(value: &mut Value, kind: Kind, path: &Path<'_>) -> Result<(), TypeError> {
+    let kind = pointee(kind);
     match (kind, &mut *value) {
         (Kind::Any, _)
         | (_, Value::Null)
         | (Kind::Bool, Value::Bool(_))
-        | (Kind::Str | Kind::IntOrString, Value::String(_)) => Ok(()),
-        (Kind::Int | Kind::IntOrString, Value::Number(number)) if number.is_i64() => Ok(()),
+        | (Kind::Str | Kind::Named(INT_OR_STRING_NAME, _), Value::String(_)) => Ok(()),
+        (Kind::Int32 | Kind::Int64 | Kind::Named(INT_OR_STRING_NAME, _), Value::Number(number))
+            if number.is_i64() =>
+        {
+            Ok(())
+        }
         (Kind::Struct(of), Value::Object(fields)) => check_struct(fields, of, path),
         (Kind::Map(of), Value::Object(fields)) => fields
             .iter_mut()
             .filter(|(key, _)| !key.starts_with('$'))
             .try_for_each(|(key, value)| check_kind(value, *of, &path.field(key))),
-        (Kind::List(of, _), Value::Array(items)) => {
+        (Kind::List(of), Value::Array(items)) => {
             for (index, item) in items.iter_mut().enumerate() {
                 if item.is_null() && matches!(of, Kind::Str) {
                     // As in Go, where a list of strings cannot hold a null.
@@ -67,33 +73,40 @@ fn check_kind(value: &mut Value, kind: Kind, path: &Path<'_>) -> Result<(), Type
             }
             Ok(())
         }
-        (Kind::Quantity, found @ (Value::String(_) | Value::Number(_))) => check_quantity(found, path),
+        (Kind::Named(QUANTITY_NAME, _), found @ (Value::String(_) | Value::Number(_))) => {
+            check_quantity(found, path)
+        }
         (_, found) => Err(type_error(found, expected(kind), path)),
     }
 }
 
+/// Drops the fields that the type does not have, and checks the others.
 fn check_struct(
     fields: &mut Map<String, Value>,
-    of: &'static Struct,
+    of: &'static Schema,
     path: &Path<'_>,
 ) -> Result<(), TypeError> {
-    fields.retain(|key, _| key.starts_with('$') || of.field(key).is_some());
-    for (key, value) in fields {
-        if let Some(kind) = of.field(key) {
-            check_kind(value, *kind, &path.field(key))?;
+    let mut result = Ok(());
+    fields.retain(|key, value| match of.by_key(key) {
+        Some(field) => {
+            if result.is_ok() {
+                result = check_kind(value, field.kind, &path.field(key));
+            }
+            true
         }
-    }
-    Ok(())
+        None => key.starts_with('$'),
+    });
+    result
 }
 
-/// A quantity may be a number; it becomes the string that it stands for.
+/// A quantity may be a number; it becomes its text.
 fn check_quantity(value: &mut Value, path: &Path<'_>) -> Result<(), TypeError> {
     let text = match &*value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     };
     if quantity::canonical(&text).is_err() {
-        return Err(type_error(value, expected(Kind::Quantity), path));
+        return Err(type_error(value, QUANTITY_NAME, path));
     }
     *value = Value::String(text);
     Ok(())
@@ -105,31 +118,31 @@ fn type_error(found: &Value, expected: &'static str, path: &Path<'_>) -> TypeErr
         Value::Object(_) => "a map".to_owned(),
         scalar => scalar.to_string().chars().take(80).collect(),
     };
-    TypeError { path: path.to_string(), found: kind_name(found), value, expected }
+    TypeError { path: path.to_string(), found: type_name(found), value, expected }
 }
 
-fn expected(kind: Kind) -> &'static str {
+const fn expected(kind: Kind) -> &'static str {
     match kind {
-        Kind::Any => "any",
         Kind::Bool => "bool",
-        Kind::Int => "int64",
-        Kind::IntOrString => "intstr.IntOrString",
-        Kind::List(..) => "list",
+        Kind::Int32 => "int32",
+        Kind::Int64 => "int64",
+        Kind::List(_) => "list",
         Kind::Map(_) => "map[string]",
-        Kind::Quantity => "resource.Quantity",
+        Kind::Named(name, _) => name,
         Kind::Str => "string",
         Kind::Struct(of) => of.name,
+        _ => "any",
     }
 }
 
-/// Types `value` forgivingly: numbers and bools in string fields become the strings that Go makes of them; everything
+/// Coerces `value` to the types of `schema`: numbers and bools in string fields become the strings that Go makes of them; everything
 /// else, unknown fields included, stays.
-pub fn forgive(value: &mut Value, schema: &'static Struct) {
-    forgive_kind(value, Kind::Struct(schema));
+pub fn coerce(value: &mut Value, schema: &'static Schema) {
+    coerce_kind(value, Kind::Struct(schema));
 }
 
-fn forgive_kind(value: &mut Value, kind: Kind) {
-    match (kind, value) {
+fn coerce_kind(value: &mut Value, kind: Kind) {
+    match (pointee(kind), value) {
         (Kind::Str, value) => {
             if let Some(text) = scalar_text(value) {
                 *value = Value::String(text);
@@ -137,15 +150,15 @@ fn forgive_kind(value: &mut Value, kind: Kind) {
         }
         (Kind::Struct(of), Value::Object(fields)) => {
             for (key, value) in fields {
-                if let Some(kind) = of.field(key) {
-                    forgive_kind(value, *kind);
+                if let Some(field) = of.by_key(key) {
+                    coerce_kind(value, field.kind);
                 }
             }
         }
         (Kind::Map(of), Value::Object(fields)) => {
-            fields.values_mut().for_each(|value| forgive_kind(value, *of));
+            fields.values_mut().for_each(|value| coerce_kind(value, *of));
         }
-        (Kind::List(of, _), Value::Array(items)) => items.iter_mut().for_each(|item| forgive_kind(item, *of)),
+        (Kind::List(of), Value::Array(items)) => items.iter_mut().for_each(|item| coerce_kind(item, *of)),
         _ => {}
     }
 }

@@ -11,7 +11,7 @@ const LONG_KEY: usize = 800;
 
 /// Writes `value` as block-style YAML, ending with a line break.
 ///
-/// Keys keep their order; lists stand at the column of their key; texts of several lines are `|` blocks; strings that some
+/// Keys keep their order; lists start at the column of their key; texts of several lines are `|` blocks; strings that some
 /// reader could take for something else are quoted; integral floats are integers.
 #[must_use]
 pub fn write(value: &Value) -> String {
@@ -150,7 +150,7 @@ fn double_quoted(text: &str) -> String {
     out
 }
 
-/// Characters that may stand for themselves on a line. Not among them: line breaks of all kinds, tabs, the byte order mark.
+/// Characters that need no escape on a line. Not among them: line breaks of all kinds, tabs, the byte order mark.
 const fn printable(c: char) -> bool {
     matches!(c, ' '..='~' | '\u{a0}'..='\u{2027}' | '\u{202a}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}'
         | '\u{ff00}'..='\u{fffd}' | '\u{10000}'..='\u{10ffff}')
@@ -195,7 +195,7 @@ fn foreign_number(text: &str) -> bool {
     body.iter().all(of_number) && body.iter().filter(|byte| **byte == b'.').count() < 2
 }
 
-/// Whether `text` may stand without quotes in a block collection, and looks it in flow collections too.
+/// Whether `text` needs no quotes, in block and in flow collections.
 fn plain(text: &str) -> bool {
     let mut chars = text.chars();
     let (Some(first), second) = (chars.next(), chars.next()) else {

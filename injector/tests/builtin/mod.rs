@@ -8,7 +8,7 @@
 
 use serde_json::{Value, json};
 use sidecar_injector::config::Sources;
-use sidecar_injector::inject::{InjectError, Injected, Injector, Options, Place, Request, functions};
+use sidecar_injector::inject::{InjectError, Injected, Injector, Options, Placement, Request, functions};
 use sidecar_injector::pod::workload::Workload;
 
 pub(crate) fn injector() -> Injector {
@@ -17,8 +17,8 @@ pub(crate) fn injector() -> Injector {
 }
 
 /// Where the proxy is a native sidecar.
-pub(crate) fn native() -> Place {
-    Place { native_sidecars: true, ..Place::default() }
+pub(crate) fn native() -> Placement {
+    Placement { native_sidecars: true, ..Placement::default() }
 }
 
 pub(crate) fn workload() -> Workload {

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 use sidecar_injector::config::{Source, Sources};
-use sidecar_injector::inject::{Injector, Options, Place, functions};
+use sidecar_injector::inject::{Injector, Options, Placement, functions};
 use sidecar_injector::pod::ids::Ids;
 use sidecar_injector::{quantity, yaml};
 
@@ -21,19 +21,15 @@ pub(crate) struct Case {
     pub name: String,
     pub injector: Injector,
     pub documents: Vec<Value>,
-    pub place: Place,
+    pub place: Placement,
 }
 
-/// The folder with Istio's own config and cases: below `CONFORMANCE_DATA`, or beside this repository. Says so when it
-/// is not there.
+/// The folder with Istio's own config and cases: below `CONFORMANCE_DATA`, or beside this repository. Without
+/// it the tests are ignored.
 pub(crate) fn data() -> Option<PathBuf> {
     let beside = || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data"));
     let folder = std::env::var_os("CONFORMANCE_DATA").map_or_else(beside, PathBuf::from).join("istio");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    eprintln!("NOT TESTED: {} is not there; CONFORMANCE_DATA names the folder above it", folder.display());
-    None
+    folder.is_dir().then_some(folder)
 }
 
 fn text(name: &str) -> String {
@@ -86,7 +82,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 name: word("name").to_owned(),
                 injector: Injector::new(settings, options),
                 documents,
-                place: Place { ids, native_sidecars, ..Place::default() },
+                place: Placement { ids, native_sidecars, ..Placement::default() },
             });
         }
     }
@@ -108,7 +104,7 @@ fn merged(base: &Value, over: &Value) -> Value {
     }
 }
 
-/// A pod without what cannot be told apart or restored: empty values, the writing of quantities, names of ports in
+/// A pod without what cannot be reported apart or restored: empty values, the writing of quantities, names of ports in
 /// probes, the place of the user's proxy container.
 pub(crate) fn comparable(pod: &Value) -> Value {
     let mut pod = pod.clone();

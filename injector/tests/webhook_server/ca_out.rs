@@ -29,10 +29,10 @@ fn what_cannot_be_written_is_a_73() {
     refused(folder.path(), "it is a directory");
     let fifo = folder.path().join("fifo");
     nix::unistd::mkfifo(&fifo, Mode::from_bits_truncate(0o600)).unwrap();
-    refused(&fifo, "it is a FIFO that nobody reads");
+    refused(&fifo, "it is a FIFO without a reader");
     let link = folder.path().join("link");
     std::os::unix::fs::symlink(&fifo, &link).unwrap();
-    refused(&link, "it is a FIFO that nobody reads");
+    refused(&link, "it is a FIFO without a reader");
     assert!(link.is_symlink());
 }
 

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::config::duration;
-
 /// What API servers wait if nothing is configured.
 const DEFAULT: Duration = Duration::from_secs(10);
 /// What can be configured at most, and what we wait for at most.
@@ -19,7 +17,7 @@ const LONGEST: Duration = Duration::from_secs(30);
 pub(super) fn of(query: &str, now: Instant) -> Result<Instant, String> {
     let given = query.split('&').find_map(|pair| pair.strip_prefix("timeout="));
     let Some(text) = given else { return Ok(now + DEFAULT) };
-    let wait = duration::parse(text).and_then(|nanoseconds| u64::try_from(nanoseconds).ok());
+    let wait = goduration::parse(text).and_then(|nanoseconds| u64::try_from(nanoseconds).ok());
     match wait.map(Duration::from_nanos) {
         Some(wait) if !wait.is_zero() => Ok(now + wait.min(LONGEST)),
         _ => Err("timeout: expected a positive duration such as 5s or 500ms\n".to_owned()),

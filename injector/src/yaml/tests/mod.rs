@@ -1,3 +1,4 @@
+mod block;
 mod files;
 mod reading;
 mod writing;

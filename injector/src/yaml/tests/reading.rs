@@ -144,7 +144,7 @@ fn overlays_are_typed_strictly() {
     }
     let error =
         read_overlay("spec: {containers: [{name: a, ports: [{containerPort: '80'}]}]}").expect_err("quoted");
-    assert!(error.to_string().contains("ports[0].containerPort of type int64"), "{error}");
+    assert!(error.to_string().contains("ports[0].containerPort of type int32"), "{error}");
     let error = read_overlay("metadata: {annotations: {a: 1}}").expect_err("a number");
     assert!(error.to_string().contains("metadata.annotations.a of type string"), "{error}");
     let error = read_overlay("spec: {containers: {name: a}}").expect_err("a map");

@@ -185,7 +185,7 @@ impl Fake {
         self.state.short.store(short, Ordering::SeqCst);
     }
 
-    /// Holds requests until so many have come.
+    /// SourceKind requests until so many have come.
     pub(crate) fn gate(&self, method: &'static str, path: &str, count: usize) {
         *lock(&self.state.gate) = Some((method, path.to_owned(), Arc::new(Barrier::new(count))));
     }

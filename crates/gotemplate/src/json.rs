@@ -1,0 +1,193 @@
+//! Values → JSON → text, the way Go's `encoding/json` writes it.
+
+use crate::functions::Call;
+use crate::value::Struct;
+use crate::value::schema::enum_name;
+use crate::value::schema::{Field, Kind};
+use crate::value::{MAX_NESTING, Value};
+use serde_json::{Map as JsonMap, Number, Value as Json};
+
+/// A value as JSON: structs in the order of their fields without empty ones, maps sorted by key.
+pub fn to_json(call: &mut Call<'_>, value: &Value<'_>) -> Result<Json, String> {
+    convert(call, value, 0)
+}
+
+fn convert(call: &mut Call<'_>, value: &Value<'_>, depth: usize) -> Result<Json, String> {
+    if depth > MAX_NESTING {
+        return Err(format!("the value is nested more than {MAX_NESTING} deep"));
+    }
+    call.spend(16)?;
+    Ok(match value {
+        Value::Nil | Value::Null | Value::NilPtr(_) => Json::Null,
+        Value::Ptr(inner) | Value::Wrapper(inner) => convert(call, inner, depth + 1)?,
+        Value::Bool(b) => Json::Bool(*b),
+        Value::Int(n, _) => Json::Number((*n).into()),
+        Value::Float(n) => match Number::from_f64(*n) {
+            Some(number) => Json::Number(number),
+            None => return Err(format!("json: unsupported value: {}", crate::builtin::print::float(*n))),
+        },
+        Value::Str(s) => {
+            call.spend(s.as_str().len())?;
+            Json::String(s.as_str().to_owned())
+        }
+        Value::Enum(_, n) => Json::Number((*n).into()),
+        Value::Duration(nanos) => Json::String(goduration::seconds(*nanos)),
+        Value::List(list) if list.is_nil() => Json::Null,
+        Value::Map(map) if map.is_nil() => Json::Null,
+        Value::List(list) => {
+            let items = list.to_vec();
+            Json::Array(items.iter().map(|item| convert(call, item, depth + 1)).collect::<Result<_, _>>()?)
+        }
+        Value::Map(map) => {
+            let mut object = JsonMap::new();
+            for (key, value) in map.entries() {
+                object.insert(key.as_str().to_owned(), convert(call, &value, depth + 1)?);
+            }
+            Json::Object(object)
+        }
+        Value::Struct(s) => {
+            let mut object = JsonMap::new();
+            fields(call, s, depth, &mut object)?;
+            Json::Object(object)
+        }
+        Value::Record(r) => {
+            let mut object = JsonMap::new();
+            for (name, value) in &r.fields {
+                object.insert((*name).to_owned(), convert(call, value, depth + 1)?);
+            }
+            Json::Object(object)
+        }
+    })
+}
+
+fn fields(
+    call: &mut Call<'_>,
+    s: &Struct<'_>,
+    depth: usize,
+    into: &mut JsonMap<String, Json>,
+) -> Result<(), String> {
+    let mut embeds = false;
+    for field in s.schema.fields {
+        let value = s.value(field);
+        match &value {
+            Value::Struct(inner) if field.key.is_empty() => {
+                embeds = true;
+                fields(call, inner, depth + 1, into)?;
+            }
+            _ if field.omit_empty && is_empty(field, &value) => {}
+            // Protobuf's JSON has names where Go's has numbers.
+            Value::Enum(ty, n) if s.schema.proto => {
+                into.insert(field.key.to_owned(), Json::String(enum_name(ty, *n).into_owned()));
+            }
+            _ => {
+                into.insert(field.key.to_owned(), convert(call, &value, depth + 1)?);
+            }
+        }
+    }
+    // What the schema does not know is kept: a newer Kubernetes may have fields that we do not.
+    if let Some(json) = s.json.filter(|_| !embeds) {
+        for (key, value) in json {
+            if !s.schema.fields.iter().any(|f| f.key == key) {
+                into.insert(key.clone(), convert(call, &Value::any(value), depth + 1)?);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_empty(field: &Field, value: &Value<'_>) -> bool {
+    !value.is_true() && !matches!(field.kind, Kind::Struct(_))
+}
+
+/// How JSON is written.
+#[derive(Clone, Copy)]
+pub struct Style {
+    /// `<`, `>` and `&` as `\u003c` and so on.
+    pub escape_html: bool,
+    /// What one level is indented by; `None` is everything on one line.
+    pub indent: Option<&'static str>,
+}
+
+/// `json.Marshal`
+pub const COMPACT: Style = Style { escape_html: true, indent: None };
+
+/// JSON as text.
+#[must_use]
+pub fn encode(json: &Json, style: Style) -> String {
+    let mut out = String::new();
+    write(&mut out, json, style, 0);
+    out
+}
+
+fn newline(out: &mut String, style: Style, depth: usize) {
+    if let Some(indent) = style.indent {
+        out.push('\n');
+        out.push_str(&indent.repeat(depth));
+    }
+}
+
+fn write(out: &mut String, json: &Json, style: Style, depth: usize) {
+    match json {
+        Json::Null => out.push_str("null"),
+        Json::Bool(b) => out.push_str(if *b { "true" } else { "false" }),
+        Json::Number(n) => out.push_str(&number(n)),
+        Json::String(s) => string(out, s, style.escape_html),
+        Json::Array(items) if items.is_empty() => out.push_str("[]"),
+        Json::Object(entries) if entries.is_empty() => out.push_str("{}"),
+        Json::Array(items) => {
+            out.push('[');
+            for (i, item) in items.iter().enumerate() {
+                out.push_str(if i > 0 { "," } else { "" });
+                newline(out, style, depth + 1);
+                write(out, item, style, depth + 1);
+            }
+            newline(out, style, depth);
+            out.push(']');
+        }
+        Json::Object(entries) => {
+            out.push('{');
+            for (i, (key, value)) in entries.iter().enumerate() {
+                out.push_str(if i > 0 { "," } else { "" });
+                newline(out, style, depth + 1);
+                string(out, key, style.escape_html);
+                out.push_str(if style.indent.is_some() { ": " } else { ":" });
+                write(out, value, style, depth + 1);
+            }
+            newline(out, style, depth);
+            out.push('}');
+        }
+    }
+}
+
+/// A number as Go's JSON has it: positional from 1e-6 up to 1e21, no fraction for whole floats.
+pub(crate) fn number(n: &Number) -> String {
+    if !n.is_f64() {
+        return n.to_string();
+    }
+    let f = n.as_f64().unwrap_or_default();
+    if f != 0.0 && (f.abs() < 1e-6 || f.abs() >= 1e21) {
+        let text = format!("{f:e}");
+        return text.replace('e', if f.abs() >= 1e21 { "e+" } else { "e" });
+    }
+    format!("{f}")
+}
+
+fn string(out: &mut String, text: &str, escape_html: bool) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\x08' => out.push_str("\\b"),
+            '\x0c' => out.push_str("\\f"),
+            '<' | '>' | '&' if escape_html => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            '\u{2028}' | '\u{2029}' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            _ if u32::from(c) < 0x20 => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            _ => out.push(c),
+        }
+    }
+    out.push('"');
+}

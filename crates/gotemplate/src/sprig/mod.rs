@@ -1,0 +1,122 @@
+//! The text functions of sprig 3.3. Those that need a network, random numbers, cryptography or the clock are known
+//! by name, so that a template that contains them parses, and fail when called.
+
+mod cases;
+mod convert;
+mod data;
+mod defaults;
+mod dicts;
+mod encode;
+mod lists;
+mod math;
+mod paths;
+mod regex;
+mod semver;
+mod strings;
+mod times;
+mod words;
+
+use crate::builtin::print::text_of;
+use crate::functions::arg;
+use crate::functions::{Call, Functions, Type};
+use crate::value::Value;
+use crate::value::text::Str;
+
+type Answer<'a> = Result<Value<'a>, String>;
+
+/// A change of text.
+type Change = fn(&str) -> String;
+
+const ANY: Type = Type::Any;
+const STR: Type = Type::Str;
+const INT: Type = Type::Int;
+const DICT: Type = Type::AnyMap;
+
+/// Names, and the reason why they are not available.
+const UNAVAILABLE: [(&str, &str); 4] = [
+    (
+        "randAlphaNum randAlpha randAscii randNumeric randBytes randInt shuffle uuidv4",
+        "it needs random numbers: rendering twice must give the same text",
+    ),
+    (
+        "bcrypt htpasswd genPrivateKey derivePassword buildCustomCert genCA genCAWithKey genSelfSignedCert \
+         genSelfSignedCertWithKey genSignedCert genSignedCertWithKey encryptAES decryptAES",
+        "it needs cryptography, which is not part of this engine",
+    ),
+    (
+        "ago now date date_in_zone date_modify dateInZone dateModify htmlDate htmlDateInZone must_date_modify \
+         mustDateModify mustToDate toDate unixEpoch",
+        "it needs the clock: rendering twice must give the same text",
+    ),
+    ("getHostByName env expandenv", "it needs the network or the environment"),
+];
+
+impl Functions {
+    /// Adds sprig's text functions. Its `slice` replaces Go's.
+    pub fn add_sprig(&mut self) {
+        for (names, reason) in UNAVAILABLE {
+            for name in names.split_whitespace() {
+                self.add(name, &[], Some(ANY), move |_, _| Err(format!("not available: {reason}")));
+            }
+        }
+        strings::register(self);
+        words::register(self);
+        convert::register(self);
+        defaults::register(self);
+        lists::register(self);
+        dicts::register(self);
+        data::register(self);
+        math::register(self);
+        encode::register(self);
+        paths::register(self);
+        regex::register(self);
+        semver::register(self);
+        times::register(self);
+    }
+}
+
+/// The string argument at `index`.
+fn text<'v, 'a>(args: &'v [Value<'a>], index: usize) -> Result<&'v Str<'a>, String> {
+    arg(args, index).as_str().ok_or_else(|| "expected a string".to_owned())
+}
+
+/// The integer argument at `index`.
+fn int(args: &[Value<'_>], index: usize) -> i64 {
+    match arg(args, index) {
+        Value::Int(n, _) => *n,
+        _ => 0,
+    }
+}
+
+/// The integer argument at `index` as a length; negative ones are errors, as they are panics in Go.
+fn size(args: &[Value<'_>], index: usize, what: &str) -> Result<usize, String> {
+    let n = int(args, index);
+    usize::try_from(n).map_err(|_| format!("{what} is negative: {n}"))
+}
+
+/// Any value as a string, with its origins.
+fn strval<'a>(call: &Call<'_>, value: &Value<'a>) -> Result<Str<'a>, String> {
+    Ok(text_of(call.text(), value)?)
+}
+
+/// Text made out of one source.
+fn made<'a>(text: impl Into<String>, source: &Str<'a>) -> Answer<'a> {
+    Ok(Value::Str(Str::derived(text.into(), &[source])))
+}
+
+/// Go's reflect kind of a value.
+fn kind(value: &Value<'_>) -> &'static str {
+    match value {
+        Value::Nil | Value::Null => "invalid",
+        Value::NilPtr(_) | Value::Ptr(_) | Value::Duration(_) | Value::Wrapper(_) => "ptr",
+        Value::Bool(_) => "bool",
+        Value::Int(_, ty) => ty.name(),
+        Value::Float(_) => "float64",
+        Value::Str(_) => "string",
+        Value::Enum(..) => "int32",
+        Value::List(_) => "slice",
+        Value::Map(_) => "map",
+        Value::Struct(s) if s.pointer => "ptr",
+        Value::Struct(_) | Value::Record(_) => "struct",
+    }
+}

@@ -1,0 +1,138 @@
+//! The only code that touches files.
+#![allow(clippy::disallowed_methods, reason = "files are read and written here, for the whole program")]
+
+use std::fs::FileType;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+mod replace;
+
+pub use replace::replace;
+
+/// The largest input that is read, a little above what the YAML reader takes, so that its message is the one seen.
+const LARGEST: u64 = 16 << 20;
+
+/// Reads a file, or standard input for `-`.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn read(name: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if name == "-" {
+        io::stdin().lock().take(LARGEST).read_to_end(&mut bytes)?;
+    } else {
+        std::fs::File::open(name)?.take(LARGEST).read_to_end(&mut bytes)?;
+    }
+    Ok(bytes)
+}
+
+/// The same, for what may be larger.
+///
+/// # Errors
+///
+/// What the system says, or that it is too large ([`io::ErrorKind::FileTooLarge`]).
+pub fn read_at_most(name: &str, largest: u64) -> io::Result<Vec<u8>> {
+    let too_large = || {
+        let problem = format!("larger than {} MiB, the most that is read", largest >> 20);
+        io::Error::new(io::ErrorKind::FileTooLarge, problem)
+    };
+    let mut bytes = Vec::new();
+    if name == "-" {
+        io::stdin().lock().take(largest + 1).read_to_end(&mut bytes)?;
+    } else {
+        let file = std::fs::File::open(name)?;
+        if file.metadata()?.len() > largest {
+            return Err(too_large());
+        }
+        file.take(largest + 1).read_to_end(&mut bytes)?;
+    }
+    if bytes.len() as u64 > largest { Err(too_large()) } else { Ok(bytes) }
+}
+
+/// Whether a file can be read, as far as opening it says; nothing is taken out of a FIFO.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn readable(name: &str) -> io::Result<()> {
+    let found = std::fs::metadata(name)?;
+    if found.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if found.is_file() {
+        std::fs::File::open(name)?;
+    }
+    Ok(())
+}
+
+/// Reads a file that is looked at again and again while others wait: a regular one, since whatever else has a name may
+/// never come to an end.
+///
+/// # Errors
+///
+/// What the system says, or what is there instead.
+pub fn read_regular(name: &str) -> io::Result<Vec<u8>> {
+    // Without it, opening a pipe waits for a writer; on regular files it has no effect.
+    let file = std::fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(name)?;
+    let kind = file.metadata()?.file_type();
+    if !kind.is_file() {
+        let what = kind_name(kind);
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("is {what}, expected a regular file"),
+        ));
+    }
+    let mut bytes = Vec::new();
+    file.take(LARGEST).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn kind_name(kind: FileType) -> &'static str {
+    if kind.is_dir() {
+        "a directory"
+    } else if kind.is_fifo() {
+        "a named pipe"
+    } else if kind.is_socket() {
+        "a socket"
+    } else {
+        "a device"
+    }
+}
+
+/// The files of a name: itself, or the YAML and JSON files of a directory, sorted.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn expand(name: &str) -> io::Result<Vec<String>> {
+    if name == "-" || !Path::new(name).is_dir() {
+        return Ok(vec![name.to_owned()]);
+    }
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(name)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    paths.retain(|path| {
+        let suffix = path.extension().and_then(|suffix| suffix.to_str());
+        // A link to nowhere stays: reading it says so, leaving it out would not.
+        matches!(suffix, Some("yaml" | "yml" | "json"))
+            && (path.is_file() || path.is_symlink() && !path.exists())
+    });
+    paths.sort();
+    Ok(paths.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
+}
+
+/// Writes a file, or standard output for `-`. A reader that has gone away is no error.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn write(name: &str, text: &str) -> io::Result<()> {
+    if name != "-" {
+        return std::fs::write(name, text);
+    }
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}

@@ -1,0 +1,312 @@
+//! From pod to injected pod.
+
+mod capture;
+mod combine;
+mod error;
+mod finish;
+mod merge_existing;
+mod preserve;
+mod relocate;
+mod render;
+mod uninject;
+pub mod validate;
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use crate::annotations::keys;
+use crate::config::{Mesh, Settings};
+use crate::pod::annotations::{self, AnnotationError};
+use crate::pod::exempt::Exempt;
+use crate::pod::ids::Ids;
+use crate::pod::image::{self, Which};
+use crate::pod::init_options::{InitOptions, without_proxy};
+use crate::pod::list::{self, annotation};
+use crate::pod::status::Status;
+use crate::pod::strip::{Stripped, strip};
+use crate::pod::workload::Workload;
+use crate::schema::check;
+use crate::template::Data;
+use crate::yaml;
+
+pub use crate::template::functions;
+pub use error::InjectError;
+pub use uninject::Uninjected;
+
+/// What is the same for every pod.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The revision, as templates see it: `default` for the default one; empty counts as that in what is written.
+    pub revision: String,
+    /// `COMPLIANCE_POLICY`.
+    pub compliance_policy: String,
+    /// Whether an app container with the proxy's user denies the pod, or only gives a warning.
+    pub reject_proxy_uid: bool,
+}
+
+/// Where a pod is to run: what its cluster, network and namespace prescribe.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Placement {
+    /// What the namespace prescribes.
+    pub ids: Ids,
+    /// Whether proxies are native sidecars, where the pod does not say.
+    pub native_sidecars: bool,
+    /// More environment of the proxy, such as the cluster and the network it is in.
+    pub environment: Vec<(String, String)>,
+}
+
+/// Config and options: everything but the pod.
+#[derive(Debug)]
+pub struct Injector {
+    /// What was read from files.
+    pub settings: Settings,
+    /// Command-line options.
+    pub options: Options,
+    mesh_json: Value,
+}
+
+/// One pod, or pod template, to be injected.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The object with `metadata` and `spec`.
+    pub pod: &'a Value,
+    /// Its workload.
+    pub workload: &'a Workload,
+    /// Where it is to run.
+    pub place: &'a Placement,
+}
+
+impl Request<'_> {
+    fn check_shape(&self) -> Result<(), InjectError> {
+        let malformed = check::pod(self.pod, "/metadata", "/spec");
+        if malformed.is_empty() { Ok(()) } else { Err(InjectError::Malformed(malformed)) }
+    }
+}
+
+/// An injected pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Injected {
+    /// The pod.
+    pub pod: Value,
+    /// Warnings.
+    pub warnings: Vec<String>,
+}
+
+impl Injector {
+    /// Puts the parts together.
+    #[must_use]
+    pub fn new(settings: Settings, options: Options) -> Self {
+        let mesh_json = settings.mesh.to_json();
+        Self { settings, options, mesh_json }
+    }
+
+    /// Injects a pod; one that is injected already is injected afresh.
+    ///
+    /// # Errors
+    ///
+    /// Why the pod cannot be injected, for the author of the pod.
+    pub fn inject(&self, request: Request<'_>) -> Result<Injected, InjectError> {
+        let native = wants_native_sidecar(request.pod, request.place.native_sidecars);
+        let mut injected = self.assemble(request, native)?;
+        let init = InitOptions::of(&injected.pod);
+        if let Some(init) = &init {
+            injected.warnings.extend(self.check_capture(init, request)?);
+        }
+        self.check_users(&mut injected, init.as_ref(), request.place.ids)?;
+        Ok(injected)
+    }
+
+    /// The injected pod, before the options of its init container are checked.
+    fn assemble(&self, request: Request<'_>, native: bool) -> Result<Injected, InjectError> {
+        request.check_shape()?;
+        let checked = annotations::check(request.pod);
+        let mut warnings = checked.warnings;
+        let mut problems = checked.errors;
+        let own_mesh = self.own_mesh(request.pod, &mut warnings);
+        problems.extend(own_mesh.as_ref().err().cloned());
+        let stripped = self.stripped(request.pod);
+        problems.extend(stripped.as_ref().err().cloned());
+        let (Ok(own_mesh), Ok(mut stripped), true) = (own_mesh, stripped, problems.is_empty()) else {
+            problems.sort_by_cached_key(ToString::to_string);
+            return Err(InjectError::Annotations(problems));
+        };
+        for container in list::duplicates(&stripped.pod) {
+            let paths = list::places(request.pod, container);
+            if paths.len() > 1 {
+                return Err(InjectError::Duplicate { container: container.to_owned(), paths });
+            }
+        }
+        if stripped.previous.is_none() && annotation(request.pod, keys::OVERRIDES).is_some() {
+            warnings.push(format!(
+                "annotation {}: only injection writes it; what it says of containers of Istio's counts as if the pod had \
+                 them, the rest is dropped; expected such containers in the pod instead",
+                keys::OVERRIDES
+            ));
+        }
+        let names = render::select(&stripped.pod, &self.settings.injector)?;
+        let templates = names.iter().filter_map(|name| self.settings.injector.templates.get(name));
+        let texts: Vec<&str> = templates.map(|one| one.template.text()).collect();
+        warnings.extend(annotations::unread(&stripped.pod, &texts));
+        let overlays = self.render(&request, &stripped, &own_mesh, &names, native)?;
+        let retained = self.relocated(&request, &mut stripped, &overlays, native);
+        let combined = combine::combine(&mut stripped, &overlays, &retained)?;
+        let status = Status::of_templates(&combined.templates, &self.options.revision);
+        let mut injected = Injected { pod: combined.pod, warnings };
+        self.finish(&mut injected, request.place, &combined.asked, &own_mesh, &status);
+        if let Some(previous) = &stripped.previous {
+            merge_existing::merge_existing(&mut injected, previous, &status)?;
+            injected.warnings.extend(previous.foreign_additions(request.pod, &injected.pod, &status));
+        }
+        check_result(&mut injected, &names)?;
+        injected.warnings.extend(windows(&injected.pod));
+        finish::preserve_order(&mut injected.pod, request.pod);
+        Ok(injected)
+    }
+
+    fn stripped(&self, pod: &Value) -> Result<Stripped, AnnotationError> {
+        strip(pod, self.settings.mesh.status_port(), self.merges_metrics(pod))
+    }
+
+    /// The mesh config with the pod's own proxy config.
+    fn own_mesh(&self, pod: &Value, warnings: &mut Vec<String>) -> Result<Cow<'_, Mesh>, AnnotationError> {
+        // Every pod may bring one.
+        const MOST_NODES: usize = 10_000;
+        let Some(text) = annotation(pod, keys::PROXY_CONFIG) else {
+            return Ok(Cow::Borrowed(&self.settings.mesh));
+        };
+        let key = keys::PROXY_CONFIG;
+        let value =
+            yaml::read_at_most(MOST_NODES, text).map_err(|error| AnnotationError::Yaml { key, error })?;
+        let unknown = Mesh::unknown_proxy_fields(&value);
+        warnings.extend(
+            unknown.into_iter().map(|field| format!("annotation {key}: {field}: not known, ignored")),
+        );
+        let mesh = self.settings.mesh.with_proxy_config(&value);
+        mesh.map(Cow::Owned).map_err(|error| AnnotationError::Field { key, error })
+    }
+
+    fn render(
+        &self,
+        request: &Request<'_>,
+        stripped: &Stripped,
+        own_mesh: &Mesh,
+        names: &[String],
+        native: bool,
+    ) -> Result<Vec<render::Overlay>, InjectError> {
+        let settings = &self.settings;
+        let image = |which| image::choose(&stripped.pod, &settings.values, own_mesh.proxy(), which);
+        let empty = serde_json::Map::new();
+        let data = Data {
+            pod: &stripped.pod,
+            workload: request.workload,
+            mesh: &settings.mesh,
+            own_mesh,
+            mesh_json: self.mesh_json.as_object().unwrap_or(&empty),
+            values: &settings.values,
+            revision: &self.options.revision,
+            native_sidecars: native,
+            proxy_image: &image(Which::Proxy),
+            init_image: &image(Which::Init),
+            ids: request.place.ids,
+            compliance_policy: &self.options.compliance_policy,
+        };
+        names.iter().map(|name| render::render(name, &settings.injector, &data)).collect()
+    }
+
+    /// Apps that escape capture because they pass for the proxy.
+    fn check_users(
+        &self,
+        injected: &mut Injected,
+        init: Option<&InitOptions>,
+        ids: Ids,
+    ) -> Result<(), InjectError> {
+        if list::proxy(&injected.pod).is_none() {
+            return Ok(());
+        }
+        let exempt = Exempt::of(&injected.pod, init, ids);
+        let by_user = exempt.by_user(&injected.pod);
+        if let Some(&(_, uid)) = by_user.first() {
+            let containers = by_user.iter().filter(|(_, other)| *other == uid);
+            let containers = containers.map(|(name, _)| name.clone()).collect();
+            let error = InjectError::ProxyUid { containers, uid };
+            if self.options.reject_proxy_uid {
+                return Err(error);
+            }
+            injected.warnings.push(error.to_string());
+        }
+        let by_group = exempt
+            .by_group(&injected.pod)
+            .into_iter()
+            .filter(|(name, _)| !by_user.iter().any(|(other, _)| name == other));
+        injected.warnings.extend(by_group.map(|(name, gid)| {
+            format!(
+                "container {name} runs as group {gid}, the proxy's own: its outbound traffic is not captured; expected \
+                 another runAsGroup"
+            )
+        }));
+        Ok(())
+    }
+}
+
+/// Whether the proxy is a native sidecar: as the pod's annotation says, else `default`.
+fn wants_native_sidecar(pod: &Value, default: bool) -> bool {
+    match annotation(pod, keys::NATIVE_SIDECAR) {
+        Some("true") => true,
+        Some("false") => false,
+        _ => default,
+    }
+}
+
+/// Errors and warnings about the result.
+fn check_result(injected: &mut Injected, names: &[String]) -> Result<(), InjectError> {
+    // Templates that disagree on where the proxy runs get a warning below, as they are not the pod's fault.
+    if let Some(container) =
+        list::duplicates(&injected.pod).into_iter().find(|name| *name != crate::pod::PROXY)
+    {
+        let paths = list::places(&injected.pod, container);
+        return Err(InjectError::Clash { container: container.to_owned(), paths });
+    }
+    for list in list::List::BOTH {
+        for container in list::containers(&injected.pod, list) {
+            match container.get("image").and_then(Value::as_str) {
+                Some(crate::pod::AUTO_IMAGE) => {
+                    return Err(InjectError::AutoImage {
+                        container: list::name(container).to_owned(),
+                        templates: names.to_vec(),
+                    });
+                }
+                None | Some("") if list::name(container) == crate::pod::PROXY => {
+                    injected.warnings.push(format!(
+                        "spec.{} has a container istio-proxy without an image: one of the templates {} names it there, \
+                         another one elsewhere",
+                        list.key(),
+                        names.join(", ")
+                    ));
+                }
+                _ => {}
+            }
+        }
+    }
+    if let Some(container) = without_proxy(&injected.pod) {
+        injected.warnings.push(format!(
+            "spec.initContainers has {container}, and no container of the pod is istio-proxy with an image: what is captured \
+             has nowhere to go; expected one in the templates {}",
+            names.join(", ")
+        ));
+    }
+    Ok(())
+}
+
+/// A pod for Windows is injected where it asks for it, as by Istio, and cannot run.
+fn windows(pod: &Value) -> Option<String> {
+    let system = pod.pointer("/spec/os/name").and_then(Value::as_str);
+    (system == Some("windows")).then(|| {
+        "spec.os.name is windows: the injected containers are for Linux, and Kubernetes refuses such a pod; expected label \
+         sidecar.istio.io/inject: \"false\""
+            .to_owned()
+    })
+}

@@ -1,0 +1,102 @@
+//! A template adds to a pod: it takes a container or a volume away only where it says so in as many words.
+//!
+//! In a strategic merge, `null` deletes. In a template it is mostly what is left of a list or map whose items were all
+//! conditional (`initContainers:` with interception mode `NONE`), or of a file that was cut off after `spec:`. Kubernetes
+//! and Istio then delete what the pod has there, up to its app containers. No template means that, and one that does can
+//! say `$patch: delete`; so here `null` says nothing, in place of what every template adds to.
+
+use serde_json::{Map, Value};
+
+use crate::pod::list::name;
+
+/// The lists of a pod spec whose items stay.
+const LISTS: [&str; 3] = ["containers", "initContainers", "volumes"];
+
+/// Removes nulls that have no effect from a template's patch.
+pub(super) fn drop_empty(patch: &mut Value) {
+    let of_spec = LISTS.iter().copied().chain(["imagePullSecrets"]);
+    for (parent, keys) in [
+        ("/metadata", ["labels", "annotations"].to_vec()),
+        ("/spec", of_spec.collect()),
+        ("", ["metadata", "spec"].to_vec()),
+    ] {
+        if let Some(parent) = patch.pointer_mut(parent).and_then(Value::as_object_mut) {
+            parent.retain(|key, value| !value.is_null() || !keys.contains(&key.as_str()));
+        }
+    }
+}
+
+/// The names in each of the lists of a pod that templates add to.
+pub(super) fn names(pod: &Value) -> [Vec<String>; 3] {
+    LISTS.map(|list| items(pod, list).iter().map(|item| name(item).to_owned()).collect())
+}
+
+/// What `after` lacks of the names `before`, like `spec.containers app`; nothing, if the patch removes something with a
+/// directive.
+pub(super) fn lost(before: &[Vec<String>; 3], after: &Value, patch: &Value) -> Vec<String> {
+    if has_directive(patch) {
+        return Vec::new();
+    }
+    let mut lost = Vec::new();
+    for (list, before) in LISTS.iter().zip(before) {
+        let stays = |wanted: &str| items(after, list).iter().any(|item| name(item) == wanted);
+        let gone = before.iter().filter(|name| !stays(name));
+        lost.extend(gone.map(|name| format!("spec.{list} {name}")));
+    }
+    lost
+}
+
+fn items<'a>(pod: &'a Value, list: &str) -> &'a [Value] {
+    let items = pod.pointer("/spec").and_then(|spec| spec.get(list)?.as_array());
+    items.map_or(&[], Vec::as_slice)
+}
+
+/// Whether the patch has a directive that can remove a container or a volume.
+fn has_directive(patch: &Value) -> bool {
+    let has = |map: &Map<String, Value>| map.keys().any(|key| key.starts_with('$'));
+    let maps = [Some(patch), patch.get("spec")].into_iter().flatten();
+    maps.chain(LISTS.iter().flat_map(|list| items(patch, list))).filter_map(Value::as_object).any(has)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn null_in_place_of_what_templates_add_to_says_nothing() {
+        let mut patch = json!({"metadata": null, "spec": null});
+        drop_empty(&mut patch);
+        assert_eq!(patch, json!({}));
+        let mut patch = json!({
+            "metadata": {"labels": null, "annotations": null, "name": "x"},
+            "spec": {"containers": null, "initContainers": null, "volumes": null, "imagePullSecrets": null, "dnsPolicy": null},
+        });
+        drop_empty(&mut patch);
+        assert_eq!(patch, json!({"metadata": {"name": "x"}, "spec": {"dnsPolicy": null}}));
+        for mut other in [json!(null), json!([]), json!({"spec": []})] {
+            let before = other.clone();
+            drop_empty(&mut other);
+            assert_eq!(other, before);
+        }
+    }
+
+    #[test]
+    fn what_goes_is_named_unless_a_directive_says_so() {
+        let pod = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}], "volumes": [{"name": "v"}]}});
+        let after = json!({"spec": {"containers": [{"name": "b"}, {"name": "c"}]}});
+        let all = ["spec.containers a", "spec.volumes v"].map(str::to_owned).to_vec();
+        for silent in [json!({}), json!({"spec": "text"}), json!({"metadata": {"labels": {"$x": "y"}}})] {
+            assert_eq!(lost(&names(&pod), &after, &silent), all);
+        }
+        for patch in [
+            json!({"$patch": "replace"}),
+            json!({"spec": {"$retainKeys": ["containers"]}}),
+            json!({"spec": {"containers": [{"name": "a", "$patch": "delete"}]}}),
+        ] {
+            assert!(lost(&names(&pod), &after, &patch).is_empty(), "{patch}");
+        }
+        assert!(lost(&names(&pod), &pod, &json!({})).is_empty());
+    }
+}

@@ -1,0 +1,200 @@
+//! Validation of a config: injects a sample pod with it.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use crate::decide::Policy;
+use crate::inject::{InjectError, Injector, Placement, Request};
+use crate::pod::PROXY;
+use crate::pod::init_options::without_proxy;
+use crate::pod::list::{List, containers, find, name};
+use crate::pod::workload::Workload;
+
+/// What is wrong with a policy: with anything but `enabled` and `disabled` no pod is injected.
+#[must_use]
+pub fn policy(policy: &Policy) -> Option<String> {
+    match policy {
+        Policy::Unknown(text) => Some(format!(
+            "policy: {text:?} is not accepted, expected enabled or disabled: no pod is injected"
+        )),
+        Policy::Enabled | Policy::Disabled => None,
+    }
+}
+
+/// The container of the sample pod.
+const SAMPLE: &str = "sample";
+
+/// What is wrong with an injection of the sample pod.
+enum Fault {
+    /// There is none.
+    Injection(InjectError),
+    /// The sample's own container is gone.
+    AppGone,
+    /// This container sends all traffic to a proxy, and there is none.
+    NoProxy(&'static str),
+    /// Nothing has come in.
+    NothingAdded,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Injection(error) => write!(f, "a pod with one container cannot be injected: {error}"),
+            Self::AppGone => f.write_str(
+                "a pod with one container loses it: the default templates take it out; expected templates that add to a pod",
+            ),
+            Self::NoProxy(container) => write!(
+                f,
+                "a pod with one container gets {container} and no {PROXY} with an image: what is captured has nowhere to go; \
+                 expected a template with both (has the file been cut off?)"
+            ),
+            Self::NothingAdded => f.write_str(
+                "the default templates add no container; expected one that adds a proxy (has the file been cut off?), or \
+                 policy: disabled",
+            ),
+        }
+    }
+}
+
+impl Fault {
+    /// Whether it is the same one, though the line or the list in which it shows may be another.
+    fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Injection(one), Self::Injection(other)) => one.is_like(other),
+            (Self::NoProxy(one), Self::NoProxy(other)) => one == other,
+            (Self::AppGone, Self::AppGone) | (Self::NothingAdded, Self::NothingAdded) => true,
+            _ => false,
+        }
+    }
+}
+
+/// Injects a sample pod: reports values that templates miss, output that is no pod, and pods that cannot work. What is wrong
+/// both with native sidecars and without is reported once.
+#[must_use]
+pub fn inject(injector: &Injector) -> Vec<String> {
+    let pod = json!({
+        "metadata": {"name": SAMPLE, "labels": {"app": SAMPLE}},
+        "spec": {"containers": [{"name": SAMPLE, "image": SAMPLE, "ports": [{"containerPort": 8080}]}]},
+    });
+    let mut faults: Vec<Fault> = Vec::new();
+    for native_sidecars in [true, false] {
+        for fault in examine(injector, &pod, native_sidecars) {
+            if !faults.iter().any(|known| known.is_like(&fault)) {
+                faults.push(fault);
+            }
+        }
+    }
+    faults.iter().map(ToString::to_string).collect()
+}
+
+fn examine(injector: &Injector, pod: &Value, native_sidecars: bool) -> Vec<Fault> {
+    let workload = Workload::of_pod(pod, "default");
+    let place = Placement { native_sidecars, ..Placement::default() };
+    let injected = match injector.inject(Request { pod, workload: &workload, place: &place }) {
+        Ok(injected) => injected.pod,
+        Err(error) => return vec![Fault::Injection(error)],
+    };
+    let mut faults = Vec::new();
+    if find(containers(&injected, List::Containers), SAMPLE).is_none() {
+        faults.push(Fault::AppGone);
+    }
+    faults.extend(without_proxy(&injected).map(Fault::NoProxy));
+    let mut all = List::BOTH.into_iter().flat_map(|list| containers(&injected, list));
+    let enabled = injector.settings.injector.rules.policy == Policy::Enabled;
+    if enabled && all.all(|container| name(container) == SAMPLE) {
+        faults.push(Fault::NothingAdded);
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{BUILTIN_CONFIG, BUILTIN_VALUES, Source, Sources};
+    use crate::inject::{Options, functions};
+
+    fn injector(text: &str) -> Option<Injector> {
+        let source = |name: &str, text: &str| Some(Source { name: name.to_owned(), text: text.to_owned() });
+        let sources =
+            Sources { config: source("config", text), values: source("values", BUILTIN_VALUES), mesh: None };
+        Some(Injector::new(sources.load(&functions(|_| None)).ok()?, Options::default()))
+    }
+
+    fn faults(text: &str) -> Vec<String> {
+        inject(&injector(text).unwrap())
+    }
+
+    fn names(pod: &Value, list: &str) -> Vec<String> {
+        let items = pod["spec"][list].as_array();
+        items.into_iter().flatten().map(|item| name(item).to_owned()).collect()
+    }
+
+    /// An injected typical pod; `None` if it is denied.
+    fn injected(injector: &Injector, native_sidecars: bool, mode: &str) -> Option<Value> {
+        let pod = json!({
+            "metadata": {"labels": {"app": "web"}, "annotations": {"own": "1", "sidecar.istio.io/interceptionMode": mode}},
+            "spec": {
+                "containers": [{"name": "web", "image": "web"}],
+                "initContainers": [{"name": "first", "image": "first"}],
+                "volumes": [{"name": "data", "emptyDir": {}}],
+            },
+        });
+        let workload = Workload::of_pod(&pod, "default");
+        let place = Placement { native_sidecars, ..Placement::default() };
+        injector.inject(Request { pod: &pod, workload: &workload, place: &place }).ok().map(|one| one.pod)
+    }
+
+    #[test]
+    fn a_truncated_config_harms_no_pod() {
+        let (mut refused, mut accepted) = (0, 0);
+        for (end, _) in BUILTIN_CONFIG.match_indices('\n') {
+            let text = &BUILTIN_CONFIG[..=end];
+            let Some(injector) = injector(text) else { continue };
+            let faults = inject(&injector);
+            assert!(faults.len() < 2, "{text}\n{faults:?}");
+            for (native, mode) in [(true, "REDIRECT"), (false, "REDIRECT"), (false, "NONE")] {
+                let Some(pod) = injected(&injector, native, mode) else { continue };
+                // In force or not: what is the pod's own stays.
+                for (list, own) in [("containers", "web"), ("initContainers", "first"), ("volumes", "data")] {
+                    assert!(names(&pod, list).iter().any(|name| name == own), "{text}\n{list}");
+                }
+                assert_eq!(
+                    (&pod["metadata"]["labels"]["app"], &pod["metadata"]["annotations"]["own"]),
+                    (&json!("web"), &json!("1"))
+                );
+                if faults.is_empty() {
+                    let all = [names(&pod, "containers"), names(&pod, "initContainers")].concat();
+                    assert!(all.iter().any(|name| name == PROXY), "{text}\n{all:?}");
+                    assert!(all.len() > 2, "{text}\n{all:?}");
+                }
+            }
+            *if faults.is_empty() { &mut accepted } else { &mut refused } += 1;
+        }
+        assert!(refused > 20 && accepted > 100, "{refused} refused, {accepted} accepted");
+    }
+
+    #[test]
+    fn faults_of_a_config() {
+        let config = |template: &str| format!("policy: enabled\ntemplates: {{sidecar: {template:?}}}\n");
+        let proxy = "spec: {containers: [{name: istio-proxy, image: p}]}";
+        let init = "spec: {initContainers: [{name: istio-init, image: i}, {name: istio-proxy}]}";
+        let gone = "spec: {containers: [{name: sample, $patch: delete}, {name: istio-proxy, image: p}]}";
+        for (text, fault) in [
+            (config(proxy), None),
+            (config(init), Some("gets istio-init and no istio-proxy")),
+            (config(gone), Some("loses it")),
+            (config("metadata: {labels: {a: b}}"), Some("add no container")),
+            (config("spec:"), Some("add no container")),
+            (config("").replace("enabled", "disabled"), None),
+            (format!("aliases: {{none: []}}\ndefaultTemplates: [none]\n{}", config(proxy)), Some("add no")),
+            (config("spec: {containers: [{image: p}]}"), Some("merge key")),
+            // The line differs, with what is wrong there.
+            (config("{{ if .NativeSidecars }}\n{{ end }}\nspec: {containers: x}"), Some("output is no pod")),
+        ] {
+            let faults = faults(&text);
+            assert_eq!(faults.len(), usize::from(fault.is_some()), "{text}{faults:?}");
+            assert!(fault.is_none_or(|part| faults[0].contains(part)), "{text}{faults:?}");
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! JSON paths, and errors of fields. Paths are built on the stack, turned into text only for an error.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// A place in an object, as a chain of steps up to the root.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path<'a> {
+    up: Option<&'a Self>,
+    step: Step<'a>,
+    depth: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step<'a> {
+    Root,
+    Field(&'a str),
+    Item(usize),
+}
+
+impl<'a> Path<'a> {
+    /// The object itself.
+    pub(crate) const fn root() -> Self {
+        Self { up: None, step: Step::Root, depth: 0 }
+    }
+
+    /// The field `name` below this place.
+    pub(crate) const fn field(&'a self, name: &'a str) -> Self {
+        Self { up: Some(self), step: Step::Field(name), depth: self.depth + 1 }
+    }
+
+    /// The list item `index` below this place.
+    pub(crate) const fn item(&'a self, index: usize) -> Self {
+        Self { up: Some(self), step: Step::Item(index), depth: self.depth + 1 }
+    }
+
+    /// How many steps it is from the root.
+    pub(crate) const fn depth(&self) -> usize {
+        self.depth
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(up) = self.up {
+            up.fmt(f)?;
+        }
+        match self.step {
+            Step::Root => Ok(()),
+            Step::Field(name) => {
+                let first = self.up.is_none_or(|up| matches!(up.step, Step::Root));
+                write!(f, "{}{name}", if first { "" } else { "." })
+            }
+            Step::Item(index) => write!(f, "[{index}]"),
+        }
+    }
+}
+
+/// What JSON calls the type of `value`.
+pub(crate) const fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// A field whose value is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// The field, like `defaultConfig.concurrency`; empty for the whole.
+    pub path: String,
+    /// Its value, as a message shows it.
+    pub given: String,
+    /// What is accepted.
+    pub expected: String,
+}
+
+impl FieldError {
+    /// A value that is not accepted: JSON, cut where it is long.
+    pub(crate) fn new(path: &str, given: &Value, expected: &str) -> Self {
+        const LONGEST: usize = 120;
+        let text = given.to_string();
+        let cut = text.char_indices().nth(LONGEST).filter(|_| !given.is_string());
+        let given = cut
+            .map_or_else(|| text.clone(), |(end, _)| format!("{}...", text.get(..end).unwrap_or_default()));
+        Self { path: path.to_owned(), given, expected: expected.to_owned() }
+    }
+
+    /// The same for a field below `parent`.
+    pub(crate) fn below(self, parent: &str) -> Self {
+        let path = if self.path.is_empty() { parent.to_owned() } else { format!("{parent}.{}", self.path) };
+        Self { path, ..self }
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let separator = if self.path.is_empty() { "" } else { ": " };
+        write!(f, "{}{separator}{} is not accepted, expected {}", self.path, self.given, self.expected)
+    }
+}

@@ -1,0 +1,295 @@
+//! The init container, as the init binary's own parser reads it: arguments and environment.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+
+use istio_iptables::cli::{self, Key, Origin, Outcome, RawOptions, UsageError};
+use istio_iptables::config::{self, ConfigError, GivenOption, Resolved};
+use istio_iptables::facts::Files;
+use serde_json::Value;
+
+use super::list::{self, List, containers};
+use super::{INIT, PROXY, VALIDATION};
+
+/// What the init container makes of a pod's settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InitOptions {
+    /// The container.
+    pub container: &'static str,
+    /// What it does; `None` if it cannot be followed to the end.
+    pub resolved: Option<Resolved>,
+    /// Values that it refuses.
+    pub refused: Vec<ConfigError>,
+    /// What it refuses before it looks at values.
+    pub unreadable: Vec<UsageError>,
+    /// What it refuses, and one of another version may take: flags and words, and backends that are not available here.
+    pub foreign: Vec<String>,
+    /// What depends on the container's own files.
+    pub elsewhere: Vec<Elsewhere>,
+}
+
+/// How many names of groups are believed: there may not be as many, and each is looked for among all.
+const MOST_NAMES: u32 = 100;
+
+/// A value that is a matter of a file in the container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Where the value comes from.
+    pub origin: Origin,
+    /// The value.
+    pub given: String,
+    /// What about it is not known here.
+    pub unknown: &'static str,
+}
+
+/// Options with which the init container captures nothing, and what it does instead.
+const OFF: [(Key, &str); 4] = [
+    (Key::CleanupOnly, "only takes rules out"),
+    (Key::DryRun, "only prints what it would do"),
+    (Key::NetworkNamespace, "makes its rules in another network namespace"),
+    (Key::SkipRuleApply, "makes no rules"),
+];
+
+/// The container that has traffic go to the proxy, or checks that it does, in a pod where no proxy can run: what is
+/// captured has nowhere to go.
+#[must_use]
+pub fn without_proxy(pod: &Value) -> Option<&'static str> {
+    let has_image = |container: &Value| {
+        container.get("image").and_then(Value::as_str).is_some_and(|image| !image.is_empty())
+    };
+    let mut all = List::BOTH.into_iter().flat_map(|list| containers(pod, list));
+    if all.any(|container| list::name(container) == PROXY && has_image(container)) {
+        return None;
+    }
+    let init = containers(pod, List::InitContainers);
+    [INIT, VALIDATION].into_iter().find(|wanted| list::find(init, wanted).is_some())
+}
+
+impl InitOptions {
+    /// Reads a pod's init container, if it has one that runs the init binary.
+    #[must_use]
+    pub fn of(pod: &Value) -> Option<Self> {
+        let init = containers(pod, List::InitContainers);
+        let found = |name: &'static str| Some((name, list::find(init, name)?));
+        let (name, container) = [INIT, VALIDATION].into_iter().find_map(found)?;
+        let mut reading = Self::of_arguments(arguments(container)?, environment(container));
+        reading.container = name;
+        Some(reading)
+    }
+
+    /// Reads arguments and environment.
+    #[must_use]
+    pub fn of_arguments<'a>(
+        arguments: impl IntoIterator<Item = &'a str>,
+        environment: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Self {
+        let mut reading = Self {
+            container: INIT,
+            resolved: None,
+            refused: Vec::new(),
+            unreadable: Vec::new(),
+            foreign: Vec::new(),
+            elsewhere: Vec::new(),
+        };
+        let Some(raw) = reading.parse(arguments, environment) else {
+            return reading;
+        };
+        let files = reading.files(&raw);
+        match config::resolve(&raw, &files) {
+            Ok(resolved) => reading.resolved = Some(resolved),
+            Err(errors) => {
+                // Kubernetes expands the variable.
+                let open = |error: &ConfigError| matches!(error, ConfigError::Value { given, .. } if given.contains("$("));
+                let foreign = |error: &ConfigError| {
+                    matches!(error, ConfigError::Unavailable { origin: Origin::Flag(_), .. })
+                };
+                let known = errors.into_iter().filter(|error| !open(error));
+                let (foreign, refused): (Vec<_>, Vec<_>) = known.partition(foreign);
+                reading.foreign.extend(foreign.iter().map(ToString::to_string));
+                reading.refused = refused;
+            }
+        }
+        reading
+    }
+
+    fn parse<'a>(
+        &mut self,
+        arguments: impl IntoIterator<Item = &'a str>,
+        environment: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Option<RawOptions> {
+        let all = std::iter::once("istio-iptables").chain(arguments).map(OsString::from);
+        let environment = environment.into_iter().map(|(name, value)| (name.into(), value.into()));
+        let no_file = |_: &std::path::Path| Err(std::io::ErrorKind::Unsupported.into());
+        match cli::parse(all, environment, &mut std::io::empty(), &no_file) {
+            Ok(Outcome::Run(raw)) => Some(raw),
+            Ok(Outcome::Print(_)) => {
+                self.unreadable.push(UsageError::Other("the arguments only ask for help".to_owned()));
+                None
+            }
+            Err(failure) => {
+                for error in failure.errors {
+                    if matches!(error, UsageError::UnknownFlag { .. } | UsageError::ExtraWord { .. }) {
+                        self.foreign.push(error.to_string());
+                    } else if matches!(&error, UsageError::Document { source, .. } if source != "standard input")
+                    {
+                        let given = failure.raw.given(Key::Config);
+                        self.elsewhere.extend(given.map(|given| Elsewhere {
+                            origin: given.origin.clone(),
+                            given: given.text.clone(),
+                            unknown: "the file is in the container, and what it says is not looked at",
+                        }));
+                    } else {
+                        self.unreadable.push(error);
+                    }
+                }
+                Some(failure.raw)
+            }
+        }
+    }
+
+    /// The container's files are not known here: name servers say nothing that could be wrong, and every word that can be
+    /// the name of a group is one.
+    fn files(&mut self, raw: &RawOptions) -> Files {
+        let mut group = String::new();
+        for key in [Key::OutboundOwnerGroups, Key::OutboundOwnerGroupsExclude] {
+            let Some(given) = raw.given(key) else { continue };
+            let names = given.text.split(',').map(str::trim).filter(|item| is_name(item));
+            for (name, gid) in names.zip(1..=MOST_NAMES) {
+                // Writing to a string does not fail.
+                let _ = writeln!(group, "{name}:x:{gid}:");
+                self.elsewhere.push(Elsewhere {
+                    origin: given.origin.clone(),
+                    given: name.to_owned(),
+                    unknown: "the init container does not start unless its /etc/group has this group",
+                });
+            }
+        }
+        Files { passwd: String::new(), group, resolv_conf: Ok(String::new()) }
+    }
+
+    /// Whether it refuses anything.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        !self.refused.is_empty() || !self.unreadable.is_empty()
+    }
+
+    /// The options that switch capture off, each with what is done instead.
+    pub fn off(&self) -> impl Iterator<Item = (&GivenOption, &'static str)> {
+        // With a CNI plugin the rules are made elsewhere.
+        let resolved = self.resolved.as_ref().filter(|_| self.container == INIT);
+        let given = resolved.map_or(&[][..], |resolved| &resolved.given);
+        given.iter().filter_map(|given| {
+            let (_, instead) = OFF.iter().find(|(key, _)| *key == given.key)?;
+            Some((given, *instead))
+        })
+    }
+}
+
+/// Whether there may be a group of this name.
+fn is_name(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.$".contains(&byte))
+}
+
+/// The arguments, unless another program is called.
+fn arguments(container: &Value) -> Option<impl Iterator<Item = &str>> {
+    let words = |key: &str| {
+        let words = container.get(key).and_then(Value::as_array);
+        words.into_iter().flatten().filter_map(Value::as_str)
+    };
+    if let Some(program) = words("command").next() {
+        let called = program.rsplit('/').next();
+        matches!(called, Some("istio-iptables" | "pilot-agent")).then_some(())?;
+    }
+    let command: Vec<&str> = words("command").skip(1).collect();
+    Some(command.into_iter().chain(words("args")))
+}
+
+/// The variables with a literal value. The last one of a name counts.
+fn environment(container: &Value) -> impl Iterator<Item = (&str, &str)> {
+    let variables = container.get("env").and_then(Value::as_array);
+    let literal = |variable: &&Value| variable.get("valueFrom").is_none_or(Value::is_null);
+    variables.into_iter().flatten().filter(literal).map(|variable| {
+        (list::name(variable), variable.get("value").and_then(Value::as_str).unwrap_or_default())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn reading(container: &Value) -> Option<InitOptions> {
+        let mut container = container.clone();
+        container["name"] = json!("istio-init");
+        InitOptions::of(&json!({"spec": {"initContainers": [container]}}))
+    }
+
+    fn refused(container: &Value) -> Vec<String> {
+        reading(container).unwrap().refused.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn arguments_and_environment_are_read_together() {
+        let of = |name: &str, value: &str| {
+            let env = json!([{"name": name, "value": value}]);
+            refused(&json!({"args": ["istio-iptables", "-b", "*"], "env": env}))
+        };
+        assert_eq!(of("ISTIO_DUAL_STACK", "true"), [""; 0]);
+        assert_eq!(of("NOT_ITS_OWN", "bogus"), [""; 0]);
+        assert_eq!(of("ISTIO_INBOUND_PORTS", "bogus"), [""; 0], "the flag wins");
+        assert!(of("ISTIO_DUAL_STACK", "maybe")[0].starts_with("variable ISTIO_DUAL_STACK: \"maybe\""));
+    }
+
+    #[test]
+    fn what_stands_elsewhere_is_not_known() {
+        let from = json!([{"name": "DRY_RUN", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]);
+        assert_eq!(refused(&json!({"env": from})), [""; 0]);
+        assert_eq!(refused(&json!({"args": ["-u", "$(UID)"]})), [""; 0]);
+        let file = reading(&json!({"env": [{"name": "ISTIO_IPTABLES_CONFIG", "value": "/x"}]})).unwrap();
+        let origin = Origin::Variable("ISTIO_IPTABLES_CONFIG".to_owned());
+        assert_eq!((file.is_refused(), &file.elsewhere[0].origin), (false, &origin));
+        let variable = "ISTIO_OUTBOUND_OWNER_GROUPS";
+        let groups = |text: &str| json!({"env": [{"name": variable, "value": text}]});
+        let named = reading(&groups("java, 202,adm")).unwrap();
+        let names: Vec<&str> = named.elsewhere.iter().map(|item| item.given.as_str()).collect();
+        assert_eq!((named.is_refused(), names), (false, vec!["java", "adm"]));
+        assert_eq!(refused(&groups("java,a b,-1")).len(), 2);
+        assert!(
+            !refused(&groups(&(0..1000).map(|n| format!("g{n}")).collect::<Vec<_>>().join(","))).is_empty()
+        );
+    }
+
+    #[test]
+    fn flags_of_another_version_are_told_apart() {
+        for arguments in [json!(["--brand-new"]), json!(["--native-nftables"]), json!(["a-word"])] {
+            let reading = reading(&json!({ "args": arguments })).unwrap();
+            assert!(!reading.is_refused() && reading.foreign.len() == 1, "{reading:?}");
+        }
+        let variable = json!({"env": [{"name": "ISTIO_IPTABLES_BACKEND", "value": "nftables"}]});
+        assert_eq!(refused(&variable).len(), 1);
+        assert!(reading(&json!({"args": ["-b"]})).unwrap().is_refused());
+    }
+
+    #[test]
+    fn what_is_captured_goes_somewhere() {
+        let pod = |init: &Value, app: &Value| json!({"spec": {"initContainers": init, "containers": app}});
+        let proxy = json!({"name": "istio-proxy", "image": "x"});
+        for name in ["istio-init", "istio-validation"] {
+            let init = json!({ "name": name });
+            assert_eq!(without_proxy(&pod(&json!([init]), &json!([{"name": "app"}]))), Some(name));
+            assert_eq!(without_proxy(&pod(&json!([init]), &json!([{"name": "istio-proxy"}]))), Some(name));
+            assert_eq!(without_proxy(&pod(&json!([init]), &json!([proxy]))), None);
+            assert_eq!(without_proxy(&pod(&json!([init, proxy]), &json!([]))), None);
+        }
+        assert_eq!(without_proxy(&pod(&json!([]), &json!([{"name": "app"}]))), None);
+    }
+
+    #[test]
+    fn another_program_is_not_read() {
+        assert_eq!(reading(&json!({"command": ["sh", "-c"], "args": ["-b", "x"]})), None);
+        let command = json!(["/usr/local/bin/pilot-agent", "istio-iptables", "-b", "x"]);
+        assert_eq!(refused(&json!({ "command": command })).len(), 1);
+    }
+}

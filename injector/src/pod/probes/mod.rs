@@ -1,0 +1,251 @@
+//! Probes and lifecycle hooks go through the proxy's agent, which calls the app from inside the pod.
+//!
+//! The original of each one is in the proxy's `ISTIO_KUBE_APP_PROBERS`, a JSON object by URL path. A probe that
+//! points to its own such path was rewritten before and is not changed, so rewriting twice changes nothing.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::list::{List, containers, containers_mut, name};
+use super::{PROXY, env, list};
+
+/// The proxy's variable with the originals.
+pub const VARIABLE: &str = "ISTIO_KUBE_APP_PROBERS";
+
+/// Originals by URL path.
+pub type Probers = BTreeMap<String, Value>;
+
+const PROBES: [(&str, &str); 3] =
+    [("readinessProbe", "readyz"), ("livenessProbe", "livez"), ("startupProbe", "startupz")];
+const HOOKS: [(&str, &str); 2] = [("postStart", "poststartz"), ("preStop", "prestopz")];
+
+/// Rewrites every probe and hook that the agent can call, to `port`, and notes the originals in the proxy's
+/// environment. `own_port` is the mesh's status port: a probe to it is the agent's already. Does nothing without a proxy.
+pub fn rewrite(pod: &mut Value, port: i64, own_port: i64) {
+    if list::proxy(pod).is_none() {
+        return;
+    }
+    let mut originals = Probers::new();
+    for list in List::BOTH {
+        for container in containers_mut(pod, list).iter_mut().filter(|container| name(container) != PROXY) {
+            rewrite_container(container, port, own_port, &mut originals);
+        }
+    }
+    if originals.is_empty() {
+        return;
+    }
+    let Some(proxy) = list::proxy_mut(pod) else { return };
+    // What an earlier injection noted is kept: by now the pod holds only the rewritten probe.
+    for (path, prober) in noted(proxy) {
+        originals.insert(path, prober);
+    }
+    env::remove(proxy, VARIABLE);
+    env::push(proxy, VARIABLE, &json!(originals).to_string());
+}
+
+/// What the proxy's environment says about the originals.
+#[must_use]
+pub fn noted(proxy: &Value) -> Probers {
+    env::value(proxy, VARIABLE).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+}
+
+/// Puts the originals back, where a probe still points to the agent.
+pub fn restore(pod: &mut Value, originals: &Probers) {
+    for list in List::BOTH {
+        for container in containers_mut(pod, list) {
+            let container_name = name(container).to_owned();
+            for slot in slots(&container_name) {
+                let Some(probe) = slot.find(container) else {
+                    continue;
+                };
+                if let Some(original) =
+                    originals.get(&slot.path).filter(|_| is_rewritten(probe.get("httpGet"), &slot.path))
+                {
+                    put_back(probe, original);
+                }
+            }
+        }
+    }
+}
+
+/// The paths of probes that point to the agent.
+#[must_use]
+pub fn rewritten_paths(pod: &Value) -> Vec<String> {
+    let mut paths = Vec::new();
+    for list in List::BOTH {
+        for container in containers(pod, list) {
+            for slot in slots(name(container)) {
+                let found = container.pointer(&slot.pointer());
+                if found.is_some_and(|probe| is_rewritten(probe.get("httpGet"), &slot.path)) {
+                    paths.push(slot.path);
+                }
+            }
+        }
+    }
+    paths
+}
+
+/// One place in a container that may hold a probe or a hook.
+struct Slot {
+    parent: Option<&'static str>,
+    key: &'static str,
+    path: String,
+}
+
+impl Slot {
+    fn find<'a>(&self, container: &'a mut Value) -> Option<&'a mut Map<String, Value>> {
+        container.pointer_mut(&self.pointer())?.as_object_mut()
+    }
+
+    fn pointer(&self) -> String {
+        self.parent.map_or_else(|| format!("/{}", self.key), |parent| format!("/{parent}/{}", self.key))
+    }
+}
+
+fn slots(container: &str) -> impl Iterator<Item = Slot> + use<> {
+    let probes =
+        PROBES.map(|(key, end)| Slot { parent: None, key, path: format!("/app-health/{container}/{end}") });
+    let hooks = HOOKS.map(|(key, end)| Slot {
+        parent: Some("lifecycle"),
+        key,
+        path: format!("/app-lifecycle/{container}/{end}"),
+    });
+    probes.into_iter().chain(hooks)
+}
+
+/// Whether this `httpGet` is the agent's.
+fn is_rewritten(action: Option<&Value>, path: &str) -> bool {
+    action.and_then(|action| action.get("path")?.as_str()) == Some(path)
+}
+
+fn rewrite_container(container: &mut Value, port: i64, own_port: i64, originals: &mut Probers) {
+    let ports = named_ports(container);
+    for slot in slots(name(container)) {
+        let Some(probe) = slot.find(container) else {
+            continue;
+        };
+        if is_rewritten(probe.get("httpGet"), &slot.path) {
+            continue;
+        }
+        match original(probe, &ports) {
+            Original::NotOurs => continue,
+            Original::Unresolved => {}
+            Original::Port(found) if found == own_port => {}
+            Original::Port(_) => {
+                originals.insert(slot.path.clone(), prober(probe));
+            }
+        }
+        to_agent(probe, &slot.path, port);
+    }
+}
+
+fn named_ports(container: &Value) -> BTreeMap<String, i64> {
+    let ports = container.get("ports").and_then(Value::as_array);
+    let named = ports.into_iter().flatten().filter_map(|port| {
+        let name = port.get("name")?.as_str().filter(|name| !name.is_empty())?;
+        Some((name.to_owned(), port.get("containerPort")?.as_i64()?))
+    });
+    named.collect()
+}
+
+enum Original {
+    /// Runs a command, or nothing that the agent can do.
+    NotOurs,
+    /// Asks this port.
+    Port(i64),
+    /// Asks a port whose name the container does not have: kept out of the originals, rewritten all the same.
+    Unresolved,
+}
+
+/// Where the probe asks. A named port is replaced by its number in the probe itself.
+fn original(probe: &mut Map<String, Value>, ports: &BTreeMap<String, i64>) -> Original {
+    for kind in ["httpGet", "tcpSocket", "grpc"] {
+        let Some(action) = probe.get_mut(kind).and_then(Value::as_object_mut) else {
+            continue;
+        };
+        let port = match action.get("port") {
+            Some(Value::String(text)) => match ports.get(text) {
+                Some(number) => *number,
+                None => return Original::Unresolved,
+            },
+            Some(Value::Number(number)) => number.as_i64().unwrap_or_default(),
+            _ => 0,
+        };
+        action.insert("port".to_owned(), json!(port));
+        return Original::Port(port);
+    }
+    Original::NotOurs
+}
+
+/// The original as the agent reads it.
+fn prober(probe: &Map<String, Value>) -> Value {
+    let fields: [(&str, &[&str]); 3] = [
+        ("httpGet", &["path", "port", "host", "scheme", "httpHeaders"]),
+        ("tcpSocket", &["port", "host"]),
+        ("grpc", &["port", "service"]),
+    ];
+    let mut entry = Map::new();
+    for (kind, keys) in fields {
+        let Some(action) = probe.get(kind).and_then(Value::as_object) else {
+            continue;
+        };
+        let mut copy = Map::new();
+        for key in keys {
+            match action.get(*key) {
+                Some(value) if !is_empty(value) || *key == "port" => {
+                    copy.insert((*key).to_owned(), value.clone())
+                }
+                _ if *key == "service" => copy.insert((*key).to_owned(), Value::Null),
+                _ => None,
+            };
+        }
+        entry.insert(kind.to_owned(), Value::Object(copy));
+        break;
+    }
+    if let Some(timeout) = probe.get("timeoutSeconds").filter(|seconds| seconds.as_i64() != Some(0)) {
+        entry.insert("timeoutSeconds".to_owned(), timeout.clone());
+    }
+    Value::Object(entry)
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
+    }
+}
+
+/// The agent listens with plain HTTP; everything else about an HTTP probe stays.
+fn to_agent(probe: &mut Map<String, Value>, path: &str, port: i64) {
+    let mut action = match probe.shift_remove("httpGet") {
+        Some(Value::Object(action)) => action,
+        _ => Map::new(),
+    };
+    probe.shift_remove("tcpSocket");
+    probe.shift_remove("grpc");
+    action.insert("path".to_owned(), json!(path));
+    action.insert("port".to_owned(), json!(port));
+    if action.get("scheme").and_then(Value::as_str) == Some("HTTPS") {
+        action.insert("scheme".to_owned(), json!("HTTP"));
+    }
+    probe.insert("httpGet".to_owned(), Value::Object(action));
+}
+
+fn put_back(probe: &mut Map<String, Value>, original: &Value) {
+    probe.shift_remove("httpGet");
+    for kind in ["httpGet", "tcpSocket", "grpc"] {
+        if let Some(action) = original.get(kind) {
+            let mut action = action.clone();
+            if action.get("service").is_some_and(Value::is_null) {
+                action.as_object_mut().map(|action| action.shift_remove("service"));
+            }
+            probe.insert(kind.to_owned(), action);
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Takes an earlier injection out of a pod, so that it can be injected afresh.
+//!
+//! Labels, annotations and volumes stay: the templates leave them alone when they are there already. Containers that
+//! came with the injection go, the user's own versions of them come back, probes and Prometheus annotations are what
+//! they were. What was there is kept aside ([`Previous`]): things that others have added to those containers since
+//! survive the new one.
+
+use serde_json::{Value, json};
+
+use super::annotations::AnnotationError;
+use super::list::{List, find, name, put, take};
+use super::overrides::Overrides;
+use super::status::Status;
+use super::{AUTO_IMAGE, PROXY, env, is_istio_container, list, probes, prometheus};
+use crate::annotations::keys;
+
+/// A pod without its earlier injection.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stripped {
+    /// The pod as it was, but for labels, annotations and volumes.
+    pub pod: Value,
+    /// What was taken out, if the pod was injected.
+    pub previous: Option<Previous>,
+}
+
+/// What an earlier injection had put in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Previous {
+    /// What it said about itself.
+    pub status: Status,
+    /// The user's versions of its containers.
+    pub overrides: Overrides,
+    /// Its containers, as they were in the pod.
+    pub containers: Vec<(List, Value)>,
+}
+
+/// Takes an earlier injection out. `status_port` is the one that the mesh config names, `merges` whether metrics of this
+/// pod are merged.
+///
+/// Overrides count with or without an injection that noted them, as in Istio: a pod that carries them is the pod that it is
+/// after the first injection.
+///
+/// # Errors
+///
+/// An annotation that says what to restore, and cannot be read.
+pub fn strip(injected: &Value, status_port: i64, merges: bool) -> Result<Stripped, AnnotationError> {
+    let mut pod = injected.clone();
+    let overrides = Overrides::of(injected)?;
+    let status = Status::of(injected);
+    let was_injected = status.is_some();
+    if was_injected {
+        if let Some(originals) = list::proxy(&pod).map(probes::noted) {
+            probes::restore(&mut pod, &originals);
+        }
+        prometheus::restore(&mut pod, status_port, merges);
+    }
+    let mut previous = Previous { status: status.unwrap_or_default(), overrides, containers: Vec::new() };
+    for list in List::BOTH {
+        let (gone, stay) =
+            take(&mut pod, list).into_iter().partition(|container| previous.added(list, container));
+        put(&mut pod, list, stay);
+        previous.containers.extend(gone.into_iter().map(|container: Value| (list, container)));
+    }
+    previous.restore_user_containers(&mut pod);
+    for (_, container) in &mut previous.containers {
+        env::remove(container, probes::VARIABLE);
+        env::remove(container, prometheus::VARIABLE);
+    }
+    list::remove_annotation(&mut pod, keys::STATUS);
+    list::remove_annotation(&mut pod, keys::OVERRIDES);
+    Ok(Stripped { pod, previous: was_injected.then_some(previous) })
+}
+
+impl Previous {
+    /// Whether the injection made this container. One of the user's, which a template only added to, is not.
+    fn added(&self, list: List, container: &Value) -> bool {
+        let container = name(container);
+        self.status.lists(list, container)
+            && (is_istio_container(container) || self.overrides.find(container).is_none())
+    }
+
+    /// Puts the user's versions of Istio's containers back, where the pod has none.
+    fn restore_user_containers(&self, pod: &mut Value) {
+        for list in List::BOTH {
+            let istio_s = |container: &&Value| is_istio_container(name(container));
+            for container in self.overrides.list(list).iter().filter(istio_s) {
+                if !list::places(pod, name(container)).is_empty() {
+                    continue;
+                }
+                let mut original = container.clone();
+                if let Some(original) = original.as_object_mut() {
+                    original.entry("image").or_insert_with(|| json!(AUTO_IMAGE));
+                }
+                // The proxy is written among the app containers, wherever it ends up.
+                let home = if name(container) == PROXY { List::Containers } else { list };
+                let mut items = take(pod, home);
+                let at = if home == List::Containers { self.place(&items, &original) } else { items.len() };
+                items.insert(at.min(items.len()), original);
+                put(pod, home, items);
+            }
+        }
+    }
+
+    /// The position of the user's proxy among the app containers: the list of ports in the proxy's environment shows it, if
+    /// the proxy has ports. Without ports the place makes no difference.
+    fn place(&self, items: &[Value], proxy: &Value) -> usize {
+        let ports = |container: &Value| container.get("ports").and_then(Value::as_array).map_or(0, Vec::len);
+        let first = proxy.pointer("/ports/0/containerPort").and_then(Value::as_i64);
+        let given = self.containers.iter().find(|(_, container)| name(container) == PROXY);
+        let listed: Vec<Value> = given
+            .and_then(|(_, container)| env::value(container, "ISTIO_META_POD_PORTS"))
+            .and_then(|text| serde_json::from_str(text).ok())
+            .unwrap_or_default();
+        let wanted =
+            listed.iter().position(|port| first.is_some() && port["containerPort"].as_i64() == first);
+        let Some(before) = wanted else {
+            return items.len();
+        };
+        // Of several places behind that many ports the last one: users write the proxy behind their own containers.
+        let mut seen = 0;
+        let mut place = 0;
+        for (at, container) in items.iter().enumerate() {
+            seen += ports(container);
+            if seen <= before {
+                place = at + 1;
+            }
+        }
+        place
+    }
+
+    /// What was in the pod before and is not after, for no better reason than that the status lists it: `known` is what
+    /// the templates define.
+    #[must_use]
+    pub fn foreign_additions(&self, before: &Value, after: &Value, known: &Status) -> Vec<String> {
+        let items = |pod: &Value, key: &str, wanted: &str| {
+            let list = pod.pointer("/spec").and_then(|spec| spec.get(key)?.as_array());
+            find(list.map_or(&[], Vec::as_slice), wanted).is_some()
+        };
+        let mut gone = Vec::new();
+        for (key, listed) in [
+            ("containers", &self.status.containers),
+            ("initContainers", &self.status.init_containers),
+            ("volumes", &self.status.volumes),
+            ("imagePullSecrets", &self.status.image_pull_secrets),
+        ] {
+            let defined = |wanted: &str| match key {
+                "volumes" => known.volumes.iter().any(|name| name == wanted),
+                "imagePullSecrets" => known.image_pull_secrets.iter().any(|name| name == wanted),
+                _ => {
+                    is_istio_container(wanted) || List::BOTH.into_iter().any(|list| known.lists(list, wanted))
+                }
+            };
+            let foreign = |wanted: &&String| {
+                !defined(wanted) && items(before, key, wanted) && !items(after, key, wanted)
+            };
+            gone.extend(listed.iter().filter(foreign).map(|name| {
+                format!(
+                    "{name} is removed from spec.{key}: annotation {} says that an injection added it, though no template \
+                     of this pod defines it",
+                    keys::STATUS
+                )
+            }));
+        }
+        gone
+    }
+
+    /// The container that the injection had put in under this name.
+    #[must_use]
+    pub fn container(&self, container: &str) -> Option<(List, &Value)> {
+        let found = self.containers.iter().find(|(_, item)| name(item) == container);
+        found.map(|(list, item)| (*list, item))
+    }
+
+    /// Whether the user has a version of this container: what was noted then still wins now.
+    #[must_use]
+    pub fn noted(&self, list: List, container: &str) -> Option<&Value> {
+        find(self.overrides.list(list), container)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn injected() -> Value {
+        json!({
+            "metadata": {"annotations": {(keys::STATUS): r#"{"containers":["istio-proxy","app"],"initContainers":["istio-init"]}"#,
+                keys::OVERRIDES: concat!(
+                    r#"{"containers":[{"name":"istio-proxy","ports":[{"containerPort":7}],"resources":{}},"#,
+                    r#"{"name":"app","image":"old"}]}"#
+                ),
+            }},
+            "spec": {
+                "containers": [
+                    {"name": "first", "ports": [{"containerPort": 1}]},
+                    {"name": "app", "image": "new", "ports": [{"containerPort": 9}], "livenessProbe": {"httpGet": {"path": "/app-health/app/livez", "port": 15020}}},
+                    {"name": "istio-proxy", "image": "proxyv2", "env": [
+                        {"name": "ISTIO_META_POD_PORTS", "value": r#"[{"containerPort":1},{"containerPort":7},{"containerPort":9}]"#},
+                        {"name": "ISTIO_KUBE_APP_PROBERS", "value": r#"{"/app-health/app/livez":{"tcpSocket":{"port":1}}}"#},
+                    ]},
+                ],
+                "initContainers": [{"name": "user"}, {"name": "istio-init"}],
+            },
+        })
+    }
+
+    #[test]
+    fn the_user_s_pod_comes_back() {
+        let stripped = strip(&injected(), 15020, true).unwrap();
+        assert_eq!(
+            stripped.pod,
+            json!({
+                "metadata": {"annotations": {}},
+                "spec": {
+                    "containers": [
+                        {"name": "first", "ports": [{"containerPort": 1}]},
+                        {"name": "istio-proxy", "ports": [{"containerPort": 7}], "resources": {}, "image": "auto"},
+                        {"name": "app", "image": "new", "ports": [{"containerPort": 9}], "livenessProbe": {"tcpSocket": {"port": 1}}},
+                    ],
+                    "initContainers": [{"name": "user"}],
+                },
+            })
+        );
+        let previous = stripped.previous.unwrap();
+        let names: Vec<&str> = previous.containers.iter().map(|(_, container)| name(container)).collect();
+        assert_eq!(names, ["istio-proxy", "istio-init"]);
+        assert!(env::value(&previous.containers[0].1, probes::VARIABLE).is_none());
+    }
+
+    #[test]
+    fn a_pod_that_was_never_injected_is_left_alone() {
+        let pod = json!({"spec": {"containers": [{"name": "istio-proxy"}]}});
+        assert_eq!(strip(&pod, 15020, true), Ok(Stripped { pod, previous: None }));
+    }
+}

@@ -1,0 +1,296 @@
+//! Kubernetes' `resource.Quantity`: reading one, and writing it in its canonical form.
+//!
+//! ```
+//! # use sidecar_injector::quantity;
+//! assert_eq!(quantity::canonical("1024Mi")?, "1Gi");
+//! assert_eq!(quantity::canonical("0.5")?, "500m");
+//! # Ok::<(), quantity::QuantityError>(())
+//! ```
+//!
+//! [`canonical_quantities`] does it for every quantity of a pod, [`canonical_quantities_of`] for any type of
+//! [`crate::schema`]. The suffix's family (`k M G`, `Ki Mi Gi`, `e3`) is kept; the largest suffix without a fraction is
+//! taken; what has that scale already stays as it is spelt (`1.001k`, `+5`); less than a nano is rounded up to one; binary quantities below 1Ki or with a fraction become decimal.
+
+#![allow(clippy::wildcard_enum_match_arm, reason = "JSON is a map, a list, or something else")]
+
+use std::fmt;
+
+use gotemplate::{Kind, Schema};
+use serde_json::Value;
+
+use crate::path::Path;
+use crate::schema::{self, pointee};
+
+/// Text that is no quantity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuantityError {
+    /// Where, like `spec.containers[0].resources.limits.cpu`; empty when only a text was given.
+    pub path: String,
+    /// What was given.
+    pub given: String,
+}
+
+impl fmt::Display for QuantityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        write!(f, "{:?} is no quantity; expected a number, if need be with one of ", self.given)?;
+        write!(f, "n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent like e3")
+    }
+}
+
+impl std::error::Error for QuantityError {}
+
+/// Rewrites every quantity of a pod (`resources`, `overhead`, `sizeLimit`, divisors) in canonical form.
+///
+/// # Errors
+/// The first value that is no quantity, with its path.
+pub fn canonical_quantities(pod: &mut Value) -> Result<(), QuantityError> {
+    canonical_quantities_of(pod, &schema::POD)
+}
+
+/// Rewrites every quantity of an object of type `schema` in canonical form.
+///
+/// # Errors
+/// The first value that is no quantity, with its path.
+pub fn canonical_quantities_of(object: &mut Value, schema: &'static Schema) -> Result<(), QuantityError> {
+    walk(object, Kind::Struct(schema), &Path::root())
+}
+
+fn walk(value: &mut Value, kind: Kind, path: &Path<'_>) -> Result<(), QuantityError> {
+    match (pointee(kind), value) {
+        (Kind::Struct(of), Value::Object(fields)) => {
+            for (key, value) in fields {
+                if let Some(field) = of.by_key(key) {
+                    walk(value, field.kind, &path.field(key))?;
+                }
+            }
+        }
+        (Kind::Map(of), Value::Object(fields)) => {
+            for (key, value) in fields {
+                walk(value, *of, &path.field(key))?;
+            }
+        }
+        (Kind::List(of), Value::Array(items)) => {
+            for (index, value) in items.iter_mut().enumerate() {
+                walk(value, *of, &path.item(index))?;
+            }
+        }
+        (Kind::Named(schema::QUANTITY_NAME, _), value) => {
+            let given = match &*value {
+                Value::String(text) => text.clone(),
+                Value::Null => return Ok(()),
+                other => other.to_string(),
+            };
+            let text = canonical(&given).map_err(|e| QuantityError { path: path.to_string(), ..e })?;
+            *value = Value::String(text);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Which suffixes a quantity is written with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    /// `1Ki`; the power of two.
+    Binary(u32),
+    /// `1e3`; the power of ten.
+    Exponent(i32),
+    /// `1k`; the power of ten.
+    Decimal(i32),
+}
+
+/// The canonical form of the quantity `text`.
+///
+/// # Errors
+/// When `text` is no quantity.
+pub fn canonical(text: &str) -> Result<String, QuantityError> {
+    let error = || QuantityError { path: String::new(), given: text.to_owned() };
+    let trimmed = text.trim();
+    let (negative, rest) = match trimmed.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, trimmed.strip_prefix('+').unwrap_or(trimmed)),
+    };
+    let suffix_at = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+    let (number, suffix) = rest.split_at_checked(suffix_at).ok_or_else(error)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
+        return Err(error());
+    }
+    let family = family(suffix).ok_or_else(error)?;
+    if stays_as_given(whole, fraction, family) {
+        return Ok(trimmed.to_owned());
+    }
+    let written = match family {
+        Family::Binary(power) => binary(whole, fraction, power),
+        Family::Exponent(power) | Family::Decimal(power) => decimal(whole, fraction, power, family),
+    };
+    if written == "0" || !negative { Ok(written) } else { Ok(format!("-{written}")) }
+}
+
+/// Kubernetes remembers the text of a quantity whose digits and scale are those of the canonical form already, and writes
+/// it back as it came: `1.001k`, `+5`, `1E3`.
+fn stays_as_given(whole: &str, fraction: &str, family: Family) -> bool {
+    let whole = whole.trim_start_matches('0');
+    let digits = i32::try_from(whole.len() + fraction.len()).unwrap_or(i32::MAX);
+    if whole.is_empty() {
+        return false;
+    }
+    match family {
+        Family::Decimal(power) | Family::Exponent(power) => {
+            let scale = power.saturating_sub(i32::try_from(fraction.len()).unwrap_or(i32::MAX));
+            let zeros = match trailing_zeros(fraction) {
+                zeros if zeros == fraction.len() => zeros + trailing_zeros(whole),
+                zeros => zeros,
+            };
+            digits <= 18 && scale >= -9 && scale % 3 == 0 && zeros < 3
+        }
+        Family::Binary(power) => {
+            let power = i32::try_from(power).unwrap_or(i32::MAX);
+            let exact = digits <= 14 - power * 3 / 10;
+            fraction.is_empty() && exact && whole.parse().is_ok_and(|n: u64| !n.is_multiple_of(1024))
+        }
+    }
+}
+
+fn trailing_zeros(digits: &str) -> usize {
+    digits.len() - digits.trim_end_matches('0').len()
+}
+
+fn family(suffix: &str) -> Option<Family> {
+    let family = match suffix {
+        "" => Family::Decimal(0),
+        "n" => Family::Decimal(-9),
+        "u" => Family::Decimal(-6),
+        "m" => Family::Decimal(-3),
+        "k" => Family::Decimal(3),
+        "M" => Family::Decimal(6),
+        "G" => Family::Decimal(9),
+        "T" => Family::Decimal(12),
+        "P" => Family::Decimal(15),
+        "E" => Family::Decimal(18),
+        "Ki" => Family::Binary(10),
+        "Mi" => Family::Binary(20),
+        "Gi" => Family::Binary(30),
+        "Ti" => Family::Binary(40),
+        "Pi" => Family::Binary(50),
+        "Ei" => Family::Binary(60),
+        other => {
+            let digits = other.strip_prefix(['e', 'E'])?;
+            let power: i32 = digits.parse().ok()?;
+            // Beyond this no resource is meant, and sums below cannot overflow.
+            Family::Exponent(Some(power).filter(|power| power.abs() <= 10_000)?)
+        }
+    };
+    Some(family)
+}
+
+/// Writes `whole.fraction × 10^power` with a decimal suffix or exponent.
+fn decimal(whole: &str, fraction: &str, power: i32, family: Family) -> String {
+    let mut digits = format!("{whole}{fraction}");
+    let mut exponent = power.saturating_sub(i32::try_from(fraction.len()).unwrap_or(i32::MAX));
+    if exponent < -9 {
+        let surplus = usize::try_from(-9 - exponent).unwrap_or(usize::MAX);
+        digits = rounded_up(&digits, surplus);
+        exponent = -9;
+    }
+    let significant = digits.trim_start_matches('0');
+    if significant.is_empty() {
+        return "0".to_owned();
+    }
+    let mantissa = significant.trim_end_matches('0');
+    exponent += i32::try_from(significant.len() - mantissa.len()).unwrap_or(0);
+    let mut zeros = exponent.rem_euclid(3);
+    if matches!(family, Family::Decimal(_) | Family::Binary(_)) {
+        // There is no suffix beyond E.
+        zeros = zeros.max(exponent - 18);
+    }
+    exponent -= zeros;
+    let zeros = "0".repeat(usize::try_from(zeros).unwrap_or(0));
+    match family {
+        Family::Exponent(_) if exponent == 0 => format!("{mantissa}{zeros}"),
+        Family::Exponent(_) => format!("{mantissa}{zeros}e{exponent}"),
+        Family::Decimal(_) | Family::Binary(_) => {
+            let suffix = match exponent {
+                -9 => "n",
+                -6 => "u",
+                -3 => "m",
+                3 => "k",
+                6 => "M",
+                9 => "G",
+                12 => "T",
+                15 => "P",
+                18 => "E",
+                _ => "",
+            };
+            format!("{mantissa}{zeros}{suffix}")
+        }
+    }
+}
+
+/// Drops the last `surplus` digits, rounding away from zero.
+fn rounded_up(digits: &str, surplus: usize) -> String {
+    let keep = digits.len().saturating_sub(surplus);
+    let (kept, dropped) = digits.split_at_checked(keep).unwrap_or((digits, ""));
+    if dropped.bytes().all(|digit| digit == b'0') {
+        return kept.to_owned();
+    }
+    let mut bytes: Vec<u8> = kept.bytes().collect();
+    for digit in bytes.iter_mut().rev() {
+        if *digit == b'9' {
+            *digit = b'0';
+        } else {
+            *digit += 1;
+            return bytes.iter().map(|digit| char::from(*digit)).collect();
+        }
+    }
+    std::iter::once('1').chain(bytes.iter().map(|digit| char::from(*digit))).collect()
+}
+
+/// The largest binary quantity: Kubernetes caps them here.
+const MAX: u128 = i64::MAX as u128;
+const NANO: u128 = 1_000_000_000;
+
+/// Writes `whole.fraction × 2^power`.
+fn binary(whole: &str, fraction: &str, power: u32) -> String {
+    let (units, nanos) = binary_amount(whole, fraction, power);
+    if nanos != 0 || units < 1024 {
+        return decimal(&units.to_string(), &format!("{nanos:09}"), 0, Family::Binary(power));
+    }
+    let mut amount = units;
+    let mut suffixes = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].into_iter();
+    let mut suffix = suffixes.next().unwrap_or_default();
+    while amount.is_multiple_of(1024) {
+        let Some(larger) = suffixes.next() else { break };
+        amount /= 1024;
+        suffix = larger;
+    }
+    format!("{amount}{suffix}")
+}
+
+/// `whole.fraction × 2^power` as units and nanos, capped.
+fn binary_amount(whole: &str, fraction: &str, power: u32) -> (u128, u128) {
+    let significant = whole.trim_start_matches('0');
+    let whole: u128 = if significant.is_empty() { 0 } else { significant.parse().unwrap_or(u128::MAX) };
+    if whole > (MAX >> power) {
+        return (MAX, 0);
+    }
+    // 18 digits of the fraction: 10^18 × 2^60 has room in 128 bits; what is beyond only rounds up.
+    let fraction = fraction.trim_end_matches('0');
+    let digits: String =
+        if fraction.len() > 18 { rounded_up(fraction, fraction.len() - 18) } else { fraction.to_owned() };
+    let places = u32::try_from(fraction.len().min(18)).unwrap_or(18);
+    let part: u128 = digits.parse().unwrap_or(0);
+    let scaled = part << power;
+    let nanos = match places.checked_sub(9) {
+        Some(more) => scaled.div_ceil(10_u128.pow(more)),
+        None => scaled * 10_u128.pow(9 - places),
+    };
+    let total = (whole << power) + nanos / NANO;
+    if total >= MAX { (MAX, 0) } else { (total, nanos % NANO) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,287 @@
+//! A fast reader for the plain block style that templates render. Whatever else YAML has is left to the parser.
+//!
+//! The parser takes half of an injection's time for texts of which almost every line is `key: value` or `- key: value`.
+//! This reader takes those, and gives up (`None`) at the first byte that could mean anything else: then the text is read by
+//! the parser, which also reports errors. A property test compares the two.
+
+use std::ops::Range;
+
+use serde_json::{Map, Value};
+
+use super::scalar::{key_text, plain};
+
+/// Longer texts are left to the parser, which counts nodes.
+const MAX_BYTES: usize = 256 << 10;
+const MAX_DEPTH: usize = 40;
+
+/// A line with content.
+#[derive(Clone, Copy)]
+struct Line<'t> {
+    /// The offset of its first byte that is not a blank.
+    at: usize,
+    /// The column of that byte: how many blanks there are before it.
+    indent: usize,
+    /// From there, without trailing blanks.
+    text: &'t str,
+    /// The offset of the line after it.
+    next: usize,
+}
+
+/// Reads one document of plain block style; `None` if the text has anything else.
+pub(super) fn read(text: &str) -> Option<(Value, Vec<Range<usize>>)> {
+    let plain_text = |byte: u8| matches!(byte, b'\n' | b' '..=b'~');
+    if text.len() > MAX_BYTES || !text.bytes().all(plain_text) {
+        return None;
+    }
+    let mut reader = Reader { text, line: None, spans: Vec::with_capacity(text.len() / 16) };
+    reader.go_to(0)?;
+    let first = reader.line?;
+    let value = reader.node(first.indent, 0)?;
+    reader.line.is_none().then_some((value, reader.spans))
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    /// The next line with content; `None` at the end.
+    line: Option<Line<'t>>,
+    spans: Vec<Range<usize>>,
+}
+
+impl<'t> Reader<'t> {
+    /// Makes the first line with content from the offset `at` on the next one.
+    fn go_to(&mut self, mut at: usize) -> Option<()> {
+        self.line = None;
+        while at < self.text.len() {
+            let rest = self.text.get(at..)?;
+            let length = rest.find('\n').unwrap_or(rest.len());
+            let whole = rest.get(..length)?;
+            let content = whole.trim_start_matches(' ');
+            let (indent, next) = (whole.len() - content.len(), at + length + 1);
+            if !(content.is_empty() || content.starts_with('#')) {
+                // Markers and directives.
+                if indent == 0 && (content.starts_with(['%', '.']) || content.starts_with("---")) {
+                    return None;
+                }
+                let text = content.trim_end_matches(' ');
+                self.line = Some(Line { at: at + indent, indent, text, next });
+                return Some(());
+            }
+            at = next;
+        }
+        Some(())
+    }
+
+    /// The map or list that begins at the next line, which has this indentation.
+    fn node(&mut self, indent: usize, depth: usize) -> Option<Value> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        if is_item(self.line?.text) { self.list(indent, depth) } else { self.map(indent, depth) }
+    }
+
+    fn list(&mut self, indent: usize, depth: usize) -> Option<Value> {
+        let mut items = Vec::new();
+        while let Some(line) = self.line.filter(|line| line.indent == indent && is_item(line.text)) {
+            let rest = line.text.get(1..)?;
+            let content = rest.trim_start_matches(' ');
+            let skipped = 1 + rest.len() - content.len();
+            if content.is_empty() || is_item(content) || content.starts_with('#') {
+                return None;
+            }
+            let inner = Line { at: line.at + skipped, indent: indent + skipped, text: content, ..line };
+            if key(content).is_some() {
+                self.line = Some(inner);
+                items.push(self.map(inner.indent, depth + 1)?);
+            } else {
+                items.push(self.scalar(inner, indent)?);
+            }
+        }
+        self.ends(indent).then_some(Value::Array(items))
+    }
+
+    fn map(&mut self, indent: usize, depth: usize) -> Option<Value> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        let mut fields = Map::new();
+        while let Some(line) = self.line.filter(|line| line.indent == indent && !is_item(line.text)) {
+            let (name, length) = key(line.text)?;
+            self.spans.push(line.at..line.at + length);
+            let name = match name {
+                Key::Plain("<<") => return None,
+                Key::Plain(text) => key_text(plain(text)?)?,
+                Key::Quoted(text) => text.to_owned(),
+            };
+            let rest = line.text.get(length + 1..)?;
+            let content = rest.trim_start_matches(' ');
+            let value = if content.is_empty() || content.starts_with('#') {
+                self.go_to(line.next)?;
+                match self.line {
+                    Some(next) if next.indent > indent || next.indent == indent && is_item(next.text) => {
+                        self.node(next.indent, depth + 1)?
+                    }
+                    _ => Value::Null,
+                }
+            } else {
+                let at = line.at + line.text.len() - content.len();
+                self.scalar(Line { at, text: content, ..line }, indent)?
+            };
+            fields.insert(name, value);
+        }
+        (!fields.is_empty() && self.ends(indent)).then_some(Value::Object(fields))
+    }
+
+    /// Whether what follows belongs to something around a node of this indentation.
+    fn ends(&self, indent: usize) -> bool {
+        self.line.is_none_or(|line| line.indent < indent || line.indent == indent && !is_item(line.text))
+    }
+
+    /// The value that `line` holds; what belongs to it is indented deeper than `indent`.
+    fn scalar(&mut self, line: Line<'t>, indent: usize) -> Option<Value> {
+        if let Some(chomp) = line.text.strip_prefix('|') {
+            return self.block(line, indent, chomp);
+        }
+        let (value, length) = match line.text.as_bytes() {
+            [quote @ (b'"' | b'\''), ..] => {
+                let (text, length) = quoted(line.text, char::from(*quote))?;
+                (Value::String(text), length)
+            }
+            [b'{', b'}', ..] => (Value::Object(Map::new()), 2),
+            [b'[', b']', ..] => (Value::Array(Vec::new()), 2),
+            _ => {
+                let text = plain_text(line.text)?;
+                (plain(text)?, text.len())
+            }
+        };
+        let rest = line.text.get(length..)?;
+        let comment = rest.starts_with(' ') && rest.trim_start_matches(' ').starts_with('#');
+        if !(rest.is_empty() || comment) {
+            return None;
+        }
+        if !(value.is_object() || value.is_array()) {
+            self.spans.push(line.at..line.at + length);
+        }
+        self.go_to(line.next)?;
+        // A line that is indented deeper continues the scalar.
+        self.line.is_none_or(|next| next.indent <= indent).then_some(value)
+    }
+
+    /// A literal block, `|`, whose lines are indented deeper than `indent`.
+    fn block(&mut self, line: Line<'t>, indent: usize, chomp: &str) -> Option<Value> {
+        let mut body = String::new();
+        let (mut at, mut width, mut start, mut end) = (line.next, None, 0, line.next);
+        let mut blank = 0;
+        while at < self.text.len() {
+            let rest = self.text.get(at..)?;
+            let length = rest.find('\n').unwrap_or(rest.len());
+            let whole = rest.get(..length)?;
+            let here = whole.len() - whole.trim_start_matches(' ').len();
+            if here == whole.len() {
+                // Blanks beyond the indentation are content; before the first line they are an error.
+                if width.is_none_or(|width| here > width) && here > 0 {
+                    return None;
+                }
+                blank += 1;
+            } else {
+                if width.is_none() {
+                    start = at + here;
+                }
+                let width = *width.get_or_insert(here);
+                if width <= indent {
+                    return None;
+                }
+                if here < width {
+                    break;
+                }
+                body.extend(std::iter::repeat_n('\n', std::mem::take(&mut blank)));
+                body.push_str(whole.get(width..)?);
+                body.push('\n');
+                end = at + length + 1;
+            }
+            at += length + 1;
+        }
+        if body.is_empty() || end > self.text.len() {
+            return None;
+        }
+        match chomp {
+            "" => {}
+            "-" => {
+                body.pop();
+            }
+            _ => return None,
+        }
+        // The blank lines behind it belong to it.
+        self.spans.push(start..at.min(self.text.len()));
+        self.go_to(end)?;
+        Some(Value::String(body))
+    }
+}
+
+fn is_item(text: &str) -> bool {
+    text == "-" || text.starts_with("- ")
+}
+
+enum Key<'t> {
+    Plain(&'t str),
+    Quoted(&'t str),
+}
+
+/// The key that a line begins with, and how many bytes there are before its colon.
+fn key(text: &str) -> Option<(Key<'_>, usize)> {
+    let of_colon = |length: usize| {
+        let rest = text.get(length..)?.strip_prefix(':')?;
+        (rest.is_empty() || rest.starts_with(' ')).then_some(length)
+    };
+    match text.as_bytes().first()? {
+        quote @ (b'"' | b'\'') => {
+            let inner = text.get(1..)?.split(char::from(*quote)).next()?;
+            let length = of_colon(inner.len() + 2)?;
+            (!inner.contains('\\')).then_some((Key::Quoted(inner), length))
+        }
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.' | b'/' | b'$' | b'<' => {
+            let length = text.find(": ").or_else(|| text.strip_suffix(':').map(str::len))?;
+            let name = text.get(..length)?;
+            let simple = |byte: u8| {
+                byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'/' | b'$' | b'<' | b'-')
+            };
+            name.bytes().all(simple).then_some((Key::Plain(name), of_colon(length)?))
+        }
+        _ => None,
+    }
+}
+
+/// The plain scalar that a line holds.
+fn plain_text(text: &str) -> Option<&str> {
+    let text = text.split(" #").next()?.trim_end_matches(' ');
+    let mut bytes = text.bytes();
+    let begins = match bytes.next()? {
+        b'-' => bytes.next().is_some_and(|byte| byte != b' '),
+        first => {
+            first.is_ascii_alphanumeric()
+                || matches!(first, b'_' | b'.' | b'/' | b'$' | b'(' | b'+' | b'<' | b'=')
+        }
+    };
+    (begins && !text.contains(": ") && !text.ends_with(':')).then_some(text)
+}
+
+/// The text in quotes at the start of `text`, and how many bytes it takes with them. Escapes that are not in JSON too are left
+/// to the parser.
+fn quoted(text: &str, quote: char) -> Option<(String, usize)> {
+    let body = text.get(1..)?;
+    let mut out = String::with_capacity(body.len());
+    let mut chars = body.char_indices().peekable();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\'' if quote == '\'' && chars.next_if(|(_, c)| *c == '\'').is_some() => out.push('\''),
+            _ if c == quote => return Some((out, at + 2)),
+            '\\' if quote == '"' => match chars.next()?.1 {
+                c @ ('"' | '\\' | '/') => out.push(c),
+                'n' => out.push('\n'),
+                't' => out.push('\t'),
+                _ => return None,
+            },
+            _ => out.push(c),
+        }
+    }
+    None
+}
