@@ -17,6 +17,8 @@ use crate::model::{Family, Transport};
 const HALF_OPEN: [State; 3] = [State::SynSent, State::SynReceived, State::NewSynReceived];
 /// How long the handshakes that were under way are waited for. A SYN that is sent again meets the rules.
 const HANDSHAKE: Duration = Duration::from_secs(1);
+/// How often entries of the wrong direction are made anew.
+const TURNS: usize = 5;
 /// Time between two looks at them.
 const INTERVAL: Duration = Duration::from_millis(5);
 
@@ -88,7 +90,34 @@ impl<'a> Tracking<'a> {
             waiting = still;
         }
         self.forget_ended(&tracked).map_err(|error| failed(error, 0))?;
+        self.turn_around().map_err(|error| failed(error, 0))?;
         Ok(self.made)
+    }
+
+    /// Where the first packet that the tracker saw was an answer of the pod's listener, its entry has the wrong direction.
+    /// Once the connection has ended, the next SYN on the same ports would be invalid, and go past the proxy. A packet
+    /// that comes between deletion and creation makes another one, in either direction, so it is tried a few times.
+    fn turn_around(&mut self) -> std::io::Result<()> {
+        for _ in 0..TURNS {
+            let mut deleted = 0;
+            for family in self.families {
+                let filter = Filter { family: *family, transport: Transport::Tcp, destination_port: None };
+                let listening = &self.listening;
+                deleted += self.table.delete_if(&filter, |entry| {
+                    listening.contains(&entry.original.source.port())
+                        && !listening.contains(&entry.original.destination.port())
+                        && !entry.status.destination_translated()
+                })?;
+            }
+            if deleted == 0 {
+                break;
+            }
+            let open = sockets(self.families, &State::CONNECTED)?;
+            let known = self.made.expected;
+            self.make(&open)?;
+            self.made.expected = known;
+        }
+        Ok(())
     }
 
     fn make(&mut self, open: &[TcpSocket]) -> std::io::Result<()> {

@@ -8,9 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use crate::held::{ECHO_LIMIT, Held, during_all};
-use crate::lab::actor::{Conversation, call_here};
+use crate::lab::actor::{Conversation, Ending, call_here};
 use crate::lab::ground::at;
-use crate::lab::program::Ended;
+use crate::lab::program::{Ended, tool};
 use crate::lab::server::Listen;
 use crate::lab::socket::Binding;
 use crate::lab::{Actor, Family, Ground, Outcome, Pod, on_each_backend};
@@ -24,6 +24,7 @@ on_each_backend!(
     ipv4_connections_of_ipv6_sockets_survive_first_capture,
     half_closed_connections_survive_first_capture,
     connections_that_other_rules_track_survive_first_capture,
+    an_entry_that_began_with_an_answer_is_no_way_past_the_proxy,
     without_sockets_each_family_is_written_once,
     option_changes_reset_no_connection,
 );
@@ -100,6 +101,33 @@ fn first_capture_has_no_gap_for_new_connections(ground: Ground) {
                 assert!(wrong.is_empty(), "{}, {options:?}, of {made} calls: {wrong:?}", caller.name);
             }
             held.all_alive();
+        }
+    }
+}
+
+/// As connection tracking makes it if the first packet that it sees is the server's.
+fn an_entry_that_began_with_an_answer_is_no_way_past_the_proxy(ground: Ground) {
+    for options in [&REDIRECT[..], &TPROXY] {
+        let pod = ground.pod();
+        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+        let ends = |family: &Family| (at(family.outside(), 40_500), at(family.pod(), 8080));
+        let open = |(from, to): (SocketAddr, SocketAddr)| {
+            let binding = Binding { source: Some(from), spoofed_mark: None };
+            let conversation = pod.outside().run(|| Conversation::to(to, binding)).expect("a connection");
+            let (server, client) = (to.ip().to_string(), from.ip().to_string());
+            let entry =
+                ["-I", "-p", "tcp", "-s", &server, "-d", &client, "--sport", "8080", "--dport", "40500"];
+            let state = ["--state", "ESTABLISHED", "-t", "100", "-u", "SEEN_REPLY,ASSURED"];
+            pod.namespace.run(|| tool("conntrack", &[&entry[..], &state].concat(), ""));
+            conversation
+        };
+        let held: Vec<_> = ground.families().iter().map(|family| open(ends(family))).collect();
+        pod.apply(options);
+        for (mut conversation, family) in held.into_iter().zip(ground.families()) {
+            conversation.echo("still there").expect("the connection lives on");
+            conversation.end(Ending::Reset);
+            let (from, to) = ends(family);
+            pod.outside().call_from(from, to).captured(15006, to);
         }
     }
 }
