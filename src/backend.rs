@@ -116,7 +116,7 @@ impl fmt::Display for Findings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kernel = match self.nf_tables {
             NfTables::Absent => "the kernel has no nf_tables",
-            NfTables::Forbidden => "nf_tables cannot be asked (no permission)",
+            NfTables::Forbidden => "nf_tables: permission denied",
             NfTables::Present => "the kernel has nf_tables",
         };
         write!(f, "{kernel}; ")?;
@@ -160,21 +160,19 @@ pub fn decide(choice: BackendChoice, findings: &Findings) -> Result<Decision, Un
     let (nft, legacy) = (findings.usable(Variant::Nft), findings.usable(Variant::Legacy));
     let variant = |variant, why| Ok(Decision { variant, why });
     match choice {
-        BackendChoice::IptablesNft if nft => variant(Variant::Nft, "asked for"),
-        BackendChoice::IptablesLegacy if legacy => variant(Variant::Legacy, "asked for"),
-        BackendChoice::IptablesNft => Err(unavailable("iptables-nft was asked for", findings)),
-        BackendChoice::IptablesLegacy => Err(unavailable("iptables-legacy was asked for", findings)),
+        BackendChoice::IptablesNft if nft => variant(Variant::Nft, "requested"),
+        BackendChoice::IptablesLegacy if legacy => variant(Variant::Legacy, "requested"),
+        BackendChoice::IptablesNft => Err(unavailable("iptables-nft was requested", findings)),
+        BackendChoice::IptablesLegacy => Err(unavailable("iptables-legacy was requested", findings)),
         BackendChoice::Auto | BackendChoice::Iptables => {
             match (findings.in_place(), findings.legacy_tables.as_slice(), nft, legacy) {
                 // A foreign rule that comes later is no reason to move.
-                (Some(there), ..) => variant(there, "rules are already in place there"),
+                (Some(there), ..) => variant(there, "it holds the live rules"),
                 (None, [_, ..], _, true) => {
                     variant(Variant::Legacy, "this namespace has legacy rules already")
                 }
                 (None, _, true, _) => variant(Variant::Nft, "the kernel has nf_tables and the tool is there"),
-                (None, _, false, true) => {
-                    variant(Variant::Legacy, "it is the only variant that can be used here")
-                }
+                (None, _, false, true) => variant(Variant::Legacy, "it is the only usable variant"),
                 (None, _, false, false) => Err(unavailable("no variant of iptables can be used", findings)),
             }
         }
@@ -230,7 +228,7 @@ mod tests {
             let findings = findings(&[(variant, 4)]);
             for choice in AUTO {
                 let decision = decide(choice, &findings).unwrap();
-                assert_eq!((decision.variant, decision.why), (variant, "rules are already in place there"));
+                assert_eq!((decision.variant, decision.why), (variant, "it holds the live rules"));
             }
             assert_eq!(chosen(BackendChoice::IptablesLegacy, &findings), Variant::Legacy);
             assert_eq!(chosen(BackendChoice::IptablesNft, &findings), Variant::Nft);

@@ -6,7 +6,7 @@
 
 use crate::model::{Chain, Table};
 use crate::parse::Observed;
-use crate::plan::{Restore, Situation, Step};
+use crate::plan::{CurrentState, Restore, Step};
 
 /// Rules in one commit. One takes 300 to 600 bytes of a message that may have 212,992 where nothing else is set.
 const MOST: usize = 200;
@@ -19,17 +19,17 @@ pub fn is_long(step: &Step) -> bool {
 
 /// Splits the commits of every long step that fills tables in which nothing of ours is hooked in.
 #[must_use]
-pub fn split(mut steps: Vec<Step>, situation: &Situation) -> Vec<Step> {
+pub fn split(mut steps: Vec<Step>, current: &CurrentState) -> Vec<Step> {
     for step in &mut steps {
         if let Step::Restore(restore) = step {
-            restore.text = split_text(restore, situation);
+            restore.text = split_text(restore, current);
         }
     }
     steps
 }
 
-fn split_text(restore: &Restore, situation: &Situation) -> String {
-    let observed = situation.rules.get(&(restore.variant, restore.family));
+fn split_text(restore: &Restore, current: &CurrentState) -> String {
+    let observed = current.rules.get(&(restore.variant, restore.family));
     let hooked = |name: &str| observed.is_some_and(|observed| is_hooked(observed, name));
     sections(&restore.text)
         .into_iter()

@@ -22,7 +22,7 @@ pub struct Connections {
     pub translated: BTreeMap<Family, Translated>,
     /// Sockets of the proxy and the application that use `::6`, where the address goes with the IPv6 rules.
     pub from_passthrough: usize,
-    /// Connections whose answers are routed by a mark that the goal does not have: in TPROXY mode the proxy's own to the
+    /// Connections whose answers are routed by a mark that the desired state does not have: in TPROXY mode the proxy's own to the
     /// application, under the client's address.
     pub marked: BTreeMap<Family, usize>,
 }
@@ -32,7 +32,7 @@ pub struct Connections {
 pub enum Translated {
     /// So many.
     Count(usize),
-    /// The kernel does not say.
+    /// The kernel does not report it.
     Unknown,
 }
 
@@ -144,7 +144,7 @@ pub fn exempts(observed: &Observed) -> bool {
 /// What keeps the translation of a family up without any effect on packets: one rule that needs connection tracking, in a
 /// chain that nothing refers to. The nat table keeps its hooks.
 #[must_use]
-pub fn keeper(family: Family) -> FamilyRules {
+pub fn keep_translation(family: Family) -> FamilyRules {
     let matcher = Matcher { ct_state: Some(CtState::RelatedOrEstablished), ..Matcher::default() };
     let statement = Statement { matcher, target: Target::Return };
     let rule = Rule { statement, only: None, why: Why::KeepsTranslation };
@@ -153,19 +153,19 @@ pub fn keeper(family: Family) -> FamilyRules {
     FamilyRules { family, tables: BTreeMap::from([(Table::Nat, nat)]) }
 }
 
-/// Whether the keeper is live.
+/// Whether the rule that keeps translation is live.
 #[must_use]
-pub fn has_keeper(observed: &Observed) -> bool {
+pub fn keeps_translation(observed: &Observed) -> bool {
     observed.tables.get(&Table::Nat).is_some_and(|nat| nat.chains.contains_key(&Chain::Established))
 }
 
-/// Whether these rules are the keeper and nothing else.
+/// Whether these rules are the rule that keeps translation and nothing else.
 #[must_use]
-pub fn is_keeper(rules: &FamilyRules) -> bool {
-    *rules == keeper(rules.family)
+pub fn only_keeps_translation(rules: &FamilyRules) -> bool {
+    *rules == keep_translation(rules.family)
 }
 
-/// The ports that live rules of ours redirect to; none if only the keeper is left.
+/// The ports that live rules of ours redirect to; none if only the rule that keeps translation is left.
 #[must_use]
 pub fn redirect_ports(observed: &Observed) -> BTreeSet<u16> {
     let nat = observed.tables.get(&Table::Nat);

@@ -12,6 +12,8 @@
 //!                                    apply ─► kernel (processes, netlink, files)
 //! ```
 
+#![deny(clippy::self_named_module_files, reason = "one layout for modules: `x/mod.rs`")]
+
 pub mod apply;
 pub mod backend;
 pub mod cli;

@@ -50,9 +50,15 @@ fn now() -> String {
     humantime::format_rfc3339_micros(std::time::SystemTime::now()).to_string()
 }
 
-/// What was said, then the keys and values, if there are any: `key=value`, in quotes where it is not one plain word.
+/// The message, then the keys and values, if any: `key=value`, in quotes where it is not one plain word.
 fn text(out: &mut Formatter, record: &Record<'_>) -> std::io::Result<()> {
-    write!(out, "{}\t{}\t{}", now(), word(record.level()), unforgeable(&record.args().to_string()))?;
+    write!(
+        out,
+        "{}\t{}\t{}",
+        now(),
+        word(record.level()),
+        indent_continuation_lines(&record.args().to_string())
+    )?;
     for (key, value) in pairs(record) {
         match value.as_str() {
             Some(text) if is_plain(text) => write!(out, "\t{key}={text}")?,
@@ -64,7 +70,7 @@ fn text(out: &mut Formatter, record: &Record<'_>) -> std::io::Result<()> {
 
 /// A message whose further lines cannot be taken for log lines, which begin with a date: a line that begins with a digit is
 /// put behind a blank. No line of a rules file does.
-fn unforgeable(message: &str) -> String {
+fn indent_continuation_lines(message: &str) -> String {
     let mut safe = printable(message).into_owned();
     if safe.contains('\n') {
         for digit in '0'..='9' {

@@ -8,7 +8,7 @@ use istio_iptables::cli::{self, Outcome};
 use istio_iptables::config;
 use istio_iptables::exit::Exit;
 use istio_iptables::facts::Files;
-use istio_iptables::kernel::process::{Host as _, Limited, Machine};
+use istio_iptables::kernel::process::{Host as _, Limited, SystemHost};
 use istio_iptables::kernel::rules_file;
 use istio_iptables::report::Failure;
 use istio_iptables::{logging, run};
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
 
 fn outcome() -> Result<String, Failure> {
     #[allow(clippy::disallowed_methods, reason = "the one place that reads the environment")]
-    let machine = Machine::new(std::env::var_os("PATH"));
+    let machine = SystemHost::new(std::env::var_os("PATH"));
     let read = |path: &Path| machine.read(path);
     let parsed =
         cli::parse(std::env::args_os(), std::env::vars_os(), &mut Limited::new(std::io::stdin()), &read);
@@ -63,7 +63,7 @@ fn outcome() -> Result<String, Failure> {
 }
 
 /// A file of names and numbers. An image need not have one; one that cannot be read is worth a word.
-fn names(machine: &Machine, path: &str) -> String {
+fn names(machine: &SystemHost, path: &str) -> String {
     machine.read_lossily(Path::new(path)).unwrap_or_else(|error| {
         if error.kind() != std::io::ErrorKind::NotFound {
             log::warn!("{path} cannot be read, so the names in it are not known: {error}");

@@ -1,4 +1,4 @@
-//! From what is desired and what stands to the steps that lead from one to the other.
+//! Plans the steps from the current state to the desired state.
 //!
 //! A dry run prints these very steps; a real run executes them.
 
@@ -15,12 +15,12 @@ use crate::render;
 use crate::routing;
 use crate::transition::{Transition, saved_marks};
 
-/// What stands in the namespace.
+/// The current state of the namespace.
 #[derive(Clone, Debug)]
-pub struct Situation {
+pub struct CurrentState {
     /// The variant that is going to hold our rules.
     pub variant: Variant,
-    /// Rules, wherever anything of ours was seen.
+    /// The live rules of each variant and family that has chains of ours.
     pub rules: BTreeMap<(Variant, Family), Observed>,
     /// Tables of the family `inet` that a native nftables backend made.
     pub native_tables: Vec<String>,
@@ -28,11 +28,11 @@ pub struct Situation {
     pub network: routing::Observed,
     /// Connections that are tracked.
     pub entries: conntrack::Entries,
-    /// Open TCP connections, as far as the goal concerns them.
+    /// Open TCP connections, as far as the desired state concerns them.
     pub connections: Connections,
 }
 
-impl Situation {
+impl CurrentState {
     /// Whether a native backend left rules that may mark packets.
     fn has_native_marks(&self) -> bool {
         self.native_tables.iter().any(|table| table == NATIVE_MANGLE)
@@ -45,19 +45,19 @@ pub const NATIVE_TABLES: [&str; 3] = ["istio-proxy-nat", NATIVE_MANGLE, "istio-p
 /// The one of them that holds the mark rules of TPROXY mode.
 pub const NATIVE_MANGLE: &str = "istio-proxy-mangle";
 
-/// What is desired.
+/// The desired state.
 #[derive(Clone, Debug)]
-pub struct Goal {
+pub struct DesiredState {
     /// The rules of each family; empty ones for a family that gets none.
     pub rules: BTreeMap<Family, FamilyRules>,
     /// Address, policy rules and routes.
     pub network: routing::Desired,
-    /// Write also what is right already (`--force-apply`).
+    /// Rewrite rules that are already correct (`--force-apply`).
     pub rewrite: bool,
 }
 
-impl Goal {
-    /// Nothing at all: what cleanup wants.
+impl DesiredState {
+    /// No rules, routes or addresses: the desired state of a cleanup.
     #[must_use]
     pub fn nothing() -> Self {
         Self {
@@ -67,27 +67,27 @@ impl Goal {
         }
     }
 
-    /// The same goal, with the rule that keeps translation up in each family that loses its rules while connections
+    /// The same desired state, with the rule that keeps translation up in each family that loses its rules while connections
     /// need it, and with the passthrough address while sockets use it.
     #[must_use]
     pub fn keeping_translation(mut self, connections: &Connections) -> Self {
         for (family, rules) in &mut self.rules {
             let translated = connections.translated.get(family).is_some_and(|translated| translated.any());
             if translated && rules.tables.is_empty() {
-                *rules = connections::keeper(*family);
+                *rules = connections::keep_translation(*family);
             }
         }
         self.network.passthrough |= connections.from_passthrough > 0;
         self
     }
 
-    /// The same goal, with the live keeper of each family that has one and gets no rules.
+    /// The same desired state, accepting the live rule that keeps translation in each family that has it and gets no rules.
     #[must_use]
-    pub fn accepting_keeper(mut self, situation: &Situation) -> Self {
+    pub fn accepting_kept_translation(mut self, current: &CurrentState) -> Self {
         for (family, rules) in self.rules.iter_mut().filter(|(_, rules)| rules.tables.is_empty()) {
-            let live = situation.rules.get(&(situation.variant, *family));
-            if live.is_some_and(connections::has_keeper) {
-                *rules = connections::keeper(*family);
+            let live = current.rules.get(&(current.variant, *family));
+            if live.is_some_and(connections::keeps_translation) {
+                *rules = connections::keep_translation(*family);
             }
         }
         self
@@ -96,7 +96,10 @@ impl Goal {
     /// How many rules of each family.
     #[must_use]
     pub fn counts(&self) -> String {
-        let counts = self.rules.values().filter(|rules| rules.count() > 0 && !connections::is_keeper(rules));
+        let counts = self
+            .rules
+            .values()
+            .filter(|rules| rules.count() > 0 && !connections::only_keeps_translation(rules));
         let counts: Vec<_> =
             counts.map(|rules| format!("{} {} rules", rules.count(), rules.family)).collect();
         if counts.is_empty() { "no rules".to_owned() } else { counts.join(", ") }
@@ -132,8 +135,8 @@ pub struct Restore {
     pub text: String,
     /// The tables it writes to, in this order.
     pub tables: Vec<Table>,
-    /// Rules that it takes out of shared chains, known as ours by their form alone.
-    pub by_form: Vec<String>,
+    /// Rules that it deletes from shared chains, recognised as ours by their shape only.
+    pub matched_by_shape: Vec<String>,
 }
 
 impl Restore {
@@ -143,7 +146,11 @@ impl Restore {
             family: change.family,
             text: render::restore(change),
             tables: change.tables.iter().map(|table| table.table).collect(),
-            by_form: change.tables.iter().flat_map(|table| table.by_form.iter().cloned()).collect(),
+            matched_by_shape: change
+                .tables
+                .iter()
+                .flat_map(|table| table.matched_by_shape.iter().cloned())
+                .collect(),
         }
     }
 }
@@ -164,9 +171,9 @@ impl fmt::Display for Step {
             Self::Conntrack(step) => step.fmt(f),
             Self::TrackConnections(families) => {
                 let families: Vec<_> = families.iter().map(Family::to_string).collect();
-                write!(f, "make conntrack entries: open {} TCP connections", families.join(" and "))
+                write!(f, "create conntrack entries: open {} TCP connections", families.join(" and "))
             }
-            Self::Restore(Restore { variant, family, text: _, tables, by_form: _ }) => {
+            Self::Restore(Restore { variant, family, text: _, tables, matched_by_shape: _ }) => {
                 let tool = match family {
                     Family::V4 => "iptables",
                     Family::V6 => "ip6tables",
@@ -178,14 +185,14 @@ impl fmt::Display for Step {
     }
 }
 
-/// The steps that make what stands into what is desired; none if that is so already.
+/// The steps from the current state to the desired state; none if they are equal.
 #[must_use]
-pub fn plan(goal: &Goal, situation: &Situation) -> Vec<Step> {
-    let network = routing::plan(&goal.network, &situation.network, &marks(&situation.rules));
+pub fn plan(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
+    let network = routing::plan(&desired.network, &current.network, &marks(&current.rules));
     let mut steps: Vec<Step> = network.before.into_iter().map(Step::Network).collect();
-    steps.extend(Phases::of(goal, situation).steps(situation));
+    steps.extend(Phases::of(desired, current).steps(current));
     steps.extend(network.after.into_iter().map(Step::Network));
-    let stale = conntrack::plan(goal, situation, captures_changed(&steps));
+    let stale = conntrack::plan(desired, current, captures_changed(&steps));
     if !stale.is_empty() {
         steps.insert(0, Step::Conntrack(conntrack::Step::Note(stale.clone())));
         steps.push(Step::Conntrack(conntrack::Step::DeleteStale(stale)));
@@ -230,30 +237,30 @@ struct Phases {
 }
 
 impl Phases {
-    fn of(goal: &Goal, situation: &Situation) -> Self {
+    fn of(desired: &DesiredState, current: &CurrentState) -> Self {
         let mut phases = Self::default();
         for family in Family::ALL {
             let none = FamilyRules::none(family);
-            let desired = goal.rules.get(&family).unwrap_or(&none);
-            phases.family(desired, goal.rewrite, situation);
+            let rules = desired.rules.get(&family).unwrap_or(&none);
+            phases.family(rules, desired.rewrite, current);
         }
         phases
     }
 
-    fn family(&mut self, desired: &FamilyRules, rewrite: bool, situation: &Situation) {
+    fn family(&mut self, desired: &FamilyRules, rewrite: bool, current: &CurrentState) {
         let family = desired.family;
         let (none, nothing) = (FamilyRules::none(family), Observed::nothing(family));
-        let live = |variant| situation.rules.get(&(variant, family)).unwrap_or(&nothing);
-        let (main, other) = (live(situation.variant), live(situation.variant.other()));
-        let native = situation.has_native_marks();
+        let live = |variant| current.rules.get(&(variant, family)).unwrap_or(&nothing);
+        let (main, other) = (live(current.variant), live(current.variant.other()));
+        let native = current.has_native_marks();
         let transition = Transition {
-            exempt_connections: situation.connections.untracked.contains(&family),
+            exempt_connections: current.connections.untracked.contains(&family),
             ..Transition::between(desired, other, native)
         };
         self.limit_native |= native && transition.limit_save_mark;
         let prepare = transition.prepare(other);
         let mut capture = Change::between(&transition.form(desired), main, rewrite);
-        if conntrack::zones_first(desired, situation) {
+        if conntrack::zones_first(desired, current) {
             capture.commit_first(Table::Raw);
         }
         let withdraw = Change::between(&none, &prepare.project(other), false);
@@ -276,19 +283,19 @@ impl Phases {
         self.withdraw.push(withdraw);
     }
 
-    fn steps(self, situation: &Situation) -> Vec<Step> {
+    fn steps(self, current: &CurrentState) -> Vec<Step> {
         let Self { limit_native, prepare, capture, withdraw, unmark, settle } = self;
         let restores = |variant: Variant, changes: Vec<Change>| {
             let changes = changes.into_iter().filter(|change| !change.is_empty());
             changes.map(move |change| Step::Restore(Restore::new(variant, &change)))
         };
-        let (main, other) = (situation.variant, situation.variant.other());
-        let native = &situation.native_tables;
+        let (main, other) = (current.variant, current.variant.other());
+        let native = &current.native_tables;
         let mut steps = Vec::new();
         steps.extend(limit_native.then_some(Step::LimitNative));
         steps.extend(restores(other, prepare));
         steps.extend(restores(main, capture));
-        let untracked = &situation.connections.untracked;
+        let untracked = &current.connections.untracked;
         steps.extend((!untracked.is_empty()).then(|| Step::TrackConnections(untracked.clone())));
         steps.extend(restores(other, withdraw));
         steps.extend((!native.is_empty()).then(|| Step::DeleteNative(native.clone())));
@@ -304,7 +311,7 @@ fn live_marks(observed: &Observed) -> BTreeSet<Mark> {
     observed.tables.get(&Table::Mangle).map(marks_in_use).unwrap_or_default()
 }
 
-/// The marks in use per family; a family is there as soon as any chain of ours stands in it.
+/// The marks in use per family; a family is present as soon as it has any chain of ours.
 fn marks(rules: &BTreeMap<(Variant, Family), Observed>) -> BTreeMap<Family, BTreeSet<Mark>> {
     let mut marks: BTreeMap<Family, BTreeSet<Mark>> = BTreeMap::new();
     for ((_, family), observed) in rules.iter().filter(|(_, observed)| observed.has_ours()) {
@@ -315,20 +322,18 @@ fn marks(rules: &BTreeMap<(Variant, Family), Observed>) -> BTreeMap<Family, BTre
 
 /// What a person should hear about before the steps are carried out.
 #[must_use]
-pub fn remarks(goal: &Goal, situation: &Situation, steps: &[Step]) -> Vec<String> {
-    let mut remarks = Vec::new();
-    for ((variant, family), observed) in &situation.rules {
-        let wanted = goal.rules.get(family).filter(|_| *variant == situation.variant);
-        for (table, standing) in &observed.tables {
+pub fn notices(desired: &DesiredState, current: &CurrentState, steps: &[Step]) -> Vec<String> {
+    let mut notices = Vec::new();
+    for ((variant, family), observed) in &current.rules {
+        let wanted = desired.rules.get(family).filter(|_| *variant == current.variant);
+        for (table, live) in &observed.tables {
             let wanted = wanted.and_then(|rules| rules.tables.get(table));
             let unwanted = |chain: &Chain| wanted.is_none_or(|rules| !rules.chains.contains_key(chain));
-            let stays = standing
-                .held
-                .iter()
-                .filter(|(chain, _)| standing.chains.contains_key(chain) && unwanted(chain));
-            remarks.extend(stays.map(|(chain, holder)| {
+            let stays =
+                live.held.iter().filter(|(chain, _)| live.chains.contains_key(chain) && unwanted(chain));
+            notices.extend(stays.map(|(chain, holder)| {
                 let (table, chain) = (table.name(), chain.name());
-                format!("{table} {chain} ({family}, {variant}) stays, empty: the chain {holder} of somebody else jumps to it")
+                format!("{table} {chain} ({family}, {variant}) is kept, empty: the foreign chain {holder} jumps to it")
             }));
         }
     }
@@ -340,10 +345,10 @@ pub fn remarks(goal: &Goal, situation: &Situation, steps: &[Step]) -> Vec<String
         | Step::Conntrack(_)
         | Step::TrackConnections(_) => None,
     });
-    for line in restores.flat_map(|restore| &restore.by_form) {
-        remarks.push(format!(
-            "taking out `{line}`: it has the form of one of ours, which carry no mark; if it was somebody else's, put it back"
+    for line in restores.flat_map(|restore| &restore.matched_by_shape) {
+        notices.push(format!(
+            "deleting `{line}`: it is identical to a generated rule; if it is a foreign rule, add it again"
         ));
     }
-    remarks
+    notices
 }

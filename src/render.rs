@@ -11,7 +11,7 @@ use crate::model::{
     CtState, FamilyRules, Interface, Match, Matcher, Owner, Port, Ports, Protocol, Statement, Target,
 };
 
-/// The whole rules file of one family, for a namespace that holds nothing of ours yet.
+/// The complete rules file of one family, for a namespace without rules of ours.
 #[must_use]
 pub fn fresh(rules: &FamilyRules) -> String {
     restore(&Change::fresh(rules))
@@ -29,7 +29,7 @@ pub fn restore(change: &Change) -> String {
 }
 
 fn table_section(text: &mut String, change: &TableChange) {
-    let TableChange { table, declare, deletions, hooks, remove, empty, by_form: _ } = change;
+    let TableChange { table, declare, deletions, hooks, remove, empty, matched_by_shape: _ } = change;
     let mut line = |line: fmt::Arguments<'_>| {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{line}");

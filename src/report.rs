@@ -1,4 +1,4 @@
-//! What people read when something failed: what it was, what the tool said, and what to do about it.
+//! Error reports: what failed, the tool's output, and a fix.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub struct Failure {
     pub exit: Exit,
     /// What failed, in one line.
     pub what: String,
-    /// What else is known: the tool's own words, the offending line.
+    /// Details: the tool's output, the offending line.
     pub details: Vec<String>,
     /// The likely cause and the fix.
     pub hint: Option<String>,

@@ -78,7 +78,7 @@ pub struct Route {
     pub local_default: bool,
 }
 
-/// What stands in the kernel.
+/// The live routes, policy rules and addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// Rules that look at the mark only.
@@ -87,7 +87,7 @@ pub struct Observed {
     pub routes: Vec<Route>,
     /// The protocol number of `::6/128` on `lo`, if it is there; 0 if it has none.
     pub passthrough: Option<u8>,
-    /// What Istio's native tables say.
+    /// References of Istio's native nftables tables.
     pub native: Native,
 }
 
@@ -158,7 +158,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// What is changed, and when: packets must find their route before the rules that mark them stand, and keep it until
+/// The changes and their order: packets must find their route before the rules that mark them are live, and keep it until
 /// those are gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
@@ -169,7 +169,7 @@ pub struct Steps {
 }
 
 /// What makes `observed` into `desired`. `marks` are the marks that our live rules use, per family; a family is in it
-/// as soon as anything of ours stands there.
+/// as soon as it has any rule of ours.
 #[must_use]
 pub fn plan(desired: &Desired, observed: &Observed, marks: &BTreeMap<Family, BTreeSet<Mark>>) -> Steps {
     let mut steps = Steps::default();

@@ -1,4 +1,4 @@
-//! A whole run, in the order of its stages.
+//! One run, in the order of its stages.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Host;
 use crate::kernel::{lock, netns, probe, rtnetlink};
 use crate::model::Family;
-use crate::plan::Goal;
+use crate::plan::DesiredState;
 use crate::policy;
 use crate::report::Failure;
 use crate::routing;
@@ -35,19 +35,19 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<String, Failure> {
     }
     enter(&run)?;
     let config = decide(intent, &run)?;
-    let goal = goal(&config, run.action, run.force_apply);
+    let desired = desired(&config, run.action, run.force_apply);
     let printed = if run.skip_rule_apply {
-        log::info!("rules are not touched (--skip-rule-apply)");
+        log::info!("rules are not changed (--skip-rule-apply)");
         String::new()
     } else if run.dry_run {
-        apply::dry_run(host, &goal, &run)?
+        apply::dry_run(host, &desired, &run)?
     } else {
         let _lock = exclusive()?;
-        apply::apply(host, &goal, &run)?;
+        apply::apply(host, &desired, &run)?;
         String::new()
     };
     if let Some(validation) = run.validation.filter(|_| !run.dry_run) {
-        validate(host, &config, &goal, &run, validation)?;
+        validate(host, &config, &desired, &run, validation)?;
     }
     Ok(printed)
 }
@@ -57,7 +57,7 @@ fn exclusive() -> Result<Option<lock::Lock>, Failure> {
     match lock::lock(WAIT_FOR_OTHER_RUN) {
         Ok(lock) => Ok(Some(lock)),
         Err(error @ lock::LockError::Busy(_)) => {
-            let hint = "if that run is stuck, end it; else run again";
+            let hint = "wait for that run to end, or end it if it is stuck; then run again";
             Err(Failure::new(Exit::Busy, error.to_string()).hint(hint))
         }
         // A kernel without nfnetlink_log. Two runs at once may both write there; the next one corrects that.
@@ -68,14 +68,14 @@ fn exclusive() -> Result<Option<lock::Lock>, Failure> {
     }
 }
 
-/// Without NET_ADMIN nothing can be read or written: said at once, before anything is tried.
+/// Without NET_ADMIN nothing can be read or written: reported before anything is tried.
 fn require_net_admin() -> Result<(), Failure> {
-    // A system that does not say is asked by trying.
+    // Without /proc the capability is unknown; the first request then reports it.
     let has = Capabilities::current().map_or(true, |capabilities| capabilities.net_admin);
     if has {
         return Ok(());
     }
-    Err(Failure::new(Exit::NoPermission, "this process has not got the capability NET_ADMIN").hint(
+    Err(Failure::new(Exit::NoPermission, "missing capability NET_ADMIN").hint(
         "add it to the container (securityContext.capabilities.add: [NET_ADMIN]) and run as root (runAsUser: 0); \
          --dry-run needs neither",
     ))
@@ -116,36 +116,36 @@ fn decide(intent: Intent, run: &RunOptions) -> Result<CaptureConfig, Failure> {
     Ok(config)
 }
 
-fn goal(config: &CaptureConfig, action: Action, rewrite: bool) -> Goal {
+fn desired(config: &CaptureConfig, action: Action, rewrite: bool) -> DesiredState {
     match action {
         Action::Apply => {
             let rules = policy::ruleset(config);
-            Goal {
+            DesiredState {
                 rules: Family::ALL.into_iter().map(|family| (family, rules.resolve(family))).collect(),
                 network: routing::Desired::of(config),
                 rewrite,
             }
         }
-        Action::Cleanup => Goal::nothing(),
+        Action::Cleanup => DesiredState::nothing(),
     }
 }
 
-/// Compares what stands with what the options ask for.
-fn compare(host: &impl Host, goal: &Goal, run: &RunOptions) -> Result<(), Failure> {
+/// Compares the live rules with the options.
+fn compare(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<(), Failure> {
     // A run that put rules in may look into the tables that it wrote.
-    let touch = if run.skip_rule_apply { apply::Touch::Nothing } else { apply::Touch::Tables };
-    let outlook = apply::look(host, run.backend, touch)?;
+    let access = if run.skip_rule_apply { apply::Access::ReadOnly } else { apply::Access::MayCreateTables };
+    let inspection = apply::inspect(host, run.backend, access)?;
     // An earlier run may have left what keeps connections of a family without rules open.
-    let goal = goal.clone().accepting_keeper(&outlook.situation);
-    apply::check::rules(host, &goal, outlook.decision.variant)
+    let desired = desired.clone().accepting_kept_translation(&inspection.current);
+    apply::check::rules(host, &desired, inspection.decision.variant)
 }
 
-/// What to look at: missing rules, or something that exempts the probe although they stand.
-fn why_not_captured(host: &impl Host, goal: &Goal, run: &RunOptions) -> &'static str {
-    if compare(host, goal, run).is_ok() {
-        "the rules stand as these options ask for, so the probe is exempt: by an option (does -o, -e, -c lo or \
-         ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR cover it? --iptables-probe-port takes another port), or by a rule of somebody \
-         else before ours (`iptables-save`)"
+/// The likely cause: missing rules, or an exemption of the probe although the rules are live.
+fn why_not_captured(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> &'static str {
+    if compare(host, desired, run).is_ok() {
+        "the rules match these options, so the probe is exempt: by an option (does -o, -e, -c lo or \
+         ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR cover it? --iptables-probe-port takes another port), or by a foreign rule \
+         before ours (`iptables-save`)"
     } else {
         "no rule seems to redirect the proxy's traffic in this pod: did istio-init run, or was the CNI plugin ready before \
          the pod started? delete the pod to have it set up again; as root, `--dry-run` shows what is missing"
@@ -156,7 +156,7 @@ fn why_not_captured(host: &impl Host, goal: &Goal, run: &RunOptions) -> &'static
 fn validate(
     host: &impl Host,
     config: &CaptureConfig,
-    goal: &Goal,
+    desired: &DesiredState,
     run: &RunOptions,
     validation: Validation,
 ) -> Result<(), Failure> {
@@ -176,19 +176,19 @@ fn validate(
             log::info!("validation passed: {outcome}");
             Ok(())
         }
-        probe::Outcome::NotCaptured(_) => Err(failed(why_not_captured(host, goal, run))),
+        probe::Outcome::NotCaptured(_) => Err(failed(why_not_captured(host, desired, run))),
         probe::Outcome::CannotListen { .. } => Err(failed(
             "the proxy's ports must be free while the probe runs: is the proxy running already, or do -p and -z name \
              a port of the app?",
         )),
         probe::Outcome::Unable { .. } => {
             log::info!("{outcome}: the rules are compared instead");
-            compare(host, goal, run).map_err(|failure| Failure {
+            compare(host, desired, run).map_err(|failure| Failure {
                 exit: Exit::ValidationFailed,
                 what: format!("validation failed: {}", failure.what),
                 ..failure
             })?;
-            log::info!("validation passed: the rules are what the options ask for");
+            log::info!("validation passed: the rules match the options");
             Ok(())
         }
     }

@@ -190,7 +190,7 @@ fn dns_goes_by_tcp_then_udp_and_the_zones_of_the_proxy_come_first() {
 }
 
 /// What the kernel would show if it held exactly these rules.
-fn standing(rules: &FamilyRules) -> Observed {
+fn live(rules: &FamilyRules) -> Observed {
     let line = |rule: &Rule| Line {
         text: rule.statement.to_string(),
         statement: Some(rule.statement.clone()),
@@ -245,7 +245,7 @@ fn with_neighbours_swapped(right: &Observed) -> Vec<(String, Observed)> {
 #[test]
 fn a_rule_that_has_moved_is_seen_and_put_back() {
     let wanted = rules(EVERYTHING, Family::V4);
-    let right = standing(&wanted);
+    let right = live(&wanted);
     assert!(Change::between(&wanted, &right, false).is_empty());
     let wrong = with_neighbours_swapped(&right);
     assert!(wrong.len() > 40, "{} swaps", wrong.len());

@@ -215,7 +215,7 @@ fn a_user_s_own_init_container_is_the_pod_s_fault() {
     all_refuse(&pod, &["container istio-init: variable ISTIO_DUAL_STACK: \"x\" is not accepted"]);
     pod["spec"]["initContainers"][0]["env"] = json!([{"name": "ISTIO_DUAL_STACK", "value": "true"}]);
     pod["spec"]["initContainers"][0]["args"] = json!(["--of-tomorrow"]);
-    all_warn(&pod, "container istio-init: there is no option \"--of-tomorrow\"");
+    all_warn(&pod, "container istio-init: unknown option \"--of-tomorrow\"");
 }
 
 fn configured(values: &str, mesh: &str) -> Injector {
@@ -277,7 +277,7 @@ fn what_another_version_may_know_is_a_warning() {
     let injector = Injector::new(sources.load(&functions(|_| None)).unwrap(), Options::default());
     let injected = inject(&injector, &deployment()).unwrap();
     assert_eq!(injected.warnings.len(), 1, "{:?}", injected.warnings);
-    assert!(injected.warnings[0].contains("there is no option \"--of-tomorrow\""), "{:?}", injected.warnings);
+    assert!(injected.warnings[0].contains("unknown option \"--of-tomorrow\""), "{:?}", injected.warnings);
 }
 
 fn builtin_config() -> String {

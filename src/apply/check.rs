@@ -1,4 +1,4 @@
-//! After everything is done: is it what was meant?
+//! Checks the live rules after a run.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +11,24 @@ use crate::kernel::process::Host;
 use crate::kernel::restore;
 use crate::model::{Chain, FamilyRules, Table};
 use crate::parse;
-use crate::plan::Goal;
+use crate::plan::DesiredState;
 use crate::render;
 use crate::report::Failure;
 
-/// Looks again, without another process: every chain of ours is there, with as many rules as it should have.
+/// Counts the live rules through netlink: every chain of ours exists with the expected number of rules.
 ///
 /// # Errors
 /// Something is missing, or too much.
-pub fn counts(goal: &Goal, variant: Variant) -> Result<(), Failure> {
+pub fn counts(desired: &DesiredState, variant: Variant) -> Result<(), Failure> {
     let counts = observe::counts(variant)
-        .map_err(|error| from_kernel(format!("cannot count the rules that stand now: {error}"), &error))?;
+        .map_err(|error| from_kernel(format!("cannot count the live rules: {error}"), &error))?;
     let nothing = observe::Counts::new();
-    for (family, rules) in &goal.rules {
+    for (family, rules) in &desired.rules {
         let differences = count_differences(rules, counts.get(family).unwrap_or(&nothing));
         if !differences.is_empty() {
             return Err(Failure::new(Exit::Refused, format!("the {family} rules are not what was written"))
                 .detail(differences.join("\n"))
-                .hint("does something else change the rules at the same time? run again, with --verify for the details"));
+                .hint("check whether another program changes the rules at the same time; run again with --verify for the details"));
         }
     }
     Ok(())
@@ -38,23 +38,23 @@ fn count_differences(rules: &FamilyRules, counts: &observe::Counts) -> Vec<Strin
     let mut differences = Vec::new();
     for table in Table::ALL {
         let (wanted, none) = (rules.tables.get(&table), BTreeMap::new());
-        let standing = counts.get(&table).unwrap_or(&none);
+        let live = counts.get(&table).unwrap_or(&none);
         for chain in Chain::ALL {
             let wanted = wanted.and_then(|wanted| wanted.chains.get(&chain)).map(Vec::len);
-            let standing = standing.get(chain.name()).copied();
-            // A chain that somebody else still jumps to stays, empty.
-            let kept = (wanted, standing) == (None, Some(0));
-            if wanted != standing && !kept {
-                let (standing, wanted) = (number(standing), number(wanted));
-                differences.push(format!("{} {}: {standing}, not {wanted}", table.name(), chain.name()));
+            let live = live.get(chain.name()).copied();
+            // A chain that a foreign rule still jumps to is kept, empty.
+            let kept = (wanted, live) == (None, Some(0));
+            if wanted != live && !kept {
+                let (live, wanted) = (number(live), number(wanted));
+                differences.push(format!("{} {}: {live}, not {wanted}", table.name(), chain.name()));
             }
         }
         for (hook, wanted) in wanted.iter().flat_map(|wanted| &wanted.hooks) {
             let wanted = wanted.iter().count();
-            let standing = standing.get(hook.name()).copied().unwrap_or(0);
-            if standing < wanted {
+            let live = live.get(hook.name()).copied().unwrap_or(0);
+            if live < wanted {
                 differences.push(format!(
-                    "{} {}: {standing} rules, fewer than our {wanted}",
+                    "{} {}: {live} rules, fewer than our {wanted}",
                     table.name(),
                     hook.name()
                 ));
@@ -71,18 +71,18 @@ fn number(rules: Option<usize>) -> String {
 /// Reads everything back and compares it rule by rule: one more process per family that has rules, or had some.
 ///
 /// # Errors
-/// The differences, as the rules file that would mend them.
-pub fn rules(host: &impl Host, goal: &Goal, variant: Variant) -> Result<(), Failure> {
-    for rules in goal.rules.values().filter(|rules| rules.count() > 0) {
+/// The differences, as the rules file that would correct them.
+pub fn rules(host: &impl Host, desired: &DesiredState, variant: Variant) -> Result<(), Failure> {
+    for rules in desired.rules.values().filter(|rules| rules.count() > 0) {
         let tools = needed(host, variant, rules.family, "rules are read back with them")?;
         let saved = restore::save(host, variant, rules.family, &tools)?;
         hidden::none_of_ours(variant, rules.family, &saved)?;
         let change = Change::between(rules, &parse::iptables_save(rules.family, &saved), false);
         if !change.is_empty() {
-            let what = format!("the {} rules are not what the options ask for; to mend them:", rules.family);
+            let what = format!("the {} rules do not match the options; to correct them:", rules.family);
             return Err(Failure::new(Exit::Refused, what).detail(render::restore(&change)));
         }
     }
     // A family that is to have none is covered by the count: no chain of ours, so no jump to one.
-    counts(goal, variant)
+    counts(desired, variant)
 }

@@ -8,28 +8,28 @@ use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Entry, Filter, T
 use crate::kernel::sock_diag::{self, State, TcpSocket};
 use crate::model::{Family, Mark, Table, Transport};
 use crate::parse::Observed;
-use crate::plan::{Goal, Situation};
+use crate::plan::{CurrentState, DesiredState};
 use crate::policy::PASSTHROUGH_V6;
 use crate::transition::saved_marks;
 
 /// Looks at sockets if a family is captured for the first time, and at conntrack entries if one loses its rules.
-pub(super) fn look(goal: &Goal, situation: &Situation) -> Connections {
-    let wants = |family: &Family| goal.rules.get(family).is_some_and(|rules| !rules.tables.is_empty());
+pub(super) fn inspect(desired: &DesiredState, current: &CurrentState) -> Connections {
+    let wants = |family: &Family| desired.rules.get(family).is_some_and(|rules| !rules.tables.is_empty());
     let (gets, loses): (Vec<_>, Vec<_>) = Family::ALL.into_iter().partition(wants);
     Connections {
-        untracked: untracked(&gets, situation),
-        translated: translated(&loses, situation),
-        from_passthrough: from_passthrough(goal, situation),
+        untracked: untracked(&gets, current),
+        translated: translated(&loses, current),
+        from_passthrough: from_passthrough(desired, current),
         marked: Family::ALL
             .into_iter()
-            .filter_map(|family| Some((family, marked(family, goal, situation)?)))
+            .filter_map(|family| Some((family, marked(family, desired, current)?)))
             .collect(),
     }
 }
 
 /// Sockets that use `::6`, if a run would take it away.
-fn from_passthrough(goal: &Goal, situation: &Situation) -> usize {
-    if goal.network.passthrough || situation.network.passthrough.is_none() {
+fn from_passthrough(desired: &DesiredState, current: &CurrentState) -> usize {
+    if desired.network.passthrough || current.network.passthrough.is_none() {
         return 0;
     }
     let uses =
@@ -38,11 +38,11 @@ fn from_passthrough(goal: &Goal, situation: &Situation) -> usize {
     sockets.iter().filter(|socket| uses(socket)).count()
 }
 
-/// Open connections with a mark of live rules that the goal does not save any more; `None` if there are none.
-fn marked(family: Family, goal: &Goal, situation: &Situation) -> Option<usize> {
-    let mangle = live(situation, family).filter_map(|observed| observed.tables.get(&Table::Mangle));
+/// Open connections with a mark of live rules that the desired state does not save any more; `None` if there are none.
+fn marked(family: Family, desired: &DesiredState, current: &CurrentState) -> Option<usize> {
+    let mangle = live(current, family).filter_map(|observed| observed.tables.get(&Table::Mangle));
     let mut marks: BTreeSet<Mark> = mangle.flat_map(marks_in_use).collect();
-    for mark in goal.rules.get(&family).into_iter().flat_map(saved_marks) {
+    for mark in desired.rules.get(&family).into_iter().flat_map(saved_marks) {
         marks.remove(&mark);
     }
     if marks.is_empty() || conntrack::count_in_proc() == Some(0) {
@@ -55,14 +55,14 @@ fn marked(family: Family, goal: &Goal, situation: &Situation) -> Option<usize> {
 }
 
 /// Our live rules of a family, in either variant.
-fn live(situation: &Situation, family: Family) -> impl Iterator<Item = &Observed> {
-    situation.rules.iter().filter(move |((_, of), _)| *of == family).map(|(_, observed)| observed)
+fn live(current: &CurrentState, family: Family) -> impl Iterator<Item = &Observed> {
+    current.rules.iter().filter(move |((_, of), _)| *of == family).map(|(_, observed)| observed)
 }
 
-fn untracked(families: &[Family], situation: &Situation) -> BTreeSet<Family> {
-    let interrupted = |family: &Family| live(situation, *family).any(connections::exempts);
+fn untracked(families: &[Family], current: &CurrentState) -> BTreeSet<Family> {
+    let interrupted = |family: &Family| live(current, *family).any(connections::exempts);
     let first = |family: &Family| {
-        situation.native_tables.is_empty() && !live(situation, *family).any(connections::captures)
+        current.native_tables.is_empty() && !live(current, *family).any(connections::captures)
     };
     let mut untracked: BTreeSet<Family> = families.iter().copied().filter(interrupted).collect();
     let first: Vec<Family> = families.iter().copied().filter(first).collect();
@@ -78,14 +78,14 @@ fn untracked(families: &[Family], situation: &Situation) -> BTreeSet<Family> {
     untracked
 }
 
-fn translated(families: &[Family], situation: &Situation) -> BTreeMap<Family, Translated> {
-    let ours = |family: &Family| live(situation, *family).any(Observed::has_ours);
+fn translated(families: &[Family], current: &CurrentState) -> BTreeMap<Family, Translated> {
+    let ours = |family: &Family| live(current, *family).any(Observed::has_ours);
     let families = families.iter().copied().filter(ours);
-    families.map(|family| (family, count(family, &ports(situation, family)))).collect()
+    families.map(|family| (family, count(family, &ports(current, family)))).collect()
 }
 
-fn ports(situation: &Situation, family: Family) -> BTreeSet<u16> {
-    live(situation, family).flat_map(connections::redirect_ports).collect()
+fn ports(current: &CurrentState, family: Family) -> BTreeSet<u16> {
+    live(current, family).flat_map(connections::redirect_ports).collect()
 }
 
 fn count(family: Family, ports: &BTreeSet<u16>) -> Translated {

@@ -91,7 +91,7 @@ const fn consequence(step: &Step) -> &'static str {
              keeps its previous way, and a port keeps it for 10 seconds after the server reset its connection"
         }
         Step::ClearForeignMark(..) => {
-            "inbound connections that an interrupted change of the backend stopped stay so until they are closed"
+            "inbound connections that an interrupted backend change stalled remain stalled until they are closed"
         }
     }
 }

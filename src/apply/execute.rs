@@ -22,7 +22,7 @@ use crate::routing;
 /// leaves the kernel as it was.
 ///
 /// # Errors
-/// The first step that fails. The next run goes on from what stands then.
+/// The first step that fails. The next run continues from the state it leaves.
 pub fn execute(host: &impl Host, steps: &[Step], main: Variant, run: &RunOptions) -> Result<(), Failure> {
     require_loopback(steps)?;
     let mut prepared = Vec::new();
@@ -74,7 +74,7 @@ fn require_loopback(steps: &[Step]) -> Result<(), Failure> {
     match loopback::is_up() {
         Ok(true) => Ok(()),
         Ok(false) => Err(Failure::new(Exit::Refused, "lo is down: the IPv6 route of TPROXY needs it")
-            .hint("bring it up (`ip link set lo up`), or leave IPv6 alone with --ip-family ipv4")),
+            .hint("bring it up (`ip link set lo up`), or disable IPv6 capture with --ip-family ipv4")),
         Err(error) => Err(from_kernel(format!("cannot read the state of lo: {error}"), &error)),
     }
 }
@@ -92,7 +92,7 @@ fn restores(steps: &[Step]) -> impl Iterator<Item = &Restore> {
 
 /// What is written, as Istio logs it: people look for it in the log of the init container.
 fn announce(step: &Restore, place: &str) {
-    let Restore { variant, family, text, tables: _, by_form: _ } = step;
+    let Restore { variant, family, text, tables: _, matched_by_shape: _ } = step;
     log::info!(
         "Writing following contents to rules file: {place} ({family}, {variant})\n{}",
         text.trim_end()
@@ -117,8 +117,8 @@ fn rules_file(step: &Restore, steps: &[Step], main: Variant, run: &RunOptions) -
 
 type Prepared<'a> = (&'a Restore, Tools, RulesFile);
 
-/// Legacy tools lock, to keep each other from overwriting a table. The shared lock file is used where it can be; in
-/// CNI mode it belongs to the host and says nothing about the pod. Our own runs are kept apart in any case.
+/// Legacy tools take a lock, since each replaces a whole table. The shared lock file is used where possible; in
+/// CNI mode it belongs to the host and not to the pod. Our own runs exclude each other by another lock.
 fn lock_file(
     run: &RunOptions,
     prepared: &[Prepared<'_>],
@@ -130,7 +130,7 @@ fn lock_file(
     log::debug!("/run/xtables.lock is not used; this namespace is locked by itself");
     let file = netns::lock_file().map_err(|error| Failure {
         exit: Exit::CannotCreate,
-        ..from_kernel(format!("cannot make a lock file: {error}"), &error)
+        ..from_kernel(format!("cannot create a lock file: {error}"), &error)
     })?;
     let path = file.path();
     Ok(Some((file, path)))
@@ -142,10 +142,10 @@ fn network_step(step: routing::Step) -> Result<(), Failure> {
         let failure = refused(&Step::Network(step), &error);
         match (step, error.kind()) {
             (routing::Step::AddRoute(_, table), io::ErrorKind::AlreadyExists) => failure.hint(format!(
-                "table {table} has a default route of somebody else: choose a free table with \
+                "table {table} has a foreign default route: choose a free table with \
                  --istio-inbound-tproxy-route-table (-r)"
             )),
-            // No matter of privileges: what the kernel says of a link without IPv6.
+            // Not a missing privilege: the kernel's error for a link without IPv6.
             (routing::Step::AddAddress, _) if error.raw_os_error() == Some(libc::EACCES) => Failure {
                 exit: Exit::Refused,
                 ..failure

@@ -89,7 +89,7 @@ impl<'a> Tracking<'a> {
             tracked.extend(open);
             waiting = still;
         }
-        self.forget_ended(&tracked).map_err(|error| failed(error, 0))?;
+        self.delete_closed(&tracked).map_err(|error| failed(error, 0))?;
         self.turn_around().map_err(|error| failed(error, 0))?;
         Ok(self.made)
     }
@@ -153,7 +153,7 @@ impl<'a> Tracking<'a> {
 
     /// A socket that ended before its entry was made sends nothing that ends the entry. A later connection with the same
     /// ports would follow it past the proxy.
-    fn forget_ended(&mut self, tracked: &[TcpSocket]) -> std::io::Result<()> {
+    fn delete_closed(&mut self, tracked: &[TcpSocket]) -> std::io::Result<()> {
         let now = sockets(self.families, &State::CONNECTED)?;
         let alive: HashSet<_> = now.iter().map(ends).collect();
         let ended: HashSet<Tuple> =

@@ -74,7 +74,7 @@ fn argument(key: Key) -> Arg {
     }
 }
 
-/// What the flags say.
+/// The values of the flags.
 pub(super) fn read(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<UsageError>) {
     raw.command = SubCommand::ALL
         .into_iter()
@@ -119,7 +119,7 @@ pub(super) fn one_dash(arguments: &[OsString]) -> Option<UsageError> {
     })
 }
 
-/// What is wrong with the command line, in words of ours.
+/// Maps the parser's error to a usage error.
 pub(super) fn explain(error: &clap::Error, arguments: &[OsString]) -> UsageError {
     let context = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),

@@ -37,7 +37,7 @@ impl<'de> Deserialize<'de> for Members {
     }
 }
 
-/// Adds what the document says; what is there already stays. `source` is its name in errors.
+/// Adds the values of the document; existing values take precedence. `source` is its name in errors.
 pub(super) fn read(source: &str, text: &str, raw: &mut RawOptions, errors: &mut Vec<UsageError>) {
     let mut complain = |problem: String| {
         errors.push(UsageError::Document { source: source.to_owned(), problem });

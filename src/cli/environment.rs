@@ -11,7 +11,7 @@ use crate::text::one_line;
 /// Options for which an empty value means something, or would be dangerous, so that it is looked at instead of skipped.
 const EMPTY_COUNTS: [Key; 3] = [Key::OutboundOwnerGroups, Key::OutboundIpv4LoopbackCidr, Key::EnvoyUser];
 
-/// Adds what the environment says; what is there already stays.
+/// Adds the values of the environment; existing values take precedence.
 pub(super) fn read(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
     raw: &mut RawOptions,

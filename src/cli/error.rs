@@ -42,7 +42,7 @@ pub enum UsageError {
         /// The option that has this name.
         meant: Key,
     },
-    /// Anything else about the command line, in the words of its parser.
+    /// Any other error of the command line parser, with its message.
     Other(String),
     /// There is no such flag.
     UnknownFlag {
@@ -60,7 +60,7 @@ impl fmt::Display for UsageError {
                 write!(f, "config file {}: {}", one_line(source), one_line(problem))
             }
             Self::ExtraWord { word, hint } => {
-                write!(f, "the word {word:?} is no sub-command and belongs to no option")?;
+                write!(f, "unexpected argument {word:?}: neither a sub-command nor the value of an option")?;
                 suffix(f, hint.as_deref())
             }
             Self::MissingValue { flag } => write!(f, "{flag} needs a value"),
@@ -74,7 +74,7 @@ impl fmt::Display for UsageError {
             ),
             Self::Other(text) => f.write_str(text),
             Self::UnknownFlag { flag, similar } => {
-                write!(f, "there is no option {flag:?}")?;
+                write!(f, "unknown option {flag:?}")?;
                 suffix(f, similar.as_ref().map(|name| format!("did you mean {name}?")).as_deref())
             }
         }

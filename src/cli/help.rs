@@ -1,4 +1,4 @@
-//! The words of `--help`.
+//! The text of `--help`.
 
 use std::fmt::Write;
 

@@ -35,7 +35,7 @@ pub enum Outcome {
 pub struct Failure {
     /// Everything that is wrong; at least one.
     pub errors: Vec<UsageError>,
-    /// What could be read all the same: it says how errors are to be written, and its own errors belong in the
+    /// The options that could be read: they decide how errors are written, and their own errors belong in the
     /// same report.
     pub raw: RawOptions,
 }

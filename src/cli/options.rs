@@ -43,7 +43,7 @@ options! {
         "proxy-uid" List Proxy.short('u').takes("UIDS");
     ProxyGid: "Groups (numbers) whose traffic is not captured; unset: the same numbers as --proxy-uid",
         "proxy-gid" List Proxy.short('g').takes("GIDS");
-    EnvoyUser: "User whose uid counts when --proxy-uid is unset",
+    EnvoyUser: "User whose uid is used when --proxy-uid is unset",
         "ENVOY_USER" Text Proxy.default("istio-proxy").from(Variables::Only("ENVOY_USER")).takes("NAME");
 
     InboundInterceptionMode: "How inbound connections reach the proxy: REDIRECT or TPROXY",
@@ -54,27 +54,27 @@ options! {
         "istio-inbound-tproxy-route-table" Number Inbound.short('r').default("133").takes("TABLE");
     InboundPorts: "Inbound ports to capture; `*` for all; unset: none",
         "istio-inbound-ports" List Inbound.short('b').takes("PORTS");
-    LocalExcludePorts: "Inbound ports to leave alone; only with -b '*'",
+    LocalExcludePorts: "Inbound ports to exclude; only with -b '*'",
         "istio-local-exclude-ports" List Inbound.short('d').takes("PORTS");
 
     ServiceCidr: "Outbound ranges to capture; `*` for all; unset: none",
         "istio-service-cidr" List Outbound.short('i').takes("CIDRS");
-    ServiceExcludeCidr: "Outbound ranges to leave alone; looked at before -i",
+    ServiceExcludeCidr: "Outbound ranges to exclude; takes precedence over -i",
         "istio-service-exclude-cidr" List Outbound.short('x').takes("CIDRS");
     OutboundPorts: "Outbound ports to capture whatever their range",
         "istio-outbound-ports" List Outbound.short('q').takes("PORTS");
-    LocalOutboundPortsExclude: "Outbound TCP and UDP ports to leave alone",
+    LocalOutboundPortsExclude: "Outbound TCP and UDP ports to exclude",
         "istio-local-outbound-ports-exclude" List Outbound.short('o').takes("PORTS");
     OutboundOwnerGroups: "Groups (names or numbers) whose outbound traffic is captured; `*` for all",
         "ISTIO_OUTBOUND_OWNER_GROUPS" List Outbound.default("*")
         .from(Variables::Only("ISTIO_OUTBOUND_OWNER_GROUPS")).takes("GROUPS");
-    OutboundOwnerGroupsExclude: "Groups to leave alone; only when all groups are captured",
+    OutboundOwnerGroupsExclude: "Groups to exclude; only when all groups are captured",
         "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE" List Outbound
         .from(Variables::Only("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE")).takes("GROUPS");
     OutboundIpv4LoopbackCidr: "IPv4 loopback range that is meant for the application itself",
         "ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR" Text Outbound.default("127.0.0.1/32")
         .from(Variables::Only("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR")).takes("CIDR");
-    DropInvalid: "Drop packets that connection tracking calls INVALID",
+    DropInvalid: "Drop packets in conntrack state INVALID",
         "drop-invalid" Boolean Outbound.from(Variables::DerivedAfter("INVALID_DROP"));
 
     RedirectDns: "Capture DNS queries to the pod's name servers on port 15053",
@@ -84,7 +84,7 @@ options! {
 
     ExcludeInterfaces: "Interfaces whose traffic is neither captured in nor out",
         "istio-exclude-interfaces" List Interfaces.short('c').takes("NAMES");
-    KubeVirtInterfaces: "Virtual interfaces whose inbound traffic counts as outbound",
+    KubeVirtInterfaces: "Virtual interfaces (KubeVirt) whose inbound traffic is treated as outbound",
         "kube-virt-interfaces" List Interfaces.short('k').alias("reroute-virtual-interfaces").takes("NAMES");
 
     DualStack: "Capture IPv6 too as soon as the pod has an IPv6 address",
@@ -92,36 +92,36 @@ options! {
     IpFamily: "Families that get rules: auto, ipv4, ipv6 (only) or dual",
         "ip-family" Text Families.default("auto").from(Variables::Prefixed).takes("FAMILY");
 
-    Backend: "Who writes to the kernel: auto, iptables, iptables-nft or iptables-legacy",
+    Backend: "Tool that writes the rules: auto, iptables, iptables-nft or iptables-legacy",
         "backend" Text Backend.default("auto").from(Variables::Prefixed).takes("BACKEND");
     ForceIptablesBinary: "nft or legacy: the same as --backend iptables-nft or iptables-legacy",
         "force-iptables-binary" Text Backend.takes("VARIANT");
     NativeNftables: "The same as --backend nftables; not available in this version",
         "native-nftables" Boolean Backend;
 
-    DryRun: "Change nothing; print what would be done",
+    DryRun: "Print the planned changes without applying them",
         "dry-run" Boolean Run.short('n');
-    DryRunFilePath: "Where a dry run writes the rules too",
+    DryRunFilePath: "File to which a dry run also writes the rules",
         "DRY_RUN_FILE_PATH" Text Run.from(Variables::Only("DRY_RUN_FILE_PATH")).takes("PATH");
-    CleanupOnly: "Remove what an earlier run added, add nothing",
+    CleanupOnly: "Remove all rules, routes and addresses of earlier runs",
         "cleanup-only" Boolean Run;
-    KeepConnections: "Clean-up leaves what open proxied connections need: one chain, which captures nothing",
+    KeepConnections: "Cleanup keeps open proxied connections: one chain remains, which captures nothing",
         "keep-connections" Boolean Run.from(Variables::Prefixed);
-    ForceApply: "Rewrite the rules even if they are there already",
+    ForceApply: "Rewrite the rules even if they are already correct",
         "force-apply" Boolean Run;
-    Reconcile: "Accepted for compatibility: a run always makes the rules what the options ask for",
+    Reconcile: "Accepted for compatibility: every run reconciles the rules",
         "reconcile" Boolean Run;
-    SkipRuleApply: "Do not touch rules; for use with --run-validation",
+    SkipRuleApply: "Do not change rules; for use with --run-validation",
         "skip-rule-apply" Boolean Run;
-    Verify: "Read everything back and compare it rule by rule",
+    Verify: "Read all rules back after the run and compare them",
         "verify" Boolean Run.from(Variables::Prefixed);
     RulesFile: "Keep the IPv4 rules in this file, the IPv6 ones in the same name with .v6",
         "rules-file" Text Run.from(Variables::Prefixed).takes("PATH");
-    NetworkNamespace: "Network namespace to act in, for instance /proc/PID/ns/net",
+    NetworkNamespace: "Network namespace to configure, for instance /proc/PID/ns/net",
         "network-namespace" Text Run.takes("PATH");
-    CniMode: "Host file system, pod network: a lock of the pod's own",
+    CniMode: "Run on the host for a pod's network namespace, with a lock per pod",
         "cni-mode" Boolean Run;
-    Config: "JSON document with options by their long names; `-` is standard input; flags and variables win over it",
+    Config: "JSON document with options by their long names; `-` reads standard input; flags and variables take precedence",
         "config" Text Run.from(Variables::Prefixed).takes("FILE");
 
     RunValidation: "Probe whether traffic is captured; exit 126 if it is not",
@@ -131,11 +131,11 @@ options! {
     ProbeTimeout: "How long the probe may take, such as 5s or 1m30s",
         "probe-timeout" Text Validation.default("5s").takes("DURATION");
 
-    LogOutputLevel: "Level, or SCOPE:LEVEL pairs of which `default` and `all` count: none, fatal, error, warn, info, debug",
+    LogOutputLevel: "Level, or SCOPE:LEVEL pairs (scopes `default` and `all`): none, fatal, error, warn, info, debug",
         "log_output_level" Text Logging.default("default:info").from(Variables::None).takes("LEVELS");
     LogAsJson: "The same as --log-format json",
         "log_as_json" Boolean Logging.from(Variables::None);
-    LogFormat: "text or json (one object per line); wins over --log_as_json",
+    LogFormat: "text or json (one object per line); takes precedence over --log_as_json",
         "log-format" Text Logging.default("text").from(Variables::Prefixed).takes("FORMAT");
 }
 
@@ -205,7 +205,7 @@ mod tests {
         for key in Key::ALL {
             let heading = key.spec().heading;
             if seen.last() != Some(&heading) {
-                assert!(!seen.contains(&heading), "{key} stands apart from {}", heading.title());
+                assert!(!seen.contains(&heading), "{key} is not in the group {}", heading.title());
                 seen.push(heading);
             }
         }

@@ -1,9 +1,9 @@
-//! What one row of the table of options says.
+//! One row of the table of options.
 
 /// What an option's value looks like, as far as the config file and the command line need to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A boolean: on the command line its name alone means true.
+    /// A boolean: on the command line its name without a value means true.
     Boolean,
     /// Several values, separated by commas.
     List,
@@ -39,7 +39,7 @@ pub enum Heading {
 }
 
 impl Heading {
-    /// The words over the group.
+    /// The title of the group.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {

@@ -257,21 +257,24 @@ fn what_does_not_belong_is_refused_in_words_that_help() {
     for (args, expected) in [
         (
             &["--dual-stack", "false"][..],
-            "the word \"false\" is no sub-command and belongs to no option; a boolean takes its value behind `=`: \
+            "unexpected argument \"false\": neither a sub-command nor the value of an option; a boolean takes its value behind `=`: \
              --dual-stack=false",
         ),
         (
             &["cleanup", "-n", "true"],
-            "the word \"true\" is no sub-command and belongs to no option; a boolean takes its value behind `=`: -n=true",
+            "unexpected argument \"true\": neither a sub-command nor the value of an option; a boolean takes its value behind `=`: -n=true",
         ),
-        (&["now"], "the word \"now\" is no sub-command and belongs to no option"),
-        (&["apply", "now"], "the word \"now\" is no sub-command and belongs to no option"),
-        (&["cleanup", "apply"], "the word \"apply\" is no sub-command and belongs to no option"),
+        (&["now"], "unexpected argument \"now\": neither a sub-command nor the value of an option"),
+        (&["apply", "now"], "unexpected argument \"now\": neither a sub-command nor the value of an option"),
+        (
+            &["cleanup", "apply"],
+            "unexpected argument \"apply\": neither a sub-command nor the value of an option",
+        ),
         (
             &["--istio-inbound-port=80"],
-            "there is no option \"--istio-inbound-port\"; did you mean --istio-inbound-ports?",
+            "unknown option \"--istio-inbound-port\"; did you mean --istio-inbound-ports?",
         ),
-        (&["-y"], "there is no option \"-y\""),
+        (&["-y"], "unknown option \"-y\""),
         (&["-b"], "--istio-inbound-ports needs a value"),
         (
             &["-redirect-dns"],

@@ -1,4 +1,4 @@
-//! Who writes to the kernel, out of three options that say the same thing in different words.
+//! The backend, from three options that overlap.
 
 use crate::cli::Key;
 
@@ -9,9 +9,9 @@ use super::run::BackendChoice;
 const NATIVE: &str = "native nftables is not available in this version; iptables-nft programs the same kernel subsystem \
                       (--backend iptables-nft, or auto)";
 
-/// What the three options say.
+/// The values of the three options.
 #[derive(Clone, Copy)]
-struct Wishes {
+struct BackendOptions {
     /// `--backend`; `None` for native nftables.
     backend: Option<BackendChoice>,
     /// `--force-iptables-binary`.
@@ -34,29 +34,29 @@ pub(super) fn choice(reader: &mut Reader<'_>) -> BackendChoice {
         "nft" => Ok(BackendChoice::IptablesNft),
         _ => Err(Expected::new("legacy or nft")),
     });
-    let wishes = Wishes {
+    let options = BackendOptions {
         // One that does not parse is noted and contradicts nothing.
         backend: backend.unwrap_or(Some(BackendChoice::Auto)),
         forced,
         native: reader.boolean(Key::NativeNftables),
     };
-    for (wanted, key) in [(wishes.backend.is_none(), Key::Backend), (wishes.native, Key::NativeNftables)] {
+    for (wanted, key) in [(options.backend.is_none(), Key::Backend), (options.native, Key::NativeNftables)] {
         if wanted {
             let origin = reader.origin(key);
             reader.errors.push(ConfigError::Unavailable { origin, reason: NATIVE });
         }
     }
-    for (one, other) in contradictions(wishes) {
+    for (one, other) in contradictions(options) {
         reader.contradict(one, other, "they ask for different backends; keep one of them");
     }
-    let open = matches!(wishes.backend, Some(BackendChoice::Auto | BackendChoice::Iptables));
+    let open = matches!(options.backend, Some(BackendChoice::Auto | BackendChoice::Iptables));
     let forced = forced.filter(|_| open);
-    forced.or(wishes.backend).unwrap_or(BackendChoice::Auto)
+    forced.or(options.backend).unwrap_or(BackendChoice::Auto)
 }
 
 /// The pairs of options that ask for different things.
-fn contradictions(wishes: Wishes) -> Vec<(Key, Key)> {
-    let Wishes { backend, forced, native } = wishes;
+fn contradictions(options: BackendOptions) -> Vec<(Key, Key)> {
+    let BackendOptions { backend, forced, native } = options;
     let variant = backend.filter(|backend| !matches!(backend, BackendChoice::Auto | BackendChoice::Iptables));
     let is_iptables = backend.is_some_and(|backend| backend != BackendChoice::Auto);
     let differs = forced.is_some_and(|forced| backend.is_none() || variant.is_some_and(|one| one != forced));

@@ -97,7 +97,7 @@ impl ConfigError {
         }
     }
 
-    /// The sentence, for those to whom the options have other names than on a command line.
+    /// The sentence for callers that name the options differently than the command line.
     #[must_use]
     pub fn calling(&self, name: &dyn Fn(&Origin) -> String) -> String {
         match self {

@@ -36,7 +36,7 @@ pub enum DnsChoice {
     Servers(NameServers),
 }
 
-/// All that the options say about traffic. [`Intent::decide`] makes a [`CaptureConfig`] of it.
+/// The options about traffic. [`Intent::decide`] turns them into a [`CaptureConfig`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Intent {
     /// Families asked for.
@@ -78,7 +78,7 @@ pub enum Notice {
         /// Whether IPv6 was asked for by name.
         asked_for: bool,
     },
-    /// The pod has no address that says anything about its family.
+    /// The pod has no address from which its family follows.
     NoAddressYet,
     /// DNS capture was asked for and there is no name server.
     NoNameServers,
@@ -106,16 +106,14 @@ impl fmt::Display for Notice {
             Self::Ipv6NotCaptured { address, flag } => write!(
                 f,
                 "IPv6 traffic is NOT captured, although the pod has the IPv6 address {} on {}: it goes around the \
-                 proxy; {flag} captures it, --ip-family ipv4 says that this is meant",
+                 proxy; {flag} captures it, --ip-family ipv4 confirms IPv4 only",
                 address.address, address.interface
             ),
             Self::KernelWithoutIpv6 { asked_for: false } => f.write_str("the kernel has no IPv6: IPv4 only"),
             Self::KernelWithoutIpv6 { asked_for: true } => {
-                f.write_str("the kernel has no IPv6, although it was asked for: IPv4 only")
+                f.write_str("the kernel has no IPv6, although IPv6 was requested: IPv4 only")
             }
-            Self::NoAddressYet => {
-                f.write_str("the pod has no address yet that says which family it uses: both are captured")
-            }
+            Self::NoAddressYet => f.write_str("the pod has no address yet: both families are captured"),
             Self::NoNameServers => f.write_str(
                 "/etc/resolv.conf names no server: DNS is not captured; --capture-all-dns captures it",
             ),
@@ -206,7 +204,7 @@ impl Intent {
     }
 }
 
-/// Whether an address says which family the pod uses: loopback and link-local ones do not, and `::6` on `lo` is ours.
+/// Whether the pod's family follows from an address: loopback and link-local ones do not, and `::6` on `lo` is ours.
 fn counts(address: &InterfaceAddress) -> bool {
     match address.address {
         IpAddr::V4(v4) => !v4.is_loopback() && !v4.is_link_local(),

@@ -1,13 +1,13 @@
 //! What is to be captured, with every value parsed: a value that exists is valid.
 
 mod backend;
-mod conduct;
 mod error;
 mod intent;
 mod ranges;
 mod reader;
 mod resolve;
 mod run;
+mod run_options;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -48,7 +48,7 @@ pub struct CaptureConfig {
     pub drop_invalid: bool,
     /// Interfaces whose traffic is neither captured in nor out.
     pub excluded_interfaces: Vec<Interface>,
-    /// Virtual interfaces whose inbound traffic counts as outbound.
+    /// Virtual interfaces (KubeVirt) whose inbound traffic is treated as outbound.
     pub virtual_interfaces: Vec<Interface>,
     /// The IPv4 loopback range that is meant for the app; the IPv6 one is always `::1/128`.
     pub loopback_v4: Ipv4Network,

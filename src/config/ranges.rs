@@ -7,7 +7,7 @@ use ipnetwork::{IpNetwork, Ipv4Network};
 use super::error::Expected;
 use super::values::decimal;
 
-/// A range, and what the text said beyond it: bits behind its prefix are cleared here.
+/// A range, and whether the text had host bits, which are cleared here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range<T = IpNetwork> {
     pub(super) network: T,
@@ -41,7 +41,7 @@ pub(super) fn range(text: &str) -> Result<Range, Expected> {
         _ if prefix.parse::<std::net::Ipv4Addr>().is_ok() => {
             return Err(expected().hint("netmasks are not accepted: give the length of the prefix"));
         }
-        _ => return Err(expected().hint(format!("the prefix is a plain number from 0 to {longest}"))),
+        _ => return Err(expected().hint(format!("the prefix is a decimal number from 0 to {longest}"))),
     };
     if let IpAddr::V6(v6) = address
         && v6.to_ipv4_mapped().is_some()

@@ -14,7 +14,7 @@ pub(super) struct Reader<'a> {
     pub(super) warnings: Vec<Warning>,
 }
 
-/// What the text of a list says.
+/// A parsed list.
 pub(super) enum Items<'a> {
     /// `*` alone.
     All,

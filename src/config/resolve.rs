@@ -10,9 +10,9 @@ use super::error::{ConfigError, Expected, Warning};
 use super::intent::{DnsChoice, FamilyChoice, Intent};
 use super::reader::Reader;
 use super::run::{LogFormat, LogOptions, RunOptions};
-use super::{conduct, traffic, values};
+use super::{run_options, traffic, values};
 
-/// Everything the options say.
+/// All resolved options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
     /// What the run does.
@@ -66,7 +66,7 @@ pub fn log_options(raw: &RawOptions) -> LogOptions {
 pub fn resolve(raw: &RawOptions, files: &Files) -> Result<Resolved, Vec<ConfigError>> {
     let mut reader = Reader::new(raw);
     let log = read_log(&mut reader);
-    let run = conduct::run(&mut reader);
+    let run = run_options::run(&mut reader);
     let intent = read_intent(&mut reader, files);
     match (run, intent) {
         (Some(run), Some(intent)) if reader.errors.is_empty() => {
@@ -139,7 +139,7 @@ fn dns(reader: &mut Reader<'_>, files: &Files) -> DnsChoice {
         (true, true, _) => DnsChoice::All,
         (true, false, Ok(text)) => DnsChoice::Servers(facts::name_servers(text)),
         // A run that makes no rules has no use for the servers.
-        (true, false, Err(_)) if !conduct::makes_rules(reader) => DnsChoice::Off,
+        (true, false, Err(_)) if !run_options::makes_rules(reader) => DnsChoice::Off,
         (true, false, Err(reason)) => {
             reader.errors.push(ConfigError::Unreadable {
                 file: "/etc/resolv.conf",

@@ -63,7 +63,7 @@ pub struct RunOptions {
     pub backend: BackendChoice,
     /// Change nothing, print what would be done.
     pub dry_run: bool,
-    /// Where a dry run writes the rules too (`DRY_RUN_FILE_PATH`).
+    /// File to which a dry run also writes the rules (`DRY_RUN_FILE_PATH`).
     pub dry_run_file: Option<PathBuf>,
     /// Where the rules file is kept (`--rules-file`).
     pub rules_file: Option<PathBuf>,

@@ -12,7 +12,7 @@ use super::reader::{Items, Reader};
 use super::values;
 use super::{InboundPorts, Mode, Outbound, OutboundRanges, OwnerGroups, ProxyOwner, ProxyPorts, Tproxy};
 
-/// The proxy's uid where nothing says otherwise.
+/// The proxy's default uid.
 const DEFAULT_UID: u32 = 1337;
 /// Owner groups that Istio allows.
 const MOST_GROUPS: usize = 64;
@@ -107,7 +107,7 @@ pub(super) fn inbound(reader: &mut Reader<'_>) -> InboundPorts {
         }
         Items::These(_) => InboundPorts::Only(port_list(reader, key)),
     };
-    reader.no_effect_if(true, Key::LocalExcludePorts, "inbound exclusions count with -b '*' only");
+    reader.no_effect_if(true, Key::LocalExcludePorts, "inbound exclusions apply only with -b '*'");
     inbound
 }
 
@@ -140,7 +140,7 @@ pub(super) fn outbound(reader: &mut Reader<'_>, files: &Files) -> Outbound {
     let excluded_ranges = reader.list(Key::ServiceExcludeCidr, |reader, item| {
         if item == "*" {
             return Err(Expected::new("ranges to exclude").hint(
-                "to leave all outbound traffic alone, leave --istio-service-cidr (-i) and --istio-outbound-ports (-q) \
+                "to capture no outbound traffic, leave --istio-service-cidr (-i) and --istio-outbound-ports (-q) \
                  empty",
             ));
         }
@@ -181,7 +181,7 @@ fn owners(reader: &mut Reader<'_>, files: &Files) -> OwnerGroups {
     reader.no_effect_if(
         true,
         Key::OutboundOwnerGroupsExclude,
-        "exclusions count only where all groups are captured (ISTIO_OUTBOUND_OWNER_GROUPS='*')",
+        "exclusions apply only when all groups are captured (ISTIO_OUTBOUND_OWNER_GROUPS='*')",
     );
     let groups = reader.each(key, &items, group);
     let (most, reason) = if groups.len() > MOST_GROUPS {

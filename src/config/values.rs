@@ -49,7 +49,7 @@ pub(super) fn port(text: &str) -> Result<Port, Expected> {
 pub(super) fn id(text: &str) -> Result<u32, Expected> {
     match decimal(text).map(u32::try_from) {
         Some(Ok(id)) if id != u32::MAX => Ok(id),
-        _ => Err(flag_hint(Expected::new("a plain number from 0 to 4294967294"), text)),
+        _ => Err(flag_hint(Expected::new("a decimal number from 0 to 4294967294"), text)),
     }
 }
 
@@ -81,7 +81,7 @@ pub(super) fn mark(text: &str) -> Result<Mark, Expected> {
         Some(Ok(number)) if Mark(number) == PROXY_LOOPBACK_MARK => {
             Err(expected.hint("1338 marks the proxy's own outbound packets"))
         }
-        Some(Ok(0)) => Err(expected.hint("mark 0 is every unmarked packet")),
+        Some(Ok(0)) => Err(expected.hint("mark 0 is every matched_by_shape packet")),
         Some(Ok(number)) => Ok(Mark(number)),
         Some(Err(_)) | None => Err(flag_hint(expected, text)),
     }
@@ -89,7 +89,7 @@ pub(super) fn mark(text: &str) -> Result<Mark, Expected> {
 
 /// The TPROXY routing table: not the kernel's own ones.
 pub(super) fn table(text: &str) -> Result<u32, Expected> {
-    let expected = Expected::new("a plain number from 1 to 252 or from 256 to 4294967295");
+    let expected = Expected::new("a decimal number from 1 to 252 or from 256 to 4294967295");
     match decimal(text).map(u32::try_from) {
         Some(Ok(table @ (1..=252 | 256..))) => Ok(table),
         Some(Ok(0 | 253..=255)) => {

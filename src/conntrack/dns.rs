@@ -9,7 +9,7 @@ use crate::model::{
     Transport,
 };
 use crate::parse::{Line, Observed};
-use crate::plan::Situation;
+use crate::plan::CurrentState;
 use crate::policy::DNS_PORT;
 
 /// Which DNS flows changed their way.
@@ -60,22 +60,22 @@ impl DnsFlows {
 impl fmt::Display for DnsFlows {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Direct => "not captured so far",
-            Self::Captured => "captured so far",
+            Self::Direct => "not captured before",
+            Self::Captured => "captured before",
             Self::All => "captured or not",
         })
     }
 }
 
-/// The flows of a family that a run from `situation` to the desired rules sends another way; `None` if there is none.
-pub(super) fn changed_flows(desired: &FamilyRules, situation: &Situation) -> Option<DnsFlows> {
+/// The flows of a family that a run from `current` to the desired rules sends another way; `None` if there is none.
+pub(super) fn changed_flows(desired: &FamilyRules, current: &CurrentState) -> Option<DnsFlows> {
     let after = Path::desired(desired);
-    let live = |variant: Variant| situation.rules.get(&(variant, desired.family)).map(Path::live);
+    let live = |variant: Variant| current.rules.get(&(variant, desired.family)).map(Path::live);
     let sets: Vec<Path<'_>> =
         Variant::ALL.into_iter().filter_map(live).filter(|path| !path.is_empty()).collect();
     match sets.as_slice() {
         // The rules of Istio's native backend are not read.
-        _ if !situation.native_tables.is_empty() => Some(DnsFlows::All),
+        _ if !current.native_tables.is_empty() => Some(DnsFlows::All),
         [] => difference(&Path::default(), &after),
         [before] => difference(before, &after),
         // What either set captured was captured.

@@ -44,8 +44,8 @@ fn live(words: &str) -> Observed {
     observed
 }
 
-fn situation(live: impl IntoIterator<Item = (Variant, Observed)>) -> Situation {
-    Situation {
+fn current(live: impl IntoIterator<Item = (Variant, Observed)>) -> CurrentState {
+    CurrentState {
         variant: Variant::Nft,
         rules: live.into_iter().map(|(variant, rules)| ((variant, Family::V4), rules)).collect(),
         native_tables: Vec::new(),
@@ -55,12 +55,12 @@ fn situation(live: impl IntoIterator<Item = (Variant, Observed)>) -> Situation {
     }
 }
 
-fn goal(rules: FamilyRules) -> Goal {
-    Goal { rules: BTreeMap::from([(Family::V4, rules)]), ..Goal::nothing() }
+fn desired(rules: FamilyRules) -> DesiredState {
+    DesiredState { rules: BTreeMap::from([(Family::V4, rules)]), ..DesiredState::nothing() }
 }
 
 fn flows(before: &str, after: &str) -> Option<DnsFlows> {
-    let stale = plan(&goal(rules(after)), &situation([(Variant::Nft, live(before))]), BTreeSet::new());
+    let stale = plan(&desired(rules(after)), &current([(Variant::Nft, live(before))]), BTreeSet::new());
     stale.dns.get(&Family::V4).copied()
 }
 
@@ -115,37 +115,37 @@ fn rules_that_are_not_understood_may_do_anything() {
     let saved =
         render::fresh(&rules(DNS)).replace("-A ISTIO_OUTPUT_DNS -p udp", "-A ISTIO_OUTPUT_DNS -m u32 -p udp");
     let odd = parse::iptables_save(Family::V4, &saved);
-    let stale = plan(&goal(rules(DNS)), &situation([(Variant::Nft, odd)]), BTreeSet::new());
+    let stale = plan(&desired(rules(DNS)), &current([(Variant::Nft, odd)]), BTreeSet::new());
     assert_eq!(stale.dns.get(&Family::V4), Some(&DnsFlows::All));
 }
 
 #[test]
 fn a_move_between_backends_changes_a_flow_only_with_the_options() {
     let moved = |before: &str, after: &str| {
-        let situation = situation([(Variant::Legacy, live(before))]);
-        plan(&goal(rules(after)), &situation, BTreeSet::new()).dns.get(&Family::V4).copied()
+        let current = current([(Variant::Legacy, live(before))]);
+        plan(&desired(rules(after)), &current, BTreeSet::new()).dns.get(&Family::V4).copied()
     };
     assert_eq!(moved(DNS, DNS), None);
     assert_eq!(moved("-b * -i *", DNS), Some(DnsFlows::Direct));
-    let both = situation([(Variant::Legacy, live(DNS)), (Variant::Nft, live(&format!("{DNS} -o 53")))]);
-    let stale = plan(&goal(rules(DNS)), &both, BTreeSet::new());
+    let both = current([(Variant::Legacy, live(DNS)), (Variant::Nft, live(&format!("{DNS} -o 53")))]);
+    let stale = plan(&desired(rules(DNS)), &both, BTreeSet::new());
     assert_eq!(stale.dns.get(&Family::V4), Some(&DnsFlows::All));
 }
 
 #[test]
 fn a_namespace_without_connections_has_no_stale_entry() {
-    let situation = Situation { entries: Entries::None, ..situation([]) };
-    assert!(plan(&goal(rules(DNS)), &situation, BTreeSet::from(Family::ALL)).is_empty());
+    let current = CurrentState { entries: Entries::None, ..current([]) };
+    assert!(plan(&desired(rules(DNS)), &current, BTreeSet::from(Family::ALL)).is_empty());
 }
 
 #[test]
 fn what_an_interrupted_run_left_is_deleted_by_one_that_changes_nothing() {
     let left =
         Stale { dns: BTreeMap::from([(Family::V4, DnsFlows::Direct)]), tcp: BTreeSet::from([Family::V6]) };
-    let situation =
-        Situation { entries: Entries::Interrupted(left.clone()), ..situation([(Variant::Nft, live(DNS))]) };
-    assert_eq!(plan(&goal(rules(DNS)), &situation, BTreeSet::new()), left);
-    let narrowed = plan(&goal(rules("-b * -i *")), &situation, BTreeSet::from([Family::V4]));
+    let current =
+        CurrentState { entries: Entries::Interrupted(left.clone()), ..current([(Variant::Nft, live(DNS))]) };
+    assert_eq!(plan(&desired(rules(DNS)), &current, BTreeSet::new()), left);
+    let narrowed = plan(&desired(rules("-b * -i *")), &current, BTreeSet::from([Family::V4]));
     assert_eq!(narrowed.dns, BTreeMap::from([(Family::V4, DnsFlows::All)]));
     assert_eq!(narrowed.tcp, BTreeSet::from(Family::ALL));
 }

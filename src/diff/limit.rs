@@ -41,6 +41,6 @@ fn limit(observed: &ObservedTable) -> Option<TableChange> {
         hooks: BTreeMap::from([(HOOK, HookChange { rules: HookRules { head: Vec::new(), tail }, behind })]),
         remove: Vec::new(),
         empty: Vec::new(),
-        by_form: Vec::new(),
+        matched_by_shape: Vec::new(),
     })
 }

@@ -1,7 +1,7 @@
 //! Which rules in the shared chains are ours.
 //!
-//! Most of them jump to a chain of ours. The others carry no sign (comments are not to be had everywhere), so they
-//! are recognised by their exact shape, only while chains of ours stand in the same table, and only with whatever
+//! Most of them jump to a chain of ours. The others carry no marker (comments are not available everywhere), so they
+//! are recognised by their exact shape, only while the same table has chains of ours, and only with whatever
 //! further evidence there is. Of identical lines one is ours.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -63,7 +63,7 @@ pub(crate) fn our_rules(table: Table, observed: &ObservedTable, hook: Hook) -> V
     observed.hook(hook).iter().enumerate().filter(|(at, _)| ours.contains(at)).map(|(_, line)| line).collect()
 }
 
-/// `-i IF -j RETURN` and `-o IF -j RETURN` are written as a pair. Both were put behind what stood there, so of
+/// `-i IF -j RETURN` and `-o IF -j RETURN` are written as a pair. Both were appended to the existing rules, so of
 /// identical lines the last one is ours.
 fn excluded_interfaces(observed: &ObservedTable, ours: &mut Ours) {
     let inbound = last_returns(observed.hook(Hook::Prerouting), |matcher| matcher.in_interface.as_ref());
@@ -101,7 +101,7 @@ pub(super) fn is_plain_return(statement: &Statement) -> bool {
 }
 
 /// `-i IF -j RETURN` of a virtual interface was put before everything else. If outbound ranges are captured, rules
-/// that send the same interface to the proxy stand before it; if none are, it is at the head of the chain.
+/// that send the same interface to the proxy precede it; without such rules it is at the head of the chain.
 fn virtual_interfaces(observed: &ObservedTable, ours: &mut Ours) {
     let lines = observed.hook(Hook::Prerouting);
     let returns = |at: usize| {
@@ -129,18 +129,22 @@ fn virtual_interfaces(observed: &ObservedTable, ours: &mut Ours) {
     }
 }
 
-/// Whether one of our rules was put behind what stood in the chain: everything but what virtual interfaces need, and
+/// Whether one of our rules was appended to the existing rules of the chain: everything but what virtual interfaces need, and
 /// plain RETURNs, which may be either.
-pub(super) fn stands_in_tail(line: &Line) -> bool {
+pub(super) fn is_in_tail(line: &Line) -> bool {
     let for_guest = |statement: &Statement| {
         statement.matcher.in_interface.is_some() && statement.target == Target::Jump(Chain::Redirect)
     };
     line.statement.as_ref().is_none_or(|statement| !for_guest(statement) && !is_plain_return(statement))
 }
 
-/// What [`ours`] cannot tell from a rule of somebody else, but the options ask for: a lone RETURN of a virtual
+/// What [`ours`] cannot distinguish from a foreign rule, but the options ask for: a lone RETURN of a virtual
 /// interface that is no longer at the head. Enough to see that nothing is missing, not enough to delete anything.
-pub(super) fn perhaps_ours(wanted: &HookRules, lines: &[Line], certain: &BTreeSet<usize>) -> BTreeSet<usize> {
+pub(super) fn possibly_ours(
+    wanted: &HookRules,
+    lines: &[Line],
+    certain: &BTreeSet<usize>,
+) -> BTreeSet<usize> {
     let mut places: HashMap<&Statement, Vec<usize>> = HashMap::new();
     for (at, statement) in statements(lines) {
         places.entry(statement).or_default().push(at);
@@ -162,7 +166,7 @@ fn captures_ranges(observed: &ObservedTable) -> bool {
     })
 }
 
-/// The mark rules of TPROXY mode, with the mark that our own chains use. They stand behind what was there, so of
+/// The mark rules of TPROXY mode, with the mark that our own chains use. They were appended to existing rules, so of
 /// identical lines the last one is ours.
 fn marks(observed: &ObservedTable, ours: &mut Ours) {
     let marks = marks_in_use(observed);

@@ -12,15 +12,15 @@ impl Change {
     pub fn project(&self, observed: &Observed) -> Observed {
         let mut projected = observed.clone();
         for change in &self.tables {
-            carry_out(change, projected.tables.entry(change.table).or_default());
+            apply_change(change, projected.tables.entry(change.table).or_default());
         }
         projected
     }
 }
 
 /// In the order of the rules file.
-fn carry_out(change: &TableChange, table: &mut ObservedTable) {
-    let TableChange { table: _, declare, deletions, hooks, remove, empty, by_form: _ } = change;
+fn apply_change(change: &TableChange, table: &mut ObservedTable) {
+    let TableChange { table: _, declare, deletions, hooks, remove, empty, matched_by_shape: _ } = change;
     for (chain, rules) in declare {
         table.chains.insert(*chain, rules.iter().map(line).collect());
     }
@@ -56,7 +56,7 @@ fn delete<'a>(lines: &mut Vec<Line>, deletions: impl Iterator<Item = &'a Deleted
                 let at = number.checked_sub(1).filter(|at| *at < lines.len());
                 at.map(|at| lines.remove(at));
             }
-            Deleted::Words(text) => *words.entry(text).or_default() += 1,
+            Deleted::Specification(text) => *words.entry(text).or_default() += 1,
         }
     }
     lines.retain(|line| match words.get_mut(line.text.as_str()) {

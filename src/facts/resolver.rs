@@ -31,7 +31,7 @@ impl NameServers {
 
 /// The servers that the text of `/etc/resolv.conf` names.
 ///
-/// The keyword stands at the very beginning of its line with a blank behind it; an IPv4 address may have any form that
+/// The keyword is at the very beginning of its line, followed by a blank; an IPv4 address may have any form that
 /// `inet_aton(3)` reads (`10.77.2` is 10.77.0.2); a zone (`fe80::1%eth0`) is cut off; what follows the address does not
 /// matter; other lines are skipped. The resolvers ask the first three servers only, but programs with a resolver of their own
 /// ask all of them: so all of them are listed.

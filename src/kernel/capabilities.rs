@@ -23,7 +23,7 @@ impl Capabilities {
     /// Those of the current thread.
     ///
     /// # Errors
-    /// `/proc` cannot be read, or says nothing about capabilities.
+    /// `/proc` cannot be read, or has no capabilities.
     pub fn current() -> io::Result<Self> {
         let status = procfs::read(procfs::own("status"))?;
         Self::parse(&status).ok_or_else(|| {

@@ -15,7 +15,7 @@ const INTERVAL: Duration = Duration::from_millis(20);
 
 /// The log group that is the lock. No rule of ours logs; loggers number their groups from 0, and 16 bits are available.
 const GROUP: u16 = 61_337;
-/// A group that no process binds: unbinding it tells a missing privilege from a group that is in use.
+/// A group that no process binds: unbinding it distinguishes a missing privilege from a group in use.
 const UNUSED_GROUP: u16 = GROUP + 1;
 
 /// `NFNL_SUBSYS_ULOG << 8 | NFULNL_MSG_CONFIG`.
@@ -27,7 +27,7 @@ const BIND: u8 = 1;
 /// `NFULNL_CFG_CMD_UNBIND`.
 const UNBIND: u8 = 2;
 
-/// Excludes other runs from this network namespace while it lives, or while a process lives that was started meanwhile.
+/// Excludes other runs from this network namespace until it is dropped and the processes started meanwhile have ended.
 #[derive(Debug)]
 #[must_use = "dropping it releases the lock"]
 pub struct Lock {
@@ -48,7 +48,7 @@ impl fmt::Display for LockError {
         match self {
             Self::Busy(waited) => write!(
                 f,
-                "another run is at work in this network namespace and did not end within {} s",
+                "another run holds the lock of this network namespace for more than {} s",
                 waited.as_secs_f32()
             ),
             Self::Failed(error) => write!(f, "cannot lock this network namespace: {error}"),
@@ -58,7 +58,7 @@ impl fmt::Display for LockError {
 
 impl std::error::Error for LockError {}
 
-/// Waits until no other run is at work in this thread's network namespace.
+/// Waits until no other run holds the lock of this thread's network namespace.
 ///
 /// # Errors
 /// The lock stayed busy for `timeout`, or cannot be taken at all: CAP_NET_ADMIN is missing, or the kernel lacks

@@ -102,7 +102,7 @@ pub fn lock_file() -> io::Result<LockFile> {
 pub struct MountError {
     /// What was tried.
     pub step: &'static str,
-    /// What the kernel said.
+    /// The kernel's error.
     pub error: io::Error,
 }
 
@@ -121,7 +121,7 @@ impl std::error::Error for MountError {}
 /// What could not be done. Nothing outside this thread is changed in any case.
 pub fn private_mounts_without_nss() -> Result<(), MountError> {
     let failed = |step| move |errno: Errno| MountError { step, error: errno.into() };
-    unshare(CloneFlags::CLONE_NEWNS).map_err(failed("make a mount namespace"))?;
+    unshare(CloneFlags::CLONE_NEWNS).map_err(failed("create a mount namespace"))?;
     // Without this, the mount below would spread to the host.
     propagation(MsFlags::MS_PRIVATE)
         .or_else(|_| propagation(MsFlags::MS_SLAVE))

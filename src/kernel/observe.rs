@@ -1,4 +1,4 @@
-//! What stands in the kernel, without starting a process and without side effects.
+//! Reads the kernel's state without starting a process and without side effects.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,25 +20,25 @@ type Chains = BTreeMap<Table, Vec<String>>;
 /// Number of rules per chain, per table: of our tables those that exist.
 pub type Counts = BTreeMap<Table, BTreeMap<String, usize>>;
 
-/// Everything that the packet filter holds, as far as it concerns us; taken once at the start of a run.
+/// A snapshot of the packet filter, as far as it concerns us; taken once at the start of a run.
 #[derive(Debug)]
-pub struct Picture {
+pub struct Snapshot {
     /// Whether nf_tables is there.
     pub nf_tables: NfTables,
     /// The tables of the family `inet` that a native nftables backend made.
     pub native_tables: Vec<String>,
     nft: BTreeMap<Family, Chains>,
     legacy: BTreeMap<Family, BTreeMap<String, LegacyTable>>,
-    /// Whether legacy tables may not be listed: the list is for root and its group alone, and in a user namespace that
+    /// Whether legacy tables may not be listed: the list is for root and its group only, and in a user namespace that
     /// was made together with its network namespace for those outside.
     pub legacy_unlisted: bool,
 }
 
-impl Picture {
+impl Snapshot {
     /// Looks at both kinds of tables, in both families.
     ///
     /// # Errors
-    /// The kernel refuses to tell.
+    /// The kernel refuses to list them.
     pub fn take() -> io::Result<Self> {
         let (nf_tables, socket) = match Nftables::open_if_present() {
             Ok(Some(socket)) => (NfTables::Present, Some(socket)),
@@ -62,8 +62,8 @@ impl Picture {
     /// Looks at our legacy tables without the list, which creates them.
     ///
     /// # Errors
-    /// The kernel refuses to tell.
-    pub fn ask_for_legacy(&mut self) -> io::Result<()> {
+    /// The kernel refuses to list them.
+    pub fn read_legacy_by_name(&mut self) -> io::Result<()> {
         for family in Family::ALL {
             self.legacy.insert(family, legacy::asked_for(family, &Table::ALL.map(Table::name))?);
         }
@@ -71,7 +71,7 @@ impl Picture {
         Ok(())
     }
 
-    /// Whether any chain of ours stands.
+    /// Whether any chain of ours exists.
     #[must_use]
     pub fn stands(&self, variant: Variant, family: Family) -> bool {
         self.names(variant, family).any(|name| Chain::from_name(name).is_some())
@@ -84,7 +84,7 @@ impl Picture {
         names.filter(|name| Chain::from_name(name).is_some()).count()
     }
 
-    /// The names of the chains that stand in tables that we write to.
+    /// The names of the chains in tables that we write to.
     fn names(&self, variant: Variant, family: Family) -> impl Iterator<Item = &String> {
         let relevant = |name: &str| Table::ALL.iter().any(|table| table.name() == name);
         let (legacy, nft) = match variant {
@@ -131,7 +131,7 @@ fn ours(existing: &[TableName], families: &[Family]) -> Vec<(Family, Table, Tabl
     names.filter(|(_, _, name)| existing.contains(name)).collect()
 }
 
-/// How many rules stand in each chain of our tables, in each family.
+/// The number of live rules per chain of our tables, in each family.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -141,7 +141,7 @@ pub fn counts(variant: Variant) -> io::Result<BTreeMap<Family, Counts>> {
         Variant::Legacy => {
             for family in Family::ALL {
                 let mut tables = match legacy::all(family) {
-                    // They stand by now: they have been written.
+                    // They exist by now: they have been written.
                     Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                         legacy::asked_for(family, &Table::ALL.map(Table::name))
                     }
@@ -189,7 +189,7 @@ pub fn is_message_limited() -> bool {
     may_write && Socket::open(Protocol::Netfilter).is_ok_and(|socket| !socket.can_force_buffer())
 }
 
-/// What tables of the family `inet` say about the policy rules, routes and addresses that came with them.
+/// The policy rules, routes and addresses that tables of the family `inet` refer to.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -216,7 +216,7 @@ pub fn native(names: &[String]) -> io::Result<routing::Native> {
 pub fn routing() -> io::Result<routing::Observed> {
     let mut socket = Rtnetlink::open()?;
     let mut observed = routing::Observed {
-        passthrough: socket.six_on_lo()?.map(|six| six.protocol.unwrap_or(0)),
+        passthrough: socket.passthrough_address()?.map(|address| address.protocol.unwrap_or(0)),
         ..routing::Observed::default()
     };
     for family in Family::ALL {

@@ -103,11 +103,11 @@ impl<R: Read> Read for Limited<R> {
 
 /// The machine itself.
 #[derive(Clone, Debug)]
-pub struct Machine {
+pub struct SystemHost {
     directories: Vec<PathBuf>,
 }
 
-impl Machine {
+impl SystemHost {
     /// Looks for programs along `path` (the variable `PATH`), or in the usual places if there is none: an image
     /// without a shell may well have no `PATH`.
     #[must_use]
@@ -118,7 +118,7 @@ impl Machine {
     }
 }
 
-impl Host for Machine {
+impl Host for SystemHost {
     fn find(&self, name: &str) -> Option<PathBuf> {
         let executable = |path: &PathBuf| {
             fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)

@@ -151,7 +151,7 @@ fn cause(variant: Variant, family: Family, stderr: &str, line: &str) -> (Exit, S
     if says("Permission denied") || says("Operation not permitted") || says("you must be root") {
         return (Exit::NoPermission, permission_hint(variant));
     }
-    // The tool does not say that it could not open its raw socket.
+    // The tool does not report that it could not open its raw socket.
     let no_table = says("unable to initialize table") || says("can't initialize");
     if variant == Variant::Legacy && no_table && Capabilities::current().is_ok_and(|has| !has.net_raw) {
         return (Exit::NoPermission, permission_hint(variant));
@@ -240,7 +240,7 @@ fn extension_hint(variant: Variant, line: &str) -> String {
         "run again with --log_output_level=debug; the kernel's log (dmesg) may say more".to_owned()
     } else {
         format!(
-            "the kernel or its security policy (SELinux) does not give out {}{compat}: load it on the node",
+            "the kernel or its security policy (SELinux) denies {}{compat}: load it on the node",
             modules.join(", ")
         )
     }

@@ -12,10 +12,10 @@ use crate::routing::Step;
 pub fn execute(step: Step) -> io::Result<()> {
     let mut socket = Rtnetlink::open()?;
     match step {
-        Step::AddAddress => socket.claim_six(),
+        Step::AddAddress => socket.claim_passthrough_address(),
         Step::AddRoute(family, table) => socket.add_local_default(family, table).map(drop),
         Step::AddRule(family, tproxy) => socket.add_mark_rule(family, tproxy.mark.0, tproxy.table).map(drop),
-        Step::RemoveAddress => socket.delete_six().map(drop),
+        Step::RemoveAddress => socket.delete_passthrough_address().map(drop),
         Step::RemoveRoute(family, table) => {
             socket.delete_local_default(family, table, crate::routing::PROTOCOL).map(drop)
         }

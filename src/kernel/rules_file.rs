@@ -33,7 +33,7 @@ pub fn path_of(path: &Path, family: Family) -> PathBuf {
     }
 }
 
-/// Writes a rules file that is kept. It has to be a file of its own, since the tool reads it: no link (somebody else's
+/// Writes a rules file that is kept. It has to be a regular file, since the tool reads it: no link (a foreign
 /// file would be overwritten), no device.
 ///
 /// # Errors
@@ -111,7 +111,7 @@ pub fn temporary(text: &str) -> Result<RulesFile, Failure> {
     in_memory().or_else(|error| {
         let directories = [std::env::temp_dir(), PathBuf::from("/run"), PathBuf::from("/dev/shm")];
         directories.iter().find_map(|directory| unnamed(directory, text).ok()).ok_or_else(|| {
-            let failure = Failure::new(Exit::CannotCreate, format!("cannot make a rules file: {error}"));
+            let failure = Failure::new(Exit::CannotCreate, format!("cannot create a rules file: {error}"));
             match limits::hint(&error) {
                 Some(hint) => failure.hint(hint),
                 None => failure,

@@ -43,7 +43,7 @@ pub(crate) fn run_with_input(program: &str, arguments: &[&str], input: &str) -> 
         .stderr(Stdio::piped())
         .spawn()
         .unwrap_or_else(|error| panic!("this test needs the program {program}: {error}"));
-    // A program that ends early says why on its standard error, which is shown below.
+    // A program that ends early reports why on its standard error, which is shown below.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     let output = child.wait_with_output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -19,7 +19,7 @@ pub fn tools(host: &impl Host, variant: Variant, family: Family) -> Option<Tools
     Some(Tools { restore, save })
 }
 
-/// The variant of a tool whose name does not say it: by what it links to, and only if that says nothing either by
+/// The variant of a tool whose name does not contain it: by its link target, and otherwise by
 /// its version line, which touches no table.
 fn variant_of(host: &impl Host, path: &Path) -> Option<Variant> {
     let target = host.resolve(path);
@@ -33,7 +33,7 @@ fn variant_of(host: &impl Host, path: &Path) -> Option<Variant> {
     let mut command = Command::new(path.to_owned());
     command.args.push("--version".to_owned());
     let output = host.run(command).ok()?;
-    // Before 1.8 there was only one kind, and its version line did not say which.
+    // Before 1.8 only legacy existed, and its version line does not name it.
     Some(if output.stdout.contains("nf_tables") { Variant::Nft } else { Variant::Legacy })
 }
 

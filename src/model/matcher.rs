@@ -8,7 +8,7 @@ use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 
 use super::{Family, Rule, Statement, Target, Why};
 
-/// A test of one dimension, or its opposite. As in iptables, negation stands inside a dimension: `-p tcp ! --dport
+/// A match on one dimension, or its negation. As in iptables, negation is per dimension: `-p tcp ! --dport
 /// 53` is "TCP, and another port".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Match<T> {
@@ -105,7 +105,7 @@ pub struct PortError;
 
 impl fmt::Display for PortError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a port is a plain number from 1 to 65535")
+        f.write_str("a port is a decimal number from 1 to 65535")
     }
 }
 
@@ -200,7 +200,7 @@ impl Protocol {
     }
 }
 
-/// What connection tracking says about a packet; the two sets that capture needs.
+/// The conntrack state of a packet; the two sets that capture needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CtState {
     /// It fits no connection.
@@ -361,7 +361,7 @@ impl Matcher<Address> {
 
 /// `None`: not in this family. `Some(None)`: any address, which is also what a range of length 0 says; the kernel
 /// does not keep such a test, so neither do we.
-#[allow(clippy::option_option, reason = "the two levels mean different things, said above")]
+#[allow(clippy::option_option, reason = "the two levels differ, as documented above")]
 fn resolve_address(slot: Option<Match<Address>>, family: Family) -> Option<Option<Match<IpNetwork>>> {
     let Some(test) = slot else { return Some(None) };
     let network = test.value().resolve(family)?;

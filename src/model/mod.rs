@@ -2,7 +2,7 @@
 //!
 //! Everything that prints, applies, compares or explains rules is a function over these types. A chain is an
 //! enum variant, so a misspelt or undeclared chain cannot exist. A dual-stack rule is written once: what differs
-//! between the families stands in a [`Address::Pair`], and [`Ruleset::resolve`] picks one side.
+//! between the families is an [`Address::Pair`], and [`Ruleset::resolve`] picks one side.
 
 mod matcher;
 mod target;
@@ -110,7 +110,7 @@ impl Table {
     }
 }
 
-/// The kernel's hook chains we hang our chains into. They are shared with everybody else in the namespace.
+/// The built-in chains that jump to our chains. They are shared with all other programs in the namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hook {
     /// Packets that come in, also over `lo`.
@@ -193,7 +193,7 @@ impl Chain {
     }
 }
 
-/// What a rule says, without why: the part that the kernel knows. Two statements that are equal do the same.
+/// A rule without its reason: the part that the kernel knows. Equal statements have the same effect.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Statement<A = IpNetwork> {
     /// Which packets.
@@ -207,7 +207,7 @@ pub struct Statement<A = IpNetwork> {
 pub struct Rule<A = IpNetwork> {
     /// Which packets, and what happens to them.
     pub statement: Statement<A>,
-    /// The only family the rule is made for, where its addresses do not say so already.
+    /// The only family of the rule, where its addresses do not imply it.
     pub only: Option<Family>,
     /// Why the rule exists.
     pub why: Why,
@@ -225,7 +225,7 @@ impl Rule<Address> {
     }
 }
 
-/// Our rules in one hook chain, around those of others.
+/// Our rules in one built-in chain, around the foreign ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookRules<A = IpNetwork> {
     /// Put before what is there, in the order in which a packet sees them.
@@ -298,7 +298,7 @@ impl FamilyRules {
     }
 }
 
-/// Everything that is to stand in the kernel, for all families.
+/// All desired rules, for all families.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ruleset {
     /// The families that get rules.
@@ -319,7 +319,7 @@ impl Ruleset {
         self.table(table).chains.entry(chain).or_default().push(rule);
     }
 
-    /// Adds `rule` behind everything that stands in a shared chain.
+    /// Appends `rule` to a shared chain.
     pub fn hook_tail(&mut self, table: Table, hook: Hook, rule: Rule<Address>) {
         self.table(table).hooks.entry(hook).or_default().tail.push(rule);
     }

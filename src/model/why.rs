@@ -1,6 +1,6 @@
 //! Why a rule exists: one name and one sentence each, used by everything that explains rules to people.
 
-/// One table of reasons: what stands in it is a variant, has a name and a sentence, and is listed in [`Why::ALL`].
+/// One table of reasons: each row is a variant with a slug and a sentence, listed in [`Why::ALL`].
 macro_rules! reasons {
     ($($(#[$doc:meta])+ $variant:ident, $slug:literal, $sentence:literal;)+) => {
         /// The reason for a rule.
@@ -44,7 +44,7 @@ reasons! {
         "traffic of a virtual interface (-k) outside the included ranges is not treated as inbound";
     /// `-k`, redirect.
     VirtualInterfaceOutbound, "virtual-interface-outbound",
-        "traffic from a virtual interface (-k) was sent by a guest: it is outbound traffic";
+        "traffic from a virtual interface (-k) was sent by a KubeVirt guest: it is outbound traffic";
     /// `--drop-invalid`, the jump.
     InvalidPacket, "invalid-packet",
         "a packet that fits no connection would pass untranslated and make the peer reset (--drop-invalid)";

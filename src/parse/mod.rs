@@ -17,20 +17,20 @@ pub use statement::statement;
 pub struct Line {
     /// Its words behind `-A CHAIN`, as printed: taken back literally by `-D`.
     pub text: String,
-    /// What it says, if the model has words for all of it. Comments say nothing.
+    /// The parsed rule, if the model can express all of it. Comments are ignored.
     pub statement: Option<Statement>,
     /// The chain of ours that it jumps to, understood or not.
     pub jump: Option<Chain>,
 }
 
-/// What stands in one table, as far as it concerns us.
+/// The live rules of one table that concern us.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedTable {
     /// Our own chains.
     pub chains: BTreeMap<Chain, Vec<Line>>,
     /// All rules of the shared chains that we hang ours into.
     pub hooks: BTreeMap<Hook, Vec<Line>>,
-    /// Chains of ours that somebody else's chain jumps to, with its name: they cannot be deleted.
+    /// Chains of ours that a foreign chain jumps to, with its name: they cannot be deleted.
     pub held: BTreeMap<Chain, String>,
 }
 
@@ -42,7 +42,7 @@ impl ObservedTable {
     }
 }
 
-/// What stands in the kernel for one family.
+/// The live rules of one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
     /// Whose rules these are.
@@ -52,7 +52,7 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// A namespace without anything of ours.
+    /// A namespace without rules of ours.
     #[must_use]
     pub const fn nothing(family: Family) -> Self {
         Self { family, tables: BTreeMap::new() }

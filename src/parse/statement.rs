@@ -10,7 +10,7 @@ use crate::model::{
     Target, Transport,
 };
 
-/// Reads the words behind `-A CHAIN`. `None` means that the rule says something for which the model has no word; it
+/// Parses the words behind `-A CHAIN`. `None` means that the model cannot express the rule; it
 /// is then not one of ours, at least not as we write it.
 #[must_use]
 pub fn statement(family: Family, text: &str) -> Option<Statement> {
@@ -129,7 +129,7 @@ impl Reader {
     }
 }
 
-/// Fills a slot; a second value for it is more than the model can say.
+/// Sets a field once; the model cannot express a second value.
 fn set<T>(slot: &mut Option<T>, value: T) -> Option<()> {
     slot.replace(value).is_none().then_some(())
 }

@@ -1,6 +1,6 @@
 //! The words of a line, with quotes resolved as iptables writes them.
 
-/// Splits at blanks; a word in double quotes may hold blanks, and `\"` and `\\` inside it stand for themselves.
+/// Splits at blanks; a word in double quotes may hold blanks, and `\"` and `\\` inside it are escapes.
 /// `None` if a quote is not closed.
 pub(super) fn split(text: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();

@@ -18,7 +18,7 @@ use crate::model::{
 const PROXY_TO_SERVER: Target = Target::ConntrackZone(1);
 const APP_TO_PROXY: Target = Target::ConntrackZone(APP_TO_PROXY_ZONE);
 
-/// DNS capture, whole.
+/// DNS capture: redirects and conntrack zones.
 pub(super) fn capture(config: &CaptureConfig, rules: &mut Ruleset) {
     let servers = match &config.dns {
         Dns::Off => return,

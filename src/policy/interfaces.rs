@@ -1,4 +1,4 @@
-//! Excluded interfaces, and virtual interfaces with guests behind them.
+//! Excluded interfaces, and virtual interfaces with KubeVirt guests behind them.
 
 use super::when;
 use crate::config::{CaptureConfig, Mode};
@@ -23,7 +23,7 @@ pub(super) fn exclude(config: &CaptureConfig, rules: &mut Ruleset) {
 
 /// What a guest sends is not inbound traffic of the pod. The included ranges are put before this rule later on, so
 /// it decides only what they leave.
-pub(super) fn leave_guests_alone(config: &CaptureConfig, rules: &mut Ruleset) {
+pub(super) fn exclude_virtual_interfaces_from_inbound(config: &CaptureConfig, rules: &mut Ruleset) {
     let local = config
         .virtual_interfaces
         .iter()

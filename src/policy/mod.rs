@@ -33,11 +33,11 @@ pub fn ruleset(config: &CaptureConfig) -> Ruleset {
     let mut rules = Ruleset::new(config.families);
     // Before everything else in the hook chains: what is excluded here is not even looked at.
     interfaces::exclude(config, &mut rules);
-    interfaces::leave_guests_alone(config, &mut rules);
+    interfaces::exclude_virtual_interfaces_from_inbound(config, &mut rules);
     inbound::drop_invalid(config, &mut rules);
     inbound::redirects(config, &mut rules);
     // In the mangle chain its early returns come before the rules that capture connections.
-    tproxy::skip_what_is_taken(config, &mut rules);
+    tproxy::skip_proxied_packets(config, &mut rules);
     inbound::capture(config, &mut rules);
     outbound::enter(&mut rules);
     outbound::exclude_ports(config, &mut rules);

@@ -9,7 +9,7 @@ use crate::model::{Chain, Interface, Match, Owner, Ports, Protocol, Ruleset, Tab
 /// traffic leaves; then everything else of the proxy leaves.
 pub(super) fn proxy(config: &CaptureConfig, rules: &mut Ruleset) {
     for owner in proxy_owners(config) {
-        calls_itself(config, owner, rules);
+        proxy_to_own_pod(config, owner, rules);
         if !config.outbound.loopback {
             app_loopback(config, owner, rules);
         }
@@ -18,7 +18,7 @@ pub(super) fn proxy(config: &CaptureConfig, rules: &mut Ruleset) {
     }
 }
 
-fn calls_itself(config: &CaptureConfig, owner: Owner, rules: &mut Ruleset) {
+fn proxy_to_own_pod(config: &CaptureConfig, owner: Owner, rules: &mut Ruleset) {
     let tunnel = config.ports.tunnel;
     // With DNS capture a query of the proxy to a server behind `lo` must not go to the inbound port. Istio has this
     // for users only, and so do we.

@@ -6,7 +6,7 @@ use crate::model::{Chain, Hook, Interface, Match, Protocol, Ruleset, Table, Targ
 
 /// First in the chain, before anything is taken: packets that the proxy has already, what it hands to the app, and
 /// loopback traffic that is not a call of the proxy to the pod's own service.
-pub(super) fn skip_what_is_taken(config: &CaptureConfig, rules: &mut Ruleset) {
+pub(super) fn skip_proxied_packets(config: &CaptureConfig, rules: &mut Ruleset) {
     let Mode::Tproxy(tproxy) = config.mode else { return };
     let tcp = || when().protocol(Protocol::TCP);
     let marked = tcp().mark(Match::Is(tproxy.mark)).then(Target::Return, Why::AlreadyMarked);

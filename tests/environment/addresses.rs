@@ -26,7 +26,7 @@ fn only_ipv6_asked_for_where_there_is_none_says_so() {
     let pod = Pod::with(&format!("{V4}; {NO_IPV6}"));
     pod.istio(&[&SIDECAR[..], &["--ip-family", "ipv6"]].concat())
         .good()
-        .says("the kernel has no IPv6, although it was asked for");
+        .says("the kernel has no IPv6, although IPv6 was requested");
 }
 
 #[test]

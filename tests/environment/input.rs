@@ -185,7 +185,7 @@ fn forcing_writes_although_nothing_differs() {
 fn skipping_the_rules_touches_nothing() {
     let pod = Pod::new();
     let before = pod.state();
-    pod.istio(&[&SIDECAR[..], &["--skip-rule-apply"]].concat()).good().says("not touched");
+    pod.istio(&[&SIDECAR[..], &["--skip-rule-apply"]].concat()).good().says("rules are not changed");
     assert_eq!(pod.state(), before);
 }
 

@@ -56,7 +56,7 @@ fn the_other_variant_asked_for_by_name_is_refused() {
             .search(&[&tools])
             .end()
             .exits(69)
-            .says(&format!("iptables-{missing} was asked for"))
+            .says(&format!("iptables-{missing} was requested"))
             .says("what to do: ");
         assert_eq!(pod.state(), before);
     }
@@ -129,7 +129,7 @@ fn legacy_rules_of_ours_without_a_legacy_tool_are_named() {
             .end()
             .exits(69)
             .says("iptables-legacy-save")
-            .says("rules of ours");
+            .says("rules of an earlier run");
     }
     assert_eq!(pod.rules(), before);
 }

@@ -241,7 +241,7 @@ fn in_a_user_namespace_entries_of_the_previous_rules_are_deleted() {
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         // One entry before the second run; neither that nor a note after it.
         assert_eq!(String::from_utf8_lossy(&output.stdout), "1\n0\n", "{errors}");
-        assert!(errors.contains("IPv4 UDP to port 53, not captured so far"), "{errors}");
+        assert!(errors.contains("IPv4 UDP to port 53, not captured before"), "{errors}");
         assert!(!errors.contains("ctnetlink"), "{errors}");
     }
 }
@@ -276,7 +276,7 @@ fn a_dry_run_creates_no_legacy_table_to_look_into_it() {
     let output = in_a_user_namespace(&["--net"], "\"$BIN\" -b 80 --force-iptables-binary legacy --dry-run");
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
-        output.status.success() && printed.contains("looking for them by name would make them"),
+        output.status.success() && printed.contains("reading them by name would create them"),
         "{printed}"
     );
 }

@@ -24,12 +24,12 @@ fn update() -> bool {
 pub(crate) fn settle(expected: &Expected) {
     let mut differences = String::new();
     for (path, wanted) in expected {
-        let standing = fs::read_to_string(path).ok();
-        if standing == *wanted {
+        let live = fs::read_to_string(path).ok();
+        if live == *wanted {
             continue;
         }
         match wanted {
-            _ if !update() => differences += &difference(path, standing.as_deref(), wanted.as_deref()),
+            _ if !update() => differences += &difference(path, live.as_deref(), wanted.as_deref()),
             Some(wanted) => {
                 fs::write(path, wanted).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
             }
@@ -39,16 +39,13 @@ pub(crate) fn settle(expected: &Expected) {
     assert!(differences.is_empty(), "{differences}\n{REMEDY}");
 }
 
-fn difference(path: &Path, standing: Option<&str>, wanted: Option<&str>) -> String {
+fn difference(path: &Path, live: Option<&str>, wanted: Option<&str>) -> String {
     let path = path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap_or(path).display();
-    match (standing, wanted) {
+    match (live, wanted) {
         (None, _) => format!("\n{path} is missing\n"),
         (_, None) => format!("\n{path} is there, but the scenario makes no such file\n"),
-        (Some(standing), Some(wanted)) => {
-            format!(
-                "\n{path} differs (- the file, + what the code makes):\n{}",
-                changed_lines(standing, wanted)
-            )
+        (Some(live), Some(wanted)) => {
+            format!("\n{path} differs (- the file, + what the code makes):\n{}", changed_lines(live, wanted))
         }
     }
 }

@@ -108,17 +108,17 @@ fn every_rule_that_the_walk_quotes_stands_in_the_plain_sidecar() {
     let plain = scenarios.iter().find(|(scenario, _)| scenario.name == "plain-sidecar");
     let rules =
         plain.and_then(|(_, made)| made.rules_file(Family::V4)).expect("the plain sidecar has IPv4 rules");
-    let standing: BTreeSet<&str> = rules.lines().collect();
+    let live: BTreeSet<&str> = rules.lines().collect();
     let text = read(&scenario::root().join("README.md"));
     let quoted: Vec<&str> = text.lines().map(str::trim).filter(|line| line.starts_with("-A ")).collect();
     for line in &quoted {
         assert!(
-            standing.contains(line),
+            live.contains(line),
             "rules/README.md quotes `{line}`, which is not in plain-sidecar/iptables.rules"
         );
     }
     let unquoted: Vec<_> =
-        standing.iter().filter(|line| line.starts_with("-A ") && !quoted.contains(line)).collect();
+        live.iter().filter(|line| line.starts_with("-A ") && !quoted.contains(line)).collect();
     assert!(unquoted.is_empty(), "the walk never comes by {unquoted:?}");
 }
 

@@ -129,7 +129,7 @@ fn temporary(plain: &Made, why: Why) -> Option<(String, String)> {
     let moments = [
         (connections::exempting(rules), "while a pod with open connections is captured for the first time"),
         (
-            connections::keeper(rules.family),
+            connections::keep_translation(rules.family),
             "after a family lost its rules, or after clean-up with `--keep-connections`, until a run finds no connection that \
              needs it",
         ),

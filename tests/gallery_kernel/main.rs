@@ -41,8 +41,8 @@ fn left_to_do(scenario: &Scenario, rules: &FamilyRules, variant: Variant) -> Str
         run(&format!("{name}-{word}-save"), &[], None)
     });
     let observed = parse::iptables_save(rules.family, &saved);
-    let standing: usize = observed.tables.values().map(rule_count).sum();
-    assert_eq!(standing, rules.count(), "{}: rules in the kernel\n{saved}", path.display());
+    let live: usize = observed.tables.values().map(rule_count).sum();
+    assert_eq!(live, rules.count(), "{}: rules in the kernel\n{saved}", path.display());
     render::restore(&Change::between(rules, &observed, false))
 }
 

@@ -139,7 +139,7 @@ fn through_with<'a, A: AsRef<[&'a str]> + Debug>(ground: Ground, sets: &[A], app
 fn wait_for_calls(callers: &[Caller]) {
     let made = |c: &Caller| c.made.load(Ordering::Relaxed);
     let goals: Vec<_> = callers.iter().map(|c| made(c) + CALLS).collect();
-    while callers.iter().zip(&goals).any(|(caller, goal)| made(caller) < *goal) {
+    while callers.iter().zip(&goals).any(|(caller, target)| made(caller) < *target) {
         thread::sleep(PAUSE);
     }
 }

@@ -329,7 +329,7 @@ impl Caller {
 fn wait_for_calls(callers: &[Caller]) {
     let made = |caller: &Caller| caller.made.load(Ordering::SeqCst);
     let goals: Vec<_> = callers.iter().map(|caller| made(caller) + 40).collect();
-    while callers.iter().zip(&goals).any(|(caller, goal)| made(caller) < *goal) {
+    while callers.iter().zip(&goals).any(|(caller, target)| made(caller) < *target) {
         thread::sleep(PAUSE);
     }
 }

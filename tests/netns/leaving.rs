@@ -39,7 +39,7 @@ fn a_family_that_loses_its_rules_keeps_its_connections(ground: Ground) {
             pod.app().call(at(leaves.service(), 80)).served_by("outside");
             pod.outside().call(at(leaves.pod(), 8080)).served_by("app");
             pod.app().call(at(stays.service(), 80)).served_by("proxy");
-            only_the_keeper(&pod, leaves);
+            only_translation_is_kept(&pod, leaves);
             // It stays as long as it is needed, and no longer.
             held.during(|| apply_family(&pod, &[options, &["--verify"]].concat(), name)).saying("converged");
             held.all_alive();
@@ -90,7 +90,7 @@ fn cleanup_keeps_connections_on_request(ground: Ground) {
         held.during(|| pod.apply(&cleanup)).saying(CHAIN);
         held.all_alive();
         for &family in ground.families() {
-            only_the_keeper(&pod, family);
+            only_translation_is_kept(&pod, family);
             pod.app().call(at(family.service(), 80)).served_by("outside");
         }
         // Again, and into the mesh and out again.
@@ -229,7 +229,7 @@ const fn name_of(family: Family) -> &'static str {
 
 /// Nothing of ours is left in this family but the chain that keeps translation up.
 #[track_caller]
-fn only_the_keeper(pod: &Pod, family: Family) {
+fn only_translation_is_kept(pod: &Pod, family: Family) {
     let saved = pod.save(family);
     let ours: Vec<&str> = saved.lines().filter(|line| line.contains("ISTIO_")).collect();
     let rule = format!("-A {CHAIN} -m conntrack --ctstate RELATED,ESTABLISHED -j RETURN");

@@ -305,5 +305,5 @@ fn a_chain_that_somebody_elses_chain_jumps_to_is_named(ground: Ground) {
 fn a_rule_that_is_taken_by_its_form_only_is_named(ground: Ground) {
     let pod = ground.pod();
     pod.apply(&["-b", "*", "-c", "eth7"]);
-    pod.apply(&["-b", "*"]).saying("taking out `OUTPUT -o eth7 -j RETURN`");
+    pod.apply(&["-b", "*"]).saying("deleting `OUTPUT -o eth7 -j RETURN`");
 }

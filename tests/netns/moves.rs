@@ -288,17 +288,17 @@ fn a_foreign_legacy_rule_does_not_move_the_rules(ground: Ground) {
     }
     for args in [&[][..], &["--backend", "auto"], &["--backend", "iptables"]] {
         let ended = apply(args).succeeded();
-        ended.saying("backend iptables-nft: rules are already in place there").saying("already converged");
+        ended.saying("backend iptables-nft: it holds the live rules").saying("already converged");
         traffic.goes_on();
         assert_eq!(pod.state(), once);
     }
-    apply(&["-d", "15020"]).succeeded().saying("backend iptables-nft: rules are already in place there");
+    apply(&["-d", "15020"]).succeeded().saying("backend iptables-nft: it holds the live rules");
     traffic.goes_on();
     assert_eq!(rules_of_ours(&pod, Backend::IptablesLegacy), "");
     apply(&["--backend", "iptables-legacy"]).succeeded();
     traffic.goes_on();
     assert_eq!(rules_of_ours(&pod, Backend::IptablesNft), "");
-    apply(&[]).succeeded().saying("backend iptables-legacy: rules are already in place there");
+    apply(&[]).succeeded().saying("backend iptables-legacy: it holds the live rules");
 }
 
 /// Runs with the same options in another backend, which must succeed.

@@ -8,7 +8,7 @@ use istio_iptables::connections::{self, Connections, Translated};
 use istio_iptables::conntrack::Entries;
 use istio_iptables::model::{Family, FamilyRules};
 use istio_iptables::parse::Observed;
-use istio_iptables::plan::{Goal, Situation, Step, plan};
+use istio_iptables::plan::{CurrentState, DesiredState, Step, plan};
 use istio_iptables::{parse, policy, render, routing};
 use proptest::prelude::*;
 
@@ -20,9 +20,9 @@ const VARIANT: Variant = Variant::Nft;
 /// What a chain of ours begins with while segments within connections are exempt.
 const EXEMPTION: &str = "-p tcp ! --syn -j RETURN";
 
-fn goal(config: &CaptureConfig) -> Goal {
+fn desired(config: &CaptureConfig) -> DesiredState {
     let rules = Family::ALL.into_iter().map(|family| (family, policy::ruleset(config).resolve(family)));
-    Goal { rules: rules.collect(), network: routing::Desired::default(), rewrite: false }
+    DesiredState { rules: rules.collect(), network: routing::Desired::default(), rewrite: false }
 }
 
 /// The tables of both families.
@@ -38,14 +38,14 @@ fn foreign() -> Namespace {
     namespace
 }
 
-fn situation(namespace: &Namespace, untracked: &BTreeSet<Family>) -> Situation {
+fn current(namespace: &Namespace, untracked: &BTreeSet<Family>) -> CurrentState {
     let observed = |(family, tables): (&Family, &Tables)| {
         ((VARIANT, *family), parse::iptables_save(*family, &tables.save()))
     };
     let rules: BTreeMap<_, Observed> = namespace.iter().map(observed).filter(|(_, o)| o.has_ours()).collect();
     let connections = Connections { untracked: untracked.clone(), ..Connections::default() };
     let network = routing::Observed::default();
-    Situation {
+    CurrentState {
         variant: VARIANT,
         rules,
         native_tables: Vec::new(),
@@ -87,10 +87,10 @@ proptest! {
     /// Before connections are tracked every chain that captures exempts them; afterwards none does.
     #[test]
     fn connections_are_exempt_until_they_are_tracked(config in config()) {
-        let goal = goal(&config);
+        let desired = desired(&config);
         let untracked: BTreeSet<Family> = config.families.iter().collect();
         let mut namespace = foreign();
-        let steps = plan(&goal, &situation(&namespace, &untracked));
+        let steps = plan(&desired, &current(&namespace, &untracked));
         prop_assert_eq!(steps.iter().filter(|step| matches!(step, Step::TrackConnections(_))).count(), 1);
         let mut tracked = false;
         run(&mut namespace, &steps, usize::MAX, |step, now| {
@@ -103,7 +103,7 @@ proptest! {
         });
         let mut fresh = foreign();
         for (family, tables) in &mut fresh {
-            tables.restore(&render::fresh(&goal.rules[family]));
+            tables.restore(&render::fresh(&desired.rules[family]));
         }
         prop_assert_eq!(contents(&namespace), contents(&fresh));
     }
@@ -114,11 +114,11 @@ proptest! {
     fn an_interrupted_first_capture_is_completed(config in config(), other in config(), commits in 0usize..8) {
         let untracked: BTreeSet<Family> = config.families.iter().collect();
         let mut namespace = empty();
-        let steps = plan(&goal(&config), &situation(&namespace, &untracked));
+        let steps = plan(&desired(&config), &current(&namespace, &untracked));
         let exempt = steps.iter().take_while(|step| !matches!(step, Step::TrackConnections(_)));
         let exempt: usize = exempt.map(|step| if let Step::Restore(r) = step { r.tables.len() } else { 0 }).sum();
         run(&mut namespace, &steps, commits, |_, _| {});
-        let now = situation(&namespace, &BTreeSet::new());
+        let now = current(&namespace, &BTreeSet::new());
         if commits <= exempt {
             for ((_, family), observed) in &now.rules {
                 let captures = !capturing(&namespace[family]).is_empty();
@@ -126,11 +126,11 @@ proptest! {
             }
         }
         let again: BTreeSet<Family> = other.families.iter().collect();
-        let steps = plan(&goal(&other), &situation(&namespace, &again));
+        let steps = plan(&desired(&other), &current(&namespace, &again));
         run(&mut namespace, &steps, usize::MAX, |_, _| {});
         let mut fresh = empty();
         for (family, tables) in &mut fresh {
-            tables.restore(&render::fresh(&goal(&other).rules[family]));
+            tables.restore(&render::fresh(&desired(&other).rules[family]));
         }
         prop_assert_eq!(contents(&namespace), contents(&fresh));
     }
@@ -142,20 +142,20 @@ proptest! {
         let open = Family::ALL.into_iter().map(|family| (family, Translated::Count(3))).collect();
         let connections = Connections { translated: open, ..Connections::default() };
         let none = BTreeSet::new();
-        for goal in [goal(&config), Goal::nothing().keeping_translation(&connections)] {
-            let steps = plan(&goal, &situation(&namespace, &none));
+        for desired in [desired(&config), DesiredState::nothing().keeping_translation(&connections)] {
+            let steps = plan(&desired, &current(&namespace, &none));
             run(&mut namespace, &steps, usize::MAX, |_, _| {});
-            prop_assert!(plan(&goal, &situation(&namespace, &none)).is_empty());
+            prop_assert!(plan(&desired, &current(&namespace, &none)).is_empty());
         }
         for (family, tables) in &namespace {
             let observed = parse::iptables_save(*family, &tables.save());
-            prop_assert!(connections::has_keeper(&observed) && !connections::captures(&observed));
+            prop_assert!(connections::keeps_translation(&observed) && !connections::captures(&observed));
             let mut expected = foreign()[family].clone();
-            expected.restore(&render::fresh(&connections::keeper(*family)));
+            expected.restore(&render::fresh(&connections::keep_translation(*family)));
             prop_assert_eq!(tables, &expected);
         }
-        for goal in [goal(&next), Goal::nothing()] {
-            let steps = plan(&goal, &situation(&namespace, &none));
+        for desired in [desired(&next), DesiredState::nothing()] {
+            let steps = plan(&desired, &current(&namespace, &none));
             run(&mut namespace, &steps, usize::MAX, |_, _| {});
         }
         prop_assert_eq!(contents(&namespace), contents(&foreign()));

@@ -7,7 +7,7 @@ use istio_iptables::config::{CaptureConfig, InboundPorts, Mode};
 use istio_iptables::connections::Connections;
 use istio_iptables::conntrack::Entries;
 use istio_iptables::model::{Families, Family};
-use istio_iptables::plan::{Goal, NATIVE_TABLES, Restore, Situation, Step, plan};
+use istio_iptables::plan::{CurrentState, DesiredState, NATIVE_TABLES, Restore, Step, plan};
 use istio_iptables::{conntrack, parse, policy, render, routing};
 use proptest::prelude::*;
 
@@ -43,13 +43,13 @@ impl Namespace {
         }
     }
 
-    fn steps(&self, goal: &Goal, variant: Variant) -> Vec<Step> {
+    fn steps(&self, desired: &DesiredState, variant: Variant) -> Vec<Step> {
         let observed = self.0.iter().map(|(key, tables)| (*key, parse::iptables_save(key.1, &tables.save())));
         let rules = observed.filter(|(_, observed)| observed.has_ours()).collect();
         let network = routing::Observed::default();
         plan(
-            goal,
-            &Situation {
+            desired,
+            &CurrentState {
                 variant,
                 rules,
                 native_tables: Vec::new(),
@@ -105,9 +105,9 @@ impl Namespace {
     }
 }
 
-fn goal(config: &CaptureConfig) -> Goal {
+fn desired(config: &CaptureConfig) -> DesiredState {
     let rules = policy::ruleset(config);
-    Goal {
+    DesiredState {
         rules: Family::ALL.into_iter().map(|family| (family, rules.resolve(family))).collect(),
         network: routing::Desired::default(),
         rewrite: false,
@@ -143,20 +143,20 @@ proptest! {
         (old, new) in pair(), from in variants(), stopped in any::<prop::sample::Index>(), back in any::<bool>()
     ) {
         let start = Namespace::holding(&old, from);
-        let states = start.states(&start.steps(&goal(&new), from.other()));
+        let states = start.states(&start.steps(&desired(&new), from.other()));
         for (commits, state) in states.iter().enumerate() {
             prop_assert!(state.is_safe(), "after {commits} commits of the move: {state:#?}");
         }
         let state = stopped.get(&states);
         let (config, variant) = if back { (&old, from) } else { (&new, from.other()) };
-        let resumed = state.states(&state.steps(&goal(config), variant));
+        let resumed = state.states(&state.steps(&desired(config), variant));
         for later in &resumed {
             prop_assert!(later.is_safe(), "stopped, then run again: {later:#?}");
         }
         let end = resumed.last().unwrap();
         let expected = Namespace::holding(config, variant);
         prop_assert_eq!(end.contents(), expected.contents());
-        prop_assert!(end.steps(&goal(config), variant).is_empty());
+        prop_assert!(end.steps(&desired(config), variant).is_empty());
     }
 
     #[test]
@@ -165,9 +165,9 @@ proptest! {
     ) {
         let mut both = Namespace::holding(&old, from);
         both.fill(&new, from.other());
-        let states = both.states(&both.steps(&goal(&new), from.other()));
+        let states = both.states(&both.steps(&desired(&new), from.other()));
         // A run that is killed before the marks are cleared has something to change the next time, and clears them then.
-        let steps = both.steps(&goal(&new), from.other());
+        let steps = both.steps(&desired(&new), from.other());
         let last = steps.iter().rposition(|step| matches!(step, Step::Restore(_)));
         for family in Family::ALL {
             let clears = |step: &Step| {
@@ -194,8 +194,8 @@ proptest! {
     ) {
         let native_tables = NATIVE_TABLES.map(str::to_owned).to_vec();
         let network = routing::Observed::default();
-        let situation = Situation { variant, rules: BTreeMap::new(), native_tables, network, entries: Entries::None, connections: Connections::default() };
-        let steps = plan(&goal(&config), &situation);
+        let current = CurrentState { variant, rules: BTreeMap::new(), native_tables, network, entries: Entries::None, connections: Connections::default() };
+        let steps = plan(&desired(&config), &current);
         let position = |wanted: &dyn Fn(&Step) -> bool| steps.iter().position(wanted);
         let saves = |step: &Step, words: &str| matches!(step, Step::Restore(restore) if restore.text.contains(words));
         let limit = position(&|step| *step == Step::LimitNative);
@@ -212,7 +212,7 @@ proptest! {
     #[test]
     fn without_a_move_no_step_is_added((old, new) in pair(), variant in variants()) {
         for start in [Namespace::default(), Namespace::holding(&old, variant)] {
-            let steps = start.steps(&goal(&new), variant);
+            let steps = start.steps(&desired(&new), variant);
             let processes = steps.iter().filter(|step| matches!(step, Step::Restore(_))).count();
             prop_assert!(processes <= 2, "one process per family: {:?}", steps);
             prop_assert!(start != Namespace::default() || steps.len() == processes, "{:?}", steps);

@@ -1,4 +1,4 @@
-//! Options as text into settings: what comes out, what is refused and in which words.
+//! Options as text into settings: results, errors and their messages.
 
 mod families;
 mod istio;

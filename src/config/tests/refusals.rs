@@ -58,7 +58,7 @@ fn ports_are_plain_numbers() {
 fn ids_are_plain_numbers() {
     for text in ["1000-2000", "0x5", "nobody", "05", "4294967295", "4294967296", "-1", "1.0"] {
         for flag in ["-u", "-g"] {
-            refused(&[flag, text], &["a plain number from 0 to 4294967294", text]);
+            refused(&[flag, text], &["a decimal number from 0 to 4294967294", text]);
         }
     }
     for text in ["1000-2000", "0x5", "05", "nogroup", "4294967295", "ad*", "-1"] {
@@ -102,8 +102,8 @@ fn interface_names_that_mean_something_else() {
 #[test]
 fn marks_that_capture_the_wrong_packets() {
     for (text, hint) in [
-        ("0", "mark 0 is every unmarked packet"),
-        ("0x0", "mark 0 is every unmarked packet"),
+        ("0", "mark 0 is every matched_by_shape packet"),
+        ("0x0", "mark 0 is every matched_by_shape packet"),
         ("1338", "1338 marks the proxy's own outbound packets"),
         ("0x53a", "1338 marks the proxy's own outbound packets"),
         ("abc", ""),
@@ -124,7 +124,7 @@ fn tables_of_the_kernel() {
         refused(&["-m", "TPROXY", "-r", text], &["(-r): ", "the kernel's own tables"]);
     }
     for text in ["-1", "abc", "4294967296", "0133", "main"] {
-        refused(&["-r", text], &["expected a plain number from 1 to 252 or from 256 to 4294967295"]);
+        refused(&["-r", text], &["expected a decimal number from 1 to 252 or from 256 to 4294967295"]);
     }
 }
 

@@ -110,7 +110,7 @@ impl Tuple {
 /// The zone of an entry: entries of different zones know nothing of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Zone {
-    /// The same zone in both directions; 0 unless a rule says otherwise.
+    /// The same zone in both directions; 0 unless a rule sets one.
     Both(u16),
     /// A zone for the original direction only.
     Original(u16),

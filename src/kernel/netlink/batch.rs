@@ -18,7 +18,7 @@ const NFNL_SUBSYS_NFTABLES: u16 = 10;
 pub struct BatchError {
     /// Which message of the batch is at fault, counted from 0; `None` if it was the batch as a whole.
     pub message: Option<usize>,
-    /// What the kernel said.
+    /// The kernel's error.
     pub error: io::Error,
 }
 
@@ -69,7 +69,7 @@ impl Socket {
         let count = u32::try_from(messages.len()).map_err(|_| Errno::EMSGSIZE)?;
         let begin = self.next_sequence(count.saturating_add(2));
         let bytes = batch(messages, begin)?;
-        self.make_room(bytes.len());
+        self.raise_send_buffer(bytes.len());
         self.send(&bytes)?;
         let last = begin.wrapping_add(count);
         let outcome = self.batch_outcome(begin, last);
@@ -111,11 +111,11 @@ impl Socket {
 
     /// A transaction has to fit into one send call. Raising the buffer above the system's limit takes CAP_NET_ADMIN
     /// in the initial user namespace; without it the limit is as much as can be had.
-    fn make_room(&self, length: usize) {
+    fn raise_send_buffer(&self, length: usize) {
         let wanted = length.saturating_mul(2).saturating_add(64 * 1024);
         let present = getsockopt(&self.descriptor, sockopt::SndBuf).unwrap_or(0);
         if present < wanted && setsockopt(&self.descriptor, sockopt::SndBufForce, &wanted).is_err() {
-            // Not enough after all: the send call then says EMSGSIZE.
+            // If it is still too small, the send call returns EMSGSIZE.
             let _ = setsockopt(&self.descriptor, sockopt::SndBuf, &wanted);
         }
     }

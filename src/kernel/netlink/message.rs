@@ -22,7 +22,7 @@ pub struct Message {
 /// An attribute that is open for attributes within it; from [`Message::begin`], to be given to [`Message::end`].
 #[derive(Debug)]
 #[must_use = "an attribute that is not ended has no length"]
-pub struct Nest(usize);
+pub struct OpenAttribute(usize);
 
 impl Message {
     /// A message of type `kind` with the fixed header of that type. `flags` come on top of what sending sets
@@ -72,16 +72,16 @@ impl Message {
     }
 
     /// Opens an attribute that holds attributes; what is pushed from now on is within it.
-    pub fn begin(&mut self, kind: u16) -> Nest {
+    pub fn begin(&mut self, kind: u16) -> OpenAttribute {
         let start = self.body.len();
         self.body.extend_from_slice(&[0, 0]);
         self.body.extend_from_slice(&(kind | NLA_F_NESTED).to_ne_bytes());
-        Nest(start)
+        OpenAttribute(start)
     }
 
     /// Closes an attribute that [`Self::begin`] opened; inner ones first.
     #[allow(clippy::needless_pass_by_value, reason = "taken by value so that it cannot be ended twice")]
-    pub fn end(&mut self, nest: Nest) {
+    pub fn end(&mut self, nest: OpenAttribute) {
         let payload = self.body.len().saturating_sub(nest.0 + ATTRIBUTE_HEADER);
         let length = self.length_of_attribute(payload);
         if let Some(bytes) = self.body.get_mut(nest.0..nest.0 + 2) {

@@ -51,7 +51,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// The messages in a datagram; ends at the first that is not whole.
+/// The messages in a datagram; ends at the first that is truncated.
 pub(super) fn replies(mut datagram: &[u8]) -> impl Iterator<Item = Reply<'_>> {
     std::iter::from_fn(move || {
         let header: &[u8; HEADER] = datagram.first_chunk()?;
@@ -68,7 +68,7 @@ pub(super) fn replies(mut datagram: &[u8]) -> impl Iterator<Item = Reply<'_>> {
     })
 }
 
-/// What a message says about the end of a request: done, refused, or (`None`) nothing, because it carries data.
+/// Whether a message ends a request: done, refused, or `None` because it carries data.
 pub(super) fn status(reply: &Reply<'_>) -> Option<Result<(), Errno>> {
     match reply.kind {
         NLMSG_ERROR | NLMSG_DONE => {
@@ -129,7 +129,7 @@ impl<'a> Attribute<'a> {
     }
 }
 
-/// Attributes in the order in which they stand; ends at the first that is not whole.
+/// Attributes in their order; ends at the first that is truncated.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
     rest: &'a [u8],

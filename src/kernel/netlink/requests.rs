@@ -36,7 +36,7 @@ impl Socket {
     /// Sends `messages`, each carried out or refused on its own. `expected` are errnos that are no failure.
     ///
     /// # Errors
-    /// The socket fails. What the kernel says of a message is in the outcome.
+    /// The socket fails. The kernel's answer to each message is in the outcome.
     pub fn requests(&mut self, messages: &[Message], expected: &[i32]) -> io::Result<Outcome> {
         let mut outcome = Outcome::default();
         for chunk in messages.chunks(CHUNK) {

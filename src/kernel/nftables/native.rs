@@ -1,4 +1,4 @@
-//! What Istio's native nftables mode wrote, as far as it tells which policy rules, routes and addresses came with it.
+//! Istio's native nftables tables: the policy rules, routes and addresses that they refer to.
 
 use std::collections::BTreeSet;
 use std::io;

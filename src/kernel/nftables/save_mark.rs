@@ -1,7 +1,7 @@
 //! Rules that store packet marks in connections, limited to packets from `lo`.
 //!
 //! The rule as it is comes back from the kernel as a list of expressions, and goes back with two more at its head: no
-//! expression is interpreted beyond what tells such a rule from others.
+//! expression is interpreted beyond what identifies such a rule.
 
 use std::io;
 

@@ -33,7 +33,7 @@ impl Owner {
     fn with<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         let group = setfsgid(Gid::from_raw(self.gid));
         let user = setfsuid(Uid::from_raw(self.uid));
-        // The call reports the id before it and says nothing about success: an impossible id reads the present one.
+        // The call returns the previous id and not whether it succeeded: an impossible id reads the current one.
         let reached = setfsuid(Uid::from_raw(u32::MAX)).as_raw() == self.uid;
         let result = reached.then(work);
         setfsuid(user);

@@ -1,4 +1,4 @@
-//! What a probe found, in words.
+//! The outcome of a probe, and its message.
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,7 @@ pub enum Outcome {
     /// The probe arrived at the proxy's port in every family.
     Captured(Vec<Arrival>),
     /// It did not, in these families.
-    NotCaptured(Vec<Miss>),
+    NotCaptured(Vec<NotCaptured>),
     /// A port of the proxy cannot be listened on.
     CannotListen {
         /// The family.
@@ -37,17 +37,16 @@ impl fmt::Display for Outcome {
                 f.write_str("the probe was captured")?;
                 joined(f, arrivals.iter())
             }
-            Self::NotCaptured(misses) => {
+            Self::NotCaptured(not_captured) => {
                 f.write_str("the probe was not captured")?;
-                joined(f, misses.iter())
+                joined(f, not_captured.iter())
             }
             Self::CannotListen { family, port, error } => {
-                write!(f, "cannot listen on port {port} ({family}) to see whether the probe arrives: {error}")
+                write!(f, "cannot listen on port {port} ({family}) for the probe: {error}")
             }
-            Self::Unable { uid } => write!(
-                f,
-                "the probe has to be sent under uid {uid}, the proxy's, and this process may not change to it (CAP_SETUID)"
-            ),
+            Self::Unable { uid } => {
+                write!(f, "cannot send the probe under the proxy's uid {uid}: missing capability SETUID")
+            }
         }
     }
 }
@@ -76,7 +75,7 @@ impl fmt::Display for Arrival {
 
 /// A probe that was not captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Miss {
+pub struct NotCaptured {
     /// The family.
     pub family: Family,
     /// Where it went.
@@ -87,7 +86,7 @@ pub struct Miss {
     pub last: Event,
 }
 
-impl fmt::Display for Miss {
+impl fmt::Display for NotCaptured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { family, port, attempts, last } = self;
         let target = match family {
@@ -122,9 +121,7 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Silence => f.write_str("no answer: packets are dropped on the way"),
-            Self::Failed(Errno::ECONNREFUSED) => {
-                f.write_str("refused: it went where it was going, no rule redirected it")
-            }
+            Self::Failed(Errno::ECONNREFUSED) => f.write_str("connection refused: no rule redirected it"),
             Self::Failed(errno) => write!(f, "{}", errno.desc()),
             Self::AcceptedElsewhere => f.write_str("accepted by another process"),
             Self::ArrivedOtherwise(port) => {

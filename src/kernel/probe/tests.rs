@@ -36,8 +36,8 @@ fn load(family: Family, rules: &str) {
 }
 
 /// Puts `::6` on `lo` and waits until it is of use: the kernel makes its local route a little later.
-fn add_six() {
-    Rtnetlink::open().unwrap().add_six().unwrap();
+fn add_passthrough_address() {
+    Rtnetlink::open().unwrap().add_passthrough_address().unwrap();
     let unused = SocketAddr::from((PASSTHROUGH_V6, 9));
     let refused = || {
         let error = TcpStream::connect_timeout(&unused, Duration::from_millis(100)).unwrap_err();
@@ -50,10 +50,14 @@ fn add_six() {
 }
 
 /// What a probe meets, for as short a time as shows `expected`, and at most for this long: a busy machine needs more.
-fn eventually(families: Families, expected: impl Fn(&[Miss]) -> bool, attempt: impl Fn(&Probe) -> Outcome) {
+fn eventually(
+    families: Families,
+    expected: impl Fn(&[NotCaptured]) -> bool,
+    attempt: impl Fn(&Probe) -> Outcome,
+) {
     let mut seen = Vec::new();
     for milliseconds in [300, 1500, 5000, 20_000] {
-        seen = misses(attempt(&wanted(families, milliseconds)));
+        seen = not_captured(attempt(&wanted(families, milliseconds)));
         if expected(&seen) {
             return;
         }
@@ -61,11 +65,11 @@ fn eventually(families: Families, expected: impl Fn(&[Miss]) -> bool, attempt: i
     panic!("{}", Outcome::NotCaptured(seen));
 }
 
-fn misses(outcome: Outcome) -> Vec<Miss> {
-    let Outcome::NotCaptured(misses) = outcome else {
+fn not_captured(outcome: Outcome) -> Vec<NotCaptured> {
+    let Outcome::NotCaptured(not_captured) = outcome else {
         panic!("expected a probe that is not captured, got: {outcome}")
     };
-    misses
+    not_captured
 }
 
 fn only(family: Family) -> Families {
@@ -78,7 +82,7 @@ fn only(family: Family) -> Families {
 #[test]
 fn a_captured_probe_arrives_at_once() {
     in_new_namespace(|| {
-        add_six();
+        add_passthrough_address();
         for family in Family::ALL {
             load(family, CAPTURE);
         }
@@ -95,11 +99,12 @@ fn a_captured_probe_arrives_at_once() {
 fn without_rules_the_probe_is_refused_until_time_is_up() {
     for family in Family::ALL {
         in_new_namespace(|| {
-            add_six();
-            let refused_again = |misses: &[Miss]| {
-                misses.len() == 1
-                    && (misses[0].family, &misses[0].last) == (family, &Event::Failed(Errno::ECONNREFUSED))
-                    && misses[0].attempts >= 2
+            add_passthrough_address();
+            let refused_again = |not_captured: &[NotCaptured]| {
+                not_captured.len() == 1
+                    && (not_captured[0].family, &not_captured[0].last)
+                        == (family, &Event::Failed(Errno::ECONNREFUSED))
+                    && not_captured[0].attempts >= 2
             };
             eventually(only(family), refused_again, |wanted| {
                 let begin = Instant::now();
@@ -114,11 +119,11 @@ fn without_rules_the_probe_is_refused_until_time_is_up() {
 #[test]
 fn a_family_that_is_not_captured_is_named() {
     in_new_namespace(|| {
-        add_six();
+        add_passthrough_address();
         load(Family::V4, CAPTURE);
-        let named = |misses: &[Miss]| {
-            let text = Outcome::NotCaptured(misses.to_vec()).to_string();
-            misses.iter().map(|miss| miss.family).eq([Family::V6])
+        let named = |not_captured: &[NotCaptured]| {
+            let text = Outcome::NotCaptured(not_captured.to_vec()).to_string();
+            not_captured.iter().map(|not_captured| not_captured.family).eq([Family::V6])
                 && text.contains(" from loopback to [::6]:15002")
                 && text.contains("refused")
         };
@@ -143,7 +148,8 @@ fn rules_that_come_late_are_seen() {
 fn only_the_proxy_s_connections_count() {
     in_new_namespace(|| {
         load(Family::V4, CAPTURE);
-        let refused = |misses: &[Miss]| misses[0].last == Event::Failed(Errno::ECONNREFUSED);
+        let refused =
+            |not_captured: &[NotCaptured]| not_captured[0].last == Event::Failed(Errno::ECONNREFUSED);
         eventually(Families::V4, refused, |wanted| probe(&Probe { uid: 0, gid: 0, ..*wanted }));
     });
 }
@@ -152,7 +158,7 @@ fn only_the_proxy_s_connections_count() {
 fn dropped_packets_are_silence() {
     in_new_namespace(|| {
         load(Family::V4, DROP);
-        assert_eq!(misses(probe(&wanted(Families::V4, 300)))[0].last, Event::Silence);
+        assert_eq!(not_captured(probe(&wanted(Families::V4, 300)))[0].last, Event::Silence);
     });
 }
 
@@ -160,7 +166,7 @@ fn dropped_packets_are_silence() {
 fn other_listener_that_accepts_is_reported() {
     in_new_namespace(|| {
         let _other = TcpListener::bind("0.0.0.0:15002").unwrap();
-        let accepted = |misses: &[Miss]| misses[0].last == Event::AcceptedElsewhere;
+        let accepted = |not_captured: &[NotCaptured]| not_captured[0].last == Event::AcceptedElsewhere;
         eventually(Families::V4, accepted, probe);
     });
 }
@@ -169,7 +175,8 @@ fn other_listener_that_accepts_is_reported() {
 fn a_connection_that_was_not_redirected_proves_nothing() {
     in_new_namespace(|| {
         std::thread::scope(|scope| {
-            let arrived = |misses: &[Miss]| misses[0].last == Event::ArrivedOtherwise(OUTBOUND);
+            let arrived =
+                |not_captured: &[NotCaptured]| not_captured[0].last == Event::ArrivedOtherwise(OUTBOUND);
             let probing = scope.spawn(move || eventually(Families::V4, arrived, probe));
             while !probing.is_finished() {
                 // Refused before the probe listens and after it has ended.
@@ -232,8 +239,9 @@ fn ids() -> Vec<String> {
 fn a_missing_six_is_named() {
     in_new_namespace(|| {
         load(Family::V6, CAPTURE);
-        let named =
-            |misses: &[Miss]| Outcome::NotCaptured(misses.to_vec()).to_string().contains("is ::6/128 on lo?");
+        let named = |not_captured: &[NotCaptured]| {
+            Outcome::NotCaptured(not_captured.to_vec()).to_string().contains("is ::6/128 on lo?")
+        };
         eventually(Families::V6, named, probe);
     });
 }

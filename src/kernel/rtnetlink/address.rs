@@ -11,7 +11,7 @@ use crate::facts::InterfaceAddress;
 use crate::kernel::netlink::{Message, Reply};
 use crate::kernel::procfs;
 
-pub use crate::policy::PASSTHROUGH_V6 as SIX;
+pub use crate::policy::PASSTHROUGH_V6;
 
 /// Length of `struct ifaddrmsg`.
 const IFADDRMSG: usize = 8;
@@ -23,12 +23,12 @@ const IFA_F_NODAD: u8 = 0x02;
 
 /// `::6/128` as present on `lo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SixOnLo {
+pub struct PassthroughAddress {
     /// Its protocol number; `None` on kernels before 5.18, and where none was set.
     pub protocol: Option<u8>,
 }
 
-impl SixOnLo {
+impl PassthroughAddress {
     /// Whether it carries our protocol number.
     #[must_use]
     pub fn ours(self) -> bool {
@@ -64,21 +64,21 @@ impl Rtnetlink {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn six_on_lo(&mut self) -> io::Result<Option<SixOnLo>> {
+    pub fn passthrough_address(&mut self) -> io::Result<Option<PassthroughAddress>> {
         let wanted = |listed: &&Listed| {
-            listed.link == LOOPBACK && listed.address == IpAddr::V6(SIX) && listed.prefix == 128
+            listed.link == LOOPBACK && listed.address == IpAddr::V6(PASSTHROUGH_V6) && listed.prefix == 128
         };
         let found = self.listed_addresses()?.iter().find(wanted).map(|listed| listed.protocol);
-        Ok(found.map(|protocol| SixOnLo { protocol }))
+        Ok(found.map(|protocol| PassthroughAddress { protocol }))
     }
 
     /// Puts `::6/128` on `lo`, with our protocol number where the kernel keeps one. One that is there stays as it is.
     ///
     /// # Errors
     /// The kernel refuses: `EACCES` or `EPERM` for instance while IPv6 is switched off on `lo`.
-    pub fn add_six(&mut self) -> io::Result<Added> {
-        let message =
-            six(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_EXCL).with(IFA_PROTO, &[PROTOCOL]);
+    pub fn add_passthrough_address(&mut self) -> io::Result<Added> {
+        let message = passthrough_message(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_EXCL)
+            .with(IFA_PROTO, &[PROTOCOL]);
         self.add(&message)
     }
 
@@ -86,9 +86,9 @@ impl Rtnetlink {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn claim_six(&mut self) -> io::Result<()> {
-        let message =
-            six(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_REPLACE).with(IFA_PROTO, &[PROTOCOL]);
+    pub fn claim_passthrough_address(&mut self) -> io::Result<()> {
+        let message = passthrough_message(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_REPLACE)
+            .with(IFA_PROTO, &[PROTOCOL]);
         self.socket.request(&message)
     }
 
@@ -96,8 +96,8 @@ impl Rtnetlink {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn delete_six(&mut self) -> io::Result<bool> {
-        self.delete(&six(libc::RTM_DELADDR, 0), &[libc::EADDRNOTAVAIL])
+    pub fn delete_passthrough_address(&mut self) -> io::Result<bool> {
+        self.delete(&passthrough_message(libc::RTM_DELADDR, 0), &[libc::EADDRNOTAVAIL])
     }
 
     fn listed_addresses(&mut self) -> io::Result<Vec<Listed>> {
@@ -107,12 +107,12 @@ impl Rtnetlink {
 }
 
 /// A message about `::6/128` on `lo`.
-fn six(kind: u16, more: libc::c_int) -> Message {
+fn passthrough_message(kind: u16, more: libc::c_int) -> Message {
     let [i0, i1, i2, i3] = LOOPBACK.to_ne_bytes();
     let family = super::af(crate::model::Family::V6);
     Message::new(kind, flags(more), &[family, 128, IFA_F_NODAD, 0, i0, i1, i2, i3])
-        .with(IFA_LOCAL, &SIX.octets())
-        .with(IFA_ADDRESS, &SIX.octets())
+        .with(IFA_LOCAL, &PASSTHROUGH_V6.octets())
+        .with(IFA_ADDRESS, &PASSTHROUGH_V6.octets())
 }
 
 pub(super) fn read_address(reply: &Reply<'_>) -> Option<Listed> {

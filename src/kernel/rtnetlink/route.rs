@@ -111,7 +111,7 @@ impl Rtnetlink {
     /// Adds `local default dev lo` to a table, or gives our protocol number to the one that is there.
     ///
     /// # Errors
-    /// The kernel refuses; `EEXIST` if the table has another default route, which is left alone.
+    /// The kernel refuses; `EEXIST` if the table has another default route, which is not changed.
     pub fn add_local_default(&mut self, family: Family, table: u32) -> io::Result<LocalDefault> {
         let routes = self.routes(family, table)?;
         let present = routes.iter().filter(|route| route.is_local_default());

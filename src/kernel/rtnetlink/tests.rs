@@ -64,9 +64,9 @@ fn a_list_that_changes_meanwhile_is_read_again() {
             let changing = scope.spawn(|| {
                 let mut other = Rtnetlink::open().unwrap();
                 for _ in 0..100 {
-                    other.add_six().unwrap();
+                    other.add_passthrough_address().unwrap();
                     std::thread::sleep(std::time::Duration::from_millis(2));
-                    other.delete_six().unwrap();
+                    other.delete_passthrough_address().unwrap();
                     std::thread::sleep(std::time::Duration::from_millis(2));
                 }
             });
@@ -85,15 +85,15 @@ fn a_list_that_changes_meanwhile_is_read_again() {
 fn six_is_added_once_tagged_and_taken_off() {
     in_new_namespace(|| {
         let mut rtnetlink = Rtnetlink::open().unwrap();
-        assert_eq!(rtnetlink.six_on_lo().unwrap(), None);
-        assert!(!rtnetlink.delete_six().unwrap());
-        assert_eq!(rtnetlink.add_six().unwrap(), Added::New);
-        assert_eq!(rtnetlink.add_six().unwrap(), Added::AlreadyThere);
-        assert!(rtnetlink.six_on_lo().unwrap().unwrap().ours());
+        assert_eq!(rtnetlink.passthrough_address().unwrap(), None);
+        assert!(!rtnetlink.delete_passthrough_address().unwrap());
+        assert_eq!(rtnetlink.add_passthrough_address().unwrap(), Added::New);
+        assert_eq!(rtnetlink.add_passthrough_address().unwrap(), Added::AlreadyThere);
+        assert!(rtnetlink.passthrough_address().unwrap().unwrap().ours());
         let shown = run("ip", &["-6", "address", "show", "dev", "lo"]);
         assert!(shown.contains("inet6 ::6/128") && !shown.contains("tentative"), "{shown}");
-        assert!(rtnetlink.delete_six().unwrap());
-        assert_eq!(rtnetlink.six_on_lo().unwrap(), None);
+        assert!(rtnetlink.delete_passthrough_address().unwrap());
+        assert_eq!(rtnetlink.passthrough_address().unwrap(), None);
     });
 }
 
@@ -102,11 +102,11 @@ fn six_of_others_is_told_apart_and_can_be_claimed() {
     in_new_namespace(|| {
         run("ip", &["-6", "address", "add", "::6/128", "dev", "lo"]);
         let mut rtnetlink = Rtnetlink::open().unwrap();
-        assert!(!rtnetlink.six_on_lo().unwrap().unwrap().ours());
-        assert_eq!(rtnetlink.add_six().unwrap(), Added::AlreadyThere);
-        assert!(!rtnetlink.six_on_lo().unwrap().unwrap().ours());
-        rtnetlink.claim_six().unwrap();
-        assert!(rtnetlink.six_on_lo().unwrap().unwrap().ours());
+        assert!(!rtnetlink.passthrough_address().unwrap().unwrap().ours());
+        assert_eq!(rtnetlink.add_passthrough_address().unwrap(), Added::AlreadyThere);
+        assert!(!rtnetlink.passthrough_address().unwrap().unwrap().ours());
+        rtnetlink.claim_passthrough_address().unwrap();
+        assert!(rtnetlink.passthrough_address().unwrap().unwrap().ours());
         assert_eq!(run("ip", &["-6", "address", "show", "dev", "lo"]).matches("::6/128").count(), 1);
     });
 }

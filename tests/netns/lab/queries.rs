@@ -111,8 +111,8 @@ impl Queries {
 
     /// Waits until `count` more queries were sent.
     pub(crate) fn wait_for(&self, count: usize) {
-        let (goal, end) = (self.sent() + count, Instant::now() + LIMIT);
-        while self.sent() < goal {
+        let (target, end) = (self.sent() + count, Instant::now() + LIMIT);
+        while self.sent() < target {
             assert!(Instant::now() < end, "queries are sent");
             thread::sleep(TICK);
         }

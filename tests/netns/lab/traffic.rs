@@ -106,8 +106,8 @@ impl Traffic {
     pub(crate) fn goes_on(&self) {
         let made = |progress: &Progress| progress.exchanges.load(Ordering::Relaxed);
         let goals: Vec<usize> = self.flows.iter().map(|(_, progress)| made(progress) + EXCHANGES).collect();
-        for ((_, progress), goal) in self.flows.iter().zip(goals) {
-            while made(progress) < goal && !progress.ended.load(Ordering::Relaxed) {
+        for ((_, progress), target) in self.flows.iter().zip(goals) {
+            while made(progress) < target && !progress.ended.load(Ordering::Relaxed) {
                 thread::sleep(PAUSE);
             }
         }

@@ -1,4 +1,4 @@
-//! What the pod says about itself, read once.
+//! Facts about the pod, read once.
 //!
 //! The types here are plain; reading is done by [`crate::kernel`], deciding by [`crate::config`].
 
@@ -21,7 +21,7 @@ pub struct InterfaceAddress {
     pub prefix: u8,
 }
 
-/// What the network namespace says.
+/// Addresses and IPv6 support of the network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Network {
     /// Every address of every link.

@@ -20,7 +20,7 @@ use nix::sys::socket::{
 use nix::sys::time::TimeVal;
 
 pub use batch::BatchError;
-pub use message::{Message, Nest};
+pub use message::{Message, OpenAttribute};
 pub use reply::{Attribute, Attributes, Reply};
 use reply::{replies, status};
 pub use requests::Outcome;
@@ -143,7 +143,7 @@ impl Socket {
     /// with a fresh `S`.
     ///
     /// # Errors
-    /// The kernel's errno, as it is; or a list that never stood still.
+    /// The kernel's errno; or a list that changed during every attempt.
     pub fn dump<S: Default>(
         &mut self,
         message: &Message,

@@ -14,7 +14,7 @@ use crate::facts::Network;
 use crate::model::Family;
 use crate::routing::{PROTOCOL, RULE_PRIORITY};
 
-pub use address::{SIX, SixOnLo, ipv6_usable};
+pub use address::{PASSTHROUGH_V6, PassthroughAddress, ipv6_usable};
 pub use route::{LocalDefault, Route};
 pub use rule::MarkRule;
 
@@ -64,7 +64,7 @@ impl Rtnetlink {
     }
 }
 
-/// What this thread's network namespace says about itself.
+/// The state of this thread's network namespace.
 ///
 /// # Errors
 /// The kernel refuses, or `/proc` cannot be read.

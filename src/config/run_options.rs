@@ -1,4 +1,4 @@
-//! The options that decide what a run does, besides which rules it makes.
+//! The options that decide what a run does, apart from the rules.
 
 use crate::cli::{Key, SubCommand};
 
@@ -24,11 +24,11 @@ pub(super) fn run(reader: &mut Reader<'_>) -> Option<RunOptions> {
         network_namespace: reader.optional(Key::NetworkNamespace, values::path),
         cni_mode: reader.boolean(Key::CniMode),
     };
-    // Istio converges only when told so; here it is what every run does.
+    // Istio reconciles only with this option; here every run does.
     reader.boolean(Key::Reconcile);
     let validation = validation(reader);
     if clean && skip_rule_apply {
-        let reason = "one removes rules, the other leaves them untouched";
+        let reason = "one removes rules, the other does not change them";
         reader.contradict(Key::CleanupOnly, Key::SkipRuleApply, reason);
     }
     useless(reader, &run);
@@ -36,7 +36,7 @@ pub(super) fn run(reader: &mut Reader<'_>) -> Option<RunOptions> {
 }
 
 /// The probe, if it is asked for; `None` on the outside after an error.
-#[allow(clippy::option_option, reason = "the two levels mean different things, said above")]
+#[allow(clippy::option_option, reason = "the two levels differ, as documented above")]
 fn validation(reader: &mut Reader<'_>) -> Option<Option<Validation>> {
     let wanted = reader.boolean(Key::RunValidation);
     let port = reader.value(Key::IptablesProbePort, values::probe_port);
@@ -51,10 +51,10 @@ fn validation(reader: &mut Reader<'_>) -> Option<Option<Validation>> {
 
 /// Warns of options that do nothing in this kind of run.
 fn useless(reader: &mut Reader<'_>, run: &RunOptions) {
-    const SKIPPED: &str = "no rule is touched (--skip-rule-apply)";
+    const SKIPPED: &str = "rules are not changed (--skip-rule-apply)";
     const DRY: &str = "nothing is changed in a dry run";
     const CLEAN: &str = "this run only removes rules";
-    const APPLY: &str = "it is for --cleanup-only: other runs keep open connections in any case";
+    const APPLY: &str = "it is for --cleanup-only: all other runs keep open connections";
     let is_cleanup = run.action == Action::Cleanup;
     reader.no_effect_if(!run.dry_run, Key::DryRunFilePath, "it is for a dry run (--dry-run) only");
     for key in

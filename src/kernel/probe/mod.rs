@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::model::{Families, Family, Port};
 use attempt::{Owner, accept, connect, connected, listen};
-pub use outcome::{Arrival, Event, Miss, Outcome};
+pub use outcome::{Arrival, Event, NotCaptured, Outcome};
 
 /// How often the probe is sent.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ pub struct Probe {
     pub capture_ports: [Port; 2],
     /// Where the probe goes.
     pub port: Port,
-    /// Under whom the probe is sent: the first of the proxy's uids. Connections of others to 127.0.0.6 are rightly
+    /// The uid that sends the probe: the first of the proxy's uids. Connections of other users to 127.0.0.6 are rightly
     /// not captured.
     pub uid: u32,
     /// The first of the proxy's gids.
@@ -42,34 +42,34 @@ pub fn probe(probe: &Probe) -> Outcome {
     if !owner.possible() {
         return Outcome::Unable { uid: probe.uid };
     }
-    let mut trials = Vec::new();
+    let mut probes = Vec::new();
     for family in Family::ALL.into_iter().filter(|family| probe.families.contains(*family)) {
-        match Trial::new(family, probe) {
-            Ok(trial) => trials.push(trial),
+        match FamilyProbe::new(family, probe) {
+            Ok(family_probe) => probes.push(family_probe),
             Err((port, error)) => {
                 return Outcome::CannotListen { family, port, error: error.into() };
             }
         }
     }
-    run(probe, &owner, &mut trials);
-    let misses: Vec<Miss> = trials.iter().filter_map(Trial::miss).collect();
-    if misses.is_empty() {
-        Outcome::Captured(trials.iter().filter_map(|trial| trial.arrival).collect())
+    run(probe, &owner, &mut probes);
+    let not_captured: Vec<NotCaptured> = probes.iter().filter_map(FamilyProbe::not_captured).collect();
+    if not_captured.is_empty() {
+        Outcome::Captured(probes.iter().filter_map(|family_probe| family_probe.arrival).collect())
     } else {
-        Outcome::NotCaptured(misses)
+        Outcome::NotCaptured(not_captured)
     }
 }
 
 /// Sends a probe each second to the families that have not seen one, and waits for what happens in between.
-fn run(probe: &Probe, owner: &Owner, trials: &mut [Trial]) {
+fn run(probe: &Probe, owner: &Owner, probes: &mut [FamilyProbe]) {
     let begin = Instant::now();
     let mut round = 0;
-    while trials.iter().any(Trial::open) {
+    while probes.iter().any(FamilyProbe::open) {
         let due = INTERVAL.saturating_mul(round);
         if begin.elapsed() >= due {
             round = round.saturating_add(1);
-            for trial in trials.iter_mut().filter(|trial| trial.open()) {
-                trial.send(owner);
+            for family_probe in probes.iter_mut().filter(|family_probe| family_probe.open()) {
+                family_probe.send(owner);
             }
             continue;
         }
@@ -77,17 +77,17 @@ fn run(probe: &Probe, owner: &Owner, trials: &mut [Trial]) {
         let Some(left) = probe.timeout.checked_sub(now).filter(|left| !left.is_zero()) else {
             return;
         };
-        wait(trials, left.min(due.saturating_sub(now)));
-        for trial in trials.iter_mut().filter(|trial| trial.open()) {
-            trial.look();
+        wait(probes, left.min(due.saturating_sub(now)));
+        for family_probe in probes.iter_mut().filter(|family_probe| family_probe.open()) {
+            family_probe.look();
         }
     }
 }
 
 /// Sleeps until a socket has news, or for `time`.
-fn wait(trials: &[Trial], time: Duration) {
+fn wait(probes: &[FamilyProbe], time: Duration) {
     let mut descriptors: Vec<PollFd<'_>> =
-        trials.iter().filter(|trial| trial.open()).flat_map(Trial::awaited).collect();
+        probes.iter().filter(|family_probe| family_probe.open()).flat_map(FamilyProbe::pollable).collect();
     // Rounded up, lest the last fraction of a millisecond is spent in a busy loop.
     let milliseconds = time.as_millis().saturating_add(1);
     let timeout = PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX);
@@ -98,7 +98,7 @@ fn wait(trials: &[Trial], time: Duration) {
 }
 
 /// The probes of one family.
-struct Trial {
+struct FamilyProbe {
     family: Family,
     target: Port,
     listeners: Vec<(Port, TcpListener)>,
@@ -109,7 +109,7 @@ struct Trial {
     arrival: Option<Arrival>,
 }
 
-impl Trial {
+impl FamilyProbe {
     fn new(family: Family, probe: &Probe) -> Result<Self, (Port, Errno)> {
         let [outbound, inbound] = probe.capture_ports;
         let mut listeners = vec![(outbound, listen(family, outbound).map_err(|errno| (outbound, errno))?)];
@@ -124,7 +124,7 @@ impl Trial {
         self.arrival.is_none()
     }
 
-    fn awaited(&self) -> impl Iterator<Item = PollFd<'_>> {
+    fn pollable(&self) -> impl Iterator<Item = PollFd<'_>> {
         let listeners =
             self.listeners.iter().map(|(_, socket)| PollFd::new(socket.as_fd(), PollFlags::POLLIN));
         listeners.chain(self.sent.iter().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLOUT)))
@@ -161,9 +161,9 @@ impl Trial {
         self.sent = None;
     }
 
-    fn miss(&self) -> Option<Miss> {
+    fn not_captured(&self) -> Option<NotCaptured> {
         let Self { family, target, attempts, .. } = *self;
-        self.open().then(|| Miss { family, port: target, attempts, last: self.last.clone() })
+        self.open().then(|| NotCaptured { family, port: target, attempts, last: self.last.clone() })
     }
 }
 

@@ -108,7 +108,7 @@ pub fn tcp_sockets(states: &[State]) -> io::Result<Vec<TcpSocket>> {
 /// counts for both.
 ///
 /// # Errors
-/// The kernel refuses, and `/proc` does not say.
+/// The kernel refuses, and `/proc` has no answer.
 pub fn families_in_use() -> io::Result<BTreeSet<Family>> {
     // A list walks the table of all namespaces, which takes the kernel some 0.2 ms for each family.
     if counted_in_proc() == Some(0) {
@@ -120,7 +120,7 @@ pub fn families_in_use() -> io::Result<BTreeSet<Family>> {
     }
 }
 
-/// The number of TCP sockets of both families, those in TIME_WAIT too; `None` if `/proc` does not say.
+/// The number of TCP sockets of both families, those in TIME_WAIT too; `None` if `/proc` does not have it.
 fn counted_in_proc() -> Option<usize> {
     let count = |text: &str, title: &str, name: &str| -> Option<usize> {
         let mut words = text.lines().find_map(|line| line.strip_prefix(title))?.split_whitespace();

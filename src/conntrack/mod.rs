@@ -10,7 +10,7 @@ use std::fmt;
 pub use dns::DnsFlows;
 
 use crate::model::{Family, FamilyRules, Mark};
-use crate::plan::{Goal, Situation};
+use crate::plan::{CurrentState, DesiredState};
 
 /// The zone of what the pod's processes and the proxy exchange on the proxy's DNS port; see `policy::dns`.
 pub const APP_TO_PROXY_ZONE: u16 = 2;
@@ -32,7 +32,7 @@ pub enum Entries {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Leaves a note of what is going to be deleted, before the first commit of rules: a run that is killed in between
-    /// leaves rules that are complete, from which the next run could not tell that entries are stale.
+    /// leaves complete rules, from which the next run could not see that entries are stale.
     Note(Stale),
     /// Deletes entries that the previous rules made, after the last commit of rules, and then the note.
     DeleteStale(Stale),
@@ -77,7 +77,7 @@ impl Stale {
         Family::ALL.iter().rev().fold(0, |bits, family| bits << 8 | of(family))
     }
 
-    /// Reads a note. One that says nothing, for lack of marks in the kernel, stands for everything.
+    /// Reads a note. An empty one, from a kernel without marks, means all entries.
     #[must_use]
     pub fn from_bits(bits: u32) -> Self {
         let bits = if bits == 0 { u32::MAX } else { bits };
@@ -116,20 +116,20 @@ impl fmt::Display for Step {
 /// the entries that are born in between can be deleted. Each of these queries gets its answer. With the redirection
 /// first, a query is tracked in one zone and its answer in another one; without a deletion that is the lesser evil.
 #[must_use]
-pub fn zones_first(desired: &FamilyRules, situation: &Situation) -> bool {
-    matches!(situation.entries, Entries::Some | Entries::Interrupted(_))
-        && dns::changed_flows(desired, situation) == Some(DnsFlows::Direct)
+pub fn zones_first(desired: &FamilyRules, current: &CurrentState) -> bool {
+    matches!(current.entries, Entries::Some | Entries::Interrupted(_))
+        && dns::changed_flows(desired, current) == Some(DnsFlows::Direct)
 }
 
 /// The entries that become stale when rules change; `changed` are the families whose nat or mangle rules do.
 #[must_use]
-pub fn plan(goal: &Goal, situation: &Situation, changed: BTreeSet<Family>) -> Stale {
-    if situation.entries == Entries::None {
+pub fn plan(desired: &DesiredState, current: &CurrentState, changed: BTreeSet<Family>) -> Stale {
+    if current.entries == Entries::None {
         return Stale::default();
     }
-    let flows = |rules: &FamilyRules| Some((rules.family, dns::changed_flows(rules, situation)?));
-    let mut stale = Stale { dns: goal.rules.values().filter_map(flows).collect(), tcp: changed };
-    if let Entries::Interrupted(left) = &situation.entries {
+    let flows = |rules: &FamilyRules| Some((rules.family, dns::changed_flows(rules, current)?));
+    let mut stale = Stale { dns: desired.rules.values().filter_map(flows).collect(), tcp: changed };
+    if let Entries::Interrupted(left) = &current.entries {
         stale.merge(left);
     }
     stale

@@ -46,7 +46,7 @@ pub enum ConntrackError {
     Unsupported,
     /// This process may not.
     Forbidden,
-    /// Anything else that the kernel says.
+    /// Any other kernel error.
     Other(io::Error),
 }
 
@@ -75,7 +75,7 @@ impl From<io::Error> for ConntrackError {
     }
 }
 
-/// The number of entries without a netlink request, which could load a module; `None` if `/proc` does not say.
+/// The number of entries without a netlink request, which could load a module; `None` if `/proc` does not have it.
 #[must_use]
 pub fn count_in_proc() -> Option<usize> {
     procfs::read(COUNT).ok()?.trim().parse().ok()
@@ -248,7 +248,7 @@ impl Conntrack {
     }
 }
 
-/// Whether an error says that the kernel has no ctnetlink.
+/// Whether an error means that the kernel has no ctnetlink.
 fn means_absent(error: &io::Error) -> bool {
     let no_netlink = [libc::EPROTONOSUPPORT, libc::EAFNOSUPPORT, libc::ESOCKTNOSUPPORT];
     let no_subsystem = [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOSYS, libc::ECONNREFUSED];

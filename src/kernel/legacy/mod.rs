@@ -1,7 +1,7 @@
 //! The tables of legacy xtables, read by socket option.
 //!
 //! Running `iptables-legacy-save` to find out creates the tables it looks at; so does asking for a table by socket
-//! option. Hence only tables that the kernel lists are asked for. The list is for root and its group alone: others may
+//! option. Hence only tables that the kernel lists are read. The list is for root and its group only: other users may
 //! ask for tables by name where they are going to write them anyway.
 #![allow(unsafe_code, reason = "the table comes by getsockopt in structures that no safe wrapper knows")]
 
@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// What `iptables-legacy-save` says a table holds.
+    /// The chains of a table according to `iptables-legacy-save`.
     fn saved(family: Family, table: &str) -> LegacyTable {
         let mut expected = LegacyTable::default();
         for line in run(&format!("{}-save", tool(family)), &["-t", table]).lines() {

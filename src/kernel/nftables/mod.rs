@@ -109,7 +109,7 @@ pub struct Nftables {
     socket: Socket,
 }
 
-/// Whether an error says that the kernel has no nf_tables: not built in, and no module that could be loaded.
+/// Whether an error means that the kernel has no nf_tables: not built in, and no module that could be loaded.
 fn means_absent(error: &io::Error) -> bool {
     let no_netlink = [libc::EPROTONOSUPPORT, libc::EAFNOSUPPORT, libc::ESOCKTNOSUPPORT];
     let no_subsystem = [libc::EINVAL, libc::EOPNOTSUPP, libc::ENOSYS, libc::ECONNREFUSED];
@@ -128,7 +128,7 @@ impl Nftables {
     /// The same, if the kernel has nf_tables.
     ///
     /// # Errors
-    /// The kernel does not tell; `EPERM` without CAP_NET_ADMIN.
+    /// The kernel refuses; `EPERM` without CAP_NET_ADMIN.
     pub fn open_if_present() -> io::Result<Option<Self>> {
         let asked = Self::open().and_then(|mut socket| socket.generation().map(|_| socket));
         match asked {

@@ -15,7 +15,7 @@ use crate::parse::{Line, Observed, ObservedTable};
 /// A rule to take out of a shared chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletion {
-    /// The chain it stands in.
+    /// The chain that holds it.
     pub hook: Hook,
     /// How it is named.
     pub what: Deleted,
@@ -24,17 +24,17 @@ pub struct Deletion {
 /// How a rule to be deleted is named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deleted {
-    /// By its place, counted from 1, where an identical rule of somebody else stands before it.
+    /// By its rule number, counted from 1, where an identical foreign rule comes before it.
     Number(usize),
-    /// By its words: cannot hit another rule, whatever happens to the chain meanwhile.
-    Words(String),
+    /// By its rule specification: deletes no other rule, even if the chain changes meanwhile.
+    Specification(String),
 }
 
 impl fmt::Display for Deleted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) => number.fmt(f),
-            Self::Words(words) => f.write_str(words),
+            Self::Specification(words) => f.write_str(words),
         }
     }
 }
@@ -52,10 +52,10 @@ pub struct TableChange {
     pub hooks: BTreeMap<Hook, HookChange>,
     /// Chains that are emptied and deleted.
     pub remove: Vec<Chain>,
-    /// Chains that are emptied only, since somebody else's chain jumps to them.
+    /// Chains that are only emptied, since a foreign chain jumps to them.
     pub empty: Vec<Chain>,
-    /// Among the deletions, what is known as ours by its form alone and is not put back: `CHAIN words`.
-    pub by_form: Vec<String>,
+    /// Deletions recognised as ours by their shape only and not added again: `CHAIN specification`.
+    pub matched_by_shape: Vec<String>,
 }
 
 /// What is put into a shared chain.
@@ -63,8 +63,8 @@ pub struct TableChange {
 pub struct HookChange {
     /// The rules.
     pub rules: HookRules,
-    /// Behind how many of the rules that remain those of the tail are put, where ours stood until now; `None` for all of
-    /// them. Rules that others added behind ours stay behind ours: an ACCEPT there did no harm so far.
+    /// Behind how many of the remaining rules those of the tail are inserted, where ours were before; `None` for all of
+    /// them. Foreign rules added behind ours stay behind ours: an ACCEPT there did no harm before.
     pub behind: Option<usize>,
 }
 
@@ -124,7 +124,7 @@ impl Change {
     }
 }
 
-/// Tables commit one after the other, and packets pass in between. What captures from now on has to stand before
+/// Tables commit one after the other, and packets pass in between. What captures from now on has to be live before
 /// what captured until now goes: nat takes over from TPROXY before mangle lets go, and the other way round.
 ///
 /// nat commits before raw, with DNS capture on or off, unless the entries that are born in between are deleted
@@ -166,13 +166,13 @@ fn table_change(
         hooks: BTreeMap::new(),
         remove: free.into_iter().map(|(chain, _)| *chain).collect(),
         empty: held.into_iter().filter(|(_, lines)| !lines.is_empty()).map(|(chain, _)| *chain).collect(),
-        by_form: Vec::new(),
+        matched_by_shape: Vec::new(),
     };
     let ours = ownership::ours(table, observed);
     for hook in Hook::ALL {
         hook_change(&mut change, hook, desired, observed.hook(hook), &ours.of(hook), rewrite);
     }
-    let TableChange { table: _, declare, deletions, hooks, remove, empty, by_form: _ } = &change;
+    let TableChange { table: _, declare, deletions, hooks, remove, empty, matched_by_shape: _ } = &change;
     let nothing = declare.is_empty()
         && deletions.is_empty()
         && hooks.is_empty()
@@ -193,30 +193,32 @@ fn hook_change(
     let none = HookRules::default();
     let wanted = desired.hooks.get(&hook).unwrap_or(&none);
     let stands = |ours: &BTreeSet<usize>| {
-        let standing = lines.iter().enumerate().filter(|(at, _)| ours.contains(at)).map(|(_, line)| line);
-        same(wanted.iter(), standing)
+        let live = lines.iter().enumerate().filter(|(at, _)| ours.contains(at)).map(|(_, line)| line);
+        same(wanted.iter(), live)
     };
-    if !rewrite && (stands(ours) || stands(&ownership::perhaps_ours(wanted, lines, ours))) {
+    if !rewrite && (stands(ours) || stands(&ownership::possibly_ours(wanted, lines, ours))) {
         return;
     }
     let stay: HashSet<&Statement> = wanted.iter().map(|rule| &rule.statement).collect();
-    let by_form = lines.iter().enumerate().filter(|(at, line)| {
+    let matched_by_shape = lines.iter().enumerate().filter(|(at, line)| {
         let plain = line.statement.as_ref().filter(|statement| ownership::is_plain_return(statement));
         ours.contains(at) && plain.is_some_and(|plain| !stay.contains(plain))
     });
-    change.by_form.extend(by_form.map(|(_, line)| format!("{} {}", hook.name(), line.text)));
+    change
+        .matched_by_shape
+        .extend(matched_by_shape.map(|(_, line)| format!("{} {}", hook.name(), line.text)));
     change.deletions.extend(deletions(lines, ours).into_iter().map(|what| Deletion { hook, what }));
     if wanted.iter().next().is_some() {
-        let behind = place_of_tail(lines, ours);
+        let behind = tail_position(lines, ours);
         change.hooks.insert(hook, HookChange { rules: wanted.clone(), behind });
     }
 }
 
-/// The number of foreign rules before the first of ours that surely stands in the tail, unless no foreign one comes
+/// The number of foreign rules before the first of ours that is certainly in the tail, unless no foreign one comes
 /// behind it: then the end of the chain is the place, which cannot shift.
-fn place_of_tail(lines: &[Line], ours: &BTreeSet<usize>) -> Option<usize> {
+fn tail_position(lines: &[Line], ours: &BTreeSet<usize>) -> Option<usize> {
     let first =
-        lines.iter().enumerate().find(|(at, line)| ours.contains(at) && ownership::stands_in_tail(line))?.0;
+        lines.iter().enumerate().find(|(at, line)| ours.contains(at) && ownership::is_in_tail(line))?.0;
     let before = (0..first).filter(|at| !ours.contains(at)).count();
     let all = lines.len() - ours.len();
     (before < all).then_some(before)
@@ -224,7 +226,7 @@ fn place_of_tail(lines: &[Line], ours: &BTreeSet<usize>) -> Option<usize> {
 
 /// Deletions by number come first, from the last to the first, so that none shifts the next.
 fn deletions(lines: &[Line], ours: &BTreeSet<usize>) -> Vec<Deleted> {
-    // A projected line has our words, a line that was read has those of the tool: what they say is compared as well.
+    // A projected line has our notation, a line that was read has that of the tool: the parsed statements are compared too.
     let (mut words, mut statements) = (HashMap::new(), HashMap::new());
     for (at, line) in lines.iter().enumerate().filter(|(at, _)| !ours.contains(at)) {
         words.entry(line.text.as_str()).or_insert(at);
@@ -240,15 +242,15 @@ fn deletions(lines: &[Line], ours: &BTreeSet<usize>) -> Vec<Deleted> {
         ours().rev().filter(|(at, line)| foreign_twin(*at, line)).map(|(at, _)| Deleted::Number(at + 1));
     let words = ours()
         .filter(|(at, line)| !foreign_twin(*at, line))
-        .map(|(_, line)| Deleted::Words(line.text.clone()));
+        .map(|(_, line)| Deleted::Specification(line.text.clone()));
     numbers.chain(words).collect()
 }
 
-/// Whether the lines say what the rules say, in the same order.
+/// Whether the lines equal the rules, in the same order.
 fn same<'a>(rules: impl Iterator<Item = &'a Rule>, lines: impl IntoIterator<Item = &'a Line>) -> bool {
     let wanted = rules.map(|rule| Some(&rule.statement));
-    let standing = lines.into_iter().map(|line| line.statement.as_ref());
-    wanted.eq(standing)
+    let live = lines.into_iter().map(|line| line.statement.as_ref());
+    wanted.eq(live)
 }
 
 /// The statements of lines that are understood.
