@@ -16,13 +16,11 @@ mod reviews;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
 use sidecar_injector::config::{Source, Sources};
 use sidecar_injector::inject::{Injector, Options, functions};
-use sidecar_injector::webhook::admit::Admission;
 
 /// Istio's own config, where it is at hand.
 fn istio() -> Option<(Sources, PathBuf)> {
@@ -69,23 +67,20 @@ fn in_process(criterion: &mut Criterion) {
 }
 
 /// A whole review, from bytes to bytes.
-fn answer(criterion: &mut Criterion) {
+fn admission_review(criterion: &mut Criterion) {
     let istio = istio().map(|(sources, _)| {
         let settings = sources.load(&functions(|_| None)).unwrap();
         Injector::new(settings, Options::default())
     });
     let injectors = [Some(("built-in", builtin::injector())), istio.map(|injector| ("Istio's", injector))];
     for (name, injector) in injectors.into_iter().flatten() {
-        let live = reviews::live(injector);
+        let admission = reviews::admission(injector);
         for variables in [0, 2000] {
             let body = reviews::review(&reviews::sent(&with_variables(variables))).to_string();
-            for (cache, bytes) in [("off", 0), ("on", 16 << 20)] {
-                let admission = Admission::new(Arc::clone(&live), bytes);
-                let title = format!("answer a review, {variables} variables, {name} config, cache {cache}");
-                criterion.bench_function(&title, |bench| {
-                    bench.iter(|| reviews::ask_bytes(&admission, body.as_bytes()))
-                });
-            }
+            let title = format!("admission review, {variables} variables, {name} config");
+            criterion.bench_function(&title, |bench| {
+                bench.iter(|| reviews::send_bytes(&admission, body.as_bytes()))
+            });
         }
     }
 }
@@ -125,5 +120,5 @@ fn run(file: &Path, istio: Option<&Path>) {
     assert!(command.status().unwrap().success());
 }
 
-criterion_group!(benches, in_process, answer, whole_process);
+criterion_group!(benches, in_process, admission_review, whole_process);
 criterion_main!(benches);

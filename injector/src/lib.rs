@@ -1,17 +1,17 @@
-//! Sidecar injection: a pod goes in, the injected pod comes out.
+//! Sidecar injection: a pod in, the injected pod out.
 
 pub mod annotations;
 pub mod certs;
 pub mod cli;
-#[cfg(feature = "cluster")]
 pub mod cluster;
 pub mod config;
 pub mod decide;
 pub mod doctor;
+pub mod events;
+pub mod file_watcher;
 pub mod files;
 pub mod inject;
 pub mod manifests;
-pub mod notice;
 pub mod object;
 pub mod overlay;
 pub mod path;

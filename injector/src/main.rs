@@ -13,22 +13,22 @@ fn main() -> ExitCode {
     match cli::run(std::env::args_os(), &Environment { variables: variables.collect() }) {
         Ok(output) => {
             for note in &output.notes {
-                say(&format!("{note}\n"));
+                print_error(&format!("{note}\n"));
             }
             if let Err(error) = files::write(&output.target, &output.text) {
-                say(&format!("error: {}: {error}\n", output.target));
+                print_error(&format!("error: {}: {error}\n", output.target));
                 return Exit::CannotCreate.into();
             }
             if output.refused { Exit::No.into() } else { Exit::Done.into() }
         }
         Err(failure) => {
-            say(&failure.to_string());
+            print_error(&failure.to_string());
             failure.exit.into()
         }
     }
 }
 
-/// To standard error; when nobody listens there, there is nobody to tell.
-fn say(text: &str) {
+/// Standard error may be closed: then there is nowhere to report that.
+fn print_error(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }

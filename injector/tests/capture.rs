@@ -11,7 +11,7 @@ mod builtin;
 mod reviews;
 
 use builtin::{deployment, inject, injector, with};
-use reviews::{admission, ask, response, review, sent};
+use reviews::{admission, response, review, send, sent};
 use serde_json::{Value, json};
 use sidecar_injector::cli::{self, Environment};
 use sidecar_injector::config::{Source, Sources};
@@ -53,7 +53,7 @@ fn by_inject(pod: &Value) -> Said {
 }
 
 fn by_webhook(pod: &Value) -> Said {
-    let answer = ask(&admission(injector(), 0), &review(pod));
+    let answer = send(&admission(injector()), &review(pod));
     let response = response(&answer);
     if response["allowed"] == true {
         return Ok(texts(&response["warnings"]));
@@ -252,7 +252,7 @@ fn what_the_config_has_wrong_is_not_the_pod_s_fault() {
         let error = inject(&configured(values, mesh), &deployment()).unwrap_err();
         assert!(matches!(&error, InjectError::Capture { by_config: true, .. }), "{error:?}");
         assert!(error.to_string().contains(named), "{error}");
-        let answer = ask(&admission(configured(values, mesh), 0), &review(&sent(&deployment())));
+        let answer = send(&admission(configured(values, mesh)), &review(&sent(&deployment())));
         assert_eq!(response(&answer)["status"]["code"], 500);
         let notes = lint(values, mesh).notes.join("\n");
         assert!(notes.contains(named), "{notes}");

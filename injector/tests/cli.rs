@@ -306,7 +306,7 @@ fn what_config_prints_is_what_counts() {
 }
 
 #[test]
-fn exit_codes_are_told_alike_everywhere() {
+fn help_and_docs_list_the_same_exit_codes() {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let expected = Exit::help();
     assert!(

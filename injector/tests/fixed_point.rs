@@ -9,13 +9,14 @@ use std::sync::{Arc, LazyLock};
 
 use builtin::{deployment, injector};
 use proptest::prelude::*;
-use reviews::{ask, patched, response, review, sent, steps};
+use reviews::{operations, patched, response, review, send, sent};
 use serde_json::{Map, Value, json};
 use sidecar_injector::annotations::{KeyKind, TABLE};
+use sidecar_injector::cluster::ClusterState;
 use sidecar_injector::inject::{Injector, Placement, Request};
 use sidecar_injector::pod::workload::Workload;
-use sidecar_injector::webhook::admit::Admission;
-use sidecar_injector::webhook::live::{Live, Surroundings};
+use sidecar_injector::webhook::admission::Admission;
+use sidecar_injector::webhook::config_store::ConfigStore;
 
 /// What people write, and what nobody should.
 const VALUES: &[&str] = &[
@@ -84,8 +85,8 @@ fn places() -> [Placement; 2] {
 }
 
 fn admission(place: &Placement) -> Admission {
-    let surroundings = Surroundings { native_sidecars: place.native_sidecars, ..Surroundings::default() };
-    Admission::new(Arc::new(Live::new(injector(), surroundings)), 0)
+    let state = ClusterState { native_sidecars: place.native_sidecars, ..ClusterState::default() };
+    Admission::new(Arc::new(ConfigStore::new(injector(), state)))
 }
 
 static INJECTOR: LazyLock<Injector> = LazyLock::new(injector);
@@ -112,16 +113,16 @@ fn by_the_engine(pod: &Value, place: &Placement) -> Result<bool, String> {
 
 /// The same for the webhook: what it has patched it allows without a patch.
 fn by_the_webhook(pod: &Value, admission: &Admission) -> Result<bool, String> {
-    let answer = ask(admission, &review(pod));
+    let answer = send(admission, &review(pod));
     if response(&answer)["allowed"] == false {
         return Ok(false);
     }
     let once = patched(pod, &answer);
-    let again = ask(admission, &review(&once));
+    let again = send(admission, &review(&once));
     if response(&again)["allowed"] == true && response(&again).get("patch").is_none() {
         return Ok(true);
     }
-    Err(format!("{pod}: {} {}", response(&again)["status"], steps(&again)))
+    Err(format!("{pod}: {} {}", response(&again)["status"], operations(&again)))
 }
 
 /// Where two values differ, and how: pods are long.

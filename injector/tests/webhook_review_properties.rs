@@ -1,4 +1,4 @@
-//! Whatever is asked, there is an answer; and it is the same whether it was given before or not.
+//! Every request gets a valid response or an error, and every patch yields the injected pod.
 #![allow(
     clippy::disallowed_methods,
     clippy::indexing_slicing,
@@ -10,41 +10,42 @@
 mod builtin;
 mod reviews;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use builtin::{deployment, injector};
 use proptest::prelude::*;
-use reviews::{UID, ask_bytes, live, patched, response, review, sent, sibling};
+use reviews::{UID, admission, config_store, patched, response, review, send_bytes, sent};
 use serde_json::{Map, Value, json};
-use sidecar_injector::inject::Options;
+use sidecar_injector::cluster::ClusterState;
 use sidecar_injector::pod::ids::Ids;
-use sidecar_injector::webhook::admit::{Admission, Answer, Asked};
-use sidecar_injector::webhook::live::{Live, Surroundings};
-use sidecar_injector::webhook::verdict::Outcome;
+use sidecar_injector::webhook::admission::{Admission, Request, Response};
+use sidecar_injector::webhook::request_error::RequestError;
 
-static UNCACHED: LazyLock<Admission> = LazyLock::new(|| Admission::new(live(injector()), 0));
+static ADMISSION: LazyLock<Admission> = LazyLock::new(|| admission(injector()));
 
-/// An answer is either a review with the uid, or plain text that says why it is none.
-fn valid(answer: &Answer) {
-    if answer.status == 200 {
-        let response = response(answer);
-        assert_eq!(response["uid"], json!(answer.record.uid));
-        assert_ne!(answer.record.uid, "");
-        let denied = answer.record.outcome == Outcome::Denied;
-        assert_eq!(response["allowed"], json!(!denied));
-        assert_eq!(response.get("status").is_some(), denied);
-        assert_eq!(response.get("patch").is_some(), answer.record.outcome == Outcome::Injected);
-    } else {
-        assert!(matches!(answer.status, 400 | 404 | 413 | 415), "{}", answer.status);
-        assert_eq!(answer.record.outcome, Outcome::Invalid);
-        assert!(std::str::from_utf8(&answer.body).unwrap().len() > 10);
+/// A response is a review with the uid; an error says why there is none.
+fn valid(reviewed: &Result<Response, RequestError>) {
+    match reviewed {
+        Ok(reviewed) => {
+            let response = response(reviewed);
+            assert_eq!(response["uid"], json!(reviewed.uid));
+            assert_ne!(reviewed.uid, "");
+            let outcome = reviewed.verdict.outcome();
+            assert_eq!(response["allowed"], json!(outcome != "denied"));
+            assert_eq!(response.get("status").is_some(), outcome == "denied");
+            assert_eq!(response.get("patch").is_some(), outcome == "injected");
+            assert_ne!(reviewed.verdict.reason(), "");
+            assert_ne!(reviewed.message, "");
+        }
+        Err(error) => {
+            assert!(matches!(error.status(), 400 | 404 | 413 | 415), "{error}");
+            assert!(error.to_string().len() > 10);
+        }
     }
-    assert_ne!(answer.record.reason, "");
-    assert_ne!(answer.record.message, "");
 }
 
-fn asked(body: &[u8]) -> Answer {
-    ask_bytes(&UNCACHED, body)
+fn reviewed(body: &[u8]) -> Result<Response, RequestError> {
+    send_bytes(&ADMISSION, body)
 }
 
 fn any_json() -> impl Strategy<Value = Value> {
@@ -135,92 +136,72 @@ fn pods() -> impl Strategy<Value = Value> {
     })
 }
 
-fn places() -> impl Strategy<Value = Surroundings> {
+fn cluster_states() -> impl Strategy<Value = ClusterState> {
     let ids = prop_oneof![
         Just(Ok(Ids { uid: Some(1_000_629_999), gid: None })),
         Just(Ok(Ids::default())),
         Just(Err("not readable".to_owned())),
     ];
-    (any::<bool>(), any::<bool>(), prop::option::of(ids)).prop_map(|(native_sidecars, prescribed, ids)| {
-        Surroundings {
+    (any::<bool>(), any::<bool>(), prop::option::of(ids)).prop_map(
+        |(native_sidecars, namespaces_required, ids)| ClusterState {
             native_sidecars,
             namespaces: ids.map(|ids| ("shop".to_owned(), ids)).into_iter().collect(),
-            prescribed,
-        }
-    })
-}
-
-/// A pod, its place, the path, and whether another config comes into force before.
-type Asks = (Value, Surroundings, &'static str, bool);
-
-fn sequences() -> impl Strategy<Value = Vec<Asks>> {
-    let path = prop::sample::select(vec!["/inject", "/inject/net/a", "/inject/net/kube-api-access-z2z2z"]);
-    let pod = (pods(), any::<bool>()).prop_map(|(pod, other)| if other { sibling(&pod) } else { pod });
-    let all = prop::collection::vec((pod, places(), path, prop::bool::weighted(0.1)), 1..6);
-    // Everything twice, so that there is something to find.
-    let again = |one: &Asks| (one.0.clone(), one.1.clone(), one.2, false);
-    all.prop_map(move |all| all.iter().flat_map(|one| [one.clone(), again(one)]).chain(all.clone()).collect())
+            namespaces_required,
+        },
+    )
 }
 
 proptest! {
     #[test]
-    fn any_bytes_have_an_answer(body in prop::collection::vec(any::<u8>(), 0..200), path in "\\PC{0,20}|/inject(/[a-z%/]{0,9})?") {
-        let answer = UNCACHED.answer(&Asked { path: &path, content_type: Some("application/json"), body: &body });
-        valid(&answer);
+    fn any_bytes_get_a_response(body in prop::collection::vec(any::<u8>(), 0..200), path in "\\PC{0,20}|/inject(/[a-z%/]{0,9})?") {
+        valid(&ADMISSION.review(&Request { path: &path, content_type: Some("application/json"), body: &body }));
     }
 
     #[test]
-    fn broken_bytes_have_an_answer(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
+    fn broken_reviews_get_a_response(at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<prop::sample::Index>()) {
         let mut body = review(&sent(&deployment())).to_string().into_bytes();
         let at = at.index(body.len());
         body[at] = byte;
-        valid(&asked(&body));
+        valid(&reviewed(&body));
         body.truncate(cut.index(body.len()));
-        valid(&asked(&body));
+        valid(&reviewed(&body));
     }
 
     #[test]
-    fn odd_reviews_have_an_answer(changes in prop::collection::vec((any::<usize>(), any_json()), 1..4)) {
+    fn odd_reviews_get_a_response(changes in prop::collection::vec((any::<usize>(), any_json()), 1..4)) {
         let mut asked_for = review(&sent(&deployment()));
         for (choice, new) in changes {
             mutate(&mut asked_for, choice, &new);
         }
-        let answer = asked(asked_for.to_string().as_bytes());
-        valid(&answer);
-        if answer.record.outcome == Outcome::Injected {
-            patched(&asked_for["request"]["object"], &answer);
+        let reviewed = reviewed(asked_for.to_string().as_bytes());
+        valid(&reviewed);
+        if let Ok(reviewed) = reviewed
+            && reviewed.verdict.outcome() == "injected"
+        {
+            patched(&asked_for["request"]["object"], &reviewed);
         }
     }
 
     #[test]
-    fn a_kept_answer_is_the_one_that_would_be_given(sequence in sequences()) {
-        let live: Arc<Live> = live(injector());
-        let (cached, uncached) = (Admission::new(Arc::clone(&live), 1 << 20), Admission::new(Arc::clone(&live), 0));
-        let mut hits = 0;
-        for (pod, surroundings, path, replace) in sequence {
-            if replace {
-                let mut other = injector();
-                other.options = Options { revision: "canary".to_owned(), ..Options::default() };
-                live.replace(other);
-            }
-            live.surround(surroundings);
-            let body = review(&pod).to_string();
-            let asked = Asked { path, content_type: Some("application/json"), body: body.as_bytes() };
-            let (mut one, other) = (cached.answer(&asked), uncached.answer(&asked));
-            valid(&other);
-            hits += usize::from(one.record.cached);
-            one.record.cached = false;
-            prop_assert_eq!(one, other);
-        }
-        prop_assert!(hits > 0);
+    fn the_same_request_gets_the_same_response(pod in pods(), state in cluster_states(), path in
+        prop::sample::select(vec!["/inject", "/inject/net/a"]))
+    {
+        let store = config_store(injector());
+        store.set_cluster_state(state);
+        let admission = Admission::new(store);
+        let body = review(&pod).to_string();
+        let request = Request { path, content_type: Some("application/json"), body: body.as_bytes() };
+        let first = admission.review(&request);
+        valid(&first);
+        prop_assert_eq!(admission.review(&request), first);
     }
 
     #[test]
-    fn the_patch_makes_what_the_engine_makes(pod in pods()) {
-        let answer = asked(review(&pod).to_string().as_bytes());
-        prop_assert_eq!(answer.record.uid.as_str(), UID);
-        if answer.record.outcome == Outcome::Injected {
-            let once = patched(&pod, &answer);
+    fn the_patch_yields_the_injected_pod(pod in pods()) {
+        let reviewed = reviewed(review(&pod).to_string().as_bytes()).unwrap();
+        prop_assert_eq!(reviewed.uid.as_str(), UID);
+        if reviewed.verdict.outcome() == "injected" {
+            let once = patched(&pod, &reviewed);
             let mut pod = pod;
             pod["metadata"].as_object_mut().unwrap().shift_remove("managedFields");
             let workload = sidecar_injector::pod::workload::Workload::of_pod(&pod, "shop");

@@ -13,8 +13,6 @@ use crate::server::{Server, Watched};
 
 const BEGIN: &str = "<!-- webhook figures: begin (written by make bench-webhook) -->";
 const END: &str = "<!-- webhook figures: end -->";
-/// The cache's size when it is on: the default.
-pub(crate) const CACHE_MB: u32 = 8;
 const CONNECTIONS: usize = 8;
 
 pub(crate) fn run(options: &Options, duration: Duration) -> Result<(), String> {
@@ -28,34 +26,30 @@ pub(crate) fn run(options: &Options, duration: Duration) -> Result<(), String> {
     );
     let mut curves = Vec::new();
     let mut rates = String::new();
-    text += "| | cache | requests/s | p50, ms | p90, ms | p99, ms | p99.9, ms | slowest, ms | server CPU, ms per request |\n";
-    text += "|---|---|---|---|---|---|---|---|---|\n";
-    for (cache, word) in [(0, "off"), (CACHE_MB, "on")] {
-        let server = Server::start(&options.bin, cache, Watched::Certificate)?;
-        let mut lines: Vec<(&str, Vec<u8>, u16, u32)> = reviews::pods()
-            .into_iter()
-            .map(|(name, request)| (name, request, 200, if name.contains("2,000") { 50 } else { 500 }))
-            .collect();
-        if cache == 0 {
-            lines.insert(0, ("empty body, refused", post("/inject", "application/json", b""), 400, 500));
-        }
-        for (name, request, status, rate) in lines {
-            let seen = load(&server, &request, status, CONNECTIONS, Pace::Rate(rate), duration)?;
-            let _ = writeln!(text, "| {name} | {word} | {rate} | {} |", line(&seen));
-            eprintln!("{name}, cache {word}, {rate}/s: {}", line(&seen));
-            let most = load(&server, &request, status, CONNECTIONS, Pace::Closed, duration)?;
-            let _ =
-                writeln!(rates, "| {name} | {word} | {:.0} | {} |", most.rate(), ms(most.percentile(50.0)));
-            eprintln!("{name}, cache {word}, closed: {:.0}/s", most.rate());
-            if rate == 500 {
-                curves.push((format!("{name}, cache {word}"), seen));
-            }
+    text += "| | requests/s | p50, ms | p90, ms | p99, ms | p99.9, ms | slowest, ms | server CPU, ms per request |\n";
+    text += "|---|---|---|---|---|---|---|---|\n";
+    let server = Server::start(options, Watched::Certificate)?;
+    let mut lines: Vec<(&str, Vec<u8>, u16, u32)> = reviews::pods()
+        .into_iter()
+        .map(|(name, request)| (name, request, 200, if name.contains("2,000") { 50 } else { 500 }))
+        .collect();
+    lines.insert(0, ("empty body, rejected", post("/inject", "application/json", b""), 400, 500));
+    for (name, request, status, rate) in lines {
+        let seen = load(&server, &request, status, CONNECTIONS, Pace::Rate(rate), duration)?;
+        let _ = writeln!(text, "| {name} | {rate} | {} |", line(&seen));
+        eprintln!("{name}, {rate}/s: {}", line(&seen));
+        let most = load(&server, &request, status, CONNECTIONS, Pace::Closed, duration)?;
+        let _ = writeln!(rates, "| {name} | {:.0} | {} |", most.rate(), ms(most.percentile(50.0)));
+        eprintln!("{name}, closed loop: {:.0}/s, server CPU {} ms", most.rate(), ms(most.cpu));
+        if rate == 500 {
+            curves.push((name.to_owned(), seen));
         }
     }
-    text += "\nAs many as it answers, the next one sent when an answer has come:\n\n";
-    text += "| | cache | requests/s | p50, ms |\n|---|---|---|---|\n";
+    drop(server);
+    text += "\nClosed loop, the next request when the response has arrived:\n\n";
+    text += "| | requests/s | p50, ms |\n|---|---|---|\n";
     text += &rates;
-    text += &memory(&options.bin)?;
+    text += &memory(options)?;
     if let Some(path) = &options.plot {
         std::fs::write(path, plot::latencies(&curves))
             .map_err(|error| format!("{}: {error}", path.display()))?;
@@ -78,10 +72,10 @@ fn ms(duration: Duration) -> String {
     format!("{:.2}", duration.as_secs_f64() * 1000.0)
 }
 
-/// 100,000 requests for pods that all differ: the cache is full for most of the time.
-fn memory(bin: &Path) -> Result<String, String> {
-    let server = Server::start(bin, CACHE_MB, Watched::Config)?;
-    let mut text = "\nMemory (resident, MiB), cache on, every pod another one:\n\n".to_owned();
+/// 100,000 requests for pods that all differ.
+fn memory(options: &Options) -> Result<String, String> {
+    let server = Server::start(options, Watched::Config)?;
+    let mut text = "\nMemory (resident, MiB), every pod different:\n\n".to_owned();
     let mut head = "| requests |".to_owned();
     let mut row = "| resident |".to_owned();
     let mut rule = "|---|".to_owned();

@@ -1,7 +1,7 @@
-//! What the webhook bears, over TLS, from another process: figures for `docs/performance.md`, and a long soak.
+//! A load test of the webhook over TLS, from another process: figures for `docs/performance.md`, and a long soak.
 //!
-//! `make bench-webhook` takes the figures, `make soak` mixes good and bad input for as long as it is told. Client and
-//! server share the machine's processors, so that the server's own share is better than what is seen here.
+//! `make bench-webhook` takes the figures, `make soak` mixes good and bad input for a given time. Client and server
+//! share the machine's processors, so the server alone is faster than the figures.
 #![allow(
     clippy::disallowed_methods,
     clippy::indexing_slicing,
@@ -25,6 +25,8 @@ use std::time::Duration;
 /// What is asked for.
 struct Options {
     bin: PathBuf,
+    /// More arguments of the server, for comparisons with other builds.
+    server_args: Vec<String>,
     write: Option<PathBuf>,
     plot: Option<PathBuf>,
     seconds: u64,
@@ -34,7 +36,8 @@ struct Options {
 impl Options {
     fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let bin = PathBuf::from(env!("CARGO_BIN_EXE_sidecar-injector"));
-        let mut options = Self { bin, write: None, plot: None, seconds: 10, soak: false };
+        let mut options =
+            Self { bin, server_args: Vec::new(), write: None, plot: None, seconds: 10, soak: false };
         while let Some(flag) = arguments.next() {
             let mut value = || arguments.next().ok_or(format!("{flag} needs a value"));
             match flag.as_str() {
@@ -44,6 +47,7 @@ impl Options {
                 "--seconds" => {
                     options.seconds = value()?.parse().map_err(|error| format!("--seconds: {error}"))?
                 }
+                "--server-arg" => options.server_args.push(value()?),
                 "--soak" => options.soak = true,
                 "--write" => options.write = Some(value()?.into()),
                 other => return Err(format!("{other}: not known")),
@@ -67,8 +71,7 @@ fn main() -> ExitCode {
         }
     };
     let duration = Duration::from_secs(options.seconds.max(1));
-    let done =
-        if options.soak { soak::run(&options.bin, duration) } else { figures::run(&options, duration) };
+    let done = if options.soak { soak::run(&options, duration) } else { figures::run(&options, duration) };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {

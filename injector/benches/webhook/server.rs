@@ -11,6 +11,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, RootCertStore};
 use tempfile::TempDir;
 
+use crate::Options;
 use crate::client::Client;
 
 /// A running webhook.
@@ -35,7 +36,7 @@ pub(crate) enum Watched {
 
 impl Server {
     /// Starts it and waits until it answers.
-    pub(crate) fn start(bin: &Path, cache_mb: u32, watched: Watched) -> Result<Self, String> {
+    pub(crate) fn start(options: &Options, watched: Watched) -> Result<Self, String> {
         let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -50,10 +51,9 @@ impl Server {
             .with_root_certificates(roots)
             .with_no_client_auth();
         let (address, monitoring) = (free_address()?, free_address()?);
-        let mut command = Command::new(bin);
-        command.args(["webhook", "--log-level=error", "--drain-delay=0"]);
+        let mut command = Command::new(&options.bin);
+        command.args(["webhook", "--log-level=error", "--drain-delay=0"]).args(&options.server_args);
         command.arg(format!("--https-addr={address}")).arg(format!("--monitoring-addr={monitoring}"));
-        command.arg(format!("--cache-mb={cache_mb}"));
         let path = |name: &str| folder.path().join(name);
         command.arg("--tls-cert").arg(path("tls.crt")).arg("--tls-key").arg(path("tls.key"));
         if matches!(watched, Watched::Config) {
@@ -63,7 +63,7 @@ impl Server {
         }
         issue(&authority, folder.path())?;
         let child = command.stdout(Stdio::null()).stdin(Stdio::null()).spawn();
-        let child = child.map_err(|error| format!("{}: {error}", bin.display()))?;
+        let child = child.map_err(|error| format!("{}: {error}", options.bin.display()))?;
         let mut server = Self { child, address, tls: Arc::new(tls), folder, authority };
         server.wait()?;
         Ok(server)
@@ -149,7 +149,7 @@ fn issue(authority: &CertifiedIssuer<'static, KeyPair>, folder: &Path) -> Result
     Ok(())
 }
 
-/// An address that nobody listens on: asked for, and given back.
+/// A free address: bound, and released.
 fn free_address() -> Result<SocketAddr, String> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
     listener.local_addr().map_err(|error| error.to_string())

@@ -2,14 +2,13 @@
 //! memory does not grow.
 
 use std::io;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::Options;
 use crate::client::{Client, Response, post};
-use crate::figures::CACHE_MB;
 use crate::reviews;
 use crate::server::{Server, Watched};
 
@@ -22,8 +21,8 @@ struct Counts {
     changes: AtomicU64,
 }
 
-pub(crate) fn run(bin: &Path, duration: Duration) -> Result<(), String> {
-    let mut server = Server::start(bin, CACHE_MB, Watched::Config)?;
+pub(crate) fn run(options: &Options, duration: Duration) -> Result<(), String> {
+    let mut server = Server::start(options, Watched::Config)?;
     let end = AtomicBool::new(false);
     let counts = Counts::default();
     let mut samples = Vec::new();

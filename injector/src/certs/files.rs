@@ -1,19 +1,20 @@
-//! A certificate and its key in files that somebody else replaces.
+//! A certificate and its key in files, watched.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use tokio_util::sync::CancellationToken;
+
 use super::{CertError, Pair, Serving};
+use crate::file_watcher::{FileWatcher, Stable};
 use crate::files;
-use crate::webhook::shutdown::Ending;
-use crate::webhook::watch::{Pace, Settled, watch};
 
-/// What the two files hold, or why that is not known.
-type Found = Result<Held, CertError>;
+/// The content of the two files, or why it cannot be read.
+type Found = Result<Content, CertError>;
 
-/// What the two files hold.
+/// The content of the two files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Held {
+struct Content {
     cert: Vec<u8>,
     key: Vec<u8>,
     /// Why it is not valid now: a pair that becomes valid, or ceases to be, has changed.
@@ -30,7 +31,7 @@ pub struct PairFiles {
 }
 
 impl PairFiles {
-    /// Reads and checks them, and looks at them from then on.
+    /// Reads and validates them, and serves the pair.
     ///
     /// # Errors
     ///
@@ -39,7 +40,7 @@ impl PairFiles {
         let found = self.read();
         let pair = self.pair(&found)?;
         if let Some(problem) = validity(&pair) {
-            log::warn!(file = self.cert.as_str(); "the certificate {problem}");
+            log::warn!(file = self.cert.as_str(), problem; "certificate not valid now");
         }
         serving.replace(pair);
         Ok(WatchedPair { files: self, serving, found })
@@ -52,7 +53,7 @@ impl PairFiles {
         };
         let (cert, key) = (read(&self.cert)?, read(&self.key)?);
         let problem = self.parse(&cert, &key).ok().and_then(|pair| validity(&pair));
-        Ok(Held { cert, key, problem })
+        Ok(Content { cert, key, problem })
     }
 
     fn parse(&self, cert: &[u8], key: &[u8]) -> Result<Pair, CertError> {
@@ -60,8 +61,8 @@ impl PairFiles {
     }
 
     fn pair(&self, found: &Found) -> Result<Pair, CertError> {
-        let held = found.as_ref().map_err(Clone::clone)?;
-        self.parse(&held.cert, &held.key)
+        let content = found.as_ref().map_err(Clone::clone)?;
+        self.parse(&content.cert, &content.key)
     }
 }
 
@@ -74,41 +75,41 @@ pub struct WatchedPair {
 }
 
 impl WatchedPair {
-    /// Serves what the files hold, until the end; what cannot be served leaves the old pair in place.
-    pub async fn watch(self, interval: Duration, ending: Ending) {
+    /// Serves the pair in the files until `stopping`; an invalid one is rejected, and the old one stays.
+    pub async fn watch(self, interval: Duration, stopping: CancellationToken) {
         let Self { files, serving, found } = self;
-        let act = |found: Found| match files.pair(&found).and_then(|pair| better(&files, &serving, pair)) {
+        let apply = |found: Found| match files.pair(&found).and_then(|pair| better(&files, &serving, pair)) {
             Ok(pair) => {
                 log::info!(
                     file = files.cert.as_str(),
                     names = pair.names.join(" ").as_str(),
-                    expires = humantime(pair.not_after).as_str();
-                    "certificate in force"
+                    expires = timestamp(pair.not_after).as_str();
+                    "certificate loaded"
                 );
                 serving.replace(pair);
             }
             Err(error) => {
                 serving.errors().inc();
-                log::error!(detail = error.to_string().as_str(); "certificate refused, the old one stays");
+                log::error!(detail = error.to_string().as_str(); "certificate rejected, the old one stays");
             }
         };
-        let pace = Pace::every(interval);
+        let watcher = FileWatcher::every(interval);
         let source = format!("{}, {}", files.cert, files.key);
-        let late = Err(CertError { source, problem: pace.problem() });
-        let look = {
+        let unresponsive = Err(CertError { source, problem: watcher.problem() });
+        let read = {
             let files = files.clone();
             move || files.read()
         };
-        watch(pace, ending, Settled::new(found), look, late, act).await;
+        stopping.run_until_cancelled(watcher.watch(Stable::new(found), read, unresponsive, apply)).await;
     }
 }
 
-/// A pair that is not valid now does not take the place of one that is.
+/// A pair that is not valid now does not replace one that is.
 fn better(files: &PairFiles, serving: &Serving, pair: Pair) -> Result<Pair, CertError> {
     match (validity(&pair), serving.pair().and_then(|old| validity(&old))) {
         (Some(problem), None) => Err(CertError { source: files.cert.clone(), problem: problem.to_owned() }),
         (Some(problem), Some(_)) => {
-            log::warn!(file = files.cert.as_str(); "the certificate {problem}");
+            log::warn!(file = files.cert.as_str(), problem; "certificate not valid now");
             Ok(pair)
         }
         (None, _) => Ok(pair),
@@ -129,7 +130,7 @@ pub fn validity(pair: &Pair) -> Option<&'static str> {
 }
 
 /// Seconds since 1970, as text.
-fn humantime(time: SystemTime) -> String {
+fn timestamp(time: SystemTime) -> String {
     let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     let time = x509_parser::time::ASN1Time::from_timestamp(i64::try_from(seconds).unwrap_or(i64::MAX));
     time.map_or_else(|_| seconds.to_string(), |time| time.to_string())
@@ -140,9 +141,8 @@ mod tests {
     use rcgen::{CertificateParams, KeyPair};
 
     use super::*;
-    use crate::webhook::shutdown::{Shutdown, Stage};
 
-    const PACE: Duration = Duration::from_millis(10);
+    const INTERVAL: Duration = Duration::from_millis(10);
 
     /// A pair that is valid from then on.
     fn write(files: &PairFiles, name: &str, not_before: SystemTime) {
@@ -155,25 +155,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pair_that_comes_before_its_time_is_served_when_it_is_valid() {
+    async fn a_pair_is_served_once_it_becomes_valid() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
         let pair = PairFiles { cert: path("tls.crt"), key: path("tls.key") };
         let now = SystemTime::now();
         write(&pair, "old", now - Duration::from_secs(60));
-        let (serving, shutdown) = (Arc::new(Serving::default()), Shutdown::default());
+        let (serving, stopping) = (Arc::new(Serving::default()), CancellationToken::new());
         let watched = pair.clone().open(Arc::clone(&serving)).expect("served");
-        let watching = tokio::spawn(watched.watch(PACE, shutdown.listen()));
+        let watching = tokio::spawn(watched.watch(INTERVAL, stopping.clone()));
         let served = || serving.pair().expect("served").names.join(" ");
         write(&pair, "new", now + Duration::from_secs(5));
         while serving.errors().get() == 0 {
-            assert_eq!(served(), "old", "not refused before its time");
-            tokio::time::sleep(PACE).await;
+            assert_eq!(served(), "old", "not rejected before its time");
+            tokio::time::sleep(INTERVAL).await;
         }
         while served() != "new" {
-            tokio::time::sleep(PACE).await;
+            tokio::time::sleep(INTERVAL).await;
         }
-        shutdown.advance(Stage::Stopping);
+        stopping.cancel();
         watching.await.expect("ended");
     }
 }

@@ -1,14 +1,14 @@
-//! Private keys that cannot be used: what they are, and which ones can.
+//! Errors of private keys: the type of the key, and the accepted ones.
 
 use rustls::pki_types::PrivateKeyDer;
 use x509_parser::asn1_rs::{Any, FromDer as _, Integer, OctetString, Oid, Sequence};
 use x509_parser::x509::AlgorithmIdentifier;
 
-/// What the provider of cryptography signs with.
+/// The keys that the crypto provider supports.
 const ACCEPTED: &str =
     "RSA of 2048, 3072 or 4096 bits with exponent 65537, ECDSA on P-256 or P-384, or Ed25519";
 
-/// Why a text is no key in PEM; `problem` is what its reader says.
+/// The error of a text that is not a PEM key; `problem` is that of the parser.
 pub(super) fn unreadable(pem: &[u8], problem: &str) -> String {
     let text = String::from_utf8_lossy(pem);
     if text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED") {
@@ -19,7 +19,7 @@ pub(super) fn unreadable(pem: &[u8], problem: &str) -> String {
     format!("expected a private key in PEM (PKCS#8, PKCS#1 or SEC1), {ACCEPTED}: {problem}")
 }
 
-/// Why a key that could be read cannot sign.
+/// The error of a key that is parsed but not supported.
 pub(super) fn unusable(key: &PrivateKeyDer<'_>) -> String {
     let what = match key {
         PrivateKeyDer::Pkcs1(der) => rsa(der.secret_pkcs1_der()),
@@ -28,7 +28,7 @@ pub(super) fn unusable(key: &PrivateKeyDer<'_>) -> String {
         _ => None,
     };
     let what = what.unwrap_or_else(|| "a key that cannot be read".to_owned());
-    format!("it is {what}, which is not accepted, expected {ACCEPTED}")
+    format!("it is {what}, which is not supported: expected {ACCEPTED}")
 }
 
 fn rsa(der: &[u8]) -> Option<String> {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_not_accepted_is_called_by_its_name() {
+    fn an_unsupported_key_is_rejected_by_name() {
         const RSA: [u8; 13] = [6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1, 5, 0];
         const EC: [u8; 9] = [6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1];
         const P521: [u8; 7] = [6, 5, 0x2b, 0x81, 4, 0, 0x23];
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_encrypted_the_key_is_told() {
+    fn an_encrypted_key_is_rejected_by_name() {
         let own = KeyPair::generate().unwrap();
         let cert =
             CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&own).unwrap().pem();

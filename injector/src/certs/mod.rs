@@ -1,4 +1,4 @@
-//! Certificates: the pair that is served, and where it comes from.
+//! Certificates: the served pair, and where it comes from.
 
 pub mod authority;
 mod ca_file;

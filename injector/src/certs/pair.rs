@@ -11,10 +11,10 @@ use rustls::sign::CertifiedKey;
 
 use super::key;
 
-/// Why a certificate and a key cannot be served.
+/// Why a certificate and its key are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertError {
-    /// The file, Secret key, or what stands for it.
+    /// The file, the key of a Secret, or a description.
     pub source: String,
     /// What was found and what is accepted.
     pub problem: String,
@@ -28,7 +28,7 @@ impl fmt::Display for CertError {
 
 impl std::error::Error for CertError {}
 
-/// A certificate chain with the key that belongs to it; a value that exists can be served.
+/// A certificate chain with its key; a value that exists is valid.
 #[derive(Clone, Debug)]
 pub struct Pair {
     /// What rustls serves.
@@ -76,7 +76,7 @@ impl Pair {
     }
 }
 
-/// The one provider of cryptography.
+/// The crypto provider.
 #[must_use]
 pub fn provider() -> CryptoProvider {
     rustls::crypto::ring::default_provider()

@@ -1,4 +1,4 @@
-//! Certificates of our own without a cluster, and how a bundle becomes what is served and trusted.
+//! Self-signed certificates without a cluster, and the publication of a bundle: what is served and what is trusted.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,25 +6,26 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use super::ca_file::CaFile;
 use super::{Bundle, CertError, Names, Pair, Serving};
-use crate::notice::{Say, info, warn};
+use crate::events::{Event, EventSink, Level};
 
-/// The longest sleep: clocks are set, machines are suspended.
-const NAP: Duration = Duration::from_secs(60 * 60);
+/// The longest sleep: clocks are adjusted, machines are suspended.
+const MAX_SLEEP: Duration = Duration::from_secs(60 * 60);
 /// After a failure.
 const RETRY: Duration = Duration::from_secs(60);
 
 /// The CAs to trust, as PEM; nothing until there are some.
 pub type Trusted = watch::Receiver<Option<Arc<str>>>;
 
-/// Why others do not know a certificate of our own, or there is none.
+/// Why a self-signed certificate is not issued, or not published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SelfSignedError {
-    /// It cannot be made.
+    /// It cannot be issued.
     Certificate(CertError),
-    /// Its CA cannot be written to the file that was named.
+    /// Its CA cannot be written to the file of `--ca-out`.
     CaOut {
         /// The file.
         file: String,
@@ -38,7 +39,7 @@ impl fmt::Display for SelfSignedError {
         match self {
             Self::Certificate(error) => error.fmt(f),
             Self::CaOut { file, problem } => {
-                write!(f, "--ca-out {file}: the CA cannot be written: {problem}")
+                write!(f, "--ca-out {file}: cannot write the CA: {problem}")
             }
         }
     }
@@ -52,7 +53,7 @@ impl From<CertError> for SelfSignedError {
     }
 }
 
-/// Where a bundle goes: callers learn whom to trust before anything is served.
+/// Publishes a bundle: the CAs first, then the certificate, so that clients trust it when it is served.
 #[derive(Debug)]
 pub struct Publisher {
     serving: Arc<Serving>,
@@ -61,7 +62,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Serves there, and writes the CAs to the file if there is one.
+    /// Serves there, and writes the CAs to the file, if any.
     #[must_use]
     pub fn new(serving: Arc<Serving>, ca_out: Option<PathBuf>) -> Self {
         let ca_out = ca_out.map(CaFile::new);
@@ -90,7 +91,7 @@ impl Publisher {
     }
 }
 
-/// A bundle that lives in memory, and as long as the process.
+/// A bundle in memory, for the life of the process.
 #[derive(Debug)]
 pub struct SelfSigned {
     bundle: Bundle,
@@ -99,11 +100,11 @@ pub struct SelfSigned {
 }
 
 impl SelfSigned {
-    /// Makes a bundle and publishes it.
+    /// Issues a bundle and publishes it.
     ///
     /// # Errors
     ///
-    /// Why it cannot be made or published.
+    /// Why it cannot be issued or published.
     pub async fn issue(
         names: &Names,
         publisher: Publisher,
@@ -114,13 +115,13 @@ impl SelfSigned {
         Ok(Self { bundle, publisher, published: true })
     }
 
-    /// When there is something to do.
+    /// When it has to be renewed.
     #[must_use]
     pub fn due(&self) -> SystemTime {
         self.bundle.due()
     }
 
-    /// Does what is due; says whether there was anything.
+    /// Renews what is due; whether anything was.
     ///
     /// # Errors
     ///
@@ -138,22 +139,26 @@ impl SelfSigned {
         Ok(unpublished)
     }
 
-    /// Renews until the end.
-    pub async fn run(mut self, say: Say, mut shutdown: watch::Receiver<bool>) {
+    /// Renews until `stopping`.
+    pub async fn run(self, events: EventSink, stopping: CancellationToken) {
+        stopping.run_until_cancelled(self.renew_in_a_loop(events)).await;
+    }
+
+    async fn renew_in_a_loop(mut self, events: EventSink) {
+        let send = |level, message, detail: String| {
+            events(Event { level, component: "certificate", message, detail });
+        };
         let mut sleep = Duration::ZERO;
         loop {
-            tokio::select! {
-                _ = shutdown.wait_for(|ended| *ended) => return,
-                () = tokio::time::sleep(sleep) => {}
-            }
+            tokio::time::sleep(sleep).await;
             let now = SystemTime::now();
             let renewed = self.renew(now).await;
-            sleep = self.due().duration_since(now).unwrap_or_default().min(NAP);
+            sleep = self.due().duration_since(now).unwrap_or_default().min(MAX_SLEEP);
             match renewed {
-                Ok(true) => info(&say, "certificate", format!("renewed: {}", self.bundle.phase())),
+                Ok(true) => send(Level::Info, "certificate renewed", self.bundle.phase().to_owned()),
                 Ok(false) => {}
                 Err(error) => {
-                    warn(&say, "certificate", error.to_string());
+                    send(Level::Warn, "certificate renewal failed", error.to_string());
                     sleep = RETRY;
                 }
             }
@@ -167,7 +172,7 @@ mod tests {
     use crate::files;
 
     #[tokio::test]
-    async fn issued_written_renewed() {
+    async fn a_certificate_is_issued_written_and_renewed() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("ca.crt");
         let names = Names::service("injector", "istio-system").and_loopback();
@@ -195,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_is_written_when_it_can_be_again() {
+    async fn a_failed_write_is_repeated() {
         let folder = tempfile::tempdir().expect("a folder");
         let inner = folder.path().join("inner");
         std::fs::create_dir(&inner).expect("a folder");
@@ -214,14 +219,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_cannot_be_written_is_named() {
+    async fn an_unwritable_file_is_reported() {
         let publisher = Publisher::new(Arc::default(), Some("/nowhere/ca.crt".into()));
         let names = Names::service("injector", "istio-system");
         let error =
             SelfSigned::issue(&names, publisher, SystemTime::now()).await.expect_err("no such folder");
-        assert!(
-            error.to_string().starts_with("--ca-out /nowhere/ca.crt: the CA cannot be written"),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with("--ca-out /nowhere/ca.crt: cannot write the CA"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! The pair that is served now; another one takes its place between two handshakes.
+//! The pair that is served; it is replaced between two handshakes.
 
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -11,7 +11,7 @@ use rustls::sign::CertifiedKey;
 
 use super::Pair;
 
-/// What handshakes are answered with.
+/// The pair that handshakes get.
 #[derive(Debug, Default)]
 pub struct Serving {
     pair: ArcSwapOption<Pair>,
@@ -27,19 +27,19 @@ impl Serving {
         self.pair.store(Some(Arc::new(pair)));
     }
 
-    /// What is served, if there is anything yet.
+    /// The served pair, if there is one yet.
     #[must_use]
     pub fn pair(&self) -> Option<Arc<Pair>> {
         self.pair.load_full()
     }
 
-    /// When what is served expires, in seconds since 1970, for metrics.
+    /// When the served pair expires, in seconds since 1970.
     #[must_use]
     pub const fn expiry(&self) -> &Gauge {
         &self.expiry
     }
 
-    /// Pairs that were refused, or could not be made: whoever provides pairs counts them here.
+    /// Pairs that were rejected, or could not be issued; their providers count them here.
     #[must_use]
     pub const fn errors(&self) -> &Counter {
         &self.errors

@@ -35,7 +35,7 @@ pub(super) struct PodArgs {
     /// The Namespace object, for its labels and its user and group ranges
     #[arg(long, value_name = "FILE")]
     pub(super) namespace_file: Option<String>,
-    /// Refuse app containers that run as the proxy's user
+    /// Deny pods with app containers that run as the proxy's user
     #[arg(long)]
     pub(super) reject_proxy_uid: bool,
 }

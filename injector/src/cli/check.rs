@@ -139,7 +139,7 @@ fn answer(
     answer.warnings.extend(object::unread(object, shape));
     if let Some(status) = Status::of(&pod) {
         answer.warnings.push(format!(
-            "it is injected already, by revision {}; what is said here is about injecting it again",
+            "it is injected already, by revision {}; this is about injecting it again",
             status.revision
         ));
     }
@@ -194,7 +194,7 @@ fn inject(loaded: &Loaded, object: &Value, namespace: &str, pod: &Value, answer:
         let new = new.filter(|name| find(before, name).is_none());
         answer.added.extend(new.map(|name| format!("{}: {name}", list.key())));
     }
-    // What it refuses has refused the pod by now.
+    // Errors have been reported by now.
     if let Some(resolved) = InitOptions::of(&injected.pod).and_then(|init| init.resolved) {
         answer.capture = resolved.given.iter().map(ToString::to_string).collect();
         // Those of annotations and variables are among the pod's warnings, in the pod's own terms.

@@ -10,7 +10,7 @@ use super::doctor::DoctorArgs;
 use super::manifests::ManifestsArgs;
 use super::webhook_args::WebhookArgs;
 
-/// Puts istio-init and istio-proxy into pods: by hand, and as an admission webhook.
+/// Injects istio-init and istio-proxy into pods: in files, and as an admission webhook.
 #[derive(Debug, Parser)]
 #[command(name = "sidecar-injector", version, after_help = Exit::help(), max_term_width = 110)]
 pub(super) struct Cli {
@@ -23,17 +23,17 @@ pub(super) enum Command {
     /// Inject the pods of files; other documents keep every byte
     #[command(visible_alias = "kube-inject")]
     Inject(RewriteArgs),
-    /// Take an injection out of the pods of files
+    /// Remove the sidecar from the pods of files
     Uninject(RewriteArgs),
-    /// Say whether pods are injected, and why, or why not
+    /// Show whether pods are injected, and why or why not
     Check(CheckArgs),
     /// Print the built-in config, values and mesh config
     Config(PrintArgs),
-    /// Look for problems in injector config, values and mesh config
+    /// Find problems in injector config, values and mesh config
     Lint(LintArgs),
     /// Print the objects of an installation, in the order in which to apply them
     Manifests(ManifestsArgs),
-    /// Look at the objects of a cluster: why are pods not injected, or not created?
+    /// Find why pods are not injected, or not created
     Doctor(DoctorArgs),
     /// Serve the admission webhook
     Webhook(Box<WebhookArgs>),

@@ -1,6 +1,5 @@
-//! `doctor`: why are pods not injected, or not created?
+//! `doctor`: finds why pods are not injected, or not created.
 
-#[cfg(feature = "cluster")]
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -13,7 +12,7 @@ use super::{Exit, Failure, Output, saved};
 use crate::doctor::{self, Options};
 use crate::manifests::Namespace;
 
-/// What is saved for it, and how.
+/// The commands that save the objects.
 const SAVE: &str = "kubectl get -A -o json mutatingwebhookconfigurations,namespaces,services,endpointslices,deployments,\
                     horizontalpodautoscalers,replicasets,pods,networkpolicies,configmaps,events > cluster.json; kubectl get -n istio-system -o json \
                     secrets > secrets.json";
@@ -22,13 +21,13 @@ const SAVE: &str = "kubectl get -A -o json mutatingwebhookconfigurations,namespa
 #[command(after_help = format!("To save the objects of a cluster that cannot be reached from here: {SAVE}"))]
 pub(super) struct DoctorArgs {
     /// Saved objects: file, directory (its .yaml, .yml and .json files) or - for standard input; may be repeated.
-    /// Default: the cluster is asked
+    /// Default: read from the cluster
     #[arg(short, long, value_name = "FILE")]
     filename: Vec<String>,
-    /// Where the cluster is; default: the pod's service account, or the usual places
+    /// Kubeconfig; default: the pod's service account, then $KUBECONFIG, then ~/.kube/config
     #[arg(long, value_name = "FILE", conflicts_with = "filename")]
     kubeconfig: Option<String>,
-    /// Where the injector runs, when the cluster is asked
+    /// Namespace of the injector, when the cluster is read
     #[arg(
         short,
         long,
@@ -37,27 +36,26 @@ pub(super) struct DoctorArgs {
         value_name = "NAME"
     )]
     istio_namespace: Namespace,
-    /// Namespaces whose pods are meant to be injected; may be repeated. Default: all that have labels about it
+    /// Namespaces whose pods should be injected; may be repeated. Default: all with an injection label
     #[arg(short, long, value_name = "NAME")]
     namespace: Vec<Namespace>,
-    /// How to print
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
 }
 
 pub(super) fn run(args: &DoctorArgs) -> Result<Output, Failure> {
-    let saved_ones = !args.filename.is_empty();
-    let (objects, notes) = if saved_ones { (saved::read(&args.filename)?, Vec::new()) } else { live(args)? };
+    let from_files = !args.filename.is_empty();
+    let (objects, notes) =
+        if from_files { (saved::read(&args.filename)?, Vec::new()) } else { read_cluster(args)? };
     let namespaces = args.namespace.iter().map(|name| name.as_str().to_owned()).collect();
-    let read = Some(args.istio_namespace.as_str().to_owned()).filter(|_| !saved_ones);
+    let read = Some(args.istio_namespace.as_str().to_owned()).filter(|_| !from_files);
     let options = Options { namespaces, read, now: SystemTime::now() };
     let diagnosis = doctor::examine(&objects, &options);
-    if saved_ones && diagnosis.objects == 0 {
+    if from_files && diagnosis.objects == 0 {
         let names: Vec<&str> = args.filename.iter().map(|name| called(name)).collect();
-        let problem = format!(
-            "{}: there is no Kubernetes object in it; expected JSON or YAML, as this saves it: {SAVE}",
-            names.join(", ")
-        );
+        let problem =
+            format!("{}: no Kubernetes objects: expected JSON or YAML, saved with: {SAVE}", names.join(", "));
         return Err(Failure::one(Exit::Data, problem));
     }
     let text = match args.output {
@@ -67,9 +65,8 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Output, Failure> {
     Ok(Output { text, notes, refused: diagnosis.broken(), target: "-".to_owned() })
 }
 
-/// The objects of a cluster, and what could not be read of it.
-#[cfg(feature = "cluster")]
-fn live(args: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure> {
+/// The objects of the cluster, and warnings about those that cannot be read.
+fn read_cluster(args: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure> {
     if let Some(name) = &args.kubeconfig {
         crate::files::readable(name)
             .map_err(|error| Failure::one(Exit::NoInput, format!("--kubeconfig {name}: {error}")))?;
@@ -78,14 +75,14 @@ fn live(args: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| unavailable(format!("no thread to ask the cluster with: {error}")))?;
+        .map_err(|error| unavailable(format!("cannot start the runtime: {error}")))?;
     let (objects, notes) = runtime.block_on(async {
         let client = crate::cluster::client(args.kubeconfig.as_deref().map(Path::new))
             .await
             .map_err(|error| unavailable(error.to_string()))?;
         let (mut objects, mut notes) = crate::cluster::fetch(&client, args.istio_namespace.as_str()).await;
         for namespace in args.namespace.iter().filter(|namespace| **namespace != args.istio_namespace) {
-            // Of a namespace that was asked about, its pods count; everything else is known by now.
+            // Only the pods of these namespaces are needed; everything else is read already.
             let (more, problems) = crate::cluster::fetch(&client, namespace.as_str()).await;
             let own = |object: &Value| {
                 object.pointer("/metadata/namespace").and_then(Value::as_str) == Some(namespace.as_str())
@@ -95,7 +92,7 @@ fn live(args: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure> {
         }
         Ok::<_, Failure>((objects, notes))
     })?;
-    // Without the configurations nothing can be said: not that they are missing, either.
+    // Without the configurations there are no findings, not even that they are missing.
     const CONFIGURATION: &str = "MutatingWebhookConfiguration";
     let read = |object: &Value| kind(object).trim_end_matches("List") == CONFIGURATION;
     if !notes.is_empty() && !objects.iter().any(read) {
@@ -104,15 +101,6 @@ fn live(args: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure> {
     Ok((objects, notes.into_iter().map(|note| format!("warning: {note}")).collect()))
 }
 
-#[cfg(feature = "cluster")]
 fn kind(object: &Value) -> &str {
     object.get("kind").and_then(Value::as_str).unwrap_or_default()
-}
-
-#[cfg(not(feature = "cluster"))]
-fn live(_: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure> {
-    let problem = format!(
-        "--filename is needed: this program was built without a client for clusters. To save the objects: {SAVE}"
-    );
-    Err(Failure::one(Exit::Usage, problem))
 }

@@ -1,4 +1,4 @@
-//! Exit codes, and failures for whoever has to mend them.
+//! Exit codes and failures.
 
 use std::fmt;
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 pub enum Exit {
     /// Everything asked for was done.
     Done = 0,
-    /// The answer is no.
+    /// The result is negative.
     No = 1,
     /// Bad options.
     Usage = 64,
@@ -17,7 +17,7 @@ pub enum Exit {
     Data = 65,
     /// A file that cannot be read.
     NoInput = 66,
-    /// Something that is needed is not to be had.
+    /// A required resource is unavailable.
     Unavailable = 69,
     /// A file that cannot be written.
     CannotCreate = 73,
@@ -33,7 +33,7 @@ impl Exit {
         (Self::NoInput, "a file cannot be read"),
         (
             Self::Unavailable,
-            "something is not to be had: an address to listen on, a cluster (no kubeconfig that can be used, or no answer), threads",
+            "a required resource is unavailable: an address to listen on, a cluster (no usable kubeconfig, or no response), threads",
         ),
         (Self::CannotCreate, "a file cannot be written"),
     ];

@@ -23,7 +23,7 @@ pub(super) struct ManifestsArgs {
     /// Where the injector runs; its pods are never injected
     #[arg(short, long, default_value = "istio-system")]
     namespace: Namespace,
-    /// Revision that the injector serves: names end with it, namespaces ask for it with istio.io/rev
+    /// Revision of the injector: names end with it, namespaces select it with istio.io/rev
     #[arg(short, long, default_value = "", hide_default_value = true)]
     revision: InstalledRevision,
     /// The injector's image
@@ -35,7 +35,7 @@ pub(super) struct ManifestsArgs {
     /// How many run, at least
     #[arg(long, default_value = "2", value_name = "NUMBER")]
     replicas: NonZeroU16,
-    /// What becomes of pods while no injector answers: refused, or outside of the mesh
+    /// While no injector responds: reject pods (Fail), or admit them without a sidecar (Ignore)
     #[arg(long, value_enum, ignore_case = true, default_value = "fail", value_name = "POLICY")]
     failure_policy: Failing,
     /// Inject pods of namespaces without any label, too
@@ -47,7 +47,7 @@ pub(super) struct ManifestsArgs {
     /// Platform; with openshift, users come from the namespace
     #[arg(long, value_enum, value_name = "NAME")]
     platform: Option<Platform>,
-    /// Refuse pods in which `image: auto` is left over (Kubernetes 1.30 or newer)
+    /// Reject pods that still have `image: auto` (Kubernetes 1.30 or newer)
     #[arg(long)]
     validating_policy: bool,
     #[command(flatten)]

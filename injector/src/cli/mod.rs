@@ -4,7 +4,6 @@ mod args;
 mod check;
 mod command;
 mod config;
-mod diff;
 mod doctor;
 mod exit;
 mod inject;
@@ -24,7 +23,7 @@ use clap::Parser as _;
 use command::{Cli, Command};
 pub use exit::{Exit, Failure};
 
-/// What a run needs from its surroundings.
+/// The environment of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     /// Environment variables that are valid UTF-8.
@@ -42,11 +41,11 @@ impl Environment {
 /// What a run prints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    /// For standard output, or the file that was asked for.
+    /// For standard output, or the file of `--output`.
     pub text: String,
     /// For standard error.
     pub notes: Vec<String>,
-    /// Whether the answer is a "no": exit status 1.
+    /// Whether the result is negative: exit status 1.
     pub refused: bool,
     /// Where `text` goes; `-` is standard output.
     pub target: String,
@@ -56,7 +55,7 @@ pub struct Output {
 ///
 /// # Errors
 ///
-/// Every problem, with the exit code that says of what sort they are.
+/// All problems, with their exit code.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
     environment: &Environment,

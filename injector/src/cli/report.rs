@@ -99,7 +99,7 @@ fn webhook(text: &mut String, gate: &Gate) {
             let slug = Reason::Webhook.slug();
             let _ = writeln!(
                 text,
-                "  ?   {slug:<17} not looked at: the labels of the namespace are not known (--namespace-file)"
+                "  ?   {slug:<17} not checked: the labels of the namespace are unknown (--namespace-file)"
             );
         }
     }

@@ -1,9 +1,11 @@
 //! Files in, files out: documents that are not changed keep every byte.
 
+use std::time::Duration;
+
 use serde_json::Value;
+use similar::TextDiff;
 
 use super::args::{InputArgs, OutputArgs};
-use super::diff;
 use super::load::called;
 use super::{Exit, Failure, Output};
 use crate::object::{self, Shape};
@@ -17,11 +19,11 @@ pub(super) enum Change {
     None,
 }
 
-/// What is done to an object that holds a pod; notes are for standard error, an error has one problem a line.
+/// Changes an object that holds a pod; notes are for standard error, an error has one problem a line.
 pub(super) type Changer<'a> = dyn FnMut(&Value, Shape, &mut Vec<String>) -> Result<Change, String> + 'a;
 
-/// Hands every object with a pod to `change`, and puts the results where the objects stood. Every problem is
-/// reported; with one, nothing is written.
+/// Passes every object with a pod to `change`, and replaces it by the result. All problems are reported; with one,
+/// nothing is written.
 pub(super) fn rewrite(
     input: &InputArgs,
     output: &OutputArgs,
@@ -42,7 +44,7 @@ pub(super) fn rewrite(
     }
 }
 
-/// The files that were named, directories opened.
+/// The files of the flags, directories expanded.
 pub(super) fn names(input: &InputArgs) -> Result<Vec<String>, Failure> {
     let mut names = Vec::new();
     for name in &input.filename {
@@ -79,7 +81,7 @@ impl Run<'_> {
             let changed = self.object(&document.value, &place);
             if self.diff {
                 if let Some(changed) = changed {
-                    self.text.push_str(&diff::documents(&place, &document.value, &changed));
+                    self.text.push_str(&unified_diff(&place, &document.value, &changed));
                 }
                 continue;
             }
@@ -102,7 +104,7 @@ impl Run<'_> {
         }
     }
 
-    /// The object as it becomes, if it changes. The items of a List are objects of their own.
+    /// The changed object, if it changes. The items of a List are objects of their own.
     fn object(&mut self, object: &Value, place: &str) -> Option<Value> {
         if let Some(items) = object::items(object) {
             let changed: Vec<Option<Value>> = items
@@ -141,5 +143,34 @@ impl Run<'_> {
                 None
             }
         }
+    }
+}
+
+/// The difference between two objects as YAML, in the format of `diff -u`; empty if there is none.
+fn unified_diff(name: &str, before: &Value, after: &Value) -> String {
+    /// Where the lines are so many that the shortest difference takes longer, a longer one is shown.
+    const TIMEOUT: Duration = Duration::from_secs(5);
+    let (before, after) = (yaml::write(before), yaml::write(after));
+    let diff = TextDiff::configure().timeout(TIMEOUT).diff_lines(&before, &after);
+    diff.unified_diff().context_radius(3).header(name, &format!("{name} (after)")).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn differences_are_shown_with_three_lines_of_context() {
+        let before = json!({"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 7, "h": 8, "i": 9});
+        let mut after = before.clone();
+        after["h"] = json!(0);
+        after["j"] = json!(1);
+        assert_eq!(
+            unified_diff("x", &before, &after),
+            "--- x\n+++ x (after)\n@@ -5,5 +5,6 @@\n e: 5\n f: 6\n g: 7\n-h: 8\n+h: 0\n i: 9\n+j: 1\n"
+        );
+        assert_eq!(unified_diff("x", &before, &before), "");
     }
 }

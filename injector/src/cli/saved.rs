@@ -14,7 +14,7 @@ use crate::{files, yaml};
 
 /// The largest file: pods take about 3 KiB each.
 const LARGEST: u64 = 1 << 30;
-/// Copies of an object, and who wrote which of its fields: up to half of it, and nothing that is looked at.
+/// Copies of an object, and the managers of its fields: up to half of it, and never read.
 const DROPPED: [&str; 2] = ["managedFields", "kubectl.kubernetes.io/last-applied-configuration"];
 
 /// The objects of all files.
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_of_it_is_read_but_what_nobody_looks_at() {
+    fn everything_is_read_but_managed_fields() {
         let metadata = json!({"name": "a", "annotations": {"x": "y"}});
         let object =
             json!({"kind": "Pod", "metadata": metadata, "list": [1, -2, 0.5, true, null, "\u{e9}\n", []]});

@@ -1,4 +1,4 @@
-//! `webhook`: flags into options, and the runtime that it runs on.
+//! `webhook`: options from flags, and the runtime.
 
 use std::io;
 
@@ -20,11 +20,11 @@ use crate::webhook::serve::serve;
 pub(super) fn run(args: &WebhookArgs, environment: &Environment) -> Result<Output, Failure> {
     let options = options(args, environment)?;
     let no_threads =
-        |error: io::Error| Failure::one(Exit::Unavailable, format!("no threads to serve with: {error}"));
+        |error: io::Error| Failure::one(Exit::Unavailable, format!("cannot start threads: {error}"));
     let log = LogQueue::to(io::stderr()).map_err(no_threads)?;
     istio_iptables::logging::init_to(options.log, Box::new(log));
-    // A node may have many cores, and the injector's memory does not grow with them. Beside those that serve connections
-    // there are threads for what may take long: large requests, of which there are few at a time, files, names.
+    // A node may have many cores, and the injector's memory limit does not grow with them. Blocking threads do what may
+    // take long: large requests, of which there are few at a time, files, name resolution.
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(4);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(cores)
@@ -33,9 +33,9 @@ pub(super) fn run(args: &WebhookArgs, environment: &Environment) -> Result<Outpu
         .build()
         .map_err(no_threads)?;
     let result = runtime.block_on(serve(options));
-    // What still runs was given its time.
+    // What still runs had its time.
     runtime.shutdown_background();
-    log_queue::settle();
+    log_queue::flush();
     result.map(|()| Output { target: "-".to_owned(), ..Output::default() }).map_err(|errors| {
         let exit = errors.first().map_or(Exit::Unavailable, exit);
         Failure::new(exit, errors.iter().map(ToString::to_string).collect())
@@ -47,14 +47,14 @@ const fn exit(error: &ServeError) -> Exit {
         ServeError::Unreadable { .. } => Exit::NoInput,
         ServeError::Config(_) | ServeError::Certificate(_) => Exit::Data,
         ServeError::SelfSigned(SelfSignedError::CaOut { .. }) => Exit::CannotCreate,
-        ServeError::Background(_)
+        ServeError::Cluster(_)
         | ServeError::Bind { .. }
         | ServeError::Runtime(_)
         | ServeError::SelfSigned(SelfSignedError::Certificate(_)) => Exit::Unavailable,
     }
 }
 
-/// Every combination of flags that makes no sense, at once.
+/// Reports all invalid combinations of flags at once.
 fn options(args: &WebhookArgs, environment: &Environment) -> Result<ServeOptions, Failure> {
     let mut problems = Vec::new();
     let certificates = certificates(&args.certificates, &mut problems);
@@ -81,7 +81,6 @@ fn options(args: &WebhookArgs, environment: &Environment) -> Result<ServeOptions
             compliance_policy: environment.get("COMPLIANCE_POLICY").to_owned(),
             reject_proxy_uid: args.reject_proxy_uid,
         },
-        cache_bytes: usize::from(args.limits.cache_mb) << 20,
         limits: Limits {
             requests: args.limits.max_requests as usize,
             connections: args.limits.max_connections as usize,
@@ -147,7 +146,7 @@ fn config(args: &WebhookArgs, problems: &mut Vec<String>) -> ConfigFrom {
     ];
     for (flag, file) in named {
         if file.as_deref() == Some("-") {
-            problems.push(format!("{flag} -: standard input cannot be looked at again, expected a file"));
+            problems.push(format!("{flag} -: standard input cannot be watched: expected a file"));
         }
         if file.is_some() && args.cluster.watch_configmap.is_some() {
             problems.push(format!("{flag} does not go with --watch-configmap: expected one of them"));

@@ -1,9 +1,9 @@
-//! The CAs that API servers trust, in webhook configurations.
+//! The caBundle of webhook configurations: the CAs that API servers trust.
 //!
-//! `webhooks[*].clientConfig.caBundle` is applied server-side, under a name of our own and nothing beside it: the list is
-//! a map by `name`, so nobody else's field is owned or changed. What is applied carries `uid` and `resourceVersion` of the
-//! object that was looked at: nothing is created, nothing newer is overwritten, and of several replicas one writes.
-//! `force` takes that one field over from whoever held it.
+//! `webhooks[*].clientConfig.caBundle` is written with server-side apply, with our own field manager and no other field:
+//! the list is a map by `name`, so no foreign field is owned or changed. The patch carries `uid` and `resourceVersion` of
+//! the object that was read: nothing is created, nothing newer is overwritten, and of several replicas one writes. `force`
+//! takes that one field over from its former manager.
 
 use std::time::{Duration, Instant};
 
@@ -11,38 +11,39 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::api::{Patch, PatchParams};
+use kube::runtime::utils::Backoff as _;
+use kube::runtime::watcher::DefaultBackoff;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::MANAGER;
-use super::backoff::Backoff;
 use super::client::{CONFLICT, ask};
-use super::follow::{Seen, follow};
-use super::peace::Peace;
+use super::conflict_backoff::ConflictBackoff;
 use super::secret::{SharedSecret, Unusable};
-use super::status::{Board, Part};
+use super::status::{Part, StatusReporter};
+use super::watch::{Cached, watch as watch_objects};
 use crate::certs::self_signed::Trusted;
 
-/// Longer than anything is waited for without being woken.
+/// Where only a change is waited for.
 const LONG: Duration = Duration::from_secs(60 * 60);
 
-/// Which CAs are to be trusted.
+/// The CAs to trust.
 pub(super) struct Trust<'a> {
-    /// As far as this replica knows.
+    /// Known to this replica.
     pub(super) known: Trusted,
-    /// Where the replicas agree on it; what this one knows may be older than what another has written already.
+    /// Shared by the replicas; what this one knows may be older than what another one has written already.
     pub(super) shared: Option<&'a SharedSecret>,
 }
 
 impl Trust<'_> {
-    /// What the replicas agree on at this moment.
+    /// What the replicas agree on now.
     async fn agreed(&self, client: &Client, known: &str) -> Result<String, String> {
         let Some(shared) = self.shared else {
             return Ok(known.to_owned());
         };
         let secret =
-            ask(shared.api(client.clone()).get(&shared.name)).await.map_err(|refused| refused.problem)?;
+            ask(shared.api(client.clone()).get(&shared.name)).await.map_err(|failed| failed.problem)?;
         match shared.read(&secret) {
             Ok(bundle) => Ok(bundle.trusted_pem()),
             Err(Unusable::Foreign(problem)) => Err(problem),
@@ -58,7 +59,7 @@ struct Hooks {
     version: String,
     /// By name of the webhook.
     bundles: Vec<(String, Vec<u8>)>,
-    /// Who besides this program changed it last.
+    /// The field manager, besides this program, that changed it last.
     changed_by: Option<String>,
 }
 
@@ -97,71 +98,89 @@ impl Hooks {
 }
 
 /// Keeps the caBundles of one configuration as they should be.
-pub(super) async fn run(client: Client, name: &str, mut trust: Trust<'_>, board: &Board) {
-    let configurations = watch::Sender::new(Seen::nothing());
-    let mut seen = configurations.subscribe();
+pub(super) async fn run(client: Client, name: &str, mut trust: Trust<'_>, reporter: &StatusReporter) {
+    let configurations = watch::Sender::new(Cached::empty());
+    let mut cached = configurations.subscribe();
     let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let reconcile = async {
-        let mut keeper = Keeper::new(client, name, board);
+        let mut reconciler = Reconciler::new(client, name, reporter);
         loop {
             let known = trust.known.borrow_and_update().clone();
-            let hooks = seen.borrow_and_update().clone();
-            let (part, wait) = keeper.look(&trust, known.as_deref(), &hooks).await;
-            board.note("caBundle", |status| status.ca_bundles.entry(name.to_owned()).or_default(), &part);
+            let hooks = cached.borrow_and_update().clone();
+            let (part, wait) = reconciler.reconcile(&trust, known.as_deref(), &hooks).await;
+            reporter.report(
+                "caBundle",
+                |status| status.ca_bundles.entry(name.to_owned()).or_default(),
+                &part,
+            );
             tokio::select! {
                 () = changed(&mut trust.known) => {}
-                () = changed(&mut seen) => {}
+                () = changed(&mut cached) => {}
                 () = tokio::time::sleep(wait) => {}
             }
         }
     };
     tokio::select! {
-        never = follow(api, Some(name), Hooks::of, &configurations) => match never {},
+        never = watch_objects(api, Some(name), Hooks::of, &configurations) => match never {},
         () = reconcile => {}
     }
 }
 
-/// A change; never, when nobody is left who could make one.
+/// Waits for a change; forever, where there is no sender any more.
 async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     if receiver.changed().await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-struct Keeper<'a> {
+struct Reconciler<'a> {
     client: Client,
     name: &'a str,
-    board: &'a Board,
-    backoff: Backoff,
-    peace: Peace,
-    /// The object and the CAs that were seen together, or written: if they are parted, somebody else did it.
+    reporter: &'a StatusReporter,
+    backoff: DefaultBackoff,
+    conflicts: ConflictBackoff,
+    /// The object and the CAs that were read or written together: when they differ, another writer changed it.
     settled: Option<(String, String)>,
-    /// The version that was replaced by what was written; it may be seen a little longer.
+    /// The version before our last write; the watch may still return it.
     replaced: Option<String>,
-    held_until: Option<Instant>,
+    delayed_until: Option<Instant>,
 }
 
-impl<'a> Keeper<'a> {
-    fn new(client: Client, name: &'a str, board: &'a Board) -> Self {
-        let (backoff, peace) = (Backoff::new(), Peace::default());
-        Self { client, name, board, backoff, peace, settled: None, replaced: None, held_until: None }
+impl<'a> Reconciler<'a> {
+    fn new(client: Client, name: &'a str, reporter: &'a StatusReporter) -> Self {
+        let (backoff, conflicts) = (DefaultBackoff::default(), ConflictBackoff::default());
+        Self {
+            client,
+            name,
+            reporter,
+            backoff,
+            conflicts,
+            settled: None,
+            replaced: None,
+            delayed_until: None,
+        }
     }
 
-    /// Looks at the configuration and repairs it; says how it stands and when to look again at the latest.
-    async fn look(&mut self, trust: &Trust<'_>, known: Option<&str>, seen: &Seen<Hooks>) -> (Part, Duration) {
+    /// Repairs the configuration; its status, and when to reconcile again at the latest.
+    async fn reconcile(
+        &mut self,
+        trust: &Trust<'_>,
+        known: Option<&str>,
+        cached: &Cached<Hooks>,
+    ) -> (Part, Duration) {
         let Some(known) = known else {
-            // Where there is a Secret, the certificate's own part says why.
+            // With a Secret, the status of the certificate has the reason.
             let unknown = trust.shared.is_none().then(|| {
                 format!(
-                    "the CA for MutatingWebhookConfiguration {} is not known: a certificate from files comes without \
-                     one; leave it to others (--ca-managed-externally)",
+                    "the CA for MutatingWebhookConfiguration {} is unknown: a certificate from files comes without one: \
+                     use --ca-managed-externally",
                     self.name
                 )
             });
             return (Part::Waiting(unknown), LONG);
         };
-        let hooks = match seen.only() {
-            None => return (Part::Waiting(seen.problem.clone()), LONG),
+        let hooks = match cached.only() {
+            None => return (Part::Waiting(cached.problem.clone()), LONG),
             Some(None) => {
                 let missing = format!("MutatingWebhookConfiguration {} does not exist", self.name);
                 return (Part::Waiting(Some(missing)), LONG);
@@ -170,51 +189,51 @@ impl<'a> Keeper<'a> {
         };
         if hooks.have(known) {
             self.settled = Some((hooks.uid.clone(), known.to_owned()));
-            return (Part::of(true, seen.problem.clone()), LONG);
+            return (Part::of(true, cached.problem.clone()), LONG);
         }
         if self.replaced.as_ref() == Some(&hooks.version) {
-            return (Part::of(true, seen.problem.clone()), LONG);
+            return (Part::of(true, cached.problem.clone()), LONG);
         }
-        if let Some(wait) = self.hold(hooks, known) {
-            let by = hooks.changed_by.as_deref().unwrap_or("somebody");
+        if let Some(wait) = self.delay(hooks, known) {
+            let by = hooks.changed_by.as_deref().unwrap_or("an unknown manager");
             let problem = format!(
-                "the caBundle of MutatingWebhookConfiguration {} is changed again and again (last by {by}): repaired \
-                 in pauses of up to 10 minutes; let one of the two manage it (--ca-managed-externally)",
+                "another writer keeps changing the caBundle of MutatingWebhookConfiguration {} (last {by}): repairs are \
+                 delayed by up to 10 minutes: let one of the two manage it (--ca-managed-externally)",
                 self.name
             );
             return (Part::Waiting(Some(problem)), wait);
         }
         match self.write(trust, known, hooks).await {
-            Ok(()) => (Part::of(true, seen.problem.clone()), LONG),
-            Err(None) => (Part::Waiting(None), self.backoff.wait()),
-            Err(Some(problem)) => (Part::Waiting(Some(problem)), self.backoff.wait()),
+            Ok(()) => (Part::of(true, cached.problem.clone()), LONG),
+            Err(None) => (Part::Waiting(None), self.backoff.next().unwrap_or_default()),
+            Err(Some(problem)) => (Part::Waiting(Some(problem)), self.backoff.next().unwrap_or_default()),
         }
     }
 
-    /// How long a repair has to wait.
-    fn hold(&mut self, hooks: &Hooks, known: &str) -> Option<Duration> {
+    /// The delay before a repair.
+    fn delay(&mut self, hooks: &Hooks, known: &str) -> Option<Duration> {
         let now = Instant::now();
         if self.settled.take().is_some_and(|(uid, trusted)| uid == hooks.uid && trusted == known) {
-            let wait = self.peace.disturbed(now);
-            self.held_until = Some(now + wait);
+            let wait = self.conflicts.next_delay(now);
+            self.delayed_until = Some(now + wait);
             if !wait.is_zero() {
-                self.board.count(|status| &mut status.ca_bundle_disputes);
+                self.reporter.count(|status| &mut status.ca_bundle_conflicts);
             }
         }
-        self.held_until.and_then(|until| until.checked_duration_since(now)).filter(|wait| !wait.is_zero())
+        self.delayed_until.and_then(|until| until.checked_duration_since(now)).filter(|wait| !wait.is_zero())
     }
 
-    /// Nothing as error means that somebody else wrote meanwhile.
+    /// `Err(None)`: another writer was faster.
     async fn write(&mut self, trust: &Trust<'_>, known: &str, hooks: &Hooks) -> Result<(), Option<String>> {
         let agreed = trust.agreed(&self.client, known).await.map_err(Some)?;
         if !hooks.have(&agreed) {
             let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
             let patch = Patch::Apply(hooks.applied(self.name, &agreed));
             let written = ask(api.patch(self.name, &PatchParams::apply(MANAGER).force(), &patch)).await;
-            written.map_err(|refused| (refused.code != CONFLICT).then_some(refused.problem))?;
-            self.board.count(|status| &mut status.ca_bundle_writes);
-            let message = format!("the caBundle of MutatingWebhookConfiguration {} was written", self.name);
-            self.board.info("caBundle", message);
+            written.map_err(|failed| (failed.code != CONFLICT).then_some(failed.problem))?;
+            self.reporter.count(|status| &mut status.ca_bundle_writes);
+            let detail = format!("MutatingWebhookConfiguration {}", self.name);
+            self.reporter.info("caBundle", "caBundle written", detail);
             self.replaced = Some(hooks.version.clone());
         }
         self.backoff.reset();
@@ -228,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_applied_is_nothing_but_the_bundle() {
+    fn only_the_bundle_is_applied() {
         let hooks = Hooks {
             uid: "u".to_owned(),
             version: "7".to_owned(),
@@ -249,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn who_changed_it_last() {
+    fn the_last_foreign_field_manager_is_named() {
         let entry =
             |manager: &str, time: &str| json!({"manager": manager, "time": time, "operation": "Update"});
         let configuration = json!({"metadata": {"uid": "u", "resourceVersion": "7", "managedFields": [
@@ -262,24 +281,24 @@ mod tests {
         assert!(hooks.have("anything"), "a configuration without webhooks needs nothing");
     }
 
-    /// What was written is seen a little later than it was written, and the old state until then: no reason to write it
-    /// again, or to think that somebody took it back.
+    /// The watch returns a write a little later, and the old state until then: this must not count as another change.
     #[tokio::test]
-    async fn what_was_replaced_is_not_replaced_again() {
+    async fn the_version_before_our_write_is_not_repaired() {
         let config = kube::Config::new("http://127.0.0.1:1".parse().expect("an address"));
         let client = Client::try_from(config).expect("a client");
-        let board = Board::new(watch::Sender::default(), std::sync::Arc::new(|_| ()));
-        let mut keeper = Keeper::new(client, "x", &board);
+        let reporter = StatusReporter::new(watch::Sender::default(), std::sync::Arc::new(|_| ()));
+        let mut reconciler = Reconciler::new(client, "x", &reporter);
         let trust = Trust { known: watch::Sender::new(None).subscribe(), shared: None };
         let hooks = |version: &str| Hooks {
             version: version.to_owned(),
             bundles: vec![("a.istio.io".to_owned(), Vec::new())],
             ..Hooks::default()
         };
-        let seen = |version| Seen { objects: Some([("x".to_owned(), hooks(version))].into()), problem: None };
-        keeper.replaced = Some("7".to_owned());
-        assert_eq!(keeper.look(&trust, Some("pem"), &seen("7")).await.0, Part::Good);
-        let (part, _) = keeper.look(&trust, Some("pem"), &seen("8")).await;
-        assert!(part.problem().is_some_and(|problem| problem.contains("cannot be asked")), "{part:?}");
+        let cached =
+            |version| Cached { objects: Some([("x".to_owned(), hooks(version))].into()), problem: None };
+        reconciler.replaced = Some("7".to_owned());
+        assert_eq!(reconciler.reconcile(&trust, Some("pem"), &cached("7")).await.0, Part::Good);
+        let (part, _) = reconciler.reconcile(&trust, Some("pem"), &cached("8")).await;
+        assert!(part.problem().is_some_and(|problem| problem.contains("is unreachable")), "{part:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! How the API server is reached.
+//! The client of the API server.
 
 use std::fmt;
 use std::path::Path;
@@ -10,8 +10,8 @@ use kube::{Client, Config};
 use crate::certs::pair::provider;
 
 const CONNECT: Duration = Duration::from_secs(5);
-/// For requests that are answered at once.
-pub(super) const ANSWER: Duration = Duration::from_secs(15);
+/// For a request that is not a watch.
+const RESPONSE: Duration = Duration::from_secs(15);
 
 /// Why there is no client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,13 +31,13 @@ impl fmt::Display for ClientError {
 impl std::error::Error for ClientError {}
 
 /// A client for the cluster of that kubeconfig; without one for the cluster that this runs in, and outside of any for
-/// the one that kubectl would use. Connects to nothing yet. Needs a tokio runtime.
+/// the one that kubectl would use. It does not connect yet. Needs a tokio runtime.
 ///
 /// # Errors
 ///
 /// What is missing or cannot be read.
 pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
-    // The client's TLS takes the process's provider; another one may have been installed already, which is as good.
+    // The client's TLS takes the process's provider; one that is installed already is as good.
     let _ = provider().install_default();
     let mut config = match kubeconfig {
         Some(path) => of_file(path).await?,
@@ -71,8 +71,8 @@ async fn found() -> Result<Config, ClientError> {
     of_kubeconfig(kubeconfig, "kubeconfig").await
 }
 
-/// API servers are called directly: a proxy that the environment names for other traffic does not count, and one that is
-/// prescribed for this cluster is refused, not passed by.
+/// API servers are called directly: a proxy of the environment is ignored, and a `proxy-url` of the kubeconfig is
+/// rejected.
 async fn of_kubeconfig(kubeconfig: Kubeconfig, source: &str) -> Result<Config, ClientError> {
     let bad = |problem: String| ClientError { source: source.to_owned(), problem };
     let mut clusters = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref());
@@ -81,24 +81,24 @@ async fn of_kubeconfig(kubeconfig: Kubeconfig, source: &str) -> Result<Config, C
     let mut config =
         Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| bad(chain(&error)))?;
     match config.proxy_url.take() {
-        Some(proxy) if prescribed => Err(bad(format!(
-            "proxy-url {proxy} is not accepted: the API server has to be reachable directly"
-        ))),
+        Some(proxy) if prescribed => {
+            Err(bad(format!("proxy-url {proxy} is not accepted: the API server must be reachable directly")))
+        }
         _ => Ok(config),
     }
 }
 
-/// An error of the API, for people.
-#[expect(clippy::wildcard_enum_match_arm, reason = "of all errors, two are told in other words")]
+/// An error of the API as a sentence.
+#[expect(clippy::wildcard_enum_match_arm, reason = "all errors but two are alike")]
 pub(super) fn describe(error: &kube::Error) -> String {
     let status = match error {
         kube::Error::Api(status) => status,
-        kube::Error::Service(cause) => return format!("the API server cannot be asked: {}", chain(&**cause)),
-        other => return format!("the API server cannot be asked: {}", chain(other)),
+        kube::Error::Service(cause) => return format!("the API server is unreachable: {}", chain(&**cause)),
+        other => return format!("the API server is unreachable: {}", chain(other)),
     };
     match status.code {
-        403 => format!("forbidden: {} (it takes a role that allows this)", status.message),
-        code => format!("the API server answers {code}: {}", status.message),
+        403 => format!("forbidden: {} (a role must allow it)", status.message),
+        code => format!("the API server responded {code}: {}", status.message),
     }
 }
 
@@ -119,29 +119,29 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// What the server answers to a request, or why it does not within some seconds.
-pub(super) async fn ask<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Refused> {
-    match tokio::time::timeout(ANSWER, request).await {
-        Err(_) => Err(Refused {
+/// The response to a request, or why there is none within some seconds.
+pub(super) async fn ask<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, RequestFailed> {
+    match tokio::time::timeout(RESPONSE, request).await {
+        Err(_) => Err(RequestFailed {
             code: 0,
-            problem: format!("no answer from the API server within {} s", ANSWER.as_secs()),
+            problem: format!("no response from the API server within {} s", RESPONSE.as_secs()),
         }),
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => {
             let code = if let kube::Error::Api(status) = &error { status.code } else { 0 };
-            Err(Refused { code, problem: describe(&error) })
+            Err(RequestFailed { code, problem: describe(&error) })
         }
     }
 }
 
-/// A request that came to nothing.
+/// A request that failed.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct RequestFailed {
     /// HTTP status; 0 when there was none.
     pub(super) code: u16,
-    /// For people.
+    /// As a sentence.
     pub(super) problem: String,
 }
 
-/// Somebody else was faster.
+/// HTTP status of a write that lost a race.
 pub(super) const CONFLICT: u16 = 409;

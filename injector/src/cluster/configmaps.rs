@@ -9,8 +9,8 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::follow::{Seen, follow};
-use super::status::{Board, Part};
+use super::status::{Part, StatusReporter};
+use super::watch::{Cached, watch};
 use crate::config::{ConfigError, Source, Sources};
 
 /// A ConfigMap, by namespace and name.
@@ -52,44 +52,45 @@ impl fmt::Display for ConfigMapName {
 
 type Data = BTreeMap<String, String>;
 
-/// Puts the config in force now and after every change.
+/// Loads the config, now and after every change.
 pub(super) async fn run(
     client: Client,
     wanted: &ConfigMapName,
     configure: impl FnMut(Sources) -> Result<u64, Vec<ConfigError>>,
-    board: &Board,
+    reporter: &StatusReporter,
 ) {
     let api: Api<ConfigMap> = Api::namespaced(client, &wanted.namespace);
-    let config = watch::Sender::new(Seen::nothing());
-    let mesh = watch::Sender::new(Seen::nothing());
+    let config = watch::Sender::new(Cached::empty());
+    let mesh = watch::Sender::new(Cached::empty());
     let mesh_name = wanted.mesh();
     let data = |map: ConfigMap| map.data.unwrap_or_default();
     let (configs, meshes) = (config.subscribe(), mesh.subscribe());
     tokio::select! {
-        never = follow(api.clone(), Some(&wanted.name), data, &config) => match never {},
-        never = follow(api, Some(&mesh_name), data, &mesh) => match never {},
-        () = reconcile(wanted, configs, meshes, configure, board) => {}
+        never = watch(api.clone(), Some(&wanted.name), data, &config) => match never {},
+        never = watch(api, Some(&mesh_name), data, &mesh) => match never {},
+        () = reconcile(wanted, configs, meshes, configure, reporter) => {}
     }
 }
 
 async fn reconcile(
     wanted: &ConfigMapName,
-    mut config: watch::Receiver<Seen<Data>>,
-    mut mesh: watch::Receiver<Seen<Data>>,
+    mut config: watch::Receiver<Cached<Data>>,
+    mut mesh: watch::Receiver<Cached<Data>>,
     mut configure: impl FnMut(Sources) -> Result<u64, Vec<ConfigError>>,
-    board: &Board,
+    reporter: &StatusReporter,
 ) {
     let mut loader = Loader::new(wanted.clone());
     loop {
-        let sources = loader.look(&config.borrow_and_update(), &mesh.borrow_and_update());
+        let sources = loader.next_sources(&config.borrow_and_update(), &mesh.borrow_and_update());
         if let Some(sources) = sources {
             let result = configure(sources);
             if let Ok(generation) = &result {
-                board.info("config", format!("ConfigMap {wanted} is in force as generation {generation}"));
+                let detail = format!("ConfigMap {wanted}, generation {generation}");
+                reporter.info("config", "ConfigMap loaded", detail);
             }
-            loader.tried(result);
+            loader.record(result);
         }
-        board.note("config", |status| &mut status.config, &loader.part());
+        reporter.report("config", |status| &mut status.config, &loader.part());
         tokio::select! {
             changed = config.changed() => if changed.is_err() { return },
             changed = mesh.changed() => if changed.is_err() { return },
@@ -97,67 +98,69 @@ async fn reconcile(
     }
 }
 
-/// What was tried last, and what became of it.
+/// What was loaded last, and the result.
 struct Loader {
     wanted: ConfigMapName,
-    tried: Option<Sources>,
+    last: Option<Sources>,
     mesh: Option<Source>,
-    /// Whether a config was ever put in force.
-    good: bool,
-    /// What is wrong with what was tried.
-    refused: Option<String>,
-    /// What is wrong with what is seen.
-    unseen: Option<String>,
+    /// Whether a config was ever loaded.
+    loaded: bool,
+    /// The problem of the last load.
+    rejected: Option<String>,
+    /// The problem of what is watched.
+    unavailable: Option<String>,
 }
 
 impl Loader {
     const fn new(wanted: ConfigMapName) -> Self {
-        Self { wanted, tried: None, mesh: None, good: false, refused: None, unseen: None }
+        Self { wanted, last: None, mesh: None, loaded: false, rejected: None, unavailable: None }
     }
 
-    /// The sources to try, if they are others than the last time.
-    fn look(&mut self, config: &Seen<Data>, mesh: &Seen<Data>) -> Option<Sources> {
-        self.unseen = config.problem.clone().or_else(|| mesh.problem.clone());
+    /// The sources to load, if they differ from the last ones.
+    fn next_sources(&mut self, config: &Cached<Data>, mesh: &Cached<Data>) -> Option<Sources> {
+        self.unavailable = config.problem.clone().or_else(|| mesh.problem.clone());
         let (Some(config), Some(mesh)) = (config.only(), mesh.only()) else {
             return None;
         };
         let (namespace, mesh_name) = (&self.wanted.namespace, self.wanted.mesh());
         match (mesh, &self.mesh) {
             (Some(data), _) => self.mesh = Some(source(namespace, &mesh_name, data)),
-            (None, Some(_)) => self.unseen = Some(format!("ConfigMap {namespace}/{mesh_name} was deleted")),
-            (None, None) => {} // what is built in
+            (None, Some(_)) => {
+                self.unavailable = Some(format!("ConfigMap {namespace}/{mesh_name} was deleted"))
+            }
+            (None, None) => {} // the built-in one
         }
         let Some(data) = config else {
-            let was = if self.tried.is_some() { "was deleted" } else { "does not exist" };
-            self.unseen = Some(format!("ConfigMap {} {was}", self.wanted));
+            let was = if self.last.is_some() { "was deleted" } else { "does not exist" };
+            self.unavailable = Some(format!("ConfigMap {} {was}", self.wanted));
             return None;
         };
         let config = Some(source(namespace, &self.wanted.name, data));
         let sources = Sources { config, values: None, mesh: self.mesh.clone() };
-        if self.tried.as_ref() == Some(&sources) {
+        if self.last.as_ref() == Some(&sources) {
             return None;
         }
-        self.tried = Some(sources.clone());
+        self.last = Some(sources.clone());
         Some(sources)
     }
 
-    fn tried(&mut self, result: Result<u64, Vec<ConfigError>>) {
+    fn record(&mut self, result: Result<u64, Vec<ConfigError>>) {
         match result {
-            Ok(_) => (self.good, self.refused) = (true, None),
+            Ok(_) => (self.loaded, self.rejected) = (true, None),
             Err(errors) => {
                 let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-                self.refused = Some(errors.join("; "));
+                self.rejected = Some(errors.join("; "));
             }
         }
     }
 
     fn part(&self) -> Part {
-        Part::of(self.good, self.refused.clone().or_else(|| self.unseen.clone()))
+        Part::of(self.loaded, self.rejected.clone().or_else(|| self.unavailable.clone()))
     }
 }
 
-/// The whole ConfigMap: which of its keys are read, and what is missing, is the config's own affair. In a file an empty
-/// key may have been cut off; here somebody has emptied it, which for Istio is as good as `{}`.
+/// The whole ConfigMap as a source. In a file an empty key may be truncated; here it was written as it is, and counts as
+/// `{}`, as in Istio.
 fn source(namespace: &str, name: &str, data: &Data) -> Source {
     let mut data = data.clone();
     for key in ["mesh", "values"] {
@@ -176,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn namespace_and_name_are_parsed() {
         let name =
             ConfigMapName { namespace: "istio-system".to_owned(), name: "istio-sidecar-injector".to_owned() };
         assert_eq!("istio-system/istio-sidecar-injector".parse(), Ok(name));
@@ -187,35 +190,42 @@ mod tests {
     }
 
     #[test]
-    fn an_emptied_key_is_as_good_as_none() {
+    fn an_empty_key_counts_as_an_empty_map() {
         let keys = [("mesh", "\n"), ("values", ""), ("config", "")];
         let data = keys.map(|(key, text)| (key.to_owned(), text.to_owned())).into();
         let map: serde_json::Value = serde_json::from_str(&source("ns", "x", &data).text).expect("JSON");
         assert_eq!(map["data"], json!({"mesh": "{}", "values": "{}", "config": ""}));
     }
 
-    fn seen(text: Option<&str>) -> Seen<Data> {
+    fn cached(text: Option<&str>) -> Cached<Data> {
         let data = |text: &str| Data::from([("config".to_owned(), text.to_owned())]);
         let objects = text.map(|text| BTreeMap::from([("x".to_owned(), data(text))]));
-        Seen { objects: Some(objects.unwrap_or_default()), problem: None }
+        Cached { objects: Some(objects.unwrap_or_default()), problem: None }
     }
 
     #[test]
-    fn every_config_is_tried_once() {
+    fn every_config_is_loaded_once() {
         let mut loader = Loader::new("ns/x".parse().expect("a name"));
-        assert_eq!(loader.look(&Seen::nothing(), &seen(None)), None);
+        assert_eq!(loader.next_sources(&Cached::empty(), &cached(None)), None);
         assert_eq!(loader.part(), Part::Waiting(None));
-        assert_eq!(loader.look(&seen(None), &seen(None)), None);
+        assert_eq!(loader.next_sources(&cached(None), &cached(None)), None);
         assert_eq!(loader.part(), Part::Waiting(Some("ConfigMap ns/x does not exist".to_owned())));
-        assert!(loader.look(&seen(Some("a")), &seen(None)).is_some());
-        loader.tried(Ok(1));
+        assert!(loader.next_sources(&cached(Some("a")), &cached(None)).is_some());
+        loader.record(Ok(1));
         assert_eq!(loader.part(), Part::Good);
-        assert_eq!(loader.look(&seen(Some("a")), &seen(None)), None);
-        assert!(loader.look(&seen(Some("a")), &seen(Some("mesh"))).is_some(), "the mesh config counts too");
-        loader.tried(Ok(2));
-        assert_eq!(loader.look(&seen(Some("a")), &seen(None)), None, "and stays when it is deleted");
+        assert_eq!(loader.next_sources(&cached(Some("a")), &cached(None)), None);
+        assert!(
+            loader.next_sources(&cached(Some("a")), &cached(Some("mesh"))).is_some(),
+            "the mesh config counts too"
+        );
+        loader.record(Ok(2));
+        assert_eq!(
+            loader.next_sources(&cached(Some("a")), &cached(None)),
+            None,
+            "and stays when it is deleted"
+        );
         assert_eq!(loader.part(), Part::Stale("ConfigMap ns/istio was deleted".to_owned()));
-        assert_eq!(loader.look(&seen(None), &seen(Some("mesh"))), None);
+        assert_eq!(loader.next_sources(&cached(None), &cached(Some("mesh"))), None);
         assert_eq!(loader.part(), Part::Stale("ConfigMap ns/x was deleted".to_owned()));
     }
 }

@@ -1,14 +1,14 @@
-//! The objects that trouble-shooting looks at.
+//! The objects that `doctor` checks.
 
 use hyper::Request;
 use kube::Client;
 use serde_json::{Map, Value, json};
 
-use super::client::{Refused, ask};
+use super::client::{RequestFailed, ask};
 
 /// A page of a list.
 const PAGE: usize = 500;
-/// What of a Secret leaves this module: no keys.
+/// The keys of a Secret that are kept: no private ones.
 const PUBLIC: [&str; 2] = ["ca.crt", "tls.crt"];
 
 /// One kind of objects.
@@ -23,26 +23,26 @@ struct Kind {
 }
 
 /// Reads webhook configurations, policies and namespaces of the cluster, the injector's own objects, and the API
-/// servers' pods where they can be seen; an empty list of a kind of which there is none. What cannot be read is told in
-/// sentences beside the objects. Of Secrets, only those with certificates are read, and only their certificates are kept.
+/// servers' pods where they can be seen; an empty list of a kind of which there is none. Lists that cannot be read are
+/// named beside the objects. Of Secrets, only those with certificates are read, and only their certificates are kept.
 pub async fn fetch(client: &Client, namespace: &str) -> (Vec<Value>, Vec<String>) {
     let (mut objects, mut notes) = (Vec::new(), Vec::new());
     for kind in kinds(namespace) {
         match list(client, &kind).await {
-            // There is none, which is something else than not having looked.
+            // An empty list differs from one that was not read.
             Ok(found) if found.is_empty() && !kind.selector.contains("labelSelector") => {
                 let list = format!("{}List", kind.kind);
                 objects.push(json!({"apiVersion": kind.version, "kind": list, "items": []}));
             }
             Ok(found) => objects.extend(found),
-            Err(Refused { code: 0, problem }) => {
+            Err(RequestFailed { code: 0, problem }) => {
                 notes.push(problem); // and would be for every other kind
                 return (objects, notes);
             }
-            Err(refused) => {
+            Err(failed) => {
                 let place =
                     kind.namespace.as_deref().map(|name| format!(" of namespace {name}")).unwrap_or_default();
-                notes.push(format!("{}{place} could not be read: {}", kind.plural, refused.problem));
+                notes.push(format!("{}{place} cannot be read: {}", kind.plural, failed.problem));
             }
         }
     }
@@ -76,7 +76,7 @@ fn kinds(namespace: &str) -> Vec<Kind> {
     ]
 }
 
-async fn list(client: &Client, kind: &Kind) -> Result<Vec<Value>, Refused> {
+async fn list(client: &Client, kind: &Kind) -> Result<Vec<Value>, RequestFailed> {
     let group = if kind.version.contains('/') { "apis" } else { "api" };
     let place = kind.namespace.as_ref().map(|name| format!("namespaces/{name}/")).unwrap_or_default();
     let base = format!("/{group}/{}/{place}{}?limit={PAGE}{}", kind.version, kind.plural, kind.selector);
@@ -86,7 +86,7 @@ async fn list(client: &Client, kind: &Kind) -> Result<Vec<Value>, Refused> {
             if token.is_empty() { base.clone() } else { format!("{base}&continue={}", escaped(&token)) };
         let request = Request::get(path)
             .body(Vec::new())
-            .map_err(|error| Refused { code: 0, problem: format!("namespace name: {error}") })?;
+            .map_err(|error| RequestFailed { code: 0, problem: format!("namespace name: {error}") })?;
         let mut page: Value = ask(client.request(request)).await?;
         let items = page.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take);
         objects.extend(items.unwrap_or_default().into_iter().map(|item| titled(item, kind)));
@@ -97,7 +97,7 @@ async fn list(client: &Client, kind: &Kind) -> Result<Vec<Value>, Refused> {
     }
 }
 
-/// Items of a list do not say what they are; and keys are left behind.
+/// Adds kind and version, which items of a list lack; removes private keys.
 fn titled(item: Value, kind: &Kind) -> Value {
     let mut object = Map::new();
     object.insert("apiVersion".to_owned(), json!(kind.version));

@@ -1,45 +1,42 @@
 //! What is read from a cluster and written to it.
 //!
-//! [`Cluster::run`] keeps up with the cluster until it is told to end: config from a ConfigMap, the certificate in a Secret that
-//! replicas share, caBundles in webhook configurations, kubelet versions, and the ranges of namespaces. Nothing here is on
-//! the way of a request; an API server that cannot be reached leaves in force what was there last. [`fetch()`] reads once
-//! what trouble-shooting looks at.
+//! [`Cluster::run`] watches until it is cancelled: config from a ConfigMap, the certificate in a Secret that replicas
+//! share, caBundles in webhook configurations, kubelet versions, and the user ranges of namespaces. No request waits for
+//! it; while the API server cannot be reached, the last good state is used. [`fetch()`] reads once what `doctor` checks.
 //!
 //! A service account needs: `get list watch` on nodes and namespaces; `get list watch patch` on the
 //! MutatingWebhookConfigurations by name; in the injector's namespace `get list watch` on the two ConfigMaps by name,
 //! `get list watch update` on the Secret by name, and `create` on Secrets.
 
-mod backoff;
 mod ca_bundle;
 mod client;
 mod configmaps;
+mod conflict_backoff;
 mod fetch;
-mod follow;
-mod nodes;
-mod peace;
+mod native_sidecars;
 mod secret;
+mod state;
 mod status;
-mod surround;
-
-use std::sync::Arc;
+mod watch;
 
 use futures_util::future::join_all;
-use tokio::sync::watch;
+use tokio::sync::watch::{Receiver, Sender};
+use tokio_util::sync::CancellationToken;
 
 pub use client::{ClientError, client};
 pub use configmaps::ConfigMapName;
 pub use fetch::fetch;
 pub use kube::Client;
 pub use secret::SharedSecret;
+pub use state::ClusterState;
 pub use status::{Part, Status};
 
 use crate::certs::Publisher;
 use crate::certs::self_signed::Trusted;
 use crate::config::{ConfigError, Sources};
-use crate::notice::Say;
-use crate::webhook::live::Live;
+use crate::events::EventSink;
 use ca_bundle::Trust;
-use status::Board;
+use status::StatusReporter;
 
 /// The name under which objects and fields are owned.
 pub const MANAGER: &str = "sidecar-injector";
@@ -53,15 +50,14 @@ pub struct Wanted {
     pub authority: Authority,
     /// Whether kubelet versions decide about native sidecars.
     pub nodes: bool,
-    /// Whether namespaces prescribe users and groups (OpenShift).
+    /// Whether namespaces define the users of their pods (OpenShift).
     pub namespaces: bool,
 }
 
-/// Where the certificate and the CAs come from, and the MutatingWebhookConfigurations that get the CAs: none, when
-/// somebody else sees to it.
+/// Where the certificate and the CAs come from, and the MutatingWebhookConfigurations whose caBundle they are written to.
 #[derive(Debug)]
 pub enum Authority {
-    /// The certificate is in files, or somebody else's affair.
+    /// The certificate is in files, or managed by another program.
     Elsewhere {
         /// The CAs to trust.
         trusted: Trusted,
@@ -80,10 +76,10 @@ pub enum Authority {
 }
 
 impl Authority {
-    /// Nothing to do with the cluster.
+    /// No certificate and no caBundle.
     #[must_use]
     pub fn none() -> Self {
-        Self::Elsewhere { trusted: watch::Sender::new(None).subscribe(), configurations: Vec::new() }
+        Self::Elsewhere { trusted: Sender::new(None).subscribe(), configurations: Vec::new() }
     }
 
     fn configurations(&self) -> &[String] {
@@ -102,51 +98,48 @@ impl Authority {
     }
 }
 
-/// A connection to a cluster, with what is to be done there.
+/// A connection to a cluster, and what is read and written there.
 pub struct Cluster {
     client: Client,
     wanted: Wanted,
-    board: Board,
+    reporter: StatusReporter,
 }
 
 impl Cluster {
-    /// Nothing happens before [`run`](Self::run); the status says already what is waited for.
+    /// Nothing happens before [`run`](Self::run); the status already lists what is waited for.
     #[must_use]
-    pub fn new(client: Client, wanted: Wanted, say: Say) -> (Self, watch::Receiver<Status>) {
-        let status = watch::Sender::new(Status::expecting(&wanted));
+    pub fn new(client: Client, wanted: Wanted, events: EventSink) -> (Self, Receiver<Status>) {
+        let status = Sender::new(Status::expecting(&wanted));
         let receiver = status.subscribe();
-        (Self { client, wanted, board: Board::new(status, say) }, receiver)
+        (Self { client, wanted, reporter: StatusReporter::new(status, events) }, receiver)
     }
 
-    /// Keeps up with the cluster until `shutdown` is true. Every part goes on for itself, and tries again when it fails,
-    /// after pauses of up to half a minute. `configure` puts a config in force or says why not. While this runs, nobody
-    /// else calls [`Live::surround`].
-    pub async fn run<F>(self, live: Arc<Live>, configure: F, mut shutdown: watch::Receiver<bool>)
+    /// Watches until `stopping`. Each part runs on its own, and tries again when it fails, after pauses of up to half a
+    /// minute. `publish` gets every state of the cluster that differs from the one before, beginning with `initial`;
+    /// `configure` loads a config, or returns its problems.
+    pub async fn run<P, C>(self, initial: ClusterState, publish: P, configure: C, stopping: CancellationToken)
     where
-        F: FnMut(Sources) -> Result<u64, Vec<ConfigError>>,
+        P: Fn(ClusterState),
+        C: FnMut(Sources) -> Result<u64, Vec<ConfigError>>,
     {
-        let Self { client, wanted, board } = self;
+        let Self { client, wanted, reporter } = self;
         let config = async {
             if let Some(name) = &wanted.config {
-                configmaps::run(client.clone(), name, configure, &board).await;
+                configmaps::run(client.clone(), name, configure, &reporter).await;
             }
         };
         let certificate = async {
             if let Authority::Shared { secret, publisher, .. } = &wanted.authority {
-                secret::run(client.clone(), secret, publisher, &board).await;
+                secret::run(client.clone(), secret, publisher, &reporter).await;
             }
         };
         let names = wanted.authority.configurations().iter();
         let bundles =
-            names.map(|name| ca_bundle::run(client.clone(), name, wanted.authority.trust(), &board));
-        let surroundings = surround::run(client.clone(), wanted.nodes, wanted.namespaces, &live, &board);
-        let all = async {
-            tokio::join!(config, certificate, join_all(bundles), surroundings);
-            std::future::pending::<()>().await;
-        };
-        tokio::select! {
-            () = all => {}
-            _ = shutdown.wait_for(|ended| *ended) => {}
-        }
+            names.map(|name| ca_bundle::run(client.clone(), name, wanted.authority.trust(), &reporter));
+        let watched = (wanted.nodes, wanted.namespaces);
+        let state = state::run(client.clone(), watched, initial, publish, &reporter);
+        stopping
+            .run_until_cancelled(async { tokio::join!(config, certificate, join_all(bundles), state) })
+            .await;
     }
 }

@@ -1,7 +1,7 @@
 //! The self-signed bundle in a Secret that the replicas share.
 //!
-//! Whoever is first makes or renews it; the API server's resource versions see to it that only one succeeds, and the
-//! others take what the winner wrote.
+//! The first replica issues or renews it; because of the API server's resource versions only one write succeeds, and the
+//! other replicas use what it wrote.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -9,31 +9,32 @@ use std::time::{Duration, SystemTime};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, PostParams};
+use kube::runtime::utils::Backoff as _;
+use kube::runtime::watcher::DefaultBackoff;
 use kube::{Api, Client};
 use tokio::sync::watch;
 
 use super::MANAGER;
-use super::backoff::Backoff;
 use super::client::{CONFLICT, ask};
-use super::follow::{Seen, follow};
-use super::status::{Board, Part};
+use super::status::{Part, StatusReporter};
+use super::watch::{Cached, watch as watch_objects};
 use crate::certs::{Bundle, CertError, Names, Publisher};
 
 const TYPE: &str = "kubernetes.io/tls";
 const OWNER: &str = "app.kubernetes.io/managed-by";
-/// How often a lost race is run again at once.
-const ROUNDS: usize = 5;
-/// The longest sleep: clocks are set.
-const NAP: Duration = Duration::from_secs(60 * 60);
+/// How often a write that lost a race is repeated at once.
+const MAX_ATTEMPTS: usize = 5;
+/// The longest sleep: clocks are adjusted.
+const MAX_SLEEP: Duration = Duration::from_secs(60 * 60);
 
-/// The Secret, and whom the certificate in it is for.
+/// The Secret, and the names of the certificate in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedSecret {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Whom the certificate is for.
+    /// The names of the certificate.
     pub names: Names,
 }
 
@@ -49,16 +50,16 @@ impl SharedSecret {
         Api::namespaced(client, &self.namespace)
     }
 
-    /// The bundle in it.
+    /// The bundle in the Secret.
     pub(super) fn read(&self, secret: &Secret) -> Result<Bundle, Unusable> {
         let labels = secret.metadata.labels.as_ref();
         let owner = labels.and_then(|labels| labels.get(OWNER)).map(String::as_str);
         let found = secret.type_.as_deref().unwrap_or("Opaque");
         if found != TYPE || owner != Some(MANAGER) {
-            let owner = owner.unwrap_or("nobody");
+            let owner = owner.unwrap_or_default();
             return Err(Unusable::Foreign(format!(
-                "Secret {}/{} is somebody else's: type {found}, {OWNER} {owner}; expected type {TYPE} and {OWNER} \
-                 {MANAGER}: rename or delete it",
+                "Secret {}/{} is managed by another program: type {found}, {OWNER} {owner:?}: expected type {TYPE} and \
+                 {OWNER} {MANAGER:?}: rename or delete it",
                 self.namespace, self.name
             )));
         }
@@ -77,52 +78,57 @@ impl SharedSecret {
     }
 }
 
-/// Why there is no bundle in a Secret.
+/// Why a Secret has no usable bundle.
 #[derive(Debug)]
 pub(super) enum Unusable {
-    /// It is not ours, and left alone.
+    /// It is managed by another program, and not changed.
     Foreign(String),
-    /// It is ours, and written anew.
+    /// It is ours, and rewritten.
     Damaged(CertError),
 }
 
-/// Keeps the Secret in order and publishes what is in it.
-pub(super) async fn run(client: Client, wanted: &SharedSecret, publisher: &Publisher, board: &Board) {
-    let secrets = watch::Sender::new(Seen::nothing());
+/// Keeps the Secret valid and publishes the bundle in it.
+pub(super) async fn run(
+    client: Client,
+    wanted: &SharedSecret,
+    publisher: &Publisher,
+    reporter: &StatusReporter,
+) {
+    let secrets = watch::Sender::new(Cached::empty());
     let seen = secrets.subscribe();
     let api = wanted.api(client);
-    let keeper = Keeper { api: api.clone(), wanted, board };
+    let reconciler = Reconciler { api: api.clone(), wanted, reporter };
     tokio::select! {
-        never = follow(api, Some(&wanted.name), |secret| secret, &secrets) => match never {},
-        () = keeper.reconcile(seen, publisher) => {}
+        never = watch_objects(api, Some(&wanted.name), |secret| secret, &secrets) => match never {},
+        () = reconciler.run(seen, publisher) => {}
     }
 }
 
-struct Keeper<'a> {
+struct Reconciler<'a> {
     api: Api<Secret>,
     wanted: &'a SharedSecret,
-    board: &'a Board,
+    reporter: &'a StatusReporter,
 }
 
-/// What came of one look at the Secret.
-enum Look {
+/// The result of one attempt.
+enum Attempt {
     Settled(Box<Bundle>),
-    /// Somebody else wrote meanwhile: look again.
-    Raced,
+    /// Another replica wrote meanwhile: read again.
+    Conflict,
 }
 
-impl Keeper<'_> {
-    async fn reconcile(&self, mut seen: watch::Receiver<Seen<Secret>>, publisher: &Publisher) {
+impl Reconciler<'_> {
+    async fn run(&self, mut seen: watch::Receiver<Cached<Secret>>, publisher: &Publisher) {
         let (mut last, mut published) = (None, None);
-        let mut backoff = Backoff::new();
+        let mut backoff = DefaultBackoff::default();
         loop {
             let now = seen.borrow_and_update().clone();
             let mut problem = now.problem.clone();
-            let mut wait = NAP;
+            let mut wait = MAX_SLEEP;
             if let Some(stored) = now.only() {
                 match self.settle(stored.cloned(), last.as_ref()).await {
                     Ok(bundle) => last = Some(bundle),
-                    Err(refused) => problem = Some(refused),
+                    Err(error) => problem = Some(error),
                 }
                 if published != last
                     && let Some(bundle) = &last
@@ -135,13 +141,13 @@ impl Keeper<'_> {
                 wait = match (&last, problem == now.problem) {
                     (Some(bundle), true) => {
                         backoff.reset();
-                        bundle.due().duration_since(SystemTime::now()).unwrap_or_default().min(NAP)
+                        bundle.due().duration_since(SystemTime::now()).unwrap_or_default().min(MAX_SLEEP)
                     }
-                    _ => backoff.wait(),
+                    _ => backoff.next().unwrap_or_default(),
                 };
             }
             let there = published.is_some();
-            self.board.note("certificate", |status| &mut status.certificate, &Part::of(there, problem));
+            self.reporter.report("certificate", |status| &mut status.certificate, &Part::of(there, problem));
             tokio::select! {
                 changed = seen.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(wait) => {}
@@ -150,38 +156,37 @@ impl Keeper<'_> {
     }
 
     async fn settle(&self, mut stored: Option<Secret>, last: Option<&Bundle>) -> Result<Bundle, String> {
-        for _ in 0..ROUNDS {
-            if let Look::Settled(bundle) = self.look(stored, last).await? {
+        for _ in 0..MAX_ATTEMPTS {
+            if let Attempt::Settled(bundle) = self.attempt(stored, last).await? {
                 return Ok(*bundle);
             }
             let again = ask(self.api.get_opt(&self.wanted.name)).await;
-            stored = again.map_err(|refused| refused.problem)?;
+            stored = again.map_err(|failed| failed.problem)?;
         }
-        Err(format!("others keep writing Secret {}/{}", self.wanted.namespace, self.wanted.name))
+        Err(format!("Secret {}/{}: too many conflicting writes", self.wanted.namespace, self.wanted.name))
     }
 
-    /// Takes what is stored, or writes what should be.
+    /// Uses what is stored, or writes what should be.
     ///
-    /// A Secret that somebody deleted is a request for another CA: it is announced, and the old one goes on serving
-    /// until callers know the new one. What was damaged is put back as it was.
-    async fn look(&self, stored: Option<Secret>, last: Option<&Bundle>) -> Result<Look, String> {
+    /// A deleted Secret is a request for another CA: it is announced, and the old one keeps signing until clients know
+    /// the new one. A damaged Secret is restored.
+    async fn attempt(&self, stored: Option<Secret>, last: Option<&Bundle>) -> Result<Attempt, String> {
         let now = SystemTime::now();
         let text = |error: CertError| error.to_string();
         let known = || last.cloned().map_or_else(|| Bundle::fresh(&self.wanted.names, now), Ok);
         let (bundle, why) = match (&stored, last) {
-            (None, None) => (known().map_err(text)?, "a CA and a certificate were made".to_owned()),
-            (None, Some(last)) => (
-                last.rotated(now).map_err(text)?,
-                "it was deleted: the CA is replaced step by step".to_owned(),
-            ),
+            (None, None) => (known().map_err(text)?, "CA and certificate issued".to_owned()),
+            (None, Some(last)) => {
+                (last.rotated(now).map_err(text)?, "it was deleted: CA rotation started".to_owned())
+            }
             (Some(secret), _) => match self.wanted.read(secret) {
                 Err(Unusable::Foreign(problem)) => return Err(problem),
                 Err(Unusable::Damaged(error)) => {
-                    self.board.warn("certificate", format!("{}: {error}", self.title()));
-                    (known().map_err(text)?, "it was damaged and is written anew".to_owned())
+                    self.reporter.warn("certificate", "Secret damaged", format!("{}: {error}", self.title()));
+                    (known().map_err(text)?, "it was damaged: restored".to_owned())
                 }
                 Ok(bundle) => match bundle.renewed(now).map_err(text)? {
-                    None => return Ok(Look::Settled(Box::new(bundle))),
+                    None => return Ok(Attempt::Settled(Box::new(bundle))),
                     Some(renewed) => {
                         let why = format!("renewed: {}", renewed.phase());
                         (renewed, why)
@@ -192,7 +197,7 @@ impl Keeper<'_> {
         self.write(stored, bundle, &why).await
     }
 
-    async fn write(&self, stored: Option<Secret>, bundle: Bundle, why: &str) -> Result<Look, String> {
+    async fn write(&self, stored: Option<Secret>, bundle: Bundle, why: &str) -> Result<Attempt, String> {
         let exists = stored.is_some();
         let mut secret = stored.unwrap_or_else(|| self.wanted.new_secret());
         if secret.immutable == Some(true) {
@@ -208,12 +213,12 @@ impl Keeper<'_> {
         };
         match written {
             Ok(_) => {
-                self.board.info("certificate", format!("{}: {why}", self.title()));
-                Ok(Look::Settled(Box::new(bundle)))
+                self.reporter.info("certificate", "Secret written", format!("{}: {why}", self.title()));
+                Ok(Attempt::Settled(Box::new(bundle)))
             }
             // 404: it was deleted before it could be replaced.
-            Err(refused) if refused.code == CONFLICT || (exists && refused.code == 404) => Ok(Look::Raced),
-            Err(refused) => Err(format!("{}: {}", self.title(), refused.problem)),
+            Err(failed) if failed.code == CONFLICT || (exists && failed.code == 404) => Ok(Attempt::Conflict),
+            Err(failed) => Err(format!("{}: {}", self.title(), failed.problem)),
         }
     }
 

@@ -1,36 +1,36 @@
-//! How far it is, for readiness, metrics and the log.
+//! The status of everything that is read from the cluster and written to it, for readiness, metrics and the log.
 
 use std::collections::BTreeMap;
 
 use tokio::sync::watch;
 
 use super::{Authority, Wanted};
-use crate::notice::{Say, info, warn};
+use crate::events::{Event, EventSink, Level};
 
 /// One thing that is read from the cluster or written to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Part {
-    /// Nobody asked for it.
+    /// It is not used.
     #[default]
     Off,
-    /// It is not there yet; why, when that is known.
+    /// It is not available yet; why, where that is known.
     Waiting(Option<String>),
-    /// It is as it should be.
+    /// It is current.
     Good,
-    /// What was there last is in force; why nothing newer is.
+    /// The last good state is used; why there is no newer one.
     Stale(String),
 }
 
 impl Part {
-    pub(super) fn of(there: bool, problem: Option<String>) -> Self {
-        match (there, problem) {
+    pub(super) fn of(available: bool, problem: Option<String>) -> Self {
+        match (available, problem) {
             (true, None) => Self::Good,
             (true, Some(problem)) => Self::Stale(problem),
             (false, problem) => Self::Waiting(problem),
         }
     }
 
-    /// What is wrong, if anything is known to be.
+    /// The problem, if one is known.
     #[must_use]
     pub fn problem(&self) -> Option<&str> {
         match self {
@@ -40,7 +40,7 @@ impl Part {
     }
 }
 
-/// Everything, at one moment.
+/// The status of all parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// The ConfigMap with the config.
@@ -51,17 +51,17 @@ pub struct Status {
     pub ca_bundles: BTreeMap<String, Part>,
     /// The kubelets' versions.
     pub nodes: Part,
-    /// The namespaces' ranges of users and groups.
+    /// The user ranges of namespaces.
     pub namespaces: Part,
     /// How often a caBundle was written.
     pub ca_bundle_writes: u64,
-    /// How often a repair of a caBundle was put off because somebody else keeps changing it.
-    pub ca_bundle_disputes: u64,
+    /// How often a repair of a caBundle was delayed because another writer keeps changing it.
+    pub ca_bundle_conflicts: u64,
 }
 
 impl Status {
     pub(super) fn expecting(wanted: &Wanted) -> Self {
-        let part = |asked: bool| if asked { Part::Waiting(None) } else { Part::Off };
+        let part = |used: bool| if used { Part::Waiting(None) } else { Part::Off };
         let bundles = wanted.authority.configurations().iter();
         Self {
             config: part(wanted.config.is_some()),
@@ -73,36 +73,53 @@ impl Status {
         }
     }
 
-    /// What requests cannot be answered without and is not there yet: what it is, and why. Empty when ready.
-    ///
-    /// A config, a certificate, and the namespaces where their ranges are asked for: an answer without them would be
-    /// wrong. Nodes count as old while they cannot be read, and who calls before its caBundle is patched fails anyway.
-    #[must_use]
-    pub fn waiting(&self) -> Vec<(&'static str, Option<&str>)> {
-        let parts = [
+    fn parts(&self) -> [(&'static str, &Part); 4] {
+        [
             ("config", &self.config),
             ("certificate", &self.certificate),
             ("nodes", &self.nodes),
             ("namespaces", &self.namespaces),
-        ];
-        let waits = |part: &Part| matches!(part, Part::Waiting(_));
-        parts.into_iter().filter(|(_, part)| waits(part)).map(|(name, part)| (name, part.problem())).collect()
+        ]
+    }
+
+    /// What is not available yet and keeps the webhook from being ready, each with the reason. Empty when ready.
+    ///
+    /// A caBundle is not among it: an API server whose caBundle is not written yet cannot call in any case.
+    #[must_use]
+    pub fn waiting(&self) -> Vec<String> {
+        let waits = |(name, part): (&str, &Part)| match part {
+            Part::Waiting(Some(problem)) => Some(format!("{name}: {problem}")),
+            Part::Waiting(None) => Some(format!("{name}: not read yet")),
+            Part::Off | Part::Good | Part::Stale(_) => None,
+        };
+        self.parts().into_iter().filter_map(waits).collect()
+    }
+
+    /// Every part that is used, and whether there is a problem with it.
+    #[must_use]
+    pub fn problems(&self) -> Vec<(&'static str, bool)> {
+        let used = self.parts().into_iter().filter(|(_, part)| **part != Part::Off);
+        let mut problems: Vec<_> = used.map(|(name, part)| (name, part.problem().is_some())).collect();
+        if !self.ca_bundles.is_empty() {
+            problems.push(("caBundle", self.ca_bundles.values().any(|part| part.problem().is_some())));
+        }
+        problems
     }
 }
 
-/// Where the parts note how far they are; what changes is said once.
+/// Where the parts report their status; changes are logged once.
 #[derive(Clone)]
-pub(super) struct Board {
+pub(super) struct StatusReporter {
     status: watch::Sender<Status>,
-    say: Say,
+    events: EventSink,
 }
 
-impl Board {
-    pub(super) const fn new(status: watch::Sender<Status>, say: Say) -> Self {
-        Self { status, say }
+impl StatusReporter {
+    pub(super) const fn new(status: watch::Sender<Status>, events: EventSink) -> Self {
+        Self { status, events }
     }
 
-    pub(super) fn note(&self, about: &'static str, of: impl Fn(&mut Status) -> &mut Part, part: &Part) {
+    pub(super) fn report(&self, component: &'static str, of: impl Fn(&mut Status) -> &mut Part, part: &Part) {
         let mut old = Part::Off;
         let changed = self.status.send_if_modified(|status| {
             let slot = of(status);
@@ -114,11 +131,13 @@ impl Board {
         });
         match (part, part.problem()) {
             (_, Some(problem)) if changed && old.problem() != Some(problem) => {
-                let kept =
-                    if matches!(part, Part::Stale(_)) { " (the last good state stays in force)" } else { "" };
-                warn(&self.say, about, format!("{problem}{kept}"));
+                let stale = matches!(part, Part::Stale(_));
+                let message = if stale { "unavailable, the last good state is used" } else { "unavailable" };
+                self.warn(component, message, problem);
             }
-            (Part::Good, _) if changed && old.problem().is_some() => info(&self.say, about, "is good again"),
+            (Part::Good, _) if changed && old.problem().is_some() => {
+                self.info(component, "available again", "");
+            }
             _ => {}
         }
     }
@@ -127,11 +146,11 @@ impl Board {
         self.status.send_modify(|status| *counter(status) += 1);
     }
 
-    pub(super) fn info(&self, about: &'static str, message: impl Into<String>) {
-        info(&self.say, about, message);
+    pub(super) fn info(&self, component: &'static str, message: &'static str, detail: impl Into<String>) {
+        (self.events)(Event { level: Level::Info, component, message, detail: detail.into() });
     }
 
-    pub(super) fn warn(&self, about: &'static str, message: impl Into<String>) {
-        warn(&self.say, about, message);
+    pub(super) fn warn(&self, component: &'static str, message: &'static str, detail: impl Into<String>) {
+        (self.events)(Event { level: Level::Warn, component, message, detail: detail.into() });
     }
 }

@@ -29,7 +29,7 @@ fn plugins(server: &Value, container: &Value, diagnosis: &mut Diagnosis) {
             problem: Problem::AdmissionDisabled,
             object: title(server),
             seen: format!("--disable-admission-plugins has {PLUGIN}"),
-            cause: "the API server asks no mutating webhook at all".to_owned(),
+            cause: "the API server calls no mutating webhook".to_owned(),
             fix: format!(
                 "on each control plane node, take {PLUGIN} out of --disable-admission-plugins in {MANIFEST}"
             ),

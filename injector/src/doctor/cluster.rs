@@ -42,7 +42,7 @@ impl<'a> Cluster<'a> {
         self.kinds.get(kind).into_iter().flatten().copied()
     }
 
-    /// Whether a kind is among what was read: there is one of it, or a list of it. Else nothing can be said about a
+    /// Whether a kind is among what was read: an object of it, or a list of it. Else nothing is known about a
     /// missing one.
     pub(super) fn knows(&self, kind: &str) -> bool {
         self.kinds.contains_key(kind)

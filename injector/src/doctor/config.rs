@@ -77,7 +77,7 @@ pub(super) fn examine(
                     problem: Problem::PolicyUnknown,
                     object: title(map),
                     seen: format!("policy is {policy:?}"),
-                    cause: "only enabled and disabled are policies: with any other one nobody is injected, whatever the pod says"
+                    cause: "the policy is enabled or disabled: with any other one no pod is injected"
                         .to_owned(),
                     fix: edit,
                 });

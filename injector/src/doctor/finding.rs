@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It does not work.
+    /// Injection fails.
     Broken,
-    /// It works, but not as it is probably meant, or not for long.
+    /// Injection works, but probably not as intended, or not for long.
     Warning,
-    /// It is as it was asked for; good to know when a sidecar is missed.
+    /// As configured; explains a missing sidecar.
     Note,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for Severity {
 
 macro_rules! problems {
     ($($(#[$doc:meta])* $variant:ident $severity:ident $slug:literal;)*) => {
-        /// Everything that can be wrong, in the order in which to mend it. The name is what scripts see.
+        /// Every kind of finding, in the order in which to fix them. The name is for scripts.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Problem {
             $($(#[$doc])* $variant,)*
@@ -41,7 +41,7 @@ macro_rules! problems {
                 match self { $(Self::$variant => $slug,)* }
             }
 
-            /// How bad it is.
+            /// The severity of a finding.
             #[must_use]
             pub const fn severity(self) -> Severity {
                 match self { $(Self::$variant => Severity::$severity,)* }
@@ -55,91 +55,91 @@ problems! {
     WebhookMissing Broken "webhook-missing";
     /// A selector that cannot be read.
     SelectorUnreadable Broken "selector-unreadable";
-    /// The API server does not ask mutating webhooks.
+    /// The API server does not call mutating webhooks.
     AdmissionDisabled Broken "admission-disabled";
     /// No `caBundle`.
     CaEmpty Broken "ca-empty";
-    /// A `caBundle` that is no PEM.
+    /// A `caBundle` that is not PEM.
     CaUnreadable Broken "ca-unreadable";
-    /// A `caBundle` that does not vouch for the certificate that is served.
+    /// A `caBundle` that does not verify the served certificate.
     CaMismatch Broken "ca-mismatch";
     /// A certificate that is not valid now.
     CertificateExpired Broken "certificate-expired";
     /// A certificate for other names.
     CertificateNames Broken "certificate-names";
-    /// The Service that is called is not there.
+    /// The called Service does not exist.
     ServiceMissing Broken "service-missing";
-    /// A Service that finds no pods.
+    /// A Service that selects no pods.
     ServiceSelector Broken "service-selector";
-    /// A port that nobody serves.
+    /// A port that no pod serves.
     ServicePort Broken "service-port";
     /// A Deployment without an available replica.
     Unavailable Broken "unavailable";
     /// A Service without a ready endpoint.
     NoEndpoints Broken "no-endpoints";
-    /// A NetworkPolicy that keeps API servers out.
+    /// A NetworkPolicy that blocks API servers.
     PolicyBlocks Broken "network-policy";
-    /// The ConfigMap is not there.
+    /// The ConfigMap does not exist.
     ConfigMissing Broken "config-missing";
-    /// A config that cannot be used.
+    /// An invalid config.
     ConfigBroken Broken "config-broken";
-    /// A policy that is none.
+    /// An invalid policy.
     PolicyUnknown Broken "policy-unknown";
-    /// A call that failed, by the cluster's own account.
+    /// A failed call, reported by events or conditions.
     CallFailed Broken "call-failed";
-    /// Pods that were refused.
+    /// Rejected pods.
     PodRefused Broken "pod-refused";
-    /// A label that asks for a revision that is not installed.
+    /// A label that selects a revision that is not installed.
     UnknownRevision Broken "unknown-revision";
-    /// A namespace that was asked about is not injected.
+    /// A namespace of `--namespace` is not injected.
     NotSelected Broken "not-selected";
-    /// A pod with a left-over `image: auto`.
+    /// A pod that still has `image: auto`.
     ImageAuto Broken "image-auto";
     /// A pod without the sidecar that it should have.
     SidecarMissing Broken "sidecar-missing";
-    /// The API server may ask a proxy.
+    /// The API server may use a proxy.
     ApiServerProxy Warning "api-server-proxy";
     /// A certificate that expires soon.
     CertificateExpiring Warning "certificate-expiring";
     /// Two configurations are called for the same pods.
     Overlap Warning "overlap";
-    /// Nobody is asked about any namespace.
+    /// A webhook that selects no namespace.
     SelectsNothing Warning "selects-nothing";
-    /// Pods come up without a sidecar when the injector does not answer.
+    /// Pods are admitted without a sidecar while the injector does not respond.
     FailurePolicyIgnore Warning "failure-policy-ignore";
     /// One replica, without which no pods are created.
     SingleReplica Warning "single-replica";
-    /// Little time to answer.
+    /// A short time-out.
     TimeoutShort Warning "timeout-short";
     /// Two labels of which one has no effect.
     BothLabels Warning "both-labels";
-    /// A value that switches nothing.
+    /// A label value without effect.
     LabelValue Warning "label-value";
-    /// A pod asks where nobody is asked.
+    /// A pod requests injection where no webhook is called.
     AskedInVain Warning "asked-in-vain";
     /// A pod that is older than the webhook.
     OlderThanWebhook Warning "older-than-webhook";
-    /// A namespace that is switched off.
+    /// A namespace with injection disabled.
     NamespaceDisabled Note "namespace-disabled";
     /// A pod on the network of its node.
     HostNetwork Note "host-network";
-    /// A pod that refuses.
+    /// A pod that opts out.
     OptedOut Note "opted-out";
-    /// A pod that the config leaves out.
+    /// A pod that the config excludes.
     LeftOut Note "left-out";
 }
 
-/// One thing that is wrong.
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What sort of thing.
+    /// Its kind.
     pub problem: Problem,
-    /// The object in question.
+    /// The object.
     pub object: String,
-    /// What was seen.
+    /// The observation.
     pub seen: String,
-    /// What follows from it, or what it comes from.
+    /// The cause, or the consequence.
     pub cause: String,
-    /// The command that mends it, or shows more.
+    /// The command that fixes it, or shows more.
     pub fix: String,
 }

@@ -7,9 +7,9 @@ use super::{Diagnosis, Finding, Problem};
 use crate::decide::Webhooks;
 use crate::decide::selectors::SUFFIX;
 
-/// Fewer seconds than that are not enough for a slow network and an answer.
+/// Fewer seconds are not enough on a slow network.
 const SHORT: u64 = 5;
-/// What Kubernetes takes when nothing is said.
+/// Kubernetes' default.
 const USUAL: u64 = 10;
 
 /// A webhook configuration that injects.
@@ -20,7 +20,7 @@ pub(super) struct Installation<'a> {
     pub(super) webhooks: Vec<&'a Value>,
     /// As in the label `istio.io/rev`.
     pub(super) revision: &'a str,
-    /// Whom it calls.
+    /// The Service that it calls.
     pub(super) service: Option<Called<'a>>,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Installation<'a> {
         title(self.configuration)
     }
 
-    /// The revision as it stands at the end of names.
+    /// The suffix of names for the revision.
     pub(super) fn suffix(&self) -> String {
         if self.revision == "default" { String::new() } else { format!("-{}", self.revision) }
     }
@@ -90,15 +90,15 @@ pub(super) fn installations<'a>(cluster: &Cluster<'a>, diagnosis: &mut Diagnosis
     let installations: Vec<_> = configurations.filter_map(Installation::new).collect();
     if !cluster.knows("MutatingWebhookConfiguration") {
         diagnosis.not_checked(
-            "MutatingWebhookConfigurations: none among the objects; what depends on them is not looked at. A cluster that has none \
-             injects no pod (sidecar-injector manifests | kubectl apply -f -)",
+            "MutatingWebhookConfigurations: none among the objects, so nothing that depends on them is checked. A cluster without \
+             them injects no pod (sidecar-injector manifests | kubectl apply -f -)",
         );
     } else if installations.is_empty() {
         diagnosis.found(Finding {
             problem: Problem::WebhookMissing,
             object: "MutatingWebhookConfiguration istio-sidecar-injector".to_owned(),
             seen: format!("no MutatingWebhookConfiguration has a webhook whose name ends with {SUFFIX}"),
-            cause: "the API server asks nobody: no pod is ever injected".to_owned(),
+            cause: "no webhook matches: no pod is ever injected".to_owned(),
             fix: "sidecar-injector manifests | kubectl apply -f -".to_owned(),
         });
     }
@@ -117,7 +117,7 @@ pub(super) fn webhooks(installations: &[Installation<'_>], diagnosis: &mut Diagn
                 problem: Problem::SelectorUnreadable,
                 object: installation.title(),
                 seen: problem,
-                cause: "the API server refuses such a selector, or it selects other pods than it says"
+                cause: "the API server rejects such a selector, or it selects other pods than intended"
                     .to_owned(),
                 fix: format!(
                     "kubectl edit mutatingwebhookconfiguration {}",
@@ -150,7 +150,7 @@ pub(super) fn examine(installation: &Installation<'_>, diagnosis: &mut Diagnosis
             problem: Problem::FailurePolicyIgnore,
             object: installation.title(),
             seen: format!("failurePolicy is Ignore (webhooks {ignoring})"),
-            cause: "while the injector does not answer, pods come up without a sidecar, outside of the mesh, and nothing says so"
+            cause: "while the injector does not respond, pods are admitted without a sidecar and without a warning"
                 .to_owned(),
             fix: patch("failurePolicy", "\"Fail\""),
         });

@@ -57,7 +57,7 @@ const KNOWN: [Known; 10] = [
     },
     Known {
         texts: &["Service Unavailable"],
-        cause: "a proxy answered instead of the injector: the API server's no_proxy does not cover .svc",
+        cause: "a proxy responded instead of the injector: the API server's no_proxy does not cover .svc",
         fix: "on each control plane node, add .svc to no_proxy in /etc/kubernetes/manifests/kube-apiserver.yaml",
     },
     Known { texts: &["connection refused"], cause: REFUSED, fix: LOOK },
@@ -70,7 +70,7 @@ const KNOWN: [Known; 10] = [
 ];
 
 const REFUSED: &str = "nothing listened on the port: the injector was starting or stopping, or the Service goes to another port";
-const LATE: &str = "the call got no answer in time, and no replica of the injector is ready";
+const LATE: &str = "the call timed out, and no replica of the injector is ready";
 const BLOCKED: &str = "the injector is ready, but the API server does not reach it: a firewall between control plane and nodes does \
                        not let TCP port 15017 through, or the control plane has no route to the network of pods";
 const FOREIGN: &str = "may not be set for init containers without restartPolicy=Always";
@@ -151,7 +151,7 @@ fn read(
         return Some(Finding {
             problem: Problem::PodRefused,
             object,
-            cause: format!("the injector refuses the pod: {reason}"),
+            cause: format!("the injector denies the pod: {reason}"),
             seen,
             fix: "sidecar-injector check -f FILE   # says the same about the workload's file, before it is applied".to_owned(),
         });

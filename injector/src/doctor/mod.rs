@@ -1,6 +1,6 @@
 //! Why pods are not injected, or not created at all: saved objects of a cluster go in, findings come out. No I/O.
 //!
-//! Each file looks at one thing, in the order in which a request passes them: the API server, the webhook configuration,
+//! Each file checks one thing, in the order in which a request passes them: the API server, the webhook configuration,
 //! the certificates, the Service and what is behind it, the config, the namespaces, the pods. `messages` reads what the
 //! cluster itself says about failed calls.
 
@@ -27,30 +27,30 @@ pub use report::{as_json, as_text};
 
 use cluster::Cluster;
 
-/// What is asked.
+/// Options of the diagnosis.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Namespaces whose pods are meant to be injected; none asks about all that have labels.
+    /// Namespaces whose pods should be injected; empty: all with an injection label.
     pub namespaces: Vec<String>,
     /// The one namespace whose Services, ConfigMaps and the like were read; none: those of all.
     pub read: Option<String>,
-    /// When it is: certificates expire.
+    /// The current time, for certificates.
     pub now: SystemTime,
 }
 
-/// What was found.
+/// The findings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnosis {
-    /// What is wrong, the worst first.
+    /// The findings, the worst first.
     pub findings: Vec<Finding>,
-    /// What could not be looked at, and why.
+    /// What was not checked, and why.
     pub unchecked: Vec<String>,
-    /// How many objects were looked at.
+    /// The number of objects.
     pub objects: usize,
 }
 
 impl Diagnosis {
-    /// Whether something does not work.
+    /// Whether anything is broken.
     #[must_use]
     pub fn broken(&self) -> bool {
         self.findings.iter().any(|finding| finding.problem.severity() == Severity::Broken)
@@ -70,7 +70,7 @@ impl Diagnosis {
     }
 }
 
-/// Looks at everything.
+/// Runs all checks.
 #[must_use]
 pub fn examine(objects: &[Value], options: &Options) -> Diagnosis {
     let cluster = Cluster::new(objects);

@@ -66,13 +66,13 @@ fn one(namespace: &Value, asked: bool, webhooks: &Webhooks, diagnosis: &mut Diag
         (Some("disabled"), _) if !asked => found(
             Problem::NamespaceDisabled,
             format!("it has {INJECTION}=disabled"),
-            "its pods are not injected, not even those that ask for it".to_owned(),
+            "its pods are not injected, not even those that request it".to_owned(),
             enable,
         ),
         (Some("enabled"), _) => found(
             Problem::UnknownRevision,
             format!("it has {INJECTION}=enabled, and no webhook of the default revision selects it"),
-            format!("nobody is asked about its pods; installed: {}", revisions(webhooks)),
+            format!("no webhook matches its pods; installed: {}", revisions(webhooks)),
             "sidecar-injector manifests | kubectl apply -f -".to_owned(),
         ),
         (Some(value), _) if value != "disabled" => found(
@@ -84,7 +84,7 @@ fn one(namespace: &Value, asked: bool, webhooks: &Webhooks, diagnosis: &mut Diag
         (None, Some(revision)) => found(
             Problem::UnknownRevision,
             format!("it has {REVISION}={revision}, and no webhook of that revision selects it"),
-            format!("nobody is asked about its pods; installed: {}", revisions(webhooks)),
+            format!("no webhook matches its pods; installed: {}", revisions(webhooks)),
             known(webhooks).first().map_or_else(
                 || format!("sidecar-injector manifests --revision {revision} | kubectl apply -f -"),
                 |known| format!("kubectl label namespace {own} {REVISION}={known} --overwrite"),
@@ -160,7 +160,7 @@ fn selects_nothing(
                 problem: Problem::SelectsNothing,
                 object: installation.title(),
                 seen: "its selectors match no namespace and no pod".to_owned(),
-                cause: "nobody asks to be injected by it".to_owned(),
+                cause: "no namespace and no pod selects it".to_owned(),
                 fix: format!("kubectl label namespace NAMESPACE {label}"),
             });
         }

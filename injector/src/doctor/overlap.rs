@@ -1,4 +1,4 @@
-//! Pods about which two configurations are asked: the second one injects again, or differently.
+//! Pods that two webhook configurations match: the second one injects again, or differently.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -110,7 +110,7 @@ impl Asked<'_, '_> {
         }
     }
 
-    /// The cluster's own pods have no sidecar, and it is odd when one asks for it.
+    /// System pods have no sidecar; a request for one is odd.
     fn of_system(&self) -> Verdict {
         let asks =
             [list::label(self.pod, INJECT), list::annotation(self.pod, INJECT)].contains(&Some("true"));
@@ -135,7 +135,7 @@ impl Asked<'_, '_> {
         let seen = "it has no sidecar".to_owned();
         if !decision.inject() {
             let problem = match decision.reason()?.reason {
-                Reason::UnknownPolicy => return None, // said once, about the ConfigMap
+                Reason::UnknownPolicy => return None, // reported once, for the ConfigMap
                 Reason::HostNetwork => Problem::HostNetwork,
                 Reason::Pod => Problem::OptedOut,
                 Reason::SystemNamespace
@@ -186,7 +186,7 @@ impl Asked<'_, '_> {
         let annotation = list::annotation(self.pod, INJECT) == Some("true");
         annotation.then(|| {
             let cause = format!(
-                "the annotation only counts once a webhook is called, and selectors look at labels; {}",
+                "the annotation only counts once a webhook is called, and selectors match labels; {}",
                 why_not(kept)
             );
             (Problem::AskedInVain, format!("its annotation {INJECT} is \"true\""), cause)

@@ -6,7 +6,7 @@ use super::cluster::{Cluster, labels, list, name, service_selects, title};
 use super::hooks::{Called, Installation};
 use super::{Diagnosis, Finding, Problem};
 
-/// Said of Pods that nobody saved.
+/// Reported where no Pods were saved.
 pub(super) const PODS: &str = "Pods: none among the objects";
 
 /// What is behind a Service, as far as it is known.
@@ -70,7 +70,7 @@ fn missing(
     diagnosis.found(Finding {
         problem: Problem::ServiceMissing,
         object: format!("Service {}/{}", called.namespace, called.name),
-        seen: format!("{} calls it, but it is not there", installation.title()),
+        seen: format!("{} calls it, but it does not exist", installation.title()),
         cause: "every call fails; with failurePolicy Fail no pod of a labelled namespace is created"
             .to_owned(),
         fix: installation.install(),
@@ -83,7 +83,7 @@ fn selector(service: &Value, diagnosis: &mut Diagnosis) {
     diagnosis.found(Finding {
         problem: Problem::ServiceSelector,
         object: title(service),
-        seen: format!("its selector {selector} finds no pod"),
+        seen: format!("its selector {selector} matches no pod"),
         cause: "the Service has no endpoints: every call fails".to_owned(),
         fix: format!(
             "kubectl -n {namespace} get pods --show-labels   # then: kubectl -n {namespace} edit service {}",
@@ -110,7 +110,7 @@ fn port(called: Called<'_>, service: &Value, behind: &Behind<'_>, diagnosis: &mu
         let there: Vec<String> =
             ports.iter().filter_map(|port| number(port, "port")).map(|port| port.to_string()).collect();
         let seen = format!("the webhook calls port {}, the Service has {}", called.port, there.join(", "));
-        return bad(seen, "the API server finds no such port: every call fails");
+        return bad(seen, "the Service has no such port: every call fails");
     };
     let target = port.get("targetPort").filter(|target| !target.is_null()).or_else(|| port.get("port"))?;
     let containers = behind.pod.map(|pod| list(pod, "/spec/containers")).unwrap_or_default();
@@ -136,12 +136,12 @@ fn port(called: Called<'_>, service: &Value, behind: &Behind<'_>, diagnosis: &mu
             .collect();
         let seen =
             format!("port {} goes to targetPort {target}, the pods have {}", called.port, there.join(", "));
-        return bad(seen, "connections go to a port on which nobody listens: every call is refused");
+        return bad(seen, "connections go to a port on which no pod listens: every call is refused");
     }
     found
 }
 
-/// The autoscaler of a Deployment: the number of replicas is its business.
+/// The autoscaler of a Deployment, which owns its number of replicas.
 fn autoscaler<'a>(cluster: &Cluster<'a>, deployment: &Value) -> Option<&'a Value> {
     let text = super::cluster::text;
     let mut all = cluster.within("HorizontalPodAutoscaler", text(deployment, "/metadata/namespace"));
@@ -170,7 +170,7 @@ fn availability(
             problem: Problem::Unavailable,
             object: title(deployment),
             seen: format!("0 of {wanted} replicas are available"),
-            cause: if wanted == 0 { "it was scaled to nothing" } else { "the pods do not start, or are not ready" }.to_owned(),
+            cause: if wanted == 0 { "it was scaled to zero" } else { "the pods do not start, or are not ready" }.to_owned(),
             fix: if wanted == 0 {
                 format!("kubectl -n {namespace} scale deployment {} --replicas=2", name(deployment))
             } else {
@@ -182,7 +182,7 @@ fn availability(
             problem: Problem::SingleReplica,
             object: title(deployment),
             seen: match scaler {
-                Some(scaler) => format!("{} is content with one replica, and failurePolicy is Fail", title(scaler)),
+                Some(scaler) => format!("{} allows one replica, and failurePolicy is Fail", title(scaler)),
                 None => "one replica, and failurePolicy is Fail".to_owned(),
             },
             cause: "while that one is restarted or its node is drained, no pod of a labelled namespace is created".to_owned(),
@@ -234,7 +234,7 @@ fn endpoints(
             seen: "it has no ready endpoint".to_owned(),
             cause: match behind.deployment {
                 Some(_) => "the pods behind it are not ready: config not loaded, no valid certificate, or they do not start",
-                None => "nothing runs behind it",
+                None => "no pod runs behind it",
             }
             .to_owned(),
             fix: format!(

@@ -20,7 +20,7 @@ use crate::certs::pair;
 
 type Chain = Vec<CertificateDer<'static>>;
 
-/// What a certificate says about itself.
+/// The fields of a certificate.
 struct Facts {
     not_before: SystemTime,
     not_after: SystemTime,
@@ -52,23 +52,23 @@ pub(super) fn examine(
             problem: Problem::CertificateNames,
             object: title(secret),
             seen: format!("the certificate is for {}", if facts.names.is_empty() { "no name".to_owned() } else { facts.names.join(", ") }),
-            cause: format!("the API server calls {host} and refuses a certificate for another name (x509: certificate is valid for ..., not ...)"),
+            cause: format!("the API server calls {host} and rejects a certificate for another name (x509: certificate is valid for ..., not ...)"),
             fix: again(installation, secret),
         });
     }
     let Some(bundle) = bundle else { return };
-    if !vouches(&bundle, &chain, &facts, &host) {
+    if !verifies(&bundle, &chain, &facts, &host) {
         return mismatch(installation, &title(secret), diagnosis);
     }
-    // As Go does: a CA outside of its own validity counts for nothing.
+    // As in Go, a CA outside of its own validity is not trusted.
     let valid = bundle
         .into_iter()
         .filter(|der| self::facts(der).is_some_and(|ca| (ca.not_before..=ca.not_after).contains(&now)));
-    if now <= facts.not_after && !vouches(&valid.collect(), &chain, &facts, &host) {
+    if now <= facts.not_after && !verifies(&valid.collect(), &chain, &facts, &host) {
         diagnosis.found(Finding {
             problem: Problem::CertificateExpired,
             object: installation.title(),
-            seen: "the CA in its caBundle that vouches for the certificate is not valid now".to_owned(),
+            seen: "the CA in its caBundle that verifies the certificate is not valid now".to_owned(),
             cause: "the API server trusts no CA that has expired: every call fails".to_owned(),
             fix: again(installation, secret),
         });
@@ -87,7 +87,7 @@ fn mismatch(installation: &Installation<'_>, whose: &str, diagnosis: &mut Diagno
     diagnosis.found(Finding {
         problem: Problem::CaMismatch,
         object: installation.title(),
-        seen: format!("its caBundle does not vouch for the certificate of {whose}"),
+        seen: format!("its caBundle does not verify the certificate of {whose}"),
         cause: "every call fails (x509: certificate signed by unknown authority): the caBundle is an old one, or that of another \
                 writer, such as an istiod of the same revision"
             .to_owned(),
@@ -127,8 +127,8 @@ fn bundle(installation: &Installation<'_>, diagnosis: &mut Diagnosis) -> Option<
             let start: String = encoded.chars().take(24).collect();
             diagnosis.found(finding(
                 Problem::CaUnreadable,
-                format!("its caBundle is no base64 of PEM certificates: {start}..."),
-                "the API server trusts nobody: every call fails",
+                format!("its caBundle is not base64 of PEM certificates: {start}..."),
+                "the API server trusts no CA: every call fails",
             ));
             return None;
         };
@@ -192,15 +192,15 @@ fn dates(
     let (problem, cause) = match left {
         Some(_) if now < facts.not_before => (
             Problem::CertificateExpired,
-            "the API server refuses a certificate that is not valid yet: compare the clocks",
+            "the API server rejects a certificate that is not valid yet: compare the clocks",
         ),
         None => (
             Problem::CertificateExpired,
-            "the API server refuses it (x509: certificate has expired): nobody renewed it, or what serves it did not notice",
+            "the API server rejects it (x509: certificate has expired): it was not renewed, or not reloaded",
         ),
-        // Whoever renews certificates has done it long before.
+        // Every renewal happens long before.
         Some(left) if left < life / 10 => {
-            (Problem::CertificateExpiring, "less than a tenth of its life is left, and nobody has renewed it")
+            (Problem::CertificateExpiring, "less than a tenth of its life is left, and it was not renewed")
         }
         Some(_) => return,
     };
@@ -229,15 +229,15 @@ fn facts(der: &CertificateDer<'_>) -> Option<Facts> {
     })
 }
 
-/// Whether a name in a certificate is that of a host; `*` stands for its first label.
+/// Whether a name in a certificate matches a host; `*` matches its first label.
 fn covers(name: &str, host: &str) -> bool {
     let wild = name.strip_prefix("*.").zip(host.split_once('.'));
     name.eq_ignore_ascii_case(host)
         || wild.is_some_and(|(rest, (_, domain))| rest.eq_ignore_ascii_case(domain))
 }
 
-/// Whether one of these signed it, or is it. Dates and names are looked at elsewhere.
-fn vouches(bundle: &Chain, chain: &Chain, facts: &Facts, host: &str) -> bool {
+/// Whether one of these signed it, or is it. Dates and names are checked elsewhere.
+fn verifies(bundle: &Chain, chain: &Chain, facts: &Facts, host: &str) -> bool {
     let Some((leaf, between)) = chain.split_first() else {
         return false;
     };

@@ -1,4 +1,4 @@
-//! What the injector may do: read what answers depend on, keep its certificate, and say whom to trust.
+//! Roles: read what reviews depend on, write the certificate's Secret and the caBundle.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The webhook configuration: Istio's selectors, and who is never asked.
+//! The webhook configuration: Istio's selectors, and excluded namespaces.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use super::names::Names;
 use super::options::{Certificates, Options};
 use crate::decide::{SYSTEM_NAMESPACES, selectors};
 
-/// `caBundle` is not written at all: whoever applies this again does not wipe what the injector put there.
+/// Without `caBundle`: applying it again keeps what the injector has written.
 pub(super) fn configuration(options: &Options, names: &Names) -> Value {
     // The cluster's own pods, and the injector's, must come up while no injector runs.
     let mut except = SYSTEM_NAMESPACES.to_vec();

@@ -1,4 +1,4 @@
-//! How the injector is reached, and whom it may reach.
+//! The Service and the NetworkPolicy.
 
 use serde_json::{Value, json};
 
@@ -22,7 +22,7 @@ pub(super) fn service(options: &Options, names: &Names) -> Value {
     })
 }
 
-/// API servers call from the network of their node, which no selector can name: the webhook is open to all.
+/// API servers call from the network of their node, which no selector matches: all sources are allowed.
 pub(super) fn policy(options: &Options, names: &Names) -> Value {
     let port = |protocol: &str, port: u16| json!({"port": port, "protocol": protocol});
     let api_servers: Vec<Value> = API_SERVER_PORTS.iter().map(|number| port("TCP", *number)).collect();

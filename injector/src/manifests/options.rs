@@ -1,4 +1,4 @@
-//! What an installation can be told. A value that exists is valid.
+//! Options of an installation; a value that exists is valid.
 
 use std::num::NonZeroU16;
 
@@ -16,15 +16,15 @@ pub struct Options {
     pub image: Image,
     /// How many run, at least.
     pub replicas: Replicas,
-    /// What happens to pods while none of them answers.
+    /// What happens to pods while no replica responds.
     pub failure_policy: FailurePolicy,
     /// Whether namespaces and pods without any label are injected.
     pub by_default: bool,
-    /// Who makes the certificate.
+    /// Where the certificate comes from.
     pub certificates: Certificates,
     /// What sort of cluster it is.
     pub flavour: Flavour,
-    /// Whether pods with a left-over `image: auto` are refused.
+    /// Whether pods that still have `image: auto` are rejected.
     pub validating_policy: bool,
     /// What the ConfigMaps hold.
     pub texts: Texts,
@@ -44,7 +44,7 @@ pub struct Texts {
 /// `failurePolicy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailurePolicy {
-    /// Pods are refused.
+    /// Pods are rejected.
     #[default]
     Fail,
     /// Pods come up outside of the mesh, silently.
@@ -62,7 +62,7 @@ impl FailurePolicy {
     }
 }
 
-/// Who makes the certificate, and tells the API server whom to trust.
+/// Where the certificate and the caBundle come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Certificates {
     /// The injector itself.

@@ -1,12 +1,12 @@
-//! A left-over `image: auto`: the pod was meant to be injected and nobody was asked. It is refused with the reason,
-//! instead of failing to pull an image of that name.
+//! The validating policy: a pod that still has `image: auto` was not injected, and is rejected with the reasons instead of
+//! failing to pull that image.
 
 use serde_json::{Value, json};
 
 use super::names::Names;
 use crate::pod::{AUTO_IMAGE, PROXY};
 
-/// What the one who created the pod reads.
+/// The message for the user.
 const MESSAGE: &str = "image: auto is still there: no sidecar injector was called for this pod. Either its namespace has neither \
                        the label istio-injection=enabled nor istio.io/rev with an installed revision, or the pod's own label \
                        sidecar.istio.io/inject is not \"true\", or the namespace is that of the injector, or the injector was \

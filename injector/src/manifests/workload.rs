@@ -34,7 +34,7 @@ pub(super) fn deployment(options: &Options, names: &Names) -> Value {
 
 fn pod(options: &Options, names: &Names) -> Value {
     let mut security = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
-    // OpenShift chooses from the namespace's range, and refuses any other user.
+    // OpenShift chooses from the namespace's range, and rejects any other user.
     if options.flavour == Flavour::Kubernetes {
         put(&mut security, "runAsUser", json!(USER));
         put(&mut security, "runAsGroup", json!(USER));

@@ -1,85 +1,124 @@
-//! What runs beside the server: a CA of our own, and everything that is read from a cluster and written to it.
+//! What runs beside the server: a self-signed certificate without a cluster, or everything that is read from a cluster
+//! and written to it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
+use super::config_store::ConfigStore;
 use super::error::ServeError;
-use super::live::{Live, Surroundings};
-use super::options::{Certificates, NativeSidecars, ServeOptions};
-use super::progress::Progress;
-use super::shutdown::Ending;
+use super::options::{CaBundle, Certificates, ConfigFrom, NativeSidecars, ServeOptions};
 use crate::certs::{Names, Publisher, SelfSigned, Serving};
-use crate::notice::{Level, Notice, Say};
+use crate::cluster::{Authority, Cluster, ClusterState, ConfigMapName, SharedSecret, Status, Wanted, client};
+use crate::events::log_sink;
 use gotemplate::Functions;
 
-#[cfg(feature = "cluster")]
-#[path = "background/cluster.rs"]
-mod cluster;
-#[cfg(not(feature = "cluster"))]
-#[path = "background/no_cluster.rs"]
-mod cluster;
+const KUBECONFIG: &str = "--kubeconfig";
 
-/// What background tasks are given. They end when `ending` says so.
+/// What background tasks share.
 #[derive(Clone, Debug)]
-pub struct Tasks {
-    /// What was asked for.
+pub(super) struct Tasks {
+    /// The options.
     pub options: Arc<ServeOptions>,
-    /// Gets config ([`Live::configure`]) and surroundings ([`Live::surround`]).
-    pub live: Arc<Live>,
-    /// Gets certificates ([`Serving::replace`]).
+    /// Gets the config and the state of the cluster.
+    pub config: Arc<ConfigStore>,
+    /// Gets certificates.
     pub serving: Arc<Serving>,
-    /// What templates may call, for [`Live::configure`].
+    /// What templates may call.
     pub functions: Arc<Functions>,
-    /// Says when to end.
-    pub ending: Ending,
+    /// Ends the tasks.
+    pub stopping: CancellationToken,
 }
 
-/// Starts everything that was asked for. Nothing here waits for a cluster: what is not there yet keeps the webhook
-/// from being ready, and is tried again.
+/// Starts the tasks; the status of the cluster, if there is one. Nothing here waits for a cluster: what is missing keeps
+/// the webhook from being ready, and is tried again.
 ///
 /// # Errors
 ///
-/// Every problem that trying again does not mend.
-pub async fn start(tasks: Tasks) -> Result<Progress, Vec<ServeError>> {
-    tasks.live.surround(Surroundings {
+/// Every problem that a retry does not solve.
+pub(super) async fn start(tasks: Tasks) -> Result<Option<watch::Receiver<Status>>, Vec<ServeError>> {
+    tasks.config.set_cluster_state(ClusterState {
         native_sidecars: tasks.options.native_sidecars != NativeSidecars::False,
-        ..Surroundings::default()
+        ..ClusterState::default()
     });
-    if let Some(why) = cluster::asked_for(&tasks.options) {
-        return cluster::start(tasks, why)
-            .await
-            .map_err(|errors| errors.into_iter().map(ServeError::Background).collect());
+    if let Some(reason) = needs_cluster(&tasks.options) {
+        return start_cluster(tasks, reason).await.map(Some).map_err(|error| vec![error]);
     }
     if let Certificates::SelfSigned { service, namespace, ca_out } = &tasks.options.certificates {
         let names = Names::service(service, namespace).and_loopback();
         let own = SelfSigned::issue(&names, publisher(&tasks, ca_out.as_ref()), SystemTime::now());
         let own = own.await.map_err(|error| vec![ServeError::SelfSigned(error)])?;
-        tokio::spawn(own.run(say(), ended(tasks.ending)));
+        tokio::spawn(own.run(log_sink(), tasks.stopping));
     }
-    Ok(Progress::default())
+    Ok(None)
 }
 
 fn publisher(tasks: &Tasks, ca_out: Option<&PathBuf>) -> Publisher {
     Publisher::new(Arc::clone(&tasks.serving), ca_out.cloned())
 }
 
-/// Notices are log lines.
-fn say() -> Say {
-    Arc::new(|Notice { level, about, message }| match level {
-        Level::Info => log::info!("{about}: {message}"),
-        Level::Warn => log::warn!("{about}: {message}"),
-    })
+/// The option, or the environment, because of which a cluster is needed. A kubeconfig in its default place is not a
+/// reason.
+fn needs_cluster(options: &ServeOptions) -> Option<&'static str> {
+    let in_pod = options.environment.iter().any(|(key, _)| key == "KUBERNETES_SERVICE_HOST");
+    let reasons = [
+        ("--watch-configmap", matches!(options.config, ConfigFrom::ConfigMap(_))),
+        ("--webhook-config", matches!(&options.ca_bundle, CaBundle::Ours(names) if !names.is_empty())),
+        ("--platform openshift", options.openshift),
+        (KUBECONFIG, options.kubeconfig.is_some()),
+        ("a pod of a cluster", in_pod),
+    ];
+    reasons.into_iter().find(|(_, needed)| *needed).map(|(reason, _)| reason)
 }
 
-/// Turns true at the end.
-fn ended(mut ending: Ending) -> watch::Receiver<bool> {
-    let (sender, receiver) = watch::channel(false);
-    tokio::spawn(async move {
-        ending.stopping().await;
-        sender.send_replace(true);
-    });
-    receiver
+async fn start_cluster(tasks: Tasks, reason: &'static str) -> Result<watch::Receiver<Status>, ServeError> {
+    let (options, runtime) = (Arc::clone(&tasks.options), Handle::current());
+    // Reading files blocks, and a file system may be unresponsive.
+    let connect = move || runtime.block_on(client(options.kubeconfig.as_deref()));
+    let client = tokio::task::spawn_blocking(connect).await;
+    let client = client.map_err(|error| ServeError::Runtime(error.to_string()))?;
+    let client = client.map_err(|error| match reason {
+        KUBECONFIG => ServeError::Cluster(error.to_string()),
+        _ => ServeError::Cluster(format!("{reason} needs a cluster: {error}")),
+    })?;
+    let (cluster, status) = Cluster::new(client, wanted(&tasks), log_sink());
+    let Tasks { config, functions, stopping, .. } = tasks;
+    let initial = (*config.cluster_state()).clone();
+    let store = Arc::clone(&config);
+    let configure = move |sources| store.configure(&sources, &functions);
+    tokio::spawn(cluster.run(initial, move |state| config.set_cluster_state(state), configure, stopping));
+    Ok(status)
+}
+
+fn wanted(tasks: &Tasks) -> Wanted {
+    let options = &tasks.options;
+    let configurations = match &options.ca_bundle {
+        CaBundle::Ours(names) => names.clone(),
+        CaBundle::External => Vec::new(),
+    };
+    Wanted {
+        config: match &options.config {
+            ConfigFrom::ConfigMap(name) => {
+                Some(ConfigMapName { namespace: name.namespace.clone(), name: name.name.clone() })
+            }
+            ConfigFrom::Files { .. } => None,
+        },
+        authority: match &options.certificates {
+            Certificates::SelfSigned { service, namespace, ca_out } => Authority::Shared {
+                secret: SharedSecret::of_service(service, namespace),
+                publisher: publisher(tasks, ca_out.as_ref()),
+                configurations,
+            },
+            // The CA of certificates in files is not known.
+            Certificates::Files { .. } => {
+                Authority::Elsewhere { trusted: watch::Sender::new(None).subscribe(), configurations }
+            }
+        },
+        nodes: options.native_sidecars == NativeSidecars::Auto,
+        namespaces: options.openshift,
+    }
 }

@@ -1,19 +1,20 @@
-//! Config from files.
+//! Config from files, watched.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::live::Live;
+use tokio_util::sync::CancellationToken;
+
+use super::config_store::ConfigStore;
 use super::options::ConfigFrom;
-use super::shutdown::Ending;
-use super::watch::{Pace, Settled, watch};
 use crate::config::{ConfigError, Problem, Source, SourceKind, Sources};
+use crate::file_watcher::{FileWatcher, Stable};
 use crate::files;
 use gotemplate::Functions;
 
-/// The files that were named.
+/// The files of the flags.
 #[derive(Clone, Debug)]
-pub struct ConfigFiles {
+pub(super) struct ConfigFiles {
     config: Option<String>,
     values: Option<String>,
     mesh: Option<String>,
@@ -22,7 +23,7 @@ pub struct ConfigFiles {
 impl ConfigFiles {
     /// The files, if config comes from files.
     #[must_use]
-    pub fn of(from: &ConfigFrom) -> Option<Self> {
+    pub(super) fn of(from: &ConfigFrom) -> Option<Self> {
         match from {
             ConfigFrom::Files { config, values, mesh } => {
                 Some(Self { config: config.clone(), values: values.clone(), mesh: mesh.clone() })
@@ -36,7 +37,7 @@ impl ConfigFiles {
     /// # Errors
     ///
     /// Every file that cannot be read: one that is gone is not the same as none.
-    pub fn read(&self) -> Result<Sources, Vec<ConfigError>> {
+    pub(super) fn read(&self) -> Result<Sources, Vec<ConfigError>> {
         let mut problems = Vec::new();
         let mut read = |holds: SourceKind, name: &Option<String>| {
             let name = name.as_ref()?;
@@ -64,38 +65,39 @@ impl ConfigFiles {
         if problems.is_empty() { Ok(sources) } else { Err(problems) }
     }
 
-    fn late(&self, pace: &Pace) -> Vec<ConfigError> {
+    fn unresponsive(&self, watcher: &FileWatcher) -> Vec<ConfigError> {
         let names: Vec<&str> =
             [&self.config, &self.values, &self.mesh].into_iter().filter_map(Option::as_deref).collect();
         vec![ConfigError {
             source: names.join(", "),
             place: String::new(),
-            problem: Problem::Unusable(pace.problem()),
+            problem: Problem::Unusable(watcher.problem()),
         }]
     }
 
-    /// Looks at them until the end.
-    pub async fn watch(
+    /// Watches them until `stopping`.
+    pub(super) async fn watch(
         self,
-        known: Sources,
+        loaded: Sources,
         interval: Duration,
-        live: Arc<Live>,
+        store: Arc<ConfigStore>,
         functions: Arc<Functions>,
-        ending: Ending,
+        stopping: CancellationToken,
     ) {
         if self.config.is_none() && self.values.is_none() && self.mesh.is_none() {
             return;
         }
-        let act = |found: Result<Sources, Vec<ConfigError>>| match found {
+        let apply = |found: Result<Sources, Vec<ConfigError>>| match found {
             Ok(sources) => {
-                // What is wrong has been logged and counted; what is in force stays.
-                let _ = live.configure(&sources, &functions);
+                // Problems are logged and counted there.
+                let _ = store.configure(&sources, &functions);
             }
-            Err(problems) => live.unreadable(&problems),
+            Err(problems) => store.unreadable(&problems),
         };
-        let pace = Pace::every(interval);
-        let late = self.late(&pace);
-        watch(pace, ending, Settled::new(Ok(known)), move || self.read(), Err(late), act).await;
+        let watcher = FileWatcher::every(interval);
+        let unresponsive = Err(self.unresponsive(&watcher));
+        let watch = watcher.watch(Stable::new(Ok(loaded)), move || self.read(), unresponsive, apply);
+        stopping.run_until_cancelled(watch).await;
     }
 }
 
@@ -104,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_file_is_a_problem_of_its_own() {
+    fn an_empty_file_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let named = |name: &str, text: &str| {
             let path = folder.path().join(name).to_str().unwrap().to_owned();

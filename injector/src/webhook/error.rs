@@ -10,7 +10,7 @@ use crate::config::ConfigError;
 /// Why the webhook does not start.
 #[derive(Debug)]
 pub enum ServeError {
-    /// A file that was named.
+    /// A file of a flag.
     Unreadable {
         /// The flag that names it.
         flag: &'static str,
@@ -23,7 +23,7 @@ pub enum ServeError {
     Config(ConfigError),
     /// Certificate or key.
     Certificate(CertError),
-    /// A certificate of our own.
+    /// The self-signed certificate.
     SelfSigned(SelfSignedError),
     /// An address.
     Bind {
@@ -34,9 +34,9 @@ pub enum ServeError {
         /// What the system says.
         error: io::Error,
     },
-    /// What runs beside the server.
-    Background(String),
-    /// The system, or a library, refuses something that always works.
+    /// The cluster, or the way to it.
+    Cluster(String),
+    /// The system, or a library, refuses something that otherwise works.
     Runtime(String),
 }
 
@@ -48,9 +48,9 @@ impl fmt::Display for ServeError {
             Self::Certificate(error) => error.fmt(f),
             Self::SelfSigned(error) => error.fmt(f),
             Self::Bind { flag, listen, error } => {
-                write!(f, "{flag}: {} cannot be listened on: {error}", listen.address)
+                write!(f, "{flag}: cannot listen on {}: {error}", listen.address)
             }
-            Self::Background(error) | Self::Runtime(error) => f.write_str(error),
+            Self::Cluster(error) | Self::Runtime(error) => f.write_str(error),
         }
     }
 }

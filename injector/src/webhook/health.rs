@@ -1,60 +1,50 @@
-//! Whether the webhook can do its work.
+//! Readiness of the webhook.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use super::live::Live;
+use super::config_store::ConfigStore;
 use super::probe::Probe;
-use super::progress::Progress;
-use super::shutdown::{Ending, Stage};
 use crate::certs::Serving;
 use crate::certs::files::validity;
+use crate::cluster::Status;
 
-/// How long the answer of the admission port counts.
-const FRESH: Duration = Duration::from_secs(1);
+/// How long the result of a probe counts.
+const PROBE_LIFE: Duration = Duration::from_secs(1);
 
-/// Knows what to ask.
+/// What readiness depends on.
 #[derive(Debug)]
-pub struct Health {
-    live: Arc<Live>,
-    serving: Arc<Serving>,
-    probe: Probe,
-    progress: Progress,
-    ending: Ending,
-    called: Mutex<Option<(Instant, Result<(), String>)>>,
+pub(super) struct Health {
+    /// A config is loaded.
+    pub config: Arc<ConfigStore>,
+    /// A valid certificate is served.
+    pub serving: Arc<Serving>,
+    /// The admission port answers.
+    pub probe: Probe,
+    /// What is needed of the cluster has been read.
+    pub cluster: Option<watch::Receiver<Status>>,
+    /// No shutdown has begun.
+    pub draining: CancellationToken,
+    /// The last probe.
+    pub last_probe: Mutex<Option<(Instant, Result<(), String>)>>,
 }
 
 impl Health {
-    /// Asks these.
-    #[must_use]
-    pub fn new(
-        live: Arc<Live>,
-        serving: Arc<Serving>,
-        probe: Probe,
-        progress: Progress,
-        ending: Ending,
-    ) -> Self {
-        Self { live, serving, probe, progress, ending, called: Mutex::default() }
-    }
-
-    /// Whether requests should be sent here; a line for every part, with what is wrong with it.
-    pub async fn ready(&self) -> (bool, String) {
+    /// Whether requests should be sent here; a line for each part, with its problem.
+    pub(super) async fn ready(&self) -> (bool, String) {
         let certificate = match self.serving.pair() {
-            None => Err("there is none yet".to_owned()),
+            None => Err("not issued yet".to_owned()),
             Some(pair) => validity(&pair).map_or(Ok(()), |problem| Err(format!("it {problem}"))),
         };
-        let config =
-            if self.live.is_configured() { Ok(()) } else { Err("none has been read yet".to_owned()) };
-        let port = if certificate.is_ok() { self.call().await } else { Err("not asked".to_owned()) };
-        let end = match self.ending.stage() {
-            Stage::Serving => Ok(()),
-            Stage::Draining | Stage::Stopping => Err("asked to end".to_owned()),
-        };
-        let waiting = self.progress.snapshot().waiting;
+        let config = if self.config.is_configured() { Ok(()) } else { Err("not loaded yet".to_owned()) };
+        let port = if certificate.is_ok() { self.probe().await } else { Err("not probed".to_owned()) };
+        let serving = if self.draining.is_cancelled() { Err("shutting down".to_owned()) } else { Ok(()) };
+        let waiting = self.cluster.as_ref().map(|status| status.borrow().waiting()).unwrap_or_default();
         let cluster =
             if waiting.is_empty() { Ok(()) } else { Err(format!("waiting for {}", waiting.join("; "))) };
         let parts = [
@@ -62,7 +52,7 @@ impl Health {
             ("certificate", certificate),
             ("cluster", cluster),
             ("admission port", port),
-            ("serving", end),
+            ("serving", serving),
         ];
         let mut text = String::new();
         for (part, result) in &parts {
@@ -75,20 +65,20 @@ impl Health {
         (parts.iter().all(|(_, result)| result.is_ok()), text)
     }
 
-    /// Calls the admission port, or says what it said a moment ago. All who ask at once share one call.
-    async fn call(&self) -> Result<(), String> {
-        let mut called = self.called.lock().await;
-        if let Some((when, result)) = &*called
-            && when.elapsed() < FRESH
+    /// Probes the admission port, or returns the result of a moment ago. Requests at the same time share one probe.
+    async fn probe(&self) -> Result<(), String> {
+        let mut last = self.last_probe.lock().await;
+        if let Some((when, result)) = &*last
+            && when.elapsed() < PROBE_LIFE
         {
             return result.clone();
         }
         let mut result = self.probe.call().await;
         if result.is_err() {
-            // Once more: the certificate may have changed in between.
+            // The certificate may have changed in between.
             result = self.probe.call().await;
         }
-        *called = Some((Instant::now(), result.clone()));
+        *last = Some((Instant::now(), result.clone()));
         result
     }
 }

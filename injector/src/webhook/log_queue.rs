@@ -1,5 +1,5 @@
-//! Log lines go through a queue to a thread that writes them: where nobody reads the log, lines are lost, and pods are
-//! not kept waiting.
+//! A queue of log lines and the thread that writes them: where the log is not read, lines are dropped and requests do
+//! not wait.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,16 +11,16 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 
-/// Lines that wait.
-const WAITING: usize = 1024;
-/// How long the end of the process is put off for lines that wait.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The longest queue, in lines.
+const MAX_QUEUED: usize = 1024;
+/// How long the end of the process waits for the queue.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-// The logger is one for the whole process, and so is what is known of it.
+// There is one logger in the process, and so one queue.
 static PENDING: AtomicU64 = AtomicU64::new(0);
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
-/// The end of the queue where lines go in, one with each write.
+/// The sending end of the queue: a line with each write.
 #[derive(Debug)]
 pub struct LogQueue(SyncSender<Vec<u8>>);
 
@@ -31,23 +31,23 @@ impl LogQueue {
     ///
     /// What the system says.
     pub fn to(out: impl Write + Send + 'static) -> io::Result<Self> {
-        let (sender, lines) = mpsc::sync_channel(WAITING);
+        let (sender, lines) = mpsc::sync_channel(MAX_QUEUED);
         std::thread::Builder::new().name("log".to_owned()).spawn(move || write(&lines, out))?;
         Ok(Self(sender))
     }
 }
 
 fn write(lines: &Receiver<Vec<u8>>, mut out: impl Write) {
-    let mut told = 0;
+    let mut logged = 0;
     for line in lines {
-        // There is nowhere left to say that the log cannot be written.
+        // There is nowhere to report that the log cannot be written.
         let _ = out.write_all(&line);
         PENDING.fetch_sub(1, Ordering::SeqCst);
         let dropped = DROPPED.load(Ordering::SeqCst);
-        // That is a line in the queue like any other: it waits until there is room for it.
-        if dropped > told && PENDING.load(Ordering::SeqCst) < WAITING as u64 / 2 {
-            log::warn!(lines = dropped - told; "nobody read the log: lines were dropped");
-            told = dropped;
+        // This line goes through the queue too, once there is room.
+        if dropped > logged && PENDING.load(Ordering::SeqCst) < MAX_QUEUED as u64 / 2 {
+            log::warn!(lines = dropped - logged; "log lines dropped");
+            logged = dropped;
         }
     }
 }
@@ -67,22 +67,22 @@ impl Write for LogQueue {
     }
 }
 
-/// Waits until all lines are written, if somebody reads them: before the process ends.
-pub fn settle() {
-    let until = Instant::now() + PATIENCE;
+/// Waits until all lines are written, in bounded time: before the process ends.
+pub fn flush() {
+    let until = Instant::now() + FLUSH_TIMEOUT;
     while PENDING.load(Ordering::SeqCst) > 0 && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Lines that were dropped, for metrics.
+/// The number of dropped lines, as a metric.
 #[derive(Clone, Copy, Debug)]
-pub struct Dropped;
+pub struct DroppedLines;
 
-impl Collector for Dropped {
+impl Collector for DroppedLines {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let counter = ConstCounter::new(DROPPED.load(Ordering::SeqCst));
-        let help = "Log lines that were dropped because nobody read them";
+        let help = "Log lines that were dropped because the log was not read";
         counter.encode(encoder.encode_descriptor("log_lines_dropped", help, None, MetricType::Counter)?)
     }
 }

@@ -1,7 +1,7 @@
-//! What is counted.
+//! Metrics for Prometheus.
 //!
-//! Names of our own begin with `sidecar_injector_`; those that begin with `sidecar_injection_` are Istio's, so that
-//! its dashboards and alerts go on working.
+//! Our own names begin with `sidecar_injector_`; those that begin with `sidecar_injection_` are Istio's, so that
+//! its dashboards and alerts keep working.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -15,53 +15,47 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use tokio::sync::watch;
 
-use super::admit::Record;
-use super::live::Live;
-use super::log_queue::Dropped;
-use super::progress::Progress;
-use super::verdict::Outcome;
+use super::config_store::ConfigStore;
+use super::log_queue::DroppedLines;
+use super::verdict::Verdict;
 use crate::certs::Serving;
+use crate::cluster::Status;
 
 /// From a quarter of a millisecond, in seconds.
 const BUCKETS: [f64; 15] =
     [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// What became of a request, and why.
+/// The outcome of a request, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Why {
+struct RequestLabels {
     outcome: &'static str,
     reason: &'static str,
 }
 
-/// Which program this is.
+/// The build.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Build {
+struct BuildLabels {
     version: &'static str,
 }
 
-/// Everything that is counted.
+/// All metrics.
 #[derive(Debug)]
-pub struct Metrics {
+pub(super) struct Metrics {
     registry: Registry,
-    requests: Family<Why, Counter>,
+    requests: Family<RequestLabels, Counter>,
     duration: Histogram,
-    cache_hits: Counter,
-    cache_misses: Counter,
     istio: IstioMetrics,
-    /// Requests that are read or worked on.
+    /// Requests from their head to their response.
     pub in_flight: Gauge,
     /// Open connections to the admission port.
     pub connections: Gauge,
-    /// Connections that were accepted.
+    /// Accepted connections.
     pub accepted: Counter,
-    /// Idle connections that were closed to make room for others.
-    pub evicted: Counter,
-    /// Silent connections to the monitoring port that were closed to make room for others.
-    pub monitoring_evicted: Counter,
-    /// Handshakes that failed or took too long.
+    /// TLS handshakes that failed or timed out.
     pub handshake_failures: Counter,
-    /// Requests during which the program itself failed.
+    /// Reviews that failed with a panic.
     pub panics: Counter,
 }
 
@@ -76,99 +70,86 @@ struct IstioMetrics {
 }
 
 impl Metrics {
-    /// Nothing counted yet.
+    /// All at zero.
     #[must_use]
-    pub fn new(live: &Live, serving: &Serving, progress: &Progress) -> Self {
+    pub(super) fn new(
+        config: &ConfigStore,
+        serving: &Serving,
+        cluster: Option<&watch::Receiver<Status>>,
+    ) -> Self {
         let mut registry = Registry::default();
         let istio = IstioMetrics::registered(&mut registry);
         let mut all = Self {
             requests: Family::default(),
             duration: Histogram::new(BUCKETS),
-            cache_hits: Counter::default(),
-            cache_misses: Counter::default(),
             istio,
             in_flight: Gauge::default(),
             connections: Gauge::default(),
             accepted: Counter::default(),
-            evicted: Counter::default(),
-            monitoring_evicted: Counter::default(),
             handshake_failures: Counter::default(),
             panics: Counter::default(),
             registry: Registry::default(),
         };
         let own = registry.sub_registry_with_prefix("sidecar_injector");
         all.register(own);
-        register_state(own, live, serving);
-        own.register_collector(Box::new(progress.clone()));
-        own.register_collector(Box::new(Dropped));
+        register_state(own, config, serving);
+        if let Some(cluster) = cluster {
+            own.register_collector(Box::new(ClusterMetrics(cluster.clone())));
+        }
+        own.register_collector(Box::new(DroppedLines));
         all.registry = registry;
         all
     }
 
     fn register(&self, own: &mut Registry) {
-        own.register("requests", "Requests by what became of them", self.requests.clone());
+        own.register("requests", "Requests by outcome and reason", self.requests.clone());
         own.register_with_unit(
             "request_duration",
-            "Time from a request's head to its answer",
+            "Time from the head of a request to its response",
             Unit::Seconds,
             self.duration.clone(),
         );
-        own.register("requests_in_flight", "Requests that are read or worked on", self.in_flight.clone());
-        own.register("cache_hits", "Patches that were taken from the cache", self.cache_hits.clone());
-        own.register("cache_misses", "Patches that were made", self.cache_misses.clone());
-        own.register("connections", "Open connections to the admission port", self.connections.clone());
-        own.register("connections_accepted", "Connections that were accepted", self.accepted.clone());
-        own.register("connections_evicted", "Idle connections closed to make room", self.evicted.clone());
         own.register(
-            "monitoring_connections_evicted",
-            "Silent connections to the monitoring port closed to make room",
-            self.monitoring_evicted.clone(),
+            "requests_in_flight",
+            "Requests from their head to their response",
+            self.in_flight.clone(),
         );
+        own.register("connections", "Open connections to the admission port", self.connections.clone());
+        own.register("connections_accepted", "Accepted connections", self.accepted.clone());
         own.register(
             "tls_handshake_failures",
-            "Handshakes that failed or took too long",
+            "TLS handshakes that failed or timed out",
             self.handshake_failures.clone(),
         );
-        own.register("panics", "Requests during which the program itself failed", self.panics.clone());
+        own.register("panics", "Reviews that failed with a panic", self.panics.clone());
     }
 
-    /// Counts an answer of the engine; `engine` is the time that it took, `whole` the time since the request's head.
-    pub fn answered(&self, record: &Record, engine: Duration, whole: Duration) {
-        self.count(record.outcome.slug(), record.reason, whole);
-        self.istio.time.observe(engine.as_secs_f64());
-        match record.outcome {
-            Outcome::Injected => {
-                self.istio.success.inc();
-                if record.cached {
-                    self.cache_hits.inc()
-                } else {
-                    self.cache_misses.inc()
-                };
-            }
-            Outcome::Skipped => {
-                self.istio.skip.inc();
-            }
-            Outcome::Denied | Outcome::Invalid => {
-                self.istio.failure.inc();
-            }
-        }
+    /// Counts a verdict; `review` is the time that it took, `whole` the time since the head of the request.
+    pub(super) fn reviewed(&self, verdict: &Verdict, review: Duration, whole: Duration) {
+        self.count(verdict.outcome(), verdict.reason(), whole);
+        self.istio.time.observe(review.as_secs_f64());
+        match verdict {
+            Verdict::Patched { .. } => self.istio.success.inc(),
+            Verdict::Unchanged { .. } => self.istio.skip.inc(),
+            Verdict::Denied { .. } => self.istio.failure.inc(),
+        };
     }
 
-    /// Counts a request that did not get as far as the engine.
-    pub fn rejected(&self, reason: &'static str, whole: Duration) {
+    /// Counts a request that got no verdict.
+    pub(super) fn rejected(&self, reason: &'static str, whole: Duration) {
         self.count("rejected", reason, whole);
         self.istio.failure.inc();
     }
 
     fn count(&self, outcome: &'static str, reason: &'static str, whole: Duration) {
         self.istio.requests.inc();
-        self.requests.get_or_create(&Why { outcome, reason }).inc();
+        self.requests.get_or_create(&RequestLabels { outcome, reason }).inc();
         self.duration.observe(whole.as_secs_f64());
     }
 
     /// All of them, for a scraper that accepts this; with the `Content-Type`.
     #[must_use]
-    pub fn text(&self, accept: &str) -> (&'static str, String) {
+    pub(super) fn text(&self, accept: &str) -> (&'static str, String) {
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = encode(&mut text, &self.registry);
@@ -219,19 +200,19 @@ impl IstioMetrics {
     }
 }
 
-/// What config and certificate know of themselves.
-fn register_state(own: &mut Registry, live: &Live, serving: &Serving) {
-    let loads = live.loads();
-    own.register("config_generation", "Counts the configs that were in force", loads.generation.clone());
-    own.register("config_load_errors", "Configs that were refused", loads.errors.clone());
+/// The state of config and certificate.
+fn register_state(own: &mut Registry, config: &ConfigStore, serving: &Serving) {
+    let loads = config.metrics();
+    own.register("config_generation", "Counts the configs that were active", loads.generation.clone());
+    own.register("config_load_errors", "Rejected configs", loads.errors.clone());
     own.register(
         "config_stale",
-        "1 while the newest config is refused and an older one is in force",
+        "1 while the newest config is rejected and an older one is active",
         loads.stale.clone(),
     );
     own.register_with_unit(
         "config_last_success_timestamp",
-        "When a config was last found good",
+        "When a config was last accepted",
         Unit::Seconds,
         loads.success.clone(),
     );
@@ -243,32 +224,32 @@ fn register_state(own: &mut Registry, live: &Live, serving: &Serving) {
     );
     own.register(
         "certificate_errors",
-        "Certificates that were refused or could not be made",
+        "Certificates that were rejected or could not be issued",
         serving.errors().clone(),
     );
-    let build = Family::<Build, Gauge>::default();
-    build.get_or_create(&Build { version: env!("CARGO_PKG_VERSION") }).set(1);
-    own.register("build_info", "Which program this is", build);
+    let build = Family::<BuildLabels, Gauge>::default();
+    build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
+    own.register("build_info", "The version of the program", build);
 }
 
-/// What the parts say that follow a cluster; nothing without one.
-impl Collector for Progress {
+/// The state of what is read from the cluster and written to it.
+#[derive(Debug)]
+struct ClusterMetrics(watch::Receiver<Status>);
+
+impl Collector for ClusterMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
-        let snapshot = self.snapshot();
-        if snapshot.parts.is_empty() {
-            return Ok(());
-        }
+        let status = self.0.borrow().clone();
         let help = "1 while this part of the cluster cannot be read or written";
         let mut problems = encoder.encode_descriptor("cluster_problem", help, None, MetricType::Gauge)?;
-        for (part, problem) in &snapshot.parts {
-            ConstGauge::new(i64::from(*problem)).encode(problems.encode_family(&[("part", *part)])?)?;
+        for (part, problem) in status.problems() {
+            ConstGauge::new(i64::from(problem)).encode(problems.encode_family(&[("part", part)])?)?;
         }
         for (name, help, count) in [
-            ("ca_bundle_writes", "Writes of a caBundle", snapshot.ca_bundle_writes),
+            ("ca_bundle_writes", "Writes of a caBundle", status.ca_bundle_writes),
             (
-                "ca_bundle_disputes",
-                "Repairs of a caBundle that were put off because somebody else keeps changing it",
-                snapshot.ca_bundle_disputes,
+                "ca_bundle_conflicts",
+                "Repairs of a caBundle that were delayed because another writer keeps changing it",
+                status.ca_bundle_conflicts,
             ),
         ] {
             let counter = ConstCounter::new(count);
@@ -294,7 +275,7 @@ fn plain(open_metrics: &str) -> String {
                 }
                 let _ = writeln!(text, "# TYPE {name}{suffix} {kind}");
             }
-            (Some("#"), ..) => {} // UNIT and EOF are not known there
+            (Some("#"), ..) => {} // UNIT and EOF do not exist there
             _ => {
                 let _ = writeln!(text, "{line}");
             }
@@ -308,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_formats() {
+    fn counters_are_named_by_their_samples_in_the_plain_format() {
         let open = "# HELP a_b Things.\n# TYPE a_b counter\na_b_total{c=\"# d\"} 1\n# HELP t Time.\n# TYPE t gauge\n\
                     # UNIT t seconds\nt 2\n# EOF\n";
         let expected = "# HELP a_b_total Things.\n# TYPE a_b_total counter\na_b_total{c=\"# d\"} 1\n# HELP t Time.\n\

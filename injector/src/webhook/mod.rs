@@ -1,37 +1,29 @@
-//! The admission webhook: a review goes in, a patch comes out.
+//! The admission webhook: an `AdmissionReview` in, a JSON patch out.
 //!
-//! `admit` answers one request and performs no I/O; `live` holds what answers depend on and is swapped while serving.
-//! `server` is the admission port, `monitoring` the other one; `serve` puts them together, from options to the end.
+//! `admission` reviews one request without I/O; `config_store` holds what reviews depend on and is replaced while serving.
+//! `server` is the admission port, `monitoring` the other one; `serve` puts them together, from start to shutdown.
 
-pub mod admit;
-pub mod background;
-pub mod bounds;
-pub mod cache;
-pub mod canonical;
-pub mod config_files;
+pub mod admission;
+mod background;
+mod config_files;
+pub mod config_store;
+mod denial;
 pub mod error;
-pub mod fault;
-pub mod health;
-pub mod key;
-pub mod live;
+mod health;
 pub mod log_queue;
-pub mod metrics;
-pub mod monitoring;
+mod metrics;
+mod monitoring;
 mod nullable;
 pub mod options;
 pub mod patch;
-pub mod probe;
-pub mod progress;
-pub mod refusal;
-pub mod review;
-pub mod said;
+pub mod pod_object;
+mod probe;
+pub mod request_error;
+mod review;
 pub mod serve;
-pub mod server;
-pub mod shutdown;
-pub mod signals;
-pub mod variables;
+mod server;
+mod shutdown;
+mod signals;
+mod truncate;
+mod url;
 pub mod verdict;
-pub mod watch;
-
-/// The largest body of a request, in bytes; etcd's objects are smaller.
-pub const LARGEST_BODY: usize = 6 << 20;

@@ -1,4 +1,4 @@
-//! JSON as Go reads it: null is as good as nothing. Lists are no maps, although derived readers take them for such.
+//! JSON as Go reads it: treats null as absent; rejects arrays where objects are expected, which derived readers accept.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,19 +7,19 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
-/// A text, or null for the empty one.
+/// A string; null is the empty one.
 pub(super) fn text<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'a, str>, D::Error> {
     deserializer.deserialize_any(Text)
 }
 
-/// A map, or null for the empty one.
+/// A map; null is the empty one.
 pub(super) fn map<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     optional_map(deserializer).map(Option::unwrap_or_default)
 }
 
-/// A map, or null for none.
+/// A map; null is none.
 pub(super) fn optional_map<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {

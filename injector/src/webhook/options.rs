@@ -1,4 +1,4 @@
-//! What the server is told. A value that exists can be served with.
+//! Options of the webhook; a value that exists is valid.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -10,7 +10,7 @@ use istio_iptables::config::LogOptions;
 use crate::inject::Options;
 use crate::manifests::{NameError, Namespace, Subdomain};
 
-/// Everything that `webhook` is told.
+/// All options of `webhook`.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
     /// Where admission is served.
@@ -21,25 +21,23 @@ pub struct ServeOptions {
     pub certificates: Certificates,
     /// Where the config comes from.
     pub config: ConfigFrom,
-    /// Who puts the CA into webhook configurations.
+    /// Who writes the CA into webhook configurations.
     pub ca_bundle: CaBundle,
     /// Whether proxies are native sidecars, where the pod does not say.
     pub native_sidecars: NativeSidecars,
-    /// Whether namespaces prescribe users and groups: OpenShift.
+    /// Whether namespaces define users and groups of pods: OpenShift.
     pub openshift: bool,
-    /// What is the same for all pods.
+    /// Options of the injection.
     pub injection: Options,
-    /// Memory for answers that are asked for again, in bytes; 0 for none.
-    pub cache_bytes: usize,
-    /// How much is done at once.
+    /// Concurrency limits.
     pub limits: Limits,
-    /// How long things take.
+    /// Times and intervals.
     pub times: Times,
-    /// The file that says where the cluster is; without it, the pod's service account or the usual places.
+    /// The kubeconfig; without it, the pod's service account or the default kubeconfig.
     pub kubeconfig: Option<PathBuf>,
-    /// What is logged, and how.
+    /// Log level and format.
     pub log: LogOptions,
-    /// Environment variables that are valid UTF-8: templates may read them.
+    /// Environment variables in UTF-8: templates may read them.
     pub environment: Vec<(String, String)>,
 }
 
@@ -55,7 +53,7 @@ pub struct Listen {
 impl Listen {
     /// All addresses of this machine.
     #[must_use]
-    pub const fn everywhere(port: u16) -> Self {
+    pub const fn any(port: u16) -> Self {
         Self { address: SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port), any_family: true }
     }
 }
@@ -66,7 +64,7 @@ impl std::str::FromStr for Listen {
     fn from_str(text: &str) -> Result<Self, String> {
         let port = text.strip_prefix(':').and_then(|port| port.parse().ok());
         if let Some(port) = port {
-            return Ok(Self::everywhere(port));
+            return Ok(Self::any(port));
         }
         let address =
             text.parse().map_err(|_| "expected :PORT, ADDRESS:PORT or [ADDRESS]:PORT".to_owned())?;
@@ -77,20 +75,20 @@ impl std::str::FromStr for Listen {
 /// Where the certificate comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Certificates {
-    /// Files, looked at again and again.
+    /// Files, watched.
     Files {
         /// The chain, leaf first.
         cert: String,
         /// The leaf's key.
         key: String,
     },
-    /// Made here.
+    /// Issued by this program.
     SelfSigned {
         /// The Service that the API server calls.
         service: String,
         /// Its namespace.
         namespace: String,
-        /// Where the CA is written for others to trust.
+        /// The file that the CA is written to.
         ca_out: Option<PathBuf>,
     },
 }
@@ -98,7 +96,7 @@ pub enum Certificates {
 /// Where injector config, values and mesh config come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigFrom {
-    /// Files, looked at again and again; what is missing is built in.
+    /// Files, watched; the built-in one where there is none.
     Files {
         /// Injector config.
         config: Option<String>,
@@ -139,12 +137,12 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// Who puts the CA into webhook configurations.
+/// Who writes the CA into webhook configurations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CaBundle {
-    /// We do, into these MutatingWebhookConfigurations; none is a list like any other.
+    /// This program, into these MutatingWebhookConfigurations; the list may be empty.
     Ours(Vec<String>),
-    /// Somebody else does.
+    /// Another program, such as cert-manager.
     External,
 }
 
@@ -159,22 +157,22 @@ pub enum NativeSidecars {
     False,
 }
 
-/// How much is done at once.
+/// Concurrency limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests that are worked on; others wait.
+    /// Reviews at once; other requests wait.
     pub requests: usize,
     /// Open connections.
     pub connections: usize,
 }
 
-/// How long things take.
+/// Times and intervals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// Between being asked to end and accepting no more.
+    /// From the signal until no more connections are accepted.
     pub drain_delay: Duration,
-    /// Between being asked to end and the end, at most.
+    /// From the signal to the end, at most.
     pub grace: Duration,
-    /// Between two looks at files.
+    /// Between two reads of watched files.
     pub watch_interval: Duration,
 }

@@ -1,4 +1,4 @@
-//! A call to our own admission port: the only proof that it answers.
+//! A probe of our own admission port over TLS: the only proof that it answers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use super::server::READY_PATH;
 use crate::certs::Serving;
 use crate::certs::pair::provider;
 
-/// How long a call may take.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a probe may take.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Calls the admission port.
+/// Probes the admission port.
 #[derive(Debug)]
-pub struct Probe {
+pub(super) struct Probe {
     address: SocketAddr,
     serving: Arc<Serving>,
 }
@@ -29,33 +29,34 @@ pub struct Probe {
 impl Probe {
     /// For the port that is listened on at this address.
     #[must_use]
-    pub fn new(listening: SocketAddr, serving: Arc<Serving>) -> Self {
+    pub(super) fn new(listening: SocketAddr, serving: Arc<Serving>) -> Self {
         // A socket for all addresses of both families answers on this one too.
-        let everywhere = listening.ip().is_unspecified();
-        let ip = if everywhere { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listening.ip() };
+        let unspecified = listening.ip().is_unspecified();
+        let ip = if unspecified { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listening.ip() };
         Self { address: SocketAddr::new(ip, listening.port()), serving }
     }
 
-    /// Calls, over TLS, and expects to see the certificate that is served.
+    /// Connects over TLS and expects the certificate that is served.
     ///
     /// # Errors
     ///
-    /// How far it came.
-    pub async fn call(&self) -> Result<(), String> {
-        match tokio::time::timeout(PATIENCE, self.try_call()).await {
+    /// Where it failed.
+    pub(super) async fn call(&self) -> Result<(), String> {
+        match tokio::time::timeout(PROBE_TIMEOUT, self.try_call()).await {
             Ok(result) => result.map_err(|error| format!("{}: {error}", self.address)),
-            Err(_) => Err(format!("{}: no answer within {} s", self.address, PATIENCE.as_secs())),
+            Err(_) => Err(format!("{}: no answer within {} s", self.address, PROBE_TIMEOUT.as_secs())),
         }
     }
 
     async fn try_call(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         let mut tcp = TcpStream::connect(self.address).await;
         if tcp.is_err() && self.address.ip() == IpAddr::V4(Ipv4Addr::LOCALHOST) {
-            // All addresses, but of IPv6 alone.
+            // The socket may be for IPv6 only.
             tcp = TcpStream::connect((Ipv6Addr::LOCALHOST, self.address.port())).await;
         }
         let provider = Arc::new(provider());
-        let verifier = Ours { serving: Arc::clone(&self.serving), provider: Arc::clone(&provider) };
+        let verifier =
+            PinnedCertificate { serving: Arc::clone(&self.serving), provider: Arc::clone(&provider) };
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
             .dangerous()
@@ -75,14 +76,14 @@ impl Probe {
     }
 }
 
-/// Trusts the very certificate that we serve, and no other.
+/// Accepts the certificate that we serve, and no other.
 #[derive(Debug)]
-struct Ours {
+struct PinnedCertificate {
     serving: Arc<Serving>,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Ours {
+impl ServerCertVerifier for PinnedCertificate {
     fn verify_server_cert(
         &self,
         seen: &CertificateDer<'_>,
@@ -95,7 +96,7 @@ impl ServerCertVerifier for Ours {
         if ours.is_some_and(|pair| pair.certified.cert.first() == Some(seen)) {
             Ok(ServerCertVerified::assertion())
         } else {
-            Err(rustls::Error::General("another certificate than the one that is served".to_owned()))
+            Err(rustls::Error::General("unexpected certificate: not the one that is served".to_owned()))
         }
     }
 

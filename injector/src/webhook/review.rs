@@ -1,4 +1,4 @@
-//! `AdmissionReview`: what is read of one, and its answer.
+//! The wire format: `AdmissionReview`, request and response.
 
 use std::borrow::Cow;
 
@@ -6,15 +6,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
 
-use super::bounds::LONGEST_UID;
-use super::fault::Fault;
-use super::{nullable, said};
+use super::pod_object::MAX_UID_BYTES;
+use super::request_error::RequestError;
+use super::verdict::Verdict;
+use super::{nullable, truncate};
 
 const KIND: &str = "AdmissionReview";
 
-/// The version of a review: it is answered in the same.
+/// The version of a review, and of its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
+pub(super) enum Version {
     /// `admission.k8s.io/v1`.
     V1,
     /// `admission.k8s.io/v1beta1`.
@@ -24,7 +25,7 @@ pub enum Version {
 impl Version {
     /// Its `apiVersion`.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::V1 => "admission.k8s.io/v1",
             Self::V1beta1 => "admission.k8s.io/v1beta1",
@@ -32,20 +33,20 @@ impl Version {
     }
 }
 
-/// A review.
+/// A review, as far as it is read.
 #[derive(Clone, Debug)]
-pub struct Review<'a> {
+pub(super) struct AdmissionReview<'a> {
     /// Its version.
     pub version: Version,
-    /// What is asked.
-    pub request: Request<'a>,
+    /// The request.
+    pub request: AdmissionRequest<'a>,
 }
 
-/// What is read of `request`.
+/// `request`, as far as it is read.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Request<'a> {
-    /// Goes back with the answer.
+pub(super) struct AdmissionRequest<'a> {
+    /// Part of the response.
     #[serde(borrow, default, deserialize_with = "nullable::text")]
     pub uid: Cow<'a, str>,
     #[serde(borrow, default, deserialize_with = "nullable::map")]
@@ -59,7 +60,7 @@ pub struct Request<'a> {
     pub namespace: Cow<'a, str>,
     #[serde(borrow, default, deserialize_with = "nullable::text")]
     operation: Cow<'a, str>,
-    /// The object, unread.
+    /// The object, not parsed.
     #[serde(borrow, default)]
     pub object: Option<&'a RawValue>,
 }
@@ -88,136 +89,130 @@ struct Envelope<'a> {
     #[serde(borrow, default, deserialize_with = "nullable::text")]
     kind: Cow<'a, str>,
     #[serde(borrow, default, deserialize_with = "nullable::optional_map")]
-    request: Option<Request<'a>>,
+    request: Option<AdmissionRequest<'a>>,
 }
 
-impl<'a> Review<'a> {
-    /// Reads a review. The object in it is only looked over, however deep it is.
+impl<'a> AdmissionReview<'a> {
+    /// Reads a review. The object in it is only scanned, however deep it is.
     ///
     /// # Errors
     ///
-    /// What is no review, of another version, or without a request or its uid; or a uid that is too long.
-    pub fn parse(body: &'a [u8]) -> Result<Self, Fault> {
-        let text = std::str::from_utf8(body).map_err(|error| Fault::Utf8 { valid: error.valid_up_to() })?;
+    /// A body that is not a review, of another version, without a request or its uid, or with a uid that is too long.
+    pub(super) fn parse(body: &'a [u8]) -> Result<Self, RequestError> {
+        let text =
+            std::str::from_utf8(body).map_err(|error| RequestError::Utf8 { valid: error.valid_up_to() })?;
         let mut reader = serde_json::Deserializer::from_str(text);
         let envelope: Result<Envelope<'_>, _> = nullable::map(&mut reader);
         let envelope = envelope.and_then(|envelope| reader.end().map(|()| envelope));
         let envelope = envelope.map_err(|error| match error.classify() {
-            Category::Data => Fault::NotReview { problem: error.to_string() },
-            Category::Eof | Category::Io | Category::Syntax => Fault::Json { problem: error.to_string() },
+            Category::Data => RequestError::NotReview { problem: error.to_string() },
+            Category::Eof | Category::Io | Category::Syntax => {
+                RequestError::Json { problem: error.to_string() }
+            }
         })?;
         if envelope.kind != KIND {
-            return Err(Fault::NotReview {
-                problem: format!("its kind is {:?}", said::word(&envelope.kind)),
+            return Err(RequestError::NotReview {
+                problem: format!("its kind is {:?}", truncate::word(&envelope.kind)),
             });
         }
         let version = [Version::V1, Version::V1beta1]
             .into_iter()
             .find(|version| version.name() == envelope.api_version)
-            .ok_or_else(|| Fault::Version { given: said::word(&envelope.api_version) })?;
-        let request = envelope.request.ok_or(Fault::NoRequest)?;
+            .ok_or_else(|| RequestError::Version { given: truncate::word(&envelope.api_version) })?;
+        let request = envelope.request.ok_or(RequestError::NoRequest)?;
         match request.uid.len() {
-            0 => Err(Fault::NoUid),
-            1..=LONGEST_UID => Ok(Self { version, request }),
-            length => Err(Fault::LongUid { length }),
+            0 => Err(RequestError::NoUid),
+            1..=MAX_UID_BYTES => Ok(Self { version, request }),
+            length => Err(RequestError::LongUid { length }),
         }
     }
 }
 
-/// Why a request is none of the injector's business.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Foreign {
-    /// As a word.
-    pub slug: &'static str,
-    /// As a sentence.
-    pub message: String,
-}
-
-impl Request<'_> {
-    /// Whether something else than the creation of a pod is asked about. What the request does not say is taken for a
-    /// pod's.
+impl AdmissionRequest<'_> {
+    /// The verdict on a request that is about something else than the creation of a pod. Fields that are missing count as
+    /// a pod's.
     #[must_use]
-    pub fn foreign(&self) -> Option<Foreign> {
+    pub(super) fn not_a_pod_creation(&self) -> Option<Verdict> {
         let (kind, resource) = (&self.kind, &self.resource);
         let other_kind = !kind.kind.is_empty() && (kind.kind != "Pod" || !kind.group.is_empty());
         let other_resource =
             !resource.resource.is_empty() && (resource.resource != "pods" || !resource.group.is_empty());
-        let (slug, message) = if other_kind || other_resource {
+        let (reason, message) = if other_kind || other_resource {
             let what = if other_kind { &kind.kind } else { &resource.resource };
-            ("not-a-pod", format!("the request is about {}, not about a Pod", said::word(what)))
+            ("not-a-pod", format!("the request is about {}, not about a Pod", truncate::word(what)))
         } else if !self.sub_resource.is_empty() {
-            ("subresource", format!("the request is about pods/{}", said::word(&self.sub_resource)))
+            ("subresource", format!("the request is about pods/{}", truncate::word(&self.sub_resource)))
         } else if !matches!(&*self.operation, "" | "CREATE") {
-            ("operation", format!("the operation is {}, not CREATE", said::word(&self.operation)))
+            ("operation", format!("the operation is {}, not CREATE", truncate::word(&self.operation)))
         } else {
             return None;
         };
-        Some(Foreign { slug, message })
+        Some(Verdict::Unchanged { reason, message })
     }
 }
 
-/// What a review is answered with.
+/// `response`.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Response<'a> {
+pub(super) struct AdmissionResponse<'a> {
     /// That of the request.
     pub uid: &'a str,
-    /// Whether the object may come in.
+    /// Whether the object is allowed.
     pub allowed: bool,
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Status<'a>>,
-    /// What form the patch has.
+    /// The format of the patch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patch_type: Option<&'static str>,
     /// The patch, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
     /// For the audit log; the API server puts the webhook's name in front of the keys.
-    pub audit_annotations: Audit<'a>,
-    /// For whoever asked.
+    pub audit_annotations: AuditAnnotations<'a>,
+    /// For the user who created the object.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
 /// For the audit log.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Audit<'a> {
-    /// What became of the request.
+pub(super) struct AuditAnnotations<'a> {
+    /// The outcome.
     pub decision: &'a str,
     /// Why, as a word.
     pub reason: &'a str,
 }
 
-/// Why an object may not come in.
+/// `metav1.Status`: why an object is denied.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Status<'a> {
-    /// In HTTP's terms.
+pub(super) struct Status<'a> {
+    /// HTTP status.
     pub code: u16,
-    /// In Kubernetes' terms.
+    /// `metav1.StatusReason`.
     pub reason: &'static str,
-    /// For whoever has to fix it.
+    /// Why, as a sentence.
     pub message: &'a str,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answered<'a> {
+struct Written<'a> {
     kind: &'static str,
     api_version: &'static str,
-    response: &'a Response<'a>,
+    response: &'a AdmissionResponse<'a>,
 }
 
-impl Response<'_> {
+impl AdmissionResponse<'_> {
     /// The whole review.
     #[must_use]
-    pub fn write(&self, version: Version) -> Vec<u8> {
+    pub(super) fn write(&self, version: Version) -> Vec<u8> {
         let patch = self.patch.as_ref().map_or(0, String::len);
         let mut body = Vec::with_capacity(512 + patch);
-        // A map with text for keys is written to memory: nothing can go wrong.
+        // Writing a map with string keys to memory does not fail.
         let _ = serde_json::to_writer(
             &mut body,
-            &Answered { kind: KIND, api_version: version.name(), response: self },
+            &Written { kind: KIND, api_version: version.name(), response: self },
         );
         body
     }

@@ -1,28 +1,29 @@
-//! The webhook as a process: from options to its end.
+//! The webhook as a process: start, serving, shutdown.
 
 use std::fmt;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
+use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 
-use super::admit::Admission;
+use super::admission::Admission;
 use super::background::{self, Tasks};
 use super::config_files::ConfigFiles;
+use super::config_store::ConfigStore;
 use super::error::ServeError;
 use super::health::Health;
-use super::live::Live;
 use super::log_queue;
 use super::metrics::Metrics;
 use super::monitoring::{self, Monitoring};
 use super::options::{Certificates, ConfigFrom, Listen, ServeOptions};
 use super::probe::Probe;
-use super::progress::Progress;
-use super::server::{self, Door};
-use super::shutdown::{Ending, Shutdown, Stage};
+use super::server::{self, AdmissionService};
+use super::shutdown::Shutdown;
 use super::signals::Signals;
 use crate::certs::files::{PairFiles, WatchedPair};
 use crate::certs::{CertError, Serving};
+use crate::cluster::Status;
 use crate::config::{ConfigError, Sources};
 use crate::files;
 use crate::inject::functions;
@@ -32,82 +33,89 @@ fn runtime(error: impl fmt::Display) -> Vec<ServeError> {
     vec![ServeError::Runtime(error.to_string())]
 }
 
-/// Serves until a signal says that it is enough.
+/// Serves until a signal.
 ///
 /// # Errors
 ///
-/// Every reason not to start; the ports are open only when there is none.
+/// Every reason not to start; the ports are only opened when there is none.
 pub async fn serve(options: ServeOptions) -> Result<(), Vec<ServeError>> {
-    tell_of_panics();
+    log_panics();
     let mut signals = Signals::new().await.map_err(runtime)?;
     let shutdown = Shutdown::default();
-    let ending = shutdown.listen();
     let prepared = tokio::select! {
-        prepared = Prepared::new(options, &ending) => prepared?,
+        prepared = Prepared::new(options, shutdown.clone()) => prepared?,
         () = signals.next() => {
-            log::warn!("asked to end before everything was read");
+            log::warn!("shutdown during the start");
             return Ok(());
         }
     };
     let ports = Ports::open(&prepared.tasks.options)?;
     let running = prepared.run(ports).map_err(runtime)?;
     signals.next().await;
-    running.end(&shutdown, &mut signals).await;
+    running.shut_down(&shutdown, &mut signals).await;
     Ok(())
 }
 
-/// Everything that was read and found good.
+/// Everything that was read and is valid.
 struct Prepared {
     tasks: Tasks,
     from_files: FromFiles,
-    progress: Progress,
+    cluster: Option<watch::Receiver<Status>>,
+    shutdown: Shutdown,
 }
 
 impl Prepared {
-    async fn new(options: ServeOptions, ending: &Ending) -> Result<Self, Vec<ServeError>> {
+    async fn new(options: ServeOptions, shutdown: Shutdown) -> Result<Self, Vec<ServeError>> {
         let options = Arc::new(options);
         let functions = Arc::new(functions(variables(&options)));
-        let live = Live::waiting(options.injection.clone(), &functions)
+        let config = ConfigStore::unconfigured(options.injection.clone(), &functions)
             .map_err(|problems| problems.into_iter().map(ServeError::Config).collect::<Vec<_>>())?;
-        let ending = ending.clone();
-        let tasks = Tasks { options, live: Arc::new(live), serving: Arc::default(), functions, ending };
+        let stopping = shutdown.stopping.clone();
+        let tasks = Tasks { options, config: Arc::new(config), serving: Arc::default(), functions, stopping };
         let reading = tasks.clone();
-        // A file system may hang: a signal is heard all the same.
+        // A file system may be unresponsive: signals are received all the same.
         let read = tokio::task::spawn_blocking(move || read(&reading)).await;
         let from_files = read.map_err(runtime)??;
-        let progress = background::start(tasks.clone()).await?;
-        Ok(Self { tasks, from_files, progress })
+        let cluster = background::start(tasks.clone()).await?;
+        Ok(Self { tasks, from_files, cluster, shutdown })
     }
 
     fn run(self, ports: Ports) -> Result<Running, Box<dyn std::error::Error>> {
-        let Tasks { options, live, serving, functions, ending } = self.tasks;
+        let Self { tasks, from_files: (files, pair), cluster, shutdown } = self;
+        let Tasks { options, config, serving, functions, stopping } = tasks;
         let interval = options.times.watch_interval;
-        let (config, pair) = self.from_files;
-        if let Some((files, known)) = config {
-            tokio::spawn(files.watch(known, interval, Arc::clone(&live), functions, ending.clone()));
+        if let Some((files, loaded)) = files {
+            let store = Arc::clone(&config);
+            tokio::spawn(files.watch(loaded, interval, store, functions, stopping.clone()));
         }
         if let Some(pair) = pair {
-            tokio::spawn(pair.watch(interval, ending.clone()));
+            tokio::spawn(pair.watch(interval, stopping));
         }
-        let metrics = Arc::new(Metrics::new(&live, &serving, &self.progress));
+        let metrics = Arc::new(Metrics::new(&config, &serving, cluster.as_ref()));
         let (https, port) = (ports.https.local_addr()?, ports.monitoring.local_addr()?);
-        let probe = Probe::new(https, Arc::clone(&serving));
-        let health =
-            Health::new(Arc::clone(&live), Arc::clone(&serving), probe, self.progress, ending.clone());
+        let health = Health {
+            config: Arc::clone(&config),
+            serving: Arc::clone(&serving),
+            probe: Probe::new(https, Arc::clone(&serving)),
+            cluster,
+            draining: shutdown.draining.clone(),
+            last_probe: Mutex::default(),
+        };
         let monitoring = Arc::new(Monitoring { health, metrics: Arc::clone(&metrics) });
         tokio::spawn(monitoring::serve(ports.monitoring, monitoring));
-        let tls = server::acceptor(serving)?;
-        let admission = Admission::new(Arc::clone(&live), options.cache_bytes);
-        let door = Arc::new(Door::new(admission, live, metrics, options.limits.requests));
-        let connections = options.limits.connections;
-        let server = tokio::spawn(server::serve(ports.https, tls, door, connections, ending));
+        let tls = server::tls_acceptor(serving)?;
+        let limits = options.limits;
+        let service =
+            AdmissionService::new(Admission::new(config), metrics, shutdown.clone(), limits.requests);
+        let server = server::serve(ports.https, tls, Arc::new(service), limits.connections, shutdown);
+        let server = tokio::spawn(server);
         let (https, port) = (https.to_string(), port.to_string());
         log::info!(https = https.as_str(), monitoring = port.as_str(); "listening");
         Ok(Running { server, options })
     }
 }
 
-/// The environment, as templates see it: an empty variable is like none.
+/// The environment, as templates see it: an empty variable counts as unset.
 fn variables(options: &ServeOptions) -> impl Fn(&str) -> Option<String> + Send + Sync + 'static {
     let variables = options.environment.clone();
     move |name| {
@@ -116,7 +124,7 @@ fn variables(options: &ServeOptions) -> impl Fn(&str) -> Option<String> + Send +
     }
 }
 
-/// What files hold, if config and certificate come from files.
+/// The content of the files, if config and certificate come from files.
 type FromFiles = (Option<(ConfigFiles, Sources)>, Option<WatchedPair>);
 
 fn read(tasks: &Tasks) -> Result<FromFiles, Vec<ServeError>> {
@@ -124,7 +132,7 @@ fn read(tasks: &Tasks) -> Result<FromFiles, Vec<ServeError>> {
     if !problems.is_empty() {
         return Err(problems);
     }
-    let config = read_config(&tasks.options, &tasks.live, &tasks.functions).unwrap_or_else(|errors| {
+    let config = read_config(&tasks.options, &tasks.config, &tasks.functions).unwrap_or_else(|errors| {
         problems.extend(errors.into_iter().map(ServeError::Config));
         None
     });
@@ -135,7 +143,7 @@ fn read(tasks: &Tasks) -> Result<FromFiles, Vec<ServeError>> {
     if problems.is_empty() { Ok((config, pair)) } else { Err(problems) }
 }
 
-/// Files that cannot be opened, by the flags that name them.
+/// Files that cannot be opened, by their flags.
 fn unreadable(options: &ServeOptions) -> Vec<ServeError> {
     let (cert, key) = match &options.certificates {
         Certificates::Files { cert, key } => (Some(cert), Some(key)),
@@ -164,12 +172,12 @@ fn unreadable(options: &ServeOptions) -> Vec<ServeError> {
 
 fn read_config(
     options: &ServeOptions,
-    live: &Live,
+    config: &ConfigStore,
     functions: &Functions,
 ) -> Result<Option<(ConfigFiles, Sources)>, Vec<ConfigError>> {
     let Some(files) = ConfigFiles::of(&options.config) else { return Ok(None) };
     let sources = files.read()?;
-    live.configure(&sources, functions)?;
+    config.configure(&sources, functions)?;
     Ok(Some((files, sources)))
 }
 
@@ -208,39 +216,39 @@ struct Running {
 }
 
 impl Running {
-    /// Lets others notice, then finishes what was begun; in bounded time, and at once when asked again.
-    async fn end(self, shutdown: &Shutdown, signals: &mut Signals) {
+    /// Drains, then finishes what was begun: in bounded time, and at once after another signal.
+    async fn shut_down(self, shutdown: &Shutdown, signals: &mut Signals) {
         let deadline = Instant::now() + self.options.times.grace;
-        log::info!("asked to end: not ready any more");
-        shutdown.advance(Stage::Draining);
+        log::info!("shutdown: draining, not ready any more");
+        shutdown.draining.cancel();
         let delay = tokio::time::sleep(self.options.times.drain_delay);
         let end = async {
             delay.await;
-            log::info!("accepting no more, finishing what was begun");
-            shutdown.advance(Stage::Stopping);
+            log::info!("shutdown: finishing open requests, accepting no connections");
+            shutdown.stopping.cancel();
             tokio::time::timeout_at(deadline, self.server).await.is_ok()
         };
         tokio::select! {
             finished = end => if finished {
-                log::info!("everything is finished");
+                log::info!("shutdown complete");
             } else {
-                log::warn!("time is up: what is still open is cut off");
+                log::warn!("shutdown timed out: closing open connections");
             },
-            () = signals.next() => log::warn!("asked again: what is still open is cut off"),
+            () = signals.next() => log::warn!("second signal: closing open connections"),
         }
     }
 }
 
-/// A panic is a log line like any other.
-fn tell_of_panics() {
+/// Logs panics like other errors.
+fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
-        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let location = panic.location().map(ToString::to_string).unwrap_or_default();
         let text = panic.payload().downcast_ref::<&str>().map(ToString::to_string);
         let message = text.or_else(|| panic.payload().downcast_ref::<String>().cloned()).unwrap_or_default();
-        log::error!(place = place.as_str(), detail = message.as_str(); "the program failed");
-        // Where panics unwind, others go on, and do not wait here for somebody to read the log.
+        log::error!(location = location.as_str(), detail = message.as_str(); "panic");
+        // Where panics unwind, the other threads go on and do not wait here for the log.
         if cfg!(panic = "abort") {
-            log_queue::settle();
+            log_queue::flush();
         }
     }));
 }

@@ -1,4 +1,4 @@
-//! The signals that end the webhook, and the one that does not.
+//! Signals: SIGTERM, SIGINT and SIGHUP.
 
 use std::io;
 
@@ -6,58 +6,60 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 
-/// SIGTERM and SIGINT. SIGHUP, by which other programs read their files again, ends nothing: this one looks at its files
-/// without being told, and says so. All are heard by a thread of their own: whatever holds up the threads that serve, the webhook
-/// can be ended.
+/// SIGTERM and SIGINT. SIGHUP, with which other programs reload their files, is ignored: files are watched anyway. A
+/// thread of its own receives them, so that the webhook ends even when the threads that serve are blocked.
 #[derive(Debug)]
-pub struct Signals(mpsc::UnboundedReceiver<()>);
+pub(super) struct Signals(mpsc::UnboundedReceiver<()>);
 
 impl Signals {
-    /// Listens from now on.
+    /// Receives from now on.
     ///
     /// # Errors
     ///
     /// What the system says.
-    pub async fn new() -> io::Result<Self> {
-        let (heard, signals) = mpsc::unbounded_channel();
-        let (started, listens) = oneshot::channel();
+    pub(super) async fn new() -> io::Result<Self> {
+        let (received, receiver) = mpsc::unbounded_channel();
+        let (started, listening) = oneshot::channel();
         std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            let listening = Builder::new_current_thread().enable_io().build().and_then(|runtime| {
+            let signals = Builder::new_current_thread().enable_io().build().and_then(|runtime| {
                 let all = runtime.block_on(async { listen() })?;
                 Ok((runtime, all))
             });
-            match listening {
+            match signals {
                 Ok((runtime, all)) => {
                     let _ = started.send(Ok(()));
-                    runtime.block_on(hear(all, heard));
+                    runtime.block_on(receive(all, received));
                 }
                 Err(error) => {
                     let _ = started.send(Err(error));
                 }
             }
         })?;
-        listens.await.map_err(io::Error::other)??;
-        Ok(Self(signals))
+        listening.await.map_err(io::Error::other)??;
+        Ok(Self(receiver))
     }
 
-    /// The next one.
-    pub async fn next(&mut self) {
+    /// The next SIGTERM or SIGINT.
+    pub(super) async fn next(&mut self) {
         // Its thread does not end before this does.
         let _ = self.0.recv().await;
     }
 }
 
-async fn hear([mut terminate, mut interrupt, mut hang_up]: [Signal; 3], heard: mpsc::UnboundedSender<()>) {
+async fn receive(
+    [mut terminate, mut interrupt, mut hang_up]: [Signal; 3],
+    received: mpsc::UnboundedSender<()>,
+) {
     loop {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
             _ = hang_up.recv() => {
-                log::info!("SIGHUP ignored: files are looked at again without it");
+                log::info!("SIGHUP ignored: files are watched");
                 continue;
             }
         }
-        if heard.send(()).is_err() {
+        if received.send(()).is_err() {
             return;
         }
     }

@@ -1,212 +1,207 @@
-//! What becomes of a pod: the decision, the injection, the patch.
+//! The verdict on a pod: decision, injection, patch.
 
 use serde_json::{Value, json};
 
-use super::bounds::has_too_many_values;
-use super::key::{Key, Parts};
-use super::live::{Active, Surroundings};
-use super::patch;
-use super::refusal::{Code, Refusal};
-use super::variables::Variables;
+use super::config_store::ActiveConfig;
+use super::denial::Denial;
+use super::url::Variables;
+use super::{patch, pod_object};
+use crate::cluster::ClusterState;
 use crate::decide::{Decision, INJECT, Reason, decide};
 use crate::inject::{Placement, Request};
 use crate::pod::list::{annotation, label};
 use crate::pod::workload::Workload;
 
-/// What became of a request; the names are what metrics and log lines say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Outcome {
-    /// The pod gets a patch.
-    Injected,
-    /// The pod stays as it is.
-    #[default]
-    Skipped,
-    /// The pod is refused.
-    Denied,
-    /// The request is no review.
-    Invalid,
-}
-
-impl Outcome {
-    /// The name for scripts and metrics.
-    #[must_use]
-    pub const fn slug(self) -> &'static str {
-        match self {
-            Self::Injected => "injected",
-            Self::Skipped => "skipped",
-            Self::Denied => "denied",
-            Self::Invalid => "invalid",
-        }
-    }
-}
-
 /// What becomes of a pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Verdict {
-    /// In a word.
-    pub outcome: Outcome,
-    /// Why, as a word.
-    pub reason: &'static str,
-    /// Why, as a sentence; whole, however long.
-    pub message: String,
-    /// The pod's workload, as `Kind/name`.
-    pub owner: String,
-    /// With a refusal.
-    pub code: Option<Code>,
-    /// The steps to the injected pod, as JSON; `None` if there are none.
-    pub patch: Option<String>,
-    /// What the user may not expect; whole, however long.
-    pub warnings: Vec<String>,
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// It is allowed as it is.
+    Unchanged {
+        /// Why, as a word.
+        reason: &'static str,
+        /// Why, as a sentence.
+        message: String,
+    },
+    /// It is allowed, and patched.
+    Patched {
+        /// Why, as a word.
+        reason: &'static str,
+        /// Why, as a sentence.
+        message: String,
+        /// The JSON patch, serialized.
+        patch: Vec<u8>,
+    },
+    /// It is denied.
+    Denied {
+        /// Why.
+        denial: Denial,
+        /// The pod and its workload, for the message; empty where they could not be read.
+        pod: String,
+    },
 }
 
 impl Verdict {
-    /// What its texts take.
+    /// The label of metrics, log lines and audit annotations.
     #[must_use]
-    pub fn bytes(&self) -> usize {
-        let patch = self.patch.as_ref().map_or(0, String::capacity);
-        let warnings: usize = self.warnings.iter().map(|text| text.capacity() + size_of::<String>()).sum();
-        size_of::<Self>() + self.message.capacity() + self.owner.capacity() + patch + warnings
-    }
-
-    /// A request that is not about the creation of a pod.
-    #[must_use]
-    pub fn skipped(reason: &'static str, message: String) -> Self {
-        Self { outcome: Outcome::Skipped, reason, message, ..Self::default() }
-    }
-
-    fn refused(refusal: &Refusal, title: &str) -> Self {
-        Self {
-            outcome: Outcome::Denied,
-            reason: refusal.slug(),
-            message: format!("{title}{refusal}"),
-            code: Some(refusal.code()),
-            ..Self::default()
+    pub const fn outcome(&self) -> &'static str {
+        match self {
+            Self::Unchanged { .. } => "skipped",
+            Self::Patched { .. } => "injected",
+            Self::Denied { .. } => "denied",
         }
+    }
+
+    /// Why, as a word from a closed list.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Unchanged { reason, .. } | Self::Patched { reason, .. } => reason,
+            Self::Denied { denial, .. } => denial.reason(),
+        }
+    }
+
+    /// Why, as a sentence; whole, however long.
+    #[must_use]
+    pub fn message(&self) -> String {
+        match self {
+            Self::Unchanged { message, .. } | Self::Patched { message, .. } => message.clone(),
+            Self::Denied { denial, pod } => format!("{pod}{denial}"),
+        }
+    }
+
+    const fn denied(denial: Denial) -> Self {
+        Self::Denied { denial, pod: String::new() }
+    }
+}
+
+/// A verdict, and what goes with it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reviewed {
+    /// What becomes of the pod.
+    pub verdict: Verdict,
+    /// The pod's workload, as `Kind/name`; empty where it could not be read.
+    pub owner: String,
+    /// For the user who created the pod; whole, however long.
+    pub warnings: Vec<String>,
+}
+
+impl From<Verdict> for Reviewed {
+    fn from(verdict: Verdict) -> Self {
+        Self { verdict, owner: String::new(), warnings: Vec::new() }
     }
 }
 
 /// Everything that a verdict depends on, but the pod.
 #[derive(Clone, Copy, Debug)]
-pub struct Circumstances<'a> {
+pub struct AdmissionContext<'a> {
     /// The config.
-    pub active: &'a Active,
-    /// What the cluster says.
-    pub surroundings: &'a Surroundings,
-    /// The pod's namespace.
+    pub config: &'a ActiveConfig,
+    /// What is known of the cluster.
+    pub cluster: &'a ClusterState,
+    /// `request.namespace`.
     pub namespace: &'a str,
-    /// What the URL says.
+    /// From the URL.
     pub variables: &'a Variables,
 }
 
-impl Circumstances<'_> {
-    /// The key of the verdict on a pod.
+impl AdmissionContext<'_> {
+    /// Reviews a pod, given as JSON; and the namespace that it counts in.
     #[must_use]
-    pub fn key(&self, pod: &str) -> Key {
-        let ids = self.surroundings.namespaces.get(self.namespace);
-        let parts = Parts::default()
-            .and(self.active.generation.to_le_bytes())
-            .and([self.surroundings.native_sidecars, self.surroundings.prescribed].map(u8::from))
-            .and(ids.map_or_else(String::new, |ids| format!("{ids:?}")))
-            .and(self.namespace);
-        let parts = self.variables.iter().fold(parts, |parts, (key, value)| parts.and(key).and(value));
-        parts.and(pod).key()
-    }
-
-    /// Looks at a pod, as JSON, and injects it.
-    #[must_use]
-    pub fn verdict(&self, pod: &str) -> Verdict {
-        if has_too_many_values(pod) {
-            return Verdict::refused(&Refusal::TooLarge, "");
+    pub fn review(&self, object: &str) -> (Reviewed, String) {
+        let denied = |denial| (Verdict::denied(denial).into(), self.namespace.to_owned());
+        if pod_object::has_too_many_values(object) {
+            return denied(Denial::TooLarge);
         }
-        let mut pod: Value = match serde_json::from_str(pod) {
-            Ok(pod @ Value::Object(_)) => pod,
-            Ok(_) => {
-                let problem = "it is no map, expected a Pod".to_owned();
-                return Verdict::refused(&Refusal::Object { problem }, "");
-            }
-            Err(error) => {
-                return Verdict::refused(&Refusal::Object { problem: error.to_string() }, "");
-            }
+        let mut pod = match pod_object::parse(object) {
+            Ok(pod) => pod,
+            Err(error) => return denied(Denial::Object { problem: error.to_string() }),
+        };
+        let namespace = match self.namespace {
+            "" => text(&pod, "namespace").unwrap_or_default().to_owned(),
+            namespace => namespace.to_owned(),
         };
         if let Some(kind) = pod.get("kind").and_then(Value::as_str)
             && !matches!(kind, "" | "Pod")
         {
-            return Verdict::skipped("not-a-pod", format!("the object is a {kind}, not a Pod"));
+            let message = format!("the object is a {kind}, not a Pod");
+            return (Verdict::Unchanged { reason: "not-a-pod", message }.into(), namespace);
         }
-        if let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) {
-            metadata.shift_remove("managedFields");
-        }
-        let workload = Workload::of_pod(&pod, self.namespace);
-        let decision = decide(&pod, self.namespace, &self.active.injector.settings.injector.rules);
-        let mut verdict = if decision.inject() {
-            let title = title(&pod, &workload, self.namespace);
-            self.inject(pod, &workload, &decision)
-                .unwrap_or_else(|refusal| Verdict::refused(&refusal, &title))
+        let context = AdmissionContext { namespace: &namespace, ..*self };
+        let reviewed = context.review_pod(&mut pod);
+        (reviewed, namespace)
+    }
+
+    fn review_pod(&self, pod: &mut Value) -> Reviewed {
+        let workload = Workload::of_pod(pod, self.namespace);
+        let mut decision = decide(pod, self.namespace, &self.config.injector.settings.injector.rules);
+        let mut warnings = std::mem::take(&mut decision.warnings);
+        let verdict = if decision.inject() {
+            let subject = subject(pod, &workload, self.namespace);
+            self.inject(pod, &workload, &decision, &mut warnings)
+                .unwrap_or_else(|denial| Verdict::Denied { denial, pod: subject })
         } else {
-            Verdict {
-                warnings: unexpected(&pod, &decision),
-                ..Verdict::skipped(slug(&decision), decision.to_string())
-            }
+            warnings.extend(unexpected(pod, &decision));
+            Verdict::Unchanged { reason: slug(&decision), message: decision.to_string() }
         };
-        verdict.warnings.splice(0..0, decision.warnings);
-        verdict.owner = format!("{}/{}", workload.kind, workload.name);
-        verdict
+        Reviewed { verdict, owner: format!("{}/{}", workload.kind, workload.name), warnings }
     }
 
-    fn inject(&self, mut pod: Value, workload: &Workload, decision: &Decision) -> Result<Verdict, Refusal> {
+    fn inject(
+        &self,
+        pod: &mut Value,
+        workload: &Workload,
+        decision: &Decision,
+        warnings: &mut Vec<String>,
+    ) -> Result<Verdict, Denial> {
         let place = self.place()?;
-        let lent = lend_namespace(&mut pod, self.namespace);
-        let request = Request { pod: &pod, workload, place: &place };
-        let mut injected = self.active.injector.inject(request).map_err(Refusal::Inject)?;
-        if lent {
-            take_namespace(&mut pod);
-            take_namespace(&mut injected.pod);
+        let added = add_namespace(pod, self.namespace);
+        let request = Request { pod, workload, place: &place };
+        let mut injected = self.config.injector.inject(request).map_err(Denial::Inject)?;
+        if added {
+            remove_namespace(pod);
+            remove_namespace(&mut injected.pod);
         }
-        let operations = patch::between(&pod, &injected.pod);
-        let mut verdict = Verdict { warnings: injected.warnings, ..Verdict::default() };
+        warnings.append(&mut injected.warnings);
+        let operations = patch::between(pod, &injected.pod);
         if operations.is_empty() {
-            verdict.reason = "unchanged";
-            verdict.message = format!("{decision}; it is as it should be already");
-        } else {
-            verdict.outcome = Outcome::Injected;
-            verdict.reason = slug(decision);
-            verdict.message = decision.to_string();
-            // Texts, numbers and maps with text for keys: nothing that JSON cannot say.
-            verdict.patch = serde_json::to_string(&operations).ok();
+            let message = format!("{decision}; it is injected already");
+            return Ok(Verdict::Unchanged { reason: "unchanged", message });
         }
-        Ok(verdict)
+        // Strings, numbers and maps with string keys: serializing them does not fail.
+        let patch = serde_json::to_vec(&operations).unwrap_or_default();
+        Ok(Verdict::Patched { reason: slug(decision), message: decision.to_string(), patch })
     }
 
-    fn place(&self) -> Result<Placement, Refusal> {
-        let ids = match self.surroundings.namespaces.get(self.namespace) {
+    fn place(&self) -> Result<Placement, Denial> {
+        let ids = match self.cluster.namespaces.get(self.namespace) {
             Some(Ok(ids)) => *ids,
             Some(Err(problem)) => {
                 let (name, problem) = (self.namespace.to_owned(), problem.clone());
-                return Err(Refusal::Namespace { name, problem });
+                return Err(Denial::Namespace { name, problem });
             }
-            None if self.surroundings.prescribed => {
-                return Err(Refusal::UnknownNamespace { name: self.namespace.to_owned() });
+            None if self.cluster.namespaces_required => {
+                return Err(Denial::UnknownNamespace { name: self.namespace.to_owned() });
             }
             None => crate::pod::ids::Ids::default(),
         };
-        let native_sidecars = self.surroundings.native_sidecars;
+        let native_sidecars = self.cluster.native_sidecars;
         Ok(Placement { ids, native_sidecars, environment: self.variables.clone() })
     }
 }
 
-/// Templates read the namespace from the pod, which may leave it to the request.
-fn lend_namespace(pod: &mut Value, namespace: &str) -> bool {
+/// Templates read the namespace from the pod, where it may be missing; whether it was added.
+fn add_namespace(pod: &mut Value, namespace: &str) -> bool {
     let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) else {
         return false;
     };
-    let lends = !namespace.is_empty() && !metadata.contains_key("namespace");
-    if lends {
+    let missing = !namespace.is_empty() && !metadata.contains_key("namespace");
+    if missing {
         metadata.insert("namespace".to_owned(), json!(namespace));
     }
-    lends
+    missing
 }
 
-fn take_namespace(pod: &mut Value) {
+fn remove_namespace(pod: &mut Value) {
     if let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.shift_remove("namespace");
     }
@@ -216,13 +211,15 @@ fn slug(decision: &Decision) -> &'static str {
     decision.reason().map_or("", |step| step.reason.slug())
 }
 
+/// A string of `metadata`, unless it is empty.
+fn text<'a>(pod: &'a Value, key: &str) -> Option<&'a str> {
+    let value = pod.get("metadata").and_then(|metadata| metadata.get(key)?.as_str());
+    value.filter(|text| !text.is_empty())
+}
+
 /// `pod "shop/web-5d8-" of Deployment web: `.
-fn title(pod: &Value, workload: &Workload, namespace: &str) -> String {
-    let text = |key: &str| {
-        let value = pod.get("metadata").and_then(|metadata| metadata.get(key)?.as_str());
-        value.filter(|text| !text.is_empty())
-    };
-    let name = text("name").or_else(|| text("generateName")).unwrap_or_default();
+fn subject(pod: &Value, workload: &Workload, namespace: &str) -> String {
+    let name = text(pod, "name").or_else(|| text(pod, "generateName")).unwrap_or_default();
     let pod = format!("pod {:?}", format!("{namespace}/{name}"));
     match workload.kind.as_str() {
         "" | "Pod" => format!("{pod}: "),
@@ -230,9 +227,9 @@ fn title(pod: &Value, workload: &Workload, namespace: &str) -> String {
     }
 }
 
-/// The webhook is only called where somebody wants injection: that it does not happen has to be said, unless the pod says
-/// so itself or it follows from what everybody can read in the config.
-fn unexpected(pod: &Value, decision: &Decision) -> Vec<String> {
+/// The webhook is only called where injection is wanted: a pod that is not injected gets a warning, unless the pod asks
+/// for that itself or the config makes it plain.
+fn unexpected(pod: &Value, decision: &Decision) -> Option<String> {
     let asks = label(pod, INJECT).or_else(|| annotation(pod, INJECT)) == Some("true");
     let unexpected = match decision.reason().map(|step| step.reason) {
         Some(Reason::HostNetwork) => asks,
@@ -242,5 +239,5 @@ fn unexpected(pod: &Value, decision: &Decision) -> Vec<String> {
         )
         | None => false,
     };
-    if unexpected { vec![decision.to_string()] } else { Vec::new() }
+    unexpected.then(|| decision.to_string())
 }

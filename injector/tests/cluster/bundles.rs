@@ -28,7 +28,7 @@ fn part(replica: &Replica) -> Part {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn written_only_when_different_and_only_the_bundle() {
+async fn only_a_different_bundle_is_written_and_nothing_else() {
     let fake = Fake::start().await;
     fake.put("kubectl", hooks());
     let (sender, wanted) = given("one");
@@ -73,7 +73,7 @@ async fn written_only_when_different_and_only_the_bundle() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn repaired_after_a_wipe_but_no_endless_quarrel() {
+async fn repairs_are_delayed_while_another_writer_keeps_changing_the_bundle() {
     let fake = Fake::start().await;
     fake.put("kubectl", hooks());
     let (_sender, wanted) = given("one");
@@ -85,19 +85,19 @@ async fn repaired_after_a_wipe_but_no_endless_quarrel() {
         until("counted", || patches(&fake) == 1 + round).await;
     }
     fake.put("helm", hooks());
-    until("then it waits", || replica.status().ca_bundle_disputes == 1).await;
-    until("and says why", || replica.has_said("is changed again and again (last by helm)")).await;
+    until("then it waits", || replica.status().ca_bundle_conflicts == 1).await;
+    until("logged", || replica.has_logged("another writer keeps changing the caBundle")).await;
     assert_eq!(ca_bundle(&fake), "");
     assert_eq!(patches(&fake), 4);
     assert_eq!(replica.status().ca_bundle_writes, 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn not_there_yet_forbidden_or_raced() {
+async fn a_missing_or_forbidden_configuration_is_written_later() {
     let fake = Fake::start().await;
     let replica = Replica::self_signed(&fake, &[NAME]).await;
-    until("it says so", || {
-        replica.has_said("MutatingWebhookConfiguration istio-sidecar-injector does not exist")
+    until("logged", || {
+        replica.has_logged("MutatingWebhookConfiguration istio-sidecar-injector does not exist")
     })
     .await;
     assert!(fake.object(HOOKS).is_none() && fake.count("PATCH", "", 200) == 0, "nothing is made");
@@ -108,18 +108,18 @@ async fn not_there_yet_forbidden_or_raced() {
     fake.fail("PATCH", "mutatingwebhookconfigurations", 500, 1);
     fake.put("kubectl", hooks());
     until("written in the end", || ca_bundle(&fake) == stored(&fake, "ca.crt")).await;
-    assert!(replica.has_said("forbidden"));
+    assert!(replica.has_logged("forbidden"));
 
     // Deleted and made anew.
     fake.delete(HOOKS);
     fake.put("kubectl", hooks());
     until("written again", || ca_bundle(&fake) == stored(&fake, "ca.crt")).await;
     until("counted", || replica.status().ca_bundle_writes == 2).await;
-    assert_eq!(replica.status().ca_bundle_disputes, 0);
+    assert_eq!(replica.status().ca_bundle_conflicts, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_is_late_does_not_put_an_old_ca_back() {
+async fn an_outdated_replica_does_not_write_an_old_ca() {
     let fake = Fake::start().await;
     fake.put("kubectl", hooks());
     let late = Replica::self_signed(&fake, &[NAME]).await;
@@ -148,7 +148,7 @@ async fn a_replica_that_is_late_does_not_put_an_old_ca_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn managed_externally_nothing_is_written() {
+async fn nothing_is_written_when_managed_externally() {
     let fake = Fake::start().await;
     fake.put("kubectl", hooks());
     let config = Some(format!("{NAMESPACE}/{NAME}").parse().expect("a name"));
@@ -165,13 +165,13 @@ async fn managed_externally_nothing_is_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ca_that_nobody_knows_is_told() {
+async fn an_unknown_ca_is_logged() {
     let fake = Fake::start().await;
     fake.put("kubectl", hooks());
     let (sender, wanted) = given("one");
     sender.send_replace(None);
     let replica = Replica::start(&fake, wanted).await;
-    until("it says so", || replica.has_said("istio-sidecar-injector is not known: a certificate from files"))
+    until("logged", || replica.has_logged("istio-sidecar-injector is unknown: a certificate from files"))
         .await;
     sender.send_replace(Some(Arc::from("two")));
     until("written when it is known", || ca_bundle(&fake) == "two").await;

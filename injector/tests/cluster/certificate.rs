@@ -34,7 +34,7 @@ fn as_secret(bundle: &Bundle) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_that_race_end_with_one_ca() {
+async fn replicas_that_race_end_with_one_ca() {
     let fake = Fake::start().await;
     fake.put("kubectl", hooks());
     // Both have seen that there is none before either has made one.
@@ -44,7 +44,7 @@ async fn two_that_race_end_with_one_ca() {
     for replica in [&one, &other] {
         until("a certificate", || replica.status().certificate == Part::Good).await;
         until("the stored one", || serves(replica, &stored(&fake, "tls.crt"))).await;
-        assert!(!replica.has_said("409"), "a lost race is nothing to tell");
+        assert!(!replica.has_logged("409"), "a lost race is not logged");
     }
     assert_eq!(fake.count("POST", "/secrets", 201), 1);
     assert_eq!(fake.count("POST", "/secrets", 409), 1, "the loser takes the winner's");
@@ -56,7 +56,7 @@ async fn two_that_race_end_with_one_ca() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn renewed_by_one_and_taken_by_the_others() {
+async fn one_replica_renews_and_the_others_follow() {
     let fake = Fake::start().await;
     fake.put("sidecar-injector", aged(&secret().names, 61));
     let (before, ca) = (stored(&fake, "tls.crt"), stored(&fake, "ca.crt"));
@@ -72,7 +72,7 @@ async fn renewed_by_one_and_taken_by_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_ca_near_its_end_is_replaced_step_by_step() {
+async fn a_ca_near_its_end_is_rotated_in_steps() {
     let fake = Fake::start().await;
     fake.put("kubectl", hooks());
     fake.put("sidecar-injector", aged(&secret().names, 365 * 8 + 10));
@@ -99,12 +99,12 @@ async fn a_ca_near_its_end_is_replaced_step_by_step() {
     let host = format!("{NAME}.{NAMESPACE}.svc");
     let leaf = stored(&fake, "tls.crt");
     let later = SystemTime::now() + DAY * 7;
-    sidecar_injector::certs::verify(&leaf, &announced, &host, later).expect("whoever is late accepts it");
+    sidecar_injector::certs::verify(&leaf, &announced, &host, later).expect("a late client accepts it");
     sidecar_injector::certs::verify(&leaf, &old, &host, later).expect_err("it is another CA's");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn damaged_deleted_or_for_others() {
+async fn damaged_and_deleted_secrets_are_restored() {
     let fake = Fake::start().await;
     fake.put("kubectl", hooks());
     let mut damaged = aged(&secret().names, 0);
@@ -112,7 +112,7 @@ async fn damaged_deleted_or_for_others() {
     fake.put("kubectl", damaged);
     let replica = Replica::self_signed(&fake, &[NAME]).await;
     until("written anew", || replica.status().certificate == Part::Good).await;
-    assert!(replica.has_said("ca.key") && replica.has_said("it was damaged and is written anew"));
+    assert!(replica.has_logged("ca.key") && replica.has_logged("it was damaged: restored"));
     until("published", || ca_bundle(&fake) == stored(&fake, "ca.crt")).await;
 
     // What a replica still knows is put back.
@@ -143,25 +143,27 @@ async fn damaged_deleted_or_for_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn somebody_elses_is_left_alone() {
+async fn a_foreign_secret_is_not_changed() {
     let fake = Fake::start().await;
     let mut foreign = aged(&secret().names, 0);
     foreign["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"});
     fake.put("kubectl", foreign.clone());
     let replica = Replica::self_signed(&fake, &[]).await;
-    until("it says so", || {
-        replica.has_said("is somebody else's: type kubernetes.io/tls, app.kubernetes.io/managed-by Helm")
+    until("logged", || {
+        replica.has_logged(
+            "is managed by another program: type kubernetes.io/tls, app.kubernetes.io/managed-by \"Helm\"",
+        )
     })
     .await;
     assert!(replica.serving.pair().is_none());
     foreign["metadata"]["labels"] = json!({"app.kubernetes.io/managed-by": "sidecar-injector"});
     foreign["type"] = json!("Opaque");
     fake.put("kubectl", foreign);
-    until("it says so", || replica.has_said("type Opaque")).await;
+    until("logged", || replica.has_logged("type Opaque")).await;
     let mut immutable = aged(&secret().names, 61);
     immutable["immutable"] = json!(true);
     fake.put("kubectl", immutable);
-    until("it says so", || replica.has_said("is immutable and cannot be renewed: delete it")).await;
+    until("logged", || replica.has_logged("is immutable and cannot be renewed: delete it")).await;
     assert!(fake.asked().iter().all(|asked| asked.method == "GET"), "nothing was written");
     fake.delete(SECRET);
     until("then it makes its own", || replica.status().certificate == Part::Good).await;
@@ -169,13 +171,12 @@ async fn somebody_elses_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forbidden_and_failing_writes() {
+async fn failing_writes_are_retried() {
     let fake = Fake::start().await;
     fake.fail("POST", "/secrets", 403, 2);
     fake.fail("POST", "/secrets", 500, 2);
     let replica = Replica::self_signed(&fake, &[]).await;
-    until("it says so", || replica.has_said("Secret istio-system/istio-sidecar-injector-tls: forbidden"))
-        .await;
+    until("logged", || replica.has_logged("Secret istio-system/istio-sidecar-injector-tls: forbidden")).await;
     assert!(!replica.status().waiting().is_empty());
     until("it tries again", || replica.status().waiting().is_empty()).await;
     assert!(fake.object(HOOKS).is_none());

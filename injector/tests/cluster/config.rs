@@ -19,112 +19,114 @@ fn changed(marker: &str) -> serde_json::Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waited_for_then_followed() {
+async fn a_config_map_is_waited_for_and_watched() {
     let fake = Fake::start().await;
     let replica = Replica::start(&fake, wanted()).await;
-    until("it says what is missing", || {
-        replica.has_said("istio-system/istio-sidecar-injector does not exist")
+    until("the missing one is logged", || {
+        replica.has_logged("istio-system/istio-sidecar-injector does not exist")
     })
     .await;
     assert_eq!(replica.status().waiting().len(), 1, "not ready");
-    assert_eq!(replica.live.active().generation, 1);
+    assert_eq!(replica.store.active().generation, 1);
 
     fake.put("kubectl", injector_config());
     until("ready", || replica.status().config == Part::Good).await;
     assert!(replica.status().waiting().is_empty());
-    assert_eq!(replica.live.active().generation, 2);
+    assert_eq!(replica.store.active().generation, 2);
 
     fake.put("kubectl", mesh_config("rootNamespace: elsewhere"));
-    until("the mesh config counts", || replica.live.active().generation == 3).await;
+    until("the mesh config counts", || replica.store.active().generation == 3).await;
     fake.put("kubectl", changed("a"));
-    until("a change counts", || replica.live.active().generation == 4).await;
+    until("a change counts", || replica.store.active().generation == 4).await;
     replica.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn broken_then_mended() {
+async fn an_invalid_config_map_is_rejected_until_it_is_fixed() {
     let fake = Fake::start().await;
     fake.put("kubectl", injector_config());
     fake.put("kubectl", mesh_config(""));
     let replica = Replica::start(&fake, wanted()).await;
-    until("ready", || replica.live.active().generation == 2).await;
+    until("ready", || replica.store.active().generation == 2).await;
 
     fake.put("kubectl", config_map(NAME, json!({"config": "templates: [", "values": "{}"})));
     let stale =
         |part: &str| matches!(replica.status().config, Part::Stale(problem) if problem.contains(part));
-    until("the problem is told", || stale("ConfigMap istio-system/istio-sidecar-injector (key config)"))
+    until("the problem is reported", || stale("ConfigMap istio-system/istio-sidecar-injector (key config)"))
         .await;
-    assert!(replica.has_said("the last good state stays in force"));
+    assert!(replica.has_logged("the last good state is used"));
     fake.put("kubectl", config_map(NAME, json!({"values": "{}"})));
-    until("a missing key is told", || stale("has no key \"config\"")).await;
-    assert_eq!(replica.live.active().generation, 2, "the last good one stays");
+    until("a missing key is reported", || stale("has no key \"config\"")).await;
+    assert_eq!(replica.store.active().generation, 2, "the last good one stays");
     assert!(replica.status().waiting().is_empty(), "and is served");
 
     fake.put("kubectl", changed("b"));
-    until("mended", || replica.live.active().generation == 3).await;
-    until("and said so", || replica.status().config == Part::Good && replica.has_said("is good again")).await;
+    until("mended", || replica.store.active().generation == 3).await;
+    until("logged", || replica.status().config == Part::Good && replica.has_logged("available again")).await;
 
     fake.delete(KEY);
-    until("a deletion is told", || stale("was deleted")).await;
-    assert_eq!(replica.live.active().generation, 3);
+    until("a deletion is reported", || stale("was deleted")).await;
+    assert_eq!(replica.store.active().generation, 3);
     fake.put("kubectl", changed("c"));
-    until("made again", || replica.live.active().generation == 4).await;
+    until("made again", || replica.store.active().generation == 4).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn versions_expire_and_connections_break() {
+async fn expired_versions_and_broken_connections_are_recovered() {
     let fake = Fake::start().await;
     fake.put("kubectl", injector_config());
     let replica = Replica::start(&fake, wanted()).await;
-    until("ready", || replica.live.active().generation == 2).await;
+    until("ready", || replica.store.active().generation == 2).await;
 
-    // Expired while connected: the next watch is told 410.
+    // Expired while connected: the next watch gets 410.
     fake.disconnect();
     fake.change(crate::fake::Store::forget);
     fake.put("kubectl", changed("a"));
-    until("listed again", || replica.live.active().generation == 3).await;
+    until("listed again", || replica.store.active().generation == 3).await;
 
     // 410 as an answer, not as an event; and a few other answers.
     fake.fail("GET", "watch=true", 410, 2);
     fake.fail("GET", "configmaps", 500, 3);
     fake.disconnect();
     fake.put("kubectl", changed("b"));
-    until("listed again", || replica.live.active().generation == 4).await;
+    until("listed again", || replica.store.active().generation == 4).await;
     until("all of that was met", || {
         fake.count("GET", "watch=true", 410) == 2 && fake.count("GET", "configmaps", 500) == 3
     })
     .await;
     fake.put("kubectl", changed("c"));
-    until("followed again", || replica.live.active().generation == 5).await;
+    until("followed again", || replica.store.active().generation == 5).await;
     replica.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_server_goes_away_and_comes_back() {
+async fn an_api_server_outage_is_survived() {
     let fake = Fake::start().await;
     fake.put("kubectl", injector_config());
     let replica = Replica::start(&fake, wanted()).await;
-    until("ready", || replica.live.active().generation == 2).await;
-    let before = replica.live.active();
+    until("ready", || replica.store.active().generation == 2).await;
+    let before = replica.store.active();
 
     fake.stop().await;
-    until("it says so", || matches!(replica.status().config, Part::Stale(_))).await;
+    until("logged", || matches!(replica.status().config, Part::Stale(_))).await;
     assert!(replica.status().waiting().is_empty(), "it goes on with what it has");
-    assert_eq!(replica.live.active().generation, before.generation);
+    assert_eq!(replica.store.active().generation, before.generation);
 
     fake.put("kubectl", changed("a"));
     fake.restart().await;
-    until("it catches up", || replica.live.active().generation == 3 && replica.status().config == Part::Good)
-        .await;
+    until("it catches up", || {
+        replica.store.active().generation == 3 && replica.status().config == Part::Good
+    })
+    .await;
     replica.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_loaded_twice() {
+async fn an_unchanged_config_is_not_loaded_again() {
     let fake = Fake::start().await;
     fake.put("kubectl", injector_config());
     let replica = Replica::start(&fake, wanted()).await;
-    until("ready", || replica.live.active().generation == 2).await;
+    until("ready", || replica.store.active().generation == 2).await;
     let lists = fake.count("GET", "limit=", 200);
     fake.change(crate::fake::Store::forget);
     fake.disconnect();
@@ -133,38 +135,19 @@ async fn nothing_is_loaded_twice() {
     labelled["metadata"]["labels"] = json!({"a": "b"});
     fake.put("kubectl", labelled);
     fake.put("kubectl", changed("a"));
-    until("the change was loaded", || replica.live.active().generation > 2).await;
-    assert_eq!(replica.live.active().generation, 3, "what did not change was not");
+    until("the change was loaded", || replica.store.active().generation > 2).await;
+    assert_eq!(replica.store.active().generation, 3, "what did not change was not");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn forbidden() {
+async fn a_forbidden_config_map_is_logged_and_retried() {
     let fake = Fake::start().await;
     fake.fail("GET", "configmaps", 403, usize::MAX);
     let replica = Replica::start(&fake, wanted()).await;
-    until("it says so", || replica.has_said("forbidden: made to fail (it takes a role that allows this)"))
-        .await;
+    until("logged", || replica.has_logged("forbidden: made to fail (a role must allow it)")).await;
     assert_eq!(replica.status().waiting().len(), 1);
     fake.heal();
     fake.put("kubectl", injector_config());
     until("ready once it is allowed", || replica.status().waiting().is_empty()).await;
-    replica.end().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn watches_that_end_at_once_are_no_endless_loop() {
-    let fake = Fake::start().await;
-    fake.put("kubectl", injector_config());
-    fake.cut_watches(true);
-    let replica = Replica::start(&fake, wanted()).await;
-    until("it says so", || replica.has_said("the API server ends the watch at once")).await;
-    until("the first one is loaded", || replica.live.active().generation == 2).await;
-    fake.put("kubectl", changed("a"));
-    until("lists still tell what changed", || replica.live.active().generation == 3).await;
-    // Every watch was followed by a pause and a list.
-    let (lists, watches) = (fake.count("GET", "limit=", 200), fake.count("GET", "watch=true", 200));
-    assert!(watches <= lists, "{watches} watches, {lists} lists");
-    fake.cut_watches(false);
-    until("it recovers", || replica.status().config == Part::Good).await;
     replica.end().await;
 }

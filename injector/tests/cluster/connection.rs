@@ -10,7 +10,7 @@ use crate::fake::Fake;
 use crate::replica::{NAMESPACE, Replica, SECRET, accepted, connect, hooks, injector_config, stored, until};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn over_tls() {
+async fn the_api_server_is_reached_over_tls() {
     let names = Names::service("kubernetes", "default").and_loopback();
     let bundle = Bundle::fresh(&names, SystemTime::now()).expect("a bundle");
     let leaf = bundle.leaf();
@@ -30,7 +30,7 @@ async fn over_tls() {
 }
 
 #[tokio::test]
-async fn kubeconfigs_that_lead_nowhere() {
+async fn invalid_kubeconfigs_are_rejected() {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let missing = client(Some("/nowhere/config".as_ref())).await.err().expect("an error").to_string();
     assert!(missing.starts_with("kubeconfig /nowhere/config: "), "{missing}");
@@ -59,7 +59,7 @@ async fn kubeconfigs_that_lead_nowhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_trouble_shooting_reads() {
+async fn doctor_reads_no_private_keys() {
     let fake = Fake::start().await;
     let replica = Replica::self_signed(&fake, &[]).await;
     until("a certificate", || replica.status().waiting().is_empty()).await;
@@ -84,7 +84,7 @@ async fn what_trouble_shooting_reads() {
 
     let (objects, notes) = fetch(&connect(&fake).await, NAMESPACE).await;
     assert_eq!(notes.len(), 1, "{notes:?}");
-    assert!(notes[0].starts_with("validatingadmissionpolicies could not be read: forbidden"), "{notes:?}");
+    assert!(notes[0].starts_with("validatingadmissionpolicies cannot be read: forbidden"), "{notes:?}");
     let of = |kind: &str| objects.iter().filter(|object| object["kind"] == kind).collect::<Vec<&Value>>();
     assert_eq!(of("Pod").len(), 502);
     assert_eq!(of("ConfigMap").len(), 1);
@@ -98,12 +98,12 @@ async fn what_trouble_shooting_reads() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_api_server_that_is_not_there_is_told_once() {
+async fn an_unreachable_api_server_is_reported_once() {
     let fake = Fake::start().await;
     let client = connect(&fake).await;
     fake.stop().await;
     let (objects, notes) = fetch(&client, NAMESPACE).await;
     assert!(objects.is_empty());
     assert_eq!(notes.len(), 1, "{notes:?}");
-    assert!(notes[0].contains("cannot be asked") && notes[0].contains("refused"), "{notes:?}");
+    assert!(notes[0].contains("is unreachable") && notes[0].contains("refused"), "{notes:?}");
 }

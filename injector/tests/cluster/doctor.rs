@@ -90,7 +90,7 @@ async fn an_installation_is_healthy_once_an_injector_has_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_asked_is_not_called_missing() {
+async fn unreadable_kinds_are_not_reported_missing() {
     let fake = installed().await;
     fake.fail("GET", "mutatingwebhookconfigurations", 403, 1);
     let failure = doctor(&fake, &[]).await.expect_err("no answer");
@@ -111,5 +111,5 @@ async fn what_cannot_be_asked_is_not_called_missing() {
     assert!(output.text.contains("not checked: EndpointSlices"), "{}", output.text);
     assert!(fake.object(HOOKS).is_some());
     fake.stop().await;
-    assert_eq!(doctor(&fake, &[]).await.expect_err("nobody answers").exit, Exit::Unavailable);
+    assert_eq!(doctor(&fake, &[]).await.expect_err("no response").exit, Exit::Unavailable);
 }

@@ -1,5 +1,4 @@
 //! What is read from a cluster and written to it, against an API server in memory.
-#![cfg(feature = "cluster")]
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
@@ -18,6 +17,6 @@ mod connection;
 mod doctor;
 mod fake;
 mod permissions;
-mod places;
 mod program;
 mod replica;
+mod state;

@@ -62,7 +62,7 @@ fn allowed(roles: &[Value], asked: &Asked) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_more_than_is_installed() {
+async fn no_request_exceeds_the_installed_roles() {
     let fake = Fake::start().await;
     fake.put("kubectl", hooks());
     fake.put("kubectl", injector_config());

@@ -13,12 +13,12 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::fake::{Fake, lock};
-use crate::places::node;
 use crate::replica::{NAME, NAMESPACE, ca_bundle, config_map, decoded, hooks, injector_config, until};
+use crate::state::node;
 
 struct Program {
     child: Child,
-    said: Arc<Mutex<Vec<String>>>,
+    output: Arc<Mutex<Vec<String>>>,
     _kubeconfig: tempfile::NamedTempFile,
 }
 
@@ -34,16 +34,16 @@ impl Program {
         command.arg("--kubeconfig").arg(kubeconfig.path());
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("started");
         let lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&said);
-        std::thread::spawn(move || lines.for_each(|line| lock(&heard).push(line.unwrap_or_default())));
-        Self { child, said, _kubeconfig: kubeconfig }
+        let output = Arc::new(Mutex::new(Vec::new()));
+        let collected = Arc::clone(&output);
+        std::thread::spawn(move || lines.for_each(|line| lock(&collected).push(line.unwrap_or_default())));
+        Self { child, output, _kubeconfig: kubeconfig }
     }
 
     /// The ports, once it listens.
     async fn listening(&self) -> (SocketAddr, SocketAddr) {
         let line = || {
-            let lines = lock(&self.said).clone();
+            let lines = lock(&self.output).clone();
             let mut lines = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
             lines.find(|line| line["msg"] == "listening")
         };
@@ -119,7 +119,7 @@ fn is_native(patch: &Value) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn from_an_empty_cluster_to_injected_pods() {
+async fn pods_are_injected_from_an_empty_cluster_on() {
     let fake = Fake::start().await;
     fake.put("kubelet", node("one", "v1.34.1"));
     let program = Program::start(&fake);
@@ -138,16 +138,16 @@ async fn from_an_empty_cluster_to_injected_pods() {
 
     // An old node joins; then the config breaks; then the API server goes away.
     fake.put("kubelet", node("old", "v1.29.0"));
-    let said = |part: &str| lock(&program.said).iter().any(|line| line.contains(part));
-    until("it says so", || said("node old runs Kubernetes")).await;
+    let output = |part: &str| lock(&program.output).iter().any(|line| line.contains(part));
+    until("logged", || output("node old runs Kubernetes")).await;
     assert!(!is_native(&inject(https, &ca_bundle(&fake)).await));
     fake.put("kubectl", config_map(NAME, json!({"config": "templates: [", "values": "{}"})));
-    until("it says so", || said("the last good state stays in force")).await;
+    until("logged", || output("the last good state is used")).await;
     fake.stop().await;
-    until("it says so", || said("the API server cannot be asked")).await;
+    until("logged", || output("the API server is unreachable")).await;
     ready(monitoring).await;
     assert!(!is_native(&inject(https, &ca_bundle(&fake)).await));
-    assert!(!said("failed with error"), "in the client's words as well: {:#?}", lock(&program.said));
+    assert!(!output("failed with error"), "in the client's words as well: {:#?}", lock(&program.output));
 }
 
 async fn ready(monitoring: SocketAddr) {

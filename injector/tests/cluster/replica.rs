@@ -5,11 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use sidecar_injector::certs::{Publisher, Serving, verify};
-use sidecar_injector::cluster::{Authority, Client, Cluster, SharedSecret, Status, Wanted, client};
+use sidecar_injector::cluster::{
+    Authority, Client, Cluster, ClusterState, SharedSecret, Status, Wanted, client,
+};
 use sidecar_injector::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES, ConfigError, Sources};
 use sidecar_injector::inject::{Injector, Options, functions};
-use sidecar_injector::webhook::live::{Live, Surroundings};
+use sidecar_injector::webhook::config_store::ConfigStore;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::fake::{Fake, lock};
 
@@ -21,9 +24,9 @@ pub(crate) const HOOKS: &str = "mutatingwebhookconfigurations/istio-sidecar-inje
 pub(crate) struct Replica {
     pub status: watch::Receiver<Status>,
     pub serving: Arc<Serving>,
-    pub live: Arc<Live>,
-    pub said: Arc<Mutex<Vec<String>>>,
-    stop: watch::Sender<bool>,
+    pub store: Arc<ConfigStore>,
+    pub output: Arc<Mutex<Vec<String>>>,
+    stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -60,42 +63,43 @@ impl Replica {
     }
 
     async fn start_serving(fake: &Fake, wanted: Wanted, serving: Arc<Serving>) -> Self {
-        let said = Arc::new(Mutex::new(Vec::new()));
-        let heard = Arc::clone(&said);
-        let say =
-            Arc::new(move |notice: sidecar_injector::notice::Notice| lock(&heard).push(notice.to_string()));
-        let (cluster, status) = Cluster::new(connect(fake).await, wanted, say);
+        let output = Arc::new(Mutex::new(Vec::new()));
+        let collected = Arc::clone(&output);
+        let sink =
+            Arc::new(move |event: sidecar_injector::events::Event| lock(&collected).push(event.to_string()));
+        let (cluster, status) = Cluster::new(connect(fake).await, wanted, sink);
         let settings = Sources::default().load(&functions(|_| None)).expect("built in");
         let injector = Injector::new(settings, Options::default());
-        let live =
-            Arc::new(Live::new(injector, Surroundings { native_sidecars: true, ..Surroundings::default() }));
-        let (stop, ended) = watch::channel(false);
-        let configure = configure(Arc::clone(&live));
-        let task = tokio::spawn(cluster.run(Arc::clone(&live), configure, ended));
-        Self { status, serving, live, said, stop, task }
+        let state = ClusterState { native_sidecars: true, ..ClusterState::default() };
+        let store = Arc::new(ConfigStore::new(injector, state.clone()));
+        let stop = CancellationToken::new();
+        let (configure, published) = (configure(Arc::clone(&store)), Arc::clone(&store));
+        let publish = move |state| published.set_cluster_state(state);
+        let task = tokio::spawn(cluster.run(state, publish, configure, stop.clone()));
+        Self { status, serving, store, output, stop, task }
     }
 
     pub(crate) fn status(&self) -> Status {
         self.status.borrow().clone()
     }
 
-    pub(crate) fn has_said(&self, part: &str) -> bool {
-        lock(&self.said).iter().any(|line| line.contains(part))
+    pub(crate) fn has_logged(&self, part: &str) -> bool {
+        lock(&self.output).iter().any(|line| line.contains(part))
     }
 
     /// Ends it, as a shutdown does.
     pub(crate) async fn end(self) {
-        self.stop.send_replace(true);
+        self.stop.cancel();
         self.task.await.expect("ends without a panic");
     }
 }
 
-/// Loads a config and puts it in force.
-fn configure(live: Arc<Live>) -> impl FnMut(Sources) -> Result<u64, Vec<ConfigError>> + Send {
+/// Loads a config.
+fn configure(store: Arc<ConfigStore>) -> impl FnMut(Sources) -> Result<u64, Vec<ConfigError>> + Send {
     move |sources| {
         let settings = sources.load(&functions(|_| None))?;
-        live.replace(Injector::new(settings, Options::default()));
-        Ok(live.active().generation)
+        store.replace(Injector::new(settings, Options::default()));
+        Ok(store.active().generation)
     }
 }
 

@@ -75,7 +75,7 @@ fn nothing_at_all_is_no_cluster() {
         let failure = run(&["-f", &file]).unwrap_err();
         assert_eq!(failure.exit, Exit::Data, "{text:?}");
         let told = failure.to_string();
-        assert!(told.starts_with(&format!("error: {file}: there is no Kubernetes object in it")), "{told}");
+        assert!(told.starts_with(&format!("error: {file}: no Kubernetes objects")), "{told}");
         assert!(told.contains("kubectl get -A -o json"), "{told}");
     }
 }
@@ -123,16 +123,12 @@ fn a_real_cluster_fits() {
 fn what_cannot_be_read_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let failure = run(&["--kubeconfig", "/nowhere"]).unwrap_err();
-    let named = if cfg!(feature = "cluster") { "/nowhere" } else { "--filename" };
-    assert!(failure.to_string().contains(named), "{failure}");
-    let exit = if cfg!(feature = "cluster") { Exit::NoInput } else { Exit::Usage };
-    assert_eq!(failure.exit, exit);
+    assert!(failure.to_string().contains("/nowhere"), "{failure}");
+    assert_eq!(failure.exit, Exit::NoInput);
     let broken = save(&folder, "kubeconfig", "clusters: 5");
     let failure = run(&["--kubeconfig", &broken]).unwrap_err();
-    if cfg!(feature = "cluster") {
-        assert_eq!(failure.exit, Exit::Unavailable);
-        assert!(failure.to_string().contains(&format!("kubeconfig {broken}: ")), "{failure}");
-    }
+    assert_eq!(failure.exit, Exit::Unavailable);
+    assert!(failure.to_string().contains(&format!("kubeconfig {broken}: ")), "{failure}");
     let cut = save(&folder, "cut.json", "{\"kind\": \"Li");
     let failure = run(&["-f", &cut]).unwrap_err();
     assert_eq!(failure.exit, Exit::Data);

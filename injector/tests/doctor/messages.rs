@@ -68,7 +68,7 @@ fn errors_lead_to_their_causes() {
 }
 
 #[test]
-fn a_late_answer_is_not_the_firewall_s_when_nobody_is_ready() {
+fn a_timeout_is_not_blamed_on_the_firewall_while_no_replica_is_ready() {
     let mut all = cluster();
     all.push(event(&failed("context deadline exceeded")));
     for object in &mut all {
@@ -102,7 +102,7 @@ fn the_older_wording_and_conditions_count_too() {
 }
 
 #[test]
-fn the_same_error_is_said_once() {
+fn the_same_error_is_reported_once() {
     let mut all = cluster();
     for _ in 0..3 {
         all.push(event(&failed("context deadline exceeded")));

@@ -89,7 +89,7 @@ fn older_endpoints_count_as_well() {
 }
 
 #[test]
-fn cert_manager_is_told_to_inject_again() {
+fn the_fix_restarts_the_ca_injector_of_cert_manager() {
     let managed = Options { certificates: Certificates::CertManager, ..options("") };
     let others = cluster().into_iter().skip(installation(&options("")).len());
     let mut all: Vec<Value> = installation(&managed).into_iter().chain(others).collect();

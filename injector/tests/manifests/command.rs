@@ -140,7 +140,6 @@ fn bad_values_are_named() {
 
 /// What the Deployment says is what the command takes; only the cluster is not there.
 #[test]
-#[cfg(feature = "cluster")]
 fn the_webhook_takes_the_arguments_and_reads_the_config_maps() {
     use sidecar_injector::cluster::ConfigMapName;
     use sidecar_injector::manifests::Names;

@@ -27,7 +27,7 @@ fn kustomization(rest: &Value) -> String {
     yaml::write(&all)
 }
 
-/// What stands for an object in both installations, whatever it is called.
+/// The key of an object in both installations, whatever its name.
 fn same(one: &Value, other: &Value) -> bool {
     let named = |object: &Value| {
         let name = object["metadata"]["name"].as_str().unwrap_or_default();

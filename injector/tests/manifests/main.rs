@@ -11,7 +11,6 @@
 mod coherence;
 mod command;
 mod deploy;
-#[cfg(feature = "cluster")]
 mod schema;
 mod webhooks;
 

@@ -1,4 +1,4 @@
-//! Reviews as the API server sends them, and what their answers say.
+//! Reviews as the API server sends them, and the responses to them.
 #![allow(
     clippy::indexing_slicing,
     clippy::panic,
@@ -12,9 +12,11 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use sidecar_injector::cluster::ClusterState;
 use sidecar_injector::inject::Injector;
-use sidecar_injector::webhook::admit::{Admission, Answer, Asked};
-use sidecar_injector::webhook::live::{Live, Surroundings};
+use sidecar_injector::webhook::admission::{Admission, Request, Response};
+use sidecar_injector::webhook::config_store::ConfigStore;
+use sidecar_injector::webhook::request_error::RequestError;
 
 /// `request.uid` of [`review`].
 pub(crate) const UID: &str = "3bd1ef21-6b4e-4b35-a0e1-36a2a4ad3a4c";
@@ -22,18 +24,18 @@ pub(crate) const UID: &str = "3bd1ef21-6b4e-4b35-a0e1-36a2a4ad3a4c";
 /// The volume that the API server gives the pods of [`sent`].
 pub(crate) const TOKEN: &str = "kube-api-access-nfkgr";
 
-/// Proxies are native sidecars, namespaces prescribe nothing.
-pub(crate) fn surroundings() -> Surroundings {
-    Surroundings { native_sidecars: true, ..Surroundings::default() }
+/// Proxies are native sidecars, namespaces define nothing.
+pub(crate) fn cluster_state() -> ClusterState {
+    ClusterState { native_sidecars: true, ..ClusterState::default() }
 }
 
-pub(crate) fn live(injector: Injector) -> Arc<Live> {
-    Arc::new(Live::new(injector, surroundings()))
+pub(crate) fn config_store(injector: Injector) -> Arc<ConfigStore> {
+    Arc::new(ConfigStore::new(injector, cluster_state()))
 }
 
-/// An admission with this config and a cache of so many bytes.
-pub(crate) fn admission(injector: Injector, cache_bytes: usize) -> Admission {
-    Admission::new(live(injector), cache_bytes)
+/// An admission with this config.
+pub(crate) fn admission(injector: Injector) -> Admission {
+    Admission::new(config_store(injector))
 }
 
 /// A pod, given as a template, as the API server sends it once a ReplicaSet has made it.
@@ -84,12 +86,6 @@ fn push(object: &mut Value, list: &str, item: Value) {
     object[list].as_array_mut().unwrap().push(item);
 }
 
-/// Another pod of the same ReplicaSet: made a minute later, with another random name for its token.
-pub(crate) fn sibling(pod: &Value) -> Value {
-    let text = pod.to_string().replace("T04:34:56Z", "T04:35:56Z").replace(TOKEN, "kube-api-access-7wxz2");
-    serde_json::from_str(&text).unwrap()
-}
-
 /// A review of version v1 about the creation of a pod.
 pub(crate) fn review(pod: &Value) -> Value {
     let pods = json!({"group": "", "version": "v1", "resource": "pods"});
@@ -103,25 +99,24 @@ pub(crate) fn review(pod: &Value) -> Value {
     }})
 }
 
-/// Asks with a body, at `/inject`.
-pub(crate) fn ask_bytes(admission: &Admission, body: &[u8]) -> Answer {
-    admission.answer(&Asked { path: "/inject", content_type: Some("application/json"), body })
+/// Sends a body to `/inject`.
+pub(crate) fn send_bytes(admission: &Admission, body: &[u8]) -> Result<Response, RequestError> {
+    admission.review(&Request { path: "/inject", content_type: Some("application/json"), body })
 }
 
-/// Asks with a review, at `/inject`.
-pub(crate) fn ask(admission: &Admission, review: &Value) -> Answer {
-    ask_bytes(admission, review.to_string().as_bytes())
+/// Sends a review to `/inject`.
+pub(crate) fn send(admission: &Admission, review: &Value) -> Response {
+    send_bytes(admission, review.to_string().as_bytes()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// `response` of the answer.
-pub(crate) fn response(answer: &Answer) -> Value {
-    assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
-    serde_json::from_slice::<Value>(&answer.body).unwrap()["response"].take()
+/// `response` of the review.
+pub(crate) fn response(response: &Response) -> Value {
+    serde_json::from_slice::<Value>(&response.body).unwrap()["response"].take()
 }
 
-/// The steps of the patch, none if there is none.
-pub(crate) fn steps(answer: &Answer) -> Value {
-    let response = response(answer);
+/// The operations of the patch, none if there is none.
+pub(crate) fn operations(reviewed: &Response) -> Value {
+    let response = response(reviewed);
     match response["patch"].as_str() {
         Some(patch) => {
             assert_eq!(response["patchType"], "JSONPatch");
@@ -135,9 +130,9 @@ pub(crate) fn steps(answer: &Answer) -> Value {
 }
 
 /// The pod after the API server has applied the patch.
-pub(crate) fn patched(pod: &Value, answer: &Answer) -> Value {
-    let steps: json_patch::Patch = serde_json::from_value(steps(answer)).unwrap();
+pub(crate) fn patched(pod: &Value, reviewed: &Response) -> Value {
+    let patch: json_patch::Patch = serde_json::from_value(operations(reviewed)).unwrap();
     let mut pod = pod.clone();
-    json_patch::patch(&mut pod, &steps).unwrap_or_else(|error| panic!("{error}\n{steps}"));
+    json_patch::patch(&mut pod, &patch).unwrap_or_else(|error| panic!("{error}\n{patch}"));
     pod
 }

@@ -1,4 +1,4 @@
-//! What the webhook answers: reviews of both versions, refusals, requests that are none, and pods that come twice.
+//! Reviews: verdicts, patches, denials, warnings, and requests that are not a review.
 #![allow(
     clippy::disallowed_methods,
     clippy::indexing_slicing,
@@ -9,10 +9,10 @@
 
 #[path = "../builtin/mod.rs"]
 mod builtin;
-mod circumstances;
+mod context;
+mod denials;
 mod patches;
 mod recorded;
-mod refusals;
 mod requests;
 #[path = "../reviews/mod.rs"]
 mod reviews;
@@ -22,13 +22,12 @@ use serde_json::{Value, json};
 use sidecar_injector::config::{Source, Sources};
 use sidecar_injector::inject::{Injector, Options, Request, functions};
 use sidecar_injector::pod::workload::Workload;
-use sidecar_injector::webhook::admit::Answer;
-use sidecar_injector::webhook::verdict::Outcome;
+use sidecar_injector::webhook::admission::Response;
 
 use builtin::{deployment, injector};
 use reviews::{UID, response, sent};
 
-/// What the engine makes of the pod, without `managedFields`.
+/// The pod as the injector returns it, without `managedFields`.
 fn injected(pod: &Value) -> Value {
     let pod = unmanaged(pod);
     let workload = Workload::of_pod(&pod, "shop");
@@ -49,12 +48,15 @@ fn customised() -> Value {
     sent(&pod)
 }
 
-fn denied(answer: &Answer) -> (u64, String, String) {
+fn denied(answer: &Response) -> (u64, String, String) {
     let response = response(answer);
     assert_eq!((&response["allowed"], &response["uid"]), (&json!(false), &json!(UID)));
     assert_eq!(response.get("patch"), None);
-    assert_eq!(response["auditAnnotations"], json!({"decision": "denied", "reason": answer.record.reason}));
-    assert_eq!(answer.record.outcome, Outcome::Denied);
+    assert_eq!(
+        response["auditAnnotations"],
+        json!({"decision": "denied", "reason": answer.verdict.reason()})
+    );
+    assert_eq!(answer.verdict.outcome(), "denied");
     let status = &response["status"];
     let text = |key: &str| status[key].as_str().unwrap().to_owned();
     (status["code"].as_u64().unwrap(), text("reason"), text("message"))

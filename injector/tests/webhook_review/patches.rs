@@ -1,10 +1,9 @@
-//! Pods that are injected: the patch, and pods that come twice.
+//! Patches, of new pods and on reinvocation.
 
 use serde_json::{Value, json};
-use sidecar_injector::webhook::verdict::Outcome;
 
 use crate::builtin::{deployment, injector};
-use crate::reviews::{UID, admission, ask, patched, response, review, sent, steps};
+use crate::reviews::{UID, admission, operations, patched, response, review, send, sent};
 use crate::{customised, injected, unmanaged};
 
 #[test]
@@ -14,8 +13,7 @@ fn both_versions_get_the_injected_pod() {
     {
         let mut asked = review(&pod);
         asked["apiVersion"] = json!(format!("admission.k8s.io/{version}"));
-        let answer = ask(&admission(injector(), 0), &asked);
-        assert_eq!((answer.status, answer.content_type), (200, "application/json"));
+        let answer = send(&admission(injector()), &asked);
         let body: Value = serde_json::from_slice(&answer.body).unwrap();
         assert_eq!(body["kind"], "AdmissionReview");
         assert_eq!(body["apiVersion"], asked["apiVersion"]);
@@ -25,18 +23,17 @@ fn both_versions_get_the_injected_pod() {
         assert_eq!(response["auditAnnotations"], json!({"decision": "injected", "reason": "policy"}));
         assert_eq!(unmanaged(&patched(&pod, &answer)), injected(&pod));
         assert_eq!(patched(&pod, &answer)["metadata"]["managedFields"], pod["metadata"]["managedFields"]);
-        let record = &answer.record;
-        assert_eq!((record.outcome, record.reason), (Outcome::Injected, "policy"));
-        assert_eq!((record.uid.as_str(), record.namespace.as_str()), (UID, "shop"));
-        assert_eq!((record.owner.as_str(), record.cached), ("Deployment/web", false));
+        assert_eq!((answer.verdict.outcome(), answer.verdict.reason()), ("injected", "policy"));
+        assert_eq!((answer.uid.as_str(), answer.namespace.as_str()), (UID, "shop"));
+        assert_eq!(answer.owner.as_str(), "Deployment/web");
     }
 }
 
 #[test]
-fn the_patch_leaves_what_is_the_user_s_alone() {
-    let steps = steps(&ask(&admission(injector(), 0), &review(&sent(&deployment()))));
+fn the_patch_does_not_touch_user_containers() {
+    let operations = operations(&send(&admission(injector()), &review(&sent(&deployment()))));
     let paths: Vec<&str> =
-        steps.as_array().unwrap().iter().map(|step| step["path"].as_str().unwrap()).collect();
+        operations.as_array().unwrap().iter().map(|step| step["path"].as_str().unwrap()).collect();
     assert!(paths.contains(&"/spec/initContainers"), "{paths:?}");
     for path in paths {
         assert!(!path.starts_with("/spec/containers") && !path.contains("managedFields"), "{path}");
@@ -44,35 +41,35 @@ fn the_patch_leaves_what_is_the_user_s_alone() {
 }
 
 #[test]
-fn the_request_s_namespace_counts_and_stays_out_of_the_patch() {
+fn the_namespace_of_the_request_counts_and_is_not_patched_in() {
     let mut pod = sent(&deployment());
     let expected = injected(&pod);
     pod["metadata"].as_object_mut().unwrap().shift_remove("namespace");
-    let answer = ask(&admission(injector(), 0), &review(&pod));
+    let answer = send(&admission(injector()), &review(&pod));
     let mut patched = unmanaged(&patched(&pod, &answer));
     assert_eq!(patched["metadata"].get("namespace"), None);
     patched["metadata"]["namespace"] = json!("shop");
     assert_eq!(patched, expected);
     let mut asked = review(&sent(&deployment()));
     asked["request"]["namespace"] = json!("kube-system");
-    assert_eq!(ask(&admission(injector(), 0), &asked).record.reason, "system-namespace");
+    assert_eq!(send(&admission(injector()), &asked).verdict.reason(), "system-namespace");
     asked["request"].as_object_mut().unwrap().shift_remove("namespace");
-    assert_eq!(ask(&admission(injector(), 0), &asked).record.namespace, "shop");
+    assert_eq!(send(&admission(injector()), &asked).namespace, "shop");
 }
 
 #[test]
-fn a_pod_that_is_as_it_should_be_gets_no_patch() {
-    let admission = admission(injector(), 0);
+fn an_injected_pod_gets_no_patch() {
+    let admission = admission(injector());
     let pod = sent(&deployment());
-    let once = patched(&pod, &ask(&admission, &review(&pod)));
-    let answer = ask(&admission, &review(&once));
+    let once = patched(&pod, &send(&admission, &review(&pod)));
+    let answer = send(&admission, &review(&once));
     let response = response(&answer);
     assert_eq!((response.get("patch"), response.get("patchType")), (None, None));
     assert_eq!(response["allowed"], true);
-    assert_eq!((answer.record.outcome, answer.record.reason), (Outcome::Skipped, "unchanged"));
+    assert_eq!((answer.verdict.outcome(), answer.verdict.reason()), ("skipped", "unchanged"));
 }
 
-/// What other webhooks do to an injected pod.
+/// Changes of other webhooks to an injected pod.
 fn foreign(pod: &Value) -> Value {
     let mut pod = pod.clone();
     let spec = &mut pod["spec"];
@@ -90,9 +87,9 @@ fn foreign(pod: &Value) -> Value {
 }
 
 #[test]
-fn a_second_round_repairs_what_other_webhooks_have_broken() {
-    let admission = admission(injector(), 0);
-    let f = |pod: &Value| patched(pod, &ask(&admission, &review(pod)));
+fn reinvocation_repairs_changes_of_other_webhooks() {
+    let admission = admission(injector());
+    let f = |pod: &Value| patched(pod, &send(&admission, &review(pod)));
     for pod in [sent(&deployment()), customised()] {
         let repaired = f(&foreign(&f(&pod)));
         let init = repaired["spec"]["initContainers"].as_array().unwrap();

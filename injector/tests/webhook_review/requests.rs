@@ -1,16 +1,15 @@
-//! Requests that are no review, or about something else.
+//! Requests that are not a review, or not about the creation of a pod.
 
 use serde_json::{Value, json};
-use sidecar_injector::webhook::LARGEST_BODY;
-use sidecar_injector::webhook::admit::Asked;
-use sidecar_injector::webhook::verdict::Outcome;
+use sidecar_injector::webhook::admission::Request;
+use sidecar_injector::webhook::pod_object::MAX_BODY_BYTES;
 
 use crate::builtin::{deployment, injector};
-use crate::reviews::{UID, admission, ask, response, review, sent};
+use crate::reviews::{UID, admission, response, review, send, sent};
 
 #[test]
-fn what_is_no_review_gets_plain_text() {
-    let admission = admission(injector(), 0);
+fn invalid_requests_get_an_error() {
+    let admission = admission(injector());
     let good = review(&sent(&deployment())).to_string();
     let without = |key: &str| {
         let mut review = review(&sent(&deployment()));
@@ -22,7 +21,7 @@ fn what_is_no_review_gets_plain_text() {
         *review.pointer_mut(pointer).unwrap() = value;
         review.to_string()
     };
-    let large = " ".repeat(LARGEST_BODY + 1);
+    let large = " ".repeat(MAX_BODY_BYTES + 1);
     let json = Some("application/json");
     for (path, content_type, body, status, slug) in [
         ("/", json, good.as_bytes(), 404, "path"),
@@ -56,23 +55,21 @@ fn what_is_no_review_gets_plain_text() {
         ("/inject", json, b"{} {}", 400, "json"),
         ("/inject", json, "[".repeat(1 << 20).as_bytes(), 400, "not-a-review"),
     ] {
-        let answer = admission.answer(&Asked { path, content_type, body });
-        let text = String::from_utf8(answer.body).unwrap();
-        let seen = (answer.status, answer.record.reason, answer.record.outcome);
-        assert_eq!(seen, (status, slug, Outcome::Invalid), "{text}");
-        assert_eq!(answer.content_type, "text/plain; charset=utf-8");
+        let error = admission.review(&Request { path, content_type, body }).unwrap_err();
+        let text = error.to_string();
+        assert_eq!((error.status(), error.reason()), (status, slug), "{text}");
         assert!(text.len() > 20 && text.len() < 600 && text.lines().count() == 1, "{text}");
     }
-    let asked = Asked {
+    let request = Request {
         path: "/inject",
         content_type: Some("Application/JSON; charset=utf-8"),
         body: good.as_bytes(),
     };
-    assert_eq!(admission.answer(&asked).status, 200);
+    assert!(admission.review(&request).is_ok());
 }
 
 #[test]
-fn other_requests_pass_untouched() {
+fn other_requests_are_allowed_unchanged() {
     let pod = sent(&deployment());
     let mut asked: Vec<(Value, &str)> = Vec::new();
     for (pointer, value, reason) in [
@@ -91,11 +88,11 @@ fn other_requests_pass_untouched() {
         asked.push((review, reason));
     }
     for (review, reason) in asked {
-        let answer = ask(&admission(injector(), 0), &review);
+        let answer = send(&admission(injector()), &review);
         let response = response(&answer);
         assert_eq!((&response["allowed"], &response["uid"]), (&json!(true), &json!(UID)));
         assert_eq!(response.get("patch"), None);
-        assert_eq!((answer.record.outcome, answer.record.reason), (Outcome::Skipped, reason));
+        assert_eq!((answer.verdict.outcome(), answer.verdict.reason()), ("skipped", reason));
     }
     let (mut bare, mut null) = (review(&pod), review(&pod));
     for key in ["kind", "resource", "subResource", "operation"] {
@@ -109,13 +106,13 @@ fn other_requests_pass_untouched() {
         *null_parts.pointer_mut(pointer).unwrap() = Value::Null;
     }
     for review in [bare, null, null_parts] {
-        let answer = ask(&admission(injector(), 0), &review);
-        assert_eq!((answer.record.outcome, answer.record.namespace.as_str()), (Outcome::Injected, "shop"));
+        let answer = send(&admission(injector()), &review);
+        assert_eq!((answer.verdict.outcome(), answer.namespace.as_str()), ("injected", "shop"));
     }
 }
 
 #[test]
-fn long_uids_are_echoed_whole_and_long_names_told_in_short() {
+fn long_uids_are_returned_whole_and_long_names_cut() {
     let (uid, long) = ("ü".repeat(128), "ü".repeat(1 << 18));
     let mut review = review(&sent(&deployment()));
     review["request"]["uid"] = json!(uid);
@@ -123,11 +120,10 @@ fn long_uids_are_echoed_whole_and_long_names_told_in_short() {
     review["request"]["object"]["metadata"]["ownerReferences"][0]["kind"] = json!(long);
     for operation in ["CREATE", &long] {
         review["request"]["operation"] = json!(operation);
-        let answer = ask(&admission(injector(), 0), &review);
+        let answer = send(&admission(injector()), &review);
         assert_eq!(response(&answer)["uid"], uid);
-        let record = &answer.record;
-        assert_eq!(record.uid, uid);
-        assert!(record.namespace.chars().count() < 400 && record.namespace.ends_with("ü..."));
-        assert!(record.owner.chars().count() < 400 && record.message.chars().count() < 2100);
+        assert_eq!(answer.uid, uid);
+        assert!(answer.namespace.chars().count() < 400 && answer.namespace.ends_with("ü..."));
+        assert!(answer.owner.chars().count() < 400 && answer.message.chars().count() < 2100);
     }
 }

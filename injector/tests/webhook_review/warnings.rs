@@ -1,13 +1,13 @@
-//! What is said beside an answer.
+//! Warnings beside a verdict.
 
 use serde_json::{Value, json};
 
 use crate::builtin::{deployment, injector, with};
-use crate::reviews::{admission, ask, response, review, sent};
+use crate::reviews::{admission, response, review, send, sent};
 use crate::with_config;
 
 #[test]
-fn what_nobody_expects_is_said() {
+fn an_unexpected_verdict_gets_a_warning() {
     let unknown = "policy: sometimes\ntemplates: {sidecar: 'spec: {}'}\ndefaultTemplates: [sidecar]";
     let host = |inject: &str| {
         let mut pod = with(&deployment(), &json!({"sidecar.istio.io/inject": inject}));
@@ -25,32 +25,32 @@ fn what_nobody_expects_is_said() {
     ] {
         let mut asked = review(&pod);
         asked["request"]["namespace"] = json!(namespace);
-        let answer = ask(&admission(injector, 0), &asked);
+        let answer = send(&admission(injector), &asked);
         let response = response(&answer);
-        assert_eq!((&response["allowed"], answer.record.reason), (&json!(true), reason));
-        let said: Vec<&str> =
+        assert_eq!((&response["allowed"], answer.verdict.reason()), (&json!(true), reason));
+        let found: Vec<&str> =
             response["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         match warned {
-            Some(text) => assert!(said.len() == 1 && said[0].contains(text), "{said:?}"),
-            None => assert_eq!(said, [""; 0]),
+            Some(text) => assert!(found.len() == 1 && found[0].contains(text), "{found:?}"),
+            None => assert_eq!(found, [""; 0]),
         }
         assert_eq!(response["auditAnnotations"]["reason"], reason);
     }
 }
 
 #[test]
-fn many_warnings_fit_into_what_the_api_server_takes() {
+fn many_warnings_fit_the_limit_of_the_api_server() {
     let unknown = (0..500).map(|n| (format!("sidecar.istio.io/no{n}{}", "o".repeat(180)), json!("x\ny")));
     let pod = sent(&with(&deployment(), &Value::Object(unknown.collect())));
-    let response = response(&ask(&admission(injector(), 0), &review(&pod)));
-    let said: Vec<&str> =
+    let response = response(&send(&admission(injector()), &review(&pod)));
+    let found: Vec<&str> =
         response["warnings"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
-    assert!(said.len() > 3 && said.iter().map(|text| text.chars().count()).sum::<usize>() <= 4096);
-    assert!(said.iter().all(|text| !text.contains('\n')) && said.last().unwrap().contains("more warnings"));
+    assert!(found.len() > 3 && found.iter().map(|text| text.chars().count()).sum::<usize>() <= 4096);
+    assert!(found.iter().all(|text| !text.contains('\n')) && found.last().unwrap().contains("more warnings"));
 }
 
 #[test]
-fn capture_without_a_proxy_is_said() {
+fn capture_without_a_proxy_gets_a_warning() {
     let config = |spec: &str| {
         with_config(&format!(
             "policy: enabled\ntemplates: {{sidecar: 'spec: {spec}'}}\ndefaultTemplates: [sidecar]"
@@ -58,10 +58,10 @@ fn capture_without_a_proxy_is_said() {
     };
     let init = "{initContainers: [{name: istio-init, image: x}]";
     let pod = sent(&deployment());
-    let said = |spec: String| {
-        let response = response(&ask(&admission(config(&spec), 0), &review(&pod)));
+    let found = |spec: String| {
+        let response = response(&send(&admission(config(&spec)), &review(&pod)));
         response["warnings"].to_string().contains("what is captured has nowhere to go")
     };
-    assert!(said(format!("{init}}}")));
-    assert!(!said(format!("{init}, containers: [{{name: istio-proxy, image: x}}]}}")));
+    assert!(found(format!("{init}}}")));
+    assert!(!found(format!("{init}, containers: [{{name: istio-proxy, image: x}}]}}")));
 }

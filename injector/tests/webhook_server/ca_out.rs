@@ -1,4 +1,4 @@
-//! Where `--self-signed` writes its CA.
+//! `--ca-out`.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -16,14 +16,14 @@ fn start(ca_out: &str) -> Child {
 fn refused(ca_out: &Path, why: &str) {
     let ca_out = ca_out.to_str().unwrap();
     let output = start(ca_out).wait_with_output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(73), "{said}");
-    let expected = format!("error: --ca-out {ca_out}: the CA cannot be written: {why}");
-    assert!(said.contains(&expected), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(73), "{stderr}");
+    let expected = format!("error: --ca-out {ca_out}: cannot write the CA: {why}");
+    assert!(stderr.contains(&expected), "{stderr}");
 }
 
 #[test]
-fn what_cannot_be_written_is_a_73() {
+fn a_file_that_cannot_be_written_exits_with_73() {
     let folder = tempfile::tempdir().unwrap();
     refused(&folder.path().join("nowhere/ca.crt"), "No such file");
     refused(folder.path(), "it is a directory");
@@ -37,7 +37,7 @@ fn what_cannot_be_written_is_a_73() {
 }
 
 #[test]
-fn standard_output_gets_it() {
+fn the_ca_is_written_to_standard_output() {
     let mut child = start("/dev/stdout");
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let text: Vec<String> = lines.map(Result::unwrap).take_while(|line| !line.contains("-----END")).collect();

@@ -15,7 +15,7 @@ async fn seen(server: &Server) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_that_is_replaced_under_load() {
+async fn a_certificate_is_replaced_under_load() {
     let ca = Ca::new();
     let (old, new) = (ca.leaf(), ca.leaf_for(|params| params.not_after = date_time_ymd(2100, 1, 1)));
     let mut volume = pair_volume(&old);
@@ -49,19 +49,19 @@ async fn a_certificate_that_is_replaced_under_load() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_expired_certificate_is_told_and_not_ready() {
+async fn an_expired_certificate_is_logged_and_not_ready() {
     let ca = Ca::new();
     let old = ca.leaf_for(|params| params.not_after = date_time_ymd(2001, 1, 1));
     let mut volume = pair_volume(&old);
     let mut server = Server::start_with(&ca, &volume, &[]);
-    server.wait_for_line("the certificate has expired");
+    server.wait_for_problem("certificate not valid now", "has expired");
     let (status, text) = server.ask("/readyz").await;
     assert_eq!(status, 503);
     assert!(text.contains("fail certificate: it has expired"), "{text}");
     assert_eq!(server.ask("/healthz").await.0, 200);
     let future = ca.leaf_for(|params| params.not_before = date_time_ymd(2100, 1, 1));
     swap(&mut volume, &future.cert, &future.key);
-    server.wait_for_line("the certificate is not valid yet");
+    server.wait_for_problem("certificate not valid now", "is not valid yet");
     let new = ca.leaf();
     swap(&mut volume, &new.cert, &new.key);
     while server.ask("/readyz").await.0 != 200 {
@@ -71,11 +71,11 @@ async fn an_expired_certificate_is_told_and_not_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_does_not_trust_the_certificate_is_told_of() {
+async fn a_client_that_rejects_the_certificate_is_logged() {
     let mut server = Server::start(&[]);
     let other = Ca::new();
     assert!(tls(server.https, &other.der, &[]).await.is_err());
-    let line = server.wait_for_line("a client refused the TLS handshake");
+    let line = server.wait_for_line("TLS handshake rejected by the client");
     assert!(line["hint"].as_str().unwrap().contains("caBundle"), "{line}");
     server.wait_for_metric("sidecar_injector_tls_handshake_failures_total", |count| count == 1.0).await;
 }

@@ -21,7 +21,7 @@ async fn patch(server: &Server) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_config_that_is_broken_and_mended_under_load() {
+async fn an_invalid_config_is_rejected_and_a_valid_one_loaded_under_load() {
     let files = |config: &str| [("config", config.to_owned()), ("values", BUILTIN_VALUES.to_owned())];
     let mut volume =
         Volume::new(&files(&marked("one")).each_ref().map(|(name, text)| (*name, text.as_str())));
@@ -44,7 +44,7 @@ async fn a_config_that_is_broken_and_mended_under_load() {
         assert_eq!(server.ask("/readyz").await.0, 200, "{broken}");
         assert!(patch(&server).await.contains("one"), "{broken}");
     }
-    let line = server.wait_for_line("config refused");
+    let line = server.wait_for_line("config rejected");
     assert!(line["detail"].as_str().unwrap().contains(&config), "{line}");
 
     swap(&mut volume, &marked("two"));
@@ -63,14 +63,14 @@ async fn a_config_that_is_broken_and_mended_under_load() {
 }
 
 #[test]
-fn a_config_that_is_broken_from_the_start() {
+fn an_invalid_config_at_the_start_exits_with_every_problem() {
     let pair = pair_volume(&Ca::new().leaf());
     let volume = Volume::new(&[("config", "templates: {a: '{{ if }}', b: '{{ nope }}'}"), ("values", "[]")]);
     let (config, values) = (volume.path("config"), volume.path("values"));
-    let (code, said) =
+    let (code, output) =
         run_to_end(&pair, &["--inject-config", &config, "--values", &values, "--tls-key", &config]);
-    assert_eq!(code, Some(65), "{said}");
-    let problems: Vec<&str> = said.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert_eq!(code, Some(65), "{output}");
+    let problems: Vec<&str> = output.lines().filter(|line| line.starts_with("error: ")).collect();
     for (file, what) in [
         (&config, "template a"),
         (&config, "template b"),
@@ -78,14 +78,14 @@ fn a_config_that_is_broken_from_the_start() {
         (&config, "private key"),
     ] {
         let told = problems.iter().any(|line| line.contains(file.as_str()) && line.contains(what));
-        assert!(told, "{file} {what}: {said}");
+        assert!(told, "{file} {what}: {output}");
     }
-    assert!(!said.contains("listening"), "{said}");
-    let (code, said) =
+    assert!(!output.contains("listening"), "{output}");
+    let (code, output) =
         run_to_end(&pair, &["--inject-config", "/nowhere/config", "--mesh-config", "/nowhere/mesh"]);
-    assert_eq!(code, Some(66), "{said}");
+    assert_eq!(code, Some(66), "{output}");
     for problem in ["--inject-config /nowhere/config: No such file", "--mesh-config /nowhere/mesh: No such"] {
-        assert!(said.contains(&format!("error: {problem}")), "{said}");
+        assert!(output.contains(&format!("error: {problem}")), "{output}");
     }
 }
 
@@ -103,7 +103,7 @@ fn link(volume: &Volume, name: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pipes_in_the_place_of_files_are_refused_and_hold_nobody_up() {
+async fn named_pipes_instead_of_files_are_rejected_and_block_nothing() {
     let ca = Ca::new();
     let (old, new) = (ca.leaf(), ca.leaf());
     let mut pair = pair_volume(&old);
@@ -114,13 +114,13 @@ async fn pipes_in_the_place_of_files_are_refused_and_hold_nobody_up() {
     for (volume, names) in [(&volume, ["config", "values"]), (&pair, ["tls.crt", "tls.key"])] {
         names.iter().for_each(|name| pipe(volume, name));
     }
-    let line = server.wait_for_line("config refused");
+    let line = server.wait_for_line("config rejected");
     let detail = line["detail"].as_str().unwrap();
     assert!(
         detail.contains(&config) && detail.contains("is a named pipe, expected a regular file"),
         "{line}"
     );
-    let line = server.wait_for_line("certificate refused, the old one stays");
+    let line = server.wait_for_line("certificate rejected, the old one stays");
     let detail = line["detail"].as_str().unwrap();
     assert!(detail.contains("tls.crt") && detail.contains("is a named pipe"), "{line}");
     assert!(server.metric("sidecar_injector_config_load_errors_total").await >= Some(1.0));
@@ -134,16 +134,19 @@ async fn pipes_in_the_place_of_files_are_refused_and_hold_nobody_up() {
         names.iter().for_each(|name| link(volume, name));
     }
     server.wait_for_metric("sidecar_injector_config_generation", |generation| generation == 2.0).await;
-    server.wait_for_line("certificate in force");
+    server.wait_for_line("certificate loaded");
     assert!(patch(&server).await.contains("two"));
     assert_eq!(server.http2().await.seen, new.der);
 }
 
 #[test]
-fn pipes_from_the_start() {
+fn a_named_pipe_at_the_start_exits_with_the_problem() {
     let pair = pair_volume(&Ca::new().leaf());
     pipe(&pair, "tls.key");
-    let (code, said) = run_to_end(&pair, &[]);
-    assert_eq!(code, Some(65), "{said}");
-    assert!(said.contains("tls.key") && said.contains("is a named pipe, expected a regular file"), "{said}");
+    let (code, output) = run_to_end(&pair, &[]);
+    assert_eq!(code, Some(65), "{output}");
+    assert!(
+        output.contains("tls.key") && output.contains("is a named pipe, expected a regular file"),
+        "{output}"
+    );
 }

@@ -1,4 +1,4 @@
-//! Flags that do not go together, and addresses that are taken.
+//! Invalid flags, and addresses in use.
 
 use std::net::TcpListener;
 
@@ -12,7 +12,7 @@ fn problems(flags: &str) -> (Exit, Vec<String>) {
 }
 
 #[test]
-fn flags_that_do_not_go_together() {
+fn invalid_combinations_of_flags_are_all_reported() {
     let cases = [
         ("", vec!["--tls-cert and --tls-key, or --self-signed"]),
         ("--tls-cert a", vec!["--tls-cert needs --tls-key"]),
@@ -38,6 +38,7 @@ fn flags_that_do_not_go_together() {
         ("--watch-configmap istio", vec!["--watch-configmap", "NAMESPACE/NAME"]),
         ("--grace soon", vec!["--grace", "number of seconds"]),
         ("--max-requests 0", vec!["--max-requests", "1..=100000"]),
+        ("--cache-mb 8", vec!["unexpected argument '--cache-mb'"]),
     ];
     for (flags, expected) in cases {
         let (exit, problems) = problems(flags);
@@ -50,7 +51,7 @@ fn flags_that_do_not_go_together() {
 }
 
 #[test]
-fn names_are_those_of_kubernetes() {
+fn names_must_be_valid_in_kubernetes() {
     let long = "a".repeat(300);
     for (flag, value) in [
         ("--service", "A B"),
@@ -73,7 +74,7 @@ fn names_are_those_of_kubernetes() {
 }
 
 #[test]
-fn files_that_cannot_be_read() {
+fn unreadable_files_are_reported() {
     for (flags, expected) in [
         (
             "--tls-cert /nowhere/c --tls-key /proc",
@@ -93,15 +94,15 @@ fn files_that_cannot_be_read() {
 }
 
 #[test]
-fn addresses_that_are_taken() {
+fn addresses_in_use_are_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let pair = pair_volume(&Ca::new().leaf());
     let flags = ["--https-addr", &address, "--monitoring-addr", &address];
-    let (code, said) = run_to_end(&pair, &flags);
-    assert_eq!(code, Some(69), "{said}");
+    let (code, output) = run_to_end(&pair, &flags);
+    assert_eq!(code, Some(69), "{output}");
     for flag in ["--https-addr", "--monitoring-addr"] {
-        let expected = format!("error: {flag}: {address} cannot be listened on: Address already in use");
-        assert!(said.contains(&expected), "{said}");
+        let expected = format!("error: {flag}: cannot listen on {address}: Address already in use");
+        assert!(output.contains(&expected), "{output}");
     }
 }

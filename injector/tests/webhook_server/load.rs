@@ -19,7 +19,7 @@ pub(crate) enum Use {
     Fresh,
 }
 
-/// What was seen.
+/// The observation.
 #[derive(Default)]
 pub(crate) struct Seen {
     enough: AtomicBool,
@@ -62,7 +62,7 @@ impl Load {
     }
 }
 
-/// Until it is enough, or nobody accepts connections any more. What fails after a connection was made and a request
+/// Until it is stopped, or connections are no longer accepted. What fails after a connection was made and a request
 /// was sent counts as a failure; nothing is tried twice.
 async fn drive(address: SocketAddr, ca: CertificateDer<'static>, kind: Use, seen: Arc<Seen>) {
     let protocols: &[&[u8]] = match kind {

@@ -21,15 +21,12 @@ fn evil() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_line_for_every_decision() {
+async fn every_verdict_is_logged() {
     let mut server = Server::start(&[]);
     server.http2().await.inject("some-uid").await;
-    let line = server.wait_for_line("request answered");
+    let line = server.wait_for_line("pod reviewed");
     assert_eq!((&line["outcome"], &line["namespace"]), (&json!("injected"), &json!("demo")), "{line}");
-    assert_eq!(
-        (&line["uid"], &line["cached"], &line["level"]),
-        (&json!("some-uid"), &json!(false), &json!("info"))
-    );
+    assert_eq!((&line["uid"], &line["level"]), (&json!("some-uid"), &json!("info")));
     assert!(line["ms"].is_number() && line["reason"].is_string() && line["owner"].is_string(), "{line}");
     server.http2().await.post("/inject/a%0ab%0a", evil()).await.unwrap();
     server.http2().await.post("/other%0apath", evil()).await.unwrap();
@@ -38,12 +35,12 @@ async fn a_line_for_every_decision() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_breaks_out_of_a_line() {
+async fn control_characters_do_not_break_log_lines() {
     let ca = Ca::new();
     let pair = pair_volume(&ca.leaf());
-    let (mut child, said) = spawn(&pair, &[], "text");
+    let (mut child, output) = spawn(&pair, &[], "text");
     let address = loop {
-        let line = said.lock().unwrap().iter().find(|line| line.contains("listening")).cloned();
+        let line = output.lock().unwrap().iter().find(|line| line.contains("listening")).cloned();
         if let Some(line) = line {
             let word = line.split('\t').find_map(|word| word.strip_prefix("https=")).unwrap();
             break word.parse().unwrap();
@@ -55,10 +52,10 @@ async fn nobody_breaks_out_of_a_line() {
     client.post("/inject", "{").await.unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
-    while std::sync::Arc::strong_count(&said) > 1 {
+    while std::sync::Arc::strong_count(&output) > 1 {
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
-    for line in said.lock().unwrap().iter() {
+    for line in output.lock().unwrap().iter() {
         let words: Vec<&str> = line.split('\t').collect();
         assert!(words[0].ends_with('Z') && ["info", "warn", "error"].contains(&words[1]), "{line:?}");
         assert!(words[3..].iter().all(|word| word.contains('=')), "{line:?}");
@@ -70,7 +67,7 @@ async fn nobody_breaks_out_of_a_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_reads_the_log_again_is_told_how_much_is_missing() {
+async fn dropped_log_lines_are_logged_when_the_log_is_read_again() {
     let ca = Ca::new();
     let pair = pair_volume(&ca.leaf());
     let (server, unread) = Server::start_unread(&ca, &pair);
@@ -80,12 +77,12 @@ async fn who_reads_the_log_again_is_told_how_much_is_missing() {
     }
     let dropped = server.metric("sidecar_injector_log_lines_dropped_total").await;
     let told = unread.map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap());
-    let told = told.skip_while(|line| line["msg"] != "nobody read the log: lines were dropped");
+    let told = told.skip_while(|line| line["msg"] != "log lines dropped");
     assert_eq!(told.map(|line| line["lines"].as_f64()).next(), Some(dropped));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_that_nobody_reads_keeps_nobody_waiting() {
+async fn a_log_that_is_not_read_does_not_delay_responses() {
     let ca = Ca::new();
     let pair = pair_volume(&ca.leaf());
     let (mut server, _unread) = Server::start_unread(&ca, &pair);

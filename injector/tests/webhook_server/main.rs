@@ -12,7 +12,7 @@ mod ca_out;
 mod certificates;
 mod client;
 mod config;
-mod crowds;
+mod connections;
 mod flags;
 mod health;
 mod load;

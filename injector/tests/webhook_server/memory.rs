@@ -1,4 +1,4 @@
-//! What the worst pods take.
+//! The memory of the largest pods.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::client::{review_of, tls};
 use super::server::Server;
 
 /// Kubernetes ends a container that takes more.
-fn limit() -> u64 {
+pub(crate) fn limit() -> u64 {
     let manifests = include_str!("../../../deploy/base/sidecar-injector.yaml");
     let (_, deployment) = manifests.split_once("kind: Deployment").unwrap();
     let (_, limits) = deployment.split_once("limits:").unwrap();
@@ -23,7 +23,7 @@ fn pod(number: usize) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_largest_pods_at_once_stay_within_the_memory_that_is_granted() {
+async fn the_largest_pods_at_once_stay_within_the_memory_limit() {
     let server = Server::start(&[]);
     let mut half = Vec::new();
     for _ in 0..3 {
@@ -43,7 +43,8 @@ async fn the_largest_pods_at_once_stay_within_the_memory_that_is_granted() {
     let injected = answers
         .into_iter()
         .filter(|answer| answer.as_ref().is_ok_and(|answer| answer.status == 200 && answer.is_injection()));
-    assert!(injected.count() > 2);
+    // Two are reviewed at once, and finished even when they are late; the others may miss their deadline.
+    assert!(injected.count() >= 2);
     drop(half);
     let (peak, limit) = (server.peak_memory(), limit());
 

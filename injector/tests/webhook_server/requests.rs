@@ -1,4 +1,4 @@
-//! What is answered to good and bad requests.
+//! Responses to valid and invalid requests.
 
 use bytes::Bytes;
 use hyper::header::{ALLOW, RETRY_AFTER};
@@ -49,7 +49,7 @@ fn bad_requests() -> Vec<Bad> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_requests_are_refused_and_serving_goes_on() {
+async fn invalid_requests_are_rejected_and_serving_goes_on() {
     let server = Server::start(&[]);
     let mut refused = 0;
     for http2 in [false, true] {
@@ -84,7 +84,7 @@ async fn bad_requests_are_refused_and_serving_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_that_are_encoded_are_refused_by_name() {
+async fn encoded_bodies_are_rejected() {
     let server = Server::start(&[]);
     let mut client = server.http2().await;
     for (encoding, expected) in [("identity", 200), ("Identity", 200), ("gzip", 415), ("br", 415)] {
@@ -98,7 +98,7 @@ async fn bodies_that_are_encoded_are_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_asks_before_sending_too_much_is_refused_it() {
+async fn a_body_that_is_too_large_gets_no_100_continue() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let server = Server::start(&[]);
     let mut stream = super::client::tls(server.https, &server.ca, &[]).await.unwrap();
@@ -120,8 +120,8 @@ fn large_review() -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_cannot_be_worked_on_in_time_is_told_to_come_again() {
-    let server = Server::start(&["--max-requests", "1", "--cache-mb", "0"]);
+async fn a_busy_server_responds_with_retry_after() {
+    let server = Server::start(&["--max-requests", "1"]);
     let large = Bytes::from(large_review());
     let heavy: Vec<_> = (0..4)
         .map(|_| {

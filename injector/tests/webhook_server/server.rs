@@ -99,7 +99,7 @@ pub(crate) struct Server {
     pub(crate) https: SocketAddr,
     pub(crate) monitoring: SocketAddr,
     pub(crate) ca: CertificateDer<'static>,
-    said: Arc<Mutex<Vec<String>>>,
+    output: Arc<Mutex<Vec<String>>>,
     _pair: Option<Volume>,
 }
 
@@ -114,8 +114,8 @@ impl Server {
     }
 
     pub(crate) fn start_with(ca: &Ca, pair: &Volume, flags: &[&str]) -> Self {
-        let (child, said) = spawn(pair, flags, "json");
-        let mut server = Self::of(child, said, ca);
+        let (child, output) = spawn(pair, flags, "json");
+        let mut server = Self::of(child, output, ca);
         let listening = server.wait_for_line("listening");
         server.listens(&listening);
         server
@@ -134,9 +134,9 @@ impl Server {
         (server, lines)
     }
 
-    fn of(child: Child, said: Arc<Mutex<Vec<String>>>, ca: &Ca) -> Self {
+    fn of(child: Child, output: Arc<Mutex<Vec<String>>>, ca: &Ca) -> Self {
         let unknown = ([127, 0, 0, 1], 0).into();
-        Self { child, https: unknown, monitoring: unknown, ca: ca.der.clone(), said, _pair: None }
+        Self { child, https: unknown, monitoring: unknown, ca: ca.der.clone(), output, _pair: None }
     }
 
     fn listens(&mut self, listening: &serde_json::Value) {
@@ -145,8 +145,9 @@ impl Server {
     }
 
     pub(crate) fn lines(&self) -> Vec<serde_json::Value> {
-        let said = self.said.lock().unwrap();
-        said.iter()
+        let output = self.output.lock().unwrap();
+        output
+            .iter()
             .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("not JSON: {line}")))
             .collect()
     }
@@ -159,16 +160,25 @@ impl Server {
                 return line;
             }
             if let Some(status) = self.child.try_wait().unwrap() {
-                panic!("ended with {status}: {:#?}", self.said.lock().unwrap());
+                panic!("ended with {status}: {:#?}", self.output.lock().unwrap());
             }
-            assert!(Instant::now() < until, "no line {message:?} in {:#?}", self.said.lock().unwrap());
+            assert!(Instant::now() < until, "no line {message:?} in {:#?}", self.output.lock().unwrap());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
-    /// What was said last, once the program has ended and all of it is heard.
+    /// Waits for a line with this message and this problem.
+    pub(crate) fn wait_for_problem(&mut self, message: &str, problem: &str) {
+        let until = Instant::now() + LONG;
+        while !self.lines().iter().any(|line| line["msg"] == message && line["problem"] == problem) {
+            assert!(Instant::now() < until, "no {message:?} with {problem:?} in {:#?}", self.lines());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// What was said last, once the program has ended and all of it is collected.
     pub(crate) fn wait_for_last_line(&self, message: &str) {
-        while Arc::strong_count(&self.said) > 1 {
+        while Arc::strong_count(&self.output) > 1 {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert_eq!(self.lines().last().unwrap()["msg"], message);
@@ -192,7 +202,7 @@ impl Server {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status;
             }
-            assert!(Instant::now() < until, "it does not end: {:#?}", self.said.lock().unwrap());
+            assert!(Instant::now() < until, "it does not end: {:#?}", self.output.lock().unwrap());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -260,19 +270,19 @@ pub(crate) fn command(pair: &Volume, flags: &[&str], format: &str) -> Command {
 /// Starts the program; its standard error grows line by line.
 pub(crate) fn spawn(pair: &Volume, flags: &[&str], format: &str) -> (Child, Arc<Mutex<Vec<String>>>) {
     let mut child = command(pair, flags, format).spawn().unwrap();
-    let said = Arc::new(Mutex::new(Vec::new()));
-    let (lines, heard) = (BufReader::new(child.stderr.take().unwrap()).lines(), Arc::clone(&said));
-    std::thread::spawn(move || lines.for_each(|line| heard.lock().unwrap().push(line.unwrap())));
-    (child, said)
+    let output = Arc::new(Mutex::new(Vec::new()));
+    let (lines, collected) = (BufReader::new(child.stderr.take().unwrap()).lines(), Arc::clone(&output));
+    std::thread::spawn(move || lines.for_each(|line| collected.lock().unwrap().push(line.unwrap())));
+    (child, output)
 }
 
 /// Runs the program until it ends by itself; its exit code and standard error.
 pub(crate) fn run_to_end(pair: &Volume, flags: &[&str]) -> (Option<i32>, String) {
-    let (mut child, said) = spawn(pair, flags, "text");
+    let (mut child, output) = spawn(pair, flags, "text");
     let status = child.wait().unwrap();
-    // The reader ends with the pipe; what it has is complete when nobody else holds it.
-    while Arc::strong_count(&said) > 1 {
+    // The reader thread ends with the pipe: then its lines are complete.
+    while Arc::strong_count(&output) > 1 {
         std::thread::sleep(Duration::from_millis(1));
     }
-    (status.code(), said.lock().unwrap().join("\n"))
+    (status.code(), output.lock().unwrap().join("\n"))
 }

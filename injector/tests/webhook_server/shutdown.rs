@@ -1,4 +1,4 @@
-//! The end.
+//! Shutdown.
 
 use std::time::Duration;
 
@@ -10,17 +10,17 @@ use super::load::Load;
 use super::server::Server;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_request_is_lost_at_the_end() {
+async fn no_request_is_lost_during_shutdown() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut server = Server::start(&["--drain-delay", "1s", "--grace", "40s"]);
         let load = Load::on(&server);
         load.go_on(50).await;
         assert_eq!(server.ask("/readyz").await.0, 200);
         server.signal(signal);
-        server.wait_for_line("asked to end: not ready any more");
+        server.wait_for_line("shutdown: draining, not ready any more");
         let (status, text) = server.ask("/readyz").await;
         assert_eq!(status, 503);
-        assert!(text.contains("fail serving: asked to end"), "{text}");
+        assert!(text.contains("fail serving: shutting down"), "{text}");
         assert_eq!(server.ask("/healthz").await.0, 200);
         let mut late = server.http1().await;
         let answer = late.inject("while draining").await;
@@ -41,31 +41,31 @@ async fn stuck(server: &Server) -> impl Sized + use<> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_is_stuck_does_not_delay_the_end_for_ever() {
+async fn a_stuck_client_does_not_delay_the_shutdown_beyond_the_grace_period() {
     let mut server = Server::start(&["--drain-delay", "0", "--grace", "1s"]);
     let _stuck = stuck(&server).await;
     server.signal(Signal::SIGTERM);
     assert_eq!(server.ended().await.code(), Some(0));
-    server.wait_for_last_line("time is up: what is still open is cut off");
+    server.wait_for_last_line("shutdown timed out: closing open connections");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_signal_ends_at_once() {
+async fn a_second_signal_exits_at_once() {
     let mut server = Server::start(&["--drain-delay", "1h", "--grace", "1h"]);
     let _stuck = stuck(&server).await;
     server.signal(Signal::SIGTERM);
-    server.wait_for_line("asked to end: not ready any more");
+    server.wait_for_line("shutdown: draining, not ready any more");
     tokio::time::sleep(Duration::from_millis(10)).await;
     server.signal(Signal::SIGTERM);
     assert_eq!(server.ended().await.code(), Some(0));
-    server.wait_for_last_line("asked again: what is still open is cut off");
+    server.wait_for_last_line("second signal: closing open connections");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_terminal_ends_nothing() {
+async fn sighup_is_ignored() {
     let mut server = Server::start(&["--drain-delay", "0"]);
     server.signal(Signal::SIGHUP);
-    server.wait_for_line("SIGHUP ignored: files are looked at again without it");
+    server.wait_for_line("SIGHUP ignored: files are watched");
     assert_eq!(server.ask("/readyz").await.0, 200);
     server.signal(Signal::SIGTERM);
     assert_eq!(server.ended().await.code(), Some(0));

@@ -17,7 +17,7 @@ fn networks(texts: &[&str]) -> Vec<IpNetwork> {
 }
 
 #[test]
-fn defaults_match_istio() {
+fn nothing_given_is_istio_s_defaults() {
     let resolved = resolved_of(&[], &[]);
     let expected = Intent {
         family: FamilyChoice::Auto,
@@ -173,7 +173,7 @@ fn dns_by_two_switches() {
 }
 
 #[test]
-fn unreadable_resolv_conf_matters_only_to_dns_capture() {
+fn an_unreadable_resolv_conf_matters_only_to_who_needs_it() {
     let unreadable = Files { resolv_conf: Err("permission denied".to_owned()), ..files() };
     for words in [
         &[][..],

@@ -1,4 +1,4 @@
-//! One certificate with its key: made, or read.
+//! One certificate with its key: issued, or parsed.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -11,7 +11,7 @@ use rcgen::{
 use super::{BACKDATE, CA_LIFE, LEAF_LIFE};
 use crate::certs::{CertError, Pair};
 
-/// Whom a certificate is for: host names and addresses.
+/// The names of a certificate: host names and addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names(Vec<String>);
 
@@ -23,7 +23,7 @@ impl Names {
         Self(vec![name.to_owned(), format!("{within}.svc.cluster.local"), format!("{within}.svc"), within])
     }
 
-    /// The same and this machine's own: for a webhook that is called without a Service.
+    /// The same and those of this machine, for a webhook that is called without a Service.
     #[must_use]
     pub fn and_loopback(mut self) -> Self {
         self.0.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
@@ -53,7 +53,7 @@ pub struct Issued {
     pub not_before: SystemTime,
     /// When it expires.
     pub not_after: SystemTime,
-    /// Whom it is for.
+    /// Its names.
     pub names: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ impl Issued {
         Ok(Self { cert: cert.to_owned(), key: key.to_owned(), not_before, not_after, names })
     }
 
-    /// When it was made.
+    /// When it was issued.
     pub(super) fn issued(&self) -> SystemTime {
         self.not_before + BACKDATE
     }
@@ -81,7 +81,7 @@ impl Issued {
     /// A new CA.
     pub(super) fn authority(now: SystemTime) -> Result<Self, CertError> {
         let mut params = params(&[], now, now + CA_LIFE)?;
-        // Two CAs that are trusted side by side are told apart by name.
+        // Two CAs that are trusted side by side need different names.
         let name = format!("sidecar-injector CA {}", params.not_before.date());
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -111,7 +111,7 @@ impl Issued {
 fn params(names: &[String], now: SystemTime, until: SystemTime) -> Result<CertificateParams, CertError> {
     let mut params = CertificateParams::new(names).map_err(|error| CertError {
         source: names.join(", "),
-        problem: format!("cannot stand in a certificate: {error}"),
+        problem: format!("cannot be the name of a certificate: {error}"),
     })?;
     params.distinguished_name = rcgen::DistinguishedName::new();
     let since_1970 = |time: SystemTime| {
@@ -125,5 +125,5 @@ fn params(names: &[String], now: SystemTime, until: SystemTime) -> Result<Certif
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn failed(error: rcgen::Error) -> CertError {
-    CertError { source: "self-signed certificate".to_owned(), problem: format!("cannot be made: {error}") }
+    CertError { source: "self-signed certificate".to_owned(), problem: format!("cannot be issued: {error}") }
 }

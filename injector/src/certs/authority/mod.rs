@@ -1,10 +1,10 @@
 //! A certificate authority of our own, and the certificate that it signs for the webhook. No I/O, no clock.
 //!
-//! The CA lives ten years, as Istio's own does: whoever copies it into a caBundle by hand does so rarely. The leaf
-//! lives 90 days and is replaced after 60, so that a month of trouble goes unnoticed by callers.
+//! The CA lives ten years, as Istio's own does: it is rarely copied into a caBundle by hand. The leaf
+//! lives 90 days and is renewed after 60, so that renewals may fail for a month.
 //!
-//! A CA is replaced two years before it ends, in three steps, each of which leaves a bundle that callers who know only
-//! the step before can still verify: the new CA is *announced* beside the old one, which goes on signing; a week later
+//! A CA is replaced two years before it ends, in three steps, after each of which clients that know only the step
+//! before can still verify the leaf: the new CA is *announced* beside the old one, which goes on signing; a week later
 //! it is *promoted* and signs; a week after that the old one is *retired*. Any step may be late; none depends on the
 //! clock of more than one machine being right to better than an hour.
 
@@ -40,7 +40,7 @@ pub const BACKDATE: Duration = Duration::from_secs(60 * 60);
 /// their certificates and the leaf verifies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bundle {
-    /// Whom the leaf is for; one that is not for all of them is replaced.
+    /// The names of the leaf; one without all of them is replaced.
     names: Names,
     /// Signs leaves.
     ca: Issued,
@@ -52,7 +52,7 @@ pub struct Bundle {
     leaf: Issued,
 }
 
-/// What is to be done about a bundle.
+/// A step of the renewal.
 #[derive(Clone, Copy)]
 enum Step {
     /// Another leaf by the same CA.
@@ -63,7 +63,7 @@ enum Step {
     Promote,
     /// The CA that signed before is no longer trusted.
     Retire,
-    /// Everything anew: nothing valid is left.
+    /// A new CA and leaf: nothing valid is left.
     Restart,
 }
 
@@ -79,7 +79,7 @@ impl Bundle {
         Ok(Self { names: names.clone(), ca, next: None, previous: None, leaf })
     }
 
-    /// When something is to be done about it; in the past when it is late.
+    /// When the next step is due; in the past when it is late.
     #[must_use]
     pub fn due(&self) -> SystemTime {
         self.steps().into_iter().map(|(due, _)| due).min().unwrap_or(self.leaf.not_after)
@@ -110,7 +110,7 @@ impl Bundle {
         if under_way { Ok(self.clone()) } else { self.after(Step::Announce, now) }
     }
 
-    /// The CAs that callers are to trust, as PEM: what a caBundle holds.
+    /// The CAs to trust, as PEM: the content of a caBundle.
     #[must_use]
     pub fn trusted_pem(&self) -> String {
         let next = self.next.as_ref().map_or("", |next| &next.cert);
@@ -133,7 +133,7 @@ impl Bundle {
         }
     }
 
-    /// What is to be done and when, the most urgent first: the end of a CA makes everything else moot.
+    /// The steps and when they are due, the most urgent first: the end of a CA precedes everything else.
     fn steps(&self) -> Vec<(SystemTime, Step)> {
         let mut steps = Vec::new();
         match &self.next {

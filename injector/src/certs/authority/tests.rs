@@ -19,7 +19,7 @@ fn accepts(bundle: &Bundle, trusted: &str, at: SystemTime) {
     }
 }
 
-/// Lives twelve years, waking every so many days: whoever trusts what is published now, or was before the last step,
+/// Twelve years in steps of so many days: a client that trusts what is published now, or was before the last step,
 /// accepts the leaf at every moment.
 fn life(wake_every: usize) -> Vec<&'static str> {
     let mut bundle = Bundle::fresh(&names(), day(0)).expect("a bundle");
@@ -44,7 +44,7 @@ fn life(wake_every: usize) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_life_in_which_no_caller_is_left_behind() {
+fn every_rotation_keeps_clients_of_the_step_before() {
     let announced = "the next CA is announced, the old one signs";
     let promoted = "the new CA signs, the old one is still trusted";
     let expected = ["one CA", announced, promoted, "one CA"];
@@ -53,7 +53,7 @@ fn a_life_in_which_no_caller_is_left_behind() {
 }
 
 #[test]
-fn the_leaf_is_renewed_after_two_thirds_and_by_the_same_ca() {
+fn the_leaf_is_renewed_after_two_thirds_by_the_same_ca() {
     let bundle = Bundle::fresh(&names(), day(0)).expect("a bundle");
     assert_eq!(bundle.due(), day(60));
     assert_eq!(bundle.renewed(day(60) - Duration::from_secs(1)).expect("a bundle"), None);
@@ -64,7 +64,7 @@ fn the_leaf_is_renewed_after_two_thirds_and_by_the_same_ca() {
 }
 
 #[test]
-fn nobody_was_there_until_the_ca_had_expired() {
+fn an_expired_ca_is_replaced_at_once() {
     let bundle = Bundle::fresh(&names(), day(0)).expect("a bundle");
     let now = day(3651);
     let renewed = bundle.renewed(now).expect("a bundle").expect("is due");
@@ -73,7 +73,7 @@ fn nobody_was_there_until_the_ca_had_expired() {
 }
 
 #[test]
-fn nobody_was_there_until_shortly_before_the_end() {
+fn a_late_rotation_still_takes_every_step() {
     let mut bundle = Bundle::fresh(&names(), day(0)).expect("a bundle");
     for now in [day(3649), day(3650) - BACKDATE, day(3650), day(3656), day(3658)] {
         let before = bundle.trusted_pem();
@@ -89,7 +89,7 @@ fn nobody_was_there_until_shortly_before_the_end() {
 }
 
 #[test]
-fn a_rotation_ahead_of_time_is_as_gentle() {
+fn an_early_rotation_takes_the_same_steps() {
     let bundle = Bundle::fresh(&names(), day(0)).expect("a bundle");
     let rotated = bundle.rotated(day(1)).expect("a bundle");
     assert_eq!(rotated.leaf, bundle.leaf);
@@ -99,7 +99,7 @@ fn a_rotation_ahead_of_time_is_as_gentle() {
 }
 
 #[test]
-fn other_names_are_certified_at_once() {
+fn a_leaf_for_other_names_is_reissued_at_once() {
     let bundle = Bundle::fresh(&names(), day(0)).expect("a bundle");
     let more = names().and_loopback();
     let read = Bundle::from_secret_data(&more, &bundle.to_secret_data()).expect("whole");
@@ -110,7 +110,7 @@ fn other_names_are_certified_at_once() {
 }
 
 #[test]
-fn damage_is_named() {
+fn damaged_secrets_are_rejected_by_key() {
     let bundle = Bundle::fresh(&names(), day(0)).expect("a bundle").rotated(day(0)).expect("a bundle");
     let other = Bundle::fresh(&names(), day(0)).expect("a bundle").rotated(day(0)).expect("a bundle");
     let read = |data: &BTreeMap<String, Vec<u8>>| Bundle::from_secret_data(&names(), data);
@@ -137,7 +137,7 @@ fn damage_is_named() {
 }
 
 #[test]
-fn what_callers_refuse() {
+fn invalid_certificates_are_rejected() {
     let bundle = Bundle::fresh(&names(), day(0)).expect("a bundle");
     let other = Bundle::fresh(&names(), day(0)).expect("a bundle");
     let refused = |trusted: &str, name: &str, at| {
@@ -145,8 +145,8 @@ fn what_callers_refuse() {
     };
     let own = bundle.trusted_pem();
     assert!(refused(&own, "other.istio-system.svc", day(0)).contains("other.istio-system.svc"));
-    assert!(refused(&own, "injector.istio-system.svc", day(91)).contains("refused"));
+    assert!(refused(&own, "injector.istio-system.svc", day(91)).contains("rejected"));
     assert!(refused(&own, "injector.istio-system.svc", day(3651)).contains("none that is valid"));
-    assert!(refused(&other.trusted_pem(), "injector.istio-system.svc", day(0)).contains("refused"));
+    assert!(refused(&other.trusted_pem(), "injector.istio-system.svc", day(0)).contains("rejected"));
     assert!(refused("", "injector.istio-system.svc", day(0)).contains("none that is valid"));
 }

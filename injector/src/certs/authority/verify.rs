@@ -1,4 +1,4 @@
-//! Whether a caller who trusts certain CAs accepts a certificate.
+//! Verification of a certificate with a caBundle, as an API server does it.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,11 +13,11 @@ use crate::certs::CertError;
 use crate::certs::pair::provider;
 
 /// Verifies a chain (leaf first) as an API server does that has `trusted` as caBundle and calls `name` at that time.
-/// Both are PEM. A CA outside of its own validity counts for nothing, as in Go.
+/// Both are PEM. A CA outside of its own validity is not trusted, as in Go.
 ///
 /// # Errors
 ///
-/// Why a caller would refuse it.
+/// Why an API server would reject it.
 pub fn verify(chain: &str, trusted: &str, name: &str, at: SystemTime) -> Result<(), CertError> {
     let bad = |source: &str, problem: String| CertError { source: source.to_owned(), problem };
     let time = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -44,7 +44,7 @@ pub fn verify(chain: &str, trusted: &str, name: &str, at: SystemTime) -> Result<
     verifier
         .verify_server_cert(leaf, others, &host, &[], UnixTime::since_unix_epoch(time))
         .map(|_| ())
-        .map_err(|error| bad("certificate", format!("is refused for {name}: {error}")))
+        .map_err(|error| bad("certificate", format!("is rejected for {name}: {error}")))
 }
 
 fn certificates(source: &str, pem: &str) -> Result<Vec<CertificateDer<'static>>, CertError> {

@@ -26,7 +26,7 @@ fn named(names: &str) -> Value {
 }
 
 #[test]
-fn neighbours_are_left_alone() {
+fn neighbours_are_not_touched() {
     for (old, new, expected) in [
         ("ab", "ab", ""),
         ("ab", "xab", "add /0"),
@@ -45,7 +45,7 @@ fn neighbours_are_left_alone() {
 }
 
 #[test]
-fn the_first_key_that_tells_items_apart() {
+fn items_are_matched_by_the_first_key_that_differs() {
     let mounts = |paths: &[&str]| -> Value {
         paths.iter().map(|path| json!({"name": "data", "mountPath": path})).collect()
     };
@@ -59,7 +59,7 @@ fn the_first_key_that_tells_items_apart() {
 }
 
 #[test]
-fn only_what_changed_and_escaped_keys() {
+fn only_changes_are_patched_and_keys_escaped() {
     let old = json!({"a/b": {"c~d": 1, "e": [1, 2, 3]}, "gone": null, "same": {"x": []}});
     let new = json!({"a/b": {"c~d": 2, "e": [1, 3]}, "same": {"x": []}, "~/": 1});
     assert_eq!(text(&old, &new), "remove /gone, replace /a~1b/c~0d, remove /a~1b/e/1, add /~0~1");
@@ -102,12 +102,12 @@ fn orders() -> impl Strategy<Value = (String, String)> {
 
 proptest! {
     #[test]
-    fn a_patch_makes_the_new_of_the_old(old in any_value(), new in any_value()) {
+    fn a_patch_turns_the_old_value_into_the_new_one(old in any_value(), new in any_value()) {
         text(&old, &new);
     }
 
     #[test]
-    fn any_order_of_any_items((old, new) in orders()) {
+    fn any_order_of_items_is_reached((old, new) in orders()) {
         let steps = text(&named(&old), &named(&new));
         // Every item comes, goes or moves once at most.
         let items: std::collections::HashSet<char> = old.chars().chain(new.chars()).collect();
@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_changed_is_no_step(value in any_value()) {
+    fn equal_values_need_no_operation(value in any_value()) {
         prop_assert_eq!(between(&value, &value), vec![]);
     }
 }

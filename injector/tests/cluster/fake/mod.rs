@@ -10,7 +10,6 @@ mod serve;
 mod store;
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde_json::{Value, json};
@@ -46,8 +45,6 @@ pub(crate) struct State {
     asked: Mutex<Vec<Asked>>,
     failures: Mutex<Vec<Failure>>,
     gate: Mutex<Option<(&'static str, String, Arc<Barrier>)>>,
-    /// Whether watches end as soon as they have begun.
-    pub short: AtomicBool,
 }
 
 pub(crate) struct Fake {
@@ -59,7 +56,7 @@ pub(crate) struct Fake {
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("nobody panicked")
+    mutex.lock().expect("not poisoned")
 }
 
 impl Fake {
@@ -80,7 +77,6 @@ impl Fake {
             asked: Mutex::default(),
             failures: Mutex::default(),
             gate: Mutex::default(),
-            short: AtomicBool::default(),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = listener.local_addr().expect("an address");
@@ -157,7 +153,7 @@ impl Fake {
         result
     }
 
-    /// Writes an object as `kubectl replace` would, whoever wrote it before; creates it if need be.
+    /// Writes an object as `kubectl replace` would, whatever its field manager; creates it if necessary.
     pub(crate) fn put(&self, manager: &str, object: Value) {
         self.change(|store| store.put(manager, object));
     }
@@ -180,12 +176,7 @@ impl Fake {
         lock(&self.state.failures).clear();
     }
 
-    /// Ends watches as soon as they have begun, as a broken proxy does.
-    pub(crate) fn cut_watches(&self, short: bool) {
-        self.state.short.store(short, Ordering::SeqCst);
-    }
-
-    /// SourceKind requests until so many have come.
+    /// Holds requests until so many have come.
     pub(crate) fn gate(&self, method: &'static str, path: &str, count: usize) {
         *lock(&self.state.gate) = Some((method, path.to_owned(), Arc::new(Barrier::new(count))));
     }

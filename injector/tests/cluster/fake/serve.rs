@@ -125,10 +125,6 @@ async fn answer(request: Request<Incoming>, state: Arc<State>) -> Response<Body>
     }
     if method == "GET" && target.asks("watch") == "true" {
         note(200);
-        if state.short.load(std::sync::atomic::Ordering::SeqCst) {
-            let body = Full::new(Bytes::new()).boxed_unsync();
-            return Response::builder().status(200).body(body).expect("a response");
-        }
         return watch(target, Arc::clone(&state));
     }
     let result = stored(&method, &target, &content_type, &body, &state);

@@ -1,92 +1,32 @@
-//! Whether all kubelets know native sidecars.
+//! Whether all kubelets support native sidecars.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1;
-use kube::Resource;
-use kube::core::ObjectMeta;
-use serde::Deserialize;
+use k8s_openapi::api::core::v1::Node;
 
 /// Sidecar containers are generally available, and cannot be switched off, from this version of Kubernetes on.
 const NATIVE: (u32, u32) = (1, 33);
 
-/// What is read of a node: the whole has hundreds of fields, and is most of what a large cluster sends.
-#[derive(Clone, Debug, Deserialize)]
-pub(super) struct Node {
-    metadata: ObjectMeta,
-    #[serde(default)]
-    status: Option<Status>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Status {
-    #[serde(default, rename = "nodeInfo")]
-    info: Option<Info>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct Info {
-    #[serde(default, rename = "kubeletVersion")]
-    kubelet_version: String,
-}
-
-impl Resource for Node {
-    type DynamicType = ();
-    type Scope = <v1::Node as Resource>::Scope;
-
-    fn kind(of: &()) -> Cow<'_, str> {
-        v1::Node::kind(of)
-    }
-
-    fn group(of: &()) -> Cow<'_, str> {
-        v1::Node::group(of)
-    }
-
-    fn version(of: &()) -> Cow<'_, str> {
-        v1::Node::version(of)
-    }
-
-    fn plural(of: &()) -> Cow<'_, str> {
-        v1::Node::plural(of)
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
-    }
-}
-
 /// All that is kept of a node.
 pub(super) fn kubelet_version(node: Node) -> String {
-    let info = node.status.and_then(|status| status.info);
+    let info = node.status.and_then(|status| status.node_info);
     info.map(|info| info.kubelet_version).unwrap_or_default()
 }
 
-/// Whether proxies are native sidecars, and why. Without nodes they are not: the next node may be an old one, and proxies
-/// that are no native sidecars run everywhere.
+/// Whether proxies are native sidecars, and why. Without nodes they are not: the next node may be an old one, and other
+/// proxies run everywhere.
 pub(super) fn native_sidecars(versions: &BTreeMap<String, String>) -> (bool, String) {
     let old = versions.iter().find(|(_, version)| parse(version).is_none_or(|version| version < NATIVE));
     let (major, minor) = NATIVE;
     match old {
-        None if versions.is_empty() => {
-            (false, "no native sidecars, where pods do not say: there are no nodes".to_owned())
-        }
+        None if versions.is_empty() => (false, "off by default: there are no nodes".to_owned()),
         None => (
             true,
-            format!(
-                "native sidecars, where pods do not say: all {} nodes run Kubernetes {major}.{minor} or newer",
-                versions.len()
-            ),
+            format!("on by default: all {} nodes run Kubernetes {major}.{minor} or newer", versions.len()),
         ),
         Some((node, version)) => (
             false,
-            format!(
-                "no native sidecars, where pods do not say: node {node} runs Kubernetes {version:?}, older than {major}.{minor}"
-            ),
+            format!("off by default: node {node} runs Kubernetes {version:?}, older than {major}.{minor}"),
         ),
     }
 }
@@ -103,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_as_vendors_write_them() {
+    fn vendor_versions_are_parsed() {
         for version in
             ["v1.33.2-gke.100", "v1.33.2+k3s1", "1.33+", "v1.33", "v1.33.0-rc.1", "v1.33.1-eks-b3126f4"]
         {

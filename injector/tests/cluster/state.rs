@@ -35,7 +35,7 @@ fn namespace(name: &str, range: Option<&str>) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upgrade_of_the_last_node_makes_sidecars_native() {
+async fn sidecars_are_native_once_all_nodes_support_them() {
     let fake = Fake::start().await;
     // More than a page of a list.
     for number in 0..501 {
@@ -44,9 +44,9 @@ async fn an_upgrade_of_the_last_node_makes_sidecars_native() {
     fake.put("kubelet", node("old", "v1.32.4-gke.100"));
     let replica = Replica::start(&fake, Wanted { nodes: true, ..nothing() }).await;
     until("known", || replica.status().nodes == Part::Good).await;
-    let native = || replica.live.surroundings().native_sidecars;
+    let native = || replica.store.cluster_state().native_sidecars;
     assert!(!native());
-    assert!(replica.has_said("node old runs Kubernetes \"v1.32.4-gke.100\", older than 1.33"));
+    assert!(replica.has_logged("node old runs Kubernetes \"v1.32.4-gke.100\", older than 1.33"));
     fake.put("kubelet", node("old", "v1.33.0"));
     until("native", native).await;
     fake.put("kubelet", node("older", "v1.30.0"));
@@ -56,33 +56,33 @@ async fn an_upgrade_of_the_last_node_makes_sidecars_native() {
 
     fake.fail("GET", "/nodes", 500, 2);
     fake.disconnect();
-    until("it says so", || matches!(replica.status().nodes, Part::Stale(_))).await;
+    until("logged", || matches!(replica.status().nodes, Part::Stale(_))).await;
     assert!(native(), "what was known last stays");
     until("and recovers", || replica.status().nodes == Part::Good).await;
     replica.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nodes_that_cannot_be_read_hold_nobody_up() {
+async fn nodes_that_cannot_be_read_do_not_block_readiness() {
     let fake = Fake::start().await;
     fake.fail("GET", "/nodes", 403, usize::MAX);
     let replica = Replica::start(&fake, Wanted { nodes: true, ..nothing() }).await;
     until("ready", || replica.status().waiting().is_empty()).await;
-    assert!(!replica.live.surroundings().native_sidecars, "what runs everywhere");
+    assert!(!replica.store.cluster_state().native_sidecars, "what runs everywhere");
     assert!(matches!(replica.status().nodes, Part::Stale(problem) if problem.contains("forbidden")));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ranges_of_namespaces() {
+async fn user_ranges_of_namespaces_are_watched() {
     let fake = Fake::start().await;
     fake.put("openshift", namespace("shop", Some("1000620000/10000")));
     fake.put("openshift", namespace("plain", None));
     fake.fail("GET", "/namespaces", 403, 1);
     let wanted = Wanted { nodes: true, namespaces: true, ..nothing() };
     let replica = Replica::start(&fake, wanted).await;
-    until("waits for them", || replica.has_said("forbidden")).await;
+    until("waits for them", || replica.has_logged("forbidden")).await;
     until("known", || replica.status().namespaces == Part::Good).await;
-    let ids = |name: &str| replica.live.surroundings().namespaces.get(name).cloned();
+    let ids = |name: &str| replica.store.cluster_state().namespaces.get(name).cloned();
     let last = |last: i64| Some(Ok(Ids { uid: Some(last), gid: Some(last) }));
     assert_eq!(ids("shop"), last(1_000_629_999));
     assert!(ids("plain").expect("known").expect_err("no ranges").contains("openshift.io/sa.scc.uid-range"));
@@ -92,8 +92,10 @@ async fn ranges_of_namespaces() {
         fake.put("openshift", namespace("shop", Some(&format!("1000/{}", number + 1))));
         fake.put("kubelet", node("one", if number % 2 == 0 { "v1.32.0" } else { "v1.33.0" }));
     }
-    until("both are up to date", || ids("shop") == last(1049) && replica.live.surroundings().native_sidecars)
-        .await;
+    until("both are up to date", || {
+        ids("shop") == last(1049) && replica.store.cluster_state().native_sidecars
+    })
+    .await;
     fake.delete("namespaces/shop");
     until("gone", || ids("shop").is_none()).await;
     replica.end().await;

@@ -1,37 +1,37 @@
-//! Why a pod may not come in.
+//! Why a pod is denied.
 
 use std::fmt;
 
-use super::bounds::MOST_VALUES;
+use super::pod_object::MAX_POD_VALUES;
 use crate::inject::InjectError;
 
-/// Why a pod may not come in.
+/// Why a pod is denied.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Refusal {
+pub enum Denial {
     /// It cannot be injected.
     Inject(InjectError),
-    /// What its namespace prescribes cannot be read.
+    /// The annotations of its namespace cannot be read.
     Namespace {
         /// The namespace.
         name: String,
         /// Why.
         problem: String,
     },
-    /// Its namespace has only just been made.
-    UnknownNamespace {
-        /// The namespace.
-        name: String,
-    },
-    /// It is no object, or cannot be read.
+    /// It is not an object, or cannot be read.
     Object {
         /// Why.
         problem: String,
     },
-    /// It has more than [`MOST_VALUES`].
+    /// It has more than [`MAX_POD_VALUES`].
     TooLarge,
+    /// Its namespace was created a moment ago and is not known yet.
+    UnknownNamespace {
+        /// The namespace.
+        name: String,
+    },
 }
 
-/// A refusal in HTTP's and in Kubernetes' terms.
+/// HTTP status and `metav1.StatusReason`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code {
     /// HTTP status.
@@ -42,15 +42,14 @@ pub struct Code {
 
 const BAD_REQUEST: Code = Code { status: 400, reason: "BadRequest" };
 const FORBIDDEN: Code = Code { status: 403, reason: "Forbidden" };
-const INVALID: Code = Code { status: 422, reason: "Invalid" };
 const TOO_LARGE: Code = Code { status: 413, reason: "RequestEntityTooLarge" };
-const UNAVAILABLE: Code = Code { status: 503, reason: "ServiceUnavailable" };
+const INVALID: Code = Code { status: 422, reason: "Invalid" };
 const INTERNAL: Code = Code { status: 500, reason: "InternalError" };
+const UNAVAILABLE: Code = Code { status: 503, reason: "ServiceUnavailable" };
 
-impl Refusal {
-    /// 422 for what is to be fixed in the pod or its namespace, 403 for what a rule forbids, 400 for what cannot be read, 413
-    /// for what is too large to be looked at,
-    /// 500 for what is to be fixed in the injector's config, 503 for what will be otherwise in a moment.
+impl Denial {
+    /// 400 for what cannot be read, 403 for what a rule forbids, 413 for what is too large, 422 for what is to be fixed
+    /// in the pod or its namespace, 500 for what is to be fixed in the config, 503 for what passes in a moment.
     #[must_use]
     pub const fn code(&self) -> Code {
         match self {
@@ -80,9 +79,9 @@ impl Refusal {
         }
     }
 
-    /// The name for scripts and metrics.
+    /// The label of metrics, log lines and audit annotations.
     #[must_use]
-    pub const fn slug(&self) -> &'static str {
+    pub const fn reason(&self) -> &'static str {
         match self {
             Self::Namespace { .. } => "namespace",
             Self::UnknownNamespace { .. } => "unknown-namespace",
@@ -108,26 +107,24 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Denial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Inject(error) => error.fmt(f),
             Self::Namespace { name, problem } => write!(f, "namespace {name}: {problem}"),
+            Self::Object { problem } => write!(f, "request.object cannot be read: {problem}"),
+            Self::TooLarge => write!(
+                f,
+                "request.object is too large: expected at most {MAX_POD_VALUES} values, without managedFields"
+            ),
             Self::UnknownNamespace { name } => {
                 write!(
                     f,
-                    "namespace {name} has not been heard of yet, nor which users its pods may have: try again"
+                    "namespace {name} is not known yet, nor the users that its pods may run as: try again"
                 )
             }
-            Self::TooLarge => {
-                write!(
-                    f,
-                    "request.object has more than {MOST_VALUES} values, managedFields left out: too large a pod"
-                )
-            }
-            Self::Object { problem } => write!(f, "request.object cannot be read: {problem}"),
         }
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for Denial {}

@@ -1,6 +1,6 @@
-//! A JSON patch (RFC 6902) that says no more than what changed.
+//! The difference between two values as a minimal JSON patch (RFC 6902).
 //!
-//! Items of a list are told apart by their name, path or port: an item that comes or goes leaves its neighbours alone.
+//! Items of a list are matched by name, path or port, so that an added or removed item does not change its neighbours.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -8,33 +8,33 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// What makes an item of a list that item, the first that does for all items.
+/// Keys that identify the items of an array: the first one that all items have, with different values.
 const IDENTITIES: [&str; 3] = ["name", "mountPath", "containerPort"];
 
-/// One step of a patch.
+/// One operation of a patch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub enum Operation<'a> {
-    /// Puts a value in; in a list, what stands there moves on.
+    /// Inserts a value; in an array, before the item at that index.
     Add {
         /// Where.
         path: String,
         /// What.
         value: &'a Value,
     },
-    /// Takes a value out and puts it in elsewhere.
+    /// Moves a value.
     Move {
         /// From where.
         from: String,
-        /// Where to, after it was taken out.
+        /// To where, after its removal.
         path: String,
     },
-    /// Takes a value out.
+    /// Removes a value.
     Remove {
         /// Where.
         path: String,
     },
-    /// Puts a value in place of another.
+    /// Replaces a value.
     Replace {
         /// Where.
         path: String,
@@ -43,7 +43,7 @@ pub enum Operation<'a> {
     },
 }
 
-/// The steps that make `new` of `old`.
+/// The operations that turn `old` into `new`.
 #[must_use]
 pub fn between<'a>(old: &'a Value, new: &'a Value) -> Vec<Operation<'a>> {
     let mut patch = Patch { path: String::new(), operations: Vec::new() };
@@ -74,8 +74,7 @@ impl<'a> Patch<'a> {
         for (key, value) in new {
             match old.get(key) {
                 Some(old) => {
-                    let end = self.path.len();
-                    self.path = self.key(key);
+                    let end = self.push_key(key);
                     self.values(old, value);
                     self.path.truncate(end);
                 }
@@ -88,6 +87,10 @@ impl<'a> Patch<'a> {
     }
 
     fn lists(&mut self, old: &'a [Value], new: &'a [Value]) {
+        // Most arrays are equal, and comparing them is cheaper than hashing their keys.
+        if old == new {
+            return;
+        }
         for identity in IDENTITIES {
             if let (Some(old_ids), Some(new_ids)) = (identities(old, identity), identities(new, identity)) {
                 return self.named(old, new, &old_ids, &new_ids);
@@ -96,7 +99,7 @@ impl<'a> Patch<'a> {
         self.unnamed(old, new);
     }
 
-    /// Items without an identity: those between the equal ones at both ends are changed in place.
+    /// Items without a key: those between equal ones at both ends are changed in place.
     fn unnamed(&mut self, old: &'a [Value], new: &'a [Value]) {
         let start = old.iter().zip(new).take_while(|(old, new)| old == new).count();
         let (old, new) = (old.get(start..).unwrap_or_default(), new.get(start..).unwrap_or_default());
@@ -116,14 +119,14 @@ impl<'a> Patch<'a> {
         }
     }
 
-    /// First what goes, then place by place what comes or moves, then what changes inside.
+    /// First removals, then additions and moves index by index, then changes inside of items.
     fn named(&mut self, old: &'a [Value], new: &'a [Value], old_ids: &Ids<'a>, new_ids: &Ids<'a>) {
         let mut order = Vec::with_capacity(new.len());
         for id in &old_ids.list {
             if new_ids.places.contains_key(id) {
                 order.push(*id);
             } else {
-                // Those before it that went have moved it to where the order ends now.
+                // Its index after the removals before it.
                 let path = self.index(order.len());
                 self.operations.push(Operation::Remove { path });
             }
@@ -152,7 +155,7 @@ impl<'a> Patch<'a> {
         }
     }
 
-    /// The item at `at` belongs further back: behind the nearest of those that are to stand before it.
+    /// The item at `at` belongs further back: behind the last of the items that precede it in the new order.
     fn send(&mut self, order: &mut Vec<Id<'a>>, at: usize, item: Id<'a>, new_ids: &Ids<'a>) {
         let rank = |id: &Id<'a>| new_ids.places.get(id).copied().unwrap_or(usize::MAX);
         let own = rank(&item);
@@ -178,17 +181,23 @@ impl<'a> Patch<'a> {
         self.path.truncate(end);
     }
 
-    fn key(&self, key: &str) -> String {
-        let mut path = String::with_capacity(self.path.len() + key.len() + 1);
-        path.push_str(&self.path);
-        path.push('/');
-        for c in key.chars() {
-            match c {
-                '~' => path.push_str("~0"),
-                '/' => path.push_str("~1"),
-                other => path.push(other),
-            }
+    /// Appends a key to the path; the length of the path before.
+    fn push_key(&mut self, key: &str) -> usize {
+        let end = self.path.len();
+        self.path.push('/');
+        if key.contains(['~', '/']) {
+            self.path.push_str(&key.replace('~', "~0").replace('/', "~1"));
+        } else {
+            self.path.push_str(key);
         }
+        end
+    }
+
+    /// The path of a key.
+    fn key(&mut self, key: &str) -> String {
+        let end = self.push_key(key);
+        let path = self.path.clone();
+        self.path.truncate(end);
         path
     }
 
@@ -208,7 +217,7 @@ struct Ids<'a> {
     places: HashMap<Id<'a>, usize>,
 }
 
-/// What `key` is in each item, if it is there in all of them, and different.
+/// The value of `key` in each item, if all have it and all differ.
 fn identities<'a>(items: &'a [Value], key: &str) -> Option<Ids<'a>> {
     let id = |item: &'a Value| match item.get(key)? {
         Value::String(text) => Some(Id::Text(text)),

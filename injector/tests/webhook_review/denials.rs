@@ -1,14 +1,13 @@
-//! Pods that are refused.
+//! Denied pods.
 
 use serde_json::{Value, json};
-use sidecar_injector::webhook::verdict::Outcome;
 
 use crate::builtin::{deployment, injector, with};
-use crate::reviews::{admission, ask, ask_bytes, review, sent};
+use crate::reviews::{admission, review, send, send_bytes, sent};
 use crate::{denied, with_config};
 
 #[test]
-fn bad_pods_are_refused_with_what_to_do() {
+fn invalid_pods_are_denied_with_the_reason() {
     let annotated = |annotations: Value| sent(&with(&deployment(), &annotations));
     let mut malformed = sent(&deployment());
     malformed["spec"]["containers"][0]["env"] = json!({});
@@ -22,50 +21,54 @@ fn bad_pods_are_refused_with_what_to_do() {
         (malformed, 422, "malformed", "spec.containers[0].env"),
         (auto, 422, "auto-image", "container web"),
     ] {
-        let answer = ask(&admission(injector(), 0), &review(&pod));
+        let answer = send(&admission(injector()), &review(&pod));
         let (status, _, message) = denied(&answer);
-        assert_eq!((status, answer.record.reason), (code, slug), "{message}");
+        assert_eq!((status, answer.verdict.reason()), (code, slug), "{message}");
         assert!(message.starts_with("pod \"shop/web-667dfdc6c7-\" of Deployment web: "), "{message}");
         assert!(message.contains(contains) && message.len() <= 2048, "{message}");
     }
 }
 
 #[test]
-fn what_is_no_pod_at_all_is_refused() {
+fn objects_that_are_not_a_pod_are_denied() {
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
     let good = review(&json!("POD")).to_string();
     for object in ["null", "7", "[]", "\"x\"", deep.as_str()] {
-        let answer = ask_bytes(&admission(injector(), 0), good.replace("\"POD\"", object).as_bytes());
+        let answer = send_bytes(&admission(injector()), good.replace("\"POD\"", object).as_bytes()).unwrap();
         let (code, reason, message) = denied(&answer);
-        assert_eq!((code, reason.as_str(), answer.record.reason), (400, "BadRequest", "object"), "{message}");
+        assert_eq!(
+            (code, reason.as_str(), answer.verdict.reason()),
+            (400, "BadRequest", "object"),
+            "{message}"
+        );
     }
 }
 
 #[test]
-fn a_pod_that_is_too_large_is_refused_unread() {
+fn a_pod_that_is_too_large_is_denied_unparsed() {
     let ones = vec![1; 50_000];
     let mut pod = sent(&deployment());
     pod["metadata"]["managedFields"] = json!(ones);
-    let answer = ask(&admission(injector(), 0), &review(&pod));
-    assert_eq!(answer.record.outcome, Outcome::Injected, "managedFields do not count");
+    let answer = send(&admission(injector()), &review(&pod));
+    assert_eq!(answer.verdict.outcome(), "injected", "managedFields do not count");
     pod["spec"]["unknown"] = json!(ones);
-    let answer = ask(&admission(injector(), 0), &review(&pod));
+    let answer = send(&admission(injector()), &review(&pod));
     let (code, reason, message) = denied(&answer);
     assert_eq!((code, reason.as_str()), (413, "RequestEntityTooLarge"));
-    assert!(message.contains("more than 50000 values"), "{message}");
+    assert!(message.contains("at most 50000 values"), "{message}");
 }
 
 #[test]
-fn rules_and_faults_of_the_config_have_their_own_codes() {
+fn denials_by_rules_and_by_broken_configs_have_their_own_codes() {
     let mut strict = injector();
     strict.options.reject_proxy_uid = true;
     let mut pod = sent(&deployment());
     pod["spec"]["securityContext"] = json!({"runAsUser": 1337});
-    let (code, reason, _) = denied(&ask(&admission(strict, 0), &review(&pod)));
+    let (code, reason, _) = denied(&send(&admission(strict), &review(&pod)));
     assert_eq!((code, reason.as_str()), (403, "Forbidden"));
     let broken = with_config(
         "templates: {sidecar: '{{ fail \"no\" }}'}\ndefaultTemplates: [sidecar]\npolicy: enabled",
     );
-    let (code, reason, message) = denied(&ask(&admission(broken, 0), &review(&sent(&deployment()))));
+    let (code, reason, message) = denied(&send(&admission(broken), &review(&sent(&deployment()))));
     assert_eq!((code, reason.as_str()), (500, "InternalError"), "{message}");
 }

@@ -1,12 +1,12 @@
-//! Texts as the API server takes them: one line each, and not too long. What is left out is marked.
+//! Strings cut to one line of what the API server and log lines accept. What is left out is marked.
 
-/// Of all warnings together, in characters: the API server cuts what goes beyond.
-const ALL: usize = 4096;
-/// Of one warning, where all are too long.
-const ONE: usize = 256;
-/// Of the message of a refusal.
+/// The most characters of all warnings together: the API server cuts the rest.
+const ALL_WARNINGS: usize = 4096;
+/// The most characters of one warning, where all together are too long.
+const ONE_WARNING: usize = 256;
+/// The most characters of the message of a denial.
 const MESSAGE: usize = 2048;
-/// Of a name in a log line or within a sentence; a workload with its kind is shorter.
+/// The most characters of a name in a log line or within a sentence; a workload with its kind has fewer.
 const WORD: usize = 320;
 const MARK: &str = "...";
 
@@ -25,40 +25,40 @@ fn line(text: &str, longest: usize) -> String {
     line
 }
 
-/// A name, or what is given as one, in a log line or within a sentence.
+/// A name in a log line or within a sentence.
 #[must_use]
-pub fn word(text: &str) -> String {
+pub(super) fn word(text: &str) -> String {
     line(text, WORD)
 }
 
-/// The message of a refusal; each of its lines becomes a sentence.
+/// The message of a denial; each of its lines becomes a clause.
 #[must_use]
-pub fn message(text: &str) -> String {
+pub(super) fn message(text: &str) -> String {
     line(&text.replace('\n', "; "), MESSAGE)
 }
 
-/// Warnings: whole where there is room, else each cut and the last ones counted only.
+/// Warnings: whole where all fit, else each cut and the last ones only counted.
 #[must_use]
-pub fn warnings<'a>(all: impl IntoIterator<Item = &'a str>) -> Vec<String> {
-    let mut lines: Vec<String> = all.into_iter().map(|text| line(text, ALL)).collect();
+pub(super) fn warnings<'a>(all: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    let mut lines: Vec<String> = all.into_iter().map(|text| line(text, ALL_WARNINGS)).collect();
     let length = |line: &String| line.chars().count();
-    if lines.iter().map(length).sum::<usize>() <= ALL {
+    if lines.iter().map(length).sum::<usize>() <= ALL_WARNINGS {
         return lines;
     }
     for long in &mut lines {
-        *long = line(long, ONE);
+        *long = line(long, ONE_WARNING);
     }
-    let mut room = ALL - ONE;
-    let fit = lines.iter().position(|line| match room.checked_sub(length(line)) {
+    let mut free = ALL_WARNINGS - ONE_WARNING;
+    let cut = lines.iter().position(|line| match free.checked_sub(length(line)) {
         Some(left) => {
-            room = left;
+            free = left;
             false
         }
         None => true,
     });
-    if let Some(fit) = fit {
-        let more = lines.len() - fit;
-        lines.truncate(fit);
+    if let Some(cut) = cut {
+        let more = lines.len() - cut;
+        lines.truncate(cut);
         lines.push(format!("{more} more warnings: sidecar-injector check shows all"));
     }
     lines
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_ones_stay_and_have_one_line() {
+    fn short_strings_stay_whole_on_one_line() {
         assert_eq!(warnings(["a\nb\u{7f}c\td", "ü\u{2028}"]), ["a b c d", "ü "]);
         assert_eq!(message("a: x\nb: y"), "a: x; b: y");
         let long = "ü".repeat(1000);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_shows_it() {
+    fn cut_strings_are_marked() {
         let long = "ü".repeat(5000);
         let cut = message(&long);
         assert_eq!(cut.chars().count(), MESSAGE);
@@ -88,7 +88,7 @@ mod tests {
         for count in [1, 2, 15, 16, 17, 500] {
             let all = warnings(std::iter::repeat_n(long.as_str(), count));
             let total: usize = all.iter().map(|line| line.chars().count()).sum();
-            assert!(total <= ALL, "{count}: {total}");
+            assert!(total <= ALL_WARNINGS, "{count}: {total}");
             let whole = all.iter().filter(|line| line.ends_with("ü...")).count();
             let counted = all.last().and_then(|line| line.split_once(" more")?.0.parse::<usize>().ok());
             assert_eq!(whole + counted.unwrap_or(0), count);

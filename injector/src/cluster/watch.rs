@@ -1,0 +1,136 @@
+//! A cache of objects of one kind, kept up to date by `kube::runtime`'s watcher.
+//!
+//! After an error the watcher is started anew, with a list, after a pause that grows: so the cache is known to be current
+//! as soon as the API server answers again, and what is watched here is small.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fmt::Debug;
+use std::pin::pin;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::serde::de::DeserializeOwned;
+use kube::runtime::watcher::{self, DefaultBackoff, Event, watcher};
+use kube::{Api, Resource, ResourceExt as _};
+use tokio::sync::watch;
+
+use super::client::describe;
+
+/// Nodes are large: a page of them should not be.
+const PAGE_SIZE: u32 = 100;
+
+/// What is known of the objects.
+#[derive(Clone, Debug)]
+pub(super) struct Cached<V> {
+    /// By name; nothing until they were listed once.
+    pub(super) objects: Option<BTreeMap<String, V>>,
+    /// Why this may be outdated.
+    pub(super) problem: Option<String>,
+}
+
+impl<V> Cached<V> {
+    pub(super) const fn empty() -> Self {
+        Self { objects: None, problem: None }
+    }
+
+    /// The only object, once they were listed; and the object, if it exists.
+    pub(super) fn only(&self) -> Option<Option<&V>> {
+        self.objects.as_ref().map(|objects| objects.values().next())
+    }
+}
+
+/// Watches the object of that name, or all; keeps of each what `keep` returns.
+pub(super) async fn watch<K, V>(
+    api: Api<K>,
+    name: Option<&str>,
+    keep: impl Fn(K) -> V,
+    cache: &watch::Sender<Cached<V>>,
+) -> Infallible
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    V: PartialEq,
+{
+    let mut config = watcher::Config::default().page_size(PAGE_SIZE);
+    if let Some(name) = name {
+        config = config.fields(&format!("metadata.name={name}"));
+    }
+    let mut backoff = DefaultBackoff::default();
+    loop {
+        let problem = watch_until_error(watcher(api.clone(), config.clone()), &keep, cache).await;
+        cache.send_modify(|cached| cached.problem = Some(problem));
+        tokio::time::sleep(backoff.next().unwrap_or_default()).await;
+    }
+}
+
+async fn watch_until_error<K, V>(
+    events: impl futures_util::Stream<Item = watcher::Result<Event<K>>>,
+    keep: &impl Fn(K) -> V,
+    cache: &watch::Sender<Cached<V>>,
+) -> String
+where
+    K: Resource,
+    V: PartialEq,
+{
+    let mut events = pin!(events);
+    let mut listed = BTreeMap::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => listed.clear(),
+            Ok(Event::InitApply(object)) => {
+                listed.insert(object.name_any(), keep(object));
+            }
+            Ok(Event::InitDone) => {
+                let objects = Some(std::mem::take(&mut listed));
+                cache.send_replace(Cached { objects, problem: None });
+            }
+            Ok(Event::Apply(object)) => update(cache, object.name_any(), Some(keep(object))),
+            Ok(Event::Delete(object)) => update(cache, object.name_any(), None),
+            Err(error) => return problem(&error),
+        }
+    }
+    "the watch ended".to_owned()
+}
+
+fn problem(error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(error)
+        | watcher::Error::WatchStartFailed(error)
+        | watcher::Error::WatchFailed(error) => describe(error),
+        watcher::Error::WatchError(status) => {
+            format!("the API server ended the watch with {}: {}", status.code, status.message)
+        }
+        watcher::Error::NoResourceVersion => "the API server's list has no resourceVersion".to_owned(),
+    }
+}
+
+/// Does not notify when the kept value stays the same: nodes change all the time, their versions do not.
+fn update<V: PartialEq>(cache: &watch::Sender<Cached<V>>, name: String, value: Option<V>) {
+    cache.send_if_modified(|cached| {
+        let objects = cached.objects.get_or_insert_default();
+        let changed = objects.get(&name) != value.as_ref();
+        match value {
+            Some(value) => objects.insert(name, value),
+            None => objects.remove(&name),
+        };
+        changed
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_changes_notify() {
+        let sender = watch::Sender::new(Cached { objects: None, problem: None });
+        let mut receiver = sender.subscribe();
+        let mut notifies = |value: Option<u8>| {
+            update(&sender, "a".to_owned(), value);
+            let changed = receiver.has_changed().expect("a sender");
+            receiver.mark_unchanged();
+            changed
+        };
+        assert!(notifies(Some(1)) && !notifies(Some(1)) && notifies(Some(2)));
+        assert!(notifies(None) && !notifies(None));
+    }
+}

@@ -1,0 +1,179 @@
+//! The URL of a request: the path, which adds to the proxy's environment, and the deadline.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::request_error::RequestError;
+
+const ROOT: &str = "/inject";
+const ENV_SEPARATOR: &str = ":ENV:";
+/// What API servers wait if nothing is configured.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
+/// What can be configured at most.
+const MAX_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Environment variables of the proxy, as name and value.
+pub(super) type Variables = Vec<(String, String)>;
+
+/// Reads `/inject/<key>/<value>/...`, or the older `/inject/:ENV:<key>=<value>...`. As in Istio, percent escapes are
+/// decoded before anything else, and a slash in a value is written `--slash--`.
+///
+/// # Errors
+///
+/// Another path, escapes that are not UTF-8 or a control character, a key without a value, a key that cannot be the
+/// name of a variable.
+pub(super) fn variables(path: &str) -> Result<Variables, RequestError> {
+    let decoded = decode(path)?;
+    let rest = match decoded.strip_prefix(ROOT) {
+        Some("") => return Ok(Vec::new()),
+        Some(rest) => rest.strip_prefix('/'),
+        None => None,
+    };
+    let Some(rest) = rest else {
+        return Err(RequestError::Path { path: decoded });
+    };
+    let rest = rest.strip_suffix('/').unwrap_or(rest);
+    if rest.is_empty() {
+        return Ok(Vec::new());
+    }
+    match rest.strip_prefix(ENV_SEPARATOR) {
+        Some(pairs) => pairs.split(ENV_SEPARATOR).map(from_pair).collect(),
+        None => from_segments(rest),
+    }
+}
+
+fn from_segments(rest: &str) -> Result<Variables, RequestError> {
+    let mut segments = rest.split('/');
+    let mut variables = Vec::new();
+    while let Some(key) = segments.next() {
+        let Some(value) = segments.next() else {
+            return Err(RequestError::Variable { key: key.to_owned(), problem: "has no value" });
+        };
+        variables.push((name(key)?, value.replace("--slash--", "/")));
+    }
+    Ok(variables)
+}
+
+fn from_pair(pair: &str) -> Result<(String, String), RequestError> {
+    match pair.split_once('=') {
+        Some((key, value)) => Ok((name(key)?, value.to_owned())),
+        None => Err(RequestError::Variable { key: pair.to_owned(), problem: "has no value" }),
+    }
+}
+
+/// What Kubernetes accepts as the name of a variable in every version.
+fn name(key: &str) -> Result<String, RequestError> {
+    let first = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_';
+    let any = |byte: u8| first(byte) || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
+    if !key.bytes().next().is_some_and(first) || !key.bytes().all(any) {
+        return Err(RequestError::Variable {
+            key: key.to_owned(),
+            problem: "cannot be the name of a variable",
+        });
+    }
+    Ok(match key {
+        "cluster" => "ISTIO_META_CLUSTER_ID".to_owned(),
+        "net" => "ISTIO_META_NETWORK".to_owned(),
+        other => other.to_ascii_uppercase(),
+    })
+}
+
+/// Decodes percent escapes.
+fn decode(path: &str) -> Result<String, RequestError> {
+    let bad = || RequestError::Escape { path: path.to_owned() };
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(rest.next()?).to_digit(16);
+        let (high, low) = (digit().ok_or_else(bad)?, digit().ok_or_else(bad)?);
+        bytes.push(u8::try_from(high << 4 | low).map_err(|_| bad())?);
+    }
+    let text = String::from_utf8(bytes).map_err(|_| bad())?;
+    if text.contains(char::is_control) { Err(bad()) } else { Ok(text) }
+}
+
+/// The deadline of a request that arrived now, from the query: `timeout=5s`.
+///
+/// # Errors
+///
+/// A timeout that is not a positive duration.
+pub(super) fn deadline(query: &str, now: Instant) -> Result<Instant, RequestError> {
+    let given = query.split('&').find_map(|pair| pair.strip_prefix("timeout="));
+    let Some(given) = given else { return Ok(now + DEFAULT_TIMEOUT) };
+    let timeout = goduration::parse(given).and_then(|nanoseconds| u64::try_from(nanoseconds).ok());
+    match timeout.map(Duration::from_nanos) {
+        Some(timeout) if !timeout.is_zero() => Ok(now + timeout.min(MAX_TIMEOUT)),
+        _ => Err(RequestError::Timeout { given: given.to_owned() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(path: &str) -> String {
+        match variables(path) {
+            Ok(variables) => variables.iter().map(|(key, value)| format!("{key}={value};")).collect(),
+            Err(error) => format!("{} {}", error.status(), error.reason()),
+        }
+    }
+
+    #[test]
+    fn paths_become_variables() {
+        for (path, expected) in [
+            ("/inject", ""),
+            ("/inject/", ""),
+            ("/inject/cluster/c1", "ISTIO_META_CLUSTER_ID=c1;"),
+            ("/inject/cluster/c1/net/n1/", "ISTIO_META_CLUSTER_ID=c1;ISTIO_META_NETWORK=n1;"),
+            ("/inject/rootpage/--slash--a--slash--b", "ROOTPAGE=/a/b;"),
+            ("/inject/my_Key/a%20b", "MY_KEY=a b;"),
+            ("/inject/:ENV:net=n1:ENV:root=/a/b", "ISTIO_META_NETWORK=n1;ROOT=/a/b;"),
+            ("/inject/a//b/c", "A=;B=c;"),
+            ("/inject/cluster", "400 environment"),
+            ("/inject/cluster/c1/net", "400 environment"),
+            ("/inject/1a/b", "400 environment"),
+            ("/inject/a=b/c", "400 environment"),
+            ("/inject//a", "400 environment"),
+            ("/inject/k%C3%A9/a", "400 environment"),
+            ("/inject/:ENV:net", "400 environment"),
+            ("/inject/:ENV:=x", "400 environment"),
+            ("/inject/a/%", "400 escape"),
+            ("/inject/a/%g0", "400 escape"),
+            ("/inject/a/%ff", "400 escape"),
+            ("/inject/net/%00", "400 escape"),
+            ("/inject/net/a%0Ab", "400 escape"),
+            ("/inject/%7f", "400 escape"),
+            ("/inject/:ENV:a=%1b[0m", "400 escape"),
+            ("/injected", "404 path"),
+            ("/", "404 path"),
+            ("", "404 path"),
+            ("inject", "404 path"),
+        ] {
+            assert_eq!(read(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn deadlines_from_the_query() {
+        let now = Instant::now();
+        let timeout = |query: &str| deadline(query, now).map(|deadline| (deadline - now).as_millis());
+        for (query, expected) in [
+            ("", 10_000),
+            ("timeout=5s", 5_000),
+            ("a=b&timeout=1.5s", 1_500),
+            ("timeout=500ms&x", 500),
+            ("timeout=1h", 30_000),
+            ("xtimeout=1s", 10_000),
+        ] {
+            assert_eq!(timeout(query), Ok(expected), "{query}");
+        }
+        for bad in ["timeout=", "timeout=5", "timeout=-5s", "timeout=0s", "timeout=soon"] {
+            assert!(timeout(bad).is_err(), "{bad}");
+        }
+    }
+}
