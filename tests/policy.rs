@@ -65,7 +65,7 @@ const EVERYTHING: &str = "ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=34 -m TPROXY -b * 
                           --redirect-dns --drop-invalid --dual-stack";
 
 #[test]
-fn outbound_rules_of_everything_at_once_stand_in_the_order_of_the_contract() {
+fn all_outbound_rules_are_in_contract_order() {
     let expected = [
         "-p tcp --dport 25 -j RETURN",
         "-p udp --dport 25 -j RETURN",
@@ -121,7 +121,7 @@ fn in_prerouting_guests_come_first_with_the_last_range_in_front_then_excluded_in
 }
 
 #[test]
-fn the_rules_of_tproxy_stand_in_the_order_of_the_contract() {
+fn tproxy_rules_are_in_contract_order() {
     let rules = rules(EVERYTHING, Family::V4);
     assert_eq!(
         hook(&rules, Table::Mangle, Hook::Prerouting),
@@ -243,7 +243,7 @@ fn with_neighbours_swapped(right: &Observed) -> Vec<(String, Observed)> {
 }
 
 #[test]
-fn a_rule_that_has_moved_is_seen_and_put_back() {
+fn moved_rule_is_restored() {
     let wanted = rules(EVERYTHING, Family::V4);
     let right = live(&wanted);
     assert!(Change::between(&wanted, &right, false).is_empty());

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_a_group_stand_together() {
+    fn options_of_a_group_are_adjacent() {
         let mut seen = Vec::new();
         for key in Key::ALL {
             let heading = key.spec().heading;

@@ -167,7 +167,7 @@ fn flag_before_variable_before_config_file() {
 }
 
 #[test]
-fn variables_of_others_are_none_of_ours() {
+fn unprefixed_variables_are_ignored() {
     for name in [
         "CONFIG",
         "BACKEND",
@@ -208,7 +208,7 @@ fn of_a_repeated_flag_the_last_wins() {
 }
 
 #[test]
-fn what_the_pod_template_writes() {
+fn pod_template_options_are_accepted() {
     let raw = line(&[
         "istio-iptables",
         "-p",
@@ -253,7 +253,7 @@ fn sub_commands_with_options_on_either_side() {
 }
 
 #[test]
-fn what_does_not_belong_is_refused_in_words_that_help() {
+fn unexpected_arguments_are_refused_with_hint() {
     for (args, expected) in [
         (
             &["--dual-stack", "false"][..],
@@ -286,7 +286,7 @@ fn what_does_not_belong_is_refused_in_words_that_help() {
 }
 
 #[test]
-fn a_failure_still_says_how_errors_are_to_be_written() {
+fn failure_keeps_the_log_options() {
     let Err(failure) = line(&["--log_as_json", "--wrong", "-p", "1", "word"]).parse() else {
         panic!("accepted");
     };
@@ -351,7 +351,7 @@ fn a_config_file_holds_ten_thousand_ranges() {
 }
 
 #[test]
-fn config_files_that_are_wrong_say_where() {
+fn config_file_errors_name_the_position() {
     for (text, expected) in [
         ("", "EOF while parsing a value at line 1 column 0"),
         ("[]", "invalid type: sequence, expected one JSON object whose keys are long flag names"),
@@ -388,7 +388,7 @@ fn all_errors_of_a_config_file_come_at_once() {
 }
 
 #[test]
-fn a_command_line_leaves_nothing_behind_for_the_next() {
+fn command_lines_are_independent() {
     const LINES: [&[&str]; 9] = [
         &["-b", "*", "-x", "10.0.0.0/8"],
         &["-x", ""],

@@ -65,7 +65,7 @@ fn flows(before: &str, after: &str) -> Option<DnsFlows> {
 }
 
 #[test]
-fn what_captures_more_or_fewer_queries_is_told_apart() {
+fn wider_and_narrower_dns_capture_are_distinguished() {
     let with = |more: &str| format!("{DNS} {more}");
     let by = |variable: &str| format!("{variable} {DNS}");
     let cases = [
@@ -93,7 +93,7 @@ fn what_captures_more_or_fewer_queries_is_told_apart() {
 }
 
 #[test]
-fn what_concerns_no_query_changes_no_flow() {
+fn unrelated_change_changes_no_dns_flow() {
     for words in [
         "",
         "-d 8080 -o 443",
@@ -139,7 +139,7 @@ fn a_namespace_without_connections_has_no_stale_entry() {
 }
 
 #[test]
-fn what_an_interrupted_run_left_is_deleted_by_one_that_changes_nothing() {
+fn entries_of_an_interrupted_run_are_deleted_by_the_next() {
     let left =
         Stale { dns: BTreeMap::from([(Family::V4, DnsFlows::Direct)]), tcp: BTreeSet::from([Family::V6]) };
     let current =
@@ -152,7 +152,7 @@ fn what_an_interrupted_run_left_is_deleted_by_one_that_changes_nothing() {
 
 proptest! {
     #[test]
-    fn a_note_says_what_it_was_made_of(bits in 1_u32..0x0800) {
+    fn note_round_trips(bits in 1_u32..0x0800) {
         let stale = Stale::from_bits(bits);
         prop_assert_eq!(stale.to_bits(), bits & 0x0707);
         if !stale.is_empty() {
@@ -162,7 +162,7 @@ proptest! {
 }
 
 #[test]
-fn a_note_without_a_number_stands_for_everything() {
+fn note_without_a_number_means_all_entries() {
     let everything = Stale::from_bits(0);
     assert_eq!(everything.tcp, BTreeSet::from(Family::ALL));
     assert_eq!(everything.dns, BTreeMap::from(Family::ALL.map(|family| (family, DnsFlows::All))));

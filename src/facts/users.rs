@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_user_has_no_number() {
+    fn unknown_user_has_no_uid() {
         for name in ["", "nobody", "broken", "half", "noid", "istio", "# istio-proxy:x"] {
             assert_eq!(uid_of(PASSWD, name), None, "{name}");
         }

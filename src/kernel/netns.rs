@@ -150,7 +150,7 @@ mod tests {
     use crate::kernel::testing::{in_new_namespace, run};
 
     #[test]
-    fn the_reasons_why_a_namespace_cannot_be_entered_are_told_apart() {
+    fn namespace_errors_are_distinguished() {
         in_new_namespace(|| {
             assert!(matches!(enter(Path::new("/nonexistent/ns/net")), Err(EnterError::Missing(_))));
             assert!(matches!(enter(Path::new("/dev/null/net")), Err(EnterError::Missing(_))));

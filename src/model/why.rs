@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_is_one_sentence_that_says_more_than_the_name() {
+    fn every_reason_is_one_sentence() {
         for why in Why::ALL {
             let sentence = why.sentence();
             assert!(

@@ -9,7 +9,7 @@ fn rules_per_family(pod: &Pod) -> [bool; 2] {
 }
 
 #[test]
-fn ipv6_switched_off_is_ipv4_only_whatever_was_asked_for() {
+fn disabled_ipv6_means_ipv4_only() {
     for asked_for in [&[][..], &["--dual-stack"], &["--ip-family", "dual"]] {
         let pod = Pod::with(&format!("{V4}; {NO_IPV6}"));
         let ended = pod.istio(&[&SIDECAR[..], asked_for].concat()).good();
@@ -22,7 +22,7 @@ fn ipv6_switched_off_is_ipv4_only_whatever_was_asked_for() {
 }
 
 #[test]
-fn only_ipv6_asked_for_where_there_is_none_says_so() {
+fn ipv6_only_without_ipv6_is_reported() {
     let pod = Pod::with(&format!("{V4}; {NO_IPV6}"));
     pod.istio(&[&SIDECAR[..], &["--ip-family", "ipv6"]].concat())
         .good()
@@ -50,7 +50,7 @@ fn a_pod_with_ipv6_only_gets_both_families() {
 }
 
 #[test]
-fn a_global_ipv6_address_that_is_not_captured_is_a_loud_warning() {
+fn global_ipv6_address_without_capture_is_a_warning() {
     let pod = Pod::dual();
     pod.istio(&SIDECAR).good().says("\twarn\t").says("2001:db8::4 on eth0").says("--dual-stack");
     assert_eq!(rules_per_family(&pod), [true, false]);
@@ -74,7 +74,7 @@ fn a_pod_whose_links_are_all_down_gets_both_families() {
 }
 
 #[test]
-fn a_link_local_address_alone_says_nothing() {
+fn link_local_address_does_not_decide_family() {
     let pod = Pod::with("ip addr add 169.254.7.7/16 dev eth0");
     pod.istio(&SIDECAR).good().says("no address yet");
 }
@@ -90,7 +90,7 @@ fn an_ipv4_pod_whose_address_comes_late_drops_what_it_made_for_ipv6() {
 }
 
 #[test]
-fn ipv6_switched_off_later_takes_its_rules_away() {
+fn ipv6_disabled_later_removes_ipv6_rules() {
     for variant in ["nft", "legacy"] {
         let pod = Pod::dual();
         let options =

@@ -9,7 +9,7 @@ const DOCKER_DNS: &str = "iptables-legacy -t nat -N DOCKER_OUTPUT; iptables-lega
      iptables-legacy -t nat -A DOCKER_OUTPUT -p udp --dport 53 -j DNAT --to-destination 127.0.0.11:38817";
 
 #[test]
-fn legacy_tables_that_are_there_but_empty_do_not_decide() {
+fn empty_legacy_tables_do_not_select_legacy() {
     let pod = Pod::new();
     pod.sh("for t in nat mangle raw filter; do iptables-legacy -t $t -L -n >/dev/null; done");
     assert!(pod.legacy_tables().contains("nat"));
@@ -81,7 +81,7 @@ fn cleaning_up_finds_rules_in_both_backends() {
 }
 
 #[test]
-fn tables_of_a_native_backend_are_removed_after_the_rules_stand() {
+fn native_tables_are_removed_after_rules_are_live() {
     let pod = Pod::new();
     pod.sh("for t in nat mangle raw; do nft add table inet istio-proxy-$t; done; nft add table inet mine; \
          nft add chain inet istio-proxy-nat istio-output; nft add rule inet istio-proxy-nat istio-output tcp dport 80 return");

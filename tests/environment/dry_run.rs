@@ -23,7 +23,7 @@ fn a_dry_run_changes_nothing() {
 }
 
 #[test]
-fn a_dry_run_shows_the_difference_to_what_stands() {
+fn dry_run_prints_difference_to_live_rules() {
     let pod = Pod::new();
     pod.istio(&SIDECAR).good();
     let before = pod.state();
@@ -48,7 +48,7 @@ fn a_dry_run_needs_no_privilege_and_no_tool() {
 }
 
 #[test]
-fn a_dry_run_that_may_not_look_says_that_it_did_not() {
+fn dry_run_without_permission_reports_unknown_state() {
     let pod = Pod::new();
     pod.istio(&SIDECAR).good();
     let blind = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];

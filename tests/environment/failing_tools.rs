@@ -79,7 +79,7 @@ fn the_line_that_nft_refuses_is_shown_and_its_module_named() {
 }
 
 #[test]
-fn a_kernel_without_ct_zones_is_told_which_module_is_missing() {
+fn kernel_without_ct_zones_reports_missing_module() {
     let (number, line) = line_with("-j CT --zone");
     with_failing(
         "nft",
@@ -164,12 +164,12 @@ fn an_extension_missing_in_the_image_is_recognised() {
 }
 
 #[test]
-fn a_tool_that_fails_in_silence_is_a_failure_all_the_same() {
+fn silently_failing_tool_is_a_failure() {
     with_failing("nft", "", 1).exits(70).says("exit code 1").says("what to do: ");
 }
 
 #[test]
-fn a_tool_that_does_nothing_and_says_it_did_is_found_out() {
+fn tool_that_writes_nothing_is_detected() {
     for variant in ["nft", "legacy"] {
         with_failing(variant, "", 0).exits(70).says("ISTIO_OUTPUT: no chain");
     }
@@ -229,7 +229,7 @@ fn a_tool_that_is_not_executable_is_passed_over() {
 }
 
 #[test]
-fn a_failing_ipv6_tool_leaves_a_state_that_the_next_run_mends() {
+fn failing_ipv6_tool_is_completed_by_next_run() {
     let options = [&SIDECAR[..], &DNS, &["--dual-stack", "-m", "TPROXY"]].concat();
     let fresh = Pod::dual();
     fresh.istio(&options).good();
@@ -264,7 +264,7 @@ fn an_image_without_the_extensions_is_recognised() {
 }
 
 #[test]
-fn what_others_added_with_nft_stays_where_iptables_can_read_past_it() {
+fn foreign_nft_expressions_readable_by_iptables_survive() {
     let pod = Pod::new();
     pod.sh("nft add table ip nat; nft add chain ip nat mine '{ type nat hook output priority 5; }'; \
          nft add rule ip nat mine tcp dport '{ 80, 81 }' redirect to :8080");
@@ -276,7 +276,7 @@ fn what_others_added_with_nft_stays_where_iptables_can_read_past_it() {
 }
 
 #[test]
-fn a_table_that_iptables_nft_cannot_read_any_more_is_left_alone_and_explained() {
+fn table_unreadable_by_iptables_nft_is_not_changed_and_reported() {
     let pod = Pod::new();
     pod.istio(&SIDECAR).good();
     pod.sh("nft add chain ip nat mine; nft add rule ip nat mine fib daddr type local accept");
@@ -294,7 +294,7 @@ fn a_table_that_iptables_nft_cannot_read_any_more_is_left_alone_and_explained() 
 }
 
 #[test]
-fn a_table_of_others_that_iptables_nft_cannot_read_is_no_obstacle() {
+fn foreign_table_unreadable_by_iptables_nft_is_ignored() {
     let pod = Pod::new();
     pod.sh("nft add table ip mangle; nft add chain ip mangle mine; nft add rule ip mangle mine fib daddr type local accept");
     for _ in 0..2 {

@@ -3,7 +3,7 @@
 use crate::pod::{Pod, SIDECAR};
 
 #[test]
-fn everything_that_is_wrong_is_said_at_once() {
+fn all_errors_are_reported_at_once() {
     let pod = Pod::new();
     let before = pod.state();
     let ended = pod
@@ -30,7 +30,7 @@ fn everything_that_is_wrong_is_said_at_once() {
 }
 
 #[test]
-fn of_very_many_some_are_said() {
+fn long_differences_are_truncated() {
     let ended = Pod::new().istio(&["-b", &"x,".repeat(10_000)]).end().exits(64).says("10000 bad options");
     assert_eq!(ended.stderr.matches("\"x\" is not accepted").count(), 50);
     assert!(ended.stderr.contains("and 9950 more"), "{ended}");
@@ -69,7 +69,7 @@ fn a_value_never_becomes_a_part_of_a_rule() {
 }
 
 #[test]
-fn a_wish_for_a_dry_run_that_cannot_be_read_applies_nothing() {
+fn unparsable_dry_run_variable_applies_nothing() {
     let pod = Pod::new();
     let before = pod.state();
     pod.istio(&SIDECAR).env("DRY_RUN", "maybe").end().exits(64).says("DRY_RUN").says("maybe");
@@ -92,7 +92,7 @@ fn bytes_that_are_not_text_are_refused() {
 }
 
 #[test]
-fn variables_of_the_pod_that_are_not_ours_do_not_matter() {
+fn unrelated_pod_variables_are_ignored() {
     let pod = Pod::new();
     pod.istio(&SIDECAR)
         .env("CONFIG", "x")
@@ -116,7 +116,7 @@ fn a_config_file_that_cannot_be_read_or_understood_applies_nothing() {
 }
 
 #[test]
-fn istios_own_command_line_is_understood() {
+fn istio_command_line_is_accepted() {
     let pod = Pod::new();
     pod.istio(&[
         "istio-iptables",
@@ -182,7 +182,7 @@ fn forcing_writes_although_nothing_differs() {
 }
 
 #[test]
-fn skipping_the_rules_touches_nothing() {
+fn skip_rule_apply_changes_nothing() {
     let pod = Pod::new();
     let before = pod.state();
     pod.istio(&[&SIDECAR[..], &["--skip-rule-apply"]].concat()).good().says("rules are not changed");
@@ -190,7 +190,7 @@ fn skipping_the_rules_touches_nothing() {
 }
 
 #[test]
-fn what_is_odd_about_the_process_does_not_matter() {
+fn unusual_process_attributes_are_ignored() {
     for oddity in [
         "export FOO=\"$(printf 'a\\377')\"",
         "mkdir $DIR/gone; cd $DIR/gone; rmdir $DIR/gone",
@@ -210,7 +210,7 @@ fn what_is_odd_about_the_process_does_not_matter() {
 }
 
 #[test]
-fn a_name_that_is_not_utf8_does_not_hide_the_others() {
+fn non_utf8_name_does_not_hide_other_names() {
     let files = "mkdir $DIR/etc; printf 'j:x:7:7:J\\374rgen:/:/bin/sh\\nistio-proxy:x:2000:2000::/:\\n' > $DIR/etc/passwd; \
          printf 'gr\\374n:x:8:\\njava:x:9:\\n' > $DIR/etc/group; \
          printf '# \\374ber\\nnameserver 10.9.9.9\\n' > $DIR/etc/resolv.conf; \

@@ -42,17 +42,17 @@ fn killed_then_run(first: &str, second: &str, rounds: u32) {
 }
 
 #[test]
-fn a_run_killed_at_any_moment_is_mended_by_the_next_with_nft() {
+fn killed_run_is_completed_by_next_run_with_nft() {
     killed_then_run("nft", "nft", 30);
 }
 
 #[test]
-fn a_run_killed_at_any_moment_is_mended_by_the_next_with_legacy() {
+fn killed_run_is_completed_by_next_run_with_legacy() {
     killed_then_run("legacy", "legacy", 30);
 }
 
 #[test]
-fn a_change_of_backend_killed_at_any_moment_is_mended_by_the_next_run() {
+fn killed_backend_change_is_completed_by_next_run() {
     killed_then_run("nft", "legacy", 30);
 }
 

@@ -13,7 +13,7 @@ fn run(pod: &Pod, setup: &str, args: &str) -> (String, String) {
 }
 
 #[test]
-fn too_few_open_files_are_named_as_the_cause() {
+fn too_low_open_file_limit_is_reported() {
     for limit in 4..=12 {
         let pod = Pod::new();
         let (code, said) = run(&pod, &format!("ulimit -n {limit}"), "-b '*' -i '*'");

@@ -83,7 +83,7 @@ fn the_level_decides_what_is_written() {
 }
 
 #[test]
-fn the_log_says_what_was_decided_and_what_was_written() {
+fn log_reports_decisions_and_written_rules() {
     let pod = Pod::new();
     pod.istio(&SIDECAR)
         .good()

@@ -14,7 +14,7 @@ const LEGACY_V4: [(&str, &str); 2] = [
 ];
 
 #[test]
-fn without_any_iptables_it_says_what_was_found_and_what_to_do() {
+fn missing_iptables_is_reported_with_findings_and_fix() {
     let pod = Pod::new();
     let before = pod.state();
     let empty = pod.links("empty", &[]);
@@ -86,7 +86,7 @@ fn plain_names_that_are_wrappers_are_asked_for_their_version() {
 }
 
 #[test]
-fn ip6tables_missing_although_ipv6_is_wanted_leaves_ipv4_alone_too() {
+fn missing_ip6tables_with_ipv6_applies_nothing() {
     for tools in [NFT_V4, LEGACY_V4] {
         let pod = Pod::dual();
         let before = pod.state();
@@ -102,7 +102,7 @@ fn ip6tables_missing_although_ipv6_is_wanted_leaves_ipv4_alone_too() {
 }
 
 #[test]
-fn ip6tables_missing_is_fine_for_ipv4_only() {
+fn missing_ip6tables_with_ipv4_only_succeeds() {
     let pod = Pod::new();
     let tools = pod.links("bin", &NFT_V4);
     pod.istio(&SIDECAR).search(&[&tools]).good();

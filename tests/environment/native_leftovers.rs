@@ -65,7 +65,7 @@ fn the_next_run_replaces_what_came_with_native_tables() {
 }
 
 #[test]
-fn what_native_tables_do_not_refer_to_stays() {
+fn routes_not_referenced_by_native_tables_are_kept() {
     // Tables of a REDIRECT run prove nothing about marks, and tables without `::6` nothing about the address.
     let pod = Pod::with(&format!(
         "{DUAL}; {FOREIGN}; ip rule add fwmark 1337 lookup 133; ip route add local default dev lo table 133; \

@@ -13,7 +13,7 @@ fn forced(variant: &str) -> Vec<&str> {
 }
 
 #[test]
-fn without_net_admin_it_says_which_capability_is_missing() {
+fn missing_net_admin_is_reported() {
     let pod = Pod::new();
     for variant in [NFT, LEGACY] {
         let before = pod.state();
@@ -28,7 +28,7 @@ fn without_net_admin_it_says_which_capability_is_missing() {
 }
 
 #[test]
-fn without_any_capability_it_says_so_for_every_action() {
+fn missing_capability_is_reported_for_every_action() {
     let pod = Pod::new();
     let before = pod.state();
     for action in ["apply", "cleanup"] {
@@ -42,7 +42,7 @@ fn without_any_capability_it_says_so_for_every_action() {
 }
 
 #[test]
-fn as_another_user_than_root_it_says_to_run_as_root() {
+fn non_root_user_gets_run_as_root_hint() {
     let pod = Pod::new();
     let before = pod.state();
     for variant in [NFT, LEGACY] {
@@ -70,7 +70,7 @@ fn net_admin_alone_is_enough_for_nft() {
 }
 
 #[test]
-fn legacy_without_net_raw_says_that_net_raw_is_missing() {
+fn legacy_without_net_raw_reports_missing_capability() {
     let pod = Pod::new();
     let before = pod.rules();
     pod.istio(&forced(LEGACY))
@@ -272,7 +272,7 @@ fn in_a_user_namespace_that_may_not_list_legacy_tables_both_variants_work() {
 }
 
 #[test]
-fn a_dry_run_creates_no_legacy_table_to_look_into_it() {
+fn dry_run_creates_no_legacy_table() {
     let output = in_a_user_namespace(&["--net"], "\"$BIN\" -b 80 --force-iptables-binary legacy --dry-run");
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
@@ -282,7 +282,7 @@ fn a_dry_run_creates_no_legacy_table_to_look_into_it() {
 }
 
 #[test]
-fn in_a_user_namespace_that_does_not_know_the_proxys_uid_it_says_so() {
+fn in_a_user_namespace_unmapped_proxy_uid_is_reported() {
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user", "--net", BUILT, "-b", "80", "--ip-family", "ipv4"])
         .output()

@@ -70,7 +70,7 @@ fn a_name_with_control_characters_is_one_line_of_the_termination_log() {
 }
 
 #[test]
-fn a_termination_log_that_is_a_pipe_or_a_link_is_left_alone() {
+fn termination_log_that_is_a_pipe_or_link_is_not_written() {
     let pod = Pod::with(&format!(
         "{V4}; mkdir $DIR/dev; mount -t tmpfs dev $DIR/dev; mknod $DIR/dev/null c 1 3; mkfifo $DIR/dev/termination-log; \
          mount --rbind $DIR/dev /dev"

@@ -22,7 +22,7 @@ fn validate(pod: &Pod, more: &[&str], under: Option<&[&str]>) -> Ended {
 }
 
 #[test]
-fn without_rules_validation_fails_and_says_what_to_check() {
+fn validation_without_rules_fails_with_hint() {
     let pod = Pod::new();
     for under in [None, Some(&AS_PROXY[..])] {
         let before = pod.state();
@@ -62,7 +62,7 @@ fn applying_and_validating_is_one_run() {
 }
 
 #[test]
-fn another_user_without_the_right_to_change_cannot_probe_and_says_so() {
+fn probe_without_setuid_capability_is_reported() {
     let pod = Pod::new();
     pod.istio(&SIDECAR).good();
     let before = pod.state();
@@ -86,7 +86,7 @@ fn another_user_without_the_right_to_change_cannot_probe_and_says_so() {
 }
 
 #[test]
-fn a_port_that_cannot_be_listened_on_is_said() {
+fn unavailable_port_is_reported() {
     let pod = Pod::new();
     validate(&pod, &["-p", "1"], Some(&AS_PROXY))
         .exits(126)
@@ -106,7 +106,7 @@ fn a_port_that_cannot_be_listened_on_is_said() {
 }
 
 #[test]
-fn a_probe_that_an_option_exempts_is_not_blamed_on_missing_rules() {
+fn exempt_probe_is_not_reported_as_missing_rules() {
     let pod = Pod::new();
     let probed = ["--run-validation", "--probe-timeout", "500ms", "-o", "15002"];
     pod.istio(&[&SIDECAR[..], &probed].concat()).end().exits(126).says("the probe is exempt").says("-o");

@@ -67,7 +67,7 @@ fn the_gallery_is_what_the_code_makes() {
 }
 
 #[test]
-fn nothing_else_lies_about_in_the_gallery() {
+fn gallery_has_no_extra_files() {
     let known = ["scenario.json", "iptables.rules", "ip6tables.rules", "routing.sh", "why.md"];
     let names = scenario::all().into_iter().map(|scenario| scenario.name);
     let mut allowed: BTreeSet<_> =
@@ -103,7 +103,7 @@ fn no_two_scenarios_are_the_same() {
 
 /// The walk in `rules/README.md` quotes rules; a quote without a matching rule is an error.
 #[test]
-fn every_rule_that_the_walk_quotes_stands_in_the_plain_sidecar() {
+fn every_rule_quoted_in_the_walk_is_in_the_plain_sidecar() {
     let scenarios = scenarios();
     let plain = scenarios.iter().find(|(scenario, _)| scenario.name == "plain-sidecar");
     let rules =
@@ -123,7 +123,7 @@ fn every_rule_that_the_walk_quotes_stands_in_the_plain_sidecar() {
 }
 
 #[test]
-fn what_the_page_on_parity_says_about_options_and_rules_is_so() {
+fn parity_page_matches_options_and_rules() {
     let text = read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/parity.md"));
     let (refused, accepted) = (parity::options(&text, "refused"), parity::options(&text, "accepted"));
     assert!(refused.len() >= 20 && accepted.len() >= 5, "{refused:?} {accepted:?}");

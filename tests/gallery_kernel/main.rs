@@ -71,12 +71,12 @@ fn every_file_reads_back(variant: Variant) {
 }
 
 #[test]
-fn every_rules_file_reads_back_as_what_was_meant_from_nft() {
+fn every_rules_file_round_trips_through_nft() {
     every_file_reads_back(Variant::Nft);
 }
 
 #[test]
-fn every_rules_file_reads_back_as_what_was_meant_from_legacy() {
+fn every_rules_file_round_trips_through_legacy() {
     every_file_reads_back(Variant::Legacy);
 }
 

@@ -8,9 +8,9 @@ on_these_grounds!(
     [
         an_untouched_pod_gets_nft_rules,
         a_second_run_stays_with_the_variant_of_the_first,
-        legacy_rules_of_others_decide_for_legacy,
-        empty_legacy_tables_decide_nothing,
-        nft_rules_of_others_decide_for_nft,
+        foreign_legacy_rules_select_legacy_backend,
+        empty_legacy_tables_are_ignored,
+        foreign_nft_rules_select_nft_backend,
     ]
 );
 
@@ -37,7 +37,7 @@ fn a_second_run_stays_with_the_variant_of_the_first(ground: Ground) {
     }
 }
 
-fn legacy_rules_of_others_decide_for_legacy(ground: Ground) {
+fn foreign_legacy_rules_select_legacy_backend(ground: Ground) {
     for choice in CHOICES {
         let pod = ground.pod();
         legacy(&pod, &["-A", "INPUT", "-p", "tcp", "--dport", "9999", "-j", "DROP"]);
@@ -47,7 +47,7 @@ fn legacy_rules_of_others_decide_for_legacy(ground: Ground) {
 }
 
 /// A mere `iptables-legacy -L` by whomever makes them.
-fn empty_legacy_tables_decide_nothing(ground: Ground) {
+fn empty_legacy_tables_are_ignored(ground: Ground) {
     for choice in CHOICES {
         let pod = ground.pod();
         for table in ["filter", "nat", "mangle", "raw"] {
@@ -58,7 +58,7 @@ fn empty_legacy_tables_decide_nothing(ground: Ground) {
     }
 }
 
-fn nft_rules_of_others_decide_for_nft(ground: Ground) {
+fn foreign_nft_rules_select_nft_backend(ground: Ground) {
     for choice in CHOICES {
         let pod = ground.pod();
         pod.iptables(Family::V4, "-A INPUT -p tcp --dport 9999 -j DROP");

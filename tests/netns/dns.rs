@@ -5,16 +5,16 @@ use crate::lab::program::Program;
 use crate::lab::{Family, Ground, Outcome, Pod, on_every_ground};
 
 on_every_ground!(
-    questions_to_the_name_server_go_to_the_proxy,
-    questions_to_other_servers_are_left_alone,
+    queries_to_the_name_server_are_captured,
+    queries_to_other_servers_are_not_captured,
     all_dns_means_any_server,
-    the_proxys_own_questions_reach_the_name_server,
-    the_proxy_may_ask_from_the_port_of_a_waiting_app,
-    the_proxy_may_ask_from_a_port_the_app_has_just_used,
-    the_app_may_ask_from_a_port_the_proxy_has_just_used,
+    proxy_queries_reach_the_name_server,
+    proxy_may_use_the_source_port_of_a_waiting_app,
+    proxy_may_reuse_the_app_source_port,
+    app_may_reuse_the_proxy_source_port,
     a_firewall_that_lets_only_answers_in_lets_dns_answers_in,
-    other_udp_is_left_alone,
-    without_name_servers_dns_is_left_alone_with_a_warning,
+    other_udp_is_not_captured,
+    without_name_servers_dns_is_not_captured_with_a_warning,
     a_missing_resolver_file_is_an_error,
     dns_capture_ends_when_it_is_switched_off,
 );
@@ -25,7 +25,7 @@ fn asked_through_the_proxy(outcome: &Outcome) {
     outcome.served_by("proxy+outside");
 }
 
-fn questions_to_the_name_server_go_to_the_proxy(ground: Ground) {
+fn queries_to_the_name_server_are_captured(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
@@ -36,7 +36,7 @@ fn questions_to_the_name_server_go_to_the_proxy(ground: Ground) {
     }
 }
 
-fn questions_to_other_servers_are_left_alone(ground: Ground) {
+fn queries_to_other_servers_are_not_captured(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "--redirect-dns"]).run().succeeded();
@@ -61,7 +61,7 @@ fn all_dns_means_any_server(ground: Ground) {
     }
 }
 
-fn the_proxys_own_questions_reach_the_name_server(ground: Ground) {
+fn proxy_queries_reach_the_name_server(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
@@ -76,7 +76,7 @@ fn the_proxys_own_questions_reach_the_name_server(ground: Ground) {
 
 /// The app's question is open while the proxy asks the same server from the same address and port: two flows that
 /// look the same, kept apart by zones.
-fn the_proxy_may_ask_from_the_port_of_a_waiting_app(ground: Ground) {
+fn proxy_may_use_the_source_port_of_a_waiting_app(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
@@ -88,7 +88,7 @@ fn the_proxy_may_ask_from_the_port_of_a_waiting_app(ground: Ground) {
     }
 }
 
-fn the_proxy_may_ask_from_a_port_the_app_has_just_used(ground: Ground) {
+fn proxy_may_reuse_the_app_source_port(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
@@ -100,7 +100,7 @@ fn the_proxy_may_ask_from_a_port_the_app_has_just_used(ground: Ground) {
     }
 }
 
-fn the_app_may_ask_from_a_port_the_proxy_has_just_used(ground: Ground) {
+fn app_may_reuse_the_proxy_source_port(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
@@ -126,7 +126,7 @@ fn a_firewall_that_lets_only_answers_in_lets_dns_answers_in(ground: Ground) {
     }
 }
 
-fn other_udp_is_left_alone(ground: Ground) {
+fn other_udp_is_not_captured(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns"]).run().succeeded();
@@ -135,7 +135,7 @@ fn other_udp_is_left_alone(ground: Ground) {
     }
 }
 
-fn without_name_servers_dns_is_left_alone_with_a_warning(ground: Ground) {
+fn without_name_servers_dns_is_not_captured_with_a_warning(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     let program =

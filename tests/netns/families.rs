@@ -8,11 +8,11 @@ use crate::lab::program::Program;
 use crate::lab::{Family, Ground, Pod, on_each_backend, on_every_ground};
 
 on_each_backend!(
-    an_ipv6_address_of_an_ipv4_pod_is_not_captured_and_that_is_said,
+    uncaptured_ipv6_address_of_ipv4_pod_is_logged,
     dual_stack_captures_both_families,
     a_family_can_be_chosen,
     a_pod_without_an_address_gets_rules_of_both_families,
-    a_pod_whose_ipv6_is_switched_off_gets_ipv4_rules,
+    pod_with_disabled_ipv6_gets_ipv4_rules,
     dns_is_captured_in_the_family_of_the_name_server,
 );
 
@@ -24,7 +24,7 @@ on_every_ground!(
 
 const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
 
-fn an_ipv6_address_of_an_ipv4_pod_is_not_captured_and_that_is_said(ground: Ground) {
+fn uncaptured_ipv6_address_of_ipv4_pod_is_logged(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     let run = pod.bare_istio_iptables(&EVERYTHING).run().succeeded();
@@ -63,7 +63,7 @@ fn a_pod_without_an_address_gets_rules_of_both_families(ground: Ground) {
     }
 }
 
-fn a_pod_whose_ipv6_is_switched_off_gets_ipv4_rules(ground: Ground) {
+fn pod_with_disabled_ipv6_gets_ipv4_rules(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.namespace

@@ -6,7 +6,7 @@ use crate::lab::{Ground, on_every_ground};
 
 on_every_ground!(
     an_inbound_call_reaches_the_proxy_with_its_destination,
-    an_excluded_inbound_port_goes_straight_to_the_app,
+    excluded_inbound_port_is_not_captured,
     only_listed_inbound_ports_are_captured,
     without_inbound_ports_nothing_inbound_is_captured,
     the_tunnel_port_is_not_redirected,
@@ -24,7 +24,7 @@ fn an_inbound_call_reaches_the_proxy_with_its_destination(ground: Ground) {
     }
 }
 
-fn an_excluded_inbound_port_goes_straight_to_the_app(ground: Ground) {
+fn excluded_inbound_port_is_not_captured(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080, 15020, 15090]));
     pod.apply(&["-b", "*", "-d", "15090,15020"]);

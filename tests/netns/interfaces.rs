@@ -4,16 +4,16 @@ use crate::lab::ground::at;
 use crate::lab::{Family, Ground, World, on_every_ground};
 
 on_every_ground!(
-    an_excluded_interface_is_left_alone_both_ways,
+    excluded_interface_is_not_captured_in_either_direction,
     an_interface_may_be_excluded_by_the_start_of_its_name,
-    an_excluded_interface_is_left_alone_under_tproxy,
+    excluded_interface_is_not_captured_under_tproxy,
     a_call_of_a_guest_is_outbound,
     only_calls_of_a_guest_to_listed_ranges_are_captured,
     calls_from_outside_stay_inbound_where_there_is_a_guest,
 );
 
-fn an_excluded_interface_is_left_alone_both_ways(ground: Ground) {
-    second_nic_is_left_alone(ground, &["-b", "*", "-i", "*", "-c", "eth1"]);
+fn excluded_interface_is_not_captured_in_either_direction(ground: Ground) {
+    second_interface_is_not_captured(ground, &["-b", "*", "-i", "*", "-c", "eth1"]);
 }
 
 fn an_interface_may_be_excluded_by_the_start_of_its_name(ground: Ground) {
@@ -30,11 +30,11 @@ fn an_interface_may_be_excluded_by_the_start_of_its_name(ground: Ground) {
     }
 }
 
-fn an_excluded_interface_is_left_alone_under_tproxy(ground: Ground) {
-    second_nic_is_left_alone(ground, &["-b", "*", "-i", "*", "-c", "eth1", "-m", "TPROXY"]);
+fn excluded_interface_is_not_captured_under_tproxy(ground: Ground) {
+    second_interface_is_not_captured(ground, &["-b", "*", "-i", "*", "-c", "eth1", "-m", "TPROXY"]);
 }
 
-fn second_nic_is_left_alone(ground: Ground, args: &[&str]) {
+fn second_interface_is_not_captured(ground: Ground, args: &[&str]) {
     let pod = ground.pod_in(World::SecondNic);
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.apply(args);

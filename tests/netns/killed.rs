@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::lab::{Ground, on_each_backend};
 
 on_each_backend!(
-    a_first_run_that_is_killed_is_completed_by_the_next,
-    a_change_that_is_killed_is_completed_by_the_next,
-    a_cleanup_that_is_killed_is_completed_by_the_next,
+    killed_first_run_is_completed_by_next_run,
+    killed_change_is_completed_by_next_run,
+    killed_cleanup_is_completed_by_next_run,
 );
 
 const TPROXY: [&str; 10] =
@@ -19,7 +19,7 @@ fn moments() -> impl Iterator<Item = Duration> {
     (0..40).map(|step| Duration::from_micros(step * step * 25))
 }
 
-fn a_first_run_that_is_killed_is_completed_by_the_next(ground: Ground) {
+fn killed_first_run_is_completed_by_next_run(ground: Ground) {
     let fresh = ground.pod();
     fresh.apply(&TPROXY);
     for moment in moments() {
@@ -30,7 +30,7 @@ fn a_first_run_that_is_killed_is_completed_by_the_next(ground: Ground) {
     }
 }
 
-fn a_change_that_is_killed_is_completed_by_the_next(ground: Ground) {
+fn killed_change_is_completed_by_next_run(ground: Ground) {
     for (old, new) in [(TPROXY.as_slice(), LISTS.as_slice()), (&LISTS, &TPROXY)] {
         let fresh = ground.pod();
         fresh.apply(new);
@@ -44,7 +44,7 @@ fn a_change_that_is_killed_is_completed_by_the_next(ground: Ground) {
     }
 }
 
-fn a_cleanup_that_is_killed_is_completed_by_the_next(ground: Ground) {
+fn killed_cleanup_is_completed_by_next_run(ground: Ground) {
     for moment in moments() {
         let pod = ground.pod();
         pod.apply(&TPROXY);

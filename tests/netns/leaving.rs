@@ -12,7 +12,7 @@ use crate::lab::{Family, Ground, Pod, on_each_backend};
 
 on_each_backend!(
     a_family_that_loses_its_rules_keeps_its_connections,
-    cleanup_says_how_many_connections_it_resets,
+    cleanup_logs_number_of_reset_connections,
     cleanup_keeps_connections_on_request,
     plain_cleanup_takes_the_chain_whatever_is_open,
     validation_accepts_what_keeps_connections,
@@ -51,7 +51,7 @@ fn a_family_that_loses_its_rules_keeps_its_connections(ground: Ground) {
     }
 }
 
-fn cleanup_says_how_many_connections_it_resets(ground: Ground) {
+fn cleanup_logs_number_of_reset_connections(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.apply(&REDIRECT);

@@ -1,24 +1,24 @@
 //! Rules of others stay as they are; rules of Istio's own programs count as ours.
 
-use crate::istio_was_here::{ISTIO_1_14, ISTIO_TODAY, istio_tproxy_was_here_thrice, istio_was_here};
+use crate::istio_leftovers::{ISTIO_1_14, ISTIO_TODAY, istio_leftovers, istio_tproxy_ran_three_times};
 use crate::lab::ground::at;
 use crate::lab::{Backend, Family, Ground, Pod, on_each_backend};
 
 on_each_backend!(
-    rules_of_others_are_the_same_after_cleanup,
-    rules_of_others_stay_while_options_change,
-    rules_of_others_that_come_later_stay_too,
-    rules_of_others_that_look_like_ours_keep_their_place,
-    what_others_put_behind_our_jump_does_not_get_before_it,
-    a_chain_that_somebody_elses_chain_jumps_to_is_named,
-    a_rule_that_is_taken_by_its_form_only_is_named,
-    rules_of_istio_1_14_are_brought_up_to_date,
+    foreign_rules_are_unchanged_after_cleanup,
+    foreign_rules_survive_option_changes,
+    foreign_rules_added_later_survive,
+    foreign_rules_with_our_shape_keep_their_position,
+    foreign_rule_behind_our_jump_does_not_move_before_it,
+    chain_with_foreign_jump_is_kept_and_logged,
+    rule_deleted_by_shape_is_logged,
+    rules_of_istio_1_14_are_updated,
     rules_of_istio_1_14_are_cleaned_up,
     rules_of_todays_istio_are_already_converged,
     rules_and_routes_of_istios_tproxy_mode_are_taken_over,
     rules_and_routes_of_istios_tproxy_mode_are_cleaned_up,
-    other_policy_routing_is_left_alone,
-    rules_of_the_other_iptables_variant_are_taken_out,
+    foreign_policy_routing_is_not_changed,
+    rules_of_the_other_iptables_variant_are_deleted,
 );
 
 const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
@@ -82,7 +82,7 @@ fn saved(pod: &Pod) -> String {
     pod.save(Family::V4) + &pod.save(Family::V6)
 }
 
-fn with_others(ground: Ground) -> Pod {
+fn with_foreign_rules(ground: Ground) -> Pod {
     let pod = ground.pod();
     for family in [Family::V4, Family::V6] {
         pod.restore(family, OTHERS);
@@ -98,9 +98,9 @@ fn theirs_in(pod: &Pod) -> Vec<String> {
     lines.lines().filter(|line| theirs.contains(line)).map(str::to_owned).collect()
 }
 
-fn rules_of_others_are_the_same_after_cleanup(ground: Ground) {
+fn foreign_rules_are_unchanged_after_cleanup(ground: Ground) {
     for args in SETS {
-        let pod = with_others(ground);
+        let pod = with_foreign_rules(ground);
         let before = saved(&pod);
         pod.apply(args);
         assert_ne!(saved(&pod), before, "{args:?} must write something");
@@ -109,8 +109,8 @@ fn rules_of_others_are_the_same_after_cleanup(ground: Ground) {
     }
 }
 
-fn rules_of_others_stay_while_options_change(ground: Ground) {
-    let pod = with_others(ground);
+fn foreign_rules_survive_option_changes(ground: Ground) {
+    let pod = with_foreign_rules(ground);
     let (before, theirs) = (saved(&pod), theirs_in(&pod));
     assert_eq!(theirs.len(), 2 * OTHERS.matches("-A ").count(), "all of theirs are recognised:\n{before}");
     for args in SETS.iter().chain(SETS.iter().rev()) {
@@ -122,7 +122,7 @@ fn rules_of_others_stay_while_options_change(ground: Ground) {
 }
 
 /// Before ours and after ours.
-fn rules_of_others_that_come_later_stay_too(ground: Ground) {
+fn foreign_rules_added_later_survive(ground: Ground) {
     for args in SETS {
         let pod = ground.pod();
         pod.apply(args);
@@ -138,7 +138,7 @@ fn rules_of_others_that_come_later_stay_too(ground: Ground) {
         assert_eq!(pod.state(), both, "{args:?}: rules of others do not count as a difference");
         assert_ne!(own, both);
         pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()]).run().succeeded();
-        let alone = with_others(ground);
+        let alone = with_foreign_rules(ground);
         for family in [Family::V4, Family::V6] {
             alone.iptables(family, "-t nat -I OUTPUT -p tcp --dport 9996 -j ACCEPT");
             alone.iptables(family, "-t nat -I PREROUTING -p tcp --dport 9996 -j ACCEPT");
@@ -149,7 +149,7 @@ fn rules_of_others_that_come_later_stay_too(ground: Ground) {
 }
 
 /// Somebody has excluded eth1 before us, in our very words. Ours are appended, so theirs keep their place.
-fn rules_of_others_that_look_like_ours_keep_their_place(ground: Ground) {
+fn foreign_rules_with_our_shape_keep_their_position(ground: Ground) {
     let alike = "\
 *nat
 -A PREROUTING -i eth1 -j RETURN
@@ -182,10 +182,10 @@ COMMIT
 /// The options that Istio's rules without TPROXY were written with.
 const SIDECAR: [&str; 6] = ["-b", "*", "-d", "15090,15021,15020", "-i", "*"];
 
-fn rules_of_istio_1_14_are_brought_up_to_date(ground: Ground) {
+fn rules_of_istio_1_14_are_updated(ground: Ground) {
     for args in [&SIDECAR[..], &["-b", "80", "-i", "10.0.0.0/8"], &["-b", "*", "-m", "TPROXY"]] {
         let (pod, fresh) = (ground.pod(), ground.pod());
-        istio_was_here(&pod, ISTIO_1_14);
+        istio_leftovers(&pod, ISTIO_1_14);
         pod.apply(args);
         fresh.apply(args);
         assert_eq!(pod.state(), fresh.state(), "{args:?}");
@@ -194,14 +194,14 @@ fn rules_of_istio_1_14_are_brought_up_to_date(ground: Ground) {
 
 fn rules_of_istio_1_14_are_cleaned_up(ground: Ground) {
     let pod = ground.pod();
-    istio_was_here(&pod, ISTIO_1_14);
+    istio_leftovers(&pod, ISTIO_1_14);
     pod.apply(&["--cleanup-only"]);
     assert!(pod.state().is_empty(), "{:?}", pod.state());
 }
 
 fn rules_of_todays_istio_are_already_converged(ground: Ground) {
     let (pod, fresh) = (ground.pod(), ground.pod());
-    istio_was_here(&pod, ISTIO_TODAY);
+    istio_leftovers(&pod, ISTIO_TODAY);
     let before = pod.state();
     pod.apply(&SIDECAR).saying("converged");
     assert_eq!(pod.state(), before);
@@ -215,7 +215,7 @@ fn rules_and_routes_of_istios_tproxy_mode_are_taken_over(ground: Ground) {
     {
         let (pod, fresh) = (ground.pod(), ground.pod());
         let _people = pod.proxy_listens();
-        istio_tproxy_was_here_thrice(&pod);
+        istio_tproxy_ran_three_times(&pod);
         pod.apply(args);
         fresh.apply(args);
         assert_eq!(pod.state(), fresh.state(), "{args:?}");
@@ -227,13 +227,13 @@ fn rules_and_routes_of_istios_tproxy_mode_are_taken_over(ground: Ground) {
 
 fn rules_and_routes_of_istios_tproxy_mode_are_cleaned_up(ground: Ground) {
     let pod = ground.pod();
-    istio_tproxy_was_here_thrice(&pod);
+    istio_tproxy_ran_three_times(&pod);
     pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()]).run().succeeded();
     assert!(pod.state().is_empty(), "{:?}", pod.state());
 }
 
 /// Other marks, other tables, and a table 133 of somebody else's that holds more than our route.
-fn other_policy_routing_is_left_alone(ground: Ground) {
+fn foreign_policy_routing_is_not_changed(ground: Ground) {
     let pod = ground.pod();
     for family in ["-4", "-6"] {
         let net = if family == "-4" { "10.77.0.0/16" } else { "fd00:77::/32" };
@@ -252,7 +252,7 @@ fn other_policy_routing_is_left_alone(ground: Ground) {
     assert_eq!(pod.state(), before);
 }
 
-fn rules_of_the_other_iptables_variant_are_taken_out(ground: Ground) {
+fn rules_of_the_other_iptables_variant_are_deleted(ground: Ground) {
     let other = match ground.backend {
         Backend::IptablesNft => Backend::IptablesLegacy,
         Backend::IptablesLegacy => Backend::IptablesNft,
@@ -275,7 +275,7 @@ fn rules_of_the_other_iptables_variant_are_taken_out(ground: Ground) {
     }
 }
 
-fn what_others_put_behind_our_jump_does_not_get_before_it(ground: Ground) {
+fn foreign_rule_behind_our_jump_does_not_move_before_it(ground: Ground) {
     const BEHIND: &str = "*nat\n-A OUTPUT -p tcp -j ACCEPT\n-A PREROUTING -p tcp -j ACCEPT\nCOMMIT\n";
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
@@ -293,7 +293,7 @@ fn what_others_put_behind_our_jump_does_not_get_before_it(ground: Ground) {
     }
 }
 
-fn a_chain_that_somebody_elses_chain_jumps_to_is_named(ground: Ground) {
+fn chain_with_foreign_jump_is_kept_and_logged(ground: Ground) {
     let pod = ground.pod();
     pod.apply(&EVERYTHING);
     pod.restore(Family::V4, "*nat\n:THEIRS -\n-A THEIRS -p tcp -j ISTIO_REDIRECT\nCOMMIT\n");
@@ -302,7 +302,7 @@ fn a_chain_that_somebody_elses_chain_jumps_to_is_named(ground: Ground) {
     }
 }
 
-fn a_rule_that_is_taken_by_its_form_only_is_named(ground: Ground) {
+fn rule_deleted_by_shape_is_logged(ground: Ground) {
     let pod = ground.pod();
     pod.apply(&["-b", "*", "-c", "eth7"]);
     pod.apply(&["-b", "*"]).saying("deleting `OUTPUT -o eth7 -j RETURN`");

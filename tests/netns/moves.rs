@@ -29,7 +29,7 @@ on_each_backend!(
 );
 on_these_grounds!(
     auto: IptablesNft Dual;
-    [a_foreign_legacy_rule_does_not_move_the_rules]
+    [foreign_legacy_rule_does_not_change_backend]
 );
 
 const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
@@ -275,7 +275,7 @@ fn entries(pod: &Pod) -> Vec<Entry> {
 }
 
 /// A node agent adds a rule with the other variant between two runs with the same options.
-fn a_foreign_legacy_rule_does_not_move_the_rules(ground: Ground) {
+fn foreign_legacy_rule_does_not_change_backend(ground: Ground) {
     let pod = ground.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     let apply = |args: &[&str]| pod.plain_istio_iptables(&[&TPROXY, args].concat()).arg("--dual-stack").run();

@@ -6,12 +6,12 @@ use crate::lab::{Family, Ground, on_each_backend, on_every_ground};
 on_every_ground!(
     a_call_of_the_app_is_captured_with_its_destination,
     without_outbound_ranges_no_call_is_captured,
-    an_excluded_range_is_left_alone,
-    an_excluded_outbound_port_is_left_alone,
+    excluded_range_is_not_captured,
+    excluded_outbound_port_is_not_captured,
     only_listed_ranges_are_captured,
     a_listed_port_is_captured_whatever_its_range,
     an_excluded_range_wins_over_a_listed_port,
-    an_app_that_calls_itself_is_left_alone,
+    app_call_to_itself_is_not_captured,
     an_app_that_calls_its_pod_over_loopback_is_captured_if_loopback_is_included,
     another_outbound_port_of_the_proxy_can_be_chosen,
     udp_is_not_captured_by_outbound_ranges,
@@ -39,7 +39,7 @@ fn without_outbound_ranges_no_call_is_captured(ground: Ground) {
     }
 }
 
-fn an_excluded_range_is_left_alone(ground: Ground) {
+fn excluded_range_is_not_captured(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-i", "*", "-x", &service_ranges()]);
@@ -51,7 +51,7 @@ fn an_excluded_range_is_left_alone(ground: Ground) {
 }
 
 /// The option is for TCP and UDP; for UDP it shows where DNS would be captured.
-fn an_excluded_outbound_port_is_left_alone(ground: Ground) {
+fn excluded_outbound_port_is_not_captured(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80, 5432]));
     pod.apply(&["-i", "*", "-o", "5432,53", "--redirect-dns", "--capture-all-dns"]);
@@ -101,7 +101,7 @@ fn an_excluded_range_wins_over_a_listed_port(ground: Ground) {
 }
 
 /// Over `lo`, whether it calls 127.0.0.1 or the pod's own address.
-fn an_app_that_calls_itself_is_left_alone(ground: Ground) {
+fn app_call_to_itself_is_not_captured(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*"]);

@@ -7,12 +7,12 @@ use crate::lab::{Ground, Outcome, Pod, on_every_ground};
 const GROUPS: &str = "root:x:0:\njava:x:5001:\nmonitoring:x:5002:\n";
 
 on_every_ground!(
-    excluded_groups_are_left_alone_by_name_and_number,
+    excluded_groups_are_not_captured_by_name_and_number,
     only_listed_groups_are_captured_by_name_and_number,
     a_group_that_does_not_exist_is_refused,
 );
 
-fn excluded_groups_are_left_alone_by_name_and_number(ground: Ground) {
+fn excluded_groups_are_not_captured_by_name_and_number(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
     with_groups(&pod).env("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "monitoring,202").run().succeeded();

@@ -5,11 +5,11 @@ use crate::lab::{Ground, on_every_ground};
 
 on_every_ground!(
     a_call_of_the_proxy_leaves_the_pod,
-    each_proxy_uid_and_gid_is_left_alone,
-    the_first_proxy_uid_is_1337_unless_told,
+    each_proxy_uid_and_gid_is_not_captured,
+    default_proxy_uid_is_1337,
     a_call_of_the_proxy_to_its_own_pod_comes_in_again,
-    a_second_proxy_uid_that_calls_its_own_pod_is_left_alone,
-    a_call_of_the_proxy_to_the_tunnel_of_its_own_pod_is_left_alone,
+    second_proxy_uid_call_to_own_pod_is_not_captured,
+    proxy_call_to_own_tunnel_port_is_not_captured,
     a_passed_through_call_reaches_the_app_and_does_not_loop,
     the_proxy_reaches_the_app_on_loopback,
 );
@@ -26,7 +26,7 @@ fn a_call_of_the_proxy_leaves_the_pod(ground: Ground) {
     }
 }
 
-fn each_proxy_uid_and_gid_is_left_alone(ground: Ground) {
+fn each_proxy_uid_and_gid_is_not_captured(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*", "-i", "*", "-u", "1337,1500", "-g", "2000"]);
@@ -41,7 +41,7 @@ fn each_proxy_uid_and_gid_is_left_alone(ground: Ground) {
     }
 }
 
-fn the_first_proxy_uid_is_1337_unless_told(ground: Ground) {
+fn default_proxy_uid_is_1337(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*", "-i", "*", "-u", "1500"]);
@@ -68,7 +68,7 @@ fn a_call_of_the_proxy_to_its_own_pod_comes_in_again(ground: Ground) {
 }
 
 /// Istio's behaviour, kept: the first uid's rules let everybody else's loopback calls go, the second uid's too.
-fn a_second_proxy_uid_that_calls_its_own_pod_is_left_alone(ground: Ground) {
+fn second_proxy_uid_call_to_own_pod_is_not_captured(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*", "-u", "1337,1500"]);
@@ -79,7 +79,7 @@ fn a_second_proxy_uid_that_calls_its_own_pod_is_left_alone(ground: Ground) {
     }
 }
 
-fn a_call_of_the_proxy_to_the_tunnel_of_its_own_pod_is_left_alone(ground: Ground) {
+fn proxy_call_to_own_tunnel_port_is_not_captured(ground: Ground) {
     let pod = ground.pod();
     let _people = pod.proxy_listens();
     pod.apply(&["-b", "*", "-i", "*"]);

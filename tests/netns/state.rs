@@ -31,23 +31,23 @@ pub(crate) const RICH: [&str; 18] = [
 ];
 
 on_each_backend!(
-    a_second_run_writes_nothing_and_says_so,
+    second_run_writes_nothing,
     a_forced_second_run_ends_in_the_same_state,
-    rules_in_another_order_are_mended,
-    a_lost_rule_is_put_back,
-    a_lost_chain_is_put_back,
-    a_rule_too_many_is_taken_out,
-    a_second_jump_is_taken_out,
-    a_lost_jump_is_put_back,
+    rules_in_another_order_are_corrected,
+    lost_rule_is_restored,
+    lost_chain_is_restored,
+    extra_rule_is_deleted,
+    duplicate_jump_is_deleted,
+    lost_jump_is_restored,
     a_table_that_is_not_written_yet_is_completed,
-    a_lost_route_rule_or_address_is_put_back,
+    lost_route_policy_rule_or_address_is_restored,
     two_runs_at_once_end_as_one,
     verify_passes_on_what_was_just_applied,
     the_iptables_crate_reads_the_same_rules,
 );
 
 /// Counters are reset by a rewrite; here they must go on.
-fn a_second_run_writes_nothing_and_says_so(ground: Ground) {
+fn second_run_writes_nothing(ground: Ground) {
     let pod = ground.pod();
     let _people = pod.proxy_listens();
     for args in [&EVERYTHING[..], &RICH] {
@@ -74,8 +74,8 @@ fn a_forced_second_run_ends_in_the_same_state(ground: Ground) {
     assert_eq!(pod.state(), once);
 }
 
-fn rules_in_another_order_are_mended(ground: Ground) {
-    mended(ground, |pod, family| {
+fn rules_in_another_order_are_corrected(ground: Ground) {
+    restored_after(ground, |pod, family| {
         let (table, chain) = ("nat", "ISTIO_OUTPUT");
         let first = pod.iptables(family, &format!("-t {table} -S {chain} 1"));
         let rule = first.trim().strip_prefix("-A ISTIO_OUTPUT ").expect("a rule").to_owned();
@@ -84,57 +84,57 @@ fn rules_in_another_order_are_mended(ground: Ground) {
     });
 }
 
-fn a_lost_rule_is_put_back(ground: Ground) {
+fn lost_rule_is_restored(ground: Ground) {
     for (table, chain) in [("nat", "ISTIO_OUTPUT"), ("mangle", "ISTIO_INBOUND"), ("raw", "ISTIO_OUTPUT_DNS")]
     {
-        mended(ground, |pod, family| {
+        restored_after(ground, |pod, family| {
             pod.iptables(family, &format!("-t {table} -D {chain} 2"));
         });
     }
 }
 
-fn a_lost_chain_is_put_back(ground: Ground) {
-    mended(ground, |pod, family| {
+fn lost_chain_is_restored(ground: Ground) {
+    restored_after(ground, |pod, family| {
         pod.iptables(family, "-t mangle -D ISTIO_INBOUND -p tcp -j ISTIO_TPROXY");
         pod.iptables(family, "-t mangle -F ISTIO_TPROXY");
         pod.iptables(family, "-t mangle -X ISTIO_TPROXY");
     });
 }
 
-fn a_rule_too_many_is_taken_out(ground: Ground) {
+fn extra_rule_is_deleted(ground: Ground) {
     for rule in
         ["-t nat -I ISTIO_OUTPUT -p tcp --dport 9999 -j RETURN", "-t mangle -A ISTIO_DIVERT -j ACCEPT"]
     {
-        mended(ground, |pod, family| {
+        restored_after(ground, |pod, family| {
             pod.iptables(family, rule);
         });
     }
 }
 
-fn a_second_jump_is_taken_out(ground: Ground) {
+fn duplicate_jump_is_deleted(ground: Ground) {
     for rule in [
         "-t nat -A OUTPUT -j ISTIO_OUTPUT",
         "-t nat -I OUTPUT -j ISTIO_OUTPUT",
         "-t mangle -A PREROUTING -p tcp -j ISTIO_INBOUND",
         "-t raw -A OUTPUT -j ISTIO_OUTPUT_DNS",
     ] {
-        mended(ground, |pod, family| {
+        restored_after(ground, |pod, family| {
             pod.iptables(family, rule);
         });
     }
 }
 
-fn a_lost_jump_is_put_back(ground: Ground) {
+fn lost_jump_is_restored(ground: Ground) {
     for rule in [
         "-t nat -D OUTPUT -j ISTIO_OUTPUT",
         "-t mangle -D PREROUTING -p tcp -j ISTIO_INBOUND",
         "-t raw -D PREROUTING -j ISTIO_INBOUND",
     ] {
-        mended(ground, |pod, family| {
+        restored_after(ground, |pod, family| {
             pod.iptables(family, rule);
         });
     }
-    mended(ground, |pod, family| {
+    restored_after(ground, |pod, family| {
         pod.iptables(family, "-t nat -D PREROUTING -i eth1 -j RETURN");
         pod.iptables(family, "-t nat -D OUTPUT -o eth1 -j RETURN");
     });
@@ -157,7 +157,7 @@ fn a_table_that_is_not_written_yet_is_completed(ground: Ground) {
     }
 }
 
-fn a_lost_route_rule_or_address_is_put_back(ground: Ground) {
+fn lost_route_policy_rule_or_address_is_restored(ground: Ground) {
     for lost in [
         "-4 rule delete fwmark 1337 lookup 133",
         "-6 rule delete fwmark 1337 lookup 133",
@@ -227,7 +227,7 @@ fn the_iptables_crate_reads_the_same_rules(ground: Ground) {
 }
 
 /// Damages a pod, runs again, and compares with what was there before the damage.
-fn mended(ground: Ground, damage: impl Fn(&Pod, Family)) {
+fn restored_after(ground: Ground, damage: impl Fn(&Pod, Family)) {
     for &family in ground.families() {
         let pod = ground.pod();
         pod.apply(&RICH);

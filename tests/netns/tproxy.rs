@@ -10,7 +10,7 @@ on_every_ground!(
     an_inbound_call_keeps_source_and_destination,
     a_second_run_changes_nothing_for_callers,
     only_listed_ports_are_captured_under_tproxy,
-    an_excluded_port_goes_straight_to_the_app_under_tproxy,
+    excluded_port_is_not_captured_under_tproxy,
     another_mark_table_and_port_can_be_chosen,
     an_open_connection_survives_a_second_run,
     the_app_sees_the_real_caller_through_the_proxy,
@@ -18,7 +18,7 @@ on_every_ground!(
     a_root_proxy_that_calls_its_own_pod_comes_in_again,
     outbound_calls_are_captured_as_ever_under_tproxy,
     a_passed_through_call_does_not_loop_under_tproxy,
-    an_app_that_calls_itself_is_left_alone_under_tproxy,
+    app_call_to_itself_is_not_captured_under_tproxy,
 );
 
 fn an_inbound_call_keeps_source_and_destination(ground: Ground) {
@@ -59,7 +59,7 @@ fn only_listed_ports_are_captured_under_tproxy(ground: Ground) {
     }
 }
 
-fn an_excluded_port_goes_straight_to_the_app_under_tproxy(ground: Ground) {
+fn excluded_port_is_not_captured_under_tproxy(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080, 15020]));
     pod.apply(&["-b", "*", "-d", "15020", "-m", "TPROXY"]);
@@ -158,7 +158,7 @@ fn a_passed_through_call_does_not_loop_under_tproxy(ground: Ground) {
     }
 }
 
-fn an_app_that_calls_itself_is_left_alone_under_tproxy(ground: Ground) {
+fn app_call_to_itself_is_not_captured_under_tproxy(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&TPROXY);

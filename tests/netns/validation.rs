@@ -7,22 +7,22 @@ const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
 const PASSES: [&str; 3] = ["--run-validation", "--probe-timeout", "60s"];
 
 on_every_ground!(
-    validation_passes_where_the_rules_stand,
-    validation_alone_passes_where_the_rules_stand,
+    validation_passes_with_live_rules,
+    validation_only_run_passes_with_live_rules,
     validation_passes_without_privileges,
     validation_fails_where_there_are_no_rules,
     validation_without_privileges_fails_where_there_are_no_rules,
-    validation_probes_the_ports_it_is_told,
+    validation_probes_the_given_ports,
 );
 
 on_each_backend!(validation_fails_if_one_family_has_lost_its_rules);
 
-fn validation_passes_where_the_rules_stand(ground: Ground) {
+fn validation_passes_with_live_rules(ground: Ground) {
     let pod = ground.pod();
     pod.apply(&[&EVERYTHING[..], &PASSES].concat());
 }
 
-fn validation_alone_passes_where_the_rules_stand(ground: Ground) {
+fn validation_only_run_passes_with_live_rules(ground: Ground) {
     let pod = ground.pod();
     pod.apply(&EVERYTHING);
     let before = pod.state();
@@ -53,7 +53,7 @@ fn validation_without_privileges_fails_where_there_are_no_rules(ground: Ground) 
     pod.istio_iptables(&args).under_user(1337).run().ended_with(126);
 }
 
-fn validation_probes_the_ports_it_is_told(ground: Ground) {
+fn validation_probes_the_given_ports(ground: Ground) {
     let pod = ground.pod();
     let args = ["-b", "*", "-i", "*", "-p", "16001", "-z", "16006", "--iptables-probe-port", "16002"];
     pod.apply(&[&args[..], &PASSES].concat());

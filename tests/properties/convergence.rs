@@ -49,7 +49,7 @@ fn both_families() -> impl Strategy<Value = Family> {
 
 proptest! {
     #[test]
-    fn a_second_run_has_nothing_to_do(config in config(), family in both_families()) {
+    fn second_run_plans_no_step(config in config(), family in both_families()) {
         let wanted = rules(&config, family);
         let mut tables = Tables::default();
         tables.restore(FOREIGN);
@@ -76,7 +76,7 @@ proptest! {
     }
 
     #[test]
-    fn what_others_added_behind_our_jump_stays_behind_it(
+    fn foreign_rule_behind_our_jump_keeps_its_position(
         old in config(), new in config(), family in both_families()
     ) {
         let both = |config| CaptureConfig { families: Families::Both, ..config };
@@ -93,7 +93,7 @@ proptest! {
     }
 
     #[test]
-    fn cleanup_leaves_the_rules_of_others_as_they_were(
+    fn cleanup_does_not_change_foreign_rules(
         old in config(), new in config(), family in both_families()
     ) {
         let mut others = Tables::default();

@@ -137,7 +137,7 @@ proptest! {
 
     /// What keeps translation up is ours: the next run, with whatever options, takes it out, and so does clean-up.
     #[test]
-    fn what_keeps_translation_up_is_taken_out_again(config in config(), next in config()) {
+    fn rule_that_keeps_translation_is_removed_later(config in config(), next in config()) {
         let mut namespace = foreign();
         let open = Family::ALL.into_iter().map(|family| (family, Translated::Count(3))).collect();
         let connections = Connections { translated: open, ..Connections::default() };
@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn the_exemption_is_read_back_as_what_it_says(config in config()) {
+    fn exemption_rule_round_trips(config in config()) {
         for family in Family::ALL {
             let rules: FamilyRules = connections::exempting(&policy::ruleset(&config).resolve(family));
             for rule in rules.tables.values().flat_map(|table| table.rules()) {

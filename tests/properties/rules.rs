@@ -35,7 +35,7 @@ fn met(table: &TableRules, hook: Hook) -> Vec<&Statement> {
 
 proptest! {
     #[test]
-    fn every_rule_reads_back_as_what_it_says(config in config()) {
+    fn every_rule_round_trips(config in config()) {
         let rules = policy::ruleset(&config);
         for family in Family::ALL {
             for table in rules.resolve(family).tables.values() {
@@ -57,7 +57,7 @@ proptest! {
     }
 
     #[test]
-    fn targets_stand_only_where_the_kernel_takes_them(config in config()) {
+    fn targets_are_only_in_tables_that_accept_them(config in config()) {
         let rules = policy::ruleset(&config);
         for (name, table) in Family::ALL.iter().flat_map(|family| rules.resolve(*family).tables) {
             for rule in table.rules() {

@@ -47,7 +47,7 @@ fn the_families_follow_the_addresses() {
 }
 
 #[test]
-fn an_ipv6_address_that_is_not_captured_is_named_loudly() {
+fn uncaptured_ipv6_address_is_a_warning() {
     let (_, notices) = intent(&[]).decide(&network(&[V4, V6]));
     assert_eq!(notices[0].level(), log::Level::Warn);
     let text = notices[0].to_string();

@@ -94,7 +94,7 @@ fn probe_port_may_be_hexadecimal() {
 }
 
 #[test]
-fn log_flags_that_istio_has_no_more_are_unknown() {
+fn removed_istio_log_flags_are_unknown() {
     for flag in
         ["--log_rotate=x", "--log_rotate_max_age=1", "--log_rotate_max_backups=1", "--log_rotate_max_size=1"]
     {

@@ -17,7 +17,7 @@ fn networks(texts: &[&str]) -> Vec<IpNetwork> {
 }
 
 #[test]
-fn nothing_given_is_istio_s_defaults() {
+fn defaults_match_istio() {
     let resolved = resolved_of(&[], &[]);
     let expected = Intent {
         family: FamilyChoice::Auto,
@@ -173,7 +173,7 @@ fn dns_by_two_switches() {
 }
 
 #[test]
-fn an_unreadable_resolv_conf_matters_only_to_who_needs_it() {
+fn unreadable_resolv_conf_matters_only_to_dns_capture() {
     let unreadable = Files { resolv_conf: Err("permission denied".to_owned()), ..files() };
     for words in [
         &[][..],

@@ -73,7 +73,7 @@ fn options_that_have_an_effect_or_ask_for_nothing() {
 }
 
 #[test]
-fn what_pods_get_from_the_template_is_quiet() {
+fn template_options_cause_no_warning() {
     let words = [
         "istio-iptables",
         "-p",
@@ -106,7 +106,7 @@ fn no_probe_where_nothing_is_applied() {
 }
 
 #[test]
-fn host_bits_are_cleared_and_said() {
+fn host_bits_are_cleared_with_a_warning() {
     assert_eq!(
         warnings_of(&["-i", "10.1.2.3/8,fd00::1/64,10.0.0.0/8"], &[]),
         [

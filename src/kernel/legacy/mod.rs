@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn asking_creates_no_table() {
+    fn reading_creates_no_table() {
         in_new_namespace(|| {
             for family in Family::ALL {
                 assert_eq!(table(family, "nat").unwrap(), None);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_was_only_looked_at_is_not_in_use() {
+    fn table_that_was_only_read_is_not_in_use() {
         in_new_namespace(|| {
             run("iptables-legacy", &["-t", "nat", "-S"]);
             let nat = table(Family::V4, "nat").unwrap().unwrap();

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_file_is_read_back() {
         let mut message = Message::new(20, 0x400, &[2, 0, 0, 0, 7]).with(1, &[9]).with_text(3, "lo");
         message.nested(4, |inner| inner.push_be32(5, 1337));
         let bytes = bytes_of(&message);

@@ -2,14 +2,14 @@ use super::*;
 use crate::kernel::testing::{in_new_namespace, run, run_with_input};
 
 #[test]
-fn what_an_error_says_about_the_kernel() {
+fn errors_are_classified() {
     let of = |errno| means_absent(&io::Error::from_raw_os_error(errno));
     assert!(of(libc::EPROTONOSUPPORT) && of(libc::EINVAL));
     assert!(!of(libc::EPERM) && !of(libc::ENOBUFS));
 }
 
 #[test]
-fn looking_leaves_no_trace() {
+fn reading_has_no_side_effects() {
     in_new_namespace(|| {
         assert!(Nftables::open_if_present().unwrap().is_some());
         let mut nftables = Nftables::open().unwrap();

@@ -132,7 +132,7 @@ fn a_family_that_is_not_captured_is_named() {
 }
 
 #[test]
-fn rules_that_come_late_are_seen() {
+fn late_rules_are_detected() {
     in_new_namespace(|| {
         std::thread::scope(|scope| {
             let probing = scope.spawn(|| probe(&wanted(Families::V4, 120_000)));
@@ -210,7 +210,7 @@ fn one_port_for_both_directions_is_listened_on_once() {
 }
 
 #[test]
-fn a_uid_that_cannot_be_had_makes_the_probe_unable() {
+fn unavailable_uid_makes_the_probe_unable() {
     in_new_namespace(|| {
         // The kernel reserves this number for "no uid": no process can change to it.
         let no_uid = Probe { uid: u32::MAX, ..wanted(Families::V4, 300) };
@@ -236,7 +236,7 @@ fn ids() -> Vec<String> {
 }
 
 #[test]
-fn a_missing_six_is_named() {
+fn missing_passthrough_address_is_reported() {
     in_new_namespace(|| {
         load(Family::V6, CAPTURE);
         let named = |not_captured: &[NotCaptured]| {

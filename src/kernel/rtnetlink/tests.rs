@@ -82,7 +82,7 @@ fn a_list_that_changes_meanwhile_is_read_again() {
 }
 
 #[test]
-fn six_is_added_once_tagged_and_taken_off() {
+fn passthrough_address_is_added_once_tagged_and_deleted() {
     in_new_namespace(|| {
         let mut rtnetlink = Rtnetlink::open().unwrap();
         assert_eq!(rtnetlink.passthrough_address().unwrap(), None);
@@ -98,7 +98,7 @@ fn six_is_added_once_tagged_and_taken_off() {
 }
 
 #[test]
-fn six_of_others_is_told_apart_and_can_be_claimed() {
+fn foreign_passthrough_address_is_distinguished_and_claimed() {
     in_new_namespace(|| {
         run("ip", &["-6", "address", "add", "::6/128", "dev", "lo"]);
         let mut rtnetlink = Rtnetlink::open().unwrap();
@@ -208,7 +208,7 @@ fn the_local_default_route_is_added_once() {
 }
 
 #[test]
-fn the_local_default_route_of_others_is_claimed() {
+fn foreign_local_default_route_is_claimed() {
     for (family, network) in [(Family::V4, "0.0.0.0/0"), (Family::V6, "::/0")] {
         in_new_namespace(|| {
             run("ip", &[flag(family), "route", "add", "local", network, "dev", "lo", "table", "133"]);
@@ -226,7 +226,7 @@ fn the_local_default_route_of_others_is_claimed() {
 }
 
 #[test]
-fn foreign_routes_are_listed_as_they_are_and_left_alone() {
+fn foreign_routes_are_listed_and_not_changed() {
     in_new_namespace(|| {
         run("ip", &["link", "add", "eth0", "type", "veth", "peer", "name", "other"]);
         run("ip", &["address", "add", "10.1.2.3/24", "dev", "eth0"]);

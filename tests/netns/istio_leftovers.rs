@@ -100,7 +100,7 @@ COMMIT
 ";
 
 /// Loads Istio's rules in both families, and the address that it puts on `lo`.
-pub(crate) fn istio_was_here(pod: &Pod, rules: &str) {
+pub(crate) fn istio_leftovers(pod: &Pod, rules: &str) {
     for family in [Family::V4, Family::V6] {
         let six = format!("{}/{}", family.passthrough(), family.host_prefix());
         let lo = format!("{}/{}", family.loopback(), family.host_prefix());
@@ -110,8 +110,8 @@ pub(crate) fn istio_was_here(pod: &Pod, rules: &str) {
 }
 
 /// Istio's TPROXY rules after three runs: each has added one more policy rule.
-pub(crate) fn istio_tproxy_was_here_thrice(pod: &Pod) {
-    istio_was_here(pod, ISTIO_TPROXY);
+pub(crate) fn istio_tproxy_ran_three_times(pod: &Pod) {
+    istio_leftovers(pod, ISTIO_TPROXY);
     for family in ["-4", "-6"] {
         for _ in 0..3 {
             pod.ip(&format!("{family} rule add fwmark 1337 lookup 133"));

@@ -5,10 +5,10 @@ use crate::lab::segment::stray_fin_is_answered;
 use crate::lab::{Ground, Outcome, World, on_every_ground, on_these_grounds};
 
 on_every_ground!(
-    without_rules_every_call_reaches_whom_it_is_for,
-    a_redirect_by_hand_is_seen_as_a_capture,
+    without_rules_no_call_is_captured,
+    manual_redirect_counts_as_capture,
     a_call_without_a_listener_is_refused,
-    a_guest_reaches_the_world_through_the_pod,
+    guest_reaches_outside_through_the_pod,
 );
 
 on_these_grounds!(
@@ -16,7 +16,7 @@ on_these_grounds!(
     [a_dropped_packet_gets_no_reply, a_refused_packet_gets_a_reply]
 );
 
-fn without_rules_every_call_reaches_whom_it_is_for(ground: Ground) {
+fn without_rules_no_call_is_captured(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     for family in ground.families() {
@@ -29,7 +29,7 @@ fn without_rules_every_call_reaches_whom_it_is_for(ground: Ground) {
     assert!(pod.state().is_empty(), "an untouched pod has no state: {:?}", pod.state());
 }
 
-fn a_redirect_by_hand_is_seen_as_a_capture(ground: Ground) {
+fn manual_redirect_counts_as_capture(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     for &family in ground.families() {
@@ -55,7 +55,7 @@ fn a_call_without_a_listener_is_refused(ground: Ground) {
     }
 }
 
-fn a_guest_reaches_the_world_through_the_pod(ground: Ground) {
+fn guest_reaches_outside_through_the_pod(ground: Ground) {
     let pod = ground.pod_in(World::Guest);
     let _people = pod.outside_listens(&[80]);
     for family in ground.families() {
