@@ -146,8 +146,7 @@ impl<'t> Reader<'t> {
                 let (text, length) = quoted(line.text, char::from(*quote))?;
                 (Value::String(text), length)
             }
-            [b'{', b'}', ..] => (Value::Object(Map::new()), 2),
-            [b'[', b']', ..] => (Value::Array(Vec::new()), 2),
+            [b'{' | b'[', ..] => return self.flow_value(line, indent),
             _ => {
                 let text = plain_text(line.text)?;
                 (plain(text)?, text.len())
@@ -158,12 +157,94 @@ impl<'t> Reader<'t> {
         if !(rest.is_empty() || comment) {
             return None;
         }
-        if !(value.is_object() || value.is_array()) {
-            self.spans.push(line.at..line.at + length);
-        }
+        self.spans.push(line.at..line.at + length);
         self.go_to(line.next)?;
         // A line that is indented deeper continues the scalar.
         self.line.is_none_or(|next| next.indent <= indent).then_some(value)
+    }
+
+    /// The flow collection that `line` holds; its lines are indented at least by `indent`.
+    fn flow_value(&mut self, line: Line<'t>, indent: usize) -> Option<Value> {
+        let (value, end) = self.flow(line.at, indent, 0)?;
+        let rest = self.text.get(end..)?;
+        let rest = rest.get(..rest.find('\n').unwrap_or(rest.len()))?;
+        if !rest.trim_matches(' ').is_empty() {
+            return None;
+        }
+        self.go_to(end + rest.len() + 1)?;
+        self.line.is_none_or(|next| next.indent <= indent).then_some(value)
+    }
+
+    /// The flow collection or scalar at the offset `at`, and the offset behind it.
+    fn flow(&mut self, at: usize, indent: usize, depth: usize) -> Option<(Value, usize)> {
+        let close = match self.text.as_bytes().get(at)? {
+            _ if depth > MAX_DEPTH => return None,
+            b'{' => b'}',
+            b'[' => b']',
+            _ => {
+                let (value, end) = self.flow_scalar(at)?;
+                return Some((value, end));
+            }
+        };
+        let (mut fields, mut items) = (Map::new(), Vec::new());
+        let mut at = self.skip(at + 1, indent)?;
+        while *self.text.as_bytes().get(at)? != close {
+            if close == b'}' {
+                let quoted = matches!(self.text.as_bytes().get(at)?, b'"' | b'\'');
+                let (name, end) = self.flow_scalar(at)?;
+                let name = key_text(name).filter(|name| name != "<<")?;
+                let rest = self.text.get(end..)?.strip_prefix(':')?;
+                if !quoted && !rest.starts_with(' ') {
+                    return None;
+                }
+                let (value, end) = self.flow(self.skip(end + 1, indent)?, indent, depth + 1)?;
+                fields.insert(name, value);
+                at = self.skip(end, indent)?;
+            } else {
+                let (value, end) = self.flow(at, indent, depth + 1)?;
+                items.push(value);
+                at = self.skip(end, indent)?;
+            }
+            match self.text.as_bytes().get(at)? {
+                b',' => at = self.skip(at + 1, indent)?,
+                other if *other == close => {}
+                _ => return None,
+            }
+        }
+        Some((if close == b'}' { Value::Object(fields) } else { Value::Array(items) }, at + 1))
+    }
+
+    /// The scalar of a flow collection at the offset `at`, and the offset behind it.
+    fn flow_scalar(&mut self, at: usize) -> Option<(Value, usize)> {
+        let rest = self.text.get(at..)?;
+        let line = rest.get(..rest.find('\n').unwrap_or(rest.len()))?;
+        let (value, length) = match line.bytes().next()? {
+            quote @ (b'"' | b'\'') => {
+                let (text, length) = quoted(line, char::from(quote))?;
+                (Value::String(text), length)
+            }
+            _ => {
+                let simple =
+                    |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'/' | b'-');
+                let length = line.bytes().position(|byte| !simple(byte)).unwrap_or(line.len());
+                let text = line
+                    .get(..length)
+                    .filter(|text| text.starts_with(|c: char| c.is_ascii_alphanumeric()))?;
+                (plain(text)?, length)
+            }
+        };
+        self.spans.push(at..at + length);
+        Some((value, at + length))
+    }
+
+    /// The offset of the next byte from `at` on that is neither a blank nor a line break. The lines that begin there are indented
+    /// at least by `indent`.
+    fn skip(&self, at: usize, indent: usize) -> Option<usize> {
+        let rest = self.text.get(at..)?;
+        let content = rest.trim_start_matches([' ', '\n']);
+        let skipped = rest.get(..rest.len() - content.len())?;
+        let column = skipped.rfind('\n').map_or(usize::MAX, |line| skipped.len() - line - 1);
+        (column >= indent && column > 0 && !content.starts_with('#')).then_some(at + skipped.len())
     }
 
     /// A literal block, `|`, whose lines are indented deeper than `indent`.
@@ -191,6 +272,8 @@ impl<'t> Reader<'t> {
                     return None;
                 }
                 if here < width {
+                    // The parser takes the indentation for part of the block.
+                    at += here;
                     break;
                 }
                 body.extend(std::iter::repeat_n('\n', std::mem::take(&mut blank)));
@@ -210,7 +293,7 @@ impl<'t> Reader<'t> {
             }
             _ => return None,
         }
-        // The blank lines behind it belong to it.
+        // So do the blank lines behind it.
         self.spans.push(start..at.min(self.text.len()));
         self.go_to(end)?;
         Some(Value::String(body))

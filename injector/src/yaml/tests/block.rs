@@ -29,6 +29,9 @@ fn plain_block_style_is_read() {
         "a:\n\n\n- |\n  x\n- y\n",
         "\"k\": v\n'l': http://x:80/#y\n8: -1\n",
         "a: 1\na: 2\n",
+        "- {name: a, value: \"b\", from: {ref: {path: spec.x}}}\n- {}\n- [A, 'b', 1, [], {c: d}]\n",
+        "a: {\n  b: c,\n  \"d\": \"e\",\n  }\nf: [\n  1,\n  2\n  ]\n",
+        "a:\n  b: {\"c\":\"d\",\"e\":[1,true,null]}\n",
     ] {
         assert!(agrees(text), "{text}");
     }
@@ -40,7 +43,10 @@ fn anything_else_is_left_to_the_parser() {
         "",
         "a",
         "{a: b}",
-        "a: [b]",
+        "a: {b}",
+        "a: {b: }",
+        "a: [b c]",
+        "a: {b: c} d",
         "a: &x b\nc: *x\n",
         "a: b\n  c\n",
         "a: >\n  b\n",
@@ -70,7 +76,15 @@ fn the_builtin_files_are_read_alike() {
 }
 
 /// Pieces of lines that are likely to interact.
-const PIECES: [&str; 42] = [
+const PIECES: [&str; 50] = [
+    "{",
+    "}",
+    "[",
+    "]",
+    ", ",
+    ",",
+    "{a: ",
+    "{\"a\":",
     "\n",
     "\n",
     "\n  ",
