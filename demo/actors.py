@@ -1,6 +1,6 @@
 """The processes of the demo, each under its own user.
 
-    actors.py UID app NAME PORT...     answers every connection with one line that says who it is
+    actors.py UID app NAME PORT...     answers every connection with one line that has its name
     actors.py UID proxy                listens where captured traffic goes and passes it on to where it was going
     actors.py UID ask ADDRESS PORT     connects and prints the line that comes back
 """

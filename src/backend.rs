@@ -72,7 +72,7 @@ pub struct Tools {
 pub struct Findings {
     /// nf_tables in the kernel.
     pub nf_tables: NfTables,
-    /// Legacy tables of this namespace that hold rules of anybody.
+    /// Legacy tables of this namespace that hold any rules, ours or foreign.
     pub legacy_tables: Vec<String>,
     /// How many chains of ours each variant holds, in both families; nothing for one that holds none.
     pub chains: BTreeMap<Variant, usize>,

@@ -1,6 +1,6 @@
 //! Traffic capture for a service mesh sidecar.
 //!
-//! One idea carries the crate: *rules are data, everything else is an interpreter*. The modules stand in the
+//! One idea carries the crate: *rules are data, everything else is an interpreter*. The modules are listed in the
 //! order in which the data flows; none of them reaches back.
 //!
 //! ```text

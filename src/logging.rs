@@ -1,4 +1,4 @@
-//! Log lines, for people or for machines.
+//! Log lines as text or JSON.
 
 use std::io::Write;
 

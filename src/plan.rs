@@ -320,7 +320,7 @@ fn marks(rules: &BTreeMap<(Variant, Family), Observed>) -> BTreeMap<Family, BTre
     marks
 }
 
-/// What a person should hear about before the steps are carried out.
+/// Warnings to log before the steps are executed.
 #[must_use]
 pub fn notices(desired: &DesiredState, current: &CurrentState, steps: &[Step]) -> Vec<String> {
     let mut notices = Vec::new();

@@ -19,7 +19,7 @@ use crate::policy::PASSTHROUGH_V6;
 pub const PROTOCOL: u8 = 150;
 
 /// The priority of our policy rules. Below 32766, the main table's, and below what the kernel gives to rules without
-/// one (it counts down from 32765): the mark is looked at before anybody's rules by source address are.
+/// one (it counts down from 32765): the mark is matched before any foreign rule by source address.
 pub const RULE_PRIORITY: u32 = 1337;
 
 /// What the options ask for.

@@ -24,7 +24,7 @@ pub struct Transition {
 }
 
 impl Transition {
-    /// What a run needs that makes `desired` live in one backend while `other` is live in another one; `native` says
+    /// The transition of a run that makes `desired` live in one backend while `other` is live in another one; `native`:
     /// whether native nftables may mark packets as well.
     #[must_use]
     pub fn between(desired: &FamilyRules, other: &Observed, native: bool) -> Self {

@@ -1,4 +1,4 @@
-//! The documentation says what the program does: its tables are made from the program's own.
+//! The tables in the documentation are generated from the program's own.
 //!
 //! After a change of the options, write the tables anew with `make gallery`.
 

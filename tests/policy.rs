@@ -198,7 +198,7 @@ fn live(rules: &FamilyRules) -> Observed {
     };
     let mut observed = Observed::nothing(rules.family);
     for (table, rules) in &rules.tables {
-        let stands = ObservedTable {
+        let live = ObservedTable {
             chains: rules
                 .chains
                 .iter()
@@ -211,12 +211,12 @@ fn live(rules: &FamilyRules) -> Observed {
                 .collect(),
             ..ObservedTable::default()
         };
-        observed.tables.insert(*table, stands);
+        observed.tables.insert(*table, live);
     }
     observed
 }
 
-/// The same state once more for each pair of neighbours, with that pair swapped.
+/// The same state for each pair of adjacent rules, with that pair swapped.
 fn with_neighbours_swapped(right: &Observed) -> Vec<(String, Observed)> {
     let mut all = Vec::new();
     for (table, rules) in &right.tables {

@@ -1,4 +1,4 @@
-//! Whatever stands in the kernel: reading it back never panics, and what is understood reads back as what it says.
+//! Any iptables-save text: parsing never panics, and a parsed rule round-trips.
 #![no_main]
 
 use istio_iptables::diff::Change;

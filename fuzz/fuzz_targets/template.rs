@@ -1,4 +1,4 @@
-//! Whatever a template says: text or an error, in bounded time and memory.
+//! Any template: text or an error, in bounded time and memory.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

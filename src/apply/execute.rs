@@ -90,7 +90,7 @@ fn restores(steps: &[Step]) -> impl Iterator<Item = &Restore> {
     })
 }
 
-/// What is written, as Istio logs it: people look for it in the log of the init container.
+/// Logs the written rules in Istio's format: operators search the init container's log for it.
 fn announce(step: &Restore, place: &str) {
     let Restore { variant, family, text, tables: _, matched_by_shape: _ } = step;
     log::info!(
@@ -151,7 +151,7 @@ fn network_step(step: routing::Step) -> Result<(), Failure> {
                 ..failure
             }
             .hint(
-                "IPv6 is switched off on lo: set net.ipv6.conf.lo.disable_ipv6=0, or leave IPv6 alone with \
+                "IPv6 is switched off on lo: set net.ipv6.conf.lo.disable_ipv6=0, or disable IPv6 capture with \
                  --ip-family ipv4",
             ),
             _ => failure,

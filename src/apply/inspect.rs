@@ -21,7 +21,7 @@ use crate::report::Failure;
 pub struct Inspection {
     /// The backend, and why it was chosen.
     pub decision: Decision,
-    /// What stands.
+    /// The live rules, routes and addresses.
     pub current: CurrentState,
 }
 
@@ -64,7 +64,7 @@ pub fn inspect(host: &impl Host, choice: BackendChoice, access: Access) -> Resul
     }
     let mut rules = BTreeMap::new();
     for variant in Variant::ALL {
-        for family in Family::ALL.into_iter().filter(|family| snapshot.stands(variant, *family)) {
+        for family in Family::ALL.into_iter().filter(|family| snapshot.has_chains(variant, *family)) {
             rules.insert((variant, family), read_back(host, variant, family, &findings)?);
         }
     }

@@ -95,7 +95,7 @@ fn text_of(kind: Kind, value: &Value) -> Result<String, &'static str> {
     }
 }
 
-/// A value in an error, cut to a length that people read.
+/// A value in an error, truncated to a readable length.
 fn shown(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(60) {

@@ -151,7 +151,7 @@ impl Key {
     }
 }
 
-/// As people write it: `--istio-inbound-ports (-b)`, or the variable's name.
+/// The usual notation: `--istio-inbound-ports (-b)`, or the variable's name.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let spec = self.spec();

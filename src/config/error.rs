@@ -1,4 +1,4 @@
-//! What is wrong with the options, and what is only odd about them, for the person who must change them.
+//! Errors and warnings about options, worded for the user who has to change them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -170,7 +170,7 @@ impl Warning {
         }
     }
 
-    /// The sentence, for those to whom the option has another name than on a command line.
+    /// The sentence for callers that name the option differently than the command line.
     #[must_use]
     pub fn calling(&self, name: &dyn Fn(&Origin) -> String) -> String {
         let name = name(self.origin());

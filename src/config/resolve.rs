@@ -19,7 +19,7 @@ pub struct Resolved {
     pub run: RunOptions,
     /// Logging.
     pub log: LogOptions,
-    /// Which traffic is captured, as far as options can tell.
+    /// Which traffic is captured, as far as it follows from options.
     pub intent: Intent,
     /// What is odd about the options.
     pub warnings: Vec<Warning>,

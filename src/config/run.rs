@@ -32,7 +32,7 @@ pub enum BackendChoice {
 pub enum LogFormat {
     /// One JSON object per line.
     Json,
-    /// For people.
+    /// Plain text.
     Text,
 }
 

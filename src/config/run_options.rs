@@ -78,6 +78,6 @@ fn useless(reader: &mut Reader<'_>, run: &RunOptions) {
 
 /// Whether the run asks for rules: it neither only removes them nor leaves them untouched.
 pub(super) fn makes_rules(reader: &Reader<'_>) -> bool {
-    let says = |key| values::boolean(reader.text(key)) == Ok(true);
-    reader.raw.command != SubCommand::Cleanup && !says(Key::CleanupOnly) && !says(Key::SkipRuleApply)
+    let is_true = |key| values::boolean(reader.text(key)) == Ok(true);
+    reader.raw.command != SubCommand::Cleanup && !is_true(Key::CleanupOnly) && !is_true(Key::SkipRuleApply)
 }

@@ -192,11 +192,11 @@ fn hook_change(
 ) {
     let none = HookRules::default();
     let wanted = desired.hooks.get(&hook).unwrap_or(&none);
-    let stands = |ours: &BTreeSet<usize>| {
+    let is_live = |ours: &BTreeSet<usize>| {
         let live = lines.iter().enumerate().filter(|(at, _)| ours.contains(at)).map(|(_, line)| line);
         same(wanted.iter(), live)
     };
-    if !rewrite && (stands(ours) || stands(&ownership::possibly_ours(wanted, lines, ours))) {
+    if !rewrite && (is_live(ours) || is_live(&ownership::possibly_ours(wanted, lines, ours))) {
         return;
     }
     let stay: HashSet<&Statement> = wanted.iter().map(|rule| &rule.statement).collect();

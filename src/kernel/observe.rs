@@ -73,7 +73,7 @@ impl Snapshot {
 
     /// Whether any chain of ours exists.
     #[must_use]
-    pub fn stands(&self, variant: Variant, family: Family) -> bool {
+    pub fn has_chains(&self, variant: Variant, family: Family) -> bool {
         self.names(variant, family).any(|name| Chain::from_name(name).is_some())
     }
 
@@ -97,7 +97,7 @@ impl Snapshot {
             .chain(nft.into_iter().flat_map(|nft| nft.values().flatten()))
     }
 
-    /// The legacy tables that hold rules or chains of anybody.
+    /// The legacy tables that hold rules or chains, ours or foreign.
     #[must_use]
     pub fn legacy_tables_in_use(&self) -> Vec<String> {
         let all =

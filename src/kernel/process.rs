@@ -29,7 +29,7 @@ impl Command {
         Self { program, args: Vec::new(), env: Vec::new(), input: None }
     }
 
-    /// The command as a person would type it.
+    /// The command as typed in a shell.
     #[must_use]
     pub fn line(&self) -> String {
         let env = self.env.iter().map(|(name, value)| format!("{name}={} ", value.display()));

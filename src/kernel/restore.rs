@@ -42,7 +42,7 @@ pub fn restore(host: &impl Host, run: &Run<'_>, input: File, lock: Option<&Path>
     if output.code == Some(0) { Ok(()) } else { Err(refusal(&line, *variant, run.family, &output, text)) }
 }
 
-/// What is restored, by whom.
+/// A restore file and the tools that load it.
 #[derive(Debug)]
 pub struct Run<'a> {
     /// The variant of the tool.
@@ -133,8 +133,8 @@ fn missing_library(stderr: &str) -> Option<(Exit, String)> {
 
 /// What a complaint means. The texts are those of iptables 1.6 to 1.8.11, both variants.
 fn cause(variant: Variant, family: Family, stderr: &str, line: &str) -> (Exit, String) {
-    let says = |text: &str| stderr.contains(text);
-    if says("xtables lock") && says("holding") {
+    let prints = |text: &str| stderr.contains(text);
+    if prints("xtables lock") && prints("holding") {
         return (
             Exit::Busy,
             format!(
@@ -142,36 +142,36 @@ fn cause(variant: Variant, family: Family, stderr: &str, line: &str) -> (Exit, S
             ),
         );
     }
-    if says("lock file") || says("xtables.lock") {
+    if prints("lock file") || prints("xtables.lock") {
         return (
             Exit::CannotCreate,
             "the lock file cannot be used: mount a writable /run, or use iptables 1.8.6 or later, which takes another one".to_owned(),
         );
     }
-    if says("Permission denied") || says("Operation not permitted") || says("you must be root") {
+    if prints("Permission denied") || prints("Operation not permitted") || prints("you must be root") {
         return (Exit::NoPermission, permission_hint(variant));
     }
     // The tool does not report that it could not open its raw socket.
-    let no_table = says("unable to initialize table") || says("can't initialize");
+    let no_table = prints("unable to initialize table") || prints("can't initialize");
     if variant == Variant::Legacy && no_table && Capabilities::current().is_ok_and(|has| !has.net_raw) {
         return (Exit::NoPermission, permission_hint(variant));
     }
-    if says("do you need to insmod") || says("unable to initialize table") || says("can't initialize") {
+    if prints("do you need to insmod") || prints("unable to initialize table") || prints("can't initialize") {
         return (Exit::Refused, table_hint(family, stderr));
     }
-    if says("Couldn't load") || says("unknown option") {
+    if prints("Couldn't load") || prints("unknown option") {
         return (
             Exit::Refused,
             "an extension of iptables is missing in the image: install the whole package, with its xtables folder".to_owned(),
         );
     }
-    if says("generation id") || says("Failed to initialize nft") || says("Protocol not supported") {
+    if prints("generation id") || prints("Failed to initialize nft") || prints("Protocol not supported") {
         return (
             Exit::Refused,
             "the kernel has no nf_tables for this tool: load the module nf_tables on the node, or use --backend iptables-legacy".to_owned(),
         );
     }
-    if says("Message too long") {
+    if prints("Message too long") {
         return (
             Exit::Refused,
             "in a user namespace iptables-nft sends at most net.core.wmem_max bytes at once, and a change is one message: \
@@ -180,7 +180,7 @@ fn cause(variant: Variant, family: Family, stderr: &str, line: &str) -> (Exit, S
                 .to_owned(),
         );
     }
-    if says("Invalid argument") && line.contains("-m owner") {
+    if prints("Invalid argument") && line.contains("-m owner") {
         return (
             Exit::Refused,
             "is the uid or gid of this line known in this user namespace (/proc/self/uid_map, gid_map)? choose others \

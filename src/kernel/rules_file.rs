@@ -14,7 +14,7 @@ use crate::text::{path_shown, printable};
 /// A rules file, written and ready to be read from its beginning.
 #[derive(Debug)]
 pub struct RulesFile {
-    /// Where it is, for people.
+    /// Its path, for messages.
     pub place: String,
     /// Read from here.
     pub file: File,
@@ -60,7 +60,7 @@ pub fn keep(option: &str, path: &Path, text: &str) -> Result<RulesFile, Failure>
     Ok(RulesFile { place: path_shown(path), file })
 }
 
-/// Writes rules for people to read: to a file of its own, a terminal or a device such as `/dev/null`. Links are not followed:
+/// Writes rules for reading: to a regular file, a terminal or a device such as `/dev/null`. Links are not followed:
 /// in a directory that others can write to, one would overwrite a file of ours. The links that stand for this process's own
 /// streams (`/dev/stdout`, `/dev/fd/3`) are.
 ///

@@ -359,7 +359,7 @@ impl Matcher<Address> {
     }
 }
 
-/// `None`: not in this family. `Some(None)`: any address, which is also what a range of length 0 says; the kernel
+/// `None`: not in this family. `Some(None)`: any address, which is also the meaning of prefix length 0; the kernel
 /// does not keep such a test, so neither do we.
 #[allow(clippy::option_option, reason = "the two levels differ, as documented above")]
 fn resolve_address(slot: Option<Match<Address>>, family: Family) -> Option<Option<Match<IpNetwork>>> {

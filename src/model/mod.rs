@@ -133,7 +133,7 @@ impl Hook {
     }
 }
 
-/// The chains that are ours. The names are Istio's: people and tools look for them.
+/// The chains that are ours. The names are Istio's: operators and tools search for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Chain {
     /// What comes into the pod.

@@ -1,4 +1,4 @@
-//! Why a rule exists: one name and one sentence each, used by everything that explains rules to people.
+//! Why a rule exists: one slug and one sentence each, used in docs, the gallery and messages.
 
 /// One table of reasons: each row is a variant with a slug and a sentence, listed in [`Why::ALL`].
 macro_rules! reasons {
@@ -10,10 +10,10 @@ macro_rules! reasons {
         }
 
         impl Why {
-            /// Every reason there is, each once.
+            /// Every reason, once.
             pub const ALL: &'static [Self] = &[$(Self::$variant),+];
 
-            /// A short name that stays the same, for machines.
+            /// A short, stable name for machines.
             #[must_use]
             pub const fn slug(self) -> &'static str {
                 match self {
@@ -21,7 +21,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// One sentence for people: which traffic, what happens, and what would go wrong without the rule.
+            /// One sentence: which traffic, what happens, and what would go wrong without the rule.
             #[must_use]
             pub const fn sentence(self) -> &'static str {
                 match self {

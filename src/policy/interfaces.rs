@@ -21,7 +21,7 @@ pub(super) fn exclude(config: &CaptureConfig, rules: &mut Ruleset) {
     }
 }
 
-/// What a guest sends is not inbound traffic of the pod. The included ranges are put before this rule later on, so
+/// Traffic from a KubeVirt guest is not inbound traffic of the pod. The included ranges are put before this rule later on, so
 /// it decides only what they leave.
 pub(super) fn exclude_virtual_interfaces_from_inbound(config: &CaptureConfig, rules: &mut Ruleset) {
     let local = config

@@ -53,7 +53,7 @@ pub(super) fn include_ports(config: &CaptureConfig, rules: &mut Ruleset) {
     }
 }
 
-/// Last in the chain: traffic that no rule above matched. A guest's packets do not pass the output hook, so the same
+/// Last in the chain: traffic that no rule above matched. A KubeVirt guest's packets do not pass the output hook, so the same
 /// ranges are put at the head of the prerouting hook for its interface.
 pub(super) fn include_ranges(config: &CaptureConfig, rules: &mut Ruleset) {
     let redirect = Target::Jump(Chain::Redirect);
@@ -61,22 +61,22 @@ pub(super) fn include_ranges(config: &CaptureConfig, rules: &mut Ruleset) {
         OutboundRanges::None => {}
         OutboundRanges::All => {
             rules.append(Table::Nat, Chain::Output, when().then(redirect, Why::EveryRange));
-            let guests = config.virtual_interfaces.iter().map(|interface| {
+            let redirects = config.virtual_interfaces.iter().map(|interface| {
                 when().via_in(interface.clone()).then(redirect, Why::VirtualInterfaceOutbound)
             });
-            rules.hook_heads(Table::Nat, Hook::Prerouting, guests.collect());
+            rules.hook_heads(Table::Nat, Hook::Prerouting, redirects.collect());
         }
         OutboundRanges::Only(ranges) => {
-            let mut guests = Vec::new();
+            let mut redirects = Vec::new();
             for range in ranges {
                 let to_range = when().to(Address::Net(*range));
                 for interface in &config.virtual_interfaces {
-                    let guest = to_range.clone().via_in(interface.clone());
-                    guests.push(guest.then(redirect, Why::VirtualInterfaceOutbound));
+                    let from_guest = to_range.clone().via_in(interface.clone());
+                    redirects.push(from_guest.then(redirect, Why::VirtualInterfaceOutbound));
                 }
                 rules.append(Table::Nat, Chain::Output, to_range.then(redirect, Why::IncludedRange));
             }
-            rules.hook_heads(Table::Nat, Hook::Prerouting, guests);
+            rules.hook_heads(Table::Nat, Hook::Prerouting, redirects);
         }
     }
 }

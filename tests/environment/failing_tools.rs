@@ -9,7 +9,7 @@ use crate::pod::{Ended, Pod, SIDECAR};
 const DNS: [&str; 2] = ["--redirect-dns", "--capture-all-dns"];
 const USUAL: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A run in which the restore tool of a variant says `complaint` and exits with `code`; nothing may be applied.
+/// A run in which the restore tool of a variant prints `complaint` and exits with `code`; nothing may be applied.
 fn with_failing(variant: &str, complaint: &str, code: i32) -> Ended {
     let pod = Pod::new();
     fs::write(pod.path("complaint"), complaint).unwrap();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::pod::{Pod, SIDECAR, V4};
 
-/// Runs the binary in a shell that has done `setup`; the exit code, and what was said.
+/// Runs the binary in a shell after `setup`; the exit code and the output.
 fn run(pod: &Pod, setup: &str, args: &str) -> (String, String) {
     let code = pod.sh(&format!(
         "code=0; ( {setup}; exec \"$BIN\" {args} ) >$DIR/out 2>$DIR/err || code=$?; echo $code"
@@ -16,15 +16,15 @@ fn run(pod: &Pod, setup: &str, args: &str) -> (String, String) {
 fn too_low_open_file_limit_is_reported() {
     for limit in 4..=12 {
         let pod = Pod::new();
-        let (code, said) = run(&pod, &format!("ulimit -n {limit}"), "-b '*' -i '*'");
+        let (code, output) = run(&pod, &format!("ulimit -n {limit}"), "-b '*' -i '*'");
         if code == "0" {
-            assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"), "{limit}: {said}");
+            assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"), "{limit}: {output}");
         } else {
             assert!(
-                said.contains("ulimit -n") || said.contains("libraries"),
-                "nofile {limit}: exit {code}: {said}"
+                output.contains("ulimit -n") || output.contains("libraries"),
+                "nofile {limit}: exit {code}: {output}"
             );
-            assert!(["69", "70", "73"].contains(&code.as_str()), "nofile {limit}: exit {code}: {said}");
+            assert!(["69", "70", "73"].contains(&code.as_str()), "nofile {limit}: exit {code}: {output}");
         }
     }
 }
@@ -50,9 +50,9 @@ fn closed_streams_without_dev_are_no_obstacle() {
 #[test]
 fn a_config_on_standard_input_without_end_is_refused() {
     let pod = Pod::new();
-    let (code, said) = run(&pod, "ulimit -v 1000000; exec </dev/zero", "--config -");
-    assert_eq!(code, "64", "{said}");
-    assert!(said.contains("standard input") && said.contains("larger than 64 MiB"), "{said}");
+    let (code, output) = run(&pod, "ulimit -v 1000000; exec </dev/zero", "--config -");
+    assert_eq!(code, "64", "{output}");
+    assert!(output.contains("standard input") && output.contains("larger than 64 MiB"), "{output}");
 }
 
 #[test]

@@ -101,18 +101,18 @@ const TERMINATION_LOG: &str = "ip addr add 10.4.4.4/24 dev eth0; mkdir $DIR/dev;
 #[test]
 fn the_reason_of_a_failure_is_left_where_kubernetes_looks_for_it() {
     let pod = Pod::with(TERMINATION_LOG);
-    let said = || pod.sh("cat /dev/termination-log");
+    let output = || pod.sh("cat /dev/termination-log");
     pod.istio(&SIDECAR).good();
-    assert_eq!(said(), "old\n");
+    assert_eq!(output(), "old\n");
     pod.istio(&["-b", "http"]).end().exits(64);
-    assert!(said().contains("\"http\""), "{}", said());
+    assert!(output().contains("\"http\""), "{}", output());
     pod.istio(&["--unknown"]).end().exits(64);
-    assert!(said().contains("--unknown"), "{}", said());
+    assert!(output().contains("--unknown"), "{}", output());
     pod.istio(&[&SIDECAR[..], &["--log_output_level=default:none"]].concat())
         .search(&[&pod.links("empty", &[])])
         .end()
         .exits(69);
-    assert!(said().contains("what to do: "), "{}", said());
+    assert!(output().contains("what to do: "), "{}", output());
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::run::Run;
 pub(crate) const BINARY: &str = "/mnt/istio-iptables";
 /// The binary under test, for runs outside of a pod.
 pub(crate) const BUILT: &str = env!("CARGO_BIN_EXE_istio-iptables");
-/// The `PATH` of a run, unless a test says otherwise.
+/// The default `PATH` of a run.
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// What the tests need.
 const NEEDED: [&str; 13] = [

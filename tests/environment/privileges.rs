@@ -138,7 +138,7 @@ fn in_a_user_namespace(unshare: &[&str], script: &str) -> Output {
     output
 }
 
-/// Applies twice and cleans up. What stood after the first run is handed back.
+/// Applies twice and cleans up. Returns the rules after the first run.
 fn whole_life(unshare: &[&str], options: &str) -> String {
     let life = format!(
         "ip link set lo up; ip addr add 10.4.4.4/32 dev lo; \"$BIN\" {options}; \

@@ -1,4 +1,4 @@
-//! Runs of the binary: how they are started, and what is said about how they ended.
+//! Runs of the binary: starting them, and assertions about exit code and output.
 
 use std::fmt;
 use std::io::Write as _;
@@ -96,7 +96,7 @@ impl Started {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Ends it at once; says whether that was before it had come to its end.
+    /// Kills it; returns whether it was still running.
     pub(crate) fn kill(mut self) -> bool {
         self.child.kill().unwrap();
         self.child.wait().unwrap().signal() == Some(9)
@@ -140,15 +140,15 @@ impl Ended {
         self
     }
 
-    /// It must have said this on standard error.
+    /// Asserts that standard error contains this text.
     pub(crate) fn says(self, text: &str) -> Self {
-        assert!(self.stderr.contains(text), "{text:?} is not said: {self}");
+        assert!(self.stderr.contains(text), "{text:?} is not in standard error: {self}");
         self
     }
 
-    /// It must not have said this on standard error.
+    /// Asserts that standard error does not contain this text.
     pub(crate) fn does_not_say(self, text: &str) -> Self {
-        assert!(!self.stderr.contains(text), "{text:?} is said: {self}");
+        assert!(!self.stderr.contains(text), "{text:?} is in standard error: {self}");
         self
     }
 }

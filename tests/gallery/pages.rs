@@ -1,4 +1,4 @@
-//! What is written for people out of the rules and their reasons.
+//! Pages generated from the rules and their reasons.
 
 use istio_iptables::connections;
 use istio_iptables::model::{Family, FamilyRules, Hook, Rule, Table, TableRules, Why};
@@ -10,7 +10,7 @@ pub(crate) struct Placed<'a> {
     pub(crate) table: Table,
     pub(crate) chain: &'static str,
     pub(crate) rule: &'a Rule,
-    /// Whether it is put before what stands in a shared chain.
+    /// Whether it is inserted before the existing rules of a shared chain.
     head: bool,
 }
 
@@ -46,7 +46,7 @@ fn all(rules: &FamilyRules) -> impl Iterator<Item = Placed<'_>> {
 pub(crate) fn why(scenario: &Scenario, made: &Made) -> String {
     let Scenario { name, title, purpose, .. } = scenario;
     let mut text = format!(
-        "# {name}: {title}\n\n{purpose}\n\n```sh\n{}\n```\n\nThe log says:\n\n```text\n{}\n```\n",
+        "# {name}: {title}\n\n{purpose}\n\n```sh\n{}\n```\n\nLog output:\n\n```text\n{}\n```\n",
         scenario.command(),
         made.log.join("\n")
     );

@@ -1,4 +1,4 @@
-//! What `docs/parity.md` says about options and rules, tried.
+//! Tries the options and rules of `docs/parity.md`.
 
 use std::ffi::OsString;
 use std::io;

@@ -12,7 +12,7 @@ use istio_iptables::model::{Family, FamilyRules};
 use istio_iptables::{config, policy, render, routing};
 use serde_json::{Map, Value};
 
-/// What `scenario.json` says.
+/// The contents of `scenario.json`.
 pub(crate) struct Scenario {
     /// Name of the folder.
     pub(crate) name: String,
@@ -32,7 +32,7 @@ pub(crate) struct Made {
     pub(crate) rules: BTreeMap<Family, FamilyRules>,
     /// Address, policy rules and routes.
     pub(crate) desired: routing::Desired,
-    /// What the log says about the decisions.
+    /// The log lines about decisions.
     pub(crate) log: Vec<String>,
 }
 

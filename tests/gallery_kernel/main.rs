@@ -31,7 +31,7 @@ const fn tool(family: Family) -> (&'static str, &'static str) {
     }
 }
 
-/// Loads a file of the gallery and says what would have to change for it to be what was meant.
+/// Loads a file of the gallery and returns the difference to the intended rules.
 fn left_to_do(scenario: &Scenario, rules: &FamilyRules, variant: Variant) -> String {
     let (name, file) = tool(rules.family);
     let word = variant.word();
@@ -58,7 +58,7 @@ fn every_file_reads_back(variant: Variant) {
             let change = left_to_do(&scenario, rules, variant);
             assert!(
                 change.is_empty(),
-                "{}: the {} rules of `{}` are not read back from {variant} as they were meant ({}); to mend them:\n{change}",
+                "{}: the {} rules of `{}` differ when read back from {variant} ({}); to correct them:\n{change}",
                 scenario.name,
                 rules.family,
                 scenario.command(),
@@ -80,7 +80,7 @@ fn every_rules_file_round_trips_through_legacy() {
     every_file_reads_back(Variant::Legacy);
 }
 
-/// What the file says of `ip` is what the program would do: after it, the program has nothing left to do.
+/// The `ip` commands of the file do what the program would do: afterwards the program has nothing left to do.
 #[test]
 fn every_routing_file_leaves_the_program_nothing_to_do() {
     let mut files = 0;

@@ -48,8 +48,8 @@ fn first_capture(ground: Ground, options: &[&str], each: usize) {
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     let held = Held::open(&pod, ground.families(), each, "app", "outside");
     let ended = held.during(|| pod.apply(options));
-    let said = ended.said();
-    assert!(!said.contains("ISTIO_ESTABLISHED"), "{said}");
+    let output = ended.said();
+    assert!(!output.contains("ISTIO_ESTABLISHED"), "{output}");
     captures(&pod, ground.families());
     held.all_alive();
     let fresh = ground.pod();
@@ -229,10 +229,10 @@ fn connections_that_other_rules_track_survive_first_capture(ground: Ground) {
 fn without_sockets_each_family_is_written_once(ground: Ground) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = ground.pod();
-        let said = pod.apply(options).said();
-        let written = said.matches("Writing following contents to rules file").count();
-        assert_eq!(written, ground.families().len(), "{said}");
-        assert!(!said.contains("--syn"), "{said}");
+        let output = pod.apply(options).said();
+        let written = output.matches("Writing following contents to rules file").count();
+        assert_eq!(written, ground.families().len(), "{output}");
+        assert!(!output.contains("--syn"), "{output}");
     }
 }
 

@@ -37,7 +37,7 @@ impl Held {
         held
     }
 
-    /// The same, whoever serves them.
+    /// The same, regardless of the server.
     pub(crate) fn open_anywhere(pod: &Pod, families: &[Family], each: usize) -> Self {
         let open = || {
             let mut list = Vec::new();

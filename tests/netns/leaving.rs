@@ -139,10 +139,10 @@ fn validation_accepts_what_keeps_connections(ground: Ground) {
 fn without_connections_nothing_is_kept(ground: Ground) {
     let pod = ground.pod();
     apply_family(&pod, &REDIRECT, "dual");
-    let said = apply_family(&pod, &REDIRECT, "ipv4").said();
-    assert!(!said.contains(CHAIN) && !pod.save(Family::V6).contains("ISTIO"), "{said}");
-    let said = pod.apply(&["--cleanup-only", "--keep-connections"]).said();
-    assert!(!said.contains(CHAIN) && pod.state().is_empty(), "{said} {:?}", pod.state());
+    let output = apply_family(&pod, &REDIRECT, "ipv4").said();
+    assert!(!output.contains(CHAIN) && !pod.save(Family::V6).contains("ISTIO"), "{output}");
+    let output = pod.apply(&["--cleanup-only", "--keep-connections"]).said();
+    assert!(!output.contains(CHAIN) && pod.state().is_empty(), "{output} {:?}", pod.state());
 }
 
 /// The live rules name the ports of the last run; connections to those of an earlier one are open as well.

@@ -48,7 +48,7 @@ const SETS: [&[&str]; 5] = [
 ];
 
 /// Somebody else's rules in every table, in the chains that ours use and in others. Not among them: a pair that
-/// excludes one interface both ways, which nobody can tell from the pair that `-c` writes.
+/// excludes one interface both ways, which is indistinguishable from the pair that `-c` writes.
 const OTHERS: &str = "\
 *raw
 :THEIRS -
@@ -90,7 +90,7 @@ fn with_foreign_rules(ground: Ground) -> Pod {
     pod
 }
 
-/// Those of OTHERS that stand in the pod, in their order.
+/// Those of OTHERS that are live in the pod, in their order.
 fn theirs_in(pod: &Pod) -> Vec<String> {
     let theirs: Vec<_> = OTHERS.lines().filter(|line| line.starts_with("-A")).collect();
     // Some versions of iptables-save write the old name of the target, some the new.
@@ -232,7 +232,7 @@ fn rules_and_routes_of_istios_tproxy_mode_are_cleaned_up(ground: Ground) {
     assert!(pod.state().is_empty(), "{:?}", pod.state());
 }
 
-/// Other marks, other tables, and a table 133 of somebody else's that holds more than our route.
+/// Other marks, other tables, and a foreign table 133 that holds more than our route.
 fn foreign_policy_routing_is_not_changed(ground: Ground) {
     let pod = ground.pod();
     for family in ["-4", "-6"] {

@@ -111,7 +111,7 @@ fn app_call_to_itself_is_not_captured(ground: Ground) {
     }
 }
 
-/// An included loopback range takes away the rule that leaves calls over `lo` alone.
+/// An included loopback range removes the rule that exempts calls over `lo`.
 fn an_app_that_calls_its_pod_over_loopback_is_captured_if_loopback_is_included(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));

@@ -62,12 +62,12 @@ fn a_call_of_the_proxy_to_its_own_pod_comes_in_again(ground: Ground) {
     for family in ground.families() {
         let own = at(family.pod(), 8080);
         pod.proxy().call(own).captured(15006, own);
-        // The rule for the uid has let everybody else's loopback calls go before the rule for the gid is asked.
+        // The rule for the uid exempts all other users' loopback calls before the rule for the gid is reached.
         pod.user(1000, 1337).call(own).served_by("app");
     }
 }
 
-/// Istio's behaviour, kept: the first uid's rules let everybody else's loopback calls go, the second uid's too.
+/// Istio's behaviour, kept: the first uid's rules exempt all other users' loopback calls, the second uid's too.
 fn second_proxy_uid_call_to_own_pod_is_not_captured(ground: Ground) {
     let pod = ground.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));

@@ -1,4 +1,4 @@
-//! One run, then another: what is written, what is mended, and what is taken away.
+//! Re-runs: what is written, corrected and deleted.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! A stand-in for Envoy: takes captured connections, asks the kernel where they were going, and passes them on there.
+//! A stand-in for Envoy: accepts captured connections, reads their original destination (`SO_ORIGINAL_DST`) and forwards them.
 //! One line of log for each. Listens where Istio's proxy does; IPv4 only.
 
 use std::io::{self, Write as _};
@@ -55,7 +55,7 @@ fn pass_on(direction: &str, port: u16, source: Ipv4Addr, caller: &TcpStream) -> 
     Ok(())
 }
 
-/// Until one side has said everything; a broken connection ends both.
+/// Copies until one side closes; a broken connection ends both.
 fn copy(mut from: &TcpStream, mut to: &TcpStream) {
     let how = if io::copy(&mut from, &mut to).is_ok() { Shutdown::Write } else { Shutdown::Both };
     // The other side may have closed it before.

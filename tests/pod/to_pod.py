@@ -55,7 +55,7 @@ def main():
     spec = template["spec"]
     spec["restartPolicy"] = "Never"
     foreign = {volume["name"] for volume in spec["volumes"] if CLUSTER_VOLUMES & volume.keys()}
-    # A volume that is only named is an emptyDir: the API server says so, podman does not.
+    # A volume that is only named is an emptyDir: the API server defaults it, podman does not.
     volumes = [volume for volume in spec["volumes"] if volume["name"] not in foreign]
     spec["volumes"] = [volume if len(volume) > 1 else {**volume, "emptyDir": {}} for volume in volumes]
     [istio_init] = spec["initContainers"]

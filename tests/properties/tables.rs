@@ -108,7 +108,7 @@ impl Tables {
         text
     }
 
-    /// The same without chains and rules of nobody, so that a table that only exists equals one that does not.
+    /// The same without empty tables, so that a table that only exists equals one that does not.
     pub(crate) fn contents(&self) -> BTreeMap<(String, String), Vec<String>> {
         let all = self.0.iter().flat_map(|(table, chains)| {
             chains.iter().map(move |(chain, rules)| ((table.clone(), chain.clone()), rules.clone()))

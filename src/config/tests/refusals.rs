@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// One wrong option, and what the only error says.
+/// One wrong option, and the parts of its only error.
 fn refused(words: &[&str], expected: &[&str]) {
     let errors = errors_of(words, &[]);
     assert_eq!(errors.len(), 1, "{words:?}: {errors:?}");

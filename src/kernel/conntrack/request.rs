@@ -130,7 +130,7 @@ const NOTE: Tuple = Tuple {
     destination: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 53),
 };
 const NOTE_ZONE: u16 = u16::MAX;
-/// How long a note stays: longer than anybody waits with the next run.
+/// Lifetime of a note: longer than the time to the next run.
 const NOTE_SECONDS: u32 = 24 * 60 * 60;
 
 fn about_note(kind: Kind, flags: libc::c_int) -> Message {

@@ -50,7 +50,7 @@ impl LegacyTable {
         all.map(|(name, rules)| (name.clone(), *rules)).collect()
     }
 
-    /// Whether anybody put something in: a rule or a chain.
+    /// Whether the table holds a rule or a user-defined chain, ours or foreign.
     #[must_use]
     pub fn in_use(&self) -> bool {
         !self.user.is_empty() || self.built_in.values().any(|rules| *rules > 0)

@@ -40,7 +40,7 @@ impl Kind {
     }
 }
 
-/// The family of a table, of those that hold the capture rules of anybody.
+/// The family of a table, of those that can hold capture rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TableFamily {
     /// Both IPv4 and IPv6: native tables.

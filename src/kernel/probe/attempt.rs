@@ -13,7 +13,7 @@ use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
 use crate::model::{Family, Port};
 
-/// Under whom a probe is sent.
+/// The user and group that send a probe.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Owner {
     pub(super) uid: u32,
@@ -29,7 +29,7 @@ impl Owner {
     /// Does `work` under these ids; `None`, and nothing done, if the uid cannot be had.
     ///
     /// The owner match looks at the file system ids that made a socket. They are the thread's own, which
-    /// leaves the rest of the process alone, and changing them back is always allowed.
+    /// does not affect other threads, and changing them back is always allowed.
     fn with<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
         let group = setfsgid(Gid::from_raw(self.gid));
         let user = setfsuid(Uid::from_raw(self.uid));

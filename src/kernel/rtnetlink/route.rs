@@ -42,7 +42,7 @@ pub struct Route {
 }
 
 impl Route {
-    /// Whether it is `local default dev lo`, the route that TPROXY needs, whoever added it.
+    /// Whether it is `local default dev lo`, the route that TPROXY needs, ours or foreign.
     #[must_use]
     pub const fn is_local_default(&self) -> bool {
         self.local && self.by_lo && self.destination.is_none()

@@ -1,4 +1,4 @@
-//! People: a user in a namespace, who calls and serves.
+//! Test processes: clients and servers that run as a uid and gid in a network namespace.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -16,7 +16,7 @@ pub(crate) const RESET_PLEASE: &str = "reset";
 /// How long a call may take before it counts as unanswered: long enough for a machine that is busy with other work.
 const CALL_LIMIT: Duration = Duration::from_secs(20);
 
-/// Somebody in a namespace: all that they do happens on threads with their user and group.
+/// A user in a network namespace: its calls and servers run on threads with its uid and gid.
 #[derive(Clone, Debug)]
 pub(crate) struct Actor {
     namespace: Namespace,
@@ -29,12 +29,12 @@ impl Actor {
         Self { namespace: namespace.clone(), uid, gid }
     }
 
-    /// Where they are.
+    /// Its network namespace.
     pub(crate) fn namespace(&self) -> &Namespace {
         &self.namespace
     }
 
-    /// Runs `work` as this person.
+    /// Runs `work` as this user.
     pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.namespace.run(|| {
             socket::become_user(self.uid, self.gid);
