@@ -133,7 +133,7 @@ impl fmt::Display for Findings {
     }
 }
 
-/// What was chosen, and why.
+/// The chosen variant and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The variant.
@@ -145,9 +145,9 @@ pub struct Decision {
 /// Nothing can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
-    /// What was asked for and is not to be had.
+    /// The requested backend, which is unavailable.
     pub what: String,
-    /// What to do.
+    /// The fix.
     pub hint: String,
 }
 

@@ -44,7 +44,7 @@ impl Translated {
     }
 }
 
-/// What a run does about connections that are open.
+/// The treatment of open connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// They live on.
@@ -54,7 +54,7 @@ pub enum Policy {
 }
 
 impl Connections {
-    /// What is cut off in any case, or by this policy.
+    /// The connections that are cut off in any case, or by this policy.
     #[must_use]
     pub fn cut_off(&self, policy: Policy) -> Vec<String> {
         let marked = self.marked.iter().map(|(family, count)| {
@@ -68,7 +68,7 @@ impl Connections {
         marked.chain(passthrough).collect()
     }
 
-    /// What happens to the connections that need translation: before the run if `done` is false, else after it.
+    /// The outcome for connections that need translation: before the run if `done` is false, else after it.
     #[must_use]
     pub fn outcome(&self, policy: Policy, done: bool) -> Vec<String> {
         let of = |(family, translated): (&Family, &Translated)| match (policy, translated) {
@@ -141,7 +141,7 @@ pub fn exempts(observed: &Observed) -> bool {
     observed.tables.values().any(in_chains)
 }
 
-/// What keeps the translation of a family up without any effect on packets: one rule that needs connection tracking, in a
+/// The rules that keep the translation of a family active without any effect on packets: one rule that needs connection tracking, in a
 /// chain that nothing refers to. The nat table keeps its hooks.
 #[must_use]
 pub fn keep_translation(family: Family) -> FamilyRules {

@@ -9,7 +9,7 @@ use crate::exit::Exit;
 pub struct Failure {
     /// The exit code.
     pub exit: Exit,
-    /// What failed, in one line.
+    /// The failure, in one line.
     pub what: String,
     /// Details: the tool's output, the offending line.
     pub details: Vec<String>,

@@ -1,4 +1,4 @@
-//! What capture needs besides rules: the passthrough address, and TPROXY's policy rule and route.
+//! Routing for capture: the passthrough address, and TPROXY's policy rule and route.
 //!
 //! The kernel takes the same policy rule twice, so what is there is looked at first. Ours carry a protocol number of
 //! our own; Istio's carry none and are recognised by the mark that the live TPROXY rules use and by a table that
@@ -22,7 +22,7 @@ pub const PROTOCOL: u8 = 150;
 /// one (it counts down from 32765): the mark is matched before any foreign rule by source address.
 pub const RULE_PRIORITY: u32 = 1337;
 
-/// What the options ask for.
+/// The desired routes, policy rules and addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Desired {
     /// Whether `::6/128` is to be on `lo`.
@@ -32,7 +32,7 @@ pub struct Desired {
 }
 
 impl Desired {
-    /// What `config` asks for.
+    /// The desired state for `config`.
     #[must_use]
     pub fn of(config: &CaptureConfig) -> Self {
         let tproxy = match config.mode {
@@ -168,7 +168,7 @@ pub struct Steps {
     pub after: Vec<Step>,
 }
 
-/// What makes `observed` into `desired`. `marks` are the marks that our live rules use, per family; a family is in it
+/// The steps from `observed` to `desired`. `marks` are the marks that our live rules use, per family; a family is in it
 /// as soon as it has any rule of ours.
 #[must_use]
 pub fn plan(desired: &Desired, observed: &Observed, marks: &BTreeMap<Family, BTreeSet<Mark>>) -> Steps {

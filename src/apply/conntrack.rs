@@ -83,7 +83,7 @@ impl Table {
     }
 }
 
-/// What remains if a step fails.
+/// The consequence of a failed step, for the log.
 const fn consequence(step: &Step) -> &'static str {
     match step {
         Step::Note(_) | Step::DeleteStale(_) => {

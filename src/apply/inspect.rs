@@ -16,7 +16,7 @@ use crate::parse::{self, Observed};
 use crate::plan::CurrentState;
 use crate::report::Failure;
 
-/// What was found.
+/// The chosen backend and the current state.
 #[derive(Debug)]
 pub struct Inspection {
     /// The backend, and why it was chosen.

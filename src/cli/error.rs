@@ -1,4 +1,4 @@
-//! What can be wrong before a value is even looked at.
+//! Usage errors: arguments, variables and documents that cannot be read as options.
 
 use std::fmt;
 
@@ -13,14 +13,14 @@ pub enum UsageError {
     Document {
         /// The file, or "standard input".
         source: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
     /// A word that is neither a sub-command nor the value of an option.
     ExtraWord {
         /// The word.
         word: String,
-        /// What was probably meant.
+        /// A similar name.
         hint: Option<String>,
     },
     /// A flag that needs a value is the last word.

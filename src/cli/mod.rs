@@ -21,7 +21,7 @@ pub use options::Key;
 pub use raw::{Given, Origin, RawOptions, SubCommand};
 pub use spec::{Heading, Kind, OptionSpec, Variables};
 
-/// What the command line asks for.
+/// The result of parsing the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Print this and end well.

@@ -1,4 +1,4 @@
-//! What was asked for, as text with its origin.
+//! Options as text, with their origin.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -77,7 +77,7 @@ pub struct RawOptions {
 }
 
 impl RawOptions {
-    /// What was given for `key`, if anything. The text may be empty.
+    /// The given value of `key`, if any. The text may be empty.
     #[must_use]
     pub fn given(&self, key: Key) -> Option<&Given> {
         self.values.get(&key)

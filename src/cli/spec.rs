@@ -1,6 +1,6 @@
 //! One row of the table of options.
 
-/// What an option's value looks like, as far as the config file and the command line need to know.
+/// The kind of an option's value, as the config file and the command line need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A boolean: on the command line its name without a value means true.
@@ -18,9 +18,9 @@ pub enum Kind {
 pub enum Heading {
     /// The proxy's ports and its user.
     Proxy,
-    /// What comes in.
+    /// Inbound capture.
     Inbound,
-    /// What goes out.
+    /// Outbound capture.
     Outbound,
     /// Name resolution.
     Dns,
@@ -30,7 +30,7 @@ pub enum Heading {
     Families,
     /// Who writes to the kernel.
     Backend,
-    /// What a run does.
+    /// Run options.
     Run,
     /// The probe after applying.
     Validation,
@@ -83,7 +83,7 @@ pub struct OptionSpec {
     pub alias: Option<&'static str>,
     /// Its variables.
     pub variables: Variables,
-    /// What the value looks like.
+    /// The placeholder of the value.
     pub kind: Kind,
     /// Its group in `--help`.
     pub heading: Heading,

@@ -5,12 +5,12 @@ use std::fmt;
 
 use crate::cli::Origin;
 
-/// What would have been right.
+/// The accepted values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expected {
-    /// What is accepted.
+    /// The accepted values.
     pub what: Cow<'static, str>,
-    /// What was probably meant.
+    /// The probable intention.
     pub hint: Option<Cow<'static, str>>,
 }
 
@@ -20,7 +20,7 @@ impl Expected {
         Self { what: what.into(), hint: None }
     }
 
-    /// What is accepted, and what was probably meant.
+    /// The accepted values, and a hint.
     pub(super) fn hint(self, hint: impl Into<Cow<'static, str>>) -> Self {
         Self { hint: Some(hint.into()), ..self }
     }
@@ -78,7 +78,7 @@ pub enum ConfigError {
         origin: Origin,
         /// The value, or the item of a list.
         given: String,
-        /// What would have been right.
+        /// The accepted values.
         expected: Expected,
     },
 }

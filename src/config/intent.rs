@@ -1,4 +1,4 @@
-//! What the options ask for, before the pod's addresses are known; and the families, decided once they are.
+//! Traffic options before the pod's addresses are known, and the decision on families afterwards.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -70,7 +70,7 @@ pub enum Notice {
     Ipv6NotCaptured {
         /// An address that is not captured.
         address: InterfaceAddress,
-        /// What would capture it.
+        /// The option that captures it.
         flag: &'static str,
     },
     /// The kernel has no IPv6.

@@ -1,4 +1,4 @@
-//! What is to be captured, with every value parsed: a value that exists is valid.
+//! The capture configuration, with every value parsed: a value that exists is valid.
 
 mod backend;
 mod error;
@@ -83,7 +83,7 @@ pub enum Mode {
     Tproxy(Tproxy),
 }
 
-/// What TPROXY needs besides rules.
+/// TPROXY settings besides rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tproxy {
     /// Mark of inbound packets (`-t`).

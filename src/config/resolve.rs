@@ -15,13 +15,13 @@ use super::{run_options, traffic, values};
 /// All resolved options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
-    /// What the run does.
+    /// Run options.
     pub run: RunOptions,
     /// Logging.
     pub log: LogOptions,
     /// Which traffic is captured, as far as it follows from options.
     pub intent: Intent,
-    /// What is odd about the options.
+    /// Warnings about options.
     pub warnings: Vec<Warning>,
     /// The options that differ from their defaults.
     pub given: Vec<GivenOption>,

@@ -1,11 +1,11 @@
-//! What a run does besides making rules.
+//! Run options: action, backend, validation.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::model::Port;
 
-/// What is to be done.
+/// The action of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Make the kernel hold the rules that the options ask for.
@@ -54,10 +54,10 @@ pub struct Validation {
     pub timeout: Duration,
 }
 
-/// What a run does, as opposed to which rules it makes.
+/// The options of a run, apart from the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOptions {
-    /// What is to be done.
+    /// The action of a run.
     pub action: Action,
     /// Who writes to the kernel.
     pub backend: BackendChoice,

@@ -8,7 +8,7 @@ use crate::model::{Interface, InterfaceError, Mark, PROXY_LOOPBACK_MARK, Port};
 use super::error::Expected;
 use super::run::LogFormat;
 
-/// What Go's `strconv.ParseBool` accepts.
+/// The texts that Go's `strconv.ParseBool` accepts.
 #[must_use]
 pub fn parse_bool(text: &str) -> Option<bool> {
     match text {

@@ -202,7 +202,7 @@ fn difference(before: &Path<'_>, after: &Path<'_>) -> Option<DnsFlows> {
     })
 }
 
-/// What a rule does to the queries that it matches.
+/// The effect of a rule on the queries that it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
     Captures,

@@ -39,7 +39,7 @@ impl fmt::Display for Deleted {
     }
 }
 
-/// What is written to one table, in one transaction.
+/// The changes of one table, in one transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableChange {
     /// The table.
@@ -58,7 +58,7 @@ pub struct TableChange {
     pub matched_by_shape: Vec<String>,
 }
 
-/// What is put into a shared chain.
+/// The changes of a shared chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookChange {
     /// The rules.
@@ -68,7 +68,7 @@ pub struct HookChange {
     pub behind: Option<usize>,
 }
 
-/// What is written for one family: its tables in the order in which they are committed.
+/// The changes of one family: its tables in the order in which they are committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Whose tables.
@@ -84,7 +84,7 @@ impl Change {
         Self::between(rules, &Observed::nothing(rules.family), false)
     }
 
-    /// What makes `observed` into `desired`. With `rewrite`, also what is right already is written again.
+    /// The change from `observed` to `desired`. With `rewrite`, rules that are already correct are written again.
     #[must_use]
     pub fn between(desired: &FamilyRules, observed: &Observed, rewrite: bool) -> Self {
         let none = TableRules::default();

@@ -1,4 +1,4 @@
-//! What will be live once a change is carried out: a later phase of a plan begins there.
+//! Projects the state after a change: a later phase of a plan starts from it.
 
 use std::collections::HashMap;
 

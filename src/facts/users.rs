@@ -32,7 +32,7 @@ fn number_of(text: &str, name: &str, number: impl for<'a> Fn(&[&'a str]) -> Opti
     })
 }
 
-/// What Go's `strconv.Atoi` reads.
+/// Parses a number as Go's `strconv.Atoi` does.
 fn is_number(text: &str) -> bool {
     text.parse::<i64>().is_ok()
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// What to do about an error that comes from a limit of the process or of the system, whatever was tried.
+/// The fix for an error that comes from a limit of the process or of the system.
 #[must_use]
 pub fn hint(error: &io::Error) -> Option<&'static str> {
     match error.raw_os_error()? {

@@ -100,7 +100,7 @@ pub fn lock_file() -> io::Result<LockFile> {
 /// Private mounts could not be had.
 #[derive(Debug)]
 pub struct MountError {
-    /// What was tried.
+    /// The failed operation.
     pub step: &'static str,
     /// The kernel's error.
     pub error: io::Error,
@@ -118,7 +118,7 @@ impl std::error::Error for MountError {}
 /// are about to run with the host's files in a pod's network, where a look-up of a name over the network hangs.
 ///
 /// # Errors
-/// What could not be done. Nothing outside this thread is changed in any case.
+/// A failed mount operation. Nothing outside this thread is changed in any case.
 pub fn private_mounts_without_nss() -> Result<(), MountError> {
     let failed = |step| move |errno: Errno| MountError { step, error: errno.into() };
     unshare(CloneFlags::CLONE_NEWNS).map_err(failed("create a mount namespace"))?;

@@ -18,7 +18,7 @@ pub struct Command {
     pub args: Vec<String>,
     /// Variables set for it, besides our own environment.
     pub env: Vec<(String, OsString)>,
-    /// What it reads.
+    /// Standard input.
     pub input: Option<File>,
 }
 
@@ -43,13 +43,13 @@ impl Command {
 pub struct Output {
     /// Its exit code; `None` if a signal ended it.
     pub code: Option<i32>,
-    /// What it printed.
+    /// Standard output.
     pub stdout: String,
-    /// What it complained about.
+    /// Standard error.
     pub stderr: String,
 }
 
-/// What is needed of the machine's processes and files.
+/// Processes and files, as an interface that tests replace.
 pub trait Host {
     /// Where the program called `name` is.
     fn find(&self, name: &str) -> Option<PathBuf>;

@@ -23,7 +23,7 @@ pub const LOCK_WAIT_SECONDS: u32 = 30;
 ///
 /// # Errors
 ///
-/// What the tool complained about, the line it named, and what to do.
+/// The failure of a restore tool: its error output, the line it names, and a fix.
 pub fn restore(host: &impl Host, run: &Run<'_>, input: File, lock: Option<&Path>) -> Result<(), Failure> {
     let Run { variant, family: _, tools, text } = run;
     let mut command = Command::new(tools.restore.clone());
@@ -59,7 +59,7 @@ pub struct Run<'a> {
 ///
 /// # Errors
 ///
-/// What the tool complained about.
+/// The error output of the tool.
 pub fn save(host: &impl Host, variant: Variant, family: Family, tools: &Tools) -> Result<String, Failure> {
     let forbidden = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
     if variant == Variant::Nft || !legacy::tables(family).is_err_and(forbidden) {
@@ -131,7 +131,7 @@ fn missing_library(stderr: &str) -> Option<(Exit, String)> {
     Some((Exit::Unavailable, hint))
 }
 
-/// What a complaint means. The texts are those of iptables 1.6 to 1.8.11, both variants.
+/// Maps the tool's error output to a failure. The texts are those of iptables 1.6 to 1.8.11, both variants.
 fn cause(variant: Variant, family: Family, stderr: &str, line: &str) -> (Exit, String) {
     let prints = |text: &str| stderr.contains(text);
     if prints("xtables lock") && prints("holding") {

@@ -30,12 +30,12 @@ pub(crate) fn command(program: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// What `program` prints; it has to succeed.
+/// The output of `program`; it has to succeed.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
     run_with_input(program, arguments, "")
 }
 
-/// What `program` prints, given `input`; it has to succeed.
+/// The output of `program` with `input` on standard input; it has to succeed.
 pub(crate) fn run_with_input(program: &str, arguments: &[&str], input: &str) -> String {
     let mut child = command(program, arguments)
         .stdin(Stdio::piped())

@@ -37,7 +37,7 @@ fn variant_of(host: &impl Host, path: &Path) -> Option<Variant> {
     Some(if output.stdout.contains("nf_tables") { Variant::Nft } else { Variant::Legacy })
 }
 
-/// What the names of a family's tools begin with.
+/// The prefix of a family's tool names.
 #[must_use]
 pub const fn base_name(family: Family) -> &'static str {
     match family {

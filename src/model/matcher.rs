@@ -19,7 +19,7 @@ pub enum Match<T> {
 }
 
 impl<T> Match<T> {
-    /// What is tested for.
+    /// The value to match.
     pub const fn value(&self) -> &T {
         let (Self::Is(value) | Self::Not(value)) = self;
         value

@@ -136,13 +136,13 @@ impl Hook {
 /// The chains that are ours. The names are Istio's: operators and tools search for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Chain {
-    /// What comes into the pod.
+    /// Inbound traffic.
     Inbound,
     /// Sends to the proxy's inbound port.
     InRedirect,
     /// Sends to the proxy's outbound port.
     Redirect,
-    /// What leaves the pod's processes.
+    /// Outbound traffic.
     Output,
     /// DNS queries of the pod.
     OutputDns,
@@ -198,7 +198,7 @@ impl Chain {
 pub struct Statement<A = IpNetwork> {
     /// Which packets.
     pub matcher: Matcher<A>,
-    /// What happens to them.
+    /// The target.
     pub target: Target,
 }
 

@@ -1,4 +1,4 @@
-//! What happens to a packet.
+//! Targets of rules.
 
 use super::{Chain, Mark, Port};
 

@@ -1,4 +1,4 @@
-//! What comes into the pod.
+//! Inbound capture.
 
 use super::{loopback, when};
 use crate::config::{CaptureConfig, InboundPorts, Mode};

@@ -1,4 +1,4 @@
-//! What leaves the pod's processes.
+//! Outbound capture.
 
 use super::when;
 use crate::config::{CaptureConfig, OutboundRanges};

@@ -16,7 +16,7 @@ fn disabled_ipv6_means_ipv4_only() {
         assert_eq!(rules_per_family(&pod), [true, false], "{ended}");
         assert!(!pod.sh("ip -6 addr").contains("::6"));
         let options = [&SIDECAR[..], asked_for].concat();
-        pod.istio(&options).good().says("already converged");
+        pod.istio(&options).good().stderr_contains("already converged");
         pod.istio(&["cleanup"]).good();
     }
 }
@@ -26,7 +26,7 @@ fn ipv6_only_without_ipv6_is_reported() {
     let pod = Pod::with(&format!("{V4}; {NO_IPV6}"));
     pod.istio(&[&SIDECAR[..], &["--ip-family", "ipv6"]].concat())
         .good()
-        .says("the kernel has no IPv6, although IPv6 was requested");
+        .stderr_contains("the kernel has no IPv6, although IPv6 was requested");
 }
 
 #[test]
@@ -36,15 +36,15 @@ fn ipv6_switched_off_on_lo_alone_is_a_clear_error_or_works() {
     pod.istio(&[&SIDECAR[..], &["--dual-stack"]].concat())
         .end()
         .exits(70)
-        .says("::6")
-        .says("net.ipv6.conf.lo.disable_ipv6");
+        .stderr_contains("::6")
+        .stderr_contains("net.ipv6.conf.lo.disable_ipv6");
     assert_eq!(pod.rules(), before);
 }
 
 #[test]
 fn a_pod_with_ipv6_only_gets_both_families() {
     let pod = Pod::with("ip addr add 2001:db8::4/64 dev eth0 nodad");
-    pod.istio(&SIDECAR).good().does_not_say("NOT captured");
+    pod.istio(&SIDECAR).good().stderr_lacks("NOT captured");
     assert_eq!(rules_per_family(&pod), [true, true]);
     assert!(pod.sh("ip -6 addr show lo").contains("inet6 ::6/128"));
 }
@@ -52,18 +52,22 @@ fn a_pod_with_ipv6_only_gets_both_families() {
 #[test]
 fn global_ipv6_address_without_capture_is_a_warning() {
     let pod = Pod::dual();
-    pod.istio(&SIDECAR).good().says("\twarn\t").says("2001:db8::4 on eth0").says("--dual-stack");
+    pod.istio(&SIDECAR)
+        .good()
+        .stderr_contains("\twarn\t")
+        .stderr_contains("2001:db8::4 on eth0")
+        .stderr_contains("--dual-stack");
     assert_eq!(rules_per_family(&pod), [true, false]);
-    pod.istio(&[&SIDECAR[..], &["--dual-stack"]].concat()).good().does_not_say("NOT captured");
+    pod.istio(&[&SIDECAR[..], &["--dual-stack"]].concat()).good().stderr_lacks("NOT captured");
     assert_eq!(rules_per_family(&pod), [true, true]);
 }
 
 #[test]
 fn a_pod_without_an_address_yet_gets_both_families() {
     let pod = Pod::with("");
-    pod.istio(&SIDECAR).good().says("no address yet");
+    pod.istio(&SIDECAR).good().stderr_contains("no address yet");
     assert_eq!(rules_per_family(&pod), [true, true]);
-    pod.istio(&SIDECAR).good().says("already converged");
+    pod.istio(&SIDECAR).good().stderr_contains("already converged");
 }
 
 #[test]
@@ -76,7 +80,7 @@ fn a_pod_whose_links_are_all_down_gets_both_families() {
 #[test]
 fn link_local_address_does_not_decide_family() {
     let pod = Pod::with("ip addr add 169.254.7.7/16 dev eth0");
-    pod.istio(&SIDECAR).good().says("no address yet");
+    pod.istio(&SIDECAR).good().stderr_contains("no address yet");
 }
 
 #[test]
@@ -99,7 +103,7 @@ fn ipv6_disabled_later_removes_ipv6_rules() {
         pod.sh(NO_IPV6);
         pod.istio(&options).good();
         assert!(!pod.sh(&format!("ip6tables-{variant}-save")).contains("ISTIO"), "{variant}");
-        pod.istio(&options).good().says("already converged");
+        pod.istio(&options).good().stderr_contains("already converged");
         pod.istio(&["cleanup"]).good();
         assert!(!pod.rules().contains("ISTIO"), "{variant}");
         assert!(!pod.rules().contains("fwmark"), "{variant}: {}", pod.rules());

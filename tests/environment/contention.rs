@@ -71,8 +71,8 @@ fn locks_that_stay_busy_are_exit_75_and_are_named() {
     held(&shared, "/run/xtables.lock", "45");
     let at_work = run_at_work(&own);
     let runs = (shared.istio(&[&SIDECAR[..], &LEGACY].concat()).start(), own.istio(&SIDECAR).start());
-    runs.0.end().exits(75).says("/run/xtables.lock").says("fuser");
-    runs.1.end().exits(75).says("another run").says("what to do: ");
+    runs.0.end().exits(75).stderr_contains("/run/xtables.lock").stderr_contains("fuser");
+    runs.1.end().exits(75).stderr_contains("another run").stderr_contains("what to do: ");
     assert_eq!((shared.rules(), own.state()), before);
     own.sh("touch $DIR/go");
     at_work.end().exits(0);
@@ -106,7 +106,7 @@ fn a_run_waits_for_another_run_in_the_same_namespace() {
     assert!(!pod.rules().contains("ISTIO"));
     pod.sh("touch $DIR/go");
     at_work.end().exits(0);
-    waiting.end().exits(0).says("already converged");
+    waiting.end().exits(0).stderr_contains("already converged");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn unprivileged_process_cannot_block_a_run() {
             >/dev/null 2>&1 </dev/null & while [ ! -e $DIR/held ]; do sleep 0.01; done");
     for options in [&SIDECAR[..], &["cleanup"]] {
         let begin = Instant::now();
-        pod.istio(options).good().does_not_say("not kept apart");
+        pod.istio(options).good().stderr_lacks("not kept apart");
         assert!(begin.elapsed() < Duration::from_secs(15), "{options:?}");
     }
 }

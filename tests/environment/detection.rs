@@ -13,7 +13,7 @@ fn empty_legacy_tables_do_not_select_legacy() {
     let pod = Pod::new();
     pod.sh("for t in nat mangle raw filter; do iptables-legacy -t $t -L -n >/dev/null; done");
     assert!(pod.legacy_tables().contains("nat"));
-    pod.istio(&SIDECAR).good().says("backend iptables-nft");
+    pod.istio(&SIDECAR).good().stderr_contains("backend iptables-nft");
 }
 
 #[test]
@@ -21,7 +21,7 @@ fn foreign_legacy_rules_select_legacy_and_stay() {
     let pod = Pod::new();
     pod.sh(DOCKER_DNS);
     let before = pod.rules();
-    pod.istio(&SIDECAR).good().says("backend iptables-legacy");
+    pod.istio(&SIDECAR).good().stderr_contains("backend iptables-legacy");
     let rules = pod.rules();
     assert!(rules.contains("DOCKER_OUTPUT") && rules.contains("ISTIO_OUTPUT"));
     assert!(!pod.sh("iptables-nft-save").contains("ISTIO"));
@@ -34,7 +34,7 @@ fn running_never_creates_legacy_tables_and_the_second_run_keeps_the_backend() {
     let pod = Pod::dual();
     let options = [&SIDECAR[..], &["--dual-stack", "--verify"]].concat();
     for _ in 0..2 {
-        pod.istio(&options).good().says("backend iptables-nft");
+        pod.istio(&options).good().stderr_contains("backend iptables-nft");
         pod.istio(&["--dry-run"]).good();
         assert_eq!(pod.legacy_tables(), "");
     }
@@ -65,7 +65,9 @@ fn our_rules_in_the_other_backend_are_removed() {
         pod.istio(&[&options[..], &first].concat()).good();
         pod.istio(&[&options[..], &second].concat()).good();
         assert_eq!(pod.rules(), fresh.rules(), "{first:?} then {second:?}, {more:?}");
-        pod.istio(&[&options[..], &second, &["--verify"]].concat()).good().says("already converged");
+        pod.istio(&[&options[..], &second, &["--verify"]].concat())
+            .good()
+            .stderr_contains("already converged");
     }
 }
 
@@ -126,7 +128,7 @@ fn empty_legacy_tables_that_appear_later_change_nothing() {
     let pod = Pod::new();
     pod.istio(&SIDECAR).good();
     pod.sh("for t in nat mangle raw; do iptables-legacy -t $t -L -n >/dev/null; done");
-    pod.istio(&SIDECAR).good().says("backend iptables-nft").says("already converged");
+    pod.istio(&SIDECAR).good().stderr_contains("backend iptables-nft").stderr_contains("already converged");
     pod.istio(&["cleanup"]).good();
     assert!(!pod.rules().contains("ISTIO"));
 }

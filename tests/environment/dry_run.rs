@@ -90,8 +90,8 @@ fn a_file_of_a_dry_run_that_cannot_be_written_is_exit_73() {
             .env("DRY_RUN_FILE_PATH", path)
             .end()
             .exits(73)
-            .says("DRY_RUN_FILE_PATH")
-            .says(path);
+            .stderr_contains("DRY_RUN_FILE_PATH")
+            .stderr_contains(path);
     }
 }
 
@@ -108,7 +108,7 @@ fn the_rules_file_is_kept_one_per_family() {
             .concat(),
         )
         .good()
-        .says(file.to_str().unwrap());
+        .stderr_contains(file.to_str().unwrap());
         let v4 = fs::read_to_string(&file).unwrap();
         let v6 = fs::read_to_string(pod.path("rules.v6")).unwrap();
         assert!(v4.contains("127.0.0.6/32") && !v4.contains("::6"), "{v4}");
@@ -134,8 +134,8 @@ fn a_rules_file_that_cannot_be_written_applies_nothing() {
         pod.istio(&[&SIDECAR[..], &["--dual-stack", "--rules-file", path]].concat())
             .end()
             .exits(73)
-            .says("--rules-file")
-            .says(path);
+            .stderr_contains("--rules-file")
+            .stderr_contains(path);
         assert_eq!(pod.state(), before, "{path}");
     }
 }
@@ -148,7 +148,7 @@ fn a_rules_file_that_is_a_link_or_a_device_is_refused_and_nothing_is_applied() {
     std::os::unix::fs::symlink(pod.path("precious"), pod.path("link")).unwrap();
     let link = pod.path("link").display().to_string();
     for (path, why) in [(link.as_str(), "symbolic link"), ("/dev/null", "not a regular file")] {
-        pod.istio(&[&SIDECAR[..], &["--rules-file", path]].concat()).end().exits(73).says(why);
+        pod.istio(&[&SIDECAR[..], &["--rules-file", path]].concat()).end().exits(73).stderr_contains(why);
     }
     assert_eq!(fs::read_to_string(pod.path("precious")).unwrap(), "precious");
     assert_eq!(pod.state(), before);

@@ -52,9 +52,9 @@ fn a_legacy_table_that_the_kernel_lacks_is_named_with_its_module() {
         2,
     )
     .exits(70)
-    .says("unable to initialize table 'nat'")
-    .says("modprobe iptable_nat")
-    .says("--backend iptables-nft");
+    .stderr_contains("unable to initialize table 'nat'")
+    .stderr_contains("modprobe iptable_nat")
+    .stderr_contains("--backend iptables-nft");
     with_failing(
         "legacy",
         "iptables-restore: can't initialize iptables table `raw': Table does not exist (do you need to insmod?)\n\
@@ -62,7 +62,7 @@ fn a_legacy_table_that_the_kernel_lacks_is_named_with_its_module() {
         3,
     )
     .exits(70)
-    .says("iptable_raw");
+    .stderr_contains("iptable_raw");
 }
 
 #[test]
@@ -74,8 +74,8 @@ fn the_line_that_nft_refuses_is_shown_and_its_module_named() {
         4,
     )
     .exits(70)
-    .says(&format!("the line is: {line}"))
-    .says("xt_REDIRECT");
+    .stderr_contains(&format!("the line is: {line}"))
+    .stderr_contains("xt_REDIRECT");
 }
 
 #[test]
@@ -87,31 +87,31 @@ fn kernel_without_ct_zones_reports_missing_module() {
         4,
     )
     .exits(70)
-    .says(&line)
-    .says("xt_CT");
+    .stderr_contains(&line)
+    .stderr_contains("xt_CT");
     with_failing(
         "legacy",
         &format!("iptables-restore: line {number} failed: No chain/target/match by that name.\n"),
         1,
     )
     .exits(70)
-    .says(&line)
-    .says("xt_CT");
+    .stderr_contains(&line)
+    .stderr_contains("xt_CT");
 }
 
 #[test]
 fn a_kernel_without_nf_tables_is_recognised() {
     with_failing("nft", "iptables-nft-restore/1.8.9 Failed to initialize nft: Protocol not supported\n", 1)
         .exits(70)
-        .says("nf_tables")
-        .says("--backend iptables-legacy");
+        .stderr_contains("nf_tables")
+        .stderr_contains("--backend iptables-legacy");
     with_failing(
         "nft",
         "iptables-nft-restore: line 5: Could not fetch rule set generation id: Invalid argument\n",
         4,
     )
     .exits(70)
-    .says("nf_tables");
+    .stderr_contains("nf_tables");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_missing_privilege_seen_by_the_tool_is_exit_77() {
         4,
     )
     .exits(77)
-    .says("NET_ADMIN");
+    .stderr_contains("NET_ADMIN");
     with_failing(
         "legacy",
         "iptables-restore v1.8.9 (legacy): can't initialize iptables table `nat': Permission denied (you must be root)\n\
@@ -130,7 +130,7 @@ fn a_missing_privilege_seen_by_the_tool_is_exit_77() {
         3,
     )
     .exits(77)
-    .says("NET_RAW");
+    .stderr_contains("NET_RAW");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn every_wording_of_a_busy_lock_is_exit_75() {
          Another app is currently holding the xtables lock. Stopped waiting after 30s.\n",
         "Another app is currently holding the xtables lock. Perhaps you want to use the -w option?\n",
     ] {
-        with_failing("legacy", text, 4).exits(75).says("/run/xtables.lock");
+        with_failing("legacy", text, 4).exits(75).stderr_contains("/run/xtables.lock");
     }
 }
 
@@ -148,7 +148,7 @@ fn every_wording_of_a_busy_lock_is_exit_75() {
 fn a_lock_file_that_cannot_be_opened_is_exit_73() {
     with_failing("legacy", "Fatal: can't open lock file /run/xtables.lock: Read-only file system\n", 4)
         .exits(73)
-        .says("/run");
+        .stderr_contains("/run");
 }
 
 #[test]
@@ -160,18 +160,18 @@ fn an_extension_missing_in_the_image_is_recognised() {
         2,
     )
     .exits(70)
-    .says("extension of iptables");
+    .stderr_contains("extension of iptables");
 }
 
 #[test]
 fn silently_failing_tool_is_a_failure() {
-    with_failing("nft", "", 1).exits(70).says("exit code 1").says("what to do: ");
+    with_failing("nft", "", 1).exits(70).stderr_contains("exit code 1").stderr_contains("what to do: ");
 }
 
 #[test]
 fn tool_that_writes_nothing_is_detected() {
     for variant in ["nft", "legacy"] {
-        with_failing(variant, "", 0).exits(70).says("ISTIO_OUTPUT: no chain");
+        with_failing(variant, "", 0).exits(70).stderr_contains("ISTIO_OUTPUT: no chain");
     }
 }
 
@@ -179,7 +179,7 @@ fn tool_that_writes_nothing_is_detected() {
 fn a_tool_killed_by_a_signal_is_a_failure() {
     let pod = Pod::new();
     pod.program("bin", "iptables-nft-restore", "kill -9 $$");
-    run(&pod, "nft").exits(70).says("ended by a signal");
+    run(&pod, "nft").exits(70).stderr_contains("ended by a signal");
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_tool_for_another_machine_is_exit_69() {
     head[16] = 2;
     head[18] = 0xf7;
     fs::write(&tool, head).unwrap();
-    run(&pod, "nft").exits(69).says("Exec format error").says("built for this machine");
+    run(&pod, "nft").exits(69).stderr_contains("Exec format error").stderr_contains("built for this machine");
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_tool_whose_shared_library_is_missing_is_exit_69() {
     ] {
         with_failing("nft", complaint, 127)
             .exits(69)
-            .says("what to do: libnftnl.so.11 is missing in the image");
+            .stderr_contains("what to do: libnftnl.so.11 is missing in the image");
     }
 }
 
@@ -214,7 +214,7 @@ fn a_tool_without_its_interpreter_is_exit_69() {
     let pod = Pod::new();
     let tool = pod.program("bin", "iptables-nft-restore", "");
     fs::write(&tool, "#!/does/not/exist\n").unwrap();
-    run(&pod, "nft").exits(69).says("iptables-nft-restore").says("what to do: ");
+    run(&pod, "nft").exits(69).stderr_contains("iptables-nft-restore").stderr_contains("what to do: ");
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn failing_ipv6_tool_is_completed_by_next_run() {
         .search(&[&pod.path("bin"), Path::new(USUAL)])
         .end()
         .exits(70)
-        .says("ip6tables-nft-restore");
+        .stderr_contains("ip6tables-nft-restore");
     pod.istio(&options).good();
     assert_eq!(pod.rules(), fresh.rules());
 }
@@ -257,8 +257,8 @@ fn an_image_without_the_extensions_is_recognised() {
             .env("XTABLES_LIBDIR", "/does/not/exist")
             .end()
             .exits(70)
-            .says("the line is: ")
-            .says("extension of iptables");
+            .stderr_contains("the line is: ")
+            .stderr_contains("extension of iptables");
         assert_eq!(pod.rules(), before, "{variant}");
     }
 }
@@ -269,7 +269,7 @@ fn foreign_nft_expressions_readable_by_iptables_survive() {
     pod.sh("nft add table ip nat; nft add chain ip nat mine '{ type nat hook output priority 5; }'; \
          nft add rule ip nat mine tcp dport '{ 80, 81 }' redirect to :8080");
     pod.istio(&SIDECAR).good();
-    pod.istio(&SIDECAR).good().says("already converged");
+    pod.istio(&SIDECAR).good().stderr_contains("already converged");
     pod.istio(&["cleanup"]).good();
     let left = pod.sh("nft list table ip nat");
     assert!(left.contains("redirect to :8080") && !left.contains("ISTIO"), "{left}");
@@ -285,12 +285,12 @@ fn table_unreadable_by_iptables_nft_is_not_changed_and_reported() {
         pod.istio(options)
             .end()
             .exits(70)
-            .says("iptables-nft cannot read it any more")
-            .says("nft list table ip nat");
+            .stderr_contains("iptables-nft cannot read it any more")
+            .stderr_contains("nft list table ip nat");
         assert_eq!(pod.sh("nft list ruleset"), before, "{options:?}");
     }
     pod.sh("nft flush chain ip nat mine; nft delete chain ip nat mine");
-    pod.istio(&SIDECAR).good().says("already converged");
+    pod.istio(&SIDECAR).good().stderr_contains("already converged");
 }
 
 #[test]
@@ -315,8 +315,8 @@ fn a_save_tool_that_fails_leaves_everything_as_it_was() {
             .search(&[&pod.path("bin"), Path::new(USUAL)])
             .end()
             .exits(70)
-            .says("iptables-nft-save")
-            .says("what to do: ");
+            .stderr_contains("iptables-nft-save")
+            .stderr_contains("what to do: ");
         assert_eq!(pod.rules(), before);
     }
 }

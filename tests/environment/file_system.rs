@@ -17,7 +17,7 @@ fn applies_and_cleans_up(setup: &str) {
         let options = [&SIDECAR[..], &variant].concat();
         pod.istio(&options).good();
         assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"), "{variant:?}: {}", pod.rules());
-        pod.istio(&options).good().says("already converged");
+        pod.istio(&options).good().stderr_contains("already converged");
         pod.istio(&["cleanup"]).good();
         assert_eq!(pod.rules(), fresh, "{variant:?}");
     }
@@ -26,7 +26,7 @@ fn applies_and_cleans_up(setup: &str) {
 #[test]
 fn a_read_only_root_without_any_writable_directory_is_enough() {
     let pod = Pod::with(&format!("{V4}; {READ_ONLY}"));
-    pod.istio(&SIDECAR).good().says("rules file: memory");
+    pod.istio(&SIDECAR).good().stderr_contains("rules file: memory");
     applies_and_cleans_up(READ_ONLY);
 }
 
@@ -77,7 +77,7 @@ fn without_proc_both_variants_apply_change_and_clean_up() {
         pod.istio(&options).good();
         let applied = rules(&pod);
         assert_eq!(applied.matches("-A OUTPUT -j ISTIO_OUTPUT").count(), 2, "{variant:?}: {applied}");
-        pod.istio(&options).good().says("already converged");
+        pod.istio(&options).good().stderr_contains("already converged");
         pod.istio(&[&options[..], &["-m", "TPROXY"]].concat()).good();
         assert!(rules(&pod).contains("-j TPROXY"), "{variant:?}");
         pod.istio(&[&["cleanup"], &variant[..]].concat()).good();
@@ -94,8 +94,8 @@ fn a_missing_resolv_conf_matters_only_if_dns_is_captured() {
     pod.istio(&[&SIDECAR[..], &["--redirect-dns"]].concat())
         .end()
         .exits(64)
-        .says("/etc/resolv.conf cannot be read")
-        .says("--capture-all-dns");
+        .stderr_contains("/etc/resolv.conf cannot be read")
+        .stderr_contains("--capture-all-dns");
     assert_eq!(pod.rules(), fresh);
     pod.istio(&[&SIDECAR[..], &["--redirect-dns", "--capture-all-dns"]].concat()).good();
     pod.istio(&SIDECAR).good();

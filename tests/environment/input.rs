@@ -12,7 +12,7 @@ fn all_errors_are_reported_at_once() {
         .env("PROBE_TIMEOUT", "soon")
         .end()
         .exits(64)
-        .says("8 bad options");
+        .stderr_contains("8 bad options");
     for wrong in [
         "\"http\"",
         "\"99999\"",
@@ -31,7 +31,8 @@ fn all_errors_are_reported_at_once() {
 
 #[test]
 fn long_differences_are_truncated() {
-    let ended = Pod::new().istio(&["-b", &"x,".repeat(10_000)]).end().exits(64).says("10000 bad options");
+    let ended =
+        Pod::new().istio(&["-b", &"x,".repeat(10_000)]).end().exits(64).stderr_contains("10000 bad options");
     assert_eq!(ended.stderr.matches("\"x\" is not accepted").count(), 50);
     assert!(ended.stderr.contains("and 9950 more"), "{ended}");
 }
@@ -55,7 +56,7 @@ fn a_value_never_becomes_a_part_of_a_rule() {
         &["-m", "TPROXY", "-t", "1337/0x1"],
     ];
     for attack in attacks {
-        pod.istio(attack).end().exits(64).says("bad option");
+        pod.istio(attack).end().exits(64).stderr_contains("bad option");
     }
     for (name, value) in [
         ("ISTIO_OUTBOUND_OWNER_GROUPS", "root -j ACCEPT"),
@@ -63,7 +64,7 @@ fn a_value_never_becomes_a_part_of_a_rule() {
         ("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", "127.0.0.1/32 -j ACCEPT"),
         ("ISTIO_INBOUND_PORTS", "80\n-A OUTPUT -j DROP"),
     ] {
-        pod.istio(&SIDECAR[2..]).env(name, value).end().exits(64).says(name);
+        pod.istio(&SIDECAR[2..]).env(name, value).end().exits(64).stderr_contains(name);
     }
     assert_eq!(pod.state(), before);
 }
@@ -72,7 +73,12 @@ fn a_value_never_becomes_a_part_of_a_rule() {
 fn unparsable_dry_run_variable_applies_nothing() {
     let pod = Pod::new();
     let before = pod.state();
-    pod.istio(&SIDECAR).env("DRY_RUN", "maybe").end().exits(64).says("DRY_RUN").says("maybe");
+    pod.istio(&SIDECAR)
+        .env("DRY_RUN", "maybe")
+        .end()
+        .exits(64)
+        .stderr_contains("DRY_RUN")
+        .stderr_contains("maybe");
     assert_eq!(pod.state(), before);
 }
 
@@ -110,8 +116,8 @@ fn a_config_file_that_cannot_be_read_or_understood_applies_nothing() {
     for text in ["{\"istio-inbound-portz\": \"*\"}", "{", "[]", "{\"dry-run\": \"maybe\"}", "\u{0}"] {
         pod.istio(&["--config", "-"]).input(text).end().exits(64);
     }
-    pod.istio(&["--config", "/does/not/exist"]).end().exits(64).says("/does/not/exist");
-    pod.istio(&["--config", "/"]).end().exits(64).says("config file /");
+    pod.istio(&["--config", "/does/not/exist"]).end().exits(64).stderr_contains("/does/not/exist");
+    pod.istio(&["--config", "/"]).end().exits(64).stderr_contains("config file /");
     assert_eq!(pod.state(), before);
 }
 
@@ -175,8 +181,8 @@ fn forcing_writes_although_nothing_differs() {
         let before = pod.rules();
         pod.istio(&[&options[..], &["--force-apply", "--verify"]].concat())
             .good()
-            .says("Writing following contents")
-            .does_not_say("already converged");
+            .stderr_contains("Writing following contents")
+            .stderr_lacks("already converged");
         assert_eq!(pod.rules(), before);
     }
 }
@@ -185,7 +191,9 @@ fn forcing_writes_although_nothing_differs() {
 fn skip_rule_apply_changes_nothing() {
     let pod = Pod::new();
     let before = pod.state();
-    pod.istio(&[&SIDECAR[..], &["--skip-rule-apply"]].concat()).good().says("rules are not changed");
+    pod.istio(&[&SIDECAR[..], &["--skip-rule-apply"]].concat())
+        .good()
+        .stderr_contains("rules are not changed");
     assert_eq!(pod.state(), before);
 }
 
@@ -226,5 +234,5 @@ fn non_utf8_name_does_not_hide_other_names() {
 #[test]
 fn a_config_file_without_end_is_refused() {
     let pod = Pod::new();
-    pod.istio(&["--config", "/dev/zero"]).end().exits(64).says("larger than 64 MiB");
+    pod.istio(&["--config", "/dev/zero"]).end().exits(64).stderr_contains("larger than 64 MiB");
 }

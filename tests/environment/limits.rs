@@ -33,7 +33,11 @@ fn too_low_open_file_limit_is_reported() {
 fn a_limit_of_the_file_size_is_reported() {
     let pod = Pod::new();
     let before = pod.state();
-    pod.istio(&["-b", "*", "-i", "*"]).under(&["prlimit", "--fsize=0"]).end().exits(73).says("ulimit -f");
+    pod.istio(&["-b", "*", "-i", "*"])
+        .under(&["prlimit", "--fsize=0"])
+        .end()
+        .exits(73)
+        .stderr_contains("ulimit -f");
     assert_eq!(pod.state(), before);
 }
 
@@ -62,7 +66,11 @@ fn a_config_of_the_largest_size_is_read_from_standard_input() {
     assert_eq!(text.len(), 64 << 20);
     pod.istio(&["--config", "-"]).input(&text).good();
     assert!(pod.rules().contains("--dport 80"));
-    pod.istio(&["--config", "-"]).input(&format!("{text} ")).end().exits(64).says("larger than 64 MiB");
+    pod.istio(&["--config", "-"])
+        .input(&format!("{text} "))
+        .end()
+        .exits(64)
+        .stderr_contains("larger than 64 MiB");
 }
 
 #[test]

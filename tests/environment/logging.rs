@@ -87,11 +87,11 @@ fn log_reports_decisions_and_written_rules() {
     let pod = Pod::new();
     pod.istio(&SIDECAR)
         .good()
-        .says("options: ")
-        .says("backend iptables-nft: ")
-        .says("Writing following contents to rules file: ")
-        .says("\n-A OUTPUT -j ISTIO_OUTPUT")
-        .says("\tdone: ");
+        .stderr_contains("options: ")
+        .stderr_contains("backend iptables-nft: ")
+        .stderr_contains("Writing following contents to rules file: ")
+        .stderr_contains("\n-A OUTPUT -j ISTIO_OUTPUT")
+        .stderr_contains("\tdone: ");
 }
 
 /// A `/dev` with next to nothing in it but a place for the reason of a failure.
@@ -132,7 +132,7 @@ fn closed_log_pipe_does_not_end_the_run() {
         pod.sh(&format!("\"$BIN\" cleanup 2>/dev/null; code=0; {{ \"$BIN\" -b '*' -i '*' --log_output_level=default:debug || echo $? > $DIR/code; }} {closed}; \
              [ ! -e $DIR/code ]"));
         // The pipe's reader may be gone before the run is.
-        pod.istio(&["-b", "*", "-i", "*"]).good().says("already converged");
+        pod.istio(&["-b", "*", "-i", "*"]).good().stderr_contains("already converged");
     }
 }
 

@@ -28,9 +28,9 @@ fn missing_iptables_is_reported_with_findings_and_fix() {
             .search(&[&empty])
             .end()
             .exits(69)
-            .says("no iptables-nft-restore")
-            .says("no iptables-legacy-restore")
-            .says("what to do: ");
+            .stderr_contains("no iptables-nft-restore")
+            .stderr_contains("no iptables-legacy-restore")
+            .stderr_contains("what to do: ");
     }
     assert_eq!(pod.state(), before);
 }
@@ -40,8 +40,8 @@ fn one_variant_is_enough() {
     for (tools, variant) in [(NFT_V4, "iptables-nft"), (LEGACY_V4, "iptables-legacy")] {
         let pod = Pod::new();
         let tools = pod.links("bin", &tools);
-        pod.istio(&SIDECAR).search(&[&tools]).good().says(&format!("backend {variant}"));
-        pod.istio(&SIDECAR).search(&[&tools]).good().says("already converged");
+        pod.istio(&SIDECAR).search(&[&tools]).good().stderr_contains(&format!("backend {variant}"));
+        pod.istio(&SIDECAR).search(&[&tools]).good().stderr_contains("already converged");
         assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"));
     }
 }
@@ -56,8 +56,8 @@ fn the_other_variant_asked_for_by_name_is_refused() {
             .search(&[&tools])
             .end()
             .exits(69)
-            .says(&format!("iptables-{missing} was requested"))
-            .says("what to do: ");
+            .stderr_contains(&format!("iptables-{missing} was requested"))
+            .stderr_contains("what to do: ");
         assert_eq!(pod.state(), before);
     }
 }
@@ -69,7 +69,7 @@ fn plain_names_are_told_apart_by_what_they_link_to() {
     {
         let pod = Pod::new();
         let tools = pod.links("bin", &[("iptables-restore", multi), ("iptables-save", multi)]);
-        pod.istio(&SIDECAR).search(&[&tools]).good().says(&format!("backend {variant}"));
+        pod.istio(&SIDECAR).search(&[&tools]).good().stderr_contains(&format!("backend {variant}"));
     }
 }
 
@@ -81,7 +81,10 @@ fn plain_names_that_are_wrappers_are_asked_for_their_version() {
             let tool = real(&format!("iptables-{variant}-{action}"));
             pod.program("bin", &format!("iptables-{action}"), &format!("exec {} \"$@\"", tool.display()));
         }
-        pod.istio(&SIDECAR).search(&[&pod.path("bin")]).good().says(&format!("backend iptables-{variant}"));
+        pod.istio(&SIDECAR)
+            .search(&[&pod.path("bin")])
+            .good()
+            .stderr_contains(&format!("backend iptables-{variant}"));
     }
 }
 
@@ -95,8 +98,8 @@ fn missing_ip6tables_with_ipv6_applies_nothing() {
             .search(&[&tools])
             .end()
             .exits(69)
-            .says("ip6tables-")
-            .says("--ip-family ipv4");
+            .stderr_contains("ip6tables-")
+            .stderr_contains("--ip-family ipv4");
         assert_eq!(pod.state(), before);
     }
 }
@@ -113,7 +116,7 @@ fn a_restore_without_its_save_does_not_count() {
     let pod = Pod::new();
     let before = pod.state();
     let tools = pod.links("bin", &NFT_V4[..1]);
-    pod.istio(&SIDECAR).search(&[&tools]).end().exits(69).says("what to do: ");
+    pod.istio(&SIDECAR).search(&[&tools]).end().exits(69).stderr_contains("what to do: ");
     assert_eq!(pod.state(), before);
 }
 
@@ -128,8 +131,8 @@ fn legacy_rules_of_ours_without_a_legacy_tool_are_named() {
             .search(&[&tools])
             .end()
             .exits(69)
-            .says("iptables-legacy-save")
-            .says("rules of an earlier run");
+            .stderr_contains("iptables-legacy-save")
+            .stderr_contains("rules of an earlier run");
     }
     assert_eq!(pod.rules(), before);
 }

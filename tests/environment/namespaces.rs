@@ -23,7 +23,7 @@ fn another_namespace_is_entered_by_process_and_by_name() {
         assert_eq!(host.state(), before, "the host was changed");
         // The way `ip netns` and container runtimes keep one: a file with the namespace mounted on it.
         let named = host.sh(&format!("mkdir -p /run/netns; touch /run/netns/pod; mount --bind {path} /run/netns/pod; echo /run/netns/pod"));
-        from_outside(&host, named.trim(), &forced).exits(0).says("already converged");
+        from_outside(&host, named.trim(), &forced).exits(0).stderr_contains("already converged");
         host.istio(&["cleanup", "--network-namespace", named.trim()]).good();
         assert!(!pod.rules().contains("ISTIO"));
         assert_eq!(host.state(), before, "the host was changed");
@@ -35,10 +35,13 @@ fn a_namespace_that_cannot_be_entered_is_an_error_and_nothing_is_applied_here() 
     let host = Pod::new();
     let before = host.state();
     for path in ["/nope", "/proc/999999999/ns/net", "/proc/self/ns/net/x"] {
-        from_outside(&host, path, &[]).exits(64).says(path).says("no such file");
+        from_outside(&host, path, &[]).exits(64).stderr_contains(path).stderr_contains("no such file");
     }
     for path in ["/etc/passwd", "/proc/self/ns/mnt", "/proc", "/dev/null"] {
-        from_outside(&host, path, &[]).exits(64).says(path).says("is not a network namespace");
+        from_outside(&host, path, &[])
+            .exits(64)
+            .stderr_contains(path)
+            .stderr_contains("is not a network namespace");
     }
     from_outside(&host, "/nope", &["--dry-run"]).exits(64);
     assert_eq!(host.state(), before);
@@ -50,7 +53,7 @@ fn a_namespace_that_is_a_pipe_does_not_hang() {
     host.sh("mkfifo $DIR/pipe");
     from_outside(&host, host.path("pipe").to_str().unwrap(), &[])
         .exits(64)
-        .says("is not a network namespace");
+        .stderr_contains("is not a network namespace");
 }
 
 #[test]
@@ -61,7 +64,7 @@ fn entering_without_the_right_to_is_exit_77() {
         .under(&["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all"])
         .end()
         .exits(77)
-        .says(&path);
+        .stderr_contains(&path);
     assert!(!pod.rules().contains("ISTIO") && !host.rules().contains("ISTIO"));
 }
 
@@ -75,7 +78,7 @@ fn in_cni_mode_a_read_only_host_is_enough_and_stays_as_it_is() {
         let path = format!("/proc/{}/ns/net", pod.pid());
         from_outside(&host, &path, &["--cni-mode", "--force-iptables-binary", variant])
             .exits(0)
-            .does_not_say("\twarn\t");
+            .stderr_lacks("\twarn\t");
         assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"), "{variant}");
         let after = (host.state(), host.sh("cat /proc/mounts; cat /etc/nsswitch.conf 2>/dev/null || :"));
         assert_eq!(after, before, "{variant}: the host was changed");
@@ -88,7 +91,7 @@ fn in_cni_mode_without_the_right_to_mount_it_warns_and_works() {
     pod.istio(&[&SIDECAR[..], &["--cni-mode"]].concat())
         .under(&["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all"])
         .good()
-        .says("name service");
+        .stderr_contains("name service");
     assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"));
 }
 
@@ -114,7 +117,7 @@ fn the_callers_namespace_is_not_what_counts_for_addresses() {
     // The host has IPv6, the pod has not.
     let (host, pod) = (Pod::dual(), Pod::new());
     let path = format!("/proc/{}/ns/net", pod.pid());
-    from_outside(&host, &path, &[]).exits(0).does_not_say("NOT captured").says("IPv4");
+    from_outside(&host, &path, &[]).exits(0).stderr_lacks("NOT captured").stderr_contains("IPv4");
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn the_next_run_replaces_what_came_with_native_tables() {
             pod.istio(&options).good();
             assert_eq!(policy_rules(&pod), policy_rules(&fresh), "{variant} {mode}");
             assert_eq!(without_address(&pod), without_address(&fresh), "{variant} {mode}");
-            pod.istio(&options).good().says("already converged");
+            pod.istio(&options).good().stderr_contains("already converged");
             pod.istio(&["cleanup"]).good();
             fresh.istio(&["cleanup"]).good();
             assert_eq!(pod.rules(), fresh.rules(), "{variant} {mode}");
@@ -84,7 +84,11 @@ fn lo_down_with_ipv6_tproxy_brings_nothing_into_force() {
         let before = pod.rules();
         let options =
             [&SIDECAR[..], &["--dual-stack", "-m", "TPROXY", "--force-iptables-binary", variant]].concat();
-        pod.istio(&options).end().exits(70).says("lo is down").says("ip link set lo up");
+        pod.istio(&options)
+            .end()
+            .exits(70)
+            .stderr_contains("lo is down")
+            .stderr_contains("ip link set lo up");
         assert_eq!(pod.rules(), before, "{variant}");
         pod.sh("ip link set lo up");
         pod.istio(&options).good();

@@ -21,8 +21,8 @@ fn missing_net_admin_is_reported() {
             .under(&["setpriv", "--bounding-set=-net_admin", "--inh-caps=-all"])
             .end()
             .exits(77)
-            .says("NET_ADMIN")
-            .says("securityContext.capabilities.add");
+            .stderr_contains("NET_ADMIN")
+            .stderr_contains("securityContext.capabilities.add");
         assert_eq!(pod.state(), before);
     }
 }
@@ -36,7 +36,7 @@ fn missing_capability_is_reported_for_every_action() {
             .under(&["setpriv", "--bounding-set=-all", "--inh-caps=-all"])
             .end()
             .exits(77)
-            .says("NET_ADMIN");
+            .stderr_contains("NET_ADMIN");
     }
     assert_eq!(pod.state(), before);
 }
@@ -50,8 +50,8 @@ fn non_root_user_gets_run_as_root_hint() {
             .under(&["setpriv", "--reuid=1337", "--regid=1337", "--clear-groups"])
             .end()
             .exits(77)
-            .says("NET_ADMIN")
-            .says("runAsUser: 0");
+            .stderr_contains("NET_ADMIN")
+            .stderr_contains("runAsUser: 0");
     }
     assert_eq!(pod.state(), before);
 }
@@ -62,9 +62,9 @@ fn net_admin_alone_is_enough_for_nft() {
     let only_net_admin = ["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all"];
     let options =
         [&SIDECAR[..], &["--dual-stack", "-m", "TPROXY", "--redirect-dns", "--capture-all-dns"]].concat();
-    pod.istio(&options).under(&only_net_admin).good().says("backend iptables-nft");
+    pod.istio(&options).under(&only_net_admin).good().stderr_contains("backend iptables-nft");
     assert!(pod.rules().contains("-A PREROUTING -p tcp -j ISTIO_INBOUND"));
-    pod.istio(&options).under(&only_net_admin).good().says("already converged");
+    pod.istio(&options).under(&only_net_admin).good().stderr_contains("already converged");
     pod.istio(&["cleanup"]).under(&only_net_admin).good();
     assert!(!pod.rules().contains("ISTIO"), "{}", pod.rules());
 }
@@ -77,7 +77,7 @@ fn legacy_without_net_raw_reports_missing_capability() {
         .under(&["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all"])
         .end()
         .exits(77)
-        .says("NET_RAW");
+        .stderr_contains("NET_RAW");
     assert_eq!(pod.rules(), before);
 }
 
@@ -103,10 +103,18 @@ fn legacy_as_a_user_outside_roots_group_applies_and_validates() {
         "--ambient-caps=-all,+net_admin,+net_raw",
     ];
     let options = [&forced(LEGACY)[..], &["--run-validation"]].concat();
-    pod.istio(&options).under(&unprivileged).good().says("the rules are compared").says("validation passed");
-    pod.istio(&options).under(&unprivileged).good().says("already converged").says("validation passed");
+    pod.istio(&options)
+        .under(&unprivileged)
+        .good()
+        .stderr_contains("the rules are compared")
+        .stderr_contains("validation passed");
+    pod.istio(&options)
+        .under(&unprivileged)
+        .good()
+        .stderr_contains("already converged")
+        .stderr_contains("validation passed");
     let only = [&options[..], &["--skip-rule-apply"]].concat();
-    pod.istio(&only).under(&unprivileged).end().exits(126).says("runAsGroup: 0");
+    pod.istio(&only).under(&unprivileged).end().exits(126).stderr_contains("runAsGroup: 0");
 }
 
 /// Runs a script as root of a user namespace, unmapped outside.

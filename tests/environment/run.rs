@@ -141,13 +141,13 @@ impl Ended {
     }
 
     /// Asserts that standard error contains this text.
-    pub(crate) fn says(self, text: &str) -> Self {
+    pub(crate) fn stderr_contains(self, text: &str) -> Self {
         assert!(self.stderr.contains(text), "{text:?} is not in standard error: {self}");
         self
     }
 
     /// Asserts that standard error does not contain this text.
-    pub(crate) fn does_not_say(self, text: &str) -> Self {
+    pub(crate) fn stderr_lacks(self, text: &str) -> Self {
         assert!(!self.stderr.contains(text), "{text:?} is in standard error: {self}");
         self
     }

@@ -52,7 +52,7 @@ fn the_network_of_another_user_namespace_is_named_as_a_cause() {
         .under(&["unshare", "--user", "--map-root-user"])
         .end()
         .exits(77)
-        .says("another user namespace")
-        .does_not_say("capabilities.add");
+        .stderr_contains("another user namespace")
+        .stderr_lacks("capabilities.add");
     assert_eq!(pod.state(), before);
 }

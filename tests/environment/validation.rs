@@ -28,9 +28,9 @@ fn validation_without_rules_fails_with_hint() {
         let before = pod.state();
         validate(&pod, &[], under)
             .exits(126)
-            .says("validation failed")
-            .says("istio-init")
-            .says("what to do: ");
+            .stderr_contains("validation failed")
+            .stderr_contains("istio-init")
+            .stderr_contains("what to do: ");
         assert_eq!(pod.state(), before);
     }
 }
@@ -43,7 +43,7 @@ fn with_rules_validation_passes() {
         for under in [None, Some(&AS_PROXY[..])] {
             validate(&pod, &[&["--dual-stack"], &PATIENT[..]].concat(), under)
                 .exits(0)
-                .says("validation passed");
+                .stderr_contains("validation passed");
         }
     }
 }
@@ -52,13 +52,15 @@ fn with_rules_validation_passes() {
 fn with_rules_for_one_family_only_dual_stack_validation_fails() {
     let pod = Pod::dual();
     pod.istio(&SIDECAR).good();
-    validate(&pod, &["--dual-stack"], Some(&AS_PROXY)).exits(126).says("IPv6");
+    validate(&pod, &["--dual-stack"], Some(&AS_PROXY)).exits(126).stderr_contains("IPv6");
 }
 
 #[test]
 fn applying_and_validating_is_one_run() {
     let pod = Pod::new();
-    pod.istio(&[&SIDECAR[..], &["--run-validation"], &PATIENT].concat()).good().says("validation passed");
+    pod.istio(&[&SIDECAR[..], &["--run-validation"], &PATIENT].concat())
+        .good()
+        .stderr_contains("validation passed");
 }
 
 #[test]
@@ -79,7 +81,7 @@ fn probe_without_setuid_capability_is_reported() {
         ]),
     )
     .exits(126)
-    .says("1337");
+    .stderr_contains("1337");
     // With the right to read the rules, those decide.
     validate(&pod, &[], Some(&["setpriv", "--bounding-set=-all,+net_admin", "--inh-caps=-all"])).exits(0);
     assert_eq!(pod.state(), before);
@@ -90,8 +92,8 @@ fn unavailable_port_is_reported() {
     let pod = Pod::new();
     validate(&pod, &["-p", "1"], Some(&AS_PROXY))
         .exits(126)
-        .says("cannot listen on port 1 ")
-        .says("-p and -z");
+        .stderr_contains("cannot listen on port 1 ")
+        .stderr_contains("-p and -z");
     // Another probe listens already, until its time is up.
     let other = pod.istio(&["--run-validation", "--skip-rule-apply", "--probe-timeout", "600s"]).start();
     let listening = || pod.sh("ss -Hltn 2>/dev/null | grep -c :15006 || :");
@@ -100,8 +102,8 @@ fn unavailable_port_is_reported() {
     }
     validate(&pod, &[], Some(&AS_PROXY))
         .exits(126)
-        .says("cannot listen on port 15001 ")
-        .says("is the proxy running already");
+        .stderr_contains("cannot listen on port 15001 ")
+        .stderr_contains("is the proxy running already");
     other.kill();
 }
 
@@ -109,5 +111,9 @@ fn unavailable_port_is_reported() {
 fn exempt_probe_is_not_reported_as_missing_rules() {
     let pod = Pod::new();
     let probed = ["--run-validation", "--probe-timeout", "500ms", "-o", "15002"];
-    pod.istio(&[&SIDECAR[..], &probed].concat()).end().exits(126).says("the probe is exempt").says("-o");
+    pod.istio(&[&SIDECAR[..], &probed].concat())
+        .end()
+        .exits(126)
+        .stderr_contains("the probe is exempt")
+        .stderr_contains("-o");
 }

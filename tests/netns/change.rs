@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::lab::actor::call_here;
-use crate::lab::ground::at;
+use crate::lab::fixture::at;
 use crate::lab::socket::Binding;
-use crate::lab::{Actor, Backend, Family, Ground, Outcome, Pod, on_each_backend};
+use crate::lab::user::call_here;
+use crate::lab::{Backend, Family, Fixture, Outcome, Pod, User, for_each_backend};
 
 /// Time between two calls of one caller: 200 calls a second.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Calls that each caller makes before the first, between two, and after the last change.
 const CALLS: usize = 60;
 
-on_each_backend!(
+for_each_backend!(
     from_a_list_of_ports_to_all_and_back,
     from_redirect_to_tproxy_and_back,
     dns_capture_on_and_off,
@@ -29,25 +29,25 @@ on_each_backend!(
 
 const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
 
-fn from_a_list_of_ports_to_all_and_back(ground: Ground) {
+fn from_a_list_of_ports_to_all_and_back(fixture: Fixture) {
     let ranges = "192.0.2.0/24,2001:db8:2::/48";
-    through(ground, &[&["-b", "8080,8081", "-i", ranges], &EVERYTHING, &["-b", "8080", "-q", "80"]]);
+    through(fixture, &[&["-b", "8080,8081", "-i", ranges], &EVERYTHING, &["-b", "8080", "-q", "80"]]);
 }
 
-fn from_redirect_to_tproxy_and_back(ground: Ground) {
+fn from_redirect_to_tproxy_and_back(fixture: Fixture) {
     let tproxy = ["-b", "*", "-i", "*", "-m", "TPROXY"];
     let tproxy_list = ["-b", "8080", "-i", "*", "-m", "TPROXY"];
-    through(ground, &[&EVERYTHING, &tproxy, &EVERYTHING, &tproxy_list, &tproxy, &["-b", "8080", "-i", "*"]]);
+    through(fixture, &[&EVERYTHING, &tproxy, &EVERYTHING, &tproxy_list, &tproxy, &["-b", "8080", "-i", "*"]]);
 }
 
-fn dns_capture_on_and_off(ground: Ground) {
+fn dns_capture_on_and_off(fixture: Fixture) {
     let dns = ["-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns"];
-    through(ground, &[&EVERYTHING, &dns, &EVERYTHING]);
+    through(fixture, &[&EVERYTHING, &dns, &EVERYTHING]);
 }
 
-fn other_exclusions(ground: Ground) {
+fn other_exclusions(fixture: Fixture) {
     through(
-        ground,
+        fixture,
         &[
             &["-b", "*", "-i", "*", "-d", "15020", "-o", "5432", "-x", "10.9.0.0/16"],
             &["-b", "*", "-i", "*", "-d", "15090,15021", "-o", "25,3306", "-x", "10.9.0.0/16,fd00:99::/32"],
@@ -56,42 +56,46 @@ fn other_exclusions(ground: Ground) {
     );
 }
 
-fn other_proxy_users(ground: Ground) {
+fn other_proxy_users(fixture: Fixture) {
     let more = ["-b", "*", "-i", "*", "-u", "1337,1500", "-g", "2000"];
-    through(ground, &[&EVERYTHING, &more, &EVERYTHING]);
+    through(fixture, &[&EVERYTHING, &more, &EVERYTHING]);
 }
 
 /// The old listener and the new one run side by side.
-fn other_proxy_ports(ground: Ground) {
+fn other_proxy_ports(fixture: Fixture) {
     let elsewhere = ["-b", "*", "-i", "*", "-p", "16001", "-z", "16006"];
-    through(ground, &[&EVERYTHING, &elsewhere, &EVERYTHING]);
+    through(fixture, &[&EVERYTHING, &elsewhere, &EVERYTHING]);
 }
 
-fn interfaces_and_invalid_packets(ground: Ground) {
+fn interfaces_and_invalid_packets(fixture: Fixture) {
     let more = ["-b", "*", "-i", "*", "-c", "eth1", "-k", "br0", "--drop-invalid"];
-    through(ground, &[&EVERYTHING, &more, &EVERYTHING]);
+    through(fixture, &[&EVERYTHING, &more, &EVERYTHING]);
 }
 
-fn from_one_iptables_variant_to_the_other_and_back(ground: Ground) {
-    let (here, there) = match ground.backend {
+fn from_one_iptables_variant_to_the_other_and_back(fixture: Fixture) {
+    let (here, there) = match fixture.backend {
         Backend::IptablesNft => ("iptables-nft", "iptables-legacy"),
         Backend::IptablesLegacy => ("iptables-legacy", "iptables-nft"),
     };
     let on = |backend| ["-b", "*", "-i", "*", "--backend", backend];
-    through_with(ground, &[on(here), on(there), on(here)], |pod, args| {
+    through_with(fixture, &[on(here), on(there), on(here)], |pod, args| {
         pod.plain_istio_iptables(args).arg("--dual-stack").run().succeeded();
     });
 }
 
 /// Goes through the option sets, one after the other, under load.
-fn through(ground: Ground, sets: &[&[&str]]) {
-    through_with(ground, sets, |pod, args| {
+fn through(fixture: Fixture, sets: &[&[&str]]) {
+    through_with(fixture, sets, |pod, args| {
         pod.apply(args);
     });
 }
 
-fn through_with<'a, A: AsRef<[&'a str]> + Debug>(ground: Ground, sets: &[A], apply: impl Fn(&Pod, &[&str])) {
-    let pod = ground.pod();
+fn through_with<'a, A: AsRef<[&'a str]> + Debug>(
+    fixture: Fixture,
+    sets: &[A],
+    apply: impl Fn(&Pod, &[&str]),
+) {
+    let pod = fixture.pod();
     let _people = (
         pod.proxy_listens(),
         pod.proxy_also_listens(&[16001, 16006]),
@@ -102,7 +106,7 @@ fn through_with<'a, A: AsRef<[&'a str]> + Debug>(ground: Ground, sets: &[A], app
     apply(&pod, sets.next().expect("a first option set").as_ref());
     let callers: Vec<_> =
         [Family::V4, Family::V6].into_iter().flat_map(|family| Caller::both(&pod, family)).collect();
-    let mut open: Vec<_> = callers.iter().map(|c| c.actor.connect(c.target).expect("a first call")).collect();
+    let mut open: Vec<_> = callers.iter().map(|c| c.user.connect(c.target).expect("a first call")).collect();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         for caller in &callers {
@@ -147,7 +151,7 @@ fn wait_for_calls(callers: &[Caller]) {
 /// A client that calls the same target in a loop, and records each call that the proxy did not get.
 struct Caller {
     name: String,
-    actor: Actor,
+    user: User,
     target: SocketAddr,
     made: AtomicUsize,
     strays: std::sync::Mutex<Vec<Outcome>>,
@@ -156,9 +160,9 @@ struct Caller {
 impl Caller {
     /// One caller from outside, and the app.
     fn both(pod: &Pod, family: Family) -> [Self; 2] {
-        let new = |name: &str, actor, target| Self {
+        let new = |name: &str, user, target| Self {
             name: format!("{name} {family:?}"),
-            actor,
+            user,
             target,
             made: AtomicUsize::new(0),
             strays: std::sync::Mutex::default(),
@@ -170,7 +174,7 @@ impl Caller {
     }
 
     fn call_until(&self, stop: &AtomicBool) {
-        self.actor.embody();
+        self.user.switch_thread();
         while !stop.load(Ordering::Relaxed) {
             let outcome = call_here(self.target, Binding::default());
             let captured =

@@ -1,9 +1,9 @@
 //! `--backend auto`: which iptables variant a run takes, and that it takes the same one the next time.
 
 use crate::lab::program::tool;
-use crate::lab::{Backend, Family, Ground, Pod, on_these_grounds};
+use crate::lab::{Backend, Family, Fixture, Pod, for_these_fixtures};
 
-on_these_grounds!(
+for_these_fixtures!(
     v4: IptablesNft V4, dual: IptablesNft Dual;
     [
         an_untouched_pod_gets_nft_rules,
@@ -17,18 +17,18 @@ on_these_grounds!(
 /// The log of a run without a backend option.
 const CHOICES: [&[&str]; 3] = [&[], &["--backend", "auto"], &["--backend", "iptables"]];
 
-fn an_untouched_pod_gets_nft_rules(ground: Ground) {
+fn an_untouched_pod_gets_nft_rules(fixture: Fixture) {
     for choice in CHOICES {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         apply(&pod, choice);
         assert_eq!(variants_with_our_rules(&pod), [Backend::IptablesNft], "{choice:?}");
     }
 }
 
 /// Detection must not create what the next detection takes for foreign rules.
-fn a_second_run_stays_with_the_variant_of_the_first(ground: Ground) {
+fn a_second_run_stays_with_the_variant_of_the_first(fixture: Fixture) {
     for first in [Backend::IptablesNft, Backend::IptablesLegacy] {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         apply(&pod, &["--backend", first.flag()]);
         for choice in CHOICES {
             apply(&pod, choice);
@@ -37,9 +37,9 @@ fn a_second_run_stays_with_the_variant_of_the_first(ground: Ground) {
     }
 }
 
-fn foreign_legacy_rules_select_legacy_backend(ground: Ground) {
+fn foreign_legacy_rules_select_legacy_backend(fixture: Fixture) {
     for choice in CHOICES {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         legacy(&pod, &["-A", "INPUT", "-p", "tcp", "--dport", "9999", "-j", "DROP"]);
         apply(&pod, choice);
         assert_eq!(variants_with_our_rules(&pod), [Backend::IptablesLegacy], "{choice:?}");
@@ -47,9 +47,9 @@ fn foreign_legacy_rules_select_legacy_backend(ground: Ground) {
 }
 
 /// A mere `iptables-legacy -L` by whomever makes them.
-fn empty_legacy_tables_are_ignored(ground: Ground) {
+fn empty_legacy_tables_are_ignored(fixture: Fixture) {
     for choice in CHOICES {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         for table in ["filter", "nat", "mangle", "raw"] {
             legacy(&pod, &["-n", "-t", table, "-L"]);
         }
@@ -58,9 +58,9 @@ fn empty_legacy_tables_are_ignored(ground: Ground) {
     }
 }
 
-fn foreign_nft_rules_select_nft_backend(ground: Ground) {
+fn foreign_nft_rules_select_nft_backend(fixture: Fixture) {
     for choice in CHOICES {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         pod.iptables(Family::V4, "-A INPUT -p tcp --dport 9999 -j DROP");
         apply(&pod, choice);
         assert_eq!(variants_with_our_rules(&pod), [Backend::IptablesNft], "{choice:?}");

@@ -1,19 +1,19 @@
 //! Runs that take away what we added, and runs that touch nothing.
 
-use crate::lab::{Ground, on_each_backend};
+use crate::lab::{Fixture, for_each_backend};
 use crate::state::{EVERYTHING, RICH};
 
-on_each_backend!(
+for_each_backend!(
     cleanup_leaves_nothing,
     cleanup_with_other_options_leaves_nothing,
     cleanup_of_an_untouched_pod_changes_nothing,
     a_dry_run_changes_nothing,
 );
 
-fn cleanup_leaves_nothing(ground: Ground) {
+fn cleanup_leaves_nothing(fixture: Fixture) {
     for cleanup in [&["--cleanup-only"][..], &["cleanup"]] {
         for args in [&EVERYTHING[..], &RICH] {
-            let pod = ground.pod();
+            let pod = fixture.pod();
             pod.apply(args);
             pod.apply(&[cleanup, args].concat());
             assert!(pod.state().is_empty(), "after {args:?} and {cleanup:?}: {:?}", pod.state());
@@ -21,31 +21,31 @@ fn cleanup_leaves_nothing(ground: Ground) {
     }
 }
 
-fn cleanup_with_other_options_leaves_nothing(ground: Ground) {
+fn cleanup_with_other_options_leaves_nothing(fixture: Fixture) {
     let redirect =
         ["-b", "80", "-i", "10.0.0.0/8", "-c", "eth1", "-k", "br0", "--redirect-dns", "--capture-all-dns"];
     let marks =
         ["-b", "*", "-m", "TPROXY", "-t", "500", "-r", "200", "-c", "eth2,eth3", "-u", "5,6", "-g", "7"];
     for args in [&RICH[..], &redirect, &marks] {
         for options in [&[][..], &["-b", "80"], &["-b", "*", "-m", "TPROXY"]] {
-            let pod = ground.pod();
+            let pod = fixture.pod();
             pod.apply(args);
             let run = pod.plain_istio_iptables(options).arg("--cleanup-only");
-            run.arg("--backend").arg(ground.backend.flag()).run().succeeded();
+            run.arg("--backend").arg(fixture.backend.flag()).run().succeeded();
             assert!(pod.state().is_empty(), "after {args:?}, cleaned with {options:?}: {:?}", pod.state());
         }
     }
 }
 
-fn cleanup_of_an_untouched_pod_changes_nothing(ground: Ground) {
-    let pod = ground.pod();
+fn cleanup_of_an_untouched_pod_changes_nothing(fixture: Fixture) {
+    let pod = fixture.pod();
     pod.apply(&["--cleanup-only", "-m", "TPROXY", "-b", "*"]);
     assert!(pod.state().is_empty(), "{:?}", pod.state());
 }
 
-fn a_dry_run_changes_nothing(ground: Ground) {
-    let pod = ground.pod();
-    pod.apply(&[&RICH[..], &["--dry-run"]].concat()).saying("ISTIO_OUTPUT");
+fn a_dry_run_changes_nothing(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&[&RICH[..], &["--dry-run"]].concat()).output_contains("ISTIO_OUTPUT");
     assert!(pod.state().is_empty(), "{:?}", pod.state());
     pod.apply(&EVERYTHING);
     let before = pod.state();

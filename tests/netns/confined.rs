@@ -1,13 +1,13 @@
 //! The init container as it really runs: few capabilities, nothing to write to.
 
-use crate::lab::ground::at;
+use crate::lab::fixture::at;
 use crate::lab::program::Program;
-use crate::lab::{Backend, Ground, Pod, on_each_backend};
+use crate::lab::{Backend, Fixture, Pod, for_each_backend};
 
 const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
 const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
 
-on_each_backend!(
+for_each_backend!(
     few_capabilities_are_enough,
     a_read_only_file_system_is_enough,
     a_change_and_a_cleanup_need_no_more,
@@ -15,15 +15,15 @@ on_each_backend!(
 );
 
 /// What the backend needs: the legacy tools open a raw socket.
-fn needed(ground: Ground) -> &'static str {
-    match ground.backend {
+fn needed(fixture: Fixture) -> &'static str {
+    match fixture.backend {
         Backend::IptablesNft => "+net_admin",
         Backend::IptablesLegacy => "+net_admin,+net_raw",
     }
 }
 
 fn captures(pod: &Pod) {
-    for family in pod.ground.families() {
+    for family in pod.fixture.families() {
         let inbound = at(family.pod(), 8080);
         pod.outside().call(inbound).captured(15006, inbound);
         let outbound = at(family.service(), 80);
@@ -31,26 +31,26 @@ fn captures(pod: &Pod) {
     }
 }
 
-fn few_capabilities_are_enough(ground: Ground) {
+fn few_capabilities_are_enough(fixture: Fixture) {
     for args in [&EVERYTHING[..], &TPROXY] {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         let _people = pod.proxy_listens();
-        pod.istio_iptables(args).with_only(needed(ground)).run().succeeded();
+        pod.istio_iptables(args).with_only(needed(fixture)).run().succeeded();
         captures(&pod);
     }
 }
 
-fn a_read_only_file_system_is_enough(ground: Ground) {
+fn a_read_only_file_system_is_enough(fixture: Fixture) {
     for args in [&EVERYTHING[..], &TPROXY] {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         let _people = pod.proxy_listens();
         confined(&pod, args).run().succeeded();
         captures(&pod);
     }
 }
 
-fn a_change_and_a_cleanup_need_no_more(ground: Ground) {
-    let pod = ground.pod();
+fn a_change_and_a_cleanup_need_no_more(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = pod.proxy_listens();
     for args in [&EVERYTHING[..], &TPROXY, &TPROXY, &EVERYTHING] {
         confined(&pod, args).run().succeeded();
@@ -60,12 +60,12 @@ fn a_change_and_a_cleanup_need_no_more(ground: Ground) {
     assert!(pod.state().is_empty(), "{:?}", pod.state());
 }
 
-fn without_capabilities_the_missing_one_is_named(ground: Ground) {
-    let pod = ground.pod();
-    pod.istio_iptables(&EVERYTHING).with_only("+chown").run().ended_with(77).saying("NET_ADMIN");
+fn without_capabilities_the_missing_one_is_named(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.istio_iptables(&EVERYTHING).with_only("+chown").run().ended_with(77).output_contains("NET_ADMIN");
     assert!(pod.state().is_empty(), "{:?}", pod.state());
 }
 
 fn confined(pod: &Pod, args: &[&str]) -> Program {
-    pod.istio_iptables(args).with_only(needed(pod.ground)).on_read_only_files()
+    pod.istio_iptables(args).with_only(needed(pod.fixture)).on_read_only_files()
 }

@@ -1,10 +1,10 @@
 //! DNS capture, over UDP and TCP, and the conntrack zones that keep the app's and the proxy's questions apart.
 
-use crate::lab::ground::at;
+use crate::lab::fixture::at;
 use crate::lab::program::Program;
-use crate::lab::{Family, Ground, Outcome, Pod, on_every_ground};
+use crate::lab::{Family, Fixture, Outcome, Pod, for_each_fixture};
 
-on_every_ground!(
+for_each_fixture!(
     queries_to_the_name_server_are_captured,
     queries_to_other_servers_are_not_captured,
     all_dns_means_any_server,
@@ -25,34 +25,34 @@ fn asked_through_the_proxy(outcome: &Outcome) {
     outcome.served_by("proxy+outside");
 }
 
-fn queries_to_the_name_server_are_captured(ground: Ground) {
-    let pod = ground.pod();
+fn queries_to_the_name_server_are_captured(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
-    for family in ground.families() {
+    for family in fixture.families() {
         let server = at(family.name_server(), 53);
         asked_through_the_proxy(&pod.app().ask(server));
         pod.app().call(server).captured(15053, server);
     }
 }
 
-fn queries_to_other_servers_are_not_captured(ground: Ground) {
-    let pod = ground.pod();
+fn queries_to_other_servers_are_not_captured(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "--redirect-dns"]).run().succeeded();
-    for family in ground.families() {
+    for family in fixture.families() {
         pod.app().ask(at(family.service(), 53)).served_by("outside");
         pod.app().call(at(family.service(), 53)).served_by("outside");
     }
 }
 
-fn all_dns_means_any_server(ground: Ground) {
-    let pod = ground.pod();
+fn all_dns_means_any_server(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     // The resolver file is of no interest then.
     let args = ["-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns"];
     pod.istio_iptables(&args).file("/etc/resolv.conf", "").run().succeeded();
-    for family in ground.families() {
+    for family in fixture.families() {
         for server in [at(family.name_server(), 53), at(family.service(), 53)] {
             asked_through_the_proxy(&pod.app().ask(server));
             pod.app().call(server).captured(15053, server);
@@ -61,11 +61,11 @@ fn all_dns_means_any_server(ground: Ground) {
     }
 }
 
-fn proxy_queries_reach_the_name_server(ground: Ground) {
-    let pod = ground.pod();
+fn proxy_queries_reach_the_name_server(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
-    for family in ground.families() {
+    for family in fixture.families() {
         let server = at(family.name_server(), 53);
         pod.proxy().ask(server).served_by("outside").coming_from(family.pod());
         pod.proxy().call(server).served_by("outside");
@@ -76,11 +76,11 @@ fn proxy_queries_reach_the_name_server(ground: Ground) {
 
 /// The app's question is open while the proxy asks the same server from the same address and port: two flows that
 /// look the same, kept apart by zones.
-fn proxy_may_use_the_source_port_of_a_waiting_app(ground: Ground) {
-    let pod = ground.pod();
+fn proxy_may_use_the_source_port_of_a_waiting_app(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
-    for family in ground.families() {
+    for family in fixture.families() {
         let from = at(family.pod(), 42_053);
         let outcome = pod.app().ask_from(from, at(family.name_server(), 53));
         asked_through_the_proxy(&outcome);
@@ -88,11 +88,11 @@ fn proxy_may_use_the_source_port_of_a_waiting_app(ground: Ground) {
     }
 }
 
-fn proxy_may_reuse_the_app_source_port(ground: Ground) {
-    let pod = ground.pod();
+fn proxy_may_reuse_the_app_source_port(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
-    for family in ground.families() {
+    for family in fixture.families() {
         let (from, server) = (at(family.pod(), 43_053), at(family.name_server(), 53));
         asked_through_the_proxy(&pod.app().ask_from(from, server));
         pod.proxy().ask_from(from, server).served_by("outside");
@@ -100,11 +100,11 @@ fn proxy_may_reuse_the_app_source_port(ground: Ground) {
     }
 }
 
-fn app_may_reuse_the_proxy_source_port(ground: Ground) {
-    let pod = ground.pod();
+fn app_may_reuse_the_proxy_source_port(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
-    for family in ground.families() {
+    for family in fixture.families() {
         let (from, server) = (at(family.pod(), 44_053), at(family.name_server(), 53));
         pod.proxy().ask_from(from, server).served_by("outside");
         asked_through_the_proxy(&pod.app().ask_from(from, server));
@@ -113,11 +113,11 @@ fn app_may_reuse_the_proxy_source_port(ground: Ground) {
 }
 
 /// Connection tracking must find the question that an answer belongs to, in whatever zone.
-fn a_firewall_that_lets_only_answers_in_lets_dns_answers_in(ground: Ground) {
-    let pod = ground.pod();
+fn a_firewall_that_lets_only_answers_in_lets_dns_answers_in(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
-    for &family in ground.families() {
+    for &family in fixture.families() {
         pod.iptables(family, "-A INPUT -i eth0 -p udp -m conntrack ! --ctstate ESTABLISHED -j DROP");
         let server = at(family.name_server(), 53);
         asked_through_the_proxy(&pod.app().ask(server));
@@ -126,40 +126,40 @@ fn a_firewall_that_lets_only_answers_in_lets_dns_answers_in(ground: Ground) {
     }
 }
 
-fn other_udp_is_not_captured(ground: Ground) {
-    let pod = ground.pod();
+fn other_udp_is_not_captured(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns"]).run().succeeded();
-    for family in ground.families() {
+    for family in fixture.families() {
         pod.app().ask(at(family.service(), 5353)).served_by("outside").coming_from(family.pod());
     }
 }
 
-fn without_name_servers_dns_is_not_captured_with_a_warning(ground: Ground) {
-    let pod = ground.pod();
+fn without_name_servers_dns_is_not_captured_with_a_warning(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     let program =
         pod.istio_iptables(&["-b", "*", "--redirect-dns"]).file("/etc/resolv.conf", "# none\nsearch x\n");
-    program.run().succeeded().saying("warn");
-    for family in ground.families() {
+    program.run().succeeded().output_contains("warn");
+    for family in fixture.families() {
         pod.app().ask(at(family.name_server(), 53)).served_by("outside");
     }
 }
 
-fn a_missing_resolver_file_is_an_error(ground: Ground) {
-    let pod = ground.pod();
+fn a_missing_resolver_file_is_an_error(fixture: Fixture) {
+    let pod = fixture.pod();
     let ended = pod.istio_iptables(&["-b", "*", "--redirect-dns"]).empty_directory("/etc").run();
-    assert_ne!(ended.code(), 0, "said:\n{}", ended.said());
-    ended.saying("/etc/resolv.conf");
+    assert_ne!(ended.code(), 0, "said:\n{}", ended.output());
+    ended.output_contains("/etc/resolv.conf");
     assert!(pod.state().is_empty(), "a refused run leaves nothing behind: {:?}", pod.state());
 }
 
-fn dns_capture_ends_when_it_is_switched_off(ground: Ground) {
-    let pod = ground.pod();
+fn dns_capture_ends_when_it_is_switched_off(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "--redirect-dns"]).run().succeeded();
     with_name_server(&pod, &["-b", "*"]).run().succeeded();
-    for family in ground.families() {
+    for family in fixture.families() {
         let server = at(family.name_server(), 53);
         pod.app().ask(server).served_by("outside");
         pod.app().call(server).served_by("outside");
@@ -169,6 +169,6 @@ fn dns_capture_ends_when_it_is_switched_off(ground: Ground) {
 /// The resolver file names the lab's server of each family the pod has.
 fn with_name_server(pod: &Pod, args: &[&str]) -> Program {
     let name = |family: &Family| format!("nameserver {}\n", family.name_server());
-    let contents: String = pod.ground.families().iter().map(name).collect();
+    let contents: String = pod.fixture.families().iter().map(name).collect();
     pod.istio_iptables(args).file("/etc/resolv.conf", &contents)
 }

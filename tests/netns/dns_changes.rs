@@ -3,12 +3,12 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::lab::ground::at;
+use crate::lab::fixture::at;
 use crate::lab::program::Program;
 use crate::lab::queries::{Queries, SlowServer, Sockets, Tally};
-use crate::lab::{Backend, Family, Ground, Pod, on_each_backend};
+use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend};
 
-on_each_backend!(
+for_each_backend!(
     dns_capture_is_switched_on,
     dns_capture_is_switched_off,
     included_groups_become_all_groups,
@@ -38,7 +38,7 @@ fn name_servers(pod: &Pod) -> Vec<SlowServer> {
         let direct = SlowServer::start(&pod.outside(), "direct", at(family.name_server(), 53));
         [direct, SlowServer::start(&pod.proxy(), "proxy", at(family.loopback(), 15053))]
     };
-    pod.ground.families().iter().flat_map(both).collect()
+    pod.fixture.families().iter().flat_map(both).collect()
 }
 
 /// Queries of this user from one port, in each family.
@@ -47,7 +47,7 @@ fn resolvers(pod: &Pod, user: u32, port: u16) -> Vec<Queries> {
         let (from, to) = (at(family.pod(), port), at(family.name_server(), 53));
         Queries::start(&pod.user(user, user), from, to)
     };
-    pod.ground.families().iter().map(ask).collect()
+    pod.fixture.families().iter().map(ask).collect()
 }
 
 /// What became of the queries before the run, during it, and from [`SETTLED`] after its end.
@@ -97,8 +97,8 @@ impl Fates {
     }
 }
 
-fn dns_capture_is_switched_on(ground: Ground) {
-    let pod = ground.pod();
+fn dns_capture_is_switched_on(fixture: Fixture) {
+    let pod = fixture.pod();
     let _servers = name_servers(&pod);
     for round in 0..4 {
         pod.apply(&EVERYTHING);
@@ -107,8 +107,8 @@ fn dns_capture_is_switched_on(ground: Ground) {
     }
 }
 
-fn dns_capture_is_switched_off(ground: Ground) {
-    let pod = ground.pod();
+fn dns_capture_is_switched_off(fixture: Fixture) {
+    let pod = fixture.pod();
     let _servers = name_servers(&pod);
     pod.apply(&DNS);
     for fates in through(resolvers(&pod, 1000, 22_000), || drop(pod.apply(&EVERYTHING))) {
@@ -118,22 +118,22 @@ fn dns_capture_is_switched_off(ground: Ground) {
     }
 }
 
-fn included_groups_become_all_groups(ground: Ground) {
+fn included_groups_become_all_groups(fixture: Fixture) {
     let groups =
         |value: &'static str| move |program: Program| program.env("ISTIO_OUTBOUND_OWNER_GROUPS", value);
-    widening(ground, groups("3000"), groups("*"));
+    widening(fixture, groups("3000"), groups("*"));
 }
 
-fn an_excluded_group_is_included(ground: Ground) {
+fn an_excluded_group_is_included(fixture: Fixture) {
     let excluded = |value: &'static str| {
         move |program: Program| program.env("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", value)
     };
-    widening(ground, excluded("5,1000"), excluded("5"));
+    widening(fixture, excluded("5,1000"), excluded("5"));
 }
 
 /// `-o` excludes every user's queries.
-fn an_excluded_port_53_is_included(ground: Ground) {
-    let pod = ground.pod();
+fn an_excluded_port_53_is_included(fixture: Fixture) {
+    let pod = fixture.pod();
     let _servers = name_servers(&pod);
     pod.istio_iptables(&DNS).arg("-o").arg("53").run().succeeded();
     let fates = through(resolvers(&pod, 1000, 23_000), || drop(pod.apply(&DNS)));
@@ -141,8 +141,8 @@ fn an_excluded_port_53_is_included(ground: Ground) {
 }
 
 /// The queries of user 1000 are captured from now on, those of the other user were and are.
-fn widening(ground: Ground, narrow: impl Fn(Program) -> Program, wide: impl Fn(Program) -> Program) {
-    let pod = ground.pod();
+fn widening(fixture: Fixture, narrow: impl Fn(Program) -> Program, wide: impl Fn(Program) -> Program) {
+    let pod = fixture.pod();
     let _servers = name_servers(&pod);
     narrow(pod.istio_iptables(&DNS)).run().succeeded();
     let mut all = resolvers(&pod, 1000, 24_000);
@@ -154,8 +154,8 @@ fn widening(ground: Ground, narrow: impl Fn(Program) -> Program, wide: impl Fn(P
 }
 
 /// Its own way is no reason to delete an entry that captured queries wait for.
-fn a_change_that_concerns_no_query_loses_no_answer(ground: Ground) {
-    let pod = ground.pod();
+fn a_change_that_concerns_no_query_loses_no_answer(fixture: Fixture) {
+    let pod = fixture.pod();
     let _servers = name_servers(&pod);
     pod.apply(&DNS);
     let fates = through(resolvers(&pod, 1000, 26_000), || {
@@ -165,8 +165,8 @@ fn a_change_that_concerns_no_query_loses_no_answer(ground: Ground) {
 }
 
 /// mangle commits before nat then, and after it on the way back.
-fn dns_capture_is_switched_on_together_with_tproxy(ground: Ground) {
-    let pod = ground.pod();
+fn dns_capture_is_switched_on_together_with_tproxy(fixture: Fixture) {
+    let pod = fixture.pod();
     let _servers = name_servers(&pod);
     pod.apply(&EVERYTHING);
     let tproxy = |pod: &Pod| drop(pod.istio_iptables(&DNS).arg("-m").arg("TPROXY").run().succeeded());
@@ -177,44 +177,44 @@ fn dns_capture_is_switched_on_together_with_tproxy(ground: Ground) {
     fates.iter().for_each(Fates::newly_captured);
 }
 
-fn on_the_other_backend(ground: Ground) -> Ground {
-    let backend = match ground.backend {
+fn on_the_other_backend(fixture: Fixture) -> Fixture {
+    let backend = match fixture.backend {
         Backend::IptablesNft => Backend::IptablesLegacy,
         Backend::IptablesLegacy => Backend::IptablesNft,
     };
-    Ground { backend, ..ground }
+    Fixture { backend, ..fixture }
 }
 
 fn moved(pod: &Pod, args: &[&str]) {
-    let backend = on_the_other_backend(pod.ground).backend.flag();
+    let backend = on_the_other_backend(pod.fixture).backend.flag();
     pod.plain_istio_iptables(args).arg("--dual-stack").arg("--backend").arg(backend).run().succeeded();
 }
 
-fn dns_capture_is_switched_on_in_a_move_between_backends(ground: Ground) {
-    let pod = ground.pod();
+fn dns_capture_is_switched_on_in_a_move_between_backends(fixture: Fixture) {
+    let pod = fixture.pod();
     let _servers = name_servers(&pod);
     pod.apply(&EVERYTHING);
     let fates = through(resolvers(&pod, 1000, 29_000), || moved(&pod, &DNS));
     fates.iter().for_each(Fates::newly_captured);
 }
 
-fn a_move_between_backends_loses_no_answer(ground: Ground) {
-    let pod = ground.pod();
+fn a_move_between_backends_loses_no_answer(fixture: Fixture) {
+    let pod = fixture.pod();
     let _servers = name_servers(&pod);
     pod.apply(&DNS);
     let fates = through(resolvers(&pod, 1000, 30_000), || moved(&pod, &DNS));
     fates.iter().for_each(Fates::captured);
 }
 
-fn new_sockets_lose_no_answer_when_capture_begins(ground: Ground) {
-    let pod = ground.pod();
+fn new_sockets_lose_no_answer_when_capture_begins(fixture: Fixture) {
+    let pod = fixture.pod();
     let _servers = name_servers(&pod);
     pod.apply(&EVERYTHING);
     every_new_socket_is_answered(&pod);
 }
 
-fn new_sockets_lose_no_answer_when_capture_gets_wider(ground: Ground) {
-    let pod = ground.pod();
+fn new_sockets_lose_no_answer_when_capture_gets_wider(fixture: Fixture) {
+    let pod = fixture.pod();
     let _servers = name_servers(&pod);
     pod.istio_iptables(&DNS).arg("-o").arg("53").run().succeeded();
     every_new_socket_is_answered(&pod);
@@ -222,7 +222,7 @@ fn new_sockets_lose_no_answer_when_capture_gets_wider(ground: Ground) {
 
 /// Sockets ask once each, before, while and after everything is captured.
 fn every_new_socket_is_answered(pod: &Pod) {
-    let families = pod.ground.families();
+    let families = pod.fixture.families();
     let once: Vec<_> = families.iter().map(|f| Sockets::start(&pod.app(), at(f.name_server(), 53))).collect();
     pod.apply(&DNS);
     thread::sleep(SETTLED);
@@ -234,9 +234,9 @@ fn every_new_socket_is_answered(pod: &Pod) {
 }
 
 /// The rules may be complete already when a run is killed; the entries are not.
-fn a_killed_change_is_completed_by_the_next_run(ground: Ground) {
+fn a_killed_change_is_completed_by_the_next_run(fixture: Fixture) {
     for moment in (2..14).map(|step| Duration::from_millis(step * 2)) {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         let _servers = name_servers(&pod);
         pod.istio_iptables(&DNS).arg("-o").arg("53").run().succeeded();
         let fates = through(resolvers(&pod, 1000, 27_000), || {

@@ -8,14 +8,14 @@ use std::thread;
 use std::time::Duration;
 
 use crate::held::{ECHO_LIMIT, Held, during_all};
-use crate::lab::actor::{Conversation, Ending, call_here};
-use crate::lab::ground::at;
+use crate::lab::fixture::at;
 use crate::lab::program::{Ended, tool};
 use crate::lab::server::Listen;
 use crate::lab::socket::Binding;
-use crate::lab::{Actor, Family, Ground, Outcome, Pod, on_each_backend};
+use crate::lab::user::{Conversation, Ending, call_here};
+use crate::lab::{Family, Fixture, Outcome, Pod, User, for_each_backend};
 
-on_each_backend!(
+for_each_backend!(
     first_capture_keeps_1000_connections,
     first_capture_with_tproxy_keeps_1000_connections,
     first_capture_of_a_second_family_keeps_its_connections,
@@ -34,32 +34,32 @@ pub(crate) const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
 /// Time between two calls of one caller.
 const PAUSE: Duration = Duration::from_millis(5);
 
-fn first_capture_keeps_1000_connections(ground: Ground) {
-    first_capture(ground, &REDIRECT, 125);
+fn first_capture_keeps_1000_connections(fixture: Fixture) {
+    first_capture(fixture, &REDIRECT, 125);
 }
 
-fn first_capture_with_tproxy_keeps_1000_connections(ground: Ground) {
-    first_capture(ground, &TPROXY, 125);
+fn first_capture_with_tproxy_keeps_1000_connections(fixture: Fixture) {
+    first_capture(fixture, &TPROXY, 125);
 }
 
 /// As many connections in each family and direction, idle and busy.
-fn first_capture(ground: Ground, options: &[&str], each: usize) {
-    let pod = ground.pod();
+fn first_capture(fixture: Fixture, options: &[&str], each: usize) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
-    let held = Held::open(&pod, ground.families(), each, "app", "outside");
+    let held = Held::open(&pod, fixture.families(), each, "app", "outside");
     let ended = held.during(|| pod.apply(options));
-    let output = ended.said();
+    let output = ended.output();
     assert!(!output.contains("ISTIO_ESTABLISHED"), "{output}");
-    captures(&pod, ground.families());
+    captures(&pod, fixture.families());
     held.all_alive();
-    let fresh = ground.pod();
+    let fresh = fixture.pod();
     fresh.apply(options);
     assert_eq!(pod.state(), fresh.state(), "what a fresh pod has, and nothing else");
 }
 
-fn first_capture_of_a_second_family_keeps_its_connections(ground: Ground) {
+fn first_capture_of_a_second_family_keeps_its_connections(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         apply_family(&pod, options, "ipv4");
         let captured = Held::open(&pod, &[Family::V4], 10, "proxy", "proxy");
@@ -72,14 +72,14 @@ fn first_capture_of_a_second_family_keeps_its_connections(ground: Ground) {
 }
 
 /// Calls are direct, and from some moment on captured; none is refused, and none that begins after the run is direct.
-fn first_capture_has_no_gap_for_new_connections(ground: Ground) {
+fn first_capture_has_no_gap_for_new_connections(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         for _ in 0..5 {
-            let pod = ground.pod();
+            let pod = fixture.pod();
             let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
-            let held = Held::open(&pod, ground.families(), 10, "app", "outside");
+            let held = Held::open(&pod, fixture.families(), 10, "app", "outside");
             let callers: Vec<Caller> =
-                ground.families().iter().flat_map(|f| Caller::both(&pod, *f)).collect();
+                fixture.families().iter().flat_map(|f| Caller::both(&pod, *f)).collect();
             let (stop, captured) = (AtomicBool::new(false), AtomicBool::new(false));
             thread::scope(|scope| {
                 for caller in &callers {
@@ -106,9 +106,9 @@ fn first_capture_has_no_gap_for_new_connections(ground: Ground) {
 }
 
 /// As connection tracking makes it if the first packet that it sees is the server's.
-fn an_entry_that_began_with_an_answer_is_no_way_past_the_proxy(ground: Ground) {
+fn an_entry_that_began_with_an_answer_is_no_way_past_the_proxy(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
         let ends = |family: &Family| (at(family.outside(), 40_500), at(family.pod(), 8080));
         let open = |(from, to): (SocketAddr, SocketAddr)| {
@@ -121,9 +121,9 @@ fn an_entry_that_began_with_an_answer_is_no_way_past_the_proxy(ground: Ground) {
             pod.namespace.run(|| tool("conntrack", &[&entry[..], &state].concat(), ""));
             conversation
         };
-        let held: Vec<_> = ground.families().iter().map(|family| open(ends(family))).collect();
+        let held: Vec<_> = fixture.families().iter().map(|family| open(ends(family))).collect();
         pod.apply(options);
-        for (mut conversation, family) in held.into_iter().zip(ground.families()) {
+        for (mut conversation, family) in held.into_iter().zip(fixture.families()) {
             conversation.echo("still there").expect("the connection lives on");
             conversation.end(Ending::Reset);
             let (from, to) = ends(family);
@@ -132,15 +132,15 @@ fn an_entry_that_began_with_an_answer_is_no_way_past_the_proxy(ground: Ground) {
     }
 }
 
-fn first_capture_that_is_killed_is_completed_by_the_next_run(ground: Ground) {
+fn first_capture_that_is_killed_is_completed_by_the_next_run(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
-        let fresh = ground.pod();
+        let fresh = fixture.pod();
         fresh.apply(options);
         for step in 0..30_u64 {
             let moment = Duration::from_micros(step * step * 60);
-            let pod = ground.pod();
+            let pod = fixture.pod();
             let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
-            let held = Held::open(&pod, ground.families(), 3, "app", "outside");
+            let held = Held::open(&pod, fixture.families(), 3, "app", "outside");
             held.during(|| {
                 pod.istio_iptables(options).run_and_kill_after(moment);
                 pod.apply(options);
@@ -152,9 +152,9 @@ fn first_capture_that_is_killed_is_completed_by_the_next_run(ground: Ground) {
 }
 
 /// Servers often listen on `::` for both families; the addresses of their IPv4 connections are mapped ones.
-fn ipv4_connections_of_ipv6_sockets_survive_first_capture(ground: Ground) {
+fn ipv4_connections_of_ipv6_sockets_survive_first_capture(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         let _proxy = pod.proxy_listens();
         // Sockets from now on: `::` takes IPv4 connections too.
         pod.namespace.run(|| std::fs::write("/proc/sys/net/ipv6/bindv6only", "0").unwrap());
@@ -171,11 +171,11 @@ fn ipv4_connections_of_ipv6_sockets_survive_first_capture(ground: Ground) {
 }
 
 /// The client has ended its direction and still reads.
-fn half_closed_connections_survive_first_capture(ground: Ground) {
+fn half_closed_connections_survive_first_capture(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
-        for &family in ground.families() {
+        for &family in fixture.families() {
             let target = at(family.pod(), 8080);
             let listener = pod.app().run(|| TcpListener::bind(target).unwrap());
             let mut caller = pod.outside().run(|| TcpStream::connect(target).unwrap());
@@ -195,23 +195,23 @@ fn half_closed_connections_survive_first_capture(ground: Ground) {
 }
 
 /// A foreign rule has switched connection tracking on before; idle connections that it has not seen have no entry.
-fn connections_that_other_rules_track_survive_first_capture(ground: Ground) {
+fn connections_that_other_rules_track_survive_first_capture(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
-        let unseen = Held::open(&pod, ground.families(), 5, "app", "outside");
+        let unseen = Held::open(&pod, fixture.families(), 5, "app", "outside");
         let tracking = "-t filter -A INPUT -m conntrack --ctstate INVALID -j DROP";
         let foreign = "-t nat -A OUTPUT -p tcp ! --syn -j ACCEPT";
-        for &family in ground.families() {
+        for &family in fixture.families() {
             pod.iptables(family, tracking);
             pod.iptables(family, foreign);
         }
-        let seen = Held::open(&pod, ground.families(), 5, "app", "outside");
+        let seen = Held::open(&pod, fixture.families(), 5, "app", "outside");
         seen.during(|| pod.apply(options));
         unseen.all_alive();
         seen.all_alive();
-        captures(&pod, ground.families());
-        for &family in ground.families() {
+        captures(&pod, fixture.families());
+        for &family in fixture.families() {
             let saved = pod.save(family);
             assert!(
                 saved.contains("-A OUTPUT -p tcp -m tcp ! --tcp-flags FIN,SYN,RST,ACK SYN -j ACCEPT"),
@@ -219,28 +219,28 @@ fn connections_that_other_rules_track_survive_first_capture(ground: Ground) {
             );
         }
         pod.apply(&["--cleanup-only"]);
-        for &family in ground.families() {
+        for &family in fixture.families() {
             let saved = pod.save(family);
             assert!(saved.contains("! --tcp-flags FIN,SYN,RST,ACK SYN -j ACCEPT"), "{saved}");
         }
     }
 }
 
-fn without_sockets_each_family_is_written_once(ground: Ground) {
+fn without_sockets_each_family_is_written_once(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
-        let pod = ground.pod();
-        let output = pod.apply(options).said();
+        let pod = fixture.pod();
+        let output = pod.apply(options).output();
         let written = output.matches("Writing following contents to rules file").count();
-        assert_eq!(written, ground.families().len(), "{output}");
+        assert_eq!(written, fixture.families().len(), "{output}");
         assert!(!output.contains("--syn"), "{output}");
     }
 }
 
 /// Connections of every age live through every change: of the mode, of the families, of ports and of owners.
-fn option_changes_reset_no_connection(ground: Ground) {
-    let pod = ground.pod();
+fn option_changes_reset_no_connection(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
-    let mut held = vec![Held::open(&pod, ground.families(), 10, "app", "outside")];
+    let mut held = vec![Held::open(&pod, fixture.families(), 10, "app", "outside")];
     let changes: [(&[&str], &str); 12] = [
         (&REDIRECT, "ipv4"),
         (&REDIRECT, "dual"),
@@ -262,7 +262,7 @@ fn option_changes_reset_no_connection(ground: Ground) {
         for held in &held {
             held.all_alive_after(&format!("{options:?} {families}"));
         }
-        held.push(Held::open_anywhere(&pod, ground.families(), 5));
+        held.push(Held::open_anywhere(&pod, fixture.families(), 5));
     }
 }
 
@@ -283,7 +283,7 @@ fn captures(pod: &Pod, families: &[Family]) {
 /// Calls the same target again and again.
 struct Caller {
     name: String,
-    actor: Actor,
+    user: User,
     target: SocketAddr,
     /// Who serves a call that is not captured.
     direct: &'static str,
@@ -293,9 +293,9 @@ struct Caller {
 
 impl Caller {
     fn both(pod: &Pod, family: Family) -> [Self; 2] {
-        let new = |name: &str, actor, target, direct| Self {
+        let new = |name: &str, user, target, direct| Self {
             name: format!("{name} {family:?}"),
-            actor,
+            user,
             target,
             direct,
             made: AtomicUsize::new(0),
@@ -308,7 +308,7 @@ impl Caller {
     }
 
     fn call_until(&self, stop: &AtomicBool, must_be_captured: &AtomicBool) {
-        self.actor.embody();
+        self.user.switch_thread();
         let mut was_captured = false;
         while !stop.load(Ordering::SeqCst) {
             let must = must_be_captured.load(Ordering::SeqCst) || was_captured;

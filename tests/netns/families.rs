@@ -2,12 +2,12 @@
 
 use std::fs;
 
-use crate::lab::ground::at;
+use crate::lab::fixture::at;
 use crate::lab::namespace::Namespace;
 use crate::lab::program::Program;
-use crate::lab::{Family, Ground, Pod, on_each_backend, on_every_ground};
+use crate::lab::{Family, Fixture, Pod, for_each_backend, for_each_fixture};
 
-on_each_backend!(
+for_each_backend!(
     uncaptured_ipv6_address_of_ipv4_pod_is_logged,
     dual_stack_captures_both_families,
     a_family_can_be_chosen,
@@ -16,7 +16,7 @@ on_each_backend!(
     dns_is_captured_in_the_family_of_the_name_server,
 );
 
-on_every_ground!(
+for_each_fixture!(
     a_pod_can_be_captured_from_outside,
     a_namespace_that_is_not_there_is_an_error,
     rules_come_in_the_families_that_the_pod_has,
@@ -24,18 +24,18 @@ on_every_ground!(
 
 const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
 
-fn uncaptured_ipv6_address_of_ipv4_pod_is_logged(ground: Ground) {
-    let pod = ground.pod();
+fn uncaptured_ipv6_address_of_ipv4_pod_is_logged(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     let run = pod.bare_istio_iptables(&EVERYTHING).run().succeeded();
-    run.saying("warn").saying("fd00:1::2").saying("--dual-stack");
+    run.output_contains("warn").output_contains("fd00:1::2").output_contains("--dual-stack");
     captured(&pod, Family::V4, true);
     captured(&pod, Family::V6, false);
 }
 
-fn dual_stack_captures_both_families(ground: Ground) {
+fn dual_stack_captures_both_families(fixture: Fixture) {
     for name in ["ISTIO_DUAL_STACK", "DUAL_STACK"] {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         pod.bare_istio_iptables(&EVERYTHING).env(name, "true").run().succeeded();
         captured(&pod, Family::V4, true);
@@ -43,9 +43,9 @@ fn dual_stack_captures_both_families(ground: Ground) {
     }
 }
 
-fn a_family_can_be_chosen(ground: Ground) {
+fn a_family_can_be_chosen(fixture: Fixture) {
     for (family, v4, v6) in [("ipv4", true, false), ("ipv6", false, true), ("dual", true, true)] {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         pod.bare_istio_iptables(&[&EVERYTHING[..], &["--ip-family", family]].concat()).run().succeeded();
         captured(&pod, Family::V4, v4);
@@ -53,8 +53,8 @@ fn a_family_can_be_chosen(ground: Ground) {
     }
 }
 
-fn a_pod_without_an_address_gets_rules_of_both_families(ground: Ground) {
-    let pod = ground.pod();
+fn a_pod_without_an_address_gets_rules_of_both_families(fixture: Fixture) {
+    let pod = fixture.pod();
     pod.ip("address flush dev eth0 scope global");
     pod.bare_istio_iptables(&EVERYTHING).run().succeeded();
     let state = pod.state();
@@ -63,8 +63,8 @@ fn a_pod_without_an_address_gets_rules_of_both_families(ground: Ground) {
     }
 }
 
-fn pod_with_disabled_ipv6_gets_ipv4_rules(ground: Ground) {
-    let pod = ground.pod();
+fn pod_with_disabled_ipv6_gets_ipv4_rules(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.namespace
         .run(|| fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").expect("switch IPv6 off"));
@@ -72,9 +72,9 @@ fn pod_with_disabled_ipv6_gets_ipv4_rules(ground: Ground) {
     captured(&pod, Family::V4, true);
 }
 
-fn dns_is_captured_in_the_family_of_the_name_server(ground: Ground) {
+fn dns_is_captured_in_the_family_of_the_name_server(fixture: Fixture) {
     for (has, lacks) in [(Family::V4, Family::V6), (Family::V6, Family::V4)] {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
         let resolver = format!("nameserver {}\n", has.name_server());
         let run = pod.istio_iptables(&["-b", "*", "--redirect-dns"]).file("/etc/resolv.conf", &resolver);
@@ -86,41 +86,41 @@ fn dns_is_captured_in_the_family_of_the_name_server(ground: Ground) {
     }
 }
 
-fn a_pod_can_be_captured_from_outside(ground: Ground) {
-    let pod = ground.pod();
+fn a_pod_can_be_captured_from_outside(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     let elsewhere = Namespace::new();
     let path = pod.namespace.path();
     let mut program = Program::new(&elsewhere, &EVERYTHING)
         .arg(&format!("--network-namespace={path}"))
         .arg("--cni-mode")
-        .arg(&format!("--backend={}", ground.backend.flag()));
-    if ground.families().len() == 2 {
+        .arg(&format!("--backend={}", fixture.backend.flag()));
+    if fixture.families().len() == 2 {
         program = program.arg("--dual-stack");
     }
     program.run().succeeded();
-    for &family in ground.families() {
+    for &family in fixture.families() {
         captured(&pod, family, true);
     }
-    let save = ground.backend.tool(Family::V4, "-save");
+    let save = fixture.backend.tool(Family::V4, "-save");
     let around = elsewhere.run(|| crate::lab::program::tool(&save, &[], ""));
     assert!(!around.contains("ISTIO"), "the caller's namespace must stay as it is:\n{around}");
 }
 
-fn a_namespace_that_is_not_there_is_an_error(ground: Ground) {
-    let pod = ground.pod();
+fn a_namespace_that_is_not_there_is_an_error(fixture: Fixture) {
+    let pod = fixture.pod();
     let ended = pod.istio_iptables(&["-b", "*", "--network-namespace", "/nope"]).run();
-    assert_ne!(ended.code(), 0, "said:\n{}", ended.said());
-    ended.saying("/nope");
+    assert_ne!(ended.code(), 0, "said:\n{}", ended.output());
+    ended.output_contains("/nope");
     assert!(pod.state().is_empty(), "the caller's namespace must stay as it is: {:?}", pod.state());
 }
 
 /// IPv4 rules are there in any case; IPv6 rules, and `::6` on `lo`, only where IPv6 is.
-fn rules_come_in_the_families_that_the_pod_has(ground: Ground) {
-    let pod = ground.pod();
+fn rules_come_in_the_families_that_the_pod_has(fixture: Fixture) {
+    let pod = fixture.pod();
     pod.apply(&EVERYTHING);
     let state = pod.state();
-    let has_v6 = ground.families().contains(&Family::V6);
+    let has_v6 = fixture.families().contains(&Family::V6);
     assert!(!state.chain("ip4 nat ISTIO_OUTPUT").is_empty(), "IPv4 rules in {state:?}");
     assert_eq!(!state.chain("ip6 nat ISTIO_OUTPUT").is_empty(), has_v6, "IPv6 rules in {state:?}");
     assert_eq!(format!("{state:?}").contains("-6 lo ::6/128"), has_v6, "::6 on lo in {state:?}");

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::lab::actor::Conversation;
-use crate::lab::ground::at;
+use crate::lab::fixture::at;
+use crate::lab::user::Conversation;
 use crate::lab::{Family, Pod};
 
 /// How long an echo may take. A connection that is reset fails at once; one whose packets are dropped fails then.

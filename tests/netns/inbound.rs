@@ -1,10 +1,10 @@
 //! Calls to the pod: what goes to the proxy's inbound port and what goes straight to the app.
 
-use crate::lab::ground::at;
+use crate::lab::fixture::at;
 use crate::lab::segment::stray_fin_is_answered;
-use crate::lab::{Ground, on_every_ground};
+use crate::lab::{Fixture, for_each_fixture};
 
-on_every_ground!(
+for_each_fixture!(
     an_inbound_call_reaches_the_proxy_with_its_destination,
     excluded_inbound_port_is_not_captured,
     only_listed_inbound_ports_are_captured,
@@ -14,21 +14,21 @@ on_every_ground!(
     invalid_packets_are_answered_unless_they_are_to_be_dropped,
 );
 
-fn an_inbound_call_reaches_the_proxy_with_its_destination(ground: Ground) {
-    let pod = ground.pod();
+fn an_inbound_call_reaches_the_proxy_with_its_destination(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         let target = at(family.pod(), 8080);
         pod.outside().call(target).captured(15006, target).coming_from(family.outside());
     }
 }
 
-fn excluded_inbound_port_is_not_captured(ground: Ground) {
-    let pod = ground.pod();
+fn excluded_inbound_port_is_not_captured(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080, 15020, 15090]));
     pod.apply(&["-b", "*", "-d", "15090,15020"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         for port in [15090, 15020] {
             pod.outside().call(at(family.pod(), port)).served_by("app");
         }
@@ -37,11 +37,11 @@ fn excluded_inbound_port_is_not_captured(ground: Ground) {
     }
 }
 
-fn only_listed_inbound_ports_are_captured(ground: Ground) {
-    let pod = ground.pod();
+fn only_listed_inbound_ports_are_captured(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080, 8081, 9090]));
     pod.apply(&["-b", "8080,8081"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         for port in [8080, 8081] {
             let target = at(family.pod(), port);
             pod.outside().call(target).captured(15006, target);
@@ -50,30 +50,30 @@ fn only_listed_inbound_ports_are_captured(ground: Ground) {
     }
 }
 
-fn without_inbound_ports_nothing_inbound_is_captured(ground: Ground) {
-    let pod = ground.pod();
+fn without_inbound_ports_nothing_inbound_is_captured(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-i", "*"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         pod.outside().call(at(family.pod(), 8080)).served_by("app");
     }
 }
 
-fn the_tunnel_port_is_not_redirected(ground: Ground) {
-    let pod = ground.pod();
+fn the_tunnel_port_is_not_redirected(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = pod.proxy_listens();
     pod.apply(&["-b", "*", "-i", "*"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         let answer = pod.outside().call(at(family.pod(), 15008));
         answer.captured(15008, at(family.pod(), 15008));
     }
 }
 
-fn other_inbound_and_tunnel_ports_can_be_chosen(ground: Ground) {
-    let pod = ground.pod();
+fn other_inbound_and_tunnel_ports_can_be_chosen(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens_on(16001, 16006, 16008), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*", "-p", "16001", "-z", "16006", "-e", "16008"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         let target = at(family.pod(), 8080);
         pod.outside().call(target).captured(16006, target);
         let tunnel = at(family.pod(), 16008);
@@ -84,12 +84,12 @@ fn other_inbound_and_tunnel_ports_can_be_chosen(ground: Ground) {
 }
 
 /// A FIN out of nowhere is INVALID to conntrack; the host answers it with a reset, unless it never gets there.
-fn invalid_packets_are_answered_unless_they_are_to_be_dropped(ground: Ground) {
+fn invalid_packets_are_answered_unless_they_are_to_be_dropped(fixture: Fixture) {
     for (args, expected) in [(&["-b", "*"][..], true), (&["-b", "*", "--drop-invalid"], false)] {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         let _people = pod.proxy_listens();
         pod.apply(args);
-        for family in ground.families() {
+        for family in fixture.families() {
             let (from, to) = (at(family.outside(), 40_000), at(family.pod(), 8080));
             let answered = pod.outside().run(|| stray_fin_is_answered(from, to)).expect("send a raw segment");
             assert_eq!(answered, expected, "a stray FIN was answered, with {args:?}, {family:?}");

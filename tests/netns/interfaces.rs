@@ -1,9 +1,9 @@
 //! Excluded NICs, and virtual ones whose inbound traffic counts as outbound.
 
-use crate::lab::ground::at;
-use crate::lab::{Family, Ground, World, on_every_ground};
+use crate::lab::fixture::at;
+use crate::lab::{Family, Fixture, Topology, for_each_fixture};
 
-on_every_ground!(
+for_each_fixture!(
     excluded_interface_is_not_captured_in_either_direction,
     an_interface_may_be_excluded_by_the_start_of_its_name,
     excluded_interface_is_not_captured_under_tproxy,
@@ -12,15 +12,15 @@ on_every_ground!(
     calls_from_outside_stay_inbound_where_there_is_a_guest,
 );
 
-fn excluded_interface_is_not_captured_in_either_direction(ground: Ground) {
-    second_interface_is_not_captured(ground, &["-b", "*", "-i", "*", "-c", "eth1"]);
+fn excluded_interface_is_not_captured_in_either_direction(fixture: Fixture) {
+    second_interface_is_not_captured(fixture, &["-b", "*", "-i", "*", "-c", "eth1"]);
 }
 
-fn an_interface_may_be_excluded_by_the_start_of_its_name(ground: Ground) {
-    let pod = ground.pod_in(World::SecondNic);
+fn an_interface_may_be_excluded_by_the_start_of_its_name(fixture: Fixture) {
+    let pod = fixture.pod_in(Topology::SecondNic);
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*", "-i", "*", "-c", "net1,eth+"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         for address in [family.pod(), family.pod_second()] {
             pod.outside().call(at(address, 8080)).served_by("app");
         }
@@ -30,15 +30,15 @@ fn an_interface_may_be_excluded_by_the_start_of_its_name(ground: Ground) {
     }
 }
 
-fn excluded_interface_is_not_captured_under_tproxy(ground: Ground) {
-    second_interface_is_not_captured(ground, &["-b", "*", "-i", "*", "-c", "eth1", "-m", "TPROXY"]);
+fn excluded_interface_is_not_captured_under_tproxy(fixture: Fixture) {
+    second_interface_is_not_captured(fixture, &["-b", "*", "-i", "*", "-c", "eth1", "-m", "TPROXY"]);
 }
 
-fn second_interface_is_not_captured(ground: Ground, args: &[&str]) {
-    let pod = ground.pod_in(World::SecondNic);
+fn second_interface_is_not_captured(fixture: Fixture, args: &[&str]) {
+    let pod = fixture.pod_in(Topology::SecondNic);
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.apply(args);
-    for family in ground.families() {
+    for family in fixture.families() {
         let own = at(family.pod_second(), 8080);
         pod.outside().call(own).served_by("app").coming_from(family.outside_second());
         pod.app().call(at(family.outside_second(), 80)).served_by("outside");
@@ -50,23 +50,23 @@ fn second_interface_is_not_captured(ground: Ground, args: &[&str]) {
     }
 }
 
-fn a_call_of_a_guest_is_outbound(ground: Ground) {
-    let pod = ground.pod_in(World::Guest);
+fn a_call_of_a_guest_is_outbound(fixture: Fixture) {
+    let pod = fixture.pod_in(Topology::Guest);
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*", "-i", "*", "-k", "br0"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         let target = at(family.service(), 80);
         pod.guest().call(target).captured(15001, target).coming_from(family.guest());
     }
 }
 
-fn only_calls_of_a_guest_to_listed_ranges_are_captured(ground: Ground) {
+fn only_calls_of_a_guest_to_listed_ranges_are_captured(fixture: Fixture) {
     let ranges = format!("{},{}", Family::V4.service_range(), Family::V6.service_range());
     for flag in ["-k", "--reroute-virtual-interfaces"] {
-        let pod = ground.pod_in(World::Guest);
+        let pod = fixture.pod_in(Topology::Guest);
         let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
         pod.apply(&["-b", "*", "-i", &ranges, flag, "br0"]);
-        for family in ground.families() {
+        for family in fixture.families() {
             let listed = at(family.service(), 80);
             pod.guest().call(listed).captured(15001, listed);
             pod.guest().call(at(family.other_service(), 80)).served_by("outside").coming_from(family.guest());
@@ -74,11 +74,11 @@ fn only_calls_of_a_guest_to_listed_ranges_are_captured(ground: Ground) {
     }
 }
 
-fn calls_from_outside_stay_inbound_where_there_is_a_guest(ground: Ground) {
-    let pod = ground.pod_in(World::Guest);
+fn calls_from_outside_stay_inbound_where_there_is_a_guest(fixture: Fixture) {
+    let pod = fixture.pod_in(Topology::Guest);
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*", "-k", "br0"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         let target = at(family.pod(), 8080);
         pod.outside().call(target).captured(15006, target);
     }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::lab::{Ground, on_each_backend};
+use crate::lab::{Fixture, for_each_backend};
 
-on_each_backend!(
+for_each_backend!(
     killed_first_run_is_completed_by_next_run,
     killed_change_is_completed_by_next_run,
     killed_cleanup_is_completed_by_next_run,
@@ -19,23 +19,23 @@ fn moments() -> impl Iterator<Item = Duration> {
     (0..40).map(|step| Duration::from_micros(step * step * 25))
 }
 
-fn killed_first_run_is_completed_by_next_run(ground: Ground) {
-    let fresh = ground.pod();
+fn killed_first_run_is_completed_by_next_run(fixture: Fixture) {
+    let fresh = fixture.pod();
     fresh.apply(&TPROXY);
     for moment in moments() {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         pod.istio_iptables(&TPROXY).run_and_kill_after(moment);
         pod.apply(&TPROXY);
         assert_eq!(pod.state(), fresh.state(), "killed after {moment:?}");
     }
 }
 
-fn killed_change_is_completed_by_next_run(ground: Ground) {
+fn killed_change_is_completed_by_next_run(fixture: Fixture) {
     for (old, new) in [(TPROXY.as_slice(), LISTS.as_slice()), (&LISTS, &TPROXY)] {
-        let fresh = ground.pod();
+        let fresh = fixture.pod();
         fresh.apply(new);
         for moment in moments() {
-            let pod = ground.pod();
+            let pod = fixture.pod();
             pod.apply(old);
             pod.istio_iptables(new).run_and_kill_after(moment);
             pod.apply(new);
@@ -44,9 +44,9 @@ fn killed_change_is_completed_by_next_run(ground: Ground) {
     }
 }
 
-fn killed_cleanup_is_completed_by_next_run(ground: Ground) {
+fn killed_cleanup_is_completed_by_next_run(fixture: Fixture) {
     for moment in moments() {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         pod.apply(&TPROXY);
         pod.istio_iptables(&["--cleanup-only"]).run_and_kill_after(moment);
         pod.apply(&["--cleanup-only"]);

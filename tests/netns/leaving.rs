@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use crate::established::{REDIRECT, TPROXY, apply_family};
 use crate::held::{ECHO_LIMIT, Held};
-use crate::lab::actor::Conversation;
-use crate::lab::ground::at;
+use crate::lab::fixture::at;
 use crate::lab::socket::Binding;
-use crate::lab::{Family, Ground, Pod, on_each_backend};
+use crate::lab::user::Conversation;
+use crate::lab::{Family, Fixture, Pod, for_each_backend};
 
-on_each_backend!(
+for_each_backend!(
     a_family_that_loses_its_rules_keeps_its_connections,
     cleanup_logs_number_of_reset_connections,
     cleanup_keeps_connections_on_request,
@@ -27,21 +27,22 @@ const CHAIN: &str = "ISTIO_ESTABLISHED";
 /// How long closed connections may take to leave the open states.
 const CLOSING: Duration = Duration::from_secs(30);
 
-fn a_family_that_loses_its_rules_keeps_its_connections(ground: Ground) {
+fn a_family_that_loses_its_rules_keeps_its_connections(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         for (stays, leaves, name) in [(Family::V4, Family::V6, "ipv4"), (Family::V6, Family::V4, "ipv6")] {
-            let pod = ground.pod();
+            let pod = fixture.pod();
             let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
             apply_family(&pod, options, "dual");
             let held = Held::open(&pod, &[Family::V4, Family::V6], 6, "proxy", "proxy");
-            held.during(|| apply_family(&pod, options, name)).saying(CHAIN);
+            held.during(|| apply_family(&pod, options, name)).output_contains(CHAIN);
             held.all_alive();
             pod.app().call(at(leaves.service(), 80)).served_by("outside");
             pod.outside().call(at(leaves.pod(), 8080)).served_by("app");
             pod.app().call(at(stays.service(), 80)).served_by("proxy");
             only_translation_is_kept(&pod, leaves);
             // It stays as long as it is needed, and no longer.
-            held.during(|| apply_family(&pod, &[options, &["--verify"]].concat(), name)).saying("converged");
+            held.during(|| apply_family(&pod, &[options, &["--verify"]].concat(), name))
+                .output_contains("converged");
             held.all_alive();
             drop(held);
             gone_once_closed(&pod, leaves, || {
@@ -51,8 +52,8 @@ fn a_family_that_loses_its_rules_keeps_its_connections(ground: Ground) {
     }
 }
 
-fn cleanup_logs_number_of_reset_connections(ground: Ground) {
-    let pod = ground.pod();
+fn cleanup_logs_number_of_reset_connections(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.apply(&REDIRECT);
     let four = Held::open(&pod, &[Family::V4], 3, "proxy", "proxy");
@@ -61,15 +62,17 @@ fn cleanup_logs_number_of_reset_connections(ground: Ground) {
     let before = pod.state();
     let resets = |ended: crate::lab::program::Ended| {
         ended
-            .saying(&format!("resets {} proxied ipv4", four.count()))
-            .saying(&format!("resets {} proxied ipv6", six.count()))
+            .output_contains(&format!("resets {} proxied ipv4", four.count()))
+            .output_contains(&format!("resets {} proxied ipv6", six.count()))
     };
     resets(pod.apply(&["--cleanup-only", "--dry-run"]));
     assert_eq!(pod.state(), before, "a dry run changes nothing");
     four.all_alive();
     six.all_alive();
     let ended = resets(pod.apply(&["--cleanup-only"]));
-    ended.saying("12 proxied ipv4 connections are cut off").saying("8 proxied ipv6 connections are cut off");
+    ended
+        .output_contains("12 proxied ipv4 connections are cut off")
+        .output_contains("8 proxied ipv6 connections are cut off");
     assert!(pod.state().is_empty(), "{:?}", pod.state());
     four.all_lost();
     six.all_lost();
@@ -79,31 +82,31 @@ fn cleanup_logs_number_of_reset_connections(ground: Ground) {
         .expect("a connection that was not captured");
 }
 
-fn cleanup_keeps_connections_on_request(ground: Ground) {
+fn cleanup_keeps_connections_on_request(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         pod.apply(options);
-        let held = Held::open(&pod, ground.families(), 4, "proxy", "proxy");
+        let held = Held::open(&pod, fixture.families(), 4, "proxy", "proxy");
         let cleanup = ["--cleanup-only", "--keep-connections"];
-        pod.apply(&[&cleanup[..], &["--dry-run"]].concat()).saying(CHAIN);
-        held.during(|| pod.apply(&cleanup)).saying(CHAIN);
+        pod.apply(&[&cleanup[..], &["--dry-run"]].concat()).output_contains(CHAIN);
+        held.during(|| pod.apply(&cleanup)).output_contains(CHAIN);
         held.all_alive();
-        for &family in ground.families() {
+        for &family in fixture.families() {
             only_translation_is_kept(&pod, family);
             pod.app().call(at(family.service(), 80)).served_by("outside");
         }
         // Again, and into the mesh and out again.
-        pod.apply(&cleanup).saying(CHAIN);
+        pod.apply(&cleanup).output_contains(CHAIN);
         held.during(|| pod.apply(options));
         held.all_alive();
-        let fresh = ground.pod();
+        let fresh = fixture.pod();
         fresh.apply(options);
         assert_eq!(pod.state(), fresh.state());
         pod.apply(&cleanup);
         held.all_alive();
         drop(held);
-        for &family in ground.families() {
+        for &family in fixture.families() {
             gone_once_closed(&pod, family, || {
                 pod.apply(&cleanup);
             });
@@ -112,61 +115,63 @@ fn cleanup_keeps_connections_on_request(ground: Ground) {
     }
 }
 
-fn plain_cleanup_takes_the_chain_whatever_is_open(ground: Ground) {
-    let pod = ground.pod();
+fn plain_cleanup_takes_the_chain_whatever_is_open(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.apply(&REDIRECT);
-    let held = Held::open(&pod, ground.families(), 1, "proxy", "proxy");
+    let held = Held::open(&pod, fixture.families(), 1, "proxy", "proxy");
     pod.apply(&["--cleanup-only", "--keep-connections"]);
-    pod.apply(&["--cleanup-only"]).saying("resets 4 proxied ipv4").saying("resets 4 proxied ipv6");
+    pod.apply(&["--cleanup-only"])
+        .output_contains("resets 4 proxied ipv4")
+        .output_contains("resets 4 proxied ipv6");
     assert!(pod.state().is_empty(), "{:?}", pod.state());
     held.all_lost();
 }
 
 /// A run that only validates knows the chain, too.
-fn validation_accepts_what_keeps_connections(ground: Ground) {
-    let pod = ground.pod();
+fn validation_accepts_what_keeps_connections(fixture: Fixture) {
+    let pod = fixture.pod();
     // The ports of the last run are free: the probe listens there.
     let _people = (pod.proxy_also_listens(&[16001, 16006]), pod.outside_listens(&[80]));
     apply_family(&pod, &["-b", "*", "-i", "*", "-p", "16001", "-z", "16006"], "dual");
     let held = Held::open(&pod, &[Family::V6], 2, "proxy", "proxy");
-    apply_family(&pod, &REDIRECT, "ipv4").saying(CHAIN);
+    apply_family(&pod, &REDIRECT, "ipv4").output_contains(CHAIN);
     let validation = [&REDIRECT[..], &["--run-validation", "--skip-rule-apply"]].concat();
-    apply_family(&pod, &validation, "ipv4").saying("validation passed");
+    apply_family(&pod, &validation, "ipv4").output_contains("validation passed");
     drop(held);
 }
 
-fn without_connections_nothing_is_kept(ground: Ground) {
-    let pod = ground.pod();
+fn without_connections_nothing_is_kept(fixture: Fixture) {
+    let pod = fixture.pod();
     apply_family(&pod, &REDIRECT, "dual");
-    let output = apply_family(&pod, &REDIRECT, "ipv4").said();
+    let output = apply_family(&pod, &REDIRECT, "ipv4").output();
     assert!(!output.contains(CHAIN) && !pod.save(Family::V6).contains("ISTIO"), "{output}");
-    let output = pod.apply(&["--cleanup-only", "--keep-connections"]).said();
+    let output = pod.apply(&["--cleanup-only", "--keep-connections"]).output();
     assert!(!output.contains(CHAIN) && pod.state().is_empty(), "{output} {:?}", pod.state());
 }
 
 /// The live rules name the ports of the last run; connections to those of an earlier one are open as well.
-fn connections_of_earlier_ports_are_kept_too(ground: Ground) {
-    let pod = ground.pod();
+fn connections_of_earlier_ports_are_kept_too(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.proxy_also_listens(&[16001, 16006]), pod.outside_listens(&[80]));
     apply_family(&pod, &["-b", "*", "-i", "*", "-p", "16001", "-z", "16006"], "dual");
     let held = Held::open(&pod, &[Family::V6], 3, "proxy", "proxy");
     apply_family(&pod, &REDIRECT, "dual");
-    held.during(|| apply_family(&pod, &REDIRECT, "ipv4")).saying(CHAIN);
+    held.during(|| apply_family(&pod, &REDIRECT, "ipv4")).output_contains(CHAIN);
     held.all_alive();
 }
 
 /// Inbound connections keep their addresses in TPROXY mode: the proxy's socket has the addresses of the packets, and needs
 /// no rule.
-fn cleanup_of_tproxy_resets_outbound_connections_only(ground: Ground) {
-    let pod = ground.pod();
+fn cleanup_of_tproxy_resets_outbound_connections_only(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.apply(&TPROXY);
-    for &family in ground.families() {
+    for &family in fixture.families() {
         let open = |_| pod.outside().connect(at(family.pod(), 8080)).expect("an inbound call");
         let mut inbound: Vec<Conversation> = (0..4).map(open).collect();
         let mut outbound = pod.app().connect(at(family.service(), 80)).expect("an outbound call");
-        pod.apply(&["--cleanup-only"]).saying(&format!("resets 1 proxied ip{}", name_of(family)));
+        pod.apply(&["--cleanup-only"]).output_contains(&format!("resets 1 proxied ip{}", name_of(family)));
         for conversation in &mut inbound {
             conversation.echo_within("still there", ECHO_LIMIT).expect("an inbound connection");
         }
@@ -176,9 +181,9 @@ fn cleanup_of_tproxy_resets_outbound_connections_only(ground: Ground) {
 }
 
 /// The proxy hands IPv6 connections to the application from `::6`, which goes with the IPv6 rules.
-fn the_passthrough_address_stays_while_sockets_use_it(ground: Ground) {
+fn the_passthrough_address_stays_while_sockets_use_it(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         apply_family(&pod, options, "dual");
         let from = Binding { source: Some(at(Family::V6.passthrough(), 0)), spoofed_mark: None };
@@ -187,7 +192,7 @@ fn the_passthrough_address_stays_while_sockets_use_it(ground: Ground) {
         assert_eq!(passed_on.greeting.who, "app");
         apply_family(&pod, options, "ipv4");
         passed_on.echo_within("still there", ECHO_LIMIT).expect("a connection from ::6");
-        apply_family(&pod, options, "ipv4").saying("converged");
+        apply_family(&pod, options, "ipv4").output_contains("converged");
         passed_on.echo_within("still there", ECHO_LIMIT).expect("a connection from ::6");
         drop(passed_on);
         let deadline = Instant::now() + CLOSING;
@@ -200,8 +205,8 @@ fn the_passthrough_address_stays_while_sockets_use_it(ground: Ground) {
 }
 
 /// The proxy of a TPROXY pod calls the application under the client's address; the answers find back by a mark.
-fn connections_that_end_with_tproxy_are_counted(ground: Ground) {
-    let pod = ground.pod();
+fn connections_that_end_with_tproxy_are_counted(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
     for leave in [&["-b", "*", "-i", "*", "--dry-run"][..], &["--cleanup-only", "--dry-run"], &REDIRECT] {
         pod.apply(&TPROXY);
@@ -209,14 +214,16 @@ fn connections_that_end_with_tproxy_are_counted(ground: Ground) {
             let client = Binding { source: Some(at(family.outside(), 0)), spoofed_mark: Some(1337) };
             pod.user(0, 1337).connect_bound(at(family.pod(), 8080), client).expect("a call of the proxy")
         };
-        let mut open: Vec<Conversation> = ground.families().iter().map(open).collect();
+        let mut open: Vec<Conversation> = fixture.families().iter().map(open).collect();
         for conversation in &mut open {
             conversation
                 .echo_within("the mark is saved", ECHO_LIMIT)
                 .expect("a call under the client's address");
         }
         let ended = pod.apply(leave);
-        ended.saying("1 ipv4 connections of the proxy").saying("1 ipv6 connections of the proxy");
+        ended
+            .output_contains("1 ipv4 connections of the proxy")
+            .output_contains("1 ipv6 connections of the proxy");
     }
 }
 

@@ -1,10 +1,10 @@
 //! Rules of others stay as they are; rules of Istio's own programs count as ours.
 
 use crate::istio_leftovers::{ISTIO_1_14, ISTIO_TODAY, istio_leftovers, istio_tproxy_ran_three_times};
-use crate::lab::ground::at;
-use crate::lab::{Backend, Family, Ground, Pod, on_each_backend};
+use crate::lab::fixture::at;
+use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend};
 
-on_each_backend!(
+for_each_backend!(
     foreign_rules_are_unchanged_after_cleanup,
     foreign_rules_survive_option_changes,
     foreign_rules_added_later_survive,
@@ -82,8 +82,8 @@ fn saved(pod: &Pod) -> String {
     pod.save(Family::V4) + &pod.save(Family::V6)
 }
 
-fn with_foreign_rules(ground: Ground) -> Pod {
-    let pod = ground.pod();
+fn with_foreign_rules(fixture: Fixture) -> Pod {
+    let pod = fixture.pod();
     for family in [Family::V4, Family::V6] {
         pod.restore(family, OTHERS);
     }
@@ -98,19 +98,19 @@ fn theirs_in(pod: &Pod) -> Vec<String> {
     lines.lines().filter(|line| theirs.contains(line)).map(str::to_owned).collect()
 }
 
-fn foreign_rules_are_unchanged_after_cleanup(ground: Ground) {
+fn foreign_rules_are_unchanged_after_cleanup(fixture: Fixture) {
     for args in SETS {
-        let pod = with_foreign_rules(ground);
+        let pod = with_foreign_rules(fixture);
         let before = saved(&pod);
         pod.apply(args);
         assert_ne!(saved(&pod), before, "{args:?} must write something");
-        pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()]).run().succeeded();
+        pod.plain_istio_iptables(&["--cleanup-only", "--backend", fixture.backend.flag()]).run().succeeded();
         assert_eq!(saved(&pod), before, "after {args:?} and cleanup");
     }
 }
 
-fn foreign_rules_survive_option_changes(ground: Ground) {
-    let pod = with_foreign_rules(ground);
+fn foreign_rules_survive_option_changes(fixture: Fixture) {
+    let pod = with_foreign_rules(fixture);
     let (before, theirs) = (saved(&pod), theirs_in(&pod));
     assert_eq!(theirs.len(), 2 * OTHERS.matches("-A ").count(), "all of theirs are recognised:\n{before}");
     for args in SETS.iter().chain(SETS.iter().rev()) {
@@ -122,9 +122,9 @@ fn foreign_rules_survive_option_changes(ground: Ground) {
 }
 
 /// Before ours and after ours.
-fn foreign_rules_added_later_survive(ground: Ground) {
+fn foreign_rules_added_later_survive(fixture: Fixture) {
     for args in SETS {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         pod.apply(args);
         let own = pod.state();
         for family in [Family::V4, Family::V6] {
@@ -134,11 +134,11 @@ fn foreign_rules_added_later_survive(ground: Ground) {
             pod.iptables(family, "-t mangle -I PREROUTING -p tcp --dport 9996 -j ACCEPT");
         }
         let both = pod.state();
-        pod.apply(args).saying("converged");
+        pod.apply(args).output_contains("converged");
         assert_eq!(pod.state(), both, "{args:?}: rules of others do not count as a difference");
         assert_ne!(own, both);
-        pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()]).run().succeeded();
-        let alone = with_foreign_rules(ground);
+        pod.plain_istio_iptables(&["--cleanup-only", "--backend", fixture.backend.flag()]).run().succeeded();
+        let alone = with_foreign_rules(fixture);
         for family in [Family::V4, Family::V6] {
             alone.iptables(family, "-t nat -I OUTPUT -p tcp --dport 9996 -j ACCEPT");
             alone.iptables(family, "-t nat -I PREROUTING -p tcp --dport 9996 -j ACCEPT");
@@ -149,7 +149,7 @@ fn foreign_rules_added_later_survive(ground: Ground) {
 }
 
 /// Somebody has excluded eth1 before us, in our very words. Ours are appended, so theirs keep their place.
-fn foreign_rules_with_our_shape_keep_their_position(ground: Ground) {
+fn foreign_rules_with_our_shape_keep_their_position(fixture: Fixture) {
     let alike = "\
 *nat
 -A PREROUTING -i eth1 -j RETURN
@@ -167,13 +167,13 @@ COMMIT
 ";
     for mode in ["REDIRECT", "TPROXY"] {
         let args = ["-b", "*", "-i", "*", "-c", "eth1", "-m", mode];
-        let pod = ground.pod();
+        let pod = fixture.pod();
         for family in [Family::V4, Family::V6] {
             pod.restore(family, alike);
         }
         let before = saved(&pod);
         pod.apply(&args);
-        pod.apply(&args).saying("converged");
+        pod.apply(&args).output_contains("converged");
         pod.apply(&["--cleanup-only"]);
         assert_eq!(saved(&pod), before, "{mode}");
     }
@@ -182,9 +182,9 @@ COMMIT
 /// The options that Istio's rules without TPROXY were written with.
 const SIDECAR: [&str; 6] = ["-b", "*", "-d", "15090,15021,15020", "-i", "*"];
 
-fn rules_of_istio_1_14_are_updated(ground: Ground) {
+fn rules_of_istio_1_14_are_updated(fixture: Fixture) {
     for args in [&SIDECAR[..], &["-b", "80", "-i", "10.0.0.0/8"], &["-b", "*", "-m", "TPROXY"]] {
-        let (pod, fresh) = (ground.pod(), ground.pod());
+        let (pod, fresh) = (fixture.pod(), fixture.pod());
         istio_leftovers(&pod, ISTIO_1_14);
         pod.apply(args);
         fresh.apply(args);
@@ -192,49 +192,49 @@ fn rules_of_istio_1_14_are_updated(ground: Ground) {
     }
 }
 
-fn rules_of_istio_1_14_are_cleaned_up(ground: Ground) {
-    let pod = ground.pod();
+fn rules_of_istio_1_14_are_cleaned_up(fixture: Fixture) {
+    let pod = fixture.pod();
     istio_leftovers(&pod, ISTIO_1_14);
     pod.apply(&["--cleanup-only"]);
     assert!(pod.state().is_empty(), "{:?}", pod.state());
 }
 
-fn rules_of_todays_istio_are_already_converged(ground: Ground) {
-    let (pod, fresh) = (ground.pod(), ground.pod());
+fn rules_of_todays_istio_are_already_converged(fixture: Fixture) {
+    let (pod, fresh) = (fixture.pod(), fixture.pod());
     istio_leftovers(&pod, ISTIO_TODAY);
     let before = pod.state();
-    pod.apply(&SIDECAR).saying("converged");
+    pod.apply(&SIDECAR).output_contains("converged");
     assert_eq!(pod.state(), before);
     fresh.apply(&SIDECAR);
     assert_eq!(fresh.state(), before, "our rules and Istio's are the same");
 }
 
-fn rules_and_routes_of_istios_tproxy_mode_are_taken_over(ground: Ground) {
+fn rules_and_routes_of_istios_tproxy_mode_are_taken_over(fixture: Fixture) {
     for args in
         [&["-b", "*", "-i", "*", "-m", "TPROXY"][..], &EVERYTHING, &["-b", "80", "-m", "TPROXY", "-r", "200"]]
     {
-        let (pod, fresh) = (ground.pod(), ground.pod());
+        let (pod, fresh) = (fixture.pod(), fixture.pod());
         let _people = pod.proxy_listens();
         istio_tproxy_ran_three_times(&pod);
         pod.apply(args);
         fresh.apply(args);
         assert_eq!(pod.state(), fresh.state(), "{args:?}");
-        for family in ground.families() {
+        for family in fixture.families() {
             pod.outside().call(at(family.pod(), 80)).captured(15006, at(family.pod(), 80));
         }
     }
 }
 
-fn rules_and_routes_of_istios_tproxy_mode_are_cleaned_up(ground: Ground) {
-    let pod = ground.pod();
+fn rules_and_routes_of_istios_tproxy_mode_are_cleaned_up(fixture: Fixture) {
+    let pod = fixture.pod();
     istio_tproxy_ran_three_times(&pod);
-    pod.plain_istio_iptables(&["--cleanup-only", "--backend", ground.backend.flag()]).run().succeeded();
+    pod.plain_istio_iptables(&["--cleanup-only", "--backend", fixture.backend.flag()]).run().succeeded();
     assert!(pod.state().is_empty(), "{:?}", pod.state());
 }
 
 /// Other marks, other tables, and a foreign table 133 that holds more than our route.
-fn foreign_policy_routing_is_not_changed(ground: Ground) {
-    let pod = ground.pod();
+fn foreign_policy_routing_is_not_changed(fixture: Fixture) {
+    let pod = fixture.pod();
     for family in ["-4", "-6"] {
         let net = if family == "-4" { "10.77.0.0/16" } else { "fd00:77::/32" };
         pod.ip(&format!(
@@ -252,16 +252,16 @@ fn foreign_policy_routing_is_not_changed(ground: Ground) {
     assert_eq!(pod.state(), before);
 }
 
-fn rules_of_the_other_iptables_variant_are_deleted(ground: Ground) {
-    let other = match ground.backend {
+fn rules_of_the_other_iptables_variant_are_deleted(fixture: Fixture) {
+    let other = match fixture.backend {
         Backend::IptablesNft => Backend::IptablesLegacy,
         Backend::IptablesLegacy => Backend::IptablesNft,
     };
-    let there = Ground { backend: other, ..ground };
+    let there = Fixture { backend: other, ..fixture };
     for args in SETS {
-        let fresh = ground.pod();
+        let fresh = fixture.pod();
         fresh.apply(args);
-        let pod = ground.pod();
+        let pod = fixture.pod();
         let run =
             pod.plain_istio_iptables(args).arg("--dual-stack").arg("--backend").arg(there.backend.flag());
         run.run().succeeded();
@@ -275,9 +275,9 @@ fn rules_of_the_other_iptables_variant_are_deleted(ground: Ground) {
     }
 }
 
-fn foreign_rule_behind_our_jump_does_not_move_before_it(ground: Ground) {
+fn foreign_rule_behind_our_jump_does_not_move_before_it(fixture: Fixture) {
     const BEHIND: &str = "*nat\n-A OUTPUT -p tcp -j ACCEPT\n-A PREROUTING -p tcp -j ACCEPT\nCOMMIT\n";
-    let pod = ground.pod();
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.apply(&EVERYTHING);
     for family in [Family::V4, Family::V6] {
@@ -293,17 +293,17 @@ fn foreign_rule_behind_our_jump_does_not_move_before_it(ground: Ground) {
     }
 }
 
-fn chain_with_foreign_jump_is_kept_and_logged(ground: Ground) {
-    let pod = ground.pod();
+fn chain_with_foreign_jump_is_kept_and_logged(fixture: Fixture) {
+    let pod = fixture.pod();
     pod.apply(&EVERYTHING);
     pod.restore(Family::V4, "*nat\n:THEIRS -\n-A THEIRS -p tcp -j ISTIO_REDIRECT\nCOMMIT\n");
     for _ in 0..2 {
-        pod.apply(&["--cleanup-only"]).saying("nat ISTIO_REDIRECT").saying("THEIRS");
+        pod.apply(&["--cleanup-only"]).output_contains("nat ISTIO_REDIRECT").output_contains("THEIRS");
     }
 }
 
-fn rule_deleted_by_shape_is_logged(ground: Ground) {
-    let pod = ground.pod();
+fn rule_deleted_by_shape_is_logged(fixture: Fixture) {
+    let pod = fixture.pod();
     pod.apply(&["-b", "*", "-c", "eth7"]);
-    pod.apply(&["-b", "*"]).saying("deleting `OUTPUT -o eth7 -j RETURN`");
+    pod.apply(&["-b", "*"]).output_contains("deleting `OUTPUT -o eth7 -j RETURN`");
 }

@@ -1,9 +1,9 @@
 //! From any options to any others: the state is as if the new ones had been the first.
 
 use crate::lab::rules::State;
-use crate::lab::{Ground, World, on_each_backend};
+use crate::lab::{Fixture, Topology, for_each_backend};
 
-on_each_backend!(
+for_each_backend!(
     from_nothing_captured,
     from_the_sidecar_defaults,
     from_lists,
@@ -60,60 +60,60 @@ const SETS: [Set; 12] = [
     (&["-b", "*", "-i", "*"], &[("ISTIO_OUTBOUND_OWNER_GROUPS", "101,202"), ("ISTIO_DUAL_STACK", "false")]),
 ];
 
-fn from_nothing_captured(ground: Ground) {
-    from(ground, 0);
+fn from_nothing_captured(fixture: Fixture) {
+    from(fixture, 0);
 }
 
-fn from_the_sidecar_defaults(ground: Ground) {
-    from(ground, 1);
+fn from_the_sidecar_defaults(fixture: Fixture) {
+    from(fixture, 1);
 }
 
-fn from_lists(ground: Ground) {
-    from(ground, 2);
+fn from_lists(fixture: Fixture) {
+    from(fixture, 2);
 }
 
-fn from_excluded_ports(ground: Ground) {
-    from(ground, 3);
+fn from_excluded_ports(fixture: Fixture) {
+    from(fixture, 3);
 }
 
-fn from_other_ports_and_users(ground: Ground) {
-    from(ground, 4);
+fn from_other_ports_and_users(fixture: Fixture) {
+    from(fixture, 4);
 }
 
-fn from_tproxy(ground: Ground) {
-    from(ground, 5);
+fn from_tproxy(fixture: Fixture) {
+    from(fixture, 5);
 }
 
-fn from_tproxy_with_a_list(ground: Ground) {
-    from(ground, 6);
+fn from_tproxy_with_a_list(fixture: Fixture) {
+    from(fixture, 6);
 }
 
-fn from_dns(ground: Ground) {
-    from(ground, 7);
+fn from_dns(fixture: Fixture) {
+    from(fixture, 7);
 }
 
-fn from_all_dns(ground: Ground) {
-    from(ground, 8);
+fn from_all_dns(fixture: Fixture) {
+    from(fixture, 8);
 }
 
-fn from_interfaces(ground: Ground) {
-    from(ground, 9);
+fn from_interfaces(fixture: Fixture) {
+    from(fixture, 9);
 }
 
-fn from_dropped_packets(ground: Ground) {
-    from(ground, 10);
+fn from_dropped_packets(fixture: Fixture) {
+    from(fixture, 10);
 }
 
-fn from_owner_groups(ground: Ground) {
-    from(ground, 11);
+fn from_owner_groups(fixture: Fixture) {
+    from(fixture, 11);
 }
 
 /// Goes from one set to every other, each time in a new pod, and compares with a pod that knew only the other.
-fn from(ground: Ground, first: usize) {
+fn from(fixture: Fixture, first: usize) {
     let wrong: Vec<_> = (0..SETS.len())
         .filter(|&second| second != first)
         .filter_map(|second| {
-            let (changed, fresh) = (after(ground, &[first, second]), after(ground, &[second]));
+            let (changed, fresh) = (after(fixture, &[first, second]), after(fixture, &[second]));
             (changed != fresh)
                 .then(|| format!("{:?}\n--- should be {fresh:?}--- is {changed:?}", SETS[second]))
         })
@@ -121,8 +121,8 @@ fn from(ground: Ground, first: usize) {
     assert!(wrong.is_empty(), "from {:?} to\n{}", SETS[first], wrong.join("\nand to\n"));
 }
 
-fn after(ground: Ground, sets: &[usize]) -> State {
-    let pod = ground.pod_in(World::Plain);
+fn after(fixture: Fixture, sets: &[usize]) -> State {
+    let pod = fixture.pod_in(Topology::Plain);
     for &set in sets {
         let (args, variables) = SETS[set];
         let mut run = pod.bare_istio_iptables(args);

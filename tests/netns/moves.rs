@@ -11,14 +11,14 @@ use std::time::Duration;
 use istio_iptables::kernel::conntrack::{Conntrack, Entry, Filter};
 use istio_iptables::model::{self, Transport};
 
-use crate::lab::actor::Conversation;
-use crate::lab::ground::at;
+use crate::lab::fixture::at;
 use crate::lab::program::{Ended, tool};
 use crate::lab::socket::Binding;
 use crate::lab::traffic::{Flow, Traffic};
-use crate::lab::{Backend, Family, Ground, Pod, on_each_backend, on_these_grounds};
+use crate::lab::user::Conversation;
+use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend, for_these_fixtures};
 
-on_each_backend!(
+for_each_backend!(
     no_connection_is_lost_in_a_move_there_and_back,
     no_inbound_connection_is_lost_in_a_move_with_other_options,
     no_connection_is_lost_when_a_move_is_killed_after_any_step,
@@ -27,7 +27,7 @@ on_each_backend!(
     marks_of_two_sets_are_cleared_by_cleanup_too,
     no_inbound_connection_is_lost_in_a_move_from_istios_native_nftables,
 );
-on_these_grounds!(
+for_these_fixtures!(
     auto: IptablesNft Dual;
     [foreign_legacy_rule_does_not_change_backend]
 );
@@ -51,30 +51,30 @@ const fn other(backend: Backend) -> Backend {
     }
 }
 
-fn no_connection_is_lost_in_a_move_there_and_back(ground: Ground) {
-    let pod = ground.pod();
+fn no_connection_is_lost_in_a_move_there_and_back(fixture: Fixture) {
+    let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
-    move_to(&pod, ground.backend);
+    move_to(&pod, fixture.backend);
     let once = pod.state();
     let traffic = traffic(&pod);
     for _ in 0..3 {
-        move_to(&pod, other(ground.backend));
+        move_to(&pod, other(fixture.backend));
         traffic.goes_on();
-        assert_eq!(rules_of_ours(&pod, ground.backend), "", "the old rules are gone");
-        move_to(&pod, ground.backend);
+        assert_eq!(rules_of_ours(&pod, fixture.backend), "", "the old rules are gone");
+        move_to(&pod, fixture.backend);
         traffic.goes_on();
-        assert_eq!(rules_of_ours(&pod, other(ground.backend)), "", "the old rules are gone");
+        assert_eq!(rules_of_ours(&pod, other(fixture.backend)), "", "the old rules are gone");
         assert_eq!(pod.state(), once);
     }
 }
 
 /// To another mark, to REDIRECT, and back to TPROXY.
-fn no_inbound_connection_is_lost_in_a_move_with_other_options(ground: Ground) {
-    let pod = ground.pod();
+fn no_inbound_connection_is_lost_in_a_move_with_other_options(fixture: Fixture) {
+    let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     let redirect = ["-b", "*", "-i", "*"];
     let other_mark = [&TPROXY[..], &["-t", "500", "-r", "200"]].concat();
-    let (here, there) = (ground.backend, other(ground.backend));
+    let (here, there) = (fixture.backend, other(fixture.backend));
     let apply = |args: &[&str], backend: Backend| {
         let run = pod.plain_istio_iptables(args).arg("--dual-stack").arg("--backend").arg(backend.flag());
         run.run().succeeded();
@@ -95,42 +95,42 @@ fn only_inbound(flows: Vec<Flow>) -> Vec<Flow> {
     flows.into_iter().filter(|flow| flow.name.starts_with(INBOUND)).collect()
 }
 
-fn no_connection_is_lost_when_a_move_is_killed_after_any_step(ground: Ground) {
-    stopped(ground, "real \"$@\"; kill -9 $PPID; exit 0", -1);
+fn no_connection_is_lost_when_a_move_is_killed_after_any_step(fixture: Fixture) {
+    stopped(fixture, "real \"$@\"; kill -9 $PPID; exit 0", -1);
 }
 
-fn no_connection_is_lost_when_any_step_of_a_move_fails(ground: Ground) {
-    stopped(ground, "echo 'line 1 failed' >&2; exit 1", 70);
+fn no_connection_is_lost_when_any_step_of_a_move_fails(fixture: Fixture) {
+    stopped(fixture, "echo 'line 1 failed' >&2; exit 1", 70);
 }
 
 /// Stops a move at each of its steps, leaves things so under traffic, and runs again.
-fn stopped(ground: Ground, at_step: &str, code: i32) {
-    let pod = ground.pod();
+fn stopped(fixture: Fixture, at_step: &str, code: i32) {
+    let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
-    move_to(&pod, ground.backend);
+    move_to(&pod, fixture.backend);
     let once = pod.state();
     let traffic = traffic(&pod);
     for step in 1..=STEPS {
         let tools = counting_tools(step, at_step);
-        to(&pod, other(ground.backend), Some(tools.path())).ended_with(code);
+        to(&pod, other(fixture.backend), Some(tools.path())).ended_with(code);
         traffic.goes_on();
-        move_to(&pod, other(ground.backend));
+        move_to(&pod, other(fixture.backend));
         traffic.goes_on();
-        assert_eq!(rules_of_ours(&pod, ground.backend), "", "stopped at step {step}");
-        move_to(&pod, ground.backend);
+        assert_eq!(rules_of_ours(&pod, fixture.backend), "", "stopped at step {step}");
+        move_to(&pod, fixture.backend);
         traffic.goes_on();
         assert_eq!(pod.state(), once, "stopped at step {step}");
     }
     // Or straight back from where it was stopped.
     for step in 1..=STEPS {
         let tools = counting_tools(step, at_step);
-        to(&pod, other(ground.backend), Some(tools.path())).ended_with(code);
-        move_to(&pod, ground.backend);
+        to(&pod, other(fixture.backend), Some(tools.path())).ended_with(code);
+        move_to(&pod, fixture.backend);
         traffic.goes_on();
         assert_eq!(pod.state(), once, "turned back at step {step}");
     }
     let tools = counting_tools(0, "");
-    to(&pod, other(ground.backend), Some(tools.path())).succeeded();
+    to(&pod, other(fixture.backend), Some(tools.path())).succeeded();
     assert_eq!(fs::read_to_string(tools.path().join("count")).unwrap().trim(), STEPS.to_string());
 }
 
@@ -162,8 +162,8 @@ const ISTIO_NATIVE: &str = "table inet istio-proxy-mangle {
     }
 }";
 
-fn no_inbound_connection_is_lost_in_a_move_from_istios_native_nftables(ground: Ground) {
-    let pod = ground.pod();
+fn no_inbound_connection_is_lost_in_a_move_from_istios_native_nftables(fixture: Fixture) {
+    let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.namespace.run(|| tool("nft", &["-f", "-"], ISTIO_NATIVE));
     pod.ip("-4 rule add fwmark 1337 lookup 133\n-4 route add local default dev lo table 133\n\
@@ -172,27 +172,27 @@ fn no_inbound_connection_is_lost_in_a_move_from_istios_native_nftables(ground: G
     let inbound =
         |flows: Vec<Flow>| flows.into_iter().filter(|flow| flow.name.starts_with(INBOUND)).collect();
     let traffic = Traffic::start(inbound(held), inbound(new));
-    move_to(&pod, ground.backend);
+    move_to(&pod, fixture.backend);
     traffic.goes_on();
     assert_eq!(pod.namespace.run(|| tool("nft", &["list", "tables", "inet"], "")), "");
     let all = self::traffic(&pod);
-    move_to(&pod, other(ground.backend));
+    move_to(&pod, other(fixture.backend));
     traffic.goes_on();
     all.goes_on();
 }
 
 /// An earlier version had both sets live with rules that save the mark of every packet.
-fn connections_that_two_sets_with_unlimited_save_rules_stopped_are_healed(ground: Ground) {
-    let pod = ground.pod();
+fn connections_that_two_sets_with_unlimited_save_rules_stopped_are_healed(fixture: Fixture) {
+    let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
-    move_to(&pod, ground.backend);
+    move_to(&pod, fixture.backend);
     let once = pod.state();
     let (held, _) = flows(&pod);
     let mut held: Vec<_> = held.iter().map(|flow| (flow, flow.open().expect("a first call"))).collect();
     assert_eq!(marked(&pod, &held, INBOUND), []);
     assert_eq!(marked(&pod, &held, ORIGINAL_SOURCE).len(), 2);
     stop_inbound(&pod, &mut held);
-    move_to(&pod, ground.backend);
+    move_to(&pod, fixture.backend);
     assert_eq!(marked(&pod, &held, INBOUND), []);
     assert_eq!(marked(&pod, &held, ORIGINAL_SOURCE).len(), 2, "the proxy's calls keep their mark");
     for (flow, conversation) in &mut held {
@@ -212,13 +212,13 @@ fn connections_that_two_sets_with_unlimited_save_rules_stopped_are_healed(ground
         }
     }
     assert_eq!(pod.state(), once);
-    assert_eq!(rules_of_ours(&pod, other(ground.backend)), "");
+    assert_eq!(rules_of_ours(&pod, other(fixture.backend)), "");
 }
 
 /// Makes a second set live, as an earlier version did, and waits until each held inbound connection carries the mark.
 fn stop_inbound(pod: &Pod, held: &mut [(&Flow, Conversation)]) {
     for family in [Family::V4, Family::V6] {
-        let (from, to) = (pod.ground.backend, other(pod.ground.backend));
+        let (from, to) = (pod.fixture.backend, other(pod.fixture.backend));
         pod.namespace.run(|| {
             let saved = tool(&from.tool(family, "-save"), &["-t", "mangle"], "");
             tool(&to.tool(family, "-restore"), &["--noflush"], &saved)
@@ -236,15 +236,15 @@ fn stop_inbound(pod: &Pod, held: &mut [(&Flow, Conversation)]) {
 }
 
 /// Later rules would look at the marks again.
-fn marks_of_two_sets_are_cleared_by_cleanup_too(ground: Ground) {
-    let pod = ground.pod();
+fn marks_of_two_sets_are_cleared_by_cleanup_too(fixture: Fixture) {
+    let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
-    move_to(&pod, ground.backend);
+    move_to(&pod, fixture.backend);
     let (held, _) = flows(&pod);
     let held = only_inbound(held);
     let mut held: Vec<_> = held.iter().map(|flow| (flow, flow.open().expect("a first call"))).collect();
     stop_inbound(&pod, &mut held);
-    pod.apply(&["--cleanup-only"]).saying("clear mark 1337");
+    pod.apply(&["--cleanup-only"]).output_contains("clear mark 1337");
     assert_eq!(marked(&pod, &held, INBOUND), []);
     for (flow, conversation) in held.iter_mut().filter(|(flow, _)| flow.to.is_ipv4()) {
         conversation.hear("first").unwrap_or_else(|e| panic!("{}: {e}", flow.name));
@@ -275,8 +275,8 @@ fn entries(pod: &Pod) -> Vec<Entry> {
 }
 
 /// A node agent adds a rule with the other variant between two runs with the same options.
-fn foreign_legacy_rule_does_not_change_backend(ground: Ground) {
-    let pod = ground.pod();
+fn foreign_legacy_rule_does_not_change_backend(fixture: Fixture) {
+    let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     let apply = |args: &[&str]| pod.plain_istio_iptables(&[&TPROXY, args].concat()).arg("--dual-stack").run();
     apply(&[]).succeeded();
@@ -288,17 +288,19 @@ fn foreign_legacy_rule_does_not_change_backend(ground: Ground) {
     }
     for args in [&[][..], &["--backend", "auto"], &["--backend", "iptables"]] {
         let ended = apply(args).succeeded();
-        ended.saying("backend iptables-nft: it holds the live rules").saying("already converged");
+        ended
+            .output_contains("backend iptables-nft: it holds the live rules")
+            .output_contains("already converged");
         traffic.goes_on();
         assert_eq!(pod.state(), once);
     }
-    apply(&["-d", "15020"]).succeeded().saying("backend iptables-nft: it holds the live rules");
+    apply(&["-d", "15020"]).succeeded().output_contains("backend iptables-nft: it holds the live rules");
     traffic.goes_on();
     assert_eq!(rules_of_ours(&pod, Backend::IptablesLegacy), "");
     apply(&["--backend", "iptables-legacy"]).succeeded();
     traffic.goes_on();
     assert_eq!(rules_of_ours(&pod, Backend::IptablesNft), "");
-    apply(&[]).succeeded().saying("backend iptables-legacy: it holds the live rules");
+    apply(&[]).succeeded().output_contains("backend iptables-legacy: it holds the live rules");
 }
 
 /// Runs with the same options in another backend, which must succeed.
@@ -358,7 +360,7 @@ fn traffic(pod: &Pod) -> Traffic {
 /// those to be held, and those to be made again and again.
 fn flows(pod: &Pod) -> (Vec<Flow>, Vec<Flow>) {
     let (mut held, mut new) = (Vec::new(), Vec::new());
-    for &family in pod.ground.families() {
+    for &family in pod.fixture.families() {
         let flow = |name: &str, from, binding, server| Flow {
             name: format!("{name} {family:?}"),
             from,

@@ -1,9 +1,9 @@
 //! Calls of the app: what goes to the proxy's outbound port and what leaves the pod as it is.
 
-use crate::lab::ground::at;
-use crate::lab::{Family, Ground, on_each_backend, on_every_ground};
+use crate::lab::fixture::at;
+use crate::lab::{Family, Fixture, for_each_backend, for_each_fixture};
 
-on_every_ground!(
+for_each_fixture!(
     a_call_of_the_app_is_captured_with_its_destination,
     without_outbound_ranges_no_call_is_captured,
     excluded_range_is_not_captured,
@@ -17,33 +17,33 @@ on_every_ground!(
     udp_is_not_captured_by_outbound_ranges,
 );
 
-on_each_backend!(the_loopback_range_of_the_app_can_be_widened);
+for_each_backend!(the_loopback_range_of_the_app_can_be_widened);
 
-fn a_call_of_the_app_is_captured_with_its_destination(ground: Ground) {
-    let pod = ground.pod();
+fn a_call_of_the_app_is_captured_with_its_destination(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*", "-i", "*"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         for target in [at(family.service(), 80), at(family.other_service(), 4321), at(family.outside(), 80)] {
             pod.app().call(target).captured(15001, target);
         }
     }
 }
 
-fn without_outbound_ranges_no_call_is_captured(ground: Ground) {
-    let pod = ground.pod();
+fn without_outbound_ranges_no_call_is_captured(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         pod.app().call(at(family.service(), 80)).served_by("outside");
     }
 }
 
-fn excluded_range_is_not_captured(ground: Ground) {
-    let pod = ground.pod();
+fn excluded_range_is_not_captured(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-i", "*", "-x", &service_ranges()]);
-    for family in ground.families() {
+    for family in fixture.families() {
         pod.app().call(at(family.service(), 80)).served_by("outside").coming_from(family.pod());
         let other = at(family.other_service(), 80);
         pod.app().call(other).captured(15001, other);
@@ -51,11 +51,11 @@ fn excluded_range_is_not_captured(ground: Ground) {
 }
 
 /// The option is for TCP and UDP; for UDP it shows where DNS would be captured.
-fn excluded_outbound_port_is_not_captured(ground: Ground) {
-    let pod = ground.pod();
+fn excluded_outbound_port_is_not_captured(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80, 5432]));
     pod.apply(&["-i", "*", "-o", "5432,53", "--redirect-dns", "--capture-all-dns"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         pod.app().call(at(family.service(), 5432)).served_by("outside");
         pod.app().call(at(family.name_server(), 53)).served_by("outside");
         pod.app().ask(at(family.name_server(), 53)).served_by("outside");
@@ -64,22 +64,22 @@ fn excluded_outbound_port_is_not_captured(ground: Ground) {
     }
 }
 
-fn only_listed_ranges_are_captured(ground: Ground) {
-    let pod = ground.pod();
+fn only_listed_ranges_are_captured(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-i", &service_ranges()]);
-    for family in ground.families() {
+    for family in fixture.families() {
         let listed = at(family.service(), 80);
         pod.app().call(listed).captured(15001, listed);
         pod.app().call(at(family.other_service(), 80)).served_by("outside");
     }
 }
 
-fn a_listed_port_is_captured_whatever_its_range(ground: Ground) {
-    let pod = ground.pod();
+fn a_listed_port_is_captured_whatever_its_range(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80, 443, 9090]));
     pod.apply(&["-i", &service_ranges(), "-q", "443,8443"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         for target in
             [at(family.other_service(), 443), at(family.other_service(), 8443), at(family.service(), 80)]
         {
@@ -89,11 +89,11 @@ fn a_listed_port_is_captured_whatever_its_range(ground: Ground) {
     }
 }
 
-fn an_excluded_range_wins_over_a_listed_port(ground: Ground) {
-    let pod = ground.pod();
+fn an_excluded_range_wins_over_a_listed_port(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[443]));
     pod.apply(&["-x", &service_ranges(), "-q", "443"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         pod.app().call(at(family.service(), 443)).served_by("outside");
         let other = at(family.other_service(), 443);
         pod.app().call(other).captured(15001, other);
@@ -101,22 +101,22 @@ fn an_excluded_range_wins_over_a_listed_port(ground: Ground) {
 }
 
 /// Over `lo`, whether it calls 127.0.0.1 or the pod's own address.
-fn app_call_to_itself_is_not_captured(ground: Ground) {
-    let pod = ground.pod();
+fn app_call_to_itself_is_not_captured(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         pod.app().call(at(family.loopback(), 8080)).served_by("app");
         pod.app().call(at(family.pod(), 8080)).served_by("app");
     }
 }
 
 /// An included loopback range removes the rule that exempts calls over `lo`.
-fn an_app_that_calls_its_pod_over_loopback_is_captured_if_loopback_is_included(ground: Ground) {
-    let pod = ground.pod();
+fn an_app_that_calls_its_pod_over_loopback_is_captured_if_loopback_is_included(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "127.0.0.0/8,::1/128,10.1.0.0/24,fd00:1::/64"]);
-    for &family in ground.families() {
+    for &family in fixture.families() {
         let by_address = at(family.pod(), 8080);
         pod.app().call(by_address).captured(15001, by_address);
         // The app's own loopback address returns before any range is matched.
@@ -128,29 +128,29 @@ fn an_app_that_calls_its_pod_over_loopback_is_captured_if_loopback_is_included(g
     }
 }
 
-fn another_outbound_port_of_the_proxy_can_be_chosen(ground: Ground) {
-    let pod = ground.pod();
+fn another_outbound_port_of_the_proxy_can_be_chosen(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = pod.proxy_listens_on(16001, 15006, 15008);
     pod.apply(&["-i", "*", "-p", "16001"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         let target = at(family.service(), 80);
         pod.app().call(target).captured(16001, target);
     }
 }
 
-fn udp_is_not_captured_by_outbound_ranges(ground: Ground) {
-    let pod = ground.pod();
+fn udp_is_not_captured_by_outbound_ranges(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
     pod.apply(&["-b", "*", "-i", "*"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         pod.app().ask(at(family.name_server(), 53)).served_by("outside").coming_from(family.pod());
     }
 }
 
 /// `ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR`: with 127.0.0.0/8 the proxy may call the app on any loopback address.
-fn the_loopback_range_of_the_app_can_be_widened(ground: Ground) {
+fn the_loopback_range_of_the_app_can_be_widened(fixture: Fixture) {
     let elsewhere = "127.0.0.2:8080".parse().unwrap();
-    let pod = ground.pod();
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*"]);
     pod.proxy().call(elsewhere).captured(15006, elsewhere);

@@ -1,35 +1,35 @@
 //! Owner groups: whose calls are captured.
 
-use crate::lab::ground::at;
+use crate::lab::fixture::at;
 use crate::lab::program::Program;
-use crate::lab::{Ground, Outcome, Pod, on_every_ground};
+use crate::lab::{Fixture, Outcome, Pod, for_each_fixture};
 
 const GROUPS: &str = "root:x:0:\njava:x:5001:\nmonitoring:x:5002:\n";
 
-on_every_ground!(
+for_each_fixture!(
     excluded_groups_are_not_captured_by_name_and_number,
     only_listed_groups_are_captured_by_name_and_number,
     a_group_that_does_not_exist_is_refused,
 );
 
-fn excluded_groups_are_not_captured_by_name_and_number(ground: Ground) {
-    let pod = ground.pod();
+fn excluded_groups_are_not_captured_by_name_and_number(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
     with_groups(&pod).env("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "monitoring,202").run().succeeded();
     calls(&pod, &[(1000, true), (5001, true), (5002, false), (202, false), (1337, false)]);
 }
 
-fn only_listed_groups_are_captured_by_name_and_number(ground: Ground) {
-    let pod = ground.pod();
+fn only_listed_groups_are_captured_by_name_and_number(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
     with_groups(&pod).env("ISTIO_OUTBOUND_OWNER_GROUPS", "java,202").run().succeeded();
     calls(&pod, &[(1000, false), (5001, true), (5002, false), (202, true), (0, false), (1337, false)]);
 }
 
-fn a_group_that_does_not_exist_is_refused(ground: Ground) {
-    let pod = ground.pod();
+fn a_group_that_does_not_exist_is_refused(fixture: Fixture) {
+    let pod = fixture.pod();
     let run = with_groups(&pod).env("ISTIO_OUTBOUND_OWNER_GROUPS", "jaba").run();
-    run.ended_with(64).saying("jaba");
+    run.ended_with(64).output_contains("jaba");
     assert!(pod.state().is_empty(), "a refused run leaves nothing behind: {:?}", pod.state());
 }
 
@@ -39,7 +39,7 @@ fn with_groups(pod: &Pod) -> Program {
 
 /// Each group's call must be captured, or not.
 fn calls(pod: &Pod, expected: &[(u32, bool)]) {
-    for family in pod.ground.families() {
+    for family in pod.fixture.families() {
         let target = at(family.service(), 80);
         let seen: Vec<_> = expected
             .iter()

@@ -1,9 +1,9 @@
 //! Calls of the proxy itself: they must neither loop nor get lost.
 
-use crate::lab::ground::at;
-use crate::lab::{Ground, on_every_ground};
+use crate::lab::fixture::at;
+use crate::lab::{Fixture, for_each_fixture};
 
-on_every_ground!(
+for_each_fixture!(
     a_call_of_the_proxy_leaves_the_pod,
     each_proxy_uid_and_gid_is_not_captured,
     default_proxy_uid_is_1337,
@@ -14,11 +14,11 @@ on_every_ground!(
     the_proxy_reaches_the_app_on_loopback,
 );
 
-fn a_call_of_the_proxy_leaves_the_pod(ground: Ground) {
-    let pod = ground.pod();
+fn a_call_of_the_proxy_leaves_the_pod(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*", "-i", "*"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         pod.proxy().call(at(family.service(), 80)).served_by("outside").coming_from(family.pod());
         // By user alone, and by group alone.
         pod.user(1337, 1000).call(at(family.service(), 80)).served_by("outside");
@@ -26,11 +26,11 @@ fn a_call_of_the_proxy_leaves_the_pod(ground: Ground) {
     }
 }
 
-fn each_proxy_uid_and_gid_is_not_captured(ground: Ground) {
-    let pod = ground.pod();
+fn each_proxy_uid_and_gid_is_not_captured(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*", "-i", "*", "-u", "1337,1500", "-g", "2000"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         let target = at(family.service(), 80);
         for (uid, gid) in [(1337, 1000), (1500, 1000), (1000, 2000)] {
             pod.user(uid, gid).call(target).served_by("outside");
@@ -41,11 +41,11 @@ fn each_proxy_uid_and_gid_is_not_captured(ground: Ground) {
     }
 }
 
-fn default_proxy_uid_is_1337(ground: Ground) {
-    let pod = ground.pod();
+fn default_proxy_uid_is_1337(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*", "-i", "*", "-u", "1500"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         let target = at(family.service(), 80);
         pod.user(1500, 1000).call(target).served_by("outside");
         // The groups follow the users.
@@ -55,11 +55,11 @@ fn default_proxy_uid_is_1337(ground: Ground) {
 }
 
 /// A pod that calls its own service: the proxy picks itself, and the call is inbound like any other.
-fn a_call_of_the_proxy_to_its_own_pod_comes_in_again(ground: Ground) {
-    let pod = ground.pod();
+fn a_call_of_the_proxy_to_its_own_pod_comes_in_again(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         let own = at(family.pod(), 8080);
         pod.proxy().call(own).captured(15006, own);
         // The rule for the uid exempts all other users' loopback calls before the rule for the gid is reached.
@@ -68,44 +68,44 @@ fn a_call_of_the_proxy_to_its_own_pod_comes_in_again(ground: Ground) {
 }
 
 /// Istio's behaviour, kept: the first uid's rules exempt all other users' loopback calls, the second uid's too.
-fn second_proxy_uid_call_to_own_pod_is_not_captured(ground: Ground) {
-    let pod = ground.pod();
+fn second_proxy_uid_call_to_own_pod_is_not_captured(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*", "-u", "1337,1500"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         let own = at(family.pod(), 8080);
         pod.user(1337, 1000).call(own).captured(15006, own);
         pod.user(1500, 1000).call(own).served_by("app");
     }
 }
 
-fn proxy_call_to_own_tunnel_port_is_not_captured(ground: Ground) {
-    let pod = ground.pod();
+fn proxy_call_to_own_tunnel_port_is_not_captured(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = pod.proxy_listens();
     pod.apply(&["-b", "*", "-i", "*"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         let tunnel = at(family.pod(), 15008);
         pod.proxy().call(tunnel).captured(15008, tunnel);
     }
 }
 
 /// The proxy passes inbound calls on from 127.0.0.6 (or ::6, which is put on `lo` for this).
-fn a_passed_through_call_reaches_the_app_and_does_not_loop(ground: Ground) {
-    let pod = ground.pod();
+fn a_passed_through_call_reaches_the_app_and_does_not_loop(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         let from = at(family.passthrough(), 0);
         let call = pod.proxy().call_from(from, at(family.pod(), 8080));
         call.served_by("app").coming_from(family.passthrough());
     }
 }
 
-fn the_proxy_reaches_the_app_on_loopback(ground: Ground) {
-    let pod = ground.pod();
+fn the_proxy_reaches_the_app_on_loopback(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*"]);
-    for family in ground.families() {
+    for family in fixture.families() {
         pod.proxy().call(at(family.loopback(), 8080)).served_by("app");
     }
 }

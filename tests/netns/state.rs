@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use iptables::IPTables;
 
-use crate::lab::ground::at;
-use crate::lab::{Backend, Family, Ground, Pod, on_each_backend};
+use crate::lab::fixture::at;
+use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend};
 
 pub(crate) const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
 /// A bit of everything, so that every table has rules.
@@ -30,7 +30,7 @@ pub(crate) const RICH: [&str; 18] = [
     "--dual-stack",
 ];
 
-on_each_backend!(
+for_each_backend!(
     second_run_writes_nothing,
     a_forced_second_run_ends_in_the_same_state,
     rules_in_another_order_are_corrected,
@@ -47,15 +47,15 @@ on_each_backend!(
 );
 
 /// Counters are reset by a rewrite; here they must go on.
-fn second_run_writes_nothing(ground: Ground) {
-    let pod = ground.pod();
+fn second_run_writes_nothing(fixture: Fixture) {
+    let pod = fixture.pod();
     let _people = pod.proxy_listens();
     for args in [&EVERYTHING[..], &RICH] {
         pod.apply(args);
         let once = pod.state();
         pod.outside().call(at(Family::V4.pod(), 8080)).served_by("proxy");
         let counted = counters(&pod);
-        pod.apply(args).saying("converged");
+        pod.apply(args).output_contains("converged");
         assert_eq!(pod.state(), once, "the state after a second run");
         assert_eq!(counters(&pod), counted, "nothing is written, so the counters stay");
     }
@@ -66,16 +66,16 @@ fn counters(pod: &Pod) -> String {
         + &pod.iptables(Family::V4, "-t nat -L PREROUTING -v -x -n")
 }
 
-fn a_forced_second_run_ends_in_the_same_state(ground: Ground) {
-    let pod = ground.pod();
+fn a_forced_second_run_ends_in_the_same_state(fixture: Fixture) {
+    let pod = fixture.pod();
     pod.apply(&RICH);
     let once = pod.state();
     pod.apply(&[&RICH[..], &["--force-apply"]].concat());
     assert_eq!(pod.state(), once);
 }
 
-fn rules_in_another_order_are_corrected(ground: Ground) {
-    restored_after(ground, |pod, family| {
+fn rules_in_another_order_are_corrected(fixture: Fixture) {
+    restored_after(fixture, |pod, family| {
         let (table, chain) = ("nat", "ISTIO_OUTPUT");
         let first = pod.iptables(family, &format!("-t {table} -S {chain} 1"));
         let rule = first.trim().strip_prefix("-A ISTIO_OUTPUT ").expect("a rule").to_owned();
@@ -84,67 +84,67 @@ fn rules_in_another_order_are_corrected(ground: Ground) {
     });
 }
 
-fn lost_rule_is_restored(ground: Ground) {
+fn lost_rule_is_restored(fixture: Fixture) {
     for (table, chain) in [("nat", "ISTIO_OUTPUT"), ("mangle", "ISTIO_INBOUND"), ("raw", "ISTIO_OUTPUT_DNS")]
     {
-        restored_after(ground, |pod, family| {
+        restored_after(fixture, |pod, family| {
             pod.iptables(family, &format!("-t {table} -D {chain} 2"));
         });
     }
 }
 
-fn lost_chain_is_restored(ground: Ground) {
-    restored_after(ground, |pod, family| {
+fn lost_chain_is_restored(fixture: Fixture) {
+    restored_after(fixture, |pod, family| {
         pod.iptables(family, "-t mangle -D ISTIO_INBOUND -p tcp -j ISTIO_TPROXY");
         pod.iptables(family, "-t mangle -F ISTIO_TPROXY");
         pod.iptables(family, "-t mangle -X ISTIO_TPROXY");
     });
 }
 
-fn extra_rule_is_deleted(ground: Ground) {
+fn extra_rule_is_deleted(fixture: Fixture) {
     for rule in
         ["-t nat -I ISTIO_OUTPUT -p tcp --dport 9999 -j RETURN", "-t mangle -A ISTIO_DIVERT -j ACCEPT"]
     {
-        restored_after(ground, |pod, family| {
+        restored_after(fixture, |pod, family| {
             pod.iptables(family, rule);
         });
     }
 }
 
-fn duplicate_jump_is_deleted(ground: Ground) {
+fn duplicate_jump_is_deleted(fixture: Fixture) {
     for rule in [
         "-t nat -A OUTPUT -j ISTIO_OUTPUT",
         "-t nat -I OUTPUT -j ISTIO_OUTPUT",
         "-t mangle -A PREROUTING -p tcp -j ISTIO_INBOUND",
         "-t raw -A OUTPUT -j ISTIO_OUTPUT_DNS",
     ] {
-        restored_after(ground, |pod, family| {
+        restored_after(fixture, |pod, family| {
             pod.iptables(family, rule);
         });
     }
 }
 
-fn lost_jump_is_restored(ground: Ground) {
+fn lost_jump_is_restored(fixture: Fixture) {
     for rule in [
         "-t nat -D OUTPUT -j ISTIO_OUTPUT",
         "-t mangle -D PREROUTING -p tcp -j ISTIO_INBOUND",
         "-t raw -D PREROUTING -j ISTIO_INBOUND",
     ] {
-        restored_after(ground, |pod, family| {
+        restored_after(fixture, |pod, family| {
             pod.iptables(family, rule);
         });
     }
-    restored_after(ground, |pod, family| {
+    restored_after(fixture, |pod, family| {
         pod.iptables(family, "-t nat -D PREROUTING -i eth1 -j RETURN");
         pod.iptables(family, "-t nat -D OUTPUT -o eth1 -j RETURN");
     });
 }
 
 /// What a run leaves behind that is killed between two tables, or between the families.
-fn a_table_that_is_not_written_yet_is_completed(ground: Ground) {
+fn a_table_that_is_not_written_yet_is_completed(fixture: Fixture) {
     for tables in [&["nat"][..], &["mangle"], &["raw"], &["nat", "raw"], &["nat", "mangle", "raw"]] {
         for families in [&[Family::V4][..], &[Family::V6]] {
-            let pod = ground.pod();
+            let pod = fixture.pod();
             pod.apply(&RICH);
             let whole = pod.state();
             for (table, &family) in tables.iter().flat_map(|table| families.iter().map(move |f| (table, f))) {
@@ -157,7 +157,7 @@ fn a_table_that_is_not_written_yet_is_completed(ground: Ground) {
     }
 }
 
-fn lost_route_policy_rule_or_address_is_restored(ground: Ground) {
+fn lost_route_policy_rule_or_address_is_restored(fixture: Fixture) {
     for lost in [
         "-4 rule delete fwmark 1337 lookup 133",
         "-6 rule delete fwmark 1337 lookup 133",
@@ -165,7 +165,7 @@ fn lost_route_policy_rule_or_address_is_restored(ground: Ground) {
         "-6 route flush table 133",
         "-6 address delete ::6/128 dev lo",
     ] {
-        let pod = ground.pod();
+        let pod = fixture.pod();
         pod.apply(&RICH);
         let whole = pod.state();
         pod.ip(lost);
@@ -176,9 +176,9 @@ fn lost_route_policy_rule_or_address_is_restored(ground: Ground) {
 }
 
 /// An init container that is started again while its predecessor still works.
-fn two_runs_at_once_end_as_one(ground: Ground) {
+fn two_runs_at_once_end_as_one(fixture: Fixture) {
     for args in [&EVERYTHING[..], &RICH] {
-        let (pod, fresh) = (ground.pod(), ground.pod());
+        let (pod, fresh) = (fixture.pod(), fixture.pod());
         fresh.apply(args);
         std::thread::scope(|scope| {
             for _ in 0..3 {
@@ -189,17 +189,17 @@ fn two_runs_at_once_end_as_one(ground: Ground) {
     }
 }
 
-fn verify_passes_on_what_was_just_applied(ground: Ground) {
-    let pod = ground.pod();
+fn verify_passes_on_what_was_just_applied(fixture: Fixture) {
+    let pod = fixture.pod();
     pod.apply(&[&RICH[..], &["--verify"]].concat());
     pod.apply(&[&EVERYTHING[..], &["--verify"]].concat());
 }
 
 /// The crate reports a missing chain as an empty list, so each list is preceded by a question that can fail.
-fn the_iptables_crate_reads_the_same_rules(ground: Ground) {
-    let pod = ground.pod();
+fn the_iptables_crate_reads_the_same_rules(fixture: Fixture) {
+    let pod = fixture.pod();
     pod.apply(&EVERYTHING);
-    let cmd = match ground.backend {
+    let cmd = match fixture.backend {
         Backend::IptablesNft => "/usr/sbin/iptables-nft",
         Backend::IptablesLegacy => "/usr/sbin/iptables-legacy",
     };
@@ -227,9 +227,9 @@ fn the_iptables_crate_reads_the_same_rules(ground: Ground) {
 }
 
 /// Damages a pod, runs again, and compares with what was there before the damage.
-fn restored_after(ground: Ground, damage: impl Fn(&Pod, Family)) {
-    for &family in ground.families() {
-        let pod = ground.pod();
+fn restored_after(fixture: Fixture, damage: impl Fn(&Pod, Family)) {
+    for &family in fixture.families() {
+        let pod = fixture.pod();
         pod.apply(&RICH);
         let whole = pod.state();
         damage(&pod, family);

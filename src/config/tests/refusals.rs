@@ -1,4 +1,4 @@
-//! What is refused: Istio accepts most of it and then does something else, or fails half way.
+//! Refused options: Istio accepts most of them and then does something else, or fails midway.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What comes out of options that are right.
+//! The settings that valid options give.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What is accepted with a warning: each option without effect once.
+//! Options that are accepted with a warning: each option without effect once.
 
 use super::*;
 

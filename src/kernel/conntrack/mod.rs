@@ -23,7 +23,7 @@ const CHUNK: usize = 100;
 /// Number of entries of this thread's namespace; there as soon as the kernel has connection tracking.
 const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
 
-/// What a message is about; the numbers are those of linux/netfilter/nfnetlink_conntrack.h.
+/// The message type; the numbers are those of linux/netfilter/nfnetlink_conntrack.h.
 #[derive(Clone, Copy)]
 #[repr(u16)]
 enum Kind {
@@ -63,7 +63,7 @@ impl fmt::Display for ConntrackError {
 impl std::error::Error for ConntrackError {}
 
 impl From<io::Error> for ConntrackError {
-    /// What an error of the first request means.
+    /// Classifies an error of the first request.
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::PermissionDenied {
             Self::Forbidden
@@ -81,7 +81,7 @@ pub fn count_in_proc() -> Option<usize> {
     procfs::read(COUNT).ok()?.trim().parse().ok()
 }
 
-/// What can be done about an entry.
+/// A change of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// It is deleted.

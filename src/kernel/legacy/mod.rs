@@ -74,7 +74,7 @@ pub fn tables(family: Family) -> io::Result<Vec<String>> {
     Ok(names.lines().map(str::to_owned).collect())
 }
 
-/// What a legacy table holds; `None` if it does not exist, in which case it is not created.
+/// The contents of a legacy table; `None` if it does not exist, in which case it is not created.
 ///
 /// # Errors
 /// The kernel refuses: `EPERM` without CAP_NET_ADMIN.
@@ -82,7 +82,7 @@ pub fn table(family: Family, name: &str) -> io::Result<Option<LegacyTable>> {
     if tables(family)?.iter().any(|listed| listed == name) { read(family, name).map(Some) } else { Ok(None) }
 }
 
-/// What these tables hold, whether they are listed or not. Those that do not exist are created; those that the kernel
+/// The contents of these tables, whether they are listed or not. Those that do not exist are created; those that the kernel
 /// cannot create are left out.
 ///
 /// # Errors

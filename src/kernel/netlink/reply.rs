@@ -1,4 +1,4 @@
-//! What the kernel answers, read with bounds checks only.
+//! Netlink replies, parsed with bounds checks only.
 
 use nix::errno::Errno;
 

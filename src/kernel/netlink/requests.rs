@@ -11,7 +11,7 @@ use super::{Message, Socket, request_flags};
 /// receive buffer, whose default size is 208 KiB.
 const CHUNK: usize = 100;
 
-/// What became of many requests.
+/// The outcome of many requests.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// How many the kernel carried out.

@@ -20,7 +20,7 @@ const NFTA_CHAIN_NAME: u16 = 3;
 const NFTA_RULE_TABLE: u16 = 1;
 const NFTA_RULE_CHAIN: u16 = 2;
 
-/// What a message is about; the numbers are those of linux/netfilter/nf_tables.h.
+/// The message type; the numbers are those of linux/netfilter/nf_tables.h.
 #[derive(Clone, Copy)]
 #[repr(u16)]
 enum Kind {

@@ -18,7 +18,7 @@ const NFTA_META_SREG: u16 = 3;
 /// `NFT_META_MARK`.
 const META_MARK: u32 = 3;
 
-/// What the rules of some tables refer to.
+/// Marks and addresses that the rules of some tables refer to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct References {
     /// Marks that they put on packets.

@@ -68,7 +68,7 @@ pub(super) fn connect(family: Family, port: Port, owner: &Owner) -> Result<Owned
     }
 }
 
-/// What became of a connection; `None` while it is on its way.
+/// The outcome of a connection; `None` while it is pending.
 pub(super) fn connected(probe: &OwnedFd) -> Option<Result<(), Errno>> {
     let mut descriptors = [PollFd::new(probe.as_fd(), PollFlags::POLLOUT)];
     if poll(&mut descriptors, PollTimeout::ZERO) != Ok(1) {

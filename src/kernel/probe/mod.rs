@@ -17,7 +17,7 @@ pub use outcome::{Arrival, Event, NotCaptured, Outcome};
 /// How often the probe is sent.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What to probe.
+/// The parameters of a probe.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
     /// Families that are captured.

@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 use crate::model::{Family, Port};
 
-/// What the probe found.
+/// The outcome of a probe.
 #[derive(Debug)]
 pub enum Outcome {
     /// The probe arrived at the proxy's port in every family.
@@ -82,7 +82,7 @@ pub struct NotCaptured {
     pub port: Port,
     /// How often it was sent.
     pub attempts: usize,
-    /// What happened last.
+    /// The last event.
     pub last: Event,
 }
 
@@ -104,7 +104,7 @@ impl fmt::Display for NotCaptured {
     }
 }
 
-/// What became of a probe that was not captured.
+/// The event of a probe that was not captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// No answer.

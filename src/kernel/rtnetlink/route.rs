@@ -55,7 +55,7 @@ impl Route {
     }
 }
 
-/// What [`Rtnetlink::add_local_default`] found.
+/// The result of [`Rtnetlink::add_local_default`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LocalDefault {
     /// There was none.

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::flows::{Destination, FLOWS, Flow, Source};
-use crate::lab::actor::Conversation;
 use crate::lab::socket::Binding;
+use crate::lab::user::Conversation;
 use crate::lab::{Family, Outcome, Pod};
 
 /// Time between two connections of one flow.
@@ -89,7 +89,7 @@ const HELD: [Holding; 9] = [
 impl Connections {
     /// Starts every flow, in both families; they end after [`Self::stop`] was set.
     pub(super) fn start<'scope>(&'scope self, scope: &'scope thread::Scope<'scope, '_>, pod: &'scope Pod) {
-        for &family in pod.ground.families() {
+        for &family in pod.fixture.families() {
             for flow in FLOWS.iter().filter(|flow| !flow.is_udp) {
                 scope.spawn(move || self.connect_in_a_loop(pod, *flow, family));
             }
@@ -104,7 +104,7 @@ impl Connections {
     }
 
     fn connect_in_a_loop(&self, pod: &Pod, flow: Flow, family: Family) {
-        flow.actor(pod).embody();
+        flow.user(pod).switch_thread();
         for ending in flow.endings().iter().cycle() {
             if self.stopped() {
                 return;
@@ -117,7 +117,7 @@ impl Connections {
     }
 
     fn hold_in_a_loop(&self, pod: &Pod, holding: Holding, family: Family) {
-        holding.flow.actor(pod).embody();
+        holding.flow.user(pod).switch_thread();
         while !self.stopped() {
             match self.open(holding.flow, family) {
                 Some(conversation) => self.hold(conversation, holding, family),

@@ -11,10 +11,10 @@ use nix::sys::socket::SockType;
 
 use super::flows::{FLOWS, Flow};
 use super::timeline::{Expected, Timeline};
-use crate::lab::ground::at;
+use crate::lab::fixture::at;
 use crate::lab::pod::DNS_CAPTURE;
 use crate::lab::socket::{self, Binding};
-use crate::lab::{Actor, Family, Pod};
+use crate::lab::{Family, Pod, User};
 
 /// How long a server takes: some queries are waiting at any time.
 const DELAY: Duration = Duration::from_millis(100);
@@ -60,15 +60,15 @@ pub(super) struct Queries {
 impl Queries {
     /// Starts the servers, which end after [`Self::stop_servers`].
     pub(super) fn start_servers<'scope>(&'scope self, scope: &'scope thread::Scope<'scope, '_>, pod: &Pod) {
-        for &family in pod.ground.families() {
+        for &family in pod.fixture.families() {
             let addresses = [
                 ("proxy", pod.proxy(), at(family.loopback(), DNS_CAPTURE)),
                 ("outside", pod.outside(), at(family.name_server(), 53)),
                 ("outside", pod.outside(), at(family.service(), 53)),
             ];
-            for (who, actor, address) in addresses {
+            for (who, user, address) in addresses {
                 let (ready, is_ready) = mpsc::channel();
-                scope.spawn(move || self.serve(who, &actor, address, &ready));
+                scope.spawn(move || self.serve(who, &user, address, &ready));
                 is_ready.recv().expect("the server listens");
             }
         }
@@ -79,8 +79,8 @@ impl Queries {
         self.servers_stop.store(true, Ordering::Relaxed);
     }
 
-    fn serve(&self, who: &str, actor: &Actor, address: SocketAddr, ready: &mpsc::Sender<()>) {
-        actor.embody();
+    fn serve(&self, who: &str, user: &User, address: SocketAddr, ready: &mpsc::Sender<()>) {
+        user.switch_thread();
         let socket = UdpSocket::bind(address).unwrap_or_else(|e| panic!("{who} at {address}: {e}"));
         socket.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
         let _ = ready.send(());
@@ -106,10 +106,10 @@ impl Queries {
         pod: &'scope Pod,
         timeline: &'scope Timeline,
     ) {
-        for &family in pod.ground.families() {
+        for &family in pod.fixture.families() {
             for flow in FLOWS.iter().filter(|flow| flow.is_udp) {
                 scope.spawn(move || {
-                    flow.actor(pod).embody();
+                    flow.user(pod).switch_thread();
                     Client::new(*flow, family).ask_in_a_loop(self, timeline);
                 });
             }

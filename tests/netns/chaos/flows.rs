@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use crate::lab::actor::Ending;
-use crate::lab::ground::at;
-use crate::lab::{Actor, Family, Pod};
+use crate::lab::fixture::at;
+use crate::lab::user::Ending;
+use crate::lab::{Family, Pod, User};
 
 /// Who sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub(super) const FLOWS: [Flow; 22] = [
 
 impl Flow {
     /// Who sends, in this pod.
-    pub(super) fn actor(&self, pod: &Pod) -> Actor {
+    pub(super) fn user(&self, pod: &Pod) -> User {
         match self.from {
             Source::Outside => pod.outside(),
             Source::App => pod.app(),

@@ -28,7 +28,7 @@ use timeline::Timeline;
 use verdict::{History, Kind, Report};
 
 use crate::lab::server::{Listen, Server};
-use crate::lab::{Backend, Ground, Pod, Stack, World};
+use crate::lab::{Backend, Fixture, Pod, Stack, Topology};
 
 /// Steps of an episode.
 const STEPS: usize = 24;
@@ -64,8 +64,8 @@ fn variable(name: &str) -> Option<u64> {
 fn run_episode(seed: u64, episode: usize, report: &mut Report) {
     let number = u64::try_from(episode).unwrap() * 2;
     let mut random = Random::new(seed, number);
-    let ground = Ground { backend: Backend::IptablesNft, stack: Stack::Dual };
-    let pod = ground.pod_in(World::SecondNic);
+    let fixture = Fixture { backend: Backend::IptablesNft, stack: Stack::Dual };
+    let pod = fixture.pod_in(Topology::SecondNic);
     let _servers = servers(&pod);
     let (timeline, connections, queries) = (Timeline::new(), Connections::default(), Queries::default());
     let agent = Agent::new(&pod, Random::new(seed, number + 1));
@@ -131,7 +131,7 @@ fn under_traffic(
 /// The proxy on its two sets of ports, the app and the services.
 fn servers(pod: &Pod) -> Vec<Server> {
     let mut dns: Vec<_> =
-        pod.ground.families().iter().map(|family| Listen::TcpAt(dns_capture(*family))).collect();
+        pod.fixture.families().iter().map(|family| Listen::TcpAt(dns_capture(*family))).collect();
     dns.extend([15001, 15006, 16001, 16006].map(Listen::TcpTransparent));
     vec![
         pod.proxy().serve("proxy", &dns),
@@ -141,5 +141,5 @@ fn servers(pod: &Pod) -> Vec<Server> {
 }
 
 fn dns_capture(family: crate::lab::Family) -> std::net::SocketAddr {
-    crate::lab::ground::at(family.loopback(), crate::lab::pod::DNS_CAPTURE)
+    crate::lab::fixture::at(family.loopback(), crate::lab::pod::DNS_CAPTURE)
 }

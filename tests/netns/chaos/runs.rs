@@ -109,7 +109,7 @@ impl Step {
                 })
             }
         };
-        let ended = ended.iter().map(|ended| (ended.code(), ended.said())).collect();
+        let ended = ended.iter().map(|ended| (ended.code(), ended.output())).collect();
         Self { number, action, start, end: Instant::now(), ended }
     }
 

@@ -1,8 +1,7 @@
 //! The test lab: a pod in network namespaces, and people in it.
 
-pub(crate) mod actor;
 pub(crate) mod answer;
-pub(crate) mod ground;
+pub(crate) mod fixture;
 pub(crate) mod namespace;
 pub(crate) mod pod;
 pub(crate) mod program;
@@ -12,9 +11,10 @@ pub(crate) mod segment;
 pub(crate) mod server;
 pub(crate) mod socket;
 pub(crate) mod traffic;
+pub(crate) mod user;
 
-pub(crate) use actor::Actor;
 pub(crate) use answer::Outcome;
-pub(crate) use ground::{Backend, Family, Ground, Stack};
-pub(crate) use ground::{on_each_backend, on_every_ground, on_these_grounds};
-pub(crate) use pod::{Pod, World};
+pub(crate) use fixture::{Backend, Family, Fixture, Stack};
+pub(crate) use fixture::{for_each_backend, for_each_fixture, for_these_fixtures};
+pub(crate) use pod::{Pod, Topology};
+pub(crate) use user::User;

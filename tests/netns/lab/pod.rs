@@ -5,12 +5,12 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use super::actor::Actor;
-use super::ground::{Family, Ground, at};
+use super::fixture::{Family, Fixture, at};
 use super::namespace::Namespace;
 use super::program::{self, Program};
 use super::rules;
 use super::server::{Listen, Server};
+use super::user::User;
 
 /// uid and gid of the app.
 pub(crate) const APP: u32 = 1000;
@@ -21,7 +21,7 @@ pub(crate) const DNS_CAPTURE: u16 = 15053;
 
 /// What there is besides `eth0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum World {
+pub(crate) enum Topology {
     /// Nothing.
     Plain,
     /// A second NIC, `eth1`, to a second network outside.
@@ -33,7 +33,7 @@ pub(crate) enum World {
 /// A pod and its surroundings. Everything is gone once it is dropped.
 #[derive(Debug)]
 pub(crate) struct Pod {
-    pub(crate) ground: Ground,
+    pub(crate) fixture: Fixture,
     pub(crate) namespace: Namespace,
     outside: Namespace,
     guest: Namespace,
@@ -42,56 +42,56 @@ pub(crate) struct Pod {
 impl Drop for Pod {
     fn drop(&mut self) {
         if thread::panicking() {
-            eprintln!("--- state of the pod, {:?} ---\n{}", self.ground, rules::everything(self));
+            eprintln!("--- state of the pod, {:?} ---\n{}", self.fixture, rules::everything(self));
         }
     }
 }
 
 impl Pod {
-    pub(crate) fn new(ground: Ground, world: World) -> Self {
+    pub(crate) fn new(fixture: Fixture, world: Topology) -> Self {
         program::require_tools();
         let (namespace, outside, guest) = (Namespace::new(), Namespace::new(), Namespace::new());
-        let pod = Self { ground, namespace, outside, guest };
+        let pod = Self { fixture, namespace, outside, guest };
         pod.namespace.run(|| {
             settle();
             ip_batch(&pod_links(&pod, world));
         });
         pod.outside.run(|| {
             settle();
-            ip_batch(&outside_links(ground, world));
+            ip_batch(&outside_links(fixture, world));
         });
-        if world == World::Guest {
+        if world == Topology::Guest {
             pod.guest.run(|| {
                 settle();
-                ip_batch(&guest_links(ground));
+                ip_batch(&guest_links(fixture));
             });
         }
         pod
     }
 
     /// A user in the pod.
-    pub(crate) fn user(&self, uid: u32, gid: u32) -> Actor {
-        Actor::new(&self.namespace, uid, gid)
+    pub(crate) fn user(&self, uid: u32, gid: u32) -> User {
+        User::new(&self.namespace, uid, gid)
     }
 
     /// The application.
-    pub(crate) fn app(&self) -> Actor {
+    pub(crate) fn app(&self) -> User {
         self.user(APP, APP)
     }
 
     /// The sidecar proxy.
-    pub(crate) fn proxy(&self) -> Actor {
+    pub(crate) fn proxy(&self) -> User {
         self.user(PROXY, PROXY)
     }
 
     /// A client outside.
-    pub(crate) fn outside(&self) -> Actor {
-        Actor::new(&self.outside, 0, 0)
+    pub(crate) fn outside(&self) -> User {
+        User::new(&self.outside, 0, 0)
     }
 
     /// A user on the virtual machine.
-    pub(crate) fn guest(&self) -> Actor {
-        Actor::new(&self.guest, 0, 0)
+    pub(crate) fn guest(&self) -> User {
+        User::new(&self.guest, 0, 0)
     }
 
     /// Starts a proxy that listens where Istio's does.
@@ -105,7 +105,7 @@ impl Pod {
         for family in [Family::V4, Family::V6] {
             let dns = at(family.loopback(), DNS_CAPTURE);
             listen.push(Listen::TcpAt(dns));
-            listen.push(match self.ground.families().contains(&family) {
+            listen.push(match self.fixture.families().contains(&family) {
                 true => Listen::UdpForward(dns, at(family.name_server(), 53)),
                 false => Listen::Udp(dns),
             });
@@ -129,7 +129,7 @@ impl Pod {
     pub(crate) fn outside_listens(&self, ports: &[u16]) -> Server {
         let mut listen: Vec<_> = ports.iter().copied().map(Listen::Tcp).collect();
         listen.push(Listen::Tcp(53));
-        for family in self.ground.families() {
+        for family in self.fixture.families() {
             listen.push(Listen::Udp(at(family.name_server(), 53)));
             listen.push(Listen::Udp(at(family.service(), 53)));
             listen.push(Listen::Udp(at(family.service(), 5353)));
@@ -137,18 +137,18 @@ impl Pod {
         self.outside().serve("outside", &listen)
     }
 
-    /// `istio-iptables` in this pod with the ground's backend, and `--dual-stack` on a dual-stack ground.
+    /// `istio-iptables` in this pod with the fixture's backend, and `--dual-stack` on a dual-stack fixture.
     pub(crate) fn istio_iptables(&self, args: &[&str]) -> Program {
         let program = self.bare_istio_iptables(args);
-        match self.ground.stack {
+        match self.fixture.stack {
             super::Stack::Dual => program.arg("--dual-stack"),
             super::Stack::V4 | super::Stack::V6 => program,
         }
     }
 
-    /// `istio-iptables` in this pod with the ground's backend and nothing else that was not asked for.
+    /// `istio-iptables` in this pod with the fixture's backend and nothing else that was not asked for.
     pub(crate) fn bare_istio_iptables(&self, args: &[&str]) -> Program {
-        self.plain_istio_iptables(args).arg("--backend").arg(self.ground.backend.flag())
+        self.plain_istio_iptables(args).arg("--backend").arg(self.fixture.backend.flag())
     }
 
     /// `istio-iptables` in this pod with nothing that was not asked for.
@@ -178,8 +178,8 @@ fn settle() {
     }
 }
 
-fn pod_links(pod: &Pod, world: World) -> String {
-    let families = pod.ground.families();
+fn pod_links(pod: &Pod, world: Topology) -> String {
+    let families = pod.fixture.families();
     let mut lines = vec![
         "link set lo up".to_owned(),
         format!("link add eth0 type veth peer name eth0 netns {}", pod.outside.path()),
@@ -188,13 +188,13 @@ fn pod_links(pod: &Pod, world: World) -> String {
     lines.extend(families.iter().map(|f| address(*f, f.pod(), f.link_prefix(), "eth0")));
     lines.extend(families.iter().map(|f| format!("route add default via {} onlink dev eth0", f.outside())));
     match world {
-        World::Plain => {}
-        World::SecondNic => {
+        Topology::Plain => {}
+        Topology::SecondNic => {
             lines.push(format!("link add eth1 type veth peer name eth1 netns {}", pod.outside.path()));
             lines.push("link set eth1 up".to_owned());
             lines.extend(families.iter().map(|f| address(*f, f.pod_second(), f.link_prefix(), "eth1")));
         }
-        World::Guest => {
+        Topology::Guest => {
             fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
             fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
             lines.push("link add br0 type bridge".to_owned());
@@ -209,15 +209,15 @@ fn pod_links(pod: &Pod, world: World) -> String {
     lines.join("\n")
 }
 
-fn outside_links(ground: Ground, world: World) -> String {
+fn outside_links(fixture: Fixture, world: Topology) -> String {
     let mut lines = vec!["link set lo up".to_owned(), "link set eth0 up".to_owned()];
     match world {
-        World::Plain => {}
-        World::SecondNic => lines.push("link set eth1 up".to_owned()),
+        Topology::Plain => {}
+        Topology::SecondNic => lines.push("link set eth1 up".to_owned()),
         // The router's questions come from a link-local address, and are answered to it.
-        World::Guest => lines.push("address add fe80::1/64 dev eth0 nodad".to_owned()),
+        Topology::Guest => lines.push("address add fe80::1/64 dev eth0 nodad".to_owned()),
     }
-    for &family in ground.families() {
+    for &family in fixture.families() {
         lines.push(address(family, family.outside(), family.link_prefix(), "eth0"));
         for service in [family.service(), family.other_service(), family.name_server()] {
             lines.push(address(family, service, family.host_prefix(), "lo"));
@@ -225,11 +225,11 @@ fn outside_links(ground: Ground, world: World) -> String {
         let prefix = family.host_prefix();
         lines.push(format!("route add {}/{prefix} via {} dev eth0", family.routed_to_pod(), family.pod()));
         match world {
-            World::Plain => {}
-            World::SecondNic => {
+            Topology::Plain => {}
+            Topology::SecondNic => {
                 lines.push(address(family, family.outside_second(), family.link_prefix(), "eth1"));
             }
-            World::Guest => {
+            Topology::Guest => {
                 lines.push(format!("route add {}/{prefix} via {} dev eth0", family.guest(), family.pod()));
             }
         }
@@ -237,10 +237,10 @@ fn outside_links(ground: Ground, world: World) -> String {
     lines.join("\n")
 }
 
-fn guest_links(ground: Ground) -> String {
+fn guest_links(fixture: Fixture) -> String {
     let mut lines = vec!["link set lo up".to_owned(), "link set eth0 up".to_owned()];
     lines.push("address add fe80::1/64 dev eth0 nodad".to_owned());
-    for &family in ground.families() {
+    for &family in fixture.families() {
         lines.push(address(family, family.guest(), family.link_prefix(), "eth0"));
         lines.push(format!("route add default via {} dev eth0", family.bridge()));
     }

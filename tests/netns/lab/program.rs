@@ -222,7 +222,7 @@ impl Ended {
     }
 
     /// Everything it said.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn output(&self) -> String {
         let (out, err) = (&self.output.stdout, &self.output.stderr);
         format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
     }
@@ -242,15 +242,15 @@ impl Ended {
             "exit code of istio-iptables {:?} {:?}, which said:\n{}",
             self.program.args,
             self.program.env,
-            self.said()
+            self.output()
         );
         self
     }
 
     /// It must have said something with this in it, in whatever case.
     #[track_caller]
-    pub(crate) fn saying(self, part: &str) -> Self {
-        let said = self.said();
+    pub(crate) fn output_contains(self, part: &str) -> Self {
+        let said = self.output();
         assert!(
             said.to_lowercase().contains(&part.to_lowercase()),
             "expected {part:?} in what it said:\n{said}"

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::actor::Actor;
+use super::user::User;
 
 /// How long a name server takes for an answer.
 const DELAY: Duration = Duration::from_millis(50);
@@ -26,10 +26,10 @@ const SILENCE: Duration = Duration::from_secs(10);
 pub(crate) struct SlowServer(Arc<AtomicBool>, Option<JoinHandle<()>>);
 
 impl SlowServer {
-    pub(crate) fn start(actor: &Actor, name: &'static str, address: SocketAddr) -> Self {
+    pub(crate) fn start(user: &User, name: &'static str, address: SocketAddr) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         // `-m owner` looks at the user that opened the socket.
-        let socket = actor.run(|| UdpSocket::bind(address).expect("bind a name server"));
+        let socket = user.run(|| UdpSocket::bind(address).expect("bind a name server"));
         let thread = thread::spawn({
             let stop = Arc::clone(&stop);
             move || answer(&socket, name, &stop)
@@ -87,8 +87,8 @@ pub(crate) struct Tally {
 
 impl Queries {
     /// Begins to ask `to` from `from`.
-    pub(crate) fn start(actor: &Actor, from: SocketAddr, to: SocketAddr) -> Self {
-        let socket = actor.run(|| {
+    pub(crate) fn start(user: &User, from: SocketAddr, to: SocketAddr) -> Self {
+        let socket = user.run(|| {
             let socket = UdpSocket::bind(from).expect("bind the resolver's socket");
             socket.connect(to).expect("connect a UDP socket");
             socket
@@ -188,12 +188,12 @@ pub(crate) struct Sockets {
 
 impl Sockets {
     /// Begins to ask `to`; some queries are on their way when this returns.
-    pub(crate) fn start(actor: &Actor, to: SocketAddr) -> Self {
+    pub(crate) fn start(user: &User, to: SocketAddr) -> Self {
         let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let thread = thread::spawn({
-            let (actor, stop, sent) = (actor.clone(), Arc::clone(&stop), Arc::clone(&sent));
+            let (user, stop, sent) = (user.clone(), Arc::clone(&stop), Arc::clone(&sent));
             move || {
-                actor.embody();
+                user.switch_thread();
                 let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
                 let mut sockets = Vec::new();
                 while !stop.load(Ordering::SeqCst) && sockets.len() < 20_000 {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::ground::Family;
+use super::fixture::Family;
 use super::pod::Pod;
 use super::program::tool;
 
@@ -57,7 +57,7 @@ impl Pod {
 
     /// `iptables-save` without comments, counters and built-in chains that are empty: what must not change for others.
     pub(crate) fn save(&self, family: Family) -> String {
-        let name = self.ground.backend.tool(family, "-save");
+        let name = self.fixture.backend.tool(family, "-save");
         let saved = self.namespace.run(|| tool(&name, &[], ""));
         let lines = saved.lines().filter(|line| !line.starts_with('#'));
         lines.map(|line| format!("{}\n", line.split(" [").next().unwrap())).collect()
@@ -88,7 +88,7 @@ impl Pod {
     /// Loads a restore text without touching what is there already.
     #[track_caller]
     pub(crate) fn restore(&self, family: Family, text: &str) {
-        let name = self.ground.backend.tool(family, "-restore");
+        let name = self.fixture.backend.tool(family, "-restore");
         let lock: &[&str] = if name.contains("legacy") { &["--wait"] } else { &[] };
         self.namespace.run(|| tool(&name, &[lock, &["--noflush"]].concat(), text));
     }
@@ -96,7 +96,7 @@ impl Pod {
     /// One `iptables` command.
     #[track_caller]
     pub(crate) fn iptables(&self, family: Family, command: &str) -> String {
-        let name = self.ground.backend.tool(family, "");
+        let name = self.fixture.backend.tool(family, "");
         let args: Vec<_> = ["--wait"].into_iter().chain(command.split_whitespace()).collect();
         self.namespace.run(|| tool(&name, &args, ""))
     }

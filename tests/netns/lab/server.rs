@@ -11,10 +11,10 @@ use std::time::Duration;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 
-use super::actor::{self, Actor, RESET_PLEASE};
 use super::answer::{Answer, Outcome};
-use super::ground::at;
+use super::fixture::at;
 use super::socket::{self, Binding};
+use super::user::{self, RESET_PLEASE, User};
 
 /// How often an idle server looks whether it should end.
 const TICK: Duration = Duration::from_millis(50);
@@ -49,14 +49,14 @@ impl Drop for Server {
 
 impl Server {
     /// Listens on everything, or panics: when this returns, callers are served.
-    pub(crate) fn start(actor: &Actor, who: &'static str, listen: &[Listen]) -> Self {
+    pub(crate) fn start(user: &User, who: &'static str, listen: &[Listen]) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         for &one in listen {
             for address in addresses(one) {
                 let (ready, is_ready) = mpsc::channel();
-                let (actor, stop) = (actor.clone(), Arc::clone(&stop));
+                let (user, stop) = (user.clone(), Arc::clone(&stop));
                 let spawned = thread::Builder::new().name(format!("{who} at {address}"));
-                spawned.spawn(move || run(&actor, who, one, address, &stop, &ready)).expect("start a server");
+                spawned.spawn(move || run(&user, who, one, address, &stop, &ready)).expect("start a server");
                 is_ready
                     .recv()
                     .unwrap_or_else(|_| panic!("{who} cannot listen: see the message of its thread"));
@@ -76,7 +76,7 @@ fn addresses(listen: Listen) -> Vec<SocketAddr> {
 }
 
 fn run(
-    actor: &Actor,
+    user: &User,
     who: &'static str,
     listen: Listen,
     address: SocketAddr,
@@ -85,22 +85,22 @@ fn run(
 ) {
     match listen {
         Listen::Tcp(_) | Listen::TcpAt(_) => {
-            actor.embody();
+            user.switch_thread();
             let listener = TcpListener::bind(address).unwrap_or_else(|e| panic!("{who} at {address}: {e}"));
             let _ = ready.send(());
             accept_until(&listener, who, stop);
         }
         Listen::TcpTransparent(_) => {
-            actor.namespace().enter();
+            user.namespace().enter();
             // As root: the right to be transparent is gone once the thread is the proxy.
             let listener = TcpListener::bind(address).unwrap_or_else(|e| panic!("{who} at {address}: {e}"));
             socket::allow_transparent(&listener);
-            actor.embody();
+            user.switch_thread();
             let _ = ready.send(());
             accept_until(&listener, who, stop);
         }
         Listen::Udp(_) | Listen::UdpForward(..) => {
-            actor.embody();
+            user.switch_thread();
             let socket = UdpSocket::bind(address).unwrap_or_else(|e| panic!("{who} at {address}, UDP: {e}"));
             let _ = ready.send(());
             answer_until(&socket, who, listen, stop);
@@ -158,8 +158,8 @@ fn answer_until(socket: &UdpSocket, who: &str, listen: Listen, stop: &AtomicBool
 fn forward(who: &str, caller: SocketAddr, onward: SocketAddr) -> String {
     let same_port = Binding { source: Some(caller), spoofed_mark: None };
     let in_use = Outcome::Failed(io::Error::from_raw_os_error(libc::EADDRINUSE).to_string());
-    let outcome = match actor::ask_here(onward, same_port) {
-        outcome if outcome == in_use => actor::ask_here(onward, Binding::default()),
+    let outcome = match user::ask_here(onward, same_port) {
+        outcome if outcome == in_use => user::ask_here(onward, Binding::default()),
         outcome => outcome,
     };
     match outcome {

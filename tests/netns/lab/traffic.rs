@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use super::actor::{Actor, Conversation};
 use super::socket::{self, Binding};
+use super::user::{Conversation, User};
 
 /// How long an answer may take.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -22,7 +22,7 @@ const EXCHANGES: usize = 10;
 #[derive(Clone, Debug)]
 pub(crate) struct Flow {
     pub(crate) name: String,
-    pub(crate) from: Actor,
+    pub(crate) from: User,
     pub(crate) binding: Binding,
     pub(crate) to: SocketAddr,
     /// The server that has to answer: its name and its port.
@@ -35,7 +35,7 @@ impl Flow {
         self.from.run(|| self.connect())
     }
 
-    /// Connects as the calling thread, which has to be the flow's actor already.
+    /// Connects as the calling thread, which has to be the flow's user already.
     fn connect(&self) -> io::Result<Conversation> {
         let conversation = Conversation::open(socket::connect_tcp(self.to, self.binding, LIMIT)?)?;
         let answer = &conversation.greeting;
@@ -128,7 +128,7 @@ fn loss((name, progress): &(String, Arc<Progress>)) -> Option<String> {
 }
 
 fn hold(flow: &Flow, progress: &Progress, stop: &AtomicBool) {
-    flow.from.embody();
+    flow.from.switch_thread();
     let talk = || -> io::Result<()> {
         let mut conversation = flow.connect()?;
         while !stop.load(Ordering::Relaxed) {
@@ -144,7 +144,7 @@ fn hold(flow: &Flow, progress: &Progress, stop: &AtomicBool) {
 }
 
 fn repeat(flow: &Flow, progress: &Progress, stop: &AtomicBool) {
-    flow.from.embody();
+    flow.from.switch_thread();
     while !stop.load(Ordering::Relaxed) {
         let talk = || flow.connect()?.echo("hello");
         if let Err(error) = talk() {

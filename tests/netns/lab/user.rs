@@ -18,13 +18,13 @@ const CALL_LIMIT: Duration = Duration::from_secs(20);
 
 /// A user in a network namespace: its calls and servers run on threads with its uid and gid.
 #[derive(Clone, Debug)]
-pub(crate) struct Actor {
+pub(crate) struct User {
     namespace: Namespace,
     uid: u32,
     gid: u32,
 }
 
-impl Actor {
+impl User {
     pub(crate) fn new(namespace: &Namespace, uid: u32, gid: u32) -> Self {
         Self { namespace: namespace.clone(), uid, gid }
     }
@@ -43,7 +43,7 @@ impl Actor {
     }
 
     /// Makes the calling thread this person for good.
-    pub(crate) fn embody(&self) {
+    pub(crate) fn switch_thread(&self) {
         self.namespace.enter();
         socket::become_user(self.uid, self.gid);
     }

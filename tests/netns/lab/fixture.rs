@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::pod::{Pod, World};
+use super::pod::{Pod, Topology};
 
 /// The iptables variant that holds the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,12 +159,12 @@ impl Stack {
 
 /// A backend and a stack: one test body runs on several of them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ground {
+pub(crate) struct Fixture {
     pub(crate) backend: Backend,
     pub(crate) stack: Stack,
 }
 
-impl Ground {
+impl Fixture {
     /// The families to test.
     pub(crate) fn families(self) -> &'static [Family] {
         self.stack.families()
@@ -172,19 +172,19 @@ impl Ground {
 
     /// A pod and its world, without a rule in it.
     pub(crate) fn pod(self) -> Pod {
-        Pod::new(self, World::Plain)
+        Pod::new(self, Topology::Plain)
     }
 
     /// Same, with a second NIC or a guest.
-    pub(crate) fn pod_in(self, world: World) -> Pod {
+    pub(crate) fn pod_in(self, world: Topology) -> Pod {
         Pod::new(self, world)
     }
 }
 
-/// Makes `#[test]`s of functions that take a [`Ground`]: `nft_v4::name`, `legacy_dual::name`, ...
-macro_rules! on_these_grounds {
+/// Makes `#[test]`s of functions that take a [`Fixture`]: `nft_v4::name`, `legacy_dual::name`, ...
+macro_rules! for_these_fixtures {
     ($($module:ident: $backend:ident $stack:ident),+; $tests:tt) => {
-        $($crate::lab::ground::on_one_ground!($module $backend $stack $tests);)+
+        $($crate::lab::fixture::on_one_ground!($module $backend $stack $tests);)+
     };
 }
 
@@ -192,8 +192,8 @@ macro_rules! on_these_grounds {
 macro_rules! on_one_ground {
     ($module:ident $backend:ident $stack:ident [$($test:ident),+ $(,)?]) => {
         mod $module {
-            use $crate::lab::{Backend, Ground, Stack};
-            const HERE: Ground = Ground { backend: Backend::$backend, stack: Stack::$stack };
+            use $crate::lab::{Backend, Fixture, Stack};
+            const HERE: Fixture = Fixture { backend: Backend::$backend, stack: Stack::$stack };
             $(#[test]
             fn $test() {
                 super::$test(HERE);
@@ -203,9 +203,9 @@ macro_rules! on_one_ground {
 }
 
 /// Both iptables variants, and IPv4, IPv6 and dual stack.
-macro_rules! on_every_ground {
+macro_rules! for_each_fixture {
     ($($test:ident),+ $(,)?) => {
-        $crate::lab::on_these_grounds!(
+        $crate::lab::for_these_fixtures!(
             nft_v4: IptablesNft V4, nft_v6: IptablesNft V6, nft_dual: IptablesNft Dual,
             legacy_v4: IptablesLegacy V4, legacy_v6: IptablesLegacy V6, legacy_dual: IptablesLegacy Dual;
             [$($test),+]
@@ -214,10 +214,10 @@ macro_rules! on_every_ground {
 }
 
 /// Both iptables variants, on a dual-stack pod: for what does not depend on the family.
-macro_rules! on_each_backend {
+macro_rules! for_each_backend {
     ($($test:ident),+ $(,)?) => {
-        $crate::lab::on_these_grounds!(nft: IptablesNft Dual, legacy: IptablesLegacy Dual; [$($test),+]);
+        $crate::lab::for_these_fixtures!(nft: IptablesNft Dual, legacy: IptablesLegacy Dual; [$($test),+]);
     };
 }
 
-pub(crate) use {on_each_backend, on_every_ground, on_one_ground, on_these_grounds};
+pub(crate) use {for_each_backend, for_each_fixture, for_these_fixtures, on_one_ground};
