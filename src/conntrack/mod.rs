@@ -104,6 +104,13 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Note(stale) => write!(f, "note the conntrack entries to delete ({stale})"),
+            Self::DeleteStale(Stale { dns, tcp }) if dns.is_empty() => {
+                let families = tcp.iter().map(Family::to_string).collect::<Vec<_>>().join(", ");
+                write!(
+                    f,
+                    "flag conntrack entries of TCP ({families}): the next SYN after a connection ends deletes its entry"
+                )
+            }
             Self::DeleteStale(stale) => write!(f, "delete conntrack entries ({stale})"),
             Self::ClearForeignMark(family, mark) => {
                 write!(f, "clear mark {mark} of conntrack entries: {family} TCP that no local socket began")

@@ -133,6 +133,15 @@ fn a_move_between_backends_changes_a_flow_only_with_the_options() {
 }
 
 #[test]
+fn step_that_flags_tcp_entries_does_not_claim_to_delete_them() {
+    let flag = Step::DeleteStale(Stale { tcp: BTreeSet::from(Family::ALL), ..Stale::default() });
+    assert_eq!(
+        flag.to_string(),
+        "flag conntrack entries of TCP (IPv4, IPv6): the next SYN after a connection ends deletes its entry"
+    );
+}
+
+#[test]
 fn a_namespace_without_connections_has_no_stale_entry() {
     let current = CurrentState { entries: Entries::None, ..current([]) };
     assert!(plan(&desired(rules(DNS)), &current, BTreeSet::from(Family::ALL)).is_empty());
