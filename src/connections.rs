@@ -71,6 +71,16 @@ impl Connections {
     /// The outcome for connections that need translation: before the run if `done` is false, else after it.
     #[must_use]
     pub fn outcome(&self, policy: Policy, done: bool) -> Vec<String> {
+        self.outcomes(policy, done, |_| true)
+    }
+
+    /// What is going to happen to open connections that need translation; empty if there are none.
+    #[must_use]
+    pub fn announcement(&self, policy: Policy) -> Vec<String> {
+        self.outcomes(policy, false, Translated::any)
+    }
+
+    fn outcomes(&self, policy: Policy, done: bool, included: fn(Translated) -> bool) -> Vec<String> {
         let of = |(family, translated): (&Family, &Translated)| match (policy, translated) {
             (_, Translated::Count(0)) => format!("no proxied {family} connection is open"),
             (Policy::Keep, translated) => format!(
@@ -87,7 +97,7 @@ impl Connections {
                 "clean-up resets {translated} proxied {family} connections; --keep-connections leaves them open"
             ),
         };
-        self.translated.iter().map(of).collect()
+        self.translated.iter().filter(|(_, translated)| included(**translated)).map(of).collect()
     }
 }
 

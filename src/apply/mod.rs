@@ -43,7 +43,7 @@ pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Resu
     log::info!("backend {variant}: {why}");
     let policy = connection_policy(run);
     let desired = &with_connections(desired, &mut current, policy);
-    for outcome in current.connections.outcome(policy, false) {
+    for outcome in current.connections.announcement(policy) {
         log::log!(if policy == Policy::Reset { log::Level::Warn } else { log::Level::Info }, "{outcome}");
     }
     for connections in current.connections.cut_off(policy) {

@@ -7,6 +7,7 @@ for_each_backend!(
     cleanup_leaves_nothing,
     cleanup_with_other_options_leaves_nothing,
     cleanup_of_an_untouched_pod_changes_nothing,
+    cleanup_without_connections_logs_no_warning,
     a_dry_run_changes_nothing,
 );
 
@@ -41,6 +42,13 @@ fn cleanup_of_an_untouched_pod_changes_nothing(fixture: Fixture) {
     let pod = fixture.pod();
     pod.apply(&["--cleanup-only", "-m", "TPROXY", "-b", "*"]);
     assert!(pod.state().is_empty(), "{:?}", pod.state());
+}
+
+fn cleanup_without_connections_logs_no_warning(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&["-b", "*", "-i", "*"]);
+    let output = pod.apply(&["--cleanup-only"]).output();
+    assert!(!output.contains("warn") && output.contains("no proxied IPv4 connection is open"), "{output}");
 }
 
 fn a_dry_run_changes_nothing(fixture: Fixture) {
