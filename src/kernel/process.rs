@@ -77,7 +77,7 @@ pub trait Host {
 /// Size of the largest file that is read, in bytes: a config file with a million ranges is smaller, `/dev/zero` is not.
 const LARGEST_FILE: u64 = 64 << 20;
 
-/// Reads from a file or stream, and fails beyond [`LARGEST_FILE`].
+/// Reads from a file or stream, and fails beyond `LARGEST_FILE`.
 #[derive(Debug)]
 pub struct Limited<R> {
     source: io::Take<R>,

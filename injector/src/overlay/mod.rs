@@ -11,7 +11,7 @@
 //! # Ok::<(), overlay::MergeError>(())
 //! ```
 //!
-//! [`merge`] works on untyped JSON, so that fields of newer Kubernetes versions survive; the merge keys come from
+//! [`merge()`] works on untyped JSON, so that fields of newer Kubernetes versions survive; the merge keys come from
 //! [`crate::schema`]. Called with `&schema::POD` for a template over a pod, with `&schema::CONTAINER` for a user's
 //! container over the template's. Neither argument is changed.
 //!
@@ -65,10 +65,10 @@ pub fn merge(original: &Value, patch: &Value, schema: &'static Schema) -> Result
     Ok(merged)
 }
 
-/// [`merge`] in place. After an error `original` is half merged.
+/// [`merge()`] in place. After an error `original` is half merged.
 ///
 /// # Errors
-/// As [`merge`].
+/// As [`merge()`].
 pub fn merge_into(original: &mut Value, patch: &Value, schema: &'static Schema) -> Result<(), MergeError> {
     let root = Path::root();
     if original.is_null() {

@@ -61,7 +61,7 @@ pub fn read_overlay(text: &str) -> Result<Value, YamlError> {
     read_overlay_as(text, &schema::POD)
 }
 
-/// [`read_overlay`] for another type, such as [`schema::POD_SPEC`] for templates of the 1.0 era.
+/// [`read_overlay`] for another type, such as `schema::POD_SPEC` for templates of the 1.0 era.
 ///
 /// # Errors
 /// As [`read_overlay`].
