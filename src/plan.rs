@@ -8,9 +8,11 @@ use std::fmt;
 use crate::backend::Variant;
 use crate::connections::{self, Connections};
 use crate::conntrack;
-use crate::diff::{Change, marks_in_use};
+use crate::diff::{Change, TableChange, Twin, holder, marks_in_use};
+use crate::foreign;
 use crate::model::{Chain, Family, FamilyRules, Mark, Table};
 use crate::parse::Observed;
+use crate::record::Record;
 use crate::render;
 use crate::routing;
 use crate::transition::{Transition, saved_marks};
@@ -30,9 +32,19 @@ pub struct CurrentState {
     pub entries: conntrack::Entries,
     /// Open TCP connections, as far as the desired state concerns them.
     pub connections: Connections,
+    /// The alias of `lo`, in which runs leave their record.
+    pub alias: Option<String>,
+    /// Tables of iptables-nft that are switched off.
+    pub dormant: Vec<(Family, Table)>,
 }
 
 impl CurrentState {
+    /// What the last run recorded.
+    #[must_use]
+    pub fn record(&self) -> Option<Record> {
+        self.alias.as_deref().and_then(|alias| alias.parse().ok())
+    }
+
     /// Whether a native backend left rules that may mark packets.
     fn has_native_marks(&self) -> bool {
         self.native_tables.iter().any(|table| table == NATIVE_MANGLE)
@@ -93,6 +105,12 @@ impl DesiredState {
         self
     }
 
+    /// Whether no family is to have a rule.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        self.rules.values().all(|rules| rules.count() == 0)
+    }
+
     /// How many rules of each family.
     #[must_use]
     pub fn counts(&self) -> String {
@@ -122,6 +140,21 @@ pub enum Step {
     TrackConnections(BTreeSet<Family>),
     /// A change of the connection tracking table, after the last commit of rules.
     Conntrack(conntrack::Step),
+    /// Deletes rules by handle that are behind foreign twins.
+    DeleteTwins(DeleteTwins),
+    /// Sets the alias of `lo`, which is our record; empty, it goes.
+    Record(String),
+}
+
+/// Rules of iptables-nft that only their handle tells from foreign twins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeleteTwins {
+    /// Their family.
+    pub family: Family,
+    /// Their table.
+    pub table: Table,
+    /// The rules.
+    pub twins: Vec<Twin>,
 }
 
 /// A rules file and who reads it.
@@ -135,8 +168,8 @@ pub struct Restore {
     pub text: String,
     /// The tables it writes to, in this order.
     pub tables: Vec<Table>,
-    /// Rules that it deletes from shared chains, recognised as ours by their shape only.
-    pub matched_by_shape: Vec<String>,
+    /// Whether it deletes a rule by its place: then nothing may change between reading and writing.
+    pub by_place: bool,
 }
 
 impl Restore {
@@ -146,11 +179,7 @@ impl Restore {
             family: change.family,
             text: render::restore(change),
             tables: change.tables.iter().map(|table| table.table).collect(),
-            matched_by_shape: change
-                .tables
-                .iter()
-                .flat_map(|table| table.matched_by_shape.iter().cloned())
-                .collect(),
+            by_place: change.depends_on_places(),
         }
     }
 }
@@ -173,7 +202,19 @@ impl fmt::Display for Step {
                 let families: Vec<_> = families.iter().map(Family::to_string).collect();
                 write!(f, "create conntrack entries: open {} TCP connections", families.join(" and "))
             }
-            Self::Restore(Restore { variant, family, text: _, tables, matched_by_shape: _ }) => {
+            Self::Record(alias) => write!(f, "ip link set dev lo alias '{alias}'"),
+            Self::DeleteTwins(DeleteTwins { family, table, twins }) => {
+                let nft_family = match family {
+                    Family::V4 => "ip",
+                    Family::V6 => "ip6",
+                };
+                let commands = twins.iter().map(|Twin { hook, handle, text: _ }| {
+                    let (table, hook) = (table.name(), hook.name());
+                    format!("nft delete rule {nft_family} {table} {hook} handle {handle}")
+                });
+                f.write_str(&commands.collect::<Vec<_>>().join("; "))
+            }
+            Self::Restore(Restore { variant, family, text: _, tables, by_place: _ }) => {
                 let tool = match family {
                     Family::V4 => "iptables",
                     Family::V6 => "ip6tables",
@@ -188,16 +229,23 @@ impl fmt::Display for Step {
 /// The steps from the current state to the desired state; none if they are equal.
 #[must_use]
 pub fn plan(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
-    let network = routing::plan(&desired.network, &current.network, &marks(&current.rules));
+    let evidence = evidence(current);
+    let network = routing::plan(&desired.network, &current.network, &evidence);
+    let phases = Phases::of(desired, current);
+    let wanted = (!desired.is_nothing()).then(|| {
+        let passthrough = routing::passthrough_is_ours(&desired.network, &current.network, &evidence);
+        Record::of(desired.rules.values(), &phases.capture, passthrough, current.variant)
+    });
+    let transitional = phases.transitional(current.variant);
     let mut steps: Vec<Step> = network.before.into_iter().map(Step::Network).collect();
-    steps.extend(Phases::of(desired, current).steps(current));
+    steps.extend(phases.steps(current));
     steps.extend(network.after.into_iter().map(Step::Network));
     let stale = conntrack::plan(desired, current, captures_changed(&steps));
     if !stale.is_empty() {
         steps.insert(0, Step::Conntrack(conntrack::Step::Note(stale.clone())));
         steps.push(Step::Conntrack(conntrack::Step::DeleteStale(stale)));
     }
-    steps
+    recorded(steps, current, wanted, transitional.as_ref())
 }
 
 /// The families whose TCP capture the steps change, or may change.
@@ -211,7 +259,9 @@ fn captures_changed(steps: &[Step]) -> BTreeSet<Family> {
         | Step::LimitNative
         | Step::Network(_)
         | Step::Conntrack(_)
-        | Step::TrackConnections(_) => Vec::new(),
+        | Step::TrackConnections(_)
+        | Step::DeleteTwins(_)
+        | Step::Record(_) => Vec::new(),
     });
     families.collect()
 }
@@ -283,11 +333,17 @@ impl Phases {
         self.withdraw.push(withdraw);
     }
 
+    /// What is live for a while only.
+    fn transitional(&self, main: Variant) -> Option<Record> {
+        let transition = !self.settle.is_empty();
+        let prepared = || Record::of_changes(main.other(), &self.prepare);
+        transition.then(|| Record::of_changes(main, &self.capture).and(&prepared()))
+    }
+
     fn steps(self, current: &CurrentState) -> Vec<Step> {
         let Self { limit_native, prepare, capture, withdraw, unmark, settle } = self;
         let restores = |variant: Variant, changes: Vec<Change>| {
-            let changes = changes.into_iter().filter(|change| !change.is_empty());
-            changes.map(move |change| Step::Restore(Restore::new(variant, &change)))
+            changes.into_iter().flat_map(move |change| written(variant, &change))
         };
         let (main, other) = (current.variant, current.variant.other());
         let native = &current.native_tables;
@@ -311,44 +367,122 @@ fn live_marks(observed: &Observed) -> BTreeSet<Mark> {
     observed.tables.get(&Table::Mangle).map(marks_in_use).unwrap_or_default()
 }
 
-/// The marks in use per family; a family is present as soon as it has any chain of ours.
-fn marks(rules: &BTreeMap<(Variant, Family), Observed>) -> BTreeMap<Family, BTreeSet<Mark>> {
-    let mut marks: BTreeMap<Family, BTreeSet<Mark>> = BTreeMap::new();
-    for ((_, family), observed) in rules.iter().filter(|(_, observed)| observed.has_ours()) {
-        marks.entry(*family).or_default().extend(live_marks(observed));
+fn written(variant: Variant, change: &Change) -> Vec<Step> {
+    let twins = change.tables.iter().filter(|table| !table.twins.is_empty()).map(|table| {
+        let (table, twins) = (table.table, table.twins.clone());
+        Step::DeleteTwins(DeleteTwins { family: change.family, table, twins })
+    });
+    let restore = change.tables.iter().any(TableChange::needs_restore);
+    let restore = restore.then(|| Step::Restore(Restore::new(variant, change)));
+    twins.chain(restore).collect()
+}
+
+/// The steps with the record around them: while one set of rules takes over from another, it says what either wrote,
+/// so that a run that is killed half way leaves nothing that the next one would not recognise.
+fn recorded(
+    mut steps: Vec<Step>,
+    current: &CurrentState,
+    wanted: Option<Record>,
+    transitional: Option<&Record>,
+) -> Vec<Step> {
+    let live = current.record();
+    // An alias that another program set is not touched.
+    if current.alias.is_some() && live.is_none() {
+        return steps;
     }
-    marks
+    let Some(wanted) = wanted else {
+        steps.extend(live.map(|_| Step::Record(String::new())));
+        return steps;
+    };
+    let settled = match &live {
+        // Rules of Istio's binary that are right already stay Istio's.
+        None => steps.is_empty(),
+        Some(live) => steps.is_empty() && live.covers(&wanted),
+    };
+    if settled {
+        return steps;
+    }
+    let wanted = live.iter().fold(wanted, Record::with_places_of);
+    let before = live.as_ref().into_iter().chain(transitional).fold(None, |before: Option<Record>, more| {
+        Some(before.map_or_else(|| more.clone(), |before| more.taking_over(&before)))
+    });
+    let first = match before {
+        Some(before) if before != wanted && !steps.is_empty() => wanted.taking_over(&before),
+        _ => wanted.clone(),
+    };
+    let last = (first != wanted).then(|| wanted.alias()).flatten();
+    let first = first.alias().filter(|alias| current.alias.as_ref() != Some(alias));
+    steps.splice(0..0, first.map(Step::Record)).for_each(drop);
+    steps.extend(last.map(Step::Record));
+    steps
+}
+
+/// What is there besides policy rules and routes. With a record of ours nothing that carries no tag is Istio's.
+fn evidence(current: &CurrentState) -> routing::Evidence {
+    let record = current.record();
+    let mut istio: BTreeMap<Family, BTreeSet<Mark>> = BTreeMap::new();
+    let live = current.rules.iter().filter(|(_, observed)| observed.record.is_none() && observed.has_ours());
+    for ((_, family), observed) in live {
+        istio.entry(*family).or_default().extend(live_marks(observed));
+    }
+    routing::Evidence { istio, passthrough: record.is_some_and(|record| record.passthrough) }
+}
+
+/// Tables that are to hold rules of the desired and are switched off, as nft names them.
+#[must_use]
+pub fn dormant(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
+    let needed = |(family, table): &&(Family, Table)| {
+        desired.rules.get(family).is_some_and(|rules| rules.tables.contains_key(table))
+    };
+    let nft = current.dormant.iter().filter(|_| current.variant == Variant::Nft);
+    nft.filter(needed)
+        .map(|(family, table)| match family {
+            Family::V4 => format!("ip {}", table.name()),
+            Family::V6 => format!("ip6 {}", table.name()),
+        })
+        .collect()
+}
+
+/// What is changed in each family, if anything: in the chosen variant towards the desired, in the other one to nothing.
+fn changes(desired: &DesiredState, current: &CurrentState, variant: Variant) -> Vec<Change> {
+    let chosen = variant == current.variant;
+    let change = |family| {
+        let nothing = Observed::nothing(family);
+        let none = FamilyRules::none(family);
+        let wanted = desired.rules.get(&family).filter(|_| chosen).unwrap_or(&none);
+        let observed = current.rules.get(&(variant, family)).unwrap_or(&nothing);
+        Change::between(wanted, observed, desired.rewrite && chosen)
+    };
+    Family::ALL.into_iter().map(change).collect()
 }
 
 /// Warnings to log before the steps are executed.
 #[must_use]
-pub fn notices(desired: &DesiredState, current: &CurrentState, steps: &[Step]) -> Vec<String> {
+pub fn notices(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
     let mut notices = Vec::new();
     for ((variant, family), observed) in &current.rules {
         let wanted = desired.rules.get(family).filter(|_| *variant == current.variant);
         for (table, live) in &observed.tables {
             let wanted = wanted.and_then(|rules| rules.tables.get(table));
             let unwanted = |chain: &Chain| wanted.is_none_or(|rules| !rules.chains.contains_key(chain));
-            let stays =
-                live.held.iter().filter(|(chain, _)| live.chains.contains_key(chain) && unwanted(chain));
-            notices.extend(stays.map(|(chain, holder)| {
+            let stays = live.chains.keys().filter(|chain| unwanted(chain));
+            let held = stays.filter_map(|chain| Some((chain, holder(*table, live, *chain)?)));
+            notices.extend(held.map(|(chain, holder)| {
                 let (table, chain) = (table.name(), chain.name());
-                format!("{table} {chain} ({family}, {variant}) is kept, empty: the foreign chain {holder} jumps to it")
+                format!("{table} {chain} ({family}, {variant}) is kept, empty: a foreign rule in {holder} jumps to it")
             }));
         }
     }
-    let restores = steps.iter().filter_map(|step| match step {
-        Step::Restore(restore) => Some(restore),
-        Step::LimitNative
-        | Step::DeleteNative(_)
-        | Step::Network(_)
-        | Step::Conntrack(_)
-        | Step::TrackConnections(_) => None,
-    });
-    for line in restores.flat_map(|restore| &restore.matched_by_shape) {
-        notices.push(format!(
-            "deleting `{line}`: it is identical to a generated rule; if it is a foreign rule, add it again"
-        ));
+    notices.extend(foreign::that_decide_first(desired, current).iter().map(ToString::to_string));
+    for variant in Variant::ALL {
+        for change in changes(desired, current, variant).iter().filter(|change| !change.doubtful.is_empty()) {
+            let lines: Vec<_> = change.doubtful.iter().map(|line| format!("`{line}`")).collect();
+            notices.push(format!(
+                "rules that may be ours or foreign stay ({}, {variant}): {}: delete those that are not needed",
+                change.family,
+                lines.join(", ")
+            ));
+        }
     }
     notices
 }

@@ -29,7 +29,7 @@ pub fn restore(change: &Change) -> String {
 }
 
 fn table_section(text: &mut String, change: &TableChange) {
-    let TableChange { table, declare, deletions, hooks, remove, empty, matched_by_shape: _ } = change;
+    let TableChange { table, declare, deletions, hooks, remove, empty, twins: _, doubtful: _ } = change;
     let mut line = |line: fmt::Arguments<'_>| {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{line}");
@@ -42,7 +42,7 @@ fn table_section(text: &mut String, change: &TableChange) {
     for Deletion { hook, what } in deletions {
         line(format_args!("-D {} {what}", hook.name()));
     }
-    for (hook, HookChange { rules, behind }) in hooks {
+    for (hook, HookChange { rules, behind, foreign: _ }) in hooks {
         let name = hook.name();
         for rule in rules.head.iter().rev() {
             line(format_args!("-I {name} {}", &rule.statement));

@@ -1,9 +1,10 @@
 //! Routing for capture: the passthrough address, and TPROXY's policy rule and route.
 //!
 //! The kernel takes the same policy rule twice, so what is there is looked at first. Ours carry a protocol number of
-//! our own; Istio's carry none and are recognised by the mark that the live TPROXY rules use and by a table that
-//! holds nothing but `local default dev lo`. Those are adopted (a tagged twin is put beside them before they go), so
-//! that a run that is killed half way leaves nothing that the next one would not recognise.
+//! our own; Istio's carry none and are recognised, where no record of ours says that the rules are ours, by the mark
+//! that the live TPROXY rules use and by a table that holds nothing but `local default dev lo`. Those are adopted (a
+//! tagged twin is put beside them before they go), so that a run that is killed half way leaves nothing that the next
+//! one would not recognise. A foreign route or address that does what ours would is used as it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -103,12 +104,16 @@ pub struct Native {
 /// One change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Puts `::6/128` on `lo`, or tags the one that is there.
+    /// Puts `::6/128` on `lo`.
     AddAddress,
+    /// Tags the `::6/128` that Istio put on `lo`.
+    AdoptAddress,
     /// Adds a tagged policy rule.
     AddRule(Family, Tproxy),
-    /// Adds, or tags, the route of a table.
+    /// Adds the route of a table.
     AddRoute(Family, u32),
+    /// Tags the route that Istio put into a table.
+    AdoptRoute(Family, u32),
     /// Takes `::6/128` off `lo`.
     RemoveAddress,
     /// Removes just this policy rule.
@@ -128,7 +133,10 @@ impl fmt::Display for Step {
     /// The command of iproute2 that would do the same.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AddAddress => write!(f, "ip -6 addr replace {PASSTHROUGH_V6}/128 dev lo proto {PROTOCOL}"),
+            Self::AddAddress => write!(f, "ip -6 addr add {PASSTHROUGH_V6}/128 dev lo proto {PROTOCOL}"),
+            Self::AdoptAddress => {
+                write!(f, "ip -6 addr replace {PASSTHROUGH_V6}/128 dev lo proto {PROTOCOL}")
+            }
             Self::RemoveAddress => write!(f, "ip -6 addr del {PASSTHROUGH_V6}/128 dev lo"),
             Self::AddRule(family, Tproxy { mark, table }) => {
                 let ip = option(*family);
@@ -145,6 +153,10 @@ impl fmt::Display for Step {
                 )
             }
             Self::AddRoute(family, table) => {
+                let ip = option(*family);
+                write!(f, "ip {ip} route add local default dev lo table {table} proto {PROTOCOL}")
+            }
+            Self::AdoptRoute(family, table) => {
                 write!(
                     f,
                     "ip {} route replace local default dev lo table {table} proto {PROTOCOL}",
@@ -168,23 +180,35 @@ pub struct Steps {
     pub after: Vec<Step>,
 }
 
-/// The steps from `observed` to `desired`. `marks` are the marks that our live rules use, per family; a family is in it
-/// as soon as it has any rule of ours.
+/// What is there besides the rules of this module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// The marks that live rules of Istio's own binary use, per family; a family is in it as soon as such rules are.
+    pub istio: BTreeMap<Family, BTreeSet<Mark>>,
+    /// Whether our record says that `::6` on `lo` is ours.
+    pub passthrough: bool,
+}
+
+/// What makes `observed` into `desired`.
 #[must_use]
-pub fn plan(desired: &Desired, observed: &Observed, marks: &BTreeMap<Family, BTreeSet<Mark>>) -> Steps {
+pub fn plan(desired: &Desired, observed: &Observed, evidence: &Evidence) -> Steps {
     let mut steps = Steps::default();
-    let marks = &with_native(marks, &observed.native);
-    passthrough(desired, observed, marks.contains_key(&Family::V6), &mut steps);
+    let evidence = &Evidence {
+        istio: with_native(&evidence.istio, &observed.native),
+        passthrough: evidence.passthrough,
+    };
+    let marks = &evidence.istio;
+    passthrough(desired, observed, evidence, &mut steps);
     let wanted: Vec<(Family, Tproxy)> =
         desired.tproxy.iter().map(|(family, tproxy)| (*family, *tproxy)).collect();
     let adopted = adopt(observed, marks, &mut steps);
-    let ours = || observed.rules.iter().filter(|rule| rule.protocol == PROTOCOL).map(tproxy_of);
-    let tagged: Vec<_> =
-        observed.routes.iter().filter(|route| is_ours(route)).map(|r| (r.family, r.table)).collect();
+    let ours = || observed.rules.iter().filter(|rule| is_our_rule(rule, observed)).map(tproxy_of);
+    let routed = |family, table| {
+        let same = |route: &&Route| (route.family, route.table) == (family, table);
+        observed.routes.iter().filter(same).any(|route| route.local_default)
+    };
     for (family, tproxy) in &wanted {
-        if !tagged.contains(&(*family, tproxy.table))
-            && !adopted.iter().any(|(f, t)| (f, t.table) == (family, tproxy.table))
-        {
+        if !routed(*family, tproxy.table) {
             steps.before.push(Step::AddRoute(*family, tproxy.table));
         }
         if !ours().chain(adopted.iter().copied()).any(|rule| rule == (*family, *tproxy)) {
@@ -208,6 +232,17 @@ fn with_native(
     marks
 }
 
+/// Whether `::6` on `lo` is ours once `desired` is reached.
+#[must_use]
+pub fn passthrough_is_ours(desired: &Desired, observed: &Observed, evidence: &Evidence) -> bool {
+    let ours = matches!(observed.passthrough, None | Some(PROTOCOL));
+    desired.passthrough
+        && (ours
+            || evidence.passthrough
+            || evidence.istio.contains_key(&Family::V6)
+            || observed.native.passthrough)
+}
+
 /// Puts a tagged twin beside each rule of Istio's, and takes the untagged one out.
 fn adopt(
     observed: &Observed,
@@ -216,11 +251,11 @@ fn adopt(
 ) -> Vec<(Family, Tproxy)> {
     let mut adopted = Vec::new();
     let untagged =
-        observed.rules.iter().filter(|rule| rule.protocol != PROTOCOL && is_istios(rule, observed, marks));
+        observed.rules.iter().filter(|rule| !is_our_rule(rule, observed) && is_istios(rule, observed, marks));
     for rule in untagged {
         let (family, tproxy) = tproxy_of(rule);
         if !adopted.contains(&(family, tproxy)) {
-            steps.before.push(Step::AddRoute(family, tproxy.table));
+            steps.before.push(Step::AdoptRoute(family, tproxy.table));
             if !observed
                 .rules
                 .iter()
@@ -242,7 +277,7 @@ fn remove_stale(
     steps: &mut Steps,
 ) {
     let mut kept = BTreeSet::new();
-    for rule in observed.rules.iter().filter(|rule| rule.protocol == PROTOCOL) {
+    for rule in observed.rules.iter().filter(|rule| is_our_rule(rule, observed)) {
         let first = kept.insert((rule.family, rule.mark, rule.table));
         if !(first && wanted.contains(&tproxy_of(rule))) {
             steps.after.push(Step::RemoveRule(*rule));
@@ -270,17 +305,28 @@ fn remove_stale(
     }
 }
 
-fn passthrough(desired: &Desired, observed: &Observed, ours_stand: bool, steps: &mut Steps) {
+fn passthrough(desired: &Desired, observed: &Observed, evidence: &Evidence, steps: &mut Steps) {
     match (desired.passthrough, observed.passthrough) {
         (true, None) => steps.before.push(Step::AddAddress),
         (false, Some(PROTOCOL)) => steps.after.push(Step::RemoveAddress),
-        // Untagged, beside rules that need it: made by Istio, or by us on a kernel that does not keep the tag.
-        (false, Some(_)) if ours_stand => {
-            steps.before.push(Step::AddAddress);
+        // The kernel does not keep the tag.
+        (false, Some(_)) if evidence.passthrough => steps.after.push(Step::RemoveAddress),
+        // Untagged, beside Istio's rules, which need it.
+        (false, Some(_)) if evidence.istio.contains_key(&Family::V6) => {
+            steps.before.push(Step::AdoptAddress);
             steps.after.push(Step::RemoveAddress);
         }
         (true, Some(_)) | (false, _) => {}
     }
+}
+
+/// Tagged; or, on kernels before 4.17, which keep no tag of rules, with our priority and to a table with our route.
+fn is_our_rule(rule: &MarkRule, observed: &Observed) -> bool {
+    let to_our_route = || {
+        let same = |route: &&Route| (route.family, route.table) == (rule.family, rule.table);
+        observed.routes.iter().filter(same).any(is_ours)
+    };
+    rule.protocol == PROTOCOL || (rule.protocol == 0 && rule.priority == RULE_PRIORITY && to_our_route())
 }
 
 const fn is_ours(route: &Route) -> bool {

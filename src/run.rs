@@ -9,7 +9,7 @@ use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Host;
 use crate::kernel::{lock, netns, probe, rtnetlink};
 use crate::model::Family;
-use crate::plan::DesiredState;
+use crate::plan::{self, DesiredState};
 use crate::policy;
 use crate::report::Failure;
 use crate::routing;
@@ -130,14 +130,16 @@ fn desired(config: &CaptureConfig, action: Action, rewrite: bool) -> DesiredStat
     }
 }
 
-/// Compares the live rules with the options.
-fn compare(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<(), Failure> {
+/// Compares the live rules with what the options ask for. Returns what else there is to say about them.
+fn compare(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<Vec<String>, Failure> {
     // A run that put rules in may look into the tables that it wrote.
     let access = if run.skip_rule_apply { apply::Access::ReadOnly } else { apply::Access::MayCreateTables };
     let inspection = apply::inspect(host, run.backend, access)?;
     // An earlier run may have left what keeps connections of a family without rules open.
-    let desired = desired.clone().accepting_kept_translation(&inspection.current);
-    apply::check::rules(host, &desired, inspection.decision.variant)
+    let desired = &desired.clone().accepting_kept_translation(&inspection.current);
+    apply::awake(desired, &inspection.current)?;
+    apply::check::rules(host, desired, inspection.decision.variant)?;
+    Ok(plan::notices(desired, &inspection.current))
 }
 
 /// The likely cause: missing rules, or an exemption of the probe although the rules are live.
@@ -173,23 +175,51 @@ fn validate(
         |hint: &str| Failure::new(Exit::ValidationFailed, format!("validation failed: {outcome}")).hint(hint);
     match &outcome {
         probe::Outcome::Captured(_) => {
+            match validate_rules(host, desired, run) {
+                // The validation container may not read rules.
+                Err(failure) if matches!(failure.exit, Exit::NoPermission | Exit::Unavailable) => {
+                    log::info!(
+                        "the live rules are not compared, since they cannot be read: {}",
+                        failure.what
+                    );
+                }
+                compared => compared?,
+            }
             log::info!("validation passed: {outcome}");
             Ok(())
         }
-        probe::Outcome::NotCaptured(_) => Err(failed(why_not_captured(host, desired, run))),
+        probe::Outcome::NotCaptured(_) => {
+            let asleep = apply::inspect(host, run.backend, apply::Access::ReadOnly)
+                .ok()
+                .and_then(|inspection| apply::awake(desired, &inspection.current).err());
+            Err(asleep.map_or_else(
+                || failed(why_not_captured(host, desired, run)),
+                |asleep| failed(&asleep.hint.unwrap_or_default()).detail(asleep.what),
+            ))
+        }
         probe::Outcome::CannotListen { .. } => Err(failed(
             "the proxy's ports must be free while the probe runs: is the proxy running already, or do -p and -z name \
              a port of the app?",
         )),
         probe::Outcome::Unable { .. } => {
             log::info!("{outcome}: the rules are compared instead");
-            compare(host, desired, run).map_err(|failure| Failure {
-                exit: Exit::ValidationFailed,
-                what: format!("validation failed: {}", failure.what),
-                ..failure
-            })?;
-            log::info!("validation passed: the rules match the options");
+            validate_rules(host, desired, run)
+                .map_err(|failure| Failure { exit: Exit::ValidationFailed, ..failure })?;
+            log::info!("validation passed: the rules are what the options ask for");
             Ok(())
         }
     }
+}
+
+/// The probe goes one way only: the rules of both directions are compared too.
+fn validate_rules(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<(), Failure> {
+    let notices = compare(host, desired, run).map_err(|failure| {
+        let exit = if failure.exit == Exit::Refused { Exit::ValidationFailed } else { failure.exit };
+        Failure { exit, what: format!("validation failed: {}", failure.what), ..failure }
+    })?;
+    // An applying run has said so already.
+    for notice in notices.iter().filter(|_| run.skip_rule_apply) {
+        log::warn!("{notice}");
+    }
+    Ok(())
 }

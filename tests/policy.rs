@@ -7,11 +7,13 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
+use istio_iptables::backend::Variant;
 use istio_iptables::cli::{self, Outcome};
 use istio_iptables::diff::Change;
 use istio_iptables::facts::{Files, InterfaceAddress, Network};
 use istio_iptables::model::{Chain, Family, FamilyRules, Hook, Rule, Table};
 use istio_iptables::parse::{Line, Observed, ObservedTable};
+use istio_iptables::record::Record;
 use istio_iptables::{config, policy};
 
 /// The rules that `words` (variables, then flags) ask for in a dual-stack pod with a name server of each family.
@@ -195,8 +197,11 @@ fn live(rules: &FamilyRules) -> Observed {
         text: rule.statement.to_string(),
         statement: Some(rule.statement.clone()),
         jump: rule.statement.target.jump(),
+        handle: None,
+        ours: None,
     };
     let mut observed = Observed::nothing(rules.family);
+    observed.record = Some(Record::of([rules], &[], false, Variant::Nft));
     for (table, rules) in &rules.tables {
         let live = ObservedTable {
             chains: rules

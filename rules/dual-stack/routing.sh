@@ -1,1 +1,1 @@
-ip -6 addr replace ::6/128 dev lo proto 150
+ip -6 addr add ::6/128 dev lo proto 150

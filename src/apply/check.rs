@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::{from_kernel, hidden, needed};
+use super::{from_kernel, inspect, needed};
 use crate::backend::Variant;
 use crate::diff::Change;
 use crate::exit::Exit;
 use crate::kernel::observe;
 use crate::kernel::process::Host;
-use crate::kernel::restore;
 use crate::model::{Chain, FamilyRules, Table};
-use crate::parse;
 use crate::plan::DesiredState;
+use crate::record::Record;
 use crate::render;
 use crate::report::Failure;
 
@@ -73,11 +72,15 @@ fn number(rules: Option<usize>) -> String {
 /// # Errors
 /// The differences, as the rules file that would correct them.
 pub fn rules(host: &impl Host, desired: &DesiredState, variant: Variant) -> Result<(), Failure> {
+    let alias = observe::alias()
+        .map_err(|error| from_kernel(format!("cannot read the alias of lo: {error}"), &error))?;
+    let record: Option<Record> = alias.and_then(|alias| alias.parse().ok());
+    let record = record.and_then(|record| record.of_variant(variant));
     for rules in desired.rules.values().filter(|rules| rules.count() > 0) {
         let tools = needed(host, variant, rules.family, "rules are read back with them")?;
-        let saved = restore::save(host, variant, rules.family, &tools)?;
-        hidden::none_of_ours(variant, rules.family, &saved)?;
-        let change = Change::between(rules, &parse::iptables_save(rules.family, &saved), false);
+        let mut observed = inspect::read(host, variant, rules.family, &tools)?;
+        observed.record.clone_from(&record);
+        let change = Change::between(rules, &observed, false);
         if !change.is_empty() {
             let what = format!("the {} rules do not match the options; to correct them:", rules.family);
             return Err(Failure::new(Exit::Refused, what).detail(render::restore(&change)));

@@ -12,7 +12,7 @@ use crate::kernel::rtnetlink::loopback;
 use crate::kernel::rules_file::{self, RulesFile};
 use crate::kernel::{netns, observe, restore, routes};
 use crate::model::Family;
-use crate::plan::{NATIVE_MANGLE, Restore, Step};
+use crate::plan::{DeleteTwins, NATIVE_MANGLE, Restore, Step};
 use crate::report::Failure;
 use crate::routing;
 
@@ -21,16 +21,24 @@ use crate::routing;
 /// All tools are found and all rules files are written before the first one is read: what can be known beforehand
 /// leaves the kernel as it was.
 ///
+/// `locked` says that the caller holds the lock of iptables-legacy: the tools must not wait for it.
+///
 /// # Errors
-/// The first step that fails. The next run continues from the state it leaves.
-pub fn execute(host: &impl Host, steps: &[Step], main: Variant, run: &RunOptions) -> Result<(), Failure> {
+/// The first step that fails. The next run goes on from what stands then.
+pub fn execute(
+    host: &impl Host,
+    steps: &[Step],
+    main: Variant,
+    run: &RunOptions,
+    locked: bool,
+) -> Result<(), Failure> {
     require_loopback(steps)?;
     let mut prepared = Vec::new();
     for step in restores(steps) {
         let tools = needed(host, step.variant, step.family, "rules are written with them")?;
         prepared.push((step, tools, rules_file(step, steps, main, run)?));
     }
-    let lock = lock_file(run, &prepared)?;
+    let lock = lock_file(run, &prepared, locked)?;
     let mut prepared = prepared.into_iter();
     let mut table = conntrack::Table::default();
     for step in steps {
@@ -43,6 +51,22 @@ pub fn execute(host: &impl Host, steps: &[Step], main: Variant, run: &RunOptions
                 log::info!("{step} ({limited} rules)");
             }
             Step::TrackConnections(families) => track::connections(families),
+            // Without a record nothing breaks at once: later runs leave what they cannot tell from foreign rules.
+            Step::Record(alias) => {
+                log::debug!("{step}");
+                if let Err(error) = observe::set_alias(alias) {
+                    log::debug!("the alias of lo cannot be set: {error}");
+                }
+            }
+            Step::DeleteTwins(DeleteTwins { family, table, twins }) => {
+                log::info!("{step}");
+                let rules: Vec<_> = twins.iter().map(|twin| (twin.hook, twin.handle)).collect();
+                match observe::delete_rules(*family, *table, &rules) {
+                    // Another program took it out meanwhile.
+                    Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+                    done => done.map_err(|error| refused(step, &error))?,
+                }
+            }
             Step::DeleteNative(tables) => {
                 log::info!("{step}");
                 observe::delete_native_tables(tables).map_err(|error| refused(step, &error))?;
@@ -86,13 +110,15 @@ fn restores(steps: &[Step]) -> impl Iterator<Item = &Restore> {
         | Step::DeleteNative(_)
         | Step::Network(_)
         | Step::Conntrack(_)
-        | Step::TrackConnections(_) => None,
+        | Step::TrackConnections(_)
+        | Step::DeleteTwins(_)
+        | Step::Record(_) => None,
     })
 }
 
 /// Logs the written rules in Istio's format: operators search the init container's log for it.
 fn announce(step: &Restore, place: &str) {
-    let Restore { variant, family, text, tables: _, matched_by_shape: _ } = step;
+    let Restore { variant, family, text, tables: _, by_place: _ } = step;
     log::info!(
         "Writing following contents to rules file: {place} ({family}, {variant})\n{}",
         text.trim_end()
@@ -122,9 +148,10 @@ type Prepared<'a> = (&'a Restore, Tools, RulesFile);
 fn lock_file(
     run: &RunOptions,
     prepared: &[Prepared<'_>],
+    locked: bool,
 ) -> Result<Option<(netns::LockFile, PathBuf)>, Failure> {
     let locks = prepared.iter().any(|(step, ..)| step.variant == Variant::Legacy);
-    if !locks || (!run.cni_mode && rules_file::shared_lock_usable()) {
+    if !locks || (!locked && !run.cni_mode && rules_file::shared_lock_usable()) {
         return Ok(None);
     }
     log::debug!("/run/xtables.lock is not used; this namespace is locked by itself");

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 
 use super::{conntrack, from_kernel, hidden, needed};
-use crate::backend::{self, Decision, Findings, NfTables, Variant};
+use crate::backend::{self, Decision, Findings, NfTables, Tools, Variant};
 use crate::config::BackendChoice;
 use crate::connections::Connections;
+use crate::conntrack::Entries;
 use crate::exit::Exit;
 use crate::kernel::observe::{self, Snapshot};
 use crate::kernel::process::Host;
@@ -62,25 +63,39 @@ pub fn inspect(host: &impl Host, choice: BackendChoice, access: Access) -> Resul
             );
         }
     }
-    let mut rules = BTreeMap::new();
-    for variant in Variant::ALL {
-        for family in Family::ALL.into_iter().filter(|family| snapshot.has_chains(variant, *family)) {
-            rules.insert((variant, family), read_back(host, variant, family, &findings)?);
-        }
-    }
     let mut network = observe::routing()
         .map_err(|error| from_kernel(format!("cannot read routes and policy rules: {error}"), &error))?;
     network.native = observe::native(&snapshot.native_tables)
         .map_err(|error| from_kernel(format!("cannot read Istio's native tables: {error}"), &error))?;
-    let entries = conntrack::entries(!rules.is_empty() || !snapshot.native_tables.is_empty());
-    let current = CurrentState {
+    let alias = observe::alias()
+        .map_err(|error| from_kernel(format!("cannot read the alias of lo: {error}"), &error))?;
+    let mut current = CurrentState {
         variant: decision.variant,
-        rules,
-        native_tables: snapshot.native_tables,
+        rules: BTreeMap::new(),
+        native_tables: snapshot.native_tables.clone(),
         network,
-        entries,
+        entries: Entries::None,
         connections: Connections::default(),
+        alias,
+        dormant: snapshot.dormant.clone(),
     };
+    for variant in Variant::ALL {
+        for family in Family::ALL {
+            let read = if snapshot.has_chains(variant, family) {
+                Some(read_back(host, variant, family, &findings)?)
+            } else if variant == decision.variant && snapshot.hooks_in_use(variant, family) {
+                read_foreign(host, variant, family)
+            } else {
+                None
+            };
+            if let Some(mut observed) = read {
+                observed.record = current.record().and_then(|record| record.of_variant(variant));
+                current.rules.insert((variant, family), observed);
+            }
+        }
+    }
+    let live = current.rules.values().any(Observed::has_ours) || !snapshot.native_tables.is_empty();
+    current.entries = conntrack::entries(live);
     Ok(Inspection { decision, current })
 }
 
@@ -116,8 +131,52 @@ fn read_back(
 ) -> Result<Observed, Failure> {
     let tools = needed(host, variant, family, "it holds rules of an earlier run")
         .map_err(|failure| failure.detail(findings.to_string()))?;
-    let text = restore::save(host, variant, family, &tools)?;
-    log::debug!("{family} rules of {variant} before:\n{}", text.trim_end());
-    hidden::none_of_ours(variant, family, &text)?;
-    Ok(parse::iptables_save(family, &text))
+    read(host, variant, family, &tools)
+}
+
+/// Reads foreign rules, to see which of them decide before ours would. Nothing depends on it.
+fn read_foreign(host: &impl Host, variant: Variant, family: Family) -> Option<Observed> {
+    let tools = tools::tools(host, variant, family)?;
+    let read = read(host, variant, family, &tools);
+    read.inspect_err(|failure| log::debug!("foreign {family} rules cannot be read: {failure}")).ok()
+}
+
+/// How often rules that change all the time are read.
+const ATTEMPTS: usize = 16;
+
+/// Reads all rules of a family. Those of iptables-nft come with their handles, which are read before and behind the
+/// rules: again, if another program has changed something meanwhile, and without handles if it always does.
+///
+/// # Errors
+/// The tool fails, or a table with rules of ours is left out.
+pub(super) fn read(
+    host: &impl Host,
+    variant: Variant,
+    family: Family,
+    tools: &Tools,
+) -> Result<Observed, Failure> {
+    let unreadable =
+        |error: io::Error| from_kernel(format!("cannot read the handles of rules: {error}"), &error);
+    let handles = |variant| match variant {
+        Variant::Legacy => Ok(observe::Handles::new()),
+        Variant::Nft => observe::handles().map_err(unreadable),
+    };
+    let mut before = handles(variant)?;
+    let mut attempts = 0;
+    loop {
+        let text = restore::save(host, variant, family, tools)?;
+        log::debug!("{family} rules of {variant}:\n{}", text.trim_end());
+        hidden::none_of_ours(variant, family, &text)?;
+        let mut observed = parse::iptables_save(family, &text);
+        let after = handles(variant)?;
+        let same = before.get(&family) == after.get(&family);
+        attempts += 1;
+        for (table, handles) in after.get(&family).into_iter().flatten().filter(|_| same) {
+            observed.number(*table, handles);
+        }
+        if same || attempts == ATTEMPTS {
+            return Ok(observed);
+        }
+        before = after;
+    }
 }

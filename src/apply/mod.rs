@@ -38,22 +38,36 @@ pub use inspect::{Access, Inspection, inspect};
 /// The first of the four stages that fails.
 pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<(), Failure> {
     let start = Instant::now();
-    let Inspection { decision: Decision { variant, why }, mut current } =
-        inspect(host, run.backend, Access::MayCreateTables)?;
+    let mut inspection = inspect(host, run.backend, Access::MayCreateTables)?;
+    let Decision { variant, why } = inspection.decision;
     log::info!("backend {variant}: {why}");
+    awake(desired, &inspection.current)?;
     let policy = connection_policy(run);
-    let desired = &with_connections(desired, &mut current, policy);
-    for outcome in current.connections.announcement(policy) {
+    let asked = desired;
+    let mut desired = with_connections(asked, &mut inspection.current, policy);
+    let mut steps = steps(&desired, &inspection.current);
+    let by_place = steps.iter().any(|step| matches!(step, Step::Restore(restore) if restore.by_place));
+    // A rule that is deleted by its place must still be there: nothing changes while the tools' lock is held.
+    let lock = if by_place { hold_tools_lock(run)? } else { None };
+    if by_place {
+        inspection = inspect(host, run.backend, Access::MayCreateTables)?;
+        desired = with_connections(asked, &mut inspection.current, policy);
+        steps = self::steps(&desired, &inspection.current);
+    }
+    steps_can_be_told(&steps)?;
+    let desired = &desired;
+    for outcome in inspection.current.connections.announcement(policy) {
         log::log!(if policy == Policy::Reset { log::Level::Warn } else { log::Level::Info }, "{outcome}");
     }
-    for connections in current.connections.cut_off(policy) {
+    for connections in inspection.current.connections.cut_off(policy) {
         log::warn!("{connections}");
     }
-    let steps = steps(desired, &current);
-    for notice in plan::notices(desired, &current, &steps) {
+    let notices = plan::notices(desired, &inspection.current);
+    for notice in &notices {
         log::warn!("{notice}");
     }
-    execute(host, &steps, variant, run)?;
+    execute(host, &steps, variant, run, lock.is_some())?;
+    drop(lock);
     check::counts(desired, variant)?;
     if run.verify {
         check::rules(host, desired, variant)?;
@@ -62,14 +76,15 @@ pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Resu
         log_final_state(host, desired, variant);
     }
     if policy == Policy::Reset {
-        for outcome in current.connections.outcome(policy, true) {
+        for outcome in inspection.current.connections.outcome(policy, true) {
             log::info!("{outcome}");
         }
     }
     let micros = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
     let took = humantime::format_duration(Duration::from_micros(micros));
     let outcome = if steps.is_empty() { "already converged, nothing written" } else { "done" };
-    log::info!("{outcome}: {} in place ({took})", desired.counts());
+    let but = if desired.is_nothing() && !notices.is_empty() { " but what is named above" } else { "" };
+    log::info!("{outcome}: {} in place{but} ({took})", desired.counts());
     Ok(())
 }
 
@@ -99,7 +114,51 @@ fn with_connections(desired: &DesiredState, current: &mut CurrentState, policy: 
     }
 }
 
-/// Prints the planned changes; nothing is applied.
+/// Makes sure that no rule of iptables-nft is deleted by its place: only handles are safe there.
+fn steps_can_be_told(steps: &[Step]) -> Result<(), Failure> {
+    let by_place = |step: &Step| matches!(step, Step::Restore(restore) if restore.by_place && restore.variant == Variant::Nft);
+    if !steps.iter().any(by_place) {
+        return Ok(());
+    }
+    let what =
+        "another program changes the rules all the time: ours cannot be told from identical foreign ones";
+    Err(Failure::new(Exit::Busy, what).hint("find it (`nft monitor`), or run again"))
+}
+
+/// The lock of iptables-legacy, held by us from reading to writing; `None` where nothing can lock.
+fn hold_tools_lock(run: &RunOptions) -> Result<Option<rules_file::ToolsLock>, Failure> {
+    if run.cni_mode {
+        return Ok(None);
+    }
+    match rules_file::lock_tools(Duration::from_secs(restore::LOCK_WAIT_SECONDS.into())) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(Failure::new(
+            Exit::Busy,
+            format!("another program held /run/xtables.lock for {} s", restore::LOCK_WAIT_SECONDS),
+        )
+        .hint("find it (`fuser /run/xtables.lock`) or run again")),
+        Err(error) => {
+            log::debug!("/run/xtables.lock cannot be held: {error}");
+            Ok(None)
+        }
+    }
+}
+
+/// Makes sure that no table that is to hold our rules is switched off.
+///
+/// # Errors
+/// One is, with the command that switches it on.
+pub fn awake(desired: &DesiredState, current: &CurrentState) -> Result<(), Failure> {
+    let dormant = plan::dormant(desired, current);
+    if dormant.is_empty() {
+        return Ok(());
+    }
+    let wake: Vec<_> = dormant.iter().map(|table| format!("nft add table {table}")).collect();
+    let what = format!("nftables tables are dormant, their rules see no packet: {}", dormant.join(", "));
+    Err(Failure::new(Exit::Refused, what).hint(format!("switch them on: `{}`", wake.join("; "))))
+}
+
+/// What a real run would do, printed; nothing is changed.
 ///
 /// # Errors
 /// `DRY_RUN_FILE_PATH` cannot be written.
@@ -119,9 +178,13 @@ pub fn dry_run(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Re
     if let Some(path) = &run.dry_run_file {
         keep_dry_run(&desired, path)?;
     }
+    let mut notices = plan::notices(&desired, &current);
+    notices.extend(
+        awake(&desired, &current).err().map(|failure| failure.lines().collect::<Vec<_>>().join("; ")),
+    );
     let CurrentState { connections, .. } = &current;
-    let notices = [vec![notice], connections.outcome(policy, false), connections.cut_off(policy)].concat();
-    Ok(describe(&notices, &steps(&desired, &current), &desired))
+    let notice = [vec![notice], connections.outcome(policy, false), connections.cut_off(policy)].concat();
+    Ok(describe(&notice, &notices, &steps(&desired, &current), &desired))
 }
 
 /// Writes the complete rules of this run to `path`.
@@ -149,12 +212,17 @@ fn empty_state(choice: BackendChoice) -> CurrentState {
         network: routing::Observed::default(),
         entries: Entries::None,
         connections: Connections::default(),
+        alias: None,
+        dormant: Vec::new(),
     }
 }
 
-fn describe(notices: &[String], steps: &[Step], desired: &DesiredState) -> String {
+fn describe(notices: &[String], warnings: &[String], steps: &[Step], desired: &DesiredState) -> String {
     let notices: Vec<_> = notices.iter().map(|notice| one_line(notice)).collect();
     let mut text = format!("# dry run: nothing is changed\n# {}\n", notices.join("\n# "));
+    for warning in warnings {
+        text += &format!("# warning: {warning}\n");
+    }
     if steps.is_empty() {
         text += &format!("# already converged: {}, nothing to do\n", desired.counts());
     }

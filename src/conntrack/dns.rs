@@ -107,7 +107,7 @@ impl<'a> Path<'a> {
         let Some(nat) = rules.tables.get(&Table::Nat) else { return Self::default() };
         let of = |line: &'a Line| line.statement.as_ref();
         let chain = |chain| nat.chains.get(&chain).into_iter().flatten().map(of).collect();
-        let hook = our_rules(Table::Nat, nat, Hook::Output).into_iter().map(of);
+        let hook = our_rules(rules, Table::Nat, Hook::Output).into_iter().map(of);
         let raw = rules.tables.get(&Table::Raw).and_then(|raw| raw.chains.get(&Chain::OutputDns));
         let raw = raw.into_iter().flatten().filter_map(of);
         Self::of(hook.collect(), chain(Chain::Output), chain(Chain::OutputDns), &proxy_owners(raw))

@@ -52,6 +52,8 @@ fn current(live: impl IntoIterator<Item = (Variant, Observed)>) -> CurrentState 
         network: routing::Observed::default(),
         entries: Entries::Some,
         connections: Connections::default(),
+        alias: None,
+        dormant: Vec::new(),
     }
 }
 

@@ -4,13 +4,14 @@ mod limit;
 mod ownership;
 mod projection;
 
-pub(crate) use ownership::{marks_in_use, our_rules};
+pub(crate) use ownership::{is_our_jump, marks_in_use, our_rules};
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 
 use crate::model::{Chain, Family, FamilyRules, Hook, HookRules, Rule, Statement, Table, TableRules, Target};
 use crate::parse::{Line, Observed, ObservedTable};
+use crate::record::{self, Record};
 
 /// A rule to take out of a shared chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,10 +25,22 @@ pub struct Deletion {
 /// How a rule to be deleted is named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deleted {
-    /// By its rule number, counted from 1, where an identical foreign rule comes before it.
+    /// By its place, counted from 1, where an identical foreign rule is before it. Whoever writes this must make sure
+    /// that the chain has not changed since it was read.
     Number(usize),
     /// By its rule specification: deletes no other rule, even if the chain changes meanwhile.
     Specification(String),
+}
+
+/// A rule to take out by the number that nf_tables gave it, since an identical foreign rule is before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Twin {
+    /// Its chain.
+    pub hook: Hook,
+    /// Its handle.
+    pub handle: u64,
+    /// Its words.
+    pub text: String,
 }
 
 impl fmt::Display for Deleted {
@@ -52,10 +65,44 @@ pub struct TableChange {
     pub hooks: BTreeMap<Hook, HookChange>,
     /// Chains that are emptied and deleted.
     pub remove: Vec<Chain>,
-    /// Chains that are only emptied, since a foreign chain jumps to them.
+    /// Chains that are emptied only, since a foreign rule jumps to them.
     pub empty: Vec<Chain>,
-    /// Deletions recognised as ours by their shape only and not added again: `CHAIN specification`.
-    pub matched_by_shape: Vec<String>,
+    /// Rules that are taken out by handle before everything else: a foreign twin before each of them does the same.
+    pub twins: Vec<Twin>,
+    /// What may be ours or foreign, is not asked for, and stays: `CHAIN words`.
+    pub doubtful: Vec<String>,
+}
+
+impl TableChange {
+    /// No change of this table.
+    const fn of(table: Table) -> Self {
+        Self {
+            table,
+            declare: BTreeMap::new(),
+            deletions: Vec::new(),
+            hooks: BTreeMap::new(),
+            remove: Vec::new(),
+            empty: Vec::new(),
+            twins: Vec::new(),
+            doubtful: Vec::new(),
+        }
+    }
+
+    /// Whether the restore tool has something to do.
+    pub(crate) fn needs_restore(&self) -> bool {
+        !Self { twins: Vec::new(), ..self.clone() }.writes_nothing()
+    }
+
+    /// Whether nothing is written.
+    fn writes_nothing(&self) -> bool {
+        let Self { table: _, declare, deletions, hooks, remove, empty, twins, doubtful: _ } = self;
+        declare.is_empty()
+            && deletions.is_empty()
+            && hooks.is_empty()
+            && remove.is_empty()
+            && empty.is_empty()
+            && twins.is_empty()
+    }
 }
 
 /// The changes of a shared chain.
@@ -66,6 +113,8 @@ pub struct HookChange {
     /// Behind how many of the remaining rules those of the tail are inserted, where ours were before; `None` for all of
     /// them. Foreign rules added behind ours stay behind ours: an ACCEPT there did no harm before.
     pub behind: Option<usize>,
+    /// How many foreign rules are in the chain.
+    pub foreign: usize,
 }
 
 /// The changes of one family: its tables in the order in which they are committed.
@@ -75,6 +124,8 @@ pub struct Change {
     pub family: Family,
     /// One transaction each.
     pub tables: Vec<TableChange>,
+    /// What may be ours or foreign, is not asked for, and stays: `table CHAIN words`.
+    pub doubtful: Vec<String>,
 }
 
 impl Change {
@@ -89,21 +140,24 @@ impl Change {
     pub fn between(desired: &FamilyRules, observed: &Observed, rewrite: bool) -> Self {
         let none = TableRules::default();
         let nothing = ObservedTable::default();
-        let tables = commit_order(desired)
-            .into_iter()
-            .filter_map(|table| {
-                let desired = desired.tables.get(&table).unwrap_or(&none);
-                let observed = observed.tables.get(&table).unwrap_or(&nothing);
-                table_change(table, desired, observed, rewrite)
-            })
-            .collect();
-        Self { family: desired.family, tables }
+        let (family, record) = (desired.family, observed.record.as_ref());
+        let changes = commit_order(desired).into_iter().map(|table| {
+            let desired = desired.tables.get(&table).unwrap_or(&none);
+            let observed = observed.tables.get(&table).unwrap_or(&nothing);
+            table_change(Place { family, table }, desired, observed, record, rewrite)
+        });
+        let (writing, idle): (Vec<_>, Vec<_>) = changes.partition(|change| !change.writes_nothing());
+        let doubtful = writing
+            .iter()
+            .chain(&idle)
+            .flat_map(|change| change.doubtful.iter().map(|line| format!("{} {line}", change.table.name())));
+        Self { family, doubtful: doubtful.collect(), tables: writing }
     }
 
     /// No change.
     #[must_use]
     pub const fn nothing(family: Family) -> Self {
-        Self { family, tables: Vec::new() }
+        Self { family, tables: Vec::new(), doubtful: Vec::new() }
     }
 
     /// Whether a table is written to.
@@ -122,6 +176,29 @@ impl Change {
     pub const fn is_empty(&self) -> bool {
         self.tables.is_empty()
     }
+
+    /// How many foreign rules come before our tail in a shared chain, and how many there are; `None` if that chain is not
+    /// written.
+    #[must_use]
+    pub fn foreign_before(&self, table: Table, hook: Hook) -> Option<record::Place> {
+        let change = self.tables.iter().find(|change| change.table == table)?.hooks.get(&hook)?;
+        let HookChange { rules: _, behind, foreign } = change;
+        Some(record::Place { before: behind.unwrap_or(*foreign), of: *foreign })
+    }
+
+    /// Whether it deletes a rule by its place, which another program may shift.
+    #[must_use]
+    pub fn depends_on_places(&self) -> bool {
+        let by_number = |deletion: &Deletion| matches!(deletion.what, Deleted::Number(_));
+        self.tables.iter().flat_map(|table| &table.deletions).any(by_number)
+    }
+}
+
+/// A table of a family.
+#[derive(Clone, Copy)]
+struct Place {
+    family: Family,
+    table: Table,
 }
 
 /// Tables commit one after the other, and packets pass in between. What captures from now on has to be live before
@@ -143,11 +220,13 @@ fn commit_order(desired: &FamilyRules) -> [Table; 3] {
 }
 
 fn table_change(
-    table: Table,
+    place: Place,
     desired: &TableRules,
     observed: &ObservedTable,
+    record: Option<&Record>,
     rewrite: bool,
-) -> Option<TableChange> {
+) -> TableChange {
+    let Place { family, table } = place;
     let differs = |chain: &Chain, rules: &[Rule]| {
         observed.chains.get(chain).is_none_or(|lines| !same(rules.iter(), lines))
     };
@@ -158,59 +237,96 @@ fn table_change(
         .map(|(chain, rules)| (*chain, rules.clone()))
         .collect();
     let unwanted = observed.chains.iter().filter(|(chain, _)| !desired.chains.contains_key(chain));
-    let (held, free): (Vec<_>, Vec<_>) = unwanted.partition(|(chain, _)| observed.held.contains_key(chain));
+    let (held, free): (Vec<_>, Vec<_>) =
+        unwanted.partition(|(chain, _)| holder(table, observed, **chain).is_some());
     let mut change = TableChange {
-        table,
         declare,
-        deletions: Vec::new(),
-        hooks: BTreeMap::new(),
         remove: free.into_iter().map(|(chain, _)| *chain).collect(),
         empty: held.into_iter().filter(|(_, lines)| !lines.is_empty()).map(|(chain, _)| *chain).collect(),
-        matched_by_shape: Vec::new(),
+        ..TableChange::of(table)
     };
-    let ours = ownership::ours(table, observed);
+    let ours = ownership::ours(family, table, observed, record);
     for hook in Hook::ALL {
-        hook_change(&mut change, hook, desired, observed.hook(hook), &ours.of(hook), rewrite);
+        let known = Known {
+            lines: observed.hook(hook),
+            ours: ours.of(hook),
+            doubtful: ours.doubtful(hook),
+            chains: !observed.chains.is_empty(),
+        };
+        hook_change(&mut change, (family, table, hook), desired, &known, record, rewrite);
     }
-    let TableChange { table: _, declare, deletions, hooks, remove, empty, matched_by_shape: _ } = &change;
-    let nothing = declare.is_empty()
-        && deletions.is_empty()
-        && hooks.is_empty()
-        && remove.is_empty()
-        && empty.is_empty();
-    (!nothing).then_some(change)
+    if !change.hooks.is_empty() {
+        // Their rules come last in the transaction: what else it adds is numbered right before them, which tells it
+        // from whatever another program adds later.
+        change.declare.extend(desired.chains.iter().map(|(chain, rules)| (*chain, rules.clone())));
+    }
+    change
+}
+
+/// The foreign chain, or shared chain, with a foreign rule that jumps to a chain of ours.
+pub(crate) fn holder(table: Table, observed: &ObservedTable, chain: Chain) -> Option<&str> {
+    let in_hook = |hook: &Hook| {
+        let foreign = |line: &&Line| line.jump == Some(chain) && !is_our_jump(table, *hook, line);
+        observed.hook(*hook).iter().any(|line| foreign(&line))
+    };
+    let hook = || Hook::ALL.into_iter().find(in_hook).map(Hook::name);
+    observed.held.get(&chain).map(String::as_str).or_else(hook)
+}
+
+/// The places of the rules in a shared chain that are surely ours.
+pub(crate) fn owned(
+    family: Family,
+    table: Table,
+    hook: Hook,
+    observed: &ObservedTable,
+    record: Option<&Record>,
+) -> BTreeSet<usize> {
+    ownership::ours(family, table, observed, record).of(hook)
+}
+
+/// What is known of a shared chain.
+struct Known<'a> {
+    lines: &'a [Line],
+    ours: BTreeSet<usize>,
+    doubtful: BTreeSet<usize>,
+    /// Whether there are chains of ours, or of Istio's, in the table.
+    chains: bool,
 }
 
 /// Our rules in a shared chain are right, or all of them are put anew: in the right order, in the same transaction.
 fn hook_change(
     change: &mut TableChange,
-    hook: Hook,
+    place: (Family, Table, Hook),
     desired: &TableRules,
-    lines: &[Line],
-    ours: &BTreeSet<usize>,
+    known: &Known<'_>,
+    record: Option<&Record>,
     rewrite: bool,
 ) {
-    let none = HookRules::default();
+    let (none, (_, _, hook)) = (HookRules::default(), place);
+    let Known { lines, ours, doubtful, chains: _ } = known;
     let wanted = desired.hooks.get(&hook).unwrap_or(&none);
-    let is_live = |ours: &BTreeSet<usize>| {
+    let right = |ours: &BTreeSet<usize>| {
         let live = lines.iter().enumerate().filter(|(at, _)| ours.contains(at)).map(|(_, line)| line);
         same(wanted.iter(), live)
     };
-    if !rewrite && (is_live(ours) || is_live(&ownership::possibly_ours(wanted, lines, ours))) {
+    let perhaps = || ownership::possibly_ours(place, wanted, lines, ours, record, known.chains);
+    let recorded = ownership::is_recorded(place, wanted, lines, record);
+    if !rewrite && recorded && (right(ours) || perhaps().iter().any(right)) {
+        let asked_for = |at: &&usize| {
+            let statement = lines.get(**at).and_then(|line| line.statement.as_ref());
+            wanted.iter().any(|rule| Some(&rule.statement) == statement)
+        };
+        let stray = doubtful.iter().filter(|at| !asked_for(at)).filter_map(|at| lines.get(*at));
+        change.doubtful.extend(stray.map(|line| format!("{} {}", hook.name(), line.text)));
         return;
     }
-    let stay: HashSet<&Statement> = wanted.iter().map(|rule| &rule.statement).collect();
-    let matched_by_shape = lines.iter().enumerate().filter(|(at, line)| {
-        let plain = line.statement.as_ref().filter(|statement| ownership::is_plain_return(statement));
-        ours.contains(at) && plain.is_some_and(|plain| !stay.contains(plain))
-    });
-    change
-        .matched_by_shape
-        .extend(matched_by_shape.map(|(_, line)| format!("{} {}", hook.name(), line.text)));
-    change.deletions.extend(deletions(lines, ours).into_iter().map(|what| Deletion { hook, what }));
+    let left = doubtful.iter().filter_map(|at| lines.get(*at));
+    change.doubtful.extend(left.map(|line| format!("{} {}", hook.name(), line.text)));
+    delete(change, hook, lines, ours);
     if wanted.iter().next().is_some() {
         let behind = tail_position(lines, ours);
-        change.hooks.insert(hook, HookChange { rules: wanted.clone(), behind });
+        let foreign = lines.len() - ours.len();
+        change.hooks.insert(hook, HookChange { rules: wanted.clone(), behind, foreign });
     }
 }
 
@@ -224,26 +340,25 @@ fn tail_position(lines: &[Line], ours: &BTreeSet<usize>) -> Option<usize> {
     (before < all).then_some(before)
 }
 
-/// Deletions by number come first, from the last to the first, so that none shifts the next.
-fn deletions(lines: &[Line], ours: &BTreeSet<usize>) -> Vec<Deleted> {
-    // A projected line has our notation, a line that was read has that of the tool: the parsed statements are compared too.
-    let (mut words, mut statements) = (HashMap::new(), HashMap::new());
-    for (at, line) in lines.iter().enumerate().filter(|(at, _)| !ours.contains(at)) {
-        words.entry(line.text.as_str()).or_insert(at);
-        line.statement.as_ref().map(|statement| statements.entry(statement).or_insert(at));
+/// By words wherever that hits ours; else by handle, or by number: these first, from the last to the first, so that
+/// none shifts the next.
+fn delete(change: &mut TableChange, hook: Hook, lines: &[Line], ours: &BTreeSet<usize>) {
+    // A projected line has our words, a line that was read has those of the tool: what they say is compared.
+    let mut foreign = HashSet::new();
+    let (mut numbers, mut words) = (Vec::new(), Vec::new());
+    for (at, line) in lines.iter().enumerate() {
+        let (text, says) = (line.text.as_str(), line.statement.as_ref());
+        match (ours.contains(&at), line.handle) {
+            (false, _) => foreign.extend(says),
+            (true, _) if says.is_none_or(|says| !foreign.contains(says)) => {
+                words.push(Deleted::Specification(text.to_owned()))
+            }
+            (true, Some(handle)) => change.twins.push(Twin { hook, handle, text: text.to_owned() }),
+            (true, None) => numbers.push(Deleted::Number(at + 1)),
+        }
     }
-    let foreign_twin = |at: usize, ours_line: &Line| {
-        let by_words = words.get(ours_line.text.as_str());
-        let by_statement = ours_line.statement.as_ref().and_then(|statement| statements.get(statement));
-        by_words.into_iter().chain(by_statement).any(|earlier| *earlier < at)
-    };
-    let ours = || lines.iter().enumerate().filter(|(at, _)| ours.contains(at));
-    let numbers =
-        ours().rev().filter(|(at, line)| foreign_twin(*at, line)).map(|(at, _)| Deleted::Number(at + 1));
-    let words = ours()
-        .filter(|(at, line)| !foreign_twin(*at, line))
-        .map(|(_, line)| Deleted::Specification(line.text.clone()));
-    numbers.chain(words).collect()
+    let all = numbers.into_iter().rev().chain(words);
+    change.deletions.extend(all.map(|what| Deletion { hook, what }));
 }
 
 /// Whether the lines equal the rules, in the same order.

@@ -2,15 +2,19 @@
 
 use std::collections::HashMap;
 
-use super::{Change, Deleted, HookChange, TableChange};
-use crate::model::{Hook, Rule};
+use super::{Change, Deleted, HookChange, TableChange, Twin, ownership};
+use crate::model::{Family, Hook, Rule, Table};
 use crate::parse::{Line, Observed, ObservedTable};
+use crate::record::Record;
 
 impl Change {
     /// `observed` as it will be after this change.
     #[must_use]
     pub fn project(&self, observed: &Observed) -> Observed {
         let mut projected = observed.clone();
+        for (table, lines) in &mut projected.tables {
+            know(observed.family, *table, lines, observed.record.as_ref());
+        }
         for change in &self.tables {
             apply_change(change, projected.tables.entry(change.table).or_default());
         }
@@ -18,9 +22,23 @@ impl Change {
     }
 }
 
-/// In the order of the rules file.
+/// Notes which lines are ours, which nothing says any more once others are gone.
+fn know(family: Family, table: Table, observed: &mut ObservedTable, record: Option<&Record>) {
+    let ours = ownership::ours(family, table, observed, record);
+    for (hook, lines) in &mut observed.hooks {
+        let places = ours.of(*hook);
+        for (at, line) in lines.iter_mut().enumerate() {
+            line.ours = Some(places.contains(&at));
+        }
+    }
+}
+
+/// In the order of the steps: first what only handles tell, then the rules file.
 fn apply_change(change: &TableChange, table: &mut ObservedTable) {
-    let TableChange { table: _, declare, deletions, hooks, remove, empty, matched_by_shape: _ } = change;
+    let TableChange { table: _, declare, deletions, hooks, remove, empty, twins, doubtful: _ } = change;
+    for Twin { hook, handle, text: _ } in twins {
+        table.hooks.entry(*hook).or_default().retain(|line| line.handle != Some(*handle));
+    }
     for (chain, rules) in declare {
         table.chains.insert(*chain, rules.iter().map(line).collect());
     }
@@ -35,7 +53,7 @@ fn apply_change(change: &TableChange, table: &mut ObservedTable) {
             );
         }
     }
-    for (hook, HookChange { rules, behind }) in hooks {
+    for (hook, HookChange { rules, behind, foreign: _ }) in hooks {
         let lines = table.hooks.entry(*hook).or_default();
         let place = behind.unwrap_or(lines.len()).min(lines.len());
         lines.splice(place..place, rules.tail.iter().map(line));
@@ -73,5 +91,7 @@ fn line(rule: &Rule) -> Line {
         text: rule.statement.to_string(),
         statement: Some(rule.statement.clone()),
         jump: rule.statement.target.jump(),
+        handle: None,
+        ours: Some(true),
     }
 }

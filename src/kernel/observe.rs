@@ -1,6 +1,6 @@
 //! Reads the kernel's state without starting a process and without side effects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use super::capabilities::Capabilities;
@@ -9,7 +9,7 @@ use super::netlink::{Protocol, Socket};
 use super::nftables::{Nftables, References, TableFamily, TableName};
 use super::rtnetlink::Rtnetlink;
 use crate::backend::{NfTables, Variant};
-use crate::model::{Chain, Family, Mark, Table};
+use crate::model::{Chain, Family, Hook, Mark, Table};
 use crate::plan::NATIVE_TABLES;
 use crate::policy::{PASSTHROUGH_V6, PROXY_LOOPBACK_MARK};
 use crate::routing::{self, MarkRule, Route};
@@ -27,7 +27,11 @@ pub struct Snapshot {
     pub nf_tables: NfTables,
     /// The tables of the family `inet` that a native nftables backend made.
     pub native_tables: Vec<String>,
+    /// Tables of iptables-nft that are switched off (`flags dormant`): no packet meets their rules.
+    pub dormant: Vec<(Family, Table)>,
     nft: BTreeMap<Family, Chains>,
+    /// The families in whose tables of iptables-nft there are rules in the shared chains.
+    nft_in_use: BTreeSet<Family>,
     legacy: BTreeMap<Family, BTreeMap<String, LegacyTable>>,
     /// Whether legacy tables may not be listed: the list is for root and its group only, and in a user namespace that
     /// was made together with its network namespace for those outside.
@@ -46,7 +50,8 @@ impl Snapshot {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => (NfTables::Forbidden, None),
             Err(error) => return Err(error),
         };
-        let (native_tables, nft) = socket.map(native_and_chains).transpose()?.unwrap_or_default();
+        let NfTablesPicture { native: native_tables, dormant, chains: nft, in_use: nft_in_use } =
+            socket.map(nf_tables_picture).transpose()?.unwrap_or_default();
         let mut legacy = BTreeMap::new();
         let mut legacy_unlisted = false;
         for family in Family::ALL {
@@ -56,7 +61,7 @@ impl Snapshot {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { nf_tables, native_tables, nft, legacy, legacy_unlisted })
+        Ok(Self { nf_tables, native_tables, dormant, nft, nft_in_use, legacy, legacy_unlisted })
     }
 
     /// Looks at our legacy tables without the list, which creates them.
@@ -97,6 +102,18 @@ impl Snapshot {
             .chain(nft.into_iter().flat_map(|nft| nft.values().flatten()))
     }
 
+    /// Whether there are rules, of ours or foreign ones, in the shared chains that ours go into.
+    #[must_use]
+    pub fn hooks_in_use(&self, variant: Variant, family: Family) -> bool {
+        match variant {
+            Variant::Legacy => self.legacy.get(&family).into_iter().flatten().any(|(name, table)| {
+                let relevant = Table::ALL.iter().any(|table| table.name() == name);
+                relevant && Hook::ALL.iter().any(|hook| table.rules(hook.name()).unwrap_or(0) > 0)
+            }),
+            Variant::Nft => self.nft_in_use.contains(&family),
+        }
+    }
+
     /// The legacy tables that hold rules or chains, ours or foreign.
     #[must_use]
     pub fn legacy_tables_in_use(&self) -> Vec<String> {
@@ -107,16 +124,91 @@ impl Snapshot {
     }
 }
 
-fn native_and_chains(mut socket: Nftables) -> io::Result<(Vec<String>, BTreeMap<Family, Chains>)> {
+/// What nf_tables holds.
+#[derive(Default)]
+struct NfTablesPicture {
+    native: Vec<String>,
+    dormant: Vec<(Family, Table)>,
+    chains: BTreeMap<Family, Chains>,
+    in_use: BTreeSet<Family>,
+}
+
+fn nf_tables_picture(mut socket: Nftables) -> io::Result<NfTablesPicture> {
+    let mut snapshot = NfTablesPicture::default();
     let tables = socket.tables()?;
     let inet =
         tables.iter().filter(|table| table.family == TableFamily::Inet).map(|table| table.name.clone());
-    let native = inet.filter(|name| NATIVE_TABLES.contains(&name.as_str())).collect();
-    let mut chains: BTreeMap<Family, Chains> = BTreeMap::new();
-    for (family, table, name) in ours(&tables, &Family::ALL) {
-        chains.entry(family).or_default().insert(table, socket.chains(&name)?);
+    snapshot.native = inet.filter(|name| NATIVE_TABLES.contains(&name.as_str())).collect();
+    let of_iptables = ours(&tables, &Family::ALL);
+    if of_iptables.is_empty() {
+        return Ok(snapshot);
     }
-    Ok((native, chains))
+    let dormant = socket.dormant_tables()?;
+    for (family, table, name) in of_iptables {
+        if dormant.contains(&name) {
+            snapshot.dormant.push((family, table));
+        }
+        let chains = socket.chains(&name)?;
+        let stands = chains.iter().any(|chain| Chain::from_name(chain).is_some());
+        snapshot.chains.entry(family).or_default().insert(table, chains);
+        // What holds rules of ours is read whole in any case.
+        if stands || snapshot.in_use.contains(&family) {
+            snapshot.in_use.insert(family);
+            continue;
+        }
+        let rules = socket.rule_counts(&name)?;
+        if Hook::ALL.iter().any(|hook| rules.get(hook.name()).copied().unwrap_or(0) > 0) {
+            snapshot.in_use.insert(family);
+        }
+    }
+    Ok(snapshot)
+}
+
+/// What every rule of iptables-nft is numbered with, by family, table and chain, in order.
+pub type Handles = BTreeMap<Family, BTreeMap<Table, BTreeMap<String, Vec<u64>>>>;
+
+/// The handles of all rules in our tables.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn handles() -> io::Result<Handles> {
+    let mut handles = Handles::new();
+    if let Some(mut socket) = Nftables::open_if_present()? {
+        for (family, table, name) in ours(&socket.tables()?, &Family::ALL) {
+            handles.entry(family).or_default().insert(table, socket.handles(&name)?);
+        }
+    }
+    Ok(handles)
+}
+
+/// Deletes rules of iptables-nft by handle, all or none.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn delete_rules(family: Family, table: Table, rules: &[(Hook, u64)]) -> io::Result<()> {
+    let number = match family {
+        Family::V4 => TableFamily::Ip,
+        Family::V6 => TableFamily::Ip6,
+    };
+    let rules: Vec<_> = rules.iter().map(|(hook, handle)| (hook.name(), *handle)).collect();
+    let table = TableName::new(number, table.name());
+    Nftables::open()?.delete_rules(&table, &rules).map_err(|error| error.error)
+}
+
+/// The alias of `lo`, in which runs leave their record.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn alias() -> io::Result<Option<String>> {
+    Rtnetlink::open()?.loopback_alias()
+}
+
+/// Sets the alias of `lo`; an empty one takes it away.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn set_alias(alias: &str) -> io::Result<()> {
+    Rtnetlink::open()?.set_loopback_alias(alias)
 }
 
 /// Those of the existing tables that we write to.

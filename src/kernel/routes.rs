@@ -12,8 +12,10 @@ use crate::routing::Step;
 pub fn execute(step: Step) -> io::Result<()> {
     let mut socket = Rtnetlink::open()?;
     match step {
-        Step::AddAddress => socket.claim_passthrough_address(),
+        Step::AddAddress => socket.add_passthrough_address().map(drop),
+        Step::AdoptAddress => socket.claim_passthrough_address(),
         Step::AddRoute(family, table) => socket.add_local_default(family, table).map(drop),
+        Step::AdoptRoute(family, table) => socket.claim_local_default(family, table),
         Step::AddRule(family, tproxy) => socket.add_mark_rule(family, tproxy.mark.0, tproxy.table).map(drop),
         Step::RemoveAddress => socket.delete_passthrough_address().map(drop),
         Step::RemoveRoute(family, table) => {

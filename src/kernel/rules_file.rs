@@ -4,6 +4,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 
 use super::{limits, memory};
 use crate::exit::Exit;
@@ -141,6 +146,33 @@ pub fn shared_lock_usable() -> bool {
     // The mode that iptables gives it: a process without privileges could hold the lock otherwise.
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o600).open("/run/xtables.lock").is_ok()
+}
+
+/// The lock that keeps other legacy tools from changing rules. It ends when this is dropped.
+#[derive(Debug)]
+pub struct ToolsLock {
+    _held: Flock<File>,
+}
+
+/// Takes the lock of the legacy tools, `/run/xtables.lock`.
+///
+/// # Errors
+/// The file cannot be used; `WouldBlock` if another program held it all the time.
+#[allow(clippy::disallowed_methods, reason = "the edge")]
+pub fn lock_tools(timeout: Duration) -> io::Result<ToolsLock> {
+    let mut file = OpenOptions::new().read(true).append(true).create(true).open("/run/xtables.lock")?;
+    let begin = Instant::now();
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(held) => return Ok(ToolsLock { _held: held }),
+            Err((_, Errno::EWOULDBLOCK)) if begin.elapsed() > timeout => {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            Err((returned, Errno::EWOULDBLOCK | Errno::EINTR)) => file = returned,
+            Err((_, errno)) => return Err(errno.into()),
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Leaves the reason of a failure where Kubernetes looks for it, if that file is there. Only a regular file is: a pipe without a

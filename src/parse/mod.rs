@@ -9,18 +9,24 @@ mod words;
 use std::collections::BTreeMap;
 
 use crate::model::{Chain, Family, Hook, Statement, Table};
+use crate::record::Record;
 
 pub use statement::statement;
 
 /// One rule as the kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Its words behind `-A CHAIN`, as printed: taken back literally by `-D`.
+    /// Its words behind `-A CHAIN`, as printed. Bytes that are not UTF-8 are replaced: only rules that are understood
+    /// are ever written back, and those have none.
     pub text: String,
-    /// The parsed rule, if the model can express all of it. Comments are ignored.
+    /// What it says, if the model has words for all of it: not with a comment, which no rule of ours carries.
     pub statement: Option<Statement>,
     /// The chain of ours that it jumps to, understood or not.
     pub jump: Option<Chain>,
+    /// Its nf_tables handle, where that is known: unique in its table, and higher the later a rule was added.
+    pub handle: Option<u64>,
+    /// Whether it is ours, where a plan knows that: in what will be live after some of its steps.
+    pub ours: Option<bool>,
 }
 
 /// The live rules of one table that concern us.
@@ -32,6 +38,8 @@ pub struct ObservedTable {
     pub hooks: BTreeMap<Hook, Vec<Line>>,
     /// Chains of ours that a foreign chain jumps to, with its name: they cannot be deleted.
     pub held: BTreeMap<Chain, String>,
+    /// The rules of foreign chains, by the name of the chain.
+    pub foreign: BTreeMap<String, Vec<String>>,
 }
 
 impl ObservedTable {
@@ -49,13 +57,29 @@ pub struct Observed {
     pub family: Family,
     /// The tables we write to, as far as they exist.
     pub tables: BTreeMap<Table, ObservedTable>,
+    /// What the last run recorded in the namespace; `None` if our rules are not there, or another program's.
+    pub record: Option<Record>,
 }
 
 impl Observed {
     /// A namespace without rules of ours.
     #[must_use]
     pub const fn nothing(family: Family) -> Self {
-        Self { family, tables: BTreeMap::new() }
+        Self { family, tables: BTreeMap::new(), record: None }
+    }
+
+    /// Adds the handles of the rules of one table, by chain.
+    pub fn number(&mut self, table: Table, handles: &BTreeMap<String, Vec<u64>>) {
+        let Some(observed) = self.tables.get_mut(&table) else { return };
+        let own = observed.chains.iter_mut().map(|(chain, lines)| (chain.name(), lines));
+        for (name, lines) in own.chain(observed.hooks.iter_mut().map(|(hook, lines)| (hook.name(), lines))) {
+            let handles = handles.get(name).map_or(&[][..], Vec::as_slice);
+            if handles.len() == lines.len() {
+                for (line, handle) in lines.iter_mut().zip(handles) {
+                    line.handle = Some(*handle);
+                }
+            }
+        }
     }
 
     /// Whether any chain of ours, or a jump to one, is there.
@@ -71,7 +95,7 @@ impl Observed {
 pub fn iptables_save(family: Family, text: &str) -> Observed {
     let mut observed = Observed::nothing(family);
     let mut current: Option<Table> = None;
-    for line in text.lines() {
+    for line in words::records(text) {
         if let Some(name) = line.strip_prefix('*') {
             current = Table::ALL.into_iter().find(|table| table.name() == name.trim());
         }
@@ -90,15 +114,36 @@ fn read_line(family: Family, line: &str, table: &mut ObservedTable) {
         return;
     }
     let Some((name, text)) = rule_of(line) else { return };
-    let jump = words::target(text).and_then(|target| Chain::from_name(&target));
-    let line = || Line { text: text.to_owned(), statement: statement(family, text), jump };
+    let words = words::split(text).unwrap_or_default();
+    let jump = words::target(&words).and_then(Chain::from_name);
+    let line = || Line {
+        text: text.to_owned(),
+        statement: statement::read(family, &words),
+        jump,
+        handle: None,
+        ours: None,
+    };
     if let Some(chain) = Chain::from_name(name) {
         table.chains.entry(chain).or_default().push(line());
     } else if let Some(hook) = Hook::ALL.into_iter().find(|hook| hook.name() == name) {
         table.hooks.entry(hook).or_default().push(line());
-    } else if let Some(chain) = jump {
-        table.held.insert(chain, name.to_owned());
+    } else {
+        table.foreign.entry(name.to_owned()).or_default().push(text.to_owned());
+        if let Some(chain) = jump {
+            table.held.insert(chain, name.to_owned());
+        }
     }
+}
+
+/// The last words of a rule from its target on: `-j NAME …` or `-g NAME …`.
+#[must_use]
+pub fn target_words(text: &str) -> Option<Vec<String>> {
+    let words = words::split(text)?;
+    if words::target(&words).is_some() {
+        return words.get(words.len().checked_sub(2)?..).map(<[String]>::to_vec);
+    }
+    let at = words.iter().position(|word| word == "-j" || word == "-g")?;
+    words.get(at..).map(<[String]>::to_vec)
 }
 
 /// `-A CHAIN words`, possibly with counters before it, as chain and words.

@@ -10,28 +10,27 @@ use crate::model::{
     Target, Transport,
 };
 
-/// Parses the words behind `-A CHAIN`. `None` means that the model cannot express the rule; it
-/// is then not one of ours, at least not as we write it.
+/// Reads the words behind `-A CHAIN`. `None` means that the rule says something for which the model has no word, a
+/// comment for instance; it is then not one of ours, at least not as we write it.
 #[must_use]
 pub fn statement(family: Family, text: &str) -> Option<Statement> {
-    Reader {
-        family,
-        words: words::split(text)?.into_iter(),
-        module: String::new(),
-        matcher: Matcher::default(),
-    }
-    .read()
+    read(family, &words::split(text)?)
 }
 
-struct Reader {
+/// The same of words that are split already.
+pub(super) fn read(family: Family, words: &[String]) -> Option<Statement> {
+    Reader { family, words: words.iter(), module: "", matcher: Matcher::default() }.read()
+}
+
+struct Reader<'a> {
     family: Family,
-    words: std::vec::IntoIter<String>,
+    words: std::slice::Iter<'a, String>,
     /// The match extension whose options come next: `--mark` belongs to more than one.
-    module: String,
+    module: &'static str,
     matcher: Matcher,
 }
 
-impl Reader {
+impl Reader<'_> {
     fn read(mut self) -> Option<Statement> {
         loop {
             let mut word = self.words.next()?;
@@ -45,8 +44,7 @@ impl Reader {
                     let matcher = self.matcher;
                     return self.words.as_slice().is_empty().then_some(Statement { matcher, target });
                 }
-                "-m" if !negated => self.module = self.words.next()?,
-                "--comment" if !negated && self.module == "comment" => drop(self.words.next()?),
+                "-m" if !negated => self.module = module(self.words.next()?)?,
                 "--syn" => self.syn(negated)?,
                 "--tcp-flags" => self.tcp_flags(negated)?,
                 option => self.option(option, negated)?,
@@ -57,17 +55,17 @@ impl Reader {
     fn option(&mut self, option: &str, negated: bool) -> Option<()> {
         let value = self.words.next()?;
         match (option, negated) {
-            ("-s", _) => set(&mut self.matcher.source, test(negated, network(self.family, &value)?)),
-            ("-d", _) => set(&mut self.matcher.destination, test(negated, network(self.family, &value)?)),
+            ("-s", _) => set(&mut self.matcher.source, test(negated, network(self.family, value)?)),
+            ("-d", _) => set(&mut self.matcher.destination, test(negated, network(self.family, value)?)),
             ("-i", false) => set(&mut self.matcher.in_interface, value.parse::<Interface>().ok()?),
             ("-o", false) => set(&mut self.matcher.out_interface, value.parse::<Interface>().ok()?),
-            ("-p", false) => set(&mut self.matcher.protocol, Protocol::all(transport(&value)?)),
-            _ => self.module_option(option, negated, &value),
+            ("-p", false) => set(&mut self.matcher.protocol, Protocol::all(transport(value)?)),
+            _ => self.module_option(option, negated, value),
         }
     }
 
     fn module_option(&mut self, option: &str, negated: bool, value: &str) -> Option<()> {
-        match (self.module.as_str(), option, negated) {
+        match (self.module, option, negated) {
             ("tcp" | "udp" | "", "--dport", _) => {
                 self.destination_ports(negated, Ports::One(value.parse().ok()?))
             }
@@ -111,8 +109,7 @@ impl Reader {
 
     fn target(&mut self) -> Option<Target> {
         let name = self.words.next()?;
-        let options: Vec<String> = self.words.by_ref().collect();
-        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let options: Vec<&str> = self.words.by_ref().map(String::as_str).collect();
         match (name.as_str(), options.as_slice()) {
             ("ACCEPT", []) => Some(Target::Accept),
             ("DROP", []) => Some(Target::Drop),
@@ -129,7 +126,14 @@ impl Reader {
     }
 }
 
-/// Sets a field once; the model cannot express a second value.
+/// The match extensions that the model has words for. Others may test something without any option: `-m socket`.
+fn module(name: &str) -> Option<&'static str> {
+    ["tcp", "udp", "multiport", "conntrack", "state", "mark", "connmark", "owner"]
+        .into_iter()
+        .find(|known| *known == name)
+}
+
+/// Fills a slot; a second value for it is more than the model can say.
 fn set<T>(slot: &mut Option<T>, value: T) -> Option<()> {
     slot.replace(value).is_none().then_some(())
 }

@@ -1,12 +1,12 @@
 //! The words of a line, with quotes resolved as iptables writes them.
 
-/// Splits at blanks; a word in double quotes may hold blanks, and `\"` and `\\` inside it are escapes.
-/// `None` if a quote is not closed.
+/// Splits at blanks; a word in double quotes may hold blanks and line feeds, and a backslash inside it makes the next
+/// character literal: iptables-save escapes `"`, `\` and `'`. `None` if a quote is not closed.
 pub(super) fn split(text: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut chars = text.chars().peekable();
     loop {
-        while chars.next_if(|c| c.is_whitespace()).is_some() {}
+        while chars.next_if(|c| c.is_ascii_whitespace()).is_some() {}
         let Some(first) = chars.next() else {
             return Some(words);
         };
@@ -21,7 +21,7 @@ pub(super) fn split(text: &str) -> Option<Vec<String>> {
             }
         } else {
             word.push(first);
-            while let Some(c) = chars.next_if(|c| !c.is_whitespace()) {
+            while let Some(c) = chars.next_if(|c| !c.is_ascii_whitespace()) {
                 word.push(c);
             }
         }
@@ -29,9 +29,75 @@ pub(super) fn split(text: &str) -> Option<Vec<String>> {
     }
 }
 
-/// The word behind `-j` or `-g`.
-pub(super) fn target(text: &str) -> Option<String> {
-    let words = split(text)?;
-    let at = words.iter().position(|word| word == "-j" || word == "-g")?;
-    words.into_iter().nth(at + 1)
+/// The chain that a rule jumps or goes to, if that is what it ends with. A user chain as target takes no options, so
+/// its name is the last word; an earlier `-j` may be the value of an option, such as a comment.
+pub(super) fn target(words: &[String]) -> Option<&str> {
+    match words {
+        [.., option, name] if option == "-j" || option == "-g" => Some(name),
+        _ => None,
+    }
+}
+
+/// The records of a saved rule set: lines, of which those of rules go on as long as a quote is open. A quote that is
+/// never closed ends with its line, so that one odd rule does not hide all others.
+pub(super) fn records(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let is_rule = rest.starts_with("-A ") || rest.starts_with('[');
+        let quoted = is_rule.then(|| end_outside_quotes(rest)).flatten();
+        let end = quoted.or_else(|| rest.find('\n')).unwrap_or(rest.len());
+        let (record, behind) = rest.split_at(end);
+        rest = behind.strip_prefix('\n').unwrap_or(behind);
+        Some(record)
+    })
+}
+
+/// Where the first line feed outside of quotes is. A quote opens only at the beginning of a word.
+fn end_outside_quotes(text: &str) -> Option<usize> {
+    let mut quoted = false;
+    let mut escaped = false;
+    let mut word_begins = true;
+    for (at, byte) in text.bytes().enumerate() {
+        match (quoted, byte) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (true, b'"') => quoted = false,
+            (false, b'"') if word_begins => quoted = true,
+            (false, b'\n') => return Some(at),
+            (true | false, _) => {}
+        }
+        word_begins = byte.is_ascii_whitespace();
+    }
+    (!quoted).then_some(text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(text: &str) -> Vec<&str> {
+        records(text).collect()
+    }
+
+    #[test]
+    fn quoted_line_feed_does_not_end_a_rule() {
+        let rule = "-A OUTPUT -m comment --comment \"a\n-A OUTPUT -j ISTIO_OUTPUT\\\"\n\" -j ACCEPT";
+        assert_eq!(all(&format!("*nat\n{rule}\nCOMMIT\n")), ["*nat", rule, "COMMIT"]);
+    }
+
+    #[test]
+    fn unclosed_quote_ends_with_its_line() {
+        assert_eq!(all("*nat\n-A OUTPUT --odd \"x\nCOMMIT"), ["*nat", "-A OUTPUT --odd \"x", "COMMIT"]);
+    }
+
+    #[test]
+    fn comment_that_is_an_option_is_not_the_target() {
+        let words = |text| split(text).unwrap();
+        assert_eq!(target(&words("-m comment --comment -j -j ISTIO_OUTPUT")), Some("ISTIO_OUTPUT"));
+        assert_eq!(target(&words("-m comment --comment \"-j ISTIO_OUTPUT\"")), None);
+        assert_eq!(target(&words("-j LOG --log-prefix -j")), None);
+    }
 }

@@ -128,7 +128,8 @@ impl Made {
 
     /// The commands of iproute2 that do what the program does over netlink, if there is anything to do.
     pub(crate) fn commands(&self) -> Option<String> {
-        let steps = routing::plan(&self.desired, &routing::Observed::default(), &BTreeMap::new());
+        let steps =
+            routing::plan(&self.desired, &routing::Observed::default(), &routing::Evidence::default());
         assert!(steps.after.is_empty(), "nothing is there that would have to go");
         let lines: String = steps.before.iter().map(|step| format!("{step}\n")).collect();
         (!lines.is_empty()).then_some(lines)

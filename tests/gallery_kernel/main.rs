@@ -12,7 +12,6 @@ mod namespace;
 mod scenario;
 mod walk;
 
-use std::collections::BTreeMap;
 use std::fs;
 
 use istio_iptables::backend::Variant;
@@ -95,7 +94,7 @@ fn every_routing_file_leaves_the_program_nothing_to_do() {
             run("sh", &["-e", "-c", &text], None);
             observe::routing().expect("routes can be read")
         });
-        let left = routing::plan(&made.desired, &observed, &BTreeMap::new());
+        let left = routing::plan(&made.desired, &observed, &routing::Evidence::default());
         assert_eq!(left, routing::Steps::default(), "{} after\n{commands}", scenario.name);
         files += 1;
     }

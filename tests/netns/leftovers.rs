@@ -11,7 +11,7 @@ for_each_backend!(
     foreign_rules_with_our_shape_keep_their_position,
     foreign_rule_behind_our_jump_does_not_move_before_it,
     chain_with_foreign_jump_is_kept_and_logged,
-    rule_deleted_by_shape_is_logged,
+    ambiguous_twins_are_kept_and_reported,
     rules_of_istio_1_14_are_updated,
     rules_of_istio_1_14_are_cleaned_up,
     rules_of_todays_istio_are_already_converged,
@@ -302,8 +302,24 @@ fn chain_with_foreign_jump_is_kept_and_logged(fixture: Fixture) {
     }
 }
 
-fn rule_deleted_by_shape_is_logged(fixture: Fixture) {
+/// In iptables-nft the handles of the rules tell which one is ours; in iptables-legacy nothing does.
+fn ambiguous_twins_are_kept_and_reported(fixture: Fixture) {
     let pod = fixture.pod();
     pod.apply(&["-b", "*", "-c", "eth7"]);
-    pod.apply(&["-b", "*"]).output_contains("deleting `OUTPUT -o eth7 -j RETURN`");
+    for family in [Family::V4, Family::V6] {
+        pod.iptables(family, "-t nat -I PREROUTING -i eth7 -j RETURN");
+    }
+    let output = pod.apply(&["-b", "*"]).output();
+    let left = pod.state().chain("ip4 nat PREROUTING").iter().filter(|rule| rule.contains("eth7")).count();
+    match fixture.backend {
+        Backend::IptablesNft => assert_eq!(left, 1, "{output}"),
+        Backend::IptablesLegacy => {
+            assert_eq!(left, 2, "{output}");
+            assert!(
+                output.contains("may be ours or foreign") && output.contains("PREROUTING -i eth7 -j RETURN"),
+                "{output}"
+            );
+        }
+    }
+    assert!(!pod.state().chain("ip4 nat OUTPUT").iter().any(|rule| rule.contains("eth7")), "{output}");
 }

@@ -24,6 +24,7 @@ mod dns;
 mod dns_changes;
 mod established;
 mod families;
+mod foreign;
 mod held;
 mod inbound;
 mod interfaces;

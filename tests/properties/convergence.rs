@@ -1,9 +1,11 @@
 //! What holds when one configuration takes over from another, beside rules of others.
 
+use istio_iptables::backend::Variant;
 use istio_iptables::config::CaptureConfig;
 use istio_iptables::diff::Change;
-use istio_iptables::model::{Families, Family, FamilyRules, Hook, Table, Target};
-use istio_iptables::parse::ObservedTable;
+use istio_iptables::model::{Families, Family, FamilyRules, Hook, Table};
+use istio_iptables::parse::{Line, Observed, ObservedTable};
+use istio_iptables::record::Record;
 use istio_iptables::{parse, policy, render};
 use proptest::prelude::*;
 
@@ -24,23 +26,54 @@ const AROUND_MARKS: &str = "*mangle\n-A PREROUTING -p udp -j ACCEPT\n\
 -I PREROUTING -p tcp -m mark --mark 1337 -j CONNMARK --save-mark\n\
 -A OUTPUT -m comment --comment last -j ACCEPT\nCOMMIT\n";
 
-fn rules(config: &CaptureConfig, family: Family) -> FamilyRules {
+pub(crate) fn rules(config: &CaptureConfig, family: Family) -> FamilyRules {
     policy::ruleset(config).resolve(family)
 }
 
-fn change(wanted: &FamilyRules, tables: &Tables) -> Change {
-    Change::between(wanted, &parse::iptables_save(wanted.family, &tables.save()), false)
+/// A namespace: its tables, and what our last run recorded there.
+#[derive(Clone, Default)]
+pub(crate) struct Pod {
+    pub(crate) tables: Tables,
+    pub(crate) record: Option<Record>,
+    /// Whether rules have handles, as in iptables-nft.
+    pub(crate) numbered: bool,
 }
 
-fn converge(wanted: &FamilyRules, tables: &mut Tables) {
-    tables.restore(&render::restore(&change(wanted, tables)));
-}
+impl Pod {
+    fn observed(&self, family: Family) -> Observed {
+        let mut observed = parse::iptables_save(family, &self.tables.save());
+        observed.record.clone_from(&self.record);
+        for table in Table::ALL.into_iter().filter(|_| self.numbered) {
+            observed.number(table, &self.tables.handles(table.name()));
+        }
+        observed
+    }
 
-/// A lone `-i IF -j RETURN` is known as ours only while it is at the head of the chain.
-fn unrecognisable(rules: &FamilyRules) -> bool {
-    let hooks = rules.tables.get(&Table::Nat).and_then(|nat| nat.hooks.get(&Hook::Prerouting));
-    let head = hooks.map_or(&[][..], |hooks| &hooks.head);
-    !head.is_empty() && head.iter().all(|rule| rule.statement.target == Target::Return)
+    pub(crate) fn change(&self, wanted: &FamilyRules) -> Change {
+        Change::between(wanted, &self.observed(wanted.family), false)
+    }
+
+    /// What a run does, up to and including the given number of tables.
+    fn run(&mut self, wanted: &FamilyRules, tables: usize) {
+        let change = self.change(wanted);
+        for table in &change.tables {
+            for twin in &table.twins {
+                self.tables.delete(table.table.name(), twin.hook.name(), twin.handle);
+            }
+        }
+        let text = render::restore(&change);
+        let wanted = Record::of([wanted], &[change], false, Variant::Nft);
+        let live = self.record.take().unwrap_or_default();
+        let wanted = wanted.with_places_of(&live);
+        self.record = Some(wanted.taking_over(&live));
+        if self.tables.restore_tables(&text, tables) {
+            self.record = Some(wanted);
+        }
+    }
+
+    pub(crate) fn converge(&mut self, wanted: &FamilyRules) {
+        self.run(wanted, usize::MAX);
+    }
 }
 
 fn both_families() -> impl Strategy<Value = Family> {
@@ -51,14 +84,21 @@ proptest! {
     #[test]
     fn second_run_plans_no_step(config in config(), family in both_families()) {
         let wanted = rules(&config, family);
-        let mut tables = Tables::default();
-        tables.restore(FOREIGN);
-        tables.restore(&render::fresh(&wanted));
-        prop_assert_eq!(render::restore(&change(&wanted, &tables)), "");
-        if !unrecognisable(&wanted) {
-            tables.restore(LATER);
-            prop_assert_eq!(render::restore(&change(&wanted, &tables)), "");
-        }
+        let mut pod = Pod::default();
+        pod.tables.restore(FOREIGN);
+        pod.converge(&wanted);
+        prop_assert_eq!(render::restore(&pod.change(&wanted)), "");
+        pod.tables.restore(LATER);
+        prop_assert_eq!(render::restore(&pod.change(&wanted)), "");
+    }
+
+    /// Istio's own binary records nothing.
+    #[test]
+    fn rules_without_a_record_are_right_as_they_are(config in config(), family in both_families()) {
+        let wanted = rules(&config, family);
+        let mut pod = Pod::default();
+        pod.tables.restore(&render::fresh(&wanted));
+        prop_assert_eq!(render::restore(&pod.change(&wanted)), "");
     }
 
     #[test]
@@ -66,13 +106,12 @@ proptest! {
         old in config(), new in config(), family in both_families()
     ) {
         let (old, new) = (rules(&old, family), rules(&new, family));
-        let mut fresh = Tables::default();
-        fresh.restore(&render::fresh(&new));
-        let mut tables = Tables::default();
-        tables.restore(&render::fresh(&old));
-        converge(&new, &mut tables);
-        prop_assert_eq!(tables.contents(), fresh.contents());
-        prop_assert!(change(&new, &tables).is_empty());
+        let (mut fresh, mut pod) = (Pod::default(), Pod::default());
+        fresh.converge(&new);
+        pod.converge(&old);
+        pod.converge(&new);
+        prop_assert_eq!(pod.tables.contents(), fresh.tables.contents());
+        prop_assert!(pod.change(&new).is_empty());
     }
 
     #[test]
@@ -81,33 +120,36 @@ proptest! {
     ) {
         let both = |config| CaptureConfig { families: Families::Both, ..config };
         let (old, new) = (rules(&both(old), family), rules(&both(new), family));
-        let mut tables = Tables::default();
-        tables.restore(FOREIGN);
-        tables.restore(&render::fresh(&old));
-        tables.restore(LATER);
-        converge(&new, &mut tables);
-        let output = &tables.contents()[&("nat".to_owned(), "OUTPUT".to_owned())];
+        let mut pod = Pod::default();
+        pod.tables.restore(FOREIGN);
+        pod.converge(&old);
+        pod.tables.restore(LATER);
+        pod.converge(&new);
+        let output = &pod.tables.contents()[&("nat".to_owned(), "OUTPUT".to_owned())];
         let place = |words: &str| output.iter().position(|rule| rule.contains(words));
         let (before, ours, behind) = (place("-j DOCKER"), place("-j ISTIO_OUTPUT"), place("--comment last"));
         prop_assert!(before < ours && ours < behind, "{:?}", output);
     }
 
     #[test]
-    fn cleanup_does_not_change_foreign_rules(
-        old in config(), new in config(), family in both_families()
+    fn cleanup_leaves_the_rules_of_others_as_they_were(
+        old in config(), new in config(), family in both_families(), numbered in any::<bool>()
     ) {
         let mut others = Tables::default();
         others.restore(FOREIGN);
-        let mut tables = others.clone();
+        let mut pod = Pod { tables: others.clone(), numbered, record: None };
         let (old, new) = (rules(&old, family), rules(&new, family));
-        tables.restore(&render::fresh(&old));
-        if !unrecognisable(&old) && !unrecognisable(&new) {
-            others.restore(LATER);
-            tables.restore(LATER);
-            converge(&new, &mut tables);
+        pod.converge(&old);
+        others.restore(LATER);
+        pod.tables.restore(LATER);
+        let mut doubtful = Vec::new();
+        for wanted in [&new, &FamilyRules::none(family)] {
+            doubtful.extend(pod.change(wanted).doubtful);
+            pod.converge(wanted);
         }
-        converge(&FamilyRules::none(family), &mut tables);
-        prop_assert_eq!(tables.contents(), others.contents());
+        if doubtful.is_empty() {
+            prop_assert_eq!(pod.tables.contents(), others.contents());
+        }
     }
 
     #[test]
@@ -115,38 +157,41 @@ proptest! {
         old in config(), new in config(), family in both_families(), tables_done in 0usize..3
     ) {
         let (old, new) = (rules(&old, family), rules(&new, family));
-        let mut fresh = Tables::default();
-        fresh.restore(&render::fresh(&new));
-        let mut tables = Tables::default();
-        tables.restore(&render::fresh(&old));
-        let text = render::restore(&change(&new, &tables));
-        tables.restore_tables(&text, tables_done);
-        converge(&new, &mut tables);
-        prop_assert_eq!(tables.contents(), fresh.contents());
+        let (mut fresh, mut pod) = (Pod::default(), Pod::default());
+        fresh.converge(&new);
+        pod.converge(&old);
+        pod.run(&new, tables_done);
+        pod.converge(&new);
+        prop_assert_eq!(pod.tables.contents(), fresh.tables.contents());
     }
 
     #[test]
     fn the_projection_of_a_change_is_what_the_kernel_holds_after_it(
         old in config(), new in config(), family in both_families(), limited in any::<bool>()
     ) {
-        let mut tables = Tables::default();
-        tables.restore(FOREIGN);
-        tables.restore(&render::fresh(&rules(&old, family)));
-        tables.restore(AROUND_MARKS);
-        let read = |tables: &Tables| parse::iptables_save(family, &tables.save());
-        let before = read(&tables);
+        let mut pod = Pod::default();
+        pod.tables.restore(FOREIGN);
+        pod.converge(&rules(&old, family));
+        pod.tables.restore(AROUND_MARKS);
+        let before = pod.observed(family);
         let change = match limited {
             true => Change::limiting_save_mark(&before),
-            false => change(&rules(&new, family), &tables),
+            false => pod.change(&rules(&new, family)),
         };
-        tables.restore(&render::restore(&change));
-        let (projected, after) = (change.project(&before), read(&tables));
+        pod.tables.restore(&render::restore(&change));
+        let (projected, after) = (change.project(&before), pod.observed(family));
+        let says = |lines: &[Line]| -> Vec<_> {
+            lines.iter().map(|line| (line.text.clone(), line.statement.clone(), line.jump)).collect()
+        };
         for table in Table::ALL {
             let (projected, after) = (projected.tables.get(&table), after.tables.get(&table));
-            let chains = |observed: Option<&ObservedTable>| observed.map(|o| o.chains.clone()).unwrap_or_default();
+            let chains = |observed: Option<&ObservedTable>| -> Vec<_> {
+                let chains = observed.map(|o| o.chains.clone()).unwrap_or_default();
+                chains.into_iter().map(|(chain, lines)| (chain, says(&lines))).collect()
+            };
             prop_assert_eq!(chains(projected), chains(after));
             for hook in Hook::ALL {
-                let lines = |observed: Option<&ObservedTable>| observed.map(|o| o.hook(hook).to_vec()).unwrap_or_default();
+                let lines = |observed: Option<&ObservedTable>| observed.map(|o| says(o.hook(hook))).unwrap_or_default();
                 prop_assert_eq!(lines(projected), lines(after));
             }
         }

@@ -12,6 +12,7 @@
 mod configs;
 mod convergence;
 mod first_capture;
+mod foreign;
 mod moves;
 mod rules;
 mod tables;

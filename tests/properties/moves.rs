@@ -6,8 +6,11 @@ use istio_iptables::backend::Variant;
 use istio_iptables::config::{CaptureConfig, InboundPorts, Mode};
 use istio_iptables::connections::Connections;
 use istio_iptables::conntrack::Entries;
+use istio_iptables::diff::Change;
 use istio_iptables::model::{Families, Family};
-use istio_iptables::plan::{CurrentState, DesiredState, NATIVE_TABLES, Restore, Step, plan};
+use istio_iptables::parse::Observed;
+use istio_iptables::plan::{CurrentState, DesiredState, NATIVE_TABLES, Restore, Step, notices, plan};
+use istio_iptables::record::Record;
 use istio_iptables::{conntrack, parse, policy, render, routing};
 use proptest::prelude::*;
 
@@ -18,9 +21,9 @@ use super::tables::Tables;
 /// The mark rules that another rule set must not see: they store marks from every interface.
 const SAVES_EVERYWHERE: &str = "-p tcp -m mark --mark";
 
-/// Both variants' tables.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Namespace(BTreeMap<(Variant, Family), Tables>);
+/// Both variants' tables, and the alias of `lo`.
+#[derive(Clone, Debug, Default)]
+struct Namespace(BTreeMap<(Variant, Family), Tables>, Option<String>);
 
 impl Namespace {
     /// With these rules in one variant, behind foreign ones in both.
@@ -36,36 +39,59 @@ impl Namespace {
     }
 
     fn fill(&mut self, config: &CaptureConfig, variant: Variant) {
-        for family in Family::ALL {
-            let rules = policy::ruleset(config).resolve(family);
-            let tables = self.0.entry((variant, family)).or_default();
-            tables.restore(&render::fresh(&rules));
+        let rules = Family::ALL.map(|family| policy::ruleset(config).resolve(family));
+        let changes = rules.clone().map(|rules| {
+            let tables = self.0.entry((variant, rules.family)).or_default();
+            let change = Change::between(&rules, &parse::iptables_save(rules.family, &tables.save()), false);
+            tables.restore(&render::restore(&change));
+            change
+        });
+        let record = Record::of(&rules, &changes, false, variant);
+        let earlier: Option<Record> = self.1.as_ref().map(|alias| alias.parse().unwrap());
+        self.1 = earlier.map_or_else(|| record.clone(), |earlier| earlier.and(&record)).alias();
+    }
+
+    fn current(&self, variant: Variant) -> CurrentState {
+        let record = self.1.as_ref().and_then(|alias| alias.parse().ok());
+        let observed = self.0.iter().map(|(key, tables)| {
+            let record: Option<Record> = record.clone();
+            let record = record.and_then(|record| record.of_variant(key.0));
+            (*key, Observed { record, ..parse::iptables_save(key.1, &tables.save()) })
+        });
+        let rules = observed.filter(|(key, observed)| key.0 == variant || observed.has_ours()).collect();
+        let (network, alias) = (routing::Observed::default(), self.1.clone());
+        CurrentState {
+            variant,
+            rules,
+            native_tables: Vec::new(),
+            network,
+            connections: Connections::default(),
+            alias,
+            dormant: Vec::new(),
+            entries: Entries::None,
         }
     }
 
     fn steps(&self, desired: &DesiredState, variant: Variant) -> Vec<Step> {
-        let observed = self.0.iter().map(|(key, tables)| (*key, parse::iptables_save(key.1, &tables.save())));
-        let rules = observed.filter(|(_, observed)| observed.has_ours()).collect();
-        let network = routing::Observed::default();
-        plan(
-            desired,
-            &CurrentState {
-                variant,
-                rules,
-                native_tables: Vec::new(),
-                network,
-                entries: Entries::None,
-                connections: Connections::default(),
-            },
-        )
+        plan(desired, &self.current(variant))
+    }
+
+    /// Whether foreign twins leave it open which rules are ours: those stay then, and are named.
+    fn is_doubtful(&self, desired: &DesiredState, variant: Variant) -> bool {
+        notices(desired, &self.current(variant))
+            .iter()
+            .any(|notice| notice.contains("may be ours or foreign"))
     }
 
     /// One state per commit: each table of each rules file.
     fn states(&self, steps: &[Step]) -> Vec<Self> {
         let mut states = vec![self.clone()];
         for step in steps {
-            let Step::Restore(restore) = step else { continue };
             let before = states.last().unwrap().clone();
+            if let Step::Record(alias) = step {
+                states.push(Self(before.0.clone(), Some(alias.clone()).filter(|alias| !alias.is_empty())));
+            }
+            let Step::Restore(restore) = step else { continue };
             for commits in 1..=restore.tables.len() {
                 let mut after = before.clone();
                 let tables = after.0.entry((restore.variant, restore.family)).or_default();
@@ -155,7 +181,9 @@ proptest! {
         }
         let end = resumed.last().unwrap();
         let expected = Namespace::holding(config, variant);
-        prop_assert_eq!(end.contents(), expected.contents());
+        if !state.is_doubtful(&desired(config), variant) {
+            prop_assert_eq!(end.contents(), expected.contents());
+        }
         prop_assert!(end.steps(&desired(config), variant).is_empty());
     }
 
@@ -163,8 +191,12 @@ proptest! {
     fn two_sets_of_an_earlier_version_are_limited_before_anything_else(
         (old, new) in pair(), from in variants()
     ) {
+        // That version recorded nothing: the lone RETURN of a virtual interface would stay.
+        let known = |config: CaptureConfig| CaptureConfig { virtual_interfaces: Vec::new(), ..config };
+        let (old, new) = (known(old), known(new));
         let mut both = Namespace::holding(&old, from);
         both.fill(&new, from.other());
+        both.1 = None;
         let states = both.states(&both.steps(&desired(&new), from.other()));
         // A run that is killed before the marks are cleared has something to change the next time, and clears them then.
         let steps = both.steps(&desired(&new), from.other());
@@ -180,8 +212,8 @@ proptest! {
             let cleared = steps.iter().position(clears);
             prop_assert!(cleared < last && cleared.is_some() || !steps.iter().any(limits), "{:?}", steps);
         }
-        // Two families: one commit each to limit what leaves, and one each for what stays.
-        for (commits, state) in states.iter().enumerate().skip(4) {
+        // The record, and for two families one commit each to limit what leaves, and one each for what stays.
+        for (commits, state) in states.iter().enumerate().skip(5) {
             prop_assert!(state.is_safe(), "after {commits} commits: {state:#?}");
         }
         let expected = Namespace::holding(&new, from.other());
@@ -194,7 +226,7 @@ proptest! {
     ) {
         let native_tables = NATIVE_TABLES.map(str::to_owned).to_vec();
         let network = routing::Observed::default();
-        let current = CurrentState { variant, rules: BTreeMap::new(), native_tables, network, entries: Entries::None, connections: Connections::default() };
+        let current = CurrentState { variant, rules: BTreeMap::new(), native_tables, network, entries: Entries::None, connections: Connections::default(), alias: None, dormant: Vec::new() };
         let steps = plan(&desired(&config), &current);
         let position = |wanted: &dyn Fn(&Step) -> bool| steps.iter().position(wanted);
         let saves = |step: &Step, words: &str| matches!(step, Step::Restore(restore) if restore.text.contains(words));
@@ -215,7 +247,8 @@ proptest! {
             let steps = start.steps(&desired(&new), variant);
             let processes = steps.iter().filter(|step| matches!(step, Step::Restore(_))).count();
             prop_assert!(processes <= 2, "one process per family: {:?}", steps);
-            prop_assert!(start != Namespace::default() || steps.len() == processes, "{:?}", steps);
+            let record = steps.iter().filter(|step| matches!(step, Step::Record(_))).count();
+            prop_assert!(start.1.is_some() || steps.len() == processes + record, "{:?}", steps);
         }
     }
 }

@@ -115,6 +115,12 @@ impl<'a> Attribute<'a> {
         self.payload.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
     }
 
+    /// The content as a 64-bit number in network byte order.
+    #[must_use]
+    pub fn be64(&self) -> Option<u64> {
+        self.payload.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
+    }
+
     /// The content as text, up to a NUL if there is one. Bytes that are not UTF-8 are replaced.
     #[must_use]
     pub fn text(&self) -> String {

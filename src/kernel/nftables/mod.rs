@@ -19,6 +19,10 @@ const NFTA_CHAIN_TABLE: u16 = 1;
 const NFTA_CHAIN_NAME: u16 = 3;
 const NFTA_RULE_TABLE: u16 = 1;
 const NFTA_RULE_CHAIN: u16 = 2;
+const NFTA_RULE_HANDLE: u16 = 3;
+const NFTA_TABLE_FLAGS: u16 = 2;
+/// The table's chains are not hooked in: no packet meets them.
+const NFT_TABLE_F_DORMANT: u32 = 1;
 
 /// The message type; the numbers are those of linux/netfilter/nf_tables.h.
 #[derive(Clone, Copy)]
@@ -31,6 +35,7 @@ enum Kind {
     GetChain = 4,
     NewRule = 6,
     GetRule = 7,
+    DelRule = 8,
     GetGeneration = 16,
 }
 
@@ -163,6 +168,58 @@ impl Nftables {
         })
     }
 
+    /// The tables, of the families `ip` and `ip6`, that are switched off.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn dormant_tables(&mut self) -> io::Result<Vec<TableName>> {
+        self.socket.dump(&message(Kind::GetTable, 0), |list: &mut Vec<TableName>, reply| {
+            let flags = reply.attributes(NFGENMSG).of(NFTA_TABLE_FLAGS).and_then(|flags| flags.be32());
+            if reply.kind == Kind::NewTable.number() && flags.unwrap_or(0) & NFT_TABLE_F_DORMANT != 0 {
+                let family = TableFamily::of(reply.byte(0)).filter(|family| *family != TableFamily::Inet);
+                let name = text(reply, NFTA_TABLE_NAME);
+                list.extend(family.zip(name).map(|(family, name)| TableName { family, name }));
+            }
+        })
+    }
+
+    /// The handles of the rules of each chain of a table, in order; nothing if there is no such table.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn handles(&mut self, table: &TableName) -> io::Result<BTreeMap<String, Vec<u64>>> {
+        let message = message(Kind::GetRule, table.family.number()).with_text(NFTA_RULE_TABLE, &table.name);
+        let handles = self.socket.dump(&message, |handles: &mut BTreeMap<String, Vec<u64>>, reply| {
+            let handle = reply.attributes(NFGENMSG).of(NFTA_RULE_HANDLE);
+            if let Some((chain, handle)) =
+                rule_of(&table.name, reply).zip(handle.and_then(|handle| handle.be64()))
+            {
+                handles.entry(chain).or_default().push(handle);
+            }
+        });
+        match handles {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(BTreeMap::new()),
+            other => other,
+        }
+    }
+
+    /// Deletes rules by handle, in one transaction.
+    ///
+    /// # Errors
+    /// The kernel refuses; `ENOENT` for a rule that is not there. Then none is deleted.
+    pub fn delete_rules(&mut self, table: &TableName, rules: &[(&str, u64)]) -> Result<(), BatchError> {
+        let messages: Vec<Message> = rules
+            .iter()
+            .map(|(chain, handle)| {
+                message(Kind::DelRule, table.family.number())
+                    .with_text(NFTA_RULE_TABLE, &table.name)
+                    .with_text(NFTA_RULE_CHAIN, chain)
+                    .with(NFTA_RULE_HANDLE, &handle.to_be_bytes())
+            })
+            .collect();
+        self.socket.transaction(&messages)
+    }
+
     /// The chains of a table, in the kernel's order; none if there is no such table.
     ///
     /// # Errors
@@ -227,13 +284,15 @@ fn text(reply: &Reply<'_>, attribute: u16) -> Option<String> {
 }
 
 fn count_rule(counts: &mut BTreeMap<String, usize>, table: &str, reply: &Reply<'_>) {
-    // Old kernels do not filter by table.
-    if reply.kind == Kind::NewRule.number()
-        && text(reply, NFTA_RULE_TABLE).as_deref() == Some(table)
-        && let Some(chain) = text(reply, NFTA_RULE_CHAIN)
-    {
+    if let Some(chain) = rule_of(table, reply) {
         *counts.entry(chain).or_insert(0) += 1;
     }
+}
+
+/// The chain of a rule, if that is in the table: old kernels do not filter by table.
+fn rule_of(table: &str, reply: &Reply<'_>) -> Option<String> {
+    let here = reply.kind == Kind::NewRule.number() && text(reply, NFTA_RULE_TABLE).as_deref() == Some(table);
+    here.then(|| text(reply, NFTA_RULE_CHAIN)).flatten()
 }
 
 #[cfg(test)]

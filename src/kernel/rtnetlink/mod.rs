@@ -3,6 +3,7 @@
 //! What we add carries [`PROTOCOL`], so that cleanup takes out exactly that.
 
 mod address;
+mod link;
 pub mod loopback;
 mod route;
 mod rule;

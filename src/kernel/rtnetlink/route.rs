@@ -60,10 +60,8 @@ impl Route {
 pub enum LocalDefault {
     /// There was none.
     New,
-    /// There was one of ours.
+    /// There was one, of ours or a foreign one, which does the same.
     AlreadyThere,
-    /// There was one without our protocol number; it carries it now.
-    Claimed,
 }
 
 impl Rtnetlink {
@@ -108,27 +106,33 @@ impl Rtnetlink {
         }
     }
 
-    /// Adds `local default dev lo` to a table, or gives our protocol number to the one that is there.
+    /// Adds `local default dev lo` to a table, unless it is there, whoever added it.
     ///
     /// # Errors
-    /// The kernel refuses; `EEXIST` if the table has another default route, which is not changed.
+    /// The kernel refuses; `EEXIST` if the table has another default route, which is not touched.
     pub fn add_local_default(&mut self, family: Family, table: u32) -> io::Result<LocalDefault> {
-        let routes = self.routes(family, table)?;
-        let present = routes.iter().filter(|route| route.is_local_default());
-        let (ours, others): (Vec<_>, Vec<_>) = present.partition(|route| route.is_ours());
-        if !ours.is_empty() {
+        if self.routes(family, table)?.iter().any(Route::is_local_default) {
             return Ok(LocalDefault::AlreadyThere);
         }
-        let add =
-            local_default(libc::RTM_NEWROUTE, libc::NLM_F_CREATE | libc::NLM_F_EXCL, family, table, PROTOCOL);
-        let Some(other) = others.first() else {
-            self.socket.request(&add)?;
-            return Ok(LocalDefault::New);
-        };
+        let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+        self.socket.request(&local_default(libc::RTM_NEWROUTE, flags, family, table, PROTOCOL))?;
+        Ok(LocalDefault::New)
+    }
+
+    /// Gives our protocol number to the `local default dev lo` of a table; nothing if there is none.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn claim_local_default(&mut self, family: Family, table: u32) -> io::Result<()> {
+        let routes = self.routes(family, table)?;
+        let mut present = routes.iter().filter(|route| route.is_local_default());
+        if present.clone().any(Route::is_ours) {
+            return Ok(());
+        }
+        let Some(other) = present.next() else { return Ok(()) };
         let claim = local_default(libc::RTM_NEWROUTE, libc::NLM_F_REPLACE, family, table, PROTOCOL)
             .with(RTA_PRIORITY, &other.metric.to_ne_bytes());
-        self.socket.request(&claim)?;
-        Ok(LocalDefault::Claimed)
+        self.socket.request(&claim)
     }
 
     /// Deletes `local default dev lo` from a table: ours, or with `protocol` another's; false if it is not there.

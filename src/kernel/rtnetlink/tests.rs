@@ -208,7 +208,7 @@ fn the_local_default_route_is_added_once() {
 }
 
 #[test]
-fn foreign_local_default_route_is_claimed() {
+fn foreign_local_default_route_is_used_and_claimed_only_on_request() {
     for (family, network) in [(Family::V4, "0.0.0.0/0"), (Family::V6, "::/0")] {
         in_new_namespace(|| {
             run("ip", &[flag(family), "route", "add", "local", network, "dev", "lo", "table", "133"]);
@@ -216,7 +216,9 @@ fn foreign_local_default_route_is_claimed() {
             let found = rtnetlink.routes(family, 133).unwrap();
             assert!(found.len() == 1 && found[0].is_local_default() && !found[0].is_ours(), "{found:?}");
             assert!(!rtnetlink.delete_local_default(family, 133, PROTOCOL).unwrap());
-            assert_eq!(rtnetlink.add_local_default(family, 133).unwrap(), LocalDefault::Claimed);
+            assert_eq!(rtnetlink.add_local_default(family, 133).unwrap(), LocalDefault::AlreadyThere);
+            assert_eq!(rtnetlink.routes(family, 133).unwrap(), found, "it is not tagged");
+            rtnetlink.claim_local_default(family, 133).unwrap();
             let found = rtnetlink.routes(family, 133).unwrap();
             assert!(found.len() == 1 && found[0].is_local_default() && found[0].is_ours(), "{found:?}");
             assert!(rtnetlink.delete_local_default(family, 133, PROTOCOL).unwrap());
@@ -285,4 +287,21 @@ proptest! {
             let _ = (address::read_address(&reply), rule::read_rule(&reply), route::read_route(&reply));
         }
     }
+}
+
+#[test]
+fn alias_of_lo_is_kept_and_taken_away() {
+    in_new_namespace(|| {
+        let mut rtnetlink = Rtnetlink::open().unwrap();
+        assert_eq!(rtnetlink.loopback_alias().unwrap(), None);
+        let longest = "a".repeat(255);
+        for alias in ["istio-iptables:1 xnt000001", &longest] {
+            rtnetlink.set_loopback_alias(alias).unwrap();
+            assert_eq!(rtnetlink.loopback_alias().unwrap().as_deref(), Some(alias));
+            assert!(run("ip", &["link", "show", "lo"]).contains(&format!("alias {alias}")));
+        }
+        assert!(rtnetlink.set_loopback_alias(&"a".repeat(256)).is_err());
+        rtnetlink.set_loopback_alias("").unwrap();
+        assert_eq!(rtnetlink.loopback_alias().unwrap(), None);
+    });
 }

@@ -1,0 +1,41 @@
+//! The alias of `lo`.
+
+use std::io;
+
+use super::{LOOPBACK, Rtnetlink};
+use crate::kernel::netlink::Message;
+
+/// Length of `struct ifinfomsg`.
+const IFINFOMSG: usize = 16;
+const IFLA_IFALIAS: u16 = 20;
+
+fn message(kind: u16) -> Message {
+    let mut header = [0; IFINFOMSG];
+    // The field `ifi_index`.
+    for (byte, value) in header.iter_mut().skip(4).zip(LOOPBACK.to_ne_bytes()) {
+        *byte = value;
+    }
+    Message::new(kind, 0, &header)
+}
+
+impl Rtnetlink {
+    /// The alias of `lo`; `None` if it has none.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn loopback_alias(&mut self) -> io::Result<Option<String>> {
+        let alias = self.socket.query(&message(libc::RTM_GETLINK), |reply| {
+            reply.attributes(IFINFOMSG).of(IFLA_IFALIAS).map(|attribute| attribute.text())
+        })?;
+        Ok(alias.filter(|alias| !alias.is_empty()))
+    }
+
+    /// Sets the alias of `lo`; an empty one takes it away.
+    ///
+    /// # Errors
+    /// The kernel refuses; `EINVAL` for more than 255 bytes.
+    pub fn set_loopback_alias(&mut self, alias: &str) -> io::Result<()> {
+        // Without a NUL: the kernel takes the length, and an empty attribute deletes the alias.
+        self.socket.request(&message(libc::RTM_SETLINK).with(IFLA_IFALIAS, alias.as_bytes()))
+    }
+}
