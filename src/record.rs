@@ -43,7 +43,7 @@ pub struct Block {
     pub behind_jump: bool,
     /// How many rules.
     pub count: usize,
-    /// [`digest`] of the rules in order.
+    /// Digest of the rules in order.
     pub digest: u32,
     /// Where they were when they were written, if the chain was known then.
     pub at: Option<Place>,
