@@ -203,8 +203,7 @@ fn validate(
         )),
         probe::Outcome::Unable { .. } => {
             log::info!("{outcome}: the rules are compared instead");
-            validate_rules(host, desired, run)
-                .map_err(|failure| Failure { exit: Exit::ValidationFailed, ..failure })?;
+            validate_rules(host, desired, run).map_err(validation_failed)?;
             log::info!("validation passed: the rules are what the options ask for");
             Ok(())
         }
@@ -214,12 +213,20 @@ fn validate(
 /// The probe goes one way only: the rules of both directions are compared too.
 fn validate_rules(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<(), Failure> {
     let notices = compare(host, desired, run).map_err(|failure| {
-        let exit = if failure.exit == Exit::Refused { Exit::ValidationFailed } else { failure.exit };
-        Failure { exit, what: format!("validation failed: {}", failure.what), ..failure }
+        if failure.exit == Exit::Refused { validation_failed(failure) } else { failure }
     })?;
     // An applying run has said so already.
     for notice in notices.iter().filter(|_| run.skip_rule_apply) {
         log::warn!("{notice}");
     }
     Ok(())
+}
+
+/// The same failure, with the exit code that reports missing capture.
+fn validation_failed(failure: Failure) -> Failure {
+    if failure.exit == Exit::ValidationFailed {
+        return failure;
+    }
+    let what = format!("validation failed: {}", failure.what);
+    Failure { exit: Exit::ValidationFailed, what, ..failure }
 }

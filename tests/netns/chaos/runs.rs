@@ -130,6 +130,17 @@ impl Step {
         self.says(|line| line.contains("UDP to port 53, captured") && !line.ends_with(": 0 deleted"))
     }
 
+    /// Whether the output names the rule of `difference` as one that is kept because it may be foreign.
+    pub(super) fn announces_kept(&self, difference: &str) -> bool {
+        let Some((table, rule)) = difference.strip_prefix("left: ").and_then(|left| left.split_once(' '))
+        else {
+            return false;
+        };
+        let rule = rule.split_once("-A ").map_or(rule, |(_, words)| words);
+        let named = format!("`{table} {rule}`");
+        self.says(|line| line.contains("rules that may be ours or foreign stay") && line.contains(&named))
+    }
+
     fn says(&self, what: impl Fn(&str) -> bool) -> bool {
         self.ended.iter().any(|(_, said)| said.lines().any(&what))
     }
