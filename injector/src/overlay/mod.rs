@@ -1,15 +1,6 @@
 //! Strategic merge patch, as the API server merges pods.
 //!
-//! ```
-//! use serde_json::json;
-//! use sidecar_injector::{overlay, schema};
-//!
-//! let pod = json!({"spec": {"containers": [{"name": "app", "image": "a"}]}});
-//! let patch = json!({"spec": {"containers": [{"name": "app", "image": "b"}, {"name": "proxy"}]}});
-//! let merged = overlay::merge(&pod, &patch, &schema::POD)?;
-//! assert_eq!(merged["spec"]["containers"][0]["image"], "b");
-//! # Ok::<(), overlay::MergeError>(())
-//! ```
+//! Example: `tests::module_example`.
 //!
 //! [`merge()`] works on untyped JSON, so that fields of newer Kubernetes versions survive; the merge keys come from
 //! [`crate::schema`]. Called with `&schema::POD` for a template over a pod, with `&schema::CONTAINER` for a user's

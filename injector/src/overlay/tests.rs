@@ -28,6 +28,14 @@ fn named(names: &str) -> Value {
 }
 
 #[test]
+fn module_example() {
+    let pod = json!({"spec": {"containers": [{"name": "app", "image": "a"}]}});
+    let patch = json!({"spec": {"containers": [{"name": "app", "image": "b"}, {"name": "proxy"}]}});
+    let merged = merge(&pod, &patch, &schema::POD).expect("a merge");
+    assert_eq!(merged["spec"]["containers"], json!([{"name": "app", "image": "b"}, {"name": "proxy"}]));
+}
+
+#[test]
 fn patch_items_come_in_their_order_and_others_before_what_followed_them() {
     let merged = container(json!({"env": named("A B C")}), json!({"env": named("B NEW")}));
     assert_eq!(texts(&merged["env"], "name"), ["A", "B", "NEW", "C"]);
