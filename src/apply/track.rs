@@ -17,13 +17,13 @@ use crate::model::{Family, Transport};
 const HALF_OPEN: [State; 3] = [State::SynSent, State::SynReceived, State::NewSynReceived];
 /// How long the handshakes that were under way are waited for. A SYN that is sent again meets the rules.
 const HANDSHAKE: Duration = Duration::from_secs(1);
-/// How often entries of the wrong direction are made anew.
+/// How often entries of the wrong direction are recreated.
 const TURNS: usize = 5;
 /// Time between two looks at them.
 const INTERVAL: Duration = Duration::from_millis(5);
 
 /// The kernel's own timeout of an established connection (`nf_conntrack_tcp_timeout_established`). Each packet starts it
-/// anew; a connection that ends leaves by the timeout of its last state.
+/// again; a connection that ends leaves by the timeout of its last state.
 const ESTABLISHED: Duration = Duration::from_secs(432_000);
 /// For connections that the pod has closed: their socket may end without a packet.
 const CLOSED_HERE: Duration = Duration::from_secs(600);

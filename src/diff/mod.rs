@@ -25,7 +25,7 @@ pub struct Deletion {
 /// How a rule to be deleted is named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deleted {
-    /// By its place, counted from 1, where an identical foreign rule is before it. Whoever writes this must make sure
+    /// By its place, counted from 1, where an identical foreign rule is before it. The caller must make sure
     /// that the chain has not changed since it was read.
     Number(usize),
     /// By its rule specification: deletes no other rule, even if the chain changes meanwhile.
@@ -293,7 +293,7 @@ struct Known<'a> {
     chains: bool,
 }
 
-/// Our rules in a shared chain are right, or all of them are put anew: in the right order, in the same transaction.
+/// Our rules in a shared chain are right, or all of them are rewritten: in the right order, in the same transaction.
 fn hook_change(
     change: &mut TableChange,
     place: (Family, Table, Hook),

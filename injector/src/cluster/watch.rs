@@ -1,6 +1,6 @@
 //! A cache of objects of one kind, kept up to date by `kube::runtime`'s watcher.
 //!
-//! After an error the watcher is started anew, with a list, after a pause that grows: so the cache is known to be current
+//! After an error the watcher restarts with a list, after exponential backoff: so the cache is known to be current
 //! as soon as the API server answers again, and what is watched here is small.
 
 use std::collections::BTreeMap;

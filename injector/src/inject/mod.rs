@@ -104,7 +104,7 @@ impl Injector {
         Self { settings, options, mesh_json }
     }
 
-    /// Injects a pod; one that is injected already is injected afresh.
+    /// Injects a pod; one that is injected already is injected again.
     ///
     /// # Errors
     ///

@@ -87,7 +87,7 @@ pub enum Change {
     /// It is deleted.
     Delete,
     /// Its TCP connection goes on. Once that is closed, by whichever side, a SYN on the same ports deletes the entry and
-    /// is looked up afresh.
+    /// is looked up as a new connection.
     GiveWay,
 }
 

@@ -106,7 +106,7 @@ impl Rtnetlink {
         }
     }
 
-    /// Adds `local default dev lo` to a table, unless it is there, whoever added it.
+    /// Adds `local default dev lo` to a table, unless the route exists already, added by any program.
     ///
     /// # Errors
     /// The kernel refuses; `EEXIST` if the table has another default route, which is not touched.

@@ -106,7 +106,7 @@ impl Options {
         options
     }
 
-    /// A neighbour: one to three fields are chosen anew, so that most flows keep their way.
+    /// A neighbour: one to three fields are redrawn, so that most flows keep their verdict.
     pub(super) fn changed(&self, random: &mut Random) -> Self {
         let mut options = self.clone();
         for _ in 0..=random.below(3) {

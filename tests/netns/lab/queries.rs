@@ -148,7 +148,7 @@ impl Drop for Queries {
 fn send(socket: &UdpSocket, shared: &Shared) {
     while !shared.stop.load(Ordering::SeqCst) {
         let number = shared.sent.load(Ordering::SeqCst);
-        // An earlier query that nobody took is reported here.
+        // An ICMP error for an earlier query is reported here.
         while socket.send(number.to_string().as_bytes()).is_err() {}
         shared.sent.store(number + 1, Ordering::SeqCst);
         thread::sleep(PAUSE);

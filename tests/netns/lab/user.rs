@@ -129,7 +129,7 @@ pub(crate) fn ask_here(to: SocketAddr, binding: Binding) -> Outcome {
         socket.send(b"?")?;
         let mut buffer = [0; 512];
         let received = socket.recv(&mut buffer);
-        // Whoever starts a process at this moment holds the socket open beyond our close; let go of the peer, so that
+        // A process forked at this moment keeps the socket open after our close; let go of the peer, so that
         // another socket with the same addresses gets what is sent from now on.
         socket.connect(SocketAddr::new(to.ip(), 1))?;
         let length = received?;
