@@ -5,67 +5,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 
 use crate::config::BackendChoice;
-
-/// The two kinds of iptables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Variant {
-    /// Programs the kernel's `x_tables`.
-    Legacy,
-    /// Programs nf_tables.
-    Nft,
-}
-
-impl Variant {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Nft, Self::Legacy];
-
-    /// The other one.
-    #[must_use]
-    pub const fn other(self) -> Self {
-        match self {
-            Self::Legacy => Self::Nft,
-            Self::Nft => Self::Legacy,
-        }
-    }
-
-    /// The word in the names of its tools.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Legacy => "legacy",
-            Self::Nft => "nft",
-        }
-    }
-}
-
-impl fmt::Display for Variant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "iptables-{}", self.word())
-    }
-}
-
-/// Whether nf_tables is in the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NfTables {
-    /// Not there.
-    Absent,
-    /// There, but we may not talk to it.
-    Forbidden,
-    /// There.
-    Present,
-}
-
-/// The tools of one variant for one family.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tools {
-    /// `…tables-restore`.
-    pub restore: PathBuf,
-    /// `…tables-save`.
-    pub save: PathBuf,
-}
+use crate::model::{NfTables, Tools, Variant};
 
 /// Everything the decision rests on.
 #[derive(Clone, Debug, PartialEq, Eq)]

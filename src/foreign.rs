@@ -3,9 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::backend::Variant;
 use crate::diff::{is_our_jump, owned};
-use crate::model::{Chain, Family, Hook, HookRules, Table, TableRules, Target};
+use crate::model::{Chain, Family, Hook, HookRules, Table, TableRules, Target, Variant};
 use crate::parse::{self, Line, ObservedTable};
 use crate::plan::{CurrentState, DesiredState};
 

@@ -5,12 +5,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use crate::backend::Variant;
 use crate::connections::{self, Connections};
 use crate::conntrack;
 use crate::diff::{Change, TableChange, Twin, holder, marks_in_use};
 use crate::foreign;
-use crate::model::{Chain, Family, FamilyRules, Mark, Table};
+use crate::model::{Chain, Family, FamilyRules, Mark, NATIVE_MANGLE, Table, Variant};
 use crate::parse::Observed;
 use crate::record::Record;
 use crate::render;
@@ -50,12 +49,6 @@ impl CurrentState {
         self.native_tables.iter().any(|table| table == NATIVE_MANGLE)
     }
 }
-
-/// The names that Istio's native nftables backend gives its tables, all of them in the family `inet`.
-pub const NATIVE_TABLES: [&str; 3] = ["istio-proxy-nat", NATIVE_MANGLE, "istio-proxy-raw"];
-
-/// The one of them that holds the mark rules of TPROXY mode.
-pub const NATIVE_MANGLE: &str = "istio-proxy-mangle";
 
 /// The desired state.
 #[derive(Clone, Debug)]

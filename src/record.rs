@@ -8,9 +8,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::backend::Variant;
 use crate::diff::{Change, HookChange};
-use crate::model::{Family, FamilyRules, Hook, HookRules, Rule, Statement, Table, Target};
+use crate::model::{Family, FamilyRules, Hook, HookRules, Rule, Statement, Table, Target, Variant};
 
 /// What the record begins with, with the version of its form.
 const PREFIX: &str = "istio-iptables:1";

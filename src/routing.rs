@@ -10,18 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::config::{CaptureConfig, InboundPorts, Mode, Tproxy};
-use crate::model::{Family, Mark};
-use crate::policy::PASSTHROUGH_V6;
-
-/// The protocol number (`rtm_protocol`, `FRA_PROTOCOL`, `IFA_PROTO`) of the routes, rules and addresses that are ours.
-///
-/// 150 is free: linux/rtnetlink.h knows 0-4, 8-18, 42, 84, 99, 186-189 and 192, iproute2's `rt_protos` and its
-/// `rt_protos.d` add FRR's 190-198, and Calico uses 80. The kernel does not interpret numbers above 4.
-pub const PROTOCOL: u8 = 150;
-
-/// The priority of our policy rules. Below 32766, the main table's, and below what the kernel gives to rules without
-/// one (it counts down from 32765): the mark is matched before any foreign rule by source address.
-pub const RULE_PRIORITY: u32 = 1337;
+use crate::model::{Family, Mark, PASSTHROUGH_V6, ROUTE_PROTOCOL, RULE_PRIORITY};
 
 /// The desired routes, policy rules and addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -133,16 +122,18 @@ impl fmt::Display for Step {
     /// The command of iproute2 that would do the same.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AddAddress => write!(f, "ip -6 addr add {PASSTHROUGH_V6}/128 dev lo proto {PROTOCOL}"),
+            Self::AddAddress => {
+                write!(f, "ip -6 addr add {PASSTHROUGH_V6}/128 dev lo proto {ROUTE_PROTOCOL}")
+            }
             Self::AdoptAddress => {
-                write!(f, "ip -6 addr replace {PASSTHROUGH_V6}/128 dev lo proto {PROTOCOL}")
+                write!(f, "ip -6 addr replace {PASSTHROUGH_V6}/128 dev lo proto {ROUTE_PROTOCOL}")
             }
             Self::RemoveAddress => write!(f, "ip -6 addr del {PASSTHROUGH_V6}/128 dev lo"),
             Self::AddRule(family, Tproxy { mark, table }) => {
                 let ip = option(*family);
                 write!(
                     f,
-                    "ip {ip} rule add fwmark {mark} lookup {table} priority {RULE_PRIORITY} protocol {PROTOCOL}"
+                    "ip {ip} rule add fwmark {mark} lookup {table} priority {RULE_PRIORITY} protocol {ROUTE_PROTOCOL}"
                 )
             }
             Self::RemoveRule(MarkRule { family, mark, table, priority, protocol }) => {
@@ -154,12 +145,12 @@ impl fmt::Display for Step {
             }
             Self::AddRoute(family, table) => {
                 let ip = option(*family);
-                write!(f, "ip {ip} route add local default dev lo table {table} proto {PROTOCOL}")
+                write!(f, "ip {ip} route add local default dev lo table {table} proto {ROUTE_PROTOCOL}")
             }
             Self::AdoptRoute(family, table) => {
                 write!(
                     f,
-                    "ip {} route replace local default dev lo table {table} proto {PROTOCOL}",
+                    "ip {} route replace local default dev lo table {table} proto {ROUTE_PROTOCOL}",
                     option(*family)
                 )
             }
@@ -235,7 +226,7 @@ fn with_native(
 /// Whether `::6` on `lo` is ours once `desired` is reached.
 #[must_use]
 pub fn passthrough_is_ours(desired: &Desired, observed: &Observed, evidence: &Evidence) -> bool {
-    let ours = matches!(observed.passthrough, None | Some(PROTOCOL));
+    let ours = matches!(observed.passthrough, None | Some(ROUTE_PROTOCOL));
     desired.passthrough
         && (ours
             || evidence.passthrough
@@ -259,7 +250,7 @@ fn adopt(
             if !observed
                 .rules
                 .iter()
-                .any(|other| other.protocol == PROTOCOL && tproxy_of(other) == (family, tproxy))
+                .any(|other| other.protocol == ROUTE_PROTOCOL && tproxy_of(other) == (family, tproxy))
             {
                 steps.before.push(Step::AddRule(family, tproxy));
             }
@@ -290,7 +281,7 @@ fn remove_stale(
                 mark: tproxy.mark.0,
                 table: tproxy.table,
                 priority: RULE_PRIORITY,
-                protocol: PROTOCOL,
+                protocol: ROUTE_PROTOCOL,
             }));
         }
     }
@@ -308,7 +299,7 @@ fn remove_stale(
 fn passthrough(desired: &Desired, observed: &Observed, evidence: &Evidence, steps: &mut Steps) {
     match (desired.passthrough, observed.passthrough) {
         (true, None) => steps.before.push(Step::AddAddress),
-        (false, Some(PROTOCOL)) => steps.after.push(Step::RemoveAddress),
+        (false, Some(ROUTE_PROTOCOL)) => steps.after.push(Step::RemoveAddress),
         // The kernel does not keep the tag.
         (false, Some(_)) if evidence.passthrough => steps.after.push(Step::RemoveAddress),
         // Untagged, beside Istio's rules, which need it.
@@ -326,11 +317,12 @@ fn is_our_rule(rule: &MarkRule, observed: &Observed) -> bool {
         let same = |route: &&Route| (route.family, route.table) == (rule.family, rule.table);
         observed.routes.iter().filter(same).any(is_ours)
     };
-    rule.protocol == PROTOCOL || (rule.protocol == 0 && rule.priority == RULE_PRIORITY && to_our_route())
+    rule.protocol == ROUTE_PROTOCOL
+        || (rule.protocol == 0 && rule.priority == RULE_PRIORITY && to_our_route())
 }
 
 const fn is_ours(route: &Route) -> bool {
-    route.protocol == PROTOCOL && route.local_default
+    route.protocol == ROUTE_PROTOCOL && route.local_default
 }
 
 fn is_istios(rule: &MarkRule, observed: &Observed, marks: &BTreeMap<Family, BTreeSet<Mark>>) -> bool {

@@ -7,11 +7,12 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
-use istio_iptables::backend::Variant;
 use istio_iptables::cli::{self, Outcome};
 use istio_iptables::diff::Change;
-use istio_iptables::facts::{Files, InterfaceAddress, Network};
-use istio_iptables::model::{Chain, Family, FamilyRules, Hook, Rule, Table};
+use istio_iptables::facts::Files;
+use istio_iptables::model::{
+    Chain, Family, FamilyRules, Hook, InterfaceAddress, Network, Rule, Table, Variant,
+};
 use istio_iptables::parse::{Line, Observed, ObservedTable};
 use istio_iptables::record::Record;
 use istio_iptables::{config, policy};

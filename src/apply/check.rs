@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::{from_kernel, inspect, needed};
-use crate::backend::Variant;
 use crate::diff::Change;
 use crate::exit::Exit;
 use crate::kernel::observe;
 use crate::kernel::process::Host;
-use crate::model::{Chain, FamilyRules, Table};
+use crate::model::{Chain, FamilyRules, Table, Variant};
 use crate::plan::DesiredState;
 use crate::record::Record;
 use crate::render;

@@ -6,10 +6,9 @@ use crate::connections::{self, Connections, Translated};
 use crate::diff::marks_in_use;
 use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Entry, Filter, TcpState};
 use crate::kernel::sock_diag::{self, State, TcpSocket};
-use crate::model::{Family, Mark, Table, Transport};
+use crate::model::{Family, Mark, PASSTHROUGH_V6, Table, Transport};
 use crate::parse::Observed;
 use crate::plan::{CurrentState, DesiredState};
-use crate::policy::PASSTHROUGH_V6;
 use crate::transition::saved_marks;
 
 /// Looks at sockets if a family is captured for the first time, and at conntrack entries if one loses its rules.

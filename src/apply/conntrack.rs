@@ -4,11 +4,10 @@ use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
 
-use crate::conntrack::{APP_TO_PROXY_ZONE, DnsFlows, Entries, Stale, Step};
+use crate::conntrack::{DnsFlows, Entries, Stale, Step};
 use crate::kernel::conntrack::{self, Change, Conntrack, ConntrackError, Entry, Filter, Zone};
 use crate::kernel::sock_diag::{self, State};
-use crate::model::{Family, Mark, Transport};
-use crate::policy::DNS_PORT;
+use crate::model::{APP_TO_PROXY_ZONE, DNS_PORT, Family, Mark, Transport};
 
 /// The states of a socket that has begun, or got, a connection.
 const BEGUN: [State; 10] = [

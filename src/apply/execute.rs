@@ -3,16 +3,15 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{conntrack, from_kernel, needed, track};
-use crate::backend::{Tools, Variant};
+use super::{conntrack, from_kernel, needed, network, tool_error, track};
 use crate::config::RunOptions;
 use crate::exit::Exit;
 use crate::kernel::process::Host;
 use crate::kernel::rtnetlink::loopback;
 use crate::kernel::rules_file::{self, RulesFile};
-use crate::kernel::{netns, observe, restore, routes};
-use crate::model::Family;
-use crate::plan::{DeleteTwins, NATIVE_MANGLE, Restore, Step};
+use crate::kernel::{netns, observe, restore};
+use crate::model::{Family, NATIVE_MANGLE, Tools, Variant};
+use crate::plan::{DeleteTwins, Restore, Step};
 use crate::report::Failure;
 use crate::routing;
 
@@ -76,13 +75,9 @@ pub fn execute(
                     continue;
                 };
                 announce(step, &rules.place);
-                let of = restore::Run {
-                    variant: step.variant,
-                    family: step.family,
-                    tools: &tools,
-                    text: &step.text,
-                };
-                restore::restore(host, &of, rules.file, lock.as_ref().map(|(_, path)| path.as_path()))?;
+                let lock = lock.as_ref().map(|(_, path)| path.as_path());
+                restore::restore(host, step.variant, &tools, rules.file, lock)
+                    .map_err(|error| tool_error::of_restore(&error, step))?;
             }
         }
     }
@@ -133,12 +128,16 @@ fn rules_file(step: &Restore, steps: &[Step], main: Variant, run: &RunOptions) -
             .filter(|other| (other.variant, other.family) == (main, step.family))
             .map(|other| other.text.as_str())
             .collect();
-        let kept = rules_file::keep("--rules-file", &rules_file::path_of(path, step.family), &whole)?;
+        let kept = {
+            let path = rules_file::path_of(path, step.family);
+            rules_file::keep(&path, &whole)
+                .map_err(|error| tool_error::cannot_write("--rules-file", &path, &error))?
+        };
         if whole == step.text {
             return Ok(kept);
         }
     }
-    rules_file::temporary(&step.text)
+    rules_file::temporary(&step.text).map_err(|error| tool_error::no_temporary_file(&error))
 }
 
 type Prepared<'a> = (&'a Restore, Tools, RulesFile);
@@ -165,7 +164,7 @@ fn lock_file(
 
 fn network_step(step: routing::Step) -> Result<(), Failure> {
     log::info!("{step}");
-    routes::execute(step).map_err(|error| {
+    network::execute(step).map_err(|error| {
         let failure = refused(&Step::Network(step), &error);
         match (step, error.kind()) {
             (routing::Step::AddRoute(_, table), io::ErrorKind::AlreadyExists) => failure.hint(format!(

@@ -3,10 +3,9 @@
 //! `iptables-nft-save` leaves out a table, with a comment, in which another program put, by `nft`, what iptables does not
 //! know. Taken for an empty one, every run would add its rules once more.
 
-use crate::backend::Variant;
 use crate::exit::Exit;
 use crate::kernel::observe;
-use crate::model::{Chain, Family, Table};
+use crate::model::{Chain, Family, Table, Variant};
 use crate::report::Failure;
 
 /// Makes sure that no table with rules of ours was left out of what the tool printed.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::{conntrack, from_kernel, hidden, needed};
-use crate::backend::{self, Decision, Findings, NfTables, Tools, Variant};
+use super::{conntrack, from_kernel, hidden, needed, network, tool_error};
+use crate::backend::{self, Decision, Findings};
 use crate::config::BackendChoice;
 use crate::connections::Connections;
 use crate::conntrack::Entries;
@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::kernel::observe::{self, Snapshot};
 use crate::kernel::process::Host;
 use crate::kernel::{restore, tools};
-use crate::model::Family;
+use crate::model::{Family, NfTables, Tools, Variant};
 use crate::parse::{self, Observed};
 use crate::plan::CurrentState;
 use crate::report::Failure;
@@ -63,9 +63,9 @@ pub fn inspect(host: &impl Host, choice: BackendChoice, access: Access) -> Resul
             );
         }
     }
-    let mut network = observe::routing()
+    let mut routing = network::observed()
         .map_err(|error| from_kernel(format!("cannot read routes and policy rules: {error}"), &error))?;
-    network.native = observe::native(&snapshot.native_tables)
+    routing.native = network::native(&snapshot.native_tables)
         .map_err(|error| from_kernel(format!("cannot read Istio's native tables: {error}"), &error))?;
     let alias = observe::alias()
         .map_err(|error| from_kernel(format!("cannot read the alias of lo: {error}"), &error))?;
@@ -73,7 +73,7 @@ pub fn inspect(host: &impl Host, choice: BackendChoice, access: Access) -> Resul
         variant: decision.variant,
         rules: BTreeMap::new(),
         native_tables: snapshot.native_tables.clone(),
-        network,
+        network: routing,
         entries: Entries::None,
         connections: Connections::default(),
         alias,
@@ -164,7 +164,8 @@ pub(super) fn read(
     let mut before = handles(variant)?;
     let mut attempts = 0;
     loop {
-        let text = restore::save(host, variant, family, tools)?;
+        let text = restore::save(host, variant, family, tools)
+            .map_err(|error| tool_error::of_save(&error, variant, family))?;
         log::debug!("{family} rules of {variant}:\n{}", text.trim_end());
         hidden::none_of_ours(variant, family, &text)?;
         let mut observed = parse::iptables_save(family, &text);

@@ -6,6 +6,8 @@ mod conntrack;
 mod execute;
 mod hidden;
 mod inspect;
+pub mod network;
+mod tool_error;
 mod track;
 
 use std::collections::BTreeMap;
@@ -13,7 +15,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Decision, Tools, Variant};
+use crate::backend::Decision;
 use crate::commits;
 use crate::config::{Action, BackendChoice, RunOptions};
 use crate::connections::{Connections, Policy};
@@ -22,7 +24,7 @@ use crate::exit::Exit;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Host;
 use crate::kernel::{limits, observe, restore, rules_file, tools};
-use crate::model::Family;
+use crate::model::{Family, Tools, Variant};
 use crate::plan::{self, CurrentState, DesiredState, Step};
 use crate::render;
 use crate::report::Failure;
@@ -194,7 +196,9 @@ fn keep_dry_run(desired: &DesiredState, path: &Path) -> Result<(), Failure> {
         // A run without IPv6 rules has no second file; an existing one belongs to another run or program.
         if rules.is_some() || family == Family::V4 {
             let text = rules.map(render::fresh).unwrap_or_default();
-            rules_file::show("DRY_RUN_FILE_PATH", &rules_file::path_of(path, family), &text)?;
+            let path = rules_file::path_of(path, family);
+            rules_file::show(&path, &text)
+                .map_err(|error| tool_error::cannot_write("DRY_RUN_FILE_PATH", &path, &error))?;
         }
     }
     Ok(())
@@ -279,8 +283,10 @@ pub(crate) fn from_kernel(what: String, error: &io::Error) -> Failure {
 fn log_final_state(host: &impl Host, desired: &DesiredState, variant: Variant) {
     for rules in desired.rules.values().filter(|rules| rules.count() > 0) {
         let family = rules.family;
-        let saved = needed(host, variant, family, "the final state is logged")
-            .and_then(|tools| restore::save(host, variant, family, &tools));
+        let saved = needed(host, variant, family, "the final state is logged").and_then(|tools| {
+            restore::save(host, variant, family, &tools)
+                .map_err(|error| tool_error::of_save(&error, variant, family))
+        });
         if let Ok(text) = saved {
             log::debug!("{family} rules of {variant} at the end:\n{}", text.trim_end());
         }

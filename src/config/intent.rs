@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use ipnetwork::Ipv4Network;
 
-use crate::facts::{InterfaceAddress, NameServers, Network};
-use crate::model::{Families, Interface};
+use crate::facts::NameServers;
+use crate::model::{Families, Interface, InterfaceAddress, Network};
 
 use super::{CaptureConfig, Dns, InboundPorts, Mode, Outbound, ProxyOwner, ProxyPorts};
 

@@ -2,15 +2,13 @@
 
 use std::fmt;
 
-use crate::backend::Variant;
 use crate::diff::our_rules;
 use crate::model::{
-    Chain, FamilyRules, Hook, Match, Matcher, Owner, Ports, Protocol, Rule, Statement, Table, Target,
-    Transport,
+    APP_TO_PROXY_ZONE, Chain, DNS_PORT, FamilyRules, Hook, Match, Matcher, Owner, Ports, Protocol, Rule,
+    Statement, Table, Target, Transport, Variant,
 };
 use crate::parse::{Line, Observed};
 use crate::plan::CurrentState;
-use crate::policy::DNS_PORT;
 
 /// Which DNS flows changed their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,8 +133,7 @@ impl<'a> Path<'a> {
 
 /// The owners whose queries are tracked in a zone of their own, so that they have other entries than everything else.
 fn proxy_owners<'a>(raw: impl Iterator<Item = &'a Statement>) -> Vec<Owner> {
-    let other_zone =
-        |target| matches!(target, Target::ConntrackZone(zone) if zone != super::APP_TO_PROXY_ZONE);
+    let other_zone = |target| matches!(target, Target::ConntrackZone(zone) if zone != APP_TO_PROXY_ZONE);
     raw.filter(|rule| other_zone(rule.target)).filter_map(|rule| only_owner(&rule.matcher)).collect()
 }
 

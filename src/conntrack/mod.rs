@@ -12,9 +12,6 @@ pub use dns::DnsFlows;
 use crate::model::{Family, FamilyRules, Mark};
 use crate::plan::{CurrentState, DesiredState};
 
-/// The zone of what the pod's processes and the proxy exchange on the proxy's DNS port; see `policy::dns`.
-pub const APP_TO_PROXY_ZONE: u16 = 2;
-
 /// Whether connections were tracked in the namespace before a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entries {

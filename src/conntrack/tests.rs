@@ -5,11 +5,10 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::backend::Variant;
 use crate::cli::{self, Outcome};
 use crate::connections::Connections;
-use crate::facts::{Files, InterfaceAddress, Network};
-use crate::model::FamilyRules;
+use crate::facts::Files;
+use crate::model::{FamilyRules, InterfaceAddress, Network, Variant};
 use crate::parse::{self, Observed};
 use crate::{config, policy, render, routing};
 

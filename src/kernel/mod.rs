@@ -14,7 +14,6 @@ pub mod probe;
 pub mod process;
 mod procfs;
 pub mod restore;
-pub mod routes;
 pub mod rtnetlink;
 pub mod rules_file;
 pub mod sock_diag;

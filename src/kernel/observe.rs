@@ -8,11 +8,7 @@ use super::legacy::{self, LegacyTable};
 use super::netlink::{Protocol, Socket};
 use super::nftables::{Nftables, References, TableFamily, TableName};
 use super::rtnetlink::Rtnetlink;
-use crate::backend::{NfTables, Variant};
-use crate::model::{Chain, Family, Hook, Mark, Table};
-use crate::plan::NATIVE_TABLES;
-use crate::policy::{PASSTHROUGH_V6, PROXY_LOOPBACK_MARK};
-use crate::routing::{self, MarkRule, Route};
+use crate::model::{Chain, Family, Hook, NATIVE_TABLES, NfTables, Table, Variant};
 
 /// Names of the chains in each of our tables that exists.
 type Chains = BTreeMap<Table, Vec<String>>;
@@ -281,52 +277,21 @@ pub fn is_message_limited() -> bool {
     may_write && Socket::open(Protocol::Netfilter).is_ok_and(|socket| !socket.can_force_buffer())
 }
 
-/// The policy rules, routes and addresses that tables of the family `inet` refer to.
+/// The marks and addresses that tables of the family `inet` refer to, all of them together.
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn native(names: &[String]) -> io::Result<routing::Native> {
-    let mut native = routing::Native::default();
+pub fn references(names: &[String]) -> io::Result<References> {
+    let mut all = References::default();
     if names.is_empty() {
-        return Ok(native);
+        return Ok(all);
     }
     let mut socket = Nftables::open()?;
     for name in names {
         let References { marks, addresses } =
             socket.references(&TableName::new(TableFamily::Inet, name.as_str()))?;
-        // No policy rule belongs to the mark of the proxy's own packets.
-        native.marks.extend(marks.into_iter().map(Mark).filter(|mark| *mark != PROXY_LOOPBACK_MARK));
-        native.passthrough |= addresses.contains(&PASSTHROUGH_V6);
+        all.marks.extend(marks);
+        all.addresses.extend(addresses);
     }
-    Ok(native)
-}
-
-/// The passthrough address, policy rules by mark, and routes in other than the standard tables.
-///
-/// # Errors
-/// The kernel refuses.
-pub fn routing() -> io::Result<routing::Observed> {
-    let mut socket = Rtnetlink::open()?;
-    let mut observed = routing::Observed {
-        passthrough: socket.passthrough_address()?.map(|address| address.protocol.unwrap_or(0)),
-        ..routing::Observed::default()
-    };
-    for family in Family::ALL {
-        let rules = socket.mark_rules(family)?.into_iter().filter(|rule| rule.plain && rule.mask == u32::MAX);
-        observed.rules.extend(rules.map(|rule| MarkRule {
-            family,
-            mark: rule.mark,
-            table: rule.table,
-            priority: rule.priority,
-            protocol: rule.protocol.unwrap_or(0),
-        }));
-        let routes = socket.routes_of_other_tables(family)?.into_iter();
-        observed.routes.extend(routes.map(|route| Route {
-            family,
-            table: route.table,
-            protocol: route.protocol,
-            local_default: route.is_local_default(),
-        }));
-    }
-    Ok(observed)
+    Ok(all)
 }

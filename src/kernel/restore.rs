@@ -1,21 +1,37 @@
-//! The restore and save tools: how they are run, and what their complaints mean.
+//! The restore and save tools: how they are run.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use super::capabilities::Capabilities;
 use super::legacy;
-use super::limits;
 use super::process::{Command, Host, Output};
-use crate::backend::{Tools, Variant};
-use crate::exit::Exit;
-use crate::model::{Family, Table};
-use crate::report::Failure;
+use crate::model::{Family, Table, Tools, Variant};
 
 /// How long a legacy tool waits for the lock, in seconds.
 pub const LOCK_WAIT_SECONDS: u32 = 30;
+
+/// Why a tool did not do its work.
+#[derive(Debug)]
+pub enum ToolError {
+    /// It cannot be started.
+    CannotRun {
+        /// The command as typed in a shell.
+        line: String,
+        /// The error of the system call.
+        error: io::Error,
+    },
+    /// It ended with an error.
+    Failed {
+        /// The command as typed in a shell.
+        line: String,
+        /// What it printed, and its exit code.
+        output: Output,
+    },
+    /// The kernel does not say which legacy tables there are.
+    Tables(io::Error),
+}
 
 /// Runs the restore tool over a rules file, in one process.
 ///
@@ -23,225 +39,57 @@ pub const LOCK_WAIT_SECONDS: u32 = 30;
 ///
 /// # Errors
 ///
-/// The failure of a restore tool: its error output, the line it names, and a fix.
-pub fn restore(host: &impl Host, run: &Run<'_>, input: File, lock: Option<&Path>) -> Result<(), Failure> {
-    let Run { variant, family: _, tools, text } = run;
+/// The tool cannot be run, or fails.
+pub fn restore(
+    host: &impl Host,
+    variant: Variant,
+    tools: &Tools,
+    input: File,
+    lock: Option<&Path>,
+) -> Result<(), ToolError> {
     let mut command = Command::new(tools.restore.clone());
     command.args.push("--noflush".to_owned());
     command.input = Some(input);
-    if *variant == Variant::Legacy {
+    if variant == Variant::Legacy {
         command.args.push(format!("--wait={LOCK_WAIT_SECONDS}"));
         command.env.extend(lock.map(|lock| ("XTABLES_LOCKFILE".to_owned(), OsString::from(lock))));
     }
-    let line = command.line();
-    log::debug!("running: {line}");
-    let output = host.run(command).map_err(|error| cannot_run(&line, &error))?;
+    let (line, output) = run_tool(host, command)?;
     for complaint in output.stderr.lines() {
         log::debug!("{complaint}");
     }
-    if output.code == Some(0) { Ok(()) } else { Err(refusal(&line, *variant, run.family, &output, text)) }
-}
-
-/// A restore file and the tools that load it.
-#[derive(Debug)]
-pub struct Run<'a> {
-    /// The variant of the tool.
-    pub variant: Variant,
-    /// Its family.
-    pub family: Family,
-    /// Where the tools are.
-    pub tools: &'a Tools,
-    /// The rules file.
-    pub text: &'a str,
+    if output.code == Some(0) { Ok(()) } else { Err(ToolError::Failed { line, output }) }
 }
 
 /// Reads back the rules of a family.
 ///
 /// # Errors
 ///
-/// The error output of the tool.
-pub fn save(host: &impl Host, variant: Variant, family: Family, tools: &Tools) -> Result<String, Failure> {
+/// The tool cannot be run, or fails.
+pub fn save(host: &impl Host, variant: Variant, family: Family, tools: &Tools) -> Result<String, ToolError> {
     let forbidden = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
     if variant == Variant::Nft || !legacy::tables(family).is_err_and(forbidden) {
-        return run_save(host, variant, family, tools, None);
+        return run_save(host, tools, None);
     }
     // The tool finds its tables by the list, which we may not read. A table that is not there has nothing to show.
     let ours = Table::ALL.map(Table::name);
-    let tables = legacy::asked_for(family, &ours)
-        .map_err(|error| Failure::new(Exit::Refused, format!("cannot read the {family} tables: {error}")))?;
-    tables.keys().map(|table| run_save(host, variant, family, tools, Some(table))).collect()
+    let tables = legacy::asked_for(family, &ours).map_err(ToolError::Tables)?;
+    tables.keys().map(|table| run_save(host, tools, Some(table))).collect()
 }
 
-fn run_save(
-    host: &impl Host,
-    variant: Variant,
-    family: Family,
-    tools: &Tools,
-    table: Option<&str>,
-) -> Result<String, Failure> {
+fn run_save(host: &impl Host, tools: &Tools, table: Option<&str>) -> Result<String, ToolError> {
     let mut command = Command::new(tools.save.clone());
     command.args.extend(table.into_iter().flat_map(|table| ["-t".to_owned(), table.to_owned()]));
+    let (line, output) = run_tool(host, command)?;
+    if output.code == Some(0) { Ok(output.stdout) } else { Err(ToolError::Failed { line, output }) }
+}
+
+/// Runs a tool to its end. Returns the command as typed in a shell, and what the tool printed.
+fn run_tool(host: &impl Host, command: Command) -> Result<(String, Output), ToolError> {
     let line = command.line();
     log::debug!("running: {line}");
-    let output = host.run(command).map_err(|error| cannot_run(&line, &error))?;
-    if output.code == Some(0) { Ok(output.stdout) } else { Err(refusal(&line, variant, family, &output, "")) }
-}
-
-fn cannot_run(line: &str, error: &io::Error) -> Failure {
-    let hint = limits::hint(error)
-        .unwrap_or("is the tool built for this machine, and are its libraries in the image?");
-    Failure::new(Exit::Unavailable, format!("cannot run `{line}`: {error}")).hint(hint)
-}
-
-fn refusal(line: &str, variant: Variant, family: Family, output: &Output, text: &str) -> Failure {
-    let ended = match output.code {
-        Some(code) => format!("exit code {code}"),
-        None => "ended by a signal".to_owned(),
-    };
-    let offending = offending_line(&output.stderr, text);
-    let (exit, hint) = missing_library(&output.stderr)
-        .unwrap_or_else(|| cause(variant, family, &output.stderr, offending.unwrap_or_default()));
-    let mut failure = Failure::new(exit, format!("`{line}` failed ({ended})")).detail(output.stderr.as_str());
-    if let Some(offending) = offending {
-        failure = failure.detail(format!("the line is: {offending}"));
-    }
-    failure.hint(hint)
-}
-
-/// The line of the rules file whose number the tool names first.
-fn offending_line<'a>(stderr: &str, text: &'a str) -> Option<&'a str> {
-    // "line 8 failed", "line 8: RULE_APPEND failed", "Error occurred at line: 8".
-    let number: usize = stderr.split("line").skip(1).find_map(|behind| {
-        let digits = behind.trim_start_matches([':', ' ']).split(|c: char| !c.is_ascii_digit());
-        digits.into_iter().next()?.parse().ok()
-    })?;
-    text.lines().nth(number.checked_sub(1)?)
-}
-
-/// A tool that cannot even start: the loader's complaint, glibc's or musl's, names the shared library.
-fn missing_library(stderr: &str) -> Option<(Exit, String)> {
-    let (_, named) = ["error while loading shared libraries: ", "Error loading shared library "]
-        .into_iter()
-        .find_map(|complaint| stderr.split_once(complaint))?;
-    let library = named.split(':').next()?.trim();
-    let hint = format!(
-        "{library} is missing in the image, or is not for this machine: install the package it is in, next to the \
-         package iptables"
-    );
-    Some((Exit::Unavailable, hint))
-}
-
-/// Maps the tool's error output to a failure. The texts are those of iptables 1.6 to 1.8.11, both variants.
-fn cause(variant: Variant, family: Family, stderr: &str, line: &str) -> (Exit, String) {
-    let prints = |text: &str| stderr.contains(text);
-    if prints("xtables lock") && prints("holding") {
-        return (
-            Exit::Busy,
-            format!(
-                "another program held /run/xtables.lock for {LOCK_WAIT_SECONDS} s; find it (`fuser /run/xtables.lock`) or run again"
-            ),
-        );
-    }
-    if prints("lock file") || prints("xtables.lock") {
-        return (
-            Exit::CannotCreate,
-            "the lock file cannot be used: mount a writable /run, or use iptables 1.8.6 or later, which takes another one".to_owned(),
-        );
-    }
-    if prints("Permission denied") || prints("Operation not permitted") || prints("you must be root") {
-        return (Exit::NoPermission, permission_hint(variant));
-    }
-    // The tool does not report that it could not open its raw socket.
-    let no_table = prints("unable to initialize table") || prints("can't initialize");
-    if variant == Variant::Legacy && no_table && Capabilities::current().is_ok_and(|has| !has.net_raw) {
-        return (Exit::NoPermission, permission_hint(variant));
-    }
-    if prints("do you need to insmod") || prints("unable to initialize table") || prints("can't initialize") {
-        return (Exit::Refused, table_hint(family, stderr));
-    }
-    if prints("Couldn't load") || prints("unknown option") {
-        return (
-            Exit::Refused,
-            "an extension of iptables is missing in the image: install the whole package, with its xtables folder".to_owned(),
-        );
-    }
-    if prints("generation id") || prints("Failed to initialize nft") || prints("Protocol not supported") {
-        return (
-            Exit::Refused,
-            "the kernel has no nf_tables for this tool: load the module nf_tables on the node, or use --backend iptables-legacy".to_owned(),
-        );
-    }
-    if prints("Message too long") {
-        return (
-            Exit::Refused,
-            "in a user namespace iptables-nft sends at most net.core.wmem_max bytes at once, and a change is one message: \
-             raise it on the node, give fewer ports and ranges, use --backend iptables-legacy, or, before the pod has \
-             traffic, run `istio-iptables cleanup` first: fresh rules are written in parts"
-                .to_owned(),
-        );
-    }
-    if prints("Invalid argument") && line.contains("-m owner") {
-        return (
-            Exit::Refused,
-            "is the uid or gid of this line known in this user namespace (/proc/self/uid_map, gid_map)? choose others \
-             with --proxy-uid and --proxy-gid, or map it"
-                .to_owned(),
-        );
-    }
-    (Exit::Refused, extension_hint(variant, line))
-}
-
-fn permission_hint(variant: Variant) -> String {
-    let needed = match variant {
-        Variant::Legacy => "NET_ADMIN and, for iptables-legacy, NET_RAW",
-        Variant::Nft => "NET_ADMIN",
-    };
-    format!(
-        "the container needs the capability {needed} (securityContext.capabilities.add) and must run as root"
-    )
-}
-
-/// The module of a legacy table, which the node has to load: a pod cannot.
-fn table_hint(family: Family, stderr: &str) -> String {
-    let prefix = match family {
-        Family::V4 => "iptable",
-        Family::V6 => "ip6table",
-    };
-    let table = ["nat", "mangle", "raw"].into_iter().find(|table| stderr.contains(table)).unwrap_or("nat");
-    format!(
-        "the kernel has no legacy table `{table}`: load the module {prefix}_{table} on the node (`modprobe {prefix}_{table}`), \
-         or use --backend iptables-nft"
-    )
-}
-
-/// Which kernel module a line needs besides the table.
-fn extension_hint(variant: Variant, line: &str) -> String {
-    let modules: Vec<&str> = [
-        ("-j REDIRECT", "xt_REDIRECT"),
-        ("-j TPROXY", "xt_TPROXY"),
-        ("-j CT", "xt_CT"),
-        ("-j MARK", "xt_mark"),
-        ("-j CONNMARK", "xt_connmark"),
-        ("-m owner", "xt_owner"),
-        ("-m multiport", "xt_multiport"),
-        ("-m conntrack", "xt_conntrack"),
-        ("-m connmark", "xt_connmark"),
-        ("-m mark", "xt_mark"),
-    ]
-    .into_iter()
-    .filter(|(word, _)| line.contains(word))
-    .map(|(_, module)| module)
-    .collect();
-    let compat = match variant {
-        Variant::Legacy => "",
-        Variant::Nft => " (and nft_compat)",
-    };
-    if modules.is_empty() {
-        "run again with --log_output_level=debug; the kernel's log (dmesg) may say more".to_owned()
-    } else {
-        format!(
-            "the kernel or its security policy (SELinux) denies {}{compat}: load it on the node",
-            modules.join(", ")
-        )
+    match host.run(command) {
+        Ok(output) => Ok((line, output)),
+        Err(error) => Err(ToolError::CannotRun { line, error }),
     }
 }

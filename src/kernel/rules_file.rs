@@ -10,10 +10,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-use super::{limits, memory};
-use crate::exit::Exit;
+use super::memory;
 use crate::model::Family;
-use crate::report::Failure;
 use crate::text::{path_shown, printable};
 
 /// A rules file, written and ready to be read from its beginning.
@@ -42,26 +40,22 @@ pub fn path_of(path: &Path, family: Family) -> PathBuf {
 /// file would be overwritten), no device.
 ///
 /// # Errors
-/// The file cannot be written: exit 73.
+/// The file cannot be written.
 #[allow(clippy::disallowed_methods, reason = "the edge")]
-pub fn keep(option: &str, path: &Path, text: &str) -> Result<RulesFile, Failure> {
-    let open = || -> io::Result<File> {
-        let mut options = OpenOptions::new();
-        options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-        let mut file = options.open(path)?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::other("it is not a regular file"));
-        }
-        file.set_len(0)?;
-        written(&mut file, text)?;
-        Ok(file)
-    };
-    let file = open().map_err(|error| cannot_write(option, path, &error))?;
+pub fn keep(path: &Path, text: &str) -> io::Result<RulesFile> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let mut file = options.open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    file.set_len(0)?;
+    written(&mut file, text)?;
     Ok(RulesFile { place: path_shown(path), file })
 }
 
@@ -70,44 +64,30 @@ pub fn keep(option: &str, path: &Path, text: &str) -> Result<RulesFile, Failure>
 /// streams (`/dev/stdout`, `/dev/fd/3`) are.
 ///
 /// # Errors
-/// The path cannot be written to: exit 73.
+/// The path cannot be written to.
 #[allow(clippy::disallowed_methods, reason = "the edge")]
-pub fn show(option: &str, path: &Path, text: &str) -> Result<(), Failure> {
+pub fn show(path: &Path, text: &str) -> io::Result<()> {
     let streams = ["/dev/stdout", "/dev/stderr", "/dev/fd", "/proc/self/fd"];
     let follow = if streams.iter().any(|stream| path.starts_with(stream)) { 0 } else { libc::O_NOFOLLOW };
-    let write = || -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        // Without waiting: a pipe may have no reader.
-        options.write(true).create(true).custom_flags(follow | libc::O_NONBLOCK | libc::O_NOCTTY);
-        let mut file = options.open(path)?;
-        let kind = file.metadata()?.file_type();
-        if kind.is_file() {
-            file.set_len(0)?;
-        } else if follow != 0 && !kind.is_char_device() {
-            return Err(io::Error::other("it is neither a regular file nor a character device"));
-        }
-        file.write_all(text.as_bytes())
-    };
-    write().map_err(|error| cannot_write(option, path, &error))
-}
-
-fn cannot_write(option: &str, path: &Path, error: &io::Error) -> Failure {
-    let why = match error.raw_os_error() {
-        Some(libc::ELOOP) => "it is a symbolic link".to_owned(),
-        Some(libc::ENXIO) => "it is a pipe or socket without a reader".to_owned(),
-        _ => error.to_string(),
-    };
-    let path = path_shown(path);
-    Failure::new(Exit::CannotCreate, format!("cannot write {path} ({option}): {why}"))
-        .hint("name a file in a directory that exists and is writable, or leave the option out")
+    let mut options = OpenOptions::new();
+    // Without waiting: a pipe may have no reader.
+    options.write(true).create(true).custom_flags(follow | libc::O_NONBLOCK | libc::O_NOCTTY);
+    let mut file = options.open(path)?;
+    let kind = file.metadata()?.file_type();
+    if kind.is_file() {
+        file.set_len(0)?;
+    } else if follow != 0 && !kind.is_char_device() {
+        return Err(io::Error::other("it is neither a regular file nor a character device"));
+    }
+    file.write_all(text.as_bytes())
 }
 
 /// Writes a rules file that goes away with the run, however it ends: in memory, or without a name in a temporary directory
 /// where the kernel gives out no memory files.
 ///
 /// # Errors
-/// Neither is possible: exit 73.
-pub fn temporary(text: &str) -> Result<RulesFile, Failure> {
+/// Neither is possible.
+pub fn temporary(text: &str) -> io::Result<RulesFile> {
     let in_memory = || -> io::Result<RulesFile> {
         let mut file = memory::file(c"iptables-rules", false)?;
         written(&mut file, text)?;
@@ -115,13 +95,7 @@ pub fn temporary(text: &str) -> Result<RulesFile, Failure> {
     };
     in_memory().or_else(|error| {
         let directories = [std::env::temp_dir(), PathBuf::from("/run"), PathBuf::from("/dev/shm")];
-        directories.iter().find_map(|directory| unnamed(directory, text).ok()).ok_or_else(|| {
-            let failure = Failure::new(Exit::CannotCreate, format!("cannot create a rules file: {error}"));
-            match limits::hint(&error) {
-                Some(hint) => failure.hint(hint),
-                None => failure,
-            }
-        })
+        directories.iter().find_map(|directory| unnamed(directory, text).ok()).ok_or(error)
     })
 }
 

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use super::process::{Command, Host};
-use crate::backend::{Tools, Variant};
-use crate::model::Family;
+use crate::model::{Family, Tools, Variant};
 
 /// The tools of a variant for a family, both of which must be there.
 pub fn tools(host: &impl Host, variant: Variant, family: Family) -> Option<Tools> {

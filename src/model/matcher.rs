@@ -219,9 +219,6 @@ impl fmt::Display for Mark {
     }
 }
 
-/// Mark of the proxy's own loopback calls in TPROXY mode. Fixed in Istio.
-pub const PROXY_LOOPBACK_MARK: Mark = Mark(1338);
-
 /// Who made a packet: the numeric owner of its socket. Only packets of local processes have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {

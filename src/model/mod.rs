@@ -4,8 +4,11 @@
 //! enum variant, so a misspelt or undeclared chain cannot exist. A dual-stack rule is written once: what differs
 //! between the families is an [`Address::Pair`], and [`Ruleset::resolve`] picks one side.
 
+mod constants;
 mod matcher;
+mod network;
 mod target;
+mod variant;
 mod why;
 
 use std::collections::BTreeMap;
@@ -13,12 +16,14 @@ use std::fmt;
 
 use ipnetwork::IpNetwork;
 
-pub use matcher::PROXY_LOOPBACK_MARK;
+pub use constants::*;
 pub use matcher::{
     Address, CtState, Interface, InterfaceError, Mark, Match, Matcher, Owner, Port, PortError, Ports,
     Protocol, Syn, Transport,
 };
+pub use network::{InterfaceAddress, Network};
 pub use target::Target;
+pub use variant::{NfTables, Tools, Variant};
 pub use why::Why;
 
 /// An address family: the rules of each live in tables of their own in the kernel.

@@ -8,11 +8,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::{Ipv4Network, Ipv6Network};
 
-use super::{DNS_CAPTURE_PORT, DNS_PORT, proxy_owners, when};
+use super::{proxy_owners, when};
 use crate::config::{CaptureConfig, Dns};
-use crate::conntrack::APP_TO_PROXY_ZONE;
 use crate::model::{
-    Address, Chain, Family, Hook, Match, Matcher, Protocol, Rule, Ruleset, Table, Target, Transport, Why,
+    APP_TO_PROXY_ZONE, Address, Chain, DNS_CAPTURE_PORT, DNS_PORT, Family, Hook, Match, Matcher, Protocol,
+    Rule, Ruleset, Table, Target, Transport, Why,
 };
 
 const PROXY_TO_SERVER: Target = Target::ConntrackZone(1);

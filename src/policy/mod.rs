@@ -10,22 +10,12 @@ mod outbound;
 mod owners;
 mod tproxy;
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::Ipv6Addr;
 
 use ipnetwork::{Ipv4Network, Ipv6Network};
 
 use crate::config::CaptureConfig;
-pub use crate::model::PROXY_LOOPBACK_MARK;
-use crate::model::{Address, Matcher, Owner, Port, Ruleset};
-
-/// Port on which the proxy answers DNS queries. Fixed in Istio.
-pub const DNS_CAPTURE_PORT: Port = Port::constant(15053);
-/// The port that DNS servers listen on.
-pub const DNS_PORT: Port = Port::constant(53);
-/// Source address of what the proxy hands to the app.
-pub const PASSTHROUGH_V4: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
-/// The same in IPv6; the address has to be put on `lo`.
-pub const PASSTHROUGH_V6: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
+use crate::model::{Address, Matcher, Owner, PASSTHROUGH_V4, PASSTHROUGH_V6, Ruleset};
 
 /// The rules that `config` asks for.
 #[must_use]

@@ -1,8 +1,10 @@
 //! Who sends: the proxy's own traffic, and the groups whose traffic is captured.
 
-use super::{DNS_PORT, loopback, proxy_owners, when};
+use super::{loopback, proxy_owners, when};
 use crate::config::{CaptureConfig, Dns, OwnerGroups};
-use crate::model::{Chain, Interface, Match, Owner, Ports, Protocol, Ruleset, Table, Target, Transport, Why};
+use crate::model::{
+    Chain, DNS_PORT, Interface, Match, Owner, Ports, Protocol, Ruleset, Table, Target, Transport, Why,
+};
 
 /// Three rules per user and per group of the proxy; their order is the point. Only a call of the proxy to the pod's
 /// own service (over `lo`, but not to a loopback address) is captured, and as inbound; then the app's loopback

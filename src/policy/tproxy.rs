@@ -1,8 +1,10 @@
 //! Marks: what TPROXY mode needs besides the capture itself.
 
-use super::{PROXY_LOOPBACK_MARK, loopback, passthrough, proxy_owners, when};
+use super::{loopback, passthrough, proxy_owners, when};
 use crate::config::{CaptureConfig, Mode};
-use crate::model::{Chain, Hook, Interface, Match, Protocol, Ruleset, Table, Target, Why};
+use crate::model::{
+    Chain, Hook, Interface, Match, PROXY_LOOPBACK_MARK, Protocol, Ruleset, Table, Target, Why,
+};
 
 /// First in the chain, before anything is taken: packets that the proxy has already, what it hands to the app, and
 /// loopback traffic that is not a call of the proxy to the pod's own service.

@@ -7,8 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use istio_iptables::cli::{self, Outcome};
-use istio_iptables::facts::{Files, InterfaceAddress, Network};
-use istio_iptables::model::{Family, FamilyRules};
+use istio_iptables::facts::Files;
+use istio_iptables::model::{Family, FamilyRules, InterfaceAddress, Network};
 use istio_iptables::{config, policy, render, routing};
 use serde_json::{Map, Value};
 

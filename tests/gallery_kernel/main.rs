@@ -14,10 +14,9 @@ mod walk;
 
 use std::fs;
 
-use istio_iptables::backend::Variant;
+use istio_iptables::apply::network;
 use istio_iptables::diff::Change;
-use istio_iptables::kernel::observe;
-use istio_iptables::model::{Family, FamilyRules};
+use istio_iptables::model::{Family, FamilyRules, Variant};
 use istio_iptables::{parse, render, routing};
 
 use namespace::{in_namespace, run};
@@ -92,7 +91,7 @@ fn every_routing_file_leaves_the_program_nothing_to_do() {
         let text = text.replace("/128 dev lo proto 150", "/128 dev lo");
         let observed = in_namespace(|| {
             run("sh", &["-e", "-c", &text], None);
-            observe::routing().expect("routes can be read")
+            network::observed().expect("routes can be read")
         });
         let left = routing::plan(&made.desired, &observed, &routing::Evidence::default());
         assert_eq!(left, routing::Steps::default(), "{} after\n{commands}", scenario.name);

@@ -1,9 +1,8 @@
 //! What holds when one configuration takes over from another, beside rules of others.
 
-use istio_iptables::backend::Variant;
 use istio_iptables::config::CaptureConfig;
 use istio_iptables::diff::Change;
-use istio_iptables::model::{Families, Family, FamilyRules, Hook, Table};
+use istio_iptables::model::{Families, Family, FamilyRules, Hook, Table, Variant};
 use istio_iptables::parse::{Line, Observed, ObservedTable};
 use istio_iptables::record::Record;
 use istio_iptables::{parse, policy, render};

@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use istio_iptables::backend::Variant;
 use istio_iptables::config::CaptureConfig;
 use istio_iptables::connections::{self, Connections, Translated};
 use istio_iptables::conntrack::Entries;
-use istio_iptables::model::{Family, FamilyRules};
+use istio_iptables::model::{Family, FamilyRules, Variant};
 use istio_iptables::parse::Observed;
 use istio_iptables::plan::{CurrentState, DesiredState, Step, plan};
 use istio_iptables::{parse, policy, render, routing};

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use istio_iptables::backend::Variant;
 use istio_iptables::config::{CaptureConfig, InboundPorts, Mode};
 use istio_iptables::connections::Connections;
 use istio_iptables::conntrack::Entries;
 use istio_iptables::diff::Change;
-use istio_iptables::model::{Families, Family};
+use istio_iptables::model::{Families, Family, NATIVE_TABLES, Variant};
 use istio_iptables::parse::Observed;
-use istio_iptables::plan::{CurrentState, DesiredState, NATIVE_TABLES, Restore, Step, notices, plan};
+use istio_iptables::plan::{CurrentState, DesiredState, Restore, Step, notices, plan};
 use istio_iptables::record::Record;
 use istio_iptables::{conntrack, parse, policy, render, routing};
 use proptest::prelude::*;

@@ -1,8 +1,8 @@
 //! The families by the pod's addresses.
 
 use super::*;
-use crate::facts::{InterfaceAddress, NameServers, Network};
-use crate::model::Families;
+use crate::facts::NameServers;
+use crate::model::{Families, InterfaceAddress, Network};
 
 /// Addresses as `ADDRESS@LINK`, on a kernel with IPv6.
 fn network(addresses: &[&str]) -> Network {

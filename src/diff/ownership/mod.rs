@@ -15,8 +15,7 @@ mod search;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::backend::Variant;
-use crate::model::{Chain, Family, Hook, HookRules, Mark, Match, Rule, Statement, Table, Target};
+use crate::model::{Chain, Family, Hook, HookRules, Mark, Match, Rule, Statement, Table, Target, Variant};
 use crate::parse::{Line, Observed, ObservedTable};
 use crate::record::{Block, Part, Record, digest, hash, runs};
 

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use super::*;
 use crate::kernel::rtnetlink::Rtnetlink;
 use crate::kernel::testing::{in_new_namespace, run_with_input};
-use crate::policy::PASSTHROUGH_V6;
+use crate::model::PASSTHROUGH_V6;
 
 const OUTBOUND: Port = Port::constant(15001);
 const INBOUND: Port = Port::constant(15006);

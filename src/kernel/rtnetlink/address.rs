@@ -6,12 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
-use super::{Added, LOOPBACK, PROTOCOL, Rtnetlink, flags};
-use crate::facts::InterfaceAddress;
+use super::{Added, LOOPBACK, ROUTE_PROTOCOL, Rtnetlink, flags};
 use crate::kernel::netlink::{Message, Reply};
 use crate::kernel::procfs;
-
-pub use crate::policy::PASSTHROUGH_V6;
+use crate::model::{InterfaceAddress, PASSTHROUGH_V6};
 
 /// Length of `struct ifaddrmsg`.
 const IFADDRMSG: usize = 8;
@@ -32,7 +30,7 @@ impl PassthroughAddress {
     /// Whether it carries our protocol number.
     #[must_use]
     pub fn ours(self) -> bool {
-        self.protocol == Some(PROTOCOL)
+        self.protocol == Some(ROUTE_PROTOCOL)
     }
 }
 
@@ -78,7 +76,7 @@ impl Rtnetlink {
     /// The kernel refuses: `EACCES` or `EPERM` for instance while IPv6 is switched off on `lo`.
     pub fn add_passthrough_address(&mut self) -> io::Result<Added> {
         let message = passthrough_message(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_EXCL)
-            .with(IFA_PROTO, &[PROTOCOL]);
+            .with(IFA_PROTO, &[ROUTE_PROTOCOL]);
         self.add(&message)
     }
 
@@ -88,7 +86,7 @@ impl Rtnetlink {
     /// The kernel refuses.
     pub fn claim_passthrough_address(&mut self) -> io::Result<()> {
         let message = passthrough_message(libc::RTM_NEWADDR, libc::NLM_F_CREATE | libc::NLM_F_REPLACE)
-            .with(IFA_PROTO, &[PROTOCOL]);
+            .with(IFA_PROTO, &[ROUTE_PROTOCOL]);
         self.socket.request(&message)
     }
 

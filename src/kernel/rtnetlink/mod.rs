@@ -1,6 +1,6 @@
 //! Addresses, routes and policy rules.
 //!
-//! What we add carries [`PROTOCOL`], so that cleanup takes out exactly that.
+//! What we add carries [`ROUTE_PROTOCOL`], so that cleanup takes out exactly that.
 
 mod address;
 mod link;
@@ -11,11 +11,9 @@ mod rule;
 use std::io;
 
 use super::netlink::{Message, Protocol, Socket};
-use crate::facts::Network;
-use crate::model::Family;
-use crate::routing::{PROTOCOL, RULE_PRIORITY};
+use crate::model::{Family, Network, ROUTE_PROTOCOL, RULE_PRIORITY};
 
-pub use address::{PASSTHROUGH_V6, PassthroughAddress, ipv6_usable};
+pub use address::{PassthroughAddress, ipv6_usable};
 pub use route::{LocalDefault, Route};
 pub use rule::MarkRule;
 

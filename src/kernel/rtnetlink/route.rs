@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{LOOPBACK, PROTOCOL, Rtnetlink, af, flags};
+use super::{LOOPBACK, ROUTE_PROTOCOL, Rtnetlink, af, flags};
 use crate::kernel::netlink::{Message, Reply};
 use crate::model::Family;
 
@@ -51,7 +51,7 @@ impl Route {
     /// Whether it carries our protocol number.
     #[must_use]
     pub const fn is_ours(&self) -> bool {
-        self.protocol == PROTOCOL
+        self.protocol == ROUTE_PROTOCOL
     }
 }
 
@@ -115,7 +115,7 @@ impl Rtnetlink {
             return Ok(LocalDefault::AlreadyThere);
         }
         let flags = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
-        self.socket.request(&local_default(libc::RTM_NEWROUTE, flags, family, table, PROTOCOL))?;
+        self.socket.request(&local_default(libc::RTM_NEWROUTE, flags, family, table, ROUTE_PROTOCOL))?;
         Ok(LocalDefault::New)
     }
 
@@ -130,7 +130,7 @@ impl Rtnetlink {
             return Ok(());
         }
         let Some(other) = present.next() else { return Ok(()) };
-        let claim = local_default(libc::RTM_NEWROUTE, libc::NLM_F_REPLACE, family, table, PROTOCOL)
+        let claim = local_default(libc::RTM_NEWROUTE, libc::NLM_F_REPLACE, family, table, ROUTE_PROTOCOL)
             .with(RTA_PRIORITY, &other.metric.to_ne_bytes());
         self.socket.request(&claim)
     }

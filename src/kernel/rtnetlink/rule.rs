@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Added, PROTOCOL, RULE_PRIORITY, Rtnetlink, af, flags};
+use super::{Added, ROUTE_PROTOCOL, RULE_PRIORITY, Rtnetlink, af, flags};
 use crate::kernel::netlink::{Message, Reply};
 use crate::model::Family;
 
@@ -41,13 +41,20 @@ impl MarkRule {
     /// Our rule for this mark and table.
     #[must_use]
     pub const fn ours(mark: u32, table: u32) -> Self {
-        Self { priority: RULE_PRIORITY, mark, mask: u32::MAX, table, protocol: Some(PROTOCOL), plain: true }
+        Self {
+            priority: RULE_PRIORITY,
+            mark,
+            mask: u32::MAX,
+            table,
+            protocol: Some(ROUTE_PROTOCOL),
+            plain: true,
+        }
     }
 
     /// Whether it carries our protocol number.
     #[must_use]
     pub fn is_ours(&self) -> bool {
-        self.protocol == Some(PROTOCOL)
+        self.protocol == Some(ROUTE_PROTOCOL)
     }
 }
 

@@ -193,14 +193,14 @@ fn the_local_default_route_is_added_once() {
                 let mut rtnetlink = Rtnetlink::open().unwrap();
                 let shown = || routes(flag(family), &table.to_string());
                 assert_eq!(rtnetlink.routes(family, table).unwrap(), []);
-                assert!(!rtnetlink.delete_local_default(family, table, PROTOCOL).unwrap());
+                assert!(!rtnetlink.delete_local_default(family, table, ROUTE_PROTOCOL).unwrap());
                 assert_eq!(rtnetlink.add_local_default(family, table).unwrap(), LocalDefault::New);
                 assert_eq!(rtnetlink.add_local_default(family, table).unwrap(), LocalDefault::AlreadyThere);
                 let found = rtnetlink.routes(family, table).unwrap();
                 assert_eq!(found.len(), 1, "{found:?}");
                 assert!(found[0].is_local_default() && found[0].is_ours(), "{found:?}");
                 assert!(shown().contains("local default dev lo proto 150 scope"), "{}", shown());
-                assert!(rtnetlink.delete_local_default(family, table, PROTOCOL).unwrap());
+                assert!(rtnetlink.delete_local_default(family, table, ROUTE_PROTOCOL).unwrap());
                 assert_eq!(shown(), "");
             });
         }
@@ -215,13 +215,13 @@ fn foreign_local_default_route_is_used_and_claimed_only_on_request() {
             let mut rtnetlink = Rtnetlink::open().unwrap();
             let found = rtnetlink.routes(family, 133).unwrap();
             assert!(found.len() == 1 && found[0].is_local_default() && !found[0].is_ours(), "{found:?}");
-            assert!(!rtnetlink.delete_local_default(family, 133, PROTOCOL).unwrap());
+            assert!(!rtnetlink.delete_local_default(family, 133, ROUTE_PROTOCOL).unwrap());
             assert_eq!(rtnetlink.add_local_default(family, 133).unwrap(), LocalDefault::AlreadyThere);
             assert_eq!(rtnetlink.routes(family, 133).unwrap(), found, "it is not tagged");
             rtnetlink.claim_local_default(family, 133).unwrap();
             let found = rtnetlink.routes(family, 133).unwrap();
             assert!(found.len() == 1 && found[0].is_local_default() && found[0].is_ours(), "{found:?}");
-            assert!(rtnetlink.delete_local_default(family, 133, PROTOCOL).unwrap());
+            assert!(rtnetlink.delete_local_default(family, 133, ROUTE_PROTOCOL).unwrap());
             assert_eq!(rtnetlink.routes(family, 133).unwrap(), []);
         });
     }
