@@ -22,7 +22,7 @@ use crate::annotations::keys;
 use crate::config::{Mesh, Settings};
 use crate::pod::annotations::{self, AnnotationError};
 use crate::pod::exempt::Exempt;
-use crate::pod::ids::Ids;
+use crate::pod::ids::{self, Ids};
 use crate::pod::image::{self, Which};
 use crate::pod::init_options::{InitOptions, without_proxy};
 use crate::pod::list::{self, annotation};
@@ -134,6 +134,9 @@ impl Injector {
             problems.sort_by_cached_key(ToString::to_string);
             return Err(InjectError::Annotations(problems));
         };
+        if request.place.ids != Ids::default() {
+            ids::drop_assigned(&mut stripped.pod);
+        }
         for container in list::duplicates(&stripped.pod) {
             let paths = list::places(request.pod, container);
             if paths.len() > 1 {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::list::{List, containers_mut, name, object_mut};
-use super::{INIT, VALIDATION, list};
+use super::list::{List, containers, containers_mut, name, object_mut};
+use super::{INIT, PROXY, VALIDATION, list};
 
 const UID_RANGE: &str = "openshift.io/sa.scc.uid-range";
 const GROUPS: &str = "openshift.io/sa.scc.supplemental-groups";
@@ -18,12 +18,14 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// The last user of the namespace's range and the last group of its first block, far from what its apps get.
+    /// The last user of the namespace's range and the last group of its first block, far from what its apps get. A
+    /// namespace without groups of its own has those of its users.
     ///
     /// # Errors
     ///
     /// The annotation that is missing or cannot be read.
     pub fn of_namespace(namespace: &Value) -> Result<Self, String> {
+        let groups = list::annotation(namespace, GROUPS).map_or(UID_RANGE, |_| GROUPS);
         let last = |key: &str| {
             let text = list::annotation(namespace, key)
                 .ok_or_else(|| format!("the namespace has no annotation {key}"))?;
@@ -31,7 +33,7 @@ impl Ids {
                 format!("annotation {key}: {text:?} is not accepted, expected START/SIZE or START-END")
             })
         };
-        Ok(Self { uid: Some(last(UID_RANGE)?), gid: Some(last(GROUPS)?) })
+        Ok(Self { uid: Some(last(UID_RANGE)?), gid: Some(last(groups)?) })
     }
 }
 
@@ -55,20 +57,38 @@ pub fn of_container(container: &Value) -> Ids {
     Ids { uid: number("runAsUser"), gid: number("runAsGroup") }
 }
 
-/// Carries the user and group that the user gave the proxy to whatever must agree with it: the validation container,
-/// and the user whose traffic is not captured. With TPROXY the proxy needs root, whatever the user asks for.
+/// Takes user and group from a customized proxy that has an app's user: OpenShift assigns the same one to every container,
+/// which would exempt the app from capture. Istio compares the last app, unset as 0; every app with that user counts.
+pub fn drop_assigned(pod: &mut Value) {
+    let uid = |container: &Value| of_container(container).uid;
+    let Some(proxy) = list::proxy(pod).map(uid) else { return };
+    let all = List::BOTH.into_iter().flat_map(|list| containers(pod, list));
+    let apps: Vec<i64> =
+        all.filter(|app| !matches!(name(app), PROXY | INIT | VALIDATION)).filter_map(uid).collect();
+    let of_proxy = proxy.unwrap_or(0);
+    if apps.contains(&of_proxy) || apps.is_empty() && of_proxy == 0 {
+        let context =
+            list::proxy_mut(pod).and_then(|proxy| proxy.get_mut("securityContext")?.as_object_mut());
+        if let Some(context) = context {
+            context.retain(|key, _| key != "runAsUser" && key != "runAsGroup");
+        }
+    }
+}
+
+/// Carries the user and group that the user gave the proxy to what must agree with it: the user whose traffic is not captured,
+/// and the validation container where there is no init container. With TPROXY the proxy needs root, whatever the user asks
+/// for, and the validation container stays as it is.
 pub fn follow(pod: &mut Value, asked: Ids, tproxy: bool) {
     if asked == Ids::default() {
         return;
     }
-    for container in containers_mut(pod, List::InitContainers) {
-        match name(container) {
-            VALIDATION => {
-                set(container, "runAsUser", asked.uid);
-                set(container, "runAsGroup", asked.gid);
-            }
-            INIT => {}
-            _ => continue,
+    let init = containers(pod, List::InitContainers);
+    let found = [INIT, VALIDATION].into_iter().find(|wanted| list::find(init, wanted).is_some());
+    let mut init = containers_mut(pod, List::InitContainers).iter_mut();
+    if let Some(container) = init.find(|item| Some(name(item)) == found) {
+        if found == Some(VALIDATION) && !tproxy {
+            set(container, "runAsUser", asked.uid);
+            set(container, "runAsGroup", asked.gid);
         }
         if let Some(uid) = asked.uid.filter(|uid| *uid != 0) {
             set_argument(container, "-u", &uid.to_string());
@@ -151,6 +171,18 @@ mod tests {
         let mut pod = pod();
         follow(&mut pod, Ids { uid: Some(1234), gid: None }, true);
         assert_eq!(pod["spec"]["containers"][0]["securityContext"]["runAsUser"], 0);
-        assert_eq!(pod["spec"]["initContainers"][0]["args"][2], "1234");
+        let validation = &pod["spec"]["initContainers"][0];
+        assert_eq!((&validation["args"][2], validation.get("securityContext")), (&json!("1234"), None));
+    }
+
+    #[test]
+    fn a_validation_container_beside_an_init_container_is_the_user_s() {
+        let mut pod = pod();
+        let init = pod["spec"]["initContainers"].as_array_mut().unwrap();
+        init.push(json!({"name": "istio-init", "args": ["-u", "1337"]}));
+        let validation = init[0].clone();
+        follow(&mut pod, Ids { uid: Some(1234), gid: Some(7) }, false);
+        assert_eq!(pod["spec"]["initContainers"][0], validation);
+        assert_eq!(pod["spec"]["initContainers"][2]["args"], json!(["-u", "1234"]));
     }
 }
