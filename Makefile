@@ -70,7 +70,7 @@ chaos: setup ## random option changes under traffic, with kills and foreign rule
 
 # A stable compiler takes the fuzzer's flags with RUSTC_BOOTSTRAP; the corpus is not committed.
 FUZZ ?= iptables_save
-fuzz: ## a minute of fuzzing (FUZZ=iptables_save, netlink, options, template or yaml); needs cargo-fuzz
+fuzz: ## a minute of fuzzing (FUZZ=iptables_save, netlink, nftables, options, template or yaml); needs cargo-fuzz
 	RUSTC_BOOTSTRAP=1 cargo fuzz run -O $(FUZZ) -- -max_total_time=60
 
 static: ## the release binary: static, stripped

@@ -6,7 +6,7 @@ pub mod legacy;
 pub mod limits;
 pub mod lock;
 mod memory;
-pub mod netlink;
+pub use nfnetlink as netlink;
 pub mod netns;
 pub mod nftables;
 pub mod observe;

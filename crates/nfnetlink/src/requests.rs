@@ -4,8 +4,8 @@ use std::io;
 
 use nix::errno::Errno;
 
-use super::reply::{replies, status};
-use super::{Message, Socket, request_flags};
+use crate::reply::{replies, status};
+use crate::{Message, Socket, request_flags};
 
 /// How many requests one send call carries. The kernel answers each refused one with a message of about 1 KiB in the
 /// receive buffer, whose default size is 208 KiB.
@@ -94,8 +94,8 @@ fn chunk_bytes(messages: &[Message], first: u32) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Protocol;
     use super::*;
+    use crate::Protocol;
 
     /// A message type that rtnetlink does not know.
     fn unknown() -> Message {

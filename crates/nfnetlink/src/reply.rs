@@ -2,7 +2,7 @@
 
 use nix::errno::Errno;
 
-use super::{ATTRIBUTE_HEADER, HEADER, aligned};
+use crate::{ATTRIBUTE_HEADER, HEADER, aligned};
 
 /// The bits of an attribute's type that are its type.
 const NLA_TYPE_MASK: u16 = 0x3fff;
@@ -46,9 +46,41 @@ impl<'a> Reply<'a> {
         self.body.get(offset..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_ne_bytes(*bytes))
     }
 
+    /// What an error carries besides its errno.
+    pub(crate) fn extended_error(&self) -> ExtendedError {
+        const NLM_F_CAPPED: u16 = 0x100;
+        const NLM_F_ACK_TLVS: u16 = 0x200;
+        const ERRNO: usize = 4;
+        const NLMSGERR_ATTR_MSG: u16 = 1;
+        const NLMSGERR_ATTR_OFFS: u16 = 2;
+        if self.flags & NLM_F_ACK_TLVS == 0 {
+            return ExtendedError::default();
+        }
+        let request = if self.flags & NLM_F_CAPPED == 0 {
+            usize::try_from(self.word(ERRNO)).unwrap_or(usize::MAX)
+        } else {
+            HEADER
+        };
+        let attributes = self.attributes(aligned(request).saturating_add(ERRNO));
+        let offset = attributes.of(NLMSGERR_ATTR_OFFS).and_then(|offset| offset.u32());
+        ExtendedError {
+            reason: attributes.of(NLMSGERR_ATTR_MSG).map(|reason| reason.text()),
+            offset: offset.and_then(|offset| usize::try_from(offset).ok()),
+        }
+    }
+
     pub(super) const fn interrupted(&self) -> bool {
         self.flags & NLM_F_DUMP_INTR != 0
     }
+}
+
+/// What an error carries besides its errno.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ExtendedError {
+    /// The kernel's explanation.
+    pub(crate) reason: Option<String>,
+    /// Where the attribute at fault begins, counted from the start of the request.
+    pub(crate) offset: Option<usize>,
 }
 
 /// The messages in a datagram; ends at the first that is truncated.
@@ -169,8 +201,8 @@ impl<'a> Iterator for Attributes<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Message;
     use super::*;
+    use crate::Message;
     use proptest::prelude::*;
 
     fn bytes_of(message: &Message) -> Vec<u8> {
@@ -209,7 +241,7 @@ mod tests {
             let mut count = 0;
             for reply in replies(&bytes) {
                 count += 1;
-                let _ = status(&reply);
+                let _ = (status(&reply), reply.extended_error());
                 for attribute in reply.attributes(12) {
                     let _ = (attribute.text(), attribute.u32(), attribute.be32(), attribute.nested().count());
                 }

@@ -1,12 +1,4 @@
-//! A small netlink socket: requests with an acknowledgement, dumps, and the batches of nfnetlink.
-//!
-//! What the kernel sends is read with bounds checks only: a short or garbled message ends an iteration, it never
-//! panics.
-
-mod batch;
-mod message;
-mod reply;
-mod requests;
+//! The socket: requests with an acknowledgement, queries, dumps.
 
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -19,16 +11,8 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
-pub use batch::BatchError;
-pub use message::{Message, OpenAttribute};
-pub use reply::{Attribute, Attributes, Reply};
-use reply::{replies, status};
-pub use requests::Outcome;
-
-/// Length of `struct nlmsghdr`.
-const HEADER: usize = 16;
-/// Length of `struct nlattr`.
-const ATTRIBUTE_HEADER: usize = 4;
+use crate::reply::{replies, status};
+use crate::{Message, Reply, request_flags};
 
 /// A dump that changes under our hands is read again this many times.
 const DUMP_ATTEMPTS: usize = 16;
@@ -44,6 +28,18 @@ struct StrictCheck;
 
 nix::setsockopt_impl!(StrictCheck, libc::SOL_NETLINK, libc::NETLINK_GET_STRICT_CHK, bool, sockopt::SetBool);
 
+/// Asks for the attribute and the text that belong to an error.
+#[derive(Clone, Copy, Debug)]
+struct ExtendedAck;
+
+nix::setsockopt_impl!(ExtendedAck, libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, bool, sockopt::SetBool);
+
+/// Leaves the request out of answers to it.
+#[derive(Clone, Copy, Debug)]
+struct CappedAck;
+
+nix::setsockopt_impl!(CappedAck, libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, bool, sockopt::SetBool);
+
 /// Which part of the kernel a socket talks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
@@ -58,7 +54,7 @@ pub enum Protocol {
 /// A netlink socket in the network namespace in which it was opened.
 #[derive(Debug)]
 pub struct Socket {
-    descriptor: OwnedFd,
+    pub(crate) descriptor: OwnedFd,
     sequence: u32,
     buffer: Vec<u8>,
 }
@@ -79,6 +75,9 @@ impl Socket {
         setsockopt(&descriptor, sockopt::ReceiveTimeout, &TimeVal::new(ANSWER_SECONDS, 0))?;
         // Since 4.20; without it everything is listed, and the readers pick.
         let _ = setsockopt(&descriptor, StrictCheck, &true);
+        // Since 4.12: errors name the attribute at fault, and do not carry the request back.
+        let _ = setsockopt(&descriptor, ExtendedAck, &true);
+        let _ = setsockopt(&descriptor, CappedAck, &true);
         Ok(Self { descriptor, sequence: 1, buffer: vec![0; 32 * 1024] })
     }
 
@@ -183,13 +182,13 @@ impl Socket {
     }
 
     /// Reserves `count` sequence numbers and returns the first.
-    fn next_sequence(&mut self, count: u32) -> u32 {
+    pub(crate) fn next_sequence(&mut self, count: u32) -> u32 {
         let first = self.sequence;
         self.sequence = first.wrapping_add(count);
         first
     }
 
-    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&self, bytes: &[u8]) -> io::Result<()> {
         loop {
             match send(self.descriptor.as_raw_fd(), bytes, MsgFlags::empty()) {
                 Ok(_) => return Ok(()),
@@ -199,12 +198,12 @@ impl Socket {
         }
     }
 
-    fn receive(&mut self) -> io::Result<usize> {
+    pub(crate) fn receive(&mut self) -> io::Result<usize> {
         self.receive_with(MsgFlags::empty())
     }
 
     /// Receives one datagram of the kernel into the buffer, which grows to hold all of it.
-    fn receive_with(&mut self, flags: MsgFlags) -> io::Result<usize> {
+    pub(crate) fn receive_with(&mut self, flags: MsgFlags) -> io::Result<usize> {
         loop {
             let (length, sender) = self.receive_once(flags | MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC)?;
             if length > self.buffer.len() {
@@ -231,20 +230,9 @@ impl Socket {
         }
     }
 
-    fn received(&self, length: usize) -> &[u8] {
+    pub(crate) fn received(&self, length: usize) -> &[u8] {
         self.buffer.get(..length).unwrap_or_default()
     }
-}
-
-/// `length` rounded up to the four bytes on which netlink aligns everything.
-#[must_use]
-pub const fn aligned(length: usize) -> usize {
-    length.saturating_add(3) & !3
-}
-
-/// The flags of a request: the bits are the same in the 16 bits of the header.
-fn request_flags(more: libc::c_int) -> u16 {
-    u16::try_from(libc::NLM_F_REQUEST | more).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use std::os::fd::AsRawFd;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, getsockopt, setsockopt, sockopt};
 
-use super::reply::{replies, status};
-use super::{Message, Socket, request_flags};
+use crate::reply::{replies, status};
+use crate::{Message, Socket, request_flags};
 
 /// The subsystem of nfnetlink that a batch is for.
 const NFNL_SUBSYS_NFTABLES: u16 = 10;
@@ -20,15 +20,41 @@ pub struct BatchError {
     pub message: Option<usize>,
     /// The kernel's error.
     pub error: io::Error,
+    /// The kernel's explanation, where it gives one.
+    pub reason: Option<String>,
+    /// The content of the attribute at fault, where the kernel names one.
+    pub attribute: Option<Vec<u8>>,
+}
+
+impl BatchError {
+    /// The attribute at fault, if it is text: the name of a table, or of an expression that the kernel lacks.
+    #[must_use]
+    pub fn named(&self) -> Option<&str> {
+        let text = std::str::from_utf8(self.attribute.as_deref()?.strip_suffix(&[0])?).ok()?;
+        (!text.is_empty() && text.chars().all(|c| c.is_ascii_graphic())).then_some(text)
+    }
+
+    /// What the kernel said about the error: its error code, its explanation and the attribute at fault.
+    #[must_use]
+    pub fn details(&self) -> String {
+        let mut text = self.error.to_string();
+        if let Some(reason) = &self.reason {
+            text += &format!(": {reason}");
+        }
+        if let Some(name) = self.named() {
+            text += &format!(": {name}");
+        }
+        text
+    }
 }
 
 impl fmt::Display for BatchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.message {
             Some(index) => {
-                write!(f, "the kernel refused message {} of the transaction: {}", index + 1, self.error)
+                write!(f, "the kernel refused message {} of the transaction: {}", index + 1, self.details())
             }
-            None => write!(f, "the kernel refused the transaction: {}", self.error),
+            None => write!(f, "the kernel refused the transaction: {}", self.details()),
         }
     }
 }
@@ -37,13 +63,13 @@ impl std::error::Error for BatchError {}
 
 impl From<Errno> for BatchError {
     fn from(errno: Errno) -> Self {
-        Self { message: None, error: errno.into() }
+        io::Error::from(errno).into()
     }
 }
 
 impl From<io::Error> for BatchError {
     fn from(error: io::Error) -> Self {
-        Self { message: None, error }
+        Self { message: None, error, reason: None, attribute: None }
     }
 }
 
@@ -63,24 +89,39 @@ impl Socket {
     /// # Errors
     /// The first message that was refused. A batch too big for the socket's send buffer gives `EMSGSIZE`.
     pub fn transaction(&mut self, messages: &[Message]) -> Result<(), BatchError> {
+        self.transaction_at(messages, None)
+    }
+
+    /// The same, provided that nothing has changed since `generation`, where one is given.
+    ///
+    /// # Errors
+    /// The first message that was refused; `ERESTART` if the rules are of another generation (since Linux 4.12; older
+    /// kernels do not look at it).
+    pub fn transaction_at(
+        &mut self,
+        messages: &[Message],
+        generation: Option<u32>,
+    ) -> Result<(), BatchError> {
         if messages.is_empty() {
             return Ok(());
         }
         let count = u32::try_from(messages.len()).map_err(|_| Errno::EMSGSIZE)?;
         let begin = self.next_sequence(count.saturating_add(2));
-        let bytes = batch(messages, begin)?;
+        let bytes = batch(messages, begin, generation)?;
         self.raise_send_buffer(bytes.len());
         self.send(&bytes)?;
         let last = begin.wrapping_add(count);
-        let outcome = self.batch_outcome(begin, last);
-        if outcome.is_err() {
+        self.batch_outcome(begin, last).map_err(|(error, offset)| {
             self.drain();
-        }
-        outcome
+            let at_fault = error.message.and_then(|index| messages.get(index));
+            let attribute = at_fault.zip(offset).and_then(|(message, offset)| message.attribute_at(offset));
+            BatchError { attribute: attribute.map(<[u8]>::to_vec), ..error }
+        })
     }
 
-    /// Reads answers until the acknowledgement of the last message, or the first error.
-    fn batch_outcome(&mut self, begin: u32, last: u32) -> Result<(), BatchError> {
+    /// Reads answers until the acknowledgement of the last message, or the first error; with the offset of the
+    /// attribute at fault.
+    fn batch_outcome(&mut self, begin: u32, last: u32) -> Result<(), (BatchError, Option<usize>)> {
         let mut wait = MsgFlags::empty();
         loop {
             let length = match self.receive_with(wait) {
@@ -89,7 +130,7 @@ impl Socket {
                     wait = MsgFlags::MSG_DONTWAIT;
                     continue;
                 }
-                other => other?,
+                other => other.map_err(|error| (error.into(), None))?,
             };
             let span = last.wrapping_sub(begin);
             for reply in replies(self.received(length)) {
@@ -100,7 +141,14 @@ impl Socket {
                 match status(&reply) {
                     Some(Err(errno)) => {
                         let message = index.checked_sub(1).and_then(|index| usize::try_from(index).ok());
-                        return Err(BatchError { message, error: errno.into() });
+                        let extended = reply.extended_error();
+                        let error = BatchError {
+                            message,
+                            error: errno.into(),
+                            reason: extended.reason,
+                            attribute: None,
+                        };
+                        return Err((error, extended.offset));
                     }
                     Some(Ok(())) if index == span => return Ok(()),
                     Some(Ok(())) | None => {}
@@ -134,10 +182,15 @@ impl Socket {
 
 /// The bytes of a batch. Only the last message asks for an acknowledgement: one for each would overflow the receive
 /// buffer, and errors are reported unasked.
-fn batch(messages: &[Message], begin: u32) -> io::Result<Vec<u8>> {
+fn batch(messages: &[Message], begin: u32, generation: Option<u32>) -> io::Result<Vec<u8>> {
+    const NFNL_BATCH_GENID: u16 = 1;
     let mut bytes =
         Vec::with_capacity(64 + messages.iter().map(|message| message.size() + 16).sum::<usize>());
-    bracket(libc::NFNL_MSG_BATCH_BEGIN).write(&mut bytes, request_flags(0), begin)?;
+    let mut first = bracket(libc::NFNL_MSG_BATCH_BEGIN);
+    if let Some(generation) = generation {
+        first.push_be32(NFNL_BATCH_GENID, generation);
+    }
+    first.write(&mut bytes, request_flags(0), begin)?;
     let mut sequence = begin;
     for (index, message) in messages.iter().enumerate() {
         sequence = sequence.wrapping_add(1);
@@ -161,7 +214,7 @@ mod tests {
     #[test]
     fn only_the_last_message_of_a_batch_asks_for_an_acknowledgement() {
         let message = Message::new(0x0a01, 0, &[1, 0, 0, 0]);
-        let bytes = batch(&[message.clone(), message], 7).unwrap();
+        let bytes = batch(&[message.clone(), message], 7, None).unwrap();
         let seen: Vec<(u16, u32, bool)> = replies(&bytes)
             .map(|reply| (reply.kind, reply.sequence, reply.flags & request_flags(libc::NLM_F_ACK) == 5))
             .collect();

@@ -4,7 +4,7 @@ use std::io;
 
 use nix::errno::Errno;
 
-use super::{ATTRIBUTE_HEADER, HEADER, aligned};
+use crate::{ATTRIBUTE_HEADER, HEADER, aligned};
 
 /// Marks an attribute that holds attributes.
 const NLA_F_NESTED: u16 = 1 << 15;
@@ -71,6 +71,11 @@ impl Message {
         self.push(kind, &number.to_be_bytes());
     }
 
+    /// Appends attributes that were read from a message of the kernel.
+    pub fn push_raw(&mut self, attributes: &[u8]) {
+        self.push_padded(attributes);
+    }
+
     /// Opens an attribute that holds attributes; what is pushed from now on is within it.
     pub fn begin(&mut self, kind: u16) -> OpenAttribute {
         let start = self.body.len();
@@ -103,9 +108,16 @@ impl Message {
     }
 
     /// Fixed header and attributes, as they are sent.
-    #[cfg(test)]
-    pub(crate) fn body(&self) -> &[u8] {
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
         &self.body
+    }
+
+    /// The content of the attribute that begins at `offset`, counted from the start of netlink's own header.
+    pub(crate) fn attribute_at(&self, offset: usize) -> Option<&[u8]> {
+        let attribute = self.body.get(offset.checked_sub(HEADER)?..)?;
+        let [low, high, ..] = *attribute.first_chunk::<ATTRIBUTE_HEADER>()?;
+        attribute.get(ATTRIBUTE_HEADER..usize::from(u16::from_ne_bytes([low, high])))
     }
 
     /// Appends the whole message to `bytes`.

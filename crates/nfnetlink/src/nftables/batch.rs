@@ -1,0 +1,203 @@
+//! Changes of nf_tables that are applied together or not at all.
+
+use std::fmt;
+
+use super::encode::{self, SetIds};
+use super::number::{self, Kind};
+use super::{Comment, Set, Table, TableName};
+use crate::{Attributes, BatchError, Message};
+
+/// The object that a message of a batch is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A table that is created.
+    Create(TableName),
+    /// A table that is deleted.
+    Delete(TableName),
+    /// A set, or elements of it.
+    Set(TableName, String),
+    /// A chain.
+    Chain(TableName, String),
+    /// A rule.
+    Rule {
+        /// Its table.
+        table: TableName,
+        /// Its chain.
+        chain: String,
+        /// Its place in the chain, from 0.
+        index: usize,
+        /// The comment on it.
+        comment: Option<Comment>,
+    },
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create(table) => write!(f, "table {table}"),
+            Self::Delete(table) => write!(f, "deletion of table {table}"),
+            Self::Set(table, set) => write!(f, "set {set} of table {table}"),
+            Self::Chain(table, chain) => write!(f, "chain {chain} of table {table}"),
+            Self::Rule { table, chain, index, comment } => {
+                write!(f, "rule {} of chain {chain} of table {table}", index + 1)?;
+                comment.as_ref().map_or(Ok(()), |comment| write!(f, " ({comment})"))
+            }
+        }
+    }
+}
+
+/// A transaction that the kernel refused: nothing of it was applied.
+#[derive(Debug)]
+pub struct CommitError {
+    /// The object at fault; `None` if it was the transaction as a whole.
+    pub origin: Option<Box<Origin>>,
+    /// The kernel's answer.
+    pub error: BatchError,
+}
+
+impl CommitError {
+    /// The name of the expression at fault: one that the kernel lacks, and cannot load a module for, gives `ENOENT`.
+    #[must_use]
+    pub fn expression(&self) -> Option<String> {
+        let attributes = Attributes::new(self.error.attribute.as_deref()?);
+        let in_rule = matches!(self.origin.as_deref(), Some(Origin::Rule { .. }));
+        in_rule.then(|| attributes.of(number::expression::NAME)).flatten().map(|name| name.text())
+    }
+
+    /// Whether the rules had changed since the generation that was given: read them again, then try again.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.error.error.raw_os_error() == Some(libc::ERESTART)
+    }
+
+    /// Whether the batch does not fit the send buffer. In a user namespace the system's limit holds
+    /// (`net.core.wmem_max`).
+    #[must_use]
+    pub fn is_too_long(&self) -> bool {
+        self.error.error.raw_os_error() == Some(libc::EMSGSIZE)
+    }
+}
+
+impl fmt::Display for CommitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.origin {
+            Some(origin) => {
+                write!(f, "the kernel refused {origin}: {}", self.error.details())?;
+                self.expression().map_or(Ok(()), |name| write!(f, ": expression {name}"))
+            }
+            None => self.error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for CommitError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error.error)
+    }
+}
+
+/// Changes in the order in which the kernel makes them.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    messages: Vec<Message>,
+    origins: Vec<Origin>,
+    sets: u32,
+}
+
+impl Batch {
+    /// A batch without changes.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Creates a table with everything in it. Where the table exists already, everything is added to it.
+    pub fn create_table(&mut self, table: &Table) {
+        let name = &table.name;
+        self.push(encode::table(table), Origin::Create(name.clone()));
+        // Before the rules that jump to them.
+        for chain in &table.chains {
+            let origin = Origin::Chain(name.clone(), chain.name.clone());
+            self.push(encode::chain(table, chain), origin);
+        }
+        let mut ids = SetIds::default();
+        for set in table.sets.iter().filter(|set| !set.anonymous) {
+            self.create_set(table, set, &mut ids);
+        }
+        for chain in &table.chains {
+            for (index, rule) in chain.rules.iter().enumerate() {
+                // The kernel binds an anonymous set to the rule that follows.
+                for set in table.sets.iter().filter(|set| set.anonymous && rule.refers_to(&set.name)) {
+                    self.create_set(table, set, &mut ids);
+                }
+                let origin = Origin::Rule {
+                    table: name.clone(),
+                    chain: chain.name.clone(),
+                    index,
+                    comment: rule.comment.clone(),
+                };
+                self.push(encode::rule(table, &chain.name, rule, &ids), origin);
+            }
+        }
+    }
+
+    /// Deletes a table with everything in it, if there is one. A deletion of a table that may be missing is not tried:
+    /// a failed transaction costs 7 to 15 ms.
+    pub fn delete_table(&mut self, name: &TableName) {
+        self.push(encode::table(&Table::new(name.clone())), Origin::Create(name.clone()));
+        let mut message = encode::message(Kind::DelTable, name.family, 0);
+        message.push_text(number::table::NAME, &name.name);
+        self.push(message, Origin::Delete(name.clone()));
+    }
+
+    /// Replaces a table with everything in it; no packet sees a part of either.
+    pub fn replace_table(&mut self, table: &Table) {
+        self.delete_table(&table.name);
+        self.create_table(table);
+    }
+
+    /// Number of messages.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// Whether nothing is changed.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// Size in bytes, without the messages that begin and end it.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.messages.iter().map(|message| message.size() + crate::HEADER).sum()
+    }
+
+    /// The messages, in order.
+    #[must_use]
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// The object that the message with this index is about.
+    #[must_use]
+    pub fn origin(&self, index: usize) -> Option<&Origin> {
+        self.origins.get(index)
+    }
+
+    fn create_set<'a>(&mut self, table: &Table, set: &'a Set, ids: &mut SetIds<'a>) {
+        self.sets += 1;
+        ids.insert(set, self.sets);
+        let origin = Origin::Set(table.name.clone(), set.name.clone());
+        self.push(encode::set(table, set, self.sets), origin.clone());
+        for message in encode::elements(table, set, ids) {
+            self.push(message, origin.clone());
+        }
+    }
+
+    fn push(&mut self, message: Message, origin: Origin) {
+        self.messages.push(message);
+        self.origins.push(origin);
+    }
+}
