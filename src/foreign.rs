@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::diff::{is_our_jump, owned};
-use crate::model::{Chain, Family, Hook, HookRules, Table, TableRules, Target, Variant};
-use crate::parse::{self, Line, ObservedTable};
-use crate::plan::{CurrentState, DesiredState};
+use crate::model::{Chain, Family, FamilyRules, Hook, HookRules, Table, TableRules, Target, Variant};
+use crate::parse::{self, Line, Observed, ObservedTable};
 
 /// A foreign rule before our jump.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,13 +30,17 @@ impl fmt::Display for DecidesFirst {
     }
 }
 
-/// Foreign rules that decide before the rules of the desired, in the order in which packets meet them.
+/// Foreign rules that decide before the desired rules, in the order in which packets meet them. `live` are the rules of
+/// `variant`.
 #[must_use]
-pub fn that_decide_first(desired: &DesiredState, current: &CurrentState) -> Vec<DecidesFirst> {
+pub fn that_decide_first(
+    desired: &BTreeMap<Family, FamilyRules>,
+    variant: Variant,
+    live: &BTreeMap<(Variant, Family), Observed>,
+) -> Vec<DecidesFirst> {
     let mut found = Vec::new();
-    let variant = current.variant;
-    for (family, rules) in desired.rules.iter().filter(|(_, rules)| rules.count() > 0) {
-        let Some(observed) = current.rules.get(&(variant, *family)) else { continue };
+    for (family, rules) in desired.iter().filter(|(_, rules)| rules.count() > 0) {
+        let Some(observed) = live.get(&(variant, *family)) else { continue };
         let record = observed.record.as_ref();
         for (table, observed) in &observed.tables {
             let wanted = rules.tables.get(table);

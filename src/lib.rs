@@ -1,7 +1,8 @@
 //! Traffic capture for a service mesh sidecar.
 //!
 //! One idea carries the crate: *rules are data, everything else is an interpreter*. The modules are listed in the
-//! order in which the data flows; none of them reaches back.
+//! order in which the data flows; none imports from a later one. All I/O is in `kernel`, which knows the model and
+//! nothing else of the program; `apply` translates between it and the plan.
 //!
 //! ```text
 //! cli ─► RawOptions ─┐
@@ -14,27 +15,41 @@
 
 #![deny(clippy::self_named_module_files, reason = "one layout for modules: `x/mod.rs`")]
 
-pub mod apply;
-pub mod backend;
-pub mod cli;
-pub mod commits;
-pub mod config;
-pub mod connections;
-pub mod conntrack;
-pub mod diff;
-pub mod exit;
-pub mod facts;
-pub mod foreign;
-pub mod kernel;
-pub mod logging;
+// In the order of the data: a module imports from those above it only, which `tests/imports.rs` checks.
 pub mod model;
-pub mod parse;
-pub mod plan;
-pub mod policy;
-pub mod record;
-pub mod render;
-pub mod report;
-pub mod routing;
-pub mod run;
 pub mod text;
+
+pub mod kernel;
+
+pub mod exit;
+pub mod report;
+
+pub mod cli;
+pub mod facts;
+
+pub mod config;
+
+pub mod backend;
+pub mod logging;
+pub mod policy;
+pub mod routing;
+
+pub mod record;
+
+pub mod parse;
+
+pub mod connections;
+pub mod diff;
+
+pub mod conntrack;
+pub mod foreign;
+pub mod render;
 pub mod transition;
+
+pub mod plan;
+
+pub mod commits;
+
+pub mod apply;
+
+pub mod run;

@@ -44,6 +44,12 @@ impl CurrentState {
         self.alias.as_deref().and_then(|alias| alias.parse().ok())
     }
 
+    /// What decides which conntrack entries are stale.
+    fn tracked(&self) -> conntrack::Live<'_> {
+        let Self { rules, native_tables, entries, .. } = self;
+        conntrack::Live { rules, native: !native_tables.is_empty(), entries }
+    }
+
     /// Whether a native backend left rules that may mark packets.
     fn has_native_marks(&self) -> bool {
         self.native_tables.iter().any(|table| table == NATIVE_MANGLE)
@@ -233,7 +239,7 @@ pub fn plan(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
     let mut steps: Vec<Step> = network.before.into_iter().map(Step::Network).collect();
     steps.extend(phases.steps(current));
     steps.extend(network.after.into_iter().map(Step::Network));
-    let stale = conntrack::plan(desired, current, captures_changed(&steps));
+    let stale = conntrack::plan(desired.rules.values(), current.tracked(), captures_changed(&steps));
     if !stale.is_empty() {
         steps.insert(0, Step::Conntrack(conntrack::Step::Note(stale.clone())));
         steps.push(Step::Conntrack(conntrack::Step::DeleteStale(stale)));
@@ -303,7 +309,7 @@ impl Phases {
         self.limit_native |= native && transition.limit_save_mark;
         let prepare = transition.prepare(other);
         let mut capture = Change::between(&transition.form(desired), main, rewrite);
-        if conntrack::zones_first(desired, current) {
+        if conntrack::zones_first(desired, current.tracked()) {
             capture.commit_first(Table::Raw);
         }
         let withdraw = Change::between(&none, &prepare.project(other), false);
@@ -466,7 +472,8 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
             }));
         }
     }
-    notices.extend(foreign::that_decide_first(desired, current).iter().map(ToString::to_string));
+    let first = foreign::that_decide_first(&desired.rules, current.variant, &current.rules);
+    notices.extend(first.iter().map(ToString::to_string));
     for variant in Variant::ALL {
         for change in changes(desired, current, variant).iter().filter(|change| !change.doubtful.is_empty()) {
             let lines: Vec<_> = change.doubtful.iter().map(|line| format!("`{line}`")).collect();

@@ -8,8 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::diff::{Change, HookChange};
-use crate::model::{Family, FamilyRules, Hook, HookRules, Rule, Statement, Table, Target, Variant};
+use crate::model::{Family, Hook, HookRules, Rule, Statement, Table, Target, Variant};
 
 /// What the record begins with, with the version of its form.
 const PREFIX: &str = "istio-iptables:1";
@@ -71,40 +70,9 @@ pub struct Record {
 }
 
 impl Record {
-    /// What is to be recorded for these rules. `changes` say how many foreign rules stand before ours.
-    #[must_use]
-    pub fn of<'a>(
-        rules: impl IntoIterator<Item = &'a FamilyRules>,
-        changes: &[Change],
-        passthrough: bool,
-        variant: Variant,
-    ) -> Self {
-        let mut blocks = BTreeSet::new();
-        for rules in rules {
-            for (table, hook, hooks) in rules.tables.iter().flat_map(|(table, rules)| {
-                rules.hooks.iter().map(move |(hook, hooks)| (*table, *hook, hooks))
-            }) {
-                let change = changes.iter().find(|change| change.family == rules.family);
-                let foreign = change.and_then(|change| change.foreign_before(table, hook));
-                blocks.extend(blocks_of(variant, rules.family, (table, hook), hooks, foreign));
-            }
-        }
+    /// What says that these blocks are there, in the tables of `variant`.
+    pub(crate) fn of_blocks(variant: Variant, blocks: BTreeSet<Block>, passthrough: bool) -> Self {
         Self { variants: [variant].into(), blocks, earlier: None, passthrough }
-    }
-
-    /// What these changes write into shared chains.
-    #[must_use]
-    pub fn of_changes<'a>(variant: Variant, changes: impl IntoIterator<Item = &'a Change>) -> Self {
-        let hooks = changes.into_iter().flat_map(|change| {
-            change.tables.iter().flat_map(move |table| {
-                let of = move |(hook, written): (&Hook, &'a HookChange)| {
-                    let foreign = change.foreign_before(table.table, *hook);
-                    blocks_of(variant, change.family, (table.table, *hook), &written.rules, foreign)
-                };
-                table.hooks.iter().flat_map(of)
-            })
-        });
-        Self { variants: [variant].into(), blocks: hooks.collect(), ..Self::default() }
     }
 
     /// Both at once.
@@ -205,7 +173,8 @@ impl Record {
     }
 }
 
-fn blocks_of(
+/// The blocks of rules that go into a shared chain which has, or is to have, `foreign` rules besides.
+pub(crate) fn blocks_of(
     variant: Variant,
     family: Family,
     (table, hook): (Table, Hook),

@@ -25,9 +25,9 @@ impl Desired {
     /// The desired state for `config`.
     #[must_use]
     pub fn of(config: &CaptureConfig) -> Self {
-        let tproxy = match config.mode {
+        let tproxy = match config.traffic.mode {
             // Without captured ports nothing carries the mark; Istio makes no route then either.
-            Mode::Tproxy(tproxy) if config.inbound != InboundPorts::None => Some(tproxy),
+            Mode::Tproxy(tproxy) if config.traffic.inbound != InboundPorts::None => Some(tproxy),
             Mode::Tproxy(_) | Mode::Redirect => None,
         };
         Self {

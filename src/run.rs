@@ -165,10 +165,10 @@ fn validate(
     let first = |ids: &[u32]| ids.first().copied().unwrap_or_default();
     let outcome = probe::probe(&probe::Probe {
         families: config.families,
-        capture_ports: [config.ports.outbound, config.ports.inbound],
+        capture_ports: [config.traffic.ports.outbound, config.traffic.ports.inbound],
         port: validation.port,
-        uid: first(&config.proxy.uids),
-        gid: first(&config.proxy.gids),
+        uid: first(&config.traffic.proxy.uids),
+        gid: first(&config.traffic.proxy.gids),
         timeout: validation.timeout,
     });
     let failed =

@@ -4,10 +4,8 @@
 //! connections of the other set, and gives the rules that do not.
 
 use crate::connections;
-use crate::diff::{Change, marks_in_use};
-use crate::model::{
-    FamilyRules, Hook, Interface, Mark, Match, Matcher, Statement, Table, TableRules, Target,
-};
+use crate::diff::{Change, limited_save_mark, marks_in_use};
+use crate::model::{FamilyRules, Hook, Mark, Match, Table, TableRules, Target};
 use crate::parse::Observed;
 
 /// How the rules of one family differ from their final form while a run is under way. The default is: not at all.
@@ -71,16 +69,5 @@ pub fn saved_marks(rules: &FamilyRules) -> impl Iterator<Item = Mark> {
     rules.filter_map(|rule| match (rule.statement.target, rule.statement.matcher.mark) {
         (Target::SaveMark, Some(Match::Is(mark))) => Some(mark),
         _ => None,
-    })
-}
-
-/// The form of a save rule that looks at `lo` only; `None` for every other rule, and for one that does so already.
-#[must_use]
-pub fn limited_save_mark(statement: &Statement) -> Option<Statement> {
-    let Statement { matcher, target } = statement;
-    let everywhere = *target == Target::SaveMark && matcher.in_interface.is_none();
-    everywhere.then(|| Statement {
-        matcher: Matcher { in_interface: Some(Interface::loopback()), ..matcher.clone() },
-        target: *target,
     })
 }

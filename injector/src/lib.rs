@@ -1,23 +1,38 @@
 //! Sidecar injection: a pod in, the injected pod out.
+//!
+//! The modules are listed from the leaves to the commands; none imports from a later one.
 
+// A module imports from those above it only, which `tests/imports.rs` of the workspace checks.
 pub mod annotations;
-pub mod certs;
-pub mod cli;
-pub mod cluster;
-pub mod config;
-pub mod decide;
-pub mod doctor;
 pub mod events;
 pub mod file_watcher;
 pub mod files;
-pub mod inject;
-pub mod manifests;
+pub mod path;
+
+pub mod schema;
+
 pub mod object;
 pub mod overlay;
-pub mod path;
-pub mod pod;
 pub mod quantity;
-pub mod schema;
-pub mod template;
-pub mod webhook;
+
 pub mod yaml;
+
+pub mod pod;
+
+pub mod decide;
+
+pub mod config;
+pub mod manifests;
+
+pub mod template;
+
+pub mod inject;
+
+pub mod certs;
+
+pub mod cluster;
+
+pub mod doctor;
+pub mod webhook;
+
+pub mod cli;

@@ -3,12 +3,10 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use ipnetwork::Ipv4Network;
-
 use crate::facts::NameServers;
 use crate::model::{Families, Interface, InterfaceAddress, Network};
 
-use super::{CaptureConfig, Dns, InboundPorts, Mode, Outbound, ProxyOwner, ProxyPorts};
+use super::{CaptureConfig, Dns, Traffic};
 
 /// Which families were asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,26 +39,10 @@ pub enum DnsChoice {
 pub struct Intent {
     /// Families asked for.
     pub family: FamilyChoice,
-    /// The proxy's ports.
-    pub ports: ProxyPorts,
-    /// The proxy's users and groups.
-    pub proxy: ProxyOwner,
-    /// How inbound traffic is captured.
-    pub mode: Mode,
-    /// Inbound ports.
-    pub inbound: InboundPorts,
-    /// Outbound traffic.
-    pub outbound: Outbound,
     /// DNS queries.
     pub dns: DnsChoice,
-    /// Whether invalid packets are dropped.
-    pub drop_invalid: bool,
-    /// Excluded interfaces.
-    pub excluded_interfaces: Vec<Interface>,
-    /// Interfaces of virtual machines.
-    pub virtual_interfaces: Vec<Interface>,
-    /// IPv4 loopback range that is meant for the app.
-    pub loopback_v4: Ipv4Network,
+    /// What does not depend on the pod's addresses.
+    pub traffic: Traffic,
 }
 
 /// Something that the pod's network decided and that the user should hear about.
@@ -137,32 +119,8 @@ impl Intent {
     pub fn decide(self, network: &Network) -> (CaptureConfig, Vec<Notice>) {
         let mut notices = Vec::new();
         let families = self.families(network, &mut notices);
-        let Self {
-            family: _,
-            ports,
-            proxy,
-            mode,
-            inbound,
-            outbound,
-            dns,
-            drop_invalid,
-            excluded_interfaces,
-            virtual_interfaces,
-            loopback_v4,
-        } = self;
-        let config = CaptureConfig {
-            families,
-            ports,
-            proxy,
-            mode,
-            inbound,
-            outbound,
-            dns: decide_dns(dns, families, &mut notices),
-            drop_invalid,
-            excluded_interfaces,
-            virtual_interfaces,
-            loopback_v4,
-        };
+        let Self { family: _, dns, traffic } = self;
+        let config = CaptureConfig { families, dns: decide_dns(dns, families, &mut notices), traffic };
         (config, notices)
     }
 
@@ -172,7 +130,7 @@ impl Intent {
         let has_v4 = addresses.iter().any(|address| address.address.is_ipv4());
         let v6 = addresses.iter().copied().find(|address| {
             let excluded = |interface: &Interface| interface.covers(&address.interface);
-            address.address.is_ipv6() && !self.excluded_interfaces.iter().any(excluded)
+            address.address.is_ipv6() && !self.traffic.excluded_interfaces.iter().any(excluded)
         });
         let has_v6 = addresses.iter().any(|address| address.address.is_ipv6());
         if !network.ipv6 {

@@ -32,6 +32,15 @@ pub use values::{decimal, parse_bool};
 pub struct CaptureConfig {
     /// Families that get rules.
     pub families: Families,
+    /// DNS capture.
+    pub dns: Dns,
+    /// What depends on the options alone.
+    pub traffic: Traffic,
+}
+
+/// The options about traffic whose meaning does not depend on the pod's addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traffic {
     /// The proxy's ports.
     pub ports: ProxyPorts,
     /// The proxy's users and groups: their traffic is not captured.
@@ -42,8 +51,6 @@ pub struct CaptureConfig {
     pub inbound: InboundPorts,
     /// Which outbound traffic is captured.
     pub outbound: Outbound,
-    /// DNS capture.
-    pub dns: Dns,
     /// Whether packets that conntrack calls INVALID are dropped.
     pub drop_invalid: bool,
     /// Interfaces whose traffic is neither captured in nor out.

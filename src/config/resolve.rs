@@ -6,6 +6,7 @@ use crate::cli::{Key, Kind, Origin, RawOptions};
 use crate::facts::{self, Files};
 use crate::text::one_line;
 
+use super::Traffic;
 use super::error::{ConfigError, Expected, Warning};
 use super::intent::{DnsChoice, FamilyChoice, Intent};
 use super::reader::Reader;
@@ -99,19 +100,18 @@ fn read_intent(reader: &mut Reader<'_>, files: &Files) -> Option<Intent> {
     let excluded_interfaces = interfaces(reader, Key::ExcludeInterfaces);
     let virtual_interfaces = interfaces(reader, Key::KubeVirtInterfaces);
     let loopback_v4 = traffic::loopback(reader);
-    Some(Intent {
-        family: family?,
+    let traffic = Traffic {
         ports: ports?,
         proxy,
         mode: mode?,
         inbound,
         outbound,
-        dns,
         drop_invalid,
         excluded_interfaces,
         virtual_interfaces,
         loopback_v4: loopback_v4?,
-    })
+    };
+    Some(Intent { family: family?, dns, traffic })
 }
 
 fn family(reader: &mut Reader<'_>) -> Option<FamilyChoice> {

@@ -7,35 +7,40 @@ use super::{CaptureConfig, Dns, InboundPorts, Mode, OutboundRanges, OwnerGroups}
 impl fmt::Display for CaptureConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "capturing {} traffic; inbound: ", self.families)?;
-        match &self.inbound {
+        match &self.traffic.inbound {
             InboundPorts::None => f.write_str("nothing")?,
             InboundPorts::All { except } if except.is_empty() => f.write_str("every port")?,
             InboundPorts::All { except } => write!(f, "every port but {}", except.len())?,
             InboundPorts::Only(ports) => f.write_str(&number(ports.len(), "port"))?,
         }
-        write!(f, " to {}", self.ports.inbound)?;
-        match self.mode {
+        write!(f, " to {}", self.traffic.ports.inbound)?;
+        match self.traffic.mode {
             Mode::Redirect => f.write_str(" by REDIRECT")?,
             Mode::Tproxy(tproxy) => write!(f, " by TPROXY (mark {}, table {})", tproxy.mark, tproxy.table)?,
         }
         f.write_str("; outbound: ")?;
         self.outbound_summary(f)?;
-        write!(f, " to {}", self.ports.outbound)?;
+        write!(f, " to {}", self.traffic.ports.outbound)?;
         match &self.dns {
             Dns::Off => {}
             Dns::All => f.write_str("; DNS: all of it")?,
             Dns::Servers { v4, v6 } => write!(f, "; DNS: to {}", number(v4.len() + v6.len(), "server"))?,
         }
-        if self.drop_invalid {
+        if self.traffic.drop_invalid {
             f.write_str("; invalid packets dropped")?;
         }
-        write!(f, "; not captured: uid {}, gid {}", list(&self.proxy.uids), list(&self.proxy.gids))
+        write!(
+            f,
+            "; not captured: uid {}, gid {}",
+            list(&self.traffic.proxy.uids),
+            list(&self.traffic.proxy.gids)
+        )
     }
 }
 
 impl CaptureConfig {
     fn outbound_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let outbound = &self.outbound;
+        let outbound = &self.traffic.outbound;
         let some = |count: usize, what: &str| (count > 0).then(|| number(count, what));
         let ranges = match &outbound.ranges {
             OutboundRanges::All => Some("every range".to_owned()),

@@ -2,13 +2,13 @@
 
 use std::fmt;
 
+use super::Live;
 use crate::diff::our_rules;
 use crate::model::{
     APP_TO_PROXY_ZONE, Chain, DNS_PORT, FamilyRules, Hook, Match, Matcher, Owner, Ports, Protocol, Rule,
     Statement, Table, Target, Transport, Variant,
 };
 use crate::parse::{Line, Observed};
-use crate::plan::CurrentState;
 
 /// Which DNS flows changed their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,15 +65,15 @@ impl fmt::Display for DnsFlows {
     }
 }
 
-/// The flows of a family that a run from `current` to the desired rules sends another way; `None` if there is none.
-pub(super) fn changed_flows(desired: &FamilyRules, current: &CurrentState) -> Option<DnsFlows> {
+/// The flows of a family that a run to the desired rules sends another way; `None` if there is none.
+pub(super) fn changed_flows(desired: &FamilyRules, live: Live<'_>) -> Option<DnsFlows> {
     let after = Path::desired(desired);
-    let live = |variant: Variant| current.rules.get(&(variant, desired.family)).map(Path::live);
+    let path = |variant: Variant| live.rules.get(&(variant, desired.family)).map(Path::live);
     let sets: Vec<Path<'_>> =
-        Variant::ALL.into_iter().filter_map(live).filter(|path| !path.is_empty()).collect();
+        Variant::ALL.into_iter().filter_map(path).filter(|path| !path.is_empty()).collect();
     match sets.as_slice() {
         // The rules of Istio's native backend are not read.
-        _ if !current.native_tables.is_empty() => Some(DnsFlows::All),
+        _ if live.native => Some(DnsFlows::All),
         [] => difference(&Path::default(), &after),
         [before] => difference(before, &after),
         // What either set captured was captured.

@@ -9,8 +9,8 @@ use std::fmt;
 
 pub use dns::DnsFlows;
 
-use crate::model::{Family, FamilyRules, Mark};
-use crate::plan::{CurrentState, DesiredState};
+use crate::model::{Family, FamilyRules, Mark, Variant};
+use crate::parse::Observed;
 
 /// Whether connections were tracked in the namespace before a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,24 +116,38 @@ impl fmt::Display for Step {
     }
 }
 
+/// The live state on which depends which entries are stale.
+#[derive(Clone, Copy, Debug)]
+pub struct Live<'a> {
+    /// The live rules of each variant and family that has chains of ours.
+    pub rules: &'a BTreeMap<(Variant, Family), Observed>,
+    /// Whether tables of Istio's native backend are live. Their rules are not read.
+    pub native: bool,
+    /// Connections that are tracked.
+    pub entries: &'a Entries,
+}
+
 /// Whether the zones of DNS are to be there before the redirection: where more queries are captured than before, and
 /// the entries that are born in between can be deleted. Each of these queries gets its answer. With the redirection
 /// first, a query is tracked in one zone and its answer in another one; without a deletion that is the lesser evil.
 #[must_use]
-pub fn zones_first(desired: &FamilyRules, current: &CurrentState) -> bool {
-    matches!(current.entries, Entries::Some | Entries::Interrupted(_))
-        && dns::changed_flows(desired, current) == Some(DnsFlows::Direct)
+pub fn zones_first(desired: &FamilyRules, live: Live<'_>) -> bool {
+    matches!(live.entries, Entries::Some | Entries::Interrupted(_))
+        && dns::changed_flows(desired, live) == Some(DnsFlows::Direct)
 }
 
 /// The entries that become stale when rules change; `changed` are the families whose nat or mangle rules do.
-#[must_use]
-pub fn plan(desired: &DesiredState, current: &CurrentState, changed: BTreeSet<Family>) -> Stale {
-    if current.entries == Entries::None {
+pub fn plan<'a>(
+    desired: impl IntoIterator<Item = &'a FamilyRules>,
+    live: Live<'_>,
+    changed: BTreeSet<Family>,
+) -> Stale {
+    if *live.entries == Entries::None {
         return Stale::default();
     }
-    let flows = |rules: &FamilyRules| Some((rules.family, dns::changed_flows(rules, current)?));
-    let mut stale = Stale { dns: desired.rules.values().filter_map(flows).collect(), tcp: changed };
-    if let Entries::Interrupted(left) = &current.entries {
+    let flows = |rules: &FamilyRules| Some((rules.family, dns::changed_flows(rules, live)?));
+    let mut stale = Stale { dns: desired.into_iter().filter_map(flows).collect(), tcp: changed };
+    if let Entries::Interrupted(left) = live.entries {
         stale.merge(left);
     }
     stale

@@ -6,11 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cli::{self, Outcome};
-use crate::connections::Connections;
 use crate::facts::Files;
 use crate::model::{FamilyRules, InterfaceAddress, Network, Variant};
-use crate::parse::{self, Observed};
-use crate::{config, policy, render, routing};
+use crate::parse;
+use crate::{config, policy, render};
 
 const DNS: &str = "-b * -i * --redirect-dns --capture-all-dns";
 
@@ -43,26 +42,24 @@ fn live(words: &str) -> Observed {
     observed
 }
 
-fn current(live: impl IntoIterator<Item = (Variant, Observed)>) -> CurrentState {
-    CurrentState {
-        variant: Variant::Nft,
-        rules: live.into_iter().map(|(variant, rules)| ((variant, Family::V4), rules)).collect(),
-        native_tables: Vec::new(),
-        network: routing::Observed::default(),
-        entries: Entries::Some,
-        connections: Connections::default(),
-        alias: None,
-        dormant: Vec::new(),
-    }
+/// The entries of a run that makes the live rules into the desired ones.
+fn stale(
+    after: &str,
+    live: impl IntoIterator<Item = (Variant, Observed)>,
+    entries: &Entries,
+    changed: BTreeSet<Family>,
+) -> Stale {
+    let rules = live.into_iter().map(|(variant, rules)| ((variant, Family::V4), rules)).collect();
+    plan([&self::rules(after)], Live { rules: &rules, native: false, entries }, changed)
 }
 
-fn desired(rules: FamilyRules) -> DesiredState {
-    DesiredState { rules: BTreeMap::from([(Family::V4, rules)]), ..DesiredState::nothing() }
+/// The DNS flows that change when these live rules become the desired ones.
+fn dns_flows(live: impl IntoIterator<Item = (Variant, Observed)>, after: &str) -> Option<DnsFlows> {
+    stale(after, live, &Entries::Some, BTreeSet::new()).dns.get(&Family::V4).copied()
 }
 
 fn flows(before: &str, after: &str) -> Option<DnsFlows> {
-    let stale = plan(&desired(rules(after)), &current([(Variant::Nft, live(before))]), BTreeSet::new());
-    stale.dns.get(&Family::V4).copied()
+    dns_flows([(Variant::Nft, live(before))], after)
 }
 
 #[test]
@@ -116,21 +113,16 @@ fn rules_that_are_not_understood_may_do_anything() {
     let saved =
         render::fresh(&rules(DNS)).replace("-A ISTIO_OUTPUT_DNS -p udp", "-A ISTIO_OUTPUT_DNS -m u32 -p udp");
     let odd = parse::iptables_save(Family::V4, &saved);
-    let stale = plan(&desired(rules(DNS)), &current([(Variant::Nft, odd)]), BTreeSet::new());
-    assert_eq!(stale.dns.get(&Family::V4), Some(&DnsFlows::All));
+    assert_eq!(dns_flows([(Variant::Nft, odd)], DNS), Some(DnsFlows::All));
 }
 
 #[test]
 fn a_move_between_backends_changes_a_flow_only_with_the_options() {
-    let moved = |before: &str, after: &str| {
-        let current = current([(Variant::Legacy, live(before))]);
-        plan(&desired(rules(after)), &current, BTreeSet::new()).dns.get(&Family::V4).copied()
-    };
+    let moved = |before: &str, after: &str| dns_flows([(Variant::Legacy, live(before))], after);
     assert_eq!(moved(DNS, DNS), None);
     assert_eq!(moved("-b * -i *", DNS), Some(DnsFlows::Direct));
-    let both = current([(Variant::Legacy, live(DNS)), (Variant::Nft, live(&format!("{DNS} -o 53")))]);
-    let stale = plan(&desired(rules(DNS)), &both, BTreeSet::new());
-    assert_eq!(stale.dns.get(&Family::V4), Some(&DnsFlows::All));
+    let both = [(Variant::Legacy, live(DNS)), (Variant::Nft, live(&format!("{DNS} -o 53")))];
+    assert_eq!(dns_flows(both, DNS), Some(DnsFlows::All));
 }
 
 #[test]
@@ -144,18 +136,16 @@ fn step_that_flags_tcp_entries_does_not_claim_to_delete_them() {
 
 #[test]
 fn a_namespace_without_connections_has_no_stale_entry() {
-    let current = CurrentState { entries: Entries::None, ..current([]) };
-    assert!(plan(&desired(rules(DNS)), &current, BTreeSet::from(Family::ALL)).is_empty());
+    assert!(stale(DNS, [], &Entries::None, BTreeSet::from(Family::ALL)).is_empty());
 }
 
 #[test]
 fn entries_of_an_interrupted_run_are_deleted_by_the_next() {
     let left =
         Stale { dns: BTreeMap::from([(Family::V4, DnsFlows::Direct)]), tcp: BTreeSet::from([Family::V6]) };
-    let current =
-        CurrentState { entries: Entries::Interrupted(left.clone()), ..current([(Variant::Nft, live(DNS))]) };
-    assert_eq!(plan(&desired(rules(DNS)), &current, BTreeSet::new()), left);
-    let narrowed = plan(&desired(rules("-b * -i *")), &current, BTreeSet::from([Family::V4]));
+    let (captured, entries) = (|| [(Variant::Nft, live(DNS))], Entries::Interrupted(left.clone()));
+    assert_eq!(stale(DNS, captured(), &entries, BTreeSet::new()), left);
+    let narrowed = stale("-b * -i *", captured(), &entries, BTreeSet::from([Family::V4]));
     assert_eq!(narrowed.dns, BTreeMap::from([(Family::V4, DnsFlows::All)]));
     assert_eq!(narrowed.tcp, BTreeSet::from(Family::ALL));
 }

@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::{Change, HookChange, TableChange, ownership};
-use crate::model::{Family, Hook, HookRules, Rule, Statement, Table, Why};
+use crate::model::{Family, Hook, HookRules, Interface, Matcher, Rule, Statement, Table, Target, Why};
 use crate::parse::{Line, Observed, ObservedTable};
 use crate::record::Record;
-use crate::transition::limited_save_mark;
 
 impl Change {
-    /// Limits the live save rules to `lo`, and changes nothing else: see [`crate::transition::Transition`].
+    /// Limits the live save rules to `lo`, and changes nothing else: see `transition::Transition`.
     #[must_use]
     pub fn limiting_save_mark(observed: &Observed) -> Self {
         let (family, record) = (observed.family, observed.record.as_ref());
@@ -41,4 +40,15 @@ fn limit(family: Family, observed: &ObservedTable, record: Option<&Record>) -> O
     super::delete(&mut change, HOOK, lines, &everywhere);
     change.hooks.insert(HOOK, HookChange { rules, behind, foreign });
     Some(change)
+}
+
+/// The form of a save rule that looks at `lo` only; `None` for every other rule, and for one that does so already.
+#[must_use]
+pub(crate) fn limited_save_mark(statement: &Statement) -> Option<Statement> {
+    let Statement { matcher, target } = statement;
+    let everywhere = *target == Target::SaveMark && matcher.in_interface.is_none();
+    everywhere.then(|| Statement {
+        matcher: Matcher { in_interface: Some(Interface::loopback()), ..matcher.clone() },
+        target: *target,
+    })
 }

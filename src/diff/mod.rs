@@ -3,7 +3,9 @@
 mod limit;
 mod ownership;
 mod projection;
+mod written;
 
+pub(crate) use limit::limited_save_mark;
 pub(crate) use ownership::{is_our_jump, marks_in_use, our_rules};
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -205,7 +207,7 @@ struct Place {
 /// what captured until now goes: nat takes over from TPROXY before mangle lets go, and the other way round.
 ///
 /// nat commits before raw, with DNS capture on or off, unless the entries that are born in between are deleted
-/// ([`crate::conntrack::zones_first`]). A query meets the nat rules only as the first packet of its
+/// (`conntrack::zones_first`). A query meets the nat rules only as the first packet of its
 /// entry, and raw chooses the entry: were the zones there before the redirection, or gone after it, then a socket that
 /// keeps its source port would get an entry of the other way in between, and keep it.
 fn commit_order(desired: &FamilyRules) -> [Table; 3] {

@@ -7,7 +7,7 @@ use crate::model::{Chain, CtState, Hook, Mark, Port, Protocol, Ruleset, Table, T
 /// Packets that fit no connection are not translated by nat: they would reach the app or the peer with addresses
 /// that neither knows, and be answered by a reset.
 pub(super) fn drop_invalid(config: &CaptureConfig, rules: &mut Ruleset) {
-    if !config.drop_invalid {
+    if !config.traffic.drop_invalid {
         return;
     }
     let invalid = when().state(CtState::Invalid).then(Target::Jump(Chain::Drop), Why::InvalidPacket);
@@ -17,15 +17,15 @@ pub(super) fn drop_invalid(config: &CaptureConfig, rules: &mut Ruleset) {
 
 /// The redirect chains are in nat in every mode: outbound rules jump to both of them.
 pub(super) fn redirects(config: &CaptureConfig, rules: &mut Ruleset) {
-    let tunnel = when().protocol(Protocol::to(Transport::Tcp, config.ports.tunnel));
+    let tunnel = when().protocol(Protocol::to(Transport::Tcp, config.traffic.ports.tunnel));
     rules.append(Table::Nat, Chain::Inbound, tunnel.then(Target::Return, Why::TunnelPort));
-    let outbound = Target::Redirect(config.ports.outbound);
+    let outbound = Target::Redirect(config.traffic.ports.outbound);
     rules.append(
         Table::Nat,
         Chain::Redirect,
         when().protocol(Protocol::TCP).then(outbound, Why::ToOutboundPort),
     );
-    let inbound = Target::Redirect(config.ports.inbound);
+    let inbound = Target::Redirect(config.traffic.ports.inbound);
     rules.append(
         Table::Nat,
         Chain::InRedirect,
@@ -35,10 +35,10 @@ pub(super) fn redirects(config: &CaptureConfig, rules: &mut Ruleset) {
 
 /// Captures the inbound ports, in the table that the mode needs.
 pub(super) fn capture(config: &CaptureConfig, rules: &mut Ruleset) {
-    if config.inbound == InboundPorts::None {
+    if config.traffic.inbound == InboundPorts::None {
         return;
     }
-    let table = match config.mode {
+    let table = match config.traffic.mode {
         Mode::Redirect => Table::Nat,
         Mode::Tproxy(tproxy) => {
             transparent_chains(config, tproxy.mark, rules);
@@ -47,18 +47,18 @@ pub(super) fn capture(config: &CaptureConfig, rules: &mut Ruleset) {
     };
     let jump = when().protocol(Protocol::TCP).then(Target::Jump(Chain::Inbound), Why::InboundTraffic);
     rules.hook_tail(table, Hook::Prerouting, jump);
-    match &config.inbound {
+    match &config.traffic.inbound {
         InboundPorts::None => {}
         InboundPorts::All { except } => {
             for port in except {
                 let excluded = when().protocol(Protocol::to(Transport::Tcp, *port));
                 rules.append(table, Chain::Inbound, excluded.then(Target::Return, Why::ExcludedInboundPort));
             }
-            take(config.mode, table, None, rules);
+            take(config.traffic.mode, table, None, rules);
         }
         InboundPorts::Only(ports) => {
             for port in ports {
-                take(config.mode, table, Some(*port), rules);
+                take(config.traffic.mode, table, Some(*port), rules);
             }
         }
     }
@@ -88,6 +88,6 @@ fn transparent_chains(config: &CaptureConfig, mark: Mark, rules: &mut Ruleset) {
     rules.append(Table::Mangle, Chain::Divert, when().then(Target::Accept, Why::DivertAccept));
     // Loopback destinations are the app's own business; there is no address to preserve either.
     let matcher = when().not_to(loopback(config)).protocol(Protocol::TCP);
-    let target = Target::Tproxy { port: config.ports.inbound, mark };
+    let target = Target::Tproxy { port: config.traffic.ports.inbound, mark };
     rules.append(Table::Mangle, Chain::Tproxy, matcher.then(target, Why::TransparentProxy));
 }

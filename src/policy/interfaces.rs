@@ -7,11 +7,11 @@ use crate::model::{Hook, Ruleset, Table, Target, Why};
 /// Traffic of an excluded interface is never captured, in either direction. TPROXY captures in mangle, so the pair
 /// is needed there too.
 pub(super) fn exclude(config: &CaptureConfig, rules: &mut Ruleset) {
-    let tables: &[Table] = match config.mode {
+    let tables: &[Table] = match config.traffic.mode {
         Mode::Redirect => &[Table::Nat],
         Mode::Tproxy(_) => &[Table::Nat, Table::Mangle],
     };
-    for interface in &config.excluded_interfaces {
+    for interface in &config.traffic.excluded_interfaces {
         for table in tables {
             let inbound = when().via_in(interface.clone());
             rules.hook_tail(*table, Hook::Prerouting, inbound.then(Target::Return, Why::ExcludedInterfaceIn));
@@ -24,9 +24,9 @@ pub(super) fn exclude(config: &CaptureConfig, rules: &mut Ruleset) {
 /// Traffic from a KubeVirt guest is not inbound traffic of the pod. The included ranges are put before this rule later on, so
 /// it decides only what they leave.
 pub(super) fn exclude_virtual_interfaces_from_inbound(config: &CaptureConfig, rules: &mut Ruleset) {
-    let local = config
-        .virtual_interfaces
-        .iter()
-        .map(|interface| when().via_in(interface.clone()).then(Target::Return, Why::VirtualInterfaceLocal));
+    let local =
+        config.traffic.virtual_interfaces.iter().map(|interface| {
+            when().via_in(interface.clone()).then(Target::Return, Why::VirtualInterfaceLocal)
+        });
     rules.hook_heads(Table::Nat, Hook::Prerouting, local.collect());
 }

@@ -51,7 +51,7 @@ fn when() -> Matcher<Address> {
 
 /// The loopback range that is meant for the app.
 fn loopback(config: &CaptureConfig) -> Address {
-    Address::Pair { v4: config.loopback_v4, v6: Ipv6Network::from(Ipv6Addr::LOCALHOST) }
+    Address::Pair { v4: config.traffic.loopback_v4, v6: Ipv6Network::from(Ipv6Addr::LOCALHOST) }
 }
 
 /// The source of what the proxy hands to the app.
@@ -61,6 +61,6 @@ fn passthrough() -> Address {
 
 /// The proxy's users, then its groups.
 fn proxy_owners(config: &CaptureConfig) -> impl Iterator<Item = Owner> {
-    let uids = config.proxy.uids.iter().map(|uid| Owner::Uid(*uid));
-    uids.chain(config.proxy.gids.iter().map(|gid| Owner::Gid(*gid)))
+    let uids = config.traffic.proxy.uids.iter().map(|uid| Owner::Uid(*uid));
+    uids.chain(config.traffic.proxy.gids.iter().map(|gid| Owner::Gid(*gid)))
 }

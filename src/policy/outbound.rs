@@ -12,7 +12,7 @@ pub(super) fn enter(rules: &mut Ruleset) {
 
 /// First in the chain: an excluded port is not captured, whichever user sends to it.
 pub(super) fn exclude_ports(config: &CaptureConfig, rules: &mut Ruleset) {
-    for port in &config.outbound.excluded_ports {
+    for port in &config.traffic.outbound.excluded_ports {
         for transport in [Transport::Tcp, Transport::Udp] {
             let rule = when().protocol(Protocol::to(transport, *port));
             rules.append(Table::Nat, Chain::Output, rule.then(Target::Return, Why::ExcludedOutboundPort));
@@ -35,7 +35,7 @@ pub(super) fn loopback(config: &CaptureConfig, rules: &mut Ruleset) {
 
 /// Before every inclusion: an exclusion always wins.
 pub(super) fn exclude_ranges(config: &CaptureConfig, rules: &mut Ruleset) {
-    for range in &config.outbound.excluded_ranges {
+    for range in &config.traffic.outbound.excluded_ranges {
         let rule = when().to(Address::Net(*range)).then(Target::Return, Why::ExcludedRange);
         rules.append(Table::Nat, Chain::Output, rule);
     }
@@ -43,7 +43,7 @@ pub(super) fn exclude_ranges(config: &CaptureConfig, rules: &mut Ruleset) {
 
 /// These ports are captured also where their range is not.
 pub(super) fn include_ports(config: &CaptureConfig, rules: &mut Ruleset) {
-    for port in &config.outbound.ports {
+    for port in &config.traffic.outbound.ports {
         let rule = when().protocol(Protocol::to(Transport::Tcp, *port));
         rules.append(
             Table::Nat,
@@ -57,11 +57,11 @@ pub(super) fn include_ports(config: &CaptureConfig, rules: &mut Ruleset) {
 /// ranges are put at the head of the prerouting hook for its interface.
 pub(super) fn include_ranges(config: &CaptureConfig, rules: &mut Ruleset) {
     let redirect = Target::Jump(Chain::Redirect);
-    match &config.outbound.ranges {
+    match &config.traffic.outbound.ranges {
         OutboundRanges::None => {}
         OutboundRanges::All => {
             rules.append(Table::Nat, Chain::Output, when().then(redirect, Why::EveryRange));
-            let redirects = config.virtual_interfaces.iter().map(|interface| {
+            let redirects = config.traffic.virtual_interfaces.iter().map(|interface| {
                 when().via_in(interface.clone()).then(redirect, Why::VirtualInterfaceOutbound)
             });
             rules.hook_heads(Table::Nat, Hook::Prerouting, redirects.collect());
@@ -70,7 +70,7 @@ pub(super) fn include_ranges(config: &CaptureConfig, rules: &mut Ruleset) {
             let mut redirects = Vec::new();
             for range in ranges {
                 let to_range = when().to(Address::Net(*range));
-                for interface in &config.virtual_interfaces {
+                for interface in &config.traffic.virtual_interfaces {
                     let from_guest = to_range.clone().via_in(interface.clone());
                     redirects.push(from_guest.then(redirect, Why::VirtualInterfaceOutbound));
                 }

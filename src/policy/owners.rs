@@ -12,7 +12,7 @@ use crate::model::{
 pub(super) fn proxy(config: &CaptureConfig, rules: &mut Ruleset) {
     for owner in proxy_owners(config) {
         proxy_to_own_pod(config, owner, rules);
-        if !config.outbound.loopback {
+        if !config.traffic.outbound.loopback {
             app_loopback(config, owner, rules);
         }
         let own = when().by(Match::Is(owner)).then(Target::Return, Why::ProxyTraffic);
@@ -21,7 +21,7 @@ pub(super) fn proxy(config: &CaptureConfig, rules: &mut Ruleset) {
 }
 
 fn proxy_to_own_pod(config: &CaptureConfig, owner: Owner, rules: &mut Ruleset) {
-    let tunnel = config.ports.tunnel;
+    let tunnel = config.traffic.ports.tunnel;
     // With DNS capture a query of the proxy to a server behind `lo` must not go to the inbound port. Istio has this
     // for users only, and so do we.
     let untouched = match (&config.dns, owner) {
@@ -54,7 +54,7 @@ fn app_loopback(config: &CaptureConfig, owner: Owner, rules: &mut Ruleset) {
 
 /// Excluded groups, or the only groups whose traffic is captured.
 pub(super) fn groups(config: &CaptureConfig, rules: &mut Ruleset) {
-    match &config.outbound.owners {
+    match &config.traffic.outbound.owners {
         OwnerGroups::All { except } => {
             for gid in except {
                 let rule =

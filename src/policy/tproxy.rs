@@ -9,7 +9,7 @@ use crate::model::{
 /// First in the chain, before anything is taken: packets that the proxy has already, what it hands to the app, and
 /// loopback traffic that is not a call of the proxy to the pod's own service.
 pub(super) fn skip_proxied_packets(config: &CaptureConfig, rules: &mut Ruleset) {
-    let Mode::Tproxy(tproxy) = config.mode else { return };
+    let Mode::Tproxy(tproxy) = config.traffic.mode else { return };
     let tcp = || when().protocol(Protocol::TCP);
     let marked = tcp().mark(Match::Is(tproxy.mark)).then(Target::Return, Why::AlreadyMarked);
     rules.append(Table::Mangle, Chain::Inbound, marked);
@@ -21,7 +21,7 @@ pub(super) fn skip_proxied_packets(config: &CaptureConfig, rules: &mut Ruleset) 
 
 /// The connection remembers the mark of its packets, so that answers, which carry none, find back to the proxy.
 pub(super) fn carry_marks(config: &CaptureConfig, rules: &mut Ruleset) {
-    let Mode::Tproxy(tproxy) = config.mode else { return };
+    let Mode::Tproxy(tproxy) = config.traffic.mode else { return };
     let tcp = || when().protocol(Protocol::TCP);
     let save = tcp().mark(Match::Is(tproxy.mark)).then(Target::SaveMark, Why::SaveMark);
     rules.hook_tail(Table::Mangle, Hook::Prerouting, save);

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 use istio_iptables::config::{
     CaptureConfig, Dns, InboundPorts, Mode, Outbound, OutboundRanges, OwnerGroups, ProxyOwner, ProxyPorts,
-    Tproxy,
+    Tproxy, Traffic,
 };
 use istio_iptables::model::{Families, Interface, Mark, Port};
 use proptest::collection::vec;
@@ -116,16 +116,18 @@ pub(crate) fn config() -> impl Strategy<Value = CaptureConfig> {
                 let loopback = Ipv4Network::new(Ipv4Addr::new(127, 0, 0, 1), prefix).unwrap();
                 CaptureConfig {
                     families,
-                    ports: ProxyPorts { outbound: ports.0, inbound: ports.1, tunnel: ports.2 },
-                    proxy: ProxyOwner { uids, gids },
-                    mode,
-                    inbound,
-                    outbound,
                     dns,
-                    drop_invalid,
-                    excluded_interfaces: interfaces.0,
-                    virtual_interfaces: interfaces.1,
-                    loopback_v4: Ipv4Network::new(loopback.network(), prefix).unwrap(),
+                    traffic: Traffic {
+                        ports: ProxyPorts { outbound: ports.0, inbound: ports.1, tunnel: ports.2 },
+                        proxy: ProxyOwner { uids, gids },
+                        mode,
+                        inbound,
+                        outbound,
+                        drop_invalid,
+                        excluded_interfaces: interfaces.0,
+                        virtual_interfaces: interfaces.1,
+                        loopback_v4: Ipv4Network::new(loopback.network(), prefix).unwrap(),
+                    },
                 }
             },
         )

@@ -21,12 +21,9 @@ const EXEMPTION: &str = "-p tcp ! --syn -j RETURN";
 
 fn desired(config: &CaptureConfig) -> DesiredState {
     // No record is kept here, and without one a RETURN beside a foreign twin may stay.
-    let interfaces = Vec::new;
-    let known = CaptureConfig {
-        virtual_interfaces: interfaces(),
-        excluded_interfaces: interfaces(),
-        ..config.clone()
-    };
+    let mut known = config.clone();
+    known.traffic.virtual_interfaces.clear();
+    known.traffic.excluded_interfaces.clear();
     let rules = Family::ALL.into_iter().map(|family| (family, policy::ruleset(&known).resolve(family)));
     DesiredState { rules: rules.collect(), network: routing::Desired::default(), rewrite: false }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use istio_iptables::config::{CaptureConfig, InboundPorts, Mode};
+use istio_iptables::config::{CaptureConfig, InboundPorts, Mode, Traffic};
 use istio_iptables::connections::Connections;
 use istio_iptables::conntrack::Entries;
 use istio_iptables::diff::Change;
@@ -142,16 +142,20 @@ fn desired(config: &CaptureConfig) -> DesiredState {
 /// Half of the moves are from TPROXY to TPROXY with the same mark.
 fn pair() -> impl Strategy<Value = (CaptureConfig, CaptureConfig)> {
     (config(), config(), any::<bool>()).prop_map(|(old, new, same)| {
-        let inbound =
-            if old.inbound == InboundPorts::None { new.inbound.clone() } else { old.inbound.clone() };
-        match (same, old.mode, new.mode) {
+        let inbound = if old.traffic.inbound == InboundPorts::None {
+            new.traffic.inbound.clone()
+        } else {
+            old.traffic.inbound.clone()
+        };
+        match (same, old.traffic.mode, new.traffic.mode) {
             (true, tproxy @ Mode::Tproxy(_), _) | (true, _, tproxy @ Mode::Tproxy(_)) => {
-                let both = |config: CaptureConfig| CaptureConfig {
-                    mode: tproxy,
-                    families: Families::Both,
-                    ..config
+                let both = |config: CaptureConfig| {
+                    let traffic = Traffic { mode: tproxy, ..config.traffic };
+                    CaptureConfig { families: Families::Both, traffic, ..config }
                 };
-                (CaptureConfig { inbound, ..both(old) }, both(new))
+                let mut old = both(old);
+                old.traffic.inbound = inbound;
+                (old, both(new))
             }
             _ => (old, new),
         }
@@ -191,8 +195,9 @@ proptest! {
         (old, new) in pair(), from in variants()
     ) {
         // That version recorded nothing: the lone RETURN of a virtual interface would stay.
-        let known = |config: CaptureConfig| CaptureConfig { virtual_interfaces: Vec::new(), ..config };
-        let (old, new) = (known(old), known(new));
+        let (mut old, mut new) = (old, new);
+        old.traffic.virtual_interfaces.clear();
+        new.traffic.virtual_interfaces.clear();
         let mut both = Namespace::holding(&old, from);
         both.fill(&new, from.other());
         both.1 = None;
@@ -233,7 +238,7 @@ proptest! {
         let limited = position(&|step| saves(step, "-A PREROUTING -i lo -p tcp -m mark --mark"));
         let delete = position(&|step| matches!(step, Step::DeleteNative(_)));
         let last = position(&|step| saves(step, "-A PREROUTING -p tcp -m mark --mark"));
-        if matches!(config.mode, Mode::Tproxy(_)) {
+        if matches!(config.traffic.mode, Mode::Tproxy(_)) {
             prop_assert!(limit.is_some() && limit < limited && limited < delete && delete < last, "{:?}", steps);
         } else {
             prop_assert_eq!((limit, limited, last), (None, None, None));

@@ -88,8 +88,8 @@ proptest! {
         for family in config.families.iter() {
             let nat = &rules.resolve(family).tables[&Table::Nat];
             let output = &nat.chains[&Chain::Output];
-            let owners = config.proxy.uids.iter().map(|uid| Owner::Uid(*uid));
-            for owner in owners.chain(config.proxy.gids.iter().map(|gid| Owner::Gid(*gid))) {
+            let owners = config.traffic.proxy.uids.iter().map(|uid| Owner::Uid(*uid));
+            for owner in owners.chain(config.traffic.proxy.gids.iter().map(|gid| Owner::Gid(*gid))) {
                 let leaves = output.iter().position(|rule| {
                     let matcher = &rule.statement.matcher;
                     rule.statement.target == Target::Return

@@ -30,15 +30,15 @@ fn loopback_is_decided_by_the_address_as_written() {
         ("10.0.0.0/8,::1/128", true),
         ("10.0.0.0/8", false),
     ] {
-        assert_eq!(intent(&["-i", range]).outbound.loopback, expected, "{range}");
+        assert_eq!(intent(&["-i", range]).traffic.outbound.loopback, expected, "{range}");
     }
     // Only what is included counts.
-    assert!(!intent(&["-i", "*", "-x", "127.0.0.0/8"]).outbound.loopback);
+    assert!(!intent(&["-i", "*", "-x", "127.0.0.0/8"]).traffic.outbound.loopback);
 }
 
 #[test]
 fn empty_envoy_user_matches_no_user() {
-    let uids = |variables: &[&str]| resolved_of(&[], variables).intent.proxy.uids;
+    let uids = |variables: &[&str]| resolved_of(&[], variables).intent.traffic.proxy.uids;
     assert_eq!(uids(&[]), [1234]);
     assert_eq!(uids(&["ENVOY_USER=envoy"]), [555]);
     assert_eq!(uids(&["ENVOY_USER="]), [1337]);

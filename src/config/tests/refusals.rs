@@ -95,7 +95,7 @@ fn interface_names_that_mean_something_else() {
         }
     }
     let given = intent(&["-c", " eth0 ,veth+,eth0", "-k", "vnet0"]);
-    let names: Vec<&str> = given.excluded_interfaces.iter().map(|name| name.as_str()).collect();
+    let names: Vec<&str> = given.traffic.excluded_interfaces.iter().map(|name| name.as_str()).collect();
     assert_eq!(names, ["eth0", "veth+"]);
 }
 

@@ -21,27 +21,29 @@ fn defaults_match_istio() {
     let resolved = resolved_of(&[], &[]);
     let expected = Intent {
         family: FamilyChoice::Auto,
-        ports: ProxyPorts {
-            outbound: Port::constant(15001),
-            inbound: Port::constant(15006),
-            tunnel: Port::constant(15008),
-        },
-        proxy: ProxyOwner { uids: vec![1234], gids: vec![1234] },
-        mode: Mode::Redirect,
-        inbound: InboundPorts::None,
-        outbound: Outbound {
-            ranges: OutboundRanges::None,
-            excluded_ranges: vec![],
-            ports: vec![],
-            excluded_ports: vec![],
-            loopback: false,
-            owners: OwnerGroups::All { except: vec![] },
-        },
         dns: DnsChoice::Off,
-        drop_invalid: false,
-        excluded_interfaces: vec![],
-        virtual_interfaces: vec![],
-        loopback_v4: "127.0.0.1/32".parse().unwrap(),
+        traffic: Traffic {
+            ports: ProxyPorts {
+                outbound: Port::constant(15001),
+                inbound: Port::constant(15006),
+                tunnel: Port::constant(15008),
+            },
+            proxy: ProxyOwner { uids: vec![1234], gids: vec![1234] },
+            mode: Mode::Redirect,
+            inbound: InboundPorts::None,
+            outbound: Outbound {
+                ranges: OutboundRanges::None,
+                excluded_ranges: vec![],
+                ports: vec![],
+                excluded_ports: vec![],
+                loopback: false,
+                owners: OwnerGroups::All { except: vec![] },
+            },
+            drop_invalid: false,
+            excluded_interfaces: vec![],
+            virtual_interfaces: vec![],
+            loopback_v4: "127.0.0.1/32".parse().unwrap(),
+        },
     };
     assert_eq!(resolved.intent, expected);
     let run = RunOptions {
@@ -66,7 +68,7 @@ fn defaults_match_istio() {
 
 #[test]
 fn the_uid_is_the_one_given_or_the_user_s_or_1337() {
-    let uids = |words: &[&str], variables: &[&str]| resolved_of(words, variables).intent.proxy;
+    let uids = |words: &[&str], variables: &[&str]| resolved_of(words, variables).intent.traffic.proxy;
     let owner = |uids: &[u32], gids: &[u32]| ProxyOwner { uids: uids.to_vec(), gids: gids.to_vec() };
     assert_eq!(uids(&[], &["ENVOY_USER=envoy"]), owner(&[555], &[555]));
     assert_eq!(uids(&[], &["ENVOY_USER=nobody-here"]), owner(&[1337], &[1337]));
@@ -84,10 +86,10 @@ fn the_uid_is_the_one_given_or_the_user_s_or_1337() {
 fn the_mode_is_a_word_in_any_case() {
     for word in ["TPROXY", "tproxy", "Tproxy", " TPROXY "] {
         let expected = Mode::Tproxy(Tproxy { mark: Mark(1337), table: 133 });
-        assert_eq!(intent(&["-m", word]).mode, expected, "{word}");
+        assert_eq!(intent(&["-m", word]).traffic.mode, expected, "{word}");
     }
     for word in ["REDIRECT", "redirect", ""] {
-        assert_eq!(intent(&["-m", word]).mode, Mode::Redirect, "{word}");
+        assert_eq!(intent(&["-m", word]).traffic.mode, Mode::Redirect, "{word}");
     }
 }
 
@@ -96,18 +98,18 @@ fn marks_and_tables() {
     for (text, mark) in
         [("1", 1), ("0x539", 1337), ("0XfF", 255), ("4294967295", u32::MAX), ("0xffffffff", u32::MAX)]
     {
-        let mode = intent(&["-m", "TPROXY", "-t", text]).mode;
+        let mode = intent(&["-m", "TPROXY", "-t", text]).traffic.mode;
         assert_eq!(mode, Mode::Tproxy(Tproxy { mark: Mark(mark), table: 133 }), "{text}");
     }
     for (text, table) in [("1", 1), ("252", 252), ("256", 256), ("4294967295", u32::MAX)] {
-        let mode = intent(&["-m", "TPROXY", "-r", text]).mode;
+        let mode = intent(&["-m", "TPROXY", "-r", text]).traffic.mode;
         assert_eq!(mode, Mode::Tproxy(Tproxy { mark: Mark(1337), table }), "{text}");
     }
 }
 
 #[test]
 fn inbound_ports() {
-    let inbound = |words: &[&str]| intent(words).inbound;
+    let inbound = |words: &[&str]| intent(words).traffic.inbound;
     assert_eq!(inbound(&["-b", "*"]), InboundPorts::All { except: vec![] });
     assert_eq!(inbound(&["-b", " *"]), InboundPorts::All { except: vec![] });
     let except = ports(&[15020, 15021]);
@@ -119,7 +121,7 @@ fn inbound_ports() {
 
 #[test]
 fn outbound_ranges_and_ports() {
-    let outbound = |words: &[&str]| intent(words).outbound;
+    let outbound = |words: &[&str]| intent(words).traffic.outbound;
     assert_eq!(outbound(&["-i", " *"]).ranges, OutboundRanges::All);
     let given =
         outbound(&["-i", "10.1.2.3/8, fd00::/8,10.0.0.0/8", "-x", "::/0,0.0.0.0/0", "-q", "80", "-o", "25"]);
@@ -130,7 +132,7 @@ fn outbound_ranges_and_ports() {
 
 #[test]
 fn owner_groups_by_name_and_number() {
-    let owners = |variables: &[&str]| resolved_of(&[], variables).intent.outbound.owners;
+    let owners = |variables: &[&str]| resolved_of(&[], variables).intent.traffic.outbound.owners;
     assert_eq!(
         owners(&["ISTIO_OUTBOUND_OWNER_GROUPS=adm, 1000,users,4"]),
         OwnerGroups::Only(vec![4, 1000, 100])
@@ -151,7 +153,7 @@ fn loopback_range() {
     {
         let variable = format!("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR={text}");
         let expected = expected.parse().unwrap();
-        assert_eq!(resolved_of(&[], &[&variable]).intent.loopback_v4, expected);
+        assert_eq!(resolved_of(&[], &[&variable]).intent.traffic.loopback_v4, expected);
     }
 }
 

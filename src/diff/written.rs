@@ -1,0 +1,45 @@
+//! What a change writes into shared chains, as the record says it.
+
+use std::collections::BTreeSet;
+
+use super::{Change, HookChange};
+use crate::model::{FamilyRules, Hook, Variant};
+use crate::record::{Record, blocks_of};
+
+impl Record {
+    /// What is to be recorded for these rules. `changes` say how many foreign rules come before ours.
+    #[must_use]
+    pub fn of<'a>(
+        rules: impl IntoIterator<Item = &'a FamilyRules>,
+        changes: &[Change],
+        passthrough: bool,
+        variant: Variant,
+    ) -> Self {
+        let mut blocks = BTreeSet::new();
+        for rules in rules {
+            for (table, hook, hooks) in rules.tables.iter().flat_map(|(table, rules)| {
+                rules.hooks.iter().map(move |(hook, hooks)| (*table, *hook, hooks))
+            }) {
+                let change = changes.iter().find(|change| change.family == rules.family);
+                let foreign = change.and_then(|change| change.foreign_before(table, hook));
+                blocks.extend(blocks_of(variant, rules.family, (table, hook), hooks, foreign));
+            }
+        }
+        Self::of_blocks(variant, blocks, passthrough)
+    }
+
+    /// What these changes write into shared chains.
+    #[must_use]
+    pub fn of_changes<'a>(variant: Variant, changes: impl IntoIterator<Item = &'a Change>) -> Self {
+        let blocks = changes.into_iter().flat_map(|change| {
+            change.tables.iter().flat_map(move |table| {
+                let of = move |(hook, written): (&Hook, &'a HookChange)| {
+                    let foreign = change.foreign_before(table.table, *hook);
+                    blocks_of(variant, change.family, (table.table, *hook), &written.rules, foreign)
+                };
+                table.hooks.iter().flat_map(of)
+            })
+        });
+        Self::of_blocks(variant, blocks.collect(), false)
+    }
+}
