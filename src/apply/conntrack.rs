@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
 
+use super::give_way;
 use crate::conntrack::{DnsFlows, Entries, Stale, Step};
 use crate::kernel::conntrack::{self, Change, Conntrack, ConntrackError, Entry, Filter, Zone};
 use crate::kernel::sock_diag::{self, State};
@@ -96,7 +97,7 @@ const fn consequence(step: &Step) -> &'static str {
 }
 
 fn delete_stale(table: &mut Conntrack, stale: &Stale) -> io::Result<usize> {
-    let count = table.change_any(|entry| change(stale, entry))?;
+    let count = give_way::change_all(table, |entry| change(stale, entry))?;
     table.remove_note()?;
     Ok(count)
 }

@@ -4,6 +4,7 @@ pub mod check;
 mod connections;
 mod conntrack;
 mod execute;
+mod give_way;
 mod hidden;
 mod inspect;
 pub mod network;

@@ -3,19 +3,19 @@
 //! The rules are in place already, with segments within connections exempt, so a failure is a warning: the connections
 //! that have no entry are captured in the middle, and reset.
 
-use std::collections::{BTreeSet, HashSet};
-use std::net::SocketAddr;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::kernel::conntrack::{Conntrack, ConntrackError, Filter, NewEntry, TcpState, Tuple};
+use super::give_way::{self, HALF_OPEN};
+use crate::kernel::conntrack::{Change, Conntrack, ConntrackError, Entry, Filter, NewEntry, TcpState, Tuple};
 use crate::kernel::netlink::Outcome;
+use crate::kernel::rtnetlink::Rtnetlink;
 use crate::kernel::sock_diag::{State, TcpSocket, tcp_sockets};
 use crate::model::{Family, Transport};
 
-/// States in which the handshake is under way: the answer to a SYN that no rule has seen may still come.
-const HALF_OPEN: [State; 3] = [State::SynSent, State::SynReceived, State::NewSynReceived];
-/// How long the handshakes that were under way are waited for. A SYN that is sent again meets the rules.
+/// How long the handshakes that were under way are waited for: the answer to a SYN that no rule has seen may still come. A SYN that is sent again meets the rules.
 const HANDSHAKE: Duration = Duration::from_secs(1);
 /// How often entries of the wrong direction are recreated.
 const TURNS: usize = 5;
@@ -90,34 +90,51 @@ impl<'a> Tracking<'a> {
             waiting = still;
         }
         self.delete_closed(&tracked).map_err(|error| failed(error, 0))?;
-        self.turn_around().map_err(|error| failed(error, 0))?;
+        self.turn_around().and_then(|()| self.flag()).map_err(|error| failed(error, 0))?;
         Ok(self.made)
     }
 
-    /// Where the first packet that the tracker saw was an answer of the pod's listener, its entry has the wrong direction.
-    /// Once the connection has ended, the next SYN on the same ports would be invalid, and go past the proxy. A packet
-    /// that comes between deletion and creation makes another one, in either direction, so it is tried a few times.
+    /// Where the first packet that the tracker saw was an answer, its entry has the wrong direction. Once the connection
+    /// has ended, the next SYN on the same ports would be invalid, and go past the proxy. A packet that comes between
+    /// deletion and creation makes another one, in either direction, so it is tried a few times.
     fn turn_around(&mut self) -> std::io::Result<()> {
+        let addresses = Rtnetlink::open()?.addresses()?;
+        let local: HashSet<IpAddr> = addresses.into_iter().map(|listed| listed.address).collect();
         for _ in 0..TURNS {
-            let mut deleted = 0;
+            let mut wrong = Vec::new();
             for family in self.families {
                 let filter = Filter { family: *family, transport: Transport::Tcp, destination_port: None };
-                let listening = &self.listening;
-                deleted += self.table.delete_if(&filter, |entry| {
-                    listening.contains(&entry.original.source.port())
-                        && !listening.contains(&entry.original.destination.port())
-                        && !entry.status.destination_translated()
-                })?;
+                wrong.extend(self.table.dump(&filter)?);
             }
-            if deleted == 0 {
+            wrong.retain(|entry| self.is_wrong_way_round(entry, &local));
+            if wrong.is_empty() {
                 break;
             }
             let open = sockets(self.families, &State::CONNECTED)?;
-            let known = self.made.expected;
-            self.make(&open)?;
-            self.made.expected = known;
+            let open: HashMap<Tuple, NewEntry> =
+                open.iter().filter_map(|socket| self.entry(socket)).map(|new| (new.original, new)).collect();
+            let replaced = |entry: Entry| (entry, open.get(&entry.original.reversed()).copied());
+            self.table.replace(&wrong.into_iter().map(replaced).collect::<Vec<_>>())?;
         }
         Ok(())
+    }
+
+    fn is_wrong_way_round(&self, entry: &Entry, local: &HashSet<IpAddr>) -> bool {
+        let Tuple { source, destination } = entry.original;
+        let is_reversed = match (local.contains(&source.ip()), local.contains(&destination.ip())) {
+            (true, false) => self.listening.contains(&source.port()),
+            (false, true) => !self.listening.contains(&destination.port()),
+            // Forwarded, or within the pod.
+            (false, false) | (true, true) => false,
+        };
+        is_reversed && entry.picked_up && !entry.status.is_translated()
+    }
+
+    /// The entries that connection tracking made by itself meanwhile.
+    fn flag(&mut self) -> std::io::Result<()> {
+        let families = self.families;
+        let concerns = |entry: &Entry| entry.transport == Transport::Tcp && families.contains(&entry.family);
+        give_way::change_all(&mut self.table, |entry| concerns(entry).then_some(Change::GiveWay)).map(drop)
     }
 
     fn make(&mut self, open: &[TcpSocket]) -> std::io::Result<()> {

@@ -1,9 +1,14 @@
 //! A connection that the server reset leaves an entry that a later one on the same ports would follow.
 
-use std::net::SocketAddr;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use crate::lab::fixture::at;
-use crate::lab::socket::Binding;
+use crate::lab::program::tool;
+use crate::lab::socket::{self, Binding};
 use crate::lab::user::{Conversation, Ending};
 use crate::lab::{Family, Fixture, Pod, User, for_each_backend};
 
@@ -13,6 +18,9 @@ for_each_backend!(
     from_tracked_but_not_captured_to_tproxy,
     from_a_list_of_ports_and_ranges_to_all,
     connections_that_the_server_resets_after_the_change,
+    connections_that_the_server_resets_after_first_capture,
+    entries_that_began_with_an_answer,
+    an_answer_after_the_change_to_a_syn_before_it,
     live_connections_keep_their_entries,
 );
 
@@ -50,6 +58,14 @@ impl Caller {
         let to = |source| Conversation::to(self.target, Binding { source: Some(source), spoofed_mark: None });
         let open = || self.sources().map(|source| to(source).expect("a connection")).collect();
         self.user.run(open)
+    }
+
+    /// The first packet of one connection from each port.
+    fn begin_all(&self) -> Vec<TcpStream> {
+        let to =
+            |source| Conversation::begin(self.target, Binding { source: Some(source), spoofed_mark: None });
+        let begin = || self.sources().map(|source| to(source).expect("a first packet")).collect();
+        self.user.run(begin)
     }
 
     /// Calls from each port are captured.
@@ -128,6 +144,138 @@ fn connections_that_the_server_resets_after_the_change(fixture: Fixture) {
         pod.apply(after);
         for (caller, open) in callers.iter().zip(open) {
             open.into_iter().for_each(|conversation| conversation.end(Ending::ResetByServer));
+            caller.are_captured();
+        }
+    }
+}
+
+/// Connection tracking makes entries of its own for connections that are busy at the moment of the first capture.
+fn connections_that_the_server_resets_after_first_capture(fixture: Fixture) {
+    for options in [&REDIRECT[..], &TPROXY] {
+        let pod = fixture.pod();
+        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        let callers = Caller::all(&pod);
+        let mut open: Vec<_> = callers.iter().map(Caller::open_all).collect();
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let stop = &done;
+            for conversations in &mut open {
+                scope.spawn(move || {
+                    while !stop.load(Ordering::SeqCst) {
+                        for conversation in conversations.iter_mut() {
+                            conversation.echo("still there").expect("the connection lives on");
+                        }
+                    }
+                });
+            }
+            let _stop = SetOnDrop(stop);
+            pod.apply(options);
+        });
+        for (caller, open) in callers.iter().zip(open) {
+            open.into_iter().for_each(|conversation| conversation.end(Ending::ResetByServer));
+            caller.are_captured();
+        }
+    }
+}
+
+/// The pod's packets on their way out of it, past its rules: they wait for the link address of their next hop.
+struct HeldBack<'a>(&'a Pod);
+
+impl<'a> HeldBack<'a> {
+    fn packets_of(pod: &'a Pod) -> Self {
+        pod.outside().run(|| {
+            fs::write("/proc/sys/net/ipv4/conf/eth0/arp_ignore", "8").unwrap();
+            let solicitation = "-A INPUT -p icmpv6 --icmpv6-type neighbour-solicitation -j DROP";
+            tool("ip6tables-nft", &solicitation.split(' ').collect::<Vec<_>>(), "");
+        });
+        pod.namespace.run(|| {
+            for family in ["ipv4", "ipv6"] {
+                fs::write(format!("/proc/sys/net/{family}/neigh/eth0/mcast_solicit"), "3600").unwrap();
+            }
+            tool("ip", &["neighbour", "flush", "dev", "eth0"], "");
+        });
+        Self(pod)
+    }
+
+    fn release(&self) {
+        let Self(pod) = self;
+        let link = pod.outside().run(|| tool("ip", &["-brief", "link", "show", "dev", "eth0"], ""));
+        let address = link.split_whitespace().nth(2).expect("a link address");
+        for family in pod.fixture.families() {
+            let next_hop = family.outside().to_string();
+            let neighbour = ["neighbour", "replace", &next_hop, "lladdr", address, "dev", "eth0"];
+            pod.namespace.run(|| tool("ip", &neighbour, ""));
+        }
+    }
+}
+
+/// Set also if the scope panics.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The first packet that connection tracking sees may be the server's: then its entry is the wrong way round.
+fn entries_that_began_with_an_answer(fixture: Fixture) {
+    for options in [&REDIRECT[..], &TPROXY] {
+        let pod = fixture.pod();
+        let _proxy = pod.proxy_listens();
+        let callers = Caller::all(&pod);
+        let listeners = callers.iter().map(|caller| {
+            let server = if caller.name.starts_with("inbound") { pod.app() } else { pod.outside() };
+            server.run(|| TcpListener::bind(caller.target).expect("listen"))
+        });
+        let listeners: Vec<_> = listeners.collect();
+        let open = |caller: &Caller, listener: &TcpListener| -> Vec<_> {
+            let accepted = |client| (client, listener.accept().expect("a connection").0);
+            caller.begin_all().into_iter().map(accepted).collect()
+        };
+        let open: Vec<_> = callers.iter().zip(&listeners).map(|(caller, at)| open(caller, at)).collect();
+        tracked(&pod);
+        for (_, server) in open.iter().flatten() {
+            (&*server).write_all(b"first\n").expect("the server's first words");
+        }
+        let entries = pod.namespace.run(|| tool("conntrack", &["-L", "-p", "tcp"], ""));
+        assert!(entries.lines().all(|entry| entry.contains(" dport=20")), "the wrong way round: {entries}");
+        pod.apply(options);
+        for (caller, open) in callers.iter().zip(open) {
+            for (mut client, server) in open {
+                client.set_nonblocking(false).unwrap();
+                client.read_exact(&mut [0; 6]).expect("the connection lives on");
+                socket::reset_on_close(&client);
+                drop((client, server));
+            }
+            caller.are_captured();
+        }
+    }
+}
+
+/// The kernel takes a closed entry into use again when the SYN that it let through is answered, and forgets its flags.
+fn an_answer_after_the_change_to_a_syn_before_it(fixture: Fixture) {
+    for (before, after) in
+        [(&TPROXY[..], &REDIRECT[..]), (&["-b", "9999"], &REDIRECT), (&["-b", "9999"], &TPROXY)]
+    {
+        let pod = fixture.pod();
+        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        pod.apply(before);
+        tracked(&pod);
+        let callers: Vec<_> =
+            Caller::all(&pod).into_iter().filter(|caller| caller.name.starts_with("outbound")).collect();
+        for caller in &callers {
+            for source in caller.sources() {
+                caller.user.call_reset_by_server(source, caller.target).answer();
+            }
+        }
+        let packets = HeldBack::packets_of(&pod);
+        let waiting: Vec<Vec<_>> = callers.iter().map(Caller::begin_all).collect();
+        pod.istio_iptables(after).run_until_it_logs("handshake", || packets.release()).succeeded();
+        for (caller, waiting) in callers.iter().zip(waiting) {
+            for begun in waiting {
+                Conversation::go_on(begun).expect("a connection").end(Ending::ResetByServer);
+            }
             caller.are_captured();
         }
     }

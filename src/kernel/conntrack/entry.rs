@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::attribute::{ip, protocol, root, tcp, tuple};
+use super::request::TCP_BE_LIBERAL;
 use crate::kernel::netlink::{Attributes, Reply};
 use crate::model::{Family, Transport};
 
@@ -77,6 +78,12 @@ impl Status {
     const SOURCE_TRANSLATED: u32 = 0x10;
     const DESTINATION_TRANSLATED: u32 = 0x20;
 
+    /// Whether source or destination is translated.
+    #[must_use]
+    pub const fn is_translated(self) -> bool {
+        self.source_translated() || self.destination_translated()
+    }
+
     /// Whether the source is translated (`SNAT`, `MASQUERADE`).
     #[must_use]
     pub const fn source_translated(self) -> bool {
@@ -137,6 +144,9 @@ pub struct Entry {
     pub status: Status,
     /// Its state, for TCP.
     pub tcp_state: Option<TcpState>,
+    /// Whether the first packet that was seen of a TCP connection was not a SYN: the entry may be the wrong way round.
+    /// Entries that are made over ctnetlink are like that too.
+    pub picked_up: bool,
     /// The kernel's number of this entry; another entry with the same tuples has another one.
     pub id: Option<u32>,
 }
@@ -151,10 +161,10 @@ impl Entry {
         let answer = Side::read(family, attributes.of(root::TUPLE_REPLY)?.nested())?;
         let number = |kind| attributes.of(kind).and_then(|attribute| attribute.be32());
         let zone = attributes.of(root::ZONE).and_then(|zone| zone.be16());
-        let state = || {
-            let protocol = attributes.of(root::PROTOCOL_INFO)?.nested().of(tcp::INFO)?;
-            protocol.nested().of(tcp::STATE)?.byte().map(TcpState::of)
-        };
+        let protocol = attributes.of(root::PROTOCOL_INFO).and_then(|info| info.nested().of(tcp::INFO));
+        let of_protocol = |kind| protocol.as_ref().and_then(|info| info.nested().of(kind));
+        let state = || of_protocol(tcp::STATE)?.byte().map(TcpState::of);
+        let flags = of_protocol(tcp::FLAGS_ORIGINAL).and_then(|flags| flags.payload.first().copied());
         Some(Self {
             family,
             transport: original.transport,
@@ -171,6 +181,7 @@ impl Entry {
                 Transport::Tcp => state(),
                 Transport::Udp => None,
             },
+            picked_up: flags.is_some_and(|flags| flags & TCP_BE_LIBERAL != 0),
             id: number(root::ID),
         })
     }

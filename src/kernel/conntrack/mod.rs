@@ -155,13 +155,37 @@ impl Conntrack {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn change_any(&mut self, change: impl Fn(&Entry) -> Option<Change>) -> io::Result<usize> {
-        self.change_while_listing(&request::dump_all(), |entry| {
-            Some(match change(entry)? {
-                Change::Delete => request::delete(entry),
-                Change::GiveWay => request::give_way(entry),
-            })
-        })
+    pub fn change_any(&mut self, mut change: impl FnMut(&Entry) -> Option<Change>) -> io::Result<usize> {
+        self.change_while_listing(&request::dump_all(), |entry| Some(change(entry)?.request(entry)))
+    }
+
+    /// Changes these entries, as far as they are still there.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn change(&mut self, entries: &[Entry], change: Change) -> io::Result<()> {
+        let messages: Vec<Message> = entries.iter().map(|entry| change.request(entry)).collect();
+        self.change.requests(&messages, &[libc::ENOENT])?.done().map(drop)
+    }
+
+    /// The entry that has the original tuple and the zone of `entry` now.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn find(&mut self, entry: &Entry) -> io::Result<Option<Entry>> {
+        present(self.list.query(&request::find(entry), Entry::read))
+    }
+
+    /// Deletes entries, and makes others in the place of some. One that is gone, or is there, is no error.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn replace(&mut self, entries: &[(Entry, Option<NewEntry>)]) -> io::Result<()> {
+        let messages = |(old, new): &(Entry, Option<NewEntry>)| {
+            [Some(request::delete(old)), new.as_ref().map(request::create)]
+        };
+        let messages: Vec<Message> = entries.iter().flat_map(messages).flatten().collect();
+        self.change.requests(&messages, &[libc::ENOENT, libc::EEXIST])?.done().map(drop)
     }
 
     /// Deletes one entry; false if it ended by itself, or gave way to another one.
@@ -204,10 +228,7 @@ impl Conntrack {
     /// # Errors
     /// The kernel refuses.
     pub fn note(&mut self) -> io::Result<Option<u32>> {
-        match self.list.query(&request::find_note(), |reply| Entry::read(reply).map(|entry| entry.mark)) {
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-            other => other,
-        }
+        Ok(present(self.list.query(&request::find_note(), Entry::read))?.map(|entry| entry.mark))
     }
 
     /// Takes the note away, if there is one.
@@ -222,7 +243,7 @@ impl Conntrack {
     fn change_while_listing(
         &mut self,
         dump: &Message,
-        request: impl Fn(&Entry) -> Option<Message>,
+        mut request: impl FnMut(&Entry) -> Option<Message>,
     ) -> io::Result<usize> {
         let Self { list, change } = self;
         let mut pending: Vec<Message> = Vec::with_capacity(CHUNK);
@@ -238,13 +259,30 @@ impl Conntrack {
         };
         list.dump(dump, |(): &mut (), reply| {
             let entry = Some(reply).filter(|reply| reply.kind == Kind::New.number());
-            pending.extend(entry.and_then(Entry::read).as_ref().and_then(&request));
+            pending.extend(entry.and_then(Entry::read).as_ref().and_then(&mut request));
             if pending.len() >= CHUNK {
                 flush(&mut pending);
             }
         })?;
         flush(&mut pending);
         changed
+    }
+}
+
+impl Change {
+    fn request(self, entry: &Entry) -> Message {
+        match self {
+            Self::Delete => request::delete(entry),
+            Self::GiveWay => request::give_way(entry),
+        }
+    }
+}
+
+/// The answer to a question for one entry, which may be absent.
+fn present(answer: io::Result<Option<Entry>>) -> io::Result<Option<Entry>> {
+    match answer {
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        answer => answer,
     }
 }
 

@@ -14,7 +14,7 @@ use crate::model::{Family, Transport};
 /// linux/netfilter/nf_conntrack_tcp.h, which the kernel reads for nothing else.
 const TCP_CLOSE_INIT: u8 = 4;
 /// The window of a connection is not checked: its sequence numbers are not known.
-const TCP_BE_LIBERAL: u8 = 8;
+pub(super) const TCP_BE_LIBERAL: u8 = 8;
 /// Bits of a filter, `CTA_FILTER_F_*` in the kernel's net/netfilter/nf_internals.h.
 const FILTER_PROTOCOL: u32 = 1 << 3;
 const FILTER_DESTINATION_PORT: u32 = 1 << 5;
@@ -114,6 +114,11 @@ pub(super) fn delete(entry: &Entry) -> Message {
         message.push_be32(root::ID, id);
     }
     message
+}
+
+/// The entry with this one's original tuple.
+pub(super) fn find(entry: &Entry) -> Message {
+    existing(Kind::Get, entry)
 }
 
 /// Without the attributes of NAT, which the kernel refuses on a translated entry with `EOPNOTSUPP`.

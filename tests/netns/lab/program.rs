@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead as _, BufReader, Read as _, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -106,6 +106,25 @@ impl Program {
     /// Runs it to its end.
     pub(crate) fn run(&self) -> Ended {
         let output = self.inside(|command| command.output().expect("start istio-iptables"));
+        Ended { program: self.clone(), output }
+    }
+
+    /// Runs it to its end, and does something as soon as it logs a line with `part` in it, or has ended.
+    pub(crate) fn run_until_it_logs(&self, part: &str, then: impl FnOnce() + Send) -> Ended {
+        let output = self.inside(|command| {
+            command.stdout(Stdio::null()).stderr(Stdio::piped());
+            let mut child: Child = command.spawn().expect("start istio-iptables");
+            let mut log = BufReader::new(child.stderr.take().unwrap());
+            let mut stderr = Vec::new();
+            while log.read_until(b'\n', &mut stderr).unwrap() > 0 {
+                if String::from_utf8_lossy(&stderr).contains(part) {
+                    break;
+                }
+            }
+            then();
+            log.read_to_end(&mut stderr).unwrap();
+            Output { status: child.wait().unwrap(), stdout: Vec::new(), stderr }
+        });
         Ended { program: self.clone(), output }
     }
 

@@ -82,9 +82,9 @@ pub(crate) fn connect_tcp(to: SocketAddr, binding: Binding, limit: Duration) -> 
 }
 
 /// A stream socket that has sent its first packet and waits for the reply.
-pub(crate) fn start_connect(to: SocketAddr) -> io::Result<OwnedFd> {
-    let fd =
-        socket(family_of(to.ip()), SockType::Stream, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, None)?;
+pub(crate) fn start_connect(to: SocketAddr, binding: Binding) -> io::Result<TcpStream> {
+    let fd = TcpStream::from(bound(to, binding, SockType::Stream)?);
+    fd.set_nonblocking(true)?;
     match connect(fd.as_raw_fd(), &SockaddrStorage::from(to)) {
         Ok(()) | Err(Errno::EINPROGRESS) => Ok(fd),
         Err(error) => Err(error.into()),
@@ -92,7 +92,7 @@ pub(crate) fn start_connect(to: SocketAddr) -> io::Result<OwnedFd> {
 }
 
 /// Whether a socket from [`start_connect`] has been accepted or refused.
-pub(crate) fn is_ready(fd: &OwnedFd) -> bool {
+pub(crate) fn is_ready(fd: &TcpStream) -> bool {
     let mut polled = [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)];
     poll(&mut polled, PollTimeout::ZERO).expect("poll a socket") > 0
 }

@@ -90,7 +90,7 @@ impl User {
     /// same path, which must be answered, shows when a reply would have arrived.
     pub(crate) fn gets_no_reply(&self, to: SocketAddr, marker: SocketAddr) -> bool {
         self.run(|| {
-            let attempt = socket::start_connect(to).expect("start to connect");
+            let attempt = socket::start_connect(to, Binding::default()).expect("start to connect");
             call_here(marker, Binding::default()).answer();
             !socket::is_ready(&attempt)
         })
@@ -165,6 +165,18 @@ impl Conversation {
     /// Opened by the calling thread.
     pub(crate) fn to(to: SocketAddr, binding: Binding) -> io::Result<Self> {
         Self::open(socket::connect_tcp(to, binding, CALL_LIMIT)?)
+    }
+
+    /// Begins one: the first packet is sent, and the answer is not waited for.
+    pub(crate) fn begin(to: SocketAddr, binding: Binding) -> io::Result<TcpStream> {
+        socket::start_connect(to, binding)
+    }
+
+    /// Goes on with what was begun.
+    pub(crate) fn go_on(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(CALL_LIMIT))?;
+        Self::open(stream)
     }
 
     /// Ends it. What goes wrong with that is of no interest.

@@ -1,0 +1,90 @@
+//! Changes of conntrack entries that live connections depend on.
+//!
+//! An entry is not deleted while its connection may be alive. It gets a flag instead: once the connection has ended, the
+//! next SYN on the same ports deletes the entry.
+
+use std::collections::HashSet;
+use std::io;
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::kernel::conntrack::{Change, Conntrack, Entry, TcpState};
+use crate::kernel::sock_diag::{State, tcp_sockets};
+
+/// How long the answer to a SYN is waited for. A client sends a SYN again after 1 s, and that one finds the flag.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Time between two looks at the sockets.
+const INTERVAL: Duration = Duration::from_millis(5);
+
+/// States in which the handshake is under way.
+pub(super) const HALF_OPEN: [State; 3] = [State::SynSent, State::SynReceived, State::NewSynReceived];
+
+/// Changes entries of both families and protocols. Returns how many there were.
+pub(super) fn change_all(
+    table: &mut Conntrack,
+    change: impl Fn(&Entry) -> Option<Change>,
+) -> io::Result<usize> {
+    let mut closing = Vec::new();
+    let count = table.change_any(|entry| {
+        let change = change(entry);
+        closing.extend((change == Some(Change::GiveWay) && is_closing(entry)).then_some(*entry));
+        change
+    })?;
+    flag_again(table, closing)?;
+    Ok(count)
+}
+
+/// The states in which the kernel lets a SYN pass along an entry without the flag.
+const fn is_closing(entry: &Entry) -> bool {
+    matches!(
+        entry.tcp_state,
+        Some(TcpState::FinWait | TcpState::CloseWait | TcpState::LastAck | TcpState::Close)
+    )
+}
+
+/// A SYN that the kernel has let pass along a closing entry may be without its answer. With the answer, the kernel takes
+/// the entry into use again and clears its flags, so the entry gets the flag once more then.
+fn flag_again(table: &mut Conntrack, mut closing: Vec<Entry>) -> io::Result<()> {
+    let deadline = Instant::now() + ANSWER;
+    let mut logged = false;
+    while !closing.is_empty() {
+        let before = half_open();
+        table.change(&closing, Change::GiveWay)?;
+        let after = half_open();
+        closing.retain(|entry| is_waiting(entry, &before) || is_waiting(entry, &after));
+        // A SYN that was sent again has deleted the entry.
+        let mut same = Vec::new();
+        for entry in closing {
+            let found = table.find(&entry)?;
+            same.extend(found.is_some_and(|found| found.id == entry.id).then_some(entry));
+        }
+        closing = same;
+        if closing.is_empty() || Instant::now() >= deadline {
+            break;
+        }
+        if !logged {
+            log::info!("waiting for {} TCP handshakes that began before the rules changed", closing.len());
+            logged = true;
+        }
+        thread::sleep(INTERVAL);
+    }
+    Ok(())
+}
+
+/// Local and remote ends of the sockets whose handshake is under way; none where the kernel does not list sockets.
+fn half_open() -> HashSet<(SocketAddr, SocketAddr)> {
+    match tcp_sockets(&HALF_OPEN) {
+        Ok(sockets) => sockets.iter().map(|socket| (socket.local, socket.remote)).collect(),
+        Err(error) => {
+            log::debug!("the TCP sockets of this namespace cannot be listed: {error}");
+            HashSet::new()
+        }
+    }
+}
+
+/// Whether a socket of the pod, at either end, waits for the end of a handshake over this entry.
+fn is_waiting(entry: &Entry, half_open: &HashSet<(SocketAddr, SocketAddr)>) -> bool {
+    let ends = [entry.original, entry.reply].map(|tuple| (tuple.source, tuple.destination));
+    ends.iter().any(|ends| half_open.contains(ends))
+}
