@@ -20,6 +20,9 @@ pub struct Connections {
     pub untracked: BTreeSet<Family>,
     /// Connections that live rules of ours have translated, in the families whose rules go.
     pub translated: BTreeMap<Family, Translated>,
+    /// Families whose rules go while none of their connections is translated: one may begin before the rules are gone. Only
+    /// where connections are kept.
+    pub may_begin: BTreeSet<Family>,
     /// Sockets of the proxy and the application that use `::6`, where the address goes with the IPv6 rules.
     pub from_passthrough: usize,
     /// Connections whose answers are routed by a mark that the desired state does not have: in TPROXY mode the proxy's own to the
@@ -82,6 +85,11 @@ impl Connections {
 
     fn outcomes(&self, policy: Policy, done: bool, included: fn(Translated) -> bool) -> Vec<String> {
         let of = |(family, translated): (&Family, &Translated)| match (policy, translated) {
+            (_, Translated::Count(0)) if self.may_begin.contains(family) => format!(
+                "no proxied {family} connection is open: the chain {} is removed again at the end, unless one begins before \
+                 the rules are gone",
+                Chain::Established.name()
+            ),
             (_, Translated::Count(0)) => format!("no proxied {family} connection is open"),
             (Policy::Keep, translated) => format!(
                 "{translated} proxied {family} connections are open: the chain {} stays in the table nat while they are, \

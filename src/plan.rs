@@ -84,7 +84,7 @@ impl DesiredState {
     pub fn keeping_translation(mut self, connections: &Connections) -> Self {
         for (family, rules) in &mut self.rules {
             let translated = connections.translated.get(family).is_some_and(|translated| translated.any());
-            if translated && rules.tables.is_empty() {
+            if (translated || connections.may_begin.contains(family)) && rules.tables.is_empty() {
                 *rules = connections::keep_translation(*family);
             }
         }

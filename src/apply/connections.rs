@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::connections::{self, Connections, Translated};
+use crate::connections::{self, Connections, Policy, Translated};
 use crate::diff::marks_in_use;
 use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Entry, Filter, TcpState};
 use crate::kernel::sock_diag::{self, State, TcpSocket};
@@ -12,12 +12,14 @@ use crate::plan::{CurrentState, DesiredState};
 use crate::transition::saved_marks;
 
 /// Looks at sockets if a family is captured for the first time, and at conntrack entries if one loses its rules.
-pub(super) fn inspect(desired: &DesiredState, current: &CurrentState) -> Connections {
+pub(super) fn inspect(desired: &DesiredState, current: &CurrentState, policy: Policy) -> Connections {
     let wants = |family: &Family| desired.rules.get(family).is_some_and(|rules| !rules.tables.is_empty());
     let (gets, loses): (Vec<_>, Vec<_>) = Family::ALL.into_iter().partition(wants);
+    let translated = translated(&loses, current);
     Connections {
         untracked: untracked(&gets, current),
-        translated: translated(&loses, current),
+        may_begin: if policy == Policy::Keep { may_begin(&translated, current) } else { BTreeSet::new() },
+        translated,
         from_passthrough: from_passthrough(desired, current),
         marked: Family::ALL
             .into_iter()
@@ -81,6 +83,19 @@ fn translated(families: &[Family], current: &CurrentState) -> BTreeMap<Family, T
     let ours = |family: &Family| live(current, *family).any(Observed::has_ours);
     let families = families.iter().copied().filter(ours);
     families.map(|family| (family, count(family, &ports(current, family)))).collect()
+}
+
+/// Families whose live rules capture: with a socket, of the proxy for instance, a connection can begin at any time.
+fn may_begin(translated: &BTreeMap<Family, Translated>, current: &CurrentState) -> BTreeSet<Family> {
+    let captures = |family: &Family| live(current, *family).any(connections::captures);
+    let none = translated.iter().filter(|(_, translated)| !translated.any()).map(|(family, _)| *family);
+    let mut families: BTreeSet<Family> = none.filter(captures).collect();
+    if !families.is_empty()
+        && let Ok(in_use) = sock_diag::families_in_use()
+    {
+        families.retain(|family| in_use.contains(family));
+    }
+    families
 }
 
 fn ports(current: &CurrentState, family: Family) -> BTreeSet<u16> {

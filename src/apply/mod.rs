@@ -42,11 +42,45 @@ pub use inspect::{Access, Inspection, inspect};
 pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<(), Failure> {
     let start = Instant::now();
     let mut inspection = inspect(host, run.backend, Access::MayCreateTables)?;
-    let Decision { variant, why } = inspection.decision;
-    log::info!("backend {variant}: {why}");
+    log::info!("backend {}: {}", inspection.decision.variant, inspection.decision.why);
     awake(desired, &inspection.current)?;
+    let mut applied = change(host, desired, run, inspection)?;
+    if !applied.connections.may_begin.is_empty() {
+        // Nothing captures any more: now it is certain whether a connection needs what was kept.
+        inspection = inspect(host, run.backend, Access::MayCreateTables)?;
+        applied = Applied { is_written: true, ..change(host, desired, run, inspection)? };
+    }
+    let Applied { desired, connections, is_written, has_notices } = applied;
+    if connection_policy(run) == Policy::Reset {
+        for outcome in connections.outcome(Policy::Reset, true) {
+            log::info!("{outcome}");
+        }
+    }
+    let micros = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
+    let took = humantime::format_duration(Duration::from_micros(micros));
+    let outcome = if is_written { "done" } else { "already converged, nothing written" };
+    let but = if desired.is_nothing() && has_notices { " but what is named above" } else { "" };
+    log::info!("{outcome}: {} in place{but} ({took})", desired.counts());
+    Ok(())
+}
+
+/// What was applied.
+struct Applied {
+    desired: DesiredState,
+    connections: Connections,
+    is_written: bool,
+    has_notices: bool,
+}
+
+/// Plans, executes and checks.
+fn change(
+    host: &impl Host,
+    asked: &DesiredState,
+    run: &RunOptions,
+    mut inspection: Inspection,
+) -> Result<Applied, Failure> {
+    let variant = inspection.decision.variant;
     let policy = connection_policy(run);
-    let asked = desired;
     let mut desired = with_connections(asked, &mut inspection.current, policy);
     let mut steps = steps(&desired, &inspection.current);
     let by_place = steps.iter().any(|step| matches!(step, Step::Restore(restore) if restore.by_place));
@@ -58,37 +92,27 @@ pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Resu
         steps = self::steps(&desired, &inspection.current);
     }
     steps_can_be_told(&steps)?;
-    let desired = &desired;
     for outcome in inspection.current.connections.announcement(policy) {
         log::log!(if policy == Policy::Reset { log::Level::Warn } else { log::Level::Info }, "{outcome}");
     }
     for connections in inspection.current.connections.cut_off(policy) {
         log::warn!("{connections}");
     }
-    let notices = plan::notices(desired, &inspection.current);
+    let notices = plan::notices(&desired, &inspection.current);
     for notice in &notices {
         log::warn!("{notice}");
     }
     execute(host, &steps, variant, run, lock.is_some())?;
     drop(lock);
-    check::counts(desired, variant)?;
+    check::counts(&desired, variant)?;
     if run.verify {
-        check::rules(host, desired, variant)?;
+        check::rules(host, &desired, variant)?;
     }
     if log::log_enabled!(log::Level::Debug) {
-        log_final_state(host, desired, variant);
+        log_final_state(host, &desired, variant);
     }
-    if policy == Policy::Reset {
-        for outcome in inspection.current.connections.outcome(policy, true) {
-            log::info!("{outcome}");
-        }
-    }
-    let micros = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
-    let took = humantime::format_duration(Duration::from_micros(micros));
-    let outcome = if steps.is_empty() { "already converged, nothing written" } else { "done" };
-    let but = if desired.is_nothing() && !notices.is_empty() { " but what is named above" } else { "" };
-    log::info!("{outcome}: {} in place{but} ({took})", desired.counts());
-    Ok(())
+    let connections = inspection.current.connections;
+    Ok(Applied { desired, connections, is_written: !steps.is_empty(), has_notices: !notices.is_empty() })
 }
 
 /// The plan, in commits that the kernel accepts.
@@ -110,7 +134,7 @@ const fn connection_policy(run: &RunOptions) -> Policy {
 
 /// Looks at the open connections, and adds to the desired state what those need that are kept.
 fn with_connections(desired: &DesiredState, current: &mut CurrentState, policy: Policy) -> DesiredState {
-    current.connections = connections::inspect(desired, current);
+    current.connections = connections::inspect(desired, current, policy);
     match policy {
         Policy::Keep => desired.clone().keeping_translation(&current.connections),
         Policy::Reset => desired.clone(),

@@ -1,5 +1,7 @@
 //! Proxied connections when a family loses its rules, or a pod leaves the mesh.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,7 @@ for_each_backend!(
     plain_cleanup_takes_the_chain_whatever_is_open,
     validation_accepts_what_keeps_connections,
     without_connections_nothing_is_kept,
+    a_connection_that_begins_before_the_rules_go_is_kept,
     connections_of_earlier_ports_are_kept_too,
     cleanup_of_tproxy_resets_outbound_connections_only,
     the_passthrough_address_stays_while_sockets_use_it,
@@ -139,6 +142,70 @@ fn validation_accepts_what_keeps_connections(fixture: Fixture) {
     let validation = [&REDIRECT[..], &["--run-validation", "--skip-rule-apply"]].concat();
     apply_family(&pod, &validation, "ipv4").output_contains("validation passed");
     drop(held);
+}
+
+/// The rules capture until the first restore begins, however many connections there were when the run counted them.
+fn a_connection_that_begins_before_the_rules_go_is_kept(fixture: Fixture) {
+    let reduction = [&REDIRECT[..], &["--ip-family", "ipv6"]].concat();
+    for change in [&["--cleanup-only", "--keep-connections"][..], &reduction] {
+        let pod = fixture.pod();
+        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        apply_family(&pod, &REDIRECT, "dual");
+        let tools = WaitingTools::new();
+        let run = pod.bare_istio_iptables(change).env("PATH", &tools.path());
+        let (held, ended) = thread::scope(|scope| {
+            let run = scope.spawn(|| run.run().succeeded());
+            tools.wait_until_called();
+            let held = Held::open(&pod, &[Family::V4], 3, "proxy", "proxy");
+            tools.go_on();
+            (held, run.join().expect("the run was started"))
+        });
+        held.all_alive();
+        ended.output_contains("12 proxied IPv4 connections are open");
+        only_translation_is_kept(&pod, Family::V4);
+        pod.app().call(at(Family::V4.service(), 80)).served_by("outside");
+        drop(held);
+        gone_once_closed(&pod, Family::V4, || {
+            pod.bare_istio_iptables(change).run().succeeded();
+        });
+    }
+}
+
+/// Restore tools that wait for the test.
+struct WaitingTools(tempfile::TempDir);
+
+impl WaitingTools {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        for tool in ["iptables", "ip6tables"]
+            .iter()
+            .flat_map(|ip| ["nft", "legacy"].map(|v| format!("{ip}-{v}-restore")))
+        {
+            let script = format!(
+                "#!/bin/sh\n: > ${{0%/*}}/called\nwhile [ ! -e ${{0%/*}}/go-on ]; do sleep 0.01; done\nexec {tool} \"$@\"\n"
+            );
+            let path = directory.path().join(&tool);
+            fs::write(&path, script.replace("exec ", "exec /usr/sbin/")).expect("write a script");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("make it executable");
+        }
+        Self(directory)
+    }
+
+    fn path(&self) -> String {
+        format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", self.0.path().display())
+    }
+
+    fn wait_until_called(&self) {
+        let deadline = Instant::now() + CLOSING;
+        while !self.0.path().join("called").exists() {
+            assert!(Instant::now() < deadline, "no restore tool was called");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn go_on(&self) {
+        fs::write(self.0.path().join("go-on"), "").expect("let the tools go on");
+    }
 }
 
 fn without_connections_nothing_is_kept(fixture: Fixture) {
