@@ -80,7 +80,8 @@ pub(super) fn run(args: &ManifestsArgs, environment: &Environment) -> Result<Out
         validating_policy: args.validating_policy,
         texts,
     };
-    let text = manifests::to_yaml(&manifests::objects(&options));
+    let objects = manifests::objects(&options).map_err(|problem| Failure::one(Exit::Data, problem))?;
+    let text = manifests::to_yaml(&objects);
     Ok(Output { text, notes, target: "-".to_owned(), ..Output::default() })
 }
 

@@ -27,7 +27,7 @@ fn roles() -> Vec<Value> {
         },
     };
     let roles = |object: &Value| object["kind"] == "ClusterRole" || object["kind"] == "Role";
-    objects(&options).into_iter().filter(roles).collect()
+    objects(&options).expect("rendered").into_iter().filter(roles).collect()
 }
 
 /// Whether a rule allows the request. Lists and watches count as being of one name where a field selector says so.

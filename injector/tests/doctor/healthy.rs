@@ -67,7 +67,7 @@ pub(crate) fn options(revision: &str) -> Options {
 
 /// A running installation: its objects as applied, and what the cluster adds.
 pub(crate) fn installation(options: &Options) -> Vec<Value> {
-    let mut all = objects(options);
+    let mut all = objects(options).unwrap();
     let name = sidecar_injector::manifests::Names::new(&options.revision).injector();
     let namespace = options.namespace.as_str();
     let issued = Issued::new(&format!("{name}.{namespace}.svc"), -10, 80);

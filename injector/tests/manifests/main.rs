@@ -16,7 +16,11 @@ mod webhooks;
 
 use serde_json::Value;
 use sidecar_injector::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES};
-use sidecar_injector::manifests::{Certificates, FailurePolicy, Flavour, Options, Texts, objects};
+use sidecar_injector::manifests::{Certificates, FailurePolicy, Flavour, Options, Texts};
+
+fn objects(options: &Options) -> Vec<Value> {
+    sidecar_injector::manifests::objects(options).unwrap()
+}
 
 fn options() -> Options {
     Options {
