@@ -1,6 +1,5 @@
 //! Self-signed certificates without a cluster, and the publication of a bundle: what is served and what is trusted.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -21,36 +20,15 @@ const RETRY: Duration = Duration::from_secs(60);
 pub type Trusted = watch::Receiver<Option<Arc<str>>>;
 
 /// Why a self-signed certificate is not issued, or not published.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what each field is")]
 pub enum SelfSignedError {
     /// It cannot be issued.
-    Certificate(CertError),
+    #[error(transparent)]
+    Certificate(#[from] CertError),
     /// Its CA cannot be written to the file of `--ca-out`.
-    CaOut {
-        /// The file.
-        file: String,
-        /// What the system says.
-        problem: String,
-    },
-}
-
-impl fmt::Display for SelfSignedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Certificate(error) => error.fmt(f),
-            Self::CaOut { file, problem } => {
-                write!(f, "--ca-out {file}: cannot write the CA: {problem}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for SelfSignedError {}
-
-impl From<CertError> for SelfSignedError {
-    fn from(error: CertError) -> Self {
-        Self::Certificate(error)
-    }
+    #[error("--ca-out {file}: cannot write the CA: {problem}")]
+    CaOut { file: String, problem: String },
 }
 
 /// Publishes a bundle: the CAs first, then the certificate, so that clients trust it when it is served.

@@ -1,34 +1,26 @@
 //! Why a pod is denied.
 
-use std::fmt;
-
 use super::pod_object::MAX_POD_VALUES;
 use crate::inject::InjectError;
 
 /// Why a pod is denied.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Denial {
     /// It cannot be injected.
+    #[error(transparent)]
     Inject(InjectError),
     /// The annotations of its namespace cannot be read.
-    Namespace {
-        /// The namespace.
-        name: String,
-        /// Why.
-        problem: String,
-    },
+    #[error("namespace {name}: {problem}")]
+    Namespace { name: String, problem: String },
     /// It is not an object, or cannot be read.
-    Object {
-        /// Why.
-        problem: String,
-    },
+    #[error("request.object cannot be read: {problem}")]
+    Object { problem: String },
     /// It has more than [`MAX_POD_VALUES`].
+    #[error("request.object is too large: expected at most {MAX_POD_VALUES} values, without managedFields")]
     TooLarge,
     /// Its namespace was created a moment ago and is not known yet.
-    UnknownNamespace {
-        /// The namespace.
-        name: String,
-    },
+    #[error("namespace {name} is not known yet, nor the users that its pods may run as: try again")]
+    UnknownNamespace { name: String },
 }
 
 /// HTTP status and `metav1.StatusReason`.
@@ -106,25 +98,3 @@ impl Denial {
         }
     }
 }
-
-impl fmt::Display for Denial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Inject(error) => error.fmt(f),
-            Self::Namespace { name, problem } => write!(f, "namespace {name}: {problem}"),
-            Self::Object { problem } => write!(f, "request.object cannot be read: {problem}"),
-            Self::TooLarge => write!(
-                f,
-                "request.object is too large: expected at most {MAX_POD_VALUES} values, without managedFields"
-            ),
-            Self::UnknownNamespace { name } => {
-                write!(
-                    f,
-                    "namespace {name} is not known yet, nor the users that its pods may run as: try again"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for Denial {}
