@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::Args as ClapArgs;
 use serde_json::{Value, json};
 
 use super::args::{ConfigArgs, Platform};
@@ -37,7 +37,7 @@ pub(super) struct ManifestsArgs {
     replicas: NonZeroU16,
     /// While no injector responds: reject pods (Fail), or admit them without a sidecar (Ignore)
     #[arg(long, value_enum, ignore_case = true, default_value = "fail", value_name = "POLICY")]
-    failure_policy: Failing,
+    failure_policy: FailurePolicy,
     /// Inject pods of namespaces without any label, too
     #[arg(long)]
     enable_namespaces_by_default: bool,
@@ -54,12 +54,6 @@ pub(super) struct ManifestsArgs {
     config: ConfigArgs,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Failing {
-    Fail,
-    Ignore,
-}
-
 pub(super) fn run(args: &ManifestsArgs, environment: &Environment) -> Result<Output, Failure> {
     let (texts, notes) = texts(args, environment)?;
     let options = Options {
@@ -67,10 +61,7 @@ pub(super) fn run(args: &ManifestsArgs, environment: &Environment) -> Result<Out
         revision: args.revision.clone(),
         image: args.image.clone(),
         replicas: args.replicas,
-        failure_policy: match args.failure_policy {
-            Failing::Fail => FailurePolicy::Fail,
-            Failing::Ignore => FailurePolicy::Ignore,
-        },
+        failure_policy: args.failure_policy,
         by_default: args.enable_namespaces_by_default,
         certificates: if args.cert_manager { Certificates::CertManager } else { Certificates::SelfSigned },
         flavour: match args.platform {

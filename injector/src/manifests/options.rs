@@ -41,13 +41,12 @@ pub struct Texts {
     pub mesh: String,
 }
 
-/// `failurePolicy`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// `failurePolicy`: pods are rejected, or come up outside of the mesh, silently.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "they would be repeated in the help of the flag, which says it")]
 pub enum FailurePolicy {
-    /// Pods are rejected.
     #[default]
     Fail,
-    /// Pods come up outside of the mesh, silently.
     Ignore,
 }
 

@@ -13,7 +13,7 @@ use super::config_store::ConfigStore;
 use super::error::ServeError;
 use super::options::{CaBundle, Certificates, ConfigFrom, NativeSidecars, ServeOptions};
 use crate::certs::{Names, Publisher, SelfSigned, Serving};
-use crate::cluster::{Authority, Cluster, ClusterState, ConfigMapName, SharedSecret, Status, Wanted, client};
+use crate::cluster::{Authority, Cluster, ClusterState, SharedSecret, Status, Wanted, client};
 use crate::events::log_sink;
 use gotemplate::Functions;
 
@@ -102,9 +102,7 @@ fn wanted(tasks: &Tasks) -> Wanted {
     };
     Wanted {
         config: match &options.config {
-            ConfigFrom::ConfigMap(name) => {
-                Some(ConfigMapName { namespace: name.namespace.clone(), name: name.name.clone() })
-            }
+            ConfigFrom::ConfigMap(name) => Some(name.clone()),
             ConfigFrom::Files { .. } => None,
         },
         authority: match &options.certificates {

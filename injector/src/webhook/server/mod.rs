@@ -99,7 +99,7 @@ pub(super) async fn serve(
     };
     loop {
         let accepted = tokio::select! {
-            () = shutdown.stopping() => break,
+            () = shutdown.stopping.cancelled() => break,
             accepted = limiter.accept(&listener) => accepted,
         };
         match accepted {
