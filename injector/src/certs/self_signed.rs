@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::ca_file::CaFile;
-use super::{Bundle, CertError, Names, Pair, Serving};
+use super::{Bundle, CertError, CertResolver, Names, ServingCert};
 use crate::events::{Event, EventSink, Level};
 
 /// The longest sleep: clocks are adjusted, machines are suspended.
@@ -34,7 +34,7 @@ pub enum SelfSignedError {
 /// Publishes a bundle: the CAs first, then the certificate, so that clients trust it when it is served.
 #[derive(Debug)]
 pub struct Publisher {
-    serving: Arc<Serving>,
+    serving: Arc<CertResolver>,
     ca_out: Option<CaFile>,
     trusted: watch::Sender<Option<Arc<str>>>,
 }
@@ -42,7 +42,7 @@ pub struct Publisher {
 impl Publisher {
     /// Serves there, and writes the CAs to the file, if any.
     #[must_use]
-    pub fn new(serving: Arc<Serving>, ca_out: Option<PathBuf>) -> Self {
+    pub fn new(serving: Arc<CertResolver>, ca_out: Option<PathBuf>) -> Self {
         let ca_out = ca_out.map(CaFile::new);
         Self { serving, ca_out, trusted: watch::Sender::new(None) }
     }
@@ -62,7 +62,12 @@ impl Publisher {
         let trusted: Arc<str> = bundle.trusted_pem().into();
         self.trusted.send_replace(Some(Arc::clone(&trusted)));
         let leaf = bundle.leaf();
-        self.serving.replace(Pair::parse("tls.crt", leaf.cert.as_bytes(), "tls.key", leaf.key.as_bytes())?);
+        self.serving.replace(ServingCert::parse(
+            "tls.crt",
+            leaf.cert.as_bytes(),
+            "tls.key",
+            leaf.key.as_bytes(),
+        )?);
         let Some(file) = &self.ca_out else { return Ok(()) };
         let written = file.write(trusted).await;
         written.map_err(|error| SelfSignedError::CaOut { file: file.name(), problem: error.to_string() })
@@ -154,7 +159,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("ca.crt");
         let names = Names::service("injector", "istio-system").and_loopback();
-        let serving = Arc::new(Serving::default());
+        let serving = Arc::new(CertResolver::default());
         let publisher = Publisher::new(Arc::clone(&serving), Some(file.clone()));
         let trusted = publisher.trusted();
         let start = SystemTime::now();

@@ -1,6 +1,6 @@
 //! Flags that several commands have. Istio's camel-case spellings are accepted beside ours.
 
-use crate::manifests::{Namespace, Revision};
+use crate::manifests::{Namespace, Platform, Revision};
 use crate::webhook::options::NativeSidecars;
 use clap::{Args, ValueEnum};
 
@@ -39,12 +39,6 @@ pub(super) struct PodArgs {
     /// Deny pods with app containers that run as the proxy's user
     #[arg(long)]
     pub(super) reject_proxy_uid: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Platform {
-    Kubernetes,
-    Openshift,
 }
 
 /// Which files.

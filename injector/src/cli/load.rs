@@ -2,13 +2,13 @@
 
 use serde_json::Value;
 
-use super::args::{ConfigArgs, Platform, PodArgs};
+use super::args::{ConfigArgs, PodArgs};
 use super::{Environment, Exit, Failure};
 use crate::config::{Source, SourceKind, Sources};
 use crate::decide::Policy;
 use crate::files;
 use crate::inject::{Injector, Options, Placement, functions};
-use crate::manifests::Namespace;
+use crate::manifests::{Namespace, Platform};
 use crate::pod::ids::Ids;
 use crate::webhook::options::NativeSidecars;
 use crate::yaml;
@@ -119,7 +119,7 @@ impl Loaded {
             .unwrap_or_default()
     }
 
-    /// Injection by hand is asked for: the policy counts as enabled.
+    /// For `inject`: the policy counts as enabled.
     pub(super) fn by_hand(mut self) -> Self {
         self.injector.settings.injector.rules.policy = Policy::Enabled;
         self

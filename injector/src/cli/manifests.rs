@@ -5,13 +5,13 @@ use std::num::NonZeroU16;
 use clap::Args as ClapArgs;
 use serde_json::{Value, json};
 
-use super::args::{ConfigArgs, Platform};
+use super::args::ConfigArgs;
 use super::load::sources;
 use super::{Environment, Exit, Failure, Output};
 use crate::config::BUILTIN_VALUES;
 use crate::inject::functions;
 use crate::manifests::{
-    self, Certificates, FailurePolicy, Flavour, Image, InstalledRevision, Namespace, Options, Texts,
+    self, Certificates, FailurePolicy, Image, InstalledRevision, Namespace, Options, Platform, Texts,
 };
 use crate::yaml;
 
@@ -64,10 +64,7 @@ pub(super) fn run(args: &ManifestsArgs, environment: &Environment) -> Result<Out
         failure_policy: args.failure_policy,
         by_default: args.enable_namespaces_by_default,
         certificates: if args.cert_manager { Certificates::CertManager } else { Certificates::SelfSigned },
-        flavour: match args.platform {
-            Some(Platform::Openshift) => Flavour::Openshift,
-            Some(Platform::Kubernetes) | None => Flavour::Kubernetes,
-        },
+        platform: args.platform.unwrap_or_default(),
         validating_policy: args.validating_policy,
         texts,
     };

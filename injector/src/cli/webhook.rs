@@ -4,11 +4,11 @@ use std::io;
 
 use istio_iptables::config::LogOptions;
 
-use super::args::Platform;
 use super::webhook_args::{CertificateArgs, ClusterArgs, WebhookArgs};
 use super::{Environment, Exit, Failure, Output};
 use crate::certs::SelfSignedError;
 use crate::inject::Options;
+use crate::manifests::Platform;
 use crate::webhook::error::ServeError;
 use crate::webhook::log_queue::{self, LogQueue};
 use crate::webhook::options::{CaBundle, Certificates, ConfigFrom, Limits, ServeOptions};

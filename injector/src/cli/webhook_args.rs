@@ -5,9 +5,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use istio_iptables::config::LogFormat;
 use log::LevelFilter;
 
-use super::args::{ConfigArgs, Platform};
+use super::args::ConfigArgs;
 use crate::cluster::ConfigMapName;
-use crate::manifests::{Namespace, Revision, ServiceName, Subdomain};
+use crate::manifests::{Namespace, Platform, Revision, ServiceName, Subdomain};
 use crate::webhook::options::{Limits, Listen, NativeSidecars};
 
 #[derive(ClapArgs, Clone, Debug)]

@@ -9,7 +9,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tower::limit::RateLimitLayer;
 
-use crate::certs::pair::provider;
+use crate::certs::serving_cert::provider;
 
 const CONNECT: Duration = Duration::from_secs(5);
 /// For a request that is not a watch.

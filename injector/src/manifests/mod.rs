@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 pub use dns::{InstalledRevision, NameError, Namespace, Revision, ServiceName, Subdomain};
 pub use image::{Image, ImageError};
 pub use names::Names;
-pub use options::{Certificates, FailurePolicy, Flavour, Options, Replicas, Texts};
+pub use options::{Certificates, FailurePolicy, Options, Platform, Replicas, Texts};
 
 use crate::decide::{SYSTEM_NAMESPACES, selectors};
 use crate::yaml;
@@ -61,7 +61,7 @@ fn data(options: &Options) -> Value {
         "maxReplicas": options.replicas.saturating_add(3),
         "failurePolicy": options.failure_policy.as_str(),
         "certManager": options.certificates == Certificates::CertManager,
-        "openshift": options.flavour == Flavour::Openshift,
+        "openshift": options.platform == Platform::Openshift,
         "validatingPolicy": options.validating_policy,
         "texts": {"config": options.texts.config, "values": options.texts.values, "mesh": options.texts.mesh},
         "httpsPort": HTTPS_PORT,

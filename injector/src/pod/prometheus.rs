@@ -25,7 +25,7 @@ pub fn merge(pod: &mut Value, port: i64) {
     if parse_bool(&own.scrape) == Some(false) || named {
         return;
     }
-    if let Some(text) = own.to_json()
+    if let Some(text) = own.into_json()
         && let Some(proxy) = proxy_mut(pod)
     {
         env::remove(proxy, VARIABLE);
@@ -143,7 +143,7 @@ impl Scrape {
     }
 
     /// What the agent gets: with targets, the first of them instead of the pod's own path and port.
-    fn to_json(mut self) -> Option<String> {
+    fn into_json(mut self) -> Option<String> {
         if let Some(Target { port, path }) = self.targets.first().cloned() {
             (self.port, self.path) = (port, path);
         }

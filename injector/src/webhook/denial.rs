@@ -40,8 +40,8 @@ const INTERNAL: Code = Code { status: 500, reason: "InternalError" };
 const UNAVAILABLE: Code = Code { status: 503, reason: "ServiceUnavailable" };
 
 impl Denial {
-    /// 400 for what cannot be read, 403 for what a rule forbids, 413 for what is too large, 422 for what is to be fixed
-    /// in the pod or its namespace, 500 for what is to be fixed in the config, 503 for what passes in a moment.
+    /// 400 for what cannot be read, 403 for what a rule forbids, 413 for what is too large, 422 for an error
+    /// in the pod or its namespace, 500 for one in the config, 503 for what passes in a moment.
     #[must_use]
     pub const fn code(&self) -> Code {
         match self {

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use super::config_store::ConfigStore;
 use super::log_queue::DroppedLines;
 use super::verdict::Verdict;
-use crate::certs::Serving;
+use crate::certs::CertResolver;
 use crate::cluster::Status;
 
 /// From a quarter of a millisecond, in seconds.
@@ -88,7 +88,7 @@ impl Metrics {
     #[must_use]
     pub(super) fn new(
         config: &ConfigStore,
-        serving: &Serving,
+        serving: &CertResolver,
         cluster: Option<&watch::Receiver<Status>>,
     ) -> Self {
         let mut registry = Registry::default();
@@ -163,7 +163,7 @@ impl IstioMetrics {
 }
 
 /// The state of config and certificate.
-fn register_state(own: &mut Registry, config: &ConfigStore, serving: &Serving) {
+fn register_state(own: &mut Registry, config: &ConfigStore, serving: &CertResolver) {
     let loads = config.metrics();
     own.register("config_generation", "Counts the configs that were active", loads.generation.clone());
     own.register("config_load_errors", "Rejected configs", loads.errors.clone());

@@ -20,7 +20,7 @@ pub struct ServeOptions {
     pub certificates: Certificates,
     /// Where the config comes from.
     pub config: ConfigFrom,
-    /// Who writes the CA into webhook configurations.
+    /// Which program writes the CA into webhook configurations.
     pub ca_bundle: CaBundle,
     /// Whether proxies are native sidecars, where the pod does not say.
     pub native_sidecars: NativeSidecars,
@@ -79,7 +79,7 @@ pub enum Certificates {
         /// The leaf's key.
         key: String,
     },
-    /// Issued by this program.
+    /// IssuedCert by this program.
     SelfSigned {
         /// The Service that the API server calls.
         service: String,
@@ -106,7 +106,7 @@ pub enum ConfigFrom {
     ConfigMap(ConfigMapName),
 }
 
-/// Who writes the CA into webhook configurations.
+/// Which program writes the CA into webhook configurations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CaBundle {
     /// This program, into these MutatingWebhookConfigurations; the list may be empty.

@@ -20,8 +20,8 @@ use super::options::{Certificates, ConfigFrom, Listen, ServeOptions};
 use super::probe::Probe;
 use super::server::{self, AdmissionService};
 use super::shutdown::{Shutdown, Signals};
-use crate::certs::files::{PairFiles, WatchedPair};
-use crate::certs::{CertError, Serving};
+use crate::certs::files::{CertFiles, WatchedCert};
+use crate::certs::{CertError, CertResolver};
 use crate::cluster::Status;
 use crate::config::{ConfigError, Sources};
 use crate::files;
@@ -125,7 +125,7 @@ fn variables(options: &ServeOptions) -> impl Fn(&str) -> Option<String> + Send +
 }
 
 /// The content of the files, if config and certificate come from files.
-type FromFiles = (Option<(ConfigFiles, Sources)>, Option<WatchedPair>);
+type FromFiles = (Option<(ConfigFiles, Sources)>, Option<WatchedCert>);
 
 fn read(tasks: &Tasks) -> Result<FromFiles, Vec<ServeError>> {
     let mut problems = unreadable(&tasks.options);
@@ -181,10 +181,10 @@ fn read_config(
     Ok(Some((files, sources)))
 }
 
-fn read_pair(options: &ServeOptions, serving: &Arc<Serving>) -> Result<Option<WatchedPair>, CertError> {
+fn read_pair(options: &ServeOptions, serving: &Arc<CertResolver>) -> Result<Option<WatchedCert>, CertError> {
     match &options.certificates {
         Certificates::Files { cert, key } => {
-            let files = PairFiles { cert: cert.clone(), key: key.clone() };
+            let files = CertFiles { cert: cert.clone(), key: key.clone() };
             files.open(Arc::clone(serving)).map(Some)
         }
         Certificates::SelfSigned { .. } => Ok(None),
