@@ -104,8 +104,10 @@ pub fn decide(choice: BackendChoice, findings: &Findings) -> Result<Decision, Un
     match choice {
         BackendChoice::IptablesNft if nft => variant(Variant::Nft, "requested"),
         BackendChoice::IptablesLegacy if legacy => variant(Variant::Legacy, "requested"),
-        BackendChoice::IptablesNft => Err(unavailable("iptables-nft was requested", findings)),
-        BackendChoice::IptablesLegacy => Err(unavailable("iptables-legacy was requested", findings)),
+        BackendChoice::IptablesNft => Err(unavailable("--backend iptables-nft cannot be used", findings)),
+        BackendChoice::IptablesLegacy => {
+            Err(unavailable("--backend iptables-legacy cannot be used", findings))
+        }
         BackendChoice::Auto | BackendChoice::Iptables => {
             match (findings.in_place(), findings.legacy_tables.as_slice(), nft, legacy) {
                 // A foreign rule that comes later is no reason to move.
@@ -121,7 +123,7 @@ pub fn decide(choice: BackendChoice, findings: &Findings) -> Result<Decision, Un
     }
 }
 
-fn unavailable(asked: &str, findings: &Findings) -> Unavailable {
+fn unavailable(what: &str, findings: &Findings) -> Unavailable {
     let hint = match (findings.nf_tables, &findings.nft) {
         (NfTables::Absent, Some(_)) => {
             "load the kernel module nf_tables on the node (`modprobe nf_tables`), or put iptables-legacy into the image"
@@ -133,7 +135,7 @@ fn unavailable(asked: &str, findings: &Findings) -> Unavailable {
             "put the package `iptables` into the image, or add the folder of iptables-nft-restore to PATH"
         }
     };
-    Unavailable { what: format!("{asked}, but: {findings}"), hint: hint.to_owned() }
+    Unavailable { what: format!("{what}; found: {findings}"), hint: hint.to_owned() }
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! Carries out the steps of [`crate::conntrack`]. The rules are in place already, so a failure is a warning.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
 
 use super::give_way;
-use crate::conntrack::{DnsFlows, Entries, Stale, Step};
+use crate::conntrack::{Changed, DnsFlows, Entries, Stale, Step};
 use crate::kernel::conntrack::{self, Change, Conntrack, ConntrackError, Entry, Filter, Zone};
 use crate::kernel::sock_diag::{self, State};
 use crate::model::{APP_TO_PROXY_ZONE, DNS_PORT, Family, Mark, Transport};
@@ -57,7 +58,10 @@ impl Table {
             return;
         }
         match (self.try_execute(step), step) {
-            (Ok(count), Step::DeleteStale(_) | Step::ClearForeignMark(..)) => log::info!("{step}: {count}"),
+            (Ok(changed), Step::DeleteStale(stale)) => log::info!("{}", stale.describe(Some(changed))),
+            (Ok(Changed { deleted: _, updated }), Step::ClearForeignMark(..)) => {
+                log::info!("{step}: {updated}");
+            }
             (Ok(_), Step::Note(_)) => {}
             // What the note is for meets the same error, and logs it.
             (Err(error), Step::Note(_)) => log::debug!("{step}: {error}"),
@@ -69,17 +73,18 @@ impl Table {
     }
 
     /// How many entries were changed.
-    fn try_execute(&mut self, step: &Step) -> Result<usize, ConntrackError> {
+    fn try_execute(&mut self, step: &Step) -> Result<Changed, ConntrackError> {
         let table = match &mut self.open {
             Some(table) => table,
             closed => closed.insert(Conntrack::open()?),
         };
-        let count = match step {
-            Step::Note(stale) => table.leave_note(stale.to_bits()).map(|()| 1),
+        let updated = |updated| Changed { deleted: 0, updated };
+        let changed = match step {
+            Step::Note(stale) => table.leave_note(stale.to_bits()).map(|()| Changed::default()),
             Step::DeleteStale(stale) => delete_stale(table, stale),
-            Step::ClearForeignMark(family, mark) => clear_foreign_mark(table, *family, *mark),
+            Step::ClearForeignMark(family, mark) => clear_foreign_mark(table, *family, *mark).map(updated),
         };
-        Ok(count?)
+        Ok(changed?)
     }
 }
 
@@ -96,10 +101,18 @@ const fn consequence(step: &Step) -> &'static str {
     }
 }
 
-fn delete_stale(table: &mut Conntrack, stale: &Stale) -> io::Result<usize> {
-    let count = give_way::change_all(table, |entry| change(stale, entry))?;
+/// The kernel's answer has the number of both kinds together.
+fn delete_stale(table: &mut Conntrack, stale: &Stale) -> io::Result<Changed> {
+    let deleted = Cell::new(0);
+    let all = give_way::change_all(table, |entry| {
+        let change = change(stale, entry);
+        deleted.update(|count| count + usize::from(change == Some(Change::Delete)));
+        change
+    })?;
     table.remove_note()?;
-    Ok(count)
+    // An entry that had ended by itself is in the first number only.
+    let deleted = deleted.get().min(all);
+    Ok(Changed { deleted, updated: all - deleted })
 }
 
 fn change(Stale { dns, tcp }: &Stale, entry: &Entry) -> Option<Change> {

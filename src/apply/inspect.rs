@@ -129,8 +129,9 @@ fn read_back(
     family: Family,
     findings: &Findings,
 ) -> Result<Observed, Failure> {
-    let tools = needed(host, variant, family, "it holds rules of an earlier run")
-        .map_err(|failure| failure.detail(findings.to_string()))?;
+    let why = format!("{family} rules of an earlier run are in {variant}");
+    let tools =
+        needed(host, variant, family, &why).map_err(|failure| failure.detail(findings.to_string()))?;
     read(host, variant, family, &tools)
 }
 

@@ -87,28 +87,46 @@ impl Stale {
     }
 }
 
-impl fmt::Display for Stale {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+/// How many entries a step has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// UDP entries that were deleted.
+    pub deleted: usize,
+    /// TCP entries whose flags or mark were changed.
+    pub updated: usize,
+}
+
+impl Stale {
+    /// What happens to which entries, or, with their numbers, what has happened.
+    #[must_use]
+    pub fn describe(&self, changed: Option<Changed>) -> String {
         let Self { dns, tcp } = self;
-        let dns = dns.iter().map(|(family, flows)| format!("{family} UDP to port 53, {flows}"));
-        let tcp =
-            tcp.iter().map(|family| format!("{family} TCP, by the next SYN after the connection has ended"));
-        f.write_str(&dns.chain(tcp).collect::<Vec<_>>().join("; "))
+        let dns: Vec<_> = dns.iter().map(|(family, flows)| format!("{family}, {flows}")).collect();
+        let tcp: Vec<_> = tcp.iter().map(Family::to_string).collect();
+        let udp = (!dns.is_empty()).then(|| {
+            let entries = format!("conntrack entries of UDP to port 53 ({})", dns.join("; "));
+            changed.map_or_else(
+                || format!("delete {entries}"),
+                |changed| format!("{} deleted: {entries}", changed.deleted),
+            )
+        });
+        let tcp = (!tcp.is_empty()).then(|| {
+            let entries = format!("conntrack entries of TCP ({})", tcp.join(", "));
+            let flagged = changed.map_or_else(
+                || format!("flag {entries}"),
+                |changed| format!("{} flagged: {entries}", changed.updated),
+            );
+            format!("{flagged}, which the next SYN after the connection has ended deletes")
+        });
+        udp.into_iter().chain(tcp).collect::<Vec<_>>().join("; ")
     }
 }
 
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Note(stale) => write!(f, "note the conntrack entries to delete ({stale})"),
-            Self::DeleteStale(Stale { dns, tcp }) if dns.is_empty() => {
-                let families = tcp.iter().map(Family::to_string).collect::<Vec<_>>().join(", ");
-                write!(
-                    f,
-                    "flag conntrack entries of TCP ({families}): the next SYN after a connection ends deletes its entry"
-                )
-            }
-            Self::DeleteStale(stale) => write!(f, "delete conntrack entries ({stale})"),
+            Self::Note(stale) => write!(f, "note the conntrack entries to change: {}", stale.describe(None)),
+            Self::DeleteStale(stale) => f.write_str(&stale.describe(None)),
             Self::ClearForeignMark(family, mark) => {
                 write!(f, "clear mark {mark} of conntrack entries: {family} TCP that no local socket began")
             }

@@ -126,12 +126,16 @@ fn a_move_between_backends_changes_a_flow_only_with_the_options() {
 }
 
 #[test]
-fn step_that_flags_tcp_entries_does_not_claim_to_delete_them() {
-    let flag = Step::DeleteStale(Stale { tcp: BTreeSet::from(Family::ALL), ..Stale::default() });
-    assert_eq!(
-        flag.to_string(),
-        "flag conntrack entries of TCP (IPv4, IPv6): the next SYN after a connection ends deletes its entry"
-    );
+fn step_says_what_it_does_to_which_entries() {
+    const TCP: &str =
+        "conntrack entries of TCP (IPv4, IPv6), which the next SYN after the connection has ended deletes";
+    const UDP: &str = "conntrack entries of UDP to port 53 (IPv4, not captured before)";
+    let tcp = Stale { tcp: BTreeSet::from(Family::ALL), ..Stale::default() };
+    assert_eq!(Step::DeleteStale(tcp.clone()).to_string(), format!("flag {TCP}"));
+    let both = Stale { dns: BTreeMap::from([(Family::V4, DnsFlows::Direct)]), ..tcp };
+    assert_eq!(Step::DeleteStale(both.clone()).to_string(), format!("delete {UDP}; flag {TCP}"));
+    let changed = Changed { deleted: 3, updated: 557 };
+    assert_eq!(both.describe(Some(changed)), format!("3 deleted: {UDP}; 557 flagged: {TCP}"));
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn the_other_variant_asked_for_by_name_is_refused() {
             .search(&[&tools])
             .end()
             .exits(69)
-            .stderr_contains(&format!("iptables-{missing} was requested"))
+            .stderr_contains(&format!("--backend iptables-{missing} cannot be used; found: the kernel has"))
             .stderr_contains("what to do: ");
         assert_eq!(pod.state(), before);
     }
