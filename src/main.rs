@@ -8,7 +8,8 @@ use istio_iptables::cli::{self, Outcome};
 use istio_iptables::config;
 use istio_iptables::exit::Exit;
 use istio_iptables::facts::Files;
-use istio_iptables::kernel::process::{Host as _, Limited, SystemHost};
+use istio_iptables::kernel::input;
+use istio_iptables::kernel::process::{Host as _, SystemHost};
 use istio_iptables::kernel::rules_file;
 use istio_iptables::report::Failure;
 use istio_iptables::{logging, run};
@@ -37,8 +38,7 @@ fn outcome() -> Result<String, Failure> {
     #[allow(clippy::disallowed_methods, reason = "the one place that reads the environment")]
     let machine = SystemHost::new(std::env::var_os("PATH"));
     let read = |path: &Path| machine.read(path);
-    let parsed =
-        cli::parse(std::env::args_os(), std::env::vars_os(), &mut Limited::new(std::io::stdin()), &read);
+    let parsed = cli::parse(std::env::args_os(), std::env::vars_os(), &mut input::stdin(), &read);
     let (raw, errors) = match parsed {
         Ok(Outcome::Print(text)) => return Ok(text),
         Ok(Outcome::Run(raw)) => (raw, Vec::new()),

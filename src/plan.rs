@@ -50,6 +50,12 @@ impl CurrentState {
         conntrack::Live { rules, native: !native_tables.is_empty(), entries }
     }
 
+    /// Whether there are no rules of ours or of Istio's.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.native_tables.is_empty() && !self.rules.values().any(Observed::has_ours)
+    }
+
     /// Whether a native backend left rules that may mark packets.
     fn has_native_marks(&self) -> bool {
         self.native_tables.iter().any(|table| table == NATIVE_MANGLE)

@@ -8,6 +8,7 @@ mod give_way;
 mod hidden;
 mod inspect;
 pub mod network;
+mod rollback;
 mod tool_error;
 mod track;
 
@@ -38,13 +39,18 @@ pub use inspect::{Access, Inspection, inspect};
 /// Applies the desired state.
 ///
 /// # Errors
-/// The first of the four stages that fails.
+/// The first of the four stages that fails. A first run is rolled back then: nothing of it is left.
 pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<(), Failure> {
     let start = Instant::now();
     let mut inspection = inspect(host, run.backend, Access::MayCreateTables)?;
     log::info!("backend {}: {}", inspection.decision.variant, inspection.decision.why);
     awake(desired, &inspection.current)?;
-    let mut applied = change(host, desired, run, inspection)?;
+    let variant = inspection.decision.variant;
+    let is_first = run.action == Action::Apply && inspection.current.is_empty();
+    let mut applied = match change(host, desired, run, inspection) {
+        Err(failure) if is_first => return Err(rollback::roll_back(host, run, variant, failure)),
+        applied => applied?,
+    };
     if !applied.connections.may_begin.is_empty() {
         // Nothing captures any more: now it is certain whether a connection needs what was kept.
         inspection = inspect(host, run.backend, Access::MayCreateTables)?;

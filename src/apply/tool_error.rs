@@ -2,12 +2,13 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use crate::exit::Exit;
 use crate::kernel::capabilities::Capabilities;
-use crate::kernel::limits;
 use crate::kernel::process::Output;
 use crate::kernel::restore::{LOCK_WAIT_SECONDS, ToolError};
+use crate::kernel::{idmap, limits};
 use crate::model::{Family, Variant};
 use crate::plan::Restore;
 use crate::report::Failure;
@@ -47,11 +48,23 @@ pub(super) fn of_save(error: &ToolError, variant: Variant, family: Family) -> Fa
 fn of(error: &ToolError, variant: Variant, family: Family, text: &str) -> Failure {
     match error {
         ToolError::CannotRun { line, error } => cannot_run(line, error),
+        ToolError::TimedOut { line, timeout } => hung(line, variant, *timeout),
         ToolError::Failed { line, output } => refusal(line, variant, family, output, text),
         ToolError::Tables(error) => {
             Failure::new(Exit::Refused, format!("cannot read the {family} tables: {error}"))
         }
     }
+}
+
+fn hung(line: &str, variant: Variant, timeout: Duration) -> Failure {
+    let what = format!("`{line}` did not end within {} s and was killed", timeout.as_secs());
+    Failure::new(Exit::Busy, what).hint(match variant {
+        Variant::Legacy => {
+            "it may wait for /run/xtables.lock: find the process that holds it (`fuser -v /run/xtables.lock`), \
+             delete the file if it is not a regular one, then run again"
+        }
+        Variant::Nft => "see what it waits for (/proc/PID/stack, dmesg on the node), then run again",
+    })
 }
 
 fn cannot_run(line: &str, error: &io::Error) -> Failure {
@@ -67,7 +80,7 @@ fn refusal(line: &str, variant: Variant, family: Family, output: &Output, text: 
     };
     let offending = offending_line(&output.stderr, text);
     let (exit, hint) = missing_library(&output.stderr)
-        .unwrap_or_else(|| cause(variant, family, &output.stderr, offending.unwrap_or_default()));
+        .unwrap_or_else(|| cause(variant, family, &output.stderr, offending.unwrap_or_default(), text));
     let mut failure = Failure::new(exit, format!("`{line}` failed ({ended})")).detail(output.stderr.as_str());
     if let Some(offending) = offending {
         failure = failure.detail(format!("the line is: {offending}"));
@@ -99,7 +112,7 @@ fn missing_library(stderr: &str) -> Option<(Exit, String)> {
 }
 
 /// Maps the tool's error output to a failure. The texts are those of iptables 1.6 to 1.8.11, both variants.
-fn cause(variant: Variant, family: Family, stderr: &str, line: &str) -> (Exit, String) {
+fn cause(variant: Variant, family: Family, stderr: &str, line: &str, text: &str) -> (Exit, String) {
     let prints = |text: &str| stderr.contains(text);
     if prints("xtables lock") && prints("holding") {
         return (
@@ -147,15 +160,27 @@ fn cause(variant: Variant, family: Family, stderr: &str, line: &str) -> (Exit, S
                 .to_owned(),
         );
     }
-    if prints("Invalid argument") && line.contains("-m owner") {
-        return (
-            Exit::Refused,
-            "is the uid or gid of this line known in this user namespace (/proc/self/uid_map, gid_map)? choose others \
-             with --proxy-uid and --proxy-gid, or map it"
-                .to_owned(),
-        );
+    // iptables-legacy names the commit only.
+    let owners = if line == "COMMIT" && prints("failed") { text } else { line };
+    if let Some(hint) = unmapped_owner(owners) {
+        return (Exit::Refused, hint);
     }
     (Exit::Refused, extension_hint(variant, line))
+}
+
+/// The kernel refuses rules with a uid or gid that the user namespace does not map.
+fn unmapped_owner(rules: &str) -> Option<String> {
+    let kinds = [("--uid-owner", "uid", "--proxy-uid"), ("--gid-owner", "gid", "--proxy-gid")];
+    kinds.into_iter().find_map(|(word, kind, option)| {
+        let mapped = idmap::mapped(kind)?;
+        let owners = rules.split(word).skip(1).filter_map(|rest| rest.split_whitespace().next()?.parse().ok());
+        let is_mapped = |owner: &u32| mapped.iter().any(|ids| ids.contains(owner));
+        let unmapped = owners.into_iter().find(|owner| !is_mapped(owner))?;
+        Some(format!(
+            "{kind} {unmapped} is not mapped in this user namespace (/proc/self/{kind}_map): map it, or choose another \
+             one with {option}"
+        ))
+    })
 }
 
 fn permission_hint(variant: Variant) -> String {

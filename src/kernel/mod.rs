@@ -1,7 +1,10 @@
 //! The only code that does I/O on the machine.
 
 pub mod capabilities;
+mod child;
 pub mod conntrack;
+pub mod idmap;
+pub mod input;
 pub mod legacy;
 pub mod limits;
 pub mod lock;

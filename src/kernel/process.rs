@@ -6,8 +6,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::Duration;
 
-use super::memory;
+use super::{child, input, memory};
 
 /// A program to run.
 #[derive(Debug)]
@@ -20,13 +21,18 @@ pub struct Command {
     pub env: Vec<(String, OsString)>,
     /// Standard input.
     pub input: Option<File>,
+    /// How long it may run.
+    pub timeout: Duration,
 }
+
+/// How long a program may run: far longer than any takes, so that one that hangs is reported.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Command {
     /// `program` without arguments or input.
     #[must_use]
     pub const fn new(program: PathBuf) -> Self {
-        Self { program, args: Vec::new(), env: Vec::new(), input: None }
+        Self { program, args: Vec::new(), env: Vec::new(), input: None, timeout: TIMEOUT }
     }
 
     /// The command as typed in a shell.
@@ -59,13 +65,13 @@ pub trait Host {
     ///
     /// # Errors
     ///
-    /// When it cannot be started.
+    /// When it cannot be started; `TimedOut` when it had to be killed.
     fn run(&self, command: Command) -> io::Result<Output>;
-    /// Reads a whole file.
+    /// Reads a whole file, or a named pipe to its end.
     ///
     /// # Errors
     ///
-    /// When it cannot be read.
+    /// When it cannot be read, or nothing arrives.
     fn read(&self, path: &Path) -> io::Result<String>;
     /// Reads a whole file, whatever its encoding: non-UTF-8 bytes occur in user names and comments.
     ///
@@ -132,20 +138,17 @@ impl Host for SystemHost {
 
     #[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]
     fn run(&self, command: Command) -> io::Result<Output> {
-        let Command { program, args, env, input } = command;
+        let Command { program, args, env, input, timeout } = command;
         // Not /dev/null: it may be missing.
         let stdin = Stdio::from(input.map_or_else(|| memory::file(c"nothing", false), Ok)?);
-        let output = std::process::Command::new(program).args(args).envs(env).stdin(stdin).output()?;
-        Ok(Output {
-            code: output.status.code(),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        })
+        let mut command = std::process::Command::new(program);
+        command.args(args).envs(env).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        child::output(command.spawn()?, timeout)
     }
 
     #[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]
     fn read(&self, path: &Path) -> io::Result<String> {
-        io::read_to_string(Limited::new(File::open(path)?))
+        io::read_to_string(input::open(path)?)
     }
 
     #[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]

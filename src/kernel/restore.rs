@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use super::legacy;
 use super::process::{Command, Host, Output};
@@ -11,6 +12,9 @@ use crate::model::{Family, Table, Tools, Variant};
 
 /// How long a legacy tool waits for the lock, in seconds.
 pub const LOCK_WAIT_SECONDS: u32 = 30;
+
+/// How much longer a restore may take for each KiB of rules: several times what 40,000 rules take.
+const PER_KIB: Duration = Duration::from_millis(80);
 
 /// Why a tool did not do its work.
 #[derive(Debug)]
@@ -21,6 +25,13 @@ pub enum ToolError {
         line: String,
         /// The error of the system call.
         error: io::Error,
+    },
+    /// It hung, and was killed.
+    TimedOut {
+        /// The command as typed in a shell.
+        line: String,
+        /// How long it may run.
+        timeout: Duration,
     },
     /// It ended with an error.
     Failed {
@@ -49,8 +60,11 @@ pub fn restore(
 ) -> Result<(), ToolError> {
     let mut command = Command::new(tools.restore.clone());
     command.args.push("--noflush".to_owned());
+    let kib = input.metadata().map_or(0, |file| u32::try_from(file.len() >> 10).unwrap_or(u32::MAX));
+    command.timeout += PER_KIB.saturating_mul(kib);
     command.input = Some(input);
     if variant == Variant::Legacy {
+        command.timeout += Duration::from_secs(LOCK_WAIT_SECONDS.into());
         command.args.push(format!("--wait={LOCK_WAIT_SECONDS}"));
         command.env.extend(lock.map(|lock| ("XTABLES_LOCKFILE".to_owned(), OsString::from(lock))));
     }
@@ -88,8 +102,10 @@ fn run_save(host: &impl Host, tools: &Tools, table: Option<&str>) -> Result<Stri
 fn run_tool(host: &impl Host, command: Command) -> Result<(String, Output), ToolError> {
     let line = command.line();
     log::debug!("running: {line}");
+    let timeout = command.timeout;
     match host.run(command) {
         Ok(output) => Ok((line, output)),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(ToolError::TimedOut { line, timeout }),
         Err(error) => Err(ToolError::CannotRun { line, error }),
     }
 }

@@ -114,12 +114,18 @@ fn written(file: &mut File, text: &str) -> io::Result<()> {
 }
 
 /// Whether the lock file that all iptables tools share can be used.
-#[allow(clippy::disallowed_methods, reason = "the edge")]
 #[must_use]
 pub fn shared_lock_usable() -> bool {
-    // The mode that iptables gives it: a process without privileges could hold the lock otherwise.
+    tools_lock_file().is_ok()
+}
+
+/// Opens the lock file. It has to be a regular file: opening a pipe without a reader blocks the tools.
+fn tools_lock_file() -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).append(true).create(true).mode(0o600).open("/run/xtables.lock").is_ok()
+    // The mode that iptables gives it: a process without privileges could hold the lock otherwise.
+    options.read(true).append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK);
+    let file = options.open("/run/xtables.lock")?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
 }
 
 /// The lock that keeps other legacy tools from changing rules. It ends when this is dropped.
@@ -132,9 +138,8 @@ pub struct ToolsLock {
 ///
 /// # Errors
 /// The file cannot be used; `WouldBlock` if another program held it all the time.
-#[allow(clippy::disallowed_methods, reason = "the edge")]
 pub fn lock_tools(timeout: Duration) -> io::Result<ToolsLock> {
-    let mut file = OpenOptions::new().read(true).append(true).create(true).open("/run/xtables.lock")?;
+    let mut file = tools_lock_file()?;
     let begin = Instant::now();
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {

@@ -226,3 +226,31 @@ fn constant_changes_of_foreign_rules_are_no_obstacle() {
         assert_eq!(pod.rules(), fresh.rules(), "{variant}");
     }
 }
+
+#[test]
+fn lock_file_that_is_a_pipe_does_not_block() {
+    let pod = Pod::new();
+    pod.sh("mkfifo /run/xtables.lock");
+    pod.istio(&[&SIDECAR[..], &LEGACY].concat()).good();
+    assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"));
+    pod.istio(&["cleanup"]).good();
+    assert!(!pod.rules().contains("ISTIO"));
+}
+
+#[test]
+fn tool_that_hangs_is_killed_and_nothing_is_applied() {
+    // At the same time: each takes the whole waiting time.
+    let runs = ["nft", "legacy"].map(|variant| {
+        let pod = Pod::new();
+        let before = pod.rules();
+        pod.program("slow", &format!("iptables-{variant}-restore"), "exec sleep 1000");
+        let usual = ["/usr/sbin", "/usr/bin", "/bin"].map(Path::new);
+        let options = [&SIDECAR[..], &["-m", "TPROXY", "--force-iptables-binary", variant]].concat();
+        let run = pod.istio(&options).search(&[&[pod.path("slow").as_path()], &usual[..]].concat()).start();
+        (pod, before, run)
+    });
+    for (pod, before, run) in runs {
+        let ended = run.end().exits(75).stderr_contains("did not end within").stderr_contains("what to do: ");
+        assert_eq!(pod.rules(), before, "{ended}");
+    }
+}

@@ -236,3 +236,19 @@ fn a_config_file_without_end_is_refused() {
     let pod = Pod::new();
     pod.istio(&["--config", "/dev/zero"]).end().exits(64).stderr_contains("larger than 64 MiB");
 }
+
+#[test]
+fn config_pipe_without_writer_is_refused_and_one_with_a_late_writer_is_read() {
+    let pod = Pod::new();
+    let before = pod.state();
+    pod.sh("mkfifo $DIR/silent $DIR/late");
+    let (silent, late) = (pod.path("silent"), pod.path("late"));
+    let runs = ["--config", silent.to_str().unwrap()];
+    pod.istio(&runs).end().exits(64).stderr_contains("silent").stderr_contains("nothing arrived for 10 s");
+    let code = pod.sh("exec 3<>$DIR/silent; code=0; \"$BIN\" --config - <&3 2>$DIR/err || code=$?; echo $code; cat $DIR/err");
+    assert!(code.starts_with("64") && code.contains("nothing arrived for 10 s"), "{code}");
+    assert_eq!(pod.state(), before);
+    pod.sh("{ sleep 1; echo '{\"istio-inbound-ports\": \"80\"}' > $DIR/late; } >/dev/null 2>&1 &");
+    pod.istio(&["--config", late.to_str().unwrap()]).good();
+    assert!(pod.rules().contains("--dport 80"));
+}

@@ -27,6 +27,7 @@ mod namespaces;
 mod native_leftovers;
 mod pod;
 mod privileges;
+mod rollback;
 mod run;
 mod seccomp;
 mod size;

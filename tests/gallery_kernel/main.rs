@@ -8,7 +8,6 @@
 )]
 
 mod namespace;
-mod native;
 #[path = "../gallery/scenario.rs"]
 mod scenario;
 mod walk;

@@ -35,7 +35,6 @@ mod leaving;
 mod leftovers;
 mod matrix;
 mod moves;
-mod native;
 mod outbound;
 mod owners;
 mod proxy;

@@ -4,11 +4,11 @@ pub mod authority;
 mod ca_file;
 pub mod files;
 mod key;
-pub mod resolver;
+pub mod pair;
 pub mod self_signed;
-pub mod serving_cert;
+pub mod serving;
 
 pub use authority::{Bundle, Names, verify};
-pub use resolver::CertResolver;
+pub use pair::{CertError, Pair};
 pub use self_signed::{Publisher, SelfSigned, SelfSignedError};
-pub use serving_cert::{CertError, ServingCert};
+pub use serving::Serving;

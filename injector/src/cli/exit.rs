@@ -7,7 +7,7 @@ use std::process::ExitCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Success.
+    /// Everything asked for was done.
     Done = 0,
     /// The result is negative.
     No = 1,
@@ -26,22 +26,19 @@ pub enum Exit {
 impl Exit {
     /// All codes with what they mean.
     pub const ALL: [(Self, &'static str); 7] = [
-        (Self::Done, "success"),
-        (
-            Self::No,
-            "negative result: a pod is not injected (`check`), a config is invalid (`lint`), injection is broken (`doctor`)",
-        ),
+        (Self::Done, "done"),
+        (Self::No, "`check` found a pod that is not injected, `lint` a problem, `doctor` something broken"),
         (Self::Usage, "bad options"),
-        (Self::Data, "invalid input, certificate or config"),
-        (Self::NoInput, "unreadable file"),
+        (Self::Data, "an input, a certificate or a config cannot be used"),
+        (Self::NoInput, "a file cannot be read"),
         (
             Self::Unavailable,
-            "unavailable resource: an address to listen on, a cluster (no usable kubeconfig, or no response), threads",
+            "a required resource is unavailable: an address to listen on, a cluster (no usable kubeconfig, or no response), threads",
         ),
-        (Self::CannotCreate, "unwritable file"),
+        (Self::CannotCreate, "a file cannot be written"),
     ];
 
-    /// All of them in a sentence, for the help.
+    /// All of them in a sentence, for people.
     #[must_use]
     pub fn help() -> String {
         let each = Self::ALL.map(|(exit, meaning)| format!("{} {meaning}", exit as u8));

@@ -1,4 +1,4 @@
-//! The result of `check`, as text and as JSON.
+//! What `check` found, for people and for scripts.
 
 use std::fmt::Write as _;
 

@@ -36,11 +36,11 @@ pub struct Rules {
 /// `policy` of the injector config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// No pod unless its labels or annotations request it.
+    /// No pod unless its labels or annotations ask for it.
     Disabled,
-    /// Every pod unless something else decides.
+    /// Everybody unless something else says so.
     Enabled,
-    /// Neither: no pod is injected, whatever its labels say.
+    /// Neither: no pod is injected, whatever it asks for.
     Unknown(String),
 }
 

@@ -1,4 +1,4 @@
-//! The saved objects, by kind, namespace and name.
+//! The saved objects, to be asked for.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The diagnosis as text and as JSON.
+//! The diagnosis, for people and for scripts.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Diagnosis, Severity};
 
-/// As text: the worst first, each with the command that fixes it.
+/// For people: the worst first, each with the command that mends it.
 #[must_use]
 pub fn as_text(diagnosis: &Diagnosis) -> String {
     let mut text = String::new();
@@ -35,7 +35,7 @@ pub fn as_text(diagnosis: &Diagnosis) -> String {
     text
 }
 
-/// As JSON.
+/// For scripts.
 #[must_use]
 pub fn as_json(diagnosis: &Diagnosis) -> String {
     let findings: Vec<Value> = diagnosis

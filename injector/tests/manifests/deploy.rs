@@ -1,4 +1,4 @@
-//! `deploy/` matches the code. `UPDATE_DEPLOY=1 cargo test -p sidecar-injector --test manifests` writes it.
+//! `deploy/` is what the code says. `UPDATE_DEPLOY=1 cargo test -p sidecar-injector --test manifests` writes it anew.
 //!
 //! Overlays hold only what differs from the base, object by object, as JSON patches.
 
@@ -83,7 +83,7 @@ fn files() -> Vec<(PathBuf, String)> {
 }
 
 #[test]
-fn deploy_matches_the_code() {
+fn deploy_is_what_the_code_says() {
     for (path, text) in files() {
         if std::env::var_os("UPDATE_DEPLOY").is_some_and(|value| value == "1") {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();

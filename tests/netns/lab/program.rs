@@ -14,7 +14,6 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::geteuid;
 
 use super::namespace::Namespace;
-use super::native;
 
 /// The only search path there is.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
@@ -43,7 +42,6 @@ pub(crate) struct Program {
     user: Option<u32>,
     capabilities: Option<String>,
     read_only: bool,
-    native: bool,
 }
 
 impl Program {
@@ -62,7 +60,6 @@ impl Program {
             user: None,
             capabilities: None,
             read_only: false,
-            native: false,
         }
     }
 
@@ -106,21 +103,9 @@ impl Program {
         self
     }
 
-    /// After a run that succeeds, native rules take the place of those of iptables-nft.
-    pub(crate) fn then_native(mut self, native: bool) -> Self {
-        self.native = native;
-        self
-    }
-
     /// Runs it to its end.
     pub(crate) fn run(&self) -> Ended {
-        let output = self.inside(|command| {
-            let output = command.output().expect("start istio-iptables");
-            if self.native && output.status.success() {
-                native::replace_iptables_nft(&self.args, &self.env);
-            }
-            output
-        });
+        let output = self.inside(|command| command.output().expect("start istio-iptables"));
         Ended { program: self.clone(), output }
     }
 

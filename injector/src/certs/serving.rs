@@ -9,19 +9,19 @@ use prometheus_client::metrics::gauge::Gauge;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use super::ServingCert;
+use super::Pair;
 
 /// The pair that handshakes get.
 #[derive(Debug, Default)]
-pub struct CertResolver {
-    pair: ArcSwapOption<ServingCert>,
+pub struct Serving {
+    pair: ArcSwapOption<Pair>,
     expiry: Gauge,
     errors: Counter,
 }
 
-impl CertResolver {
+impl Serving {
     /// Serves this pair from the next handshake on.
-    pub fn replace(&self, pair: ServingCert) {
+    pub fn replace(&self, pair: Pair) {
         let expiry = pair.not_after.duration_since(UNIX_EPOCH).unwrap_or_default();
         self.expiry.set(i64::try_from(expiry.as_secs()).unwrap_or(i64::MAX));
         self.pair.store(Some(Arc::new(pair)));
@@ -29,7 +29,7 @@ impl CertResolver {
 
     /// The served pair, if there is one yet.
     #[must_use]
-    pub fn pair(&self) -> Option<Arc<ServingCert>> {
+    pub fn pair(&self) -> Option<Arc<Pair>> {
         self.pair.load_full()
     }
 
@@ -46,7 +46,7 @@ impl CertResolver {
     }
 }
 
-impl ResolvesServerCert for CertResolver {
+impl ResolvesServerCert for Serving {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.pair.load().as_ref().map(|pair| Arc::clone(&pair.certified))
     }

@@ -1,0 +1,43 @@
+//! Rolls back a first run that fails: without all of its rules none may be in force.
+//!
+//! A run that changes rules is not rolled back: after each of its steps the pod is captured, and the next run completes it.
+
+use super::{Access, Applied, change, inspect};
+use crate::config::{Action, BackendChoice, RunOptions};
+use crate::kernel::process::Host;
+use crate::model::Variant;
+use crate::plan::DesiredState;
+use crate::report::Failure;
+
+/// Removes what a failed run has written; `failure` with the outcome.
+pub(super) fn roll_back(host: &impl Host, run: &RunOptions, variant: Variant, failure: Failure) -> Failure {
+    match remove(host, run, variant) {
+        Ok(Applied { is_written: false, .. }) => failure,
+        Ok(Applied { has_notices: true, .. }) => {
+            failure.detail("rolled back, except for what the warnings name")
+        }
+        Ok(_) => failure.detail("rolled back: nothing of this run is left"),
+        Err(error) => {
+            let error = error.lines().collect::<Vec<_>>().join("; ");
+            failure.detail(format!("cannot be rolled back, run `istio-iptables cleanup`: {error}"))
+        }
+    }
+}
+
+fn remove(host: &impl Host, run: &RunOptions, variant: Variant) -> Result<Applied, Failure> {
+    log::warn!("the run failed: removing what it has written");
+    let backend = match variant {
+        Variant::Nft => BackendChoice::IptablesNft,
+        Variant::Legacy => BackendChoice::IptablesLegacy,
+    };
+    let cleanup = RunOptions {
+        action: Action::Cleanup,
+        keep_connections: false,
+        verify: false,
+        rules_file: None,
+        backend,
+        ..run.clone()
+    };
+    let inspection = inspect(host, backend, Access::MayCreateTables)?;
+    change(host, &DesiredState::nothing(), &cleanup, inspection)
+}
