@@ -17,6 +17,7 @@
 
 // In the order of the data: a module imports from those above it only, which `tests/imports.rs` checks.
 pub mod model;
+pub mod nft;
 pub mod text;
 
 pub mod kernel;

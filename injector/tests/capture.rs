@@ -1,4 +1,4 @@
-//! What the init container would refuse is refused before, and by everybody: `check`, `inject` and the webhook.
+//! Options that the init container refuses are refused before, by `check`, `inject` and the webhook alike.
 #![allow(
     clippy::disallowed_methods,
     clippy::indexing_slicing,
@@ -18,7 +18,7 @@ use sidecar_injector::config::{Source, Sources};
 use sidecar_injector::inject::{InjectError, Injector, Options, functions};
 use sidecar_injector::pod::init_options::InitOptions;
 
-/// What somebody says about a pod: the error, or the warnings.
+/// The error, or the warnings, for a pod.
 type Said = Result<Vec<String>, String>;
 
 fn with_file(text: &str, run: impl FnOnce(&str) -> Said) -> Said {
@@ -102,7 +102,7 @@ fn metadata(key: &str, value: &str) -> Value {
 }
 
 #[test]
-fn annotations_are_refused_by_all_or_by_none() {
+fn annotations_are_refused_by_all_commands_or_by_none() {
     for (key, value, good) in [
         ("sidecar.istio.io/agentLogLevel", "bogus", "default:debug,ads:info"),
         ("sidecar.istio.io/agentLogLevel", "default:bogus", "warn"),
@@ -134,7 +134,7 @@ fn annotations_are_refused_by_all_or_by_none() {
 }
 
 #[test]
-fn variables_of_the_init_container_are_refused_by_all_or_by_none() {
+fn variables_of_the_init_container_are_refused_by_all_commands_or_by_none() {
     for (key, value, good) in [
         ("ISTIO_META_DNS_CAPTURE", "bogus", "true"),
         ("ISTIO_DUAL_STACK", "maybe", "1"),
@@ -163,7 +163,7 @@ fn variables_of_the_init_container_are_refused_by_all_or_by_none() {
 }
 
 #[test]
-fn who_switches_capture_off_is_told() {
+fn options_that_switch_capture_off_get_a_warning() {
     for key in ["SKIP_RULE_APPLY", "DRY_RUN", "CLEANUP_ONLY"] {
         let named = format!(
             "annotation proxy.istio.io/config: proxyMetadata.{key}: \"true\" switches capture off: the init container "
@@ -181,13 +181,13 @@ fn who_switches_capture_off_is_told() {
 }
 
 #[test]
-fn of_many_bad_values_some_are_told() {
+fn bad_values_are_reported_up_to_a_limit() {
     let error = inject(&injector(), &metadata("ISTIO_OUTBOUND_OWNER_GROUPS", &vec!["a b"; 40_000].join(",")));
     assert_eq!(error.unwrap_err().to_string().lines().count(), 11);
 }
 
 #[test]
-fn a_level_with_which_envoy_does_not_start_is_told() {
+fn an_unknown_envoy_log_level_gets_a_warning() {
     for (key, bad, good) in [
         ("sidecar.istio.io/logLevel", "verbose", "debug"),
         ("sidecar.istio.io/componentLogLevel", "debug", "misc:error,http:trace"),

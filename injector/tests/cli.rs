@@ -238,7 +238,7 @@ fn malformed_pods_are_refused_before_anything_is_done() {
 }
 
 #[test]
-fn a_cron_job_s_keys_where_nobody_reads_them_are_named() {
+fn keys_of_a_cron_job_without_effect_are_reported() {
     let folder = Folder::new();
     let text = "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: c}\nspec: {jobTemplate: {spec: {template: {\
                 metadata: {annotations: {sidecar.istio.io/inject: 'false', mine: x}, labels: {istio.io/rev: canary}}, \
@@ -310,7 +310,7 @@ fn help_and_docs_list_the_same_exit_codes() {
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let expected = Exit::help();
     assert!(
-        expected.starts_with("Exit codes: 0 done; 1 `check`") && expected.contains("; 73 "),
+        expected.starts_with("Exit codes: 0 success; 1 negative") && expected.contains("; 73 "),
         "{expected}"
     );
     assert!(words(&run(&["--help"]).unwrap().text).contains(&expected));

@@ -18,7 +18,7 @@ use sidecar_injector::pod::workload::Workload;
 use sidecar_injector::webhook::admission::Admission;
 use sidecar_injector::webhook::config_store::ConfigStore;
 
-/// What people write, and what nobody should.
+/// Usual values and hostile ones.
 const VALUES: &[&str] = &[
     "",
     " ",

@@ -19,6 +19,7 @@ use std::fs;
 use std::path::Path;
 
 use istio_iptables::model::Family;
+use istio_iptables::nft;
 
 use files::Expected;
 use scenario::{Made, Scenario};
@@ -55,6 +56,7 @@ fn the_gallery_is_what_the_code_makes() {
         let folder = scenario::root().join(&scenario.name);
         expected.insert(folder.join("iptables.rules"), made.rules_file(Family::V4));
         expected.insert(folder.join("ip6tables.rules"), made.rules_file(Family::V6));
+        expected.insert(folder.join("nft.rules"), Some(nft::text(&nft::tables(&made.rules))));
         expected.insert(folder.join("routing.sh"), made.commands());
         expected.insert(folder.join("why.md"), Some(pages::why(scenario, made)));
     }
@@ -68,7 +70,7 @@ fn the_gallery_is_what_the_code_makes() {
 
 #[test]
 fn gallery_has_no_extra_files() {
-    let known = ["scenario.json", "iptables.rules", "ip6tables.rules", "routing.sh", "why.md"];
+    let known = ["scenario.json", "iptables.rules", "ip6tables.rules", "nft.rules", "routing.sh", "why.md"];
     let names = scenario::all().into_iter().map(|scenario| scenario.name);
     let mut allowed: BTreeSet<_> =
         names.flat_map(|name| known.map(|file| scenario::root().join(&name).join(file))).collect();

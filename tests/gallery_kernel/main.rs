@@ -8,6 +8,7 @@
 )]
 
 mod namespace;
+mod native;
 #[path = "../gallery/scenario.rs"]
 mod scenario;
 mod walk;

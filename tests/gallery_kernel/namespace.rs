@@ -1,6 +1,7 @@
 //! Network namespaces of threads, and programs in them.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -17,6 +18,13 @@ pub(crate) fn in_namespace<T: Send>(test: impl FnOnce() -> T + Send) -> T {
         test()
     };
     thread::scope(|scope| scope.spawn(inside).join().expect("the reason is printed above"))
+}
+
+/// The output of a program that must succeed, with `input` on its standard input.
+pub(crate) fn run_with_input(program: &str, args: &[&str], input: &str) -> String {
+    let mut file = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+    file.write_all(input.as_bytes()).expect("the file can be written");
+    run(program, args, Some(file.path()))
 }
 
 /// The output of a program that must succeed.

@@ -74,7 +74,7 @@ fn interfaces_and_invalid_packets(fixture: Fixture) {
 
 fn from_one_iptables_variant_to_the_other_and_back(fixture: Fixture) {
     let (here, there) = match fixture.backend {
-        Backend::IptablesNft => ("iptables-nft", "iptables-legacy"),
+        Backend::IptablesNft | Backend::Native => ("iptables-nft", "iptables-legacy"),
         Backend::IptablesLegacy => ("iptables-legacy", "iptables-nft"),
     };
     let on = |backend| ["-b", "*", "-i", "*", "--backend", backend];

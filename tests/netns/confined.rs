@@ -17,7 +17,7 @@ for_each_backend!(
 /// What the backend needs: the legacy tools open a raw socket.
 fn needed(fixture: Fixture) -> &'static str {
     match fixture.backend {
-        Backend::IptablesNft => "+net_admin",
+        Backend::IptablesNft | Backend::Native => "+net_admin",
         Backend::IptablesLegacy => "+net_admin,+net_raw",
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::lab::fixture::at;
 use crate::lab::program::Program;
-use crate::lab::{Family, Fixture, Outcome, Pod, for_each_fixture};
+use crate::lab::{Family, Fixture, Outcome, Pod, for_each_fixture_and_native};
 
-for_each_fixture!(
+for_each_fixture_and_native!(
     queries_to_the_name_server_are_captured,
     queries_to_other_servers_are_not_captured,
     all_dns_means_any_server,

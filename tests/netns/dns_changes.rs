@@ -179,7 +179,7 @@ fn dns_capture_is_switched_on_together_with_tproxy(fixture: Fixture) {
 
 fn on_the_other_backend(fixture: Fixture) -> Fixture {
     let backend = match fixture.backend {
-        Backend::IptablesNft => Backend::IptablesLegacy,
+        Backend::IptablesNft | Backend::Native => Backend::IptablesLegacy,
         Backend::IptablesLegacy => Backend::IptablesNft,
     };
     Fixture { backend, ..fixture }

@@ -5,7 +5,7 @@ use std::fs;
 use crate::lab::fixture::at;
 use crate::lab::namespace::Namespace;
 use crate::lab::program::Program;
-use crate::lab::{Family, Fixture, Pod, for_each_backend, for_each_fixture};
+use crate::lab::{Family, Fixture, Pod, for_each_backend, for_each_fixture, for_these_fixtures};
 
 for_each_backend!(
     uncaptured_ipv6_address_of_ipv4_pod_is_logged,
@@ -14,6 +14,17 @@ for_each_backend!(
     a_pod_without_an_address_gets_rules_of_both_families,
     pod_with_disabled_ipv6_gets_ipv4_rules,
     dns_is_captured_in_the_family_of_the_name_server,
+);
+
+for_these_fixtures!(
+    native: Native Dual;
+    [
+        uncaptured_ipv6_address_of_ipv4_pod_is_logged,
+        dual_stack_captures_both_families,
+        a_family_can_be_chosen,
+        pod_with_disabled_ipv6_gets_ipv4_rules,
+        dns_is_captured_in_the_family_of_the_name_server,
+    ]
 );
 
 for_each_fixture!(

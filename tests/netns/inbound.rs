@@ -2,9 +2,9 @@
 
 use crate::lab::fixture::at;
 use crate::lab::segment::stray_fin_is_answered;
-use crate::lab::{Fixture, for_each_fixture};
+use crate::lab::{Fixture, for_each_fixture_and_native};
 
-for_each_fixture!(
+for_each_fixture_and_native!(
     an_inbound_call_reaches_the_proxy_with_its_destination,
     excluded_inbound_port_is_not_captured,
     only_listed_inbound_ports_are_captured,

@@ -1,9 +1,9 @@
 //! Excluded NICs, and virtual ones whose inbound traffic counts as outbound.
 
 use crate::lab::fixture::at;
-use crate::lab::{Family, Fixture, Topology, for_each_fixture};
+use crate::lab::{Family, Fixture, Topology, for_each_fixture_and_native};
 
-for_each_fixture!(
+for_each_fixture_and_native!(
     excluded_interface_is_not_captured_in_either_direction,
     an_interface_may_be_excluded_by_the_start_of_its_name,
     excluded_interface_is_not_captured_under_tproxy,

@@ -254,7 +254,7 @@ fn foreign_policy_routing_is_not_changed(fixture: Fixture) {
 
 fn rules_of_the_other_iptables_variant_are_deleted(fixture: Fixture) {
     let other = match fixture.backend {
-        Backend::IptablesNft => Backend::IptablesLegacy,
+        Backend::IptablesNft | Backend::Native => Backend::IptablesLegacy,
         Backend::IptablesLegacy => Backend::IptablesNft,
     };
     let there = Fixture { backend: other, ..fixture };
@@ -312,7 +312,7 @@ fn ambiguous_twins_are_kept_and_reported(fixture: Fixture) {
     let output = pod.apply(&["-b", "*"]).output();
     let left = pod.state().chain("ip4 nat PREROUTING").iter().filter(|rule| rule.contains("eth7")).count();
     match fixture.backend {
-        Backend::IptablesNft => assert_eq!(left, 1, "{output}"),
+        Backend::IptablesNft | Backend::Native => assert_eq!(left, 1, "{output}"),
         Backend::IptablesLegacy => {
             assert_eq!(left, 2, "{output}");
             assert!(

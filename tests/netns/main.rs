@@ -35,6 +35,7 @@ mod leaving;
 mod leftovers;
 mod matrix;
 mod moves;
+mod native;
 mod outbound;
 mod owners;
 mod proxy;

@@ -46,7 +46,7 @@ const TOOLS: &str = "/usr/sbin";
 
 const fn other(backend: Backend) -> Backend {
     match backend {
-        Backend::IptablesNft => Backend::IptablesLegacy,
+        Backend::IptablesNft | Backend::Native => Backend::IptablesLegacy,
         Backend::IptablesLegacy => Backend::IptablesNft,
     }
 }

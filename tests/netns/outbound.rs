@@ -1,9 +1,9 @@
 //! Calls of the app: what goes to the proxy's outbound port and what leaves the pod as it is.
 
 use crate::lab::fixture::at;
-use crate::lab::{Family, Fixture, for_each_backend, for_each_fixture};
+use crate::lab::{Family, Fixture, for_each_backend, for_each_fixture_and_native};
 
-for_each_fixture!(
+for_each_fixture_and_native!(
     a_call_of_the_app_is_captured_with_its_destination,
     without_outbound_ranges_no_call_is_captured,
     excluded_range_is_not_captured,

@@ -2,11 +2,11 @@
 
 use crate::lab::fixture::at;
 use crate::lab::program::Program;
-use crate::lab::{Fixture, Outcome, Pod, for_each_fixture};
+use crate::lab::{Fixture, Outcome, Pod, for_each_fixture_and_native};
 
 const GROUPS: &str = "root:x:0:\njava:x:5001:\nmonitoring:x:5002:\n";
 
-for_each_fixture!(
+for_each_fixture_and_native!(
     excluded_groups_are_not_captured_by_name_and_number,
     only_listed_groups_are_captured_by_name_and_number,
     a_group_that_does_not_exist_is_refused,

@@ -1,9 +1,9 @@
 //! Calls of the proxy itself: they must neither loop nor get lost.
 
 use crate::lab::fixture::at;
-use crate::lab::{Fixture, for_each_fixture};
+use crate::lab::{Fixture, for_each_fixture_and_native};
 
-for_each_fixture!(
+for_each_fixture_and_native!(
     a_call_of_the_proxy_leaves_the_pod,
     each_proxy_uid_and_gid_is_not_captured,
     default_proxy_uid_is_1337,

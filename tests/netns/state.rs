@@ -200,7 +200,7 @@ fn the_iptables_crate_reads_the_same_rules(fixture: Fixture) {
     let pod = fixture.pod();
     pod.apply(&EVERYTHING);
     let cmd = match fixture.backend {
-        Backend::IptablesNft => "/usr/sbin/iptables-nft",
+        Backend::IptablesNft | Backend::Native => "/usr/sbin/iptables-nft",
         Backend::IptablesLegacy => "/usr/sbin/iptables-legacy",
     };
     let reader = IPTables { cmd, has_check: true, has_wait: true, is_numeric: false };

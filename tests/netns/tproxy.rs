@@ -2,11 +2,11 @@
 
 use crate::lab::fixture::at;
 use crate::lab::socket::Binding;
-use crate::lab::{Fixture, for_each_fixture};
+use crate::lab::{Fixture, for_each_fixture_and_native};
 
 const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
 
-for_each_fixture!(
+for_each_fixture_and_native!(
     an_inbound_call_keeps_source_and_destination,
     a_second_run_changes_nothing_for_callers,
     only_listed_ports_are_captured_under_tproxy,

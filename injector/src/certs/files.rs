@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio_util::sync::CancellationToken;
 
-use super::{CertError, Pair, Serving};
+use super::{CertError, CertResolver, ServingCert};
 use crate::file_watcher::{FileWatcher, Stable};
 use crate::files;
 
@@ -23,27 +23,27 @@ struct Content {
 
 /// The two files.
 #[derive(Clone, Debug)]
-pub struct PairFiles {
+pub struct CertFiles {
     /// The chain, leaf first.
     pub cert: String,
     /// The leaf's key.
     pub key: String,
 }
 
-impl PairFiles {
+impl CertFiles {
     /// Reads and validates them, and serves the pair.
     ///
     /// # Errors
     ///
     /// Why they cannot be served.
-    pub fn open(self, serving: Arc<Serving>) -> Result<WatchedPair, CertError> {
+    pub fn open(self, serving: Arc<CertResolver>) -> Result<WatchedCert, CertError> {
         let found = self.read();
         let pair = self.pair(&found)?;
         if let Some(problem) = validity(&pair) {
             log::warn!(file = self.cert.as_str(), problem; "certificate not valid now");
         }
         serving.replace(pair);
-        Ok(WatchedPair { files: self, serving, found })
+        Ok(WatchedCert { files: self, serving, found })
     }
 
     fn read(&self) -> Found {
@@ -56,11 +56,11 @@ impl PairFiles {
         Ok(Content { cert, key, problem })
     }
 
-    fn parse(&self, cert: &[u8], key: &[u8]) -> Result<Pair, CertError> {
-        Pair::parse(&self.cert, cert, &self.key, key)
+    fn parse(&self, cert: &[u8], key: &[u8]) -> Result<ServingCert, CertError> {
+        ServingCert::parse(&self.cert, cert, &self.key, key)
     }
 
-    fn pair(&self, found: &Found) -> Result<Pair, CertError> {
+    fn pair(&self, found: &Found) -> Result<ServingCert, CertError> {
         let content = found.as_ref().map_err(Clone::clone)?;
         self.parse(&content.cert, &content.key)
     }
@@ -68,13 +68,13 @@ impl PairFiles {
 
 /// Files whose pair is served.
 #[derive(Debug)]
-pub struct WatchedPair {
-    files: PairFiles,
-    serving: Arc<Serving>,
+pub struct WatchedCert {
+    files: CertFiles,
+    serving: Arc<CertResolver>,
     found: Found,
 }
 
-impl WatchedPair {
+impl WatchedCert {
     /// Serves the pair in the files until `stopping`; an invalid one is rejected, and the old one stays.
     pub async fn watch(self, interval: Duration, stopping: CancellationToken) {
         let Self { files, serving, found } = self;
@@ -105,7 +105,7 @@ impl WatchedPair {
 }
 
 /// A pair that is not valid now does not replace one that is.
-fn better(files: &PairFiles, serving: &Serving, pair: Pair) -> Result<Pair, CertError> {
+fn better(files: &CertFiles, serving: &CertResolver, pair: ServingCert) -> Result<ServingCert, CertError> {
     match (validity(&pair), serving.pair().and_then(|old| validity(&old))) {
         (Some(problem), None) => Err(CertError { source: files.cert.clone(), problem: problem.to_owned() }),
         (Some(problem), Some(_)) => {
@@ -118,7 +118,7 @@ fn better(files: &PairFiles, serving: &Serving, pair: Pair) -> Result<Pair, Cert
 
 /// Why a pair is not valid now.
 #[must_use]
-pub fn validity(pair: &Pair) -> Option<&'static str> {
+pub fn validity(pair: &ServingCert) -> Option<&'static str> {
     let now = SystemTime::now();
     if now < pair.not_before {
         Some("is not valid yet")
@@ -145,7 +145,7 @@ mod tests {
     const INTERVAL: Duration = Duration::from_millis(10);
 
     /// A pair that is valid from then on.
-    fn write(files: &PairFiles, name: &str, not_before: SystemTime) {
+    fn write(files: &CertFiles, name: &str, not_before: SystemTime) {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
         params.not_before = not_before.into();
@@ -158,10 +158,10 @@ mod tests {
     async fn a_pair_is_served_once_it_becomes_valid() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-        let pair = PairFiles { cert: path("tls.crt"), key: path("tls.key") };
+        let pair = CertFiles { cert: path("tls.crt"), key: path("tls.key") };
         let now = SystemTime::now();
         write(&pair, "old", now - Duration::from_secs(60));
-        let (serving, stopping) = (Arc::new(Serving::default()), CancellationToken::new());
+        let (serving, stopping) = (Arc::new(CertResolver::default()), CancellationToken::new());
         let watched = pair.clone().open(Arc::clone(&serving)).expect("served");
         let watching = tokio::spawn(watched.watch(INTERVAL, stopping.clone()));
         let served = || serving.pair().expect("served").names.join(" ");

@@ -87,7 +87,7 @@ mod tests {
     use rcgen::{CertificateParams, KeyPair};
     use rustls::pki_types::{PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 
-    use super::super::Pair;
+    use super::super::ServingCert;
     use super::*;
 
     fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
@@ -124,8 +124,8 @@ mod tests {
             (wrapped(&ED448, &[]), "an Ed448 key,"),
             (PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(vec![0x30, 1])), "a key that cannot be read,"),
         ] {
-            let told = unusable(&key);
-            assert!(told.contains(name) && told.contains(ACCEPTED), "{told}");
+            let message = unusable(&key);
+            assert!(message.contains(name) && message.contains(ACCEPTED), "{message}");
         }
     }
 
@@ -134,16 +134,16 @@ mod tests {
         let own = KeyPair::generate().unwrap();
         let cert =
             CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&own).unwrap().pem();
-        let parse = |key: &str| Pair::parse("tls.crt", cert.as_bytes(), "tls.key", key.as_bytes());
+        let parse = |key: &str| ServingCert::parse("tls.crt", cert.as_bytes(), "tls.key", key.as_bytes());
         assert!(parse(&own.serialize_pem()).is_ok());
         for key in [
             "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n",
             "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\nAAAA\n-----END RSA PRIVATE KEY-----\n",
         ] {
-            let told = parse(key).unwrap_err().to_string();
-            assert!(told.starts_with("tls.key: the key is encrypted, expected one without"), "{told}");
+            let message = parse(key).unwrap_err().to_string();
+            assert!(message.starts_with("tls.key: the key is encrypted, expected one without"), "{message}");
         }
-        let told = parse("nothing").unwrap_err().to_string();
-        assert!(told.starts_with("tls.key: expected a private key in PEM"), "{told}");
+        let message = parse("nothing").unwrap_err().to_string();
+        assert!(message.starts_with("tls.key: expected a private key in PEM"), "{message}");
     }
 }

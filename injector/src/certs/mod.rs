@@ -4,11 +4,11 @@ pub mod authority;
 mod ca_file;
 pub mod files;
 mod key;
-pub mod pair;
+pub mod resolver;
 pub mod self_signed;
-pub mod serving;
+pub mod serving_cert;
 
 pub use authority::{Bundle, Names, verify};
-pub use pair::{CertError, Pair};
+pub use resolver::CertResolver;
 pub use self_signed::{Publisher, SelfSigned, SelfSignedError};
-pub use serving::Serving;
+pub use serving_cert::{CertError, ServingCert};

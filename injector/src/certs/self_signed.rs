@@ -1,6 +1,5 @@
 //! Self-signed certificates without a cluster, and the publication of a bundle: what is served and what is trusted.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -9,7 +8,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::ca_file::CaFile;
-use super::{Bundle, CertError, Names, Pair, Serving};
+use super::{Bundle, CertError, CertResolver, Names, ServingCert};
 use crate::events::{Event, EventSink, Level};
 
 /// The longest sleep: clocks are adjusted, machines are suspended.
@@ -21,42 +20,21 @@ const RETRY: Duration = Duration::from_secs(60);
 pub type Trusted = watch::Receiver<Option<Arc<str>>>;
 
 /// Why a self-signed certificate is not issued, or not published.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what each field is")]
 pub enum SelfSignedError {
     /// It cannot be issued.
-    Certificate(CertError),
+    #[error(transparent)]
+    Certificate(#[from] CertError),
     /// Its CA cannot be written to the file of `--ca-out`.
-    CaOut {
-        /// The file.
-        file: String,
-        /// What the system says.
-        problem: String,
-    },
-}
-
-impl fmt::Display for SelfSignedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Certificate(error) => error.fmt(f),
-            Self::CaOut { file, problem } => {
-                write!(f, "--ca-out {file}: cannot write the CA: {problem}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for SelfSignedError {}
-
-impl From<CertError> for SelfSignedError {
-    fn from(error: CertError) -> Self {
-        Self::Certificate(error)
-    }
+    #[error("--ca-out {file}: cannot write the CA: {problem}")]
+    CaOut { file: String, problem: String },
 }
 
 /// Publishes a bundle: the CAs first, then the certificate, so that clients trust it when it is served.
 #[derive(Debug)]
 pub struct Publisher {
-    serving: Arc<Serving>,
+    serving: Arc<CertResolver>,
     ca_out: Option<CaFile>,
     trusted: watch::Sender<Option<Arc<str>>>,
 }
@@ -64,7 +42,7 @@ pub struct Publisher {
 impl Publisher {
     /// Serves there, and writes the CAs to the file, if any.
     #[must_use]
-    pub fn new(serving: Arc<Serving>, ca_out: Option<PathBuf>) -> Self {
+    pub fn new(serving: Arc<CertResolver>, ca_out: Option<PathBuf>) -> Self {
         let ca_out = ca_out.map(CaFile::new);
         Self { serving, ca_out, trusted: watch::Sender::new(None) }
     }
@@ -84,7 +62,12 @@ impl Publisher {
         let trusted: Arc<str> = bundle.trusted_pem().into();
         self.trusted.send_replace(Some(Arc::clone(&trusted)));
         let leaf = bundle.leaf();
-        self.serving.replace(Pair::parse("tls.crt", leaf.cert.as_bytes(), "tls.key", leaf.key.as_bytes())?);
+        self.serving.replace(ServingCert::parse(
+            "tls.crt",
+            leaf.cert.as_bytes(),
+            "tls.key",
+            leaf.key.as_bytes(),
+        )?);
         let Some(file) = &self.ca_out else { return Ok(()) };
         let written = file.write(trusted).await;
         written.map_err(|error| SelfSignedError::CaOut { file: file.name(), problem: error.to_string() })
@@ -176,7 +159,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("ca.crt");
         let names = Names::service("injector", "istio-system").and_loopback();
-        let serving = Arc::new(Serving::default());
+        let serving = Arc::new(CertResolver::default());
         let publisher = Publisher::new(Arc::clone(&serving), Some(file.clone()));
         let trusted = publisher.trusted();
         let start = SystemTime::now();

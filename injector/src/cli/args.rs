@@ -1,6 +1,7 @@
 //! Flags that several commands have. Istio's camel-case spellings are accepted beside ours.
 
-use crate::manifests::{Namespace, Revision};
+use crate::manifests::{Namespace, Platform, Revision};
+use crate::webhook::options::NativeSidecars;
 use clap::{Args, ValueEnum};
 
 /// Where config comes from.
@@ -27,8 +28,8 @@ pub(super) struct PodArgs {
     #[arg(short, long)]
     pub(super) namespace: Option<Namespace>,
     /// Whether proxies are native sidecars; auto means true
-    #[arg(long, value_enum, default_value_t = Choice::Auto, value_name = "WHEN")]
-    pub(super) native_sidecars: Choice,
+    #[arg(long, value_enum, default_value_t = NativeSidecars::Auto, value_name = "WHEN")]
+    pub(super) native_sidecars: NativeSidecars,
     /// Platform; with openshift, users and groups come from the namespace
     #[arg(long, value_enum, value_name = "NAME")]
     pub(super) platform: Option<Platform>,
@@ -38,19 +39,6 @@ pub(super) struct PodArgs {
     /// Deny pods with app containers that run as the proxy's user
     #[arg(long)]
     pub(super) reject_proxy_uid: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Choice {
-    Auto,
-    True,
-    False,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Platform {
-    Kubernetes,
-    Openshift,
 }
 
 /// Which files.

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Everything asked for was done.
+    /// Success.
     Done = 0,
     /// The result is negative.
     No = 1,
@@ -26,19 +26,22 @@ pub enum Exit {
 impl Exit {
     /// All codes with what they mean.
     pub const ALL: [(Self, &'static str); 7] = [
-        (Self::Done, "done"),
-        (Self::No, "`check` found a pod that is not injected, `lint` a problem, `doctor` something broken"),
+        (Self::Done, "success"),
+        (
+            Self::No,
+            "negative result: a pod is not injected (`check`), a config is invalid (`lint`), injection is broken (`doctor`)",
+        ),
         (Self::Usage, "bad options"),
-        (Self::Data, "an input, a certificate or a config cannot be used"),
-        (Self::NoInput, "a file cannot be read"),
+        (Self::Data, "invalid input, certificate or config"),
+        (Self::NoInput, "unreadable file"),
         (
             Self::Unavailable,
-            "a required resource is unavailable: an address to listen on, a cluster (no usable kubeconfig, or no response), threads",
+            "unavailable resource: an address to listen on, a cluster (no usable kubeconfig, or no response), threads",
         ),
-        (Self::CannotCreate, "a file cannot be written"),
+        (Self::CannotCreate, "unwritable file"),
     ];
 
-    /// All of them in a sentence, for people.
+    /// All of them in a sentence, for the help.
     #[must_use]
     pub fn help() -> String {
         let each = Self::ALL.map(|(exit, meaning)| format!("{} {meaning}", exit as u8));

@@ -2,16 +2,16 @@
 
 use std::num::NonZeroU16;
 
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::Args as ClapArgs;
 use serde_json::{Value, json};
 
-use super::args::{ConfigArgs, Platform};
+use super::args::ConfigArgs;
 use super::load::sources;
 use super::{Environment, Exit, Failure, Output};
 use crate::config::BUILTIN_VALUES;
 use crate::inject::functions;
 use crate::manifests::{
-    self, Certificates, FailurePolicy, Flavour, Image, InstalledRevision, Namespace, Options, Texts,
+    self, Certificates, FailurePolicy, Image, InstalledRevision, Namespace, Options, Platform, Texts,
 };
 use crate::yaml;
 
@@ -37,7 +37,7 @@ pub(super) struct ManifestsArgs {
     replicas: NonZeroU16,
     /// While no injector responds: reject pods (Fail), or admit them without a sidecar (Ignore)
     #[arg(long, value_enum, ignore_case = true, default_value = "fail", value_name = "POLICY")]
-    failure_policy: Failing,
+    failure_policy: FailurePolicy,
     /// Inject pods of namespaces without any label, too
     #[arg(long)]
     enable_namespaces_by_default: bool,
@@ -54,12 +54,6 @@ pub(super) struct ManifestsArgs {
     config: ConfigArgs,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Failing {
-    Fail,
-    Ignore,
-}
-
 pub(super) fn run(args: &ManifestsArgs, environment: &Environment) -> Result<Output, Failure> {
     let (texts, notes) = texts(args, environment)?;
     let options = Options {
@@ -67,20 +61,15 @@ pub(super) fn run(args: &ManifestsArgs, environment: &Environment) -> Result<Out
         revision: args.revision.clone(),
         image: args.image.clone(),
         replicas: args.replicas,
-        failure_policy: match args.failure_policy {
-            Failing::Fail => FailurePolicy::Fail,
-            Failing::Ignore => FailurePolicy::Ignore,
-        },
+        failure_policy: args.failure_policy,
         by_default: args.enable_namespaces_by_default,
         certificates: if args.cert_manager { Certificates::CertManager } else { Certificates::SelfSigned },
-        flavour: match args.platform {
-            Some(Platform::Openshift) => Flavour::Openshift,
-            Some(Platform::Kubernetes) | None => Flavour::Kubernetes,
-        },
+        platform: args.platform.unwrap_or_default(),
         validating_policy: args.validating_policy,
         texts,
     };
-    let text = manifests::to_yaml(&manifests::objects(&options));
+    let objects = manifests::objects(&options).map_err(|problem| Failure::one(Exit::Data, problem))?;
+    let text = manifests::to_yaml(&objects);
     Ok(Output { text, notes, target: "-".to_owned(), ..Output::default() })
 }
 

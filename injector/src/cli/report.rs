@@ -1,4 +1,4 @@
-//! What `check` found, for people and for scripts.
+//! The result of `check`, as text and as JSON.
 
 use std::fmt::Write as _;
 

@@ -2,19 +2,16 @@
 
 use std::io;
 
-use istio_iptables::config::{LogFormat, LogOptions};
-use log::LevelFilter;
+use istio_iptables::config::LogOptions;
 
-use super::args::{Choice, Platform};
-use super::webhook_args::{self as args, CertificateArgs, ClusterArgs, LimitArgs, LogArgs, WebhookArgs};
+use super::webhook_args::{CertificateArgs, ClusterArgs, WebhookArgs};
 use super::{Environment, Exit, Failure, Output};
 use crate::certs::SelfSignedError;
 use crate::inject::Options;
+use crate::manifests::Platform;
 use crate::webhook::error::ServeError;
 use crate::webhook::log_queue::{self, LogQueue};
-use crate::webhook::options::{
-    CaBundle, Certificates, ConfigFrom, Limits, NativeSidecars, ServeOptions, Times,
-};
+use crate::webhook::options::{CaBundle, Certificates, ConfigFrom, Limits, ServeOptions};
 use crate::webhook::serve::serve;
 
 pub(super) fn run(args: &WebhookArgs, environment: &Environment) -> Result<Output, Failure> {
@@ -60,7 +57,7 @@ fn options(args: &WebhookArgs, environment: &Environment) -> Result<ServeOptions
     let certificates = certificates(&args.certificates, &mut problems);
     let config = config(args, &mut problems);
     let ca_bundle = ca_bundle(&args.cluster, args.certificates.self_signed, &mut problems);
-    let times = times(&args.limits, &mut problems);
+    check_times(&args.limits, &mut problems);
     let Some(certificates) = certificates.filter(|_| problems.is_empty()) else {
         return Err(Failure::new(Exit::Usage, problems));
     };
@@ -70,24 +67,16 @@ fn options(args: &WebhookArgs, environment: &Environment) -> Result<ServeOptions
         certificates,
         config,
         ca_bundle,
-        native_sidecars: match args.native_sidecars {
-            Choice::Auto => NativeSidecars::Auto,
-            Choice::True => NativeSidecars::True,
-            Choice::False => NativeSidecars::False,
-        },
+        native_sidecars: args.native_sidecars,
         openshift: args.platform == Some(Platform::Openshift),
         injection: Options {
             revision: args.revision.label().to_owned(),
             compliance_policy: environment.get("COMPLIANCE_POLICY").to_owned(),
             reject_proxy_uid: args.reject_proxy_uid,
         },
-        limits: Limits {
-            requests: args.limits.max_requests as usize,
-            connections: args.limits.max_connections as usize,
-        },
-        times,
+        limits: args.limits,
         kubeconfig: args.cluster.kubeconfig.as_ref().map(Into::into),
-        log: log_options(&args.log),
+        log: LogOptions { level: args.log.log_level, format: args.log.log_format },
         environment: environment.variables.clone(),
     })
 }
@@ -176,29 +165,13 @@ fn ca_bundle(args: &ClusterArgs, self_signed: bool, problems: &mut Vec<String>) 
     if args.ca_managed_externally { CaBundle::External } else { CaBundle::Ours(names.collect()) }
 }
 
-fn times(args: &LimitArgs, problems: &mut Vec<String>) -> Times {
-    let (delay, grace, interval) = (args.drain_delay.0, args.grace.0, args.watch_interval.0);
-    if delay > grace {
-        problems
-            .push(format!("--drain-delay {delay:?} is longer than --grace {grace:?}, of which it is a part"));
+fn check_times(limits: &Limits, problems: &mut Vec<String>) {
+    let Limits { drain_delay, grace, watch_interval, .. } = limits;
+    if drain_delay > grace {
+        let longer = format!("--drain-delay {drain_delay:?} is longer than --grace {grace:?}");
+        problems.push(format!("{longer}, of which it is a part"));
     }
-    if interval.as_millis() < 10 {
-        problems.push(format!("--watch-interval {interval:?} is too short: expected 10ms or more"));
-    }
-    Times { drain_delay: delay, grace, watch_interval: interval }
-}
-
-const fn log_options(args: &LogArgs) -> LogOptions {
-    LogOptions {
-        level: match args.log_level {
-            args::LogLevel::Error => LevelFilter::Error,
-            args::LogLevel::Warn => LevelFilter::Warn,
-            args::LogLevel::Info => LevelFilter::Info,
-            args::LogLevel::Debug => LevelFilter::Debug,
-        },
-        format: match args.log_format {
-            args::LogFormat::Text => LogFormat::Text,
-            args::LogFormat::Json => LogFormat::Json,
-        },
+    if watch_interval.as_millis() < 10 {
+        problems.push(format!("--watch-interval {watch_interval:?} is too short: expected 10ms or more"));
     }
 }

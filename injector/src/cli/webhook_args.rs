@@ -1,10 +1,14 @@
 //! Flags of `webhook`.
 
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::Args as ClapArgs;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use istio_iptables::config::LogFormat;
+use log::LevelFilter;
 
-use super::args::{Choice, ConfigArgs, Platform};
-use crate::manifests::{Namespace, Revision, ServiceName, Subdomain};
-use crate::webhook::options::{Listen, ObjectName};
+use super::args::ConfigArgs;
+use crate::cluster::ConfigMapName;
+use crate::manifests::{Namespace, Platform, Revision, ServiceName, Subdomain};
+use crate::webhook::options::{Limits, Listen, NativeSidecars};
 
 #[derive(ClapArgs, Clone, Debug)]
 pub(super) struct WebhookArgs {
@@ -24,8 +28,8 @@ pub(super) struct WebhookArgs {
     #[arg(short, long, default_value = "", hide_default_value = true)]
     pub(super) revision: Revision,
     /// Whether proxies are native sidecars; auto: if all known kubelets support them
-    #[arg(long, value_enum, default_value_t = Choice::Auto, value_name = "WHEN")]
-    pub(super) native_sidecars: Choice,
+    #[arg(long, value_enum, default_value_t = NativeSidecars::Auto, value_name = "WHEN")]
+    pub(super) native_sidecars: NativeSidecars,
     /// Platform; openshift: users and groups come from the namespace
     #[arg(long, value_enum, value_name = "NAME")]
     pub(super) platform: Option<Platform>,
@@ -33,7 +37,7 @@ pub(super) struct WebhookArgs {
     #[arg(long)]
     pub(super) reject_proxy_uid: bool,
     #[command(flatten)]
-    pub(super) limits: LimitArgs,
+    pub(super) limits: Limits,
     #[command(flatten)]
     pub(super) log: LogArgs,
 }
@@ -68,7 +72,7 @@ pub(super) struct CertificateArgs {
 pub(super) struct ClusterArgs {
     /// ConfigMap with `config` and `values`, watched, instead of files; the mesh config is in ConfigMap `istio` (`istio-REVISION`) beside it
     #[arg(long, value_name = "NAMESPACE/NAME")]
-    pub(super) watch_configmap: Option<ObjectName>,
+    pub(super) watch_configmap: Option<ConfigMapName>,
     /// MutatingWebhookConfiguration whose caBundle gets the CA of --self-signed; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(super) webhook_config: Vec<Subdomain>,
@@ -80,65 +84,23 @@ pub(super) struct ClusterArgs {
     pub(super) kubeconfig: Option<String>,
 }
 
-/// Concurrency and time limits.
-#[derive(ClapArgs, Clone, Debug)]
-#[command(next_help_heading = "Limits")]
-pub(super) struct LimitArgs {
-    /// Pods that are reviewed at once; other requests wait
-    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(super) max_requests: u32,
-    /// Open connections; others wait
-    #[arg(long, default_value_t = 2048, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000))]
-    pub(super) max_connections: u32,
-    /// From SIGTERM until no more connections are accepted, while endpoints are withdrawn (5s, or seconds)
-    #[arg(long, default_value = "5s", value_name = "TIME")]
-    pub(super) drain_delay: Time,
-    /// From SIGTERM to the end, at most
-    #[arg(long, default_value = "25s", value_name = "TIME")]
-    pub(super) grace: Time,
-    /// Between two reads of the files of config and certificate
-    #[arg(long, default_value = "1s", value_name = "TIME")]
-    pub(super) watch_interval: Time,
-}
-
-/// A length of time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Time(pub(super) std::time::Duration);
-
-impl std::str::FromStr for Time {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let nanoseconds = match text.parse::<u32>() {
-            Ok(seconds) => Some(u64::from(seconds) * 1_000_000_000),
-            Err(_) => goduration::parse(text).and_then(|nanoseconds| u64::try_from(nanoseconds).ok()),
-        };
-        let time = nanoseconds.map(std::time::Duration::from_nanos);
-        time.map(Self).ok_or_else(|| "expected a number of seconds, or a duration such as 1.5s".to_owned())
-    }
-}
-
 #[derive(ClapArgs, Clone, Debug)]
 #[command(next_help_heading = "Log")]
 pub(super) struct LogArgs {
     /// Format of log lines
-    #[arg(long, value_enum, default_value_t = LogFormat::Text, value_name = "FORMAT")]
+    #[arg(long, default_value = "text", value_name = "FORMAT", value_parser = log_format())]
     pub(super) log_format: LogFormat,
     /// Lowest level that is logged
-    #[arg(long, value_enum, default_value_t = LogLevel::Info, value_name = "LEVEL")]
-    pub(super) log_level: LogLevel,
+    #[arg(long, default_value = "info", value_name = "LEVEL", value_parser = log_level())]
+    pub(super) log_level: LevelFilter,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum LogFormat {
-    Text,
-    Json,
+fn log_format() -> impl TypedValueParser<Value = LogFormat> {
+    let json = |format: String| if format == "json" { LogFormat::Json } else { LogFormat::Text };
+    PossibleValuesParser::new(["text", "json"]).map(json)
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum LogLevel {
-    Error,
-    Warn,
-    Info,
-    Debug,
+fn log_level() -> impl TypedValueParser<Value = LevelFilter> {
+    PossibleValuesParser::new(["error", "warn", "info", "debug"])
+        .try_map(|level| level.parse::<LevelFilter>())
 }

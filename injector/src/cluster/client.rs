@@ -4,14 +4,22 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use tower::limit::RateLimitLayer;
 
-use crate::certs::pair::provider;
+use crate::certs::serving_cert::provider;
 
 const CONNECT: Duration = Duration::from_secs(5);
 /// For a request that is not a watch.
 const RESPONSE: Duration = Duration::from_secs(15);
+
+/// The rate limit: five requests per second, the default of Kubernetes' own client (`rest.Config.QPS`), counted over
+/// [`RATE_PERIOD`] so that a start, or `doctor`, waits for nothing. It bounds what the client cannot pace itself: a watch
+/// that the API server ends without an error is restarted at once.
+const RATE_LIMIT: u64 = 50;
+const RATE_PERIOD: Duration = Duration::from_secs(10);
 
 /// Why there is no client.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +53,9 @@ pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
     };
     config.connect_timeout = Some(CONNECT);
     let server = config.cluster_url.to_string();
-    Client::try_from(config).map_err(|error| ClientError { source: server, problem: describe(&error) })
+    let builder = ClientBuilder::try_from(config)
+        .map_err(|error| ClientError { source: server, problem: describe(&error) })?;
+    Ok(builder.with_layer(&RateLimitLayer::new(RATE_LIMIT, RATE_PERIOD)).build())
 }
 
 async fn of_file(path: &Path) -> Result<Config, ClientError> {

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use super::status::{Part, StatusReporter};
 use super::watch::{Cached, watch};
 use crate::config::{ConfigError, Source, Sources};
+use crate::manifests::{NameError, Namespace, Subdomain};
 
 /// A ConfigMap, by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,12 +36,12 @@ impl FromStr for ConfigMapName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once('/') {
-            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
-                Ok(Self { namespace: namespace.to_owned(), name: name.to_owned() })
-            }
-            _ => Err(format!("{text:?} is not accepted, expected NAMESPACE/NAME of a ConfigMap")),
-        }
+        let (namespace, name) = text.split_once('/').ok_or_else(|| "expected NAMESPACE/NAME".to_owned())?;
+        let bad = |error: NameError| format!("expected NAMESPACE/NAME: {error}");
+        Ok(Self {
+            namespace: namespace.parse::<Namespace>().map_err(bad)?.as_str().to_owned(),
+            name: name.parse::<Subdomain>().map_err(bad)?.as_str().to_owned(),
+        })
     }
 }
 

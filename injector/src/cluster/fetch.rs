@@ -1,25 +1,22 @@
 //! The objects that `doctor` checks.
 
-use hyper::Request;
-use kube::Client;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::core::Request;
+use kube::{Client, Resource as _};
 use serde_json::{Map, Value, json};
 
 use super::client::{RequestFailed, ask};
 
 /// A page of a list.
-const PAGE: usize = 500;
+const PAGE: u32 = 500;
 /// The keys of a Secret that are kept: no private ones.
 const PUBLIC: [&str; 2] = ["ca.crt", "tls.crt"];
 
-/// One kind of objects.
-struct Kind {
-    version: &'static str,
-    kind: &'static str,
-    plural: &'static str,
-    /// The namespace, or all of the cluster.
+/// A list: objects of one kind, of one namespace or of all.
+struct List {
+    kind: ApiResource,
     namespace: Option<String>,
-    /// As in a URL.
-    selector: &'static str,
+    params: ListParams,
 }
 
 /// Reads webhook configurations, policies and namespaces of the cluster, the injector's own objects, and the API
@@ -27,12 +24,12 @@ struct Kind {
 /// named beside the objects. Of Secrets, only those with certificates are read, and only their certificates are kept.
 pub async fn fetch(client: &Client, namespace: &str) -> (Vec<Value>, Vec<String>) {
     let (mut objects, mut notes) = (Vec::new(), Vec::new());
-    for kind in kinds(namespace) {
-        match list(client, &kind).await {
+    for list in lists(namespace) {
+        match read(client, &list).await {
             // An empty list differs from one that was not read.
-            Ok(found) if found.is_empty() && !kind.selector.contains("labelSelector") => {
-                let list = format!("{}List", kind.kind);
-                objects.push(json!({"apiVersion": kind.version, "kind": list, "items": []}));
+            Ok(found) if found.is_empty() && list.params.label_selector.is_none() => {
+                let kind = format!("{}List", list.kind.kind);
+                objects.push(json!({"apiVersion": list.kind.api_version, "kind": kind, "items": []}));
             }
             Ok(found) => objects.extend(found),
             Err(RequestFailed { code: 0, problem }) => {
@@ -41,66 +38,66 @@ pub async fn fetch(client: &Client, namespace: &str) -> (Vec<Value>, Vec<String>
             }
             Err(failed) => {
                 let place =
-                    kind.namespace.as_deref().map(|name| format!(" of namespace {name}")).unwrap_or_default();
-                notes.push(format!("{}{place} cannot be read: {}", kind.plural, failed.problem));
+                    list.namespace.as_deref().map(|name| format!(" of namespace {name}")).unwrap_or_default();
+                notes.push(format!("{}{place} cannot be read: {}", list.kind.plural, failed.problem));
             }
         }
     }
     (objects, notes)
 }
 
-fn kinds(namespace: &str) -> Vec<Kind> {
-    let of = |version, kind, plural, namespace: Option<&str>, selector| Kind {
-        version,
-        kind,
-        plural,
+fn lists(namespace: &str) -> Vec<List> {
+    let of = |group: &str, version: &str, kind: &str, namespace: Option<&str>| List {
+        kind: ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)),
         namespace: namespace.map(str::to_owned),
-        selector,
+        params: ListParams::default().limit(PAGE),
     };
     let own = Some(namespace);
-    let admission = "admissionregistration.k8s.io/v1";
+    let mut events = of("", "v1", "Event", None);
+    events.params = events.params.fields("reason=FailedCreate");
+    let mut secrets = of("", "v1", "Secret", own);
+    secrets.params = secrets.params.fields("type=kubernetes.io/tls");
+    let mut api_servers = of("", "v1", "Pod", Some("kube-system"));
+    api_servers.params = api_servers.params.labels("component=kube-apiserver");
     vec![
-        of(admission, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", None, ""),
-        of(admission, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", None, ""),
-        of("v1", "Namespace", "namespaces", None, ""),
-        of("v1", "Service", "services", own, ""),
-        of("discovery.k8s.io/v1", "EndpointSlice", "endpointslices", own, ""),
-        of("apps/v1", "Deployment", "deployments", own, ""),
-        of("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", own, ""),
-        of("v1", "Pod", "pods", own, ""),
-        of("v1", "ConfigMap", "configmaps", own, ""),
-        of("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies", own, ""),
-        of("v1", "Event", "events", None, "&fieldSelector=reason%3DFailedCreate"),
-        of("v1", "Secret", "secrets", own, "&fieldSelector=type%3Dkubernetes.io%2Ftls"),
-        of("v1", "Pod", "pods", Some("kube-system"), "&labelSelector=component%3Dkube-apiserver"),
+        of("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", None),
+        of("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", None),
+        of("", "v1", "Namespace", None),
+        of("", "v1", "Service", own),
+        of("discovery.k8s.io", "v1", "EndpointSlice", own),
+        of("apps", "v1", "Deployment", own),
+        of("autoscaling", "v2", "HorizontalPodAutoscaler", own),
+        of("", "v1", "Pod", own),
+        of("", "v1", "ConfigMap", own),
+        of("networking.k8s.io", "v1", "NetworkPolicy", own),
+        events,
+        secrets,
+        api_servers,
     ]
 }
 
-async fn list(client: &Client, kind: &Kind) -> Result<Vec<Value>, RequestFailed> {
-    let group = if kind.version.contains('/') { "apis" } else { "api" };
-    let place = kind.namespace.as_ref().map(|name| format!("namespaces/{name}/")).unwrap_or_default();
-    let base = format!("/{group}/{}/{place}{}?limit={PAGE}{}", kind.version, kind.plural, kind.selector);
-    let (mut objects, mut token) = (Vec::new(), String::new());
+async fn read(client: &Client, list: &List) -> Result<Vec<Value>, RequestFailed> {
+    let url = DynamicObject::url_path(&list.kind, list.namespace.as_deref());
+    let (mut objects, mut params) = (Vec::new(), list.params.clone());
     loop {
-        let path =
-            if token.is_empty() { base.clone() } else { format!("{base}&continue={}", escaped(&token)) };
-        let request = Request::get(path)
-            .body(Vec::new())
-            .map_err(|error| RequestFailed { code: 0, problem: format!("namespace name: {error}") })?;
-        let mut page: Value = ask(client.request(request)).await?;
+        let mut page: Value = ask(async {
+            let request = Request::new(&url).list(&params).map_err(kube::Error::BuildRequest)?;
+            client.request(request).await
+        })
+        .await?;
         let items = page.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take);
-        objects.extend(items.unwrap_or_default().into_iter().map(|item| titled(item, kind)));
+        objects.extend(items.unwrap_or_default().into_iter().map(|item| titled(item, &list.kind)));
         match page.pointer("/metadata/continue").and_then(Value::as_str) {
-            Some(more) if !more.is_empty() => more.clone_into(&mut token),
+            Some(more) if !more.is_empty() => params.continue_token = Some(more.to_owned()),
             _ => return Ok(objects),
         }
     }
 }
 
 /// Adds kind and version, which items of a list lack; removes private keys.
-fn titled(item: Value, kind: &Kind) -> Value {
+fn titled(item: Value, kind: &ApiResource) -> Value {
     let mut object = Map::new();
-    object.insert("apiVersion".to_owned(), json!(kind.version));
+    object.insert("apiVersion".to_owned(), json!(kind.api_version));
     object.insert("kind".to_owned(), json!(kind.kind));
     if let Value::Object(fields) = item {
         object.extend(fields);
@@ -118,18 +115,4 @@ fn titled(item: Value, kind: &Kind) -> Value {
         }
     }
     Value::Object(object)
-}
-
-/// For a URL's query.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                escaped.push(char::from(byte))
-            }
-            other => escaped.push_str(&format!("%{other:02X}")),
-        }
-    }
-    escaped
 }

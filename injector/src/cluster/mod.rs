@@ -41,13 +41,13 @@ use status::StatusReporter;
 /// The name under which objects and fields are owned.
 pub const MANAGER: &str = "sidecar-injector";
 
-/// What is to be read and written.
+/// What is read and written.
 #[derive(Debug)]
-pub struct Wanted {
+pub struct ClusterOptions {
     /// The ConfigMap with config and values; the mesh config is in [`ConfigMapName::mesh`].
     pub config: Option<ConfigMapName>,
     /// Certificates.
-    pub authority: Authority,
+    pub certificates: CertificateSource,
     /// Whether kubelet versions decide about native sidecars.
     pub nodes: bool,
     /// Whether namespaces define the users of their pods (OpenShift).
@@ -56,16 +56,16 @@ pub struct Wanted {
 
 /// Where the certificate and the CAs come from, and the MutatingWebhookConfigurations whose caBundle they are written to.
 #[derive(Debug)]
-pub enum Authority {
+pub enum CertificateSource {
     /// The certificate is in files, or managed by another program.
-    Elsewhere {
+    External {
         /// The CAs to trust.
         trusted: Trusted,
         /// The configurations.
         configurations: Vec<String>,
     },
     /// Self-signed, in a Secret that the replicas share.
-    Shared {
+    SelfSigned {
         /// The Secret.
         secret: SharedSecret,
         /// Where the certificate goes.
@@ -75,23 +75,23 @@ pub enum Authority {
     },
 }
 
-impl Authority {
+impl CertificateSource {
     /// No certificate and no caBundle.
     #[must_use]
     pub fn none() -> Self {
-        Self::Elsewhere { trusted: Sender::new(None).subscribe(), configurations: Vec::new() }
+        Self::External { trusted: Sender::new(None).subscribe(), configurations: Vec::new() }
     }
 
     fn configurations(&self) -> &[String] {
         match self {
-            Self::Elsewhere { configurations, .. } | Self::Shared { configurations, .. } => configurations,
+            Self::External { configurations, .. } | Self::SelfSigned { configurations, .. } => configurations,
         }
     }
 
     fn trust(&self) -> Trust<'_> {
         match self {
-            Self::Elsewhere { trusted, .. } => Trust { known: trusted.clone(), shared: None },
-            Self::Shared { secret, publisher, .. } => {
+            Self::External { trusted, .. } => Trust { known: trusted.clone(), shared: None },
+            Self::SelfSigned { secret, publisher, .. } => {
                 Trust { known: publisher.trusted(), shared: Some(secret) }
             }
         }
@@ -101,14 +101,14 @@ impl Authority {
 /// A connection to a cluster, and what is read and written there.
 pub struct Cluster {
     client: Client,
-    wanted: Wanted,
+    wanted: ClusterOptions,
     reporter: StatusReporter,
 }
 
 impl Cluster {
     /// Nothing happens before [`run`](Self::run); the status already lists what is waited for.
     #[must_use]
-    pub fn new(client: Client, wanted: Wanted, events: EventSink) -> (Self, Receiver<Status>) {
+    pub fn new(client: Client, wanted: ClusterOptions, events: EventSink) -> (Self, Receiver<Status>) {
         let status = Sender::new(Status::expecting(&wanted));
         let receiver = status.subscribe();
         (Self { client, wanted, reporter: StatusReporter::new(status, events) }, receiver)
@@ -129,13 +129,13 @@ impl Cluster {
             }
         };
         let certificate = async {
-            if let Authority::Shared { secret, publisher, .. } = &wanted.authority {
+            if let CertificateSource::SelfSigned { secret, publisher, .. } = &wanted.certificates {
                 secret::run(client.clone(), secret, publisher, &reporter).await;
             }
         };
-        let names = wanted.authority.configurations().iter();
+        let names = wanted.certificates.configurations().iter();
         let bundles =
-            names.map(|name| ca_bundle::run(client.clone(), name, wanted.authority.trust(), &reporter));
+            names.map(|name| ca_bundle::run(client.clone(), name, wanted.certificates.trust(), &reporter));
         let watched = (wanted.nodes, wanted.namespaces);
         let state = state::run(client.clone(), watched, initial, publish, &reporter);
         stopping

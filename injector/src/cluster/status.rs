@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio::sync::watch;
 
-use super::{Authority, Wanted};
+use super::{CertificateSource, ClusterOptions};
 use crate::events::{Event, EventSink, Level};
 
 /// One thing that is read from the cluster or written to it.
@@ -60,12 +60,12 @@ pub struct Status {
 }
 
 impl Status {
-    pub(super) fn expecting(wanted: &Wanted) -> Self {
+    pub(super) fn expecting(wanted: &ClusterOptions) -> Self {
         let part = |used: bool| if used { Part::Waiting(None) } else { Part::Off };
-        let bundles = wanted.authority.configurations().iter();
+        let bundles = wanted.certificates.configurations().iter();
         Self {
             config: part(wanted.config.is_some()),
-            certificate: part(matches!(wanted.authority, Authority::Shared { .. })),
+            certificate: part(matches!(wanted.certificates, CertificateSource::SelfSigned { .. })),
             ca_bundles: bundles.map(|name| (name.clone(), part(true))).collect(),
             nodes: part(wanted.nodes),
             namespaces: part(wanted.namespaces),

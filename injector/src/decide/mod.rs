@@ -36,11 +36,11 @@ pub struct Rules {
 /// `policy` of the injector config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// No pod unless its labels or annotations ask for it.
+    /// No pod unless its labels or annotations request it.
     Disabled,
-    /// Everybody unless something else says so.
+    /// Every pod unless something else decides.
     Enabled,
-    /// Neither: no pod is injected, whatever it asks for.
+    /// Neither: no pod is injected, whatever its labels say.
     Unknown(String),
 }
 

@@ -1,4 +1,4 @@
-//! Which pods an installation asks for: the selectors of its webhooks, the one place where they are written.
+//! The selectors of the webhooks of an installation: the one place where they are written.
 
 use serde_json::{Value, json};
 

@@ -37,7 +37,7 @@ fn plugins(server: &Value, container: &Value, diagnosis: &mut Diagnosis) {
     }
 }
 
-/// A proxy is asked for by the name of the host that is called: ranges of addresses do not count.
+/// Go compares no_proxy with the name of the host: ranges of addresses do not match it.
 fn proxy(server: &Value, container: &Value, host: &str, diagnosis: &mut Diagnosis) {
     let value = |wanted: &str| {
         let found =

@@ -1,4 +1,4 @@
-//! The saved objects, to be asked for.
+//! The saved objects, by kind, namespace and name.
 
 use std::collections::HashMap;
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::cluster::{Cluster, command_line, list, text, title};
 use super::hooks::Installation;
-use super::serving::Behind;
+use super::serving::Backend;
 use super::{Diagnosis, Finding, Problem};
 use crate::config::{Settings, Source, Sources};
 use crate::decide::Policy;
@@ -47,13 +47,13 @@ pub(super) fn settings(
 pub(super) fn examine(
     cluster: &Cluster<'_>,
     installation: &Installation<'_>,
-    behind: &Behind<'_>,
+    backend: &Backend<'_>,
     diagnosis: &mut Diagnosis,
 ) {
     let Some(called) = installation.service else {
         return;
     };
-    let containers = behind.pod.map(|pod| list(pod, "/spec/containers")).unwrap_or_default();
+    let containers = backend.pod.map(|pod| list(pod, "/spec/containers")).unwrap_or_default();
     if containers.iter().flat_map(command_line).any(|word| word.starts_with("--inject-config")) {
         return diagnosis.not_checked(format!("the config of {}: it comes from a file", called.host()));
     }
@@ -91,10 +91,8 @@ pub(super) fn examine(
             problem: Problem::ConfigBroken,
             object: title(map),
             seen: problems.join("; "),
-            cause:
-                "the injector goes on with the last config that could be used; one that starts now has none"
-                    .to_owned(),
-            fix: format!("{edit}   # sidecar-injector lint --inject-config FILE says whether it is right"),
+            cause: "the injector keeps the last valid config; a replica that starts now has none".to_owned(),
+            fix: format!("{edit}   # check it with: sidecar-injector lint --inject-config FILE"),
         });
     }
 }

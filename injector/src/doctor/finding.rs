@@ -88,7 +88,7 @@ problems! {
     /// A failed call, reported by events or conditions.
     CallFailed Broken "call-failed";
     /// Rejected pods.
-    PodRefused Broken "pod-refused";
+    PodDenied Broken "pod-denied";
     /// A label that selects a revision that is not installed.
     UnknownRevision Broken "unknown-revision";
     /// A namespace of `--namespace` is not injected.
@@ -116,7 +116,7 @@ problems! {
     /// A label value without effect.
     LabelValue Warning "label-value";
     /// A pod requests injection where no webhook is called.
-    AskedInVain Warning "asked-in-vain";
+    RequestIgnored Warning "request-ignored";
     /// A pod that is older than the webhook.
     OlderThanWebhook Warning "older-than-webhook";
     /// A namespace with injection disabled.
@@ -126,7 +126,7 @@ problems! {
     /// A pod that opts out.
     OptedOut Note "opted-out";
     /// A pod that the config excludes.
-    LeftOut Note "left-out";
+    Excluded Note "excluded";
 }
 
 /// A finding.

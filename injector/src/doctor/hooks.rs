@@ -21,18 +21,18 @@ pub(super) struct Installation<'a> {
     /// As in the label `istio.io/rev`.
     pub(super) revision: &'a str,
     /// The Service that it calls.
-    pub(super) service: Option<Called<'a>>,
+    pub(super) service: Option<ServiceRef<'a>>,
 }
 
 /// The Service that a webhook calls.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Called<'a> {
+pub(super) struct ServiceRef<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
     pub(super) port: u64,
 }
 
-impl Called<'_> {
+impl ServiceRef<'_> {
     /// The name that the certificate must have.
     pub(super) fn host(&self) -> String {
         format!("{}.{}.svc", self.name, self.namespace)
@@ -43,7 +43,7 @@ impl<'a> Installation<'a> {
     fn new(configuration: &'a Value) -> Option<Self> {
         let all = list(configuration, "/webhooks").iter();
         let webhooks: Vec<&Value> = all.filter(|webhook| text(webhook, "/name").ends_with(SUFFIX)).collect();
-        let service = webhooks.first()?.pointer("/clientConfig/service").map(|service| Called {
+        let service = webhooks.first()?.pointer("/clientConfig/service").map(|service| ServiceRef {
             namespace: text(service, "/namespace"),
             name: text(service, "/name"),
             port: service.get("port").and_then(Value::as_u64).unwrap_or(443),

@@ -1,4 +1,4 @@
-//! What the cluster says about calls that failed: Events, and conditions of ReplicaSets and Deployments.
+//! Failed calls as the cluster reports them: Events, and conditions of ReplicaSets and Deployments.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ const KNOWN: [Known; 10] = [
         fix: "on each control plane node, add .svc to no_proxy in /etc/kubernetes/manifests/kube-apiserver.yaml",
     },
     Known { texts: &["connection refused"], cause: REFUSED, fix: LOOK },
-    // The address that is called ends with ?timeout=: the word alone says nothing.
+    // The address that is called ends with ?timeout=: the word alone is no sign of a timeout.
     Known {
         texts: &["context deadline exceeded", "i/o timeout", "handshake timeout", "Client.Timeout"],
         cause: LATE,
@@ -107,7 +107,7 @@ fn messages<'a>(cluster: &Cluster<'a>) -> Vec<(String, &'a str)> {
             message.into_iter().filter(|message| !message.is_empty()).map(|message| (about.clone(), message)),
         );
     }
-    // Deployments repeat what their ReplicaSets say.
+    // Deployments repeat the messages of their ReplicaSets.
     for kind in ["ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job"] {
         for object in cluster.all(kind) {
             let failed = list(object, "/status/conditions").iter().filter(|condition| is_failure(condition));
@@ -135,11 +135,11 @@ fn read(
     let seen: String = message.chars().take(400).collect();
     if message.contains(FOREIGN) {
         return Some(Finding {
-            problem: Problem::PodRefused,
+            problem: Problem::PodDenied,
             object,
             seen,
-            cause: "another mutating webhook wrote the pod anew and lost restartPolicy: Always of the native sidecar".to_owned(),
-            fix: "kubectl get mutatingwebhookconfigurations   # bring the other one up to date, or annotate the pod: \
+            cause: "another mutating webhook rewrote the pod and removed restartPolicy: Always of the native sidecar".to_owned(),
+            fix: "kubectl get mutatingwebhookconfigurations   # update the other one, or annotate the pod: \
                   sidecar.istio.io/nativeSidecar: \"false\""
                 .to_owned(),
         });
@@ -149,11 +149,11 @@ fn read(
     }
     if let Some((_, reason)) = message.split_once("denied the request: ") {
         return Some(Finding {
-            problem: Problem::PodRefused,
+            problem: Problem::PodDenied,
             object,
             cause: format!("the injector denies the pod: {reason}"),
             seen,
-            fix: "sidecar-injector check -f FILE   # says the same about the workload's file, before it is applied".to_owned(),
+            fix: "sidecar-injector check -f FILE   # checks the workload's file in the same way, before it is applied".to_owned(),
         });
     }
     let installation =

@@ -1,8 +1,8 @@
 //! Why pods are not injected, or not created at all: saved objects of a cluster go in, findings come out. No I/O.
 //!
 //! Each file checks one thing, in the order in which a request passes them: the API server, the webhook configuration,
-//! the certificates, the Service and what is behind it, the config, the namespaces, the pods. `messages` reads what the
-//! cluster itself says about failed calls.
+//! the certificates, the Service and what is behind it, the config, the namespaces, the pods. `messages` reads the
+//! cluster's own reports of failed calls.
 
 mod apiserver;
 mod cluster;
@@ -88,10 +88,10 @@ pub fn examine(objects: &[Value], options: &Options) -> Diagnosis {
             ));
             continue;
         }
-        let behind = serving::examine(&cluster, installation, &mut diagnosis);
-        policies::examine(&cluster, installation, &behind, &mut diagnosis);
-        trust::examine(&cluster, installation, &behind, options.now, &mut diagnosis);
-        config::examine(&cluster, installation, &behind, &mut diagnosis);
+        let backend = serving::examine(&cluster, installation, &mut diagnosis);
+        policies::examine(&cluster, installation, &backend, &mut diagnosis);
+        trust::examine(&cluster, installation, &backend, options.now, &mut diagnosis);
+        config::examine(&cluster, installation, &backend, &mut diagnosis);
         apiserver::examine(&cluster, installation, &mut diagnosis);
     }
     if let Some(webhooks) = hooks::webhooks(&installations, &mut diagnosis) {

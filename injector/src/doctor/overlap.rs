@@ -31,7 +31,7 @@ pub(super) fn examine(cluster: &Cluster<'_>, webhooks: &Webhooks, diagnosis: &mu
             problem: Problem::Overlap,
             object: format!("MutatingWebhookConfiguration {}", configurations.join(", ")),
             seen: format!("all of them are called for pods of namespace {}", names.join(", ")),
-            cause: "pods are injected twice, in the order of the names; what the last one says counts".to_owned(),
+            cause: "pods are injected twice, in the order of the names; the last one wins".to_owned(),
             fix: format!("kubectl delete mutatingwebhookconfiguration {last}   # or another one: keep the one that is meant"),
         });
     }

@@ -44,11 +44,12 @@ pub(super) fn examine(
         if over {
             continue;
         }
-        let asked = Asked { cluster, installations, webhooks, rules: &rules, pod, namespace, of_namespace };
-        if let Some((problem, seen, cause)) = asked.judge() {
+        let check =
+            PodCheck { cluster, installations, webhooks, rules: &rules, pod, namespace, of_namespace };
+        if let Some((problem, seen, cause)) = check.run() {
             let workload = Workload::of_pod(pod, namespace);
             let title = format!("{} {namespace}/{}", workload.kind, workload.name);
-            let fix = asked.fix(problem, &workload);
+            let fix = check.fix(problem, &workload);
             let found = by_workload.entry((title, problem)).or_insert(Found { seen, cause, fix, pods: 0 });
             found.pods += 1;
         }
@@ -59,7 +60,7 @@ pub(super) fn examine(
     }
 }
 
-/// What the configs say, by webhook configuration. One that cannot be read is a finding of its own, and not here.
+/// What the configs say, by webhook configuration. One that cannot be read is reported for the ConfigMap.
 fn rules<'a>(cluster: &Cluster<'_>, installations: &[Installation<'a>]) -> HashMap<&'a str, Rules> {
     let each = installations.iter().filter_map(|installation| {
         let rules = match config::map(cluster, installation) {
@@ -71,7 +72,7 @@ fn rules<'a>(cluster: &Cluster<'_>, installations: &[Installation<'a>]) -> HashM
     each.collect()
 }
 
-struct Asked<'a, 'b> {
+struct PodCheck<'a, 'b> {
     cluster: &'b Cluster<'a>,
     installations: &'b [Installation<'a>],
     webhooks: &'b Webhooks,
@@ -84,8 +85,8 @@ struct Asked<'a, 'b> {
 /// Problem, what was seen, and the cause.
 type Verdict = Option<(Problem, String, String)>;
 
-impl Asked<'_, '_> {
-    fn judge(&self) -> Verdict {
+impl PodCheck<'_, '_> {
+    fn run(&self) -> Verdict {
         if SYSTEM_NAMESPACES.contains(&self.namespace) {
             return self.of_system();
         }
@@ -112,7 +113,7 @@ impl Asked<'_, '_> {
 
     /// System pods have no sidecar; a request for one is odd.
     fn of_system(&self) -> Verdict {
-        let asks =
+        let requested =
             [list::label(self.pod, INJECT), list::annotation(self.pod, INJECT)].contains(&Some("true"));
         let cause = format!(
             "namespace {} belongs to the cluster itself: its pods are never injected",
@@ -121,7 +122,7 @@ impl Asked<'_, '_> {
         if left_over(self.pod) {
             return Some((Problem::ImageAuto, AUTO.to_owned(), cause));
         }
-        asks.then(|| (Problem::AskedInVain, format!("{INJECT} is \"true\""), cause))
+        requested.then(|| (Problem::RequestIgnored, format!("{INJECT} is \"true\""), cause))
     }
 
     /// A webhook would be called, and there is no sidecar.
@@ -142,7 +143,7 @@ impl Asked<'_, '_> {
                 | Reason::NeverSelector
                 | Reason::AlwaysSelector
                 | Reason::Policy
-                | Reason::Webhook => Problem::LeftOut,
+                | Reason::Webhook => Problem::Excluded,
             };
             return Some((problem, seen, decision.to_string()));
         }
@@ -169,11 +170,11 @@ impl Asked<'_, '_> {
             let mut without = labels(self.pod, "/metadata/labels");
             without.shift_remove(INJECT);
             let otherwise = matches!(self.webhooks.called(&self.of_namespace, &without), Called::By(_));
-            let cause = "the selectors leave such pods out: the injector is not asked".to_owned();
+            let cause = "the selectors leave such pods out: the injector is not called".to_owned();
             return otherwise.then(|| (Problem::OptedOut, format!("its label {INJECT} is \"false\""), cause));
         }
         if label == Some("true") {
-            return Some((Problem::AskedInVain, format!("its label {INJECT} is \"true\""), why_not(kept)));
+            return Some((Problem::RequestIgnored, format!("its label {INJECT} is \"true\""), why_not(kept)));
         }
         if let Some(revision) = list::label(self.pod, REVISION) {
             let seen = format!("its label {REVISION} is {revision:?}, and no webhook is called");
@@ -189,7 +190,7 @@ impl Asked<'_, '_> {
                 "the annotation only counts once a webhook is called, and selectors match labels; {}",
                 why_not(kept)
             );
-            (Problem::AskedInVain, format!("its annotation {INJECT} is \"true\""), cause)
+            (Problem::RequestIgnored, format!("its annotation {INJECT} is \"true\""), cause)
         })
     }
 
@@ -200,7 +201,7 @@ impl Asked<'_, '_> {
                 format!("kubectl -n {namespace} rollout restart {} {}", kind.to_lowercase(), workload.name)
             }
             _ => format!(
-                "kubectl -n {namespace} delete pod {}   # its owner makes it anew; a bare pod must be applied again",
+                "kubectl -n {namespace} delete pod {}   # its owner creates it again; apply a bare pod again",
                 name(self.pod)
             ),
         };
@@ -208,7 +209,8 @@ impl Asked<'_, '_> {
             self.webhooks.called(&self.of_namespace, &labels(self.pod, "/metadata/labels")),
             Called::By(_)
         );
-        if !called && matches!(problem, Problem::AskedInVain | Problem::ImageAuto | Problem::UnknownRevision)
+        if !called
+            && matches!(problem, Problem::RequestIgnored | Problem::ImageAuto | Problem::UnknownRevision)
         {
             if !self.a_label_helps() {
                 return format!(
@@ -223,7 +225,7 @@ impl Asked<'_, '_> {
         if problem == Problem::HostNetwork {
             return "in the pod template, take hostNetwork out, if the sidecar is needed".to_owned();
         }
-        if problem == Problem::LeftOut { self.config_command() } else { again }
+        if problem == Problem::Excluded { self.config_command() } else { again }
     }
 
     /// Whether a webhook would be called if the namespace were labelled.

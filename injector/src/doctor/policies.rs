@@ -5,17 +5,17 @@ use serde_json::Value;
 
 use super::cluster::{Cluster, labels, list, name, text, title};
 use super::hooks::Installation;
-use super::serving::Behind;
+use super::serving::Backend;
 use super::{Diagnosis, Finding, Problem};
 use crate::decide::Selector;
 
 pub(super) fn examine(
     cluster: &Cluster<'_>,
     installation: &Installation<'_>,
-    behind: &Behind<'_>,
+    backend: &Backend<'_>,
     diagnosis: &mut Diagnosis,
 ) {
-    let (Some(called), Some(pod), Some(port)) = (installation.service, behind.pod, behind.port) else {
+    let (Some(called), Some(pod), Some(port)) = (installation.service, backend.pod, backend.port) else {
         return;
     };
     if !cluster.knows("NetworkPolicy") {
@@ -42,7 +42,7 @@ pub(super) fn examine(
         problem: Problem::PolicyBlocks,
         object: policies.first().map(|policy| title(policy)).unwrap_or_default(),
         seen: format!(
-            "no rule of {} lets anyone outside of the pod network reach port {port}",
+            "no rule of {} allows sources outside of the pod network to reach port {port}",
             names.join(", ")
         ),
         cause:

@@ -1,4 +1,4 @@
-//! The diagnosis, for people and for scripts.
+//! The diagnosis as text and as JSON.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Diagnosis, Severity};
 
-/// For people: the worst first, each with the command that mends it.
+/// As text: the worst first, each with the command that fixes it.
 #[must_use]
 pub fn as_text(diagnosis: &Diagnosis) -> String {
     let mut text = String::new();
@@ -35,7 +35,7 @@ pub fn as_text(diagnosis: &Diagnosis) -> String {
     text
 }
 
-/// For scripts.
+/// As JSON.
 #[must_use]
 pub fn as_json(diagnosis: &Diagnosis) -> String {
     let findings: Vec<Value> = diagnosis

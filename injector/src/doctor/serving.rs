@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::cluster::{Cluster, labels, list, name, service_selects, title};
-use super::hooks::{Called, Installation};
+use super::hooks::{Installation, ServiceRef};
 use super::{Diagnosis, Finding, Problem};
 
 /// Reported where no Pods were saved.
@@ -11,7 +11,7 @@ pub(super) const PODS: &str = "Pods: none among the objects";
 
 /// What is behind a Service, as far as it is known.
 #[derive(Debug, Default)]
-pub(super) struct Behind<'a> {
+pub(super) struct Backend<'a> {
     pub(super) service: Option<&'a Value>,
     pub(super) deployment: Option<&'a Value>,
     /// A pod of it: a running one, or the Deployment's template.
@@ -24,44 +24,44 @@ pub(super) fn examine<'a>(
     cluster: &Cluster<'a>,
     installation: &Installation<'_>,
     diagnosis: &mut Diagnosis,
-) -> Behind<'a> {
-    let mut behind = Behind::default();
+) -> Backend<'a> {
+    let mut backend = Backend::default();
     let Some(called) = installation.service else {
         diagnosis.not_checked(format!("{} calls a URL: Service and certificate", installation.title()));
-        return behind;
+        return backend;
     };
     let Some(service) = cluster.find("Service", called.namespace, called.name) else {
         missing(cluster, installation, called, diagnosis);
-        return behind;
+        return backend;
     };
-    behind.service = Some(service);
+    backend.service = Some(service);
     let workloads = cluster.within("Deployment", called.namespace);
-    behind.deployment = workloads
+    backend.deployment = workloads
         .into_iter()
         .find(|deployment| service_selects(service, &labels(deployment, "/spec/template/metadata/labels")));
     let mut pods = cluster.within("Pod", called.namespace);
     let pod = pods.find(|pod| service_selects(service, &labels(pod, "/metadata/labels")));
-    behind.pod = pod.or_else(|| behind.deployment?.pointer("/spec/template"));
-    if behind.deployment.is_none() && !cluster.knows("Deployment") {
+    backend.pod = pod.or_else(|| backend.deployment?.pointer("/spec/template"));
+    if backend.deployment.is_none() && !cluster.knows("Deployment") {
         diagnosis.not_checked("Deployments: none among the objects");
     }
-    if behind.pod.is_some() {
-        behind.port = port(called, service, &behind, diagnosis);
-        availability(cluster, installation, &behind, diagnosis);
+    if backend.pod.is_some() {
+        backend.port = port(called, service, &backend, diagnosis);
+        availability(cluster, installation, &backend, diagnosis);
     } else if cluster.knows("Pod") {
         selector(service, diagnosis);
-        return behind;
+        return backend;
     } else {
         diagnosis.not_checked(PODS);
     }
-    endpoints(cluster, service, called, &behind, diagnosis);
-    behind
+    endpoints(cluster, service, called, &backend, diagnosis);
+    backend
 }
 
 fn missing(
     cluster: &Cluster<'_>,
     installation: &Installation<'_>,
-    called: Called<'_>,
+    called: ServiceRef<'_>,
     diagnosis: &mut Diagnosis,
 ) {
     if !cluster.knows("Service") {
@@ -93,7 +93,12 @@ fn selector(service: &Value, diagnosis: &mut Diagnosis) {
 }
 
 /// The container's port behind the one that is called.
-fn port(called: Called<'_>, service: &Value, behind: &Behind<'_>, diagnosis: &mut Diagnosis) -> Option<u64> {
+fn port(
+    called: ServiceRef<'_>,
+    service: &Value,
+    backend: &Backend<'_>,
+    diagnosis: &mut Diagnosis,
+) -> Option<u64> {
     let mut bad = |seen: String, cause: &str| {
         diagnosis.found(Finding {
             problem: Problem::ServicePort,
@@ -113,7 +118,7 @@ fn port(called: Called<'_>, service: &Value, behind: &Behind<'_>, diagnosis: &mu
         return bad(seen, "the Service has no such port: every call fails");
     };
     let target = port.get("targetPort").filter(|target| !target.is_null()).or_else(|| port.get("port"))?;
-    let containers = behind.pod.map(|pod| list(pod, "/spec/containers")).unwrap_or_default();
+    let containers = backend.pod.map(|pod| list(pod, "/spec/containers")).unwrap_or_default();
     let open: Vec<&Value> = containers.iter().flat_map(|container| list(container, "/ports")).collect();
     if open.is_empty() {
         return number(port, "targetPort").or(Some(called.port)); // declaring ports is optional
@@ -154,10 +159,10 @@ fn autoscaler<'a>(cluster: &Cluster<'a>, deployment: &Value) -> Option<&'a Value
 fn availability(
     cluster: &Cluster<'_>,
     installation: &Installation<'_>,
-    behind: &Behind<'_>,
+    backend: &Backend<'_>,
     diagnosis: &mut Diagnosis,
 ) {
-    let Some(deployment) = behind.deployment else {
+    let Some(deployment) = backend.deployment else {
         return;
     };
     let namespace = super::cluster::text(deployment, "/metadata/namespace");
@@ -198,7 +203,7 @@ fn availability(
 }
 
 /// Whether any endpoint is ready; `None` when no endpoints are among the objects.
-pub(super) fn ready(cluster: &Cluster<'_>, called: Called<'_>) -> Option<bool> {
+pub(super) fn ready(cluster: &Cluster<'_>, called: ServiceRef<'_>) -> Option<bool> {
     let slices: Vec<&Value> = cluster
         .within("EndpointSlice", called.namespace)
         .filter(|slice| {
@@ -221,8 +226,8 @@ pub(super) fn ready(cluster: &Cluster<'_>, called: Called<'_>) -> Option<bool> {
 fn endpoints(
     cluster: &Cluster<'_>,
     service: &Value,
-    called: Called<'_>,
-    behind: &Behind<'_>,
+    called: ServiceRef<'_>,
+    backend: &Backend<'_>,
     diagnosis: &mut Diagnosis,
 ) {
     match ready(cluster, called) {
@@ -232,7 +237,7 @@ fn endpoints(
             problem: Problem::NoEndpoints,
             object: title(service),
             seen: "it has no ready endpoint".to_owned(),
-            cause: match behind.deployment {
+            cause: match backend.deployment {
                 Some(_) => "the pods behind it are not ready: config not loaded, no valid certificate, or they do not start",
                 None => "no pod runs behind it",
             }

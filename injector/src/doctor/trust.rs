@@ -13,10 +13,10 @@ use rustls::{CertificateError, RootCertStore};
 use serde_json::Value;
 
 use super::cluster::{Cluster, list, name, text, title};
-use super::hooks::{Called, Installation};
-use super::serving::Behind;
+use super::hooks::{Installation, ServiceRef};
+use super::serving::Backend;
 use super::{Diagnosis, Finding, Problem};
-use crate::certs::pair;
+use crate::certs::serving_cert;
 
 type Chain = Vec<CertificateDer<'static>>;
 
@@ -31,7 +31,7 @@ struct Facts {
 pub(super) fn examine(
     cluster: &Cluster<'_>,
     installation: &Installation<'_>,
-    behind: &Behind<'_>,
+    backend: &Backend<'_>,
     now: SystemTime,
     diagnosis: &mut Diagnosis,
 ) {
@@ -39,7 +39,7 @@ pub(super) fn examine(
     let Some(called) = installation.service else {
         return;
     };
-    let Some((secret, chain)) = served(cluster, called, behind) else {
+    let Some((secret, chain)) = served(cluster, called, backend) else {
         return unknown(cluster, called, &bundle, installation, diagnosis);
     };
     let Some(facts) = chain.first().and_then(facts) else {
@@ -138,8 +138,12 @@ fn bundle(installation: &Installation<'_>, diagnosis: &mut Diagnosis) -> Option<
 }
 
 /// The certificate that is served: of the Secret that is mounted, that the injector makes, or that fits.
-fn served<'a>(cluster: &Cluster<'a>, called: Called<'_>, behind: &Behind<'_>) -> Option<(&'a Value, Chain)> {
-    let mounted = behind.pod.map(|pod| list(pod, "/spec/volumes")).unwrap_or_default();
+fn served<'a>(
+    cluster: &Cluster<'a>,
+    called: ServiceRef<'_>,
+    backend: &Backend<'_>,
+) -> Option<(&'a Value, Chain)> {
+    let mounted = backend.pod.map(|pod| list(pod, "/spec/volumes")).unwrap_or_default();
     let mounted = mounted.iter().map(|volume| text(volume, "/secret/secretName").to_owned());
     let made = format!("{}-tls", called.name);
     let read = |secret: &'a Value| {
@@ -160,7 +164,7 @@ fn served<'a>(cluster: &Cluster<'a>, called: Called<'_>, behind: &Behind<'_>) ->
 /// Without the certificate: an istiod's root is also in a ConfigMap, and a bundle that has expired cannot be right.
 fn unknown(
     cluster: &Cluster<'_>,
-    called: Called<'_>,
+    called: ServiceRef<'_>,
     bundle: &Option<Chain>,
     installation: &Installation<'_>,
     diagnosis: &mut Diagnosis,
@@ -222,9 +226,9 @@ fn facts(der: &CertificateDer<'_>) -> Option<Facts> {
     let (_, parsed) = x509_parser::parse_x509_certificate(der).ok()?;
     let validity = parsed.validity();
     Some(Facts {
-        not_before: pair::instant(validity.not_before.timestamp()),
-        not_after: pair::instant(validity.not_after.timestamp()),
-        names: pair::names(&parsed),
+        not_before: serving_cert::instant(validity.not_before.timestamp()),
+        not_after: serving_cert::instant(validity.not_after.timestamp()),
+        names: serving_cert::names(&parsed),
         dates: format!("from {} to {}", validity.not_before, validity.not_after),
     })
 }
@@ -247,7 +251,8 @@ fn verifies(bundle: &Chain, chain: &Chain, facts: &Facts, host: &str) -> bool {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(bundle.iter().cloned());
     let verifier =
-        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::new(pair::provider())).build();
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::new(serving_cert::provider()))
+            .build();
     let (Ok(verifier), Ok(host)) = (verifier, ServerName::try_from(host.to_owned())) else {
         return false;
     };

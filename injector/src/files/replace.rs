@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::fcntl::OFlag;
 
 /// Writes a file so that readers see the old content or the new one, never a part. Links are followed; a FIFO or a
-/// character device is written into, without waiting for anybody; `-` and `/dev/stdout` are standard output.
+/// character device is written into, without waiting for a reader; `-` and `/dev/stdout` are standard output.
 ///
 /// # Errors
 ///

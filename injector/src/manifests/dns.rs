@@ -1,6 +1,5 @@
 //! Names as Kubernetes takes them: labels of DNS, and several of them with dots between. A value that exists is valid.
 
-use std::fmt;
 use std::str::FromStr;
 
 /// The longest label.
@@ -98,26 +97,17 @@ impl<const LONGEST: usize> FromStr for Revision<LONGEST> {
 }
 
 /// A text that is no such name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{given:?} is not accepted, expected at most {longest} of {}, beginning and ending with a letter or digit{}",
+    if *.dots { "a-z, 0-9, - and ." } else { "a-z, 0-9 and -" },
+    if *.dots { " around every dot" } else { "" }
+)]
 pub struct NameError {
     given: String,
     longest: usize,
     dots: bool,
 }
-
-impl fmt::Display for NameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { given, longest, dots } = self;
-        let (characters, around) =
-            if *dots { ("a-z, 0-9, - and .", " around every dot") } else { ("a-z, 0-9 and -", "") };
-        write!(
-            f,
-            "{given:?} is not accepted, expected at most {longest} of {characters}, beginning and ending with a letter or digit{around}"
-        )
-    }
-}
-
-impl std::error::Error for NameError {}
 
 fn label(text: &str, longest: usize) -> Result<String, NameError> {
     if is_label(text) && text.len() <= longest {

@@ -1,6 +1,5 @@
 //! What a container image is called by.
 
-use std::fmt;
 use std::str::FromStr;
 use std::sync::LazyLock;
 
@@ -19,22 +18,13 @@ impl Image {
 }
 
 /// A text that is no reference to an image.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{given:?} is not accepted, expected [HOST[:PORT]/]PATH[:TAG][@sha256:DIGEST] with a path of a-z, 0-9, ., _, - and /"
+)]
 pub struct ImageError {
     given: String,
 }
-
-impl fmt::Display for ImageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{:?} is not accepted, expected [HOST[:PORT]/]PATH[:TAG][@sha256:DIGEST] with a path of a-z, 0-9, ., _, - and /",
-            self.given
-        )
-    }
-}
-
-impl std::error::Error for ImageError {}
 
 /// The longest host and path.
 const LONGEST: usize = 255;

@@ -1,57 +1,77 @@
-//! The objects of an installation, made from a few options. No I/O.
-//!
-//! The order is that in which they can be applied: what others need comes first, the webhook configuration last.
+//! The objects of an installation, made from a few options by the template `installation.yaml`. No I/O.
 
-mod access;
-mod certificates;
-mod config;
 mod dns;
-mod hooks;
 mod image;
 mod names;
-mod network;
 mod options;
-mod policy;
-mod workload;
 
+use gotemplate::{Functions, Limits, Template, Value as Data};
 use serde_json::{Value, json};
 
 pub use dns::{InstalledRevision, NameError, Namespace, Revision, ServiceName, Subdomain};
 pub use image::{Image, ImageError};
-pub use names::{HTTPS_PORT, MONITORING_PORT, Names};
-pub use options::{Certificates, FailurePolicy, Flavour, Options, Replicas, Texts};
+pub use names::Names;
+pub use options::{Certificates, FailurePolicy, Options, Platform, Replicas, Texts};
 
+use crate::decide::{SYSTEM_NAMESPACES, selectors};
 use crate::yaml;
 
+/// Where the webhook is served.
+const HTTPS_PORT: u16 = 15017;
+/// Where health and metrics are served.
+const MONITORING_PORT: u16 = 15014;
+
 /// Every object, in the order in which to apply them.
-#[must_use]
-pub fn objects(options: &Options) -> Vec<Value> {
+///
+/// # Errors
+///
+/// A template that cannot be rendered, which a test excludes.
+pub fn objects(options: &Options) -> Result<Vec<Value>, String> {
+    let mut functions = Functions::builtin();
+    functions.add_sprig();
+    let text = include_str!("installation.yaml");
+    let template = Template::parse("installation", text, &functions, gotemplate::Options::default());
+    let data = data(options);
+    let rendered =
+        template.as_ref().map_err(ToString::to_string)?.render(Data::any(&data), Limits::default());
+    let rendered = rendered.map_err(|error| error.to_string())?.text;
+    let documents = yaml::read_documents(rendered.as_bytes()).map_err(|error| error.to_string())?;
+    Ok(documents.into_iter().map(|document| document.value).collect())
+}
+
+/// What the template reads.
+fn data(options: &Options) -> Value {
     let names = Names::new(&options.revision);
-    let mut objects = vec![namespace(options)];
-    objects.extend(access::objects(options, &names));
-    objects.extend(config::objects(options, &names));
-    if options.certificates == Certificates::CertManager {
-        objects.extend(certificates::objects(options, &names));
+    // The cluster's own pods, and the injector's, must come up while no injector runs.
+    let namespace = options.namespace.as_str();
+    let mut except = SYSTEM_NAMESPACES.to_vec();
+    if !except.contains(&namespace) {
+        except.push(namespace);
     }
-    objects.push(network::service(options, &names));
-    objects.push(workload::deployment(options, &names));
-    objects.push(workload::disruption_budget(options, &names));
-    objects.push(workload::autoscaler(options, &names));
-    objects.push(network::policy(options, &names));
-    if options.validating_policy {
-        objects.extend(policy::objects(&names));
-    }
-    objects.push(hooks::configuration(options, &names));
-    objects
+    json!({
+        "namespace": namespace,
+        "revision": options.revision.label(),
+        "injector": names.injector(),
+        "mesh": names.mesh(),
+        "secret": names.secret(),
+        "managedSecret": names.managed_secret(),
+        "clusterRole": names.in_cluster(options),
+        "image": options.image.as_str(),
+        "minReplicas": options.replicas,
+        "maxReplicas": options.replicas.saturating_add(3),
+        "failurePolicy": options.failure_policy.as_str(),
+        "certManager": options.certificates == Certificates::CertManager,
+        "openshift": options.platform == Platform::Openshift,
+        "validatingPolicy": options.validating_policy,
+        "texts": {"config": options.texts.config, "values": options.texts.values, "mesh": options.texts.mesh},
+        "httpsPort": HTTPS_PORT,
+        "monitoringPort": MONITORING_PORT,
+        "webhooks": selectors::of_revision(options.revision.as_str(), options.by_default, &except),
+    })
 }
 
 /// The objects as YAML, one document each.
 #[must_use]
 pub fn to_yaml(objects: &[Value]) -> String {
     objects.iter().map(yaml::write).collect::<Vec<_>>().join("---\n")
-}
-
-/// Without labels of its own: the namespace may hold a control plane, whose labels count.
-fn namespace(options: &Options) -> Value {
-    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": options.namespace.as_str()}})
 }

@@ -22,8 +22,8 @@ pub struct Options {
     pub by_default: bool,
     /// Where the certificate comes from.
     pub certificates: Certificates,
-    /// What sort of cluster it is.
-    pub flavour: Flavour,
+    /// The platform.
+    pub platform: Platform,
     /// Whether pods that still have `image: auto` are rejected.
     pub validating_policy: bool,
     /// What the ConfigMaps hold.
@@ -41,13 +41,12 @@ pub struct Texts {
     pub mesh: String,
 }
 
-/// `failurePolicy`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// `failurePolicy`: pods are rejected, or come up outside of the mesh, silently.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "they would be repeated in the help of the flag, which says it")]
 pub enum FailurePolicy {
-    /// Pods are rejected.
     #[default]
     Fail,
-    /// Pods come up outside of the mesh, silently.
     Ignore,
 }
 
@@ -72,13 +71,12 @@ pub enum Certificates {
     CertManager,
 }
 
-/// What sort of cluster it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Flavour {
-    /// Any.
+/// The platform; with OpenShift, users come from the namespace's range.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "they would be repeated in the help of the flag, which says it")]
+pub enum Platform {
     #[default]
     Kubernetes,
-    /// Users come from the namespace's range.
     Openshift,
 }
 

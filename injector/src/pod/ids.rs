@@ -49,7 +49,7 @@ fn last_of_range(text: &str) -> Option<i64> {
     number(end).filter(|end| number(start).is_some_and(|start| start <= *end))
 }
 
-/// The user and group that the user's own proxy container asks for.
+/// The user and group that the user's own proxy container sets.
 #[must_use]
 pub fn of_container(container: &Value) -> Ids {
     let number =
@@ -76,8 +76,8 @@ pub fn drop_assigned(pod: &mut Value) {
 }
 
 /// Carries the user and group that the user gave the proxy to what must agree with it: the user whose traffic is not captured,
-/// and the validation container where there is no init container. With TPROXY the proxy needs root, whatever the user asks
-/// for, and the validation container stays as it is.
+/// and the validation container where there is no init container. With TPROXY the proxy needs root, whatever the user
+/// sets, and the validation container stays as it is.
 pub fn follow(pod: &mut Value, asked: Ids, tproxy: bool) {
     if asked == Ids::default() {
         return;

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_name_stands() {
+    fn a_whole_name_is_kept() {
         let values = json!({"global": {"hub": "h", "tag": "t", "proxy": {"image": "my.example/proxy:7"}}});
         assert_eq!(image(&json!({}), &values, &json!({})), "my.example/proxy:7");
     }

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_elsewhere_is_not_known() {
+    fn references_are_not_resolved() {
         let from = json!([{"name": "DRY_RUN", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]);
         assert_eq!(refused(&json!({"env": from})), [""; 0]);
         assert_eq!(refused(&json!({"args": ["-u", "$(UID)"]})), [""; 0]);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_another_version_are_told_apart() {
+    fn unknown_flags_are_not_refused() {
         for arguments in [json!(["--brand-new"]), json!(["--native-nftables"]), json!(["a-word"])] {
             let reading = reading(&json!({ "args": arguments })).unwrap();
             assert!(!reading.is_refused() && reading.foreign.len() == 1, "{reading:?}");

@@ -1,4 +1,4 @@
-//! InitOptions and changing the lists of containers and the maps of a pod.
+//! Reading and changing the lists of containers and the maps of a pod.
 
 use std::collections::HashSet;
 

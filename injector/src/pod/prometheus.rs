@@ -2,7 +2,8 @@
 //! metrics are.
 
 use istio_iptables::config::parse_bool;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::env;
 use super::list::{annotation, metadata, metadata_mut, proxy, proxy_mut};
@@ -20,11 +21,11 @@ const PATH_OF_AGENT: &str = "/stats/prometheus";
 /// then the user decided, or an earlier injection.
 pub fn merge(pod: &mut Value, port: i64) {
     let own = Scrape::of(pod);
-    let named = own.targets.is_empty() && own.port.as_deref() == Some(port.to_string().as_str());
-    if own.scrape.as_deref().and_then(parse_bool) == Some(false) || named {
+    let named = own.targets.is_empty() && own.port == port.to_string();
+    if parse_bool(&own.scrape) == Some(false) || named {
         return;
     }
-    if let Some(text) = own.to_json()
+    if let Some(text) = own.into_json()
         && let Some(proxy) = proxy_mut(pod)
     {
         env::remove(proxy, VARIABLE);
@@ -68,101 +69,85 @@ fn merged(pod: &Value, port: i64) -> bool {
 }
 
 /// What was passed to the agent.
-fn noted(pod: &Value) -> Map<String, Value> {
-    let text = proxy(pod).and_then(|proxy| env::value(proxy, VARIABLE));
-    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+fn noted(pod: &Value) -> Option<Scrape> {
+    serde_json::from_str(proxy(pod).and_then(|proxy| env::value(proxy, VARIABLE))?).ok()
 }
 
 /// Whether [`restore`] cannot know all that [`merge`] replaced: beside scrape targets, the agent gets the first of them
 /// instead of the pod's own port and path.
 #[must_use]
 pub fn hides_port_and_path(pod: &Value, port: i64) -> bool {
-    merged(pod, port) && noted(pod).contains_key("targets")
+    merged(pod, port) && noted(pod).is_some_and(|noted| !noted.targets.is_empty())
 }
 
 /// Puts back the annotations that [`merge`] replaced. Where nothing is noted, it has replaced none; they are its own then
 /// only if metrics are merged.
 pub fn restore(pod: &mut Value, port: i64, merges: bool) {
     let before = noted(pod);
-    if !merged(pod, port) || before.is_empty() && !merges {
+    if !merged(pod, port) || before.is_none() && !merges {
         return;
     }
     let Some(annotations) = metadata_mut(pod, "annotations") else {
         return;
     };
     annotations.retain(|key, _| kind(key).is_none());
-    let text =
-        |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let targets = before.get("targets").and_then(Value::as_array).map(|targets| {
-        let all: Vec<String> = targets
-            .iter()
-            .map(|target| format!("{}:{}", text(target, "port"), text(target, "path")))
-            .collect();
-        all.join(",")
-    });
-    let before = Value::Object(before);
-    for key in ["scrape", "path", "port"] {
-        let value = text(&before, key);
-        // With targets, path and port were made from the first of them.
-        if !(value.is_empty() || targets.is_some() && key != "scrape") {
-            annotations.insert(format!("prometheus.io/{key}"), json!(value));
-        }
+    let Scrape { scrape, path, port, targets } = before.unwrap_or_default();
+    if !targets.is_empty() {
+        let all: Vec<String> = targets.iter().map(|Target { port, path }| format!("{port}:{path}")).collect();
+        annotations.insert(keys::SCRAPE_TARGETS.to_owned(), json!(all.join(",")));
     }
-    if let Some(targets) = targets {
-        annotations.insert(keys::SCRAPE_TARGETS.to_owned(), json!(targets));
+    // With targets, path and port were made from the first of them.
+    let own = |text: String| if targets.is_empty() { text } else { String::new() };
+    for (key, text) in [
+        (keys::PROMETHEUS_SCRAPE, scrape),
+        (keys::PROMETHEUS_PATH, own(path)),
+        (keys::PROMETHEUS_PORT, own(port)),
+    ] {
+        if !text.is_empty() {
+            annotations.insert(key.to_owned(), json!(text));
+        }
     }
 }
 
-/// What the annotations say.
-#[derive(Default)]
+/// What the annotations say: the variable has it as JSON. An empty text says as little as none, to Istio too.
+#[derive(Default, Deserialize, Serialize, PartialEq)]
+#[serde(default)]
 struct Scrape {
-    scrape: Option<String>,
-    path: Option<String>,
-    port: Option<String>,
-    targets: Vec<(String, String)>,
+    scrape: String,
+    path: String,
+    port: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    targets: Vec<Target>,
+}
+
+#[derive(Clone, Deserialize, Serialize, PartialEq)]
+struct Target {
+    port: String,
+    path: String,
 }
 
 impl Scrape {
     fn of(pod: &Value) -> Self {
         let mut found = Self::default();
         for (key, value) in metadata(pod, "annotations").into_iter().flatten() {
-            let text = value.as_str().map(str::to_owned);
+            let text = value.as_str().unwrap_or_default().to_owned();
             match kind(key) {
                 Some(Kind::Path) => found.path = text,
                 Some(Kind::Port) => found.port = text,
                 Some(Kind::Scrape) => found.scrape = text,
-                None if key == keys::SCRAPE_TARGETS => found.targets = targets(&text.unwrap_or_default()),
+                None if key == keys::SCRAPE_TARGETS => found.targets = targets(&text),
                 None => {}
             }
         }
         found
     }
 
-    fn to_json(&self) -> Option<String> {
-        let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        // An empty one says as little as none, to Istio too.
-        let all = [&self.scrape, &self.path, &self.port];
-        if self.targets.is_empty() && all.iter().all(|value| value.as_deref().unwrap_or_default().is_empty())
-        {
-            return None;
+    /// What the agent gets: with targets, the first of them instead of the pod's own path and port.
+    fn into_json(mut self) -> Option<String> {
+        if let Some(Target { port, path }) = self.targets.first().cloned() {
+            (self.port, self.path) = (port, path);
         }
-        let first = self.targets.first();
-        let mut object = Map::new();
-        object.insert("scrape".to_owned(), json!(text(&self.scrape)));
-        object.insert(
-            "path".to_owned(),
-            json!(first.map_or_else(|| text(&self.path), |(_, path)| path.clone())),
-        );
-        object.insert(
-            "port".to_owned(),
-            json!(first.map_or_else(|| text(&self.port), |(port, _)| port.clone())),
-        );
-        if !self.targets.is_empty() {
-            let list: Vec<Value> =
-                self.targets.iter().map(|(port, path)| json!({"port": port, "path": path})).collect();
-            object.insert("targets".to_owned(), Value::Array(list));
-        }
-        Some(Value::Object(object).to_string())
+        (self != Self::default()).then(|| serde_json::to_string(&self).ok()).flatten()
     }
 }
 
@@ -186,12 +171,12 @@ fn kind(key: &str) -> Option<Kind> {
 }
 
 /// `8080:/metrics,9100:/other`; a path that is left out is `/metrics`.
-fn targets(text: &str) -> Vec<(String, String)> {
+fn targets(text: &str) -> Vec<Target> {
     let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
     items
         .map(|item| {
             let (port, path) = item.split_once(':').unwrap_or((item, "/metrics"));
-            (port.trim().to_owned(), path.trim().to_owned())
+            Target { port: port.trim().to_owned(), path: path.trim().to_owned() }
         })
         .collect()
 }

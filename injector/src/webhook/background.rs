@@ -12,8 +12,10 @@ use tokio_util::sync::CancellationToken;
 use super::config_store::ConfigStore;
 use super::error::ServeError;
 use super::options::{CaBundle, Certificates, ConfigFrom, NativeSidecars, ServeOptions};
-use crate::certs::{Names, Publisher, SelfSigned, Serving};
-use crate::cluster::{Authority, Cluster, ClusterState, ConfigMapName, SharedSecret, Status, Wanted, client};
+use crate::certs::{CertResolver, Names, Publisher, SelfSigned};
+use crate::cluster::{
+    CertificateSource, Cluster, ClusterOptions, ClusterState, SharedSecret, Status, client,
+};
 use crate::events::log_sink;
 use gotemplate::Functions;
 
@@ -27,7 +29,7 @@ pub(super) struct Tasks {
     /// Gets the config and the state of the cluster.
     pub config: Arc<ConfigStore>,
     /// Gets certificates.
-    pub serving: Arc<Serving>,
+    pub serving: Arc<CertResolver>,
     /// What templates may call.
     pub functions: Arc<Functions>,
     /// Ends the tasks.
@@ -94,28 +96,26 @@ async fn start_cluster(tasks: Tasks, reason: &'static str) -> Result<watch::Rece
     Ok(status)
 }
 
-fn wanted(tasks: &Tasks) -> Wanted {
+fn wanted(tasks: &Tasks) -> ClusterOptions {
     let options = &tasks.options;
     let configurations = match &options.ca_bundle {
         CaBundle::Ours(names) => names.clone(),
         CaBundle::External => Vec::new(),
     };
-    Wanted {
+    ClusterOptions {
         config: match &options.config {
-            ConfigFrom::ConfigMap(name) => {
-                Some(ConfigMapName { namespace: name.namespace.clone(), name: name.name.clone() })
-            }
+            ConfigFrom::ConfigMap(name) => Some(name.clone()),
             ConfigFrom::Files { .. } => None,
         },
-        authority: match &options.certificates {
-            Certificates::SelfSigned { service, namespace, ca_out } => Authority::Shared {
+        certificates: match &options.certificates {
+            Certificates::SelfSigned { service, namespace, ca_out } => CertificateSource::SelfSigned {
                 secret: SharedSecret::of_service(service, namespace),
                 publisher: publisher(tasks, ca_out.as_ref()),
                 configurations,
             },
             // The CA of certificates in files is not known.
             Certificates::Files { .. } => {
-                Authority::Elsewhere { trusted: watch::Sender::new(None).subscribe(), configurations }
+                CertificateSource::External { trusted: watch::Sender::new(None).subscribe(), configurations }
             }
         },
         nodes: options.native_sidecars == NativeSidecars::Auto,

@@ -1,34 +1,26 @@
 //! Why a pod is denied.
 
-use std::fmt;
-
 use super::pod_object::MAX_POD_VALUES;
 use crate::inject::InjectError;
 
 /// Why a pod is denied.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Denial {
     /// It cannot be injected.
+    #[error(transparent)]
     Inject(InjectError),
     /// The annotations of its namespace cannot be read.
-    Namespace {
-        /// The namespace.
-        name: String,
-        /// Why.
-        problem: String,
-    },
+    #[error("namespace {name}: {problem}")]
+    Namespace { name: String, problem: String },
     /// It is not an object, or cannot be read.
-    Object {
-        /// Why.
-        problem: String,
-    },
+    #[error("request.object cannot be read: {problem}")]
+    Object { problem: String },
     /// It has more than [`MAX_POD_VALUES`].
+    #[error("request.object is too large: expected at most {MAX_POD_VALUES} values, without managedFields")]
     TooLarge,
     /// Its namespace was created a moment ago and is not known yet.
-    UnknownNamespace {
-        /// The namespace.
-        name: String,
-    },
+    #[error("namespace {name} is not known yet, nor the users that its pods may run as: try again")]
+    UnknownNamespace { name: String },
 }
 
 /// HTTP status and `metav1.StatusReason`.
@@ -48,8 +40,8 @@ const INTERNAL: Code = Code { status: 500, reason: "InternalError" };
 const UNAVAILABLE: Code = Code { status: 503, reason: "ServiceUnavailable" };
 
 impl Denial {
-    /// 400 for what cannot be read, 403 for what a rule forbids, 413 for what is too large, 422 for what is to be fixed
-    /// in the pod or its namespace, 500 for what is to be fixed in the config, 503 for what passes in a moment.
+    /// 400 for what cannot be read, 403 for what a rule forbids, 413 for what is too large, 422 for an error
+    /// in the pod or its namespace, 500 for one in the config, 503 for what passes in a moment.
     #[must_use]
     pub const fn code(&self) -> Code {
         match self {
@@ -106,25 +98,3 @@ impl Denial {
         }
     }
 }
-
-impl fmt::Display for Denial {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Inject(error) => error.fmt(f),
-            Self::Namespace { name, problem } => write!(f, "namespace {name}: {problem}"),
-            Self::Object { problem } => write!(f, "request.object cannot be read: {problem}"),
-            Self::TooLarge => write!(
-                f,
-                "request.object is too large: expected at most {MAX_POD_VALUES} values, without managedFields"
-            ),
-            Self::UnknownNamespace { name } => {
-                write!(
-                    f,
-                    "namespace {name} is not known yet, nor the users that its pods may run as: try again"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for Denial {}

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::config_store::ConfigStore;
 use super::probe::Probe;
-use crate::certs::Serving;
+use crate::certs::CertResolver;
 use crate::certs::files::validity;
 use crate::cluster::Status;
 
@@ -23,7 +23,7 @@ pub(super) struct Health {
     /// A config is loaded.
     pub config: Arc<ConfigStore>,
     /// A valid certificate is served.
-    pub serving: Arc<Serving>,
+    pub serving: Arc<CertResolver>,
     /// The admission port answers.
     pub probe: Probe,
     /// What is needed of the cluster has been read.

@@ -14,13 +14,13 @@ use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 use tokio::sync::watch;
 
 use super::config_store::ConfigStore;
 use super::log_queue::DroppedLines;
 use super::verdict::Verdict;
-use crate::certs::Serving;
+use crate::certs::CertResolver;
 use crate::cluster::Status;
 
 /// From a quarter of a millisecond, in seconds.
@@ -69,59 +69,47 @@ struct IstioMetrics {
     time: Histogram,
 }
 
+/// A new counter or gauge.
+fn new<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+/// A new histogram of seconds.
+fn seconds(registry: &mut Registry, name: &str, help: &str) -> Histogram {
+    let histogram = Histogram::new(BUCKETS);
+    registry.register_with_unit(name, help, Unit::Seconds, histogram.clone());
+    histogram
+}
+
 impl Metrics {
     /// All at zero.
     #[must_use]
     pub(super) fn new(
         config: &ConfigStore,
-        serving: &Serving,
+        serving: &CertResolver,
         cluster: Option<&watch::Receiver<Status>>,
     ) -> Self {
         let mut registry = Registry::default();
-        let istio = IstioMetrics::registered(&mut registry);
-        let mut all = Self {
-            requests: Family::default(),
-            duration: Histogram::new(BUCKETS),
-            istio,
-            in_flight: Gauge::default(),
-            connections: Gauge::default(),
-            accepted: Counter::default(),
-            handshake_failures: Counter::default(),
-            panics: Counter::default(),
-            registry: Registry::default(),
-        };
+        let istio = IstioMetrics::new(&mut registry);
         let own = registry.sub_registry_with_prefix("sidecar_injector");
-        all.register(own);
         register_state(own, config, serving);
         if let Some(cluster) = cluster {
             own.register_collector(Box::new(ClusterMetrics(cluster.clone())));
         }
         own.register_collector(Box::new(DroppedLines));
-        all.registry = registry;
-        all
-    }
-
-    fn register(&self, own: &mut Registry) {
-        own.register("requests", "Requests by outcome and reason", self.requests.clone());
-        own.register_with_unit(
-            "request_duration",
-            "Time from the head of a request to its response",
-            Unit::Seconds,
-            self.duration.clone(),
-        );
-        own.register(
-            "requests_in_flight",
-            "Requests from their head to their response",
-            self.in_flight.clone(),
-        );
-        own.register("connections", "Open connections to the admission port", self.connections.clone());
-        own.register("connections_accepted", "Accepted connections", self.accepted.clone());
-        own.register(
-            "tls_handshake_failures",
-            "TLS handshakes that failed or timed out",
-            self.handshake_failures.clone(),
-        );
-        own.register("panics", "Reviews that failed with a panic", self.panics.clone());
+        Self {
+            requests: new(own, "requests", "Requests by outcome and reason"),
+            duration: seconds(own, "request_duration", "Time from the head of a request to its response"),
+            istio,
+            in_flight: new(own, "requests_in_flight", "Requests from their head to their response"),
+            connections: new(own, "connections", "Open connections to the admission port"),
+            accepted: new(own, "connections_accepted", "Accepted connections"),
+            handshake_failures: new(own, "tls_handshake_failures", "TLS handshakes that failed or timed out"),
+            panics: new(own, "panics", "Reviews that failed with a panic"),
+            registry,
+        }
     }
 
     /// Counts a verdict; `review` is the time that it took, `whole` the time since the head of the request.
@@ -162,74 +150,35 @@ impl Metrics {
 }
 
 impl IstioMetrics {
-    fn registered(registry: &mut Registry) -> Self {
-        let all = Self {
-            requests: Counter::default(),
-            success: Counter::default(),
-            failure: Counter::default(),
-            skip: Counter::default(),
-            time: Histogram::new(BUCKETS),
-        };
-        registry.register(
-            "sidecar_injection_requests",
-            "Total number of sidecar injection requests",
-            all.requests.clone(),
-        );
-        registry.register(
-            "sidecar_injection_success",
-            "Total number of successful sidecar injection requests",
-            all.success.clone(),
-        );
-        registry.register(
-            "sidecar_injection_failure",
-            "Total number of failed sidecar injection requests",
-            all.failure.clone(),
-        );
-        registry.register(
-            "sidecar_injection_skip",
-            "Total number of skipped sidecar injection requests",
-            all.skip.clone(),
-        );
-        registry.register_with_unit(
-            "sidecar_injection_time",
-            "Total time taken for injection",
-            Unit::Seconds,
-            all.time.clone(),
-        );
-        all
+    fn new(registry: &mut Registry) -> Self {
+        let requests = |of: &str| format!("Total number of {of}sidecar injection requests");
+        Self {
+            requests: new(registry, "sidecar_injection_requests", &requests("")),
+            success: new(registry, "sidecar_injection_success", &requests("successful ")),
+            failure: new(registry, "sidecar_injection_failure", &requests("failed ")),
+            skip: new(registry, "sidecar_injection_skip", &requests("skipped ")),
+            time: seconds(registry, "sidecar_injection_time", "Total time taken for injection"),
+        }
     }
 }
 
 /// The state of config and certificate.
-fn register_state(own: &mut Registry, config: &ConfigStore, serving: &Serving) {
+fn register_state(own: &mut Registry, config: &ConfigStore, serving: &CertResolver) {
     let loads = config.metrics();
     own.register("config_generation", "Counts the configs that were active", loads.generation.clone());
     own.register("config_load_errors", "Rejected configs", loads.errors.clone());
-    own.register(
-        "config_stale",
-        "1 while the newest config is rejected and an older one is active",
-        loads.stale.clone(),
-    );
-    own.register_with_unit(
-        "config_last_success_timestamp",
-        "When a config was last accepted",
-        Unit::Seconds,
-        loads.success.clone(),
-    );
-    own.register_with_unit(
-        "certificate_expiry_timestamp",
-        "When the served certificate expires",
-        Unit::Seconds,
-        serving.expiry().clone(),
-    );
-    own.register(
-        "certificate_errors",
-        "Certificates that were rejected or could not be issued",
-        serving.errors().clone(),
-    );
-    let build = Family::<BuildLabels, Gauge>::default();
+    let stale = "1 while the newest config is rejected and an older one is active";
+    own.register("config_stale", stale, loads.stale.clone());
+    for (name, help, time) in [
+        ("config_last_success_timestamp", "When a config was last accepted", &loads.success),
+        ("certificate_expiry_timestamp", "When the served certificate expires", serving.expiry()),
+    ] {
+        own.register_with_unit(name, help, Unit::Seconds, time.clone());
+    }
+    let rejected = "Certificates that were rejected or could not be issued";
+    own.register("certificate_errors", rejected, serving.errors().clone());
+    let build: Family<BuildLabels, Gauge> = new(own, "build_info", "The version of the program");
     build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
-    own.register("build_info", "The version of the program", build);
 }
 
 /// The state of what is read from the cluster and written to it.

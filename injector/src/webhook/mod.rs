@@ -23,7 +23,6 @@ mod review;
 pub mod serve;
 mod server;
 mod shutdown;
-mod signals;
 mod truncate;
 mod url;
 pub mod verdict;

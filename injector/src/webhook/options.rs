@@ -1,14 +1,13 @@
 //! Options of the webhook; a value that exists is valid.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use istio_iptables::config::LogOptions;
 
+use crate::cluster::ConfigMapName;
 use crate::inject::Options;
-use crate::manifests::{NameError, Namespace, Subdomain};
 
 /// All options of `webhook`.
 #[derive(Clone, Debug)]
@@ -21,7 +20,7 @@ pub struct ServeOptions {
     pub certificates: Certificates,
     /// Where the config comes from.
     pub config: ConfigFrom,
-    /// Who writes the CA into webhook configurations.
+    /// Which program writes the CA into webhook configurations.
     pub ca_bundle: CaBundle,
     /// Whether proxies are native sidecars, where the pod does not say.
     pub native_sidecars: NativeSidecars,
@@ -29,10 +28,8 @@ pub struct ServeOptions {
     pub openshift: bool,
     /// Options of the injection.
     pub injection: Options,
-    /// Concurrency limits.
+    /// Limits of concurrency and time.
     pub limits: Limits,
-    /// Times and intervals.
-    pub times: Times,
     /// The kubeconfig; without it, the pod's service account or the default kubeconfig.
     pub kubeconfig: Option<PathBuf>,
     /// Log level and format.
@@ -82,7 +79,7 @@ pub enum Certificates {
         /// The leaf's key.
         key: String,
     },
-    /// Issued by this program.
+    /// IssuedCert by this program.
     SelfSigned {
         /// The Service that the API server calls.
         service: String,
@@ -106,38 +103,10 @@ pub enum ConfigFrom {
         mesh: Option<String>,
     },
     /// A ConfigMap of the cluster: its keys `config` and `values`.
-    ConfigMap(ObjectName),
+    ConfigMap(ConfigMapName),
 }
 
-/// An object of a namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObjectName {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
-
-impl std::str::FromStr for ObjectName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (namespace, name) = text.split_once('/').ok_or_else(|| "expected NAMESPACE/NAME".to_owned())?;
-        let bad = |error: NameError| format!("expected NAMESPACE/NAME: {error}");
-        Ok(Self {
-            namespace: namespace.parse::<Namespace>().map_err(bad)?.as_str().to_owned(),
-            name: name.parse::<Subdomain>().map_err(bad)?.as_str().to_owned(),
-        })
-    }
-}
-
-impl fmt::Display for ObjectName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
-
-/// Who writes the CA into webhook configurations.
+/// Which program writes the CA into webhook configurations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CaBundle {
     /// This program, into these MutatingWebhookConfigurations; the list may be empty.
@@ -147,32 +116,40 @@ pub enum CaBundle {
 }
 
 /// Whether proxies are native sidecars, where the pod does not say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "they would be repeated in the help of the flag, which says it")]
 pub enum NativeSidecars {
-    /// If all kubelets can, as far as they are known.
     Auto,
-    /// Always.
     True,
-    /// Never.
     False,
 }
 
-/// Concurrency limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Limits of concurrency and time.
+#[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq)]
+#[command(next_help_heading = "Limits")]
 pub struct Limits {
-    /// Reviews at once; other requests wait.
-    pub requests: usize,
-    /// Open connections.
-    pub connections: usize,
+    /// Pods that are reviewed at once; other requests wait
+    #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub max_requests: u32,
+    /// Open connections; others wait
+    #[arg(long, default_value_t = 2048, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    pub max_connections: u32,
+    /// From SIGTERM until no more connections are accepted, while endpoints are withdrawn (5s, or seconds)
+    #[arg(long, default_value = "5s", value_name = "TIME", value_parser = time)]
+    pub drain_delay: Duration,
+    /// From SIGTERM to the end, at most
+    #[arg(long, default_value = "25s", value_name = "TIME", value_parser = time)]
+    pub grace: Duration,
+    /// Between two reads of the files of config and certificate
+    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = time)]
+    pub watch_interval: Duration,
 }
 
-/// Times and intervals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Times {
-    /// From the signal until no more connections are accepted.
-    pub drain_delay: Duration,
-    /// From the signal to the end, at most.
-    pub grace: Duration,
-    /// Between two reads of watched files.
-    pub watch_interval: Duration,
+/// A number of seconds, or a duration of Go.
+fn time(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<u32>().map(|seconds| Duration::from_secs(seconds.into())).ok();
+    let nanoseconds = || goduration::parse(text).and_then(|nanoseconds| u64::try_from(nanoseconds).ok());
+    seconds
+        .or_else(|| nanoseconds().map(Duration::from_nanos))
+        .ok_or_else(|| "expected a number of seconds, or a duration such as 1.5s".to_owned())
 }

@@ -13,8 +13,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::server::READY_PATH;
-use crate::certs::Serving;
-use crate::certs::pair::provider;
+use crate::certs::CertResolver;
+use crate::certs::serving_cert::provider;
 
 /// How long a probe may take.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -23,13 +23,13 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(super) struct Probe {
     address: SocketAddr,
-    serving: Arc<Serving>,
+    serving: Arc<CertResolver>,
 }
 
 impl Probe {
     /// For the port that is listened on at this address.
     #[must_use]
-    pub(super) fn new(listening: SocketAddr, serving: Arc<Serving>) -> Self {
+    pub(super) fn new(listening: SocketAddr, serving: Arc<CertResolver>) -> Self {
         // A socket for all addresses of both families answers on this one too.
         let unspecified = listening.ip().is_unspecified();
         let ip = if unspecified { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { listening.ip() };
@@ -79,7 +79,7 @@ impl Probe {
 /// Accepts the certificate that we serve, and no other.
 #[derive(Debug)]
 struct PinnedCertificate {
-    serving: Arc<Serving>,
+    serving: Arc<CertResolver>,
     provider: Arc<CryptoProvider>,
 }
 

@@ -1,94 +1,67 @@
 //! Why a request gets plain text and an HTTP status instead of a review.
 
-use std::fmt;
-
 use super::pod_object::{MAX_BODY_BYTES, MAX_UID_BYTES};
 
+const REVIEW: &str = "expected an AdmissionReview of admission.k8s.io/v1 or admission.k8s.io/v1beta1";
+
 /// Why a request gets plain text and an HTTP status instead of a review.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what each one is")]
 pub enum RequestError {
-    /// The client ended the body before it was complete.
+    #[error("the body is incomplete: the client ended it")]
     BodyIncomplete,
-    /// The body took too long to arrive.
+    #[error("the body did not arrive in time: expected it within 10 s")]
     BodyTimeout,
     /// Too many requests at once, or too much memory in their bodies and responses.
+    #[error("too many requests at once, or too large ones: try again")]
     Busy,
-    /// `Content-Encoding` is not `identity`.
-    ContentEncoding {
-        /// What it is.
-        given: String,
-    },
-    /// `Content-Type` is not JSON.
-    ContentType {
-        /// What it is.
-        given: Option<String>,
-    },
-    /// The deadline passed before the review began.
+    #[error("Content-Encoding: {given:?}: expected a body without encoding")]
+    ContentEncoding { given: String },
+    #[error("{}: expected application/json", content_type(given.as_deref()))]
+    ContentType { given: Option<String> },
+    #[error("the deadline passed before the review began")]
     DeadlineExceeded,
-    /// The body is empty.
+    #[error("the body is empty: {REVIEW}")]
     Empty,
-    /// The path has invalid percent escapes, or a control character among them.
-    Escape {
-        /// The path.
-        path: String,
-    },
-    /// The body is not JSON, or truncated.
-    Json {
-        /// Where and why.
-        problem: String,
-    },
-    /// `request.uid` is longer than [`MAX_UID_BYTES`].
-    LongUid {
-        /// Its bytes.
-        length: usize,
-    },
-    /// The method is not POST.
-    Method {
-        /// What it is.
-        given: String,
-    },
-    /// No injector config is loaded yet.
+    #[error("path {path:?}: invalid percent escapes: expected UTF-8 text without control characters")]
+    Escape { path: String },
+    #[error("the body is not JSON: {problem}: {REVIEW}")]
+    Json { problem: String },
+    #[error("request.uid has {length} bytes: expected at most {MAX_UID_BYTES}")]
+    LongUid { length: usize },
+    #[error("method {given}: expected POST /inject")]
+    Method { given: String },
+    #[error("no injector config is loaded yet: try again")]
     NoConfig,
-    /// The review has no request.
+    #[error("missing field request of the AdmissionReview")]
     NoRequest,
-    /// The request has no uid.
+    #[error("missing or empty field request.uid of the AdmissionReview")]
     NoUid,
-    /// The body is JSON, but not an `AdmissionReview`.
-    NotReview {
-        /// What is wrong with it.
-        problem: String,
-    },
+    #[error("the body is not an AdmissionReview: {problem}: {REVIEW}")]
+    NotReview { problem: String },
     /// The review failed with a panic.
+    #[error("internal error: the log of the injector has the details")]
     Panic,
-    /// Nothing is served at this path.
-    Path {
-        /// The path.
-        path: String,
-    },
-    /// `timeout` of the query is not a positive duration.
-    Timeout {
-        /// What it is.
-        given: String,
-    },
-    /// The body is larger than [`MAX_BODY_BYTES`].
+    #[error(
+        "path {path:?} is not served: expected /inject or /inject/<key>/<value>/..., for example /inject/cluster/east"
+    )]
+    Path { path: String },
+    #[error("timeout={given}: expected a positive duration such as 5s or 500ms")]
+    Timeout { given: String },
+    #[error("the body is too large: expected at most {MAX_BODY_BYTES} bytes")]
     TooLarge,
-    /// The body is not UTF-8.
-    Utf8 {
-        /// Up to which byte it is.
-        valid: usize,
-    },
-    /// A part of the path that is not a variable.
-    Variable {
-        /// The part.
-        key: String,
-        /// What is wrong with it.
-        problem: &'static str,
-    },
-    /// A review of another version.
-    Version {
-        /// Its `apiVersion`.
-        given: String,
-    },
+    #[error("the body is not UTF-8 after byte {valid}: {REVIEW}")]
+    Utf8 { valid: usize },
+    #[error(
+        "path: {key:?} {problem}: expected /inject/<key>/<value>/... with keys of letters, digits, _, - and ."
+    )]
+    Variable { key: String, problem: &'static str },
+    #[error("apiVersion {given:?}: {REVIEW}")]
+    Version { given: String },
+}
+
+fn content_type(given: Option<&str>) -> String {
+    given.map_or_else(|| "missing header Content-Type".to_owned(), |given| format!("Content-Type: {given:?}"))
 }
 
 impl RequestError {
@@ -131,58 +104,3 @@ impl RequestError {
         }
     }
 }
-
-impl fmt::Display for RequestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const REVIEW: &str = "expected an AdmissionReview of admission.k8s.io/v1 or admission.k8s.io/v1beta1";
-        match self {
-            Self::BodyIncomplete => f.write_str("the body is incomplete: the client ended it"),
-            Self::BodyTimeout => f.write_str("the body did not arrive in time: expected it within 10 s"),
-            Self::Busy => f.write_str("too many requests at once, or too large ones: try again"),
-            Self::ContentEncoding { given } => {
-                write!(f, "Content-Encoding: {given:?}: expected a body without encoding")
-            }
-            Self::ContentType { given: Some(given) } => {
-                write!(f, "Content-Type: {given:?}: expected application/json")
-            }
-            Self::ContentType { given: None } => {
-                f.write_str("missing header Content-Type: expected application/json")
-            }
-            Self::DeadlineExceeded => f.write_str("the deadline passed before the review began"),
-            Self::Empty => write!(f, "the body is empty: {REVIEW}"),
-            Self::Escape { path } => write!(
-                f,
-                "path {path:?}: invalid percent escapes: expected UTF-8 text without control characters"
-            ),
-            Self::Json { problem } => write!(f, "the body is not JSON: {problem}: {REVIEW}"),
-            Self::LongUid { length } => {
-                write!(f, "request.uid has {length} bytes: expected at most {MAX_UID_BYTES}")
-            }
-            Self::Method { given } => write!(f, "method {given}: expected POST /inject"),
-            Self::NoConfig => f.write_str("no injector config is loaded yet: try again"),
-            Self::NoRequest => f.write_str("missing field request of the AdmissionReview"),
-            Self::NoUid => f.write_str("missing or empty field request.uid of the AdmissionReview"),
-            Self::NotReview { problem } => {
-                write!(f, "the body is not an AdmissionReview: {problem}: {REVIEW}")
-            }
-            Self::Panic => f.write_str("internal error: the log of the injector has the details"),
-            Self::Path { path } => write!(
-                f,
-                "path {path:?} is not served: expected /inject or /inject/<key>/<value>/..., for example \
-                 /inject/cluster/east"
-            ),
-            Self::Timeout { given } => {
-                write!(f, "timeout={given}: expected a positive duration such as 5s or 500ms")
-            }
-            Self::TooLarge => write!(f, "the body is too large: expected at most {MAX_BODY_BYTES} bytes"),
-            Self::Utf8 { valid } => write!(f, "the body is not UTF-8 after byte {valid}: {REVIEW}"),
-            Self::Variable { key, problem } => write!(
-                f,
-                "path: {key:?} {problem}: expected /inject/<key>/<value>/... with keys of letters, digits, _, - and ."
-            ),
-            Self::Version { given } => write!(f, "apiVersion {given:?}: {REVIEW}"),
-        }
-    }
-}
-
-impl std::error::Error for RequestError {}

@@ -19,10 +19,9 @@ use super::monitoring::{self, Monitoring};
 use super::options::{Certificates, ConfigFrom, Listen, ServeOptions};
 use super::probe::Probe;
 use super::server::{self, AdmissionService};
-use super::shutdown::Shutdown;
-use super::signals::Signals;
-use crate::certs::files::{PairFiles, WatchedPair};
-use crate::certs::{CertError, Serving};
+use super::shutdown::{Shutdown, Signals};
+use crate::certs::files::{CertFiles, WatchedCert};
+use crate::certs::{CertError, CertResolver};
 use crate::cluster::Status;
 use crate::config::{ConfigError, Sources};
 use crate::files;
@@ -40,7 +39,7 @@ fn runtime(error: impl fmt::Display) -> Vec<ServeError> {
 /// Every reason not to start; the ports are only opened when there is none.
 pub async fn serve(options: ServeOptions) -> Result<(), Vec<ServeError>> {
     log_panics();
-    let mut signals = Signals::new().await.map_err(runtime)?;
+    let mut signals = Signals::new().map_err(runtime)?;
     let shutdown = Shutdown::default();
     let prepared = tokio::select! {
         prepared = Prepared::new(options, shutdown.clone()) => prepared?,
@@ -83,7 +82,7 @@ impl Prepared {
     fn run(self, ports: Ports) -> Result<Running, Box<dyn std::error::Error>> {
         let Self { tasks, from_files: (files, pair), cluster, shutdown } = self;
         let Tasks { options, config, serving, functions, stopping } = tasks;
-        let interval = options.times.watch_interval;
+        let interval = options.limits.watch_interval;
         if let Some((files, loaded)) = files {
             let store = Arc::clone(&config);
             tokio::spawn(files.watch(loaded, interval, store, functions, stopping.clone()));
@@ -105,9 +104,10 @@ impl Prepared {
         tokio::spawn(monitoring::serve(ports.monitoring, monitoring));
         let tls = server::tls_acceptor(serving)?;
         let limits = options.limits;
-        let service =
-            AdmissionService::new(Admission::new(config), metrics, shutdown.clone(), limits.requests);
-        let server = server::serve(ports.https, tls, Arc::new(service), limits.connections, shutdown);
+        let requests = limits.max_requests as usize;
+        let service = AdmissionService::new(Admission::new(config), metrics, shutdown.clone(), requests);
+        let connections = limits.max_connections as usize;
+        let server = server::serve(ports.https, tls, Arc::new(service), connections, shutdown);
         let server = tokio::spawn(server);
         let (https, port) = (https.to_string(), port.to_string());
         log::info!(https = https.as_str(), monitoring = port.as_str(); "listening");
@@ -125,7 +125,7 @@ fn variables(options: &ServeOptions) -> impl Fn(&str) -> Option<String> + Send +
 }
 
 /// The content of the files, if config and certificate come from files.
-type FromFiles = (Option<(ConfigFiles, Sources)>, Option<WatchedPair>);
+type FromFiles = (Option<(ConfigFiles, Sources)>, Option<WatchedCert>);
 
 fn read(tasks: &Tasks) -> Result<FromFiles, Vec<ServeError>> {
     let mut problems = unreadable(&tasks.options);
@@ -181,10 +181,10 @@ fn read_config(
     Ok(Some((files, sources)))
 }
 
-fn read_pair(options: &ServeOptions, serving: &Arc<Serving>) -> Result<Option<WatchedPair>, CertError> {
+fn read_pair(options: &ServeOptions, serving: &Arc<CertResolver>) -> Result<Option<WatchedCert>, CertError> {
     match &options.certificates {
         Certificates::Files { cert, key } => {
-            let files = PairFiles { cert: cert.clone(), key: key.clone() };
+            let files = CertFiles { cert: cert.clone(), key: key.clone() };
             files.open(Arc::clone(serving)).map(Some)
         }
         Certificates::SelfSigned { .. } => Ok(None),
@@ -218,10 +218,10 @@ struct Running {
 impl Running {
     /// Drains, then finishes what was begun: in bounded time, and at once after another signal.
     async fn shut_down(self, shutdown: &Shutdown, signals: &mut Signals) {
-        let deadline = Instant::now() + self.options.times.grace;
+        let deadline = Instant::now() + self.options.limits.grace;
         log::info!("shutdown: draining, not ready any more");
         shutdown.draining.cancel();
-        let delay = tokio::time::sleep(self.options.times.drain_delay);
+        let delay = tokio::time::sleep(self.options.limits.drain_delay);
         let end = async {
             delay.await;
             log::info!("shutdown: finishing open requests, accepting no connections");

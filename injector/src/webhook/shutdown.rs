@@ -1,5 +1,8 @@
-//! The two steps of a shutdown.
+//! Shutdown: its two steps, and the signals that begin it.
 
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 /// Both steps, for everything that runs until then.
@@ -11,9 +14,36 @@ pub(super) struct Shutdown {
     pub stopping: CancellationToken,
 }
 
-impl Shutdown {
-    /// Waits until nothing new is to be begun.
-    pub(super) async fn stopping(&self) {
-        self.stopping.cancelled().await;
+/// SIGTERM and SIGINT. SIGHUP, with which other programs reload their files, is ignored: files are watched anyway.
+#[derive(Debug)]
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    /// Receives from now on.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// The next SIGTERM or SIGINT.
+    pub(super) async fn next(&mut self) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hang_up.recv() => log::info!("SIGHUP ignored: files are watched"),
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use sidecar_injector::cluster::{Authority, Part, Wanted};
+use sidecar_injector::cluster::{CertificateSource, ClusterOptions, Part};
 use tokio::sync::watch;
 
 use crate::fake::Fake;
@@ -17,10 +17,10 @@ fn patches(fake: &Fake) -> usize {
     fake.count("PATCH", "mutatingwebhookconfigurations", 200)
 }
 
-fn given(pem: &str) -> (watch::Sender<Option<Arc<str>>>, Wanted) {
+fn given(pem: &str) -> (watch::Sender<Option<Arc<str>>>, ClusterOptions) {
     let (sender, trusted) = watch::channel(Some(Arc::from(pem)));
-    let authority = Authority::Elsewhere { trusted, configurations: vec![NAME.to_owned()] };
-    (sender, Wanted { authority, ..nothing() })
+    let certificates = CertificateSource::External { trusted, configurations: vec![NAME.to_owned()] };
+    (sender, ClusterOptions { certificates, ..nothing() })
 }
 
 fn part(replica: &Replica) -> Part {
@@ -110,7 +110,7 @@ async fn a_missing_or_forbidden_configuration_is_written_later() {
     until("written in the end", || ca_bundle(&fake) == stored(&fake, "ca.crt")).await;
     assert!(replica.has_logged("forbidden"));
 
-    // Deleted and made anew.
+    // Deleted and created again.
     fake.delete(HOOKS);
     fake.put("kubectl", hooks());
     until("written again", || ca_bundle(&fake) == stored(&fake, "ca.crt")).await;
@@ -153,7 +153,7 @@ async fn nothing_is_written_when_managed_externally() {
     fake.put("kubectl", hooks());
     let config = Some(format!("{NAMESPACE}/{NAME}").parse().expect("a name"));
     let serving = Arc::default();
-    let wanted = Wanted { config, nodes: true, ..self_signed(&serving, &[]) };
+    let wanted = ClusterOptions { config, nodes: true, ..self_signed(&serving, &[]) };
     let replica = Replica::start(&fake, wanted).await;
     until("a certificate", || replica.status().certificate == Part::Good).await;
     fake.put("cainjector", hooks());

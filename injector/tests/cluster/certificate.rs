@@ -111,7 +111,7 @@ async fn damaged_and_deleted_secrets_are_restored() {
     damaged["data"]["ca.key"] = json!("AAAA");
     fake.put("kubectl", damaged);
     let replica = Replica::self_signed(&fake, &[NAME]).await;
-    until("written anew", || replica.status().certificate == Part::Good).await;
+    until("written again", || replica.status().certificate == Part::Good).await;
     assert!(replica.has_logged("ca.key") && replica.has_logged("it was damaged: restored"));
     until("published", || ca_bundle(&fake) == stored(&fake, "ca.crt")).await;
 
@@ -123,7 +123,7 @@ async fn damaged_and_deleted_secrets_are_restored() {
     until("put back", || fake.count("PUT", "/secrets", 200) == 2).await;
     assert_eq!((stored(&fake, "tls.crt"), stored(&fake, "ca.crt")), (leaf.clone(), ca.clone()));
 
-    // A deletion asks for another CA, which comes without a gap.
+    // A deletion starts a CA rotation, without a gap.
     fake.delete(SECRET);
     until("made again", || fake.object(SECRET).is_some()).await;
     assert_eq!(stored(&fake, "tls.crt"), leaf);

@@ -1,15 +1,15 @@
 //! ConfigMaps.
 
 use serde_json::json;
-use sidecar_injector::cluster::{Part, Wanted};
+use sidecar_injector::cluster::{ClusterOptions, Part};
 
 use crate::fake::Fake;
 use crate::replica::{NAME, NAMESPACE, Replica, config_map, injector_config, mesh_config, nothing, until};
 
 const KEY: &str = "namespaces/istio-system/configmaps/istio-sidecar-injector";
 
-fn wanted() -> Wanted {
-    Wanted { config: Some(format!("{NAMESPACE}/{NAME}").parse().expect("a name")), ..nothing() }
+fn wanted() -> ClusterOptions {
+    ClusterOptions { config: Some(format!("{NAMESPACE}/{NAME}").parse().expect("a name")), ..nothing() }
 }
 
 fn changed(marker: &str) -> serde_json::Value {
@@ -109,7 +109,7 @@ async fn an_api_server_outage_is_survived() {
 
     fake.stop().await;
     until("logged", || matches!(replica.status().config, Part::Stale(_))).await;
-    assert!(replica.status().waiting().is_empty(), "it goes on with what it has");
+    assert!(replica.status().waiting().is_empty(), "the last good config is used");
     assert_eq!(replica.store.active().generation, before.generation);
 
     fake.put("kubectl", changed("a"));

@@ -3,19 +3,21 @@
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
-use sidecar_injector::certs::{Bundle, Names, Pair, pair};
-use sidecar_injector::cluster::{client, fetch};
+use sidecar_injector::certs::{Bundle, Names, ServingCert, serving_cert};
+use sidecar_injector::cluster::{ClusterOptions, client, fetch};
 
 use crate::fake::Fake;
-use crate::replica::{NAMESPACE, Replica, SECRET, accepted, connect, hooks, injector_config, stored, until};
+use crate::replica::{
+    NAMESPACE, Replica, SECRET, accepted, connect, hooks, injector_config, nothing, stored, until,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_api_server_is_reached_over_tls() {
     let names = Names::service("kubernetes", "default").and_loopback();
     let bundle = Bundle::fresh(&names, SystemTime::now()).expect("a bundle");
     let leaf = bundle.leaf();
-    let pair = Pair::parse("cert", leaf.cert.as_bytes(), "key", leaf.key.as_bytes()).expect("a pair");
-    let tls = rustls::ServerConfig::builder_with_provider(std::sync::Arc::new(pair::provider()))
+    let pair = ServingCert::parse("cert", leaf.cert.as_bytes(), "key", leaf.key.as_bytes()).expect("a pair");
+    let tls = rustls::ServerConfig::builder_with_provider(std::sync::Arc::new(serving_cert::provider()))
         .with_safe_default_protocol_versions()
         .expect("versions")
         .with_no_client_auth()
@@ -106,4 +108,16 @@ async fn an_unreachable_api_server_is_reported_once() {
     assert!(objects.is_empty());
     assert_eq!(notes.len(), 1, "{notes:?}");
     assert!(notes[0].contains("is unreachable") && notes[0].contains("refused"), "{notes:?}");
+}
+
+/// The time is a lower bound, which a slow machine does not change: without a limit the requests take milliseconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_that_end_at_once_are_not_restarted_in_a_tight_loop() {
+    let fake = Fake::start().await;
+    fake.fail("GET", "watch=true", 200, usize::MAX);
+    let start = std::time::Instant::now();
+    let replica = Replica::start(&fake, ClusterOptions { nodes: true, ..nothing() }).await;
+    until("many watches", || fake.count("GET", "watch=true", 200) >= 60).await;
+    assert!(start.elapsed() > std::time::Duration::from_secs(9), "{:?}", start.elapsed());
+    replica.end().await;
 }

@@ -1,4 +1,4 @@
-//! The manifests are applied, an injector does its part, and `doctor` asks the API server.
+//! The manifests are applied, an injector runs, and `doctor` reads the cluster.
 
 use serde_json::{Value, json};
 use sidecar_injector::cli::{self, Environment, Exit, Failure, Output};

@@ -1,9 +1,9 @@
 //! What a service account has to be allowed: no request is made beyond it.
 
 use serde_json::{Value, json};
-use sidecar_injector::cluster::{Part, Wanted};
+use sidecar_injector::cluster::{ClusterOptions, Part};
 use sidecar_injector::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES};
-use sidecar_injector::manifests::{Certificates, FailurePolicy, Flavour, Options, Texts, objects};
+use sidecar_injector::manifests::{Certificates, FailurePolicy, Options, Platform, Texts, objects};
 
 use crate::fake::{Asked, Fake, Store};
 use crate::replica::{HOOKS, NAME, NAMESPACE, Replica, SECRET, hooks, injector_config, self_signed, until};
@@ -18,7 +18,7 @@ fn roles() -> Vec<Value> {
         failure_policy: FailurePolicy::Fail,
         by_default: false,
         certificates: Certificates::SelfSigned,
-        flavour: Flavour::Kubernetes,
+        platform: Platform::Kubernetes,
         validating_policy: false,
         texts: Texts {
             config: BUILTIN_CONFIG.to_owned(),
@@ -27,7 +27,7 @@ fn roles() -> Vec<Value> {
         },
     };
     let roles = |object: &Value| object["kind"] == "ClusterRole" || object["kind"] == "Role";
-    objects(&options).into_iter().filter(roles).collect()
+    objects(&options).expect("rendered").into_iter().filter(roles).collect()
 }
 
 /// Whether a rule allows the request. Lists and watches count as being of one name where a field selector says so.
@@ -68,7 +68,7 @@ async fn no_request_exceeds_the_installed_roles() {
     fake.put("kubectl", injector_config());
     let serving = std::sync::Arc::default();
     let config = Some(format!("{NAMESPACE}/{NAME}").parse().expect("a name"));
-    let wanted = Wanted { config, nodes: true, namespaces: true, ..self_signed(&serving, &[NAME]) };
+    let wanted = ClusterOptions { config, nodes: true, namespaces: true, ..self_signed(&serving, &[NAME]) };
     let replica = Replica::start(&fake, wanted).await;
     until("all is well", || {
         let status = replica.status();

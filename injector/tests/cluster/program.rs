@@ -82,7 +82,7 @@ async fn inject(address: SocketAddr, bundle: &str) -> Value {
     for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
         roots.add(certificate.expect("a certificate")).expect("a root");
     }
-    let provider = Arc::new(sidecar_injector::certs::pair::provider());
+    let provider = Arc::new(sidecar_injector::certs::serving_cert::provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("versions")

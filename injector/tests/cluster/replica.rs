@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
-use sidecar_injector::certs::{Publisher, Serving, verify};
+use sidecar_injector::certs::{CertResolver, Publisher, verify};
 use sidecar_injector::cluster::{
-    Authority, Client, Cluster, ClusterState, SharedSecret, Status, Wanted, client,
+    CertificateSource, Client, Cluster, ClusterOptions, ClusterState, SharedSecret, Status, client,
 };
 use sidecar_injector::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES, ConfigError, Sources};
 use sidecar_injector::inject::{Injector, Options, functions};
@@ -23,7 +23,7 @@ pub(crate) const HOOKS: &str = "mutatingwebhookconfigurations/istio-sidecar-inje
 
 pub(crate) struct Replica {
     pub status: watch::Receiver<Status>,
-    pub serving: Arc<Serving>,
+    pub serving: Arc<CertResolver>,
     pub store: Arc<ConfigStore>,
     pub output: Arc<Mutex<Vec<String>>>,
     stop: CancellationToken,
@@ -37,8 +37,8 @@ pub(crate) async fn connect(fake: &Fake) -> Client {
 }
 
 /// Nothing at all.
-pub(crate) fn nothing() -> Wanted {
-    Wanted { config: None, authority: Authority::none(), nodes: false, namespaces: false }
+pub(crate) fn nothing() -> ClusterOptions {
+    ClusterOptions { config: None, certificates: CertificateSource::none(), nodes: false, namespaces: false }
 }
 
 pub(crate) fn secret() -> SharedSecret {
@@ -46,14 +46,17 @@ pub(crate) fn secret() -> SharedSecret {
 }
 
 /// Self-signed, with these webhook configurations.
-pub(crate) fn self_signed(serving: &Arc<Serving>, configurations: &[&str]) -> Wanted {
+pub(crate) fn self_signed(serving: &Arc<CertResolver>, configurations: &[&str]) -> ClusterOptions {
     let publisher = Publisher::new(Arc::clone(serving), None);
     let configurations = configurations.iter().map(|name| (*name).to_owned()).collect();
-    Wanted { authority: Authority::Shared { secret: secret(), publisher, configurations }, ..nothing() }
+    ClusterOptions {
+        certificates: CertificateSource::SelfSigned { secret: secret(), publisher, configurations },
+        ..nothing()
+    }
 }
 
 impl Replica {
-    pub(crate) async fn start(fake: &Fake, wanted: Wanted) -> Self {
+    pub(crate) async fn start(fake: &Fake, wanted: ClusterOptions) -> Self {
         Self::start_serving(fake, wanted, Arc::default()).await
     }
 
@@ -62,7 +65,7 @@ impl Replica {
         Self::start_serving(fake, self_signed(&serving, configurations), serving).await
     }
 
-    async fn start_serving(fake: &Fake, wanted: Wanted, serving: Arc<Serving>) -> Self {
+    async fn start_serving(fake: &Fake, wanted: ClusterOptions, serving: Arc<CertResolver>) -> Self {
         let output = Arc::new(Mutex::new(Vec::new()));
         let collected = Arc::clone(&output);
         let sink =

@@ -1,7 +1,7 @@
 //! Nodes and namespaces.
 
 use serde_json::{Value, json};
-use sidecar_injector::cluster::{Part, Wanted};
+use sidecar_injector::cluster::{ClusterOptions, Part};
 use sidecar_injector::pod::ids::Ids;
 
 use crate::fake::Fake;
@@ -42,7 +42,7 @@ async fn sidecars_are_native_once_all_nodes_support_them() {
         fake.put("kubelet", node(&format!("new-{number}"), "v1.34.1+k3s1"));
     }
     fake.put("kubelet", node("old", "v1.32.4-gke.100"));
-    let replica = Replica::start(&fake, Wanted { nodes: true, ..nothing() }).await;
+    let replica = Replica::start(&fake, ClusterOptions { nodes: true, ..nothing() }).await;
     until("known", || replica.status().nodes == Part::Good).await;
     let native = || replica.store.cluster_state().native_sidecars;
     assert!(!native());
@@ -66,7 +66,7 @@ async fn sidecars_are_native_once_all_nodes_support_them() {
 async fn nodes_that_cannot_be_read_do_not_block_readiness() {
     let fake = Fake::start().await;
     fake.fail("GET", "/nodes", 403, usize::MAX);
-    let replica = Replica::start(&fake, Wanted { nodes: true, ..nothing() }).await;
+    let replica = Replica::start(&fake, ClusterOptions { nodes: true, ..nothing() }).await;
     until("ready", || replica.status().waiting().is_empty()).await;
     assert!(!replica.store.cluster_state().native_sidecars, "what runs everywhere");
     assert!(matches!(replica.status().nodes, Part::Stale(problem) if problem.contains("forbidden")));
@@ -78,7 +78,7 @@ async fn user_ranges_of_namespaces_are_watched() {
     fake.put("openshift", namespace("shop", Some("1000620000/10000")));
     fake.put("openshift", namespace("plain", None));
     fake.fail("GET", "/namespaces", 403, 1);
-    let wanted = Wanted { nodes: true, namespaces: true, ..nothing() };
+    let wanted = ClusterOptions { nodes: true, namespaces: true, ..nothing() };
     let replica = Replica::start(&fake, wanted).await;
     until("waits for them", || replica.has_logged("forbidden")).await;
     until("known", || replica.status().namespaces == Part::Good).await;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use sidecar_injector::config::BUILTIN_CONFIG;
 use sidecar_injector::doctor::Problem;
 
-use super::healthy::{HOST, Issued, cluster, encoded, installation, options, plain_pod};
+use super::healthy::{HOST, IssuedCert, cluster, encoded, installation, options, plain_pod};
 use super::{diagnose, problems};
 
 /// What breaks, what is found, and a part of the command that mends it.
@@ -35,7 +35,7 @@ fn bundle(all: &mut [Value], text: &Value) {
     }
 }
 
-fn certificate(all: &mut [Value], issued: &Issued) {
+fn certificate(all: &mut [Value], issued: &IssuedCert) {
     bundle(all, &encoded(&issued.ca));
     object(all, "Secret", "istio-sidecar-injector-tls")["data"]["tls.crt"] = encoded(&issued.leaf);
 }
@@ -64,7 +64,7 @@ const INSTALL: &str = "sidecar-injector manifests --namespace istio-system | kub
 
 const SERVING: [Breakage; 16] = [
     (
-        |all| certificate(all, &Issued::by(-1, HOST, -10, 80)),
+        |all| certificate(all, &IssuedCert::by(-1, HOST, -10, 80)),
         Problem::CertificateExpired,
         "kubectl -n istio-system delete secret istio-sidecar-injector-tls && ",
     ),
@@ -85,12 +85,12 @@ const SERVING: [Breakage; 16] = [
     ),
     (|all| bundle(all, &json!("")), Problem::CaEmpty, RESTART),
     (|all| bundle(all, &json!("bm90IFBFTQ==")), Problem::CaUnreadable, RESTART),
-    (|all| bundle(all, &encoded(&Issued::new(HOST, -10, 80).ca)), Problem::CaMismatch, RESTART),
-    (|all| certificate(all, &Issued::new(HOST, -90, -1)), Problem::CertificateExpired, RESTART),
-    (|all| certificate(all, &Issued::new(HOST, 1, 90)), Problem::CertificateExpired, RESTART),
-    (|all| certificate(all, &Issued::new(HOST, -85, 5)), Problem::CertificateExpiring, RESTART),
+    (|all| bundle(all, &encoded(&IssuedCert::new(HOST, -10, 80).ca)), Problem::CaMismatch, RESTART),
+    (|all| certificate(all, &IssuedCert::new(HOST, -90, -1)), Problem::CertificateExpired, RESTART),
+    (|all| certificate(all, &IssuedCert::new(HOST, 1, 90)), Problem::CertificateExpired, RESTART),
+    (|all| certificate(all, &IssuedCert::new(HOST, -85, 5)), Problem::CertificateExpiring, RESTART),
     (
-        |all| certificate(all, &Issued::new("other.istio-system.svc", -10, 80)),
+        |all| certificate(all, &IssuedCert::new("other.istio-system.svc", -10, 80)),
         Problem::CertificateNames,
         "kubectl -n istio-system delete secret istio-sidecar-injector-tls && kubectl -n istio-system rollout restart",
     ),
@@ -259,7 +259,7 @@ const PODS: [Breakage; 13] = [
                 pod["metadata"]["labels"]["sidecar.istio.io/inject"] = json!("true")
             })
         },
-        Problem::AskedInVain,
+        Problem::RequestIgnored,
         "put the workload into another namespace",
     ),
     (
@@ -320,7 +320,7 @@ const PODS: [Breakage; 13] = [
                 pod["metadata"]["annotations"] = json!({"sidecar.istio.io/inject": "true"})
             })
         },
-        Problem::AskedInVain,
+        Problem::RequestIgnored,
         "kubectl label namespace plain istio-injection=enabled --overwrite && kubectl -n plain rollout restart deployment api",
     ),
     (
@@ -328,7 +328,7 @@ const PODS: [Breakage; 13] = [
             replace(all, "neverInjectSelector: []", "neverInjectSelector: [{matchLabels: {app: api}}]");
             pod(all, "shop", |_| ());
         },
-        Problem::LeftOut,
+        Problem::Excluded,
         "kubectl -n istio-system edit configmap istio-sidecar-injector",
     ),
     (
@@ -336,7 +336,7 @@ const PODS: [Breakage; 13] = [
             replace(all, "policy: enabled", "policy: disabled");
             pod(all, "shop", |_| ());
         },
-        Problem::LeftOut,
+        Problem::Excluded,
         "kubectl -n istio-system edit configmap istio-sidecar-injector",
     ),
 ];
@@ -378,7 +378,7 @@ fn a_namespace_that_was_asked_about_is_explained() {
 #[test]
 fn every_problem_has_its_test() {
     let tested: Vec<Problem> = each().map(|(_, problem, _)| problem).collect();
-    let elsewhere = [Problem::NotSelected, Problem::CallFailed, Problem::PodRefused];
+    let elsewhere = [Problem::NotSelected, Problem::CallFailed, Problem::PodDenied];
     for problem in Problem::ALL {
         assert!(tested.contains(problem) || elsewhere.contains(problem), "{problem:?}");
     }

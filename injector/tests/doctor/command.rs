@@ -74,9 +74,9 @@ fn nothing_at_all_is_no_cluster() {
         let file = save(&folder, "e.json", text);
         let failure = run(&["-f", &file]).unwrap_err();
         assert_eq!(failure.exit, Exit::Data, "{text:?}");
-        let told = failure.to_string();
-        assert!(told.starts_with(&format!("error: {file}: no Kubernetes objects")), "{told}");
-        assert!(told.contains("kubectl get -A -o json"), "{told}");
+        let message = failure.to_string();
+        assert!(message.starts_with(&format!("error: {file}: no Kubernetes objects")), "{message}");
+        assert!(message.contains("kubectl get -A -o json"), "{message}");
     }
 }
 
@@ -109,8 +109,8 @@ fn a_real_cluster_fits() {
 
     let failure = run(&["-f", &save(&folder, "cut.json", &text[..17 << 20])]).unwrap_err();
     assert_eq!(failure.exit, Exit::Data);
-    let told = failure.to_string();
-    assert!(told.contains("cut.json: EOF while parsing") && !told.contains("in parts"), "{told}");
+    let message = failure.to_string();
+    assert!(message.contains("cut.json: EOF while parsing") && !message.contains("in parts"), "{message}");
     let large = save(&folder, "large.json", "");
     std::fs::OpenOptions::new().write(true).open(&large).unwrap().set_len((1 << 30) + 1).unwrap();
     let failure = run(&["-f", &large]).unwrap_err();
@@ -141,10 +141,11 @@ fn names_of_namespaces_are_looked_at() {
     for flag in ["-n", "--istio-namespace"] {
         let failure = run(&["-f", "/dev/null", flag, "Bad NS"]).unwrap_err();
         assert_eq!(failure.exit, Exit::Usage);
-        let told = failure.to_string();
+        let message = failure.to_string();
         assert!(
-            told.contains("\"Bad NS\" is not accepted, expected at most 63") && told.contains("amespace"),
-            "{told}"
+            message.contains("\"Bad NS\" is not accepted, expected at most 63")
+                && message.contains("amespace"),
+            "{message}"
         );
     }
 }

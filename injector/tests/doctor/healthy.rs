@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 use sidecar_injector::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES};
-use sidecar_injector::manifests::{Certificates, FailurePolicy, Flavour, Options, Texts, objects};
+use sidecar_injector::manifests::{Certificates, FailurePolicy, Options, Platform, Texts, objects};
 
 use super::{NOW, diagnose, problems};
 
@@ -13,12 +13,12 @@ const DAY: i64 = 24 * 60 * 60;
 pub(crate) const HOST: &str = "istio-sidecar-injector.istio-system.svc";
 
 /// A certificate of a CA; both as PEM. Days count from now.
-pub(crate) struct Issued {
+pub(crate) struct IssuedCert {
     pub(crate) ca: String,
     pub(crate) leaf: String,
 }
 
-impl Issued {
+impl IssuedCert {
     pub(crate) fn new(host: &str, from: i64, to: i64) -> Self {
         Self::by(365, host, from, to)
     }
@@ -55,7 +55,7 @@ pub(crate) fn options(revision: &str) -> Options {
         failure_policy: FailurePolicy::Fail,
         by_default: false,
         certificates: Certificates::SelfSigned,
-        flavour: Flavour::Kubernetes,
+        platform: Platform::Kubernetes,
         validating_policy: false,
         texts: Texts {
             config: BUILTIN_CONFIG.to_owned(),
@@ -67,10 +67,10 @@ pub(crate) fn options(revision: &str) -> Options {
 
 /// A running installation: its objects as applied, and what the cluster adds.
 pub(crate) fn installation(options: &Options) -> Vec<Value> {
-    let mut all = objects(options);
+    let mut all = objects(options).unwrap();
     let name = sidecar_injector::manifests::Names::new(&options.revision).injector();
     let namespace = options.namespace.as_str();
-    let issued = Issued::new(&format!("{name}.{namespace}.svc"), -10, 80);
+    let issued = IssuedCert::new(&format!("{name}.{namespace}.svc"), -10, 80);
     for object in &mut all {
         match object["kind"].as_str().unwrap() {
             "MutatingWebhookConfiguration" => {

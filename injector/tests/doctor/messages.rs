@@ -122,7 +122,7 @@ fn refused_pods_are_explained() {
         let mut all = cluster();
         all.push(event(message));
         let diagnosis = diagnose(&all, &[]);
-        assert_eq!(problems(&diagnosis), [Problem::PodRefused]);
+        assert_eq!(problems(&diagnosis), [Problem::PodDenied]);
         assert!(diagnosis.findings[0].cause.contains(cause), "{:?}", diagnosis.findings[0]);
     }
     let mut all = cluster();

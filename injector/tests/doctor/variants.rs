@@ -5,7 +5,7 @@ use sidecar_injector::doctor::Problem;
 use sidecar_injector::manifests::{Certificates, Options};
 
 use super::breakages::object;
-use super::healthy::{HOST, Issued, cluster, encoded, installation, options};
+use super::healthy::{HOST, IssuedCert, cluster, encoded, installation, options};
 use super::{diagnose, problems};
 
 fn without(kind: &str) -> Vec<Value> {
@@ -94,7 +94,7 @@ fn the_fix_restarts_the_ca_injector_of_cert_manager() {
     let others = cluster().into_iter().skip(installation(&options("")).len());
     let mut all: Vec<Value> = installation(&managed).into_iter().chain(others).collect();
     assert_eq!(problems(&diagnose(&all, &[])), []);
-    let foreign = encoded(&Issued::new(HOST, -1, 80).ca);
+    let foreign = encoded(&IssuedCert::new(HOST, -1, 80).ca);
     let configuration = object(&mut all, "MutatingWebhookConfiguration", "istio-sidecar-injector");
     for webhook in configuration["webhooks"].as_array_mut().unwrap() {
         webhook["clientConfig"]["caBundle"] = foreign.clone();
@@ -107,7 +107,7 @@ fn the_fix_restarts_the_ca_injector_of_cert_manager() {
 /// While a CA is replaced, both are trusted.
 #[test]
 fn one_good_ca_in_a_bundle_is_enough() {
-    let (old, new) = (Issued::new(HOST, -300, -10), Issued::new(HOST, -10, 80));
+    let (old, new) = (IssuedCert::new(HOST, -300, -10), IssuedCert::new(HOST, -10, 80));
     let mut all = cluster();
     let both = encoded(&format!("{}{}", old.ca, new.ca));
     let configuration = object(&mut all, "MutatingWebhookConfiguration", "istio-sidecar-injector");
@@ -138,7 +138,7 @@ fn a_certificate_that_is_its_own_ca_is_trusted() {
 
 #[test]
 fn istiod_s_root_is_compared_by_its_config_map() {
-    let issued = Issued::new(HOST, -10, 80);
+    let issued = IssuedCert::new(HOST, -10, 80);
     let at = |root: &str| {
         let mut all = without("Secret");
         all.push(json!({
@@ -163,7 +163,7 @@ fn istiod_s_root_is_compared_by_its_config_map() {
         problems(&diagnose(&all, &[]))
     };
     assert_eq!(at(&issued.ca), []);
-    assert_eq!(at(&Issued::new(HOST, -10, 80).ca), [Problem::CaMismatch]);
+    assert_eq!(at(&IssuedCert::new(HOST, -10, 80).ca), [Problem::CaMismatch]);
 }
 
 /// Saved objects come from anywhere: nothing of them is taken for granted.

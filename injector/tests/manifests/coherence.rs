@@ -1,8 +1,8 @@
-//! What one object says of another is true.
+//! References between objects match.
 
 use serde_json::{Value, json};
 use sidecar_injector::decide::Selector;
-use sidecar_injector::manifests::{Certificates, Flavour, Names, Options};
+use sidecar_injector::manifests::{Certificates, Names, Options, Platform};
 
 use super::{all, objects, only};
 
@@ -133,9 +133,9 @@ fn the_pod_is_restricted() {
         assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
         assert_eq!(spec["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
         let user = spec["securityContext"].get("runAsUser");
-        match options.flavour {
-            Flavour::Kubernetes => assert!(user.and_then(Value::as_u64).is_some_and(|user| user > 0)),
-            Flavour::Openshift => assert_eq!(user, None),
+        match options.platform {
+            Platform::Kubernetes => assert!(user.and_then(Value::as_u64).is_some_and(|user| user > 0)),
+            Platform::Openshift => assert_eq!(user, None),
         }
         for container in spec["containers"].as_array().unwrap() {
             let context = &container["securityContext"];
@@ -264,7 +264,7 @@ fn cert_manager_makes_what_is_mounted_and_trusted() {
     }
 }
 
-/// Whoever applies them again would set the Deployment back to the least.
+/// Applying them again would reset the Deployment to the minimum.
 #[test]
 fn replicas_are_the_autoscaler_s() {
     for options in all() {

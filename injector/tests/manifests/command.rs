@@ -38,7 +38,7 @@ fn what_is_printed_reads_back_as_what_was_meant() {
         replicas: 3.try_into().unwrap(),
         failure_policy: sidecar_injector::manifests::FailurePolicy::Ignore,
         certificates: sidecar_injector::manifests::Certificates::CertManager,
-        flavour: sidecar_injector::manifests::Flavour::Openshift,
+        platform: sidecar_injector::manifests::Platform::Openshift,
         validating_policy: false,
         ..options()
     };
@@ -132,9 +132,9 @@ fn bad_values_are_named() {
         assert!(failure.to_string().contains(value) && failure.to_string().contains(named), "{failure}");
     }
     let failure = run(&["manifests", "--image=x\ny"]).unwrap_err();
-    let told = failure.to_string();
-    assert_eq!((failure.exit, told.lines().count()), (Exit::Usage, 1), "{told}");
-    assert!(told.contains(r#""x\ny" is not accepted"#), "{told}");
+    let message = failure.to_string();
+    assert_eq!((failure.exit, message.lines().count()), (Exit::Usage, 1), "{message}");
+    assert!(message.contains(r#""x\ny" is not accepted"#), "{message}");
     assert_eq!(only(&objects(&options()), "Namespace")["metadata"]["name"], "istio-system");
 }
 

@@ -1,4 +1,4 @@
-//! `deploy/` is what the code says. `UPDATE_DEPLOY=1 cargo test -p sidecar-injector --test manifests` writes it anew.
+//! `deploy/` matches the code. `UPDATE_DEPLOY=1 cargo test -p sidecar-injector --test manifests` writes it.
 //!
 //! Overlays hold only what differs from the base, object by object, as JSON patches.
 
@@ -83,7 +83,7 @@ fn files() -> Vec<(PathBuf, String)> {
 }
 
 #[test]
-fn deploy_is_what_the_code_says() {
+fn deploy_matches_the_code() {
     for (path, text) in files() {
         if std::env::var_os("UPDATE_DEPLOY").is_some_and(|value| value == "1") {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -16,7 +16,11 @@ mod webhooks;
 
 use serde_json::Value;
 use sidecar_injector::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES};
-use sidecar_injector::manifests::{Certificates, FailurePolicy, Flavour, Options, Texts, objects};
+use sidecar_injector::manifests::{Certificates, FailurePolicy, Options, Platform, Texts};
+
+fn objects(options: &Options) -> Vec<Value> {
+    sidecar_injector::manifests::objects(options).unwrap()
+}
 
 fn options() -> Options {
     Options {
@@ -27,7 +31,7 @@ fn options() -> Options {
         failure_policy: FailurePolicy::Fail,
         by_default: false,
         certificates: Certificates::SelfSigned,
-        flavour: Flavour::Kubernetes,
+        platform: Platform::Kubernetes,
         validating_policy: true,
         texts: Texts {
             config: BUILTIN_CONFIG.to_owned(),
@@ -46,7 +50,7 @@ fn cert_manager() -> Options {
 }
 
 fn openshift() -> Options {
-    Options { flavour: Flavour::Openshift, ..options() }
+    Options { platform: Platform::Openshift, ..options() }
 }
 
 /// Installations that differ in every option.
@@ -59,7 +63,7 @@ fn all() -> Vec<Options> {
         validating_policy: false,
         ..options()
     };
-    let both = Options { flavour: Flavour::Openshift, certificates: Certificates::CertManager, ..canary() };
+    let both = Options { platform: Platform::Openshift, certificates: Certificates::CertManager, ..canary() };
     vec![options(), canary(), cert_manager(), openshift(), other, both]
 }
 

@@ -1,4 +1,4 @@
-//! Whom the API server asks about: the table of labels, with the very objects that are applied.
+//! Which pods the webhooks match: the table of labels, with the objects that are applied.
 
 use serde_json::{Map, Value, json};
 use sidecar_injector::decide::{Called, SYSTEM_NAMESPACES, Webhooks};
@@ -74,7 +74,7 @@ fn the_cluster_and_the_injector_itself_come_up_without_it() {
 }
 
 #[test]
-fn the_webhooks_differ_from_istio_s_in_nothing_but_who_is_left_out() {
+fn the_webhooks_are_istio_s_except_for_excluded_namespaces() {
     for options in all() {
         let mine = objects(&options);
         let own = Webhooks::of_revision(options.revision.as_str(), options.by_default).unwrap();

@@ -77,8 +77,8 @@ fn an_invalid_config_at_the_start_exits_with_every_problem() {
         (&values, "map of values"),
         (&config, "private key"),
     ] {
-        let told = problems.iter().any(|line| line.contains(file.as_str()) && line.contains(what));
-        assert!(told, "{file} {what}: {output}");
+        let message = problems.iter().any(|line| line.contains(file.as_str()) && line.contains(what));
+        assert!(message, "{file} {what}: {output}");
     }
     assert!(!output.contains("listening"), "{output}");
     let (code, output) =

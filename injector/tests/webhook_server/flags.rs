@@ -43,9 +43,9 @@ fn invalid_combinations_of_flags_are_all_reported() {
     for (flags, expected) in cases {
         let (exit, problems) = problems(flags);
         assert_eq!(exit, Exit::Usage, "{flags}: {problems:?}");
-        let told = problems.join("\n");
+        let message = problems.join("\n");
         for text in expected {
-            assert!(told.contains(text), "{flags}: expected {text:?} in {told}");
+            assert!(message.contains(text), "{flags}: expected {text:?} in {message}");
         }
     }
 }
@@ -68,8 +68,11 @@ fn names_must_be_valid_in_kubernetes() {
         let arguments = ["sidecar-injector", "webhook", "--self-signed", &format!("{flag}={value}")];
         let failure = cli::run(arguments.map(Into::into), &Environment::default()).unwrap_err();
         assert_eq!((failure.exit, failure.problems.len()), (Exit::Usage, 1), "{failure}");
-        let told = failure.to_string();
-        assert!(told.contains(flag) && told.contains(value) && told.contains("of a-z, 0-9"), "{told}");
+        let message = failure.to_string();
+        assert!(
+            message.contains(flag) && message.contains(value) && message.contains("of a-z, 0-9"),
+            "{message}"
+        );
     }
 }
 

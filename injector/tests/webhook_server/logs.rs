@@ -73,12 +73,12 @@ async fn dropped_log_lines_are_logged_when_the_log_is_read_again() {
     let (server, unread) = Server::start_unread(&ca, &pair);
     let mut client = server.http2().await;
     for _ in 0..2000 {
-        assert!(client.inject("untold").await.is_injection());
+        assert!(client.inject("not logged").await.is_injection());
     }
     let dropped = server.metric("sidecar_injector_log_lines_dropped_total").await;
-    let told = unread.map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap());
-    let told = told.skip_while(|line| line["msg"] != "log lines dropped");
-    assert_eq!(told.map(|line| line["lines"].as_f64()).next(), Some(dropped));
+    let logged = unread.map(|line| serde_json::from_str::<serde_json::Value>(&line.unwrap()).unwrap());
+    let logged = logged.skip_while(|line| line["msg"] != "log lines dropped");
+    assert_eq!(logged.map(|line| line["lines"].as_f64()).next(), Some(dropped));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -88,7 +88,7 @@ async fn a_log_that_is_not_read_does_not_delay_responses() {
     let (mut server, _unread) = Server::start_unread(&ca, &pair);
     let mut client = server.http2().await;
     for _ in 0..2000 {
-        assert!(client.inject("untold").await.is_injection());
+        assert!(client.inject("not logged").await.is_injection());
     }
     assert!(server.metric("sidecar_injector_log_lines_dropped_total").await >= Some(1.0));
     assert_eq!(server.ask("/readyz").await.0, 200);

@@ -109,7 +109,7 @@ async fn held_open(server: &Server, count: usize, length: usize) -> Vec<impl Siz
         let mut stream = tls(server.https, &server.ca, &[]).await.unwrap();
         let head = format!("{head}content-length: {}\r\n\r\n", length + 1);
         stream.write_all(head.as_bytes()).await.unwrap();
-        // Who is given up early does not take the rest.
+        // A connection that is closed early does not take the rest.
         let _ = stream.write_all(&vec![b' '; length]).await;
         all.push(stream);
     }
@@ -142,7 +142,7 @@ async fn incomplete_bodies_time_out_and_others_are_served_within_the_memory_limi
     drop((large, small));
 }
 
-/// A client that asks for as much as one connection may ask for at once, and takes one byte of each answer.
+/// A client that sends as many requests as one connection may have, and reads one byte of each response.
 async fn asks_and_reads_nothing(server: &Server) -> JoinSet<Option<hyper::Response<Incoming>>> {
     let stream = TokioIo::new(tls(server.https, &server.ca, &[b"h2"]).await.unwrap());
     let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -154,7 +154,7 @@ async fn asks_and_reads_nothing(server: &Server) -> JoinSet<Option<hyper::Respon
         answers.spawn(async move {
             let uri = "https://localhost/inject?timeout=30s";
             let review = review(&format!("unread {number}"));
-            // Who is cut off meanwhile has no answer.
+            // A request whose connection is closed has no response.
             sender.send_request(request("POST", uri, "application/json", whole(review))).await.ok()
         });
     }

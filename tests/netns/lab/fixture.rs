@@ -4,18 +4,20 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::pod::{Pod, Topology};
 
-/// The iptables variant that holds the rules.
+/// What holds the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
     IptablesNft,
     IptablesLegacy,
+    /// Native nftables, put in place of the rules of iptables-nft after each run.
+    Native,
 }
 
 impl Backend {
     /// The value of `--backend`.
     pub(crate) fn flag(self) -> &'static str {
         match self {
-            Self::IptablesNft => "iptables-nft",
+            Self::IptablesNft | Self::Native => "iptables-nft",
             Self::IptablesLegacy => "iptables-legacy",
         }
     }
@@ -23,7 +25,7 @@ impl Backend {
     /// `iptables-nft-save` and the like; `tool` is `""`, `"-save"` or `"-restore"`.
     pub(crate) fn tool(self, family: Family, tool: &str) -> String {
         let variant = match self {
-            Self::IptablesNft => "nft",
+            Self::IptablesNft | Self::Native => "nft",
             Self::IptablesLegacy => "legacy",
         };
         match family {
@@ -213,6 +215,17 @@ macro_rules! for_each_fixture {
     };
 }
 
+/// The same, and native nftables.
+macro_rules! for_each_fixture_and_native {
+    ($($test:ident),+ $(,)?) => {
+        $crate::lab::for_each_fixture!($($test),+);
+        $crate::lab::for_these_fixtures!(
+            native_v4: Native V4, native_v6: Native V6, native_dual: Native Dual;
+            [$($test),+]
+        );
+    };
+}
+
 /// Both iptables variants, on a dual-stack pod: for what does not depend on the family.
 macro_rules! for_each_backend {
     ($($test:ident),+ $(,)?) => {
@@ -220,4 +233,6 @@ macro_rules! for_each_backend {
     };
 }
 
-pub(crate) use {for_each_backend, for_each_fixture, for_these_fixtures, on_one_ground};
+pub(crate) use {
+    for_each_backend, for_each_fixture, for_each_fixture_and_native, for_these_fixtures, on_one_ground,
+};

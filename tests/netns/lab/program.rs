@@ -14,6 +14,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::geteuid;
 
 use super::namespace::Namespace;
+use super::native;
 
 /// The only search path there is.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
@@ -42,6 +43,7 @@ pub(crate) struct Program {
     user: Option<u32>,
     capabilities: Option<String>,
     read_only: bool,
+    native: bool,
 }
 
 impl Program {
@@ -60,6 +62,7 @@ impl Program {
             user: None,
             capabilities: None,
             read_only: false,
+            native: false,
         }
     }
 
@@ -103,9 +106,21 @@ impl Program {
         self
     }
 
+    /// After a run that succeeds, native rules take the place of those of iptables-nft.
+    pub(crate) fn then_native(mut self, native: bool) -> Self {
+        self.native = native;
+        self
+    }
+
     /// Runs it to its end.
     pub(crate) fn run(&self) -> Ended {
-        let output = self.inside(|command| command.output().expect("start istio-iptables"));
+        let output = self.inside(|command| {
+            let output = command.output().expect("start istio-iptables");
+            if self.native && output.status.success() {
+                native::replace_iptables_nft(&self.args, &self.env);
+            }
+            output
+        });
         Ended { program: self.clone(), output }
     }
 

@@ -9,7 +9,7 @@ use rcgen::{
 };
 
 use super::{BACKDATE, CA_LIFE, LEAF_LIFE};
-use crate::certs::{CertError, Pair};
+use crate::certs::{CertError, ServingCert};
 
 /// The names of a certificate: host names and addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Names {
     }
 
     /// Whether a certificate is for all of them.
-    pub(super) fn are_in(&self, issued: &Issued) -> bool {
+    pub(super) fn are_in(&self, issued: &IssuedCert) -> bool {
         self.0.iter().all(|name| issued.names.contains(name))
     }
 
@@ -44,7 +44,7 @@ impl Names {
 
 /// A certificate with the key that belongs to it, as PEM.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Issued {
+pub struct IssuedCert {
     /// The certificate.
     pub cert: String,
     /// Its key.
@@ -57,19 +57,19 @@ pub struct Issued {
     pub names: Vec<String>,
 }
 
-impl fmt::Debug for Issued {
+impl fmt::Debug for IssuedCert {
     /// Leaves the key out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (from, until) = (self.not_before, self.not_after);
-        write!(f, "Issued {{ names: {:?}, not_before: {from:?}, not_after: {until:?} }}", self.names)
+        write!(f, "IssuedCert {{ names: {:?}, not_before: {from:?}, not_after: {until:?} }}", self.names)
     }
 }
 
-impl Issued {
+impl IssuedCert {
     /// Reads PEM.
     pub(super) fn parse(sources: (&str, &str), cert: &str, key: &str) -> Result<Self, CertError> {
-        let pair = Pair::parse(sources.0, cert.as_bytes(), sources.1, key.as_bytes())?;
-        let Pair { not_before, not_after, names, .. } = pair;
+        let pair = ServingCert::parse(sources.0, cert.as_bytes(), sources.1, key.as_bytes())?;
+        let ServingCert { not_before, not_after, names, .. } = pair;
         Ok(Self { cert: cert.to_owned(), key: key.to_owned(), not_before, not_after, names })
     }
 

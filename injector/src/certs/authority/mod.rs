@@ -17,7 +17,7 @@ mod tests;
 
 use std::time::{Duration, SystemTime};
 
-pub use issue::{Issued, Names};
+pub use issue::{IssuedCert, Names};
 pub use verify::verify;
 
 use super::CertError;
@@ -43,13 +43,13 @@ pub struct Bundle {
     /// The names of the leaf; one without all of them is replaced.
     names: Names,
     /// Signs leaves.
-    ca: Issued,
+    ca: IssuedCert,
     /// Is published already, and signs later.
-    next: Option<Issued>,
+    next: Option<IssuedCert>,
     /// PEM of what signed earlier and is still trusted.
     previous: Option<String>,
     /// Is served.
-    leaf: Issued,
+    leaf: IssuedCert,
 }
 
 /// A step of the renewal.
@@ -74,8 +74,8 @@ impl Bundle {
     ///
     /// A name that cannot stand in a certificate, or no randomness.
     pub fn fresh(names: &Names, now: SystemTime) -> Result<Self, CertError> {
-        let ca = Issued::authority(now)?;
-        let leaf = Issued::leaf(names, &ca, now)?;
+        let ca = IssuedCert::authority(now)?;
+        let leaf = IssuedCert::leaf(names, &ca, now)?;
         Ok(Self { names: names.clone(), ca, next: None, previous: None, leaf })
     }
 
@@ -119,7 +119,7 @@ impl Bundle {
 
     /// What is served.
     #[must_use]
-    pub fn leaf(&self) -> &Issued {
+    pub fn leaf(&self) -> &IssuedCert {
         &self.leaf
     }
 
@@ -164,14 +164,14 @@ impl Bundle {
         let old = self.clone();
         match (step, &self.next) {
             (Step::Restart, _) => Self::fresh(&self.names, now),
-            (Step::Announce, _) => Ok(Self { next: Some(Issued::authority(now)?), ..old }),
+            (Step::Announce, _) => Ok(Self { next: Some(IssuedCert::authority(now)?), ..old }),
             (Step::Retire, _) => Ok(Self { previous: None, ..old }),
             (Step::Promote, Some(next)) => {
-                let leaf = Issued::leaf(&self.names, next, now)?;
+                let leaf = IssuedCert::leaf(&self.names, next, now)?;
                 Ok(Self { ca: next.clone(), next: None, previous: Some(self.ca.cert.clone()), leaf, ..old })
             }
             (Step::Reissue | Step::Promote, _) => {
-                Ok(Self { leaf: Issued::leaf(&self.names, &self.ca, now)?, ..old })
+                Ok(Self { leaf: IssuedCert::leaf(&self.names, &self.ca, now)?, ..old })
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Bundle, Issued, Names, verify};
+use super::{Bundle, IssuedCert, Names, verify};
 use crate::certs::CertError;
 
 const END: &str = "-----END CERTIFICATE-----";
@@ -34,10 +34,13 @@ impl Bundle {
         let trusted = text(data, "ca.crt")?;
         let mut certs = trusted.split_inclusive(END).map(|pem| format!("{}\n", pem.trim()));
         let mut certs = certs.by_ref().filter(|pem| pem.ends_with(&format!("{END}\n")));
-        let ca =
-            Issued::parse(("ca.crt", "ca.key"), &certs.next().unwrap_or_default(), text(data, "ca.key")?)?;
+        let ca = IssuedCert::parse(
+            ("ca.crt", "ca.key"),
+            &certs.next().unwrap_or_default(),
+            text(data, "ca.key")?,
+        )?;
         let next = match data.contains_key("next-ca.key") {
-            true => Some(Issued::parse(
+            true => Some(IssuedCert::parse(
                 ("second certificate of ca.crt", "next-ca.key"),
                 &certs.next().unwrap_or_default(),
                 text(data, "next-ca.key")?,
@@ -45,7 +48,7 @@ impl Bundle {
             false => None,
         };
         let previous = Some(certs.collect::<String>()).filter(|pem| !pem.is_empty());
-        let leaf = Issued::parse(("tls.crt", "tls.key"), text(data, "tls.crt")?, text(data, "tls.key")?)?;
+        let leaf = IssuedCert::parse(("tls.crt", "tls.key"), text(data, "tls.crt")?, text(data, "tls.key")?)?;
         let bundle = Self { names: names.clone(), ca, next, previous, leaf };
         bundle.check()?;
         Ok(bundle)

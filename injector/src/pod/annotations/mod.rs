@@ -5,8 +5,6 @@ mod capture;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-
 use istio_iptables::cli::Key;
 use istio_iptables::config::{decimal, parse_bool};
 use serde_json::Value;
@@ -21,68 +19,25 @@ use crate::yaml::YamlError;
 use capture::Capture;
 
 /// An annotation whose value cannot be followed.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what each field is")]
 pub enum AnnotationError {
     /// A field of its value is not accepted.
-    Field {
-        /// The annotation.
-        key: &'static str,
-        /// The field.
-        error: FieldError,
-    },
+    #[error("annotation {key}: {error}")]
+    Field { key: &'static str, error: FieldError },
     /// It holds objects of the wrong shape.
-    Malformed {
-        /// The annotation.
-        key: &'static str,
-        /// Where.
-        error: Malformed,
-    },
-    /// Its value is not accepted.
-    NotAccepted {
-        /// The annotation.
-        key: String,
-        /// Its value.
-        given: String,
-        /// What is accepted, or what is wrong.
-        expected: String,
-    },
+    #[error("annotation {key}: {error}")]
+    Malformed { key: &'static str, error: Malformed },
+    /// Its value is not accepted; what is accepted, or what is wrong.
+    #[error("annotation {key}: {} is not accepted, expected {expected}", shown(given))]
+    NotAccepted { key: String, given: String, expected: String },
     /// It lists too many names.
-    TooMany {
-        /// The annotation.
-        key: &'static str,
-        /// Its value.
-        given: String,
-        /// How many names there are.
-        names: usize,
-        /// How many there may be.
-        most: usize,
-    },
+    #[error("annotation {key}: {} has {names} names, expected at most {most}", shown(given))]
+    TooMany { key: &'static str, given: String, names: usize, most: usize },
     /// It is not YAML.
-    Yaml {
-        /// The annotation.
-        key: &'static str,
-        /// Why.
-        error: YamlError,
-    },
+    #[error("annotation {key}: {error}")]
+    Yaml { key: &'static str, error: YamlError },
 }
-
-impl fmt::Display for AnnotationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Field { key, error } => write!(f, "annotation {key}: {error}"),
-            Self::Malformed { key, error } => write!(f, "annotation {key}: {error}"),
-            Self::NotAccepted { key, given, expected } => {
-                write!(f, "annotation {key}: {} is not accepted, expected {expected}", shown(given))
-            }
-            Self::TooMany { key, given, names, most } => {
-                write!(f, "annotation {key}: {} has {names} names, expected at most {most}", shown(given))
-            }
-            Self::Yaml { key, error } => write!(f, "annotation {key}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for AnnotationError {}
 
 /// What a look at the annotations gave.
 #[derive(Clone, Debug, Default, PartialEq)]

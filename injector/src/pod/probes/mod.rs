@@ -155,13 +155,13 @@ fn named_ports(container: &Value) -> BTreeMap<String, i64> {
 enum Original {
     /// Runs a command, or nothing that the agent can do.
     NotOurs,
-    /// Asks this port.
+    /// Calls this port.
     Port(i64),
-    /// Asks a port whose name the container does not have: kept out of the originals, rewritten all the same.
+    /// Calls a port whose name the container does not have: kept out of the originals, rewritten all the same.
     Unresolved,
 }
 
-/// Where the probe asks. A named port is replaced by its number in the probe itself.
+/// Where the probe goes. A named port is replaced by its number in the probe itself.
 fn original(probe: &mut Map<String, Value>, ports: &BTreeMap<String, i64>) -> Original {
     for kind in ["httpGet", "tcpSocket", "grpc"] {
         let Some(action) = probe.get_mut(kind).and_then(Value::as_object_mut) else {

@@ -26,8 +26,8 @@ pub(super) use service::READY_PATH;
 
 use super::options::Listen;
 use super::shutdown::Shutdown;
-use crate::certs::Serving;
-use crate::certs::pair::provider;
+use crate::certs::CertResolver;
+use crate::certs::serving_cert::provider;
 
 /// Connections that the kernel keeps until they are accepted.
 const BACKLOG: u32 = 1024;
@@ -62,7 +62,7 @@ fn bind_to(address: SocketAddr) -> io::Result<TcpListener> {
 /// # Errors
 ///
 /// When the provider of cryptography lacks a version of the protocol, which a test excludes.
-pub(super) fn tls_acceptor(serving: Arc<Serving>) -> Result<TlsAcceptor, rustls::Error> {
+pub(super) fn tls_acceptor(serving: Arc<CertResolver>) -> Result<TlsAcceptor, rustls::Error> {
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
         .with_protocol_versions(&[&TLS13, &TLS12])?
         .with_no_client_auth()
@@ -99,7 +99,7 @@ pub(super) async fn serve(
     };
     loop {
         let accepted = tokio::select! {
-            () = shutdown.stopping() => break,
+            () = shutdown.stopping.cancelled() => break,
             accepted = limiter.accept(&listener) => accepted,
         };
         match accepted {

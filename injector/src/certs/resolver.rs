@@ -9,19 +9,19 @@ use prometheus_client::metrics::gauge::Gauge;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use super::Pair;
+use super::ServingCert;
 
 /// The pair that handshakes get.
 #[derive(Debug, Default)]
-pub struct Serving {
-    pair: ArcSwapOption<Pair>,
+pub struct CertResolver {
+    pair: ArcSwapOption<ServingCert>,
     expiry: Gauge,
     errors: Counter,
 }
 
-impl Serving {
+impl CertResolver {
     /// Serves this pair from the next handshake on.
-    pub fn replace(&self, pair: Pair) {
+    pub fn replace(&self, pair: ServingCert) {
         let expiry = pair.not_after.duration_since(UNIX_EPOCH).unwrap_or_default();
         self.expiry.set(i64::try_from(expiry.as_secs()).unwrap_or(i64::MAX));
         self.pair.store(Some(Arc::new(pair)));
@@ -29,7 +29,7 @@ impl Serving {
 
     /// The served pair, if there is one yet.
     #[must_use]
-    pub fn pair(&self) -> Option<Arc<Pair>> {
+    pub fn pair(&self) -> Option<Arc<ServingCert>> {
         self.pair.load_full()
     }
 
@@ -46,7 +46,7 @@ impl Serving {
     }
 }
 
-impl ResolvesServerCert for Serving {
+impl ResolvesServerCert for CertResolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.pair.load().as_ref().map(|pair| Arc::clone(&pair.certified))
     }

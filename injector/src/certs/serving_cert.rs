@@ -30,7 +30,7 @@ impl std::error::Error for CertError {}
 
 /// A certificate chain with its key; a value that exists is valid.
 #[derive(Clone, Debug)]
-pub struct Pair {
+pub struct ServingCert {
     /// What rustls serves.
     pub certified: Arc<CertifiedKey>,
     /// When the first certificate of the chain becomes valid.
@@ -41,7 +41,7 @@ pub struct Pair {
     pub names: Vec<String>,
 }
 
-impl Pair {
+impl ServingCert {
     /// Reads PEM: the chain, leaf first, and the leaf's key.
     ///
     /// # Errors

@@ -1,0 +1,114 @@
+//! The rules of both families in one list, in which each family's rules keep their order.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::form::ChainName;
+use crate::model::{Family, FamilyRules, HookRules, Rule, Statement, Table, TableRules};
+
+/// A rule, and the only family it is for, if packets of the other one can come by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Guarded {
+    pub(super) only: Option<Family>,
+    pub(super) rule: Rule,
+}
+
+/// A table with the rules of both families.
+pub(super) struct Combined {
+    pub(super) table: Table,
+    pub(super) chains: Vec<(ChainName, Vec<Guarded>)>,
+}
+
+pub(super) fn tables(rules: &BTreeMap<Family, FamilyRules>) -> Vec<Combined> {
+    let none = TableRules::default();
+    let of = |family: Family, table: Table| {
+        rules.get(&family).and_then(|rules| rules.tables.get(&table)).unwrap_or(&none)
+    };
+    let combined = Table::ALL
+        .into_iter()
+        .map(|table| Combined { table, chains: chains(of(Family::V4, table), of(Family::V6, table)) });
+    combined.filter(|combined| !combined.chains.is_empty()).collect()
+}
+
+fn chains(v4: &TableRules, v6: &TableRules) -> Vec<(ChainName, Vec<Guarded>)> {
+    let hooks: BTreeSet<_> = v4.hooks.keys().chain(v6.hooks.keys()).copied().collect();
+    let own: BTreeSet<_> = v4.chains.keys().chain(v6.chains.keys()).copied().collect();
+    let hooks = hooks.into_iter().map(|hook| {
+        let rules = |table: &TableRules| -> Vec<Rule> {
+            table
+                .hooks
+                .get(&hook)
+                .map(|rules: &HookRules| rules.iter().cloned().collect())
+                .unwrap_or_default()
+        };
+        (ChainName::Hook(hook), merge(&rules(v4), &rules(v6), [true, true]))
+    });
+    let own = own.into_iter().map(|chain| {
+        let (in_v4, in_v6) = (v4.chains.get(&chain), v6.chains.get(&chain));
+        let rules = |rules: Option<&Vec<Rule>>| rules.cloned().unwrap_or_default();
+        let merged = merge(&rules(in_v4), &rules(in_v6), [in_v4.is_some(), in_v6.is_some()]);
+        (ChainName::Own(chain), merged)
+    });
+    hooks.chain(own).collect()
+}
+
+/// Merges two lists. A rule that both have at about the same place is taken once. `reached`: whether packets of IPv4 and
+/// of IPv6 can get to the chain.
+fn merge(v4: &[Rule], v6: &[Rule], reached: [bool; 2]) -> Vec<Guarded> {
+    let (mut v4, mut v6) = (Side::of(v4), Side::of(v6));
+    let [by_v4, by_v6] = reached;
+    let guarded = |rule: &Rule, only: Option<Family>| {
+        let other_comes_by = match only {
+            None => false,
+            Some(Family::V4) => by_v6,
+            Some(Family::V6) => by_v4,
+        };
+        Guarded { only: only.filter(|_| other_comes_by), rule: rule.clone() }
+    };
+    let mut merged = Vec::new();
+    loop {
+        let (a, b) = (v4.rules.first(), v6.rules.first());
+        let (rule, only) = match (a, b) {
+            (None, None) => return merged,
+            (Some(a), Some(b)) if a.statement == b.statement && a.why == b.why => (a, None),
+            // The other family has this rule further on: its own ones come first.
+            (Some(a), Some(b)) if v6.holds(a) && !v4.holds(b) => (b, Some(Family::V6)),
+            (Some(a), _) => (a, Some(Family::V4)),
+            (None, Some(b)) => (b, Some(Family::V6)),
+        };
+        merged.push(guarded(rule, only));
+        if only != Some(Family::V6) {
+            v4.advance();
+        }
+        if only != Some(Family::V4) {
+            v6.advance();
+        }
+    }
+}
+
+/// The rules of one family that are still to come.
+struct Side<'a> {
+    rules: &'a [Rule],
+    counts: HashMap<&'a Statement, usize>,
+}
+
+impl<'a> Side<'a> {
+    fn of(rules: &'a [Rule]) -> Self {
+        let mut counts = HashMap::with_capacity(rules.len());
+        for rule in rules {
+            *counts.entry(&rule.statement).or_insert(0) += 1;
+        }
+        Self { rules, counts }
+    }
+
+    fn holds(&self, rule: &Rule) -> bool {
+        self.counts.get(&rule.statement).is_some_and(|count| *count > 0)
+    }
+
+    fn advance(&mut self) {
+        let Some((first, rest)) = self.rules.split_first() else { return };
+        self.rules = rest;
+        if let Some(count) = self.counts.get_mut(&first.statement) {
+            *count -= 1;
+        }
+    }
+}

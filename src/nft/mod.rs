@@ -1,0 +1,41 @@
+//! Rules of native nftables: one form of them, from which both the text that `nft -f` reads and the netlink messages
+//! are made.
+//!
+//! The rules of both families share tables of the family `inet`. A packet meets, in the same order, the rules that its
+//! family has with iptables:
+//!
+//! - A rule that both families have is there once. One that a single family has names the family, unless packets of the
+//!   other one cannot get to its chain.
+//! - `! --uid-owner` of iptables matches packets without a socket, `meta skuid !=` does not: a negated owner is never
+//!   written (`owners`).
+//! - `TPROXY` of iptables drops a packet if no proxy listens, `tproxy` lets it pass: a `drop` follows it.
+//! - Rules that differ in one port, range, interface or owner are one rule with a set (`lists`).
+
+mod combine;
+mod encode;
+mod form;
+mod lists;
+mod lower;
+mod owners;
+mod sets;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use crate::model::{Family, FamilyRules};
+
+pub use encode::encode;
+pub use form::{
+    Action, ChainName, Field, NativeChain, NativeRule, NativeTable, Operand, Test, Value, Values,
+};
+pub use text::text;
+
+/// The tables that hold the rules of all families, in the order in which a packet meets them. Families that get no rules
+/// may be absent.
+#[must_use]
+pub fn tables(rules: &BTreeMap<Family, FamilyRules>) -> Vec<NativeTable> {
+    combine::tables(rules).into_iter().map(lower::table).collect()
+}
