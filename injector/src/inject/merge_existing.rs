@@ -1,10 +1,12 @@
 //! Additions of others to the containers of an earlier injection survive a new one.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::{InjectError, Injected};
 use crate::overlay;
-use crate::pod::list::{self, List, containers, containers_mut, find, name};
+use crate::pod::list::{self, List, containers, containers_mut, name};
 use crate::pod::status::Status;
 use crate::pod::strip::Previous;
 use crate::pod::{PROXY, env, probes};
@@ -66,22 +68,21 @@ fn overwrite_probes(merged: &mut Value, fresh: &Value) {
 
 /// Volumes that the earlier injection added, this one does not, and no container mounts.
 fn drop_stale_volumes(pod: &mut Value, previous: &Previous, status: &Status) {
-    let stale: Vec<&String> =
-        previous.status.volumes.iter().filter(|volume| !status.volumes.contains(volume)).collect();
+    let now: HashSet<&String> = status.volumes.iter().collect();
+    let mut stale: HashSet<&str> =
+        previous.status.volumes.iter().filter(|volume| !now.contains(volume)).map(String::as_str).collect();
+    for container in List::BOTH.into_iter().flat_map(|list| containers(pod, list)) {
+        let mounts = container.get("volumeMounts").and_then(Value::as_array);
+        for mount in mounts.into_iter().flatten() {
+            stale.remove(name(mount));
+        }
+    }
     if stale.is_empty() {
         return;
     }
-    let mounted = |pod: &Value, volume: &str| {
-        let mut all = List::BOTH.into_iter().flat_map(|list| containers(pod, list));
-        all.any(|container| {
-            let mounts = container.get("volumeMounts").and_then(Value::as_array);
-            find(mounts.map_or(&[], Vec::as_slice), volume).is_some()
-        })
-    };
-    let unused: Vec<String> = stale.into_iter().filter(|volume| !mounted(pod, volume)).cloned().collect();
     if let Some(volumes) =
         list::object_mut(pod, "spec").and_then(|spec| spec.get_mut("volumes")?.as_array_mut())
     {
-        volumes.retain(|volume| !unused.iter().any(|name_| name_ == name(volume)));
+        volumes.retain(|volume| !stale.contains(name(volume)));
     }
 }

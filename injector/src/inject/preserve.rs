@@ -5,9 +5,11 @@
 //! and Istio then delete what the pod has there, up to its app containers. No template means that, and one that does can
 //! say `$patch: delete`; so here `null` says nothing, in place of what every template adds to.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value};
 
-use crate::pod::list::name;
+use crate::pod::list::{items, name};
 
 /// The lists of a pod spec whose items stay.
 const LISTS: [&str; 3] = ["containers", "initContainers", "volumes"];
@@ -39,16 +41,11 @@ pub(super) fn lost(before: &[Vec<String>; 3], after: &Value, patch: &Value) -> V
     }
     let mut lost = Vec::new();
     for (list, before) in LISTS.iter().zip(before) {
-        let stays = |wanted: &str| items(after, list).iter().any(|item| name(item) == wanted);
-        let gone = before.iter().filter(|name| !stays(name));
+        let stays: HashSet<&str> = items(after, list).iter().map(name).collect();
+        let gone = before.iter().filter(|name| !stays.contains(name.as_str()));
         lost.extend(gone.map(|name| format!("spec.{list} {name}")));
     }
     lost
-}
-
-fn items<'a>(pod: &'a Value, list: &str) -> &'a [Value] {
-    let items = pod.pointer("/spec").and_then(|spec| spec.get(list)?.as_array());
-    items.map_or(&[], Vec::as_slice)
 }
 
 /// Whether the patch has a directive that can remove a container or a volume.

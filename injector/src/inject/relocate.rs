@@ -1,6 +1,8 @@
 //! Containers of an earlier injection that the templates now define in the other list, as when the proxy becomes a
 //! native sidecar.
 
+use std::collections::{HashMap, HashSet};
+
 use gotemplate::Kind;
 use serde_json::{Map, Value};
 
@@ -97,13 +99,15 @@ fn additions_to(value: &Value, reference: &Value, kind: Kind, merge: ListMerge) 
             Some(if more.is_empty() { Value::Null } else { Value::Object(more) })
         }
         (Value::Array(value), Value::Array(reference), Kind::List(of), ListMerge::Key(key)) => {
-            let same = |one: &Value, other: &Value| one.get(key) == other.get(key);
-            if !reference.iter().all(|item| value.iter().any(|other| same(item, other))) {
+            let given: HashSet<_> = value.iter().map(|item| item.get(key)).collect();
+            // Of several items with one key the first counts.
+            let known: HashMap<_, _> = reference.iter().rev().map(|item| (item.get(key), item)).collect();
+            if !known.keys().all(|key| given.contains(key)) {
                 return None;
             }
             let mut more = Vec::new();
             for item in value {
-                let Some(reference) = reference.iter().find(|other| same(item, other)) else {
+                let Some(reference) = known.get(&item.get(key)) else {
                     more.push(item.clone());
                     continue;
                 };

@@ -3,6 +3,8 @@
 //! Nothing in an injected pod says which labels, annotations and settings it had before. What can be taken away without
 //! a difference to an injection is taken away: the result is the smallest pod that is injected to the same.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use super::{InjectError, Injector, Request, finish};
@@ -109,17 +111,18 @@ fn restore_containers(
 
 /// Takes away what the injection brought, unless the pod's own containers use it.
 fn drop_named(pod: &mut Value, key: &str, names: &[String]) {
-    let mut used: Vec<String> = Vec::new();
+    let mut goes: HashSet<&str> = names.iter().map(String::as_str).collect();
     if key == "volumes" {
-        let own = List::BOTH.into_iter().flat_map(|list| containers(pod, list));
-        let mounts = own.filter_map(|container| container.get("volumeMounts")?.as_array());
-        used.extend(mounts.flatten().map(|mount| name(mount).to_owned()));
+        for container in List::BOTH.into_iter().flat_map(|list| containers(pod, list)) {
+            let mounts = container.get("volumeMounts").and_then(Value::as_array);
+            for mount in mounts.into_iter().flatten() {
+                goes.remove(name(mount));
+            }
+        }
     }
     let list = pod.pointer_mut("/spec").and_then(|spec| spec.get_mut(key)?.as_array_mut());
     if let Some(list) = list {
-        let goes =
-            |item: &str| names.iter().any(|name| name == item) && !used.iter().any(|name| name == item);
-        list.retain(|item| !goes(name(item)));
+        list.retain(|item| !goes.contains(name(item)));
     }
 }
 

@@ -27,13 +27,16 @@ impl List {
     }
 }
 
+/// The items of a list of the spec, none if it is missing.
+#[must_use]
+pub fn items<'a>(pod: &'a Value, list: &str) -> &'a [Value] {
+    pod.pointer("/spec").and_then(|spec| spec.get(list)?.as_array()).map_or(&[], Vec::as_slice)
+}
+
 /// The containers of a list, none if it is missing.
 #[must_use]
 pub fn containers(pod: &Value, list: List) -> &[Value] {
-    pod.pointer("/spec")
-        .and_then(|spec| spec.get(list.key()))
-        .and_then(Value::as_array)
-        .map_or(&[], Vec::as_slice)
+    items(pod, list.key())
 }
 
 /// The same, to be changed; nothing if the list is missing.

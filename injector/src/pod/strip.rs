@@ -5,6 +5,8 @@
 //! they were. What was there is kept aside ([`Previous`]): things that others have added to those containers since
 //! survive the new one.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::annotations::AnnotationError;
@@ -132,10 +134,6 @@ impl Previous {
     /// the templates define.
     #[must_use]
     pub fn foreign_additions(&self, before: &Value, after: &Value, known: &Status) -> Vec<String> {
-        let items = |pod: &Value, key: &str, wanted: &str| {
-            let list = pod.pointer("/spec").and_then(|spec| spec.get(key)?.as_array());
-            find(list.map_or(&[], Vec::as_slice), wanted).is_some()
-        };
         let mut gone = Vec::new();
         for (key, listed) in [
             ("containers", &self.status.containers),
@@ -150,8 +148,10 @@ impl Previous {
                     is_istio_container(wanted) || List::BOTH.into_iter().any(|list| known.lists(list, wanted))
                 }
             };
+            let names = |pod| -> HashSet<&str> { list::items(pod, key).iter().map(name).collect() };
+            let (had, has) = (names(before), names(after));
             let foreign = |wanted: &&String| {
-                !defined(wanted) && items(before, key, wanted) && !items(after, key, wanted)
+                had.contains(wanted.as_str()) && !has.contains(wanted.as_str()) && !defined(wanted)
             };
             gone.extend(listed.iter().filter(foreign).map(|name| {
                 format!(

@@ -227,9 +227,7 @@ impl<'t> Reader<'t> {
                 let simple =
                     |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'/' | b'-');
                 let length = line.bytes().position(|byte| !simple(byte)).unwrap_or(line.len());
-                let text = line
-                    .get(..length)
-                    .filter(|text| text.starts_with(|c: char| c.is_ascii_alphanumeric()))?;
+                let text = line.get(..length).filter(|text| !(text.is_empty() || text.starts_with('-')))?;
                 (plain(text)?, length)
             }
         };
