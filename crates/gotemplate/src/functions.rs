@@ -1,7 +1,7 @@
 //! The functions a template may call: their names, the Go types of their parameters, their bodies.
 
 use crate::value::Value;
-use crate::value::text::TextBuilder;
+use crate::value::text::{MAX_NESTING, TextBuilder, too_deep};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -59,12 +59,7 @@ impl Type {
     /// Whether nil may be passed for it.
     #[must_use]
     pub const fn takes_nil(self) -> bool {
-        match self {
-            Self::Any | Self::AnyMap | Self::StrMap | Self::Structs(_) | Self::Message | Self::Duration => {
-                true
-            }
-            Self::Str | Self::Int | Self::Float | Self::Bool | Self::Struct(_) => false,
-        }
+        !matches!(self, Self::Str | Self::Int | Self::Float | Self::Bool | Self::Struct(_))
     }
 }
 
@@ -162,24 +157,18 @@ pub struct Call<'l> {
 impl Call<'_> {
     /// Accounts for `bytes` of work or memory; call it before producing much out of little.
     pub fn spend(&mut self, bytes: usize) -> Result<(), String> {
-        match self.left.memory.checked_sub(bytes) {
-            Some(left) => {
-                self.left.memory = left;
-                Ok(())
-            }
-            None => Err("the template uses more memory than it may".to_owned()),
-        }
+        take(&mut self.left.memory, bytes, "uses more memory")
     }
 
     /// Accounts for `steps` of work, each about as much as evaluating a node.
     pub fn work(&mut self, steps: usize) -> Result<(), String> {
-        match self.left.steps.checked_sub(steps) {
-            Some(left) => {
-                self.left.steps = left;
-                Ok(())
-            }
-            None => Err("the template takes more steps than it may".to_owned()),
-        }
+        take(&mut self.left.steps, steps, "takes more steps")
+    }
+
+    /// Accounts for a value that is `depth` levels inside another; values may not nest without end.
+    pub fn nest(&mut self, depth: usize) -> Result<(), String> {
+        self.spend(16)?;
+        if depth > MAX_NESTING { Err(too_deep()) } else { Ok(()) }
     }
 
     /// A text that can grow as far as the limits allow.
@@ -187,4 +176,9 @@ impl Call<'_> {
     pub fn text<'a>(&self) -> TextBuilder<'a> {
         TextBuilder::new(self.left.memory)
     }
+}
+
+fn take(left: &mut usize, amount: usize, what: &str) -> Result<(), String> {
+    *left = left.checked_sub(amount).ok_or_else(|| format!("the template {what} than it may"))?;
+    Ok(())
 }

@@ -2,9 +2,9 @@
 
 use crate::functions::Call;
 use crate::value::Struct;
+use crate::value::Value;
 use crate::value::schema::enum_name;
 use crate::value::schema::{Field, Kind};
-use crate::value::{MAX_NESTING, Value};
 use serde_json::{Map as JsonMap, Number, Value as Json};
 
 /// A value as JSON: structs in the order of their fields without empty ones, maps sorted by key.
@@ -13,10 +13,7 @@ pub fn to_json(call: &mut Call<'_>, value: &Value<'_>) -> Result<Json, String> {
 }
 
 fn convert(call: &mut Call<'_>, value: &Value<'_>, depth: usize) -> Result<Json, String> {
-    if depth > MAX_NESTING {
-        return Err(format!("the value is nested more than {MAX_NESTING} deep"));
-    }
-    call.spend(16)?;
+    call.nest(depth)?;
     Ok(match value {
         Value::Nil | Value::Null | Value::NilPtr(_) => Json::Null,
         Value::Ptr(inner) | Value::Wrapper(inner) => convert(call, inner, depth + 1)?,
@@ -60,20 +57,6 @@ fn convert(call: &mut Call<'_>, value: &Value<'_>, depth: usize) -> Result<Json,
     })
 }
 
-/// Protobuf's JSON has names where Go's has numbers, unless there is no name.
-fn protobuf(call: &mut Call<'_>, value: &Value<'_>, depth: usize) -> Result<Json, String> {
-    match value {
-        Value::Enum(ty, n) if ty.values.iter().any(|(_, number)| number == n) => {
-            Ok(Json::String(enum_name(ty, *n).into_owned()))
-        }
-        Value::Wrapper(inner) => protobuf(call, inner, depth),
-        Value::List(list) if !list.is_nil() => {
-            list.to_vec().iter().map(|item| protobuf(call, item, depth + 1)).collect()
-        }
-        _ => convert(call, value, depth),
-    }
-}
-
 fn fields(
     call: &mut Call<'_>,
     s: &Struct<'_>,
@@ -89,8 +72,9 @@ fn fields(
                 fields(call, inner, depth + 1, into)?;
             }
             _ if field.omit_empty && is_empty(field, &value) => {}
-            _ if s.schema.proto => {
-                into.insert(field.key.to_owned(), protobuf(call, &value, depth + 1)?);
+            // Protobuf's JSON has names where Go's has numbers.
+            Value::Enum(ty, n) if s.schema.proto => {
+                into.insert(field.key.to_owned(), Json::String(enum_name(ty, *n).into_owned()));
             }
             _ => {
                 into.insert(field.key.to_owned(), convert(call, &value, depth + 1)?);

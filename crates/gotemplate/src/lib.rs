@@ -63,7 +63,7 @@ pub use error::Error;
 pub use functions::{Body, Call, Func, Functions, Limits, Type, arg};
 pub use syntax::lex::Delimiters;
 pub use value::schema::{EnumType, Field, Kind, Schema};
-pub use value::text::{MAX_NESTING, Origin, Span, Str, TextBuilder, TextError};
+pub use value::text::{Origin, Span, Str, TextBuilder};
 pub use value::{IntType, List, Map, OwnList, OwnMap, Record, Struct, Value};
 
 use syntax::parse::{Trees, parse};

@@ -116,7 +116,7 @@ fn pair<'a>(out: &mut TextBuilder<'a>, key: &str, value: &Str<'a>) -> Result<(),
     }
     out.plain(key)?;
     out.plain("=")?;
-    Ok(out.push(value)?)
+    out.push(value)
 }
 
 /// A provider of the mesh config with `serviceAttributeEnrichment: OTEL_SEMANTIC_CONVENTIONS`.

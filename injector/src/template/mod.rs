@@ -12,7 +12,7 @@ mod ports;
 pub(crate) use data::Data;
 
 use gotemplate::json::{COMPACT, Style, encode, to_json};
-use gotemplate::{Call, Functions, MAX_NESTING, Map, Str, Type, Value, arg, text_of};
+use gotemplate::{Call, Functions, Map, Str, Type, Value, arg, text_of};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 
@@ -193,10 +193,7 @@ fn merged<'a>(maps: &[Value<'a>]) -> Value<'a> {
 
 /// Without nulls, and without the maps and lists that become empty by that; `None` when nothing is left.
 fn omit_nil<'a>(call: &mut Call<'_>, value: &Value<'a>, depth: usize) -> Result<Option<Value<'a>>, String> {
-    call.spend(16)?;
-    if depth > MAX_NESTING {
-        return Err("the value is nested too deeply".to_owned());
-    }
+    call.nest(depth)?;
     match value {
         Value::Nil | Value::Null | Value::NilPtr(_) => Ok(None),
         Value::Map(map) if map.elem_name() == "interface {}" && !map.is_empty() => {
@@ -238,5 +235,5 @@ fn field<'a>(value: &Value<'a>, name: &str) -> Value<'a> {
 
 /// `fmt.Sprint`
 fn sprint_one<'a>(call: &Call<'_>, value: &Value<'a>) -> Result<Str<'a>, String> {
-    Ok(text_of(call.text(), value)?)
+    text_of(call.text(), value)
 }

@@ -1,8 +1,7 @@
 //! `eq`, `ne`, `lt`, `le`, `gt`, `ge`.
 
-use crate::builtin::print::print_value;
+use crate::builtin::print::shown;
 use crate::value::Value;
-use crate::value::text::TextBuilder;
 use std::cmp::Ordering;
 
 type Outcome = Result<bool, String>;
@@ -92,12 +91,6 @@ const fn family(value: &Value<'_>) -> u8 {
         Value::Record(_) => 3,
         _ => 4,
     }
-}
-
-fn shown(value: &Value<'_>) -> String {
-    let mut text = TextBuilder::new(200);
-    let cut = print_value(&mut text, value, 0).is_err();
-    format!("{}{}", text.as_str(), if cut { "…" } else { "" })
 }
 
 /// `a < b`, `a <= b` and so on, decided by `accept`.

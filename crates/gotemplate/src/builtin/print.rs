@@ -2,11 +2,11 @@
 
 use crate::value::schema::Kind;
 use crate::value::schema::enum_name;
-use crate::value::text::{Str, TextBuilder, TextError};
+use crate::value::text::{Str, TextBuilder, too_deep};
 use crate::value::{MAX_NESTING, Value};
 
 /// What `{{ value }}` writes.
-pub(crate) fn print_action<'a>(out: &mut TextBuilder<'a>, value: &Value<'a>) -> Result<(), TextError> {
+pub(crate) fn print_action<'a>(out: &mut TextBuilder<'a>, value: &Value<'a>) -> Result<(), String> {
     match value {
         Value::Nil | Value::Null => out.plain("<no value>"),
         other => print_value(out, other, 0),
@@ -18,9 +18,9 @@ pub(crate) fn print_value<'a>(
     out: &mut TextBuilder<'a>,
     value: &Value<'a>,
     depth: usize,
-) -> Result<(), TextError> {
+) -> Result<(), String> {
     if depth > MAX_NESTING {
-        return Err(TextError::TooDeep);
+        return Err(too_deep());
     }
     match value {
         Value::Nil | Value::Null | Value::NilPtr(_) => out.plain("<nil>"),
@@ -64,7 +64,7 @@ fn print_fields<'a>(
     out: &mut TextBuilder<'a>,
     fields: impl Iterator<Item = Value<'a>>,
     depth: usize,
-) -> Result<(), TextError> {
+) -> Result<(), String> {
     out.plain("{")?;
     for (i, field) in fields.enumerate() {
         out.plain(if i > 0 { " " } else { "" })?;
@@ -78,7 +78,7 @@ fn print_message<'a>(
     out: &mut TextBuilder<'a>,
     message: &crate::value::Struct<'a>,
     depth: usize,
-) -> Result<(), TextError> {
+) -> Result<(), String> {
     let mut first = true;
     for field in message.schema.fields {
         let value = message.value(field);
@@ -169,7 +169,7 @@ fn positional(digits: &str, exponent: i32) -> String {
 }
 
 /// `print`: a blank between operands when neither is a string.
-pub(crate) fn sprint<'a>(out: &mut TextBuilder<'a>, args: &[Value<'a>]) -> Result<(), TextError> {
+pub(crate) fn sprint<'a>(out: &mut TextBuilder<'a>, args: &[Value<'a>]) -> Result<(), String> {
     let mut before_is_text = true;
     for (i, arg) in args.iter().enumerate() {
         let is_text = matches!(arg, Value::Str(_));
@@ -183,7 +183,7 @@ pub(crate) fn sprint<'a>(out: &mut TextBuilder<'a>, args: &[Value<'a>]) -> Resul
 }
 
 /// `println`: a blank between all operands, and a newline.
-pub(crate) fn sprintln<'a>(out: &mut TextBuilder<'a>, args: &[Value<'a>]) -> Result<(), TextError> {
+pub(crate) fn sprintln<'a>(out: &mut TextBuilder<'a>, args: &[Value<'a>]) -> Result<(), String> {
     for (i, arg) in args.iter().enumerate() {
         out.plain(if i > 0 { " " } else { "" })?;
         print_value(out, arg, 0)?;
@@ -233,10 +233,17 @@ fn is_combining(c: char) -> bool {
 }
 
 /// `fmt.Sprint(value)` as a string with its origins.
-pub fn text_of<'a>(mut out: TextBuilder<'a>, value: &Value<'a>) -> Result<Str<'a>, TextError> {
+pub fn text_of<'a>(mut out: TextBuilder<'a>, value: &Value<'a>) -> Result<Str<'a>, String> {
     if let Value::Str(s) = value {
         return Ok(s.clone());
     }
     print_value(&mut out, value, 0)?;
     Ok(out.finish())
+}
+
+/// A value as `%v` prints it, for messages; cut when long.
+pub(crate) fn shown(value: &Value<'_>) -> String {
+    let mut text = TextBuilder::new(200);
+    let cut = print_value(&mut text, value, 0).is_err();
+    format!("{}{}", text.as_str(), if cut { "…" } else { "" })
 }

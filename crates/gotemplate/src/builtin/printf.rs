@@ -1,10 +1,10 @@
 //! `printf`: Go's formatting verbs.
 
 use crate::builtin::print::{escape, print_value};
-use crate::value::text::{Str, TextBuilder, TextError};
+use crate::value::text::{Str, TextBuilder, too_deep, too_long};
 use crate::value::{MAX_NESTING, Value};
 
-pub(crate) type Done = Result<(), TextError>;
+pub(crate) type Done = Result<(), String>;
 
 /// Widths and precisions beyond this are errors in Go too.
 const MAX_WIDTH: usize = 1_000_000;
@@ -46,7 +46,7 @@ pub(crate) fn sprintf<'a>(out: &mut TextBuilder<'a>, format: &Str<'a>, args: &[V
 
 impl<'a> Printer<'_, 'a> {
     /// One directive, `%` already gone; returns what follows it.
-    fn directive<'t>(&mut self, text: &'t str) -> Result<&'t str, TextError> {
+    fn directive<'t>(&mut self, text: &'t str) -> Result<&'t str, String> {
         let mut spec = Spec::default();
         self.bad_index = false;
         let mut rest = text;
@@ -105,7 +105,7 @@ impl<'a> Printer<'_, 'a> {
     }
 
     /// A width or precision: digits, or `*` for an argument.
-    fn size<'t>(&mut self, text: &'t str, bad: &str) -> Result<(Option<isize>, &'t str), TextError> {
+    fn size<'t>(&mut self, text: &'t str, bad: &str) -> Result<(Option<isize>, &'t str), String> {
         if let Some(rest) = text.strip_prefix('*') {
             let given = self.args.get(self.next);
             self.next += 1;
@@ -160,9 +160,8 @@ impl<'a> Printer<'_, 'a> {
         match (verb, value) {
             ('T', _) => self.text(&Str::from(value.type_name().into_owned()), spec),
             ('v', Value::Str(s)) if !spec.sharp => self.text(s, spec),
-            ('v' | 's', Value::Nil | Value::Null) if verb == 'v' => self.pad("<nil>", spec, None),
-            ('t', Value::Bool(b)) => self.pad(if *b { "true" } else { "false" }, spec, None),
-            ('v', Value::Bool(b)) => self.pad(if *b { "true" } else { "false" }, spec, None),
+            ('v', Value::Nil | Value::Null) => self.pad("<nil>", spec, None),
+            ('t' | 'v', Value::Bool(b)) => self.pad(if *b { "true" } else { "false" }, spec, None),
             (_, Value::Int(n, _)) => self.integer(verb, spec, *n, value),
             ('v' | 's' | 'q' | 'x' | 'X', Value::Enum(ty, n)) => {
                 let name = Str::from(crate::value::schema::enum_name(ty, *n).into_owned());
@@ -199,7 +198,7 @@ impl<'a> Printer<'_, 'a> {
     ) -> Done {
         self.depth += 1;
         if self.depth > MAX_NESTING {
-            return Err(TextError::TooDeep);
+            return Err(too_deep());
         }
         self.out.plain(open)?;
         for (i, (key, item)) in items.enumerate() {
@@ -231,7 +230,7 @@ impl<'a> Printer<'_, 'a> {
     pub(crate) fn pad(&mut self, text: &str, spec: Spec, source: Option<&Str<'a>>) -> Done {
         let missing = spec.width.unwrap_or_default().saturating_sub(text.chars().count());
         if missing > self.out.room() {
-            return Err(TextError::TooLong { limit: self.out.room() });
+            return Err(too_long(self.out.room()));
         }
         let padding = if spec.zero && !spec.minus { "0" } else { " " }.repeat(missing);
         if !spec.minus {

@@ -3,7 +3,18 @@
 use crate::builtin::print::{escape, general};
 use crate::builtin::printf::{Done, Printer, Spec};
 use crate::value::Value;
-use crate::value::text::TextError;
+use crate::value::text::too_long;
+
+impl Spec {
+    const fn sign(self, negative: bool) -> &'static str {
+        match (negative, self.plus, self.blank) {
+            (true, ..) => "-",
+            (_, true, _) => "+",
+            (.., true) => " ",
+            _ => "",
+        }
+    }
+}
 
 impl<'a> Printer<'_, 'a> {
     pub(crate) fn integer(&mut self, verb: char, spec: Spec, n: i64, value: &Value<'a>) -> Done {
@@ -27,16 +38,7 @@ impl<'a> Printer<'_, 'a> {
             }
             _ => return self.bad(verb, spec, value),
         };
-        let sign = if n < 0 {
-            "-"
-        } else if spec.plus {
-            "+"
-        } else if spec.blank {
-            " "
-        } else {
-            ""
-        };
-        self.number(sign, prefix, &digits, spec)
+        self.number(spec.sign(n < 0), prefix, &digits, spec)
     }
 
     /// Sign, prefix and digits; zeros go between prefix and digits.
@@ -48,7 +50,7 @@ impl<'a> Printer<'_, 'a> {
             None => 0,
         };
         if digits_wanted > self.out.room() {
-            return Err(TextError::TooLong { limit: self.out.room() });
+            return Err(too_long(self.out.room()));
         }
         let digits = format!("{digits:0>digits_wanted$}");
         self.pad(&format!("{sign}{prefix}{digits}"), Spec { zero: false, ..spec }, None)
@@ -73,16 +75,9 @@ impl<'a> Printer<'_, 'a> {
         };
         let text = if n.is_finite() { text } else { general(n, None, 6, 'e') };
         let bare = text.trim_start_matches(['-', '+']);
-        let sign = if text.starts_with('-') {
-            "-"
-        } else if spec.plus {
-            "+"
-        } else if spec.blank {
-            " "
-        } else if text.starts_with('+') {
-            "+"
-        } else {
-            ""
+        let sign = match spec.sign(text.starts_with('-')) {
+            "" if text.starts_with('+') => "+",
+            sign => sign,
         };
         self.number(sign, "", bare, Spec { precision: None, ..spec })
     }

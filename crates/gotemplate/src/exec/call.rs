@@ -3,8 +3,9 @@
 use crate::exec::{Eval, State};
 use crate::functions::{Call, Code, Func, Type};
 use crate::syntax::ast::{At, Expr, ExprKind};
+use crate::value::schema::Kind;
 use crate::value::text::Str;
-use crate::value::{IntType, Value};
+use crate::value::{IntType, List, Map, Value};
 use std::fmt::Display;
 
 impl<'a> State<'a> {
@@ -112,11 +113,7 @@ fn param(func: &Func, index: usize) -> Type {
 
 const fn nil_of<'a>(ty: Type) -> Value<'a> {
     match ty {
-        Type::StrMap => Value::Map(crate::value::Map::Json {
-            entries: None,
-            elem: &crate::value::schema::Kind::Str,
-            origin: None,
-        }),
+        Type::StrMap => Value::Map(Map::Json { entries: None, elem: &Kind::Str, origin: None }),
         Type::AnyMap => Value::any_map(None),
         _ => Value::Nil,
     }
@@ -145,8 +142,8 @@ fn check(value: Value<'_>, ty: Type) -> Result<Value<'_>, String> {
         (Value::Struct(s), Type::Struct(name)) => s.schema.name == name,
         (Value::Record(r), Type::Struct(name)) => r.name == name,
         (Value::Struct(s), Type::Message) => s.schema.proto,
-        (Value::NilPtr(crate::value::schema::Kind::Struct(s)), Type::Message) => s.proto,
-        (Value::NilPtr(crate::value::schema::Kind::Duration), Type::Duration) => true,
+        (Value::NilPtr(Kind::Struct(s)), Type::Message) => s.proto,
+        (Value::NilPtr(Kind::Duration), Type::Duration) => true,
         (Value::List(list), Type::Structs(name)) => list.elem_name() == name,
         _ => false,
     };
@@ -160,14 +157,8 @@ fn check(value: Value<'_>, ty: Type) -> Result<Value<'_>, String> {
 fn weight(value: &Value<'_>) -> usize {
     match value {
         Value::Str(s) => s.as_str().len(),
-        Value::List(crate::value::List::Own(_)) | Value::Map(crate::value::Map::Own(_)) => {
-            let count = match value {
-                Value::List(list) => list.len(),
-                Value::Map(map) => map.len(),
-                _ => 0,
-            };
-            count.saturating_mul(64)
-        }
+        Value::List(list @ List::Own(_)) => list.len().saturating_mul(64),
+        Value::Map(map @ Map::Own(_)) => map.len().saturating_mul(64),
         _ => 0,
     }
 }

@@ -3,7 +3,7 @@
 mod call;
 mod field;
 
-use crate::builtin::print::print_action;
+use crate::builtin::print::{print_action, shown};
 use crate::error::{Error, place};
 use crate::functions::Limits;
 use crate::syntax::ast::{At, Block, Branch, Command, Expr, ExprKind, Node, Pipe};
@@ -154,12 +154,12 @@ impl<'a> State<'a> {
                 !map.is_empty()
             }
             Value::Int(..) if branch.pipe.names.len() > 1 => {
-                let message = format!("can't use {} to iterate over more than one variable", plain(&value));
+                let message = format!("can't use {} to iterate over more than one variable", shown(&value));
                 return self.fail(branch.at, &branch.pipe, message);
             }
             Value::Int(count, ty) => self.count(branch, mark, *count, *ty)?,
             other => {
-                let message = format!("range can't iterate over {}", plain(other));
+                let message = format!("range can't iterate over {}", shown(other));
                 return self.fail(branch.at, &branch.pipe, message);
             }
         };
@@ -317,12 +317,4 @@ impl<'a> State<'a> {
             ExprKind::Pipe(pipe) => self.nested(expr.at, expr, |s| s.pipeline(dot, pipe)),
         }
     }
-}
-
-/// A value as `%v` prints it, for messages; cut when long.
-pub(crate) fn plain(value: &Value<'_>) -> String {
-    let mut text = TextBuilder::new(200);
-    let cut = crate::builtin::print::print_value(&mut text, value, 0).is_err();
-    let (text, _) = text.into_parts();
-    if cut { format!("{text}…") } else { text }
 }

@@ -87,10 +87,7 @@ pub(crate) fn deep_equal(
     b: &Value<'_>,
     depth: usize,
 ) -> Result<bool, String> {
-    call.spend(16)?;
-    if depth > crate::value::MAX_NESTING {
-        return Err("the values are nested too deeply to be compared".to_owned());
-    }
+    call.nest(depth)?;
     match (a, b) {
         (Value::Nil | Value::Null, Value::Nil | Value::Null) => return Ok(true),
         (Value::Nil | Value::Null, _) | (_, Value::Nil | Value::Null) => return Ok(false),

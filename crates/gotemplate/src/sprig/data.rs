@@ -4,8 +4,8 @@ use super::dicts::{as_map, map, own, reaches};
 use super::{ANY, Answer, DICT, arg};
 use crate::functions::{Call, Functions};
 use crate::value::Map;
+use crate::value::Value;
 use crate::value::text::Str;
-use crate::value::{MAX_NESTING, Value};
 
 pub(crate) fn register(f: &mut Functions) {
     let merges =
@@ -39,7 +39,7 @@ fn merge<'a>(
     overwrite: bool,
     depth: usize,
 ) -> Result<(), String> {
-    nesting(call, depth)?;
+    call.nest(depth)?;
     for (key, new) in from.entries() {
         let old = to.get(key.as_str());
         let replacement = match (&old, &new) {
@@ -72,13 +72,8 @@ fn merge<'a>(
     Ok(())
 }
 
-fn nesting(call: &mut Call<'_>, depth: usize) -> Result<(), String> {
-    call.spend(16)?;
-    if depth > MAX_NESTING { Err("the value is nested too deeply".to_owned()) } else { Ok(()) }
-}
-
 fn copy<'a>(call: &mut Call<'_>, value: &Value<'a>, depth: usize) -> Answer<'a> {
-    nesting(call, depth)?;
+    call.nest(depth)?;
     let elem = |name: &str| match name {
         "string" => "string",
         "int" => "int",

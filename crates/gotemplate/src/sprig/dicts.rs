@@ -3,8 +3,7 @@
 use super::{ANY, Answer, DICT, STR, arg, strval, text};
 use crate::functions::{Call, Functions};
 use crate::value::text::Str;
-use crate::value::{List, Map, OwnMap};
-use crate::value::{MAX_NESTING, Value};
+use crate::value::{List, Map, OwnMap, Value};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -82,10 +81,7 @@ pub(crate) fn reaches<'a>(
     target: &Rc<OwnMap<'a>>,
     depth: usize,
 ) -> Result<bool, String> {
-    call.spend(8)?;
-    if depth > MAX_NESTING {
-        return Err("the value is nested too deeply".to_owned());
-    }
+    call.nest(depth)?;
     match value {
         Value::Map(Map::Own(own)) if Rc::ptr_eq(own, target) => Ok(true),
         Value::Map(map @ Map::Own(_)) => {

@@ -75,6 +75,16 @@ impl Functions {
     }
 }
 
+/// Adds functions from text to text that keep its origins.
+fn add_changes<const N: usize>(f: &mut Functions, changes: [(&str, Change); N]) {
+    for (name, change) in changes {
+        f.add(name, &[STR], None, move |_, args| {
+            let s = text(args, 0)?;
+            made(change(s.as_str()), s)
+        });
+    }
+}
+
 /// The string argument at `index`.
 fn text<'v, 'a>(args: &'v [Value<'a>], index: usize) -> Result<&'v Str<'a>, String> {
     arg(args, index).as_str().ok_or_else(|| "expected a string".to_owned())
@@ -96,7 +106,7 @@ fn size(args: &[Value<'_>], index: usize, what: &str) -> Result<usize, String> {
 
 /// Any value as a string, with its origins.
 fn strval<'a>(call: &Call<'_>, value: &Value<'a>) -> Result<Str<'a>, String> {
-    Ok(text_of(call.text(), value)?)
+    text_of(call.text(), value)
 }
 
 /// Text made out of one source.

@@ -1,23 +1,15 @@
 //! Slash-separated paths and URLs.
 
 use super::dicts::map;
-use super::{Answer, DICT, STR, made, text};
+use super::{Answer, DICT, STR, add_changes, text};
 use crate::functions::Functions;
 use crate::value::Value;
 use crate::value::text::Str;
 use std::collections::BTreeMap;
 
 pub(crate) fn register(f: &mut Functions) {
-    let changes: [(&str, &str, super::Change); 4] =
-        [("base", "osBase", base), ("dir", "osDir", dir), ("clean", "osClean", clean), ("ext", "osExt", ext)];
-    for (name, os, change) in changes {
-        for name in [name, os] {
-            f.add(name, &[STR], None, move |_, args| {
-                let s = text(args, 0)?;
-                made(change(s.as_str()), s)
-            });
-        }
-    }
+    add_changes(f, [("base", base), ("dir", dir), ("clean", clean), ("ext", ext)]);
+    add_changes(f, [("osBase", base), ("osDir", dir), ("osClean", clean), ("osExt", ext)]);
     for name in ["isAbs", "osIsAbs"] {
         f.add(name, &[STR], None, |_, args| Ok(Value::Bool(text(args, 0)?.as_str().starts_with('/'))));
     }
@@ -46,24 +38,7 @@ fn ext(path: &str) -> String {
 }
 
 fn clean(path: &str) -> String {
-    let absolute = path.starts_with('/');
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." if parts.last().is_some_and(|last| *last != "..") => {
-                parts.pop();
-            }
-            ".." if absolute => {}
-            part => parts.push(part),
-        }
-    }
-    let joined = parts.join("/");
-    match (absolute, joined.is_empty()) {
-        (true, _) => format!("/{joined}"),
-        (false, true) => ".".into(),
-        (false, false) => joined,
-    }
+    path_clean::clean(path).to_string_lossy().into_owned()
 }
 
 fn url_parse<'a>(s: &Str<'a>) -> Answer<'a> {

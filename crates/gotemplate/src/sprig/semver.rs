@@ -4,20 +4,21 @@ use super::{STR, text};
 use crate::functions::Functions;
 use crate::value::Value;
 use crate::value::text::Str;
+use semver::{BuildMetadata, Prerelease, Version};
 use std::cmp::Ordering;
 
 pub(crate) fn register(f: &mut Functions) {
     f.add("semver", &[STR], None, |_, args| {
         let source = text(args, 0)?;
-        let version = Version::parse(source.as_str()).ok_or("Invalid Semantic Version")?;
+        let version = parse(source.as_str()).ok_or("Invalid Semantic Version")?;
         let number = |n: u64| Value::Int(i64::try_from(n).unwrap_or(i64::MAX), crate::value::IntType::Int64);
         let part = |part: &str| Value::Str(Str::derived(part, &[source]));
         let fields = vec![
-            ("Major", number(version.numbers.0)),
-            ("Minor", number(version.numbers.1)),
-            ("Patch", number(version.numbers.2)),
+            ("Major", number(version.major)),
+            ("Minor", number(version.minor)),
+            ("Patch", number(version.patch)),
             ("Prerelease", part(&version.pre)),
-            ("Metadata", part(&version.meta)),
+            ("Metadata", part(&version.build)),
             ("Original", Value::Str(source.clone())),
             ("String", part(&version.to_string())),
         ];
@@ -26,96 +27,37 @@ pub(crate) fn register(f: &mut Functions) {
     f.add("semverCompare", &[STR, STR], None, |_, args| {
         let (constraint, version) = (text(args, 0)?.as_str(), text(args, 1)?.as_str());
         let alternatives = parse_constraints(constraint)?;
-        let version = Version::parse(version).ok_or("Invalid Semantic Version")?;
+        let version = parse(version).ok_or("Invalid Semantic Version")?;
         Ok(Value::Bool(alternatives.iter().any(|all| all.iter().all(|c| c.accepts(&version)))))
     });
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct Version {
-    numbers: (u64, u64, u64),
-    pre: String,
-    meta: String,
-}
-
-impl std::fmt::Display for Version {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (major, minor, patch) = self.numbers;
-        write!(f, "{major}.{minor}.{patch}")?;
-        if !self.pre.is_empty() {
-            write!(f, "-{}", self.pre)?;
-        }
-        if !self.meta.is_empty() {
-            write!(f, "+{}", self.meta)?;
-        }
-        Ok(())
-    }
-}
-
-/// Identifiers of letters, digits and dashes between dots.
-fn are_identifiers(text: &str) -> bool {
-    text.split('.')
-        .all(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'))
-}
-
 /// Numbers (up to three, `None` for a wildcard), pre-release and metadata.
-fn pieces(text: &str) -> Option<(Vec<Option<u64>>, &str, &str)> {
+fn pieces(text: &str) -> Option<(Vec<Option<u64>>, Prerelease, BuildMetadata)> {
     let text = text.strip_prefix('v').unwrap_or(text);
-    let (text, meta) = text.split_once('+').map_or((text, None), |(t, m)| (t, Some(m)));
-    let (text, pre) = text.split_once('-').map_or((text, None), |(t, p)| (t, Some(p)));
-    if !pre.into_iter().chain(meta).all(are_identifiers) {
-        return None;
-    }
-    let mut numbers = Vec::new();
-    for part in text.split('.') {
-        let is_number = !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-        numbers.push(match part {
-            "x" | "X" | "*" => None,
-            _ if is_number => Some(part.parse().ok()?),
-            _ => return None,
-        });
-    }
-    (numbers.len() <= 3).then_some((numbers, pre.unwrap_or_default(), meta.unwrap_or_default()))
+    let (text, build) = match text.split_once('+') {
+        Some((text, build)) => (text, BuildMetadata::new(build).ok().filter(|build| !build.is_empty())?),
+        None => (text, BuildMetadata::EMPTY),
+    };
+    let (text, pre) = match text.split_once('-') {
+        Some((text, pre)) => (text, Prerelease::new(pre).ok().filter(|pre| !pre.is_empty())?),
+        None => (text, Prerelease::EMPTY),
+    };
+    let number = |part: &str| match part {
+        "x" | "X" | "*" => Some(None),
+        _ if part.bytes().all(|b| b.is_ascii_digit()) => part.parse().ok().map(Some),
+        _ => None,
+    };
+    let numbers: Vec<Option<u64>> = text.split('.').map(number).collect::<Option<_>>()?;
+    (numbers.len() <= 3).then_some((numbers, pre, build))
 }
 
-impl Version {
-    fn parse(text: &str) -> Option<Self> {
-        let (numbers, pre, meta) = pieces(text)?;
-        let mut numbers = numbers.into_iter();
-        let mut next = || numbers.next().unwrap_or(Some(0));
-        Some(Self { numbers: (next()?, next()?, next()?), pre: pre.to_owned(), meta: meta.to_owned() })
-    }
-
-    fn order(&self, other: &Self) -> Ordering {
-        self.numbers.cmp(&other.numbers).then_with(|| match (self.pre.is_empty(), other.pre.is_empty()) {
-            (true, true) => Ordering::Equal,
-            (true, false) => Ordering::Greater,
-            (false, true) => Ordering::Less,
-            (false, false) => order_pre(&self.pre, &other.pre),
-        })
-    }
-}
-
-/// Part by part: numbers by value and before words, a missing part before any.
-fn order_pre(a: &str, b: &str) -> Ordering {
-    let (mut a, mut b) = (a.split('.'), b.split('.'));
-    loop {
-        let (a, b) = match (a.next(), b.next()) {
-            (None, None) => return Ordering::Equal,
-            (None, Some(_)) => return Ordering::Less,
-            (Some(_), None) => return Ordering::Greater,
-            (Some(a), Some(b)) => (a, b),
-        };
-        let order = match (a.parse::<u64>(), b.parse::<u64>()) {
-            (Ok(a), Ok(b)) => a.cmp(&b),
-            (Ok(_), Err(_)) => Ordering::Less,
-            (Err(_), Ok(_)) => Ordering::Greater,
-            (Err(_), Err(_)) => a.cmp(b),
-        };
-        if order != Ordering::Equal {
-            return order;
-        }
-    }
+/// A version as Masterminds' semver reads it: with or without `v`, minor and patch number.
+fn parse(text: &str) -> Option<Version> {
+    let (numbers, pre, build) = pieces(text)?;
+    let mut numbers = numbers.into_iter();
+    let mut next = || numbers.next().unwrap_or(Some(0));
+    Some(Version { major: next()?, minor: next()?, patch: next()?, pre, build })
 }
 
 /// How many numbers of a constraint are given; the others are wildcards.
@@ -164,31 +106,28 @@ impl Constraint {
         if !matches!(operator, "" | "=" | "!=" | ">" | "<" | ">=" | "=>" | "<=" | "=<" | "~" | "~>" | "^") {
             return None;
         }
-        let (numbers, pre, meta) = pieces(version)?;
+        let (numbers, pre, build) = pieces(version)?;
         let known: Vec<u64> = numbers.into_iter().map_while(|n| n).collect();
-        let (given, numbers) = match known.as_slice() {
-            [] => (Given::None, (0, 0, 0)),
-            [major] => (Given::Major, (*major, 0, 0)),
-            [major, minor] => (Given::Minor, (*major, *minor, 0)),
-            [major, minor, patch, ..] => (Given::All, (*major, *minor, *patch)),
-        };
-        let version = Version { numbers, pre: pre.to_owned(), meta: meta.to_owned() };
+        let given = [Given::None, Given::Major, Given::Minor, Given::All].get(known.len()).copied()?;
+        let number = |at: usize| known.get(at).copied().unwrap_or_default();
+        let version = Version { major: number(0), minor: number(1), patch: number(2), pre, build };
         Some(Self { operator: operator.to_owned(), version, given })
     }
 
     fn accepts(&self, v: &Version) -> bool {
         let is_exact = self.given == Given::All;
-        let order = v.order(&self.version);
-        if !v.pre.is_empty() && self.version.pre.is_empty() && !(self.operator == "!=" && is_exact) {
+        let ours = &self.version;
+        let order = v.cmp_precedence(ours);
+        if !v.pre.is_empty() && ours.pre.is_empty() && !(self.operator == "!=" && is_exact) {
             return false;
         }
         match self.operator.as_str() {
             "" | "=" if is_exact => order.is_eq(),
             // Masterminds' semver has it that nothing at all is asked for by `~0.0.0`.
-            "~" | "~>" if is_exact && self.version.numbers == (0, 0, 0) => true,
+            "~" | "~>" if is_exact && (ours.major, ours.minor, ours.patch) == (0, 0, 0) => true,
             "" | "=" | "~" | "~>" => order.is_ge() && self.same_given(v, Given::Minor),
             "!=" if is_exact => order.is_ne(),
-            "!=" => !self.same_given(v, Given::Minor) || (self.given == Given::None && v.numbers.0 != 0),
+            "!=" => !self.same_given(v, Given::Minor) || (self.given == Given::None && v.major != 0),
             ">" if is_exact => order.is_gt(),
             ">" => self.beyond(v).is_gt(),
             "<" => order.is_lt(),
@@ -201,30 +140,26 @@ impl Constraint {
 
     /// Whether the given numbers, but for the patch number, are the version's.
     fn same_given(&self, v: &Version, upto: Given) -> bool {
-        let (ours, theirs) = (self.version.numbers, v.numbers);
-        let given = self.given.min(upto);
-        (given < Given::Major || ours.0 == theirs.0) && (given < Given::Minor || ours.1 == theirs.1)
+        let (ours, given) = (&self.version, self.given.min(upto));
+        (given < Given::Major || ours.major == v.major) && (given < Given::Minor || ours.minor == v.minor)
     }
 
     /// How the version compares by the given numbers alone.
     fn beyond(&self, v: &Version) -> Ordering {
-        let (ours, theirs) = (self.version.numbers, v.numbers);
-        let minor = if self.given >= Given::Minor { theirs.1.cmp(&ours.1) } else { Ordering::Equal };
-        theirs.0.cmp(&ours.0).then(minor)
+        let minor =
+            if self.given >= Given::Minor { v.minor.cmp(&self.version.minor) } else { Ordering::Equal };
+        v.major.cmp(&self.version.major).then(minor)
     }
 
     /// The first number that is not zero stays.
     fn caret(&self, v: &Version) -> bool {
-        let (major, minor, patch) = self.version.numbers;
+        let Version { major, minor, patch, .. } = self.version;
         if major > 0 || self.given <= Given::Major {
-            return v.numbers.0 == major || self.given == Given::None;
-        }
-        if v.numbers.0 > 0 {
-            return false;
+            return v.major == major || self.given == Given::None;
         }
         if minor > 0 || self.given == Given::Minor {
-            return v.numbers.1 == minor;
+            return v.major == 0 && v.minor == minor;
         }
-        v.numbers.1 == 0 && v.numbers.2 == patch
+        (v.major, v.minor, v.patch) == (0, 0, patch)
     }
 }

@@ -7,6 +7,9 @@ use crate::value::Value;
 use crate::value::text::{Str, TextBuilder};
 use std::collections::BTreeMap;
 
+/// A question about a text and a part of one.
+type Test = fn(&str, &str) -> bool;
+
 pub(crate) fn register(f: &mut Functions) {
     f.add("hello", &[], None, |_, _| Ok(Value::string("Hello!")));
     f.add("quote", &[], Some(ANY), |call, args| quote(call, args));
@@ -28,15 +31,16 @@ pub(crate) fn register(f: &mut Functions) {
     f.add("trunc", &[INT, STR], None, |_, args| trunc(args));
     f.add("substr", &[INT, INT, STR], None, |_, args| substr(args));
     f.add("repeat", &[INT, STR], None, repeat);
-    f.add("contains", &[STR, STR], None, |_, args| {
-        Ok(Value::Bool(text(args, 1)?.as_str().contains(text(args, 0)?.as_str())))
-    });
-    f.add("hasPrefix", &[STR, STR], None, |_, args| {
-        Ok(Value::Bool(text(args, 1)?.as_str().starts_with(text(args, 0)?.as_str())))
-    });
-    f.add("hasSuffix", &[STR, STR], None, |_, args| {
-        Ok(Value::Bool(text(args, 1)?.as_str().ends_with(text(args, 0)?.as_str())))
-    });
+    let tests: [(&str, Test); 3] = [
+        ("contains", |s, part| s.contains(part)),
+        ("hasPrefix", |s, part| s.starts_with(part)),
+        ("hasSuffix", |s, part| s.ends_with(part)),
+    ];
+    for (name, test) in tests {
+        f.add(name, &[STR, STR], None, move |_, args| {
+            Ok(Value::Bool(test(text(args, 1)?.as_str(), text(args, 0)?.as_str())))
+        });
+    }
     pieces_and_lines(f);
 }
 

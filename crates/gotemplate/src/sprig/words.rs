@@ -1,12 +1,12 @@
 //! Letter case, words, wrapping.
 
-use super::{Answer, INT, STR, cases, int, made, text};
+use super::{Answer, INT, STR, add_changes, cases, int, made, text};
 use crate::functions::{Call, Functions};
 use crate::value::Value;
 use crate::value::text::{Str, floor_char};
 
 pub(crate) fn register(f: &mut Functions) {
-    let plain: [(&str, super::Change); 10] = [
+    let changes: [(&str, super::Change); 10] = [
         ("upper", str::to_uppercase),
         ("lower", str::to_lowercase),
         ("title", title),
@@ -18,12 +18,7 @@ pub(crate) fn register(f: &mut Functions) {
         ("kebabcase", |s| cases::lowered(s, '-')),
         ("camelcase", cases::camel),
     ];
-    for (name, change) in plain {
-        f.add(name, &[STR], None, move |_, args| {
-            let s = text(args, 0)?;
-            made(change(s.as_str()), s)
-        });
-    }
+    add_changes(f, changes);
     f.add("abbrev", &[INT, STR], None, |_, args| abbreviate(args, 0, int(args, 0), 1));
     f.add("abbrevboth", &[INT, INT, STR], None, |_, args| abbreviate(args, int(args, 0), int(args, 1), 2));
     f.add("wrap", &[INT, STR], None, |call, args| {

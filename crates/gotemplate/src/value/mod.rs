@@ -250,16 +250,7 @@ impl<'a> Value<'a> {
             Self::Nil | Self::Null | Self::NilPtr(_) => true,
             Self::List(list) => list.is_nil(),
             Self::Map(map) => map.is_nil(),
-            Self::Ptr(_)
-            | Self::Bool(_)
-            | Self::Int(..)
-            | Self::Float(_)
-            | Self::Str(_)
-            | Self::Enum(..)
-            | Self::Duration(_)
-            | Self::Wrapper(_)
-            | Self::Struct(_)
-            | Self::Record(_) => false,
+            _ => false,
         }
     }
 

@@ -7,7 +7,7 @@ use std::borrow::Borrow;
 use std::rc::Rc;
 
 /// How deep values may nest; printing and comparing go no deeper, so that no value exhausts the stack.
-pub const MAX_NESTING: usize = 128;
+pub(crate) const MAX_NESTING: usize = 128;
 
 /// Where a piece of text came from: `annotation` and its key, `label` and its key, and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,31 +204,14 @@ impl Borrow<str> for Str<'_> {
     }
 }
 
-/// Why a text cannot be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TextError {
-    /// It would be longer than it may be.
-    TooLong {
-        /// The most bytes that were allowed.
-        limit: usize,
-    },
-    /// A value is nested deeper than any may be printed.
-    TooDeep,
+/// Why a text cannot be written: it would be longer than it may be.
+pub(crate) fn too_long(limit: usize) -> String {
+    format!("the text is longer than the limit of {limit} bytes")
 }
 
-impl std::fmt::Display for TextError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::TooLong { limit } => write!(f, "the text is longer than the limit of {limit} bytes"),
-            Self::TooDeep => write!(f, "the value is nested more than {} deep", MAX_NESTING),
-        }
-    }
-}
-
-impl From<TextError> for String {
-    fn from(error: TextError) -> Self {
-        error.to_string()
-    }
+/// Why a text cannot be written: a value is nested deeper than any may be printed.
+pub(crate) fn too_deep() -> String {
+    format!("the value is nested more than {MAX_NESTING} deep")
 }
 
 /// Puts a text together from pieces and keeps their origins. It never grows beyond its limit.
@@ -247,16 +230,16 @@ impl<'a> TextBuilder<'a> {
     }
 
     /// Appends text that has no origin.
-    pub fn plain(&mut self, piece: &str) -> Result<(), TextError> {
+    pub fn plain(&mut self, piece: &str) -> Result<(), String> {
         if self.text.len() + piece.len() > self.limit {
-            return Err(TextError::TooLong { limit: self.limit });
+            return Err(too_long(self.limit));
         }
         self.text.push_str(piece);
         Ok(())
     }
 
     /// Appends a string with its origins.
-    pub fn push(&mut self, piece: &Str<'a>) -> Result<(), TextError> {
+    pub fn push(&mut self, piece: &Str<'a>) -> Result<(), String> {
         let at = self.text.len();
         self.plain(piece.as_str())?;
         match &piece.taint {
@@ -272,7 +255,7 @@ impl<'a> TextBuilder<'a> {
     }
 
     /// Appends `piece`, made out of `source`: all of it carries all of the source's origins.
-    pub fn derived(&mut self, piece: &str, source: &Str<'a>) -> Result<(), TextError> {
+    pub fn derived(&mut self, piece: &str, source: &Str<'a>) -> Result<(), String> {
         let at = self.text.len();
         self.plain(piece)?;
         for origin in source.origins() {
