@@ -70,7 +70,8 @@ pub(crate) const fn type_name(value: &Value) -> &'static str {
 }
 
 /// A field whose value is not accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}{}{given} is not accepted, expected {expected}", if path.is_empty() { "" } else { ": " })]
 pub struct FieldError {
     /// The field, like `defaultConfig.concurrency`; empty for the whole.
     pub path: String,
@@ -83,11 +84,8 @@ pub struct FieldError {
 impl FieldError {
     /// A value that is not accepted: JSON, cut where it is long.
     pub(crate) fn new(path: &str, given: &Value, expected: &str) -> Self {
-        const LONGEST: usize = 120;
         let text = given.to_string();
-        let cut = text.char_indices().nth(LONGEST).filter(|_| !given.is_string());
-        let given = cut
-            .map_or_else(|| text.clone(), |(end, _)| format!("{}...", text.get(..end).unwrap_or_default()));
+        let given = if given.is_string() { text } else { cut(&text) };
         Self { path: path.to_owned(), given, expected: expected.to_owned() }
     }
 
@@ -98,9 +96,11 @@ impl FieldError {
     }
 }
 
-impl fmt::Display for FieldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let separator = if self.path.is_empty() { "" } else { ": " };
-        write!(f, "{}{separator}{} is not accepted, expected {}", self.path, self.given, self.expected)
+/// JSON as a message shows it.
+pub(crate) fn cut(text: &str) -> String {
+    const LONGEST: usize = 120;
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
     }
 }

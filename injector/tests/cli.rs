@@ -277,7 +277,8 @@ fn lint_finds_what_only_a_pod_shows() {
 #[test]
 fn config_files_with_nothing_in_them_are_refused_by_every_command() {
     let folder = Folder::new();
-    let (pods, empty) = (folder.file("a.yaml", DEPLOYMENT), folder.file("empty", " \n"));
+    let (pods, empty) =
+        (folder.file("a.yaml", DEPLOYMENT), folder.file("empty", " \n\t\n# only\n---\n  # comments\n"));
     for flag in ["--inject-config", "--values", "--mesh-config"] {
         for command in [&["inject", "-f", &pods][..], &["check", "-f", &pods], &["lint"]] {
             let failure = run(&[command, &[flag, &empty]].concat()).unwrap_err();

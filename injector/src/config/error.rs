@@ -17,10 +17,11 @@ pub struct ConfigError {
 }
 
 /// What is wrong with a config.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
     /// Several ConfigMaps have the key.
+    #[error("key {key:?} is in {}: expected one of them", maps.join(", "))]
     AmbiguousKey {
         /// The key.
         key: String,
@@ -28,8 +29,10 @@ pub enum Problem {
         maps: Vec<String>,
     },
     /// A key of a ConfigMap without content.
+    #[error("there is nothing in it; expected {{}} for none (has the file been cut off?)")]
     BlankKey,
     /// A file without content.
+    #[error("the file is empty; expected {expected} (leave {flag} out for what is built in)")]
     EmptyFile {
         /// What it is to hold.
         expected: String,
@@ -37,8 +40,10 @@ pub enum Problem {
         flag: &'static str,
     },
     /// A field whose value is not accepted.
+    #[error("{0}")]
     Field(Box<FieldError>),
     /// No ConfigMap has the key.
+    #[error("{} key {key:?}", owner(.maps))]
     MissingKey {
         /// The key.
         key: String,
@@ -46,16 +51,22 @@ pub enum Problem {
         maps: usize,
     },
     /// An object without a kind, as a truncated file has it.
+    #[error("there is none, expected ConfigMap (has the file been cut off?)")]
     MissingKind,
     /// No template at all.
+    #[error("there are none")]
     NoTemplates,
     /// Neither an injector config nor a template.
+    #[error("expected an injector config (policy, templates, ...) or a pod template")]
     NotAConfig,
     /// A template that cannot be parsed.
+    #[error("{0}")]
     Template(Box<gotemplate::Error>),
     /// It cannot be read, or pods cannot be injected with it.
+    #[error("{0}")]
     Unusable(String),
     /// A name without a template.
+    #[error("there is no template {name:?}; there are: {}", known.join(", "))]
     UnknownTemplate {
         /// The name.
         name: String,
@@ -63,8 +74,10 @@ pub enum Problem {
         known: Vec<String>,
     },
     /// Another type.
+    #[error("expected {0}")]
     WrongType(&'static str),
     /// Not YAML.
+    #[error("{0}")]
     Yaml(Box<YamlError>),
 }
 
@@ -74,46 +87,19 @@ impl ConfigError {
     }
 }
 
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AmbiguousKey { key, maps } => {
-                write!(f, "key {key:?} is in {}: expected one of them", maps.join(", "))
-            }
-            Self::BlankKey => {
-                f.write_str("there is nothing in it; expected {} for none (has the file been cut off?)")
-            }
-            Self::EmptyFile { expected, flag } => {
-                write!(f, "the file is empty; expected {expected} (leave {flag} out for what is built in)")
-            }
-            Self::Field(error) => error.fmt(f),
-            Self::MissingKey { key, maps: 1 } => write!(f, "the ConfigMap has no key {key:?}"),
-            Self::MissingKey { key, maps } => write!(f, "none of the {maps} ConfigMaps has a key {key:?}"),
-            Self::MissingKind => {
-                f.write_str("there is none, expected ConfigMap (has the file been cut off?)")
-            }
-            Self::NoTemplates => f.write_str("there are none"),
-            Self::NotAConfig => {
-                f.write_str("expected an injector config (policy, templates, ...) or a pod template")
-            }
-            Self::Template(error) => error.fmt(f),
-            Self::Unusable(text) => f.write_str(text),
-            Self::UnknownTemplate { name, known } => {
-                write!(f, "there is no template {name:?}; there are: {}", known.join(", "))
-            }
-            Self::WrongType(expected) => write!(f, "expected {expected}"),
-            Self::Yaml(error) => error.fmt(f),
-        }
+fn owner(maps: &usize) -> String {
+    if *maps == 1 {
+        "the ConfigMap has no".to_owned()
+    } else {
+        format!("none of the {maps} ConfigMaps has a")
     }
 }
 
+// Not derived: `source` is a file here, not an error.
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.source)?;
-        if !self.place.is_empty() {
-            write!(f, "{}: ", self.place)?;
-        }
-        self.problem.fmt(f)
+        let separator = if self.place.is_empty() { "" } else { ": " };
+        write!(f, "{}: {}{separator}{}", self.source, self.place, self.problem)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The injector config: policy, selectors, templates.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
@@ -37,15 +37,6 @@ pub struct PodTemplate {
     pub template: Template,
     /// Whether it describes a pod spec only, as before Istio 1.1.
     pub spec_only: bool,
-}
-
-/// The templates that a name expands to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Aliased {
-    /// These, in this order.
-    Templates(Vec<String>),
-    /// There is no such template or alias.
-    Unknown,
 }
 
 impl InjectorConfig {
@@ -88,26 +79,20 @@ impl InjectorConfig {
         }
     }
 
-    /// Expands a name in `inject.istio.io/templates` or `defaultTemplates`. Aliases are expanded once.
+    /// The templates of a name in `inject.istio.io/templates` or `defaultTemplates`, if it is known. Aliases are expanded
+    /// once.
     #[must_use]
-    pub fn resolve(&self, name: &str) -> Aliased {
-        if let Some(names) = self.aliases.get(name) {
-            return Aliased::Templates(names.clone());
-        }
-        if self.templates.contains_key(name) {
-            return Aliased::Templates(vec![name.to_owned()]);
-        }
-        Aliased::Unknown
+    pub fn resolve(&self, name: &str) -> Option<Vec<String>> {
+        let alias = self.aliases.get(name).cloned();
+        alias.or_else(|| self.templates.contains_key(name).then(|| vec![name.to_owned()]))
     }
 
     /// Every name that can be asked for.
     #[must_use]
     pub fn known_names(&self) -> Vec<&str> {
-        let mut names: Vec<&str> =
+        let names: BTreeSet<&str> =
             self.templates.keys().chain(self.aliases.keys()).map(String::as_str).collect();
-        names.sort_unstable();
-        names.dedup();
-        names
+        names.into_iter().collect()
     }
 }
 
@@ -138,10 +123,6 @@ fn begins(text: &str, name: &str) -> Option<usize> {
         value.trim().starts_with('|').then_some(())
     };
     text.lines().position(|line| opens(line).is_some()).map(|at| at + 1)
-}
-
-fn not_accepted(given: &Value, expected: &str) -> Problem {
-    Problem::Field(Box::new(FieldError::new("", given, expected)))
 }
 
 struct Reader<'a> {
@@ -230,30 +211,32 @@ impl Reader<'_> {
         }
     }
 
-    fn names(&mut self, object: &Map<String, Value>, key: &str) -> Vec<String> {
-        match object.get(key) {
-            None | Some(Value::Null) => Vec::new(),
-            Some(Value::Array(items)) if items.iter().all(Value::is_string) => {
-                items.iter().filter_map(Value::as_str).map(str::to_owned).collect()
-            }
-            Some(other) => {
-                self.problem(key, not_accepted(other, "a list of names"));
-                Vec::new()
-            }
+    /// What `read` makes of a key; `None` if it is absent, null, or not what is expected.
+    fn given<'v, T>(
+        &mut self,
+        object: &'v Map<String, Value>,
+        key: &str,
+        expected: &str,
+        read: impl Fn(&'v Value) -> Option<T>,
+    ) -> Option<T> {
+        let value = object.get(key).filter(|value| !value.is_null())?;
+        let given = read(value);
+        if given.is_none() {
+            self.problem(key, Problem::Field(Box::new(FieldError::new("", value, expected))));
         }
+        given
+    }
+
+    fn names(&mut self, object: &Map<String, Value>, key: &str) -> Vec<String> {
+        let name = |item: &Value| item.as_str().map(str::to_owned);
+        let read = |value: &Value| value.as_array()?.iter().map(name).collect();
+        self.given(object, key, "a list of names", read).unwrap_or_default()
     }
 
     fn selectors(&mut self, object: &Map<String, Value>, key: &str) -> Vec<Selector> {
-        let items = match object.get(key) {
-            None | Some(Value::Null) => return Vec::new(),
-            Some(Value::Array(items)) => items,
-            Some(other) => {
-                self.problem(key, not_accepted(other, "a list of label selectors"));
-                return Vec::new();
-            }
-        };
+        let items = self.given(object, key, "a list of label selectors", Value::as_array);
         let mut selectors = Vec::new();
-        for (at, item) in items.iter().enumerate() {
+        for (at, item) in items.into_iter().flatten().enumerate() {
             match Selector::parse(item) {
                 Ok(selector) => selectors.push(selector),
                 Err(error) => self.problem(format!("{key}[{at}]"), Problem::Field(Box::new(error))),
@@ -263,48 +246,22 @@ impl Reader<'_> {
     }
 
     fn aliases(&mut self, object: &Map<String, Value>) -> BTreeMap<String, Vec<String>> {
-        match object.get("aliases") {
-            None | Some(Value::Null) => BTreeMap::new(),
-            Some(Value::Object(aliases)) => {
-                let names: Vec<String> = aliases.keys().cloned().collect();
-                names.into_iter().map(|name| (name.clone(), self.names(aliases, &name))).collect()
-            }
-            Some(other) => {
-                self.problem("aliases", not_accepted(other, "a map from names to lists"));
-                BTreeMap::new()
-            }
-        }
+        let aliases = self.given(object, "aliases", "a map from names to lists", Value::as_object);
+        let names = aliases.into_iter().flat_map(|aliases| aliases.keys().map(move |name| (aliases, name)));
+        names.map(|(aliases, name)| (name.clone(), self.names(aliases, name))).collect()
     }
 
     fn annotations(&mut self, object: &Map<String, Value>) -> Map<String, Value> {
-        let mut annotations = Map::new();
-        match object.get("injectedAnnotations") {
-            None | Some(Value::Null) => {}
-            Some(Value::Object(map)) => {
-                for (key, value) in map {
-                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                    annotations.insert(key.clone(), Value::String(text));
-                }
-            }
-            Some(other) => {
-                self.problem("injectedAnnotations", not_accepted(other, "a map"));
-            }
-        }
-        annotations
+        let map = self.given(object, "injectedAnnotations", "a map", Value::as_object);
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        map.into_iter().flatten().map(|(key, value)| (key.clone(), Value::String(text(value)))).collect()
     }
 
     /// A template with an error of its own is known all the same.
     fn unknown_names(&mut self, object: &Map<String, Value>, config: &InjectorConfig) {
-        let mut known: Vec<&str> = config.templates.keys().map(String::as_str).collect();
-        known.extend(
-            object
-                .get("templates")
-                .and_then(Value::as_object)
-                .into_iter()
-                .flat_map(Map::keys)
-                .map(String::as_str),
-        );
-        let is_template = |name: &str| known.contains(&name);
+        let given = object.get("templates").and_then(Value::as_object).into_iter().flat_map(Map::keys);
+        let known: BTreeSet<&str> = config.templates.keys().chain(given).map(String::as_str).collect();
+        let is_template = |name: &str| known.contains(name);
         let is_known = |name: &str| is_template(name) || config.aliases.contains_key(name);
         let mut unknown: Vec<(String, &String)> = Vec::new();
         for (alias, names) in &config.aliases {
@@ -314,8 +271,6 @@ impl Reader<'_> {
         let missing = config.default_templates.iter().filter(|name| !is_known(name));
         unknown.extend(missing.map(|name| ("defaultTemplates".to_owned(), name)));
         if !known.is_empty() {
-            known.sort_unstable();
-            known.dedup();
             let known: Vec<String> = known.into_iter().map(str::to_owned).collect();
             for (place, name) in unknown {
                 self.problem(place, Problem::UnknownTemplate { name: name.clone(), known: known.clone() });

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{check, message};
+use super::message::{self, Text};
 use crate::path::FieldError;
 use crate::schema::mesh::{MESH_CONFIG, PROXY_CONFIG};
 
@@ -15,12 +15,7 @@ pub struct Mesh {
 
 impl Default for Mesh {
     fn default() -> Self {
-        let object = |value: Value| match value {
-            Value::Object(map) => map,
-            Value::Array(_) | Value::Bool(_) | Value::Null | Value::Number(_) | Value::String(_) => {
-                Map::new()
-            }
-        };
+        let object = |value: Value| if let Value::Object(map) = value { map } else { Map::new() };
         let proxy = object(Self::proxy_defaults());
         let config = object(json!({
             "proxyListenPort": 15001,
@@ -71,15 +66,15 @@ impl Mesh {
     ///
     /// # Errors
     ///
-    /// Each field, its value and what is accepted.
-    pub fn with(&self, value: &Value) -> Result<Self, Vec<FieldError>> {
+    /// The field, its value and what is accepted.
+    pub fn with(&self, value: &Value) -> Result<Self, FieldError> {
         if value.is_null() {
             return Ok(self.clone());
         }
-        let mut given = message::normal(value, &MESH_CONFIG).map_err(|error| vec![error])?;
+        let mut given = message::normal(value, &MESH_CONFIG, Text::Coerced)?;
         let mut result = match given.shift_remove("defaultConfig") {
-            Some(Value::Object(proxy)) => self.over(proxy),
-            _ => self.clone(),
+            Some(proxy) => self.over(&proxy).map_err(|error| error.below("defaultConfig"))?,
+            None => self.clone(),
         };
         if let Some(Value::Array(more)) = given.shift_remove("extensionProviders") {
             let all = result.config.entry("extensionProviders").or_insert_with(|| json!([]));
@@ -89,9 +84,7 @@ impl Mesh {
             }
         }
         result.config.extend(given);
-        let mut errors = check::mesh(&result.config);
-        errors.extend(check::proxy(&result.proxy).into_iter().map(|error| error.below("defaultConfig")));
-        if errors.is_empty() { Ok(result) } else { Err(errors) }
+        Ok(result)
     }
 
     /// Merges a proxy config, as in annotation `proxy.istio.io/config`, with this one's: top-level fields replace,
@@ -99,27 +92,25 @@ impl Mesh {
     ///
     /// # Errors
     ///
-    /// Each field, its value and what is accepted.
-    pub fn with_proxy_config(&self, value: &Value) -> Result<Self, Vec<FieldError>> {
+    /// The field, its value and what is accepted.
+    pub fn with_proxy_config(&self, value: &Value) -> Result<Self, FieldError> {
         if value.is_null() {
             return Ok(self.clone());
         }
-        let normal = message::normal(value, &PROXY_CONFIG).map_err(|error| vec![error])?;
-        // As in Istio by itself, over the defaults: a mesh config is not the fault of a pod.
-        let mut errors = check::proxy(&Self::default().over(normal.clone()).proxy);
+        let normal = message::normal(value, &PROXY_CONFIG, Text::Strict)?;
         // They become environment variables: Kubernetes would refuse the pod, and not say where the name comes from.
         let names = normal.get("proxyMetadata").and_then(Value::as_object).into_iter().flatten();
         let usable = |name: &str| {
             !name.is_empty() && name.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'=')
         };
         if let Some((name, _)) = names.into_iter().find(|(name, _)| !usable(name)) {
-            errors.push(FieldError {
+            return Err(FieldError {
                 path: "proxyMetadata".to_owned(),
                 given: format!("the name {name:?}"),
                 expected: "printable ASCII characters without \"=\"".to_owned(),
             });
         }
-        if errors.is_empty() { Ok(self.over(normal)) } else { Err(errors) }
+        self.over(&Value::Object(normal))
     }
 
     /// The unknown fields of a mesh config: misspelt, or from another version.
@@ -134,28 +125,23 @@ impl Mesh {
         message::unknown(value, &PROXY_CONFIG)
     }
 
-    fn over(&self, given: Map<String, Value>) -> Self {
-        const KEPT_HEADERS: [&str; 5] =
-            ["forwardedClientCert", "requestId", "server", "attemptCount", "envoyDebugHeaders"];
+    fn over(&self, proxy: &Value) -> Result<Self, FieldError> {
+        let given = message::normal(proxy, &PROXY_CONFIG, Text::Coerced)?;
         let mut result = self.clone();
-        for (key, mut value) in given {
-            for other in message::rivals(&key) {
-                result.proxy.shift_remove(*other);
-            }
-            let old = result.proxy.get(&key).and_then(Value::as_object);
-            let kept = old.into_iter().flatten().filter(|(header, _)| match key.as_str() {
-                "proxyMetadata" => true,
-                "proxyHeaders" => KEPT_HEADERS.contains(&header.as_str()),
-                _ => false,
-            });
-            if let Some(value) = value.as_object_mut() {
-                for (key, old) in kept {
-                    value.entry(key).or_insert_with(|| old.clone());
+        for (key, value) in given {
+            let merged = ["proxyMetadata", "proxyHeaders"].contains(&key.as_str());
+            match (result.proxy.get_mut(&key), value) {
+                (Some(Value::Object(old)), Value::Object(new)) if merged => old.extend(new),
+                (_, value) => {
+                    // One name for the service, as one of the two fields.
+                    if key == "tracingServiceName" {
+                        result.proxy.shift_remove("serviceCluster");
+                    }
+                    result.proxy.insert(key, value);
                 }
             }
-            result.proxy.insert(key, value);
         }
-        result
+        Ok(result)
     }
 
     /// The whole mesh config but for `defaultConfig`.
@@ -217,7 +203,7 @@ mod tests {
     #[test]
     fn fields_replace_but_metadata_is_merged() {
         let mesh = json!({"trustDomain": "td", "defaultConfig": {
-            "proxyMetadata": {"A": "1"}, "tracing": {"sampling": 1, "zipkin": {"address": "z:1"}}, "drain_duration": "1m",
+            "proxyMetadata": {"A": "1"}, "tracing": {"sampling": 1, "zipkin": {"address": "z"}}, "drain_duration": "1m",
         }});
         let mesh = Mesh::default().with(&mesh).unwrap();
         let annotation =
@@ -257,10 +243,10 @@ mod tests {
             (json!({"concurrency": 1.5}), "concurrency: "),
             (json!([1]), "a map"),
         ] {
-            let error = &Mesh::default().with_proxy_config(&config).unwrap_err()[0];
+            let error = Mesh::default().with_proxy_config(&config).unwrap_err();
             assert!(error.to_string().contains(named), "{error}");
         }
-        let error = &Mesh::default().with(&json!({"defaultConfig": {"statusPort": "x"}})).unwrap_err()[0];
+        let error = Mesh::default().with(&json!({"defaultConfig": {"statusPort": "x"}})).unwrap_err();
         assert!(error.to_string().starts_with("defaultConfig.statusPort: "), "{error}");
     }
 

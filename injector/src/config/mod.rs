@@ -1,7 +1,6 @@
 //! Configuration: injector config, values, mesh config.
 
 mod builtin;
-mod check;
 mod error;
 mod injector;
 mod mesh;
@@ -13,6 +12,6 @@ mod tests;
 
 pub use builtin::{CONFIG as BUILTIN_CONFIG, MESH as BUILTIN_MESH, VALUES as BUILTIN_VALUES};
 pub use error::{ConfigError, Problem};
-pub use injector::{Aliased, InjectorConfig, PodTemplate};
+pub use injector::{InjectorConfig, PodTemplate};
 pub use mesh::Mesh;
 pub use sources::{Settings, Source, SourceKind, Sources};

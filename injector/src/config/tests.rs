@@ -24,8 +24,8 @@ fn the_three_forms_of_a_config() {
     let full = "policy: disabled\ntemplates: {a: 'metadata: {}', b: ''}\ndefaultTemplates: [both]\naliases: {both: [a, b]}\n";
     let settings = load(full).unwrap();
     assert_eq!(settings.injector.rules.policy, Policy::Disabled);
-    assert_eq!(settings.injector.resolve("both"), Aliased::Templates(vec!["a".to_owned(), "b".to_owned()]));
-    assert_eq!(settings.injector.resolve("c"), Aliased::Unknown);
+    assert_eq!(settings.injector.resolve("both"), Some(vec!["a".to_owned(), "b".to_owned()]));
+    assert_eq!(settings.injector.resolve("c"), None);
 
     let bare = "metadata:\n  labels:\n    a: {{ .Revision }}\n";
     let settings = load(bare).unwrap();
@@ -135,22 +135,6 @@ fn a_misspelt_key_is_told() {
             && reported.contains("neverInjectSelector,")
     );
     assert_eq!(settings.warnings.len(), 1);
-}
-
-#[test]
-fn files_with_nothing_in_them_are_not_taken_for_a_wish() {
-    for text in ["", " \n\t\n", "# only\n---\n  # comments\n"] {
-        for (holds, flag) in [
-            (SourceKind::Config, "--inject-config"),
-            (SourceKind::Values, "--values"),
-            (SourceKind::Mesh, "--mesh-config"),
-        ] {
-            let error = Source::of_file(holds, "a/file", text.to_owned()).unwrap_err().to_string();
-            assert!(error.starts_with("a/file: the file is empty"), "{error}");
-            assert!(error.contains(flag), "{error}");
-        }
-    }
-    assert!(Source::of_file(SourceKind::Mesh, "a/file", "{}".to_owned()).is_ok());
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! Why a pod cannot be injected.
 
-use std::fmt;
-
 use crate::overlay::MergeError;
 use crate::pod::annotations::AnnotationError;
 use crate::quantity::QuantityError;
@@ -9,11 +7,17 @@ use crate::schema::check::Malformed;
 use crate::yaml::YamlError;
 
 /// Why a pod cannot be injected.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum InjectError {
     /// Annotations that cannot be followed, at least one, sorted by key.
+    #[error("{}", lines(.0))]
     Annotations(Vec<AnnotationError>),
     /// A container still has the placeholder for the template's image.
+    #[error(
+        "container {container}: image \"auto\" means the image of a template, and none of the applied ones ({}) has this \
+         container; expected an image, or another annotation inject.istio.io/templates",
+        templates.join(", ")
+    )]
     AutoImage {
         /// The container.
         container: String,
@@ -21,6 +25,7 @@ pub enum InjectError {
         templates: Vec<String>,
     },
     /// The init container would refuse what it is given.
+    #[error("{}", problems.join("\n"))]
     Capture {
         /// Everything that it refuses, one sentence each.
         problems: Vec<String>,
@@ -28,6 +33,11 @@ pub enum InjectError {
         by_config: bool,
     },
     /// Containers of the injected pod have the same name, though those of the pod did not.
+    #[error(
+        "container {container}: a template adds a container of this name, which the pod uses for its own ({}); a container name \
+         must be unique in a pod: expected another name for the pod's own",
+        paths.join(" and ")
+    )]
     Clash {
         /// The name.
         container: String,
@@ -35,6 +45,10 @@ pub enum InjectError {
         paths: Vec<String>,
     },
     /// Containers of the pod have the same name.
+    #[error(
+        "{}: they are all named {container}; a container name must be unique in a pod: expected another name",
+        paths.join(", ")
+    )]
     Duplicate {
         /// The name.
         container: String,
@@ -42,6 +56,10 @@ pub enum InjectError {
         paths: Vec<String>,
     },
     /// A value of the pod would be read as more than one value of the rendered template.
+    #[error(
+        "{origin}: the value would change the structure of template {template}; expected text without quotes, line breaks and \
+         YAML's own marks"
+    )]
     Escapes {
         /// The template.
         template: String,
@@ -49,6 +67,11 @@ pub enum InjectError {
         origin: String,
     },
     /// A template would take away what the pod has.
+    #[error(
+        "template {template}: its output would take {} out of the pod; expected lists of what it adds, or $patch: delete for \
+         what is to go",
+        lost.join(", ")
+    )]
     Loses {
         /// The template.
         template: String,
@@ -56,8 +79,10 @@ pub enum InjectError {
         lost: Vec<String>,
     },
     /// The pod is not of the shape that Kubernetes gives it, in at least one place.
+    #[error("{}", lines(.0))]
     Malformed(Vec<Malformed>),
     /// A template's output cannot be merged with the pod.
+    #[error("{what}: {error}")]
     Merge {
         /// The template, or the user's container.
         what: String,
@@ -65,6 +90,10 @@ pub enum InjectError {
         error: Box<MergeError>,
     },
     /// App containers have the proxy's user.
+    #[error(
+        "container {} runs as user {uid}, the proxy's own: its outbound traffic is not captured; expected another runAsUser",
+        containers.join(", ")
+    )]
     ProxyUid {
         /// Those.
         containers: Vec<String>,
@@ -72,10 +101,13 @@ pub enum InjectError {
         uid: i64,
     },
     /// Something is no quantity.
+    #[error("{0}")]
     Quantity(Box<QuantityError>),
     /// A template cannot be rendered.
+    #[error("{0}")]
     Render(Box<gotemplate::Error>),
     /// There is no such template.
+    #[error("annotation inject.istio.io/templates: there is no template {name:?}; expected {}", known.join(", "))]
     UnknownTemplate {
         /// The name asked for.
         name: String,
@@ -83,6 +115,7 @@ pub enum InjectError {
         known: Vec<String>,
     },
     /// A template's output is no pod.
+    #[error("template {template}: its output is no pod: {error}{}", at_line(.line))]
     Yaml {
         /// The template.
         template: String,
@@ -110,64 +143,10 @@ impl InjectError {
     }
 }
 
-impl fmt::Display for InjectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Annotations(all) => {
-                f.write_str(&all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
-            }
-            Self::AutoImage { container, templates } => write!(
-                f,
-                "container {container}: image \"auto\" means the image of a template, and none of the applied ones ({}) has \
-                 this container; expected an image, or another annotation inject.istio.io/templates",
-                templates.join(", ")
-            ),
-            Self::Capture { problems, .. } => f.write_str(&problems.join("\n")),
-            Self::Clash { container, paths } => write!(
-                f,
-                "container {container}: a template adds a container of this name, which the pod uses for its own ({}); a \
-                 container name must be unique in a pod: expected another name for the pod's own",
-                paths.join(" and ")
-            ),
-            Self::Duplicate { container, paths } => write!(
-                f,
-                "{}: they are all named {container}; a container name must be unique in a pod: expected another name",
-                paths.join(", ")
-            ),
-            Self::Escapes { template, origin } => write!(
-                f,
-                "{origin}: the value would change the structure of template {template}; expected text without quotes, line \
-                 breaks and YAML's own marks"
-            ),
-            Self::Loses { template, lost } => write!(
-                f,
-                "template {template}: its output would take {} out of the pod; expected lists of what it adds, or $patch: \
-                 delete for what is to go",
-                lost.join(", ")
-            ),
-            Self::Malformed(all) => {
-                f.write_str(&all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
-            }
-            Self::Merge { what, error } => write!(f, "{what}: {error}"),
-            Self::ProxyUid { containers, uid } => write!(
-                f,
-                "container {} runs as user {uid}, the proxy's own: its outbound traffic is not captured; expected another \
-                 runAsUser",
-                containers.join(", ")
-            ),
-            Self::Quantity(error) => error.fmt(f),
-            Self::Render(error) => error.fmt(f),
-            Self::UnknownTemplate { name, known } => write!(
-                f,
-                "annotation inject.istio.io/templates: there is no template {name:?}; expected {}",
-                known.join(", ")
-            ),
-            Self::Yaml { template, error, line } => {
-                write!(f, "template {template}: its output is no pod: {error}")?;
-                if line.is_empty() { Ok(()) } else { write!(f, "; the line is {line:?}") }
-            }
-        }
-    }
+fn lines(all: &[impl ToString]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-impl std::error::Error for InjectError {}
+fn at_line(line: &str) -> String {
+    if line.is_empty() { String::new() } else { format!("; the line is {line:?}") }
+}

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{InjectError, preserve};
 use crate::annotations::keys;
-use crate::config::{Aliased, InjectorConfig};
+use crate::config::InjectorConfig;
 use crate::pod::annotations::AnnotationError;
 use crate::pod::list::annotation;
 use crate::quantity;
@@ -46,13 +46,11 @@ pub(super) fn select(pod: &Value, config: &InjectorConfig) -> Result<Vec<String>
     };
     let mut names = Vec::new();
     for name in asked {
-        match config.resolve(&name) {
-            Aliased::Templates(more) => names.extend(more),
-            Aliased::Unknown => {
-                let known = config.known_names().into_iter().map(str::to_owned).collect();
-                return Err(InjectError::UnknownTemplate { name, known });
-            }
-        }
+        let Some(more) = config.resolve(&name) else {
+            let known = config.known_names().into_iter().map(str::to_owned).collect();
+            return Err(InjectError::UnknownTemplate { name, known });
+        };
+        names.extend(more);
     }
     Ok(names)
 }
@@ -70,7 +68,8 @@ pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Re
         let line = at.and_then(|at| rendered.text.lines().nth(at)).unwrap_or_default().trim().to_owned();
         InjectError::Yaml { template: name.to_owned(), error: Box::new(error), line }
     };
-    let read = if template.spec_only { read_legacy(&rendered.text) } else { of_pod(&rendered.text) };
+    let read =
+        if template.spec_only { read_legacy(&rendered.text) } else { yaml::read_overlay(&rendered.text) };
     let (mut patch, scalars) = match read {
         Ok(read) => read,
         // What a value of the pod has broken is that value's fault, not the template's.
@@ -83,11 +82,6 @@ pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Re
 }
 
 type Read = Result<(Value, Vec<Range<usize>>), YamlError>;
-
-fn of_pod(text: &str) -> Read {
-    let overlay = yaml::read_overlay_with_spans(text, &schema::POD)?;
-    Ok((overlay.value, overlay.spans))
-}
 
 /// A template of the 1.0 era describes a pod spec, and was read with coercion: a number becomes its text.
 fn read_legacy(text: &str) -> Read {

@@ -35,8 +35,6 @@ mod properties;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-
 use gotemplate::Schema;
 use serde_json::{Map, Value};
 
@@ -85,7 +83,8 @@ fn check_depth(path: &Path<'_>) -> Result<(), MergeError> {
 }
 
 /// A patch that cannot be applied: where, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {problem}", if path.is_empty() { "the object" } else { path })]
 pub struct MergeError {
     /// The place, like `spec.containers[1].env[0]`; empty for the object itself.
     pub path: String,
@@ -94,10 +93,14 @@ pub struct MergeError {
 }
 
 /// What is wrong with a patch.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
     /// A list item lacks the field by which items are matched.
+    #[error(
+        "map: {item} does not contain declared merge key: {key} (in the {})",
+        if *in_patch { "patch" } else { "original" }
+    )]
     NoMergeKey {
         /// The missing field.
         key: &'static str,
@@ -107,11 +110,13 @@ pub enum Problem {
         in_patch: bool,
     },
     /// A list of maps has something else in it.
+    #[error("expected a map, found {found}")]
     NotAMap {
         /// What it is.
         found: &'static str,
     },
     /// A directive's value is not a list.
+    #[error("{directive} expects a list, found {found}")]
     NotAList {
         /// The directive.
         directive: String,
@@ -119,51 +124,24 @@ pub enum Problem {
         found: &'static str,
     },
     /// `$patch` with an unknown value.
+    #[error("unknown patch directive $patch: {value}; expected replace, delete or merge")]
     UnknownDirective {
         /// The value.
         value: String,
     },
     /// `$retainKeys` lacks a key that the patch sets.
+    #[error("the patch sets {key:?}, which its $retainKeys does not list")]
     NotRetained {
         /// The key.
         key: String,
     },
     /// `$setElementOrder/x` does not name the patch's items in the patch's order.
+    #[error("the order of {list} does not match $setElementOrder/{list}")]
     OrderMismatch {
         /// The list.
         list: String,
     },
     /// Lists in lists, or nesting beyond every pod.
+    #[error("nested too deeply")]
     TooDeep,
 }
-
-impl fmt::Display for MergeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = if self.path.is_empty() { "the object" } else { &self.path };
-        match &self.problem {
-            Problem::NoMergeKey { key, item, in_patch } => {
-                let whose = if *in_patch { "patch" } else { "original" };
-                write!(f, "{path}: map: {item} does not contain declared merge key: {key} (in the {whose})")
-            }
-            Problem::NotAMap { found } => write!(f, "{path}: expected a map, found {found}"),
-            Problem::NotAList { directive, found } => {
-                write!(f, "{path}: {directive} expects a list, found {found}")
-            }
-            Problem::UnknownDirective { value } => {
-                write!(
-                    f,
-                    "{path}: unknown patch directive $patch: {value}; expected replace, delete or merge"
-                )
-            }
-            Problem::NotRetained { key } => {
-                write!(f, "{path}: the patch sets {key:?}, which its $retainKeys does not list")
-            }
-            Problem::OrderMismatch { list } => {
-                write!(f, "{path}: the order of {list} does not match $setElementOrder/{list}")
-            }
-            Problem::TooDeep => write!(f, "{path}: nested too deeply"),
-        }
-    }
-}
-
-impl std::error::Error for MergeError {}

@@ -15,40 +15,12 @@ fn any_json(directives: bool) -> impl Strategy<Value = Value> {
         1 => Just(if directives { Value::Null } else { json!("null") }),
         1 => Just(json!(if directives { "delete" } else { "x" })),
     ];
-    let keys: Vec<&'static str> = if directives {
-        vec![
-            "metadata",
-            "spec",
-            "containers",
-            "env",
-            "name",
-            "value",
-            "ports",
-            "containerPort",
-            "args",
-            "finalizers",
-            "volumes",
-            "labels",
-            "$patch",
-            "$retainKeys",
-            "$setElementOrder/env",
-            "$setElementOrder/containers",
-            "$deleteFromPrimitiveList/finalizers",
-        ]
-    } else {
-        vec![
-            "metadata",
-            "spec",
-            "containers",
-            "env",
-            "name",
-            "value",
-            "args",
-            "finalizers",
-            "volumes",
-            "labels",
-        ]
-    };
+    let mut keys: Vec<&str> =
+        "metadata spec containers env name value args finalizers volumes labels".split(' ').collect();
+    if directives {
+        keys.extend("ports containerPort $patch $retainKeys $setElementOrder/env".split(' '));
+        keys.extend(["$setElementOrder/containers", "$deleteFromPrimitiveList/finalizers"]);
+    }
     leaf.prop_recursive(6, 80, 5, move |inner| {
         let key = prop::sample::select(keys.clone());
         prop_oneof![
@@ -109,7 +81,7 @@ proptest! {
         prop_assert_eq!(merge(&container, &empty, &schema::CONTAINER), Ok(container));
     }
 
-    /// SourceKind where no key occurs twice in one of the patch's lists: on a list that was not there the items are taken as they
+    /// Where no key occurs twice in one of the patch's lists: on a list that was not there the items are taken as they
     /// are, and merge with each other only the second time. Nor with `$retainKeys` or `$setElementOrder` in new items,
     /// which take effect only on what is there.
     #[test]

@@ -7,22 +7,24 @@
 //! # Ok::<(), quantity::QuantityError>(())
 //! ```
 //!
-//! [`canonical_quantities`] does it for every quantity of a pod, [`canonical_quantities_of`] for any type of
-//! [`crate::schema`]. The suffix's family (`k M G`, `Ki Mi Gi`, `e3`) is kept; the largest suffix without a fraction is
+//! [`canonical_quantities`] does it for every quantity of a pod. The suffix's family (`k M G`, `Ki Mi Gi`, `e3`) is kept; the largest suffix without a fraction is
 //! taken; what has that scale already stays as it is spelt (`1.001k`, `+5`); less than a nano is rounded up to one; binary quantities below 1Ki or with a fraction become decimal.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "JSON is a map, a list, or something else")]
 
-use std::fmt;
-
-use gotemplate::{Kind, Schema};
+use gotemplate::Kind;
 use serde_json::Value;
 
 use crate::path::Path;
-use crate::schema::{self, pointee};
+use crate::schema;
 
 /// Text that is no quantity.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{path}{}{given:?} is no quantity; expected a number, if need be with one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an \
+     exponent like e3",
+    if path.is_empty() { "" } else { ": " }
+)]
 pub struct QuantityError {
     /// Where, like `spec.containers[0].resources.limits.cpu`; empty when only a text was given.
     pub path: String,
@@ -30,66 +32,26 @@ pub struct QuantityError {
     pub given: String,
 }
 
-impl fmt::Display for QuantityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.path.is_empty() {
-            write!(f, "{}: ", self.path)?;
-        }
-        write!(f, "{:?} is no quantity; expected a number, if need be with one of ", self.given)?;
-        write!(f, "n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or an exponent like e3")
-    }
-}
-
-impl std::error::Error for QuantityError {}
-
 /// Rewrites every quantity of a pod (`resources`, `overhead`, `sizeLimit`, divisors) in canonical form.
 ///
 /// # Errors
 /// The first value that is no quantity, with its path.
 pub fn canonical_quantities(pod: &mut Value) -> Result<(), QuantityError> {
-    canonical_quantities_of(pod, &schema::POD)
+    schema::for_each_scalar(pod, Kind::Struct(&schema::POD), &Path::root(), &mut |value, kind, path| {
+        if !matches!(kind, Kind::Named(schema::QUANTITY_NAME, _)) || value.is_null() {
+            return Ok(());
+        }
+        let given = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let text = canonical(&given).map_err(|e| QuantityError { path: path.to_string(), ..e })?;
+        *value = Value::String(text);
+        Ok(())
+    })
 }
 
-/// Rewrites every quantity of an object of type `schema` in canonical form.
-///
-/// # Errors
-/// The first value that is no quantity, with its path.
-pub fn canonical_quantities_of(object: &mut Value, schema: &'static Schema) -> Result<(), QuantityError> {
-    walk(object, Kind::Struct(schema), &Path::root())
-}
-
-fn walk(value: &mut Value, kind: Kind, path: &Path<'_>) -> Result<(), QuantityError> {
-    match (pointee(kind), value) {
-        (Kind::Struct(of), Value::Object(fields)) => {
-            for (key, value) in fields {
-                if let Some(field) = of.by_key(key) {
-                    walk(value, field.kind, &path.field(key))?;
-                }
-            }
-        }
-        (Kind::Map(of), Value::Object(fields)) => {
-            for (key, value) in fields {
-                walk(value, *of, &path.field(key))?;
-            }
-        }
-        (Kind::List(of), Value::Array(items)) => {
-            for (index, value) in items.iter_mut().enumerate() {
-                walk(value, *of, &path.item(index))?;
-            }
-        }
-        (Kind::Named(schema::QUANTITY_NAME, _), value) => {
-            let given = match &*value {
-                Value::String(text) => text.clone(),
-                Value::Null => return Ok(()),
-                other => other.to_string(),
-            };
-            let text = canonical(&given).map_err(|e| QuantityError { path: path.to_string(), ..e })?;
-            *value = Value::String(text);
-        }
-        _ => {}
-    }
-    Ok(())
-}
+/// Decimal suffixes, from 10^-9 on, each a thousand times the one before.
+const DECIMAL: [&str; 10] = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E"];
+/// Binary suffixes, from 2^10 on, each 1024 times the one before.
+const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
 /// Which suffixes a quantity is written with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,31 +122,15 @@ fn trailing_zeros(digits: &str) -> usize {
 }
 
 fn family(suffix: &str) -> Option<Family> {
-    let family = match suffix {
-        "" => Family::Decimal(0),
-        "n" => Family::Decimal(-9),
-        "u" => Family::Decimal(-6),
-        "m" => Family::Decimal(-3),
-        "k" => Family::Decimal(3),
-        "M" => Family::Decimal(6),
-        "G" => Family::Decimal(9),
-        "T" => Family::Decimal(12),
-        "P" => Family::Decimal(15),
-        "E" => Family::Decimal(18),
-        "Ki" => Family::Binary(10),
-        "Mi" => Family::Binary(20),
-        "Gi" => Family::Binary(30),
-        "Ti" => Family::Binary(40),
-        "Pi" => Family::Binary(50),
-        "Ei" => Family::Binary(60),
-        other => {
-            let digits = other.strip_prefix(['e', 'E'])?;
-            let power: i32 = digits.parse().ok()?;
-            // Beyond this no resource is meant, and sums below cannot overflow.
-            Family::Exponent(Some(power).filter(|power| power.abs() <= 10_000)?)
-        }
-    };
-    Some(family)
+    if let Some((power, _)) = (-9..).step_by(3).zip(DECIMAL).find(|(_, known)| *known == suffix) {
+        return Some(Family::Decimal(power));
+    }
+    if let Some((power, _)) = (10..).step_by(10).zip(BINARY).find(|(_, known)| *known == suffix) {
+        return Some(Family::Binary(power));
+    }
+    let power: i32 = suffix.strip_prefix(['e', 'E'])?.parse().ok()?;
+    // Beyond this no resource is meant, and sums below cannot overflow.
+    (power.abs() <= 10_000).then_some(Family::Exponent(power))
 }
 
 /// Writes `whole.fraction × 10^power` with a decimal suffix or exponent.
@@ -213,18 +159,8 @@ fn decimal(whole: &str, fraction: &str, power: i32, family: Family) -> String {
         Family::Exponent(_) if exponent == 0 => format!("{mantissa}{zeros}"),
         Family::Exponent(_) => format!("{mantissa}{zeros}e{exponent}"),
         Family::Decimal(_) | Family::Binary(_) => {
-            let suffix = match exponent {
-                -9 => "n",
-                -6 => "u",
-                -3 => "m",
-                3 => "k",
-                6 => "M",
-                9 => "G",
-                12 => "T",
-                15 => "P",
-                18 => "E",
-                _ => "",
-            };
+            let mut suffixes = (-9..).step_by(3).zip(DECIMAL);
+            let suffix = suffixes.find(|(power, _)| *power == exponent).map_or("", |(_, suffix)| suffix);
             format!("{mantissa}{zeros}{suffix}")
         }
     }
@@ -259,13 +195,12 @@ fn binary(whole: &str, fraction: &str, power: u32) -> String {
     if nanos != 0 || units < 1024 {
         return decimal(&units.to_string(), &format!("{nanos:09}"), 0, Family::Binary(power));
     }
-    let mut amount = units;
-    let mut suffixes = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].into_iter();
-    let mut suffix = suffixes.next().unwrap_or_default();
-    while amount.is_multiple_of(1024) {
-        let Some(larger) = suffixes.next() else { break };
-        amount /= 1024;
-        suffix = larger;
+    let (mut amount, mut suffix) = (units, "");
+    for larger in BINARY {
+        if !amount.is_multiple_of(1024) {
+            break;
+        }
+        (amount, suffix) = (amount / 1024, larger);
     }
     format!("{amount}{suffix}")
 }

@@ -4,49 +4,6 @@ use serde_json::json;
 use super::*;
 
 #[test]
-fn canonical_forms_are_those_of_kubernetes() {
-    for (given, expected) in [
-        ("2000m", "2"),
-        ("1024Mi", "1Gi"),
-        ("0.5", "500m"),
-        ("1.5", "1500m"),
-        ("1500m", "1500m"),
-        ("1048576Ki", "1Gi"),
-        ("1.5Gi", "1536Mi"),
-        ("0.1Gi", "107374182400m"),
-        ("0.0001", "100u"),
-        ("1e3", "1e3"),
-        ("1E3", "1E3"),
-        ("1e4", "10e3"),
-        ("1e-3", "1e-3"),
-        ("1e0", "1e0"),
-        ("500M", "500M"),
-        ("1000M", "1G"),
-        ("1000Ki", "1000Ki"),
-        ("128974848", "128974848"),
-        ("1000", "1k"),
-        ("0", "0"),
-        ("-0", "0"),
-        ("0Mi", "0"),
-        ("00.50", "500m"),
-        (".5", "500m"),
-        ("5.", "5."),
-        ("+5", "+5"),
-        ("-1.5Gi", "-1536Mi"),
-        ("0.5Ki", "512"),
-        ("0.0000000001", "1n"),
-        ("1.0000000001", "1000000001n"),
-        ("999.9999999999", "1k"),
-        ("16Ei", "9223372036854775807"),
-        ("99999999999999999999999999999999999999999999Ki", "9223372036854775807"),
-        ("1000E", "1000E"),
-        (" 1Gi ", "1Gi"),
-    ] {
-        assert_eq!(canonical(given).as_deref(), Ok(expected), "{given}");
-    }
-}
-
-#[test]
 fn other_texts_are_refused_by_name() {
     for given in
         ["", " ", "m", "1K", "1ki", "1e", "1ee3", "1.2.3", "1 Gi", "0x10", "1e3Mi", "--1", "one", "1m1", "٣"]
@@ -112,10 +69,9 @@ fn recorded_answers_of_kubernetes() {
     let recorded: Vec<(String, String)> =
         serde_json::from_str(include_str!("../../tests/oracle/quantities.json")).expect("the recording");
     assert!(recorded.len() > 100, "{}", recorded.len());
-    let wrong: Vec<_> = recorded
-        .iter()
-        .filter(|(given, expected)| canonical(given).as_ref() != Ok(expected))
-        .map(|(given, expected)| (given, expected, canonical(given)))
-        .collect();
-    assert_eq!(wrong, [], "given, Kubernetes' answer, ours");
+    // Where `kubectl` takes no such value.
+    let more = [("-0", "0"), ("-1.5Gi", "-1536Mi"), ("1000E", "1000E"), (" 1Gi ", "1Gi")];
+    let recorded = recorded.into_iter().chain(more.map(|(given, form)| (given.to_owned(), form.to_owned())));
+    let wrong: Vec<_> = recorded.filter(|(given, form)| canonical(given).as_ref() != Ok(form)).collect();
+    assert_eq!(wrong, []);
 }

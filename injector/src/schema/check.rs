@@ -1,16 +1,15 @@
 //! Shapes: a list where a pod has a map could not be read, and would be lost where it is merged.
 
-use std::fmt;
-
 use gotemplate::{Field, Kind, Schema};
 use serde_json::Value;
 
-use crate::path::Path;
+use crate::path::{Path, cut};
 
 use super::{CONTAINER, OBJECT_META, POD_SPEC, pointee};
 
 /// Something in a pod that has another type than Kubernetes gives it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {} is not accepted, expected {expected}", cut(.given))]
 pub struct Malformed {
     /// Where it is.
     pub path: String,
@@ -19,17 +18,6 @@ pub struct Malformed {
     /// What belongs there.
     pub expected: &'static str,
 }
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const LONGEST: usize = 120;
-        let cut: String = self.given.chars().take(LONGEST).collect();
-        let dots = if cut.len() < self.given.len() { "..." } else { "" };
-        write!(f, "{}: {cut}{dots} is not accepted, expected {}", self.path, self.expected)
-    }
-}
-
-impl std::error::Error for Malformed {}
 
 /// The fields that injection reads. Others are not looked at: a newer Kubernetes may have other types for them.
 const READ: [(&Schema, &[&str]); 3] = [

@@ -15,6 +15,9 @@ mod pod;
 mod volume;
 
 use gotemplate::{Field, Kind, Schema};
+use serde_json::Value;
+
+use crate::path::Path;
 
 pub(crate) use meta::OBJECT_META;
 pub(crate) use pod::{CONTAINER, POD, POD_SPEC, POD_TEMPLATE};
@@ -116,4 +119,26 @@ pub(crate) fn list_merge(field: &Field) -> ListMerge {
 /// What a pointer points to; any other type as it is.
 pub(crate) const fn pointee(kind: Kind) -> Kind {
     if let Kind::Ptr(to) = kind { *to } else { kind }
+}
+
+/// Calls `visit` for every value of a known type that is no struct, map or list of its type; stops at the first error.
+pub(crate) fn for_each_scalar<E>(
+    value: &mut Value,
+    kind: Kind,
+    path: &Path<'_>,
+    visit: &mut impl FnMut(&mut Value, Kind, &Path<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    match (pointee(kind), value) {
+        (Kind::Struct(of), Value::Object(fields)) => fields.iter_mut().try_for_each(|(key, value)| {
+            of.by_key(key).map_or(Ok(()), |field| for_each_scalar(value, field.kind, &path.field(key), visit))
+        }),
+        (Kind::Map(of), Value::Object(fields)) => fields
+            .iter_mut()
+            .try_for_each(|(key, value)| for_each_scalar(value, *of, &path.field(key), visit)),
+        (Kind::List(of), Value::Array(items)) => items
+            .iter_mut()
+            .enumerate()
+            .try_for_each(|(index, value)| for_each_scalar(value, *of, &path.item(index), visit)),
+        (kind, value) => visit(value, kind, path),
+    }
 }

@@ -26,7 +26,7 @@ pub struct Document<'t> {
 /// Text that is no UTF-8, no YAML, or beyond the bounds; the line is that of the file.
 pub fn read_documents(bytes: &[u8]) -> Result<Vec<Document<'_>>, YamlError> {
     if bytes.len() > MAX_BYTES {
-        return Err(YamlError { line: 0, column: 0, problem: Problem::TooLong(bytes.len()) });
+        return Err(YamlError::whole(Problem::TooLong(bytes.len())));
     }
     let text = std::str::from_utf8(bytes).map_err(|error| not_utf8(bytes, error.valid_up_to()))?;
     let mut documents = Vec::new();

@@ -1,8 +1,7 @@
-//! InitOptions and writing YAML as Kubernetes' tools do: YAML 1.1, by way of JSON.
+//! Reading and writing YAML as Kubernetes' tools do: YAML 1.1, by way of JSON.
 //!
 //! - [`read()`]: one document as JSON; what Go's `sigs.k8s.io/yaml` would make of it. For values, mesh config, configs.
-//! - [`read_overlay`]: a template's output as a strategic merge patch for a pod, typed strictly.
-//! - [`read_overlay_with_spans`]: the same, and where the scalars are, in one pass.
+//! - [`read_overlay`]: a template's output as a strategic merge patch for a pod, typed strictly, and where its scalars are.
 //! - [`read_documents`]: an input file, document by document, with coercion; unchanged documents keep their bytes.
 //! - [`write()`]: JSON as block-style YAML that any YAML 1.1 or 1.2 reader reads back the same.
 //! - [`scalar_spans`], [`within_one_scalar`]: where the scalars of a text are.
@@ -29,7 +28,6 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::ops::Range;
 
 pub use documents::{Document, read_documents};
@@ -38,8 +36,6 @@ pub use typing::{TypeError, check, coerce};
 pub use write::write;
 
 use serde_json::Value;
-
-use gotemplate::Schema;
 
 use crate::schema;
 
@@ -50,51 +46,24 @@ pub const MAX_NODES: usize = 500_000;
 /// The deepest nesting of maps and lists.
 pub const MAX_DEPTH: usize = 100;
 
-/// Reads a template's output as a patch for a pod (`metadata`, `spec`).
+/// Reads a template's output as a strategic merge patch for a pod (`metadata`, `spec`), and where its scalars are, as
+/// [`scalar_spans`] gives them, in one pass.
 ///
 /// Strictly typed, as Go would decode the result: a number where a pod has a string is an error. Fields that pods do not
 /// have are dropped; patch directives stay.
 ///
 /// # Errors
 /// Bad YAML, with line and column; a value of the wrong type, with its path.
-pub fn read_overlay(text: &str) -> Result<Value, YamlError> {
-    read_overlay_as(text, &schema::POD)
-}
-
-/// [`read_overlay`] for another type, such as `schema::POD_SPEC` for templates of the 1.0 era.
-///
-/// # Errors
-/// As [`read_overlay`].
-pub fn read_overlay_as(text: &str, schema: &'static Schema) -> Result<Value, YamlError> {
-    read_overlay_with_spans(text, schema).map(|overlay| overlay.value)
-}
-
-/// A template's output, read.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Overlay {
-    /// The patch.
-    pub value: Value,
-    /// Where the text's scalars are, as [`scalar_spans`] gives them.
-    pub spans: Vec<Range<usize>>,
-}
-
-/// [`read_overlay_as`] and [`scalar_spans`] in one pass over the text.
-///
-/// # Errors
-/// As [`read_overlay`].
-pub fn read_overlay_with_spans(text: &str, schema: &'static Schema) -> Result<Overlay, YamlError> {
+pub fn read_overlay(text: &str) -> Result<(Value, Vec<Range<usize>>), YamlError> {
     let (mut value, spans) = read::read_raw(text)?;
     read::integers(&mut value);
-    check(&mut value, schema).map_err(|error| YamlError {
-        line: 0,
-        column: 0,
-        problem: Problem::Type(error),
-    })?;
-    Ok(Overlay { value, spans })
+    check(&mut value, &schema::POD).map_err(|error| YamlError::whole(Problem::Type(error)))?;
+    Ok((value, spans))
 }
 
 /// Text that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}{problem}", self.place())]
 pub struct YamlError {
     /// The line, from 1; 0 when the problem has no one place.
     pub line: usize,
@@ -105,10 +74,11 @@ pub struct YamlError {
 }
 
 /// What is wrong with a YAML text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
     /// A tag whose value is not of its kind, or a kind that JSON lacks.
+    #[error("cannot decode {value:?} as {tag}")]
     BadTag {
         /// The tag.
         tag: String,
@@ -116,50 +86,48 @@ pub enum Problem {
         value: String,
     },
     /// A map, list or null as a key.
+    #[error("a key must be a string, number or bool")]
     Key,
     /// `<<` with something else than maps.
+    #[error("map merge (<<) requires a map or a list of maps as its value")]
     Merge,
     /// More than one document where one is expected.
+    #[error("expected a single document, found a second one")]
     ManyDocuments,
     /// Not UTF-8.
+    #[error("the text is not valid UTF-8")]
     NotUtf8,
     /// `.inf` or `.nan`, which JSON does not have.
+    #[error("{0} is no number in JSON; quote it if it is a string")]
     NotFinite(String),
     /// The parser's own complaint.
+    #[error("{0}")]
     Syntax(String),
     /// Deeper than [`MAX_DEPTH`].
+    #[error("nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
     /// Longer than [`MAX_BYTES`].
+    #[error("{0} bytes are too many; at most {MAX_BYTES} are read")]
     TooLong(usize),
     /// More than so many.
+    #[error("more than {0} values with aliases expanded; is this a YAML bomb?")]
     TooManyNodes(usize),
     /// A value of the wrong type.
+    #[error("{0}")]
     Type(TypeError),
 }
 
-impl fmt::Display for YamlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.line > 0 {
-            write!(f, "yaml: line {}, column {}: ", self.line, self.column)?;
-        } else if !matches!(self.problem, Problem::Type(_)) {
-            write!(f, "yaml: ")?;
-        }
-        match &self.problem {
-            Problem::BadTag { tag, value } => write!(f, "cannot decode {value:?} as {tag}"),
-            Problem::Key => write!(f, "a key must be a string, number or bool"),
-            Problem::Merge => write!(f, "map merge (<<) requires a map or a list of maps as its value"),
-            Problem::ManyDocuments => write!(f, "expected a single document, found a second one"),
-            Problem::NotUtf8 => write!(f, "the text is not valid UTF-8"),
-            Problem::NotFinite(text) => write!(f, "{text} is no number in JSON; quote it if it is a string"),
-            Problem::Syntax(text) => write!(f, "{text}"),
-            Problem::TooDeep => write!(f, "nested deeper than {MAX_DEPTH} levels"),
-            Problem::TooLong(bytes) => write!(f, "{bytes} bytes are too many; at most {MAX_BYTES} are read"),
-            Problem::TooManyNodes(most) => {
-                write!(f, "more than {most} values with aliases expanded; is this a YAML bomb?")
-            }
-            Problem::Type(error) => write!(f, "{error}"),
+impl YamlError {
+    /// A problem that has no one place.
+    pub(super) const fn whole(problem: Problem) -> Self {
+        Self { line: 0, column: 0, problem }
+    }
+
+    fn place(&self) -> String {
+        match self {
+            Self { line: 0, problem: Problem::Type(_), .. } => String::new(),
+            Self { line: 0, .. } => "yaml: ".to_owned(),
+            Self { line, column, .. } => format!("yaml: line {line}, column {column}: "),
         }
     }
 }
-
-impl std::error::Error for YamlError {}

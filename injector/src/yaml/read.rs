@@ -36,7 +36,7 @@ pub(super) fn read_raw(text: &str) -> Result<(Value, Vec<Range<usize>>), YamlErr
 
 fn raw_at_most(most: usize, text: &str) -> Result<(Value, Vec<Range<usize>>), YamlError> {
     if text.len() > MAX_BYTES {
-        return Err(YamlError { line: 0, column: 0, problem: Problem::TooLong(text.len()) });
+        return Err(YamlError::whole(Problem::TooLong(text.len())));
     }
     // Every node takes at least one byte.
     if text.len() <= most
@@ -271,7 +271,7 @@ fn is_merge(tag: Option<&Tag>) -> bool {
 /// Bad YAML, with line and column.
 pub fn scalar_spans(text: &str) -> Result<Vec<Range<usize>>, YamlError> {
     if text.len() > MAX_BYTES {
-        return Err(YamlError { line: 0, column: 0, problem: Problem::TooLong(text.len()) });
+        return Err(YamlError::whole(Problem::TooLong(text.len())));
     }
     let mut spans = Vec::new();
     for next in parser(text) {

@@ -1,6 +1,6 @@
 //! Typing JSON by the types of a pod: strictly for templates, with coercion for users' files.
 
-use std::fmt;
+use std::convert::Infallible;
 
 use gotemplate::{Kind, Schema};
 use serde_json::{Map, Value};
@@ -8,10 +8,11 @@ use serde_json::{Map, Value};
 use super::scalar::scalar_text;
 use crate::path::{Path, type_name};
 use crate::quantity;
-use crate::schema::{INT_OR_STRING_NAME, QUANTITY_NAME, pointee};
+use crate::schema::{INT_OR_STRING_NAME, QUANTITY_NAME, for_each_scalar, pointee};
 
 /// A value whose type is not that of its field.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot unmarshal {found} into Go struct field {} of type {expected} (found {value}{})", self.place(), self.fix())]
 pub struct TypeError {
     /// The field, like `spec.containers[0].env[0].value`.
     pub path: String,
@@ -23,20 +24,19 @@ pub struct TypeError {
     pub expected: &'static str,
 }
 
-impl fmt::Display for TypeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, found, value, expected } = self;
-        let place = if path.is_empty() { "the object" } else { path };
-        write!(f, "cannot unmarshal {found} into Go struct field {place} of type {expected} (found {value}")?;
-        match *expected {
-            "string" if matches!(*found, "number" | "bool") => write!(f, "; quote it)"),
-            "int32" | "int64" | "bool" if *found == "string" => write!(f, "; remove the quotes)"),
-            _ => write!(f, ")"),
+impl TypeError {
+    fn place(&self) -> &str {
+        if self.path.is_empty() { "the object" } else { &self.path }
+    }
+
+    fn fix(&self) -> &'static str {
+        match (self.expected, self.found) {
+            ("string", "number" | "bool") => "; quote it",
+            ("int32" | "int64" | "bool", "string") => "; remove the quotes",
+            _ => "",
         }
     }
 }
-
-impl std::error::Error for TypeError {}
 
 /// Types `value` strictly: drops fields that the type does not have, keeps patch directives and nulls.
 ///
@@ -138,27 +138,10 @@ const fn expected(kind: Kind) -> &'static str {
 /// Coerces `value` to the types of `schema`: numbers and bools in string fields become the strings that Go makes of them; everything
 /// else, unknown fields included, stays.
 pub fn coerce(value: &mut Value, schema: &'static Schema) {
-    coerce_kind(value, Kind::Struct(schema));
-}
-
-fn coerce_kind(value: &mut Value, kind: Kind) {
-    match (pointee(kind), value) {
-        (Kind::Str, value) => {
-            if let Some(text) = scalar_text(value) {
-                *value = Value::String(text);
-            }
+    let Ok(()) = for_each_scalar(value, Kind::Struct(schema), &Path::root(), &mut |value, kind, _| {
+        if let (Kind::Str, Some(text)) = (kind, scalar_text(value)) {
+            *value = Value::String(text);
         }
-        (Kind::Struct(of), Value::Object(fields)) => {
-            for (key, value) in fields {
-                if let Some(field) = of.by_key(key) {
-                    coerce_kind(value, field.kind);
-                }
-            }
-        }
-        (Kind::Map(of), Value::Object(fields)) => {
-            fields.values_mut().for_each(|value| coerce_kind(value, *of));
-        }
-        (Kind::List(of), Value::Array(items)) => items.iter_mut().for_each(|item| coerce_kind(item, *of)),
-        _ => {}
-    }
+        Ok::<(), Infallible>(())
+    });
 }

@@ -37,7 +37,7 @@ fn mapping(out: &mut String, fields: &Map<String, Value>, indent: usize) {
         if index > 0 {
             pad(out, indent);
         }
-        let written = key_text(key);
+        let written = quoted(key);
         if written.len() > LONG_KEY {
             let _ = writeln!(out, "? {written}");
             pad(out, indent);
@@ -113,10 +113,6 @@ fn number(value: &Number) -> String {
     format!("{mantissa}{dot}e{sign}{exponent}")
 }
 
-fn key_text(key: &str) -> String {
-    quoted(key)
-}
-
 /// A string on one line: plain if every reader takes it for the string that it is, else quoted.
 fn quoted(text: &str) -> String {
     if text.chars().any(|c| !printable(c)) || looks_like_another_type(text) {
@@ -125,28 +121,16 @@ fn quoted(text: &str) -> String {
     if plain(text) { text.to_owned() } else { format!("'{}'", text.replace('\'', "''")) }
 }
 
+/// As JSON, which is YAML, with more escapes.
 fn double_quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if printable(c) => out.push(c),
-            c => {
-                let code = u32::from(c);
-                let _ = match code {
-                    0..=0xff => write!(out, "\\x{code:02X}"),
-                    0x100..=0xffff => write!(out, "\\u{code:04X}"),
-                    _ => write!(out, "\\U{code:08X}"),
-                };
-            }
+    for c in Value::from(text).to_string().chars() {
+        if printable(c) {
+            out.push(c);
+        } else {
+            let _ = write!(out, "\\u{:04X}", u32::from(c));
         }
     }
-    out.push('"');
     out
 }
 

@@ -18,7 +18,7 @@ fn roles() -> Vec<Value> {
         failure_policy: FailurePolicy::Fail,
         by_default: false,
         certificates: Certificates::SelfSigned,
-        platform: Platform::Openshift,
+        platform: Platform::Kubernetes,
         validating_policy: false,
         texts: Texts {
             config: BUILTIN_CONFIG.to_owned(),
