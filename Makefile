@@ -32,7 +32,7 @@ RUNS ?= 30
 .NOTPARALLEL:
 
 .PHONY: help demo test bench bench-injector bench-image bench-webhook chaos soak fuzz static injector lint parity unit pod \
-    proxies image image-local dist gallery setup setup-demo clean
+    proxies cluster image image-local dist gallery setup setup-demo clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,7 +40,7 @@ help: ## this list
 demo: setup-demo static ## see it work: two throw-away network namespaces, under a minute
 	@$(AS_ROOT) demo/run $(STATIC)
 
-test: setup lint parity pod proxies unit ## everything CI runs
+test: setup lint parity pod proxies cluster unit ## everything CI runs
 
 bench: static ## measure, and write the figures into docs/performance.md
 	@RUSTFLAGS="$(STATIC_FLAGS)" $(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") \
@@ -107,6 +107,16 @@ pod: setup static injector ## run a whole injected pod in podman, both variants 
 
 proxies: setup static ## put haproxy in the place of the proxy, REDIRECT and TPROXY, nginx behind it (root)
 	@$(AS_ROOT) tests/proxies/run $(STATIC)
+
+# The cluster of KUBECONFIG is used only if CLUSTER_CONTEXT names its current context.
+cluster: ## the injector against a real API server (KUBEBUILDER_ASSETS, or KUBECONFIG with CLUSTER_CONTEXT)
+ifneq ($(KUBEBUILDER_ASSETS)$(CLUSTER_CONTEXT),)
+	cargo test --locked -p sidecar-injector --test end_to_end -- --include-ignored
+else
+	@echo "end to end on a real API server: NOT CHECKED: set KUBEBUILDER_ASSETS to a directory with kube-apiserver and etcd," \
+	    "or KUBECONFIG and CLUSTER_CONTEXT (its current context)"
+	@exit $(if $(filter cluster,$(MAKECMDGOALS)),1,0)
+endif
 
 image: ## both images, by podman, docker or buildah (needs a registry for the base image)
 	@image/build registry

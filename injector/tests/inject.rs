@@ -223,10 +223,6 @@ fn without_the_agent_s_port_probes_stay() {
     let again = inject(&injector(), &after).unwrap().pod;
     assert_eq!(again["spec"]["containers"][0]["readinessProbe"]["httpGet"]["path"], "/app-health/web/readyz");
     assert!(noted(&again));
-    let mesh = Source { name: "mesh".to_owned(), text: "defaultConfig: {statusPort: 0}".to_owned() };
-    let settings = Sources { mesh: Some(mesh), ..Sources::default() }.load(&functions(|_| None)).unwrap();
-    let injected = inject(&Injector::new(settings, Options::default()), &pod).unwrap().pod;
-    assert_eq!(injected["spec"]["containers"][0]["readinessProbe"], probe);
 }
 
 #[test]

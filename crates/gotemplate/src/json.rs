@@ -57,6 +57,20 @@ fn convert(call: &mut Call<'_>, value: &Value<'_>, depth: usize) -> Result<Json,
     })
 }
 
+/// Protobuf's JSON has names where Go's has numbers, unless there is no name.
+fn protobuf(call: &mut Call<'_>, value: &Value<'_>, depth: usize) -> Result<Json, String> {
+    match value {
+        Value::Enum(ty, n) if ty.values.iter().any(|(_, number)| number == n) => {
+            Ok(Json::String(enum_name(ty, *n).into_owned()))
+        }
+        Value::Wrapper(inner) => protobuf(call, inner, depth),
+        Value::List(list) if !list.is_nil() => {
+            list.to_vec().iter().map(|item| protobuf(call, item, depth + 1)).collect()
+        }
+        _ => convert(call, value, depth),
+    }
+}
+
 fn fields(
     call: &mut Call<'_>,
     s: &Struct<'_>,
@@ -72,9 +86,8 @@ fn fields(
                 fields(call, inner, depth + 1, into)?;
             }
             _ if field.omit_empty && is_empty(field, &value) => {}
-            // Protobuf's JSON has names where Go's has numbers.
-            Value::Enum(ty, n) if s.schema.proto => {
-                into.insert(field.key.to_owned(), Json::String(enum_name(ty, *n).into_owned()));
+            _ if s.schema.proto => {
+                into.insert(field.key.to_owned(), protobuf(call, &value, depth + 1)?);
             }
             _ => {
                 into.insert(field.key.to_owned(), convert(call, &value, depth + 1)?);

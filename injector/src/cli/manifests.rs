@@ -50,6 +50,12 @@ pub(super) struct ManifestsArgs {
     /// Reject pods that still have `image: auto` (Kubernetes 1.30 or newer)
     #[arg(long)]
     validating_policy: bool,
+    /// Print the Namespace, too; deleting the output then deletes it with everything in it
+    #[arg(long)]
+    create_namespace: bool,
+    /// Print what an uninstallation deletes, for kubectl delete --ignore-not-found -f -
+    #[arg(long, conflicts_with = "create_namespace")]
+    uninstall: bool,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -68,7 +74,11 @@ pub(super) fn run(args: &ManifestsArgs, environment: &Environment) -> Result<Out
         validating_policy: args.validating_policy,
         texts,
     };
-    let objects = manifests::objects(&options).map_err(|problem| Failure::one(Exit::Data, problem))?;
+    let objects = if args.uninstall { manifests::uninstall(&options) } else { manifests::objects(&options) };
+    let mut objects = objects.map_err(|problem| Failure::one(Exit::Data, problem))?;
+    if args.create_namespace {
+        objects.insert(0, manifests::namespace(&options));
+    }
     let text = manifests::to_yaml(&objects);
     Ok(Output { text, notes, target: "-".to_owned(), ..Output::default() })
 }

@@ -4,7 +4,7 @@
 //! share, caBundles in webhook configurations, kubelet versions, and the user ranges of namespaces. No request waits for
 //! it; while the API server cannot be reached, the last good state is used. [`fetch()`] reads once what `doctor` checks.
 //!
-//! A service account needs: `get list watch` on nodes and namespaces; `get list watch patch` on the
+//! A service account needs: `get list watch` on nodes, on OpenShift on namespaces too; `get list watch patch` on the
 //! MutatingWebhookConfigurations by name; in the injector's namespace `get list watch` on the two ConfigMaps by name,
 //! `get list watch update` on the Secret by name, and `create` on Secrets.
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::message::{self, Text};
+use super::{check, message};
 use crate::path::FieldError;
 use crate::schema::mesh::{MESH_CONFIG, PROXY_CONFIG};
 
@@ -66,15 +66,15 @@ impl Mesh {
     ///
     /// # Errors
     ///
-    /// The field, its value and what is accepted.
-    pub fn with(&self, value: &Value) -> Result<Self, FieldError> {
+    /// Each field, its value and what is accepted.
+    pub fn with(&self, value: &Value) -> Result<Self, Vec<FieldError>> {
         if value.is_null() {
             return Ok(self.clone());
         }
-        let mut given = message::normal(value, &MESH_CONFIG, Text::Coerced)?;
+        let mut given = message::normal(value, &MESH_CONFIG).map_err(|error| vec![error])?;
         let mut result = match given.shift_remove("defaultConfig") {
-            Some(proxy) => self.over(&proxy).map_err(|error| error.below("defaultConfig"))?,
-            None => self.clone(),
+            Some(Value::Object(proxy)) => self.over(proxy),
+            _ => self.clone(),
         };
         if let Some(Value::Array(more)) = given.shift_remove("extensionProviders") {
             let all = result.config.entry("extensionProviders").or_insert_with(|| json!([]));
@@ -84,7 +84,9 @@ impl Mesh {
             }
         }
         result.config.extend(given);
-        Ok(result)
+        let mut errors = check::mesh(&result.config);
+        errors.extend(check::proxy(&result.proxy).into_iter().map(|error| error.below("defaultConfig")));
+        if errors.is_empty() { Ok(result) } else { Err(errors) }
     }
 
     /// Merges a proxy config, as in annotation `proxy.istio.io/config`, with this one's: top-level fields replace,
@@ -92,25 +94,27 @@ impl Mesh {
     ///
     /// # Errors
     ///
-    /// The field, its value and what is accepted.
-    pub fn with_proxy_config(&self, value: &Value) -> Result<Self, FieldError> {
+    /// Each field, its value and what is accepted.
+    pub fn with_proxy_config(&self, value: &Value) -> Result<Self, Vec<FieldError>> {
         if value.is_null() {
             return Ok(self.clone());
         }
-        let normal = message::normal(value, &PROXY_CONFIG, Text::Strict)?;
+        let normal = message::normal(value, &PROXY_CONFIG).map_err(|error| vec![error])?;
+        // As in Istio by itself, over the defaults: a mesh config is not the fault of a pod.
+        let mut errors = check::proxy(&Self::default().over(normal.clone()).proxy);
         // They become environment variables: Kubernetes would refuse the pod, and not say where the name comes from.
         let names = normal.get("proxyMetadata").and_then(Value::as_object).into_iter().flatten();
         let usable = |name: &str| {
             !name.is_empty() && name.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'=')
         };
         if let Some((name, _)) = names.into_iter().find(|(name, _)| !usable(name)) {
-            return Err(FieldError {
+            errors.push(FieldError {
                 path: "proxyMetadata".to_owned(),
                 given: format!("the name {name:?}"),
                 expected: "printable ASCII characters without \"=\"".to_owned(),
             });
         }
-        self.over(&Value::Object(normal))
+        if errors.is_empty() { Ok(self.over(normal)) } else { Err(errors) }
     }
 
     /// The unknown fields of a mesh config: misspelt, or from another version.
@@ -125,23 +129,28 @@ impl Mesh {
         message::unknown(value, &PROXY_CONFIG)
     }
 
-    fn over(&self, proxy: &Value) -> Result<Self, FieldError> {
-        let given = message::normal(proxy, &PROXY_CONFIG, Text::Coerced)?;
+    fn over(&self, given: Map<String, Value>) -> Self {
+        const KEPT_HEADERS: [&str; 5] =
+            ["forwardedClientCert", "requestId", "server", "attemptCount", "envoyDebugHeaders"];
         let mut result = self.clone();
-        for (key, value) in given {
-            let merged = ["proxyMetadata", "proxyHeaders"].contains(&key.as_str());
-            match (result.proxy.get_mut(&key), value) {
-                (Some(Value::Object(old)), Value::Object(new)) if merged => old.extend(new),
-                (_, value) => {
-                    // One name for the service, as one of the two fields.
-                    if key == "tracingServiceName" {
-                        result.proxy.shift_remove("serviceCluster");
-                    }
-                    result.proxy.insert(key, value);
+        for (key, mut value) in given {
+            for other in message::rivals(&key) {
+                result.proxy.shift_remove(*other);
+            }
+            let old = result.proxy.get(&key).and_then(Value::as_object);
+            let kept = old.into_iter().flatten().filter(|(header, _)| match key.as_str() {
+                "proxyMetadata" => true,
+                "proxyHeaders" => KEPT_HEADERS.contains(&header.as_str()),
+                _ => false,
+            });
+            if let Some(value) = value.as_object_mut() {
+                for (key, old) in kept {
+                    value.entry(key).or_insert_with(|| old.clone());
                 }
             }
+            result.proxy.insert(key, value);
         }
-        Ok(result)
+        result
     }
 
     /// The whole mesh config but for `defaultConfig`.
@@ -203,7 +212,7 @@ mod tests {
     #[test]
     fn fields_replace_but_metadata_is_merged() {
         let mesh = json!({"trustDomain": "td", "defaultConfig": {
-            "proxyMetadata": {"A": "1"}, "tracing": {"sampling": 1, "zipkin": {"address": "z"}}, "drain_duration": "1m",
+            "proxyMetadata": {"A": "1"}, "tracing": {"sampling": 1, "zipkin": {"address": "z:1"}}, "drain_duration": "1m",
         }});
         let mesh = Mesh::default().with(&mesh).unwrap();
         let annotation =
@@ -243,10 +252,10 @@ mod tests {
             (json!({"concurrency": 1.5}), "concurrency: "),
             (json!([1]), "a map"),
         ] {
-            let error = Mesh::default().with_proxy_config(&config).unwrap_err();
+            let error = &Mesh::default().with_proxy_config(&config).unwrap_err()[0];
             assert!(error.to_string().contains(named), "{error}");
         }
-        let error = Mesh::default().with(&json!({"defaultConfig": {"statusPort": "x"}})).unwrap_err();
+        let error = &Mesh::default().with(&json!({"defaultConfig": {"statusPort": "x"}})).unwrap_err()[0];
         assert!(error.to_string().starts_with("defaultConfig.statusPort: "), "{error}");
     }
 

@@ -1,6 +1,7 @@
 //! Configuration: injector config, values, mesh config.
 
 mod builtin;
+mod check;
 mod error;
 mod injector;
 mod mesh;

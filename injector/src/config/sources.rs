@@ -7,6 +7,7 @@ use super::error::{ConfigError, Problem};
 use super::injector::InjectorConfig;
 use super::mesh::Mesh;
 use crate::object;
+use crate::path::FieldError;
 use crate::yaml;
 use gotemplate::Functions;
 
@@ -124,7 +125,7 @@ impl Sources {
         let below = below.map_or(Ok(Value::Null), |below| read_values(&below));
         let values = below.and_then(|below| Ok(merge_values(below, read_values(&values)?)));
         let values = keep(values.map_err(|problem| vec![problem]), &mut problems);
-        let mesh = keep(read_mesh(&mesh).map_err(|problem| vec![problem]), &mut problems);
+        let mesh = keep(read_mesh(&mesh), &mut problems);
         match (injector, values, mesh) {
             (Some(injector), Some(values), Some((mesh, mut warnings))) if problems.is_empty() => {
                 let unknown = injector.unknown_keys.iter();
@@ -238,10 +239,13 @@ fn read_values(source: &Source) -> Result<Value, ConfigError> {
     }
 }
 
-fn read_mesh(source: &Source) -> Result<(Mesh, Vec<String>), ConfigError> {
+fn read_mesh(source: &Source) -> Result<(Mesh, Vec<String>), Vec<ConfigError>> {
     let bad = |problem: Problem| ConfigError::new(&source.name, "", problem);
-    let value = yaml::read(&source.text).map_err(|error| bad(Problem::Yaml(Box::new(error))))?;
-    let mesh = Mesh::default().with(&value).map_err(|error| bad(Problem::Field(Box::new(error))))?;
+    let value = yaml::read(&source.text).map_err(|error| vec![bad(Problem::Yaml(Box::new(error)))])?;
+    let fields = |errors: Vec<FieldError>| -> Vec<_> {
+        errors.into_iter().map(|error| bad(Problem::Field(Box::new(error)))).collect()
+    };
+    let mesh = Mesh::default().with(&value).map_err(fields)?;
     let unknown = Mesh::unknown_fields(&value);
     let warnings =
         unknown.iter().map(|field| format!("{}: {field}: not known, ignored", source.name)).collect();

@@ -127,7 +127,7 @@ impl Injector {
         let mut warnings = checked.warnings;
         let mut problems = checked.errors;
         let own_mesh = self.own_mesh(request.pod, &mut warnings);
-        problems.extend(own_mesh.as_ref().err().cloned());
+        problems.extend(own_mesh.as_ref().err().into_iter().flatten().cloned());
         let stripped = self.stripped(request.pod);
         problems.extend(stripped.as_ref().err().cloned());
         let (Ok(own_mesh), Ok(mut stripped), true) = (own_mesh, stripped, problems.is_empty()) else {
@@ -175,21 +175,26 @@ impl Injector {
     }
 
     /// The mesh config with the pod's own proxy config.
-    fn own_mesh(&self, pod: &Value, warnings: &mut Vec<String>) -> Result<Cow<'_, Mesh>, AnnotationError> {
+    fn own_mesh(
+        &self,
+        pod: &Value,
+        warnings: &mut Vec<String>,
+    ) -> Result<Cow<'_, Mesh>, Vec<AnnotationError>> {
         // Every pod may bring one.
         const MOST_NODES: usize = 10_000;
         let Some(text) = annotation(pod, keys::PROXY_CONFIG) else {
             return Ok(Cow::Borrowed(&self.settings.mesh));
         };
         let key = keys::PROXY_CONFIG;
-        let value =
-            yaml::read_at_most(MOST_NODES, text).map_err(|error| AnnotationError::Yaml { key, error })?;
+        let value = yaml::read_at_most(MOST_NODES, text)
+            .map_err(|error| vec![AnnotationError::Yaml { key, error }])?;
         let unknown = Mesh::unknown_proxy_fields(&value);
         warnings.extend(
             unknown.into_iter().map(|field| format!("annotation {key}: {field}: not known, ignored")),
         );
         let mesh = self.settings.mesh.with_proxy_config(&value);
-        mesh.map(Cow::Owned).map_err(|error| AnnotationError::Field { key, error })
+        let bad = |error| AnnotationError::Field { key, error };
+        mesh.map(Cow::Owned).map_err(|errors| errors.into_iter().map(bad).collect())
     }
 
     fn render(

@@ -75,3 +75,36 @@ fn data(options: &Options) -> Value {
 pub fn to_yaml(objects: &[Value]) -> String {
     objects.iter().map(yaml::write).collect::<Vec<_>>().join("---\n")
 }
+
+/// What an uninstallation deletes, in this order: first the webhook configuration, so that no pod is rejected, and last
+/// the Secrets, which nothing writes again without its roles. The namespace and the mesh config of the default revision
+/// stay: a control plane may use them.
+///
+/// # Errors
+///
+/// As [`objects`].
+pub fn uninstall(options: &Options) -> Result<Vec<Value>, String> {
+    let names = Names::new(&options.revision);
+    let secrets = [names.secret(), names.managed_secret(), format!("{}-ca", names.injector())];
+    let secret = |name: String| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": options.namespace.as_str()}});
+    let default = options.revision.as_str().is_empty();
+    let shared = |object: &Value| default && object.pointer("/metadata/name") == Some(&json!(names.mesh()));
+    let objects = objects(options)?.into_iter().rev().filter(|object| !shared(object));
+    let reference = |mut object: Value| {
+        for (pointer, kept) in
+            [("", ["apiVersion", "kind", "metadata"]), ("/metadata", ["name", "namespace", ""])]
+        {
+            if let Some(map) = object.pointer_mut(pointer).and_then(Value::as_object_mut) {
+                map.retain(|key, _| kept.contains(&key.as_str()));
+            }
+        }
+        object
+    };
+    Ok(objects.chain(secrets.map(secret)).map(reference).collect())
+}
+
+/// Without labels of its own: the namespace may hold a control plane, whose labels count.
+#[must_use]
+pub fn namespace(options: &Options) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": options.namespace.as_str()}})
+}

@@ -18,7 +18,7 @@ fn roles() -> Vec<Value> {
         failure_policy: FailurePolicy::Fail,
         by_default: false,
         certificates: Certificates::SelfSigned,
-        platform: Platform::Kubernetes,
+        platform: Platform::Openshift,
         validating_policy: false,
         texts: Texts {
             config: BUILTIN_CONFIG.to_owned(),

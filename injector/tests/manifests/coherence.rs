@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use sidecar_injector::decide::Selector;
-use sidecar_injector::manifests::{Certificates, Names, Options, Platform};
+use sidecar_injector::manifests::{Certificates, Names, Options, Platform, uninstall};
 
 use super::{all, objects, only};
 
@@ -173,7 +173,7 @@ fn the_injector_may_do_what_it_does_and_no_more() {
         let (cluster, local) = (only(&objects, "ClusterRole"), only(&objects, "Role"));
         for verb in ["get", "list", "watch"] {
             assert!(allowed(cluster, "nodes", None, verb));
-            assert!(allowed(cluster, "namespaces", None, verb));
+            assert_eq!(allowed(cluster, "namespaces", None, verb), options.platform == Platform::Openshift);
             for map in [names.injector(), names.mesh()] {
                 assert!(allowed(local, "configmaps", Some(&map), verb));
             }
@@ -203,14 +203,47 @@ fn the_injector_may_do_what_it_does_and_no_more() {
 }
 
 #[test]
-fn the_configuration_comes_last_and_the_namespace_first() {
+fn the_configuration_comes_last_and_there_is_no_namespace() {
     for options in all() {
         let objects = objects(&options);
-        assert_eq!(objects[0]["kind"], "Namespace");
+        assert!(
+            objects.iter().all(|object| object["kind"] != "Namespace"),
+            "deleting these must not delete a control plane"
+        );
         assert_eq!(objects.last().unwrap()["kind"], "MutatingWebhookConfiguration");
         let at = |kind: &str| objects.iter().position(|object| object["kind"] == kind);
         assert!(at("ServiceAccount") < at("Deployment") && at("ConfigMap") < at("Deployment"));
         assert!(at("RoleBinding") < at("Deployment") && at("Certificate") < at("Deployment"));
+    }
+}
+
+#[test]
+fn uninstalling_spares_what_is_shared_and_deletes_the_secrets() {
+    for options in all() {
+        let (installed, deleted) = (objects(&options), uninstall(&options).unwrap());
+        let key = |object: &Value| {
+            (
+                object["kind"].clone(),
+                object["metadata"]["name"].clone(),
+                object["metadata"]["namespace"].clone(),
+            )
+        };
+        let spared: Vec<_> = installed
+            .iter()
+            .map(key)
+            .filter(|object| !deleted.iter().any(|one| key(one) == *object))
+            .collect();
+        if options.revision.as_str().is_empty() {
+            assert_eq!(spared, [(json!("ConfigMap"), json!("istio"), json!(options.namespace.as_str()))]);
+        } else {
+            assert_eq!(spared, []);
+        }
+        assert_eq!(deleted[0]["kind"], "MutatingWebhookConfiguration", "no pod is rejected meanwhile");
+        assert!(deleted.iter().all(|object| object["kind"] != "Namespace"));
+        let secrets = deleted.iter().filter(|object| object["kind"] == "Secret");
+        let names: Vec<&str> = secrets.map(|secret| secret["metadata"]["name"].as_str().unwrap()).collect();
+        assert!(names.iter().any(|name| name.ends_with("-tls")) && names.len() == 3, "{names:?}");
+        assert!(deleted.iter().rev().take(3).all(|object| object["kind"] == "Secret"), "after the roles");
     }
 }
 

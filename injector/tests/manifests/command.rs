@@ -135,7 +135,15 @@ fn bad_values_are_named() {
     let message = failure.to_string();
     assert_eq!((failure.exit, message.lines().count()), (Exit::Usage, 1), "{message}");
     assert!(message.contains(r#""x\ny" is not accepted"#), "{message}");
-    assert_eq!(only(&objects(&options()), "Namespace")["metadata"]["name"], "istio-system");
+    let kinds = |arguments: &[&str]| {
+        let text = run(arguments).unwrap().text;
+        let kinds = text.lines().filter_map(|line| line.strip_prefix("kind: ").map(str::to_owned));
+        kinds.collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(&["manifests", "--create-namespace"])[0], "Namespace");
+    assert!(!kinds(&["manifests"]).contains(&"Namespace".to_owned()));
+    assert_eq!(kinds(&["manifests", "--uninstall"])[0], "MutatingWebhookConfiguration");
+    assert_eq!(run(&["manifests", "--uninstall", "--create-namespace"]).unwrap_err().exit, Exit::Usage);
 }
 
 /// What the Deployment says is what the command takes; only the cluster is not there.

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use sidecar_injector::manifests::to_yaml;
+use sidecar_injector::manifests::{namespace, to_yaml};
 use sidecar_injector::yaml;
 
 use super::{Options, canary, cert_manager, objects, openshift, options};
@@ -73,6 +73,8 @@ fn files() -> Vec<(PathBuf, String)> {
     let mut files = vec![
         file("base/kustomization.yaml", &kustomization(&json!({"resources": ["sidecar-injector.yaml"]}))),
         file("base/sidecar-injector.yaml", &to_yaml(&objects(&base()))),
+        // Not in any kustomization: deleting one must not delete the namespace and what else is in it.
+        file("namespace.yaml", &to_yaml(&[namespace(&base())])),
     ];
     let plain = |options: Options| Options { validating_policy: false, ..options };
     files.extend(overlay("canary", &plain(canary())));
