@@ -16,8 +16,11 @@ const MOST_ANONYMOUS: usize = 16;
 pub(super) struct Sets(Vec<(String, Values)>);
 
 impl Sets {
+    /// All of them, by name: the order in which they are written is that in which nft lists them.
     pub(super) fn into_list(self) -> Vec<(String, Values)> {
-        self.0
+        let mut sets = self.0;
+        sets.sort_by(|(a, _), (b, _)| a.cmp(b));
+        sets
     }
 
     /// The right side of a test for these values; a named set if there are many.

@@ -14,5 +14,6 @@ mod convergence;
 mod first_capture;
 mod foreign;
 mod moves;
+mod native;
 mod rules;
 mod tables;
