@@ -154,23 +154,3 @@ fn unified_diff(name: &str, before: &Value, after: &Value) -> String {
     let diff = TextDiff::configure().timeout(TIMEOUT).diff_lines(&before, &after);
     diff.unified_diff().context_radius(3).header(name, &format!("{name} (after)")).to_string()
 }
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn differences_are_shown_with_three_lines_of_context() {
-        let before = json!({"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 7, "h": 8, "i": 9});
-        let mut after = before.clone();
-        after["h"] = json!(0);
-        after["j"] = json!(1);
-        assert_eq!(
-            unified_diff("x", &before, &after),
-            "--- x\n+++ x (after)\n@@ -5,5 +5,6 @@\n e: 5\n f: 6\n g: 7\n-h: 8\n+h: 0\n i: 9\n+j: 1\n"
-        );
-        assert_eq!(unified_diff("x", &before, &before), "");
-    }
-}

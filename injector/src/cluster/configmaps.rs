@@ -180,17 +180,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn namespace_and_name_are_parsed() {
-        let name =
-            ConfigMapName { namespace: "istio-system".to_owned(), name: "istio-sidecar-injector".to_owned() };
-        assert_eq!("istio-system/istio-sidecar-injector".parse(), Ok(name));
-        for text in ["", "a", "/a", "a/", "a/b/c"] {
-            let error = text.parse::<ConfigMapName>().expect_err(text);
-            assert!(error.contains("NAMESPACE/NAME"), "{error}");
-        }
-    }
-
-    #[test]
     fn an_empty_key_counts_as_an_empty_map() {
         let keys = [("mesh", "\n"), ("values", ""), ("config", "")];
         let data = keys.map(|(key, text)| (key.to_owned(), text.to_owned())).into();

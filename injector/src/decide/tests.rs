@@ -1,4 +1,4 @@
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::*;
 
@@ -48,48 +48,6 @@ fn an_empty_selector_matches_nothing() {
     assert_eq!(decision.reason().unwrap().reason, Reason::Policy);
     assert_eq!(decision.to_string(), "not injected: policy of the injector config is disabled");
     assert_eq!(decision.steps.len(), 6);
-}
-
-/// Namespace labels, pod labels, enabled by default, the revision whose webhook is called. Labels as `key=value,...`.
-type Row = (&'static str, &'static str, bool, Option<&'static str>);
-
-const ROWS: [Row; 15] = [
-    ("istio-injection=enabled", "", false, Some("default")),
-    ("istio-injection=enabled", "sidecar.istio.io/inject=false", false, None),
-    ("istio-injection=enabled", "sidecar.istio.io/inject=true", false, Some("default")),
-    ("istio-injection=disabled", "", true, None),
-    ("istio-injection=disabled", "sidecar.istio.io/inject=true", true, None),
-    ("", "sidecar.istio.io/inject=true", false, Some("default")),
-    ("", "", false, None),
-    ("", "", true, Some("default")),
-    ("", "sidecar.istio.io/inject=false", true, None),
-    ("kubernetes.io/metadata.name=kube-system", "", true, None),
-    ("istio.io/rev=canary", "", false, Some("canary")),
-    ("istio.io/rev=canary", "istio.io/rev=other", false, Some("canary")),
-    ("", "istio.io/rev=canary", false, Some("canary")),
-    ("istio-injection=enabled,istio.io/rev=canary", "", false, Some("default")),
-    ("istio.io/rev=canary", "sidecar.istio.io/inject=false", false, None),
-];
-
-fn labels(text: &str) -> Map<String, Value> {
-    let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
-    pairs.map(|(key, value)| (key.to_owned(), json!(value))).collect()
-}
-
-#[test]
-fn the_table_of_namespace_and_pod_labels() {
-    for (namespace, pod, by_default, expected) in ROWS {
-        let mut webhooks = Webhooks::of_revision("", by_default).unwrap();
-        webhooks.all.extend(Webhooks::of_revision("canary", false).unwrap().all);
-        let called = match webhooks.called(&labels(namespace), &labels(pod)) {
-            Called::By(webhook) => webhook.revision,
-            Called::ByNone(kept) => {
-                assert!(kept.iter().all(|(_, unmet)| !unmet.is_empty()));
-                None
-            }
-        };
-        assert_eq!(called.as_deref(), expected, "namespace {namespace}, pod {pod}, by default {by_default}");
-    }
 }
 
 #[test]

@@ -76,10 +76,6 @@ mod tests {
 
     use super::*;
 
-    fn one(name: &str, number: i64) -> (String, i64) {
-        (name.to_owned(), number)
-    }
-
     #[test]
     fn the_arguments_count_then_the_proxy_then_the_namespace() {
         let of = |arguments: &Value, proxy: &Value, uid| {
@@ -98,20 +94,5 @@ mod tests {
         assert_eq!(of(&json!([]), &proxy, Some(6)), (vec![5], vec![5]));
         assert_eq!(of(&json!([]), &json!({}), Some(6)), (vec![6], vec![6]));
         assert_eq!(of(&json!([]), &json!({}), None), (vec![1337], vec![1337]));
-    }
-
-    #[test]
-    fn apps_are_containers_that_last() {
-        let pod = json!({"spec": {
-            "securityContext": {"runAsUser": 1337},
-            "initContainers": [{"name": "early"}, {"name": "beside", "restartPolicy": "Always"}],
-            "containers": [
-                {"name": "a"}, {"name": "b", "securityContext": {"runAsUser": 5, "runAsGroup": 1337}},
-                {"name": "istio-proxy", "securityContext": {"runAsGroup": 1337}},
-            ],
-        }});
-        let exempt = Exempt::of(&pod, None, Ids::default());
-        assert_eq!(exempt.by_user(&pod), [one("a", 1337), one("beside", 1337)]);
-        assert_eq!(exempt.by_group(&pod), [one("b", 1337)]);
     }
 }

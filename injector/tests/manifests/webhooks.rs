@@ -26,14 +26,17 @@ fn called(webhooks: &Webhooks, namespace: &str, name: &str, pod: &str) -> Option
 }
 
 /// Labels of the namespace, labels of the pod, the revision that injects.
-const TABLE: [(&str, &str, Option<&str>); 9] = [
+const TABLE: [(&str, &str, Option<&str>); 12] = [
     ("istio-injection=enabled", "", Some("default")),
     ("istio-injection=enabled", "sidecar.istio.io/inject=false", None),
     ("istio-injection=disabled", "", None),
     ("istio-injection=disabled", "sidecar.istio.io/inject=true", None),
     ("", "sidecar.istio.io/inject=true", Some("default")),
     ("", "", None),
+    ("istio-injection=enabled", "sidecar.istio.io/inject=true", Some("default")),
     ("istio.io/rev=canary", "", Some("canary")),
+    ("istio.io/rev=canary", "istio.io/rev=other", Some("canary")),
+    ("istio.io/rev=canary", "sidecar.istio.io/inject=false", None),
     ("", "istio.io/rev=canary", Some("canary")),
     ("istio-injection=enabled,istio.io/rev=canary", "", Some("default")),
 ];
@@ -49,7 +52,13 @@ fn the_table_of_labels() {
     }
     let by_default = installed(&[&Options { by_default: true, ..options() }]);
     assert_eq!(called(&by_default, "", "shop", "").as_deref(), Some("default"));
-    assert_eq!(called(&by_default, "istio-injection=disabled", "shop", ""), None);
+    for (namespace, pod) in [
+        ("istio-injection=disabled", ""),
+        ("istio-injection=disabled", "sidecar.istio.io/inject=true"),
+        ("", "sidecar.istio.io/inject=false"),
+    ] {
+        assert_eq!(called(&by_default, namespace, "shop", pod), None, "namespace {namespace}, pod {pod}");
+    }
 }
 
 #[test]
