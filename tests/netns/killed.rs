@@ -1,14 +1,18 @@
 //! A run may be killed anywhere; the next one puts everything right.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use crate::lab::{Fixture, for_each_backend};
+use crate::lab::{Fixture, for_each_backend, for_these_fixtures};
 
 for_each_backend!(
     killed_first_run_is_completed_by_next_run,
     killed_change_is_completed_by_next_run,
     killed_cleanup_is_completed_by_next_run,
 );
+
+for_these_fixtures!(nft_with_twins: IptablesNft Dual; [killed_beside_foreign_twins_leaves_no_part_of_a_set]);
 
 const TPROXY: [&str; 10] =
     ["-b", "*", "-i", "*", "-m", "TPROXY", "-c", "eth1", "--redirect-dns", "--capture-all-dns"];
@@ -51,5 +55,39 @@ fn killed_cleanup_is_completed_by_next_run(fixture: Fixture) {
         pod.istio_iptables(&["--cleanup-only"]).run_and_kill_after(moment);
         pod.apply(&["--cleanup-only"]);
         assert!(pod.state().is_empty(), "killed after {moment:?}: {:?}", pod.state());
+    }
+}
+
+/// In iptables-nft, rules of ours that are behind foreign twins are deleted one by one, by handle. A run that is killed at a restore leaves the others
+/// recognisable.
+fn killed_beside_foreign_twins_leaves_no_part_of_a_set(fixture: Fixture) {
+    let (ours, next) = (["-b", "*", "-i", "*", "-c", "eth1,net9"], ["-b", "*", "-i", "*"]);
+    for when in ["before", "after"] {
+        let pod = fixture.pod();
+        pod.apply(&ours);
+        for &family in fixture.families() {
+            pod.iptables(family, "-t nat -I OUTPUT -o net9 -j RETURN");
+            pod.iptables(family, "-t nat -I PREROUTING -i net9 -j RETURN");
+        }
+        let tools = tempfile::tempdir().expect("a temporary directory");
+        for &family in fixture.families() {
+            let tool = fixture.backend.tool(family, "-restore");
+            let real = if when == "after" { format!("/usr/sbin/{tool} \"$@\"; ") } else { String::new() };
+            let path = tools.path().join(&tool);
+            fs::write(&path, format!("#!/bin/sh\n{real}kill -9 $PPID\n")).expect("write a script");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("make it executable");
+        }
+        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", tools.path().display());
+        pod.istio_iptables(&next).env("PATH", &path).run().ended_with(-1);
+        for args in [&next[..], &["--cleanup-only"]] {
+            pod.apply(args);
+            for &family in fixture.families() {
+                let saved = pod.save(family);
+                assert!(!saved.contains("eth1"), "{when} a restore, {args:?}: {saved}");
+                for foreign in ["-A OUTPUT -o net9 -j RETURN", "-A PREROUTING -i net9 -j RETURN"] {
+                    assert!(saved.contains(foreign), "{when} a restore, {args:?}: {saved}");
+                }
+            }
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! TCP: new connections in loops, and connections that stay open and exchange lines.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,6 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::flows::{Destination, FLOWS, Flow, Source};
+use super::timeline::Timeline;
+use crate::lab::fixture::at;
+use crate::lab::pod::PROXY;
 use crate::lab::socket::Binding;
 use crate::lab::user::Conversation;
 use crate::lab::{Family, Outcome, Pod};
@@ -22,6 +26,17 @@ const IDLE: Duration = Duration::from_millis(900);
 pub(super) struct Attempt {
     pub(super) flow: Flow,
     pub(super) family: Family,
+    pub(super) start: Instant,
+    pub(super) end: Instant,
+    pub(super) outcome: Outcome,
+}
+
+/// A new connection of the proxy to the application, under the address of a client.
+#[derive(Debug)]
+pub(super) struct PassedOn {
+    pub(super) family: Family,
+    /// The mark that it had.
+    pub(super) mark: u32,
     pub(super) start: Instant,
     pub(super) end: Instant,
     pub(super) outcome: Outcome,
@@ -46,6 +61,7 @@ pub(super) struct Death {
 pub(super) struct Connections {
     pub(super) attempts: Mutex<Vec<Attempt>>,
     pub(super) deaths: Mutex<Vec<Death>>,
+    pub(super) passed_on: Mutex<Vec<PassedOn>>,
     /// Held connections that were opened, and lines exchanged on them.
     pub(super) held: AtomicUsize,
     pub(super) lines: AtomicUsize,
@@ -88,7 +104,12 @@ const HELD: [Holding; 9] = [
 
 impl Connections {
     /// Starts every flow, in both families; they end after [`Self::stop`] was set.
-    pub(super) fn start<'scope>(&'scope self, scope: &'scope thread::Scope<'scope, '_>, pod: &'scope Pod) {
+    pub(super) fn start<'scope>(
+        &'scope self,
+        scope: &'scope thread::Scope<'scope, '_>,
+        pod: &'scope Pod,
+        timeline: &'scope Timeline,
+    ) {
         for &family in pod.fixture.families() {
             for flow in FLOWS.iter().filter(|flow| !flow.is_udp) {
                 scope.spawn(move || self.connect_in_a_loop(pod, *flow, family));
@@ -96,6 +117,7 @@ impl Connections {
             for holding in HELD {
                 scope.spawn(move || self.hold_in_a_loop(pod, holding, family));
             }
+            scope.spawn(move || self.pass_on_in_a_loop(pod, timeline, family));
         }
     }
 
@@ -111,6 +133,29 @@ impl Connections {
             }
             if let Some(conversation) = self.open(flow, family) {
                 conversation.end(*ending);
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// As long as the rules of TPROXY are in force, and no run is at work that could take them away.
+    fn pass_on_in_a_loop(&self, pod: &Pod, timeline: &Timeline, family: Family) {
+        // Only root may take another's address; the proxy of a TPROXY pod runs as root with the proxy's group.
+        pod.user(0, PROXY).switch_thread();
+        while !self.stopped() {
+            let marks: BTreeSet<_> =
+                timeline.now().iter().map(|o| o.as_ref().and_then(|o| o.tproxy_mark(family))).collect();
+            if let (1, Some(Some(mark))) = (marks.len(), marks.first().copied()) {
+                let source = Some(at(family.guest(), 0));
+                let start = Instant::now();
+                let opened =
+                    Conversation::to(at(family.pod(), 8080), Binding { source, spoofed_mark: Some(mark) });
+                let outcome = match opened {
+                    Ok(conversation) => Outcome::Answered(conversation.greeting),
+                    Err(error) => Outcome::of_error(&error),
+                };
+                let end = Instant::now();
+                self.passed_on.lock().unwrap().push(PassedOn { family, mark, start, end, outcome });
             }
             thread::sleep(PAUSE);
         }

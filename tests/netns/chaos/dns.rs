@@ -21,7 +21,7 @@ const DELAY: Duration = Duration::from_millis(100);
 /// Time between two queries of one flow.
 const PAUSE: Duration = Duration::from_millis(10);
 /// How long the last answers may take.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(10);
 /// How long after a query a change may still take its answer away.
 pub(super) const ANSWER: Duration = Duration::from_millis(500);
 

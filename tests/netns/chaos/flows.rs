@@ -1,6 +1,6 @@
 //! The fixed flows of the pod: who calls whom, from which port.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::lab::fixture::at;
 use crate::lab::user::Ending;
@@ -101,6 +101,14 @@ impl Flow {
             Destination::OutsideSecondNic => family.outside_second(),
         };
         at(address, self.port)
+    }
+
+    /// The addresses by which its server knows it.
+    pub(super) fn callers(&self, family: Family) -> Vec<IpAddr> {
+        match self.from {
+            Source::Outside => vec![family.outside(), family.outside_second()],
+            Source::App | Source::OtherUser | Source::Proxy => vec![family.pod(), family.pod_second()],
+        }
     }
 
     /// The source address and port, where the port is fixed.

@@ -25,6 +25,15 @@ const PAUSE: Duration = Duration::from_millis(60);
 /// How often a tool is tried: another writer in the same moment makes it fail.
 const TRIES: usize = 50;
 
+/// Which rules, routes and addresses there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shapes {
+    /// Those that differ from the program's in a match.
+    Distinct,
+    /// Those of the program's own shapes as well, its route and its address.
+    All,
+}
+
 /// A foreign rule.
 #[derive(Clone, Debug)]
 struct Rule {
@@ -62,6 +71,7 @@ impl fmt::Display for Rule {
 /// The node agent of one pod.
 #[derive(Debug)]
 pub(super) struct Agent {
+    shapes: Shapes,
     random: Mutex<Random>,
     /// In the order in which they are in their chains.
     rules: Mutex<Vec<Rule>>,
@@ -72,7 +82,7 @@ pub(super) struct Agent {
 
 impl Agent {
     /// Adds what there is before the first run.
-    pub(super) fn new(pod: &Pod, mut random: Random) -> Self {
+    pub(super) fn new(pod: &Pod, mut random: Random, shapes: Shapes) -> Self {
         pod.namespace.run(|| {
             let mut lines = vec![
                 "-4 rule add fwmark 0x77 lookup 77 priority 700",
@@ -81,10 +91,10 @@ impl Agent {
                 "-6 route add local default dev lo table 77",
                 "-4 address add 10.88.0.1/32 dev lo",
             ];
-            if random.chance(30) {
+            if shapes == Shapes::All && random.chance(30) {
                 lines.push("-6 address add ::6/128 dev lo nodad");
             }
-            if random.chance(30) {
+            if shapes == Shapes::All && random.chance(30) {
                 lines.push("-4 route add local default dev lo table 133");
             }
             for line in lines {
@@ -92,6 +102,7 @@ impl Agent {
             }
         });
         let agent = Self {
+            shapes,
             random: Mutex::new(random),
             rules: Mutex::default(),
             network: network(pod),
@@ -123,11 +134,14 @@ impl Agent {
         *number += 1;
         let removable: Vec<_> = (0..rules.len()).filter(|&i| !rules[i].is_twin).collect();
         if rules.len() >= MOST || (!removable.is_empty() && random.chance(40)) {
+            if removable.is_empty() {
+                return;
+            }
             let rule = rules.remove(random.pick(&removable));
             run(&rule, "-D", &[]);
             return;
         }
-        let rule = rule(&mut random, *number);
+        let rule = rule(&mut random, *number, self.shapes);
         let first = random.chance(50);
         run(&rule, if first { "-I" } else { "-A" }, &COUNTERS);
         let place = if first { 0 } else { rules.len() };
@@ -224,7 +238,7 @@ fn run(rule: &Rule, how: &str, counters: &[&str]) {
 }
 
 /// A rule of some shape, most of them shapes that the program makes too.
-fn rule(random: &mut Random, number: usize) -> Rule {
+fn rule(random: &mut Random, number: usize, shapes: Shapes) -> Rule {
     let (backend, family) = (random.pick(&BACKENDS), random.pick(&FAMILIES));
     let address = match family {
         Family::V4 => format!("10.99.{}.{}/32", number / 250, number % 250 + 1),
@@ -234,8 +248,12 @@ fn rule(random: &mut Random, number: usize) -> Rule {
         Family::V4 => "10.9.9.9/32",
         Family::V6 => "fd98::9/128",
     };
-    // Without counters it could not be told from one of ours.
-    let shapes = if (backend, family) == NO_COUNTERS { &SHAPES[TWINS..] } else { &SHAPES[..] };
+    let shapes = match shapes {
+        Shapes::Distinct => &SHAPES[ALIKE..],
+        // Without counters a twin could not be told from one of ours.
+        Shapes::All if (backend, family) == NO_COUNTERS => &SHAPES[TWINS..],
+        Shapes::All => &SHAPES[..],
+    };
     let (table, chain, spec) = random.pick(shapes);
     let comment = format!("node agent {number}: keep -j ISTIO_OUTPUT");
     let user = (50_000 + number).to_string();
@@ -262,22 +280,24 @@ fn rule(random: &mut Random, number: usize) -> Rule {
 
 /// The first shapes are exactly those of the program.
 const TWINS: usize = 2;
+/// So many differ from the program's in a comment or a user at most.
+const ALIKE: usize = 5;
 /// Table, chain and rule.
 const SHAPES: [(&str, &str, &str); 17] = [
     ("nat", "OUTPUT", "-o net9 -j RETURN"),
     ("nat", "PREROUTING", "-i net9 -j RETURN"),
     ("nat", "PREROUTING", "-i eth7 -m comment --comment COMMENT -j RETURN"),
     ("nat", "OUTPUT", "-o net9 -m comment --comment COMMENT -j RETURN"),
-    ("nat", "PREROUTING", "-i vnet9 -s ADDRESS -j RETURN"),
-    ("nat", "POSTROUTING", "-s ADDRESS -j MASQUERADE"),
-    ("nat", "OUTPUT", "-d ADDRESS -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 15001"),
-    ("nat", "PREROUTING", "-s ADDRESS -p tcp -j RETURN"),
-    ("nat", "OUTPUT", "-d ADDRESS -p udp -m udp --dport 53 -j REDIRECT --to-ports 15053"),
     (
         "mangle",
         "OUTPUT",
         "! -d NOWHERE -o lo -p tcp -m owner --uid-owner USER -j MARK --set-xmark 0x53a/0xffffffff",
     ),
+    ("nat", "PREROUTING", "-i vnet9 -s ADDRESS -j RETURN"),
+    ("nat", "POSTROUTING", "-s ADDRESS -j MASQUERADE"),
+    ("nat", "OUTPUT", "-d ADDRESS -p tcp -m tcp --dport 80 -j REDIRECT --to-ports 15001"),
+    ("nat", "PREROUTING", "-s ADDRESS -p tcp -j RETURN"),
+    ("nat", "OUTPUT", "-d ADDRESS -p udp -m udp --dport 53 -j REDIRECT --to-ports 15053"),
     ("mangle", "PREROUTING", "-s ADDRESS -p tcp -m mark --mark 0x539 -j CONNMARK --save-mark"),
     ("mangle", "OUTPUT", "-d ADDRESS -p tcp -m connmark --mark 0x539 -j CONNMARK --restore-mark"),
     ("mangle", "PREROUTING", "-s ADDRESS -m conntrack --ctstate INVALID -j DROP"),

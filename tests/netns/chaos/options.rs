@@ -240,6 +240,12 @@ impl Options {
         }
     }
 
+    /// The mark by which the proxy may use the addresses of its clients, in TPROXY mode.
+    pub(super) fn tproxy_mark(&self, family: Family) -> Option<u32> {
+        let mark = if self.other_mark { 500 } else { 1337 };
+        (self.tproxy && self.inbound != Inbound::None && self.families.contains(&family)).then_some(mark)
+    }
+
     /// Whether Istio's rules let a new connection of this flow past the proxy although they capture it: in TPROXY mode a
     /// SYN that follows the entry of a connection which the server has reset counts as a packet of that connection. It
     /// gets the mark, but not the proxy's socket.

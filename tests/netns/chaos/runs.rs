@@ -1,6 +1,6 @@
 //! Runs of the program: whole ones, stopped ones, ones with a failing tool, two at once.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -13,19 +13,59 @@ use super::timeline::{InForce, Timeline};
 use crate::lab::Pod;
 use crate::lab::program::{Ended, Program};
 
+/// What a run is to reach.
+#[derive(Clone, Debug)]
+pub(super) enum Goal {
+    /// The rules of these options.
+    Rules(Arc<Options>),
+    /// `--cleanup-only`.
+    Cleanup,
+    /// `--cleanup-only --keep-connections`.
+    KeepingCleanup,
+}
+
+impl Goal {
+    fn in_force(&self) -> InForce {
+        match self {
+            Self::Rules(options) => Some(Arc::clone(options)),
+            Self::Cleanup | Self::KeepingCleanup => None,
+        }
+    }
+
+    fn program(&self, pod: &Pod) -> Program {
+        let options = match self {
+            Self::Rules(options) => options,
+            Self::Cleanup => return pod.plain_istio_iptables(&["--cleanup-only"]),
+            Self::KeepingCleanup => {
+                return pod.plain_istio_iptables(&["--cleanup-only", "--keep-connections"]);
+            }
+        };
+        let program = pod.plain_istio_iptables(&options.args()).file("/etc/resolv.conf", Options::resolver());
+        options.env().iter().fold(program, |program, (name, value)| program.env(name, value))
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rules(options) => options.fmt(f),
+            Self::Cleanup => f.write_str("istio-iptables --cleanup-only"),
+            Self::KeepingCleanup => f.write_str("istio-iptables --cleanup-only --keep-connections"),
+        }
+    }
+}
+
 /// What happens in one step.
 #[derive(Clone, Debug)]
 pub(super) enum Action {
     /// A run to its end.
-    Apply(Arc<Options>),
+    Whole(Goal),
     /// A run that is killed after a while, with all its children.
-    Kill(InForce, Duration),
+    Kill(Goal, Duration),
     /// A run in which something happens at its n-th call of a tool.
-    Interfere(InForce, usize, Interference),
+    Interfere(Goal, usize, Interference),
     /// Two runs that start at once.
-    Two(Arc<Options>, Arc<Options>),
-    /// `--cleanup-only`.
-    Cleanup,
+    Two(Goal, Goal),
 }
 
 /// What happens at a call of a tool.
@@ -42,30 +82,30 @@ pub(super) enum Interference {
 impl Action {
     /// What follows `last`, the options of the last whole run.
     pub(super) fn random(random: &mut Random, last: &Options) -> Self {
-        let next = Arc::new(last.changed(random));
-        let stopped = if random.chance(15) { None } else { Some(Arc::clone(&next)) };
+        let next = last.changed(random);
+        let cleanup = random.pick(&[Goal::Cleanup, Goal::KeepingCleanup, Goal::KeepingCleanup]);
+        let rules = |options: Options| Goal::Rules(Arc::new(options));
+        let stopped = if random.chance(20) { cleanup.clone() } else { rules(next.clone()) };
         match random.below(100) {
-            0..60 => Self::Apply(next),
-            60..64 => Self::Apply(Arc::new(last.clone())),
-            64..76 => {
+            0..58 => Self::Whole(rules(next)),
+            58..62 => Self::Whole(rules(last.clone())),
+            62..74 => {
                 Self::Kill(stopped, Duration::from_micros(u64::try_from(random.below(60_000)).unwrap()))
             }
-            76..90 => {
+            74..86 => {
                 let how = [Interference::Fail, Interference::KillBefore, Interference::KillAfter];
                 Self::Interfere(stopped, 1 + random.below(5), random.pick(&how))
             }
-            90..95 => Self::Two(Arc::clone(&next), Arc::new(next.changed(random))),
-            _ => Self::Cleanup,
+            86..91 => Self::Two(rules(next.clone()), rules(next.changed(random))),
+            _ => Self::Whole(cleanup),
         }
     }
 
     /// The options that the next step starts from.
     pub(super) fn options(&self) -> Option<Arc<Options>> {
-        match self {
-            Self::Apply(options) | Self::Two(_, options) => Some(Arc::clone(options)),
-            Self::Kill(options, _) | Self::Interfere(options, _, _) => options.clone(),
-            Self::Cleanup => None,
-        }
+        let (Self::Whole(goal) | Self::Two(_, goal) | Self::Kill(goal, _) | Self::Interfere(goal, _, _)) =
+            self;
+        goal.in_force()
     }
 }
 
@@ -85,28 +125,23 @@ impl Step {
     pub(super) fn run(number: usize, action: Action, pod: &Pod, timeline: &Timeline) -> Self {
         let start = Instant::now();
         let ended = match &action {
-            Action::Apply(options) => whole(&[Some(Arc::clone(options))], timeline, || {
-                vec![program(pod, &Some(Arc::clone(options))).run()]
-            }),
-            Action::Cleanup => whole(&[None], timeline, || vec![program(pod, &None).run()]),
+            Action::Whole(goal) => whole(&[goal], timeline, || vec![goal.program(pod).run()]),
             Action::Two(one, other) => {
-                let both = [Some(Arc::clone(one)), Some(Arc::clone(other))];
+                let both = [one, other];
                 whole(&both, timeline, || {
                     thread::scope(|scope| {
-                        let runs = both.each_ref().map(|options| scope.spawn(|| program(pod, options).run()));
+                        let runs = both.map(|goal| scope.spawn(|| goal.program(pod).run()));
                         runs.into_iter().map(|run| run.join().expect("the run was started")).collect()
                     })
                 })
             }
-            Action::Kill(options, delay) => whole(std::slice::from_ref(options), timeline, || {
-                vec![program(pod, options).run_and_kill_after(*delay)]
-            }),
-            Action::Interfere(options, call, how) => {
+            Action::Kill(goal, delay) => {
+                whole(&[goal], timeline, || vec![goal.program(pod).run_and_kill_after(*delay)])
+            }
+            Action::Interfere(goal, call, how) => {
                 let directory = tools_that_interfere(*call, *how);
                 let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", directory.path().display());
-                whole(std::slice::from_ref(options), timeline, || {
-                    vec![program(pod, options).env("PATH", &path).run()]
-                })
+                whole(&[goal], timeline, || vec![goal.program(pod).env("PATH", &path).run()])
             }
         };
         let ended = ended.iter().map(|ended| (ended.code(), ended.output())).collect();
@@ -127,7 +162,15 @@ impl Step {
 
     /// Whether the output says that entries of captured queries were deleted, with which waiting answers are lost.
     pub(super) fn announces_lost_answers(&self) -> bool {
-        self.says(|line| line.contains("UDP to port 53, captured") && !line.ends_with(": 0 deleted"))
+        self.says(|line| {
+            let line = line.replace("not captured before", "");
+            let Some((count, entries)) = line.split_once(" deleted: conntrack entries of UDP to port 53")
+            else {
+                return false;
+            };
+            let captured = entries.contains("captured before") || entries.contains("captured or not");
+            captured && !count.ends_with("\t0")
+        })
     }
 
     /// Whether the output names the rule of `difference` as one that is kept because it may be foreign.
@@ -147,15 +190,11 @@ impl Step {
 
     /// The command lines, exit codes and output.
     pub(super) fn report(&self) -> String {
-        let options = |options: &InForce| {
-            options.as_ref().map_or_else(|| "istio-iptables --cleanup-only".to_owned(), |o| o.to_string())
-        };
         let mut text = match &self.action {
-            Action::Apply(applied) => applied.to_string(),
-            Action::Kill(killed, delay) => format!("{}, killed after {delay:?}", options(killed)),
-            Action::Interfere(met, call, how) => format!("{}, {how:?} at tool call {call}", options(met)),
+            Action::Whole(goal) => goal.to_string(),
+            Action::Kill(goal, delay) => format!("{goal}, killed after {delay:?}"),
+            Action::Interfere(goal, call, how) => format!("{goal}, {how:?} at tool call {call}"),
             Action::Two(one, other) => format!("{one}\n      and at once {other}"),
-            Action::Cleanup => options(&None),
         };
         for (code, said) in &self.ended {
             let _ = write!(text, "\n      exit {code}");
@@ -174,21 +213,14 @@ impl Step {
 }
 
 /// Runs, and notes what may be in force meanwhile, and afterwards if all ended well.
-fn whole(next: &[InForce], timeline: &Timeline, run: impl FnOnce() -> Vec<Ended>) -> Vec<Ended> {
-    timeline.begins(next);
+fn whole(goals: &[&Goal], timeline: &Timeline, run: impl FnOnce() -> Vec<Ended>) -> Vec<Ended> {
+    let next: Vec<InForce> = goals.iter().map(|goal| goal.in_force()).collect();
+    timeline.begins(&next);
     let ended = run();
     if ended.iter().all(|ended| ended.code() == 0) {
-        timeline.ended(next);
+        timeline.ended(&next);
     }
     ended
-}
-
-fn program(pod: &Pod, options: &InForce) -> Program {
-    let Some(options) = options else {
-        return pod.plain_istio_iptables(&["--cleanup-only"]);
-    };
-    let program = pod.plain_istio_iptables(&options.args()).file("/etc/resolv.conf", Options::resolver());
-    options.env().iter().fold(program, |program, (name, value)| program.env(name, value))
 }
 
 /// A directory with the tools of both variants, one call of which does not do what it should.

@@ -39,6 +39,12 @@ impl Timeline {
         self.0.lock().unwrap().push((Instant::now() + GRACE, now.to_vec()));
     }
 
+    /// What may be in force now.
+    pub(super) fn now(&self) -> Vec<InForce> {
+        let now = Instant::now();
+        self.between(now, now)
+    }
+
     /// What may have been in force between two moments, in the order of time.
     pub(super) fn between(&self, start: Instant, end: Instant) -> Possible {
         let history = self.0.lock().unwrap();

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use super::connections::{Attempt, Connections, Death};
+use super::connections::{Attempt, Connections, Death, PassedOn};
 use super::dns::{ANSWER, Queries, Query};
-use super::runs::{Action, Step};
-use super::timeline::{Expected, Timeline};
+use super::runs::{Action, Goal, Step};
+use super::timeline::{Expected, InForce, Timeline};
 use crate::lab::Outcome;
+use crate::lab::answer::Answer;
 
 /// A connection that takes longer has met a retransmission: counted, not wrong.
 const SLOW: Duration = Duration::from_millis(800);
@@ -51,6 +52,7 @@ pub(super) struct Report {
     failures: Vec<Failure>,
     counts: BTreeMap<&'static str, usize>,
     slowest: Duration,
+    slowest_was: String,
 }
 
 /// What one pod has seen.
@@ -121,11 +123,12 @@ impl Report {
     pub(super) fn judge_step(&mut self, history: &History, step: &Step) {
         self.count(
             match &step.action {
-                Action::Apply(_) => "whole runs",
+                Action::Whole(Goal::Rules(_)) => "whole runs",
+                Action::Whole(Goal::Cleanup) => "cleanups",
+                Action::Whole(Goal::KeepingCleanup) => "cleanups that keep connections",
                 Action::Kill(..) => "runs killed after a delay",
                 Action::Interfere(..) => "runs with a failing tool, or killed at a tool call",
                 Action::Two(..) => "two runs at once",
-                Action::Cleanup => "cleanups",
             },
             1,
         );
@@ -147,13 +150,26 @@ impl Report {
 
     fn judge_attempt(&mut self, history: &History, attempt: &Attempt) {
         let Attempt { flow, family, start, end, outcome } = attempt;
-        let expected = Expected::of(flow, *family, &history.timeline.between(*start, *end));
+        let possible = history.timeline.between(*start, *end);
+        let expected = Expected::of(flow, *family, &possible);
+        // An entry that began with an answer names the wrong end, until the first capture has turned it round.
+        let right_ends = |answer: &Answer| {
+            possible.len() > 1
+                || answer.original == flow.target(*family)
+                    && flow.callers(*family).contains(&answer.source.ip())
+        };
         if *end - *start > SLOW {
             self.count("connections that met a retransmission", 1);
-            self.slowest = self.slowest.max(*end - *start);
+            if *end - *start > self.slowest {
+                self.slowest = *end - *start;
+                let place = history.place(history.step_at(*start));
+                self.slowest_was = format!("{} {family:?}, {place}: {outcome:?}", flow.name);
+            }
         }
         let kind = match outcome {
-            Outcome::Answered(answer) if answer.who == "proxy" && expected.ports.contains(&answer.port) => {
+            Outcome::Answered(answer)
+                if answer.who == "proxy" && expected.ports.contains(&answer.port) && right_ends(answer) =>
+            {
                 return;
             }
             Outcome::Answered(answer) if answer.who == flow.server() && expected.direct => return,
@@ -169,6 +185,26 @@ impl Report {
         };
         let what = format!("{family:?}: {outcome:?} in {:?}, expected {expected:?}", *end - *start);
         self.fail(kind, flow.name, history, *start, &what);
+    }
+
+    /// Connections of the proxy to the application under another address, which need the rules of TPROXY.
+    pub(super) fn judge_passed_on(&mut self, history: &History, connections: &Connections) {
+        for PassedOn { family, mark, start, end, outcome } in connections.passed_on.lock().unwrap().iter() {
+            let possible = history.timeline.between(*start, *end);
+            let all =
+                |options: &InForce| options.as_ref().and_then(|o| o.tproxy_mark(*family)) == Some(*mark);
+            if !possible.iter().all(all) {
+                self.count("connections with original source while TPROXY came or went", 1);
+                continue;
+            }
+            self.count("connections with original source", 1);
+            let right = matches!(outcome, Outcome::Answered(answer)
+                if answer.who == "app" && answer.source.ip() == family.guest());
+            if !right {
+                let what = format!("{family:?}: {outcome:?} in {:?}", *end - *start);
+                self.fail(Kind::Lost, "proxy with original source", history, *start, &what);
+            }
+        }
     }
 
     fn judge_death(&mut self, history: &History, death: &Death) {
@@ -216,7 +252,7 @@ impl fmt::Display for Report {
         for (what, number) in &self.counts {
             writeln!(f, "  {number:>8} {what}")?;
         }
-        writeln!(f, "  {:>8} ms at most for one connection", self.slowest.as_millis())?;
+        writeln!(f, "  {:>8} ms at most for one connection {}", self.slowest.as_millis(), self.slowest_was)?;
         let mut kinds: BTreeMap<Kind, usize> = BTreeMap::new();
         self.failures.iter().for_each(|failure| *kinds.entry(failure.kind).or_default() += 1);
         writeln!(f, "  {:>8} failures {kinds:?}", self.failures.len())?;

@@ -7,11 +7,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use nix::unistd::geteuid;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::{Pid, geteuid};
 
 use super::namespace::Namespace;
 use super::native;
@@ -150,7 +151,10 @@ impl Program {
             let child: Child = command.spawn().expect("start istio-iptables");
             std::thread::sleep(delay);
             kill_group(&child);
-            child.wait_with_output().expect("wait for istio-iptables")
+            let group = Pid::from_raw(i32::try_from(child.id()).unwrap());
+            let output = child.wait_with_output().expect("wait for istio-iptables");
+            wait_for_group(group);
+            output
         });
         Ended { program: self.clone(), output }
     }
@@ -237,9 +241,30 @@ const BUILT: &str = env!("CARGO_BIN_EXE_istio-iptables");
 const IN_READ_ONLY: &str = "/mnt/istio-iptables";
 
 fn kill_group(child: &Child) {
-    let group = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+    let group = Pid::from_raw(i32::try_from(child.id()).unwrap());
     // It may have ended by itself already.
-    let _ = nix::sys::signal::killpg(group, nix::sys::signal::Signal::SIGKILL);
+    let _ = killpg(group, Signal::SIGKILL);
+}
+
+/// A tool that was killed may still be at work in the kernel: its system call ends first.
+fn wait_for_group(group: Pid) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while is_at_work(group) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whether a process of the group is no zombie.
+fn is_at_work(group: Pid) -> bool {
+    let of_group = |stat: String| {
+        // Behind the name, which may have any characters: state, parent, group.
+        let mut words = stat.rsplit_once(')')?.1.split_whitespace();
+        let (state, in_group) = (words.next()?, words.nth(1)?);
+        (in_group == group.to_string()).then_some(state != "Z" && state != "X")
+    };
+    let processes = fs::read_dir("/proc").expect("/proc").flatten();
+    let stats = processes.filter_map(|process| fs::read_to_string(process.path().join("stat")).ok());
+    stats.filter_map(of_group).any(|at_work| at_work)
 }
 
 /// A run that has ended.
