@@ -135,6 +135,7 @@ pub(crate) fn cluster() -> Vec<Value> {
     let mut all = installation(&options(""));
     all.push(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "kubernetes", "namespace": "default"}}));
     all.push(namespace("kube-system", &json!({})));
+    all.push(namespace("istio-system", &json!({})));
     all.push(namespace("shop", &json!({"istio-injection": "enabled"})));
     all.push(namespace("plain", &json!({})));
     all.push(plain_pod("plain", "db"));
