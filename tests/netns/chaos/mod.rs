@@ -40,7 +40,6 @@ const PAUSE: Duration = Duration::from_millis(150);
 const SEEDS: [u64; 2] = [1, 3];
 
 #[test]
-#[ignore = "not yet part of the suite: make chaos runs it"]
 fn random_option_changes_leak_and_lose_nothing() {
     if let Some(seed) = variable("CHAOS_SEED") {
         let distinct = std::env::var("CHAOS_SHAPES").is_ok_and(|shapes| shapes == "Distinct");
