@@ -147,6 +147,7 @@ fn cluster_states() -> impl Strategy<Value = ClusterState> {
             native_sidecars,
             namespaces: ids.map(|ids| ("shop".to_owned(), ids)).into_iter().collect(),
             namespaces_required,
+            ..ClusterState::default()
         },
     )
 }

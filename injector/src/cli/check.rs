@@ -5,12 +5,11 @@ use istio_iptables::cli::Origin;
 use serde_json::{Map, Value, json};
 
 use super::args::{ConfigArgs, Format, InputArgs, PodArgs};
-use super::load::{Loaded, called, load, text_of};
+use super::load::{Loaded, load, text_of};
 use super::report::{Answer, Gate, as_json, as_text};
-use super::rewrite::names;
+use super::rewrite::read;
 use super::{Environment, Exit, Failure, Output};
 use crate::decide::{self, Called, Webhooks};
-use crate::files;
 use crate::inject::Request;
 use crate::object::{self, Shape};
 use crate::pod::init_options::InitOptions;
@@ -36,29 +35,29 @@ pub(super) struct CheckArgs {
 }
 
 pub(super) fn run(args: &CheckArgs, environment: &Environment) -> Result<Output, Failure> {
+    let files = read(&args.input)?;
     let loaded = load(&args.config, &args.pod, environment)?;
+    let loaded = loaded.with_proxy_configs(&files, args.pod.namespace.as_ref())?;
     let webhooks = webhooks(args, &loaded)?;
     let mut answers = Vec::new();
     let mut problems = Vec::new();
-    for name in names(&args.input)? {
-        let bytes = files::read(&name)
-            .map_err(|error| Failure::one(Exit::NoInput, format!("{}: {error}", called(&name))))?;
-        match yaml::read_documents(&bytes) {
+    for (name, bytes) in &files {
+        match yaml::read_documents(bytes) {
             Ok(documents) => {
                 for document in &documents {
                     each(&document.value, &mut |object| {
                         let malformed = Shape::malformed(object);
                         let title = object::title(object);
-                        let place = format!("{}: {title}", called(&name));
+                        let place = format!("{name}: {title}");
                         problems.extend(malformed.iter().map(|problem| format!("{place}: {problem}")));
                         let Some(shape) = Shape::of(object).filter(|_| malformed.is_empty()) else {
                             return;
                         };
-                        answers.push(answer(args, &loaded, &webhooks, called(&name), object, shape));
+                        answers.push(answer(args, &loaded, &webhooks, name, object, shape));
                     });
                 }
             }
-            Err(error) => problems.push(format!("{}: {error}", called(&name))),
+            Err(error) => problems.push(format!("{name}: {error}")),
         }
     }
     if !problems.is_empty() {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::args::RewriteArgs;
 use super::load::{Loaded, load};
-use super::rewrite::{Change, rewrite};
+use super::rewrite::{Change, read, rewrite};
 use super::{Environment, Failure, Output};
 use crate::decide::{self, Reason};
 use crate::inject::Request;
@@ -13,8 +13,10 @@ use crate::object::{self, Shape};
 use crate::pod::workload::Workload;
 
 pub(super) fn run(args: &RewriteArgs, environment: &Environment) -> Result<Output, Failure> {
+    let files = read(&args.input)?;
     let loaded = load(&args.config, &args.pod, environment)?.by_hand();
-    rewrite(&args.input, &args.output, &mut |object, shape, notes| {
+    let loaded = loaded.with_proxy_configs(&files, args.pod.namespace.as_ref())?;
+    rewrite(&files, &args.output, &mut |object, shape, notes| {
         one(&loaded, object, shape, args.pod.namespace.as_ref(), notes)
     })
 }

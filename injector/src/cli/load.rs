@@ -1,14 +1,17 @@
 //! Files and flags into an injector.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::args::{ConfigArgs, PodArgs};
 use super::{Environment, Exit, Failure};
-use crate::config::{Source, SourceKind, Sources};
+use crate::config::{ProxyConfig, Source, SourceKind, Sources};
 use crate::decide::Policy;
 use crate::files;
 use crate::inject::{Injector, Options, Placement, functions};
 use crate::manifests::{Namespace, Platform};
+use crate::object;
 use crate::pod::ids::Ids;
 use crate::webhook::options::NativeSidecars;
 use crate::yaml;
@@ -93,7 +96,7 @@ pub(super) fn load(config: &ConfigArgs, pod: &PodArgs, environment: &Environment
         _ => Ids::default(),
     };
     let native_sidecars = pod.native_sidecars != NativeSidecars::False;
-    let place = Placement { ids, native_sidecars, environment: Vec::new() };
+    let place = Placement { ids, native_sidecars, ..Placement::default() };
     Ok(Loaded { injector: Injector::new(settings, options), place, namespace })
 }
 
@@ -117,6 +120,32 @@ impl Loaded {
         own.or(given.map(Namespace::as_str))
             .or_else(|| name(self.namespace.as_ref(), "/metadata/name"))
             .unwrap_or_default()
+    }
+
+    /// The ProxyConfig resources among the files of a run apply to its pods.
+    pub(super) fn with_proxy_configs(
+        mut self,
+        files: &[(String, Vec<u8>)],
+        namespace: Option<&Namespace>,
+    ) -> Result<Self, Failure> {
+        const KIND: &[u8] = b"ProxyConfig";
+        let (mut found, mut problems) = (Vec::new(), Vec::new());
+        // Files without one are parsed once.
+        let files = files.iter().filter(|(_, bytes)| bytes.windows(KIND.len()).any(|text| text == KIND));
+        for (file, bytes) in files {
+            for document in yaml::read_documents(bytes).into_iter().flatten() {
+                let one = std::slice::from_ref(&document.value);
+                let objects = object::items(&document.value).map_or(one, Vec::as_slice);
+                for object in objects.iter().filter(|object| ProxyConfig::is_one(object)) {
+                    match ProxyConfig::of_object(object) {
+                        Ok(read) => found.push((self.namespace_of(object, namespace).to_owned(), read)),
+                        Err(error) => problems.push(format!("{file}: {}: {error}", object::title(object))),
+                    }
+                }
+            }
+        }
+        self.place.proxy_configs = Arc::new(found.into_iter().collect());
+        if problems.is_empty() { Ok(self) } else { Err(Failure::new(Exit::Data, problems)) }
     }
 
     /// For `inject`: the policy counts as enabled.

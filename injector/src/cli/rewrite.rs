@@ -22,19 +22,26 @@ pub(super) enum Change {
 /// Changes an object that holds a pod; notes are for standard error, an error has one problem a line.
 pub(super) type Changer<'a> = dyn FnMut(&Value, Shape, &mut Vec<String>) -> Result<Change, String> + 'a;
 
+/// The files of the flags, each with its content.
+pub(super) fn read(input: &InputArgs) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+    let read = |name: String| match files::read(&name) {
+        Ok(bytes) => Ok((called(&name).to_owned(), bytes)),
+        Err(error) => Err(Failure::one(Exit::NoInput, format!("{}: {error}", called(&name)))),
+    };
+    names(input)?.into_iter().map(read).collect()
+}
+
 /// Passes every object with a pod to `change`, and replaces it by the result. All problems are reported; with one,
 /// nothing is written.
 pub(super) fn rewrite(
-    input: &InputArgs,
+    files: &[(String, Vec<u8>)],
     output: &OutputArgs,
     change: &mut Changer<'_>,
 ) -> Result<Output, Failure> {
     let mut run =
         Run { text: String::new(), notes: Vec::new(), problems: Vec::new(), diff: output.diff, change };
-    for name in names(input)? {
-        let bytes = files::read(&name)
-            .map_err(|error| Failure::one(Exit::NoInput, format!("{}: {error}", called(&name))))?;
-        run.file(called(&name), &bytes);
+    for (name, bytes) in files {
+        run.file(name, bytes);
     }
     let Run { text, notes, problems, .. } = run;
     if problems.is_empty() {

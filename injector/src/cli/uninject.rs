@@ -2,15 +2,17 @@
 
 use super::args::RewriteArgs;
 use super::load::load;
-use super::rewrite::{Change, rewrite};
+use super::rewrite::{Change, read, rewrite};
 use super::{Environment, Failure, Output};
 use crate::inject::Request;
 use crate::object;
 use crate::pod::workload::Workload;
 
 pub(super) fn run(args: &RewriteArgs, environment: &Environment) -> Result<Output, Failure> {
+    let files = read(&args.input)?;
     let loaded = load(&args.config, &args.pod, environment)?;
-    rewrite(&args.input, &args.output, &mut |object, shape, notes| {
+    let loaded = loaded.with_proxy_configs(&files, args.pod.namespace.as_ref())?;
+    rewrite(&files, &args.output, &mut |object, shape, notes| {
         let pod = shape.pod(object);
         let workload = Workload::of_object(object, loaded.namespace_of(object, args.pod.namespace.as_ref()));
         let request = Request { pod: &pod, workload: &workload, place: &loaded.place };

@@ -1,11 +1,12 @@
 //! What is read from a cluster and written to it.
 //!
 //! [`Cluster::run`] watches until it is cancelled: config from a ConfigMap, the certificate in a Secret that replicas
-//! share, caBundles in webhook configurations, kubelet versions, and the user ranges of namespaces. No request waits for
-//! it; while the API server cannot be reached, the last good state is used. [`fetch()`] reads once what `doctor` checks.
+//! share, caBundles in webhook configurations, kubelet versions, ProxyConfig resources, and the user ranges of namespaces.
+//! No request waits for it; while the API server cannot be reached, the last good state is used. [`fetch()`] reads once
+//! what `doctor` checks.
 //!
-//! A service account needs: `get list watch` on nodes, on OpenShift on namespaces too; `get list watch patch` on the
-//! MutatingWebhookConfigurations by name; in the injector's namespace `get list watch` on the two ConfigMaps by name,
+//! A service account needs: `get list watch` on nodes and proxyconfigs, on OpenShift on namespaces too; `get list watch
+//! patch` on the MutatingWebhookConfigurations by name; in the injector's namespace `get list watch` on the two ConfigMaps by name,
 //! `get list watch update` on the Secret by name, and `create` on Secrets.
 
 mod ca_bundle;
@@ -52,6 +53,8 @@ pub struct ClusterOptions {
     pub nodes: bool,
     /// Whether namespaces define the users of their pods (OpenShift).
     pub namespaces: bool,
+    /// Whether ProxyConfig resources are read, where the cluster has that kind.
+    pub proxy_configs: bool,
 }
 
 /// Where the certificate and the CAs come from, and the MutatingWebhookConfigurations whose caBundle they are written to.
@@ -136,8 +139,7 @@ impl Cluster {
         let names = wanted.certificates.configurations().iter();
         let bundles =
             names.map(|name| ca_bundle::run(client.clone(), name, wanted.certificates.trust(), &reporter));
-        let watched = (wanted.nodes, wanted.namespaces);
-        let state = state::run(client.clone(), watched, initial, publish, &reporter);
+        let state = state::run(client.clone(), &wanted, initial, publish, &reporter);
         stopping
             .run_until_cancelled(async { tokio::join!(config, certificate, join_all(bundles), state) })
             .await;

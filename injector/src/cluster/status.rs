@@ -53,6 +53,8 @@ pub struct Status {
     pub nodes: Part,
     /// The user ranges of namespaces.
     pub namespaces: Part,
+    /// ProxyConfig resources.
+    pub proxy_configs: Part,
     /// How often a caBundle was written.
     pub ca_bundle_writes: u64,
     /// How often a repair of a caBundle was delayed because another writer keeps changing it.
@@ -69,16 +71,18 @@ impl Status {
             ca_bundles: bundles.map(|name| (name.clone(), part(true))).collect(),
             nodes: part(wanted.nodes),
             namespaces: part(wanted.namespaces),
+            proxy_configs: part(wanted.proxy_configs),
             ..Self::default()
         }
     }
 
-    fn parts(&self) -> [(&'static str, &Part); 4] {
+    fn parts(&self) -> [(&'static str, &Part); 5] {
         [
             ("config", &self.config),
             ("certificate", &self.certificate),
             ("nodes", &self.nodes),
             ("namespaces", &self.namespaces),
+            ("proxyconfigs", &self.proxy_configs),
         ]
     }
 

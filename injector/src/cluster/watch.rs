@@ -22,7 +22,7 @@ const PAGE_SIZE: u32 = 100;
 /// What is known of the objects.
 #[derive(Clone, Debug)]
 pub(super) struct Cached<V> {
-    /// By name; nothing until they were listed once.
+    /// By namespace and name; nothing until they were listed once.
     pub(super) objects: Option<BTreeMap<String, V>>,
     /// Why this may be outdated.
     pub(super) problem: Option<String>,
@@ -57,16 +57,20 @@ where
     let mut backoff = DefaultBackoff::default();
     loop {
         let problem = watch_until_error(watcher(api.clone(), config.clone()), &keep, cache).await;
-        cache.send_modify(|cached| cached.problem = Some(problem));
+        cache.send_modify(|cached| match problem {
+            Some(problem) => cached.problem = Some(problem),
+            None => *cached = Cached { objects: Some(BTreeMap::new()), problem: None },
+        });
         tokio::time::sleep(backoff.next().unwrap_or_default()).await;
     }
 }
 
+/// The problem; nothing where the cluster does not have this kind of objects.
 async fn watch_until_error<K, V>(
     events: impl futures_util::Stream<Item = watcher::Result<Event<K>>>,
     keep: &impl Fn(K) -> V,
     cache: &watch::Sender<Cached<V>>,
-) -> String
+) -> Option<String>
 where
     K: Resource,
     V: PartialEq,
@@ -77,22 +81,29 @@ where
         match event {
             Ok(Event::Init) => listed.clear(),
             Ok(Event::InitApply(object)) => {
-                listed.insert(object.name_any(), keep(object));
+                listed.insert(key(&object), keep(object));
             }
             Ok(Event::InitDone) => {
                 let objects = Some(std::mem::take(&mut listed));
                 cache.send_replace(Cached { objects, problem: None });
             }
-            Ok(Event::Apply(object)) => update(cache, object.name_any(), Some(keep(object))),
-            Ok(Event::Delete(object)) => update(cache, object.name_any(), None),
+            Ok(Event::Apply(object)) => update(cache, key(&object), Some(keep(object))),
+            Ok(Event::Delete(object)) => update(cache, key(&object), None),
             Err(error) => return problem(&error),
         }
     }
-    "the watch ended".to_owned()
+    Some("the watch ended".to_owned())
 }
 
-fn problem(error: &watcher::Error) -> String {
-    match error {
+/// `NAMESPACE/NAME`, or the name of an object without a namespace.
+fn key(object: &impl Resource) -> String {
+    let name = object.name_any();
+    object.namespace().map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"))
+}
+
+fn problem(error: &watcher::Error) -> Option<String> {
+    Some(match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404 => return None,
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)
         | watcher::Error::WatchFailed(error) => describe(error),
@@ -100,7 +111,7 @@ fn problem(error: &watcher::Error) -> String {
             format!("the API server ended the watch with {}: {}", status.code, status.message)
         }
         watcher::Error::NoResourceVersion => "the API server's list has no resourceVersion".to_owned(),
-    }
+    })
 }
 
 /// Does not notify when the kept value stays the same: nodes change all the time, their versions do not.

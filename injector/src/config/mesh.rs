@@ -129,7 +129,8 @@ impl Mesh {
         message::unknown(value, &PROXY_CONFIG)
     }
 
-    fn over(&self, given: Map<String, Value>) -> Self {
+    /// Merges a proxy config in its normal form with this one's.
+    pub(crate) fn over(&self, given: Map<String, Value>) -> Self {
         const KEPT_HEADERS: [&str; 5] =
             ["forwardedClientCert", "requestId", "server", "attemptCount", "envoyDebugHeaders"];
         let mut result = self.clone();

@@ -6,6 +6,7 @@ mod error;
 mod injector;
 mod mesh;
 pub mod message;
+mod proxy_configs;
 mod sources;
 
 #[cfg(test)]
@@ -15,4 +16,6 @@ pub use builtin::{CONFIG as BUILTIN_CONFIG, MESH as BUILTIN_MESH, VALUES as BUIL
 pub use error::{ConfigError, Problem};
 pub use injector::{InjectorConfig, PodTemplate};
 pub use mesh::Mesh;
+pub(crate) use proxy_configs::Layers;
+pub use proxy_configs::{ProxyConfig, ProxyConfigs};
 pub use sources::{Settings, Source, SourceKind, Sources};

@@ -3,7 +3,7 @@
 use std::cell::LazyCell;
 
 use istio_iptables::cli::Origin;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{InjectError, Injector, Request};
 use crate::annotations::{keys, shown};
@@ -26,10 +26,10 @@ impl Injector {
         request: Request<'_>,
     ) -> Result<Vec<String>, InjectError> {
         // Read again for the few pods of which something has to be said.
-        let own_mesh = LazyCell::new(|| self.own_mesh(request.pod, &mut Vec::new()));
+        let own_mesh = LazyCell::new(|| self.own_mesh(&request, &mut Vec::new()));
         let name = |origin: &Origin| match &*own_mesh {
-            Ok(own_mesh) => self.name(init, own_mesh, origin),
-            Err(_) => self.name(init, &self.settings.mesh, origin),
+            Ok(own_mesh) => self.name(init, request, own_mesh, origin),
+            Err(_) => self.name(init, request, &self.settings.mesh, origin),
         };
         if init.is_refused() {
             let mut problems: Vec<String> = init
@@ -87,10 +87,16 @@ impl Injector {
     }
 
     /// The annotation or variable that sets an option.
-    fn name(&self, init: &InitOptions, own_mesh: &Mesh, origin: &Origin) -> String {
+    fn name(&self, init: &InitOptions, request: Request<'_>, own_mesh: &Mesh, origin: &Origin) -> String {
         if let Origin::Variable(variable) = origin {
             let metadata = |mesh: &Mesh| mesh.proxy().get("proxyMetadata")?.get(variable).cloned();
             let (own, all) = (metadata(own_mesh), metadata(&self.settings.mesh));
+            let resource = |layer: &Map<String, Value>| {
+                layer.get("proxyMetadata").and_then(|all| all.get(variable)) == own.as_ref()
+            };
+            if own.is_some() && self.layers(&request).into_iter().flatten().any(resource) {
+                return format!("a ProxyConfig resource: environmentVariables.{variable}");
+            }
             if own.is_some() && own != all {
                 return format!("annotation proxy.istio.io/config: proxyMetadata.{variable}");
             }

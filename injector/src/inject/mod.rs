@@ -15,11 +15,12 @@ pub mod validate;
 mod tests;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::annotations::keys;
-use crate::config::{Mesh, Settings};
+use crate::config::{Layers, Mesh, ProxyConfigs, Settings};
 use crate::pod::annotations::{self, AnnotationError};
 use crate::pod::exempt::Exempt;
 use crate::pod::ids::{self, Ids};
@@ -49,7 +50,7 @@ pub struct Options {
 }
 
 /// Where a pod is to run: what its cluster, network and namespace prescribe.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// What the namespace prescribes.
     pub ids: Ids,
@@ -57,6 +58,8 @@ pub struct Placement {
     pub native_sidecars: bool,
     /// More environment of the proxy, such as the cluster and the network it is in.
     pub environment: Vec<(String, String)>,
+    /// ProxyConfig resources.
+    pub proxy_configs: Arc<ProxyConfigs>,
 }
 
 /// Config and options: everything but the pod.
@@ -126,7 +129,7 @@ impl Injector {
         let checked = annotations::check(request.pod);
         let mut warnings = checked.warnings;
         let mut problems = checked.errors;
-        let own_mesh = self.own_mesh(request.pod, &mut warnings);
+        let own_mesh = self.own_mesh(&request, &mut warnings);
         problems.extend(own_mesh.as_ref().err().into_iter().flatten().cloned());
         let stripped = self.stripped(request.pod);
         problems.extend(stripped.as_ref().err().cloned());
@@ -174,16 +177,19 @@ impl Injector {
         strip(pod, self.settings.mesh.status_port(), self.merges_metrics(pod))
     }
 
-    /// The mesh config with the pod's own proxy config.
+    /// The mesh config with the proxy config of ProxyConfig resources and of the pod, in Istio's order: root namespace,
+    /// namespace, annotation, workload.
     fn own_mesh(
         &self,
-        pod: &Value,
+        request: &Request<'_>,
         warnings: &mut Vec<String>,
     ) -> Result<Cow<'_, Mesh>, Vec<AnnotationError>> {
         // Every pod may bring one.
         const MOST_NODES: usize = 10_000;
-        let Some(text) = annotation(pod, keys::PROXY_CONFIG) else {
-            return Ok(Cow::Borrowed(&self.settings.mesh));
+        let [of_root, of_namespace, of_workload] = self.layers(request);
+        let below = over(over(Cow::Borrowed(&self.settings.mesh), of_root), of_namespace);
+        let Some(text) = annotation(request.pod, keys::PROXY_CONFIG) else {
+            return Ok(over(below, of_workload));
         };
         let key = keys::PROXY_CONFIG;
         let value = yaml::read_at_most(MOST_NODES, text)
@@ -192,9 +198,17 @@ impl Injector {
         warnings.extend(
             unknown.into_iter().map(|field| format!("annotation {key}: {field}: not known, ignored")),
         );
-        let mesh = self.settings.mesh.with_proxy_config(&value);
+        let mesh = below.with_proxy_config(&value);
         let bad = |error| AnnotationError::Field { key, error };
-        mesh.map(Cow::Owned).map_err(|errors| errors.into_iter().map(bad).collect())
+        mesh.map(|mesh| over(Cow::Owned(mesh), of_workload))
+            .map_err(|errors| errors.into_iter().map(bad).collect())
+    }
+
+    fn layers<'a>(&self, request: &Request<'a>) -> Layers<'a> {
+        let root =
+            self.settings.mesh.config().get("rootNamespace").and_then(Value::as_str).unwrap_or_default();
+        let labels = list::metadata(request.pod, "labels");
+        request.place.proxy_configs.layers(root, &request.workload.namespace, labels)
     }
 
     fn render(
@@ -207,7 +221,7 @@ impl Injector {
     ) -> Result<Vec<render::Overlay>, InjectError> {
         let settings = &self.settings;
         let image = |which| image::choose(&stripped.pod, &settings.values, own_mesh.proxy(), which);
-        let empty = serde_json::Map::new();
+        let empty = Map::new();
         let data = Data {
             pod: &stripped.pod,
             workload: request.workload,
@@ -266,6 +280,13 @@ fn wants_native_sidecar(pod: &Value, default: bool) -> bool {
         Some("true") => true,
         Some("false") => false,
         _ => default,
+    }
+}
+
+fn over<'a>(mesh: Cow<'a, Mesh>, layer: Option<&Map<String, Value>>) -> Cow<'a, Mesh> {
+    match layer {
+        Some(layer) => Cow::Owned(mesh.over(layer.clone())),
+        None => mesh,
     }
 }
 

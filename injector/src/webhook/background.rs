@@ -120,5 +120,6 @@ fn wanted(tasks: &Tasks) -> ClusterOptions {
         },
         nodes: options.native_sidecars == NativeSidecars::Auto,
         namespaces: options.openshift,
+        proxy_configs: true,
     }
 }

@@ -1,5 +1,7 @@
 //! The verdict on a pod: decision, injection, patch.
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::config_store::ActiveConfig;
@@ -185,7 +187,8 @@ impl AdmissionContext<'_> {
             None => crate::pod::ids::Ids::default(),
         };
         let native_sidecars = self.cluster.native_sidecars;
-        Ok(Placement { ids, native_sidecars, environment: self.variables.clone() })
+        let proxy_configs = Arc::clone(&self.cluster.proxy_configs);
+        Ok(Placement { ids, native_sidecars, environment: self.variables.clone(), proxy_configs })
     }
 }
 

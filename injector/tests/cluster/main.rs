@@ -18,5 +18,6 @@ mod doctor;
 mod fake;
 mod permissions;
 mod program;
+mod proxy_configs;
 mod replica;
 mod state;

@@ -68,7 +68,13 @@ async fn no_request_exceeds_the_installed_roles() {
     fake.put("kubectl", injector_config());
     let serving = std::sync::Arc::default();
     let config = Some(format!("{NAMESPACE}/{NAME}").parse().expect("a name"));
-    let wanted = ClusterOptions { config, nodes: true, namespaces: true, ..self_signed(&serving, &[NAME]) };
+    let wanted = ClusterOptions {
+        config,
+        nodes: true,
+        namespaces: true,
+        proxy_configs: true,
+        ..self_signed(&serving, &[NAME])
+    };
     let replica = Replica::start(&fake, wanted).await;
     until("all is well", || {
         let status = replica.status();
@@ -77,6 +83,7 @@ async fn no_request_exceeds_the_installed_roles() {
             &status.certificate,
             &status.nodes,
             &status.namespaces,
+            &status.proxy_configs,
             &status.ca_bundles[NAME],
         ];
         parts.iter().all(|part| **part == Part::Good)

@@ -38,7 +38,13 @@ pub(crate) async fn connect(fake: &Fake) -> Client {
 
 /// Nothing at all.
 pub(crate) fn nothing() -> ClusterOptions {
-    ClusterOptions { config: None, certificates: CertificateSource::none(), nodes: false, namespaces: false }
+    ClusterOptions {
+        config: None,
+        certificates: CertificateSource::none(),
+        nodes: false,
+        namespaces: false,
+        proxy_configs: false,
+    }
 }
 
 pub(crate) fn secret() -> SharedSecret {

@@ -11,5 +11,6 @@
 mod builtin;
 mod openshift;
 mod proxy_config;
+mod proxy_configs;
 #[path = "../reviews/mod.rs"]
 mod reviews;

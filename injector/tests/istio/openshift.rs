@@ -64,7 +64,12 @@ fn an_assigned_user_is_not_the_proxy_s() {
 fn the_webhook_replaces_an_assigned_user() {
     let store = config_store(injector());
     let namespaces = [("shop".to_owned(), Ok(IDS))].into();
-    store.set_cluster_state(ClusterState { native_sidecars: true, namespaces, namespaces_required: true });
+    store.set_cluster_state(ClusterState {
+        native_sidecars: true,
+        namespaces,
+        namespaces_required: true,
+        ..ClusterState::default()
+    });
     let pod = sent(&pod(&json!({"runAsUser": ASSIGNED, "runAsGroup": ASSIGNED})));
     let answer = send(&Admission::new(store), &review(&pod));
     assert_eq!(

@@ -187,7 +187,7 @@ fn only_some_headers_of_the_mesh_stay_beside_those_of_a_pod() {
 }
 
 /// The variable from which the agent reads it.
-fn proxy_config(pod: &Value) -> Value {
+pub(crate) fn proxy_config(pod: &Value) -> Value {
     let containers = ["containers", "initContainers"].map(|list| pod["spec"][list].as_array().unwrap());
     let proxy = containers.into_iter().flatten().find(|item| item["name"] == "istio-proxy").unwrap();
     let variables = proxy["env"].as_array().unwrap();

@@ -22,6 +22,7 @@ fn the_url_and_the_cluster_state_count() {
         native_sidecars: false,
         namespaces: namespaces.into(),
         namespaces_required: true,
+        ..ClusterState::default()
     });
     let admission = Admission::new(store);
     let pod = sent(&deployment());

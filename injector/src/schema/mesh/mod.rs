@@ -44,7 +44,7 @@ macro_rules! ptr {
 
 mod proxy;
 
-pub(crate) use proxy::PROXY_CONFIG;
+pub(crate) use proxy::{PROXY_CONFIG, PROXY_CONFIG_RESOURCE};
 
 enums! {
     INGRESS_MODE "v1alpha1.MeshConfig_IngressControllerMode" ["UNSPECIFIED" 0, "OFF" 1, "DEFAULT" 2, "STRICT" 3];

@@ -59,6 +59,11 @@ messages! {
         "FileFlushMinSizeKb" "fileFlushMinSizeKb" UINT; "StatsCompression" "statsCompression" BOOL_VALUE;
         "ConnectionSettings" "connectionSettings" ptr!(CONNECTION_SETTINGS);
     }
+    PROXY_CONFIG_RESOURCE "v1beta1.ProxyConfig" {
+        "Selector" "selector" ptr!(WORKLOAD_SELECTOR); "Concurrency" "concurrency" INT_VALUE;
+        "EnvironmentVariables" "environmentVariables" STRING_MAP; "Image" "image" ptr!(PROXY_IMAGE);
+    }
+    WORKLOAD_SELECTOR "v1beta1.WorkloadSelector" { "MatchLabels" "matchLabels" STRING_MAP; }
     TRACING "v1alpha1.Tracing" {
         "Zipkin" "zipkin" ptr!(ZIPKIN); "Lightstep" "lightstep" ptr!(LIGHTSTEP); "Datadog" "datadog" ptr!(DATADOG);
         "Stackdriver" "stackdriver" ptr!(STACKDRIVER); "OpenCensusAgent" "openCensusAgent" ptr!(OPEN_CENSUS_AGENT);

@@ -38,14 +38,14 @@ impl Store {
     }
 
     pub(crate) fn list(&self, collection: &str) -> impl Iterator<Item = &Value> {
-        let inside = format!("{collection}/");
-        let inside = move |key: &str| key.strip_prefix(&inside).is_some_and(|name| !name.contains('/'));
+        let collection = collection.to_owned();
+        let inside = move |key: &str| key.rsplit_once('/').is_some_and(|(of, _)| within(of, &collection));
         self.objects.iter().filter(move |(key, _)| inside(key)).map(|(_, object)| object)
     }
 
     /// What happened since, or nothing when that is no longer known.
     pub(crate) fn since(&self, version: u64, collection: &str) -> Option<Vec<Event>> {
-        let later = |event: &&Event| event.version > version && event.collection == collection;
+        let later = |event: &&Event| event.version > version && within(&event.collection, collection);
         (version >= self.forgotten).then(|| self.events.iter().filter(later).cloned().collect())
     }
 
@@ -134,6 +134,11 @@ impl Store {
         let collection = key.rsplit_once('/').map_or("", |(collection, _)| collection).to_owned();
         self.events.push(Event { version: self.version, collection, kind, object: object.clone() });
     }
+}
+
+/// Whether a collection is the one that is asked for, or that of a namespace where all namespaces are.
+fn within(collection: &str, asked: &str) -> bool {
+    collection == asked || collection.strip_suffix(asked).is_some_and(|all| all.starts_with("namespaces/"))
 }
 
 /// `namespaces/x/secrets/y`, or `nodes/y`.
