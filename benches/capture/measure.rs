@@ -81,7 +81,7 @@ fn trial(contender: &Contender, families: Families, spaces: &mut Namespaces) -> 
     if contender.timed.is_empty() {
         return Err("there is no rules file to compare with".into());
     }
-    spaces.enter_new(families)?;
+    spaces.enter_new(families);
     contender.before.iter().try_for_each(Cmd::run)?;
     let mut sum = Traced::default();
     for command in &contender.timed {
@@ -98,7 +98,7 @@ fn sample(
     families: Families,
     spaces: &mut Namespaces,
 ) -> Outcome<(Duration, Duration)> {
-    spaces.enter_new(families)?;
+    spaces.enter_new(families);
     contender.before.iter().try_for_each(Cmd::run)?;
     let used = children_cpu()?;
     let mut wall = Duration::ZERO;

@@ -1,14 +1,9 @@
 //! A fresh network namespace that looks like a pod's.
 
-use std::fs::File;
-use std::io::Write as _;
-use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use nix::sched::{CloneFlags, unshare};
-
-use crate::Outcome;
+use netlab::{Namespace, ip_batch};
 
 /// Address families of the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,19 +35,15 @@ impl Families {
 /// Namespaces in use. Taking one down costs the kernel milliseconds in the background, which would fall into the next
 /// run: they are kept, and let go together.
 #[derive(Debug, Default)]
-pub(crate) struct Namespaces(Vec<File>);
+pub(crate) struct Namespaces(Vec<Namespace>);
 
 impl Namespaces {
     /// Puts this thread, and what it starts, into a new namespace.
-    pub(crate) fn enter_new(&mut self, families: Families) -> Outcome<()> {
-        unshare(CloneFlags::CLONE_NEWNET)
-            .map_err(|e| format!("no network namespace: {e} (root is needed)"))?;
-        self.0.push(File::open("/proc/thread-self/ns/net")?);
-        let mut ip = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn()?;
-        if let Some(mut input) = ip.stdin.take() {
-            input.write_all(families.links().as_bytes())?;
-        }
-        if ip.wait()?.success() { Ok(()) } else { Err("ip cannot add addresses".into()) }
+    pub(crate) fn enter_new(&mut self, families: Families) {
+        let namespace = Namespace::new();
+        namespace.enter();
+        ip_batch(families.links());
+        self.0.push(namespace);
     }
 
     /// Lets all of them go and waits until the kernel has taken them down.

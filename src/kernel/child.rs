@@ -105,7 +105,7 @@ mod tests {
     use std::process::Stdio;
 
     use super::*;
-    use crate::kernel::testing::command;
+    use netlab::process::command;
 
     fn run(script: &str, timeout: Duration) -> io::Result<Output> {
         let mut shell = command("sh", &["-c", script]);

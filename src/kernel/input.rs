@@ -15,7 +15,7 @@ use super::process::Limited;
 /// How long a read waits for the writer of a pipe.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// A reader that fails if nothing arrives for [`IDLE`], except from a terminal.
+/// A reader that fails if nothing arrives for `IDLE`, except from a terminal.
 #[derive(Debug)]
 pub struct TimeoutReader<R> {
     source: R,

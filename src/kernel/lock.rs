@@ -101,7 +101,7 @@ fn command(group: u16, command: u8) -> Message {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::testing::in_new_namespace;
+    use netlab::in_new_namespace;
 
     #[test]
     fn second_lock_in_one_namespace_is_busy() {

@@ -22,6 +22,3 @@ pub mod rules_file;
 pub mod sock_diag;
 mod startup;
 pub mod tools;
-
-#[cfg(test)]
-mod testing;

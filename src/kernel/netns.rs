@@ -147,7 +147,8 @@ fn open(path: &Path) -> io::Result<File> {
 mod tests {
     use super::*;
     use crate::kernel::procfs;
-    use crate::kernel::testing::{in_new_namespace, run};
+    use netlab::in_new_namespace;
+    use netlab::process::run;
 
     #[test]
     fn namespace_errors_are_distinguished() {
@@ -179,7 +180,7 @@ mod tests {
     fn the_lock_file_serves_iptables_legacy() {
         in_new_namespace(|| {
             let file = lock_file().unwrap();
-            let output = crate::kernel::testing::command("iptables-legacy", &["-w", "1", "-t", "nat", "-S"])
+            let output = netlab::process::command("iptables-legacy", &["-w", "1", "-t", "nat", "-S"])
                 .env("XTABLES_LOCKFILE", file.path())
                 .output()
                 .unwrap();

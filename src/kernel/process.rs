@@ -164,7 +164,7 @@ impl Host for SystemHost {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::testing::run;
+    use netlab::process::run;
 
     #[test]
     fn system_files_of_any_size_and_type_are_read_without_waiting() {

@@ -1,10 +1,11 @@
 //! A place to run in: a network namespace with one link, and a mount namespace whose changes stay inside.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
+
+use netlab::{Holder, Kinds};
 
 pub(crate) use crate::run::Ended;
 use crate::run::Run;
@@ -39,9 +40,9 @@ pub(crate) const V4: &str = "ip addr add 10.4.4.4/24 dev eth0";
 /// Both families.
 pub(crate) const DUAL: &str = "ip addr add 10.4.4.4/24 dev eth0; ip addr add 2001:db8::4/64 dev eth0 nodad";
 
-/// A running process that keeps the namespaces.
+/// The namespaces, which go once it is dropped.
 pub(crate) struct Pod {
-    keeper: Child,
+    holder: Holder,
     /// A directory for the test's files, the same inside and outside.
     pub(crate) directory: tempfile::TempDir,
 }
@@ -65,29 +66,28 @@ impl Pod {
         // The files of other users are part of some tests.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
         let script = format!(
-            "set -eu; mount -t tmpfs binary /mnt; touch {BINARY}; mount --bind {BUILT} {BINARY}; \
+            "mount -t tmpfs binary /mnt; touch {BINARY}; mount --bind {BUILT} {BINARY}; \
              mount -t tmpfs run /run; ip link set lo up; \
              echo 1 > /proc/sys/net/ipv6/conf/default/addr_gen_mode; \
              ip link add eth0 type veth peer name peer0; ip link set eth0 up; ip link set peer0 up; \
-             {setup}\necho ready; exec cat"
+             {setup}"
         );
-        let mut keeper = Command::new("unshare")
-            .args(["--net", "--mount", "--propagation", "private", "sh", "-c", &script])
-            .env("DIR", directory.path())
-            .env("PATH", USUAL_PATH)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("unshare can be started");
-        let mut line = String::new();
-        BufReader::new(keeper.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n", "the pod could not be made, see the messages above: {setup}");
-        Self { keeper, directory }
+        let kinds = Kinds { net: true, mount: true, user: false };
+        let env = [("DIR", directory.path().as_os_str()), ("PATH", USUAL_PATH.as_ref())];
+        let holder = Holder::new(kinds, &script, env);
+        Self { holder, directory }
     }
 
     /// The process that holds the namespaces.
     pub(crate) fn pid(&self) -> u32 {
-        self.keeper.id()
+        self.holder.pid()
+    }
+
+    /// A command inside, with an empty environment.
+    fn enter(&self) -> Command {
+        let mut command = self.holder.enter();
+        command.env_clear();
+        command
     }
 
     /// A file in the test's directory.
@@ -117,12 +117,13 @@ impl Pod {
 
     /// The binary, to be run inside.
     pub(crate) fn istio<'a>(&self, args: &[&'a str]) -> Run<'a> {
-        Run::new(enter(self.pid()), args).env("PATH", USUAL_PATH)
+        Run::new(self.enter(), args).env("PATH", USUAL_PATH)
     }
 
     /// The output of a shell script run inside, which must succeed.
     pub(crate) fn sh(&self, script: &str) -> String {
-        let output = enter(self.pid())
+        let output = self
+            .enter()
             .args(["sh", "-euc", script])
             .env("PATH", USUAL_PATH)
             .env("DIR", self.directory.path())
@@ -168,14 +169,6 @@ impl Pod {
     }
 }
 
-impl Drop for Pod {
-    fn drop(&mut self) {
-        // `cat` ends when its input does.
-        drop(self.keeper.stdin.take());
-        let _ = self.keeper.wait();
-    }
-}
-
 /// Fails unless the tests can be run at all.
 fn require() {
     assert!(nix::unistd::geteuid().is_root(), "these tests make network namespaces and need root");
@@ -192,10 +185,4 @@ fn which(tool: &str) -> Option<PathBuf> {
 /// Where a system program is; the link itself, since iptables looks at the name it is called by.
 pub(crate) fn real(tool: &str) -> PathBuf {
     which(tool).unwrap_or_else(|| panic!("these tests need `{tool}` in PATH"))
-}
-
-fn enter(pid: u32) -> Command {
-    let mut command = Command::new(real("nsenter"));
-    command.args(["--net", "--mount", "--target", &pid.to_string(), "--"]).env_clear();
-    command
 }

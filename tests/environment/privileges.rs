@@ -1,10 +1,11 @@
 //! Fewer rights than expected.
 
+use std::process::{Command, Output};
+
+use netlab::{Holder, Kinds};
+
 use crate::pod::{BUILT, Pod, SIDECAR};
 use crate::rollback::limited_tool;
-use std::fs;
-use std::io::Read as _;
-use std::process::{Command, Output, Stdio};
 
 const NFT: &str = "nft";
 const LEGACY: &str = "legacy";
@@ -118,47 +119,28 @@ fn legacy_as_a_user_outside_roots_group_applies_and_validates() {
     pod.istio(&only).under(&unprivileged).end().exits(126).stderr_contains("runAsGroup: 0");
 }
 
+/// A user namespace, and one with its own network.
+const USER: Kinds = Kinds { user: true, net: false, mount: false };
+const USER_AND_NET: Kinds = Kinds { net: true, ..USER };
+
 /// Runs a script as root of a user namespace, unmapped outside.
-fn in_a_user_namespace(unshare: &[&str], script: &str) -> Output {
-    let mut keeper = Command::new("unshare")
-        .args(["--user"])
-        .args(unshare)
-        .args(["sh", "-c", "echo ready; exec cat"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut ready = [0; 6];
-    keeper.stdout.take().unwrap().read_exact(&mut ready).unwrap();
-    let target = keeper.id().to_string();
-    for map in ["uid_map", "gid_map"] {
-        fs::write(format!("/proc/{target}/{map}"), "0 100000 65536").unwrap();
-    }
-    let enter: &[&str] = if unshare.is_empty() { &[] } else { &["--net"] };
-    let output = Command::new("nsenter")
-        .args(["--user", "--target", &target, "--setuid=0", "--setgid=0"])
-        .args(enter)
-        .args(["sh", "-euc", script])
-        .env("BIN", BUILT)
-        .output()
-        .unwrap();
-    drop(keeper.stdin.take());
-    keeper.wait().unwrap();
-    output
+fn in_a_user_namespace(kinds: Kinds, script: &str) -> Output {
+    let holder = Holder::new(kinds, "", [("", ""); 0]);
+    holder.enter().args(["sh", "-euc", script]).env("BIN", BUILT).output().unwrap()
 }
 
 /// Applies twice and cleans up. Returns the rules after the first run.
-fn whole_life(unshare: &[&str], options: &str) -> String {
+fn whole_life(kinds: Kinds, options: &str) -> String {
     let life = format!(
         "ip link set lo up; ip addr add 10.4.4.4/32 dev lo; \"$BIN\" {options}; \
          iptables-nft-save; iptables-legacy-save 2>/dev/null || :; \"$BIN\" {options}; \"$BIN\" cleanup; \
          echo; iptables-nft-save; iptables-legacy-save 2>/dev/null || :"
     );
-    let output = if unshare.is_empty() {
+    let output = if kinds == USER {
         // As container runtimes do it: first the ids are mapped, then the network is made.
-        in_a_user_namespace(unshare, &format!("exec unshare --net sh -euc '{}'", life.replace('\'', "'\\''")))
+        in_a_user_namespace(kinds, &format!("exec unshare --net sh -euc '{}'", life.replace('\'', "'\\''")))
     } else {
-        in_a_user_namespace(unshare, &life)
+        in_a_user_namespace(kinds, &life)
     };
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{errors}");
@@ -171,7 +153,7 @@ fn whole_life(unshare: &[&str], options: &str) -> String {
 
 #[test]
 fn in_a_user_namespace_nft_works_with_hundreds_of_rules() {
-    let applied = whole_life(&[], &format!("-b \"*\" -i \"*\" -o {}", ports(200)));
+    let applied = whole_life(USER, &format!("-b \"*\" -i \"*\" -o {}", ports(200)));
     assert_eq!(applied.matches("--dport 20").count(), 400);
 }
 
@@ -184,7 +166,7 @@ fn ports(number: u16) -> String {
 fn in_a_pod_with_its_own_users(script: &str) -> (String, String) {
     let script = format!("ip link set lo up; ip addr add 10.4.4.4/32 dev lo; {script}; :");
     let output =
-        in_a_user_namespace(&[], &format!("exec unshare --net sh -uc '{}'", script.replace('\'', "'\\''")));
+        in_a_user_namespace(USER, &format!("exec unshare --net sh -uc '{}'", script.replace('\'', "'\\''")));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{output:?}");
     (text(&output.stdout), text(&output.stderr))
@@ -246,7 +228,7 @@ fn in_a_user_namespace_entries_of_the_previous_rules_are_deleted() {
             "exec unshare --net sh -euc \"ip link set lo up; {dns} -o 53; {query}; \
              cat /proc/sys/net/netfilter/nf_conntrack_count; {dns}; cat /proc/sys/net/netfilter/nf_conntrack_count\""
         );
-        let output = in_a_user_namespace(&[], &script);
+        let output = in_a_user_namespace(USER, &script);
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         // One entry before the second run; neither that nor a note after it.
         assert_eq!(String::from_utf8_lossy(&output.stdout), "1\n0\n", "{errors}");
@@ -259,18 +241,18 @@ fn in_a_user_namespace_entries_of_the_previous_rules_are_deleted() {
 
 #[test]
 fn in_a_user_namespace_legacy_works_though_it_may_not_lock_run() {
-    let applied = whole_life(&[], "-b \"*\" -i \"*\" --force-iptables-binary legacy");
+    let applied = whole_life(USER, "-b \"*\" -i \"*\" --force-iptables-binary legacy");
     assert!(applied.contains("-A OUTPUT -j ISTIO_OUTPUT"), "{applied}");
 }
 
 #[test]
 fn in_a_user_namespace_that_may_not_list_legacy_tables_both_variants_work() {
     // As `unshare -Urn` makes it: what /proc shows of the network belongs to root outside.
-    let applied = whole_life(&["--net"], "-b \"*\" -i \"*\"");
+    let applied = whole_life(USER_AND_NET, "-b \"*\" -i \"*\"");
     assert!(applied.contains("-A OUTPUT -j ISTIO_OUTPUT"), "{applied}");
     let legacy = "\"$BIN\" -b 80 --force-iptables-binary legacy";
     let output = in_a_user_namespace(
-        &["--net"],
+        USER_AND_NET,
         &format!(
             "{legacy}; iptables-legacy-save -t nat; {legacy} --verify; {legacy} --cleanup-only; echo; iptables-legacy-save -t nat"
         ),
@@ -284,7 +266,7 @@ fn in_a_user_namespace_that_may_not_list_legacy_tables_both_variants_work() {
 
 #[test]
 fn dry_run_creates_no_legacy_table() {
-    let output = in_a_user_namespace(&["--net"], "\"$BIN\" -b 80 --force-iptables-binary legacy --dry-run");
+    let output = in_a_user_namespace(USER_AND_NET, "\"$BIN\" -b 80 --force-iptables-binary legacy --dry-run");
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
         output.status.success() && printed.contains("reading them by name would create them"),
@@ -328,7 +310,7 @@ fn in_a_user_namespace_failed_first_run_with_long_lists_leaves_nothing() {
             ports.join(",")
         );
         let script = format!("exec unshare --net sh -uc '{}'", script.replace('\'', "'\\''"));
-        let output = in_a_user_namespace(&[], &script);
+        let output = in_a_user_namespace(USER, &script);
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(70), "{errors}");
         assert!(errors.contains("refused by the test"), "{errors}");

@@ -7,7 +7,6 @@
     reason = "a test starts programs, reads files and may fail"
 )]
 
-mod namespace;
 mod native;
 #[path = "../gallery/scenario.rs"]
 mod scenario;
@@ -20,7 +19,8 @@ use istio_iptables::diff::Change;
 use istio_iptables::model::{Family, FamilyRules, Variant};
 use istio_iptables::{parse, render, routing};
 
-use namespace::{in_namespace, run};
+use netlab::in_new_namespace;
+use netlab::process::{run, run_with_input};
 use scenario::Scenario;
 
 const fn tool(family: Family) -> (&'static str, &'static str) {
@@ -35,9 +35,10 @@ fn left_to_do(scenario: &Scenario, rules: &FamilyRules, variant: Variant) -> Str
     let (name, file) = tool(rules.family);
     let word = variant.word();
     let path = scenario::root().join(&scenario.name).join(file);
-    let saved = in_namespace(|| {
-        run(&format!("{name}-{word}-restore"), &["--noflush", "--wait=30"], Some(&path));
-        run(&format!("{name}-{word}-save"), &[], None)
+    let text = fs::read_to_string(&path).expect("the file can be read");
+    let saved = in_new_namespace(|| {
+        run_with_input(&format!("{name}-{word}-restore"), &["--noflush", "--wait=30"], &text);
+        run(&format!("{name}-{word}-save"), &[])
     });
     let observed = parse::iptables_save(rules.family, &saved);
     let live: usize = observed.tables.values().map(rule_count).sum();
@@ -90,8 +91,8 @@ fn every_routing_file_leaves_the_program_nothing_to_do() {
         // iproute2 knows `proto` for addresses since 6.3 only; the tag is not needed for what is looked at here.
         let text = fs::read_to_string(&path).expect("the file can be read");
         let text = text.replace("/128 dev lo proto 150", "/128 dev lo");
-        let observed = in_namespace(|| {
-            run("sh", &["-e", "-c", &text], None);
+        let observed = in_new_namespace(|| {
+            run("sh", &["-e", "-c", &text]);
             network::observed().expect("routes can be read")
         });
         let left = routing::plan(&made.desired, &observed, &routing::Evidence::default());

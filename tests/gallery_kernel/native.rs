@@ -9,8 +9,9 @@ use istio_iptables::model::{
 use istio_iptables::nft::{self, NativeTable};
 use nfnetlink::nftables::{Batch, Client, Expression, Table};
 
-use crate::namespace::{in_namespace, run, run_with_input};
 use crate::scenario;
+use netlab::in_new_namespace;
+use netlab::process::{run, run_with_input};
 
 /// Our tables as they are read back, and as `nft` lists them.
 fn live() -> (Vec<Table>, String) {
@@ -18,18 +19,18 @@ fn live() -> (Vec<Table>, String) {
     let names = client.tables().expect("tables can be listed");
     let read =
         |name| client.table(name).expect("a table can be read").expect("the table is there").normalized();
-    (names.iter().map(read).collect(), run("nft", &["list", "ruleset"], None))
+    (names.iter().map(read).collect(), run("nft", &["list", "ruleset"]))
 }
 
 fn loaded(text: &str) -> (Vec<Table>, String) {
-    in_namespace(|| {
+    in_new_namespace(|| {
         run_with_input("nft", &["-f", "-"], text);
         live()
     })
 }
 
 fn programmed(tables: &[Table]) -> (Vec<Table>, String) {
-    in_namespace(|| {
+    in_new_namespace(|| {
         let mut batch = Batch::new();
         tables.iter().for_each(|table| batch.replace_table(table));
         let mut client = Client::open().expect("the kernel has nf_tables");

@@ -3,19 +3,14 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::{SocketAddrV4, TcpListener, UdpSocket};
-use std::os::fd::AsRawFd as _;
-use std::sync::mpsc;
-use std::thread;
+use std::time::Duration;
 
 use istio_iptables::model::Family;
 use istio_iptables::parse;
-use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, setsockopt, socket, sockopt,
-};
-use nix::sys::time::TimeVal;
-use nix::unistd::{Gid, Uid, gettid, setfsgid, setfsuid};
+use netlab::process::{run, run_with_input};
+use netlab::socket::{self, Binding};
+use netlab::{Namespace, User};
 
-use super::namespace::{in_namespace, run};
 use super::scenario;
 
 const APP: u32 = 1000;
@@ -53,59 +48,27 @@ const STEPS: [Step; 11] = [
     tcp("c", APP, "0.0.0.0:0", "10.96.0.10:53"),
 ];
 
-/// A pod with the rules of the plain sidecar in this thread's namespace, and a neighbour in another thread's.
+/// A pod with the rules of the plain sidecar in this thread's namespace, and a neighbour in another one.
 fn with_pod(walk: impl FnOnce(&dyn Fn(&'static Step)) + Send) {
-    let (ready, neighbour) = mpsc::channel();
-    let (orders, todo) = mpsc::channel::<Option<&'static Step>>();
-    let (done, finished) = mpsc::channel();
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            in_namespace(move || {
-                ready.send(gettid()).expect("the pod waits");
-                for step in todo {
-                    match step {
-                        Some(step) => send(step),
-                        None => set_up("c0", &["10.244.1.1/24", "10.96.0.10/32", "10.96.0.50/32"]),
-                    }
-                    done.send(()).expect("the pod waits");
-                }
-            });
-        });
-        in_namespace(move || {
-            let tid = neighbour.recv().expect("the neighbour has a namespace").to_string();
-            let order = |step| {
-                orders.send(step).expect("the neighbour listens");
-                finished.recv().expect("the neighbour answers");
-            };
-            run("ip", &["link", "add", "eth0", "type", "veth", "peer", "name", "c0", "netns", &tid], None);
-            order(None);
-            set_up("eth0", &["10.244.1.7/24"]);
-            run("ip", &["route", "add", "default", "via", "10.244.1.1"], None);
-            let rules = scenario::root().join("plain-sidecar/iptables.rules");
-            run("iptables-nft-restore", &["--noflush"], Some(&rules));
-            let ports = [8080, 15001, 15006, 15008, 15021];
-            let _listening =
-                ports.map(|port| TcpListener::bind(("0.0.0.0", port)).expect("the port is free"));
-            walk(&|step| {
-                if step.outside { order(Some(step)) } else { send(step) }
-            });
-        });
+    let [pod, neighbour] = [(); 2].map(|()| Namespace::with_loopback());
+    pod.connect("eth0", &neighbour, "c0");
+    for address in ["10.244.1.1/24", "10.96.0.10/32", "10.96.0.50/32"] {
+        neighbour.ip(&format!("address add {address} dev c0"));
+    }
+    pod.ip("address add 10.244.1.7/24 dev eth0\nroute add default via 10.244.1.1");
+    let rules = scenario::root().join("plain-sidecar/iptables.rules");
+    let rules = fs::read_to_string(rules).expect("the rules can be read");
+    pod.run(|| {
+        run_with_input("iptables-nft-restore", &["--noflush"], &rules);
+        let ports = [8080, 15001, 15006, 15008, 15021];
+        let _listening = ports.map(|port| TcpListener::bind(("0.0.0.0", port)).expect("the port is free"));
+        walk(&|step| send(if step.outside { &neighbour } else { &pod }, step));
     });
 }
 
-fn set_up(link: &str, addresses: &[&str]) {
-    for address in addresses {
-        run("ip", &["addr", "add", address, "dev", link], None);
-    }
-    run("ip", &["link", "set", link, "up"], None);
-}
-
-/// Sends a first packet. The owner of a socket is the file system identity of the thread that makes it, which a thread
-/// has for itself.
-fn send(step: &'static Step) {
-    let walker = thread::spawn(|| {
-        setfsgid(Gid::from_raw(step.user));
-        setfsuid(Uid::from_raw(step.user));
+/// Sends a first packet. The owner of a socket is the user of the thread that makes it.
+fn send(namespace: &Namespace, step: &'static Step) {
+    User::new(namespace, step.user, step.user).run(|| {
         let [source, destination]: [SocketAddrV4; 2] =
             [step.source, step.destination].map(|text| text.parse().expect("an address and a port"));
         if !step.tcp {
@@ -113,20 +76,16 @@ fn send(step: &'static Step) {
             socket.send_to(b"query", destination).expect("it leaves");
             return;
         }
-        let socket =
-            socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
-        setsockopt(&socket, sockopt::SendTimeout, &TimeVal::new(2, 0)).expect("a time limit");
-        bind(socket.as_raw_fd(), &SockaddrIn::from(source)).expect("the source is ours");
+        let binding = Binding { source: Some(source.into()), ..Binding::default() };
         // Whether a server answers does not matter here.
-        let _ = connect(socket.as_raw_fd(), &SockaddrIn::from(destination));
+        let _ = socket::connect_tcp(destination.into(), binding, Duration::from_secs(2));
     });
-    walker.join().expect("the reason is printed above");
 }
 
 /// Each rule that has counted packets, as the rules file writes it. Counters are read and set to zero.
 fn counted() -> BTreeSet<String> {
-    let saved = run("iptables-nft-save", &["-c", "-t", "nat"], None);
-    run("iptables-nft", &["-t", "nat", "-Z"], None);
+    let saved = run("iptables-nft-save", &["-c", "-t", "nat"]);
+    run("iptables-nft", &["-t", "nat", "-Z"]);
     let canonical = |line: &str| {
         let (count, rule) = line.strip_prefix('[')?.split_once("] -A ")?;
         let (chain, words) = rule.split_once(' ')?;

@@ -71,7 +71,7 @@ impl Caller {
     /// Calls from each port are captured.
     fn are_captured(&self) {
         let outcomes = self.sources().map(|source| self.user.call_from(source, self.target));
-        let past: Vec<_> = outcomes.filter(|outcome| outcome.answer().who != "proxy").collect();
+        let past: Vec<_> = outcomes.filter(|outcome| outcome.answer().server != "proxy").collect();
         assert!(
             past.is_empty(),
             "{}: {} of {CONNECTIONS} not captured: {:?}",

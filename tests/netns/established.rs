@@ -314,8 +314,8 @@ impl Caller {
             let must = must_be_captured.load(Ordering::SeqCst) || was_captured;
             let outcome = call_here(self.target, Binding::default());
             let captured =
-                matches!(&outcome, Outcome::Answered(a) if a.who == "proxy" && a.original == self.target);
-            let direct = matches!(&outcome, Outcome::Answered(a) if a.who == self.direct);
+                matches!(&outcome, Outcome::Answered(a) if a.server == "proxy" && a.original == self.target);
+            let direct = matches!(&outcome, Outcome::Answered(a) if a.server == self.direct);
             if !(captured || direct && !must) {
                 self.wrong.lock().unwrap().push(outcome);
             }

@@ -30,7 +30,7 @@ impl Held {
         let held = Self::open_anywhere(pod, families, each);
         for list in [&held.idle, &held.busy] {
             for conversation in list.lock().unwrap().iter() {
-                let who = conversation.greeting.who.as_str();
+                let who = conversation.greeting.server.as_str();
                 assert!([inbound, outbound].contains(&who), "{:?}", conversation.greeting);
             }
         }

@@ -256,7 +256,7 @@ fn the_passthrough_address_stays_while_sockets_use_it(fixture: Fixture) {
         let from = Binding { source: Some(at(Family::V6.passthrough(), 0)), spoofed_mark: None };
         let target = at(Family::V6.pod(), 8080);
         let mut passed_on = pod.proxy().connect_bound(target, from).expect("a call of the proxy");
-        assert_eq!(passed_on.greeting.who, "app");
+        assert_eq!(passed_on.greeting.server, "app");
         apply_family(&pod, options, "ipv4");
         passed_on.echo_within("still there", ECHO_LIMIT).expect("a connection from ::6");
         apply_family(&pod, options, "ipv4").output_contains("converged");

@@ -13,24 +13,14 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use netlab::in_new_namespace;
 use nfnetlink::nftables::{
     Base, Batch, Chain, ChainKind, Client, Comment, Elements, Expression, Family, Hook, KeyType, MetaKey,
     Origin, PayloadBase, Register, Rule, Set, Table, TableName, Verdict, merge,
 };
-use nix::sched::{CloneFlags, unshare};
 
 /// Rules with every expression that is supported, as `nft` writes them.
 const RULES: &str = include_str!("rules.nft");
-
-fn in_namespace<T: Send>(test: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNET).expect("this test makes a network namespace: run it as root");
-            test()
-        });
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
 
 fn nft(arguments: &[&str], input: &str) -> String {
     let mut child = Command::new("nft")
@@ -69,7 +59,7 @@ fn foreign(table: &Table) -> Vec<&Expression> {
 
 #[test]
 fn rules_of_nft_are_read_in_full_and_written_back_alike() {
-    let (tables, listed) = in_namespace(|| {
+    let (tables, listed) = in_new_namespace(|| {
         nft(&["-f", "-"], RULES);
         (read_all(), list())
     });
@@ -77,7 +67,7 @@ fn rules_of_nft_are_read_in_full_and_written_back_alike() {
     for table in &tables {
         assert_eq!(foreign(table), Vec::<&Expression>::new());
     }
-    let (read_back, listed_again) = in_namespace(|| {
+    let (read_back, listed_again) = in_new_namespace(|| {
         write(&tables);
         // A second time over the first one.
         write(&tables);
@@ -99,7 +89,7 @@ fn unknown_expressions_are_kept_and_written_back() {
             ip daddr vmap @m
         }
     }";
-    in_namespace(|| {
+    in_new_namespace(|| {
         nft(&["-f", "-"], rules);
         let table = read_all().remove(0);
         let names: Vec<&str> = foreign(&table).iter().map(|expression| expression.name()).collect();
@@ -130,7 +120,7 @@ fn table_with(rules: Vec<Rule>, sets: Vec<Set>) -> Table {
 
 #[test]
 fn refusals_name_the_rule() {
-    in_namespace(|| {
+    in_new_namespace(|| {
         let good = Rule::new(vec![Expression::counter()]);
         let unknown = Expression::Foreign { name: "no-such".to_owned(), data: Vec::new() };
         let jump = Expression::Verdict(Verdict::Jump("nowhere".to_owned()));
@@ -156,7 +146,7 @@ fn refusals_name_the_rule() {
 
 #[test]
 fn overlapping_ranges_are_refused_as_the_set_s_and_merged_ones_are_not() {
-    in_namespace(|| {
+    in_new_namespace(|| {
         let set = |ranges| Set {
             name: "ranges".to_owned(),
             key: KeyType::Ipv4Address,
@@ -183,7 +173,7 @@ fn libc_eexist() -> i32 {
 
 #[test]
 fn a_batch_for_another_generation_is_stale_and_changes_nothing() {
-    in_namespace(|| {
+    in_new_namespace(|| {
         let mut client = Client::open().unwrap();
         let generation = client.generation().unwrap();
         let table = table_with(vec![Rule::new(vec![Expression::counter()])], Vec::new());
@@ -221,7 +211,7 @@ fn sets_of_every_kind_of_key_are_listed_as_they_are_meant() {
         (KeyType::InterfaceName, vec![name("eth0"), name("lo")], "\"eth0\", \"lo\""),
         (KeyType::Protocol, vec![vec![6], vec![17]], "tcp, udp"),
     ];
-    in_namespace(|| {
+    in_new_namespace(|| {
         let sets = kinds.iter().enumerate().map(|(index, (key, values, _))| Set {
             name: format!("set{index}"),
             key: *key,
@@ -245,7 +235,7 @@ fn sets_of_every_kind_of_key_are_listed_as_they_are_meant() {
 /// One attribute holds at most 65,535 bytes, so the elements are in several messages.
 #[test]
 fn a_large_set_is_written_and_read_whole() {
-    in_namespace(|| {
+    in_new_namespace(|| {
         let ranges = (0..20_000_u32).map(|n| {
             let first = n << 9;
             (first.to_be_bytes().to_vec(), (first + 255).to_be_bytes().to_vec())

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::kernel::netlink::Reply;
-use crate::kernel::testing::{in_new_namespace, run};
+use netlab::in_new_namespace;
+use netlab::process::run;
 
 fn loopback(family: Family) -> IpAddr {
     match family {

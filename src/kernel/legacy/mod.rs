@@ -194,7 +194,8 @@ fn option(socket: &OwnedFd, family: Family, number: libc::c_int, bytes: &mut [u8
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::testing::{in_new_namespace, run, run_with_input};
+    use netlab::in_new_namespace;
+    use netlab::process::{run, run_with_input};
 
     fn tool(family: Family) -> &'static str {
         match family {

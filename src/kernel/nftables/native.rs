@@ -87,7 +87,8 @@ fn sets_mark(data: &Attribute<'_>) -> bool {
 mod tests {
     use super::super::TableFamily;
     use super::*;
-    use crate::kernel::testing::{in_new_namespace, run};
+    use netlab::in_new_namespace;
+    use netlab::process::run;
 
     #[test]
     fn marks_and_addresses_of_a_table_are_found() {

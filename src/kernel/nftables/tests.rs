@@ -1,5 +1,6 @@
 use super::*;
-use crate::kernel::testing::{in_new_namespace, run, run_with_input};
+use netlab::in_new_namespace;
+use netlab::process::{run, run_with_input};
 
 #[test]
 fn errors_are_classified() {

@@ -3,8 +3,9 @@ use std::net::{SocketAddr, TcpStream};
 
 use super::*;
 use crate::kernel::rtnetlink::Rtnetlink;
-use crate::kernel::testing::{in_new_namespace, run_with_input};
 use crate::model::PASSTHROUGH_V6;
+use netlab::in_new_namespace;
+use netlab::process::run_with_input;
 
 const OUTBOUND: Port = Port::constant(15001);
 const INBOUND: Port = Port::constant(15006);

@@ -22,7 +22,8 @@ pub fn is_up() -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::testing::{in_new_namespace, run};
+    use netlab::in_new_namespace;
+    use netlab::process::run;
 
     #[test]
     fn the_link_is_seen_up_and_down() {

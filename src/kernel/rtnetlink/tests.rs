@@ -2,7 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::kernel::netlink::Reply;
-use crate::kernel::testing::{in_new_namespace, run};
+use netlab::in_new_namespace;
+use netlab::process::run;
 
 fn rules(family: &str) -> String {
     run("ip", &[family, "rule"])
@@ -48,7 +49,7 @@ fn many_addresses_take_several_datagrams() {
     in_new_namespace(|| {
         let batch: String =
             (0..2000).map(|n| format!("address add 10.1.{}.{}/32 dev lo\n", n / 250, n % 250)).collect();
-        crate::kernel::testing::run_with_input("ip", &["-batch", "-"], &batch);
+        netlab::process::run_with_input("ip", &["-batch", "-"], &batch);
         assert!(Rtnetlink::open().unwrap().addresses().unwrap().len() >= 2001);
     });
 }
@@ -58,7 +59,7 @@ fn a_list_that_changes_meanwhile_is_read_again() {
     in_new_namespace(|| {
         let batch: String =
             (0..2000).map(|n| format!("address add 2001:db8::{n:x}/128 dev lo nodad\n")).collect();
-        crate::kernel::testing::run_with_input("ip", &["-batch", "-"], &batch);
+        netlab::process::run_with_input("ip", &["-batch", "-"], &batch);
         let mut rtnetlink = Rtnetlink::open().unwrap();
         std::thread::scope(|scope| {
             let changing = scope.spawn(|| {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::kernel::netlink::Reply;
-use crate::kernel::testing::in_new_namespace;
+use netlab::in_new_namespace;
 
 #[test]
 fn both_ends_and_the_listener_are_listed_in_both_families() {

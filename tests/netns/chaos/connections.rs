@@ -187,7 +187,7 @@ impl Connections {
             match conversation.echo("still there") {
                 Ok(()) => last_good = Instant::now(),
                 Err(error) => {
-                    let server = conversation.greeting.who.clone();
+                    let server = conversation.greeting.server.clone();
                     let (flow, noticed, error) = (holding.flow, Instant::now(), error.to_string());
                     let death = Death { flow, family, server, opened, last_good, noticed, error };
                     return self.deaths.lock().unwrap().push(death);

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use netlab::Answer;
+
 use super::connections::{Attempt, Connections, Death, PassedOn};
 use super::dns::{ANSWER, Queries, Query};
 use super::runs::{Action, Goal, Step};
 use super::timeline::{Expected, InForce, Timeline};
 use crate::lab::Outcome;
-use crate::lab::answer::Answer;
 
 /// A connection that takes longer has met a retransmission: counted, not wrong.
 const SLOW: Duration = Duration::from_millis(800);
@@ -168,12 +169,14 @@ impl Report {
         }
         let kind = match outcome {
             Outcome::Answered(answer)
-                if answer.who == "proxy" && expected.ports.contains(&answer.port) && right_ends(answer) =>
+                if answer.server == "proxy"
+                    && expected.ports.contains(&answer.port)
+                    && right_ends(answer) =>
             {
                 return;
             }
-            Outcome::Answered(answer) if answer.who == flow.server() && expected.direct => return,
-            Outcome::Answered(answer) if answer.who == flow.server() => Kind::Leaked,
+            Outcome::Answered(answer) if answer.server == flow.server() && expected.direct => return,
+            Outcome::Answered(answer) if answer.server == flow.server() => Kind::Leaked,
             Outcome::Answered(_) => Kind::Misdirected,
             Outcome::Refused => Kind::Refused,
             Outcome::TimedOut | Outcome::Failed(_)
@@ -199,7 +202,7 @@ impl Report {
             }
             self.count("connections with original source", 1);
             let right = matches!(outcome, Outcome::Answered(answer)
-                if answer.who == "app" && answer.source.ip() == family.guest());
+                if answer.server == "app" && answer.source.ip() == family.guest());
             if !right {
                 let what = format!("{family:?}: {outcome:?} in {:?}", *end - *start);
                 self.fail(Kind::Lost, "proxy with original source", history, *start, &what);

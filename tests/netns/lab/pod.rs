@@ -1,16 +1,13 @@
 //! A pod: its network namespace, the network outside of it, and the processes in both.
 
 use std::fs;
-use std::io::Write;
-use std::process::{Command, Stdio};
 use std::thread;
 
+use netlab::{Listen, Namespace, Server, User, ip_batch};
+
 use super::fixture::{Family, Fixture, at};
-use super::namespace::Namespace;
 use super::program::{self, Program};
 use super::rules;
-use super::server::{Listen, Server};
-use super::user::User;
 
 /// uid and gid of the app.
 pub(crate) const APP: u32 = 1000;
@@ -252,17 +249,4 @@ fn guest_links(fixture: Fixture) -> String {
 fn address(family: Family, address: std::net::IpAddr, prefix: u8, link: &str) -> String {
     let no_duplicate_check = if family == Family::V6 { " nodad" } else { "" };
     format!("address add {address}/{prefix} dev {link}{no_duplicate_check}")
-}
-
-/// Runs lines of `ip` commands where the calling thread is.
-fn ip_batch(lines: &str) {
-    let mut ip = Command::new("ip")
-        .args(["-force", "-batch", "-"])
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the tool `ip` (iproute2) is needed");
-    ip.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
-    let ended = ip.wait_with_output().unwrap();
-    assert!(ended.status.success(), "ip -batch: {}\nin:\n{lines}", String::from_utf8_lossy(&ended.stderr));
 }

@@ -14,7 +14,8 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, geteuid};
 
-use super::namespace::Namespace;
+use netlab::Namespace;
+
 use super::native;
 
 /// The only search path there is.
@@ -160,7 +161,7 @@ impl Program {
     }
 
     fn inside<T: Send>(&self, work: impl FnOnce(&mut Command) -> T + Send) -> T {
-        let namespace = self.namespace.clone().unwrap_or_else(Namespace::new);
+        let namespace = self.namespace.clone().unwrap_or_default();
         namespace.run(|| {
             let _contents = self.mount_files();
             let (_directory, binary) = self.binary();

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::user::User;
+use netlab::user::User;
 
 /// How long a name server takes for an answer.
 const DELAY: Duration = Duration::from_millis(50);

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use super::socket::{self, Binding};
-use super::user::{Conversation, User};
+use netlab::socket::{self, Binding};
+use netlab::user::{Conversation, User};
 
 /// How long an answer may take.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ impl Flow {
     fn connect(&self) -> io::Result<Conversation> {
         let conversation = Conversation::open(socket::connect_tcp(self.to, self.binding, LIMIT)?)?;
         let answer = &conversation.greeting;
-        if (answer.who.as_str(), answer.port) == self.server {
+        if (answer.server.as_str(), answer.port) == self.server {
             Ok(conversation)
         } else {
             Err(io::Error::other(format!("arrived at {answer}")))

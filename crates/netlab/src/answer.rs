@@ -6,29 +6,30 @@ use std::net::{IpAddr, SocketAddr};
 
 /// A server's account of the connection or datagram that it got.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
-    /// Who served it: `proxy`, `app`, `outside`, ...
-    pub(crate) who: String,
+pub struct Answer {
+    /// The name of the server: `proxy`, `app`, `outside`, ...
+    pub server: String,
     /// The port that the server listens on.
-    pub(crate) port: u16,
+    pub port: u16,
     /// Where the caller wanted to go, as the kernel tells the server.
-    pub(crate) original: SocketAddr,
+    pub original: SocketAddr,
     /// The caller's address, as the server sees it.
-    pub(crate) source: SocketAddr,
+    pub source: SocketAddr,
 }
 
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {} {}", self.who, self.port, self.original, self.source)
+        write!(f, "{} {} {} {}", self.server, self.port, self.original, self.source)
     }
 }
 
 impl Answer {
     /// Reads what `Display` wrote.
-    pub(crate) fn parse(line: &str) -> Option<Self> {
+    #[must_use]
+    pub fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace();
         let answer = Self {
-            who: words.next()?.to_owned(),
+            server: words.next()?.to_owned(),
             port: words.next()?.parse().ok()?,
             original: words.next()?.parse().ok()?,
             source: words.next()?.parse().ok()?,
@@ -39,16 +40,21 @@ impl Answer {
 
 /// How a call ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub enum Outcome {
+    /// By a server's answer.
     Answered(Answer),
+    /// By a refusal: a reset, or a port that is closed.
     Refused,
+    /// Without any reply within the limit.
     TimedOut,
+    /// By another error, in its words.
     Failed(String),
 }
 
 impl Outcome {
     /// The outcome of a call that met an error.
-    pub(crate) fn of_error(error: &io::Error) -> Self {
+    #[must_use]
+    pub fn of_error(error: &io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ECONNREFUSED) => Self::Refused,
             // A time limit on connect() shows as "in progress", one on recv() as "try again".
@@ -59,7 +65,7 @@ impl Outcome {
 
     /// The answer; there must be one.
     #[track_caller]
-    pub(crate) fn answer(&self) -> &Answer {
+    pub fn answer(&self) -> &Answer {
         match self {
             Self::Answered(answer) => answer,
             Self::Refused | Self::TimedOut | Self::Failed(_) => panic!("expected an answer, got {self:?}"),
@@ -68,33 +74,33 @@ impl Outcome {
 
     /// The call must have ended at the proxy's `port`, which knew where it was meant to go.
     #[track_caller]
-    pub(crate) fn captured(&self, port: u16, original: SocketAddr) -> &Self {
+    pub fn captured(&self, port: u16, original: SocketAddr) -> &Self {
         let expected = format!("captured to {port}, original destination {original}");
         let answer = match self {
             Self::Answered(answer) => answer,
             Self::Refused | Self::TimedOut | Self::Failed(_) => panic!("expected {expected}, got {self:?}"),
         };
         assert!(
-            (answer.who.as_str(), answer.port, answer.original) == ("proxy", port, original),
+            (answer.server.as_str(), answer.port, answer.original) == ("proxy", port, original),
             "expected {expected}, got {answer:?}"
         );
         self
     }
 
-    /// The call must have reached `who` itself.
+    /// The call must have reached the server of this name itself.
     #[track_caller]
-    pub(crate) fn served_by(&self, who: &str) -> &Self {
+    pub fn served_by(&self, server: &str) -> &Self {
         match self {
-            Self::Answered(answer) if answer.who == who => self,
+            Self::Answered(answer) if answer.server == server => self,
             Self::Answered(_) | Self::Refused | Self::TimedOut | Self::Failed(_) => {
-                panic!("expected to reach {who} itself, got {self:?}")
+                panic!("expected to reach {server} itself, got {self:?}")
             }
         }
     }
 
     /// The server must have seen the call come from `address`.
     #[track_caller]
-    pub(crate) fn coming_from(&self, address: IpAddr) -> &Self {
+    pub fn coming_from(&self, address: IpAddr) -> &Self {
         assert_eq!(self.answer().source.ip(), address, "source address as the server sees it, in {self:?}");
         self
     }

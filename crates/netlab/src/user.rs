@@ -6,65 +6,68 @@ use std::time::Duration;
 
 use nix::sys::socket::SockType;
 
-use super::answer::{Answer, Outcome};
-use super::namespace::Namespace;
-use super::server::{Listen, Server};
-use super::socket::{self, Binding};
+use crate::answer::{Answer, Outcome};
+use crate::namespace::Namespace;
+use crate::server::{Listen, Server};
+use crate::socket::{self, Binding};
 
 /// The line that makes a server reset the connection.
-pub(crate) const RESET_PLEASE: &str = "reset";
+pub const RESET_PLEASE: &str = "reset";
 /// How long a call may take before it counts as unanswered: long enough for a machine that is busy with other work.
 const CALL_LIMIT: Duration = Duration::from_secs(20);
 
 /// A user in a network namespace: its calls and servers run on threads with its uid and gid.
 #[derive(Clone, Debug)]
-pub(crate) struct User {
+pub struct User {
     namespace: Namespace,
     uid: u32,
     gid: u32,
 }
 
 impl User {
-    pub(crate) fn new(namespace: &Namespace, uid: u32, gid: u32) -> Self {
+    /// A user with this uid and gid, and no further group.
+    #[must_use]
+    pub fn new(namespace: &Namespace, uid: u32, gid: u32) -> Self {
         Self { namespace: namespace.clone(), uid, gid }
     }
 
     /// Its network namespace.
-    pub(crate) fn namespace(&self) -> &Namespace {
+    #[must_use]
+    pub fn namespace(&self) -> &Namespace {
         &self.namespace
     }
 
     /// Runs `work` as this user.
-    pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         self.namespace.run(|| {
             socket::become_user(self.uid, self.gid);
             work()
         })
     }
 
-    /// Makes the calling thread this person for good.
-    pub(crate) fn switch_thread(&self) {
+    /// Makes the calling thread this user for good.
+    pub fn switch_thread(&self) {
         self.namespace.enter();
         socket::become_user(self.uid, self.gid);
     }
 
     /// Calls over TCP and reads the server's account.
-    pub(crate) fn call(&self, to: SocketAddr) -> Outcome {
+    pub fn call(&self, to: SocketAddr) -> Outcome {
         self.call_bound(to, Binding::default())
     }
 
     /// Calls over TCP from a source address (and port, unless 0).
-    pub(crate) fn call_from(&self, source: SocketAddr, to: SocketAddr) -> Outcome {
+    pub fn call_from(&self, source: SocketAddr, to: SocketAddr) -> Outcome {
         self.call_bound(to, Binding { source: Some(source), spoofed_mark: None })
     }
 
     /// Calls over TCP from any socket.
-    pub(crate) fn call_bound(&self, to: SocketAddr, binding: Binding) -> Outcome {
+    pub fn call_bound(&self, to: SocketAddr, binding: Binding) -> Outcome {
         self.run(|| call_here(to, binding))
     }
 
     /// Opens a TCP connection that the server then resets.
-    pub(crate) fn call_reset_by_server(&self, source: SocketAddr, to: SocketAddr) -> Outcome {
+    pub fn call_reset_by_server(&self, source: SocketAddr, to: SocketAddr) -> Outcome {
         self.run(|| {
             let binding = Binding { source: Some(source), spoofed_mark: None };
             let opened = socket::connect_tcp(to, binding, CALL_LIMIT).and_then(Conversation::open);
@@ -77,18 +80,18 @@ impl User {
     }
 
     /// Opens a TCP connection that stays open.
-    pub(crate) fn connect(&self, to: SocketAddr) -> io::Result<Conversation> {
+    pub fn connect(&self, to: SocketAddr) -> io::Result<Conversation> {
         self.connect_bound(to, Binding::default())
     }
 
     /// Opens a TCP connection of any socket that stays open.
-    pub(crate) fn connect_bound(&self, to: SocketAddr, binding: Binding) -> io::Result<Conversation> {
+    pub fn connect_bound(&self, to: SocketAddr, binding: Binding) -> io::Result<Conversation> {
         self.run(|| Conversation::open(socket::connect_tcp(to, binding, CALL_LIMIT)?))
     }
 
     /// Whether a connection attempt gets no reply at all, neither an acceptance nor a refusal. A call to `marker` on the
     /// same path, which must be answered, shows when a reply would have arrived.
-    pub(crate) fn gets_no_reply(&self, to: SocketAddr, marker: SocketAddr) -> bool {
+    pub fn gets_no_reply(&self, to: SocketAddr, marker: SocketAddr) -> bool {
         self.run(|| {
             let attempt = socket::start_connect(to, Binding::default()).expect("start to connect");
             call_here(marker, Binding::default()).answer();
@@ -97,23 +100,23 @@ impl User {
     }
 
     /// Sends one datagram and waits for the answer, which must come from the address that was asked.
-    pub(crate) fn ask(&self, to: SocketAddr) -> Outcome {
+    pub fn ask(&self, to: SocketAddr) -> Outcome {
         self.run(|| ask_here(to, Binding::default()))
     }
 
     /// Same, from a source address and port.
-    pub(crate) fn ask_from(&self, source: SocketAddr, to: SocketAddr) -> Outcome {
+    pub fn ask_from(&self, source: SocketAddr, to: SocketAddr) -> Outcome {
         self.run(|| ask_here(to, Binding { source: Some(source), spoofed_mark: None }))
     }
 
     /// Serves until the returned value is dropped.
-    pub(crate) fn serve(&self, who: &'static str, listen: &[Listen]) -> Server {
-        Server::start(self, who, listen)
+    pub fn serve(&self, name: &'static str, listen: &[Listen]) -> Server {
+        Server::start(self, name, listen)
     }
 }
 
 /// One TCP call by the calling thread.
-pub(crate) fn call_here(to: SocketAddr, binding: Binding) -> Outcome {
+pub fn call_here(to: SocketAddr, binding: Binding) -> Outcome {
     match Conversation::to(to, binding) {
         Ok(conversation) => Outcome::Answered(conversation.greeting),
         Err(error) => Outcome::of_error(&error),
@@ -121,7 +124,7 @@ pub(crate) fn call_here(to: SocketAddr, binding: Binding) -> Outcome {
 }
 
 /// One UDP question by the calling thread.
-pub(crate) fn ask_here(to: SocketAddr, binding: Binding) -> Outcome {
+pub fn ask_here(to: SocketAddr, binding: Binding) -> Outcome {
     let asked = || -> io::Result<Answer> {
         let socket = UdpSocket::from(socket::bound(to, binding, SockType::Datagram)?);
         socket.set_read_timeout(Some(CALL_LIMIT))?;
@@ -144,15 +147,15 @@ fn read_answer(line: &str) -> io::Result<Answer> {
 
 /// An open connection to a server of the lab, which echoes every line.
 #[derive(Debug)]
-pub(crate) struct Conversation {
+pub struct Conversation {
     stream: BufReader<TcpStream>,
     /// What the server said first.
-    pub(crate) greeting: Answer,
+    pub greeting: Answer,
 }
 
 /// How a conversation ends.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Ending {
+pub enum Ending {
     /// By an ordinary close.
     Close,
     /// By a reset from this side.
@@ -163,24 +166,24 @@ pub(crate) enum Ending {
 
 impl Conversation {
     /// Opened by the calling thread.
-    pub(crate) fn to(to: SocketAddr, binding: Binding) -> io::Result<Self> {
+    pub fn to(to: SocketAddr, binding: Binding) -> io::Result<Self> {
         Self::open(socket::connect_tcp(to, binding, CALL_LIMIT)?)
     }
 
     /// Begins one: the first packet is sent, and the answer is not waited for.
-    pub(crate) fn begin(to: SocketAddr, binding: Binding) -> io::Result<TcpStream> {
+    pub fn begin(to: SocketAddr, binding: Binding) -> io::Result<TcpStream> {
         socket::start_connect(to, binding)
     }
 
     /// Goes on with what was begun.
-    pub(crate) fn go_on(stream: TcpStream) -> io::Result<Self> {
+    pub fn go_on(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(CALL_LIMIT))?;
         Self::open(stream)
     }
 
     /// Ends it. What goes wrong with that is of no interest.
-    pub(crate) fn end(mut self, how: Ending) {
+    pub fn end(mut self, how: Ending) {
         match how {
             Ending::Close => {}
             Ending::Reset => socket::reset_on_close(self.stream.get_ref()),
@@ -193,7 +196,7 @@ impl Conversation {
     }
 
     /// Reads what the server says first.
-    pub(crate) fn open(stream: TcpStream) -> io::Result<Self> {
+    pub fn open(stream: TcpStream) -> io::Result<Self> {
         let mut stream = BufReader::new(stream);
         let mut line = String::new();
         stream.read_line(&mut line)?;
@@ -201,25 +204,25 @@ impl Conversation {
     }
 
     /// Says a line and waits for its echo.
-    pub(crate) fn echo(&mut self, line: &str) -> io::Result<()> {
+    pub fn echo(&mut self, line: &str) -> io::Result<()> {
         self.say(line)?;
         self.hear(line)
     }
 
     /// Says a line.
-    pub(crate) fn say(&mut self, line: &str) -> io::Result<()> {
+    pub fn say(&mut self, line: &str) -> io::Result<()> {
         self.stream.get_mut().write_all(format!("{line}\n").as_bytes())
     }
 
     /// Waits for the echo of a line.
-    pub(crate) fn hear(&mut self, line: &str) -> io::Result<()> {
+    pub fn hear(&mut self, line: &str) -> io::Result<()> {
         let mut back = String::new();
         self.stream.read_line(&mut back)?;
         if back.trim_end() == line { Ok(()) } else { Err(io::Error::other(format!("echo {back:?}"))) }
     }
 
     /// The same, waiting this long for the echo.
-    pub(crate) fn echo_within(&mut self, line: &str, limit: Duration) -> io::Result<()> {
+    pub fn echo_within(&mut self, line: &str, limit: Duration) -> io::Result<()> {
         self.stream.get_mut().set_read_timeout(Some(limit))?;
         self.echo(line)
     }

@@ -1,4 +1,4 @@
-//! Servers that tell each caller how its call arrived.
+//! Servers that report to each client how its connection or datagram arrived.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -11,10 +11,9 @@ use std::time::Duration;
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 
-use super::answer::{Answer, Outcome};
-use super::fixture::at;
-use super::socket::{self, Binding};
-use super::user::{self, RESET_PLEASE, User};
+use crate::answer::{Answer, Outcome};
+use crate::socket::{self, Binding};
+use crate::user::{self, RESET_PLEASE, User};
 
 /// How often an idle server looks whether it should end.
 const TICK: Duration = Duration::from_millis(50);
@@ -23,12 +22,12 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 /// One thing to listen on.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Listen {
+pub enum Listen {
     /// TCP, on any address of both families.
     Tcp(u16),
     /// Same, also for connections to addresses that are not the host's.
     TcpTransparent(u16),
-    /// TCP on one address.
+    /// TCP on one address; on `::` for both families where `net.ipv6.bindv6only` is 0.
     TcpAt(SocketAddr),
     /// UDP on one address, so that the answer leaves from it.
     Udp(SocketAddr),
@@ -39,7 +38,7 @@ pub(crate) enum Listen {
 
 /// Running threads; they end soon after this is dropped.
 #[derive(Debug)]
-pub(crate) struct Server(Arc<AtomicBool>);
+pub struct Server(Arc<AtomicBool>);
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -49,17 +48,17 @@ impl Drop for Server {
 
 impl Server {
     /// Listens on everything, or panics: when this returns, callers are served.
-    pub(crate) fn start(user: &User, who: &'static str, listen: &[Listen]) -> Self {
+    pub fn start(user: &User, name: &'static str, listen: &[Listen]) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         for &one in listen {
             for address in addresses(one) {
                 let (ready, is_ready) = mpsc::channel();
                 let (user, stop) = (user.clone(), Arc::clone(&stop));
-                let spawned = thread::Builder::new().name(format!("{who} at {address}"));
-                spawned.spawn(move || run(&user, who, one, address, &stop, &ready)).expect("start a server");
+                let spawned = thread::Builder::new().name(format!("{name} at {address}"));
+                spawned.spawn(move || run(&user, name, one, address, &stop, &ready)).expect("start a server");
                 is_ready
                     .recv()
-                    .unwrap_or_else(|_| panic!("{who} cannot listen: see the message of its thread"));
+                    .unwrap_or_else(|_| panic!("{name} cannot listen: see the message of its thread"));
             }
         }
         Self(stop)
@@ -69,7 +68,7 @@ impl Server {
 fn addresses(listen: Listen) -> Vec<SocketAddr> {
     match listen {
         Listen::Tcp(port) | Listen::TcpTransparent(port) => {
-            vec![at(Ipv4Addr::UNSPECIFIED.into(), port), at(Ipv6Addr::UNSPECIFIED.into(), port)]
+            vec![(Ipv4Addr::UNSPECIFIED, port).into(), (Ipv6Addr::UNSPECIFIED, port).into()]
         }
         Listen::TcpAt(address) | Listen::Udp(address) | Listen::UdpForward(address, _) => vec![address],
     }
@@ -77,7 +76,7 @@ fn addresses(listen: Listen) -> Vec<SocketAddr> {
 
 fn run(
     user: &User,
-    who: &'static str,
+    name: &'static str,
     listen: Listen,
     address: SocketAddr,
     stop: &AtomicBool,
@@ -86,45 +85,51 @@ fn run(
     match listen {
         Listen::Tcp(_) | Listen::TcpAt(_) => {
             user.switch_thread();
-            let listener = TcpListener::bind(address).unwrap_or_else(|e| panic!("{who} at {address}: {e}"));
+            let bound = match listen {
+                Listen::TcpAt(_) => TcpListener::bind(address),
+                Listen::Tcp(_) | Listen::TcpTransparent(_) | Listen::Udp(_) | Listen::UdpForward(..) => {
+                    socket::listen(address)
+                }
+            };
+            let listener = bound.unwrap_or_else(|e| panic!("{name} at {address}: {e}"));
             let _ = ready.send(());
-            accept_until(&listener, who, stop);
+            accept_until(&listener, name, stop);
         }
         Listen::TcpTransparent(_) => {
             user.namespace().enter();
             // As root: the right to be transparent is gone once the thread is the proxy.
-            let listener = TcpListener::bind(address).unwrap_or_else(|e| panic!("{who} at {address}: {e}"));
+            let listener = socket::listen(address).unwrap_or_else(|e| panic!("{name} at {address}: {e}"));
             socket::allow_transparent(&listener);
             user.switch_thread();
             let _ = ready.send(());
-            accept_until(&listener, who, stop);
+            accept_until(&listener, name, stop);
         }
         Listen::Udp(_) | Listen::UdpForward(..) => {
             user.switch_thread();
-            let socket = UdpSocket::bind(address).unwrap_or_else(|e| panic!("{who} at {address}, UDP: {e}"));
+            let socket = UdpSocket::bind(address).unwrap_or_else(|e| panic!("{name} at {address}, UDP: {e}"));
             let _ = ready.send(());
-            answer_until(&socket, who, listen, stop);
+            answer_until(&socket, name, listen, stop);
         }
     }
 }
 
-fn accept_until(listener: &TcpListener, who: &'static str, stop: &AtomicBool) {
+fn accept_until(listener: &TcpListener, name: &'static str, stop: &AtomicBool) {
     let tick = TimeVal::milliseconds(i64::try_from(TICK.as_millis()).unwrap());
     setsockopt(listener, sockopt::ReceiveTimeout, &tick).unwrap();
     let port = listener.local_addr().unwrap().port();
     while !stop.load(Ordering::Relaxed) {
         if let Ok((stream, source)) = listener.accept() {
-            thread::spawn(move || converse(stream, who, port, source));
+            thread::spawn(move || converse(stream, name, port, source));
         }
     }
 }
 
-/// Tells how the call arrived, then echoes lines until the caller hangs up.
-fn converse(stream: TcpStream, who: &str, port: u16, source: SocketAddr) -> io::Result<()> {
+/// Writes how the connection arrived, then echoes lines until the client closes it.
+fn converse(stream: TcpStream, name: &str, port: u16, source: SocketAddr) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let original = socket::original_destination(&stream)?;
     let mut writer = stream.try_clone()?;
-    writeln!(writer, "{}", Answer { who: who.to_owned(), port, original, source })?;
+    writeln!(writer, "{}", Answer { server: name.to_owned(), port, original, source })?;
     for line in BufReader::new(stream).lines() {
         let line = line?;
         if line == RESET_PLEASE {
@@ -136,7 +141,7 @@ fn converse(stream: TcpStream, who: &str, port: u16, source: SocketAddr) -> io::
     Ok(())
 }
 
-fn answer_until(socket: &UdpSocket, who: &str, listen: Listen, stop: &AtomicBool) {
+fn answer_until(socket: &UdpSocket, name: &str, listen: Listen, stop: &AtomicBool) {
     socket.set_read_timeout(Some(TICK)).unwrap();
     let here = socket.local_addr().unwrap();
     let mut buffer = [0; 512];
@@ -145,9 +150,9 @@ fn answer_until(socket: &UdpSocket, who: &str, listen: Listen, stop: &AtomicBool
             continue;
         };
         let answer = match listen {
-            Listen::UdpForward(_, onward) => forward(who, source, onward),
+            Listen::UdpForward(_, onward) => forward(name, source, onward),
             Listen::Udp(_) | Listen::Tcp(_) | Listen::TcpTransparent(_) | Listen::TcpAt(_) => {
-                Answer { who: who.to_owned(), port: here.port(), original: here, source }.to_string()
+                Answer { server: name.to_owned(), port: here.port(), original: here, source }.to_string()
             }
         };
         let _ = socket.send_to(answer.as_bytes(), source);
@@ -155,7 +160,7 @@ fn answer_until(socket: &UdpSocket, who: &str, listen: Listen, stop: &AtomicBool
 }
 
 /// Asks the real server from the caller's own port, while the caller still waits.
-fn forward(who: &str, caller: SocketAddr, onward: SocketAddr) -> String {
+fn forward(name: &str, caller: SocketAddr, onward: SocketAddr) -> String {
     let same_port = Binding { source: Some(caller), spoofed_mark: None };
     let in_use = Outcome::Failed(io::Error::from_raw_os_error(libc::EADDRINUSE).to_string());
     let outcome = match user::ask_here(onward, same_port) {
@@ -163,7 +168,7 @@ fn forward(who: &str, caller: SocketAddr, onward: SocketAddr) -> String {
         outcome => outcome,
     };
     match outcome {
-        Outcome::Answered(answer) => format!("{who}+{answer}"),
-        other @ (Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_)) => format!("{who}: {other:?}"),
+        Outcome::Answered(answer) => format!("{name}+{answer}"),
+        other @ (Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_)) => format!("{name}: {other:?}"),
     }
 }

@@ -2,7 +2,7 @@
 #![allow(unsafe_code, reason = "credentials of one thread, and socket options, are raw system calls")]
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpStream};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, setsockopt, socket,
-    sockopt,
+    AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, setsockopt,
+    socket, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 use nix::unistd::Pid;
@@ -19,7 +19,7 @@ use nix::unistd::Pid;
 /// Gives the calling thread, and no other, this user and group, and no further group.
 ///
 /// The C library's functions change every thread of the process; the bare system calls change one.
-pub(crate) fn become_user(uid: u32, gid: u32) {
+pub fn become_user(uid: u32, gid: u32) {
     // SAFETY: plain integers and an empty list; no memory is handed over.
     let results = unsafe {
         [
@@ -34,12 +34,27 @@ pub(crate) fn become_user(uid: u32, gid: u32) {
 }
 
 /// Lets a listening socket take connections for addresses that are not the host's (TPROXY).
-pub(crate) fn allow_transparent(listener: &impl AsFd) {
+pub fn allow_transparent(listener: &impl AsFd) {
     setsockopt(&listener.as_fd(), sockopt::IpTransparent, &true).expect("IP_TRANSPARENT needs root");
 }
 
+/// A listening socket. One on an IPv6 address takes no IPv4 connections, so that both families can have the same port.
+///
+/// # Errors
+/// The address or port is in use, or not this user's.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let fd = socket(family_of(address.ip()), SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    setsockopt(&fd, sockopt::ReuseAddr, &true)?;
+    if address.is_ipv6() {
+        setsockopt(&fd, sockopt::Ipv6V6Only, &true)?;
+    }
+    bind(fd.as_raw_fd(), &SockaddrStorage::from(address))?;
+    nix::sys::socket::listen(&fd, Backlog::new(128)?)?;
+    Ok(TcpListener::from(fd))
+}
+
 /// Where the caller of an accepted connection wanted to go.
-pub(crate) fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr> {
+pub fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr> {
     use nix::sys::socket::getsockopt;
     let found = if stream.local_addr()?.is_ipv4() {
         getsockopt(stream, sockopt::OriginalDst).map(|raw| {
@@ -57,22 +72,22 @@ pub(crate) fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr>
 }
 
 /// Makes the coming close a reset.
-pub(crate) fn reset_on_close(stream: &TcpStream) {
+pub fn reset_on_close(stream: &TcpStream) {
     let at_once = libc::linger { l_onoff: 1, l_linger: 0 };
     setsockopt(stream, sockopt::Linger, &at_once).expect("SO_LINGER");
 }
 
 /// How a client's socket is made.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Binding {
+pub struct Binding {
     /// Local address; port 0 for any.
-    pub(crate) source: Option<SocketAddr>,
+    pub source: Option<SocketAddr>,
     /// `SO_MARK`, with `IP_TRANSPARENT` so that the source may be anybody's. Needs root.
-    pub(crate) spoofed_mark: Option<u32>,
+    pub spoofed_mark: Option<u32>,
 }
 
 /// A stream socket of `to`'s family, bound as requested, connected within `limit`.
-pub(crate) fn connect_tcp(to: SocketAddr, binding: Binding, limit: Duration) -> io::Result<TcpStream> {
+pub fn connect_tcp(to: SocketAddr, binding: Binding, limit: Duration) -> io::Result<TcpStream> {
     let fd = bound(to, binding, SockType::Stream)?;
     let limit_ms = i64::try_from(limit.as_millis()).unwrap_or(i64::MAX);
     setsockopt(&fd, sockopt::SendTimeout, &TimeVal::milliseconds(limit_ms))?;
@@ -82,7 +97,7 @@ pub(crate) fn connect_tcp(to: SocketAddr, binding: Binding, limit: Duration) -> 
 }
 
 /// A stream socket that has sent its first packet and waits for the reply.
-pub(crate) fn start_connect(to: SocketAddr, binding: Binding) -> io::Result<TcpStream> {
+pub fn start_connect(to: SocketAddr, binding: Binding) -> io::Result<TcpStream> {
     let fd = TcpStream::from(bound(to, binding, SockType::Stream)?);
     fd.set_nonblocking(true)?;
     match connect(fd.as_raw_fd(), &SockaddrStorage::from(to)) {
@@ -92,13 +107,13 @@ pub(crate) fn start_connect(to: SocketAddr, binding: Binding) -> io::Result<TcpS
 }
 
 /// Whether a socket from [`start_connect`] has been accepted or refused.
-pub(crate) fn is_ready(fd: &TcpStream) -> bool {
+pub fn is_ready(fd: &TcpStream) -> bool {
     let mut polled = [PollFd::new(fd.as_fd(), PollFlags::POLLOUT)];
     poll(&mut polled, PollTimeout::ZERO).expect("poll a socket") > 0
 }
 
 /// A socket of `to`'s family, bound as requested.
-pub(crate) fn bound(to: SocketAddr, binding: Binding, kind: SockType) -> io::Result<OwnedFd> {
+pub fn bound(to: SocketAddr, binding: Binding, kind: SockType) -> io::Result<OwnedFd> {
     let fd = socket(family_of(to.ip()), kind, SockFlag::SOCK_CLOEXEC, None)?;
     if let Some(mark) = binding.spoofed_mark {
         allow_transparent(&fd);
@@ -112,7 +127,7 @@ pub(crate) fn bound(to: SocketAddr, binding: Binding, kind: SockType) -> io::Res
 }
 
 /// Keeps the calling thread on the processor that it is on.
-pub(crate) fn stay_on_this_processor() -> io::Result<()> {
+pub fn stay_on_this_processor() -> io::Result<()> {
     let mut only = CpuSet::new();
     only.set(sched_getcpu()?)?;
     sched_setaffinity(Pid::from_raw(0), &only)?;
@@ -120,7 +135,7 @@ pub(crate) fn stay_on_this_processor() -> io::Result<()> {
 }
 
 /// A raw socket for hand-made TCP segments between this host and `peer`.
-pub(crate) fn raw_tcp(peer: IpAddr) -> io::Result<OwnedFd> {
+pub fn raw_tcp(peer: IpAddr) -> io::Result<OwnedFd> {
     let fd = socket(family_of(peer), SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Tcp)?;
     Ok(fd)
 }

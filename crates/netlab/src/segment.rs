@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{MsgFlags, SockaddrStorage, recv, sendto, setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 
-use super::socket;
+use crate::socket;
 
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 ///
 /// A SYN from the next port follows as a marker: its answer shows that the one to the FIN would have arrived. Must run
 /// as root, on a thread of its own.
-pub(crate) fn stray_fin_is_answered(from: SocketAddr, to: SocketAddr) -> io::Result<bool> {
+pub fn stray_fin_is_answered(from: SocketAddr, to: SocketAddr) -> io::Result<bool> {
     // Packets of one processor keep their order.
     socket::stay_on_this_processor()?;
     let fd = socket::raw_tcp(to.ip())?;

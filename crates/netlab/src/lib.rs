@@ -1,0 +1,32 @@
+//! Network namespaces for tests.
+//!
+//! A [`Namespace`] has no name and vanishes with its last handle; closures, commands and sockets run inside of it, and the
+//! caller's own namespace is never changed. A [`Holder`] is a process that keeps namespaces of other kinds too, for
+//! programs that are run from outside. [`User`]s are clients and servers with a uid of their own; a [`Server`] answers
+//! with what it knows of the call: see [`Answer`].
+//!
+//! Needs root (`CAP_SYS_ADMIN`, `CAP_NET_ADMIN`), the program `ip`, and for [`Holder`] util-linux. What is missing is
+//! named in a panic: a test without it must fail.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "for tests, which fail by panicking"
+)]
+
+pub mod answer;
+mod holder;
+pub mod namespace;
+pub mod process;
+pub mod segment;
+pub mod server;
+pub mod socket;
+pub mod user;
+
+pub use answer::{Answer, Outcome};
+pub use holder::{Holder, Kinds};
+pub use namespace::{Namespace, in_new_namespace, ip_batch};
+pub use server::{Listen, Server};
+pub use user::{Conversation, User};

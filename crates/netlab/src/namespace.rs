@@ -1,0 +1,96 @@
+//! Network namespaces that belong to a test and vanish with it.
+
+use std::fs::File;
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::thread;
+
+use nix::sched::{CloneFlags, setns, unshare};
+
+use crate::process;
+
+/// A network namespace, held by a file descriptor: no name, nothing to clean up.
+#[derive(Clone, Debug)]
+pub struct Namespace(Arc<File>);
+
+impl Default for Namespace {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Namespace {
+    /// Makes an empty namespace with `lo` down.
+    #[must_use]
+    pub fn new() -> Self {
+        let made = thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap_or_else(|error| {
+                panic!("a network namespace cannot be made: {error}: run as root, with CAP_SYS_ADMIN")
+            });
+            File::open("/proc/thread-self/ns/net").expect("open the new network namespace")
+        });
+        Self(Arc::new(made.join().unwrap_or_else(|panic| resume_unwind(panic))))
+    }
+
+    /// Makes a namespace with `lo` up.
+    #[must_use]
+    pub fn with_loopback() -> Self {
+        let namespace = Self::new();
+        namespace.ip("link set lo up");
+        namespace
+    }
+
+    /// Moves the calling thread, and only this thread, into the namespace.
+    pub fn enter(&self) {
+        setns(&*self.0, CloneFlags::CLONE_NEWNET).expect("enter the network namespace");
+    }
+
+    /// Runs `work` on a thread of its own inside the namespace. A panic in there is a panic here.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| {
+            let inside = scope.spawn(|| {
+                self.enter();
+                work()
+            });
+            inside.join().unwrap_or_else(|panic| resume_unwind(panic))
+        })
+    }
+
+    /// A path by which other processes can enter, as long as this value lives.
+    #[must_use]
+    pub fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+
+    /// Runs lines of `ip` commands inside, in one process.
+    pub fn ip(&self, lines: &str) {
+        self.run(|| ip_batch(lines));
+    }
+
+    /// Joins this namespace with `other` by a veth pair: `name` here, `other_name` there. Both ends are up.
+    pub fn connect(&self, name: &str, other: &Self, other_name: &str) {
+        let path = other.path();
+        self.ip(&format!(
+            "link add {name} type veth peer name {other_name} netns {path}\nlink set {name} up"
+        ));
+        other.ip(&format!("link set {other_name} up"));
+    }
+
+    /// Gives an address to a link. An IPv6 address is usable at once, without duplicate address detection.
+    pub fn add_address(&self, address: IpAddr, prefix: u8, link: &str) {
+        let no_detection = if address.is_ipv6() { " nodad" } else { "" };
+        self.ip(&format!("address add {address}/{prefix} dev {link}{no_detection}"));
+    }
+}
+
+/// Runs `test` on a thread of its own in a new namespace whose `lo` is up.
+pub fn in_new_namespace<T: Send>(test: impl FnOnce() -> T + Send) -> T {
+    Namespace::with_loopback().run(test)
+}
+
+/// Runs lines of `ip` commands where the calling thread is, in one process.
+pub fn ip_batch(lines: &str) {
+    process::run_with_input("ip", &["-force", "-batch", "-"], lines);
+}
