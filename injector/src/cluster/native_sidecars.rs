@@ -14,15 +14,16 @@ pub(super) fn kubelet_version(node: Node) -> String {
 }
 
 /// Whether proxies are native sidecars, and why. Without nodes they are not: the next node may be an old one, and other
-/// proxies run everywhere.
+/// proxies run everywhere. A node whose kubelet has not registered yet says nothing.
 pub(super) fn native_sidecars(versions: &BTreeMap<String, String>) -> (bool, String) {
-    let old = versions.iter().find(|(_, version)| parse(version).is_none_or(|version| version < NATIVE));
+    let known: Vec<_> = versions.iter().filter(|(_, version)| !version.is_empty()).collect();
+    let old = known.iter().find(|(_, version)| parse(version).is_none_or(|version| version < NATIVE));
     let (major, minor) = NATIVE;
     match old {
-        None if versions.is_empty() => (false, "off by default: there are no nodes".to_owned()),
+        None if known.is_empty() => (false, "off by default: there are no nodes".to_owned()),
         None => (
             true,
-            format!("on by default: all {} nodes run Kubernetes {major}.{minor} or newer", versions.len()),
+            format!("on by default: all {} nodes run Kubernetes {major}.{minor} or newer", known.len()),
         ),
         Some((node, version)) => (
             false,
@@ -60,10 +61,11 @@ mod tests {
             let name = |(number, version): (usize, &&str)| (format!("node-{number}"), (*version).to_owned());
             native_sidecars(&versions.iter().enumerate().map(name).collect())
         };
-        assert!(native(&["v1.33.0", "v1.34.1", "v2.0.0"]).0);
+        assert!(native(&["v1.33.0", "v1.34.1", "v2.0.0"]).0 && native(&["v1.33.0", ""]).0);
         for (versions, why) in [
             (&["v1.33.0", "v1.32.9"][..], "node node-1 runs Kubernetes \"v1.32.9\""),
-            (&["v1.33.0", ""], "node node-1 runs Kubernetes \"\""),
+            (&["v1.33.0", "none"], "node node-1 runs Kubernetes \"none\""),
+            (&[""], "there are no nodes"),
             (&["v0.99.0"], "node node-0"),
             (&[], "there are no nodes"),
         ] {

@@ -1,12 +1,12 @@
 //! Additions of others to the containers of an earlier injection survive a new one.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{InjectError, Injected};
 use crate::overlay;
-use crate::pod::list::{self, List, containers, containers_mut, name};
+use crate::pod::list::{self, List, containers, containers_mut, find, name};
 use crate::pod::status::Status;
 use crate::pod::strip::Previous;
 use crate::pod::{PROXY, env, probes};
@@ -38,11 +38,84 @@ pub(super) fn merge_existing(
                 ));
                 overwrite_probes(&mut merged, fresh);
             }
+            drop_zeros(old, &mut merged);
             *fresh = merged;
         }
     }
     drop_stale_volumes(&mut injected.pod, previous, status);
     Ok(())
+}
+
+/// Fields that the API server does not store when they are zero: added again, they would be a patch without effect.
+const OMITTED: [&str; 8] = [
+    "failureThreshold",
+    "hostPort",
+    "initialDelaySeconds",
+    "periodSeconds",
+    "readOnly",
+    "successThreshold",
+    "timeoutSeconds",
+    "value",
+];
+
+fn drop_zeros(old: &Value, fresh: &mut Value) {
+    let zero = |value: &Value| *value == json!(0) || *value == json!("") || *value == json!(false);
+    if let (Some(before), Some(fields)) = (old.as_object(), fresh.as_object_mut()) {
+        fields.retain(|key, value| {
+            before.contains_key(key) || !OMITTED.contains(&key.as_str()) || !zero(value)
+        });
+    }
+    each_pair(old, fresh, &mut drop_zeros);
+}
+
+/// Keeps what only the old volume has: defaults of the API server, and what other webhooks added to a volume of the same
+/// kind.
+pub(super) fn keep_volumes(pod: &mut Value, before: &Value, previous: &Status) {
+    let old = before.pointer("/spec/volumes").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let fresh = pod.pointer_mut("/spec/volumes").and_then(Value::as_array_mut);
+    for volume in
+        fresh.into_iter().flatten().filter(|volume| previous.volumes.iter().any(|one| one == name(volume)))
+    {
+        let keys =
+            |volume: &Value| volume.as_object().map(|fields| fields.keys().cloned().collect::<BTreeSet<_>>());
+        if let Some(old) = find(old, name(volume)).filter(|old| keys(old) == keys(volume)) {
+            keep_fields(old, volume);
+        }
+    }
+}
+
+fn keep_fields(old: &Value, fresh: &mut Value) {
+    if let (Some(before), Some(fields)) = (old.as_object(), fresh.as_object_mut()) {
+        for (key, value) in before {
+            fields.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+    }
+    each_pair(old, fresh, &mut keep_fields);
+}
+
+/// The values that two have in common: of maps by key, of lists by name, or by position in lists of one length.
+fn each_pair(old: &Value, fresh: &mut Value, visit: &mut dyn FnMut(&Value, &mut Value)) {
+    match (old, fresh) {
+        (Value::Object(old), Value::Object(fresh)) => {
+            for (key, value) in fresh {
+                if let Some(old) = old.get(key) {
+                    visit(old, value);
+                }
+            }
+        }
+        (Value::Array(old), Value::Array(fresh)) => {
+            let same_length = old.len() == fresh.len();
+            for (at, value) in fresh.iter_mut().enumerate() {
+                let by_name =
+                    Some(name(value)).filter(|name| !name.is_empty()).and_then(|name| find(old, name));
+                let by_place = || old.get(at).filter(|one| same_length && name(one).is_empty());
+                if let Some(old) = by_name.or_else(by_place) {
+                    visit(old, value);
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Whether the old one has every argument of the fresh one, in order, and more. Other arguments alone say nothing: they

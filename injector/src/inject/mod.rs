@@ -165,10 +165,12 @@ impl Injector {
         self.finish(&mut injected, request.place, &combined.asked, &own_mesh, &status);
         if let Some(previous) = &stripped.previous {
             merge_existing::merge_existing(&mut injected, previous, &status)?;
+            merge_existing::keep_volumes(&mut injected.pod, request.pod, &previous.status);
             injected.warnings.extend(previous.foreign_additions(request.pod, &injected.pod, &status));
         }
         check_result(&mut injected, &names)?;
         injected.warnings.extend(windows(&injected.pod));
+        injected.warnings.extend(endless_job(&injected.pod, request.workload));
         finish::preserve_order(&mut injected.pod, request.pod);
         Ok(injected)
     }
@@ -337,5 +339,19 @@ fn windows(pod: &Value) -> Option<String> {
         "spec.os.name is windows: the injected containers are for Linux, and Kubernetes refuses such a pod; expected label \
          sidecar.istio.io/inject: \"false\""
             .to_owned()
+    })
+}
+
+/// The pod of a Job completes when all of its containers have: a proxy that is none of its init containers never does.
+fn endless_job(pod: &Value, workload: &Workload) -> Option<String> {
+    let proxy = list::find(list::containers(pod, list::List::Containers), crate::pod::PROXY);
+    let is_job = matches!(workload.kind.as_str(), "CronJob" | "Job");
+    (is_job && proxy.is_some()).then(|| {
+        format!(
+            "the proxy is no native sidecar: it runs on after the containers of the {}, which never completes; expected \
+             annotation {}: \"true\" (nodes of Kubernetes 1.29 or newer), or an app that calls the agent's /quitquitquit",
+            workload.kind,
+            keys::NATIVE_SIDECAR
+        )
     })
 }

@@ -161,3 +161,48 @@ fn capture_without_a_proxy_is_told() {
     assert_eq!(injected.warnings.len(), 1, "{:?}", injected.warnings);
     assert!(injected.warnings[0].contains("has istio-init"), "{:?}", injected.warnings);
 }
+
+#[test]
+fn a_job_with_a_classic_proxy_gets_a_warning() {
+    let injector = injector(&config("p:1", &["a"], "v"));
+    let warned = |kind: &str| {
+        let workload = Workload { kind: kind.to_owned(), ..Workload::default() };
+        let request = Request { pod: &app(), workload: &workload, place: &Placement::default() };
+        injector.inject(request).unwrap().warnings.iter().any(|warning| warning.contains("never completes"))
+    };
+    assert!(warned("Job") && warned("CronJob") && !warned("Deployment"));
+}
+
+/// As a reinvocation finds it: defaults of the API server, and another webhook's limit on a volume.
+#[test]
+fn defaults_of_the_api_server_are_no_difference() {
+    let template = json!({"spec": {
+        "containers": [{"name": "istio-proxy", "image": "p", "env": [
+            {"name": "A", "value": ""}, {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+            "readinessProbe": {"tcpSocket": {"port": 1}, "initialDelaySeconds": 0, "periodSeconds": 3}}],
+        "volumes": [
+            {"name": "podinfo", "downwardAPI": {"items": [
+                {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
+                {"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}]}},
+            {"name": "data", "emptyDir": {}},
+            {"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "t", "audience": "a"}}]}},
+        ],
+    }});
+    let injector = injector(&json!({"policy": "enabled", "templates": {"sidecar": template.to_string()}}));
+    let mut pod = inject(&injector, &app()).pod;
+    let proxy = &mut pod["spec"]["containers"][1];
+    assert_eq!(proxy["name"], "istio-proxy");
+    proxy["env"][0].as_object_mut().unwrap().remove("value");
+    proxy["env"][1]["valueFrom"]["fieldRef"]["apiVersion"] = json!("v1");
+    proxy["readinessProbe"].as_object_mut().unwrap().remove("initialDelaySeconds");
+    proxy["readinessProbe"]["successThreshold"] = json!(1);
+    proxy["terminationMessagePath"] = json!("/dev/termination-log");
+    let volumes = &mut pod["spec"]["volumes"];
+    for item in volumes[0]["downwardAPI"]["items"].as_array_mut().unwrap() {
+        item["fieldRef"]["apiVersion"] = json!("v1");
+    }
+    volumes[0]["downwardAPI"]["defaultMode"] = json!(420);
+    volumes[1]["emptyDir"]["sizeLimit"] = json!("1Gi");
+    volumes[2]["projected"]["sources"][0]["serviceAccountToken"]["expirationSeconds"] = json!(3600);
+    assert_eq!(inject(&injector, &pod).pod, pod);
+}

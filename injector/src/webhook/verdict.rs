@@ -12,6 +12,7 @@ use crate::cluster::ClusterState;
 use crate::decide::{Decision, INJECT, Reason, decide};
 use crate::inject::{Placement, Request};
 use crate::pod::list::{annotation, label};
+use crate::pod::status::Status;
 use crate::pod::workload::Workload;
 
 /// What becomes of a pod.
@@ -171,7 +172,9 @@ impl AdmissionContext<'_> {
         }
         // Strings, numbers and maps with string keys: serializing them does not fail.
         let patch = serde_json::to_vec(&operations).unwrap_or_default();
-        Ok(Verdict::Patched { reason: slug(decision), message: decision.to_string(), patch })
+        // A call for a pod that others changed since, or an injection of an injected workload.
+        let reason = if Status::of(pod).is_some() { "injected-again" } else { slug(decision) };
+        Ok(Verdict::Patched { reason, message: decision.to_string(), patch })
     }
 
     fn place(&self) -> Result<Placement, Denial> {

@@ -23,6 +23,7 @@ mod doctor;
 mod installation;
 mod manifests;
 mod outage;
+mod reinvocation;
 mod replica;
 mod rollout;
 
@@ -53,6 +54,7 @@ const TESTS: &[Test] = &[
     ("certificate::rotation_loses_no_pod", certificate::rotation_loses_no_pod),
     ("config::a_change_is_used_and_a_broken_one_is_not", config::a_change_is_used_and_a_broken_one_is_not),
     ("rollout::no_pod_is_lost_in_a_rolling_update", rollout::no_pod_is_lost_in_a_rolling_update),
+    ("reinvocation::a_second_call_has_an_empty_patch", reinvocation::a_second_call_has_an_empty_patch),
     ("doctor::each_breakage_has_its_finding", doctor::each_breakage_has_its_finding),
     // Last: it ends the API server of the others.
     ("outage::an_api_server_restart_is_survived", outage::an_api_server_restart_is_survived),
