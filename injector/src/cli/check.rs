@@ -14,6 +14,7 @@ use crate::inject::Request;
 use crate::object::{self, Shape};
 use crate::pod::init_options::InitOptions;
 use crate::pod::list::{List, containers, find};
+use crate::pod::security;
 use crate::pod::status::Status;
 use crate::pod::workload::Workload;
 use crate::yaml;
@@ -166,6 +167,7 @@ fn gate(args: &CheckArgs, loaded: &Loaded, webhooks: &Webhooks, namespace: &str,
             Gate::Called {
                 name: format!("{} of {}", webhook.name, webhook.configuration),
                 other_revision: other,
+                conditions: webhook.conditions,
             }
         }
         Called::ByNone(kept) => Gate::NotCalled(
@@ -187,6 +189,14 @@ fn inject(loaded: &Loaded, object: &Value, namespace: &str, pod: &Value, answer:
         }
     };
     answer.warnings.extend(injected.warnings);
+    if let Some(level) = loaded.namespace.as_ref().and_then(security::enforced) {
+        let violations = security::violations(&injected.pod, level);
+        if !violations.is_empty() {
+            let key = security::ENFORCE;
+            answer.error =
+                Some(format!("{key}={level} of the namespace rejects the pod: {}", violations.join("; ")));
+        }
+    }
     for list in List::BOTH {
         let before = containers(pod, list);
         let new = containers(&injected.pod, list).iter().map(crate::pod::list::name);

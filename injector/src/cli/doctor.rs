@@ -14,7 +14,7 @@ use crate::manifests::Namespace;
 
 /// The commands that save the objects.
 const SAVE: &str = "kubectl get -A -o json mutatingwebhookconfigurations,namespaces,services,endpointslices,deployments,\
-                    horizontalpodautoscalers,replicasets,pods,networkpolicies,configmaps,events > cluster.json; kubectl get -n istio-system -o json \
+                    horizontalpodautoscalers,replicasets,statefulsets,daemonsets,jobs,pods,networkpolicies,configmaps,events > cluster.json; kubectl get -n istio-system -o json \
                     secrets > secrets.json";
 
 #[derive(ClapArgs, Clone, Debug)]
@@ -82,13 +82,9 @@ fn read_cluster(args: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure>
             .map_err(|error| unavailable(error.to_string()))?;
         let (mut objects, mut notes) = crate::cluster::fetch(&client, args.istio_namespace.as_str()).await;
         for namespace in args.namespace.iter().filter(|namespace| **namespace != args.istio_namespace) {
-            // Only the pods of these namespaces are needed; everything else is read already.
-            let (more, problems) = crate::cluster::fetch(&client, namespace.as_str()).await;
-            let own = |object: &Value| {
-                object.pointer("/metadata/namespace").and_then(Value::as_str) == Some(namespace.as_str())
-            };
-            objects.extend(more.into_iter().filter(|object| kind(object) == "Pod" && own(object)));
-            notes.extend(problems.into_iter().filter(|problem| problem.starts_with("pods of ")));
+            let (more, problems) = crate::cluster::fetch_pods(&client, namespace.as_str()).await;
+            objects.extend(more);
+            notes.extend(problems);
         }
         Ok::<_, Failure>((objects, notes))
     })?;

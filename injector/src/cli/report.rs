@@ -22,7 +22,7 @@ pub(super) struct Answer {
 /// Whether the API server calls a webhook at all.
 #[derive(Clone, Debug)]
 pub(super) enum Gate {
-    Called { name: String, other_revision: Option<String> },
+    Called { name: String, other_revision: Option<String>, conditions: Vec<String> },
     NotCalled(Vec<(String, Vec<String>)>),
     Unknown,
 }
@@ -82,8 +82,15 @@ pub(super) fn as_text(answers: &[Answer]) -> String {
 
 fn webhook(text: &mut String, gate: &Gate) {
     match gate {
-        Gate::Called { name, other_revision } => {
+        Gate::Called { name, other_revision, conditions } => {
             let _ = writeln!(text, "  -   {:<17} {name} is called", Reason::Webhook.slug());
+            if !conditions.is_empty() {
+                let names = conditions.join(", ");
+                let _ = writeln!(
+                    text,
+                    "  warning: its matchConditions {names} are not evaluated: it may not be called"
+                );
+            }
             if let Some(revision) = other_revision {
                 let _ =
                     writeln!(text, "  warning: that is revision {revision}; this config may not be its own");
@@ -137,8 +144,8 @@ pub(super) fn as_json(answers: &[Answer]) -> String {
 
 fn webhook_json(gate: &Gate) -> Value {
     match gate {
-        Gate::Called { name, other_revision } => {
-            json!({"called": true, "name": name, "otherRevision": other_revision})
+        Gate::Called { name, other_revision, conditions } => {
+            json!({"called": true, "name": name, "otherRevision": other_revision, "notEvaluated": conditions})
         }
         Gate::NotCalled(all) => {
             let why: Vec<Value> =

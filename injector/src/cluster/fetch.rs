@@ -1,6 +1,6 @@
 //! The objects that `doctor` checks.
 
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::api::{ApiResource, DynamicObject, GetParams, GroupVersionKind, ListParams};
 use kube::core::Request;
 use kube::{Client, Resource as _};
 use serde_json::{Map, Value, json};
@@ -23,8 +23,68 @@ struct List {
 /// servers' pods where they can be seen; an empty list of a kind of which there is none. Lists that cannot be read are
 /// named beside the objects. Of Secrets, only those with certificates are read, and only their certificates are kept.
 pub async fn fetch(client: &Client, namespace: &str) -> (Vec<Value>, Vec<String>) {
+    let (mut objects, mut notes) = read_all(client, lists(namespace)).await;
+    owners(client, &mut objects, &mut notes).await;
+    (objects, notes)
+}
+
+/// The pods of one more namespace, and the ConfigMaps with CAs, which tell whether a control plane serves it.
+pub async fn fetch_pods(client: &Client, namespace: &str) -> (Vec<Value>, Vec<String>) {
+    let kinds = ["Pod", "ConfigMap"];
+    let (mut objects, notes) =
+        read_all(client, kinds.map(|kind| list_of("", "v1", kind, Some(namespace))).into()).await;
+    objects.retain(|object| {
+        let name = object.pointer("/metadata/name").and_then(Value::as_str);
+        object.get("kind") != Some(&json!("ConfigMap"))
+            || matches!(name, Some("istio-ca-root-cert" | "kube-root-ca.crt"))
+    });
+    (objects, notes)
+}
+
+/// Adds the objects whose pods could not be created, as they are now: events tell of the past.
+async fn owners(client: &Client, objects: &mut Vec<Value>, notes: &mut Vec<String>) {
+    const MOST: usize = 100;
+    let text = |event: &Value, key: &str| -> String {
+        event.get("involvedObject").and_then(|about| about.get(key)?.as_str()).unwrap_or_default().to_owned()
+    };
+    let mut about: Vec<[String; 3]> = Vec::new();
+    for event in objects.iter().filter(|object| object.get("kind") == Some(&json!("Event"))) {
+        let one = ["kind", "namespace", "name"].map(|key| text(event, key));
+        if WORKLOADS.iter().any(|(_, kind)| one[0] == *kind) && !about.contains(&one) {
+            about.push(one);
+        }
+    }
+    for [wanted, namespace, name] in about.into_iter().take(MOST) {
+        let Some((group, kind)) = WORKLOADS.iter().find(|(_, kind)| wanted == *kind) else { continue };
+        let list = list_of(group, "v1", kind, Some(&namespace));
+        let url = DynamicObject::url_path(&list.kind, Some(&namespace));
+        let found = ask(async {
+            let request =
+                Request::new(&url).get(&name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
+            client.request::<Value>(request).await
+        });
+        match found.await {
+            Ok(object) => objects.push(titled(object, &list.kind)),
+            // Known not to exist.
+            Err(RequestFailed { code: 404, .. }) => {
+                objects.push(
+                    json!({"apiVersion": list.kind.api_version, "kind": format!("{kind}List"), "items": []}),
+                );
+            }
+            Err(failed) => {
+                return notes.push(format!("{} cannot be read: {}", list.kind.plural, failed.problem));
+            }
+        }
+    }
+}
+
+/// Group and kind of what makes pods.
+const WORKLOADS: [(&str, &str); 4] =
+    [("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ("batch", "Job")];
+
+async fn read_all(client: &Client, lists: Vec<List>) -> (Vec<Value>, Vec<String>) {
     let (mut objects, mut notes) = (Vec::new(), Vec::new());
-    for list in lists(namespace) {
+    for list in lists {
         match read(client, &list).await {
             // An empty list differs from one that was not read.
             Ok(found) if found.is_empty() && list.params.label_selector.is_none() => {
@@ -46,12 +106,16 @@ pub async fn fetch(client: &Client, namespace: &str) -> (Vec<Value>, Vec<String>
     (objects, notes)
 }
 
-fn lists(namespace: &str) -> Vec<List> {
-    let of = |group: &str, version: &str, kind: &str, namespace: Option<&str>| List {
+fn list_of(group: &str, version: &str, kind: &str, namespace: Option<&str>) -> List {
+    List {
         kind: ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)),
         namespace: namespace.map(str::to_owned),
         params: ListParams::default().limit(PAGE),
-    };
+    }
+}
+
+fn lists(namespace: &str) -> Vec<List> {
+    let of = list_of;
     let own = Some(namespace);
     let mut events = of("", "v1", "Event", None);
     events.params = events.params.fields("reason=FailedCreate");

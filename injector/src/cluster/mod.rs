@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use client::{ClientError, client};
 pub use configmaps::ConfigMapName;
-pub use fetch::fetch;
+pub use fetch::{fetch, fetch_pods};
 pub use kube::Client;
 pub use secret::SharedSecret;
 pub use state::ClusterState;

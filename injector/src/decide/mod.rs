@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::pod::list;
 
 pub use selector::{Labels, Selector};
-pub use webhook::{Called, Webhook, Webhooks};
+pub use webhook::{Called, Webhook, Webhooks, is_for_pods};
 
 pub use crate::annotations::keys::INJECT;
 

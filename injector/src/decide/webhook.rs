@@ -19,6 +19,8 @@ pub struct Webhook {
     pub object_selector: Selector,
     /// The revision it calls, if its configuration says.
     pub revision: Option<String>,
+    /// The names of its conditions in CEL, which are not evaluated.
+    pub conditions: Vec<String>,
 }
 
 /// Every webhook that may inject.
@@ -132,27 +134,42 @@ fn read(document: &Value) -> Result<Vec<Webhook>, String> {
             let namespace_selector = selector("namespaceSelector")?;
             let object_selector = selector("objectSelector")?;
             let revision = revision.clone();
+            let conditions = webhook.get("matchConditions").and_then(Value::as_array);
+            let conditions =
+                conditions.into_iter().flatten().map(|condition| text(condition, "/name")).collect();
             Ok(Webhook {
                 configuration: configuration.clone(),
                 name,
                 namespace_selector,
                 object_selector,
                 revision,
+                conditions,
             })
         })
         .collect()
 }
 
-/// A webhook without rules is taken for one that is called for pods: saved objects are often cut down.
-fn is_for_pods(webhook: &Value) -> bool {
+/// Whether a webhook is called when a pod is created. One without rules counts: saved objects are often cut down.
+#[must_use]
+pub fn is_for_pods(webhook: &Value) -> bool {
     let Some(rules) = webhook.get("rules").and_then(Value::as_array) else {
         return true;
     };
+    const ACCEPTED: [(&str, &[&str]); 4] = [
+        ("apiGroups", &["", "*"]),
+        ("apiVersions", &["v1", "*"]),
+        ("operations", &["CREATE", "*"]),
+        ("resources", &["pods", "*", "*/*"]),
+    ];
+    // What a rule lacks was cut off.
+    let accepts = |rule: &Value, key: &str, accepted: &[&str]| {
+        let values = rule.get(key).and_then(Value::as_array);
+        values.is_none_or(|values| {
+            values.iter().filter_map(Value::as_str).any(|value| accepted.contains(&value))
+        })
+    };
     rules.iter().any(|rule| {
-        let resources = rule.get("resources").and_then(Value::as_array);
-        resources
-            .into_iter()
-            .flatten()
-            .any(|resource| matches!(resource.as_str(), Some("pods" | "*" | "*/*")))
+        rule.get("scope").and_then(Value::as_str) != Some("Cluster")
+            && ACCEPTED.iter().all(|(key, accepted)| accepts(rule, key, accepted))
     })
 }

@@ -1,6 +1,6 @@
 //! The ConfigMaps that the injector reads.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::cluster::{Cluster, command_line, list, text, title};
 use super::hooks::Installation;
@@ -9,7 +9,8 @@ use super::{Diagnosis, Finding, Problem};
 use crate::config::{Settings, Source, Sources};
 use crate::decide::Policy;
 use crate::inject::validate;
-use crate::inject::{Injector, Options, functions};
+use crate::inject::{Injector, Options, Placement, Request, functions};
+use crate::pod::workload::Workload;
 
 /// The ConfigMap with the injector config.
 pub(super) fn map<'a>(cluster: &Cluster<'a>, installation: &Installation<'_>) -> Option<&'a Value> {
@@ -95,4 +96,21 @@ pub(super) fn examine(
             fix: format!("{edit}   # check it with: sidecar-injector lint --inject-config FILE"),
         });
     }
+}
+
+/// A pod with one restricted container, as the installation injects it; none without a usable config.
+pub(super) fn sample(cluster: &Cluster<'_>, installation: &Installation<'_>) -> Option<(Value, Settings)> {
+    let settings = settings(cluster, installation, map(cluster, installation)?).ok()?;
+    let pod = json!({
+        "metadata": {"name": "sample", "namespace": "sample"},
+        "spec": {
+            "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{"name": "sample", "image": "sample"}],
+        },
+    });
+    let injector = Injector::new(settings, Options::default());
+    let (workload, place) = (Workload::default(), Placement::default());
+    let request = Request { pod: &pod, workload: &workload, place: &place };
+    let injected = injector.inject(request).ok()?.pod;
+    Some((injected, injector.settings))
 }

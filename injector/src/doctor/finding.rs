@@ -67,6 +67,10 @@ problems! {
     CertificateExpired Broken "certificate-expired";
     /// A certificate for other names.
     CertificateNames Broken "certificate-names";
+    /// A webhook that is called for something else than the creation of pods.
+    WebhookRules Broken "webhook-rules";
+    /// A path that the injector does not serve.
+    WebhookPath Broken "webhook-path";
     /// The called Service does not exist.
     ServiceMissing Broken "service-missing";
     /// A Service that selects no pods.
@@ -89,6 +93,10 @@ problems! {
     CallFailed Broken "call-failed";
     /// Rejected pods.
     PodDenied Broken "pod-denied";
+    /// The Pod Security Standard of a namespace rejects injected pods.
+    PodSecurity Broken "pod-security";
+    /// Proxies find no control plane.
+    ControlPlaneMissing Broken "control-plane-missing";
     /// A label that selects a revision that is not installed.
     UnknownRevision Broken "unknown-revision";
     /// A namespace of `--namespace` is not injected.
@@ -101,6 +109,8 @@ problems! {
     ApiServerProxy Warning "api-server-proxy";
     /// A certificate that expires soon.
     CertificateExpiring Warning "certificate-expiring";
+    /// Conditions in CEL, which are not evaluated.
+    MatchConditions Warning "match-conditions";
     /// Two configurations are called for the same pods.
     Overlap Warning "overlap";
     /// A webhook that selects no namespace.
@@ -117,6 +127,8 @@ problems! {
     LabelValue Warning "label-value";
     /// A pod requests injection where no webhook is called.
     RequestIgnored Warning "request-ignored";
+    /// A Job that does not complete because of its proxy.
+    JobNeverEnds Warning "job-never-ends";
     /// A pod that is older than the webhook.
     OlderThanWebhook Warning "older-than-webhook";
     /// A namespace with injection disabled.

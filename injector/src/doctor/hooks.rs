@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::cluster::{Cluster, list, name, text, title};
 use super::{Diagnosis, Finding, Problem};
-use crate::decide::Webhooks;
 use crate::decide::selectors::SUFFIX;
+use crate::decide::{Webhooks, is_for_pods};
 
 /// Fewer seconds are not enough on a slow network.
 const SHORT: u64 = 5;
@@ -25,7 +25,7 @@ pub(super) struct Installation<'a> {
 }
 
 /// The Service that a webhook calls.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct ServiceRef<'a> {
     pub(super) namespace: &'a str,
     pub(super) name: &'a str,
@@ -43,16 +43,25 @@ impl<'a> Installation<'a> {
     fn new(configuration: &'a Value) -> Option<Self> {
         let all = list(configuration, "/webhooks").iter();
         let webhooks: Vec<&Value> = all.filter(|webhook| text(webhook, "/name").ends_with(SUFFIX)).collect();
-        let service = webhooks.first()?.pointer("/clientConfig/service").map(|service| ServiceRef {
-            namespace: text(service, "/namespace"),
-            name: text(service, "/name"),
-            port: service.get("port").and_then(Value::as_u64).unwrap_or(443),
-        });
+        let service = service(webhooks.first()?);
         let revision = match text(configuration, "/metadata/labels/istio.io~1rev") {
             "" => "default",
             revision => revision,
         };
         Some(Self { configuration, webhooks, revision, service })
+    }
+
+    /// One for each Service that its webhooks call.
+    pub(super) fn by_service(&self) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for webhook in &self.webhooks {
+            let service = service(webhook);
+            match all.iter_mut().find(|one| one.service == service) {
+                Some(one) => one.webhooks.push(webhook),
+                None => all.push(Self { webhooks: vec![webhook], service, ..*self }),
+            }
+        }
+        all
     }
 
     pub(super) fn title(&self) -> String {
@@ -83,6 +92,14 @@ impl<'a> Installation<'a> {
     pub(super) fn fails_closed(&self) -> bool {
         self.webhooks.iter().any(|webhook| text(webhook, "/failurePolicy") != "Ignore")
     }
+}
+
+fn service(webhook: &Value) -> Option<ServiceRef<'_>> {
+    webhook.pointer("/clientConfig/service").map(|service| ServiceRef {
+        namespace: text(service, "/namespace"),
+        name: text(service, "/name"),
+        port: service.get("port").and_then(Value::as_u64).unwrap_or(443),
+    })
 }
 
 pub(super) fn installations<'a>(cluster: &Cluster<'a>, diagnosis: &mut Diagnosis) -> Vec<Installation<'a>> {
@@ -131,19 +148,14 @@ pub(super) fn webhooks(installations: &[Installation<'_>], diagnosis: &mut Diagn
 
 pub(super) fn examine(installation: &Installation<'_>, diagnosis: &mut Diagnosis) {
     let own = name(installation.configuration);
-    let names = |wanted: &dyn Fn(&Value) -> bool| {
-        let matching = installation.webhooks.iter().filter(|webhook| wanted(webhook));
-        matching
-            .map(|webhook| text(webhook, "/name").trim_end_matches(&format!(".{}", SUFFIX)))
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
+    let names = |wanted: &dyn Fn(&Value) -> bool| named(installation, wanted);
     let patch = |field: &str, value: &str| {
         let each = (0..list(installation.configuration, "/webhooks").len())
             .map(|at| format!(r#"{{"op":"add","path":"/webhooks/{at}/{field}","value":{value}}}"#));
         let patch = each.collect::<Vec<_>>().join(",");
         format!("kubectl patch mutatingwebhookconfiguration {own} --type=json -p '[{patch}]'")
     };
+    calls(installation, diagnosis);
     let ignoring = names(&|webhook| text(webhook, "/failurePolicy") == "Ignore");
     if !ignoring.is_empty() {
         diagnosis.found(Finding {
@@ -167,4 +179,58 @@ pub(super) fn examine(installation: &Installation<'_>, diagnosis: &mut Diagnosis
             fix: patch("timeoutSeconds", "10"),
         });
     }
+}
+
+/// The short names of the webhooks that match.
+fn named(installation: &Installation<'_>, wanted: &dyn Fn(&Value) -> bool) -> String {
+    let matching = installation.webhooks.iter().filter(|webhook| wanted(webhook));
+    let names = matching.map(|webhook| text(webhook, "/name").trim_end_matches(SUFFIX).trim_end_matches('.'));
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// What the webhooks are called for, and where.
+fn calls(installation: &Installation<'_>, diagnosis: &mut Diagnosis) {
+    let names = |wanted: &dyn Fn(&Value) -> bool| named(installation, wanted);
+    let own = name(installation.configuration);
+    let mut found = |problem: Problem, names: String, seen: &str, cause: &str, fix: String| {
+        if !names.is_empty() {
+            let seen = format!("{seen} (webhooks {names})");
+            diagnosis.found(Finding {
+                problem,
+                object: installation.title(),
+                seen,
+                cause: cause.to_owned(),
+                fix,
+            });
+        }
+    };
+    found(
+        Problem::WebhookRules,
+        names(&|webhook| !is_for_pods(webhook)),
+        "its rules do not match the creation of pods",
+        "the API server does not call it for pods, which come up without a sidecar",
+        installation.install(),
+    );
+    let served = |webhook: &Value| {
+        let path = text(webhook, "/clientConfig/service/path");
+        webhook.pointer("/clientConfig/service").is_none()
+            || path == "/inject"
+            || path.starts_with("/inject/")
+    };
+    found(
+        Problem::WebhookPath,
+        names(&|webhook| !served(webhook)),
+        "clientConfig.service.path is not /inject",
+        "the injector serves no other path: every call fails (404)",
+        installation.install(),
+    );
+    found(
+        Problem::MatchConditions,
+        names(&|webhook| !list(webhook, "/matchConditions").is_empty()),
+        "it has matchConditions, which are not evaluated here",
+        "the API server calls it only for pods that meet them: pods may come up without a sidecar",
+        format!(
+            "kubectl get mutatingwebhookconfiguration {own} -o jsonpath='{{.webhooks[*].matchConditions}}'"
+        ),
+    );
 }

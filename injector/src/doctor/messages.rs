@@ -1,13 +1,16 @@
 //! Failed calls as the cluster reports them: Events, and conditions of ReplicaSets and Deployments.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use super::cluster::{Cluster, list, text, title};
 use super::hooks::Installation;
-use super::{Diagnosis, Finding, Problem, serving};
-use crate::decide::selectors::SUFFIX;
+use super::{Diagnosis, Finding, Options, Problem, serving};
+use crate::decide::Labels as _;
+use crate::decide::selectors::{INJECTION, REVISION, SUFFIX};
 
 /// Texts, what they come from, and what to do about them; `{ns}`, `{service}` and `{configuration}` are filled in.
 struct Known {
@@ -75,13 +78,61 @@ const BLOCKED: &str = "the injector is ready, but the API server does not reach 
                        not let TCP port 15017 through, or the control plane has no route to the network of pods";
 const FOREIGN: &str = "may not be set for init containers without restartPolicy=Always";
 
-pub(super) fn examine(cluster: &Cluster<'_>, installations: &[Installation<'_>], diagnosis: &mut Diagnosis) {
+/// Rejections by others than the injector.
+const REJECTED: [Known; 3] = [
+    Known {
+        texts: &["violates PodSecurity"],
+        cause: "the Pod Security level of the namespace rejects the pod; istio-init needs NET_ADMIN and NET_RAW",
+        fix: "let Istio's CNI plugin set the rules (pilot.cni.enabled: true in the values), which needs no istio-init; or: kubectl \
+              label namespace {pods} pod-security.kubernetes.io/enforce=privileged --overwrite",
+    },
+    Known {
+        texts: &["exceeded quota", "failed quota"],
+        cause: "the resources of the pod, the sidecar's included, exceed a ResourceQuota",
+        fix: "kubectl -n {pods} describe resourcequota   # raise it, or annotate the pod: sidecar.istio.io/proxyCPU, proxyMemory, \
+              proxyCPULimit, proxyMemoryLimit",
+    },
+    Known {
+        texts: &["usage per Container", "usage per Pod", "to request ratio per"],
+        cause: "the resources of a container, maybe the sidecar's, are outside of a LimitRange",
+        fix: "kubectl -n {pods} describe limitrange   # change it, or annotate the pod: sidecar.istio.io/proxyCPU, proxyMemory, \
+              proxyCPULimit, proxyMemoryLimit",
+    },
+];
+
+/// A message about a workload.
+struct Message<'a> {
+    object: String,
+    namespace: &'a str,
+    text: &'a str,
+    /// When it was last reported.
+    at: &'a str,
+    /// Whether it is about pods that are not created, whatever the reason.
+    not_created: bool,
+}
+
+pub(super) fn examine(
+    cluster: &Cluster<'_>,
+    installations: &[Installation<'_>],
+    options: &Options,
+    diagnosis: &mut Diagnosis,
+) {
     if !cluster.knows("Event") {
         diagnosis.not_checked("Events: none among the objects");
     }
     let mut found: BTreeMap<(Problem, String), (Finding, usize)> = BTreeMap::new();
-    for (object, message) in messages(cluster) {
-        if let Some(finding) = read(cluster, installations, object, message) {
+    let asked = |namespace: &str| {
+        namespace.is_empty()
+            || options.namespaces.is_empty()
+            || options.namespaces.iter().any(|one| one == namespace)
+    };
+    for message in messages(cluster).into_iter().filter(|message| asked(message.namespace)) {
+        let finding = read(cluster, installations, message.object.clone(), message.text)
+            .or_else(|| rejected(cluster, options, &message));
+        if let Some(mut finding) = finding {
+            if let Some(age) = age(message.at, options.now) {
+                finding.seen = format!("{age} ago: {}", finding.seen);
+            }
             let key = (finding.problem, finding.cause.clone());
             found.entry(key).or_insert((finding, 0)).1 += 1;
         }
@@ -94,32 +145,107 @@ pub(super) fn examine(cluster: &Cluster<'_>, installations: &[Installation<'_>],
     }
 }
 
-/// Messages with the object that they are about, each once.
-fn messages<'a>(cluster: &Cluster<'a>) -> Vec<(String, &'a str)> {
-    let mut all = Vec::new();
+/// Messages of the present, each once: events remain for an hour after the problem is solved.
+fn messages<'a>(cluster: &Cluster<'a>) -> Vec<Message<'a>> {
+    let mut all: Vec<Message<'a>> = Vec::new();
     for event in cluster.all("Event") {
         let about = ["/involvedObject", "/regarding"].into_iter().find_map(|pointer| event.pointer(pointer));
-        let about = about.map_or_else(String::new, |about| {
-            format!("{} {}/{}", text(about, "/kind"), text(about, "/namespace"), text(about, "/name"))
-        });
-        let message = [text(event, "/message"), text(event, "/note")];
-        all.extend(
-            message.into_iter().filter(|message| !message.is_empty()).map(|message| (about.clone(), message)),
-        );
+        let field = |key: &str| about.map(|about| text(about, key)).unwrap_or_default();
+        let (kind, namespace, name) = (field("/kind"), field("/namespace"), field("/name"));
+        let object = about.map_or_else(String::new, |_| format!("{kind} {namespace}/{name}"));
+        let first = |pointers: &[&str]| {
+            pointers
+                .iter()
+                .map(|pointer| text(event, pointer))
+                .find(|text| !text.is_empty())
+                .unwrap_or_default()
+        };
+        let at = first(&["/series/lastObservedTime", "/lastTimestamp", "/eventTime"]);
+        let not_created = text(event, "/reason") == "FailedCreate";
+        let text = first(&["/message", "/note"]);
+        if !text.is_empty() && !has_its_pods(cluster, kind, namespace, name) {
+            all.push(Message { object, namespace, text, at, not_created });
+        }
     }
     // Deployments repeat the messages of their ReplicaSets.
     for kind in ["ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job"] {
         for object in cluster.all(kind) {
             let failed = list(object, "/status/conditions").iter().filter(|condition| is_failure(condition));
             for condition in failed {
-                let message = text(condition, "/message");
-                if !all.iter().any(|(_, known)| known.contains(message)) {
-                    all.push((title(object), message));
+                let (message, at) = (text(condition, "/message"), text(condition, "/lastTransitionTime"));
+                if !all.iter().any(|known| known.text.contains(message)) {
+                    let namespace = text(object, "/metadata/namespace");
+                    all.push(Message {
+                        object: title(object),
+                        namespace,
+                        text: message,
+                        at,
+                        not_created: true,
+                    });
                 }
             }
         }
     }
     all
+}
+
+/// Whether a workload has the pods that it wants by now, or is gone. One whose kind was not read is not known to.
+fn has_its_pods(cluster: &Cluster<'_>, kind: &str, namespace: &str, name: &str) -> bool {
+    let counted = matches!(kind, "DaemonSet" | "Job" | "ReplicaSet" | "StatefulSet");
+    if !counted || !cluster.knows(kind) {
+        return false;
+    }
+    let Some(object) = cluster.find(kind, namespace, name) else { return true };
+    let number = |pointer: &str| object.pointer(pointer).and_then(Value::as_u64);
+    let (has, wants) = match kind {
+        "DaemonSet" => (number("/status/currentNumberScheduled"), number("/status/desiredNumberScheduled")),
+        "Job" => {
+            let ended = list(object, "/status/conditions").iter().any(|condition| {
+                text(condition, "/status") == "True"
+                    && matches!(text(condition, "/type"), "Complete" | "Failed")
+            });
+            (number("/status/active"), Some(u64::from(!ended)))
+        }
+        _ => (number("/status/replicas"), number("/spec/replicas").or(Some(1))),
+    };
+    has.unwrap_or(0) >= wants.unwrap_or(0)
+}
+
+/// `12 min`, of an RFC 3339 time.
+fn age(at: &str, now: SystemTime) -> Option<String> {
+    let at: Timestamp = at.parse().ok()?;
+    let now = now.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs();
+    let seconds = now.saturating_sub(u64::try_from(at.as_second()).ok()?);
+    Some(match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        _ => format!("{} h", seconds / 3600),
+    })
+}
+
+/// A pod of an injected namespace that the API server or another webhook rejects.
+fn rejected(cluster: &Cluster<'_>, options: &Options, message: &Message<'_>) -> Option<Finding> {
+    let labels = cluster.namespace_labels(message.namespace)?;
+    let injected = labels.label(INJECTION) == Some("enabled") || labels.label(REVISION).is_some();
+    let asked = options.namespaces.iter().any(|one| one == message.namespace);
+    if !message.not_created || !(injected || asked) {
+        return None;
+    }
+    let known = REJECTED.iter().find(|known| known.texts.iter().any(|text| message.text.contains(text)));
+    let (cause, fix) = known.map_or(
+        (
+            "the API server, or another webhook, rejects the pods; the message says why",
+            "kubectl -n {pods} get events",
+        ),
+        |known| (known.cause, known.fix),
+    );
+    Some(Finding {
+        problem: Problem::PodDenied,
+        object: message.object.clone(),
+        seen: message.text.chars().take(400).collect(),
+        cause: cause.to_owned(),
+        fix: fix.replace("{pods}", message.namespace),
+    })
 }
 
 fn is_failure(condition: &Value) -> bool {

@@ -9,6 +9,7 @@ mod cluster;
 mod config;
 mod finding;
 mod hooks;
+mod mesh;
 mod messages;
 mod namespaces;
 mod overlap;
@@ -26,6 +27,7 @@ pub use finding::{Finding, Problem, Severity};
 pub use report::{as_json, as_text};
 
 use cluster::Cluster;
+use hooks::Installation;
 
 /// Options of the diagnosis.
 #[derive(Clone, Debug)]
@@ -78,28 +80,40 @@ pub fn examine(objects: &[Value], options: &Options) -> Diagnosis {
     let installations = hooks::installations(&cluster, &mut diagnosis);
     for installation in &installations {
         hooks::examine(installation, &mut diagnosis);
-        if let (Some(called), Some(read)) = (installation.service, &options.read)
-            && called.namespace != read
-        {
-            diagnosis.not_checked(format!(
-                "Service, certificate and config of {}: only namespace {read} was read; --istio-namespace {} reads its own",
-                installation.title(),
-                called.namespace
-            ));
-            continue;
-        }
-        let backend = serving::examine(&cluster, installation, &mut diagnosis);
-        policies::examine(&cluster, installation, &backend, &mut diagnosis);
-        trust::examine(&cluster, installation, &backend, options.now, &mut diagnosis);
-        config::examine(&cluster, installation, &backend, &mut diagnosis);
-        apiserver::examine(&cluster, installation, &mut diagnosis);
+    }
+    for installation in installations.iter().flat_map(Installation::by_service) {
+        backend(&cluster, &installation, options, &mut diagnosis);
     }
     if let Some(webhooks) = hooks::webhooks(&installations, &mut diagnosis) {
         overlap::examine(&cluster, &webhooks, &mut diagnosis);
         namespaces::examine(&cluster, &installations, &webhooks, options, &mut diagnosis);
+        mesh::examine(&cluster, &installations, &webhooks, options, &mut diagnosis);
         pods::examine(&cluster, &installations, &webhooks, &mut diagnosis);
     }
-    messages::examine(&cluster, &installations, &mut diagnosis);
+    messages::examine(&cluster, &installations, options, &mut diagnosis);
     diagnosis.findings.sort_by_key(|finding| (finding.problem.severity(), finding.problem));
     diagnosis
+}
+
+/// What is called, and what is behind it.
+fn backend(
+    cluster: &Cluster<'_>,
+    installation: &Installation<'_>,
+    options: &Options,
+    diagnosis: &mut Diagnosis,
+) {
+    if let (Some(called), Some(read)) = (installation.service, &options.read)
+        && called.namespace != read
+    {
+        return diagnosis.not_checked(format!(
+            "Service, certificate and config of {}: only namespace {read} was read; --istio-namespace {} reads its own",
+            installation.title(),
+            called.namespace
+        ));
+    }
+    let backend = serving::examine(cluster, installation, diagnosis);
+    policies::examine(cluster, installation, &backend, diagnosis);
+    trust::examine(cluster, installation, &backend, options.now, diagnosis);
+    config::examine(cluster, installation, &backend, diagnosis);
+    apiserver::examine(cluster, installation, diagnosis);
 }

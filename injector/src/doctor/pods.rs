@@ -103,12 +103,27 @@ impl PodCheck<'_, '_> {
             return Some((Problem::ImageAuto, AUTO.to_owned(), cause));
         }
         if list::proxy(self.pod).is_some() || Status::of(self.pod).is_some() {
-            return None;
+            return self.of_ended_job();
         }
         match called {
             Called::By(webhook) => self.of_called(&webhook),
             Called::ByNone(kept) => self.of_not_called(&kept),
         }
+    }
+
+    /// A Job whose own containers have ended, and whose proxy runs on.
+    fn of_ended_job(&self) -> Verdict {
+        let owners = super::cluster::list(self.pod, "/metadata/ownerReferences");
+        let statuses = super::cluster::list(self.pod, "/status/containerStatuses");
+        let (proxy, own): (Vec<&Value>, Vec<&Value>) =
+            statuses.iter().partition(|one| list::name(one) == PROXY);
+        let ended = |one: &&Value| one.pointer("/state/terminated").is_some();
+        let stuck = !own.is_empty() && own.iter().all(ended) && proxy.iter().any(|one| !ended(one));
+        (stuck && owners.iter().any(|owner| text(owner, "/kind") == "Job")).then(|| {
+            let cause =
+                "istio-proxy is no native sidecar: it runs on, and the Job never completes".to_owned();
+            (Problem::JobNeverEnds, "all containers but istio-proxy have ended".to_owned(), cause)
+        })
     }
 
     /// System pods have no sidecar; a request for one is odd.
@@ -218,6 +233,9 @@ impl PodCheck<'_, '_> {
                 );
             }
             return format!("{} && {again}", enable(namespace, self.webhooks));
+        }
+        if problem == Problem::JobNeverEnds {
+            return "annotate the pod template: sidecar.istio.io/nativeSidecar: \"true\" (nodes of Kubernetes 1.29 or newer)".to_owned();
         }
         if problem == Problem::OptedOut {
             return format!("in the pod template, take {INJECT} out; then {again}");

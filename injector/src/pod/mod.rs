@@ -14,6 +14,7 @@ pub mod order;
 pub mod overrides;
 pub mod probes;
 pub mod prometheus;
+pub mod security;
 pub mod status;
 pub mod strip;
 pub mod workload;

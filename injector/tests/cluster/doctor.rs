@@ -45,6 +45,7 @@ async fn installed() -> Fake {
             "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": true}}],
         }),
     );
+    fake.put("kubectl", json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "istiod", "namespace": NAMESPACE}}));
     let labels = json!({"istio-injection": "enabled"});
     fake.put(
         "kubectl",

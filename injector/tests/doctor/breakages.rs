@@ -378,7 +378,17 @@ fn a_namespace_that_was_asked_about_is_explained() {
 #[test]
 fn every_problem_has_its_test() {
     let tested: Vec<Problem> = each().map(|(_, problem, _)| problem).collect();
-    let elsewhere = [Problem::NotSelected, Problem::CallFailed, Problem::PodDenied];
+    let elsewhere = [
+        Problem::CallFailed,
+        Problem::ControlPlaneMissing,
+        Problem::JobNeverEnds,
+        Problem::MatchConditions,
+        Problem::NotSelected,
+        Problem::PodDenied,
+        Problem::PodSecurity,
+        Problem::WebhookPath,
+        Problem::WebhookRules,
+    ];
     for problem in Problem::ALL {
         assert!(tested.contains(problem) || elsewhere.contains(problem), "{problem:?}");
     }

@@ -68,6 +68,8 @@ pub(crate) fn options(revision: &str) -> Options {
 /// A running installation: its objects as applied, and what the cluster adds.
 pub(crate) fn installation(options: &Options) -> Vec<Value> {
     let mut all = objects(options).unwrap();
+    let control_plane = json!({"name": "istiod", "namespace": options.namespace.as_str()});
+    all.push(json!({"apiVersion": "v1", "kind": "Service", "metadata": control_plane}));
     let name = sidecar_injector::manifests::Names::new(&options.revision).injector();
     let namespace = options.namespace.as_str();
     let issued = IssuedCert::new(&format!("{name}.{namespace}.svc"), -10, 80);

@@ -10,6 +10,7 @@
 
 mod breakages;
 mod command;
+mod creation;
 mod healthy;
 mod messages;
 mod variants;

@@ -22,9 +22,13 @@ enum Breakage {
     Pod(fn(&mut Value)),
     /// What a controller reports that created a pod while there were no endpoints.
     FailedCreate,
+    /// What a controller reports whose pod violates Pod Security, or a LimitRange.
+    Rejected {
+        limit: bool,
+    },
 }
 
-use Breakage::{Delete, Edit, FailedCreate, Labels, NoEndpoints, Pod};
+use Breakage::{Delete, Edit, FailedCreate, Labels, NoEndpoints, Pod, Rejected};
 
 const BREAKAGES: &[(&str, Breakage)] = &[
     (
@@ -71,7 +75,10 @@ const BREAKAGES: &[(&str, Breakage)] = &[
     ("unknown-revision", Labels(&[("istio.io/rev", "no-such-revision")])),
     ("both-labels", Labels(&[("istio.io/rev", "no-such-revision"), ("istio-injection", "disabled")])),
     ("label-value", Labels(&[("istio-injection", "Enabled")])),
-    ("asked-in-vain", Pod(|pod| pod["metadata"]["annotations"] = json!({"sidecar.istio.io/inject": "true"}))),
+    (
+        "request-ignored",
+        Pod(|pod| pod["metadata"]["annotations"] = json!({"sidecar.istio.io/inject": "true"})),
+    ),
     (
         "image-auto",
         Pod(|pod| {
@@ -80,6 +87,32 @@ const BREAKAGES: &[(&str, Breakage)] = &[
         }),
     ),
     ("call-failed", FailedCreate),
+    (
+        "pod-security",
+        Labels(&[("istio.io/rev", "REVISION"), ("pod-security.kubernetes.io/enforce", "baseline")]),
+    ),
+    ("pod-denied", Rejected { limit: false }),
+    ("pod-denied", Rejected { limit: true }),
+    (
+        "webhook-rules",
+        Edit("MutatingWebhookConfiguration", |object| {
+            hooks(object, "/rules/0/operations", &json!(["UPDATE"]))
+        }),
+    ),
+    (
+        "webhook-path",
+        Edit("MutatingWebhookConfiguration", |object| {
+            hooks(object, "/clientConfig/service/path", &json!("/other"))
+        }),
+    ),
+    (
+        "match-conditions",
+        Edit("MutatingWebhookConfiguration", |object| {
+            for hook in object["webhooks"].as_array_mut().expect("webhooks") {
+                hook["matchConditions"] = json!([{"name": "never", "expression": "false"}]);
+            }
+        }),
+    ),
 ];
 
 fn hooks(object: &mut Value, pointer: &str, value: &Value) {
@@ -233,13 +266,16 @@ impl<'c> Patient<'c> {
             }
             Labels(labels) => {
                 let own = self.broken();
-                let labels: Map<String, Value> =
-                    labels.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+                let labels: Map<String, Value> = labels
+                    .iter()
+                    .map(|(key, value)| {
+                        ((*key).to_owned(), json!(value.replace("REVISION", &self.installation.revision)))
+                    })
+                    .collect();
                 self.installation.namespace(&own, &json!(labels));
                 let found = self.problems();
                 let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": own}});
-                let without =
-                    json!({"metadata": {"labels": {"istio.io/rev": null, "istio-injection": null}}});
+                let without = json!({"metadata": {"labels": {"istio.io/rev": null, "istio-injection": null, "pod-security.kubernetes.io/enforce": null}}});
                 api.merge(&object, &without).expect("mended");
                 found
             }
@@ -252,15 +288,65 @@ impl<'c> Patient<'c> {
             }
             FailedCreate => {
                 let message = self.failure();
-                let about = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "namespace": self.shop});
-                let event = json!({
-                    "apiVersion": "v1", "kind": "Event", "metadata": {"name": "web.1", "namespace": self.shop},
-                    "involvedObject": about, "reason": "FailedCreate", "type": "Warning",
-                    "message": format!("Error creating: {message}"), "lastTimestamp": now(),
-                });
-                self.with_added(&event)
+                self.with_failed_create(&self.shop, &message)
+            }
+            Rejected { limit } => {
+                let own = self.broken();
+                let level = if *limit { "privileged" } else { "baseline" };
+                self.installation.namespace(&own, &json!({"pod-security.kubernetes.io/enforce": level}));
+                let message = self.rejection(*limit);
+                self.with_failed_create(&own, &message)
             }
         }
+    }
+
+    /// The message of the API server for a pod that exceeds what its namespace allows.
+    fn rejection(&self, limit: bool) -> String {
+        let (api, own) = (&self.installation.cluster.api, self.broken());
+        let range = json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small", "namespace": own},
+            "spec": {"limits": [{"type": "Container", "max": {"memory": "64Mi"}}]}});
+        let mut pod = pod(&own);
+        if limit {
+            self.put(&range);
+            pod["spec"]["containers"][0]["resources"] = json!({"limits": {"memory": "1Gi"}});
+        } else {
+            let capabilities = json!({"capabilities": {"add": ["NET_ADMIN", "NET_RAW"]}});
+            pod["spec"]["initContainers"] =
+                json!([{"name": "istio-init", "image": "i", "securityContext": capabilities}]);
+        }
+        let mut message = String::new();
+        until("the pod is rejected", || match api.dry_run(&pod) {
+            Ok(_) => false,
+            Err(rejected) => {
+                message = rejected.message;
+                true
+            }
+        });
+        api.delete(&range);
+        message
+    }
+
+    /// As a controller reports that it cannot create the pods of a ReplicaSet.
+    fn with_failed_create(&self, namespace: &str, message: &str) -> Vec<String> {
+        let labels = json!({"app": "web"});
+        let mut template = pod(namespace);
+        template["metadata"] = json!({"labels": labels});
+        template["spec"]["schedulingGates"] = json!([{"name": "end-to-end.test/never"}]);
+        let workload = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web", "namespace": namespace},
+            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": {"metadata": template["metadata"], "spec": template["spec"]}}});
+        let event = json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"name": "web.1", "namespace": namespace},
+            "involvedObject": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "namespace": namespace},
+            "reason": "FailedCreate", "type": "Warning", "message": format!("Error creating: {message}"), "lastTimestamp": now(),
+        });
+        self.put(&event);
+        let gone = self.problems();
+        assert!(gone.is_empty(), "the workload does not exist, so its past does not count: {gone:?}");
+        self.put(&workload);
+        let found = self.problems();
+        let api = &self.installation.cluster.api;
+        [&workload, &event].into_iter().for_each(|object| api.delete(object));
+        found
     }
 
     /// The problems while there is one more object.

@@ -63,11 +63,23 @@ fn check_takes_the_manifests_as_its_webhooks() {
             format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: shop, labels: {{{labels}}}}}\n");
         file("namespace.yaml", &text)
     };
-    for (labels, refused) in [("istio-injection: enabled", false), ("team: a", true)] {
+    let enforce = "istio-injection: enabled, pod-security.kubernetes.io/enforce";
+    for (labels, refused) in [
+        ("istio-injection: enabled", false),
+        ("team: a", true),
+        (&format!("{enforce}: baseline"), true),
+        (&format!("{enforce}: privileged"), false),
+    ] {
         let namespace = namespace(labels);
         let arguments = ["check", "-f", &pod, "--webhooks", &manifests, "--namespace-file", &namespace];
         assert_eq!(run(&arguments).unwrap().refused, refused, "{labels}");
     }
+    let conditions = "  sideEffects: None\n  matchConditions: [{name: some, expression: 'false'}]\n";
+    let text = run(&["manifests"]).unwrap().text.replace("  sideEffects: None\n", conditions);
+    let (conditional, namespace) = (file("conditional.yaml", &text), namespace("istio-injection: enabled"));
+    let output =
+        run(&["check", "-f", &pod, "--webhooks", &conditional, "--namespace-file", &namespace]).unwrap();
+    assert!(output.text.contains("its matchConditions some are not evaluated"), "{}", output.text);
     let arguments = ["check", "-f", &pod, "--inject-config", &manifests, "--mesh-config", &manifests];
     assert!(!run(&arguments).unwrap().refused, "the ConfigMaps can be read, too");
 }
