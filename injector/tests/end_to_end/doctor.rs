@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use sidecar_injector::cli::{self, Environment};
 
 use crate::api::{path, until};
-use crate::control_plane::Cluster;
+use crate::control_plane::{Cluster, kubeconfig_of};
 use crate::installation::{Installation, pod};
 use crate::replica::Replica;
 
@@ -390,4 +390,40 @@ pub(crate) fn each_breakage_has_its_finding(cluster: &Cluster) {
         assert!(after.is_empty(), "after {expected} was mended: {after:?}");
     }
     assert!(missed.is_empty(), "{missed:#?}");
+}
+
+/// As a user with the role of `deploy/doctor-role.yaml`, and nothing else.
+pub(crate) fn the_role_for_doctor_suffices(cluster: &Cluster) {
+    let text = include_str!("../../../deploy/doctor-role.yaml");
+    let mut role = sidecar_injector::yaml::read(text).expect("YAML");
+    let mut installation = Installation::new(cluster, &[]);
+    role["metadata"]["name"] = json!(format!("{}-doctor", installation.revision));
+    installation.apply(&role);
+    let metadata = json!({"name": role["metadata"]["name"]});
+    let subject = json!({"kind": "ServiceAccount", "name": "default", "namespace": installation.namespace});
+    let reference = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role["metadata"]["name"]});
+    installation.apply(&json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": metadata, "roleRef": reference, "subjects": [subject]}));
+    let shop = installation.injected_namespace("shop");
+    // A workload that doctor looks up.
+    let event = json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "web.1", "namespace": shop}, "reason": "FailedCreate",
+        "involvedObject": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "namespace": shop},
+        "message": "Error creating: no", "lastTimestamp": now(),
+    });
+    cluster.api.create(&event).expect("an event");
+    let kubeconfig = tempfile::NamedTempFile::new().expect("a file");
+    let token = kubeconfig_of(&cluster.server, &installation.token_of("default"));
+    std::fs::write(kubeconfig.path(), token.to_string()).expect("written");
+    let mut notes = Vec::new();
+    // Bindings are in force some time after they were stored.
+    until("everything but Secrets is read", || {
+        let path = kubeconfig.path().to_str().expect("a path");
+        let arguments =
+            ["sidecar-injector", "doctor", "--kubeconfig", path, "-i", &installation.namespace, "-n", &shop];
+        let output = cli::run(arguments.iter().map(Into::into), &Environment::default());
+        notes = output.map_or_else(|failure| failure.problems, |output| output.notes);
+        notes.len() == 1
+    });
+    assert!(notes[0].contains("secrets of namespace"), "{notes:?}");
 }

@@ -85,7 +85,11 @@ impl<'c> Installation<'c> {
 
     /// A token of the injector's ServiceAccount.
     pub(crate) fn token(&self) -> String {
-        let path = format!("{}/token", crate::api::path(self.object("ServiceAccount")));
+        self.token_of(&self.name())
+    }
+
+    pub(crate) fn token_of(&self, account: &str) -> String {
+        let path = format!("/api/v1/namespaces/{}/serviceaccounts/{account}/token", self.namespace);
         let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
         let made = self.cluster.api.post(&path, &request).expect("a token");
         made["status"]["token"].as_str().expect("a token").to_owned()

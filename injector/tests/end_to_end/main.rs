@@ -56,6 +56,7 @@ const TESTS: &[Test] = &[
     ("rollout::no_pod_is_lost_in_a_rolling_update", rollout::no_pod_is_lost_in_a_rolling_update),
     ("reinvocation::a_second_call_has_an_empty_patch", reinvocation::a_second_call_has_an_empty_patch),
     ("doctor::each_breakage_has_its_finding", doctor::each_breakage_has_its_finding),
+    ("doctor::the_role_for_doctor_suffices", doctor::the_role_for_doctor_suffices),
     // Last: it ends the API server of the others.
     ("outage::an_api_server_restart_is_survived", outage::an_api_server_restart_is_survived),
 ];
