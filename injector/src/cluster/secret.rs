@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::utils::Backoff as _;
 use kube::runtime::watcher::DefaultBackoff;
@@ -134,7 +135,14 @@ impl Reconciler<'_> {
                     && let Some(bundle) = &last
                 {
                     match publisher.publish(bundle).await {
-                        Ok(()) => published = last.clone(),
+                        Ok(()) => {
+                            published = last.clone();
+                            let until =
+                                Timestamp::try_from(bundle.leaf().not_after).map(|time| time.to_string());
+                            let detail =
+                                format!("{}, valid until {}", self.title(), until.unwrap_or_default());
+                            self.reporter.info("certificate", "certificate served", detail);
+                        }
                         Err(error) => problem = Some(error.to_string()),
                     }
                 }

@@ -17,6 +17,8 @@ pub(crate) fn the_ca_bundle_is_written_and_repaired(cluster: &Cluster) {
     until("failurePolicy is Fail", || rejected("failed calling webhook"));
     let replica = Replica::start(&installation, 1);
     installation.until_injecting(&namespace);
+    let served = replica.logged("certificate served");
+    assert!(served[0].to_string().contains("-tls, valid until 20"), "{served:?}");
     let bundles = installation.ca_bundles();
     assert!(bundles.windows(2).all(|pair| pair[0] == pair[1]) && bundles.len() == 2, "{bundles:?}");
     // Applied again, as a GitOps controller does: the field is not among what it owns.

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hyper::service::service_fn;
@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use super::LogThrottle;
 use super::connection_state::{CLIENT_TIMEOUT, ConnectionState};
 use super::service::AdmissionService;
 
@@ -97,13 +98,19 @@ pub(super) async fn serve(
     }
 }
 
+/// An API server with an old caBundle tries for every pod.
+static REJECTED: Mutex<LogThrottle> = Mutex::new(LogThrottle { last: None, suppressed: 0 });
+
 /// A client that does not trust our certificate has to be looked at; a port scanner does not.
 fn log_handshake_failure(error: &std::io::Error) {
     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     let detail = error.to_string();
     if let Some(rustls::Error::AlertReceived(_)) = inner {
         let hint = "compare the caBundle of the webhook configuration with the CA of the certificate";
-        log::warn!(detail = detail.as_str(), hint; "TLS handshake rejected by the client");
+        let times = REJECTED.lock().ok().and_then(|mut throttle| throttle.record(Instant::now()));
+        if let Some(times) = times {
+            log::warn!(detail = detail.as_str(), hint, times; "TLS handshake rejected by the client");
+        }
     } else {
         log::debug!(detail = detail.as_str(); "TLS handshake failed");
     }
