@@ -173,7 +173,8 @@ pub struct Restore {
     pub text: String,
     /// The tables it writes to, in this order.
     pub tables: Vec<Table>,
-    /// Whether it deletes a rule by its place: then nothing may change between reading and writing.
+    /// Whether a foreign rule that is added meanwhile could be deleted in the place of ours: then nothing may change between
+    /// reading and writing. In iptables-nft that is so only where rules are deleted by their place.
     pub by_place: bool,
 }
 
@@ -184,7 +185,7 @@ impl Restore {
             family: change.family,
             text: render::restore(change),
             tables: change.tables.iter().map(|table| table.table).collect(),
-            by_place: change.depends_on_places(),
+            by_place: change.depends_on_places() || (variant == Variant::Legacy && change.may_meet_twins()),
         }
     }
 }

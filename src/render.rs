@@ -39,7 +39,7 @@ fn table_section(text: &mut String, change: &TableChange) {
     for chain in declare.keys().chain(empty) {
         line(format_args!(":{} - [0:0]", chain.name()));
     }
-    for Deletion { hook, what } in deletions {
+    for Deletion { hook, what, jumps: _ } in deletions {
         line(format_args!("-D {} {what}", hook.name()));
     }
     for (hook, HookChange { rules, behind, foreign: _ }) in hooks {

@@ -22,6 +22,8 @@ pub struct Deletion {
     pub hook: Hook,
     /// How it is named.
     pub what: Deleted,
+    /// Whether it jumps to a chain of ours. Any other rule may get an identical foreign one before it at any time.
+    pub jumps: bool,
 }
 
 /// How a rule to be deleted is named.
@@ -30,7 +32,7 @@ pub enum Deleted {
     /// By its place, counted from 1, where an identical foreign rule is before it. The caller must make sure
     /// that the chain has not changed since it was read.
     Number(usize),
-    /// By its rule specification: deletes no other rule, even if the chain changes meanwhile.
+    /// By its rule specification: deletes the first rule that has these words.
     Specification(String),
 }
 
@@ -194,6 +196,12 @@ impl Change {
         let by_number = |deletion: &Deletion| matches!(deletion.what, Deleted::Number(_));
         self.tables.iter().flat_map(|table| &table.deletions).any(by_number)
     }
+
+    /// Whether it deletes a rule that another program may write as well, and put before ours meanwhile.
+    #[must_use]
+    pub fn may_meet_twins(&self) -> bool {
+        self.tables.iter().flat_map(|table| &table.deletions).any(|deletion| !deletion.jumps)
+    }
 }
 
 /// A table of a family.
@@ -353,14 +361,14 @@ fn delete(change: &mut TableChange, hook: Hook, lines: &[Line], ours: &BTreeSet<
         match (ours.contains(&at), line.handle) {
             (false, _) => foreign.extend(says),
             (true, _) if says.is_none_or(|says| !foreign.contains(says)) => {
-                words.push(Deleted::Specification(text.to_owned()))
+                words.push((Deleted::Specification(text.to_owned()), line.jump.is_some()));
             }
             (true, Some(handle)) => change.twins.push(Twin { hook, handle, text: text.to_owned() }),
-            (true, None) => numbers.push(Deleted::Number(at + 1)),
+            (true, None) => numbers.push((Deleted::Number(at + 1), line.jump.is_some())),
         }
     }
     let all = numbers.into_iter().rev().chain(words);
-    change.deletions.extend(all.map(|what| Deletion { hook, what }));
+    change.deletions.extend(all.map(|(what, jumps)| Deletion { hook, what, jumps }));
 }
 
 /// Whether the lines equal the rules, in the same order.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::lab::fixture::at;
-use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend};
+use crate::lab::program::tool;
+use crate::lab::tools::{path, restore_tools};
+use crate::lab::{Backend, Family, Fixture, Pod, Stack, for_each_backend};
 
 for_each_backend!(
     commented_twin_survives_two_identical_runs,
@@ -129,7 +131,7 @@ fn foreign_route_rule_and_address_are_not_changed(fixture: Fixture) {
                 &["-d", "-6", "route", "show", "table", "133"],
             ]
             .map(|args| {
-                let shown = crate::lab::program::tool("ip", args, "");
+                let shown = tool("ip", args, "");
                 // The record is the one thing that may differ.
                 shown
                     .lines()
@@ -277,6 +279,37 @@ fn rule_inserted_between_reading_and_writing_survives(fixture: Fixture) {
     assert!(twin.is_some() && twin < fixed, "{rules:?}");
 }
 
+/// Another program inserts a twin of a rule of ours after the run has read the rules. With iptables-legacy it has to wait
+/// for the lock of the tools; a rule that it could insert stays.
+#[test]
+fn twin_inserted_between_reading_and_writing_survives() {
+    let fixture = Fixture { backend: Backend::IptablesLegacy, stack: Stack::Dual };
+    let pod = fixture.pod();
+    let excluded = ["-b", "*", "-i", "*", "-c", "net9"];
+    for change in [&EVERYTHING[..], &["--cleanup-only"]] {
+        pod.apply(&excluded);
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let insert = "ip=${0##*/}; ip=${ip%-restore}\n\
+             if [ ! -e $0.inserted ] && env -u XTABLES_LOCKFILE /usr/sbin/$ip -w 1 -t nat -I PREROUTING -i net9 \
+             -j RETURN -c 7 777 2> /dev/null; then : > $0.inserted; fi\nexec {real} \"$@\"\n";
+        restore_tools(directory.path(), insert);
+        pod.istio_iptables(change).env("PATH", &path(directory.path())).run().succeeded();
+        for family in FAMILIES {
+            let inserted = directory
+                .path()
+                .join(format!("{}.inserted", fixture.backend.tool(family, "-restore")))
+                .exists();
+            let saved = pod.namespace.run(|| tool(&fixture.backend.tool(family, "-save"), &["-c"], ""));
+            let twin = "[7:777] -A PREROUTING -i net9 -j RETURN";
+            assert_eq!(saved.contains(twin), inserted, "{change:?}: {saved}");
+            assert_eq!(saved.matches("-i net9 ").count(), usize::from(inserted), "{change:?}: {saved}");
+            if inserted {
+                pod.iptables(family, "-t nat -D PREROUTING -i net9 -j RETURN");
+            }
+        }
+    }
+}
+
 /// A bounded sample of what `tests/properties/foreign.rs` does without a kernel.
 fn random_foreign_rules_survive_every_run(fixture: Fixture) {
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;
@@ -336,9 +369,9 @@ fn random_foreign_rules_survive_every_run(fixture: Fixture) {
 /// Only iptables-nft has tables that can be switched off.
 #[test]
 fn dormant_table_is_an_error_with_the_command_that_wakes_it() {
-    let fixture = Fixture { backend: Backend::IptablesNft, stack: crate::lab::Stack::Dual };
+    let fixture = Fixture { backend: Backend::IptablesNft, stack: Stack::Dual };
     let pod = fixture.pod();
-    let nft = |args: &[&str]| pod.namespace.run(|| crate::lab::program::tool("nft", args, ""));
+    let nft = |args: &[&str]| pod.namespace.run(|| tool("nft", args, ""));
     nft(&["add table ip nat { flags dormant; }"]);
     let run = pod.istio_iptables(&EVERYTHING).run().ended_with(70);
     run.output_contains("dormant").output_contains("nft add table ip nat");

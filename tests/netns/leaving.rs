@@ -1,7 +1,5 @@
 //! Proxied connections when a family loses its rules, or a pod leaves the mesh.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,6 +7,7 @@ use crate::established::{REDIRECT, TPROXY, apply_family};
 use crate::held::{ECHO_LIMIT, Held};
 use crate::lab::fixture::at;
 use crate::lab::socket::Binding;
+use crate::lab::tools::WaitingTools;
 use crate::lab::user::Conversation;
 use crate::lab::{Family, Fixture, Pod, for_each_backend};
 
@@ -151,7 +150,7 @@ fn a_connection_that_begins_before_the_rules_go_is_kept(fixture: Fixture) {
         let pod = fixture.pod();
         let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         apply_family(&pod, &REDIRECT, "dual");
-        let tools = WaitingTools::new();
+        let tools = WaitingTools::before_call(1);
         let run = pod.bare_istio_iptables(change).env("PATH", &tools.path());
         let (held, ended) = thread::scope(|scope| {
             let run = scope.spawn(|| run.run().succeeded());
@@ -168,43 +167,6 @@ fn a_connection_that_begins_before_the_rules_go_is_kept(fixture: Fixture) {
         gone_once_closed(&pod, Family::V4, || {
             pod.bare_istio_iptables(change).run().succeeded();
         });
-    }
-}
-
-/// Restore tools that wait for the test.
-struct WaitingTools(tempfile::TempDir);
-
-impl WaitingTools {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        for tool in ["iptables", "ip6tables"]
-            .iter()
-            .flat_map(|ip| ["nft", "legacy"].map(|v| format!("{ip}-{v}-restore")))
-        {
-            let script = format!(
-                "#!/bin/sh\n: > ${{0%/*}}/called\nwhile [ ! -e ${{0%/*}}/go-on ]; do sleep 0.01; done\nexec {tool} \"$@\"\n"
-            );
-            let path = directory.path().join(&tool);
-            fs::write(&path, script.replace("exec ", "exec /usr/sbin/")).expect("write a script");
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("make it executable");
-        }
-        Self(directory)
-    }
-
-    fn path(&self) -> String {
-        format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", self.0.path().display())
-    }
-
-    fn wait_until_called(&self) {
-        let deadline = Instant::now() + CLOSING;
-        while !self.0.path().join("called").exists() {
-            assert!(Instant::now() < deadline, "no restore tool was called");
-            thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    fn go_on(&self) {
-        fs::write(self.0.path().join("go-on"), "").expect("let the tools go on");
     }
 }
 

@@ -7,6 +7,7 @@ pub(crate) mod pod;
 pub(crate) mod program;
 pub(crate) mod queries;
 pub(crate) mod rules;
+pub(crate) mod tools;
 pub(crate) mod traffic;
 
 pub(crate) use fixture::{Backend, Family, Fixture, Stack};
