@@ -1,8 +1,8 @@
 //! TCP connections that are open while the rules change.
 //!
 //! The first packet of a connection that connection tracking sees is looked up in the nat table. A connection that is
-//! older than the first rule would be looked up, and captured, in the middle. So a first capture exempts segments
-//! within connections until each open connection has an entry of its own. Where the last nat rule of a family goes, the
+//! older than the first rule would be looked up, and captured, in the middle. So a first capture exempts TCP until each
+//! open connection has an entry of its own, in the right direction. Where the last nat rule of a family goes, the
 //! kernel ends all translation: one chain that nothing refers to keeps it up for the connections that need it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -125,9 +125,10 @@ pub fn captures(observed: &Observed) -> bool {
     nat.is_some_and(|nat| nat.hooks.values().flatten().any(|line| line.jump.is_some()))
 }
 
-/// Segments within a connection leave the chain, and are not captured.
+/// TCP leaves the chain, and is not captured: neither segments within connections nor a SYN, which an entry of the wrong
+/// direction would hand to the proxy with the client's address as the original destination.
 fn exemption() -> Statement {
-    let matcher = Matcher { protocol: Some(Protocol::TCP_WITHIN_CONNECTION), ..Matcher::default() };
+    let matcher = Matcher { protocol: Some(Protocol::TCP), ..Matcher::default() };
     Statement { matcher, target: Target::Return }
 }
 

@@ -16,7 +16,7 @@ pub struct Transition {
     /// the connection, and every answer would be routed back into the pod. The flows that need the stored mark, the
     /// proxy's own with the caller's address, come in by `lo`; so the save rule looks at `lo` only.
     pub limit_save_mark: bool,
-    /// Connections are open that connection tracking does not know: segments within connections are exempt until it
+    /// Connections are open that connection tracking does not know: TCP is exempt until it
     /// does; see [`crate::connections`].
     pub exempt_connections: bool,
 }

@@ -1,7 +1,7 @@
 //! Makes conntrack entries for the open connections of a pod that is captured for the first time.
 //!
-//! The rules are in place already, with segments within connections exempt, so a failure is a warning: the connections
-//! that have no entry are captured in the middle, and reset.
+//! The rules are in place already, with TCP exempt, so a failure is a warning: the connections that have no entry are
+//! captured in the middle, and reset.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};

@@ -171,10 +171,6 @@ impl Protocol {
     /// TCP, all ports.
     pub const TCP: Self = Self::all(Transport::Tcp);
 
-    /// TCP segments that do not open a connection.
-    pub const TCP_WITHIN_CONNECTION: Self =
-        Self { transport: Transport::Tcp, source: None, destination: None, syn: Some(Match::Not(Syn)) };
-
     /// All ports of a transport.
     #[must_use]
     pub const fn all(transport: Transport) -> Self {

@@ -161,7 +161,7 @@ reasons! {
         "the proxy hands inbound connections to the app from this source: capturing them again would loop";
     /// First capture in a live pod, while the run is under way.
     OpenConnection, "open-connection",
-        "a connection that was open before the first rule is not captured in the middle";
+        "a connection that was open before the first rule is not captured in the middle, and no new one until all are tracked";
     /// The last rules of a family are gone, or clean-up with `--keep-connections`.
     KeepsTranslation, "keeps-translation",
         "nothing jumps to this rule; while it exists the kernel translates the connections that are still open";

@@ -153,11 +153,8 @@ impl Report {
         let Attempt { flow, family, start, end, outcome } = attempt;
         let possible = history.timeline.between(*start, *end);
         let expected = Expected::of(flow, *family, &possible);
-        // An entry that began with an answer names the wrong end, until the first capture has turned it round.
         let right_ends = |answer: &Answer| {
-            possible.len() > 1
-                || answer.original == flow.target(*family)
-                    && flow.callers(*family).contains(&answer.source.ip())
+            answer.original == flow.target(*family) && flow.callers(*family).contains(&answer.source.ip())
         };
         if *end - *start > SLOW {
             self.count("connections that met a retransmission", 1);
