@@ -60,11 +60,11 @@ impl InjectorConfig {
                 return Err(vec![ConfigError::new(source, "", Problem::NotAConfig)]);
             }
         };
-        Reader { source, text, functions, problems: Vec::new() }.config(value)
+        Reader { source, text, functions, problems: Vec::new(), ignored: Vec::new() }.config(value)
     }
 
     fn bare(source: &str, text: &str, functions: &Functions) -> Result<Self, Vec<ConfigError>> {
-        let mut reader = Reader { source, text, functions, problems: Vec::new() };
+        let mut reader = Reader { source, text, functions, problems: Vec::new(), ignored: Vec::new() };
         let template = reader.template(SIDECAR, text, false);
         match template {
             Some(template) => Ok(Self {
@@ -130,6 +130,8 @@ struct Reader<'a> {
     text: &'a str,
     functions: &'a Functions,
     problems: Vec<ConfigError>,
+    /// Warnings about what is left out.
+    ignored: Vec<String>,
 }
 
 impl Reader<'_> {
@@ -157,8 +159,8 @@ impl Reader<'_> {
         let injected_annotations = self.annotations(object);
         let unknown = object.keys().filter(|key| !KEYS.contains(&key.as_str()));
         let known = KEYS.join(", ");
-        let unknown_keys =
-            unknown.map(|key| format!("{key}: not known, ignored; known are {known}")).collect();
+        let mut unknown_keys = std::mem::take(&mut self.ignored);
+        unknown_keys.extend(unknown.map(|key| format!("{key}: not known, ignored; known are {known}")));
         let config = InjectorConfig {
             rules,
             default_templates,
@@ -239,6 +241,12 @@ impl Reader<'_> {
         for (at, item) in items.into_iter().flatten().enumerate() {
             match Selector::parse(item) {
                 Ok(selector) => selectors.push(selector),
+                // As in Istio: a selector that cannot be evaluated selects nothing.
+                Err(error)
+                    if [".operator", ".values", ".key"].iter().any(|end| error.path.ends_with(end)) =>
+                {
+                    self.ignored.push(format!("{key}[{at}]: ignored: {error}"));
+                }
                 Err(error) => self.problem(format!("{key}[{at}]"), Problem::Field(Box::new(error))),
             }
         }

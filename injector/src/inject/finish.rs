@@ -34,7 +34,7 @@ impl Injector {
         if let Some(proxy) = list::proxy_mut(pod) {
             env::append_sorted(proxy, environment);
         }
-        let status_port = self.settings.mesh.status_port();
+        let status_port = own_mesh.status_port();
         if self.merges_metrics(pod) {
             prometheus::merge(pod, status_port);
         }

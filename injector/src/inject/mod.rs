@@ -27,6 +27,7 @@ use crate::pod::ids::{self, Ids};
 use crate::pod::image::{self, Which};
 use crate::pod::init_options::{InitOptions, without_proxy};
 use crate::pod::list::{self, annotation};
+use crate::pod::prometheus;
 use crate::pod::status::Status;
 use crate::pod::strip::{Stripped, strip};
 use crate::pod::workload::Workload;
@@ -131,8 +132,11 @@ impl Injector {
         let mut problems = checked.errors;
         let own_mesh = self.own_mesh(&request, &mut warnings);
         problems.extend(own_mesh.as_ref().err().into_iter().flatten().cloned());
-        let stripped = self.stripped(request.pod);
+        let stripped = self.stripped(&request);
         problems.extend(stripped.as_ref().err().cloned());
+        if let (Ok(stripped), true) = (&stripped, self.merges_metrics(request.pod)) {
+            problems.extend(prometheus::problems(&stripped.pod, self.status_port(&request)));
+        }
         let (Ok(own_mesh), Ok(mut stripped), true) = (own_mesh, stripped, problems.is_empty()) else {
             problems.sort_by_cached_key(ToString::to_string);
             return Err(InjectError::Annotations(problems));
@@ -175,8 +179,14 @@ impl Injector {
         Ok(injected)
     }
 
-    fn stripped(&self, pod: &Value) -> Result<Stripped, AnnotationError> {
-        strip(pod, self.settings.mesh.status_port(), self.merges_metrics(pod))
+    fn stripped(&self, request: &Request<'_>) -> Result<Stripped, AnnotationError> {
+        strip(request.pod, self.status_port(request), self.merges_metrics(request.pod))
+    }
+
+    /// The agent's port in this pod.
+    fn status_port(&self, request: &Request<'_>) -> i64 {
+        let own_mesh = self.own_mesh(request, &mut Vec::new());
+        own_mesh.map_or_else(|_| self.settings.mesh.status_port(), |own_mesh| own_mesh.status_port())
     }
 
     /// The mesh config with the proxy config of ProxyConfig resources and of the pod, in Istio's order: root namespace,

@@ -31,13 +31,12 @@ impl Injector {
     /// An annotation that says what to restore, and cannot be read.
     pub fn uninject(&self, request: Request<'_>) -> Result<Option<Uninjected>, InjectError> {
         request.check_shape()?;
-        let stripped =
-            self.stripped(request.pod).map_err(|problem| InjectError::Annotations(vec![problem]))?;
+        let stripped = self.stripped(&request).map_err(|problem| InjectError::Annotations(vec![problem]))?;
         let Some(previous) = stripped.previous else {
             return Ok(None);
         };
         let mut left = Vec::new();
-        if prometheus::hides_port_and_path(request.pod, self.settings.mesh.status_port()) {
+        if prometheus::hides_port_and_path(request.pod, self.status_port(&request)) {
             left.push(
                 "prometheus.io/port and prometheus.io/path: beside prometheus.istio.io/scrape-targets, an injection does not \
                  note them; if the pod had them, write them again"

@@ -1,12 +1,13 @@
 //! `proxy.istio.io/overrides`: the user's own versions of containers that a template defines too.
 
+use gotemplate::{Kind, Schema};
 use serde_json::{Map, Value, json};
 
 use super::annotations::AnnotationError;
 use super::list::{List, annotation, find};
 use super::{AUTO_IMAGE, list};
 use crate::annotations::keys;
-use crate::schema::check;
+use crate::schema::{self, check, pointee};
 
 /// The user's containers that win over the template's.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -88,24 +89,48 @@ pub fn user_container<'a>(pod: &'a Value, list: List, container: &str) -> Option
     })
 }
 
-/// The user's container as it wins over the template's: `image: auto` and empty lists say nothing.
+/// The user's container as it wins over the template's: `image: auto`, and zero values of fields that are no pointers in
+/// Go, say nothing.
 #[must_use]
 pub fn overlay_of(container: &Value) -> Value {
-    let mut overlay = Map::new();
-    for (key, value) in container.as_object().into_iter().flatten() {
-        let says_nothing = match value {
-            Value::Null => true,
-            Value::Array(items) => items.is_empty(),
-            Value::String(text) => text.is_empty() || key == "image" && text == AUTO_IMAGE,
-            Value::Bool(flag) => !flag,
-            Value::Number(_) | Value::Object(_) => false,
-        };
-        if !says_nothing {
-            overlay.insert(key.clone(), value.clone());
-        }
+    let mut overlay = container.as_object().cloned().unwrap_or_default();
+    if overlay.get("image").and_then(Value::as_str) == Some(AUTO_IMAGE) {
+        overlay.shift_remove("image");
     }
+    drop_zero(&mut overlay, &schema::CONTAINER);
     overlay.entry("resources").or_insert_with(|| Value::Object(Map::new()));
     Value::Object(overlay)
+}
+
+/// What Go's `omitempty` leaves out.
+fn drop_zero(object: &mut Map<String, Value>, of: &Schema) {
+    fn within(value: &mut Value, kind: Kind) {
+        match (value, pointee(kind)) {
+            (Value::Object(object), Kind::Struct(of)) => drop_zero(object, of),
+            (Value::Array(items), Kind::List(of)) => items.iter_mut().for_each(|item| within(item, *of)),
+            _ => {}
+        }
+    }
+    for field in of.fields {
+        match (object.get_mut(field.key), field.kind) {
+            (Some(value), kind) => within(value, kind),
+            (None, Kind::Struct(embedded)) if field.key.is_empty() => drop_zero(object, embedded),
+            _ => {}
+        }
+    }
+    object.retain(|key, value| {
+        let plain = of.by_key(key).filter(|field| field.omit_empty && !matches!(field.kind, Kind::Ptr(_)));
+        let zero = match value {
+            Value::Array(items) => items.is_empty(),
+            Value::Bool(flag) => !*flag,
+            Value::Number(number) => number.as_i64() == Some(0),
+            Value::Object(map) => {
+                map.is_empty() && plain.is_some_and(|field| matches!(field.kind, Kind::Map(_)))
+            }
+            Value::Null | Value::String(_) => *value == "",
+        };
+        !value.is_null() && !(zero && plain.is_some())
+    });
 }
 
 #[cfg(test)]
@@ -119,6 +144,15 @@ mod tests {
         let expected = json!({"name": "istio-proxy", "env": [{"name": "A"}], "resources": {}});
         assert_eq!(overlay_of(&container), expected);
         assert_eq!(overlay_of(&expected), expected);
+        let zeros = json!({
+            "env": [{"name": "A", "value": ""}], "readinessProbe": {"timeoutSeconds": 0, "httpGet": {"path": "", "port": 1}},
+            "securityContext": {"capabilities": {"drop": []}, "privileged": false, "runAsUser": 0}, "stdin": false,
+        });
+        let kept = json!({
+            "env": [{"name": "A"}], "readinessProbe": {"httpGet": {"port": 1}},
+            "securityContext": {"capabilities": {}, "privileged": false, "runAsUser": 0}, "resources": {},
+        });
+        assert_eq!(overlay_of(&zeros), kept);
     }
 
     #[test]

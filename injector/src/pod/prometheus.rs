@@ -5,6 +5,7 @@ use istio_iptables::config::parse_bool;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::annotations::{AnnotationError, RESERVED};
 use super::env;
 use super::list::{annotation, metadata, metadata_mut, proxy, proxy_mut};
 use crate::annotations::keys;
@@ -38,6 +39,33 @@ pub fn merge(pod: &mut Value, port: i64) {
     annotations.insert(keys::PROMETHEUS_PATH.to_owned(), json!(PATH_OF_AGENT));
     annotations.insert(keys::PROMETHEUS_PORT.to_owned(), json!(port.to_string()));
     annotations.insert(keys::PROMETHEUS_SCRAPE.to_owned(), json!("true"));
+}
+
+/// What the agent at `port` cannot scrape, where metrics are merged: a port that is none, or one of the proxy's own.
+#[must_use]
+pub fn problems(pod: &Value, port: i64) -> Vec<AnnotationError> {
+    let own = Scrape::of(pod);
+    let given = Some(own.port.clone()).filter(|port| own.targets.is_empty() && !port.is_empty());
+    if parse_bool(&own.scrape) == Some(false) || given == Some(port.to_string()) {
+        return Vec::new();
+    }
+    let usable = |given: &String| {
+        let number =
+            given.parse::<i64>().ok().filter(|number| (1..=65535).contains(number) && *number != port);
+        number.and_then(|number| u64::try_from(number).ok()).is_some_and(|number| !RESERVED.contains(&number))
+    };
+    let targets = own.targets.into_iter().map(|target| (keys::SCRAPE_TARGETS, target.port));
+    let all = targets.chain(given.map(|port| (keys::PROMETHEUS_PORT, port)));
+    let reserved: Vec<String> = RESERVED.iter().map(ToString::to_string).collect();
+    let refused = all.filter(|(_, given)| !usable(given)).map(|(key, given)| AnnotationError::NotAccepted {
+        key: key.to_owned(),
+        given,
+        expected: format!(
+            "a port of the app, not {port} nor one of the proxy's own ({})",
+            reserved.join(", ")
+        ),
+    });
+    refused.collect()
 }
 
 /// Announces the port on which the proxy serves the metrics behind mutual TLS, if it is configured.
@@ -175,8 +203,9 @@ fn targets(text: &str) -> Vec<Target> {
     let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
     items
         .map(|item| {
-            let (port, path) = item.split_once(':').unwrap_or((item, "/metrics"));
-            Target { port: port.trim().to_owned(), path: path.trim().to_owned() }
+            let (port, path) = item.split_once(':').unwrap_or((item, ""));
+            let path = if path.trim().is_empty() { "/metrics" } else { path.trim() };
+            Target { port: port.trim().to_owned(), path: path.to_owned() }
         })
         .collect()
 }

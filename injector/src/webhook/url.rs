@@ -21,8 +21,7 @@ pub(super) type Variables = Vec<(String, String)>;
 ///
 /// # Errors
 ///
-/// Another path, escapes that are not UTF-8 or a control character, a key without a value, a key that cannot be the
-/// name of a variable.
+/// Another path, escapes that are not UTF-8 or a control character, a key that cannot be the name of a variable.
 pub(super) fn variables(path: &str) -> Result<Variables, RequestError> {
     let decoded = decode(path)?;
     let rest = match decoded.strip_prefix(ROOT) {
@@ -38,7 +37,11 @@ pub(super) fn variables(path: &str) -> Result<Variables, RequestError> {
         return Ok(Vec::new());
     }
     match rest.strip_prefix(ENV_SEPARATOR) {
-        Some(pairs) => pairs.split(ENV_SEPARATOR).map(from_pair).collect(),
+        Some(pairs) => {
+            let pairs = pairs.split(ENV_SEPARATOR).filter_map(|pair| pair.split_once('='));
+            let pairs = pairs.filter(|(key, _)| !key.is_empty());
+            pairs.map(|(key, value)| Ok((name(key)?, value.to_owned()))).collect()
+        }
         None => from_segments(rest),
     }
 }
@@ -46,20 +49,13 @@ pub(super) fn variables(path: &str) -> Result<Variables, RequestError> {
 fn from_segments(rest: &str) -> Result<Variables, RequestError> {
     let mut segments = rest.split('/');
     let mut variables = Vec::new();
-    while let Some(key) = segments.next() {
-        let Some(value) = segments.next() else {
-            return Err(RequestError::Variable { key: key.to_owned(), problem: "has no value" });
-        };
-        variables.push((name(key)?, value.replace("--slash--", "/")));
+    // As in Istio, a key without a value, and a value without a key, say nothing.
+    while let (Some(key), Some(value)) = (segments.next(), segments.next()) {
+        if !key.is_empty() {
+            variables.push((name(key)?, value.replace("--slash--", "/")));
+        }
     }
     Ok(variables)
-}
-
-fn from_pair(pair: &str) -> Result<(String, String), RequestError> {
-    match pair.split_once('=') {
-        Some((key, value)) => Ok((name(key)?, value.to_owned())),
-        None => Err(RequestError::Variable { key: pair.to_owned(), problem: "has no value" }),
-    }
 }
 
 /// What Kubernetes accepts as the name of a variable in every version.
@@ -134,14 +130,14 @@ mod tests {
             ("/inject/my_Key/a%20b", "MY_KEY=a b;"),
             ("/inject/:ENV:net=n1:ENV:root=/a/b", "ISTIO_META_NETWORK=n1;ROOT=/a/b;"),
             ("/inject/a//b/c", "A=;B=c;"),
-            ("/inject/cluster", "400 environment"),
-            ("/inject/cluster/c1/net", "400 environment"),
+            ("/inject/cluster", ""),
+            ("/inject/cluster/c1/net", "ISTIO_META_CLUSTER_ID=c1;"),
             ("/inject/1a/b", "400 environment"),
             ("/inject/a=b/c", "400 environment"),
-            ("/inject//a", "400 environment"),
+            ("/inject//a/b/c", "B=c;"),
             ("/inject/k%C3%A9/a", "400 environment"),
-            ("/inject/:ENV:net", "400 environment"),
-            ("/inject/:ENV:=x", "400 environment"),
+            ("/inject/:ENV:net:ENV:a=b", "A=b;"),
+            ("/inject/:ENV:=x", ""),
             ("/inject/a/%", "400 escape"),
             ("/inject/a/%g0", "400 escape"),
             ("/inject/a/%ff", "400 escape"),

@@ -9,6 +9,7 @@
 
 #[path = "../builtin/mod.rs"]
 mod builtin;
+mod details;
 mod openshift;
 mod proxy_config;
 mod proxy_configs;

@@ -122,13 +122,13 @@ fn wrong(syntax: Syntax, text: &str) -> Option<String> {
 }
 
 /// Ports on which the proxy and its agent listen.
-const RESERVED: [u64; 10] = [15000, 15001, 15002, 15004, 15006, 15008, 15020, 15021, 15053, 15090];
+pub(super) const RESERVED: [u64; 9] = [15000, 15001, 15004, 15006, 15008, 15020, 15021, 15053, 15090];
 
 fn targets(text: &str) -> Option<String> {
     let wrong = text.split(',').map(str::trim).filter(|item| !item.is_empty()).find(|item| {
         let (port, path) = item.split_once(':').unwrap_or((item, "/"));
         let port = decimal(port.trim()).filter(|port| (1..=65535).contains(port) && !RESERVED.contains(port));
-        port.is_none() || !path.trim().starts_with('/')
+        port.is_none() || !path.trim().is_empty() && !path.trim().starts_with('/')
     });
     let reserved: Vec<String> = RESERVED.iter().map(ToString::to_string).collect();
     wrong.map(|item| {

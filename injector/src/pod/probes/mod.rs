@@ -131,11 +131,10 @@ fn rewrite_container(container: &mut Value, port: i64, own_port: i64, originals:
         if is_rewritten(probe.get("httpGet"), &slot.path) {
             continue;
         }
-        match original(probe, &ports) {
+        match original(probe, &ports, own_port) {
             Original::NotOurs => continue,
-            Original::Unresolved => {}
-            Original::Port(found) if found == own_port => {}
-            Original::Port(_) => {
+            Original::Agent | Original::Unresolved => {}
+            Original::App => {
                 originals.insert(slot.path.clone(), prober(probe));
             }
         }
@@ -155,14 +154,16 @@ fn named_ports(container: &Value) -> BTreeMap<String, i64> {
 enum Original {
     /// Runs a command, or nothing that the agent can do.
     NotOurs,
-    /// Calls this port.
-    Port(i64),
+    /// Calls the agent already, to whose port there is no gRPC.
+    Agent,
+    /// Calls the app.
+    App,
     /// Calls a port whose name the container does not have: kept out of the originals, rewritten all the same.
     Unresolved,
 }
 
 /// Where the probe goes. A named port is replaced by its number in the probe itself.
-fn original(probe: &mut Map<String, Value>, ports: &BTreeMap<String, i64>) -> Original {
+fn original(probe: &mut Map<String, Value>, ports: &BTreeMap<String, i64>, own_port: i64) -> Original {
     for kind in ["httpGet", "tcpSocket", "grpc"] {
         let Some(action) = probe.get_mut(kind).and_then(Value::as_object_mut) else {
             continue;
@@ -172,11 +173,14 @@ fn original(probe: &mut Map<String, Value>, ports: &BTreeMap<String, i64>) -> Or
                 Some(number) => *number,
                 None => return Original::Unresolved,
             },
+            Some(Value::Number(number)) if number.as_i64() == Some(own_port) && kind != "grpc" => {
+                return Original::Agent;
+            }
             Some(Value::Number(number)) => number.as_i64().unwrap_or_default(),
             _ => 0,
         };
         action.insert("port".to_owned(), json!(port));
-        return Original::Port(port);
+        return Original::App;
     }
     Original::NotOurs
 }
@@ -196,7 +200,7 @@ fn prober(probe: &Map<String, Value>) -> Value {
         let mut copy = Map::new();
         for key in keys {
             match action.get(*key) {
-                Some(value) if !is_empty(value) || *key == "port" => {
+                Some(value) if !is_empty(value) || *key == "port" || *key == "service" => {
                     copy.insert((*key).to_owned(), value.clone())
                 }
                 _ if *key == "service" => copy.insert((*key).to_owned(), Value::Null),
