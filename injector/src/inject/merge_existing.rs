@@ -27,7 +27,11 @@ pub(super) fn merge_existing(
         {
             let customized =
                 container == PROXY && previous.status == *status && has_more_arguments(old, fresh);
-            let (under, over) = if customized { (&*fresh, old) } else { (old, &*fresh) };
+            let mut old = old.clone();
+            if !customized {
+                probes::drop_other_handlers(&mut old, fresh);
+            }
+            let (under, over) = if customized { (&*fresh, &old) } else { (&old, &*fresh) };
             let mut merged = overlay::merge(under, over, &schema::CONTAINER).map_err(|error| {
                 InjectError::Merge { what: format!("container {container}"), error: Box::new(error) }
             })?;
@@ -38,7 +42,7 @@ pub(super) fn merge_existing(
                 ));
                 overwrite_probes(&mut merged, fresh);
             }
-            drop_zeros(old, &mut merged);
+            drop_zeros(&old, &mut merged);
             *fresh = merged;
         }
     }

@@ -129,7 +129,7 @@ fn drop_zero(object: &mut Map<String, Value>, of: &Schema) {
             }
             Value::Null | Value::String(_) => *value == "",
         };
-        !value.is_null() && !(zero && plain.is_some())
+        !(value.is_null() || zero && plain.is_some())
     });
 }
 

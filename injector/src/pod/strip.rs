@@ -93,41 +93,41 @@ impl Previous {
                 if let Some(original) = original.as_object_mut() {
                     original.entry("image").or_insert_with(|| json!(AUTO_IMAGE));
                 }
-                // The proxy is written among the app containers, wherever it ends up.
-                let home = if name(container) == PROXY { List::Containers } else { list };
+                let proxy = name(container) == PROXY;
+                let (home, at) =
+                    if proxy { self.home(pod, &original) } else { (list, list::containers(pod, list).len()) };
                 let mut items = take(pod, home);
-                let at = if home == List::Containers { self.place(&items, &original) } else { items.len() };
                 items.insert(at.min(items.len()), original);
                 put(pod, home, items);
             }
         }
     }
 
-    /// The position of the user's proxy among the app containers: the list of ports in the proxy's environment shows it, if
-    /// the proxy has ports. Without ports the place makes no difference.
-    fn place(&self, items: &[Value], proxy: &Value) -> usize {
-        let ports = |container: &Value| container.get("ports").and_then(Value::as_array).map_or(0, Vec::len);
-        let first = proxy.pointer("/ports/0/containerPort").and_then(Value::as_i64);
-        let given = self.containers.iter().find(|(_, container)| name(container) == PROXY);
-        let listed: Vec<Value> = given
-            .and_then(|(_, container)| env::value(container, "ISTIO_META_POD_PORTS"))
-            .and_then(|text| serde_json::from_str(text).ok())
-            .unwrap_or_default();
-        let wanted =
-            listed.iter().position(|port| first.is_some() && port["containerPort"].as_i64() == first);
-        let Some(before) = wanted else {
-            return items.len();
+    /// The list in which the user wrote the proxy, and its position. A native sidecar of their own restarts always; else
+    /// the ports of the app containers, listed in the proxy's environment, show whether and where it was among them. Of
+    /// several positions the last one: users write the proxy behind their own containers.
+    fn home(&self, pod: &Value, proxy: &Value) -> (List, usize) {
+        let ports = |container: &Value| -> Vec<Value> {
+            let ports = container.get("ports").and_then(Value::as_array).into_iter().flatten();
+            ports.map(|port| json!([port.get("name"), port.get("containerPort")])).collect()
         };
-        // Of several places behind that many ports the last one: users write the proxy behind their own containers.
-        let mut seen = 0;
-        let mut place = 0;
-        for (at, container) in items.iter().enumerate() {
-            seen += ports(container);
-            if seen <= before {
-                place = at + 1;
-            }
+        let apps: Vec<Vec<Value>> = list::containers(pod, List::Containers).iter().map(ports).collect();
+        let own = ports(proxy);
+        let given = self.containers.iter().find(|(_, container)| name(container) == PROXY);
+        let listed = given.and_then(|(_, container)| env::value(container, "ISTIO_META_POD_PORTS"));
+        let listed = listed.and_then(|text| serde_json::from_str::<Value>(text).ok());
+        let listed = listed.map(|listed| ports(&json!({"ports": listed})));
+        let among = |at: &usize| {
+            let all = apps.iter().take(*at).chain([&own]).chain(apps.iter().skip(*at)).flatten();
+            listed.as_ref().is_some_and(|listed| listed.iter().eq(all))
+        };
+        let apart = || listed.as_ref().is_some_and(|listed| listed.iter().eq(apps.iter().flatten()));
+        let native = proxy.get("restartPolicy").and_then(Value::as_str) == Some("Always");
+        match (0..=apps.len()).rev().find(among) {
+            Some(at) if !native => (List::Containers, at),
+            None if !native && !apart() => (List::Containers, apps.len()),
+            _ => (List::InitContainers, list::containers(pod, List::InitContainers).len()),
         }
-        place
     }
 
     /// What was in the pod before and is not after, for no better reason than that the status lists it: `known` is what

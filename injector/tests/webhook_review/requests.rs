@@ -25,7 +25,7 @@ fn invalid_requests_get_an_error() {
     let json = Some("application/json");
     for (path, content_type, body, status, slug) in [
         ("/", json, good.as_bytes(), 404, "path"),
-        ("/inject/cluster", json, good.as_bytes(), 400, "environment"),
+        ("/inject/1a/b", json, good.as_bytes(), 400, "environment"),
         ("/inject", None, good.as_bytes(), 415, "content-type"),
         ("/inject", Some("text/yaml"), good.as_bytes(), 415, "content-type"),
         ("/inject", Some("application/jsonp"), good.as_bytes(), 415, "content-type"),

@@ -72,6 +72,18 @@ pub fn restore(pod: &mut Value, originals: &Probers) {
     }
 }
 
+/// Drops what the probes and hooks of `old` do other than those of `fresh`: each does one thing only.
+pub fn drop_other_handlers(old: &mut Value, fresh: &Value) {
+    const HANDLERS: [&str; 4] = ["exec", "grpc", "httpGet", "tcpSocket"];
+    for slot in slots(name(fresh)) {
+        let new =
+            fresh.pointer(&slot.pointer()).filter(|new| HANDLERS.iter().any(|key| new.get(key).is_some()));
+        if let (Some(new), Some(old)) = (new, slot.find(old)) {
+            old.retain(|key, _| !HANDLERS.contains(&key.as_str()) || new.get(key).is_some());
+        }
+    }
+}
+
 /// The paths of probes that point to the agent.
 #[must_use]
 pub fn rewritten_paths(pod: &Value) -> Vec<String> {
