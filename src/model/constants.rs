@@ -22,7 +22,8 @@ pub const NATIVE_TABLES: [&str; 3] = ["istio-proxy-nat", NATIVE_MANGLE, "istio-p
 /// The one of them that holds the mark rules of TPROXY mode.
 pub const NATIVE_MANGLE: &str = "istio-proxy-mangle";
 
-/// The protocol number (`rtm_protocol`, `FRA_PROTOCOL`, `IFA_PROTO`) of the routes, rules and addresses that are ours.
+/// The protocol number (`rtm_protocol`, `FRA_PROTOCOL`, `IFA_PROTO`) of the routes, rules and addresses that are ours:
+/// `proto 150` in `ip route` and `ip rule`.
 ///
 /// 150 is free: linux/rtnetlink.h knows 0-4, 8-18, 42, 84, 99, 186-189 and 192, iproute2's `rt_protos` and its
 /// `rt_protos.d` add FRR's 190-198, and Calico uses 80. The kernel does not interpret numbers above 4.

@@ -89,10 +89,10 @@ pub fn row(key: &str) -> Option<&'static Row> {
 macro_rules! table {
     (@flag) => { false };
     (@flag templates) => { true };
-    ($($name:ident $key:literal: $place:ident, $syntax:expr, $default:literal, $effect:literal $(, $only:ident)?;)*) => {
+    ($($name:ident $key:literal: $place:ident, $syntax:expr, $default:literal, $effect:expr $(, $only:ident)?;)*) => {
         /// The keys of all rows.
         pub mod keys {
-            $(#[doc = $effect] pub const $name: &str = $key;)*
+            $(#[doc = concat!("The key `", $key, "`.")] pub const $name: &str = $key;)*
         }
 
         /// All rows, in the order of the documentation.
@@ -125,7 +125,7 @@ table! {
     EXCLUDE_OUTBOUND_IP_RANGES "traffic.sidecar.istio.io/excludeOutboundIPRanges": Annotation, Syntax::Capture(Key::ServiceExcludeCidr),
         "`global.proxy.excludeIPRanges`, none", "Outbound ranges that are not captured; checked first";
     INCLUDE_OUTBOUND_PORTS "traffic.sidecar.istio.io/includeOutboundPorts": Annotation, Syntax::Capture(Key::OutboundPorts),
-        "`global.proxy.includeOutboundPorts`, none", "Outbound ports to capture whatever their range";
+        "`global.proxy.includeOutboundPorts`, none", Key::OutboundPorts.spec().help;
     EXCLUDE_OUTBOUND_PORTS "traffic.sidecar.istio.io/excludeOutboundPorts": Annotation, Syntax::Capture(Key::LocalOutboundPortsExclude),
         "`global.proxy.excludeOutboundPorts`, none", "Outbound ports that are not captured";
     INCLUDE_INBOUND_PORTS "traffic.sidecar.istio.io/includeInboundPorts": Annotation, Syntax::Capture(Key::InboundPorts),
@@ -133,9 +133,9 @@ table! {
     EXCLUDE_INBOUND_PORTS "traffic.sidecar.istio.io/excludeInboundPorts": Annotation, Syntax::Capture(Key::LocalExcludePorts),
         "`global.proxy.excludeInboundPorts`, none", "Inbound ports that are not captured, besides the proxy's own; only when all are captured";
     EXCLUDE_INTERFACES "traffic.sidecar.istio.io/excludeInterfaces": Annotation, Syntax::Capture(Key::ExcludeInterfaces),
-        "none", "Interfaces whose traffic is not captured";
+        "none", Key::ExcludeInterfaces.spec().help;
     REROUTE_VIRTUAL_INTERFACES "istio.io/reroute-virtual-interfaces": Annotation, Syntax::Capture(Key::KubeVirtInterfaces),
-        "none", "Virtual interfaces whose inbound traffic counts as outbound";
+        "none", Key::KubeVirtInterfaces.spec().help;
     KUBEVIRT_INTERFACES "traffic.sidecar.istio.io/kubevirtInterfaces": Annotation, Syntax::Capture(Key::KubeVirtInterfaces),
         "none", "Older name of `istio.io/reroute-virtual-interfaces`";
     // The proxy
@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_key_stands_twice() {
+    fn keys_are_unique() {
         for (at, row) in TABLE.iter().enumerate() {
             assert!(!TABLE[..at].iter().any(|other| other.key == row.key), "{}", row.key);
         }

@@ -131,7 +131,7 @@ fn accept_now(listener: &std::net::TcpListener) -> io::Result<TcpStream> {
     TcpStream::from_std(stream)
 }
 
-/// So many connections at a time; others wait in the kernel's queue.
+/// The connection limit (`--max-connections`): further connections wait in the kernel's queue.
 #[derive(Debug)]
 pub(super) struct ConnectionLimiter(Arc<Semaphore>);
 
