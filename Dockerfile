@@ -56,7 +56,7 @@ FROM scratch AS iptables
 ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="istio-iptables" \
-      org.opencontainers.image.description="Captures a pod's traffic for a service mesh sidecar" \
+      org.opencontainers.image.description="Redirects a pod's traffic to its sidecar proxy" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"

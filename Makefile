@@ -130,7 +130,7 @@ bench-image: static injector ## what a start of the init container costs in podm
 dist: static injector ## both programs with checksums and bills of materials, in dist/
 	@image/dist target/$(TARGET)/release
 
-gallery: ## write rules/, deploy/, generated docs and the README's tables anew, after a change of rules or options
+gallery: ## regenerate rules/, deploy/, generated docs and the README's tables, after a change of rules or options
 	UPDATE_GALLERY=1 cargo test --locked --test gallery --test docs
 	UPDATE_DOCS=1 cargo test --locked -p sidecar-injector --lib annotations
 	UPDATE_DEPLOY=1 cargo test --locked -p sidecar-injector --test manifests

@@ -30,7 +30,7 @@ impl fmt::Display for DecidesFirst {
     }
 }
 
-/// Foreign rules that decide before the desired rules, in the order in which packets meet them. `live` are the rules of
+/// Foreign rules that decide before the desired rules, in the order in which packets traverse them. `live` are the rules of
 /// `variant`.
 #[must_use]
 pub fn that_decide_first(

@@ -1,6 +1,6 @@
 //! The tables in the documentation are generated from the program's own.
 //!
-//! After a change of the options, write the tables anew with `make gallery`.
+//! After a change of the options, regenerate the tables with `make gallery`.
 
 #![allow(
     clippy::disallowed_methods,

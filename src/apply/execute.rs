@@ -23,7 +23,7 @@ use crate::routing;
 /// `locked` says that the caller holds the lock of iptables-legacy: the tools must not wait for it.
 ///
 /// # Errors
-/// The first step that fails. The next run goes on from what stands then.
+/// The first step that fails. The next run continues from the state at that point.
 pub fn execute(
     host: &impl Host,
     steps: &[Step],

@@ -95,7 +95,7 @@ impl<'a> Tracking<'a> {
     }
 
     /// Where the first packet that the tracker saw was an answer, its entry has the wrong direction. Once the connection
-    /// has ended, the next SYN on the same ports would be invalid, and go past the proxy. A packet that comes between
+    /// has ended, the next SYN on the same ports would be invalid, and bypass the proxy. A packet that comes between
     /// deletion and creation makes another one, in either direction, so it is tried a few times.
     fn turn_around(&mut self) -> std::io::Result<()> {
         let addresses = Rtnetlink::open()?.addresses()?;
@@ -169,7 +169,7 @@ impl<'a> Tracking<'a> {
     }
 
     /// A socket that ended before its entry was made sends nothing that ends the entry. A later connection with the same
-    /// ports would follow it past the proxy.
+    /// ports would follow it and bypass the proxy.
     fn delete_closed(&mut self, tracked: &[TcpSocket]) -> std::io::Result<()> {
         let now = sockets(self.families, &State::CONNECTED)?;
         let alive: HashSet<_> = now.iter().map(ends).collect();

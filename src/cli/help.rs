@@ -6,8 +6,8 @@ use super::options::Key;
 use super::spec::OptionSpec;
 use crate::exit::Exit;
 
-pub(super) const ABOUT: &str = "Captures a pod's traffic for its sidecar proxy: makes the netfilter rules that send \
-     inbound and outbound connections through the proxy, and keeps them the way the options ask for.";
+pub(super) const ABOUT: &str = "Redirects a pod's traffic to its sidecar proxy: writes the netfilter rules that send \
+     inbound and outbound connections through the proxy, and updates them when the options change.";
 
 /// The help of one option, with its default and its variables.
 pub(super) fn of(spec: &OptionSpec) -> String {

@@ -48,7 +48,7 @@ pub struct Intent {
 /// Something that the pod's network decided and that the user should hear about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// IPv6 traffic of the pod goes around the proxy.
+    /// IPv6 traffic of the pod bypasses the proxy.
     Ipv6NotCaptured {
         /// An address that is not captured.
         address: InterfaceAddress,
@@ -87,7 +87,7 @@ impl fmt::Display for Notice {
         match self {
             Self::Ipv6NotCaptured { address, flag } => write!(
                 f,
-                "IPv6 traffic is NOT captured, although the pod has the IPv6 address {} on {}: it goes around the \
+                "IPv6 traffic is NOT captured, although the pod has the IPv6 address {} on {}: it bypasses the \
                  proxy; {flag} captures it, --ip-family ipv4 confirms IPv4 only",
                 address.address, address.interface
             ),

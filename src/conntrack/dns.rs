@@ -13,7 +13,7 @@ use crate::parse::{Line, Observed};
 /// Which DNS flows changed their way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DnsFlows {
-    /// Those that went past the proxy. Their answers need no entry, so none is lost.
+    /// Those that bypassed the proxy. Their answers need no entry, so none is lost.
     Direct,
     /// Those that went to the proxy. Answers to queries that are waiting are lost: they need the entry.
     Captured,

@@ -145,10 +145,10 @@ fn nf_tables_picture(mut socket: Nftables) -> io::Result<NfTablesPicture> {
             snapshot.dormant.push((family, table));
         }
         let chains = socket.chains(&name)?;
-        let stands = chains.iter().any(|chain| Chain::from_name(chain).is_some());
+        let has_own_chain = chains.iter().any(|chain| Chain::from_name(chain).is_some());
         snapshot.chains.entry(family).or_default().insert(table, chains);
         // What holds rules of ours is read whole in any case.
-        if stands || snapshot.in_use.contains(&family) {
+        if has_own_chain || snapshot.in_use.contains(&family) {
             snapshot.in_use.insert(family);
             continue;
         }

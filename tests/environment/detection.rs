@@ -72,7 +72,7 @@ fn our_rules_in_the_other_backend_are_removed() {
 }
 
 #[test]
-fn cleaning_up_finds_rules_in_both_backends() {
+fn cleanup_finds_rules_in_both_backends() {
     let pod = Pod::new();
     let fresh = pod.rules();
     pod.istio(&[&SIDECAR[..], &NFT].concat()).good();
@@ -98,7 +98,7 @@ fn native_tables_are_removed_after_rules_are_live() {
 }
 
 #[test]
-fn cleaning_up_removes_the_tables_of_a_native_backend_too() {
+fn cleanup_removes_tables_of_native_backend() {
     let pod = Pod::new();
     let fresh = pod.state();
     pod.sh("nft add table inet istio-proxy-nat");

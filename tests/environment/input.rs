@@ -110,7 +110,7 @@ fn unrelated_pod_variables_are_ignored() {
 }
 
 #[test]
-fn a_config_file_that_cannot_be_read_or_understood_applies_nothing() {
+fn unreadable_or_invalid_config_file_applies_nothing() {
     let pod = Pod::new();
     let before = pod.state();
     for text in ["{\"istio-inbound-portz\": \"*\"}", "{", "[]", "{\"dry-run\": \"maybe\"}", "\u{0}"] {
@@ -156,7 +156,7 @@ fn istio_command_line_is_accepted() {
 }
 
 #[test]
-fn cleaning_up_where_nothing_is_changes_nothing_and_may_be_repeated() {
+fn cleanup_of_empty_namespace_changes_nothing_and_is_repeatable() {
     let pod = Pod::dual();
     let fresh = pod.state();
     for options in [&["cleanup"][..], &["--cleanup-only", "--dual-stack", "-m", "TPROXY", "-b", "*"]] {

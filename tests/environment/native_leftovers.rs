@@ -33,7 +33,7 @@ fn without_address(pod: &Pod) -> String {
 }
 
 #[test]
-fn cleanup_takes_out_what_came_with_native_tables() {
+fn cleanup_removes_native_tables_and_their_routes() {
     for native in [NATIVE_TPROXY, NATIVE_REDIRECT] {
         let pod = Pod::with(&format!("{DUAL}; {FOREIGN}"));
         let before = pod.state();
@@ -45,7 +45,7 @@ fn cleanup_takes_out_what_came_with_native_tables() {
 }
 
 #[test]
-fn the_next_run_replaces_what_came_with_native_tables() {
+fn next_run_replaces_native_tables_and_their_routes() {
     for variant in ["nft", "legacy"] {
         for mode in ["REDIRECT", "TPROXY"] {
             let options =

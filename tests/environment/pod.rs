@@ -147,7 +147,7 @@ impl Pod {
              echo '== lo'; ip -o addr show lo")
     }
 
-    /// The rules and chains of ours and of others in [`Self::state`]; tables and built-in chains that are empty do
+    /// The rules and chains ours and foreign, in [`Self::state`]; tables and built-in chains that are empty do
     /// not count.
     pub(crate) fn rules(&self) -> String {
         let state = self.state();

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Said with every difference.
-const REMEDY: &str = "if that is meant: `make gallery` (UPDATE_GALLERY=1 cargo test --test gallery) writes it anew, to be \
+const REMEDY: &str = "if that is meant: `make gallery` (UPDATE_GALLERY=1 cargo test --test gallery) regenerates it, to be \
                       looked at before it is committed";
 
 /// Expected files with their contents; `None` for a file that must not exist.

@@ -6,7 +6,7 @@ use crate::state::{EVERYTHING, RICH};
 for_each_backend!(
     cleanup_leaves_nothing,
     cleanup_with_other_options_leaves_nothing,
-    cleanup_of_an_untouched_pod_changes_nothing,
+    cleanup_of_a_pod_without_rules_changes_nothing,
     cleanup_without_connections_logs_no_warning,
     a_dry_run_changes_nothing,
 );
@@ -38,7 +38,7 @@ fn cleanup_with_other_options_leaves_nothing(fixture: Fixture) {
     }
 }
 
-fn cleanup_of_an_untouched_pod_changes_nothing(fixture: Fixture) {
+fn cleanup_of_a_pod_without_rules_changes_nothing(fixture: Fixture) {
     let pod = fixture.pod();
     pod.apply(&["--cleanup-only", "-m", "TPROXY", "-b", "*"]);
     assert!(pod.state().is_empty(), "{:?}", pod.state());

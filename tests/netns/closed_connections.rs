@@ -131,7 +131,7 @@ fn from_a_list_of_ports_and_ranges_to_all(fixture: Fixture) {
     through(&pod, &REDIRECT);
 }
 
-/// The entry of a connection that outlives the change is no way past the proxy for the next one on the same ports.
+/// The entry of a connection that outlives the change does not make the next one on the same ports bypass the proxy.
 fn connections_that_the_server_resets_after_the_change(fixture: Fixture) {
     for (before, after) in
         [(&TPROXY[..], &REDIRECT[..]), (&["-b", "9999"], &REDIRECT), (&["-b", "9999"], &TPROXY)]

@@ -85,7 +85,7 @@ impl Fates {
     fn newly_captured(&self) {
         let Self { before, meanwhile, after } = self;
         assert_eq!((before.proxy, before.lost, meanwhile.lost), (0, 0, 0), "{before:?} {meanwhile:?}");
-        assert!(after.direct == 0 && after.lost == 0, "queries go past the proxy: {after:?}");
+        assert!(after.direct == 0 && after.lost == 0, "queries bypass the proxy: {after:?}");
     }
 
     /// Captured all the time, and every query was answered.

@@ -25,7 +25,7 @@ for_each_backend!(
     ipv4_connections_of_ipv6_sockets_survive_first_capture,
     half_closed_connections_survive_first_capture,
     connections_that_other_rules_track_survive_first_capture,
-    an_entry_that_began_with_an_answer_is_no_way_past_the_proxy,
+    entry_that_began_with_an_answer_does_not_bypass_the_proxy,
     no_connection_reaches_the_proxy_with_the_clients_address_as_its_target,
     without_sockets_each_family_is_written_once,
     option_changes_reset_no_connection,
@@ -157,7 +157,7 @@ fn no_connection_reaches_the_proxy_with_the_clients_address_as_its_target(fixtur
 }
 
 /// As connection tracking makes it if the first packet that it sees is the server's.
-fn an_entry_that_began_with_an_answer_is_no_way_past_the_proxy(fixture: Fixture) {
+fn entry_that_began_with_an_answer_does_not_bypass_the_proxy(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();
         let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));

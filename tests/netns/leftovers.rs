@@ -1,4 +1,4 @@
-//! Rules of others stay as they are; rules of Istio's own programs count as ours.
+//! Foreign rules are unchanged; rules of Istio's own programs count as ours.
 
 use crate::istio_leftovers::{ISTIO_1_14, ISTIO_TODAY, istio_leftovers, istio_tproxy_ran_three_times};
 use crate::lab::fixture::at;
@@ -47,9 +47,9 @@ const SETS: [&[&str]; 5] = [
     ],
 ];
 
-/// Somebody else's rules in every table, in the chains that ours use and in others. Not among them: a pair that
+/// Foreign rules in every table, in the chains that ours use and in others. Not among them: a pair that
 /// excludes one interface both ways, which is indistinguishable from the pair that `-c` writes.
-const OTHERS: &str = "\
+const FOREIGN: &str = "\
 *raw
 :THEIRS -
 -A PREROUTING -p udp -m udp --dport 4789 -j NOTRACK
@@ -85,17 +85,17 @@ fn saved(pod: &Pod) -> String {
 fn with_foreign_rules(fixture: Fixture) -> Pod {
     let pod = fixture.pod();
     for family in [Family::V4, Family::V6] {
-        pod.restore(family, OTHERS);
+        pod.restore(family, FOREIGN);
     }
     pod
 }
 
-/// Those of OTHERS that are live in the pod, in their order.
-fn theirs_in(pod: &Pod) -> Vec<String> {
-    let theirs: Vec<_> = OTHERS.lines().filter(|line| line.starts_with("-A")).collect();
+/// The rules of FOREIGN that are live in the pod, in order.
+fn foreign_in(pod: &Pod) -> Vec<String> {
+    let foreign: Vec<_> = FOREIGN.lines().filter(|line| line.starts_with("-A")).collect();
     // Some versions of iptables-save write the old name of the target, some the new.
     let lines = saved(pod).replace("-j CT --notrack", "-j NOTRACK");
-    lines.lines().filter(|line| theirs.contains(line)).map(str::to_owned).collect()
+    lines.lines().filter(|line| foreign.contains(line)).map(str::to_owned).collect()
 }
 
 fn foreign_rules_are_unchanged_after_cleanup(fixture: Fixture) {
@@ -111,11 +111,15 @@ fn foreign_rules_are_unchanged_after_cleanup(fixture: Fixture) {
 
 fn foreign_rules_survive_option_changes(fixture: Fixture) {
     let pod = with_foreign_rules(fixture);
-    let (before, theirs) = (saved(&pod), theirs_in(&pod));
-    assert_eq!(theirs.len(), 2 * OTHERS.matches("-A ").count(), "all of theirs are recognised:\n{before}");
+    let (before, foreign) = (saved(&pod), foreign_in(&pod));
+    assert_eq!(
+        foreign.len(),
+        2 * FOREIGN.matches("-A ").count(),
+        "all foreign rules are recognised:\n{before}"
+    );
     for args in SETS.iter().chain(SETS.iter().rev()) {
         pod.apply(args);
-        assert_eq!(theirs_in(&pod), theirs, "with {args:?}");
+        assert_eq!(foreign_in(&pod), foreign, "with {args:?}");
     }
     pod.apply(&["--cleanup-only"]);
     assert_eq!(saved(&pod), before);
@@ -128,14 +132,14 @@ fn foreign_rules_added_later_survive(fixture: Fixture) {
         pod.apply(args);
         let own = pod.state();
         for family in [Family::V4, Family::V6] {
-            pod.restore(family, OTHERS);
+            pod.restore(family, FOREIGN);
             pod.iptables(family, "-t nat -I OUTPUT -p tcp --dport 9996 -j ACCEPT");
             pod.iptables(family, "-t nat -I PREROUTING -p tcp --dport 9996 -j ACCEPT");
             pod.iptables(family, "-t mangle -I PREROUTING -p tcp --dport 9996 -j ACCEPT");
         }
         let both = pod.state();
         pod.apply(args).output_contains("converged");
-        assert_eq!(pod.state(), both, "{args:?}: rules of others do not count as a difference");
+        assert_eq!(pod.state(), both, "{args:?}: foreign rules do not count as a difference");
         assert_ne!(own, both);
         pod.plain_istio_iptables(&["--cleanup-only", "--backend", fixture.backend.flag()]).run().succeeded();
         let alone = with_foreign_rules(fixture);
@@ -148,7 +152,7 @@ fn foreign_rules_added_later_survive(fixture: Fixture) {
     }
 }
 
-/// Somebody has excluded eth1 before us, in our very words. Ours are appended, so theirs keep their place.
+/// A foreign rule excludes eth1, identical to ours. Ours are appended, so the foreign ones keep their position.
 fn foreign_rules_with_our_shape_keep_their_position(fixture: Fixture) {
     let alike = "\
 *nat

@@ -15,11 +15,11 @@ use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_fixture_and_na
 
 for_each_fixture_and_native!(a_negated_owner_matches_packets_without_a_socket);
 
-/// Nobody listens here: the kernel answers with a RST that no socket sent.
+/// No socket listens here: the kernel answers with a RST that no socket sent.
 const CLOSED: u16 = 81;
 const OF_APP: u16 = 82;
 const OF_PROXY: u16 = 83;
-/// Nobody listens here either, and no rule is about it.
+/// No socket listens here either, and no rule matches it.
 const OTHER: u16 = 84;
 
 /// TCP from this port that is not of the proxy, and what happens to it: the answers of a server.

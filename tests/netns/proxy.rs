@@ -7,7 +7,7 @@ for_each_fixture_and_native!(
     a_call_of_the_proxy_leaves_the_pod,
     each_proxy_uid_and_gid_is_not_captured,
     default_proxy_uid_is_1337,
-    a_call_of_the_proxy_to_its_own_pod_comes_in_again,
+    proxy_call_to_own_pod_is_captured_inbound,
     second_proxy_uid_call_to_own_pod_is_not_captured,
     proxy_call_to_own_tunnel_port_is_not_captured,
     a_passed_through_call_reaches_the_app_and_does_not_loop,
@@ -55,7 +55,7 @@ fn default_proxy_uid_is_1337(fixture: Fixture) {
 }
 
 /// A pod that calls its own service: the proxy picks itself, and the call is inbound like any other.
-fn a_call_of_the_proxy_to_its_own_pod_comes_in_again(fixture: Fixture) {
+fn proxy_call_to_own_pod_is_captured_inbound(fixture: Fixture) {
     let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*"]);

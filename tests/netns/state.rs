@@ -41,12 +41,12 @@ for_each_backend!(
     lost_jump_is_restored,
     a_table_that_is_not_written_yet_is_completed,
     lost_route_policy_rule_or_address_is_restored,
-    two_runs_at_once_end_as_one,
+    concurrent_runs_leave_one_set_of_rules,
     verify_passes_on_what_was_just_applied,
     the_iptables_crate_reads_the_same_rules,
 );
 
-/// Counters are reset by a rewrite; here they must go on.
+/// Counters are reset by a rewrite; here they must continue.
 fn second_run_writes_nothing(fixture: Fixture) {
     let pod = fixture.pod();
     let _people = pod.proxy_listens();
@@ -176,7 +176,7 @@ fn lost_route_policy_rule_or_address_is_restored(fixture: Fixture) {
 }
 
 /// An init container that is started again while its predecessor still works.
-fn two_runs_at_once_end_as_one(fixture: Fixture) {
+fn concurrent_runs_leave_one_set_of_rules(fixture: Fixture) {
     for args in [&EVERYTHING[..], &RICH] {
         let (pod, fresh) = (fixture.pod(), fixture.pod());
         fresh.apply(args);

@@ -15,8 +15,8 @@ for_each_fixture_and_native!(
     an_open_connection_survives_a_second_run,
     the_app_sees_the_real_caller_through_the_proxy,
     a_call_to_an_address_that_is_only_routed_to_the_pod_is_captured,
-    a_root_proxy_that_calls_its_own_pod_comes_in_again,
-    outbound_calls_are_captured_as_ever_under_tproxy,
+    root_proxy_call_to_own_pod_is_captured_inbound,
+    outbound_calls_are_captured_under_tproxy,
     a_passed_through_call_does_not_loop_under_tproxy,
     app_call_to_itself_is_not_captured_under_tproxy,
 );
@@ -126,7 +126,7 @@ fn a_call_to_an_address_that_is_only_routed_to_the_pod_is_captured(fixture: Fixt
 }
 
 /// The proxy of a TPROXY pod is root with the proxy's group: nat lets its loopback calls go, the mark brings them back.
-fn a_root_proxy_that_calls_its_own_pod_comes_in_again(fixture: Fixture) {
+fn root_proxy_call_to_own_pod_is_captured_inbound(fixture: Fixture) {
     let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&TPROXY);
@@ -136,7 +136,7 @@ fn a_root_proxy_that_calls_its_own_pod_comes_in_again(fixture: Fixture) {
     }
 }
 
-fn outbound_calls_are_captured_as_ever_under_tproxy(fixture: Fixture) {
+fn outbound_calls_are_captured_under_tproxy(fixture: Fixture) {
     let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&TPROXY);

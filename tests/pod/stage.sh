@@ -1,4 +1,4 @@
-# Sourced first: starts the script that sources it anew on a stage of its own, with podman and this project's images.
+# Sourced first: runs the sourcing script again in a stage of its own, with podman and this project's images.
 #
 # The stage has mount, network, IPC and process namespaces of its own, and podman's storage is in a temporary folder.
 # All processes end with the first one, and that one when the script outside does, even if it is killed (SIGKILL). The

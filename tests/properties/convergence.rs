@@ -1,4 +1,4 @@
-//! What holds when one configuration takes over from another, beside rules of others.
+//! What holds when one configuration replaces another, beside foreign rules.
 
 use istio_iptables::config::CaptureConfig;
 use istio_iptables::diff::Change;
@@ -11,13 +11,13 @@ use proptest::prelude::*;
 use super::configs::config;
 use super::tables::Tables;
 
-/// Rules of others: before ours, and put in between later; some have the very shape of ours.
+/// Foreign rules: before ours, and inserted between ours later; some are identical to ours.
 pub(crate) const FOREIGN: &str = "*raw\n-A PREROUTING -p udp -j NOTRACK\nCOMMIT\n\
 *mangle\n-A PREROUTING -i eth1 -j RETURN\n-A OUTPUT -p tcp -m connmark --mark 9 -j CONNMARK --restore-mark\nCOMMIT\n\
 *nat\n:DOCKER - [0:0]\n-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER\n-A PREROUTING -i eth1 -j RETURN\n\
 -A OUTPUT ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j DOCKER\n-A POSTROUTING -s 172.17.0.0/16 -j MASQUERADE\n\
 -A DOCKER -p tcp --dport 80 -j DNAT --to-destination 10.9.9.9:80\nCOMMIT\n";
-const LATER: &str = "*nat\n-I PREROUTING -m comment --comment \"somebody's, first\" -j ACCEPT\n\
+const LATER: &str = "*nat\n-I PREROUTING -m comment --comment \"foreign, first\" -j ACCEPT\n\
 -A OUTPUT -m comment --comment last -j ACCEPT\nCOMMIT\n";
 
 /// Foreign rules around our mark rules, one of them their exact twin.
@@ -131,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn cleanup_leaves_the_rules_of_others_as_they_were(
+    fn foreign_rules_are_unchanged_after_cleanup(
         old in config(), new in config(), family in both_families(), numbered in any::<bool>()
     ) {
         let mut others = Tables::default();

@@ -168,7 +168,7 @@ fn variants() -> impl Strategy<Value = Variant> {
 
 proptest! {
     #[test]
-    fn a_move_is_safe_after_every_commit_and_can_be_resumed_or_turned_back_there(
+    fn backend_move_is_safe_after_every_commit_and_can_be_resumed_or_reverted(
         (old, new) in pair(), from in variants(), stopped in any::<prop::sample::Index>(), back in any::<bool>()
     ) {
         let start = Namespace::holding(&old, from);

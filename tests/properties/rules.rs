@@ -83,7 +83,7 @@ proptest! {
     }
 
     #[test]
-    fn the_proxys_own_traffic_leaves_before_anything_captures_it(config in config()) {
+    fn proxy_traffic_is_excluded_before_any_capture(config in config()) {
         let rules = policy::ruleset(&config);
         for family in config.families.iter() {
             let nat = &rules.resolve(family).tables[&Table::Nat];

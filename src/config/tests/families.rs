@@ -23,7 +23,7 @@ const V6: &str = "fd00::5@eth0";
 const LOOPBACK: [&str; 2] = ["127.0.0.1@lo", "::1@lo"];
 
 #[test]
-fn the_families_follow_the_addresses() {
+fn families_follow_addresses() {
     for (addresses, auto, dual_stack) in [
         (&[V4][..], Families::V4, Families::V4),
         (&[V6], Families::Both, Families::Both),

@@ -1,7 +1,7 @@
 //! What Istio's own binary left, or a version of ours before records: no record says what it wrote.
 //!
 //! It appended its rules in one transaction, so they are consecutive and beside its jumps, unless foreign rules were
-//! put in between: then what cannot be told apart stays.
+//! put in between: then rules that cannot be distinguished stay.
 
 use std::collections::BTreeSet;
 
@@ -62,7 +62,7 @@ fn returns_before_ours(lines: &[Line], certain: &BTreeSet<usize>) -> Vec<(usize,
 }
 
 /// `-i IF -j RETURN` of a virtual interface is right behind the rules that send the same interfaces to the proxy.
-/// Where no range is captured nothing tells it from a foreign rule.
+/// Where no range is captured nothing distinguishes it from a foreign rule.
 fn virtual_interfaces(observed: &ObservedTable, ours: &mut Ours) {
     let lines = observed.hook(Hook::Prerouting);
     let rerouted = |at: usize| {

@@ -7,7 +7,7 @@ use crate::model::{Hook, Table};
 use crate::parse::Line;
 use crate::record::{Block, Part, digest, hash};
 
-/// Most possibilities that are looked at. With more the chain is full of twins, and nothing can be told.
+/// Most possibilities that are compared. With more, the chain has too many identical rules to decide which are ours.
 pub(super) const MOST: usize = 64;
 /// Most lines of our forms among which a run is searched that foreign rules have broken up.
 const MOST_SCATTERED: usize = 14;

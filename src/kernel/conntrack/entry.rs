@@ -7,7 +7,7 @@ use super::request::TCP_BE_LIBERAL;
 use crate::kernel::netlink::{Attributes, Reply};
 use crate::model::{Family, Transport};
 
-/// The TCP states that connection tracking knows; the numbers are those of linux/netfilter/nf_conntrack_tcp.h.
+/// The TCP states of connection tracking; the numbers are those of linux/netfilter/nf_conntrack_tcp.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpState {
     /// No packet was seen yet.

@@ -156,7 +156,7 @@ fn only_the_proxy_s_connections_count() {
 }
 
 #[test]
-fn dropped_packets_are_silence() {
+fn dropped_packets_time_out() {
     in_new_namespace(|| {
         load(Family::V4, DROP);
         assert_eq!(not_captured(probe(&wanted(Families::V4, 300)))[0].last, Event::Silence);
