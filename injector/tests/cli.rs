@@ -275,6 +275,56 @@ fn lint_finds_what_only_a_pod_shows() {
 }
 
 #[test]
+fn values_without_effect_are_reported_and_misspelt_ones_refused() {
+    let folder = Folder::new();
+    let lint = |values: &str| run(&["lint", "--values", &folder.file("v.yaml", values)]).unwrap();
+    let known = lint(
+        "{pilot: {cni: {enabled: true}}, global: {proxy: {seccompProfile: {type: RuntimeDefault}, lifecycle: {}}}}",
+    );
+    assert_eq!((known.refused, known.notes), (false, Vec::new()));
+    // Empty, or as they are built in: nothing is missed.
+    let same = "{global: {priorityClassName: '', waypoint: {resources: {}}, hub: docker.io/istio, configCluster: false}}";
+    assert_eq!(lint(same).notes, Vec::<String>::new());
+    let notes = lint("{global: {priorityClassName: high, waypoint: {resources: {a: b}}}, x: {y: 1}}").notes;
+    assert_eq!(notes.len(), 3, "{notes:?}");
+    for path in ["global.priorityClassName", "global.waypoint.resources", "x"] {
+        let expected = format!("v.yaml: {path}: not supported by the built-in template, ignored");
+        assert!(notes.iter().any(|note| note.contains(&expected)), "{path}: {notes:?}");
+    }
+    for (values, message) in [
+        ("{global: {proxy: {imge: a}}}", "v.yaml: global.proxy.imge: not known; did you mean image?"),
+        ("{gobal: {tag: a}}", "v.yaml: gobal: not known; did you mean global?"),
+    ] {
+        let output = lint(values);
+        assert!(output.refused && output.notes[0].ends_with(message), "{:?}", output.notes);
+    }
+}
+
+#[test]
+fn values_of_the_command_line_lie_over_those_of_files() {
+    let folder = Folder::new();
+    let (file, values) =
+        (folder.file("a.yaml", DEPLOYMENT), folder.file("v.yaml", "global: {tag: a, hub: example}"));
+    let output = run(&["inject", "-f", &file]).unwrap();
+    assert!(
+        output.notes.len() == 1 && output.notes[0].contains("give --init-image IMAGE"),
+        "{:?}",
+        output.notes
+    );
+    let set = "global.tag=1.2,global.imagePullSecrets={one,two},pilot.cni.enabled=true";
+    let more = ["--values", &values, "--set", set, "--init-image", "registry.example/i:1"];
+    let output = run(&[&["inject", "-f", &file], more.as_slice()].concat()).unwrap();
+    assert_eq!(output.notes, Vec::<String>::new());
+    for part in
+        ["image: example/proxyv2:1.2", "image: registry.example/i:1", "name: istio-validation", "- name: two"]
+    {
+        assert!(output.text.contains(part), "{part}: {}", output.text);
+    }
+    let misspelt = run(&["inject", "-f", &file, "--set", "global.proxy.imge=a"]).unwrap_err().to_string();
+    assert!(misspelt.contains("--set: global.proxy.imge: not known; did you mean image?"), "{misspelt}");
+}
+
+#[test]
 fn config_files_with_nothing_in_them_are_refused_by_every_command() {
     let folder = Folder::new();
     let (pods, empty) =

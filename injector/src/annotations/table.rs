@@ -156,7 +156,7 @@ table! {
     NATIVE_SIDECAR "sidecar.istio.io/nativeSidecar": Annotation, Syntax::WordOrIgnored(&["true", "false"]),
         "`--native-sidecars`", "Whether the proxy is an init container that keeps running";
     CAP_NET_BIND_SERVICE "sidecar.istio.io/capNetBindService": Annotation, Syntax::WordOrIgnored(&["true", "false"]),
-        "`global.proxy.capNetBindService`, false", "Lets the proxy listen on ports below 1024, as root; not in the built-in templates", templates;
+        "`global.proxy.capNetBindService`, false", "Lets the proxy listen on ports below 1024, as root", templates;
     LOG_LEVEL "sidecar.istio.io/logLevel": Annotation, Syntax::EnvoyLevel,
         "`global.proxy.logLevel`, warning", "Log level of Envoy", templates;
     COMPONENT_LOG_LEVEL "sidecar.istio.io/componentLogLevel": Annotation, Syntax::EnvoyLevels,
@@ -164,7 +164,7 @@ table! {
     AGENT_LOG_LEVEL "sidecar.istio.io/agentLogLevel": Annotation, Syntax::Capture(Key::LogOutputLevel),
         "`global.logging.level`, default:info", "Log level of the agent and the init container", templates;
     BOOTSTRAP_OVERRIDE "sidecar.istio.io/bootstrapOverride": Annotation, Syntax::Text,
-        "none", "ConfigMap with a bootstrap configuration for Envoy; not in the built-in templates", templates;
+        "none", "ConfigMap with a bootstrap configuration for Envoy", templates;
     USER_VOLUME "sidecar.istio.io/userVolume": Annotation, Syntax::JsonObject,
         "none", "More volumes of the pod: their sources by name", templates;
     USER_VOLUME_MOUNT "sidecar.istio.io/userVolumeMount": Annotation, Syntax::JsonObject,

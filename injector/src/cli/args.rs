@@ -1,12 +1,26 @@
 //! Flags that several commands have. Istio's camel-case spellings are accepted beside ours.
 
-use crate::manifests::{Namespace, Platform, Revision};
+use crate::config::SetValues;
+use crate::manifests::{Image, Namespace, Platform, Revision};
 use crate::webhook::options::NativeSidecars;
 use clap::{Args, ValueEnum};
 
-/// Where config comes from.
+/// Where config comes from, and values over those of the files.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ConfigArgs {
+    #[command(flatten)]
+    pub(super) files: ConfigFiles,
+    /// Image of the init container (global.proxy_init.image)
+    #[arg(long, value_name = "IMAGE")]
+    pub(super) init_image: Option<Image>,
+    /// Values over those of the files, in the syntax of Helm; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(super) set: Vec<SetValues>,
+}
+
+/// Where config comes from.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ConfigFiles {
     /// Injector config: the `config` of the ConfigMap, the whole ConfigMap, or a bare template; default: built in
     #[arg(long, alias = "injectConfigFile", value_name = "FILE")]
     pub(super) inject_config: Option<String>,

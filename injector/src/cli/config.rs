@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::args::ConfigArgs;
-use super::load::sources;
+use super::load::{sources, values};
 use super::{Environment, Failure, Output};
 use crate::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES};
 use crate::inject::validate;
@@ -55,7 +55,7 @@ pub(super) fn print(args: &PrintArgs) -> Output {
 pub(super) fn lint(args: &LintArgs, environment: &Environment) -> Result<Output, Failure> {
     let variables = environment.clone();
     let functions = functions(move |name| Some(variables.get(name).to_owned()));
-    let problems: Vec<String> = match sources(&args.config)?.load(&functions) {
+    let problems: Vec<String> = match sources(&args.config)?.load_with(&functions, values(&args.config)) {
         Ok(settings) => {
             let names = settings.injector.known_names().join(", ");
             let notes = settings.warnings.iter().map(|warning| format!("warning: {warning}")).collect();

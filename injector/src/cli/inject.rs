@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 use super::args::RewriteArgs;
-use super::load::{Loaded, load};
+use super::load::{Loaded, load, local_image};
 use super::rewrite::{Change, read, rewrite};
 use super::{Environment, Failure, Output};
+use crate::config::BUILTIN_INIT_IMAGE;
 use crate::decide::{self, Reason};
 use crate::inject::Request;
 use crate::manifests::Namespace;
@@ -16,9 +17,12 @@ pub(super) fn run(args: &RewriteArgs, environment: &Environment) -> Result<Outpu
     let files = read(&args.input)?;
     let loaded = load(&args.config, &args.pod, environment)?.by_hand();
     let loaded = loaded.with_proxy_configs(&files, args.pod.namespace.as_ref())?;
-    rewrite(&files, &args.output, &mut |object, shape, notes| {
+    let mut output = rewrite(&files, &args.output, &mut |object, shape, notes| {
         one(&loaded, object, shape, args.pod.namespace.as_ref(), notes)
-    })
+    })?;
+    let warning = local_image(&args.config, &loaded.injector.settings.values);
+    output.notes.extend(warning.filter(|_| output.text.contains(BUILTIN_INIT_IMAGE)));
+    Ok(output)
 }
 
 fn one(

@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use super::args::{ConfigArgs, PodArgs};
 use super::{Environment, Exit, Failure};
-use crate::config::{ProxyConfig, Source, SourceKind, Sources};
+use crate::config::{BUILTIN_INIT_IMAGE, ProxyConfig, SetValues, Source, SourceKind, Sources};
 use crate::decide::Policy;
 use crate::files;
 use crate::inject::{Injector, Options, Placement, functions};
-use crate::manifests::{Namespace, Platform};
+use crate::manifests::{Image, Namespace, Platform};
 use crate::object;
 use crate::pod::ids::Ids;
 use crate::webhook::options::NativeSidecars;
@@ -56,12 +56,27 @@ pub(super) fn sources(args: &ConfigArgs) -> Result<Sources, Failure> {
             }
         }
     };
+    let args = &args.files;
     let sources = Sources {
         config: read(SourceKind::Config, "--inject-config", &args.inject_config),
         values: read(SourceKind::Values, "--values", &args.values),
         mesh: read(SourceKind::Mesh, "--mesh-config", &args.mesh_config),
     };
     if problems.is_empty() { Ok(sources) } else { Err(Failure::new(exit, problems)) }
+}
+
+/// The values of the command line.
+pub(super) fn values(args: &ConfigArgs) -> Value {
+    SetValues::merged(&args.set, args.init_image.as_ref().map(Image::as_str))
+}
+
+/// The warning about an init container's image that only this machine has, unless it was asked for.
+pub(super) fn local_image(args: &ConfigArgs, values: &Value) -> Option<String> {
+    let image = values.pointer("/global/proxy_init/image")?.as_str()?;
+    let unasked = args.init_image.is_none() && image == BUILTIN_INIT_IMAGE;
+    unasked.then(|| {
+        format!("warning: the init container's image {image} is that of a local build, which no other machine can pull: give --init-image IMAGE")
+    })
 }
 
 /// Everything that a run needs besides its input.
@@ -76,7 +91,7 @@ pub(super) fn load(config: &ConfigArgs, pod: &PodArgs, environment: &Environment
     let variables = environment.clone();
     let lookup = move |name: &str| Some(variables.get(name).to_owned()).filter(|value| !value.is_empty());
     let settings = sources(config)?
-        .load(&functions(lookup))
+        .load_with(&functions(lookup), values(config))
         .map_err(|problems| Failure::new(Exit::Data, problems.iter().map(ToString::to_string).collect()))?;
     let options = Options {
         revision: pod.revision.label().to_owned(),

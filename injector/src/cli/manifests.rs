@@ -1,12 +1,12 @@
 //! `manifests`: an installation as YAML.
 
 use std::num::NonZeroU16;
+use std::str::FromStr as _;
 
 use clap::Args as ClapArgs;
-use serde_json::{Value, json};
 
 use super::args::ConfigArgs;
-use super::load::sources;
+use super::load::{local_image, sources, values};
 use super::{Environment, Exit, Failure, Output};
 use crate::config::BUILTIN_VALUES;
 use crate::inject::functions;
@@ -18,6 +18,10 @@ use crate::yaml;
 /// The image of a local build, as that of the init container.
 const IMAGE: &str = concat!("localhost/sidecar-injector:", env!("CARGO_PKG_VERSION"));
 
+const OWNED_BY_ISTIOD: &str = "--revision is missing: without one the objects have the names of istiod's (ConfigMaps istio and \
+    istio-sidecar-injector, MutatingWebhookConfiguration istio-sidecar-injector) and overwrite or delete them: give --revision NAME \
+    with a name that no istiod has, or --replace-istiod";
+
 #[derive(ClapArgs, Clone, Debug)]
 pub(super) struct ManifestsArgs {
     /// Where the injector runs; its pods are never injected
@@ -26,12 +30,12 @@ pub(super) struct ManifestsArgs {
     /// Revision of the injector: names end with it, namespaces select it with istio.io/rev
     #[arg(short, long, default_value = "", hide_default_value = true)]
     revision: InstalledRevision,
-    /// The injector's image
-    #[arg(long, default_value = IMAGE)]
-    image: Image,
-    /// Image of the init container, put into the values (global.proxy_init.image)
-    #[arg(long, value_name = "IMAGE")]
-    init_image: Option<Image>,
+    /// The injector's image; default: that of a local build
+    #[arg(long)]
+    image: Option<Image>,
+    /// Without --revision: take the names of istiod's objects, and replace them if it is there
+    #[arg(long)]
+    replace_istiod: bool,
     /// How many run, at least
     #[arg(long, default_value = "2", value_name = "NUMBER")]
     replicas: NonZeroU16,
@@ -61,11 +65,20 @@ pub(super) struct ManifestsArgs {
 }
 
 pub(super) fn run(args: &ManifestsArgs, environment: &Environment) -> Result<Output, Failure> {
-    let (texts, notes) = texts(args, environment)?;
+    if args.revision.as_str().is_empty() && !args.replace_istiod {
+        return Err(Failure::one(Exit::Usage, OWNED_BY_ISTIOD));
+    }
+    let (texts, mut notes) = texts(args, environment)?;
+    if args.image.is_none() && !args.uninstall {
+        notes.push(format!(
+            "warning: the injector's image {IMAGE} is that of a local build, which no other machine can pull: give --image IMAGE"
+        ));
+    }
+    let local = || Image::from_str(IMAGE).map_err(|error| Failure::one(Exit::Data, error.to_string()));
     let options = Options {
         namespace: args.namespace.clone(),
         revision: args.revision.clone(),
-        image: args.image.clone(),
+        image: args.image.clone().map_or_else(local, Ok)?,
         replicas: args.replicas,
         failure_policy: args.failure_policy,
         by_default: args.enable_namespaces_by_default,
@@ -89,33 +102,14 @@ fn texts(args: &ManifestsArgs, environment: &Environment) -> Result<(Texts, Vec<
     let functions = functions(move |name| Some(variables.get(name).to_owned()));
     let sources = sources(&args.config)?;
     let settings = sources
-        .load(&functions)
+        .load_with(&functions, values(&args.config))
         .map_err(|problems| Failure::new(Exit::Data, problems.iter().map(ToString::to_string).collect()))?;
     let (config, mesh) = sources.texts();
-    let as_built_in = args.init_image.is_none() && sources.values.is_none() && sources.config.is_none();
-    let values = if as_built_in {
-        BUILTIN_VALUES.to_owned()
-    } else {
-        let mut values = settings.values;
-        if let Some(image) = &args.init_image {
-            set(&mut values, &["global", "proxy_init", "image"], json!(image.as_str()));
-        }
-        yaml::write(&values)
-    };
-    let notes = settings.warnings.iter().map(|warning| format!("warning: {warning}")).collect();
+    let set = values(&args.config);
+    let as_built_in = set.is_null() && sources.values.is_none() && sources.config.is_none();
+    let local = local_image(&args.config, &settings.values);
+    let values = if as_built_in { BUILTIN_VALUES.to_owned() } else { yaml::write(&settings.values) };
+    let local = local.filter(|_| !args.uninstall);
+    let notes = settings.warnings.iter().map(|warning| format!("warning: {warning}")).chain(local).collect();
     Ok((Texts { config, values, mesh }, notes))
-}
-
-/// Sets a value, and makes the maps on the way to it.
-fn set(values: &mut Value, path: &[&str], value: Value) {
-    let Some((key, rest)) = path.split_first() else {
-        *values = value;
-        return;
-    };
-    if !values.is_object() {
-        *values = json!({});
-    }
-    if let Some(map) = values.as_object_mut() {
-        set(map.entry(*key).or_insert(Value::Null), rest, value);
-    }
 }

@@ -5,7 +5,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use istio_iptables::config::LogFormat;
 use log::LevelFilter;
 
-use super::args::ConfigArgs;
+use super::args::ConfigFiles;
 use crate::cluster::ConfigMapName;
 use crate::manifests::{Namespace, Platform, Revision, ServiceName, Subdomain};
 use crate::webhook::options::{Limits, Listen, NativeSidecars};
@@ -21,7 +21,7 @@ pub(super) struct WebhookArgs {
     #[command(flatten)]
     pub(super) certificates: CertificateArgs,
     #[command(flatten)]
-    pub(super) config: ConfigArgs,
+    pub(super) config: ConfigFiles,
     #[command(flatten)]
     pub(super) cluster: ClusterArgs,
     /// Control plane revision

@@ -53,6 +53,9 @@ pub enum Problem {
     /// An object without a kind, as a truncated file has it.
     #[error("there is none, expected ConfigMap (has the file been cut off?)")]
     MissingKind,
+    /// A key that is not known, and is one letter off a known one.
+    #[error("not known; did you mean {0}?")]
+    Misspelt(String),
     /// No template at all.
     #[error("there are none")]
     NoTemplates,

@@ -8,14 +8,19 @@ mod mesh;
 pub mod message;
 mod proxy_configs;
 mod sources;
+mod values;
 
 #[cfg(test)]
 mod tests;
 
-pub use builtin::{CONFIG as BUILTIN_CONFIG, MESH as BUILTIN_MESH, VALUES as BUILTIN_VALUES};
+pub use builtin::{
+    CONFIG as BUILTIN_CONFIG, INIT_IMAGE as BUILTIN_INIT_IMAGE, MESH as BUILTIN_MESH,
+    VALUES as BUILTIN_VALUES,
+};
 pub use error::{ConfigError, Problem};
 pub use injector::{InjectorConfig, PodTemplate};
 pub use mesh::Mesh;
 pub(crate) use proxy_configs::Layers;
 pub use proxy_configs::{ProxyConfig, ProxyConfigs};
 pub use sources::{Settings, Source, SourceKind, Sources};
+pub use values::{InvalidSet, SetValues};

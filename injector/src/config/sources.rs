@@ -6,6 +6,7 @@ use super::builtin;
 use super::error::{ConfigError, Problem};
 use super::injector::InjectorConfig;
 use super::mesh::Mesh;
+use super::values;
 use crate::object;
 use crate::path::FieldError;
 use crate::yaml;
@@ -99,6 +100,15 @@ impl Sources {
     ///
     /// Every problem in any of them.
     pub fn load(&self, functions: &Functions) -> Result<Settings, Vec<ConfigError>> {
+        self.load_with(functions, Value::Null)
+    }
+
+    /// Reads all of them, with values that are laid over those of the files.
+    ///
+    /// # Errors
+    ///
+    /// As [`load`](Self::load).
+    pub fn load_with(&self, functions: &Functions, set: Value) -> Result<Settings, Vec<ConfigError>> {
         let mut problems = Vec::new();
         let builtin = |name: &str, text: &str| Source { name: name.to_owned(), text: text.to_owned() };
         let mut config = builtin("built-in config", builtin::CONFIG);
@@ -112,6 +122,7 @@ impl Sources {
             }
             config = held.source;
         }
+        let is_builtin = self.config.is_none() || config.text.trim_end() == builtin::CONFIG.trim_end();
         let mut below = None;
         if let Some(given) = &self.values {
             // Built-in templates need all of the built-in values; a config of one's own comes with its own.
@@ -122,14 +133,21 @@ impl Sources {
             mesh = opened(given, "mesh", &mut problems).source;
         }
         let injector = keep(InjectorConfig::parse(&config.name, &config.text, functions), &mut problems);
-        let below = below.map_or(Ok(Value::Null), |below| read_values(&below));
-        let values = below.and_then(|below| Ok(merge_values(below, read_values(&values)?)));
-        let values = keep(values.map_err(|problem| vec![problem]), &mut problems);
+        let below = below.map_or(Ok(Value::Null), |below| values::read(&below));
+        let given = keep(values::read(&values).map_err(|problem| vec![problem]), &mut problems);
+        let mut unsupported = Vec::new();
+        if is_builtin && let Some(given) = &given {
+            unsupported = values::unsupported(&values.name, given, &mut problems);
+            unsupported.extend(values::unsupported("--set", &set, &mut problems));
+        }
+        let merged = below.map(|below| given.map(|given| values::merge(values::merge(below, given), set)));
+        let values = keep(merged.map_err(|problem| vec![problem]), &mut problems).flatten();
         let mesh = keep(read_mesh(&mesh), &mut problems);
         match (injector, values, mesh) {
             (Some(injector), Some(values), Some((mesh, mut warnings))) if problems.is_empty() => {
                 let unknown = injector.unknown_keys.iter();
-                warnings.splice(..0, unknown.map(|problem| format!("{}: {problem}", config.name)));
+                let unknown = unknown.map(|problem| format!("{}: {problem}", config.name));
+                warnings.splice(..0, unknown.chain(unsupported));
                 Ok(Settings { injector, values, mesh, warnings })
             }
             _ => Err(problems),
@@ -209,33 +227,6 @@ fn collect_maps(value: Value, maps: &mut Vec<Value>) {
         maps.push(value);
     } else if let Some(items) = object::items(&value) {
         items.iter().for_each(|item| collect_maps(item.clone(), maps));
-    }
-}
-
-/// Merges values: maps by key, everything else as a whole. Treats null as absent.
-fn merge_values(below: Value, given: Value) -> Value {
-    match (below, given) {
-        (below, Value::Null) => below,
-        (Value::Object(mut below), Value::Object(given)) => {
-            for (key, value) in given {
-                let old = below.get_mut(&key).map(Value::take).unwrap_or_default();
-                below.insert(key, merge_values(old, value));
-            }
-            Value::Object(below)
-        }
-        (_, given) => given,
-    }
-}
-
-fn read_values(source: &Source) -> Result<Value, ConfigError> {
-    let value = yaml::read(&source.text)
-        .map_err(|error| ConfigError::new(&source.name, "", Problem::Yaml(Box::new(error))))?;
-    match value {
-        Value::Object(_) => Ok(value),
-        Value::Null => Ok(Value::Object(serde_json::Map::new())),
-        Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-            Err(ConfigError::new(&source.name, "", Problem::WrongType("a map of values")))
-        }
     }
 }
 

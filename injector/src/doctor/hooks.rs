@@ -84,8 +84,10 @@ impl<'a> Installation<'a> {
     pub(super) fn install(&self) -> String {
         let namespace =
             self.service.map_or(String::new(), |service| format!(" --namespace {}", service.namespace));
-        let revision =
-            if self.revision == "default" { String::new() } else { format!(" --revision {}", self.revision) };
+        let revision = match self.revision {
+            "default" => " --replace-istiod".to_owned(),
+            name => format!(" --revision {name}"),
+        };
         format!("sidecar-injector manifests{namespace}{revision} | kubectl apply -f -")
     }
 
@@ -108,7 +110,7 @@ pub(super) fn installations<'a>(cluster: &Cluster<'a>, diagnosis: &mut Diagnosis
     if !cluster.knows("MutatingWebhookConfiguration") {
         diagnosis.not_checked(
             "MutatingWebhookConfigurations: none among the objects, so nothing that depends on them is checked. A cluster without \
-             them injects no pod (sidecar-injector manifests | kubectl apply -f -)",
+             them injects no pod (sidecar-injector manifests --replace-istiod | kubectl apply -f -)",
         );
     } else if installations.is_empty() {
         diagnosis.found(Finding {
@@ -116,7 +118,7 @@ pub(super) fn installations<'a>(cluster: &Cluster<'a>, diagnosis: &mut Diagnosis
             object: "MutatingWebhookConfiguration istio-sidecar-injector".to_owned(),
             seen: format!("no MutatingWebhookConfiguration has a webhook whose name ends with {SUFFIX}"),
             cause: "no webhook matches: no pod is ever injected".to_owned(),
-            fix: "sidecar-injector manifests | kubectl apply -f -".to_owned(),
+            fix: "sidecar-injector manifests --replace-istiod | kubectl apply -f -".to_owned(),
         });
     }
     installations

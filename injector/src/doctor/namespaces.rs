@@ -73,7 +73,7 @@ fn one(namespace: &Value, asked: bool, webhooks: &Webhooks, diagnosis: &mut Diag
             Problem::UnknownRevision,
             format!("it has {INJECTION}=enabled, and no webhook of the default revision selects it"),
             format!("no webhook matches its pods; installed: {}", revisions(webhooks)),
-            "sidecar-injector manifests | kubectl apply -f -".to_owned(),
+            "sidecar-injector manifests --replace-istiod | kubectl apply -f -".to_owned(),
         ),
         (Some(value), _) if value != "disabled" => found(
             Problem::LabelValue,

@@ -21,7 +21,7 @@ async fn doctor(fake: &Fake, arguments: &'static [&'static str]) -> Result<Outpu
 
 async fn installed() -> Fake {
     let fake = Fake::start().await;
-    let text = command(&["manifests"]).expect("manifests").text;
+    let text = command(&["manifests", "--replace-istiod"]).expect("manifests").text;
     for document in sidecar_injector::yaml::read_documents(text.as_bytes()).expect("YAML") {
         let mut object = document.value;
         if object["kind"] == "Deployment" {

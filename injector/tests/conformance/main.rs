@@ -16,6 +16,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod templates;
+mod values;
 
 use common::{Case, NASTY, cases, comparable, powers};
 use libtest_mimic::{Arguments, Trial};
@@ -168,7 +169,7 @@ fn no_text_changes_what_a_pod_may_do() {
 fn main() {
     let arguments = Arguments::from_args();
     let absent = common::data().is_none();
-    let tests: [(&str, fn()); 9] = [
+    let tests: [(&str, fn()); 10] = [
         ("the_same_as_istio", the_same_as_istio),
         ("a_second_injection_changes_no_byte", a_second_injection_changes_no_byte),
         ("what_is_taken_out_was_put_in", what_is_taken_out_was_put_in),
@@ -178,6 +179,10 @@ fn main() {
         ("templates::all_eight_templates_parse", templates::all_eight_templates_parse),
         ("templates::the_pod_templates_render_to_yaml", templates::the_pod_templates_render_to_yaml),
         ("templates::a_big_pod_renders_quickly", templates::a_big_pod_renders_quickly),
+        (
+            "values::the_built_in_templates_do_with_every_value_what_istio_does",
+            values::the_built_in_templates_do_with_every_value_what_istio_does,
+        ),
     ];
     let trials = tests.into_iter().map(|(name, test)| {
         let run = move || {

@@ -60,7 +60,8 @@ fn pod(all: &mut Vec<Value>, namespace: &str, change: impl Fn(&mut Value)) {
 }
 
 const RESTART: &str = "kubectl -n istio-system rollout restart deployment istio-sidecar-injector";
-const INSTALL: &str = "sidecar-injector manifests --namespace istio-system | kubectl apply -f -";
+const INSTALL: &str =
+    "sidecar-injector manifests --namespace istio-system --replace-istiod | kubectl apply -f -";
 
 const SERVING: [Breakage; 16] = [
     (
@@ -76,7 +77,7 @@ const SERVING: [Breakage; 16] = [
             other["webhooks"] = json!([{"name": "webhook.cert-manager.io"}]);
         },
         Problem::WebhookMissing,
-        "sidecar-injector manifests | kubectl apply -f -",
+        "sidecar-injector manifests --replace-istiod | kubectl apply -f -",
     ),
     (
         |all| webhooks(all, "objectSelector", &json!({"matchExpressions": [{"key": "a", "operator": "Is"}]})),

@@ -49,7 +49,12 @@ pub(crate) fn check_predicts_the_api_server(cluster: &Cluster) {
 
 /// The webhooks of the default revision, for namespaces of this run only, served by this installation.
 fn default_revision(installation: &Installation<'_>) -> Value {
-    let mut objects = manifests(&["--namespace", &installation.namespace, "--enable-namespaces-by-default"]);
+    let mut objects = manifests(&[
+        "--namespace",
+        &installation.namespace,
+        "--replace-istiod",
+        "--enable-namespaces-by-default",
+    ]);
     let mut object = objects.pop().expect("the webhook configuration");
     object["metadata"]["name"] = json!(format!("{}-default", installation.name()));
     let bundle = installation.ca_bundles().remove(0);

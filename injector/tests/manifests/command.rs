@@ -8,7 +8,10 @@ use sidecar_injector::yaml;
 use super::{Options, objects, only, options};
 
 fn run(arguments: &[&str]) -> Result<Output, Failure> {
-    let arguments = ["sidecar-injector"].iter().chain(arguments);
+    let default =
+        arguments.first() == Some(&"manifests") && !arguments.iter().any(|one| one.starts_with("--revision"));
+    let replace = default.then_some(&"--replace-istiod");
+    let arguments = ["sidecar-injector"].iter().chain(arguments).chain(replace);
     cli::run(arguments.map(Into::into), &Environment::default())
 }
 
@@ -156,6 +159,47 @@ fn bad_values_are_named() {
     assert!(!kinds(&["manifests"]).contains(&"Namespace".to_owned()));
     assert_eq!(kinds(&["manifests", "--uninstall"])[0], "MutatingWebhookConfiguration");
     assert_eq!(run(&["manifests", "--uninstall", "--create-namespace"]).unwrap_err().exit, Exit::Usage);
+}
+
+#[test]
+fn names_of_istiod_are_not_taken_without_being_asked_for() {
+    let plain = |arguments: &[&str]| {
+        let arguments = ["sidecar-injector", "manifests"].iter().chain(arguments);
+        cli::run(arguments.map(Into::into), &Environment::default())
+    };
+    for arguments in [[].as_slice(), &["--revision=default"], &["--uninstall"], &["--create-namespace"]] {
+        let failure = plain(arguments).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        for part in ["ConfigMaps istio and", "--revision NAME", "--replace-istiod"] {
+            assert!(failure.to_string().contains(part), "{failure}");
+        }
+    }
+    // With a revision no object has a name of istiod's default revision.
+    for arguments in [["--revision=own", "--cert-manager"], ["--revision=own", "--validating-policy"]] {
+        for object in read(&plain(&arguments).unwrap().text) {
+            let name = object["metadata"]["name"].as_str().unwrap();
+            assert!(name.contains("-own"), "{}: {name}", object["kind"]);
+        }
+    }
+}
+
+#[test]
+fn an_image_of_this_machine_is_written_with_a_warning() {
+    let warned = |arguments: &[&str]| -> Vec<String> {
+        let notes = run(arguments).unwrap().notes;
+        notes.into_iter().filter(|note| note.contains("no other machine can pull")).collect()
+    };
+    assert_eq!(warned(&["manifests"]).len(), 2);
+    assert_eq!(warned(&["manifests", "--uninstall"]), Vec::<String>::new());
+    let image = "--image=registry.example/injector:1";
+    let notes = warned(&["manifests", image]);
+    assert!(notes.len() == 1 && notes[0].contains("localhost/istio-iptables:"), "{notes:?}");
+    for given in
+        ["--init-image=registry.example/init:1", "--set=global.proxy_init.image=registry.example/init:1"]
+    {
+        assert_eq!(warned(&["manifests", image, given]), Vec::<String>::new());
+        assert!(run(&["manifests", given]).unwrap().text.contains("registry.example/init:1"));
+    }
 }
 
 /// What the Deployment says is what the command takes; only the cluster is not there.

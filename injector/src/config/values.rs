@@ -1,0 +1,227 @@
+//! Values: reading, merging, and which of them the built-in templates read.
+
+use std::collections::BTreeSet;
+use std::str::FromStr;
+use std::sync::LazyLock;
+
+use regex_lite::Regex;
+use serde_json::{Value, json};
+
+use super::builtin;
+use super::error::{ConfigError, Problem};
+use super::sources::Source;
+use crate::yaml;
+
+/// What the program itself reads, not the templates.
+const OTHERS: [&str; 7] = [
+    "global.hub",
+    "global.tag",
+    "global.variant",
+    "global.proxy.image",
+    "global.proxy_init.image",
+    "sidecarInjectorWebhook.rewriteAppHTTPProbe",
+    "sidecarInjectorWebhook.enableNamespacesByDefault",
+];
+
+/// The paths that the built-in templates read.
+static READ: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
+    let paths = Regex::new(r"\.Values\.([\w.]+)").ok();
+    let found = paths.iter().flat_map(|paths| paths.captures_iter(builtin::CONFIG));
+    let found = found.filter_map(|found| found.get(1)).map(|path| path.as_str());
+    found.chain(OTHERS).chain(["pilot.env"]).collect()
+});
+
+/// Reads a map of values.
+pub(super) fn read(source: &Source) -> Result<Value, ConfigError> {
+    let value = yaml::read(&source.text)
+        .map_err(|error| ConfigError::new(&source.name, "", Problem::Yaml(Box::new(error))))?;
+    match value {
+        Value::Object(_) => Ok(value),
+        Value::Null => Ok(Value::Object(serde_json::Map::new())),
+        Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            Err(ConfigError::new(&source.name, "", Problem::WrongType("a map of values")))
+        }
+    }
+}
+
+/// Merges values: maps by key, everything else as a whole. Treats null as absent.
+pub(super) fn merge(below: Value, given: Value) -> Value {
+    match (below, given) {
+        (below, Value::Null) => below,
+        (Value::Object(mut below), Value::Object(given)) => {
+            for (key, value) in given {
+                let old = below.get_mut(&key).map(Value::take).unwrap_or_default();
+                below.insert(key, merge(old, value));
+            }
+            Value::Object(below)
+        }
+        (_, given) => given,
+    }
+}
+
+/// Values that the built-in templates do not read, each as a sentence. A problem is added for each that is a known one,
+/// misspelt. What is empty or as it is built in has no effect to miss.
+pub(super) fn unsupported(source: &str, given: &Value, problems: &mut Vec<ConfigError>) -> Vec<String> {
+    let known = yaml::read(builtin::VALUES).unwrap_or_default();
+    let mut found = Vec::new();
+    unread(given, &known, "", &mut found);
+    let mut warnings = Vec::new();
+    for path in found {
+        match misspelt(&path, &known) {
+            Some(meant) => problems.push(ConfigError::new(source, path, Problem::Misspelt(meant))),
+            None => {
+                warnings.push(format!("{source}: {path}: not supported by the built-in template, ignored"))
+            }
+        }
+    }
+    warnings
+}
+
+/// The paths of what is not read.
+fn unread(given: &Value, known: &Value, path: &str, found: &mut Vec<String>) {
+    for (key, value) in given.as_object().into_iter().flatten() {
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        let builtin = known.get(key).unwrap_or(&Value::Null);
+        if READ.contains(path.as_str()) || value == builtin || is_empty(value) {
+            continue;
+        }
+        let below = format!("{path}.");
+        let has_keys = builtin.as_object().is_some_and(|map| !map.is_empty());
+        if value.is_object() && (has_keys || READ.iter().any(|read| read.starts_with(&below))) {
+            unread(value, builtin, &path, found);
+        } else {
+            found.push(path);
+        }
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(flag) => !flag,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.iter().all(is_empty),
+        Value::Object(map) => map.values().all(is_empty),
+    }
+}
+
+/// The key beside it that is one letter off.
+fn misspelt(path: &str, known: &Value) -> Option<String> {
+    let (parent, key) = path.rsplit_once('.').unwrap_or(("", path));
+    let pointer = if parent.is_empty() { String::new() } else { format!("/{}", parent.replace('.', "/")) };
+    let beside = known.pointer(&pointer)?.as_object()?;
+    if beside.contains_key(key) || key.len() < 4 {
+        return None;
+    }
+    beside.keys().find(|known| strsim::osa_distance(known, key) == 1).cloned()
+}
+
+/// Values in the syntax of Helm's `--set`: `global.tag=1.28.0,global.imagePullSecrets={a,b}`. A backslash takes the meaning
+/// from the character behind it; `true`, `false`, `null` and whole numbers have their types.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SetValues(pub Value);
+
+/// A text that is not in that syntax.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?}: expected KEY.KEY=VALUE, several with a comma between; for a list KEY={{A,B}}, not KEY[0]")]
+pub struct InvalidSet(String);
+
+impl SetValues {
+    /// All of them as one map, later ones over earlier ones, and the init container's image over all.
+    #[must_use]
+    pub fn merged(all: &[Self], init_image: Option<&str>) -> Value {
+        let image =
+            init_image.map_or(Value::Null, |image| json!({"global": {"proxy_init": {"image": image}}}));
+        all.iter().map(|set| set.0.clone()).chain([image]).fold(Value::Null, merge)
+    }
+}
+
+impl FromStr for SetValues {
+    type Err = InvalidSet;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSet> {
+        let mut all = json!({});
+        for entry in split(text, ',') {
+            let (path, value) = entry.split_once('=').ok_or_else(|| InvalidSet(entry.clone()))?;
+            let keys = split(path, '.');
+            if keys.iter().any(|key| key.is_empty() || key.contains(['[', ']'])) {
+                return Err(InvalidSet(entry.clone()));
+            }
+            let items = value.strip_prefix('{').and_then(|items| items.strip_suffix('}'));
+            let value = match items {
+                Some("") => json!([]),
+                Some(items) => split(items, ',').iter().map(|item| scalar(item)).collect(),
+                None => scalar(value),
+            };
+            let nested = keys.iter().rev().fold(value, |value, key| json!({plain(key): value}));
+            all = merge(all, nested);
+        }
+        Ok(Self(all))
+    }
+}
+
+/// The parts between separators, except those in braces or behind a backslash.
+fn split(text: &str, separator: char) -> Vec<String> {
+    let (mut parts, mut depth, mut escaped) = (vec![String::new()], 0_u32, false);
+    for c in text.chars() {
+        match c {
+            _ if escaped => {}
+            '{' => depth += 1,
+            '}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if c == separator && depth == 0 && !escaped {
+            parts.push(String::new());
+        } else if let Some(part) = parts.last_mut() {
+            part.push(c);
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    parts
+}
+
+fn plain(text: &str) -> String {
+    let mut plain = String::new();
+    let mut characters = text.chars();
+    while let Some(c) = characters.next() {
+        plain.extend(if c == '\\' { characters.next() } else { Some(c) });
+    }
+    plain
+}
+
+fn scalar(text: &str) -> Value {
+    match text {
+        "true" => json!(true),
+        "false" => json!(false),
+        "null" => Value::Null,
+        "0" => json!(0),
+        // A number with a zero before it is text, as in Helm.
+        _ if text.starts_with('0') => json!(plain(text)),
+        _ => text.parse::<i64>().map_or_else(|_| json!(plain(text)), |number| json!(number)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn set_has_the_syntax_of_helm() {
+        for (text, expected) in [
+            ("a=b", json!({"a": "b"})),
+            ("a.b=1,a.c=true,d=", json!({"a": {"b": 1, "c": true}, "d": ""})),
+            ("a={x,2},b={}", json!({"a": ["x", 2], "b": []})),
+            (r"a\.b.c=d\,e=f", json!({"a.b": {"c": "d,e=f"}})),
+            ("a=01,b=-1,c=1.28", json!({"a": "01", "b": -1, "c": "1.28"})),
+        ] {
+            assert_eq!(text.parse::<SetValues>(), Ok(SetValues(expected)), "{text}");
+        }
+        for bad in ["", "a", "=b", "a..b=c", "a[0]=b", "a=b,c"] {
+            assert!(
+                bad.parse::<SetValues>().unwrap_err().to_string().contains("expected KEY.KEY=VALUE"),
+                "{bad}"
+            );
+        }
+    }
+}
