@@ -246,7 +246,9 @@ pub fn plan(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
     let mut steps: Vec<Step> = network.before.into_iter().map(Step::Network).collect();
     steps.extend(phases.steps(current));
     steps.extend(network.after.into_iter().map(Step::Network));
-    let stale = conntrack::plan(desired.rules.values(), current.tracked(), captures_changed(&steps));
+    let mut stale = conntrack::plan(desired.rules.values(), current.tracked(), captures_changed(&steps));
+    // A first capture tracks new connections from its first commit on, and captures them from the last.
+    stale.tcp.extend(current.connections.untracked.iter().copied());
     if !stale.is_empty() {
         steps.insert(0, Step::Conntrack(conntrack::Step::Note(stale.clone())));
         steps.push(Step::Conntrack(conntrack::Step::DeleteStale(stale)));

@@ -12,7 +12,7 @@ use crate::kernel::sock_diag::{self, State};
 use crate::model::{APP_TO_PROXY_ZONE, DNS_PORT, Family, Mark, Transport};
 
 /// The states of a socket that has begun, or got, a connection.
-const BEGUN: [State; 10] = [
+pub(super) const BEGUN: [State; 10] = [
     State::Established,
     State::SynSent,
     State::SynReceived,

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::conntrack::BEGUN;
 use super::give_way::{self, HALF_OPEN};
 use crate::kernel::conntrack::{Change, Conntrack, ConntrackError, Entry, Filter, NewEntry, TcpState, Tuple};
 use crate::kernel::netlink::Outcome;
@@ -90,7 +91,10 @@ impl<'a> Tracking<'a> {
             waiting = still;
         }
         self.delete_closed(&tracked).map_err(|error| failed(error, 0))?;
-        self.turn_around().and_then(|()| self.flag()).map_err(|error| failed(error, 0))?;
+        self.turn_around()
+            .and_then(|()| self.delete_ended_unseen())
+            .and_then(|()| self.flag())
+            .map_err(|error| failed(error, 0))?;
         Ok(self.made)
     }
 
@@ -115,6 +119,36 @@ impl<'a> Tracking<'a> {
                 open.iter().filter_map(|socket| self.entry(socket)).map(|new| (new.original, new)).collect();
             let replaced = |entry: Entry| (entry, open.get(&entry.original.reversed()).copied());
             self.table.replace(&wrong.into_iter().map(replaced).collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+
+    /// While nothing needs connection tracking, the entries of earlier rules stay, and the ends of their connections are not
+    /// seen. The kernel lets a SYN pass along an established entry, past the proxy.
+    fn delete_ended_unseen(&mut self) -> std::io::Result<()> {
+        let addresses = Rtnetlink::open()?.addresses()?;
+        let local: HashSet<IpAddr> = addresses.into_iter().map(|listed| listed.address).collect();
+        let mut established = Vec::new();
+        for family in self.families {
+            let filter = Filter { family: *family, transport: Transport::Tcp, destination_port: None };
+            established.extend(self.table.dump(&filter)?);
+        }
+        // What is forwarded has no socket here.
+        let ends_here = |Tuple { source, destination }: Tuple| {
+            local.contains(&source.ip()) || local.contains(&destination.ip())
+        };
+        established.retain(|entry| {
+            entry.tcp_state == Some(TcpState::Established)
+                && !entry.status.is_translated()
+                && ends_here(entry.original)
+        });
+        // After the entries: a connection that begins meanwhile has a socket.
+        let alive: HashSet<_> = sockets(self.families, &BEGUN)?.iter().map(ends).collect();
+        for entry in &established {
+            let Tuple { source, destination } = entry.original;
+            if !alive.contains(&(source, destination)) && !alive.contains(&(destination, source)) {
+                self.table.delete(entry)?;
+            }
         }
         Ok(())
     }

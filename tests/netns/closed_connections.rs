@@ -9,6 +9,7 @@ use std::thread;
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
 use crate::lab::socket::{self, Binding};
+use crate::lab::tools::WaitingTools;
 use crate::lab::user::{Conversation, Ending};
 use crate::lab::{Family, Fixture, Pod, User, for_each_backend};
 
@@ -19,6 +20,8 @@ for_each_backend!(
     from_a_list_of_ports_and_ranges_to_all,
     connections_that_the_server_resets_after_the_change,
     connections_that_the_server_resets_after_first_capture,
+    connections_that_end_while_nothing_is_tracked,
+    connections_that_begin_during_first_capture,
     entries_that_began_with_an_answer,
     an_answer_after_the_change_to_a_syn_before_it,
     live_connections_keep_their_entries,
@@ -170,6 +173,45 @@ fn connections_that_the_server_resets_after_first_capture(fixture: Fixture) {
             }
             let _stop = SetOnDrop(stop);
             pod.apply(options);
+        });
+        for (caller, open) in callers.iter().zip(open) {
+            open.into_iter().for_each(|conversation| conversation.end(Ending::ResetByServer));
+            caller.are_captured();
+        }
+    }
+}
+
+/// After a clean-up the entries of its time stay, and no packet changes them.
+fn connections_that_end_while_nothing_is_tracked(fixture: Fixture) {
+    for options in [&REDIRECT[..], &TPROXY] {
+        let pod = fixture.pod();
+        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        pod.apply(&["-b", "9999"]);
+        let callers = Caller::all(&pod);
+        let open: Vec<_> = callers.iter().map(Caller::open_all).collect();
+        pod.apply(&["--cleanup-only"]);
+        open.into_iter().flatten().for_each(|conversation| conversation.end(Ending::ResetByServer));
+        pod.apply(options);
+        callers.iter().for_each(Caller::are_captured);
+    }
+}
+
+/// Between the commits of a first capture new connections are tracked already, and not captured yet.
+fn connections_that_begin_during_first_capture(fixture: Fixture) {
+    for options in [&REDIRECT[..], &TPROXY] {
+        let pod = fixture.pod();
+        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        let callers = Caller::all(&pod);
+        let _open = pod.outside().connect(callers[0].target).expect("a connection");
+        let tools = WaitingTools::before_call(fixture.families().len() + 1);
+        let run = pod.istio_iptables(options).env("PATH", &tools.path());
+        let open: Vec<_> = thread::scope(|scope| {
+            let run = scope.spawn(|| run.run().succeeded());
+            tools.wait_until_called();
+            let open = callers.iter().map(Caller::open_all).collect();
+            tools.go_on();
+            run.join().expect("the run was started");
+            open
         });
         for (caller, open) in callers.iter().zip(open) {
             open.into_iter().for_each(|conversation| conversation.end(Ending::ResetByServer));
