@@ -1,13 +1,14 @@
-//! Which backend: decided from kernel facts, without side effects.
+//! Which backend: decided from kernel facts.
 //!
-//! No rule is written and no tool is run to find out: running a legacy tool makes empty legacy tables, which would
-//! change the next decision.
+//! No rule is written into any table and no tool is run to find out: running a legacy tool makes empty legacy tables,
+//! which would change the next decision. Where native nftables and iptables-legacy are both possible, the kernel is
+//! asked for native nftables with a table of our own that exists within one transaction only.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::config::BackendChoice;
-use crate::model::{NfTables, Tools, Variant};
+use crate::model::{Backend, NfTables, Tools, Variant};
 
 /// Everything the decision rests on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,10 @@ pub struct Findings {
     pub legacy_tables: Vec<String>,
     /// How many chains of ours each variant holds, in both families; nothing for one that holds none.
     pub chains: BTreeMap<Variant, usize>,
+    /// The same of our own native tables.
+    pub native_chains: usize,
+    /// What the kernel refused of native nftables, if it was tried.
+    pub native_refused: Option<String>,
     /// IPv4 tools of the nft variant.
     pub nft: Option<Tools>,
     /// IPv4 tools of the legacy variant.
@@ -43,14 +48,33 @@ impl Findings {
         kernel && self.tools(variant).is_some()
     }
 
-    /// The usable variant that holds most chains of ours. Both hold some after a run that was killed on its way from
+    /// The usable backend that holds most chains of ours. Two hold some after a run that was killed on its way from
     /// one to the other; neither is taken here if they hold as many.
-    fn in_place(&self) -> Option<Variant> {
-        let usable = || self.chains.iter().filter(|(variant, chains)| **chains > 0 && self.usable(**variant));
-        let most = usable().map(|(_, chains)| chains).max()?;
-        let mut holders = usable().filter(|(_, chains)| *chains == most).map(|(variant, _)| *variant);
+    fn in_place(&self, choice: BackendChoice) -> Option<Backend> {
+        let variants = self.chains.iter().filter(|(variant, _)| self.usable(**variant));
+        let variants = variants.map(|(variant, chains)| (Backend::Iptables(*variant), *chains));
+        let native = (Backend::Native, self.native_chains);
+        let native = Some(native).filter(|_| choice == BackendChoice::Auto && self.native_usable());
+        let holders: Vec<_> = variants.chain(native).filter(|(_, chains)| *chains > 0).collect();
+        let most = holders.iter().map(|(_, chains)| *chains).max()?;
+        let mut holders =
+            holders.into_iter().filter(|(_, chains)| *chains == most).map(|(backend, _)| backend);
         let first = holders.next();
         first.filter(|_| holders.next().is_none())
+    }
+
+    fn native_usable(&self) -> bool {
+        self.nf_tables == NfTables::Present && self.native_refused.is_none()
+    }
+
+    /// Whether it takes a try to find out if native nftables is to be used: it comes before iptables-legacy.
+    #[must_use]
+    pub fn needs_try(&self, choice: BackendChoice) -> bool {
+        choice == BackendChoice::Auto
+            && self.nf_tables == NfTables::Present
+            && self.legacy.is_some()
+            && !self.usable(Variant::Nft)
+            && self.native_chains == 0
     }
 }
 
@@ -68,6 +92,9 @@ impl fmt::Display for Findings {
                 None => write!(f, "no {variant}-restore in PATH; ")?,
             }
         }
+        if let Some(refused) = &self.native_refused {
+            write!(f, "native nftables: {refused}; ")?;
+        }
         match self.legacy_tables.as_slice() {
             [] => f.write_str("no legacy rules in this namespace"),
             tables => write!(f, "legacy rules in {}", tables.join(", ")),
@@ -75,11 +102,11 @@ impl fmt::Display for Findings {
     }
 }
 
-/// The chosen variant and the reason.
+/// The chosen backend and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// The variant.
-    pub variant: Variant,
+    /// The backend.
+    pub backend: Backend,
     /// Half a sentence.
     pub why: &'static str,
 }
@@ -93,31 +120,42 @@ pub struct Unavailable {
     pub hint: String,
 }
 
-/// Chooses the variant.
+/// Chooses the backend.
 ///
 /// # Errors
-///
 /// When what was asked for is not there, with what was found and what to do.
 pub fn decide(choice: BackendChoice, findings: &Findings) -> Result<Decision, Unavailable> {
     let (nft, legacy) = (findings.usable(Variant::Nft), findings.usable(Variant::Legacy));
-    let variant = |variant, why| Ok(Decision { variant, why });
+    let native = findings.native_usable();
+    let chosen = |backend: Backend, why| Ok(Decision { backend, why });
     match choice {
-        BackendChoice::IptablesNft if nft => variant(Variant::Nft, "requested"),
-        BackendChoice::IptablesLegacy if legacy => variant(Variant::Legacy, "requested"),
+        BackendChoice::IptablesNft if nft => chosen(Variant::Nft.into(), "requested"),
+        BackendChoice::IptablesLegacy if legacy => chosen(Variant::Legacy.into(), "requested"),
+        BackendChoice::Nftables if native => chosen(Backend::Native, "requested"),
         BackendChoice::IptablesNft => Err(unavailable("--backend iptables-nft cannot be used", findings)),
         BackendChoice::IptablesLegacy => {
             Err(unavailable("--backend iptables-legacy cannot be used", findings))
         }
+        BackendChoice::Nftables => Err(unavailable("--backend nftables cannot be used", findings)),
         BackendChoice::Auto | BackendChoice::Iptables => {
-            match (findings.in_place(), findings.legacy_tables.as_slice(), nft, legacy) {
+            let native = native && choice == BackendChoice::Auto;
+            match (findings.in_place(choice), findings.legacy_tables.as_slice()) {
                 // A foreign rule that comes later is no reason to move.
-                (Some(there), ..) => variant(there, "it holds the live rules"),
-                (None, [_, ..], _, true) => {
-                    variant(Variant::Legacy, "this namespace has legacy rules already")
+                (Some(there), _) => chosen(there, "it holds the live rules"),
+                (None, [_, ..]) if legacy => {
+                    chosen(Variant::Legacy.into(), "this namespace has legacy rules already")
                 }
-                (None, _, true, _) => variant(Variant::Nft, "the kernel has nf_tables and the tool is there"),
-                (None, _, false, true) => variant(Variant::Legacy, "it is the only usable variant"),
-                (None, _, false, false) => Err(unavailable("no variant of iptables can be used", findings)),
+                (None, _) if nft => {
+                    chosen(Variant::Nft.into(), "the kernel has nf_tables and the tool is there")
+                }
+                (None, _) if native => {
+                    chosen(Backend::Native, "the kernel has nf_tables, and no iptables-nft is in PATH")
+                }
+                (None, _) if legacy => chosen(Variant::Legacy.into(), "it is the only usable variant"),
+                (None, _) if choice == BackendChoice::Iptables => {
+                    Err(unavailable("no variant of iptables can be used", findings))
+                }
+                (None, _) => Err(unavailable("no backend can be used", findings)),
             }
         }
     }
@@ -157,13 +195,15 @@ mod tests {
             nf_tables: NfTables::Present,
             legacy_tables: vec!["nat (IPv4)".to_owned()],
             chains: chains.iter().copied().collect(),
+            native_chains: 0,
+            native_refused: None,
             nft: Some(tools("nft")),
             legacy: Some(tools("legacy")),
         }
     }
 
     fn chosen(choice: BackendChoice, findings: &Findings) -> Variant {
-        decide(choice, findings).unwrap().variant
+        decide(choice, findings).unwrap().backend.variant().unwrap()
     }
 
     #[test]
@@ -172,7 +212,7 @@ mod tests {
             let findings = findings(&[(variant, 4)]);
             for choice in AUTO {
                 let decision = decide(choice, &findings).unwrap();
-                assert_eq!((decision.variant, decision.why), (variant, "it holds the live rules"));
+                assert_eq!((decision.backend, decision.why), (variant.into(), "it holds the live rules"));
             }
             assert_eq!(chosen(BackendChoice::IptablesLegacy, &findings), Variant::Legacy);
             assert_eq!(chosen(BackendChoice::IptablesNft, &findings), Variant::Nft);
@@ -198,5 +238,39 @@ mod tests {
             assert_eq!(chosen(choice, &without_nft), Variant::Legacy);
             assert_eq!(chosen(choice, &without_legacy), Variant::Nft);
         }
+    }
+
+    #[test]
+    fn native_nftables_comes_behind_iptables_nft_and_before_iptables_legacy() {
+        let all = Findings { legacy_tables: Vec::new(), ..findings(&[]) };
+        let auto =
+            |findings: &Findings| decide(BackendChoice::Auto, findings).map(|decision| decision.backend);
+        assert_eq!(auto(&all), Ok(Variant::Nft.into()));
+        assert_eq!(auto(&findings(&[])), Ok(Variant::Legacy.into()), "legacy rules are there");
+        let without_nft = Findings { nft: None, ..all.clone() };
+        assert!(without_nft.needs_try(BackendChoice::Auto) && !all.needs_try(BackendChoice::Auto));
+        assert_eq!(auto(&without_nft), Ok(Backend::Native));
+        assert_eq!(chosen(BackendChoice::Iptables, &without_nft), Variant::Legacy);
+        let refused = Findings { native_refused: Some("no tproxy".to_owned()), ..without_nft };
+        assert_eq!(auto(&refused), Ok(Variant::Legacy.into()));
+        let nothing = Findings { nft: None, legacy: None, ..all };
+        assert!(!nothing.needs_try(BackendChoice::Auto));
+        assert_eq!(auto(&nothing), Ok(Backend::Native));
+        let absent = Findings { nf_tables: NfTables::Absent, ..nothing };
+        let message = decide(BackendChoice::Auto, &absent).unwrap_err().what;
+        assert!(
+            message.starts_with("no backend can be used; found: the kernel has no nf_tables"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn native_rules_stay_native() {
+        let native = Findings { native_chains: 5, ..findings(&[]) };
+        let decide = |choice| decide(choice, &native).unwrap().backend;
+        assert_eq!(decide(BackendChoice::Auto), Backend::Native);
+        assert_eq!(decide(BackendChoice::Nftables), Backend::Native);
+        assert_eq!(decide(BackendChoice::Iptables), Variant::Legacy.into());
+        assert_eq!(decide(BackendChoice::IptablesNft), Variant::Nft.into());
     }
 }

@@ -75,6 +75,11 @@ impl Record {
         Self { variants: [variant].into(), blocks, earlier: None, passthrough }
     }
 
+    /// What a run leaves that writes no rule into a table of iptables.
+    pub(crate) fn without_blocks(passthrough: bool) -> Self {
+        Self { passthrough, ..Self::default() }
+    }
+
     /// Both at once.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {

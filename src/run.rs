@@ -138,7 +138,7 @@ fn compare(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result
     // An earlier run may have left what keeps connections of a family without rules open.
     let desired = &desired.clone().accepting_kept_translation(&inspection.current);
     apply::awake(desired, &inspection.current)?;
-    apply::check::rules(host, desired, inspection.decision.variant)?;
+    apply::check::rules(host, desired, inspection.decision.backend)?;
     Ok(plan::notices(desired, &inspection.current))
 }
 

@@ -22,12 +22,18 @@ pub struct Transition {
 }
 
 impl Transition {
-    /// The transition of a run that makes `desired` live in one backend while `other` is live in another one; `native`:
-    /// whether native nftables may mark packets as well.
+    /// The transition of a run that makes `desired` live in one backend while `others` are live in other ones; `native`:
+    /// whether native nftables is another one, and may mark packets as well.
     #[must_use]
-    pub fn between(desired: &FamilyRules, other: &Observed, native: bool) -> Self {
-        let marks =
-            native || other.tables.get(&Table::Mangle).is_some_and(|mangle| !marks_in_use(mangle).is_empty());
+    pub fn between<'a>(
+        desired: &FamilyRules,
+        others: impl IntoIterator<Item = &'a Observed>,
+        native: bool,
+    ) -> Self {
+        let marks_packets = |other: &Observed| {
+            other.tables.get(&Table::Mangle).is_some_and(|mangle| !marks_in_use(mangle).is_empty())
+        };
+        let marks = native || others.into_iter().any(marks_packets);
         let limit_save_mark = marks && saved_marks(desired).next().is_some();
         Self { limit_save_mark, exempt_connections: false }
     }

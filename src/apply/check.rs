@@ -1,13 +1,14 @@
 //! Checks the live rules after a run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{from_kernel, inspect, needed};
 use crate::diff::Change;
 use crate::exit::Exit;
 use crate::kernel::observe;
 use crate::kernel::process::Host;
-use crate::model::{Chain, FamilyRules, Table, Variant};
+use crate::model::{Backend, Chain, FamilyRules, NATIVE_TABLES, Table, Variant};
+use crate::nft;
 use crate::plan::DesiredState;
 use crate::record::Record;
 use crate::render;
@@ -17,7 +18,14 @@ use crate::report::Failure;
 ///
 /// # Errors
 /// Something is missing, or too much.
-pub fn counts(desired: &DesiredState, variant: Variant) -> Result<(), Failure> {
+pub fn counts(desired: &DesiredState, backend: Backend) -> Result<(), Failure> {
+    match backend {
+        Backend::Iptables(variant) => iptables_counts(desired, variant),
+        Backend::Native => native_counts(desired),
+    }
+}
+
+fn iptables_counts(desired: &DesiredState, variant: Variant) -> Result<(), Failure> {
     let counts = observe::counts(variant)
         .map_err(|error| from_kernel(format!("cannot count the live rules: {error}"), &error))?;
     let nothing = observe::Counts::new();
@@ -30,6 +38,52 @@ pub fn counts(desired: &DesiredState, variant: Variant) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+fn native_counts(desired: &DesiredState) -> Result<(), Failure> {
+    let live = observe::native_counts(&NATIVE_TABLES)
+        .map_err(|error| from_kernel(format!("cannot count the live rules: {error}"), &error))?;
+    let tables = nft::tables(&desired.rules);
+    let wanted: BTreeMap<&str, BTreeMap<String, usize>> = tables
+        .iter()
+        .map(|table| {
+            let chains = table.chains.iter().map(|chain| (chain.name.to_string(), chain.rules.len()));
+            (table.name(), chains.collect())
+        })
+        .collect();
+    let none = BTreeMap::new();
+    let mut differences = Vec::new();
+    for (table, live) in &live {
+        let wanted = wanted.get(table.as_str()).unwrap_or(&none);
+        let chains: BTreeSet<&String> = live.keys().chain(wanted.keys()).collect();
+        for chain in chains.into_iter().filter(|chain| live.get(*chain) != wanted.get(*chain)) {
+            let (live, wanted) = (number(live.get(chain).copied()), number(wanted.get(chain).copied()));
+            differences.push(format!("inet {table} {chain}: {live}, not {wanted}"));
+        }
+    }
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::Refused, "the nftables rules are not what was written")
+        .detail(differences.join("\n"))
+        .hint("check whether another program changes the rules at the same time; run again with --verify for the details"))
+}
+
+/// Reads the native tables back and compares them.
+fn native_rules(desired: &DesiredState) -> Result<(), Failure> {
+    let live = observe::native()
+        .map_err(|error| from_kernel(format!("cannot read the nftables tables: {error}"), &error))?;
+    let tables = nft::tables(&desired.rules);
+    let differing = live.differing(&tables);
+    if differing.is_empty() {
+        return Ok(());
+    }
+    let what = format!(
+        "the nftables tables do not match the options: inet {}; they are to be:",
+        differing.join(", inet ")
+    );
+    let wanted: Vec<_> = tables.into_iter().filter(|table| differing.contains(&table.name())).collect();
+    Err(Failure::new(Exit::Refused, what).detail(nft::text(&wanted)))
 }
 
 fn count_differences(rules: &FamilyRules, counts: &observe::Counts) -> Vec<String> {
@@ -70,7 +124,8 @@ fn number(rules: Option<usize>) -> String {
 ///
 /// # Errors
 /// The differences, as the rules file that would correct them.
-pub fn rules(host: &impl Host, desired: &DesiredState, variant: Variant) -> Result<(), Failure> {
+pub fn rules(host: &impl Host, desired: &DesiredState, backend: Backend) -> Result<(), Failure> {
+    let Backend::Iptables(variant) = backend else { return native_rules(desired) };
     let alias = observe::alias()
         .map_err(|error| from_kernel(format!("cannot read the alias of lo: {error}"), &error))?;
     let record: Option<Record> = alias.and_then(|alias| alias.parse().ok());
@@ -86,5 +141,5 @@ pub fn rules(host: &impl Host, desired: &DesiredState, variant: Variant) -> Resu
         }
     }
     // A family that is to have none is covered by the count: no chain of ours, so no jump to one.
-    counts(desired, variant)
+    iptables_counts(desired, variant)
 }

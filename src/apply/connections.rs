@@ -42,7 +42,9 @@ fn from_passthrough(desired: &DesiredState, current: &CurrentState) -> usize {
 /// Open connections with a mark of live rules that the desired state does not save any more; `None` if there are none.
 fn marked(family: Family, desired: &DesiredState, current: &CurrentState) -> Option<usize> {
     let mangle = live(current, family).filter_map(|observed| observed.tables.get(&Table::Mangle));
-    let mut marks: BTreeSet<Mark> = mangle.flat_map(marks_in_use).collect();
+    let native = current.native.concerns(family).then(|| current.native.marks());
+    let mut marks: BTreeSet<Mark> =
+        mangle.flat_map(marks_in_use).chain(native.into_iter().flatten()).collect();
     for mark in desired.rules.get(&family).into_iter().flat_map(saved_marks) {
         marks.remove(&mark);
     }
@@ -61,10 +63,10 @@ fn live(current: &CurrentState, family: Family) -> impl Iterator<Item = &Observe
 }
 
 fn untracked(families: &[Family], current: &CurrentState) -> BTreeSet<Family> {
-    let interrupted = |family: &Family| live(current, *family).any(connections::exempts);
-    let first = |family: &Family| {
-        current.native_tables.is_empty() && !live(current, *family).any(connections::captures)
-    };
+    let native = &current.native;
+    let interrupted = |family: &Family| native.exempts() || live(current, *family).any(connections::exempts);
+    let first =
+        |family: &Family| !native.captures(*family) && !live(current, *family).any(connections::captures);
     let mut untracked: BTreeSet<Family> = families.iter().copied().filter(interrupted).collect();
     let first: Vec<Family> = families.iter().copied().filter(first).collect();
     if first.is_empty() {
@@ -80,14 +82,17 @@ fn untracked(families: &[Family], current: &CurrentState) -> BTreeSet<Family> {
 }
 
 fn translated(families: &[Family], current: &CurrentState) -> BTreeMap<Family, Translated> {
-    let ours = |family: &Family| live(current, *family).any(Observed::has_ours);
+    let ours =
+        |family: &Family| current.native.concerns(*family) || live(current, *family).any(Observed::has_ours);
     let families = families.iter().copied().filter(ours);
     families.map(|family| (family, count(family, &ports(current, family)))).collect()
 }
 
 /// Families whose live rules capture: with a socket, of the proxy for instance, a connection can begin at any time.
 fn may_begin(translated: &BTreeMap<Family, Translated>, current: &CurrentState) -> BTreeSet<Family> {
-    let captures = |family: &Family| live(current, *family).any(connections::captures);
+    let captures = |family: &Family| {
+        current.native.captures(*family) || live(current, *family).any(connections::captures)
+    };
     let none = translated.iter().filter(|(_, translated)| !translated.any()).map(|(family, _)| *family);
     let mut families: BTreeSet<Family> = none.filter(captures).collect();
     if !families.is_empty()
@@ -99,7 +104,8 @@ fn may_begin(translated: &BTreeMap<Family, Translated>, current: &CurrentState) 
 }
 
 fn ports(current: &CurrentState, family: Family) -> BTreeSet<u16> {
-    live(current, family).flat_map(connections::redirect_ports).collect()
+    let ports = live(current, family).flat_map(connections::redirect_ports);
+    ports.chain(current.native.redirect_ports()).collect()
 }
 
 fn count(family: Family, ports: &BTreeSet<u16>) -> Translated {

@@ -3,19 +3,19 @@
 use std::io;
 use std::path::PathBuf;
 
-use super::{conntrack, from_kernel, needed, network, tool_error, track};
+use super::{conntrack, from_kernel, native, needed, network, tool_error, track};
 use crate::config::RunOptions;
 use crate::exit::Exit;
 use crate::kernel::process::Host;
 use crate::kernel::rtnetlink::loopback;
 use crate::kernel::rules_file::{self, RulesFile};
 use crate::kernel::{netns, observe, restore};
-use crate::model::{Family, NATIVE_MANGLE, Tools, Variant};
-use crate::plan::{DeleteTwins, Restore, Step};
+use crate::model::{Backend, Family, NATIVE_MANGLE, Tools, Variant};
+use crate::plan::{DeleteTwins, ReplaceNative, Restore, Step};
 use crate::report::Failure;
 use crate::routing;
 
-/// Carries out the steps in order. `main` is the variant that holds our rules from now on.
+/// Carries out the steps in order. `main` is what holds our rules from now on.
 ///
 /// All tools are found and all rules files are written before the first one is read: what can be known beforehand
 /// leaves the kernel as it was.
@@ -27,7 +27,7 @@ use crate::routing;
 pub fn execute(
     host: &impl Host,
     steps: &[Step],
-    main: Variant,
+    main: Backend,
     run: &RunOptions,
     locked: bool,
 ) -> Result<(), Failure> {
@@ -37,6 +37,7 @@ pub fn execute(
         let tools = needed(host, step.variant, step.family, "rules are written with them")?;
         prepared.push((step, tools, rules_file(step, steps, main, run)?));
     }
+    native::keep_file(steps, run)?;
     let lock = lock_file(run, &prepared, locked)?;
     let mut prepared = prepared.into_iter();
     let mut table = conntrack::Table::default();
@@ -65,6 +66,10 @@ pub fn execute(
                     Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
                     done => done.map_err(|error| refused(step, &error))?,
                 }
+            }
+            Step::ReplaceNative(ReplaceNative { tables, delete }) => {
+                log::info!("{step}");
+                native::replace(step, tables, delete)?;
             }
             Step::DeleteNative(tables) => {
                 log::info!("{step}");
@@ -103,6 +108,7 @@ fn restores(steps: &[Step]) -> impl Iterator<Item = &Restore> {
         Step::Restore(restore) => Some(restore),
         Step::LimitNative
         | Step::DeleteNative(_)
+        | Step::ReplaceNative(_)
         | Step::Network(_)
         | Step::Conntrack(_)
         | Step::TrackConnections(_)
@@ -122,10 +128,10 @@ fn announce(step: &Restore, place: &str) {
 
 /// The file that the tool reads. With `--rules-file` it is kept; where a family of the main variant is written more than
 /// once, the kept file holds everything in order, and the tool reads another one.
-fn rules_file(step: &Restore, steps: &[Step], main: Variant, run: &RunOptions) -> Result<RulesFile, Failure> {
-    if let Some(path) = run.rules_file.as_ref().filter(|_| step.variant == main) {
+fn rules_file(step: &Restore, steps: &[Step], main: Backend, run: &RunOptions) -> Result<RulesFile, Failure> {
+    if let Some(path) = run.rules_file.as_ref().filter(|_| Backend::Iptables(step.variant) == main) {
         let whole: String = restores(steps)
-            .filter(|other| (other.variant, other.family) == (main, step.family))
+            .filter(|other| (other.variant, other.family) == (step.variant, step.family))
             .map(|other| other.text.as_str())
             .collect();
         let kept = {
@@ -185,6 +191,6 @@ fn network_step(step: routing::Step) -> Result<(), Failure> {
     })
 }
 
-fn refused(step: &Step, error: &io::Error) -> Failure {
+pub(super) fn refused(step: &Step, error: &io::Error) -> Failure {
     from_kernel(format!("the kernel refuses `{step}`: {error}"), error)
 }

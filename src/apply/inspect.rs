@@ -11,8 +11,8 @@ use crate::conntrack::Entries;
 use crate::exit::Exit;
 use crate::kernel::observe::{self, Snapshot};
 use crate::kernel::process::Host;
-use crate::kernel::{restore, tools};
-use crate::model::{Family, NfTables, Tools, Variant};
+use crate::kernel::{nftables, restore, tools};
+use crate::model::{Backend, Family, NfTables, Tools, Variant};
 use crate::parse::{self, Observed};
 use crate::plan::CurrentState;
 use crate::report::Failure;
@@ -43,7 +43,7 @@ pub enum Access {
 pub fn inspect(host: &impl Host, choice: BackendChoice, access: Access) -> Result<Inspection, Failure> {
     let mut snapshot = Snapshot::take()
         .map_err(|error| from_kernel(format!("cannot read the kernel's packet filter: {error}"), &error))?;
-    let findings = findings(host, &snapshot);
+    let findings = findings(host, &snapshot, choice, access);
     log::debug!("{findings}");
     if snapshot.nf_tables == NfTables::Forbidden {
         let error = io::Error::from(io::ErrorKind::PermissionDenied);
@@ -51,13 +51,13 @@ pub fn inspect(host: &impl Host, choice: BackendChoice, access: Access) -> Resul
     }
     let decision = backend::decide(choice, &findings)
         .map_err(|none| Failure::new(Exit::Unavailable, none.what).hint(none.hint))?;
-    match (decision.variant, access) {
+    match (decision.backend, access) {
         _ if !snapshot.legacy_unlisted => {}
-        (Variant::Legacy, Access::MayCreateTables) => {
+        (Backend::Iptables(Variant::Legacy), Access::MayCreateTables) => {
             snapshot.read_legacy_by_name().map_err(|error| unreadable(&error))?
         }
-        (Variant::Legacy, Access::ReadOnly) => return Err(unlisted()),
-        (Variant::Nft, _) => {
+        (Backend::Iptables(Variant::Legacy), Access::ReadOnly) => return Err(unlisted()),
+        (Backend::Iptables(Variant::Nft) | Backend::Native, _) => {
             log::warn!(
                 "the tables of iptables-legacy cannot be listed: rules of an earlier run in them are kept"
             );
@@ -65,14 +65,15 @@ pub fn inspect(host: &impl Host, choice: BackendChoice, access: Access) -> Resul
     }
     let mut routing = network::observed()
         .map_err(|error| from_kernel(format!("cannot read routes and policy rules: {error}"), &error))?;
-    routing.native = network::native(&snapshot.native_tables)
-        .map_err(|error| from_kernel(format!("cannot read Istio's native tables: {error}"), &error))?;
+    if !snapshot.native.is_ours() {
+        routing.native = network::native(&snapshot.native);
+    }
     let alias = observe::alias()
         .map_err(|error| from_kernel(format!("cannot read the alias of lo: {error}"), &error))?;
     let mut current = CurrentState {
-        variant: decision.variant,
+        backend: decision.backend,
         rules: BTreeMap::new(),
-        native_tables: snapshot.native_tables.clone(),
+        native: snapshot.native.clone(),
         network: routing,
         entries: Entries::None,
         connections: Connections::default(),
@@ -83,7 +84,8 @@ pub fn inspect(host: &impl Host, choice: BackendChoice, access: Access) -> Resul
         for family in Family::ALL {
             let read = if snapshot.has_chains(variant, family) {
                 Some(read_back(host, variant, family, &findings)?)
-            } else if variant == decision.variant && snapshot.hooks_in_use(variant, family) {
+            } else if decision.backend == Backend::Iptables(variant) && snapshot.hooks_in_use(variant, family)
+            {
                 read_foreign(host, variant, family)
             } else {
                 None
@@ -94,7 +96,7 @@ pub fn inspect(host: &impl Host, choice: BackendChoice, access: Access) -> Resul
             }
         }
     }
-    let live = current.rules.values().any(Observed::has_ours) || !snapshot.native_tables.is_empty();
+    let live = current.rules.values().any(Observed::has_ours) || !snapshot.native.is_empty();
     current.entries = conntrack::entries(live);
     Ok(Inspection { decision, current })
 }
@@ -111,15 +113,21 @@ fn unlisted() -> Failure {
     .hint("run as root or in group 0 (runAsGroup: 0), with /proc mounted")
 }
 
-fn findings(host: &impl Host, snapshot: &Snapshot) -> Findings {
+fn findings(host: &impl Host, snapshot: &Snapshot, choice: BackendChoice, access: Access) -> Findings {
     let of = |variant| tools::tools(host, variant, Family::V4);
-    Findings {
+    let mut findings = Findings {
         nf_tables: snapshot.nf_tables,
         legacy_tables: snapshot.legacy_tables_in_use(),
         chains: Variant::ALL.map(|variant| (variant, snapshot.chains_of_ours(variant))).into(),
+        native_chains: snapshot.native.chains_of_ours(),
+        native_refused: None,
         nft: of(Variant::Nft),
         legacy: of(Variant::Legacy),
+    };
+    if access == Access::MayCreateTables && findings.needs_try(choice) {
+        findings.native_refused = nftables::try_scratch().err().map(|error| error.to_string());
     }
+    findings
 }
 
 /// Reads the live rules with the tool of the variant that holds them.

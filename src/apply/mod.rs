@@ -7,6 +7,7 @@ mod execute;
 mod give_way;
 mod hidden;
 mod inspect;
+mod native;
 pub mod network;
 mod rollback;
 mod tool_error;
@@ -26,7 +27,8 @@ use crate::exit::Exit;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Host;
 use crate::kernel::{limits, observe, restore, rules_file, tools};
-use crate::model::{Family, Tools, Variant};
+use crate::model::{Backend, Family, Tools, Variant};
+use crate::nft;
 use crate::plan::{self, CurrentState, DesiredState, Step};
 use crate::render;
 use crate::report::Failure;
@@ -43,12 +45,12 @@ pub use inspect::{Access, Inspection, inspect};
 pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<(), Failure> {
     let start = Instant::now();
     let mut inspection = inspect(host, run.backend, Access::MayCreateTables)?;
-    log::info!("backend {}: {}", inspection.decision.variant, inspection.decision.why);
+    log::info!("backend {}: {}", inspection.decision.backend, inspection.decision.why);
     awake(desired, &inspection.current)?;
-    let variant = inspection.decision.variant;
+    let backend = inspection.decision.backend;
     let is_first = run.action == Action::Apply && inspection.current.is_empty();
     let mut applied = match change(host, desired, run, inspection) {
-        Err(failure) if is_first => return Err(rollback::roll_back(host, run, variant, failure)),
+        Err(failure) if is_first => return Err(rollback::roll_back(host, run, backend, failure)),
         applied => applied?,
     };
     if !applied.connections.may_begin.is_empty() {
@@ -85,7 +87,7 @@ fn change(
     run: &RunOptions,
     mut inspection: Inspection,
 ) -> Result<Applied, Failure> {
-    let variant = inspection.decision.variant;
+    let backend = inspection.decision.backend;
     let policy = connection_policy(run);
     let mut desired = with_connections(asked, &mut inspection.current, policy);
     let mut steps = steps(&desired, &inspection.current);
@@ -108,14 +110,14 @@ fn change(
     for notice in &notices {
         log::warn!("{notice}");
     }
-    execute(host, &steps, variant, run, lock.is_some())?;
+    execute(host, &steps, backend, run, lock.is_some())?;
     drop(lock);
-    check::counts(&desired, variant)?;
+    check::counts(&desired, backend)?;
     if run.verify {
-        check::rules(host, &desired, variant)?;
+        check::rules(host, &desired, backend)?;
     }
     if log::log_enabled!(log::Level::Debug) {
-        log_final_state(host, &desired, variant);
+        log_final_state(host, &desired, backend);
     }
     let connections = inspection.current.connections;
     Ok(Applied { desired, connections, is_written: !steps.is_empty(), has_notices: !notices.is_empty() })
@@ -124,7 +126,7 @@ fn change(
 /// The plan, in commits that the kernel accepts.
 fn steps(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
     let steps = plan::plan(desired, current);
-    let limited = current.variant == Variant::Nft
+    let limited = current.backend == Backend::Iptables(Variant::Nft)
         && steps.iter().any(commits::is_long)
         && observe::is_message_limited();
     if limited { commits::split(steps, current) } else { steps }
@@ -198,9 +200,9 @@ pub fn awake(desired: &DesiredState, current: &CurrentState) -> Result<(), Failu
 pub fn dry_run(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<String, Failure> {
     let policy = connection_policy(run);
     let (current, desired, notice) = match inspect(host, run.backend, Access::ReadOnly) {
-        Ok(Inspection { decision: Decision { variant, why }, mut current }) => {
+        Ok(Inspection { decision: Decision { backend, why }, mut current }) => {
             let desired = with_connections(desired, &mut current, policy);
-            (current, desired, format!("backend {variant}: {why}"))
+            (current, desired, format!("backend {backend}: {why}"))
         }
         Err(failure) => {
             let notice =
@@ -209,7 +211,7 @@ pub fn dry_run(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Re
         }
     };
     if let Some(path) = &run.dry_run_file {
-        keep_dry_run(&desired, path)?;
+        keep_dry_run(&desired, current.backend, path)?;
     }
     let mut notices = plan::notices(&desired, &current);
     notices.extend(
@@ -221,7 +223,10 @@ pub fn dry_run(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Re
 }
 
 /// Writes the complete rules of this run to `path`.
-fn keep_dry_run(desired: &DesiredState, path: &Path) -> Result<(), Failure> {
+fn keep_dry_run(desired: &DesiredState, backend: Backend, path: &Path) -> Result<(), Failure> {
+    if backend == Backend::Native {
+        return native::show_file(&nft::tables(&desired.rules), path);
+    }
     for family in Family::ALL {
         let rules = desired.rules.get(&family).filter(|rules| rules.count() > 0);
         // A run without IPv6 rules has no second file; an existing one belongs to another run or program.
@@ -236,14 +241,15 @@ fn keep_dry_run(desired: &DesiredState, path: &Path) -> Result<(), Failure> {
 }
 
 fn empty_state(choice: BackendChoice) -> CurrentState {
-    let variant = match choice {
-        BackendChoice::IptablesLegacy => Variant::Legacy,
-        BackendChoice::Auto | BackendChoice::Iptables | BackendChoice::IptablesNft => Variant::Nft,
+    let backend = match choice {
+        BackendChoice::IptablesLegacy => Variant::Legacy.into(),
+        BackendChoice::Auto | BackendChoice::Iptables | BackendChoice::IptablesNft => Variant::Nft.into(),
+        BackendChoice::Nftables => Backend::Native,
     };
     CurrentState {
-        variant,
+        backend,
         rules: BTreeMap::new(),
-        native_tables: Vec::new(),
+        native: nft::Live::default(),
         network: routing::Observed::default(),
         entries: Entries::None,
         connections: Connections::default(),
@@ -265,6 +271,9 @@ fn describe(notices: &[String], warnings: &[String], steps: &[Step], desired: &D
         text += &format!("# step {number} of {}: {step}\n", steps.len());
         if let Step::Restore(restore) = step {
             text += &restore.text;
+        }
+        if let Step::ReplaceNative(replace) = step {
+            text += &nft::text(&replace.tables);
         }
     }
     text
@@ -311,7 +320,8 @@ pub(crate) fn from_kernel(what: String, error: &io::Error) -> Failure {
 }
 
 /// Logs the final state at debug level. A failing tool is ignored: the rules are already applied.
-fn log_final_state(host: &impl Host, desired: &DesiredState, variant: Variant) {
+fn log_final_state(host: &impl Host, desired: &DesiredState, backend: Backend) {
+    let Backend::Iptables(variant) = backend else { return };
     for rules in desired.rules.values().filter(|rules| rules.count() > 0) {
         let family = rules.family;
         let saved = needed(host, variant, family, "the final state is logged").and_then(|tools| {

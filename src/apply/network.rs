@@ -2,9 +2,9 @@
 
 use std::io;
 
-use crate::kernel::observe;
 use crate::kernel::rtnetlink::{self, Rtnetlink};
-use crate::model::{Family, Mark, PASSTHROUGH_V6, PROXY_LOOPBACK_MARK, ROUTE_PROTOCOL};
+use crate::model::{Family, PASSTHROUGH_V6, ROUTE_PROTOCOL};
+use crate::nft::Live;
 use crate::routing::{MarkRule, Native, Observed, Route, Step};
 
 /// The passthrough address, policy rules by mark, and routes in other than the standard tables.
@@ -37,15 +37,9 @@ pub fn observed() -> io::Result<Observed> {
     Ok(observed)
 }
 
-/// What the tables of a native nftables backend refer to.
-///
-/// # Errors
-/// The kernel refuses.
-pub(super) fn native(tables: &[String]) -> io::Result<Native> {
-    let references = observe::references(tables)?;
-    // No policy rule belongs to the mark of the proxy's own packets.
-    let marks = references.marks.into_iter().map(Mark).filter(|mark| *mark != PROXY_LOOPBACK_MARK);
-    Ok(Native { marks: marks.collect(), passthrough: references.addresses.contains(&PASSTHROUGH_V6) })
+/// What the tables of a native backend refer to.
+pub(super) fn native(tables: &Live) -> Native {
+    Native { marks: tables.marks(), passthrough: tables.refers_to(PASSTHROUGH_V6) }
 }
 
 /// Makes one change. One that is made already is no error.

@@ -5,13 +5,13 @@
 use super::{Access, Applied, change, inspect};
 use crate::config::{Action, BackendChoice, RunOptions};
 use crate::kernel::process::Host;
-use crate::model::Variant;
+use crate::model::{Backend, Variant};
 use crate::plan::DesiredState;
 use crate::report::Failure;
 
 /// Removes what a failed run has written; `failure` with the outcome.
-pub(super) fn roll_back(host: &impl Host, run: &RunOptions, variant: Variant, failure: Failure) -> Failure {
-    match remove(host, run, variant) {
+pub(super) fn roll_back(host: &impl Host, run: &RunOptions, backend: Backend, failure: Failure) -> Failure {
+    match remove(host, run, backend) {
         Ok(Applied { is_written: false, .. }) => failure,
         Ok(Applied { has_notices: true, .. }) => {
             failure.detail("rolled back, except for what the warnings name")
@@ -24,11 +24,12 @@ pub(super) fn roll_back(host: &impl Host, run: &RunOptions, variant: Variant, fa
     }
 }
 
-fn remove(host: &impl Host, run: &RunOptions, variant: Variant) -> Result<Applied, Failure> {
+fn remove(host: &impl Host, run: &RunOptions, backend: Backend) -> Result<Applied, Failure> {
     log::warn!("the run failed: removing what it has written");
-    let backend = match variant {
-        Variant::Nft => BackendChoice::IptablesNft,
-        Variant::Legacy => BackendChoice::IptablesLegacy,
+    let backend = match backend {
+        Backend::Iptables(Variant::Nft) => BackendChoice::IptablesNft,
+        Backend::Iptables(Variant::Legacy) => BackendChoice::IptablesLegacy,
+        Backend::Native => BackendChoice::Nftables,
     };
     let cleanup = RunOptions {
         action: Action::Cleanup,

@@ -92,11 +92,11 @@ options! {
     IpFamily: "Families that get rules: auto, ipv4, ipv6 (only) or dual",
         "ip-family" Text Families.default("auto").from(Variables::Prefixed).takes("FAMILY");
 
-    Backend: "Tool that writes the rules: auto, iptables, iptables-nft or iptables-legacy",
+    Backend: "What holds the rules: auto, iptables, iptables-nft, iptables-legacy or nftables (native, without tools)",
         "backend" Text Backend.default("auto").from(Variables::Prefixed).takes("BACKEND");
     ForceIptablesBinary: "nft or legacy: the same as --backend iptables-nft or iptables-legacy",
         "force-iptables-binary" Text Backend.takes("VARIANT");
-    NativeNftables: "The same as --backend nftables; not available in this version",
+    NativeNftables: "The same as --backend nftables",
         "native-nftables" Boolean Backend;
 
     DryRun: "Print the planned changes without applying them",

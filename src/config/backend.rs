@@ -2,18 +2,15 @@
 
 use crate::cli::Key;
 
-use super::error::{ConfigError, Expected};
+use super::error::Expected;
 use super::reader::Reader;
 use super::run::BackendChoice;
-
-const NATIVE: &str = "native nftables is not available in this version; iptables-nft programs the same kernel subsystem \
-                      (--backend iptables-nft, or auto)";
 
 /// The values of the three options.
 #[derive(Clone, Copy)]
 struct BackendOptions {
-    /// `--backend`; `None` for native nftables.
-    backend: Option<BackendChoice>,
+    /// `--backend`.
+    backend: BackendChoice,
     /// `--force-iptables-binary`.
     forced: Option<BackendChoice>,
     /// `--native-nftables`.
@@ -22,12 +19,12 @@ struct BackendOptions {
 
 pub(super) fn choice(reader: &mut Reader<'_>) -> BackendChoice {
     let backend = reader.value(Key::Backend, |text| match text {
-        "auto" => Ok(Some(BackendChoice::Auto)),
-        "iptables" => Ok(Some(BackendChoice::Iptables)),
-        "iptables-legacy" => Ok(Some(BackendChoice::IptablesLegacy)),
-        "iptables-nft" => Ok(Some(BackendChoice::IptablesNft)),
-        "nftables" => Ok(None),
-        _ => Err(Expected::new("auto, iptables, iptables-nft or iptables-legacy")),
+        "auto" => Ok(BackendChoice::Auto),
+        "iptables" => Ok(BackendChoice::Iptables),
+        "iptables-legacy" => Ok(BackendChoice::IptablesLegacy),
+        "iptables-nft" => Ok(BackendChoice::IptablesNft),
+        "nftables" => Ok(BackendChoice::Nftables),
+        _ => Err(Expected::new("auto, iptables, iptables-nft, iptables-legacy or nftables")),
     });
     let forced = reader.optional(Key::ForceIptablesBinary, |text| match text {
         "legacy" => Ok(BackendChoice::IptablesLegacy),
@@ -36,33 +33,28 @@ pub(super) fn choice(reader: &mut Reader<'_>) -> BackendChoice {
     });
     let options = BackendOptions {
         // One that does not parse is noted and contradicts nothing.
-        backend: backend.unwrap_or(Some(BackendChoice::Auto)),
+        backend: backend.unwrap_or(BackendChoice::Auto),
         forced,
         native: reader.boolean(Key::NativeNftables),
     };
-    for (wanted, key) in [(options.backend.is_none(), Key::Backend), (options.native, Key::NativeNftables)] {
-        if wanted {
-            let origin = reader.origin(key);
-            reader.errors.push(ConfigError::Unavailable { origin, reason: NATIVE });
-        }
-    }
     for (one, other) in contradictions(options) {
         reader.contradict(one, other, "they ask for different backends; keep one of them");
     }
-    let open = matches!(options.backend, Some(BackendChoice::Auto | BackendChoice::Iptables));
-    let forced = forced.filter(|_| open);
-    forced.or(options.backend).unwrap_or(BackendChoice::Auto)
+    let native = options.native.then_some(BackendChoice::Nftables);
+    let is_open = matches!(options.backend, BackendChoice::Auto | BackendChoice::Iptables);
+    forced.or(native).filter(|_| is_open).unwrap_or(options.backend)
 }
 
 /// The pairs of options that ask for different things.
 fn contradictions(options: BackendOptions) -> Vec<(Key, Key)> {
     let BackendOptions { backend, forced, native } = options;
-    let variant = backend.filter(|backend| !matches!(backend, BackendChoice::Auto | BackendChoice::Iptables));
-    let is_iptables = backend.is_some_and(|backend| backend != BackendChoice::Auto);
-    let differs = forced.is_some_and(|forced| backend.is_none() || variant.is_some_and(|one| one != forced));
+    let is_variant = matches!(backend, BackendChoice::IptablesNft | BackendChoice::IptablesLegacy);
+    let is_native = backend == BackendChoice::Nftables;
+    let differs = forced.is_some_and(|forced| is_native || (is_variant && backend != forced));
+    let of_iptables = is_variant || backend == BackendChoice::Iptables;
     [
         (native && forced.is_some(), Key::ForceIptablesBinary, Key::NativeNftables),
-        (native && is_iptables, Key::Backend, Key::NativeNftables),
+        (native && of_iptables, Key::Backend, Key::NativeNftables),
         (differs, Key::Backend, Key::ForceIptablesBinary),
     ]
     .into_iter()

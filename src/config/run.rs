@@ -25,6 +25,8 @@ pub enum BackendChoice {
     IptablesLegacy,
     /// `iptables-nft-restore`.
     IptablesNft,
+    /// Native nftables, over netlink.
+    Nftables,
 }
 
 /// How log lines look.

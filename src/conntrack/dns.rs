@@ -1,13 +1,15 @@
 //! Which DNS queries change their way when the rules change.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use super::Live;
+use super::{Live, Native};
 use crate::diff::our_rules;
 use crate::model::{
-    APP_TO_PROXY_ZONE, Chain, DNS_PORT, FamilyRules, Hook, Match, Matcher, Owner, Ports, Protocol, Rule,
-    Statement, Table, Target, Transport, Variant,
+    APP_TO_PROXY_ZONE, Chain, DNS_PORT, Family, FamilyRules, Hook, Match, Matcher, Owner, Ports, Protocol,
+    Rule, Statement, Table, Target, Transport, Variant,
 };
+use crate::nft::{self, DnsRule, NativeTable};
 use crate::parse::{Line, Observed};
 
 /// Which DNS flows changed their way.
@@ -66,19 +68,38 @@ impl fmt::Display for DnsFlows {
 }
 
 /// The flows of a family that a run to the desired rules sends another way; `None` if there is none.
-pub(super) fn changed_flows(desired: &FamilyRules, live: Live<'_>) -> Option<DnsFlows> {
+pub(super) fn changed_flows(desired: &FamilyRules, live: &Live<'_>) -> Option<DnsFlows> {
     let after = Path::desired(desired);
     let path = |variant: Variant| live.rules.get(&(variant, desired.family)).map(Path::live);
     let sets: Vec<Path<'_>> =
         Variant::ALL.into_iter().filter_map(path).filter(|path| !path.is_empty()).collect();
     match sets.as_slice() {
-        // The rules of Istio's native backend are not read.
-        _ if live.native => Some(DnsFlows::All),
+        _ if live.native == Native::Unread => Some(DnsFlows::All),
+        _ if let Native::Replaced(flows) = &live.native => {
+            let flows = flows.get(&desired.family).copied();
+            let differ = flows.is_some() || sets.iter().any(|before| *before != after);
+            if sets.is_empty() { flows } else { differ.then_some(DnsFlows::All) }
+        }
         [] => difference(&Path::default(), &after),
         [before] => difference(before, &after),
         // What either set captured was captured.
         several => several.iter().any(|before| *before != after).then_some(DnsFlows::All),
     }
+}
+
+/// The flows that a replacement of native tables sends another way, in each family in which it does.
+#[must_use]
+pub fn native_flows(live: &nft::Live, desired: &[NativeTable]) -> BTreeMap<Family, DnsFlows> {
+    let changed = |family: Family| {
+        let (before, after) = (live.dns_path(family), nft::dns_path_of(desired, family));
+        let effect = |rule: &DnsRule| match rule {
+            rule if rule.redirects() => Effect::Captures,
+            rule if rule.excludes() => Effect::Excludes,
+            _ => Effect::Unknown,
+        };
+        Some((family, compare(&before, &after, effect)?))
+    };
+    Family::ALL.into_iter().filter_map(changed).collect()
 }
 
 /// What a DNS query over UDP meets in the nat rules, in order: the decisions before our DNS chain, then that chain.
@@ -164,8 +185,13 @@ fn decides(rule: &Statement, proxy: &[Owner]) -> bool {
     queries && only_owner(&rule.matcher).is_none_or(|owner| !proxy.contains(&owner))
 }
 
-/// Compares two paths: rules that are in one of them only capture more queries or fewer.
+/// Compares two paths.
 fn difference(before: &Path<'_>, after: &Path<'_>) -> Option<DnsFlows> {
+    compare(&before.0, &after.0, |rule| Effect::of(*rule))
+}
+
+/// Compares two lists of rules: those that are in one of them only capture more queries or fewer.
+fn compare<T: PartialEq>(before: &[T], after: &[T], effect: impl Fn(&T) -> Effect) -> Option<DnsFlows> {
     if before == after {
         return None;
     }
@@ -175,18 +201,18 @@ fn difference(before: &Path<'_>, after: &Path<'_>) -> Option<DnsFlows> {
     if after.is_empty() {
         return Some(DnsFlows::Captured);
     }
-    let common = |this: &Path<'_>, other: &Path<'_>| -> Vec<bool> {
-        this.0.iter().map(|rule| other.0.contains(rule)).collect()
+    let in_both =
+        |rules: &[T], other: &[T]| -> Vec<bool> { rules.iter().map(|rule| other.contains(rule)).collect() };
+    let (kept, known) = (in_both(before, after), in_both(after, before));
+    let select = |both: bool| {
+        let of = move |(_, in_both): &(&T, &bool)| **in_both == both;
+        (before.iter().zip(&kept).filter(of), after.iter().zip(&known).filter(of))
     };
-    let (kept, known) = (common(before, after), common(after, before));
-    let in_both = |path: &Path<'_>, both: &[bool]| -> Vec<_> {
-        path.0.iter().zip(both).filter(|(_, both)| **both).map(|(rule, _)| rule.cloned()).collect()
-    };
-    let same_order = in_both(before, &kept) == in_both(after, &known);
-    let only = |path: &Path<'_>, both: &[bool]| -> Vec<Effect> {
-        path.0.iter().zip(both).filter(|(_, both)| !**both).map(|(rule, _)| Effect::of(*rule)).collect()
-    };
-    let (removed, added) = (only(before, &kept), only(after, &known));
+    let (of_before, of_after) = select(true);
+    let same_order = of_before.map(|(rule, _)| rule).eq(of_after.map(|(rule, _)| rule));
+    let (removed, added) = select(false);
+    let removed: Vec<Effect> = removed.map(|(rule, _)| effect(rule)).collect();
+    let added: Vec<Effect> = added.map(|(rule, _)| effect(rule)).collect();
     let all = |removes, adds| {
         removed.iter().all(|effect| *effect == removes) && added.iter().all(|effect| *effect == adds)
     };

@@ -7,7 +7,7 @@ mod dns;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-pub use dns::DnsFlows;
+pub use dns::{DnsFlows, native_flows};
 
 use crate::model::{Family, FamilyRules, Mark, Variant};
 use crate::parse::Observed;
@@ -134,13 +134,24 @@ impl fmt::Display for Step {
     }
 }
 
+/// The live tables of a native backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Native {
+    /// There are none.
+    Absent,
+    /// Istio's: which queries they captured is not known.
+    Unread,
+    /// Ours, which are replaced or go: the families whose DNS flows go another way.
+    Replaced(BTreeMap<Family, DnsFlows>),
+}
+
 /// The live state on which depends which entries are stale.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Live<'a> {
     /// The live rules of each variant and family that has chains of ours.
     pub rules: &'a BTreeMap<(Variant, Family), Observed>,
-    /// Whether tables of Istio's native backend are live. Their rules are not read.
-    pub native: bool,
+    /// Tables of a native backend.
+    pub native: Native,
     /// Connections that are tracked.
     pub entries: &'a Entries,
 }
@@ -149,7 +160,7 @@ pub struct Live<'a> {
 /// the entries that are born in between can be deleted. Each of these queries gets its answer. With the redirection
 /// first, a query is tracked in one zone and its answer in another one; without a deletion that is the lesser evil.
 #[must_use]
-pub fn zones_first(desired: &FamilyRules, live: Live<'_>) -> bool {
+pub fn zones_first(desired: &FamilyRules, live: &Live<'_>) -> bool {
     matches!(live.entries, Entries::Some | Entries::Interrupted(_))
         && dns::changed_flows(desired, live) == Some(DnsFlows::Direct)
 }
@@ -157,7 +168,7 @@ pub fn zones_first(desired: &FamilyRules, live: Live<'_>) -> bool {
 /// The entries that become stale when rules change; `changed` are the families whose nat or mangle rules do.
 pub fn plan<'a>(
     desired: impl IntoIterator<Item = &'a FamilyRules>,
-    live: Live<'_>,
+    live: &Live<'_>,
     changed: BTreeSet<Family>,
 ) -> Stale {
     if *live.entries == Entries::None {

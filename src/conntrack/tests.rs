@@ -50,7 +50,7 @@ fn stale(
     changed: BTreeSet<Family>,
 ) -> Stale {
     let rules = live.into_iter().map(|(variant, rules)| ((variant, Family::V4), rules)).collect();
-    plan([&self::rules(after)], Live { rules: &rules, native: false, entries }, changed)
+    plan([&self::rules(after)], &Live { rules: &rules, native: Native::Absent, entries }, changed)
 }
 
 /// The DNS flows that change when these live rules become the desired ones.

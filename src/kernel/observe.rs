@@ -6,9 +6,10 @@ use std::io;
 use super::capabilities::Capabilities;
 use super::legacy::{self, LegacyTable};
 use super::netlink::{Protocol, Socket};
-use super::nftables::{Nftables, References, TableFamily, TableName};
+use super::nftables::{self, Nftables, TableFamily, TableName};
 use super::rtnetlink::Rtnetlink;
 use crate::model::{Chain, Family, Hook, NATIVE_TABLES, NfTables, Table, Variant};
+use crate::nft::Live;
 
 /// Names of the chains in each of our tables that exists.
 type Chains = BTreeMap<Table, Vec<String>>;
@@ -21,8 +22,8 @@ pub type Counts = BTreeMap<Table, BTreeMap<String, usize>>;
 pub struct Snapshot {
     /// Whether nf_tables is there.
     pub nf_tables: NfTables,
-    /// The tables of the family `inet` that a native nftables backend made.
-    pub native_tables: Vec<String>,
+    /// The tables of a native backend.
+    pub native: Live,
     /// Tables of iptables-nft that are switched off (`flags dormant`): no packet meets their rules.
     pub dormant: Vec<(Family, Table)>,
     nft: BTreeMap<Family, Chains>,
@@ -46,7 +47,7 @@ impl Snapshot {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => (NfTables::Forbidden, None),
             Err(error) => return Err(error),
         };
-        let NfTablesPicture { native: native_tables, dormant, chains: nft, in_use: nft_in_use } =
+        let NfTablesPicture { native, dormant, chains: nft, in_use: nft_in_use } =
             socket.map(nf_tables_picture).transpose()?.unwrap_or_default();
         let mut legacy = BTreeMap::new();
         let mut legacy_unlisted = false;
@@ -57,7 +58,7 @@ impl Snapshot {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { nf_tables, native_tables, dormant, nft, nft_in_use, legacy, legacy_unlisted })
+        Ok(Self { nf_tables, native, dormant, nft, nft_in_use, legacy, legacy_unlisted })
     }
 
     /// Looks at our legacy tables without the list, which creates them.
@@ -123,7 +124,7 @@ impl Snapshot {
 /// What nf_tables holds.
 #[derive(Default)]
 struct NfTablesPicture {
-    native: Vec<String>,
+    native: Live,
     dormant: Vec<(Family, Table)>,
     chains: BTreeMap<Family, Chains>,
     in_use: BTreeSet<Family>,
@@ -132,14 +133,18 @@ struct NfTablesPicture {
 fn nf_tables_picture(mut socket: Nftables) -> io::Result<NfTablesPicture> {
     let mut snapshot = NfTablesPicture::default();
     let tables = socket.tables()?;
-    let inet =
-        tables.iter().filter(|table| table.family == TableFamily::Inet).map(|table| table.name.clone());
-    snapshot.native = inet.filter(|name| NATIVE_TABLES.contains(&name.as_str())).collect();
+    let is_native = |table: &&TableName| {
+        table.family == TableFamily::Inet && NATIVE_TABLES.contains(&table.name.as_str())
+    };
+    let native: Vec<&TableName> = tables.iter().filter(is_native).collect();
     let of_iptables = ours(&tables, &Family::ALL);
-    if of_iptables.is_empty() {
+    if of_iptables.is_empty() && native.is_empty() {
         return Ok(snapshot);
     }
     let dormant = socket.dormant_tables()?;
+    let names: Vec<String> = native.iter().map(|table| table.name.clone()).collect();
+    let asleep = native.into_iter().filter(|table| dormant.contains(table)).map(|table| table.name.clone());
+    snapshot.native = Live::new(nftables::read(&names)?, asleep.collect());
     for (family, table, name) in of_iptables {
         if dormant.contains(&name) {
             snapshot.dormant.push((family, table));
@@ -250,6 +255,34 @@ pub fn counts(variant: Variant) -> io::Result<BTreeMap<Family, Counts>> {
     Ok(counts)
 }
 
+/// The number of live rules per chain of tables of a native backend.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn native_counts(names: &[&str]) -> io::Result<BTreeMap<String, BTreeMap<String, usize>>> {
+    let mut counts = BTreeMap::new();
+    if let Some(mut socket) = Nftables::open_if_present()? {
+        for name in names {
+            let table = TableName::new(TableFamily::Inet, *name);
+            counts.insert((*name).to_owned(), socket.rule_counts(&table)?);
+        }
+    }
+    Ok(counts)
+}
+
+/// The live tables of a native backend.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn native() -> io::Result<Live> {
+    let Some(mut socket) = Nftables::open_if_present()? else { return Ok(Live::default()) };
+    let names = NATIVE_TABLES.map(str::to_owned);
+    let dormant = socket.dormant_tables()?;
+    let asleep =
+        dormant.into_iter().filter(|table| table.family == TableFamily::Inet).map(|table| table.name);
+    Ok(Live::new(nftables::read(&names)?, asleep.collect()))
+}
+
 /// Limits the rules of a table of the family `inet` that store packet marks in connections to packets from `lo`.
 ///
 /// # Errors
@@ -275,23 +308,4 @@ pub fn is_message_limited() -> bool {
     // Without the capability nothing is sent at all: a dry run shows what a run with it would do.
     let may_write = Capabilities::current().is_ok_and(|has| has.net_admin);
     may_write && Socket::open(Protocol::Netfilter).is_ok_and(|socket| !socket.can_force_buffer())
-}
-
-/// The marks and addresses that tables of the family `inet` refer to, all of them together.
-///
-/// # Errors
-/// The kernel refuses.
-pub fn references(names: &[String]) -> io::Result<References> {
-    let mut all = References::default();
-    if names.is_empty() {
-        return Ok(all);
-    }
-    let mut socket = Nftables::open()?;
-    for name in names {
-        let References { marks, addresses } =
-            socket.references(&TableName::new(TableFamily::Inet, name.as_str()))?;
-        all.marks.extend(marks);
-        all.addresses.extend(addresses);
-    }
-    Ok(all)
 }

@@ -28,12 +28,20 @@ pub struct RulesFile {
 pub fn path_of(path: &Path, family: Family) -> PathBuf {
     match family {
         Family::V4 => path.to_owned(),
-        Family::V6 => {
-            let mut name = path.as_os_str().to_owned();
-            name.push(".v6");
-            name.into()
-        }
+        Family::V6 => with_ending(path, ".v6"),
     }
+}
+
+/// The file for the rules of native nftables, beside those of iptables.
+#[must_use]
+pub fn native_path_of(path: &Path) -> PathBuf {
+    with_ending(path, ".nft")
+}
+
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
 }
 
 /// Writes a rules file that is kept. It has to be a regular file, since the tool reads it: no link (a foreign

@@ -23,7 +23,7 @@ pub use matcher::{
 };
 pub use network::{InterfaceAddress, Network};
 pub use target::Target;
-pub use variant::{NfTables, Tools, Variant};
+pub use variant::{Backend, NfTables, Tools, Variant};
 pub use why::Why;
 
 /// An address family: the rules of each live in tables of their own in the kernel.

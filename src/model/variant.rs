@@ -41,6 +41,47 @@ impl fmt::Display for Variant {
     }
 }
 
+/// What holds our rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Backend {
+    /// Tables of iptables, written by its tools.
+    Iptables(Variant),
+    /// Tables of our own in nf_tables, written over netlink.
+    Native,
+}
+
+impl Backend {
+    /// The variant of iptables; `None` for native nftables.
+    #[must_use]
+    pub const fn variant(self) -> Option<Variant> {
+        match self {
+            Self::Iptables(variant) => Some(variant),
+            Self::Native => None,
+        }
+    }
+
+    /// The variants of iptables that do not hold our rules.
+    pub fn other_variants(self) -> impl Iterator<Item = Variant> {
+        Variant::ALL.into_iter().filter(move |variant| self.variant() != Some(*variant))
+    }
+}
+
+impl From<Variant> for Backend {
+    fn from(variant: Variant) -> Self {
+        Self::Iptables(variant)
+    }
+}
+
+impl fmt::Display for Backend {
+    /// The value of `--backend`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Iptables(variant) => variant.fmt(f),
+            Self::Native => f.write_str("nftables"),
+        }
+    }
+}
+
 /// Whether nf_tables is in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NfTables {

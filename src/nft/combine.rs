@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::form::ChainName;
-use crate::model::{Family, FamilyRules, HookRules, Rule, Statement, Table, TableRules};
+use crate::model::{Chain, Family, FamilyRules, Hook, HookRules, Rule, Statement, Table, TableRules};
 
 /// A rule, and the only family it is for, if packets of the other one can come by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,9 @@ pub(super) fn tables(rules: &BTreeMap<Family, FamilyRules>) -> Vec<Combined> {
 
 fn chains(v4: &TableRules, v6: &TableRules) -> Vec<(ChainName, Vec<Guarded>)> {
     let hooks: BTreeSet<_> = v4.hooks.keys().chain(v6.hooks.keys()).copied().collect();
+    // A base chain keeps the kernel's translation up, as the tables of iptables do: it is what the rule there is for.
+    let keeps = [v4, v6].iter().any(|table| table.chains.contains_key(&Chain::Established));
+    let hooks: BTreeSet<_> = hooks.into_iter().chain(keeps.then_some(Hook::Output)).collect();
     let own: BTreeSet<_> = v4.chains.keys().chain(v6.chains.keys()).copied().collect();
     let hooks = hooks.into_iter().map(|hook| {
         let rules = |table: &TableRules| -> Vec<Rule> {

@@ -99,6 +99,10 @@ impl NativeRule {
         if (self.why, self.action) == (Why::TransparentProxy, Action::Drop) {
             return "transparent-proxy: without a listening proxy the connection is dropped, not handed to the app".to_owned();
         }
+        if self.why == Why::OpenConnection {
+            // The whole sentence is longer than a comment may be.
+            return format!("{}: no TCP is captured until every open connection is tracked", self.why.slug());
+        }
         format!("{}: {}", self.why.slug(), self.why.sentence())
     }
 }

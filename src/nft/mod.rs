@@ -12,9 +12,12 @@
 //! - Rules that differ in one port, range, interface or owner are one rule with a set (`lists`).
 
 mod combine;
+mod counters;
+mod dns_path;
 mod encode;
 mod form;
 mod lists;
+mod live;
 mod lower;
 mod owners;
 mod sets;
@@ -27,10 +30,13 @@ use std::collections::BTreeMap;
 
 use crate::model::{Family, FamilyRules};
 
+pub use counters::carry_counters;
+pub use dns_path::{DnsRule, dns_path_of};
 pub use encode::encode;
 pub use form::{
     Action, ChainName, Field, NativeChain, NativeRule, NativeTable, Operand, Test, Value, Values,
 };
+pub use live::Live;
 pub use text::text;
 
 /// The tables that hold the rules of all families, in the order in which a packet meets them. Families that get no rules

@@ -184,3 +184,13 @@ fn long_lists_have_names_and_are_there_once() {
     let leave: Vec<Rule> = (0..20).map(|n| rule(to(&format!("10.{n}.0.0/32")), Target::Return)).collect();
     assert_eq!(lines(&leave, &[])[3..], ["ip daddr @app-loopback-ipv4 return"]);
 }
+
+#[test]
+fn every_reason_fits_into_a_comment() {
+    for why in Why::ALL {
+        let rule = NativeRule { tests: Vec::new(), action: Action::Return, why: *why };
+        let comment = rule.comment();
+        assert!(nfnetlink::nftables::Comment::new(&comment).is_some(), "{} bytes: {comment}", comment.len());
+        assert!(comment.starts_with(&format!("{}: ", why.slug())), "{comment}");
+    }
+}

@@ -9,14 +9,14 @@ use std::time::Duration;
 use crate::lab::fixture::at;
 use crate::lab::socket::Binding;
 use crate::lab::user::call_here;
-use crate::lab::{Backend, Family, Fixture, Outcome, Pod, User, for_each_backend};
+use crate::lab::{Backend, Family, Fixture, Outcome, Pod, User, for_each_backend_and_native};
 
 /// Time between two calls of one caller: 200 calls a second.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Calls that each caller makes before the first, between two, and after the last change.
 const CALLS: usize = 60;
 
-for_each_backend!(
+for_each_backend_and_native!(
     from_a_list_of_ports_to_all_and_back,
     from_redirect_to_tproxy_and_back,
     dns_capture_on_and_off,
@@ -24,7 +24,7 @@ for_each_backend!(
     other_proxy_users,
     other_proxy_ports,
     interfaces_and_invalid_packets,
-    from_one_iptables_variant_to_the_other_and_back,
+    from_one_backend_to_another_and_back,
 );
 
 const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
@@ -72,10 +72,11 @@ fn interfaces_and_invalid_packets(fixture: Fixture) {
     through(fixture, &[&EVERYTHING, &more, &EVERYTHING]);
 }
 
-fn from_one_iptables_variant_to_the_other_and_back(fixture: Fixture) {
+fn from_one_backend_to_another_and_back(fixture: Fixture) {
     let (here, there) = match fixture.backend {
-        Backend::IptablesNft | Backend::Native => ("iptables-nft", "iptables-legacy"),
-        Backend::IptablesLegacy => ("iptables-legacy", "iptables-nft"),
+        Backend::IptablesNft => ("iptables-nft", "iptables-legacy"),
+        Backend::IptablesLegacy => ("iptables-legacy", "nftables"),
+        Backend::Native => ("nftables", "iptables-nft"),
     };
     let on = |backend| ["-b", "*", "-i", "*", "--backend", backend];
     through_with(fixture, &[on(here), on(there), on(here)], |pod, args| {

@@ -1,9 +1,9 @@
 //! Runs that take away what we added, and runs that touch nothing.
 
-use crate::lab::{Fixture, for_each_backend};
+use crate::lab::{Backend, Fixture, for_each_backend_and_native};
 use crate::state::{EVERYTHING, RICH};
 
-for_each_backend!(
+for_each_backend_and_native!(
     cleanup_leaves_nothing,
     cleanup_with_other_options_leaves_nothing,
     cleanup_of_a_pod_without_rules_changes_nothing,
@@ -53,7 +53,8 @@ fn cleanup_without_connections_logs_no_warning(fixture: Fixture) {
 
 fn a_dry_run_changes_nothing(fixture: Fixture) {
     let pod = fixture.pod();
-    pod.apply(&[&RICH[..], &["--dry-run"]].concat()).output_contains("ISTIO_OUTPUT");
+    let chain = if fixture.backend == Backend::Native { "chain istio-output" } else { "-j ISTIO_OUTPUT" };
+    pod.apply(&[&RICH[..], &["--dry-run"]].concat()).output_contains(chain);
     assert!(pod.state().is_empty(), "{:?}", pod.state());
     pod.apply(&EVERYTHING);
     let before = pod.state();

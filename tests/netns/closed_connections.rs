@@ -11,9 +11,9 @@ use crate::lab::program::tool;
 use crate::lab::socket::{self, Binding};
 use crate::lab::tools::WaitingTools;
 use crate::lab::user::{Conversation, Ending};
-use crate::lab::{Family, Fixture, Pod, User, for_each_backend};
+use crate::lab::{Family, Fixture, Pod, User, for_each_backend_and_native};
 
-for_each_backend!(
+for_each_backend_and_native!(
     from_tproxy_to_redirect,
     from_tracked_but_not_captured_to_redirect,
     from_tracked_but_not_captured_to_tproxy,

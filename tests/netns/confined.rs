@@ -2,12 +2,12 @@
 
 use crate::lab::fixture::at;
 use crate::lab::program::Program;
-use crate::lab::{Backend, Fixture, Pod, for_each_backend};
+use crate::lab::{Backend, Fixture, Pod, for_each_backend_and_native};
 
 const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
 const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
 
-for_each_backend!(
+for_each_backend_and_native!(
     few_capabilities_are_enough,
     a_read_only_file_system_is_enough,
     a_change_and_a_cleanup_need_no_more,

@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::lab::fixture::at;
 use crate::lab::program::Program;
 use crate::lab::queries::{Queries, SlowServer, Sockets, Tally};
-use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend};
+use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native};
 
-for_each_backend!(
+for_each_backend_and_native!(
     dns_capture_is_switched_on,
     dns_capture_is_switched_off,
     included_groups_become_all_groups,

@@ -5,26 +5,15 @@ use std::fs;
 use crate::lab::fixture::at;
 use crate::lab::namespace::Namespace;
 use crate::lab::program::Program;
-use crate::lab::{Family, Fixture, Pod, for_each_backend, for_each_fixture, for_these_fixtures};
+use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native, for_each_fixture};
 
-for_each_backend!(
+for_each_backend_and_native!(
     uncaptured_ipv6_address_of_ipv4_pod_is_logged,
     dual_stack_captures_both_families,
     a_family_can_be_chosen,
     a_pod_without_an_address_gets_rules_of_both_families,
     pod_with_disabled_ipv6_gets_ipv4_rules,
     dns_is_captured_in_the_family_of_the_name_server,
-);
-
-for_these_fixtures!(
-    native: Native Dual;
-    [
-        uncaptured_ipv6_address_of_ipv4_pod_is_logged,
-        dual_stack_captures_both_families,
-        a_family_can_be_chosen,
-        pod_with_disabled_ipv6_gets_ipv4_rules,
-        dns_is_captured_in_the_family_of_the_name_server,
-    ]
 );
 
 for_each_fixture!(
@@ -69,7 +58,11 @@ fn a_pod_without_an_address_gets_rules_of_both_families(fixture: Fixture) {
     pod.ip("address flush dev eth0 scope global");
     pod.bare_istio_iptables(&EVERYTHING).run().succeeded();
     let state = pod.state();
-    for chain in ["ip4 nat ISTIO_OUTPUT", "ip6 nat ISTIO_OUTPUT"] {
+    let chains: &[&str] = match fixture.backend {
+        Backend::Native => &["inet istio-proxy-nat istio-output"],
+        Backend::IptablesNft | Backend::IptablesLegacy => &["ip4 nat ISTIO_OUTPUT", "ip6 nat ISTIO_OUTPUT"],
+    };
+    for chain in chains {
         assert!(!state.chain(chain).is_empty(), "{chain} must have rules in {state:?}");
     }
 }

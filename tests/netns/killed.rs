@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use crate::lab::{Fixture, for_each_backend, for_these_fixtures};
+use crate::lab::{Fixture, for_each_backend_and_native, for_these_fixtures};
 
-for_each_backend!(
+for_each_backend_and_native!(
     killed_first_run_is_completed_by_next_run,
     killed_change_is_completed_by_next_run,
     killed_cleanup_is_completed_by_next_run,

@@ -2,23 +2,35 @@
 
 use crate::istio_leftovers::{ISTIO_1_14, ISTIO_TODAY, istio_leftovers, istio_tproxy_ran_three_times};
 use crate::lab::fixture::at;
-use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend};
+use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend, for_these_fixtures};
 
 for_each_backend!(
     foreign_rules_are_unchanged_after_cleanup,
     foreign_rules_survive_option_changes,
     foreign_rules_added_later_survive,
+    rules_of_istio_1_14_are_cleaned_up,
+    rules_and_routes_of_istios_tproxy_mode_are_taken_over,
+    rules_and_routes_of_istios_tproxy_mode_are_cleaned_up,
+    foreign_policy_routing_is_not_changed,
     foreign_rules_with_our_shape_keep_their_position,
     foreign_rule_behind_our_jump_does_not_move_before_it,
     chain_with_foreign_jump_is_kept_and_logged,
     ambiguous_twins_are_kept_and_reported,
     rules_of_istio_1_14_are_updated,
-    rules_of_istio_1_14_are_cleaned_up,
     rules_of_todays_istio_are_already_converged,
-    rules_and_routes_of_istios_tproxy_mode_are_taken_over,
-    rules_and_routes_of_istios_tproxy_mode_are_cleaned_up,
-    foreign_policy_routing_is_not_changed,
     rules_of_the_other_iptables_variant_are_deleted,
+);
+for_these_fixtures!(
+    native: Native Dual;
+    [
+        foreign_rules_are_unchanged_after_cleanup,
+        foreign_rules_survive_option_changes,
+        foreign_rules_added_later_survive,
+        rules_of_istio_1_14_are_cleaned_up,
+        rules_and_routes_of_istios_tproxy_mode_are_taken_over,
+        rules_and_routes_of_istios_tproxy_mode_are_cleaned_up,
+        foreign_policy_routing_is_not_changed,
+    ]
 );
 
 const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
@@ -101,11 +113,12 @@ fn foreign_in(pod: &Pod) -> Vec<String> {
 fn foreign_rules_are_unchanged_after_cleanup(fixture: Fixture) {
     for args in SETS {
         let pod = with_foreign_rules(fixture);
-        let before = saved(&pod);
+        let (before, state) = (saved(&pod), pod.state());
         pod.apply(args);
-        assert_ne!(saved(&pod), before, "{args:?} must write something");
+        assert_ne!(pod.state(), state, "{args:?} must write something");
         pod.plain_istio_iptables(&["--cleanup-only", "--backend", fixture.backend.flag()]).run().succeeded();
         assert_eq!(saved(&pod), before, "after {args:?} and cleanup");
+        assert_eq!(pod.state(), state, "after {args:?} and cleanup");
     }
 }
 

@@ -1,9 +1,9 @@
 //! From any options to any others: the state is as if the new ones had been the first.
 
 use crate::lab::rules::State;
-use crate::lab::{Fixture, Topology, for_each_backend};
+use crate::lab::{Fixture, Topology, for_each_backend_and_native};
 
-for_each_backend!(
+for_each_backend_and_native!(
     from_nothing_captured,
     from_the_sidecar_defaults,
     from_lists,

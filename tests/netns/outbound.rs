@@ -1,7 +1,7 @@
 //! Calls of the app: what goes to the proxy's outbound port and what leaves the pod as it is.
 
 use crate::lab::fixture::at;
-use crate::lab::{Family, Fixture, for_each_backend, for_each_fixture_and_native};
+use crate::lab::{Family, Fixture, for_each_backend_and_native, for_each_fixture_and_native};
 
 for_each_fixture_and_native!(
     a_call_of_the_app_is_captured_with_its_destination,
@@ -17,7 +17,7 @@ for_each_fixture_and_native!(
     udp_is_not_captured_by_outbound_ranges,
 );
 
-for_each_backend!(the_loopback_range_of_the_app_can_be_widened);
+for_each_backend_and_native!(the_loopback_range_of_the_app_can_be_widened);
 
 fn a_call_of_the_app_is_captured_with_its_destination(fixture: Fixture) {
     let pod = fixture.pod();

@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use iptables::IPTables;
+use nfnetlink::nftables::Client;
 
 use crate::lab::fixture::at;
-use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend};
+use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend, for_these_fixtures};
 
 pub(crate) const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
 /// A bit of everything, so that every table has rules.
@@ -33,6 +34,9 @@ pub(crate) const RICH: [&str; 18] = [
 for_each_backend!(
     second_run_writes_nothing,
     a_forced_second_run_ends_in_the_same_state,
+    lost_route_policy_rule_or_address_is_restored,
+    concurrent_runs_leave_one_set_of_rules,
+    verify_passes_on_what_was_just_applied,
     rules_in_another_order_are_corrected,
     lost_rule_is_restored,
     lost_chain_is_restored,
@@ -40,10 +44,17 @@ for_each_backend!(
     duplicate_jump_is_deleted,
     lost_jump_is_restored,
     a_table_that_is_not_written_yet_is_completed,
-    lost_route_policy_rule_or_address_is_restored,
-    concurrent_runs_leave_one_set_of_rules,
-    verify_passes_on_what_was_just_applied,
     the_iptables_crate_reads_the_same_rules,
+);
+for_these_fixtures!(
+    native: Native Dual;
+    [
+        second_run_begins_no_transaction,
+        a_forced_second_run_ends_in_the_same_state,
+        lost_route_policy_rule_or_address_is_restored,
+        concurrent_runs_leave_one_set_of_rules,
+        verify_passes_on_what_was_just_applied,
+    ]
 );
 
 /// Counters are reset by a rewrite; here they must continue.
@@ -58,6 +69,19 @@ fn second_run_writes_nothing(fixture: Fixture) {
         pod.apply(args).output_contains("converged");
         assert_eq!(pod.state(), once, "the state after a second run");
         assert_eq!(counters(&pod), counted, "nothing is written, so the counters stay");
+    }
+}
+
+/// Each transaction raises the generation.
+fn second_run_begins_no_transaction(fixture: Fixture) {
+    let pod = fixture.pod();
+    let generation =
+        || pod.namespace.run(|| Client::open().and_then(|mut client| client.generation()).unwrap());
+    for args in [&EVERYTHING[..], &RICH] {
+        pod.apply(args);
+        let before = (pod.state(), generation());
+        pod.apply(args).output_contains("converged");
+        assert_eq!((pod.state(), generation()), before, "after a second run");
     }
 }
 

@@ -8,7 +8,7 @@ use istio_iptables::conntrack::Entries;
 use istio_iptables::model::{Family, FamilyRules, Variant};
 use istio_iptables::parse::Observed;
 use istio_iptables::plan::{CurrentState, DesiredState, Step, plan};
-use istio_iptables::{parse, policy, render, routing};
+use istio_iptables::{nft, parse, policy, render, routing};
 use proptest::prelude::*;
 
 use super::configs::config;
@@ -49,9 +49,9 @@ fn current(namespace: &Namespace, untracked: &BTreeSet<Family>) -> CurrentState 
     let connections = Connections { untracked: untracked.clone(), ..Connections::default() };
     let network = routing::Observed::default();
     CurrentState {
-        variant: VARIANT,
+        backend: VARIANT.into(),
         rules,
-        native_tables: Vec::new(),
+        native: nft::Live::default(),
         network,
         entries: Entries::None,
         connections,

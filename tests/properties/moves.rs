@@ -10,7 +10,8 @@ use istio_iptables::model::{Families, Family, NATIVE_TABLES, Variant};
 use istio_iptables::parse::Observed;
 use istio_iptables::plan::{CurrentState, DesiredState, Restore, Step, notices, plan};
 use istio_iptables::record::Record;
-use istio_iptables::{conntrack, parse, policy, render, routing};
+use istio_iptables::{conntrack, nft, parse, policy, render, routing};
+use nfnetlink::nftables::{self, Table, TableName};
 use proptest::prelude::*;
 
 use super::configs::config;
@@ -60,9 +61,9 @@ impl Namespace {
         let rules = observed.filter(|(key, observed)| key.0 == variant || observed.has_ours()).collect();
         let (network, alias) = (routing::Observed::default(), self.1.clone());
         CurrentState {
-            variant,
+            backend: variant.into(),
             rules,
-            native_tables: Vec::new(),
+            native: nft::Live::default(),
             network,
             connections: Connections::default(),
             alias,
@@ -228,9 +229,10 @@ proptest! {
     fn tables_of_native_nftables_are_limited_first_and_leave_before_the_final_form(
         config in config(), variant in variants()
     ) {
-        let native_tables = NATIVE_TABLES.map(str::to_owned).to_vec();
+        let table = |name: &str| Table::new(TableName::new(nftables::Family::Inet, name));
+        let native = nft::Live::new(NATIVE_TABLES.map(table).to_vec(), Vec::new());
         let network = routing::Observed::default();
-        let current = CurrentState { variant, rules: BTreeMap::new(), native_tables, network, entries: Entries::None, connections: Connections::default(), alias: None, dormant: Vec::new() };
+        let current = CurrentState { backend: variant.into(), rules: BTreeMap::new(), native, network, entries: Entries::None, connections: Connections::default(), alias: None, dormant: Vec::new() };
         let steps = plan(&desired(&config), &current);
         let position = |wanted: &dyn Fn(&Step) -> bool| steps.iter().position(wanted);
         let saves = |step: &Step, words: &str| matches!(step, Step::Restore(restore) if restore.text.contains(words));

@@ -223,22 +223,13 @@ fn contradictions() {
         ["--native-nftables", "--backend=iptables"],
         ["--backend=nftables", "--force-iptables-binary=nft"],
     ] {
-        let errors = errors_of(&words, &[]);
-        assert_eq!(errors.len(), 2, "{errors:?}");
-        assert!(errors[0].contains("native nftables is not available in this version"), "{errors:?}");
-        assert!(errors[1].contains("different backends"), "{errors:?}");
+        refused(&words, &["they ask for different backends"]);
     }
 }
 
 #[test]
-fn native_nftables_is_refused_for_now() {
-    for words in [["--native-nftables"], ["--backend=nftables"]] {
-        refused(
-            &words,
-            &["native nftables is not available in this version; iptables-nft programs the same kernel"],
-        );
-    }
-    refused(&["--backend=nft"], &["expected auto, iptables, iptables-nft or iptables-legacy"]);
+fn words_of_backends_and_families() {
+    refused(&["--backend=nft"], &["expected auto, iptables, iptables-nft, iptables-legacy or nftables"]);
     refused(&["--force-iptables-binary=iptables-nft"], &["expected legacy or nft"]);
     refused(&["--ip-family=v4"], &["expected auto, ipv4, ipv6 or dual"]);
 }
@@ -256,7 +247,7 @@ fn paths_and_log_flags() {
 #[test]
 fn everything_wrong_is_reported_at_once() {
     let words =
-        ["-p", "0", "-m", "x", "-b", "80,a,b", "-i", "10.0.0.1", "--backend", "nftables", "--ip-family", "5"];
+        ["-p", "0", "-m", "x", "-b", "80,a,b", "-i", "10.0.0.1", "--backend", "nft", "--ip-family", "5"];
     let variables = ["PROBE_TIMEOUT=soon", "ISTIO_OUTBOUND_OWNER_GROUPS=", "DUAL_STACK=2", "PROXY_UID=me"];
     assert_eq!(errors_of(&words, &variables).len(), 11);
 }

@@ -210,6 +210,9 @@ fn families_backends_and_actions() {
         (&["--force-iptables-binary=legacy"], BackendChoice::IptablesLegacy),
         (&["--backend=iptables-legacy", "--force-iptables-binary=legacy"], BackendChoice::IptablesLegacy),
         (&["--backend=iptables-nft", "--native-nftables=false"], BackendChoice::IptablesNft),
+        (&["--backend=nftables"], BackendChoice::Nftables),
+        (&["--native-nftables"], BackendChoice::Nftables),
+        (&["--native-nftables", "--backend=nftables"], BackendChoice::Nftables),
     ] {
         assert_eq!(resolved_of(words, &[]).run.backend, expected, "{words:?}");
     }

@@ -4,10 +4,10 @@ mod native;
 mod save_mark;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 
-pub use native::References;
+pub use native::{read, try_scratch, write};
+pub use nfnetlink::nftables::{Family as TableFamily, TableName};
 
 use super::netlink::{BatchError, Message, Protocol, Reply, Socket};
 
@@ -42,69 +42,6 @@ enum Kind {
 impl Kind {
     const fn number(self) -> u16 {
         (NFNL_SUBSYS_NFTABLES << 8) | self as u16
-    }
-}
-
-/// The family of a table, of those that can hold capture rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum TableFamily {
-    /// Both IPv4 and IPv6: native tables.
-    Inet,
-    /// IPv4: where iptables-nft keeps its rules.
-    Ip,
-    /// IPv6: where ip6tables-nft keeps its rules.
-    Ip6,
-}
-
-impl TableFamily {
-    const fn number(self) -> u8 {
-        match self {
-            Self::Inet => 1,
-            Self::Ip => 2,
-            Self::Ip6 => 10,
-        }
-    }
-
-    const fn of(number: u8) -> Option<Self> {
-        match number {
-            1 => Some(Self::Inet),
-            2 => Some(Self::Ip),
-            10 => Some(Self::Ip6),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for TableFamily {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Inet => "inet",
-            Self::Ip => "ip",
-            Self::Ip6 => "ip6",
-        })
-    }
-}
-
-/// A table's full name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TableName {
-    /// Its family.
-    pub family: TableFamily,
-    /// Its name within the family.
-    pub name: String,
-}
-
-impl TableName {
-    /// The table of this name.
-    #[must_use]
-    pub fn new(family: TableFamily, name: impl Into<String>) -> Self {
-        Self { family, name: name.into() }
-    }
-}
-
-impl fmt::Display for TableName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.family, self.name)
     }
 }
 
@@ -168,7 +105,7 @@ impl Nftables {
         })
     }
 
-    /// The tables, of the families `ip` and `ip6`, that are switched off.
+    /// The tables that are switched off.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -176,7 +113,7 @@ impl Nftables {
         self.socket.dump(&message(Kind::GetTable, 0), |list: &mut Vec<TableName>, reply| {
             let flags = reply.attributes(NFGENMSG).of(NFTA_TABLE_FLAGS).and_then(|flags| flags.be32());
             if reply.kind == Kind::NewTable.number() && flags.unwrap_or(0) & NFT_TABLE_F_DORMANT != 0 {
-                let family = TableFamily::of(reply.byte(0)).filter(|family| *family != TableFamily::Inet);
+                let family = TableFamily::of(reply.byte(0));
                 let name = text(reply, NFTA_TABLE_NAME);
                 list.extend(family.zip(name).map(|(family, name)| TableName { family, name }));
             }

@@ -1,115 +1,189 @@
-//! Istio's native nftables tables: the policy rules, routes and addresses that they refer to.
+//! Tables of native nftables, whole: read, replaced, tried.
 
-use std::collections::BTreeSet;
 use std::io;
-use std::net::Ipv6Addr;
 
-use super::{Kind, NFGENMSG, NFTA_RULE_TABLE, Nftables, TableName, message, text};
-use crate::kernel::netlink::{Attribute, Reply};
+use nfnetlink::nftables::{
+    Base, Batch, Chain, ChainKind, Client, CommitError, CtKey, Elements, Expression, Family, Hook, KeyType,
+    MetaKey, PayloadBase, Register, Rule, Set, Table, TableName, Verdict,
+};
 
-const NFTA_RULE_EXPRESSIONS: u16 = 4;
-const NFTA_EXPR_NAME: u16 = 1;
-const NFTA_EXPR_DATA: u16 = 2;
-const NFTA_IMMEDIATE_DATA: u16 = 2;
-const NFTA_CMP_DATA: u16 = 3;
-const NFTA_DATA_VALUE: u16 = 1;
-const NFTA_META_KEY: u16 = 2;
-const NFTA_META_SREG: u16 = 3;
-/// `NFT_META_MARK`.
-const META_MARK: u32 = 3;
+use crate::nft::carry_counters;
 
-/// Marks and addresses that the rules of some tables refer to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct References {
-    /// Marks that they put on packets.
-    pub marks: BTreeSet<u32>,
-    /// IPv6 addresses that they compare with, whole.
-    pub addresses: BTreeSet<Ipv6Addr>,
+/// How often a transaction is tried whose base other programs change.
+const ATTEMPTS: usize = 16;
+/// A table that exists within one transaction only.
+const SCRATCH: &str = "istio-iptables-scratch";
+
+fn inet(name: &str) -> TableName {
+    TableName::new(Family::Inet, name)
 }
 
-impl Nftables {
-    /// What the rules of a table refer to; nothing if there is no such table.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn references(&mut self, table: &TableName) -> io::Result<References> {
-        let message = message(Kind::GetRule, table.family.number()).with_text(NFTA_RULE_TABLE, &table.name);
-        let found = self.socket.dump(&message, |found: &mut References, reply| {
-            if reply.kind == Kind::NewRule.number()
-                && text(reply, NFTA_RULE_TABLE).as_deref() == Some(table.name.as_str())
-            {
-                read_rule(found, reply);
-            }
-        });
-        match found {
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(References::default()),
-            other => other,
+/// The tables of the family `inet` with these names, as far as they exist.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn read(names: &[String]) -> io::Result<Vec<Table>> {
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut client = Client::open()?;
+    let tables = names.iter().map(|name| client.table(&inet(name)));
+    Ok(tables.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
+/// Replaces tables whole and deletes others of the family `inet`, in one transaction. Rules that stay keep their
+/// counters.
+///
+/// # Errors
+/// What the kernel refuses; then nothing is changed.
+pub fn write(tables: &[Table], delete: &[String]) -> Result<(), CommitError> {
+    let mut client = Client::open().map_err(failed)?;
+    let mut attempts = 0;
+    loop {
+        let generation = client.generation().map_err(failed)?;
+        let outcome = match batch(&mut client, tables, delete) {
+            Ok(batch) => client.commit_at(&batch, Some(generation)),
+            Err(error) => Err(failed(error)),
+        };
+        attempts += 1;
+        match outcome {
+            Err(error) if error.is_stale() && attempts < ATTEMPTS => {}
+            outcome => return outcome,
         }
     }
 }
 
-/// Reads the expressions of a rule in their order: a mark is loaded into a register, then put on the packet.
-fn read_rule(found: &mut References, reply: &Reply<'_>) {
-    let Some(expressions) = reply.attributes(NFGENMSG).of(NFTA_RULE_EXPRESSIONS) else { return };
-    let mut loaded = None;
-    // Interface names are compared as 16 bytes too.
-    let mut of_packet = false;
-    for expression in expressions.nested() {
-        let name = expression.nested().of(NFTA_EXPR_NAME).map(|name| name.text());
-        let Some(data) = expression.nested().of(NFTA_EXPR_DATA) else { continue };
-        match name.as_deref() {
-            Some("immediate") => loaded = value(&data, NFTA_IMMEDIATE_DATA).and_then(|value| value.u32()),
-            Some("meta") if sets_mark(&data) => found.marks.extend(loaded.take()),
-            Some("payload") => of_packet = true,
-            Some("meta") => of_packet = false,
-            Some("cmp") if of_packet => {
-                let bytes = value(&data, NFTA_CMP_DATA).map(|value| value.payload);
-                let address = bytes.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
-                found.addresses.extend(address.map(Ipv6Addr::from));
-            }
-            _ => {}
+fn failed(error: io::Error) -> CommitError {
+    CommitError { origin: None, error: error.into() }
+}
+
+fn batch(client: &mut Client, tables: &[Table], delete: &[String]) -> io::Result<Batch> {
+    let names = client.tables()?;
+    let mut live = Vec::new();
+    for table in tables.iter().filter(|table| names.contains(&table.name)) {
+        live.extend(client.table_without_elements(&table.name)?);
+    }
+    let mut tables = tables.to_vec();
+    carry_counters(&mut tables, &live);
+    let mut batch = Batch::new();
+    for table in &tables {
+        if names.contains(&table.name) {
+            batch.replace_table(table);
+        } else {
+            batch.create_table(table);
         }
     }
+    for name in delete.iter().map(|name| inet(name)).filter(|name| names.contains(name)) {
+        batch.delete_table(&name);
+    }
+    Ok(batch)
 }
 
-/// The bytes of a constant.
-fn value<'a>(data: &Attribute<'a>, kind: u16) -> Option<Attribute<'a>> {
-    data.nested().of(kind)?.nested().of(NFTA_DATA_VALUE)
+/// Whether the kernel takes everything that native rules consist of: tried in a transaction that makes a table and
+/// deletes it.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn try_scratch() -> Result<(), CommitError> {
+    let mut batch = Batch::new();
+    let table = scratch();
+    batch.create_table(&table);
+    batch.delete_table(&table.name);
+    Client::open().map_err(failed)?.commit(&batch)
 }
 
-/// `meta mark set`: an expression of this name that reads a register.
-fn sets_mark(data: &Attribute<'_>) -> bool {
-    data.nested().of(NFTA_META_SREG).is_some()
-        && data.nested().of(NFTA_META_KEY).and_then(|key| key.be32()) == Some(META_MARK)
+fn scratch() -> Table {
+    let accept = || Expression::Verdict(Verdict::Accept);
+    let port = || Expression::immediate(1_u16.to_be_bytes());
+    let tcp = || [Expression::meta(MetaKey::TransportProtocol), Expression::equal([6])];
+    let family = || [Expression::meta(MetaKey::NetworkProtocol), Expression::equal([2])];
+    let lookup = || Expression::Lookup { set: "ranges".to_owned(), register: Register::ONE, inverted: false };
+    let in_set =
+        [family().to_vec(), vec![Expression::payload(PayloadBase::Network, 16, 4), lookup()]].concat();
+    let redirect =
+        [tcp().to_vec(), vec![port(), Expression::Redirect { port: Some(Register::ONE) }]].concat();
+    let tproxy = Expression::Tproxy { family: Family::Ip, port: Register::ONE };
+    let tproxy = [family().to_vec(), tcp().to_vec(), vec![port(), tproxy]].concat();
+    let of_owner =
+        vec![Expression::meta(MetaKey::SocketUid), Expression::equal(0_u32.to_ne_bytes()), accept()];
+    let zone = Expression::SetCt { key: CtKey::Zone, register: Register::ONE };
+    let zone = vec![Expression::immediate(1_u16.to_ne_bytes()), zone];
+    let chain = |name: &str, kind, hook, priority, rules: Vec<Vec<Expression>>| Chain {
+        name: name.to_owned(),
+        base: Some(Base { kind, hook, priority, policy: Verdict::Accept }),
+        rules: rules.into_iter().map(Rule::new).collect(),
+    };
+    let ranges = Elements::Ranges(vec![(vec![192, 0, 2, 0], vec![192, 0, 2, 9])]);
+    let ranges =
+        Set { name: "ranges".to_owned(), key: KeyType::Ipv4Address, anonymous: false, elements: ranges };
+    Table {
+        sets: vec![ranges],
+        chains: vec![
+            chain("raw", ChainKind::Filter, Hook::Output, -300, vec![zone]),
+            chain("mangle", ChainKind::Filter, Hook::Prerouting, -150, vec![tproxy]),
+            chain("nat", ChainKind::Nat, Hook::Output, -100, vec![in_set, of_owner, redirect]),
+        ],
+        ..Table::new(inet(SCRATCH))
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::TableFamily;
     use super::*;
     use netlab::in_new_namespace;
     use netlab::process::run;
 
     #[test]
-    fn marks_and_addresses_of_a_table_are_found() {
+    fn scratch_table_is_taken_and_leaves_nothing() {
         in_new_namespace(|| {
-            run(
-                "nft",
-                &[
-                    "add table inet t; add chain inet t c { type filter hook prerouting priority -150; }; add chain inet t d; \
-                   add rule inet t d counter meta mark set 1337; add rule inet t d mark 7 counter return; \
-                   add rule inet t d meta l4proto tcp tproxy ip to :15006 meta mark set 0x53a counter accept; \
-                   add rule inet t c ct mark 5 meta mark set ct mark; add rule inet t c oifname lo ip6 saddr ::6 return; \
-                   add rule inet t c ct mark set 9; add table inet u; add chain inet u e; add rule inet u e meta mark set 99",
-                ],
-            );
-            let mut nftables = Nftables::open().unwrap();
-            let found = nftables.references(&TableName::new(TableFamily::Inet, "t")).unwrap();
-            let expected =
-                References { marks: [1337, 1338].into(), addresses: ["::6".parse().unwrap()].into() };
-            assert_eq!(found, expected);
-            let absent = nftables.references(&TableName::new(TableFamily::Inet, "none")).unwrap();
-            assert_eq!(absent, References::default());
+            try_scratch().unwrap();
+            assert_eq!(run("nft", &["list", "ruleset"]), "");
+        });
+    }
+
+    #[test]
+    fn counters_of_rules_that_stay_are_carried_over() {
+        in_new_namespace(|| {
+            let drop = |port: u16| {
+                Rule::new(vec![
+                    Expression::meta(MetaKey::TransportProtocol),
+                    Expression::equal([17]),
+                    Expression::payload(PayloadBase::Transport, 2, 2),
+                    Expression::equal(port.to_be_bytes()),
+                    Expression::counter(),
+                    Expression::Verdict(Verdict::Drop),
+                ])
+            };
+            let table = |ports: &[u16]| {
+                let base = Base {
+                    kind: ChainKind::Filter,
+                    hook: Hook::Output,
+                    priority: 0,
+                    policy: Verdict::Accept,
+                };
+                let rules = ports.iter().map(|port| drop(*port)).collect();
+                let chain = Chain { name: "output".to_owned(), base: Some(base), rules };
+                Table { chains: vec![chain], ..Table::new(inet("t")) }
+            };
+            let counts = || -> Vec<u64> {
+                let live = read(&["t".to_owned()]).unwrap();
+                let rules = live.iter().flat_map(|table| &table.chains).flat_map(|chain| &chain.rules);
+                let counter = |rule: &Rule| match rule.expressions.get(4) {
+                    Some(Expression::Counter { packets, .. }) => *packets,
+                    other => panic!("{other:?}"),
+                };
+                rules.map(counter).collect()
+            };
+            write(&[table(&[7, 8])], &[]).unwrap();
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            for _ in 0..3 {
+                socket.send_to(b"x", "127.0.0.1:8").unwrap_err();
+            }
+            assert_eq!(counts(), [0, 3]);
+            write(&[table(&[9, 8, 7])], &[]).unwrap();
+            assert_eq!(counts(), [0, 3, 0]);
+            write(&[], &["t".to_owned(), "absent".to_owned()]).unwrap();
+            assert_eq!(run("nft", &["list", "ruleset"]), "");
         });
     }
 }

@@ -9,7 +9,7 @@ use super::pod::{Pod, Topology};
 pub(crate) enum Backend {
     IptablesNft,
     IptablesLegacy,
-    /// Native nftables, put in place of the rules of iptables-nft after each run.
+    /// Native nftables.
     Native,
 }
 
@@ -17,12 +17,13 @@ impl Backend {
     /// The value of `--backend`.
     pub(crate) fn flag(self) -> &'static str {
         match self {
-            Self::IptablesNft | Self::Native => "iptables-nft",
+            Self::IptablesNft => "iptables-nft",
             Self::IptablesLegacy => "iptables-legacy",
+            Self::Native => "nftables",
         }
     }
 
-    /// `iptables-nft-save` and the like; `tool` is `""`, `"-save"` or `"-restore"`.
+    /// `iptables-nft-save` and the like, also for foreign rules beside native ones; `tool` is `""`, `"-save"` or `"-restore"`.
     pub(crate) fn tool(self, family: Family, tool: &str) -> String {
         let variant = match self {
             Self::IptablesNft | Self::Native => "nft",
@@ -233,6 +234,16 @@ macro_rules! for_each_backend {
     };
 }
 
+/// Both iptables variants and native nftables, on a dual-stack pod: for what does not depend on the family.
+macro_rules! for_each_backend_and_native {
+    ($($test:ident),+ $(,)?) => {
+        $crate::lab::for_these_fixtures!(
+            nft: IptablesNft Dual, legacy: IptablesLegacy Dual, native: Native Dual; [$($test),+]
+        );
+    };
+}
+
 pub(crate) use {
-    for_each_backend, for_each_fixture, for_each_fixture_and_native, for_these_fixtures, on_one_ground,
+    for_each_backend, for_each_backend_and_native, for_each_fixture, for_each_fixture_and_native,
+    for_these_fixtures, on_one_ground,
 };

@@ -12,7 +12,8 @@ pub(crate) mod traffic;
 
 pub(crate) use fixture::{Backend, Family, Fixture, Stack};
 pub(crate) use fixture::{
-    for_each_backend, for_each_fixture, for_each_fixture_and_native, for_these_fixtures,
+    for_each_backend, for_each_backend_and_native, for_each_fixture, for_each_fixture_and_native,
+    for_these_fixtures,
 };
 pub(crate) use netlab::{Outcome, User, namespace, segment, server, socket, user};
 pub(crate) use pod::{Pod, Topology};

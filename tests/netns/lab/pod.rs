@@ -145,9 +145,7 @@ impl Pod {
 
     /// `istio-iptables` in this pod with the fixture's backend and nothing else that was not asked for.
     pub(crate) fn bare_istio_iptables(&self, args: &[&str]) -> Program {
-        let backend = self.fixture.backend;
-        let native = backend == super::Backend::Native;
-        self.plain_istio_iptables(args).arg("--backend").arg(backend.flag()).then_native(native)
+        self.plain_istio_iptables(args).arg("--backend").arg(self.fixture.backend.flag())
     }
 
     /// `istio-iptables` in this pod with nothing that was not asked for.

@@ -16,8 +16,6 @@ use nix::unistd::{Pid, geteuid};
 
 use netlab::Namespace;
 
-use super::native;
-
 /// The only search path there is.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -45,7 +43,6 @@ pub(crate) struct Program {
     user: Option<u32>,
     capabilities: Option<String>,
     read_only: bool,
-    native: bool,
 }
 
 impl Program {
@@ -64,7 +61,6 @@ impl Program {
             user: None,
             capabilities: None,
             read_only: false,
-            native: false,
         }
     }
 
@@ -108,21 +104,9 @@ impl Program {
         self
     }
 
-    /// After a run that succeeds, native rules take the place of those of iptables-nft.
-    pub(crate) fn then_native(mut self, native: bool) -> Self {
-        self.native = native;
-        self
-    }
-
     /// Runs it to its end.
     pub(crate) fn run(&self) -> Ended {
-        let output = self.inside(|command| {
-            let output = command.output().expect("start istio-iptables");
-            if self.native && output.status.success() {
-                native::replace_iptables_nft(&self.args, &self.env);
-            }
-            output
-        });
+        let output = self.inside(|command| command.output().expect("start istio-iptables"));
         Ended { program: self.clone(), output }
     }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use nfnetlink::nftables::{Client, Family as NftFamily, Table};
+
 use super::fixture::Family;
 use super::pod::Pod;
 use super::program::tool;
@@ -52,7 +54,26 @@ impl Pod {
             let chain = name.rsplit(' ').next().unwrap();
             !(BUILT_IN.contains(&chain) && rules.iter().all(|rule| rule == "policy ACCEPT"))
         });
+        self.read_native(&mut chains);
         State { chains, network: self.network() }
+    }
+
+    /// The chains of tables of the family `inet`, with counters at 0.
+    fn read_native(&self, chains: &mut BTreeMap<String, Vec<String>>) {
+        let tables = self.namespace.run(|| {
+            let mut client = Client::open().expect("nf_tables");
+            let names = client.tables().expect("tables");
+            let inet = names.into_iter().filter(|table| table.family == NftFamily::Inet);
+            inet.filter_map(|name| client.table(&name).expect("a table")).collect::<Vec<_>>()
+        });
+        for table in tables.into_iter().map(Table::normalized) {
+            for chain in &table.chains {
+                let rules = chain.rules.iter().map(|rule| format!("{rule:?}")).collect();
+                chains.insert(format!("{} {}", table.name, chain.name), rules);
+            }
+            let sets = table.sets.iter().map(|set| format!("{set:?}")).collect();
+            chains.insert(format!("{} sets", table.name), sets);
+        }
     }
 
     /// `iptables-save` without comments, counters and built-in chains that are empty: what must not change for others.

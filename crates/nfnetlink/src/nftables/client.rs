@@ -77,9 +77,21 @@ impl Client {
     /// # Errors
     /// The kernel refuses, or the rules change each time they are read.
     pub fn table(&mut self, name: &TableName) -> io::Result<Option<Table>> {
+        self.at_one_time(name, true)
+    }
+
+    /// The same without the elements of its sets.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the rules change each time they are read.
+    pub fn table_without_elements(&mut self, name: &TableName) -> io::Result<Option<Table>> {
+        self.at_one_time(name, false)
+    }
+
+    fn at_one_time(&mut self, name: &TableName, elements: bool) -> io::Result<Option<Table>> {
         for _ in 0..ATTEMPTS {
             let before = self.generation()?;
-            let table = self.read_table(name);
+            let table = self.read_table(name, elements);
             if self.generation()? == before {
                 return table;
             }
@@ -87,7 +99,7 @@ impl Client {
         Err(io::Error::other(format!("table {name} changed each of the {ATTEMPTS} times it was read")))
     }
 
-    fn read_table(&mut self, name: &TableName) -> io::Result<Option<Table>> {
+    fn read_table(&mut self, name: &TableName, elements: bool) -> io::Result<Option<Table>> {
         let request = message(Kind::GetTable, name.family, 0).with_text(number::table::NAME, &name.name);
         let found = absent(self.socket.query(&request, Object::read))?.flatten();
         let Some(Object::Table(table)) = found else { return Ok(None) };
@@ -97,7 +109,7 @@ impl Client {
             .into_iter()
             .map(|chain| Chain { rules: rules.remove(&chain.name).unwrap_or_default(), ..chain });
         let chains = chains.collect();
-        Ok(Some(Table { sets: self.sets(name)?, chains, ..table }))
+        Ok(Some(Table { sets: self.sets(name, elements)?, chains, ..table }))
     }
 
     /// The kernel lists the chains of all tables of a family.
@@ -123,14 +135,14 @@ impl Client {
         Ok(absent(rules)?.unwrap_or_default())
     }
 
-    fn sets(&mut self, table: &TableName) -> io::Result<Vec<Set>> {
+    fn sets(&mut self, table: &TableName, elements: bool) -> io::Result<Vec<Set>> {
         let request = message(Kind::GetSet, table.family, 0).with_text(number::set::TABLE, &table.name);
         let sets = self.socket.dump(&request, |sets: &mut Vec<Set>, reply| match Object::read(reply) {
             Some(Object::Set(found, set)) if found == *table => sets.push(set),
             _ => {}
         });
         let mut sets = absent(sets)?.unwrap_or_default();
-        for set in &mut sets {
+        for set in sets.iter_mut().filter(|_| elements) {
             set.elements = self.elements(table, set)?;
         }
         Ok(sets)

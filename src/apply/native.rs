@@ -1,0 +1,92 @@
+//! Carries out the steps of native nftables.
+
+use std::io;
+use std::path::Path;
+
+use nfnetlink::nftables::{CommitError, Table};
+
+use super::{from_kernel, tool_error};
+use crate::config::RunOptions;
+use crate::kernel::{nftables, rules_file};
+use crate::nft::{self, NativeTable};
+use crate::plan::{ReplaceNative, Step};
+use crate::report::Failure;
+
+/// Writes the file that `--rules-file` keeps: the text of the final tables, which `nft -f` reads.
+///
+/// # Errors
+/// The file cannot be written.
+pub(super) fn keep_file(steps: &[Step], run: &RunOptions) -> Result<(), Failure> {
+    let mut last = None;
+    for step in steps {
+        if let Step::ReplaceNative(replace) = step {
+            last = Some(replace);
+        }
+    }
+    let (Some(ReplaceNative { tables, delete: _ }), Some(path)) = (last, &run.rules_file) else {
+        return Ok(());
+    };
+    let path = rules_file::native_path_of(path);
+    let kept = rules_file::keep(&path, &nft::text(tables));
+    let kept = kept.map_err(|error| tool_error::cannot_write("--rules-file", &path, &error))?;
+    log::info!("the rules are written to {} (nftables)", kept.place);
+    Ok(())
+}
+
+/// Writes the tables of a dry run to the file beside `path`.
+///
+/// # Errors
+/// The file cannot be written.
+pub(super) fn show_file(tables: &[NativeTable], path: &Path) -> Result<(), Failure> {
+    let path = rules_file::native_path_of(path);
+    rules_file::show(&path, &nft::text(tables))
+        .map_err(|error| tool_error::cannot_write("DRY_RUN_FILE_PATH", &path, &error))
+}
+
+/// Replaces the tables.
+///
+/// # Errors
+/// The kernel refuses; then nothing is changed.
+pub(super) fn replace(step: &Step, tables: &[NativeTable], delete: &[String]) -> Result<(), Failure> {
+    log::debug!("{}", nft::text(tables).trim_end());
+    let encoded: Vec<Table> = tables.iter().map(nft::encode).collect();
+    nftables::write(&encoded, delete).map_err(|error| refused(step, &error))
+}
+
+fn refused(step: &Step, error: &CommitError) -> Failure {
+    let cause = io::Error::from_raw_os_error(error.error.error.raw_os_error().unwrap_or(libc::EIO));
+    let failure = from_kernel(format!("the kernel refuses `{step}`: {error}"), &cause);
+    match hint(error) {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+fn hint(error: &CommitError) -> Option<String> {
+    if error.is_too_long() {
+        return Some(
+            "in a user namespace a transaction is limited to net.core.wmem_max: raise it on the node, or give fewer \
+             ports and ranges"
+                .to_owned(),
+        );
+    }
+    if error.is_stale() {
+        return Some(
+            "another program changes the rules all the time: find it (`nft monitor`), or run again"
+                .to_owned(),
+        );
+    }
+    if error.error.error.raw_os_error() != Some(libc::ENOENT) {
+        return None;
+    }
+    let module = match error.expression()?.as_str() {
+        "ct" => "nft_ct",
+        "redir" => "nft_redir",
+        "tproxy" => "nft_tproxy",
+        "lookup" => "nf_tables_set",
+        _ => "nf_tables",
+    };
+    Some(format!(
+        "the kernel lacks the module {module}: load it on the node (`modprobe {module}`), or choose another --backend"
+    ))
+}

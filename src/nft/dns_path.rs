@@ -1,0 +1,93 @@
+//! What DNS queries meet in the nat table.
+
+use nfnetlink::nftables::{Chain as NftChain, Expression, Rule, Set, Table, Verdict};
+
+use super::form::{ChainName, NativeTable};
+use super::live::{NAT, families, family_of, is_tcp};
+use crate::model::{Chain, Family, Hook};
+
+/// A rule that a DNS query meets: its expressions, and the contents of the sets in which it looks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DnsRule {
+    expressions: Vec<Expression>,
+    sets: Vec<Set>,
+}
+
+impl DnsRule {
+    /// Whether it hands a query to the proxy.
+    #[must_use]
+    pub fn redirects(&self) -> bool {
+        self.expressions.iter().any(|expression| matches!(expression, Expression::Redirect { .. }))
+    }
+
+    /// Whether it lets a query pass.
+    #[must_use]
+    pub fn excludes(&self) -> bool {
+        matches!(self.expressions.last(), Some(Expression::Verdict(Verdict::Return | Verdict::Accept)))
+    }
+}
+
+/// The same of tables that are to be written.
+#[must_use]
+pub fn dns_path_of(desired: &[NativeTable], family: Family) -> Vec<DnsRule> {
+    let nat = desired.iter().find(|table| table.name() == NAT);
+    nat.map(|nat| dns_path(&super::encode(nat), family)).unwrap_or_default()
+}
+
+pub(super) fn dns_path(nat: &Table, family: Family) -> Vec<DnsRule> {
+    let dns = ChainName::Own(Chain::OutputDns).to_string();
+    let parts = [ChainName::Hook(Hook::Output), ChainName::Own(Chain::Output)].map(|name| name.to_string());
+    let of_part = |chain: &&NftChain| {
+        parts.iter().any(|part| chain.name == *part || chain.name.starts_with(&format!("{part}-rest")))
+    };
+    let jumps = |rule: &&Rule| matches!(rule.expressions.last(), Some(Expression::Verdict(Verdict::Jump(name))) if *name == dns);
+    let before: Vec<&Rule> = nat.chains.iter().filter(of_part).flat_map(|chain| &chain.rules).collect();
+    let Some(last) = before.iter().rposition(jumps) else { return Vec::new() };
+    if !families(nat).contains(&family) {
+        return Vec::new();
+    }
+    let own = nat.chains.iter().filter(|chain| chain.name == dns).flat_map(|chain| &chain.rules);
+    let all = before.into_iter().take(last + 1).chain(own);
+    let relevant = all.filter(|rule| family_of(rule).is_none_or(|only| only == family) && !is_tcp(rule));
+    let with_sets = |rule: &Rule| {
+        let sets = nat.sets.iter().filter(|set| rule.refers_to(&set.name));
+        // Numbers of anonymous sets depend on other rules.
+        let sets = sets.map(|set| Set { name: String::new(), ..set.clone() }).collect();
+        let mut expressions = rule.expressions.clone();
+        for expression in &mut expressions {
+            if let Expression::Lookup { set, .. } = expression {
+                set.clear();
+            }
+        }
+        DnsRule { expressions, sets }
+    };
+    without_gotos(relevant.map(with_sets))
+}
+
+/// Joins what a negated owner is written as: "these owners go on behind the rule" and "all others leave" are one rule.
+fn without_gotos(rules: impl Iterator<Item = DnsRule>) -> Vec<DnsRule> {
+    let mut joined: Vec<DnsRule> = Vec::new();
+    let mut open: Option<DnsRule> = None;
+    for rule in rules {
+        let is_goto = matches!(rule.expressions.last(), Some(Expression::Verdict(Verdict::Goto(_))));
+        let is_for_all = matches!(rule.expressions.as_slice(), [Expression::Counter { .. }, _]);
+        if is_goto && is_for_all {
+            continue;
+        }
+        let rule = match open.take() {
+            Some(mut before) => {
+                before.expressions.extend(rule.expressions);
+                before.sets.extend(rule.sets);
+                before
+            }
+            None => rule,
+        };
+        if is_goto {
+            open = Some(rule);
+        } else {
+            joined.push(rule);
+        }
+    }
+    joined.extend(open);
+    joined
+}

@@ -1,0 +1,217 @@
+//! The live tables of a native backend, of ours or of Istio's, and what they do.
+
+use std::collections::BTreeSet;
+use std::net::Ipv6Addr;
+
+use nfnetlink::nftables::{Expression, MetaKey, PayloadBase, Rule, Table};
+
+use super::dns_path::{DnsRule, dns_path};
+use super::form::{ChainName, NativeTable};
+use crate::model::{Chain, Family, Mark, NATIVE_MANGLE, PROXY_LOOPBACK_MARK, Why};
+
+/// The nat table.
+pub(super) const NAT: &str = "istio-proxy-nat";
+
+/// The live tables of a native backend: those with the names of [`crate::model::NATIVE_TABLES`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Live {
+    tables: Vec<Table>,
+    /// Names of those that are switched off: no packet meets their rules.
+    dormant: Vec<String>,
+}
+
+impl Live {
+    /// These tables, as they were read; `dormant` are the names of those that are switched off.
+    #[must_use]
+    pub fn new(tables: Vec<Table>, dormant: Vec<String>) -> Self {
+        Self { tables: tables.into_iter().map(Table::normalized).collect(), dormant }
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.tables.is_empty()
+    }
+
+    /// Their names.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.tables.iter().map(|table| table.name.name.clone()).collect()
+    }
+
+    /// The tables that are not as desired: they differ, are switched off or missing, or are not desired.
+    #[must_use]
+    pub fn differing(&self, desired: &[NativeTable]) -> Vec<&'static str> {
+        let is_live = |wanted: &NativeTable| {
+            let live = self.tables.iter().find(|table| table.name.name == wanted.name());
+            live.is_some_and(|live| *live == super::encode(wanted)) && !self.is_dormant(wanted.name())
+        };
+        let differs = |name: &&str| match desired.iter().find(|wanted| wanted.name() == *name) {
+            Some(wanted) => !is_live(wanted),
+            None => self.has(name),
+        };
+        crate::model::NATIVE_TABLES.into_iter().filter(differs).collect()
+    }
+
+    /// Live tables that are not desired.
+    #[must_use]
+    pub fn unwanted(&self, desired: &[NativeTable]) -> Vec<String> {
+        let wanted = |name: &String| desired.iter().any(|table| table.name() == name);
+        self.names().into_iter().filter(|name| !wanted(name)).collect()
+    }
+
+    fn is_dormant(&self, name: &str) -> bool {
+        self.dormant.iter().any(|dormant| dormant == name)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.tables.iter().any(|table| table.name.name == name)
+    }
+
+    /// Whether this program wrote them: its rules carry their reasons. Istio's carry no comments.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        let reason = |rule: &Rule| {
+            let comment = rule.comment.as_ref()?;
+            let slug = comment.as_str().split_once(": ")?.0;
+            Why::ALL.iter().find(|why| why.slug() == slug)
+        };
+        self.rules().any(|rule| reason(rule).is_some())
+    }
+
+    /// How many chains of ours they hold, counted once for each family whose packets get there, as iptables counts them.
+    #[must_use]
+    pub fn chains_of_ours(&self) -> usize {
+        if !self.is_ours() {
+            return 0;
+        }
+        let names: Vec<String> = Chain::ALL.map(|chain| ChainName::Own(chain).to_string()).to_vec();
+        let own = |table: &Table| table.chains.iter().filter(|chain| names.contains(&chain.name)).count();
+        self.tables.iter().map(|table| own(table) * families(table).len().max(1)).sum()
+    }
+
+    /// Whether they decide about new connections of a family; Istio's do for both.
+    #[must_use]
+    pub fn captures(&self, family: Family) -> bool {
+        if !self.is_ours() {
+            return !self.is_empty();
+        }
+        let nat = self.tables.iter().find(|table| table.name.name == NAT);
+        nat.is_some_and(|nat| families(nat).contains(&family))
+    }
+
+    /// Whether there are rules of ours for packets of a family, or the rule that keeps translation.
+    #[must_use]
+    pub fn concerns(&self, family: Family) -> bool {
+        let by_packets = || self.tables.iter().any(|table| families(table).contains(&family));
+        self.is_ours() && (self.keeps_translation() || by_packets())
+    }
+
+    /// Whether an interrupted first capture has left the exemption of open connections.
+    #[must_use]
+    pub fn exempts(&self) -> bool {
+        let slug = Why::OpenConnection.slug();
+        let comments = self.rules().filter_map(|rule| rule.comment.as_ref());
+        { comments }.any(|comment| comment.as_str().split(':').next() == Some(slug))
+    }
+
+    /// Whether the rule that keeps translation is live.
+    #[must_use]
+    pub fn keeps_translation(&self) -> bool {
+        let name = ChainName::Own(Chain::Established).to_string();
+        let nat = self.tables.iter().find(|table| table.name.name == NAT);
+        nat.is_some_and(|nat| nat.chains.iter().any(|chain| chain.name == name))
+    }
+
+    /// Whether there may be rules that mark packets.
+    #[must_use]
+    pub fn marks_packets(&self) -> bool {
+        self.has(NATIVE_MANGLE)
+    }
+
+    /// The marks that they put on packets, without that of the proxy's own.
+    #[must_use]
+    pub fn marks(&self) -> BTreeSet<Mark> {
+        let mut marks = BTreeSet::new();
+        for rule in self.rules() {
+            let mut loaded = None;
+            for expression in &rule.expressions {
+                if let Expression::Immediate { value, .. } = expression {
+                    loaded = <[u8; 4]>::try_from(value.as_slice()).ok().map(u32::from_ne_bytes);
+                } else if matches!(expression, Expression::SetMeta { key: MetaKey::Mark, .. }) {
+                    marks.extend(loaded.take().map(Mark));
+                } else if matches!(expression, Expression::Ct { .. } | Expression::Meta { .. }) {
+                    // From here on the register holds something else.
+                    loaded = None;
+                }
+            }
+        }
+        marks.remove(&PROXY_LOOPBACK_MARK);
+        marks
+    }
+
+    /// The ports that they redirect to.
+    #[must_use]
+    pub fn redirect_ports(&self) -> BTreeSet<u16> {
+        let port = |pair: &[Expression]| match pair {
+            [Expression::Immediate { value, .. }, Expression::Redirect { .. }] => {
+                <[u8; 2]>::try_from(value.as_slice()).ok().map(u16::from_be_bytes)
+            }
+            _ => None,
+        };
+        self.rules().flat_map(|rule| rule.expressions.windows(2)).filter_map(port).collect()
+    }
+
+    /// Whether they compare an address of packets with this one.
+    #[must_use]
+    pub fn refers_to(&self, address: Ipv6Addr) -> bool {
+        let compares = |pair: &[Expression]| match pair {
+            [Expression::Payload { base: PayloadBase::Network, .. }, Expression::Compare { value, .. }] => {
+                *value == address.octets()
+            }
+            _ => false,
+        };
+        self.rules().any(|rule| rule.expressions.windows(2).any(compares))
+    }
+
+    /// What queries of a family meet in the nat table on their way to the proxy's DNS port, in order: the rules up to the
+    /// chain of DNS rules, and that chain. Empty if no query gets there. To be compared only.
+    #[must_use]
+    pub fn dns_path(&self, family: Family) -> Vec<DnsRule> {
+        let nat = self.tables.iter().find(|table| table.name.name == NAT);
+        nat.map(|nat| dns_path(nat, family)).unwrap_or_default()
+    }
+
+    fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.tables.iter().flat_map(|table| &table.chains).flat_map(|chain| &chain.rules)
+    }
+}
+
+/// The families whose packets meet a rule in a base chain.
+pub(super) fn families(table: &Table) -> BTreeSet<Family> {
+    let base = table.chains.iter().filter(|chain| chain.base.is_some()).flat_map(|chain| &chain.rules);
+    base.flat_map(|rule| family_of(rule).map_or(Family::ALL.to_vec(), |family| vec![family])).collect()
+}
+
+/// The only family of a rule, if it names one.
+pub(super) fn family_of(rule: &Rule) -> Option<Family> {
+    match compared(rule, MetaKey::NetworkProtocol)? {
+        [2] => Some(Family::V4),
+        [10] => Some(Family::V6),
+        _ => None,
+    }
+}
+
+pub(super) fn is_tcp(rule: &Rule) -> bool {
+    compared(rule, MetaKey::TransportProtocol) == Some(&[6])
+}
+
+/// What a property of the packet is compared with.
+fn compared(rule: &Rule, property: MetaKey) -> Option<&[u8]> {
+    rule.expressions.windows(2).find_map(|pair| match pair {
+        [Expression::Meta { key, .. }, Expression::Compare { value, .. }] if *key == property => {
+            Some(value.as_slice())
+        }
+        _ => None,
+    })
+}

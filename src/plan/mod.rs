@@ -1,0 +1,307 @@
+//! Plans the steps from the current state to the desired state.
+//!
+//! A dry run prints these very steps; a real run executes them.
+
+mod phases;
+mod step;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use phases::Phases;
+pub use step::{DeleteTwins, ReplaceNative, Restore, Step};
+
+use crate::connections::{self, Connections};
+use crate::conntrack;
+use crate::diff::{Change, holder, marks_in_use};
+use crate::foreign;
+use crate::model::{Backend, Chain, Family, FamilyRules, Mark, Table, Variant};
+use crate::nft;
+use crate::parse::Observed;
+use crate::record::Record;
+use crate::routing;
+
+/// The current state of the namespace.
+#[derive(Clone, Debug)]
+pub struct CurrentState {
+    /// What is going to hold our rules.
+    pub backend: Backend,
+    /// The live rules of each variant and family that has chains of ours.
+    pub rules: BTreeMap<(Variant, Family), Observed>,
+    /// The tables of a native backend, ours or Istio's.
+    pub native: nft::Live,
+    /// Address, policy rules and routes.
+    pub network: routing::Observed,
+    /// Connections that are tracked.
+    pub entries: conntrack::Entries,
+    /// Open TCP connections, as far as the desired state concerns them.
+    pub connections: Connections,
+    /// The alias of `lo`, in which runs leave their record.
+    pub alias: Option<String>,
+    /// Tables of iptables-nft that are switched off.
+    pub dormant: Vec<(Family, Table)>,
+}
+
+impl CurrentState {
+    /// What the last run recorded.
+    #[must_use]
+    pub fn record(&self) -> Option<Record> {
+        self.alias.as_deref().and_then(|alias| alias.parse().ok())
+    }
+
+    /// What decides which conntrack entries are stale.
+    fn tracked(&self, desired: &DesiredState) -> conntrack::Live<'_> {
+        let Self { rules, native, entries, .. } = self;
+        let flows = || conntrack::native_flows(native, &nft::tables(&desired.rules));
+        let native = if native.is_empty() {
+            conntrack::Native::Absent
+        } else if native.is_ours() {
+            conntrack::Native::Replaced(flows())
+        } else {
+            conntrack::Native::Unread
+        };
+        conntrack::Live { rules, native, entries }
+    }
+
+    /// Whether there are no rules of ours or of Istio's.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.native.is_empty() && !self.rules.values().any(Observed::has_ours)
+    }
+
+    /// Whether the chosen backend holds the rule that keeps translation of a family.
+    fn keeps_translation(&self, family: Family) -> bool {
+        match self.backend {
+            Backend::Native => self.native.keeps_translation(),
+            Backend::Iptables(variant) => {
+                self.rules.get(&(variant, family)).is_some_and(connections::keeps_translation)
+            }
+        }
+    }
+}
+
+/// The desired state.
+#[derive(Clone, Debug)]
+pub struct DesiredState {
+    /// The rules of each family; empty ones for a family that gets none.
+    pub rules: BTreeMap<Family, FamilyRules>,
+    /// Address, policy rules and routes.
+    pub network: routing::Desired,
+    /// Rewrite rules that are already correct (`--force-apply`).
+    pub rewrite: bool,
+}
+
+impl DesiredState {
+    /// No rules, routes or addresses: the desired state of a cleanup.
+    #[must_use]
+    pub fn nothing() -> Self {
+        Self {
+            rules: Family::ALL.into_iter().map(|family| (family, FamilyRules::none(family))).collect(),
+            network: routing::Desired::default(),
+            rewrite: false,
+        }
+    }
+
+    /// The same desired state, with the rule that keeps translation up in each family that loses its rules while connections
+    /// need it, and with the passthrough address while sockets use it.
+    #[must_use]
+    pub fn keeping_translation(mut self, connections: &Connections) -> Self {
+        for (family, rules) in &mut self.rules {
+            let translated = connections.translated.get(family).is_some_and(|translated| translated.any());
+            if (translated || connections.may_begin.contains(family)) && rules.tables.is_empty() {
+                *rules = connections::keep_translation(*family);
+            }
+        }
+        self.network.passthrough |= connections.from_passthrough > 0;
+        self
+    }
+
+    /// The same desired state, accepting the live rule that keeps translation in each family that has it and gets no rules.
+    #[must_use]
+    pub fn accepting_kept_translation(mut self, current: &CurrentState) -> Self {
+        for (family, rules) in self.rules.iter_mut().filter(|(_, rules)| rules.tables.is_empty()) {
+            if current.keeps_translation(*family) {
+                *rules = connections::keep_translation(*family);
+            }
+        }
+        self
+    }
+
+    /// Whether no family is to have a rule.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        self.rules.values().all(|rules| rules.count() == 0)
+    }
+
+    /// How many rules of each family.
+    #[must_use]
+    pub fn counts(&self) -> String {
+        let counts = self
+            .rules
+            .values()
+            .filter(|rules| rules.count() > 0 && !connections::only_keeps_translation(rules));
+        let counts: Vec<_> =
+            counts.map(|rules| format!("{} {} rules", rules.count(), rules.family)).collect();
+        if counts.is_empty() { "no rules".to_owned() } else { counts.join(", ") }
+    }
+}
+
+/// The steps from the current state to the desired state; none if they are equal.
+#[must_use]
+pub fn plan(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
+    let evidence = evidence(current);
+    let network = routing::plan(&desired.network, &current.network, &evidence);
+    let phases = Phases::of(desired, current);
+    let wanted = (!desired.is_nothing()).then(|| {
+        let passthrough = routing::passthrough_is_ours(&desired.network, &current.network, &evidence);
+        phases.record(desired, passthrough)
+    });
+    let transitional = phases.transitional();
+    let mut steps: Vec<Step> = network.before.into_iter().map(Step::Network).collect();
+    steps.extend(phases.steps(current));
+    steps.extend(network.after.into_iter().map(Step::Network));
+    let mut stale =
+        conntrack::plan(desired.rules.values(), &current.tracked(desired), captures_changed(&steps));
+    // A first capture tracks new connections from its first commit on, and captures them from the last.
+    stale.tcp.extend(current.connections.untracked.iter().copied());
+    if !stale.is_empty() {
+        steps.insert(0, Step::Conntrack(conntrack::Step::Note(stale.clone())));
+        steps.push(Step::Conntrack(conntrack::Step::DeleteStale(stale)));
+    }
+    recorded(steps, current, wanted, transitional.as_ref())
+}
+
+/// The families whose TCP capture the steps change, or may change.
+fn captures_changed(steps: &[Step]) -> BTreeSet<Family> {
+    let families = steps.iter().flat_map(|step| match step {
+        Step::Restore(restore) if restore.tables.iter().any(|table| *table != Table::Raw) => {
+            vec![restore.family]
+        }
+        Step::DeleteNative(_) | Step::ReplaceNative(_) => Family::ALL.to_vec(),
+        Step::Restore(_)
+        | Step::LimitNative
+        | Step::Network(_)
+        | Step::Conntrack(_)
+        | Step::TrackConnections(_)
+        | Step::DeleteTwins(_)
+        | Step::Record(_) => Vec::new(),
+    });
+    families.collect()
+}
+
+/// The marks that live rules of ours use.
+fn live_marks(observed: &Observed) -> BTreeSet<Mark> {
+    observed.tables.get(&Table::Mangle).map(marks_in_use).unwrap_or_default()
+}
+
+/// The steps with the record around them: while one set of rules takes over from another, it says what either wrote,
+/// so that a run that is killed half way leaves nothing that the next one would not recognise.
+fn recorded(
+    mut steps: Vec<Step>,
+    current: &CurrentState,
+    wanted: Option<Record>,
+    transitional: Option<&Record>,
+) -> Vec<Step> {
+    let live = current.record();
+    // An alias that another program set is not touched.
+    if current.alias.is_some() && live.is_none() {
+        return steps;
+    }
+    let Some(wanted) = wanted else {
+        steps.extend(live.map(|_| Step::Record(String::new())));
+        return steps;
+    };
+    let settled = match &live {
+        // Rules of Istio's binary that are right already stay Istio's.
+        None => steps.is_empty(),
+        Some(live) => steps.is_empty() && live.covers(&wanted),
+    };
+    if settled {
+        return steps;
+    }
+    let wanted = live.iter().fold(wanted, Record::with_places_of);
+    let before = live.as_ref().into_iter().chain(transitional).fold(None, |before: Option<Record>, more| {
+        Some(before.map_or_else(|| more.clone(), |before| more.taking_over(&before)))
+    });
+    let first = match before {
+        Some(before) if before != wanted && !steps.is_empty() => wanted.taking_over(&before),
+        _ => wanted.clone(),
+    };
+    let last = (first != wanted).then(|| wanted.alias()).flatten();
+    let first = first.alias().filter(|alias| current.alias.as_ref() != Some(alias));
+    steps.splice(0..0, first.map(Step::Record)).for_each(drop);
+    steps.extend(last.map(Step::Record));
+    steps
+}
+
+/// What is there besides policy rules and routes. With a record of ours nothing that carries no tag is Istio's.
+fn evidence(current: &CurrentState) -> routing::Evidence {
+    let record = current.record();
+    let mut istio: BTreeMap<Family, BTreeSet<Mark>> = BTreeMap::new();
+    let live = current.rules.iter().filter(|(_, observed)| observed.record.is_none() && observed.has_ours());
+    for ((_, family), observed) in live {
+        istio.entry(*family).or_default().extend(live_marks(observed));
+    }
+    routing::Evidence { istio, passthrough: record.is_some_and(|record| record.passthrough) }
+}
+
+/// Tables that are to hold rules of the desired and are switched off, as nft names them.
+#[must_use]
+pub fn dormant(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
+    let needed = |(family, table): &&(Family, Table)| {
+        desired.rules.get(family).is_some_and(|rules| rules.tables.contains_key(table))
+    };
+    let nft = current.dormant.iter().filter(|_| current.backend == Backend::Iptables(Variant::Nft));
+    nft.filter(needed)
+        .map(|(family, table)| match family {
+            Family::V4 => format!("ip {}", table.name()),
+            Family::V6 => format!("ip6 {}", table.name()),
+        })
+        .collect()
+}
+
+/// What is changed in each family, if anything: in the chosen variant towards the desired, in the other one to nothing.
+fn changes(desired: &DesiredState, current: &CurrentState, variant: Variant) -> Vec<Change> {
+    let chosen = current.backend == Backend::Iptables(variant);
+    let change = |family| {
+        let nothing = Observed::nothing(family);
+        let none = FamilyRules::none(family);
+        let wanted = desired.rules.get(&family).filter(|_| chosen).unwrap_or(&none);
+        let observed = current.rules.get(&(variant, family)).unwrap_or(&nothing);
+        Change::between(wanted, observed, desired.rewrite && chosen)
+    };
+    Family::ALL.into_iter().map(change).collect()
+}
+
+/// Warnings to log before the steps are executed.
+#[must_use]
+pub fn notices(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
+    let mut notices = Vec::new();
+    for ((variant, family), observed) in &current.rules {
+        let wanted = desired.rules.get(family).filter(|_| current.backend == Backend::Iptables(*variant));
+        for (table, live) in &observed.tables {
+            let wanted = wanted.and_then(|rules| rules.tables.get(table));
+            let unwanted = |chain: &Chain| wanted.is_none_or(|rules| !rules.chains.contains_key(chain));
+            let stays = live.chains.keys().filter(|chain| unwanted(chain));
+            let held = stays.filter_map(|chain| Some((chain, holder(*table, live, *chain)?)));
+            notices.extend(held.map(|(chain, holder)| {
+                let (table, chain) = (table.name(), chain.name());
+                format!("{table} {chain} ({family}, {variant}) is kept, empty: a foreign rule in {holder} jumps to it")
+            }));
+        }
+    }
+    if let Backend::Iptables(variant) = current.backend {
+        let first = foreign::that_decide_first(&desired.rules, variant, &current.rules);
+        notices.extend(first.iter().map(ToString::to_string));
+    }
+    for variant in Variant::ALL {
+        for change in changes(desired, current, variant).iter().filter(|change| !change.doubtful.is_empty()) {
+            let lines: Vec<_> = change.doubtful.iter().map(|line| format!("`{line}`")).collect();
+            notices.push(format!(
+                "rules that may be ours or foreign stay ({}, {variant}): {}: delete those that are not needed",
+                change.family,
+                lines.join(", ")
+            ));
+        }
+    }
+    notices
+}

@@ -1,0 +1,238 @@
+//! The changes of a run, phase by phase.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{CurrentState, DeleteTwins, DesiredState, ReplaceNative, Restore, Step, live_marks};
+use crate::conntrack;
+use crate::diff::{Change, TableChange};
+use crate::model::{Backend, Family, FamilyRules, Mark, Table, Variant};
+use crate::nft::{self, NativeTable};
+use crate::parse::Observed;
+use crate::record::Record;
+use crate::transition::{Transition, saved_marks};
+
+/// The changes of a run, phase by phase: every family passes one before any family enters the next.
+///
+/// What captures from now on is live before what captured until now goes. Where two rule sets would harm each other's
+/// connections meanwhile, both take their transitional form; a run may stop after any step.
+pub(super) struct Phases {
+    backend: Backend,
+    /// Whether native tables take their transitional form.
+    limit_native: bool,
+    /// The live rules of the other variants, in their transitional form.
+    prepare: Vec<(Variant, Change)>,
+    /// The desired rules, in their transitional form.
+    capture: Vec<Change>,
+    /// The same for native nftables.
+    capture_native: Option<ReplaceNative>,
+    /// Our rules of the other variants leave.
+    withdraw: Vec<(Variant, Change)>,
+    /// Marks that may be where they do not belong.
+    unmark: Vec<conntrack::Step>,
+    /// What of the desired rules has another form in the end.
+    settle: Vec<Change>,
+    /// The same for native nftables.
+    settle_native: Option<ReplaceNative>,
+}
+
+/// The part of one family.
+struct Plan<'a> {
+    desired: &'a FamilyRules,
+    /// Live rules of the chosen variant.
+    main: &'a Observed,
+    /// Live rules of the variants that are not chosen.
+    others: Vec<(Variant, &'a Observed)>,
+    transition: Transition,
+}
+
+impl Phases {
+    pub(super) fn of(desired: &DesiredState, current: &CurrentState) -> Self {
+        let none = Family::ALL.map(FamilyRules::none);
+        let nothing = Family::ALL.map(Observed::nothing);
+        let plans: Vec<Plan<'_>> = none
+            .iter()
+            .zip(&nothing)
+            .map(|(none, nothing)| {
+                let rules = desired.rules.get(&none.family).unwrap_or(none);
+                Plan::new(rules, nothing, current)
+            })
+            .collect();
+        let mut phases = Self {
+            backend: current.backend,
+            limit_native: false,
+            prepare: Vec::new(),
+            capture: Vec::new(),
+            capture_native: None,
+            withdraw: Vec::new(),
+            unmark: Vec::new(),
+            settle: Vec::new(),
+            settle_native: None,
+        };
+        if current.backend == Backend::Native {
+            phases.native(&plans, desired.rewrite, current);
+        }
+        let zones_first = current.tracked(desired);
+        for plan in &plans {
+            phases.family(plan, desired.rewrite, current, &zones_first);
+        }
+        phases
+    }
+
+    fn native(&mut self, plans: &[Plan<'_>], rewrite: bool, current: &CurrentState) {
+        let tables = |form: &dyn Fn(&Plan<'_>) -> FamilyRules| {
+            let rules: BTreeMap<_, _> = plans.iter().map(|plan| (plan.desired.family, form(plan))).collect();
+            nft::tables(&rules)
+        };
+        let first = tables(&|plan| plan.transition.form(plan.desired));
+        let replace = |tables: Vec<NativeTable>, live: &nft::Live| {
+            let delete = live.unwanted(&tables);
+            ReplaceNative { tables, delete }
+        };
+        if plans.iter().any(|plan| plan.transition.is_needed()) {
+            let last = tables(&|plan| plan.desired.clone());
+            self.settle_native = (last != first).then(|| replace(last, &nft::Live::default()));
+        }
+        if rewrite || !current.native.differing(&first).is_empty() {
+            self.capture_native = Some(replace(first, &current.native));
+        }
+    }
+
+    fn family(
+        &mut self,
+        plan: &Plan<'_>,
+        rewrite: bool,
+        current: &CurrentState,
+        tracked: &conntrack::Live<'_>,
+    ) {
+        let Plan { desired, main, others, transition } = plan;
+        let family = desired.family;
+        let native = self.backend != Backend::Native && current.native.marks_packets();
+        self.limit_native |= native && transition.limit_save_mark;
+        let mut changes_marks = self.capture_native.is_some();
+        for (variant, other) in others {
+            let prepare = transition.prepare(other);
+            let withdraw = Change::between(&FamilyRules::none(family), &prepare.project(other), false);
+            changes_marks |= withdraw.writes(Table::Mangle);
+            self.prepare.push((*variant, prepare));
+            self.withdraw.push((*variant, withdraw));
+        }
+        if self.backend != Backend::Native {
+            let mut capture = Change::between(&transition.form(desired), main, rewrite);
+            if conntrack::zones_first(desired, tracked) {
+                capture.commit_first(Table::Raw);
+            }
+            changes_marks |= capture.writes(Table::Mangle);
+            if transition.is_needed() {
+                self.settle.push(Change::between(desired, &capture.project(main), false));
+            }
+            self.capture.push(capture);
+        }
+        let is_live = main.has_ours() || others.iter().any(|(_, other)| other.has_ours());
+        let mut marks: BTreeSet<Mark> = BTreeSet::new();
+        if changes_marks && (is_live || current.native.marks_packets()) {
+            marks.extend(saved_marks(desired));
+        }
+        let of_main = if self.backend == Backend::Native { current.native.marks() } else { live_marks(main) };
+        let of_others: BTreeSet<Mark> = others.iter().flat_map(|(_, other)| live_marks(other)).collect();
+        if !of_main.is_empty() && !of_others.is_empty() {
+            // Also if no TPROXY rules remain: the next ones would look at these marks again.
+            marks.extend(of_main.into_iter().chain(of_others));
+        }
+        self.unmark.extend(marks.into_iter().map(|mark| conntrack::Step::ClearForeignMark(family, mark)));
+    }
+
+    /// What the namespace holds in the end.
+    pub(super) fn record(&self, desired: &DesiredState, passthrough: bool) -> Record {
+        match self.backend {
+            Backend::Iptables(variant) => {
+                Record::of(desired.rules.values(), &self.capture, passthrough, variant)
+            }
+            Backend::Native => Record::without_blocks(passthrough),
+        }
+    }
+
+    /// What is live for a while only.
+    pub(super) fn transitional(&self) -> Option<Record> {
+        if self.settle.is_empty() && self.settle_native.is_none() {
+            return None;
+        }
+        let captured = self.backend.variant().map(|variant| Record::of_changes(variant, &self.capture));
+        let prepared = self.backend.other_variants().map(|other| {
+            let of_other = self.prepare.iter().filter(|(variant, _)| *variant == other);
+            Record::of_changes(other, of_other.map(|(_, change)| change))
+        });
+        captured.into_iter().chain(prepared).reduce(|all, more| all.and(&more))
+    }
+
+    pub(super) fn steps(self, current: &CurrentState) -> Vec<Step> {
+        let Self {
+            backend,
+            limit_native,
+            prepare,
+            capture,
+            capture_native,
+            withdraw,
+            unmark,
+            settle,
+            settle_native,
+        } = self;
+        let restores = |changes: Vec<(Variant, Change)>| {
+            changes.into_iter().flat_map(|(variant, change)| written(variant, &change))
+        };
+        let main = |changes: Vec<Change>| {
+            let of = |change: Change| Some((backend.variant()?, change));
+            restores(changes.into_iter().filter_map(of).collect())
+        };
+        let replaced = |replace: Option<ReplaceNative>| {
+            replace.map(|replace| {
+                if replace.tables.is_empty() {
+                    Step::DeleteNative(replace.delete)
+                } else {
+                    Step::ReplaceNative(replace)
+                }
+            })
+        };
+        let mut steps = Vec::new();
+        steps.extend(limit_native.then_some(Step::LimitNative));
+        steps.extend(restores(prepare));
+        steps.extend(main(capture));
+        steps.extend(replaced(capture_native));
+        let untracked = &current.connections.untracked;
+        steps.extend((!untracked.is_empty()).then(|| Step::TrackConnections(untracked.clone())));
+        steps.extend(restores(withdraw));
+        if backend != Backend::Native && !current.native.is_empty() {
+            steps.push(Step::DeleteNative(current.native.names()));
+        }
+        // Before the last commit: a run that is killed here leaves something to change, so the next one comes here too.
+        steps.extend(unmark.into_iter().map(Step::Conntrack));
+        steps.extend(main(settle));
+        steps.extend(replaced(settle_native));
+        steps
+    }
+}
+
+impl<'a> Plan<'a> {
+    fn new(desired: &'a FamilyRules, nothing: &'a Observed, current: &'a CurrentState) -> Self {
+        let family = desired.family;
+        let live = |variant| current.rules.get(&(variant, family)).unwrap_or(nothing);
+        let others: Vec<_> =
+            current.backend.other_variants().map(|variant| (variant, live(variant))).collect();
+        let native = current.backend != Backend::Native && current.native.marks_packets();
+        let transition = Transition {
+            exempt_connections: current.connections.untracked.contains(&family),
+            ..Transition::between(desired, others.iter().map(|(_, other)| *other), native)
+        };
+        Self { desired, main: current.backend.variant().map_or(nothing, live), others, transition }
+    }
+}
+
+fn written(variant: Variant, change: &Change) -> Vec<Step> {
+    let twins = change.tables.iter().filter(|table| !table.twins.is_empty()).map(|table| {
+        let (table, twins) = (table.table, table.twins.clone());
+        Step::DeleteTwins(DeleteTwins { family: change.family, table, twins })
+    });
+    let restore = change.tables.iter().any(TableChange::needs_restore);
+    let restore = restore.then(|| Step::Restore(Restore::new(variant, change)));
+    // A run that is killed in between leaves a rule that a foreign twin makes redundant, and no part of a set of rules.
+    restore.into_iter().chain(twins).collect()
+}

@@ -1,0 +1,133 @@
+//! The steps of a plan.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::conntrack;
+use crate::diff::{Change, Twin};
+use crate::model::{Family, NATIVE_MANGLE, Table, Variant};
+use crate::nft::NativeTable;
+use crate::render;
+use crate::routing;
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Limits the rules of native nftables that store packet marks in connections to packets from `lo`.
+    LimitNative,
+    /// Deletes tables of native nftables, in one transaction.
+    DeleteNative(Vec<String>),
+    /// An address, a policy rule or a route.
+    Network(routing::Step),
+    /// One restore process.
+    Restore(Restore),
+    /// Replaces the tables of native nftables whole, in one transaction.
+    ReplaceNative(ReplaceNative),
+    /// Makes conntrack entries for the open TCP connections of these families, between the transitional form of the
+    /// rules and the final one.
+    TrackConnections(BTreeSet<Family>),
+    /// A change of the connection tracking table, after the last commit of rules.
+    Conntrack(conntrack::Step),
+    /// Deletes rules by handle that are behind foreign twins.
+    DeleteTwins(DeleteTwins),
+    /// Sets the alias of `lo`, which is our record; empty, it goes.
+    Record(String),
+}
+
+/// Rules of iptables-nft that only their handle tells from foreign twins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeleteTwins {
+    /// Their family.
+    pub family: Family,
+    /// Their table.
+    pub table: Table,
+    /// The rules.
+    pub twins: Vec<Twin>,
+}
+
+/// The tables of native nftables from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplaceNative {
+    /// All of them.
+    pub tables: Vec<NativeTable>,
+    /// Live ones that go in the same transaction.
+    pub delete: Vec<String>,
+}
+
+/// A rules file and who reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restore {
+    /// Whose tool.
+    pub variant: Variant,
+    /// Which family's tool.
+    pub family: Family,
+    /// The contents of the rules file.
+    pub text: String,
+    /// The tables it writes to, in this order.
+    pub tables: Vec<Table>,
+    /// Whether a foreign rule that is added meanwhile could be deleted in the place of ours: then nothing may change between
+    /// reading and writing. In iptables-nft that is so only where rules are deleted by their place.
+    pub by_place: bool,
+}
+
+impl Restore {
+    pub(super) fn new(variant: Variant, change: &Change) -> Self {
+        Self {
+            variant,
+            family: change.family,
+            text: render::restore(change),
+            tables: change.tables.iter().map(|table| table.table).collect(),
+            by_place: change.depends_on_places() || (variant == Variant::Legacy && change.may_meet_twins()),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LimitNative => {
+                write!(
+                    f,
+                    "limit the rules of the nftables table inet {NATIVE_MANGLE} that save marks to packets from lo"
+                )
+            }
+            Self::DeleteNative(tables) => {
+                write!(f, "delete the nftables tables inet {}", tables.join(", inet "))
+            }
+            Self::ReplaceNative(ReplaceNative { tables, delete }) => {
+                let names: Vec<_> = tables.iter().map(NativeTable::name).collect();
+                write!(f, "nftables: replace the tables inet {} in one transaction", names.join(", inet "))?;
+                if !delete.is_empty() {
+                    write!(f, ", delete inet {}", delete.join(", inet "))?;
+                }
+                Ok(())
+            }
+            Self::Network(step) => step.fmt(f),
+            Self::Conntrack(step) => step.fmt(f),
+            Self::TrackConnections(families) => {
+                let families: Vec<_> = families.iter().map(Family::to_string).collect();
+                write!(f, "create conntrack entries: open {} TCP connections", families.join(" and "))
+            }
+            Self::Record(alias) => write!(f, "ip link set dev lo alias '{alias}'"),
+            Self::DeleteTwins(DeleteTwins { family, table, twins }) => {
+                let nft_family = match family {
+                    Family::V4 => "ip",
+                    Family::V6 => "ip6",
+                };
+                let commands = twins.iter().map(|Twin { hook, handle, text: _ }| {
+                    let (table, hook) = (table.name(), hook.name());
+                    format!("nft delete rule {nft_family} {table} {hook} handle {handle}")
+                });
+                f.write_str(&commands.collect::<Vec<_>>().join("; "))
+            }
+            Self::Restore(Restore { variant, family, text: _, tables, by_place: _ }) => {
+                let tool = match family {
+                    Family::V4 => "iptables",
+                    Family::V6 => "ip6tables",
+                };
+                let tables: Vec<_> = tables.iter().map(|table| table.name()).collect();
+                write!(f, "{tool}-{}-restore --noflush (tables {})", variant.word(), tables.join(", "))
+            }
+        }
+    }
+}
