@@ -19,8 +19,7 @@ fn missing_iptables_is_reported_with_findings_and_fix() {
     let before = pod.state();
     let empty = pod.links("empty", &[]);
     for options in [
-        &[][..],
-        &["--backend", "iptables"],
+        &["--backend", "iptables"][..],
         &["--force-iptables-binary", "nft"],
         &["--backend", "iptables-legacy"],
     ] {
@@ -40,8 +39,9 @@ fn one_variant_is_enough() {
     for (tools, variant) in [(NFT_V4, "iptables-nft"), (LEGACY_V4, "iptables-legacy")] {
         let pod = Pod::new();
         let tools = pod.links("bin", &tools);
-        pod.istio(&SIDECAR).search(&[&tools]).good().stderr_contains(&format!("backend {variant}"));
-        pod.istio(&SIDECAR).search(&[&tools]).good().stderr_contains("already converged");
+        let options = [&SIDECAR[..], &["--backend", "iptables"]].concat();
+        pod.istio(&options).search(&[&tools]).good().stderr_contains(&format!("backend {variant}"));
+        pod.istio(&options).search(&[&tools]).good().stderr_contains("already converged");
         assert!(pod.rules().contains("-A OUTPUT -j ISTIO_OUTPUT"));
     }
 }
@@ -69,7 +69,8 @@ fn plain_names_are_told_apart_by_what_they_link_to() {
     {
         let pod = Pod::new();
         let tools = pod.links("bin", &[("iptables-restore", multi), ("iptables-save", multi)]);
-        pod.istio(&SIDECAR).search(&[&tools]).good().stderr_contains(&format!("backend {variant}"));
+        let options = [&SIDECAR[..], &["--backend", "iptables"]].concat();
+        pod.istio(&options).search(&[&tools]).good().stderr_contains(&format!("backend {variant}"));
     }
 }
 
@@ -81,7 +82,7 @@ fn plain_names_that_are_wrappers_are_asked_for_their_version() {
             let tool = real(&format!("iptables-{variant}-{action}"));
             pod.program("bin", &format!("iptables-{action}"), &format!("exec {} \"$@\"", tool.display()));
         }
-        pod.istio(&SIDECAR)
+        pod.istio(&[&SIDECAR[..], &["--backend", "iptables"]].concat())
             .search(&[&pod.path("bin")])
             .good()
             .stderr_contains(&format!("backend iptables-{variant}"));
@@ -94,7 +95,7 @@ fn missing_ip6tables_with_ipv6_applies_nothing() {
         let pod = Pod::dual();
         let before = pod.state();
         let tools = pod.links("bin", &tools);
-        pod.istio(&[&SIDECAR[..], &["--dual-stack"]].concat())
+        pod.istio(&[&SIDECAR[..], &["--dual-stack", "--backend", "iptables"]].concat())
             .search(&[&tools])
             .end()
             .exits(69)
@@ -116,7 +117,11 @@ fn a_restore_without_its_save_does_not_count() {
     let pod = Pod::new();
     let before = pod.state();
     let tools = pod.links("bin", &NFT_V4[..1]);
-    pod.istio(&SIDECAR).search(&[&tools]).end().exits(69).stderr_contains("what to do: ");
+    pod.istio(&[&SIDECAR[..], &["--backend", "iptables"]].concat())
+        .search(&[&tools])
+        .end()
+        .exits(69)
+        .stderr_contains("what to do: ");
     assert_eq!(pod.state(), before);
 }
 
@@ -148,4 +153,48 @@ fn no_shell_and_no_other_program_is_needed() {
     let pod = Pod::new();
     let tools = pod.links("bin", &NFT_V4);
     pod.istio(&[&SIDECAR[..], &["--cni-mode", "--verify"]].concat()).search(&[&tools]).good();
+}
+
+#[test]
+fn without_any_program_rules_are_native() {
+    for options in [&["--verify"][..], &["--verify", "--dual-stack", "-m", "TPROXY"]] {
+        let pod = Pod::dual();
+        let before = pod.state();
+        let empty = pod.links("empty", &[]);
+        let options = [&SIDECAR[..], options].concat();
+        pod.istio(&options)
+            .search(&[&empty])
+            .good()
+            .stderr_contains("backend nftables: the kernel has nf_tables, and no iptables-nft is in PATH");
+        assert!(pod.sh("nft list table inet istio-proxy-nat").contains("redirect to :15001"));
+        pod.istio(&options).search(&[&empty]).good().stderr_contains("already converged");
+        // Programs that are there later move nothing.
+        pod.istio(&options)
+            .good()
+            .stderr_contains("backend nftables: it holds the live rules")
+            .stderr_contains("already converged");
+        pod.istio(&["cleanup"]).search(&[&empty]).good();
+        assert_eq!(pod.state(), before);
+    }
+}
+
+#[test]
+fn native_nftables_comes_before_iptables_legacy() {
+    let pod = Pod::new();
+    let tools = pod.links("bin", &LEGACY_V4);
+    pod.istio(&SIDECAR).search(&[&tools]).good().stderr_contains("backend nftables: ");
+    assert!(!pod.sh("nft list tables").contains("scratch"));
+    assert!(!pod.sh("cat /proc/net/ip_tables_names").contains("nat"), "no legacy table is made");
+}
+
+#[test]
+fn istios_native_tables_are_replaced_in_one_transaction() {
+    let pod = Pod::new();
+    pod.sh("nft 'add table inet istio-proxy-nat; add chain inet istio-proxy-nat istio-output; \
+         add rule inet istio-proxy-nat istio-output tcp dport 80 counter return; add table inet istio-proxy-mangle'");
+    pod.istio(&[&SIDECAR[..], &["--native-nftables", "--verify"]].concat()).good().stderr_contains(
+        "replace the tables inet istio-proxy-nat in one transaction, delete inet istio-proxy-mangle",
+    );
+    let rules = pod.sh("nft list ruleset");
+    assert!(!rules.contains("dport 80 ") && !rules.contains("istio-proxy-mangle"), "{rules}");
 }
