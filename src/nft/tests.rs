@@ -190,7 +190,7 @@ fn every_reason_fits_into_a_comment() {
     for why in Why::ALL {
         let rule = NativeRule { tests: Vec::new(), action: Action::Return, why: *why };
         let comment = rule.comment();
-        assert!(nfnetlink::nftables::Comment::new(&comment).is_some(), "{} bytes: {comment}", comment.len());
+        assert!(Comment::new(&comment).is_some(), "{} bytes: {comment}", comment.len());
         assert!(comment.starts_with(&format!("{}: ", why.slug())), "{comment}");
     }
 }

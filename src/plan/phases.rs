@@ -84,17 +84,19 @@ impl Phases {
             nft::tables(&rules)
         };
         let first = tables(&|plan| plan.transition.form(plan.desired));
-        let replace = |tables: Vec<NativeTable>, live: &nft::Live| {
-            let delete = live.unwanted(&tables);
-            ReplaceNative { tables, delete }
-        };
         if plans.iter().any(|plan| plan.transition.is_needed()) {
             let last = tables(&|plan| plan.desired.clone());
-            self.settle_native = (last != first).then(|| replace(last, &nft::Live::default()));
+            let changed: Vec<NativeTable> = last.into_iter().filter(|table| !first.contains(table)).collect();
+            let settle = ReplaceNative { tables: changed, delete: Vec::new() };
+            self.settle_native = Some(settle).filter(|settle| !settle.tables.is_empty());
         }
-        if rewrite || !current.native.differing(&first).is_empty() {
-            self.capture_native = Some(replace(first, &current.native));
-        }
+        let differing = current.native.differing(&first);
+        let delete = current.native.unwanted(&first);
+        // A table that is right is not touched: no packet passes a chain of it while it is replaced.
+        let written = first.into_iter().filter(|table| rewrite || differing.contains(&table.name()));
+        let capture = ReplaceNative { tables: written.collect(), delete };
+        self.capture_native =
+            Some(capture).filter(|capture| !capture.tables.is_empty() || !capture.delete.is_empty());
     }
 
     fn family(
