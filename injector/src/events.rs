@@ -3,19 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Whether an event needs attention.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// It does not.
-    Info,
-    /// It does.
-    Warn,
-}
+use log::Level;
 
 /// One log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Whether it needs attention.
+    /// `Warn` if it needs attention, else `Info`.
     pub level: Level,
     /// What it is about, from a closed list: `config`, `certificate`, `caBundle`, `nodes`, `namespaces`.
     pub component: &'static str,
@@ -38,10 +31,6 @@ pub type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
 #[must_use]
 pub fn log_sink() -> EventSink {
     Arc::new(|Event { level, component, message, detail }| {
-        let level = match level {
-            Level::Info => log::Level::Info,
-            Level::Warn => log::Level::Warn,
-        };
         log::log!(level, component, detail = detail.as_str(); "{message}");
     })
 }

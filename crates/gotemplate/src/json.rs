@@ -182,22 +182,13 @@ pub(crate) fn number(n: &Number) -> String {
     format!("{f}")
 }
 
+/// As `serde_json` writes it, and what Go escapes besides.
 fn string(out: &mut String, text: &str, escape_html: bool) {
-    out.push('"');
-    for c in text.chars() {
+    for c in Json::from(text).to_string().chars() {
         match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\x08' => out.push_str("\\b"),
-            '\x0c' => out.push_str("\\f"),
             '<' | '>' | '&' if escape_html => out.push_str(&format!("\\u{:04x}", u32::from(c))),
             '\u{2028}' | '\u{2029}' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            _ if u32::from(c) < 0x20 => out.push_str(&format!("\\u{:04x}", u32::from(c))),
             _ => out.push(c),
         }
     }
-    out.push('"');
 }

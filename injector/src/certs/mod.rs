@@ -3,7 +3,6 @@
 pub mod authority;
 mod ca_file;
 pub mod files;
-mod key;
 pub mod resolver;
 pub mod self_signed;
 pub mod serving_cert;

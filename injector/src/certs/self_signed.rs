@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use log::Level;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::ca_file::CaFile;
 use super::{Bundle, CertError, CertResolver, Names, ServingCert};
-use crate::events::{Event, EventSink, Level};
+use crate::events::{Event, EventSink};
 
 /// The longest sleep: clocks are adjusted, machines are suspended.
 const MAX_SLEEP: Duration = Duration::from_secs(60 * 60);

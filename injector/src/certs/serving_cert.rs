@@ -9,7 +9,9 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
-use super::key;
+/// The keys that the crypto provider supports.
+const ACCEPTED_KEYS: &str =
+    "RSA of 2048, 3072 or 4096 bits with exponent 65537, ECDSA on P-256 or P-384, or Ed25519";
 
 /// Why a certificate and its key are invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,15 +67,26 @@ impl ServingCert {
         let (not_before, not_after) =
             (instant(validity.not_before.timestamp()), instant(validity.not_after.timestamp()));
         let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|error| bad_key(key::unreadable(key, &error.to_string())))?;
+            .map_err(|error| bad_key(unreadable_key(key, &error.to_string())))?;
         let provider = provider();
         if provider.key_provider.load_private_key(key.clone_key()).is_err() {
-            return Err(bad_key(key::unusable(&key)));
+            return Err(bad_key(format!("its type or size is not supported: expected {ACCEPTED_KEYS}")));
         }
         let certified = CertifiedKey::from_der(chain.clone(), key, &provider)
             .map_err(|error| bad_key(format!("the key cannot be used with {cert_source}: {error}")))?;
         Ok(Self { certified: Arc::new(certified), not_before, not_after, names })
     }
+}
+
+/// The error of a text that is not a PEM key; `problem` is that of the parser.
+fn unreadable_key(pem: &[u8], problem: &str) -> String {
+    let text = String::from_utf8_lossy(pem);
+    if text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED") {
+        return format!(
+            "the key is encrypted, expected one without a passphrase (openssl pkey -in encrypted.key -out tls.key): {ACCEPTED_KEYS}"
+        );
+    }
+    format!("expected a private key in PEM (PKCS#8, PKCS#1 or SEC1), {ACCEPTED_KEYS}: {problem}")
 }
 
 /// The crypto provider.
@@ -108,4 +121,36 @@ pub(crate) fn names(certificate: &x509_parser::certificate::X509Certificate<'_>)
         | GeneralName::X400Address(_) => None, // no host names
     };
     extension.value.general_names.iter().filter_map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    #[test]
+    fn an_invalid_key_is_rejected_with_what_is_accepted() {
+        // PKCS#8 of the right form, with a curve for which no signer exists (P-521).
+        const UNSUPPORTED: &str =
+            "-----BEGIN PRIVATE KEY-----\nMBkCAQAwEAYHKoZIzj0CAQYFK4EEACMEAgAA\n-----END PRIVATE KEY-----\n";
+        let own = KeyPair::generate().unwrap();
+        let cert =
+            CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&own).unwrap().pem();
+        let parse = |key: &str| ServingCert::parse("tls.crt", cert.as_bytes(), "tls.key", key.as_bytes());
+        assert!(parse(&own.serialize_pem()).is_ok());
+        let encrypted = "the key is encrypted, expected one without";
+        for (key, problem) in [
+            ("-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n", encrypted),
+            (
+                "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\nAAAA\n-----END RSA PRIVATE KEY-----\n",
+                encrypted,
+            ),
+            ("nothing", "expected a private key in PEM"),
+            (UNSUPPORTED, "its type or size is not supported: expected RSA of 2048"),
+        ] {
+            let message = parse(key).unwrap_err().to_string();
+            assert!(message.starts_with(&format!("tls.key: {problem}")), "{message}");
+        }
+    }
 }

@@ -1,10 +1,8 @@
 //! Saved objects of a cluster: many of them, in files as large as clusters are.
 
-use std::fmt;
 use std::io;
 
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::args::InputArgs;
 use super::load::called;
@@ -44,9 +42,14 @@ pub(super) fn read(filenames: &[String]) -> Result<Vec<Value>, Failure> {
 fn parse(bytes: &[u8]) -> Result<Vec<Value>, String> {
     let text = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes).trim_ascii_start();
     if text.starts_with(b"{") || text.starts_with(b"[") {
-        let documents = serde_json::Deserializer::from_slice(text).into_iter::<Kept>();
-        let json: Result<_, _> = documents.map(|one| one.map(|Kept(value)| value)).collect();
-        return json.or_else(|error| parse_yaml(bytes).map_err(|_| error.to_string()));
+        let documents = serde_json::Deserializer::from_slice(text).into_iter::<Value>();
+        return match documents.collect::<Result<Vec<_>, _>>() {
+            Ok(mut values) => {
+                values.iter_mut().for_each(drop_copies);
+                Ok(values)
+            }
+            Err(error) => parse_yaml(bytes).map_err(|_| error.to_string()),
+        };
     }
     parse_yaml(bytes)
 }
@@ -59,66 +62,15 @@ fn parse_yaml(bytes: &[u8]) -> Result<Vec<Value>, String> {
     Ok(documents.into_iter().map(|document| document.value).collect())
 }
 
-/// JSON without [`DROPPED`].
-struct Kept(Value);
-
-impl<'de> Deserialize<'de> for Kept {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Keeping).map(Self)
-    }
-}
-
-struct Keeping;
-
-impl<'de> Visitor<'de> for Keeping {
-    type Value = Value;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        let mut map = Map::new();
-        while let Some(key) = access.next_key::<String>()? {
-            if DROPPED.contains(&key.as_str()) {
-                access.next_value::<IgnoredAny>()?;
-            } else {
-                map.insert(key, access.next_value::<Kept>()?.0);
-            }
+/// Takes [`DROPPED`] out, at any depth.
+fn drop_copies(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|key, _| !DROPPED.contains(&key.as_str()));
+            fields.values_mut().for_each(drop_copies);
         }
-        Ok(Value::Object(map))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
-        let mut list = Vec::new();
-        while let Some(Kept(value)) = access.next_element()? {
-            list.push(value);
-        }
-        Ok(Value::Array(list))
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
-        Ok(value.into())
-    }
-
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+        Value::Array(items) => items.iter_mut().for_each(drop_copies),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
 

@@ -111,13 +111,6 @@ struct Reconciler<'a> {
     reporter: &'a StatusReporter,
 }
 
-/// The result of one attempt.
-enum Attempt {
-    Settled(Box<Bundle>),
-    /// Another replica wrote meanwhile: read again.
-    Conflict,
-}
-
 impl Reconciler<'_> {
     async fn run(&self, mut seen: watch::Receiver<Cached<Secret>>, publisher: &Publisher) {
         let (mut last, mut published) = (None, None);
@@ -165,8 +158,8 @@ impl Reconciler<'_> {
 
     async fn settle(&self, mut stored: Option<Secret>, last: Option<&Bundle>) -> Result<Bundle, String> {
         for _ in 0..MAX_ATTEMPTS {
-            if let Attempt::Settled(bundle) = self.attempt(stored, last).await? {
-                return Ok(*bundle);
+            if let Some(bundle) = self.attempt(stored, last).await? {
+                return Ok(bundle);
             }
             let again = ask(self.api.get_opt(&self.wanted.name)).await;
             stored = again.map_err(|failed| failed.problem)?;
@@ -174,11 +167,11 @@ impl Reconciler<'_> {
         Err(format!("Secret {}/{}: too many conflicting writes", self.wanted.namespace, self.wanted.name))
     }
 
-    /// Uses what is stored, or writes what should be.
+    /// Uses what is stored, or writes what should be; `None` if another replica wrote meanwhile.
     ///
     /// A deleted Secret is a request for another CA: it is announced, and the old one keeps signing until clients know
     /// the new one. A damaged Secret is restored.
-    async fn attempt(&self, stored: Option<Secret>, last: Option<&Bundle>) -> Result<Attempt, String> {
+    async fn attempt(&self, stored: Option<Secret>, last: Option<&Bundle>) -> Result<Option<Bundle>, String> {
         let now = SystemTime::now();
         let text = |error: CertError| error.to_string();
         let known = || last.cloned().map_or_else(|| Bundle::fresh(&self.wanted.names, now), Ok);
@@ -194,7 +187,7 @@ impl Reconciler<'_> {
                     (known().map_err(text)?, "it was damaged: restored".to_owned())
                 }
                 Ok(bundle) => match bundle.renewed(now).map_err(text)? {
-                    None => return Ok(Attempt::Settled(Box::new(bundle))),
+                    None => return Ok(Some(bundle)),
                     Some(renewed) => {
                         let why = format!("renewed: {}", renewed.phase());
                         (renewed, why)
@@ -205,7 +198,12 @@ impl Reconciler<'_> {
         self.write(stored, bundle, &why).await
     }
 
-    async fn write(&self, stored: Option<Secret>, bundle: Bundle, why: &str) -> Result<Attempt, String> {
+    async fn write(
+        &self,
+        stored: Option<Secret>,
+        bundle: Bundle,
+        why: &str,
+    ) -> Result<Option<Bundle>, String> {
         let exists = stored.is_some();
         let mut secret = stored.unwrap_or_else(|| self.wanted.new_secret());
         if secret.immutable == Some(true) {
@@ -222,10 +220,10 @@ impl Reconciler<'_> {
         match written {
             Ok(_) => {
                 self.reporter.info("certificate", "Secret written", format!("{}: {why}", self.title()));
-                Ok(Attempt::Settled(Box::new(bundle)))
+                Ok(Some(bundle))
             }
             // 404: it was deleted before it could be replaced.
-            Err(failed) if failed.code == CONFLICT || (exists && failed.code == 404) => Ok(Attempt::Conflict),
+            Err(failed) if failed.code == CONFLICT || (exists && failed.code == 404) => Ok(None),
             Err(failed) => Err(format!("{}: {}", self.title(), failed.problem)),
         }
     }

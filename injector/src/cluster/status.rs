@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use log::Level;
 use tokio::sync::watch;
 
 use super::{CertificateSource, ClusterOptions};
-use crate::events::{Event, EventSink, Level};
+use crate::events::{Event, EventSink};
 
 /// One thing that is read from the cluster or written to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

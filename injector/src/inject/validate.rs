@@ -1,7 +1,5 @@
 //! Validation of a config: injects a sample pod with it.
 
-use std::fmt;
-
 use serde_json::{Value, json};
 
 use crate::decide::Policy;
@@ -26,35 +24,28 @@ pub fn policy(policy: &Policy) -> Option<String> {
 const SAMPLE: &str = "sample";
 
 /// What is wrong with an injection of the sample pod.
+#[derive(Debug, thiserror::Error)]
 enum Fault {
     /// There is none.
+    #[error("a pod with one container cannot be injected: {0}")]
     Injection(InjectError),
     /// The sample's own container is gone.
+    #[error(
+        "a pod with one container loses it: the default templates take it out; expected templates that add to a pod"
+    )]
     AppGone,
     /// This container sends all traffic to a proxy, and there is none.
+    #[error(
+        "a pod with one container gets {0} and no {PROXY} with an image: what is captured has nowhere to go; expected a \
+         template with both (has the file been cut off?)"
+    )]
     NoProxy(&'static str),
     /// Nothing has come in.
+    #[error(
+        "the default templates add no container; expected one that adds a proxy (has the file been cut off?), or policy: \
+         disabled"
+    )]
     NothingAdded,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Injection(error) => write!(f, "a pod with one container cannot be injected: {error}"),
-            Self::AppGone => f.write_str(
-                "a pod with one container loses it: the default templates take it out; expected templates that add to a pod",
-            ),
-            Self::NoProxy(container) => write!(
-                f,
-                "a pod with one container gets {container} and no {PROXY} with an image: what is captured has nowhere to go; \
-                 expected a template with both (has the file been cut off?)"
-            ),
-            Self::NothingAdded => f.write_str(
-                "the default templates add no container; expected one that adds a proxy (has the file been cut off?), or \
-                 policy: disabled",
-            ),
-        }
-    }
 }
 
 impl Fault {

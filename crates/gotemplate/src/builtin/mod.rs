@@ -8,6 +8,7 @@ mod printf_number;
 use crate::functions::{Call, Code, Functions, Type, arg};
 use crate::value::text::Str;
 use crate::value::{IntType, Map, Value};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use print::{sprint, sprintln};
 use printf::sprintf;
 use std::cmp::Ordering;
@@ -203,15 +204,11 @@ fn js(text: &str) -> String {
     out
 }
 
+/// What `url.QueryEscape` leaves as it is, besides the space, which becomes a plus.
+const UNESCAPED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b' ');
+
 /// Go's `url.QueryEscape`.
 pub(crate) fn query_escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(char::from(byte)),
-            b' ' => out.push('+'),
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
+    utf8_percent_encode(text, UNESCAPED).to_string().replace(' ', "+")
 }

@@ -5,6 +5,7 @@ use super::{Answer, DICT, STR, add_changes, text};
 use crate::functions::Functions;
 use crate::value::Value;
 use crate::value::text::Str;
+use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 
 pub(crate) fn register(f: &mut Functions) {
@@ -78,7 +79,11 @@ fn url_parse<'a>(s: &Str<'a>) -> Answer<'a> {
         ("userinfo", userinfo),
     ];
     let decoded = |name: &str, part: &str| {
-        if matches!(name, "path" | "fragment") { unescape(part) } else { part.to_owned() }
+        if matches!(name, "path" | "fragment") {
+            percent_decode_str(part).decode_utf8_lossy().into_owned()
+        } else {
+            part.to_owned()
+        }
     };
     let entries = parts.into_iter().map(|(name, part)| {
         (Str::from(name.to_owned()), Value::Str(Str::derived(decoded(name, part), &[s])))
@@ -101,28 +106,6 @@ fn cut_back<'t>(text: &mut &'t str, mark: char) -> &'t str {
     let (before, after) = text.split_once(mark).unwrap_or((text, ""));
     *text = before;
     after
-}
-
-fn unescape(part: &str) -> String {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut rest = part.as_bytes();
-    while let [first, after @ ..] = rest {
-        let code = after
-            .get(..2)
-            .and_then(|d| std::str::from_utf8(d).ok())
-            .and_then(|d| u8::from_str_radix(d, 16).ok());
-        match (first, code) {
-            (b'%', Some(code)) => {
-                bytes.push(code);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn url_join<'a>(args: &[Value<'a>]) -> Answer<'a> {

@@ -65,12 +65,6 @@ impl<'a> Str<'a> {
         }
     }
 
-    /// The same text with no origin.
-    #[must_use]
-    pub fn cleared(self) -> Self {
-        Self { text: self.text, taint: Taint::Clean }
-    }
-
     /// A text made out of others: all of it carries every origin they have.
     #[must_use]
     pub fn derived(text: impl Into<Rc<str>>, sources: &[&Self]) -> Self {
@@ -112,12 +106,6 @@ impl<'a> Str<'a> {
     #[must_use]
     pub fn origins(&self) -> Vec<Origin<'a>> {
         self.spans().into_iter().map(|s| s.origin).collect()
-    }
-
-    /// Whether any part has an origin.
-    #[must_use]
-    pub fn is_tainted(&self) -> bool {
-        !matches!(self.taint, Taint::Clean)
     }
 
     /// The part from byte `start` to byte `end`, cut back to whole characters and to the text's length.
