@@ -26,7 +26,7 @@ use crate::conntrack::Entries;
 use crate::exit::Exit;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Host;
-use crate::kernel::{limits, observe, restore, rules_file, tools};
+use crate::kernel::{limits, netns, observe, restore, rules_file, tools};
 use crate::model::{Backend, Family, Tools, Variant};
 use crate::nft;
 use crate::plan::{self, CurrentState, DesiredState, Step};
@@ -162,7 +162,8 @@ fn steps_can_be_told(steps: &[Step]) -> Result<(), Failure> {
 
 /// The lock of iptables-legacy, held by us from reading to writing; `None` where nothing can lock.
 fn hold_tools_lock(run: &RunOptions) -> Result<Option<rules_file::ToolsLock>, Failure> {
-    if run.cni_mode {
+    // While this lock is held, the tool takes another one.
+    if run.cni_mode || !netns::lock_file_usable() {
         return Ok(None);
     }
     match rules_file::lock_tools(Duration::from_secs(restore::LOCK_WAIT_SECONDS.into())) {

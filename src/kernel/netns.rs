@@ -97,6 +97,12 @@ pub fn lock_file() -> io::Result<LockFile> {
     Ok(LockFile { file: memory::file(c"xtables.lock", true)? })
 }
 
+/// Whether a child process finds such a lock file: its path is one of `/proc`.
+#[must_use]
+pub fn lock_file_usable() -> bool {
+    lock_file().is_ok_and(|file| file.path().exists())
+}
+
 /// Private mounts could not be had.
 #[derive(Debug)]
 pub struct MountError {
