@@ -224,8 +224,9 @@ fn a_tool_that_is_not_executable_is_passed_over() {
         let tool = pod.program("bin", &format!("iptables-nft-{action}"), "exit 1");
         fs::set_permissions(tool, fs::Permissions::from_mode(0o644)).unwrap();
     }
-    pod.istio(&SIDECAR).search(&[&pod.path("bin")]).end().exits(69);
-    pod.istio(&SIDECAR).search(&[&pod.path("bin"), Path::new(USUAL)]).good();
+    let options = [&SIDECAR[..], &["--backend", "iptables-nft"]].concat();
+    pod.istio(&options).search(&[&pod.path("bin")]).end().exits(69);
+    pod.istio(&options).search(&[&pod.path("bin"), Path::new(USUAL)]).good();
 }
 
 #[test]
