@@ -16,7 +16,8 @@ use crate::kernel::rtnetlink::Rtnetlink;
 use crate::kernel::sock_diag::{State, TcpSocket, tcp_sockets};
 use crate::model::{Family, Transport};
 
-/// How long the handshakes that were under way are waited for: the answer to a SYN that no rule has seen may still come. A SYN that is sent again meets the rules.
+/// How long a run waits for open handshakes: the answer to a SYN that no rule has seen may still come. A SYN that is sent
+/// again is looked up in the rules.
 const HANDSHAKE: Duration = Duration::from_secs(1);
 /// How often entries of the wrong direction are recreated.
 const TURNS: usize = 5;

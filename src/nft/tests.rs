@@ -122,7 +122,7 @@ fn a_negated_owner_is_never_a_test() {
     let pair =
         [rule(over_lo(by(Match::Not(proxy))), Target::Return), rule(by(Match::Is(proxy)), Target::Return)];
     assert_eq!(lines(&pair, &[])[3..], ["meta skuid 1337 return", "oifname \"lo\" return"]);
-    // Otherwise it goes around the rule, to a chain with what is behind it.
+    // Otherwise it skips the rule: goto a chain that holds the rules after it.
     let last = rule(tcp_to(80), chain);
     let alone = [rule(over_lo(by(Match::Not(proxy))), Target::Return), last.clone()];
     let shown = lines(&alone, &[]);
