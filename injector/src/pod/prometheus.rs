@@ -81,7 +81,8 @@ pub fn announce_secure_port(pod: &mut Value) {
 }
 
 /// Whether the annotations are those that [`merge`] writes, and no others.
-fn merged(pod: &Value, port: i64) -> bool {
+#[must_use]
+pub fn merged(pod: &Value, port: i64) -> bool {
     let port = port.to_string();
     let annotations = metadata(pod, "annotations").into_iter().flatten();
     let own: Vec<(&str, Option<&str>)> = annotations
@@ -101,11 +102,26 @@ fn noted(pod: &Value) -> Option<Scrape> {
     serde_json::from_str(proxy(pod).and_then(|proxy| env::value(proxy, VARIABLE))?).ok()
 }
 
-/// Whether [`restore`] cannot know all that [`merge`] replaced: beside scrape targets, the agent gets the first of them
-/// instead of the pod's own port and path.
+/// What [`restore`] cannot know, where metrics are merged.
 #[must_use]
-pub fn hides_port_and_path(pod: &Value, port: i64) -> bool {
-    merged(pod, port) && noted(pod).is_some_and(|noted| !noted.targets.is_empty())
+pub fn unrecorded(pod: &Value, port: i64) -> Option<String> {
+    let noted = noted(pod).filter(|_| merged(pod, port))?;
+    Some(if noted.targets.is_empty() {
+        format!(
+            "{}, {} and {}: the proxy's environment records their values, but neither empty ones nor other spellings such as \
+             prometheus_io_port",
+            keys::PROMETHEUS_PATH,
+            keys::PROMETHEUS_PORT,
+            keys::PROMETHEUS_SCRAPE
+        )
+    } else {
+        format!(
+            "{} and {}: beside {}, an injection does not record them; if the pod had them, write them again",
+            keys::PROMETHEUS_PORT,
+            keys::PROMETHEUS_PATH,
+            keys::SCRAPE_TARGETS
+        )
+    })
 }
 
 /// Puts back the annotations that [`merge`] replaced. Where nothing is noted, it has replaced none; they are its own then
@@ -278,7 +294,8 @@ mod tests {
                 r#""targets":[{"port":"8080","path":"/metrics"},{"port":"9100","path":"/x"}]}"#
             ))
         );
-        assert!(hides_port_and_path(&pod, 15020) && !hides_port_and_path(&before, 15020));
+        assert!(unrecorded(&pod, 15020).unwrap().contains("beside prometheus.istio.io/scrape-targets"));
+        assert_eq!(unrecorded(&before, 15020), None);
         restore(&mut pod, 15020, true);
         assert_eq!(pod["metadata"], before["metadata"]);
     }

@@ -178,6 +178,27 @@ impl Previous {
     }
 }
 
+/// Istio's containers that the user customized: an injection moves them, and does not record from where.
+#[must_use]
+pub fn unrecorded_positions(restored: &Value) -> Vec<String> {
+    let mut all = Vec::new();
+    for list in List::BOTH {
+        let containers = list::containers(restored, list);
+        if list == List::Containers && containers.len() == 1 {
+            continue;
+        }
+        for (at, container) in
+            containers.iter().map(name).enumerate().filter(|(_, container)| is_istio_container(container))
+        {
+            all.push(format!(
+                "container {container}: its position in the pod is not recorded; it is spec.{}[{at}] now",
+                list.key()
+            ));
+        }
+    }
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

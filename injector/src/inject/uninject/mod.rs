@@ -1,17 +1,21 @@
 //! Taking an injection out again.
 //!
 //! Nothing in an injected pod says which labels, annotations and settings it had before. What can be taken away without
-//! a difference to an injection is taken away: the result is the smallest pod that is injected to the same.
+//! a difference to an injection is taken away: the result is the smallest pod that is injected to the same. What an
+//! injection overwrites, whatever was there, is named ([`unrecorded`]).
+
+mod unrecorded;
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-use super::{InjectError, Injector, Request, finish};
+use self::unrecorded::{Location, Written};
+use super::{InjectError, Injector, Request, finish, render, wants_native_sidecar};
 use crate::annotations::{self, keys};
 use crate::pod::list::{List, containers, containers_mut, find, name};
 use crate::pod::status::Status;
-use crate::pod::strip::Previous;
+use crate::pod::strip::{Previous, unrecorded_positions};
 use crate::pod::{is_istio_container, probes, prometheus};
 
 /// A pod without its injection.
@@ -36,14 +40,11 @@ impl Injector {
             return Ok(None);
         };
         let mut left = Vec::new();
-        if prometheus::hides_port_and_path(request.pod, self.status_port(&request)) {
-            left.push(
-                "prometheus.io/port and prometheus.io/path: beside prometheus.istio.io/scrape-targets, an injection does not \
-                 note them; if the pod had them, write them again"
-                    .to_owned(),
-            );
+        if self.merges_metrics(request.pod) {
+            left.extend(prometheus::unrecorded(request.pod, self.status_port(&request)));
         }
         let mut pod = stripped.pod;
+        left.extend(unrecorded_positions(&pod));
         for list in List::BOTH {
             for container in
                 containers_mut(&mut pod, list).iter_mut().filter(|item| is_istio_container(name(item)))
@@ -58,6 +59,7 @@ impl Injector {
             Ok(injected)
         };
         let mut known = None;
+        let mut written = self.written(&request).unwrap_or_default();
         let restored = again(&pod).map(|reference| {
             known = Status::of(&reference);
             let same = |pod: &Value| again(pod).is_ok_and(|found| found == reference);
@@ -69,8 +71,20 @@ impl Injector {
         match restored.and_then(|()| again(&pod)) {
             Ok(reference) => {
                 let same = |pod: &Value| again(pod).is_ok_and(|found| found == reference);
-                for parent in ["/metadata/labels", "/metadata/annotations", "/spec/securityContext"] {
-                    smallest(&mut pod, parent, &same);
+                for pod in [&pod, &bare(&pod)] {
+                    written.extend(self.written(&Request { pod, ..request }).unwrap_or_default());
+                }
+                remove_all(&mut pod, &written.set, &same);
+                for key in metadata_keys(&pod, "annotations") {
+                    shortest(&mut pod, &key, &same);
+                }
+                let unknown = unknown(request.pod, &pod, &written, &same);
+                if !unknown.is_empty() {
+                    left.push(format!(
+                        "{}: an injection overwrites them and does not record what was there before; if the pod had its \
+                         own, write them again",
+                        unknown.join("; ")
+                    ));
                 }
             }
             Err(error) => left.push(unknown_config(&error)),
@@ -81,6 +95,88 @@ impl Injector {
         finish::preserve_order(&mut pod, request.pod);
         Ok(Some(Uninjected { pod, left }))
     }
+
+    /// What an injection writes into the pod itself: its templates, and the steps after them.
+    fn written(&self, request: &Request<'_>) -> Result<Written, InjectError> {
+        let own_mesh = self.own_mesh(request, &mut Vec::new()).map_err(InjectError::Annotations)?;
+        let stripped = self.stripped(request).map_err(|problem| InjectError::Annotations(vec![problem]))?;
+        let names = render::select(&stripped.pod, &self.settings.injector)?;
+        let native = wants_native_sidecar(request.pod, request.place.native_sidecars);
+        let overlays = self.render(request, &stripped, &own_mesh, &names, native)?;
+        let patches: Vec<&Value> = overlays.iter().map(|overlay| &overlay.patch).collect();
+        let mut all = Written::by(&patches);
+        if prometheus::merged(request.pod, own_mesh.status_port()) {
+            all.deleted.push(Location::annotation(keys::SCRAPE_TARGETS));
+        }
+        let more = self.settings.injector.injected_annotations.keys().map(String::as_str);
+        let metrics =
+            [keys::PROMETHEUS_PATH, keys::PROMETHEUS_PORT, keys::PROMETHEUS_SCRAPE, keys::SECURE_PORT];
+        let keys = |key| metadata_keys(request.pod, key);
+        all.set.extend(
+            keys("annotations")
+                .iter()
+                .map(String::as_str)
+                .chain(metrics)
+                .chain(more)
+                .map(Location::annotation),
+        );
+        all.set.extend(keys("labels").iter().map(String::as_str).chain([keys::NETWORK]).map(Location::label));
+        Ok(all)
+    }
+}
+
+/// The pod without settings, for templates that write only those that a pod does not have.
+fn bare(pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    if let Some(spec) = crate::pod::list::object_mut(&mut pod, "spec") {
+        spec.retain(|key, _| List::BOTH.iter().any(|list| list.key() == key));
+    }
+    pod
+}
+
+/// The fields that an injection overwrites: those that were removed, and those of which another value would make no
+/// difference.
+fn unknown(injected: &Value, pod: &Value, written: &Written, same: &dyn Fn(&Value) -> bool) -> Vec<String> {
+    let overwritten = |location: &&Location| match location.find(pod) {
+        Some(_) => same(&location.changed(pod)),
+        None => location.find(injected).is_some(),
+    };
+    let mut unknown: Vec<&Location> = Vec::new();
+    for location in written.set.iter().filter(overwritten).chain(&written.deleted) {
+        if !unknown.iter().any(|other| location.is_within(other)) {
+            unknown.push(location);
+        }
+    }
+    unrecorded::by_parent(&unknown)
+}
+
+/// Removes every field that makes no difference; few do, so they are tried together first.
+fn remove_all(pod: &mut Value, locations: &[Location], same: &dyn Fn(&Value) -> bool) {
+    let mounted = mounted_volumes(pod);
+    // A volume that the pod mounts stays, with a source.
+    let removable = |one: &&Location| {
+        let mounted = one.volume().is_some_and(|volume| mounted.contains(volume));
+        one.find(pod).is_some() && (!mounted || one.is_one_of_several(pod))
+    };
+    let present: Vec<Location> = locations.iter().filter(removable).cloned().collect();
+    if present.is_empty() {
+        return;
+    }
+    let mut candidate = pod.clone();
+    for location in &present {
+        location.remove(&mut candidate);
+    }
+    if same(&candidate) {
+        *pod = candidate;
+    } else if present.len() > 1 {
+        let (first, second) = present.split_at(present.len() / 2);
+        remove_all(pod, first, same);
+        remove_all(pod, second, same);
+    }
+}
+
+fn metadata_keys(pod: &Value, key: &str) -> Vec<String> {
+    crate::pod::list::metadata(pod, key).into_iter().flat_map(Map::keys).cloned().collect()
 }
 
 /// The app's own containers become what they were, unless they were changed since.
@@ -110,36 +206,19 @@ fn restore_containers(
 
 /// Takes away what the injection brought, unless the pod's own containers use it.
 fn drop_named(pod: &mut Value, key: &str, names: &[String]) {
-    let mut goes: HashSet<&str> = names.iter().map(String::as_str).collect();
-    if key == "volumes" {
-        for container in List::BOTH.into_iter().flat_map(|list| containers(pod, list)) {
-            let mounts = container.get("volumeMounts").and_then(Value::as_array);
-            for mount in mounts.into_iter().flatten() {
-                goes.remove(name(mount));
-            }
-        }
-    }
+    let mounted = if key == "volumes" { mounted_volumes(pod) } else { HashSet::new() };
+    let goes: HashSet<&str> =
+        names.iter().map(String::as_str).filter(|name| !mounted.contains(*name)).collect();
     let list = pod.pointer_mut("/spec").and_then(|spec| spec.get_mut(key)?.as_array_mut());
     if let Some(list) = list {
         list.retain(|item| !goes.contains(name(item)));
     }
 }
 
-/// Takes away every key of a map that makes no difference.
-fn smallest(pod: &mut Value, parent: &str, same: &dyn Fn(&Value) -> bool) {
-    let keys: Vec<String> =
-        pod.pointer(parent).and_then(Value::as_object).into_iter().flat_map(Map::keys).cloned().collect();
-    for key in keys {
-        let mut candidate = pod.clone();
-        if let Some(map) = candidate.pointer_mut(parent).and_then(Value::as_object_mut) {
-            map.shift_remove(&key);
-        }
-        if same(&candidate) {
-            *pod = candidate;
-        } else if parent.ends_with("annotations") {
-            shortest(pod, &key, same);
-        }
-    }
+fn mounted_volumes(pod: &Value) -> HashSet<String> {
+    let all = List::BOTH.into_iter().flat_map(|list| containers(pod, list));
+    let mounts = all.filter_map(|container| container.get("volumeMounts")?.as_array()).flatten();
+    mounts.map(|mount| name(mount).to_owned()).collect()
 }
 
 /// Takes away the items at the end of a list in an annotation that make no difference: templates append to such lists.
