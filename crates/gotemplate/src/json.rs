@@ -47,6 +47,13 @@ fn convert(call: &mut Call<'_>, value: &Value<'_>, depth: usize) -> Result<Json,
             fields(call, s, depth, &mut object)?;
             Json::Object(object)
         }
+        // What prints as text is written as text, but for time.Duration, a number of nanoseconds.
+        Value::Record(r) if r.name != "time.Duration" && r.text.is_some() => {
+            r.text.as_ref().map_or(Json::Null, |text| Json::String(text.as_str().to_owned()))
+        }
+        Value::Record(r) if r.text.is_some() => {
+            r.get("Nanoseconds").map_or(Ok(Json::Null), |nanos| convert(call, nanos, depth + 1))?
+        }
         Value::Record(r) => {
             let mut object = JsonMap::new();
             for (name, value) in &r.fields {

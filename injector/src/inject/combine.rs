@@ -37,7 +37,9 @@ pub(super) fn combine(
         items.push(container.clone());
         put(&mut pod, *list, items);
     }
-    quantity::canonical_quantities(&mut pod).map_err(|error| InjectError::Quantity(Box::new(error)))?;
+    if !retained.is_empty() {
+        quantity::canonical_quantities(&mut pod).map_err(|error| InjectError::Quantity(Box::new(error)))?;
+    }
     let asked = list::proxy(&pod).map(ids::of_container).unwrap_or_default();
     let merge = |pod: &mut Value, overlay: &Overlay| {
         overlay::merge_into(pod, &overlay.patch, &schema::POD).map_err(|error| InjectError::Merge {

@@ -31,6 +31,7 @@ use crate::pod::prometheus;
 use crate::pod::status::Status;
 use crate::pod::strip::{Stripped, strip};
 use crate::pod::workload::Workload;
+use crate::quantity;
 use crate::schema::check;
 use crate::template::Data;
 use crate::yaml;
@@ -157,6 +158,9 @@ impl Injector {
                 keys::OVERRIDES
             ));
         }
+        // Templates print quantities as Go does: in canonical form.
+        quantity::canonical_quantities(&mut stripped.pod)
+            .map_err(|error| InjectError::Quantity(Box::new(error)))?;
         let names = render::select(&stripped.pod, &self.settings.injector)?;
         let templates = names.iter().filter_map(|name| self.settings.injector.templates.get(name));
         let texts: Vec<&str> = templates.map(|one| one.template.text()).collect();

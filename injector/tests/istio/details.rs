@@ -103,3 +103,24 @@ fn the_proxy_s_user_has_a_default() {
     let injected = inject(&with_config(&config), &deployment()).unwrap().pod;
     assert_eq!(injected["metadata"]["annotations"]["ids"], "1337 1337");
 }
+
+#[test]
+fn templates_call_methods_of_kubernetes_and_protobuf_types() {
+    let text = concat!(
+        "metadata: {annotations: {",
+        "name: '{{ .ObjectMeta.GetName }} {{ .ObjectMeta.GetNamespace }} {{ index .ObjectMeta.GetLabels `app` }}', ",
+        "cpu: '{{ range .Spec.Containers }}{{ .Resources.Limits.Cpu }} {{ .Resources.Limits.Memory.String }} ",
+        "{{ .Resources.Requests.Cpu }} {{ .Resources.Requests.Cpu.IsZero }} {{ toJson .Resources }}{{ end }}', ",
+        "drain: '{{ .ProxyConfig.DrainDuration.AsDuration }} {{ .ProxyConfig.DrainDuration.AsDuration.Seconds }} ",
+        "{{ .ProxyConfig.GetDrainDuration.GetSeconds }} {{ toJson .ProxyConfig.DrainDuration.AsDuration }}'}}",
+    );
+    let config = json!({"policy": "enabled", "defaultTemplates": ["t"], "templates": {"t": text}});
+    let mut pod = with(&deployment(), &json!({"proxy.istio.io/config": "drainDuration: 90s"}));
+    pod["metadata"]["name"] = json!("web-1");
+    pod["spec"]["containers"][0]["resources"] = json!({"limits": {"memory": "1024Mi", "cpu": 0.5}});
+    let injected = inject(&with_config(&config), &pod).unwrap().pod;
+    let annotation = |key: &str| injected["metadata"]["annotations"][key].clone();
+    assert_eq!(annotation("name"), "web-1  web");
+    assert_eq!(annotation("cpu"), r#"500m 1Gi 0 true {"limits":{"cpu":"500m","memory":"1Gi"}}"#);
+    assert_eq!(annotation("drain"), "1m30s 90 90 90000000000");
+}

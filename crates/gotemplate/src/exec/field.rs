@@ -1,10 +1,10 @@
 //! `.Field`: fields of structs, entries of maps, methods.
 
+use crate::exec::methods::method;
 use crate::exec::{Eval, State};
 use crate::syntax::ast::Expr;
 use crate::value::Value;
-use crate::value::schema::enum_name;
-use crate::value::schema::{Kind, Schema};
+use crate::value::schema::Kind;
 
 impl<'a> State<'a> {
     /// Follows a chain of names. Only methods may take arguments, and none of ours does.
@@ -68,25 +68,4 @@ fn embedded<'a>(outer: &crate::value::Struct<'a>, name: &str) -> Option<Value<'a
         Value::Struct(inner) => inner.schema.field(name).map(|f| inner.value(f)),
         _ => None,
     })
-}
-
-/// The methods of generated protobuf code.
-fn method<'a>(value: &Value<'a>, name: &str) -> Option<Value<'a>> {
-    match value {
-        Value::Enum(ty, number) if name == "String" => Some(Value::string(enum_name(ty, *number))),
-        Value::Enum(_, number) if name == "Number" => {
-            Some(Value::Int(i64::from(*number), crate::value::IntType::Int32))
-        }
-        Value::Wrapper(inner) if name == "GetValue" => Some((**inner).clone()),
-        Value::NilPtr(Kind::Wrapper(inner)) if name == "GetValue" => Some(Value::typed(None, inner, None)),
-        Value::Struct(s) if s.schema.proto => getter(s.schema, name).map(|f| s.value(f)),
-        Value::NilPtr(Kind::Struct(schema)) if schema.proto => {
-            getter(schema, name).map(|f| Value::typed(None, &f.kind, None))
-        }
-        _ => None,
-    }
-}
-
-fn getter(schema: &'static Schema, name: &str) -> Option<&'static crate::value::schema::Field> {
-    schema.field(name.strip_prefix("Get")?)
 }

@@ -2,6 +2,8 @@
 
 mod call;
 mod field;
+mod methods;
+
 
 use crate::builtin::print::{print_action, shown};
 use crate::error::{Error, place};
