@@ -273,7 +273,7 @@ fn metrics_settings_that_cannot_come_back_are_noted() {
 }
 
 #[test]
-fn what_a_foreign_status_takes_out_is_named() {
+fn a_foreign_status_removes_no_app_container() {
     let (injector, workload) = (injector(), workload());
     let status = r#"{"containers":["web","istio-proxy"],"volumes":["own","absent"]}"#;
     let mut pod = with(&deployment(), &json!({"sidecar.istio.io/status": status}));
@@ -284,13 +284,18 @@ fn what_a_foreign_status_takes_out_is_named() {
             lines.iter().filter_map(|line| line.split_once(": annotation sidecar.istio.io/status says"));
         lines.map(|(what, _)| what.to_owned()).collect()
     };
-    let expected = ["web is removed from spec.containers", "own is removed from spec.volumes"];
-    assert_eq!(named(&inject(&injector, &pod).unwrap().warnings), expected);
-    let left = |pod: &Value| {
+    let expected = ["web stays in spec.containers", "own is removed from spec.volumes"];
+    let injected = inject(&injector, &pod).unwrap();
+    assert_eq!(named(&injected.warnings), expected);
+    assert_eq!(names(&injected.pod, "containers"), ["web", "other"]);
+    assert_eq!(injected.pod["spec"]["containers"][0], pod["spec"]["containers"][0]);
+    let uninject = |pod: &Value| {
         let request = Request { pod, workload: &workload, place: &native() };
-        injector.uninject(request).unwrap().unwrap().left
+        injector.uninject(request).unwrap().unwrap()
     };
+    let left = |pod: &Value| uninject(pod).left;
     assert_eq!(named(&left(&pod)), expected);
+    assert_eq!(names(&uninject(&pod).pod, "containers"), ["web", "other"]);
     for (what, pod) in pods() {
         let injected = inject(&injector, &pod).unwrap().pod;
         assert_eq!(named(&inject(&injector, &injected).unwrap().warnings), [""; 0], "{what}");

@@ -165,7 +165,10 @@ impl Injector {
         let templates = names.iter().filter_map(|name| self.settings.injector.templates.get(name));
         let texts: Vec<&str> = templates.map(|one| one.template.text()).collect();
         warnings.extend(annotations::unread(&stripped.pod, &texts));
-        let overlays = self.render(&request, &stripped, &own_mesh, &names, native)?;
+        let mut overlays = self.render(&request, &stripped, &own_mesh, &names, native)?;
+        if stripped.keep_undefined(request.pod, |container| render::defines(&overlays, container)) {
+            overlays = self.render(&request, &stripped, &own_mesh, &names, native)?;
+        }
         let retained = self.relocated(&request, &mut stripped, &overlays, native);
         let combined = combine::combine(&mut stripped, &overlays, &retained)?;
         let status = Status::of_templates(&combined.templates, &self.options.revision);

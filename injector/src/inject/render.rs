@@ -8,7 +8,7 @@ use super::{InjectError, preserve};
 use crate::annotations::keys;
 use crate::config::InjectorConfig;
 use crate::pod::annotations::AnnotationError;
-use crate::pod::list::annotation;
+use crate::pod::list::{List, annotation, containers, find};
 use crate::quantity;
 use crate::schema;
 use crate::template::Data;
@@ -25,6 +25,12 @@ pub(super) struct Overlay {
     pub(super) name: String,
     /// Its output, as a patch for a pod.
     pub(super) patch: Value,
+}
+
+/// Whether a template has a container of this name.
+pub(super) fn defines(overlays: &[Overlay], container: &str) -> bool {
+    let lists = overlays.iter().flat_map(|overlay| List::BOTH.map(|list| containers(&overlay.patch, list)));
+    lists.into_iter().any(|list| find(list, container).is_some())
 }
 
 /// The templates of a pod, aliases expanded.

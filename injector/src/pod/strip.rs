@@ -73,6 +73,29 @@ pub fn strip(injected: &Value, status_port: i64, merges: bool) -> Result<Strippe
     Ok(Stripped { pod, previous: was_injected.then_some(previous) })
 }
 
+impl Stripped {
+    /// Puts containers back that the status lists, that are not Istio's, and that no template of the pod defines: anybody can
+    /// write a status, and an app container is never removed because of one. Whether there are any.
+    pub fn keep_undefined(&mut self, injected: &Value, defined: impl Fn(&str) -> bool) -> bool {
+        let Some(previous) = &mut self.previous else { return false };
+        let foreign = |(_, container): &(List, Value)| {
+            let container = name(container);
+            !is_istio_container(container) && !defined(container)
+        };
+        let (kept, added): (Vec<_>, Vec<_>) = previous.containers.drain(..).partition(foreign);
+        previous.containers = added;
+        for (list, container) in &kept {
+            let order: Vec<&str> = list::containers(injected, *list).iter().map(name).collect();
+            let place = |item: &Value| order.iter().position(|other| *other == name(item));
+            let mut items = take(&mut self.pod, *list);
+            let at = items.iter().position(|item| place(item) > place(container)).unwrap_or(items.len());
+            items.insert(at, container.clone());
+            put(&mut self.pod, *list, items);
+        }
+        !kept.is_empty()
+    }
+}
+
 impl Previous {
     /// Whether the injection made this container. One of the user's, which a template only added to, is not.
     fn added(&self, list: List, container: &Value) -> bool {
@@ -130,11 +153,11 @@ impl Previous {
         }
     }
 
-    /// What was in the pod before and is not after, for no better reason than that the status lists it: `known` is what
-    /// the templates define.
+    /// What the status lists although no template defines it, with what becomes of it: `known` is what the templates define.
+    /// Containers stay, volumes and secrets that are not in `after` were removed.
     #[must_use]
     pub fn foreign_additions(&self, before: &Value, after: &Value, known: &Status) -> Vec<String> {
-        let mut gone = Vec::new();
+        let mut found = Vec::new();
         for (key, listed) in [
             ("containers", &self.status.containers),
             ("initContainers", &self.status.init_containers),
@@ -150,18 +173,20 @@ impl Previous {
             };
             let names = |pod| -> HashSet<&str> { list::items(pod, key).iter().map(name).collect() };
             let (had, has) = (names(before), names(after));
-            let foreign = |wanted: &&String| {
-                had.contains(wanted.as_str()) && !has.contains(wanted.as_str()) && !defined(wanted)
-            };
-            gone.extend(listed.iter().filter(foreign).map(|name| {
-                format!(
-                    "{name} is removed from spec.{key}: annotation {} says that an injection added it, though no template \
-                     of this pod defines it",
+            for wanted in listed.iter().filter(|wanted| had.contains(wanted.as_str()) && !defined(wanted)) {
+                let stays = has.contains(wanted.as_str());
+                if stays && !key.ends_with("ontainers") || self.overrides.find(wanted).is_some() {
+                    continue;
+                }
+                found.push(format!(
+                    "{wanted} {} spec.{key}: annotation {} says that an injection added it, though no template of this pod \
+                     defines it",
+                    if stays { "stays in" } else { "is removed from" },
                     keys::STATUS
-                )
-            }));
+                ));
+            }
         }
-        gone
+        found
     }
 
     /// The container that the injection had put in under this name.

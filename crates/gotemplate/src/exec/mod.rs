@@ -4,7 +4,6 @@ mod call;
 mod field;
 mod methods;
 
-
 use crate::builtin::print::{print_action, shown};
 use crate::error::{Error, place};
 use crate::functions::Limits;

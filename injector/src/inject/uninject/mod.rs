@@ -35,7 +35,10 @@ impl Injector {
     /// An annotation that says what to restore, and cannot be read.
     pub fn uninject(&self, request: Request<'_>) -> Result<Option<Uninjected>, InjectError> {
         request.check_shape()?;
-        let stripped = self.stripped(&request).map_err(|problem| InjectError::Annotations(vec![problem]))?;
+        let mut stripped =
+            self.stripped(&request).map_err(|problem| InjectError::Annotations(vec![problem]))?;
+        let overlays = self.overlays(&request).unwrap_or_default();
+        stripped.keep_undefined(request.pod, |container| render::defines(&overlays, container));
         let Some(previous) = stripped.previous else {
             return Ok(None);
         };
@@ -45,13 +48,7 @@ impl Injector {
         }
         let mut pod = stripped.pod;
         left.extend(unrecorded_positions(&pod));
-        for list in List::BOTH {
-            for container in
-                containers_mut(&mut pod, list).iter_mut().filter(|item| is_istio_container(name(item)))
-            {
-                drop_if_empty(container, "resources");
-            }
-        }
+        drop_empty_resources(&mut pod);
         // What an injection notes about the user's containers differs with what they hold, and is no difference.
         let again = |pod: &Value| {
             let mut injected = self.inject(Request { pod, ..request })?.pod;
@@ -96,16 +93,21 @@ impl Injector {
         Ok(Some(Uninjected { pod, left }))
     }
 
-    /// What an injection writes into the pod itself: its templates, and the steps after them.
-    fn written(&self, request: &Request<'_>) -> Result<Written, InjectError> {
+    /// The templates of a pod, rendered.
+    fn overlays(&self, request: &Request<'_>) -> Result<Vec<render::Overlay>, InjectError> {
         let own_mesh = self.own_mesh(request, &mut Vec::new()).map_err(InjectError::Annotations)?;
         let stripped = self.stripped(request).map_err(|problem| InjectError::Annotations(vec![problem]))?;
         let names = render::select(&stripped.pod, &self.settings.injector)?;
         let native = wants_native_sidecar(request.pod, request.place.native_sidecars);
-        let overlays = self.render(request, &stripped, &own_mesh, &names, native)?;
+        self.render(request, &stripped, &own_mesh, &names, native)
+    }
+
+    /// What an injection writes into the pod itself: its templates, and the steps after them.
+    fn written(&self, request: &Request<'_>) -> Result<Written, InjectError> {
+        let overlays = self.overlays(request)?;
         let patches: Vec<&Value> = overlays.iter().map(|overlay| &overlay.patch).collect();
         let mut all = Written::by(&patches);
-        if prometheus::merged(request.pod, own_mesh.status_port()) {
+        if prometheus::merged(request.pod, self.status_port(request)) {
             all.deleted.push(Location::annotation(keys::SCRAPE_TARGETS));
         }
         let more = self.settings.injector.injected_annotations.keys().map(String::as_str);
@@ -177,6 +179,14 @@ fn remove_all(pod: &mut Value, locations: &[Location], same: &dyn Fn(&Value) -> 
 
 fn metadata_keys(pod: &Value, key: &str) -> Vec<String> {
     crate::pod::list::metadata(pod, key).into_iter().flat_map(Map::keys).cloned().collect()
+}
+
+fn drop_empty_resources(pod: &mut Value) {
+    for list in List::BOTH {
+        for container in containers_mut(pod, list).iter_mut().filter(|item| is_istio_container(name(item))) {
+            drop_if_empty(container, "resources");
+        }
+    }
 }
 
 /// The app's own containers become what they were, unless they were changed since.
