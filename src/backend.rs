@@ -23,9 +23,9 @@ pub struct Findings {
     pub native_chains: usize,
     /// What the kernel refused of native nftables, if it was tried.
     pub native_refused: Option<String>,
-    /// IPv4 tools of the nft variant.
+    /// IPv4 tools of the nft variant, if the decision depends on them ([`Self::needs_tools`]).
     pub nft: Option<Tools>,
-    /// IPv4 tools of the legacy variant.
+    /// The same of the legacy variant.
     pub legacy: Option<Tools>,
 }
 
@@ -65,6 +65,18 @@ impl Findings {
 
     fn native_usable(&self) -> bool {
         self.nf_tables == NfTables::Present && self.native_refused.is_none()
+    }
+
+    /// Whether the decision depends on which tools there are.
+    #[must_use]
+    pub fn needs_tools(&self, choice: BackendChoice) -> bool {
+        let native = match choice {
+            BackendChoice::Nftables => true,
+            BackendChoice::Auto => self.native_chains > 0,
+            BackendChoice::Iptables | BackendChoice::IptablesNft | BackendChoice::IptablesLegacy => false,
+        };
+        let alone = self.chains.values().all(|chains| *chains == 0);
+        !(native && alone && self.nf_tables == NfTables::Present)
     }
 
     /// Whether it takes a try to find out if native nftables is to be used: it comes before iptables-legacy.
@@ -269,6 +281,11 @@ mod tests {
         let native = Findings { native_chains: 5, ..findings(&[]) };
         let decide = |choice| decide(choice, &native).unwrap().backend;
         assert_eq!(decide(BackendChoice::Auto), Backend::Native);
+        let needs = |choice, findings: &Findings| findings.needs_tools(choice);
+        assert!(!needs(BackendChoice::Auto, &native) && !needs(BackendChoice::Nftables, &findings(&[])));
+        assert!(needs(BackendChoice::Auto, &findings(&[])) && needs(BackendChoice::Iptables, &native));
+        let both = Findings { native_chains: 5, ..findings(&[(Variant::Nft, 4)]) };
+        assert!(needs(BackendChoice::Auto, &both) && needs(BackendChoice::Nftables, &both));
         assert_eq!(decide(BackendChoice::Nftables), Backend::Native);
         assert_eq!(decide(BackendChoice::Iptables), Variant::Legacy.into());
         assert_eq!(decide(BackendChoice::IptablesNft), Variant::Nft.into());

@@ -70,7 +70,7 @@ fn exclusive() -> Result<Option<lock::Lock>, Failure> {
 
 /// Without NET_ADMIN nothing can be read or written: reported before anything is tried.
 fn require_net_admin() -> Result<(), Failure> {
-    // Without /proc the capability is unknown; the first request then reports it.
+    // If the kernel does not say, the first request reports it.
     let has = Capabilities::current().map_or(true, |capabilities| capabilities.net_admin);
     if has {
         return Ok(());

@@ -114,16 +114,20 @@ fn unlisted() -> Failure {
 }
 
 fn findings(host: &impl Host, snapshot: &Snapshot, choice: BackendChoice, access: Access) -> Findings {
-    let of = |variant| tools::tools(host, variant, Family::V4);
     let mut findings = Findings {
         nf_tables: snapshot.nf_tables,
         legacy_tables: snapshot.legacy_tables_in_use(),
         chains: Variant::ALL.map(|variant| (variant, snapshot.chains_of_ours(variant))).into(),
         native_chains: snapshot.native.chains_of_ours(),
         native_refused: None,
-        nft: of(Variant::Nft),
-        legacy: of(Variant::Legacy),
+        nft: None,
+        legacy: None,
     };
+    // Eight look-ups in every folder of PATH.
+    if findings.needs_tools(choice) || log::log_enabled!(log::Level::Debug) {
+        findings.nft = tools::tools(host, Variant::Nft, Family::V4);
+        findings.legacy = tools::tools(host, Variant::Legacy, Family::V4);
+    }
     if access == Access::MayCreateTables && findings.needs_try(choice) {
         findings.native_refused = nftables::try_scratch().err().map(|error| error.to_string());
     }

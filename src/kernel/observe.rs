@@ -260,14 +260,10 @@ pub fn counts(variant: Variant) -> io::Result<BTreeMap<Family, Counts>> {
 /// # Errors
 /// The kernel refuses.
 pub fn native_counts(names: &[&str]) -> io::Result<BTreeMap<String, BTreeMap<String, usize>>> {
-    let mut counts = BTreeMap::new();
-    if let Some(mut socket) = Nftables::open_if_present()? {
-        for name in names {
-            let table = TableName::new(TableFamily::Inet, *name);
-            counts.insert((*name).to_owned(), socket.rule_counts(&table)?);
-        }
-    }
-    Ok(counts)
+    let tables: Vec<_> = names.iter().map(|name| TableName::new(TableFamily::Inet, *name)).collect();
+    let mut counts = Nftables::open()?.all_rule_counts(TableFamily::Inet, &tables)?;
+    let of = |table: TableName| (counts.remove(&table).unwrap_or_default(), table.name);
+    Ok(tables.into_iter().map(of).map(|(counts, name)| (name, counts)).collect())
 }
 
 /// The live tables of a native backend.

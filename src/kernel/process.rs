@@ -155,7 +155,8 @@ impl Host for SystemHost {
     fn read_lossily(&self, path: &Path) -> io::Result<String> {
         // A pipe in the place of a system file may have no writer.
         let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-        let mut bytes = Vec::new();
+        // Most system files are shorter: one call reads them.
+        let mut bytes = Vec::with_capacity(8 << 10);
         Limited::new(file).read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }

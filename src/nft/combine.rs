@@ -36,27 +36,22 @@ fn chains(v4: &TableRules, v6: &TableRules) -> Vec<(ChainName, Vec<Guarded>)> {
     let hooks: BTreeSet<_> = hooks.into_iter().chain(keeps.then_some(Hook::Output)).collect();
     let own: BTreeSet<_> = v4.chains.keys().chain(v6.chains.keys()).copied().collect();
     let hooks = hooks.into_iter().map(|hook| {
-        let rules = |table: &TableRules| -> Vec<Rule> {
-            table
-                .hooks
-                .get(&hook)
-                .map(|rules: &HookRules| rules.iter().cloned().collect())
-                .unwrap_or_default()
-        };
-        (ChainName::Hook(hook), merge(&rules(v4), &rules(v6), [true, true]))
+        let (in_v4, in_v6) = (v4.hooks.get(&hook), v6.hooks.get(&hook));
+        let [v4, v6] =
+            [in_v4, in_v6].map(|rules| rules.into_iter().flat_map(HookRules::iter).collect::<Vec<_>>());
+        (ChainName::Hook(hook), merge(&v4, &v6, [true, true]))
     });
     let own = own.into_iter().map(|chain| {
         let (in_v4, in_v6) = (v4.chains.get(&chain), v6.chains.get(&chain));
-        let rules = |rules: Option<&Vec<Rule>>| rules.cloned().unwrap_or_default();
-        let merged = merge(&rules(in_v4), &rules(in_v6), [in_v4.is_some(), in_v6.is_some()]);
-        (ChainName::Own(chain), merged)
+        let [v4, v6] = [in_v4, in_v6].map(|rules| rules.into_iter().flatten().collect::<Vec<_>>());
+        (ChainName::Own(chain), merge(&v4, &v6, [in_v4.is_some(), in_v6.is_some()]))
     });
     hooks.chain(own).collect()
 }
 
 /// Merges two lists. A rule that both have at about the same place is taken once. `reached`: whether packets of IPv4 and
 /// of IPv6 can get to the chain.
-fn merge(v4: &[Rule], v6: &[Rule], reached: [bool; 2]) -> Vec<Guarded> {
+fn merge(v4: &[&Rule], v6: &[&Rule], reached: [bool; 2]) -> Vec<Guarded> {
     let (mut v4, mut v6) = (Side::of(v4), Side::of(v6));
     let [by_v4, by_v6] = reached;
     let guarded = |rule: &Rule, only: Option<Family>| {
@@ -69,7 +64,7 @@ fn merge(v4: &[Rule], v6: &[Rule], reached: [bool; 2]) -> Vec<Guarded> {
     };
     let mut merged = Vec::new();
     loop {
-        let (a, b) = (v4.rules.first(), v6.rules.first());
+        let (a, b) = (v4.rules.first().copied(), v6.rules.first().copied());
         let (rule, only) = match (a, b) {
             (None, None) => return merged,
             (Some(a), Some(b)) if a.statement == b.statement && a.why == b.why => (a, None),
@@ -90,28 +85,42 @@ fn merge(v4: &[Rule], v6: &[Rule], reached: [bool; 2]) -> Vec<Guarded> {
 
 /// The rules of one family that are still to come.
 struct Side<'a> {
-    rules: &'a [Rule],
-    counts: HashMap<&'a Statement, usize>,
+    rules: &'a [&'a Rule],
+    /// How often each statement comes that the other family may have too; counted when it first matters.
+    counts: Option<HashMap<&'a Statement, usize>>,
 }
 
 impl<'a> Side<'a> {
-    fn of(rules: &'a [Rule]) -> Self {
-        let mut counts = HashMap::with_capacity(rules.len());
-        for rule in rules {
-            *counts.entry(&rule.statement).or_insert(0) += 1;
-        }
-        Self { rules, counts }
+    const fn of(rules: &'a [&'a Rule]) -> Self {
+        Self { rules, counts: None }
     }
 
-    fn holds(&self, rule: &Rule) -> bool {
-        self.counts.get(&rule.statement).is_some_and(|count| *count > 0)
+    /// Whether there is a rule that does the same as this one of the other family.
+    fn holds(&mut self, rule: &Rule) -> bool {
+        if names_address(&rule.statement) {
+            return false;
+        }
+        let counts = self.counts.get_or_insert_with(|| {
+            let mut counts = HashMap::new();
+            let statements = self.rules.iter().map(|rule| &rule.statement);
+            for statement in statements.filter(|statement| !names_address(statement)) {
+                *counts.entry(statement).or_insert(0) += 1;
+            }
+            counts
+        });
+        counts.get(&rule.statement).is_some_and(|count| *count > 0)
     }
 
     fn advance(&mut self) {
         let Some((first, rest)) = self.rules.split_first() else { return };
         self.rules = rest;
-        if let Some(count) = self.counts.get_mut(&first.statement) {
+        if let Some(count) = self.counts.as_mut().and_then(|counts| counts.get_mut(&first.statement)) {
             *count -= 1;
         }
     }
+}
+
+/// Whether a rule is for an address, which one family has only.
+const fn names_address(statement: &Statement) -> bool {
+    statement.matcher.source.is_some() || statement.matcher.destination.is_some()
 }

@@ -150,7 +150,8 @@ impl DesiredState {
 pub fn plan(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
     let evidence = evidence(current);
     let network = routing::plan(&desired.network, &current.network, &evidence);
-    let phases = Phases::of(desired, current);
+    let tracked = current.tracked(desired);
+    let phases = Phases::of(desired, current, &tracked);
     let wanted = (!desired.is_nothing()).then(|| {
         let passthrough = routing::passthrough_is_ours(&desired.network, &current.network, &evidence);
         phases.record(desired, passthrough)
@@ -159,8 +160,7 @@ pub fn plan(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
     let mut steps: Vec<Step> = network.before.into_iter().map(Step::Network).collect();
     steps.extend(phases.steps(current));
     steps.extend(network.after.into_iter().map(Step::Network));
-    let mut stale =
-        conntrack::plan(desired.rules.values(), &current.tracked(desired), captures_changed(&steps));
+    let mut stale = conntrack::plan(desired.rules.values(), &tracked, captures_changed(&steps));
     // A first capture tracks new connections from its first commit on, and captures them from the last.
     stale.tcp.extend(current.connections.untracked.iter().copied());
     if !stale.is_empty() {

@@ -46,7 +46,7 @@ struct Plan<'a> {
 }
 
 impl Phases {
-    pub(super) fn of(desired: &DesiredState, current: &CurrentState) -> Self {
+    pub(super) fn of(desired: &DesiredState, current: &CurrentState, tracked: &conntrack::Live<'_>) -> Self {
         let none = Family::ALL.map(FamilyRules::none);
         let nothing = Family::ALL.map(Observed::nothing);
         let plans: Vec<Plan<'_>> = none
@@ -71,9 +71,8 @@ impl Phases {
         if current.backend == Backend::Native {
             phases.native(&plans, desired.rewrite, current);
         }
-        let zones_first = current.tracked(desired);
         for plan in &plans {
-            phases.family(plan, desired.rewrite, current, &zones_first);
+            phases.family(plan, desired.rewrite, current, tracked);
         }
         phases
     }

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockopt, recvmsg, send,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, getsockopt, recvmsg, send,
     setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeVal;
@@ -65,19 +65,26 @@ impl Socket {
     /// # Errors
     /// `EPROTONOSUPPORT` if the kernel lacks this protocol altogether.
     pub fn open(protocol: Protocol) -> io::Result<Self> {
-        let protocol = match protocol {
+        let kind = match protocol {
             Protocol::Route => SockProtocol::NetlinkRoute,
             Protocol::Netfilter => SockProtocol::NetlinkNetFilter,
             Protocol::SockDiag => SockProtocol::NetlinkSockDiag,
         };
-        let descriptor = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
-        bind(descriptor.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
+        // The first message gives it a port number.
+        let descriptor = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, kind)?;
         setsockopt(&descriptor, sockopt::ReceiveTimeout, &TimeVal::new(ANSWER_SECONDS, 0))?;
-        // Since 4.20; without it everything is listed, and the readers pick.
-        let _ = setsockopt(&descriptor, StrictCheck, &true);
-        // Since 4.12: errors name the attribute at fault, and do not carry the request back.
-        let _ = setsockopt(&descriptor, ExtendedAck, &true);
-        let _ = setsockopt(&descriptor, CappedAck, &true);
+        match protocol {
+            // Since 4.20; without it everything is listed, and the readers pick.
+            Protocol::Route => {
+                let _ = setsockopt(&descriptor, StrictCheck, &true);
+            }
+            // Since 4.12: errors name the attribute at fault, and do not carry the request back.
+            Protocol::Netfilter => {
+                let _ = setsockopt(&descriptor, ExtendedAck, &true);
+                let _ = setsockopt(&descriptor, CappedAck, &true);
+            }
+            Protocol::SockDiag => {}
+        }
         Ok(Self { descriptor, sequence: 1, buffer: vec![0; 32 * 1024] })
     }
 
@@ -128,7 +135,11 @@ impl Socket {
         message.write(&mut bytes, request_flags(0), sequence)?;
         self.send(&bytes)?;
         loop {
-            let length = self.receive()?;
+            let Some(length) = self.receive_once_only(MsgFlags::empty())? else {
+                // The buffer has grown: the kernel is asked again.
+                self.send(&bytes)?;
+                continue;
+            };
             if let Some(reply) = replies(self.received(length)).find(|reply| reply.sequence == sequence) {
                 return match status(&reply) {
                     Some(Err(errno)) => Err(errno.into()),
@@ -166,8 +177,22 @@ impl Socket {
     /// Reads a dump to its end; false if it was not consistent.
     fn read_dump(&mut self, sequence: u32, mut each: impl FnMut(&Reply<'_>)) -> io::Result<bool> {
         let mut consistent = true;
+        let mut wait = MsgFlags::empty();
         loop {
-            let length = self.receive()?;
+            let length = match self.receive_once_only(wait) {
+                Ok(Some(length)) => length,
+                // Part of the dump is lost, perhaps its end: the rest is thrown away. The kernel makes it within this call,
+                // so what is not there does not come.
+                Ok(None) => {
+                    consistent = false;
+                    wait = MsgFlags::MSG_DONTWAIT;
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::TimedOut && !wait.is_empty() => {
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            };
             for reply in replies(self.received(length)).filter(|reply| reply.sequence == sequence) {
                 consistent &= !reply.interrupted();
                 match status(&reply) {
@@ -214,6 +239,22 @@ impl Socket {
             if sender == Some(0) {
                 return Ok(length);
             }
+        }
+    }
+
+    /// Receives one datagram of the kernel with one system call; `None` for one that the buffer cannot hold. It is lost,
+    /// and the buffer grows to hold the next one.
+    fn receive_once_only(&mut self, flags: MsgFlags) -> io::Result<Option<usize>> {
+        loop {
+            let (length, sender) = self.receive_once(flags | MsgFlags::MSG_TRUNC)?;
+            if sender != Some(0) {
+                continue;
+            }
+            if length <= self.buffer.len() {
+                return Ok(Some(length));
+            }
+            self.buffer.resize(length, 0);
+            return Ok(None);
         }
     }
 

@@ -66,7 +66,7 @@ pub fn tables(family: Family) -> io::Result<Vec<String>> {
         Family::V4 => "net/ip_tables_names",
         Family::V6 => "net/ip6_tables_names",
     };
-    let names = procfs::read_if_present(procfs::own(file))?;
+    let names = procfs::read_own_if_present(file)?;
     if names.is_none() && !procfs::is_mounted() {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "/proc is not mounted"));
     }

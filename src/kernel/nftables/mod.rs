@@ -162,13 +162,16 @@ impl Nftables {
     /// # Errors
     /// The kernel refuses.
     pub fn chains(&mut self, table: &TableName) -> io::Result<Vec<String>> {
-        let message = message(Kind::GetChain, table.family.number());
-        // The kernel lists the chains of all tables of a family.
-        self.socket.dump(&message, |list: &mut Vec<String>, reply| {
-            if reply.kind == Kind::NewChain.number()
-                && text(reply, NFTA_CHAIN_TABLE).as_deref() == Some(table.name.as_str())
-            {
-                list.extend(text(reply, NFTA_CHAIN_NAME));
+        let chains = self.chains_of(table.family)?.into_iter();
+        Ok(chains.filter(|(of, _)| *of == table.name).map(|(_, chain)| chain).collect())
+    }
+
+    /// The kernel lists the chains of all tables of a family: name of the table, name of the chain.
+    fn chains_of(&mut self, family: TableFamily) -> io::Result<Vec<(String, String)>> {
+        let message = message(Kind::GetChain, family.number());
+        self.socket.dump(&message, |list: &mut Vec<(String, String)>, reply| {
+            if reply.kind == Kind::NewChain.number() {
+                list.extend(text(reply, NFTA_CHAIN_TABLE).zip(text(reply, NFTA_CHAIN_NAME)));
             }
         })
     }
@@ -178,10 +181,34 @@ impl Nftables {
     /// # Errors
     /// The kernel refuses.
     pub fn rule_counts(&mut self, table: &TableName) -> io::Result<BTreeMap<String, usize>> {
-        let chains = self.chains(table)?;
-        if chains.is_empty() {
-            return Ok(BTreeMap::new());
+        let counts = self.all_rule_counts(table.family, std::slice::from_ref(table))?;
+        Ok(counts.into_values().next().unwrap_or_default())
+    }
+
+    /// The same for several tables of a family, of those that are there.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn all_rule_counts(
+        &mut self,
+        family: TableFamily,
+        tables: &[TableName],
+    ) -> io::Result<BTreeMap<TableName, BTreeMap<String, usize>>> {
+        let mut chains: BTreeMap<TableName, Vec<String>> = BTreeMap::new();
+        for (table, chain) in self.chains_of(family)? {
+            if let Some(table) = tables.iter().find(|wanted| wanted.name == table) {
+                chains.entry(table.clone()).or_default().push(chain);
+            }
         }
+        let mut counts = BTreeMap::new();
+        for (table, chains) in chains {
+            let found = self.counted(&table, chains)?;
+            counts.insert(table, found);
+        }
+        Ok(counts)
+    }
+
+    fn counted(&mut self, table: &TableName, chains: Vec<String>) -> io::Result<BTreeMap<String, usize>> {
         let message = message(Kind::GetRule, table.family.number()).with_text(NFTA_RULE_TABLE, &table.name);
         let counts = self.socket.dump(&message, |counts: &mut BTreeMap<String, usize>, reply| {
             count_rule(counts, &table.name, reply);

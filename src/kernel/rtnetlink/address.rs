@@ -142,13 +142,13 @@ fn link_name(index: u32) -> String {
 /// # Errors
 /// `/proc` cannot be read.
 pub fn ipv6_usable(addresses: &[InterfaceAddress]) -> io::Result<bool> {
-    if !procfs::is_mounted() {
-        return Ok(socket(AddressFamily::Inet6, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).is_ok());
-    }
-    if !procfs::own("net/if_inet6").exists() {
-        return Ok(false);
-    }
-    let switch = procfs::read_if_present("/proc/sys/net/ipv6/conf/all/disable_ipv6")?;
-    let disabled = switch.is_some_and(|text| text.trim() == "1");
-    Ok(!disabled || addresses.iter().any(|address| address.address.is_ipv6()))
+    let Some(switch) = procfs::read_if_present("/proc/sys/net/ipv6/conf/all/disable_ipv6")? else {
+        // The kernel does no IPv6, or the file is hidden.
+        return Ok(if procfs::is_mounted() {
+            procfs::own_exists("net/if_inet6")
+        } else {
+            socket(AddressFamily::Inet6, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).is_ok()
+        });
+    };
+    Ok(switch.trim() != "1" || addresses.iter().any(|address| address.address.is_ipv6()))
 }

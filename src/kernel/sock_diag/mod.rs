@@ -127,8 +127,8 @@ fn counted_in_proc() -> Option<usize> {
         words.find(|word| *word == name)?;
         words.next()?.parse().ok()
     };
-    let v4 = procfs::read(procfs::own("net/sockstat")).ok()?;
-    let v6 = procfs::read_if_present(procfs::own("net/sockstat6")).ok()?;
+    let v4 = procfs::read_own("net/sockstat").ok()?;
+    let v6 = procfs::read_own_if_present("net/sockstat6").ok()?;
     let v6 = v6.map_or(Some(0), |v6| count(&v6, "TCP6:", "inuse"))?;
     Some(count(&v4, "TCP:", "inuse")? + count(&v4, "TCP:", "tw")? + v6)
 }
@@ -136,10 +136,10 @@ fn counted_in_proc() -> Option<usize> {
 /// The same, where the kernel has no sock_diag: the files have a title, then a line for each socket.
 fn listed_in_proc() -> io::Result<BTreeSet<Family>> {
     let mut families = BTreeSet::new();
-    if procfs::read(procfs::own("net/tcp"))?.lines().count() > 1 {
+    if procfs::read_own("net/tcp")?.lines().count() > 1 {
         families.insert(Family::V4);
     }
-    let v6 = procfs::read_if_present(procfs::own("net/tcp6"))?;
+    let v6 = procfs::read_own_if_present("net/tcp6")?;
     if v6.is_some_and(|list| list.lines().count() > 1) {
         families.extend(Family::ALL);
     }
