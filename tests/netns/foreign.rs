@@ -13,6 +13,7 @@ for_each_backend!(
     foreign_mark_rule_survives,
     first_verify_passes_beside_a_foreign_return,
     foreign_pair_right_before_our_jumps_survives,
+    foreign_twin_of_one_rule_leaves_no_other_rule_of_ours,
     foreign_route_rule_and_address_are_not_changed,
     virtual_interface_behind_a_foreign_rule_is_cleaned_up,
     odd_comments_do_not_block_runs,
@@ -114,6 +115,26 @@ fn foreign_pair_right_before_our_jumps_survives(fixture: Fixture) {
     {
         let rules = pod.state().chain(&format!("{family} nat {chain}")).to_vec();
         assert_eq!(rules.last().map(String::as_str), Some(rule), "{rules:?}");
+    }
+}
+
+/// Which of two identical rules is ours may be open; what is ours in any case goes.
+fn foreign_twin_of_one_rule_leaves_no_other_rule_of_ours(fixture: Fixture) {
+    let pod = fixture.pod();
+    let tproxy = [&EVERYTHING[..], &["-m", "TPROXY"]].concat();
+    pod.apply(&[&tproxy[..], &["-c", "eth1,net9"]].concat());
+    insert(&pod, "-t nat -A PREROUTING -i net9 -j RETURN");
+    insert(&pod, "-t nat -I OUTPUT -o net9 -j RETURN");
+    pod.apply(&tproxy);
+    for (family, hook, direction) in [
+        ("ip4", "PREROUTING", 'i'),
+        ("ip4", "OUTPUT", 'o'),
+        ("ip6", "PREROUTING", 'i'),
+        ("ip6", "OUTPUT", 'o'),
+    ] {
+        let rules = pod.state().chain(&format!("{family} nat {hook}")).to_vec();
+        assert!(!rules.iter().any(|rule| rule.contains("eth1")), "{rules:?}");
+        assert!(rules.contains(&format!("-{direction} net9 -j RETURN")), "{rules:?}");
     }
 }
 

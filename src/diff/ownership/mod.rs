@@ -168,11 +168,9 @@ fn claim(
             let left: Vec<_> = places.iter().filter(free).cloned().collect();
             // What only remains because others are claimed is no better than one of several.
             let needs_proof = needs_proof || left.len() < places.len();
-            match chain.choose(&left, block, needs_proof) {
-                Found::Nowhere => {}
-                Found::At(places) => ours.claim(hook, places),
-                Found::Doubtful(places) => ours.doubtful.entry(hook).or_default().extend(places),
-            }
+            let Found { certain, doubtful } = chain.choose(&left, block, needs_proof);
+            ours.claim(hook, certain);
+            ours.doubtful.entry(hook).or_default().extend(doubtful);
         }
     }
 }

@@ -12,14 +12,19 @@ pub(super) const MOST: usize = 64;
 /// Most lines of our forms among which a run is searched that foreign rules have broken up.
 const MOST_SCATTERED: usize = 14;
 
-/// Where a run is.
-pub(super) enum Found {
-    /// Not in the chain.
-    Nowhere,
-    /// In these places.
-    At(Vec<usize>),
-    /// In some of these places: identical lines leave more than one possibility.
-    Doubtful(BTreeSet<usize>),
+/// Where a run is. Both are empty if it is not in the chain.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Found {
+    /// Surely in these places.
+    pub(super) certain: Vec<usize>,
+    /// Besides in some of these: identical lines leave more than one possibility.
+    pub(super) doubtful: BTreeSet<usize>,
+}
+
+impl Found {
+    fn at(places: &[usize]) -> Self {
+        Self { certain: places.to_vec(), doubtful: BTreeSet::new() }
+    }
 }
 
 /// Whether a run is surely in these places.
@@ -39,10 +44,10 @@ impl SharedChain<'_> {
     pub(super) fn choose(&self, found: &[Vec<usize>], block: &Block, needs_proof: bool) -> Found {
         let Self { lines, batch } = self;
         match found {
-            [] => return Found::Nowhere,
+            [] => return Found::default(),
             // A single line that carries our mark is the one of ours that the record says may be there.
             [one] if !needs_proof || !one.iter().any(|at| self.is_plain_return(*at)) => {
-                return Found::At(one.clone());
+                return Found::at(one);
             }
             _ => {}
         }
@@ -57,10 +62,18 @@ impl SharedChain<'_> {
         for proof in proofs {
             let mut proved = found.iter().filter(|places| proof(places));
             if let (Some(one), None) = (proved.next(), proved.next()) {
-                return Found::At(one.clone());
+                return Found::at(one);
             }
         }
-        Found::Doubtful(found.iter().flatten().copied().collect())
+        let mut doubtful: BTreeSet<usize> = found.iter().flatten().copied().collect();
+        if needs_proof || found.len() >= MOST {
+            return Found { certain: Vec::new(), doubtful };
+        }
+        // It was written, and these are all the places: what they have in common is part of it.
+        let certain: Vec<usize> =
+            doubtful.iter().copied().filter(|at| found.iter().all(|places| places.contains(at))).collect();
+        doubtful.retain(|at| !certain.contains(at));
+        Found { certain, doubtful }
     }
 
     fn is_plain_return(&self, at: usize) -> bool {
