@@ -4,21 +4,35 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use crate::lab::{Fixture, for_each_backend_and_native, for_these_fixtures};
+use crate::lab::kill::When;
+use crate::lab::program::Program;
+use crate::lab::{Fixture, Pod, for_each_backend, for_these_fixtures};
 
-for_each_backend_and_native!(
+for_each_backend!(
     killed_first_run_is_completed_by_next_run,
     killed_change_is_completed_by_next_run,
     killed_cleanup_is_completed_by_next_run,
+    killed_at_any_message_of_first_run_is_completed_by_next_run,
+    killed_at_any_message_of_change_is_completed_by_next_run,
+    killed_at_any_message_of_cleanup_is_completed_by_next_run,
 );
 
+// Without tools, a run is killed at messages only.
+for_these_fixtures!(
+    native: Native Dual;
+    [
+        killed_at_any_message_of_first_run_is_completed_by_next_run,
+        killed_at_any_message_of_change_is_completed_by_next_run,
+        killed_at_any_message_of_cleanup_is_completed_by_next_run,
+    ]
+);
 for_these_fixtures!(nft_with_twins: IptablesNft Dual; [killed_beside_foreign_twins_leaves_no_part_of_a_set]);
 
 const TPROXY: [&str; 10] =
     ["-b", "*", "-i", "*", "-m", "TPROXY", "-c", "eth1", "--redirect-dns", "--capture-all-dns"];
 const LISTS: [&str; 8] = ["-b", "80,8080", "-i", "10.0.0.0/8,fd00::/8", "-o", "25", "-k", "br0"];
 
-/// Moments at which a run is killed: close together, from before the first write until after the last.
+/// Moments at which a run and its tools are killed: close together, from before the first write until after the last.
 fn moments() -> impl Iterator<Item = Duration> {
     (0..40).map(|step| Duration::from_micros(step * step * 25))
 }
@@ -31,6 +45,73 @@ fn killed_first_run_is_completed_by_next_run(fixture: Fixture) {
         pod.istio_iptables(&TPROXY).run_and_kill_after(moment);
         pod.apply(&TPROXY);
         assert_eq!(pod.state(), fresh.state(), "killed after {moment:?}");
+    }
+}
+
+fn killed_at_any_message_of_first_run_is_completed_by_next_run(fixture: Fixture) {
+    let fresh = fixture.pod();
+    fresh.apply(&TPROXY);
+    at_every_message(
+        || fixture.pod(),
+        |pod| pod.istio_iptables(&TPROXY),
+        |pod, at| {
+            pod.apply(&TPROXY);
+            assert_eq!(pod.state(), fresh.state(), "killed {at}");
+        },
+    );
+}
+
+fn killed_at_any_message_of_change_is_completed_by_next_run(fixture: Fixture) {
+    for (old, new) in [(TPROXY.as_slice(), LISTS.as_slice()), (&LISTS, &TPROXY)] {
+        let fresh = fixture.pod();
+        fresh.apply(new);
+        let with_old_rules = || {
+            let pod = fixture.pod();
+            pod.apply(old);
+            pod
+        };
+        at_every_message(
+            with_old_rules,
+            |pod| pod.istio_iptables(new),
+            |pod, at| {
+                pod.apply(new);
+                assert_eq!(pod.state(), fresh.state(), "killed {at}");
+            },
+        );
+    }
+}
+
+fn killed_at_any_message_of_cleanup_is_completed_by_next_run(fixture: Fixture) {
+    let with_rules = || {
+        let pod = fixture.pod();
+        pod.apply(&TPROXY);
+        pod
+    };
+    at_every_message(
+        with_rules,
+        |pod| pod.istio_iptables(&["--cleanup-only"]),
+        |pod, at| {
+            pod.apply(&["--cleanup-only"]);
+            assert!(pod.state().is_empty(), "killed {at}: {:?}", pod.state());
+        },
+    );
+}
+
+/// Kills a run before and after each message that it sends to the kernel, each time in a new pod, until it ends by itself.
+fn at_every_message(prepare: impl Fn() -> Pod, run: impl Fn(&Pod) -> Program, check: impl Fn(&Pod, &str)) {
+    for when in [When::Before, When::After] {
+        let mut number = 1;
+        loop {
+            let pod = prepare();
+            let ended = run(&pod).run_and_kill_at_send(number, when);
+            check(&pod, &format!("{when:?} message {number}"));
+            if ended.code() == 0 {
+                break;
+            }
+            ended.ended_with(-1);
+            number += 1;
+        }
+        assert!(number > 3, "a run that sends {} messages does nothing", number - 1);
     }
 }
 

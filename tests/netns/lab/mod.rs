@@ -2,6 +2,7 @@
 //! `netlab`.
 
 pub(crate) mod fixture;
+pub(crate) mod kill;
 pub(crate) mod native;
 pub(crate) mod pod;
 pub(crate) mod program;

@@ -16,6 +16,8 @@ use nix::unistd::{Pid, geteuid};
 
 use netlab::Namespace;
 
+use super::kill::{self, When};
+
 /// The only search path there is.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -141,6 +143,12 @@ impl Program {
             wait_for_group(group);
             output
         });
+        Ended { program: self.clone(), output }
+    }
+
+    /// Runs it and kills it, with its tools, at its `number`-th message to the kernel; it ends by itself if it sends fewer.
+    pub(crate) fn run_and_kill_at_send(&self, number: usize, when: When) -> Ended {
+        let output = self.inside(|command| kill::run_and_kill_at_send(command, number, when));
         Ended { program: self.clone(), output }
     }
 
