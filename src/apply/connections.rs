@@ -64,7 +64,8 @@ fn live(current: &CurrentState, family: Family) -> impl Iterator<Item = &Observe
 
 fn untracked(families: &[Family], current: &CurrentState) -> BTreeSet<Family> {
     let native = &current.native;
-    let interrupted = |family: &Family| native.exempts() || live(current, *family).any(connections::exempts);
+    let interrupted =
+        |family: &Family| native.exempts(*family) || live(current, *family).any(connections::exempts);
     let first =
         |family: &Family| !native.captures(*family) && !live(current, *family).any(connections::captures);
     let mut untracked: BTreeSet<Family> = families.iter().copied().filter(interrupted).collect();

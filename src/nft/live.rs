@@ -107,12 +107,15 @@ impl Live {
         self.is_ours() && (self.keeps_translation() || by_packets())
     }
 
-    /// Whether an interrupted first capture has left the exemption of open connections.
+    /// Whether an interrupted first capture has left the exemption of open connections of a family.
     #[must_use]
-    pub fn exempts(&self) -> bool {
+    pub fn exempts(&self, family: Family) -> bool {
         let slug = Why::OpenConnection.slug();
-        let comments = self.rules().filter_map(|rule| rule.comment.as_ref());
-        { comments }.any(|comment| comment.as_str().split(':').next() == Some(slug))
+        let exempts = |rule: &Rule| {
+            let comment = rule.comment.as_ref();
+            comment.is_some_and(|comment| comment.as_str().split(':').next() == Some(slug))
+        };
+        self.rules().any(|rule| exempts(rule) && family_of(rule).is_none_or(|only| only == family))
     }
 
     /// Whether the rule that keeps translation is live.

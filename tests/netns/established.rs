@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::held::{ECHO_LIMIT, Held, during_all};
 use crate::lab::fixture::at;
+use crate::lab::kill::When;
 use crate::lab::program::{Ended, tool};
 use crate::lab::server::Listen;
 use crate::lab::socket::Binding;
@@ -23,6 +24,7 @@ for_each_backend_and_native!(
     first_capture_with_tproxy_keeps_1000_connections,
     first_capture_of_a_second_family_keeps_its_connections,
     first_capture_has_no_gap_for_new_connections,
+    first_capture_of_a_second_family_leaves_no_gap_in_the_first_one,
     first_capture_that_is_killed_is_completed_by_the_next_run,
     ipv4_connections_of_ipv6_sockets_survive_first_capture,
     half_closed_connections_survive_first_capture,
@@ -206,6 +208,44 @@ fn first_capture_that_is_killed_is_completed_by_the_next_run(fixture: Fixture) {
             held.all_alive();
         }
     }
+}
+
+/// The family that is captured already stays so while the first capture of the other one exempts TCP: after the message
+/// with which that begins, and, where the run was killed there, after each message of the run that completes it.
+fn first_capture_of_a_second_family_leaves_no_gap_in_the_first_one(fixture: Fixture) {
+    let dual = |pod: &Pod| pod.bare_istio_iptables(&[&REDIRECT[..], &["--ip-family", "dual"]].concat());
+    // The message after which the first of two runs is killed.
+    let mut exempt_after = None;
+    for killed_twice in [false, true] {
+        for number in 1.. {
+            let pod = fixture.pod();
+            let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+            apply_family(&pod, &REDIRECT, "ipv4");
+            let held = Held::open(&pod, &[Family::V6], 3, "app", "outside");
+            if killed_twice {
+                let at = exempt_after.expect("a first capture with open connections exempts TCP");
+                dual(&pod).run_and_kill_at_send(at, When::After).ended_with(-1);
+            }
+            let ended = dual(&pod).run_and_kill_at_send(number, When::After);
+            captures(&pod, &[Family::V4]);
+            if exempts(&pod) {
+                exempt_after.get_or_insert(number);
+            }
+            apply_family(&pod, &REDIRECT, "dual");
+            captures(&pod, &[Family::V4, Family::V6]);
+            held.all_alive();
+            if ended.code() == 0 || (exempt_after.is_some() && !killed_twice) {
+                break;
+            }
+        }
+    }
+}
+
+/// Whether TCP over IPv6 is exempt.
+fn exempts(pod: &Pod) -> bool {
+    let state = pod.state();
+    let first = state.chain("ip6 nat ISTIO_REDIRECT").first();
+    first.is_some_and(|rule| rule == "-p tcp -j RETURN") || format!("{state:?}").contains("open-connection")
 }
 
 /// Servers often listen on `::` for both families; the addresses of their IPv4 connections are mapped ones.
