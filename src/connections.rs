@@ -20,8 +20,8 @@ pub struct Connections {
     pub untracked: BTreeSet<Family>,
     /// Connections that live rules of ours have translated, in the families whose rules go.
     pub translated: BTreeMap<Family, Translated>,
-    /// Families whose rules go while none of their connections is translated: one may begin before the rules are gone. Only
-    /// where connections are kept.
+    /// Families whose rules go, and in which a connection may begin before they are gone: capture ends first, and what is
+    /// translated then is kept or counted. Where connections are kept, those that have some already need no second look.
     pub may_begin: BTreeSet<Family>,
     /// Sockets of the proxy and the application that use `::6`, where the address goes with the IPv6 rules.
     pub from_passthrough: usize,
@@ -57,18 +57,23 @@ pub enum Policy {
 }
 
 impl Connections {
-    /// The connections that are cut off in any case, or by this policy.
+    /// The connections that are cut off in any case.
     #[must_use]
-    pub fn cut_off(&self, policy: Policy) -> Vec<String> {
+    pub fn losing_marks(&self) -> Vec<String> {
         let marked = self.marked.iter().map(|(family, count)| {
             format!(
                 "{count} {family} connections of the proxy to the application under the client's address are cut off: the \
                  TPROXY rules that route their answers go"
             )
         });
-        let passthrough = (policy == Policy::Reset && self.from_passthrough > 0)
-            .then(|| format!("{} sockets that use ::6 are cut off: the address goes", self.from_passthrough));
-        marked.chain(passthrough).collect()
+        marked.collect()
+    }
+
+    /// The sockets that are cut off by this policy.
+    #[must_use]
+    pub fn losing_passthrough(&self, policy: Policy) -> Option<String> {
+        (policy == Policy::Reset && self.from_passthrough > 0)
+            .then(|| format!("{} sockets that use ::6 are cut off: the address goes", self.from_passthrough))
     }
 
     /// The outcome for connections that need translation: before the run if `done` is false, else after it.
@@ -85,12 +90,15 @@ impl Connections {
 
     fn outcomes(&self, policy: Policy, done: bool, included: fn(Translated) -> bool) -> Vec<String> {
         let of = |(family, translated): (&Family, &Translated)| match (policy, translated) {
-            (_, Translated::Count(0)) if self.may_begin.contains(family) => format!(
+            (Policy::Keep, Translated::Count(0)) if self.may_begin.contains(family) => format!(
                 "no proxied {family} connection is open: the chain {} is removed again at the end, unless one begins before \
                  the rules are gone",
                 Chain::Established.name()
             ),
-            (_, Translated::Count(0)) => format!("no proxied {family} connection is open"),
+            (Policy::Keep, Translated::Count(0)) => format!("no proxied {family} connection is open"),
+            (Policy::Reset, Translated::Count(0)) if done || !self.may_begin.contains(family) => {
+                format!("no proxied {family} connection is open")
+            }
             (Policy::Keep, translated) => format!(
                 "{translated} proxied {family} connections are open: the chain {} stays in the table nat while they are, \
                  and captures nothing; the next run after they end removes it",
@@ -101,6 +109,10 @@ impl Connections {
                     "{translated} proxied {family} connections are cut off: each is reset by its next packet"
                 )
             }
+            (Policy::Reset, translated) if self.may_begin.contains(family) => format!(
+                "clean-up resets {translated} proxied {family} connections, and those that begin before the rules are gone; \
+                 --keep-connections leaves them open"
+            ),
             (Policy::Reset, translated) => format!(
                 "clean-up resets {translated} proxied {family} connections; --keep-connections leaves them open"
             ),

@@ -18,7 +18,7 @@ pub(super) fn inspect(desired: &DesiredState, current: &CurrentState, policy: Po
     let translated = translated(&loses, current);
     Connections {
         untracked: untracked(&gets, current),
-        may_begin: if policy == Policy::Keep { may_begin(&translated, current) } else { BTreeSet::new() },
+        may_begin: may_begin(&translated, current, policy),
         translated,
         from_passthrough: from_passthrough(desired, current),
         marked: Family::ALL
@@ -89,13 +89,23 @@ fn translated(families: &[Family], current: &CurrentState) -> BTreeMap<Family, T
     families.map(|family| (family, count(family, &ports(current, family)))).collect()
 }
 
-/// Families whose live rules capture: with a socket, of the proxy for instance, a connection can begin at any time.
-fn may_begin(translated: &BTreeMap<Family, Translated>, current: &CurrentState) -> BTreeSet<Family> {
+/// Families whose live rules capture: with a socket, of the proxy for instance, a connection can begin at any time. One that
+/// is kept, or said to be reset, is known already if others are kept with it.
+fn may_begin(
+    translated: &BTreeMap<Family, Translated>,
+    current: &CurrentState,
+    policy: Policy,
+) -> BTreeSet<Family> {
     let captures = |family: &Family| {
         current.native.captures(*family) || live(current, *family).any(connections::captures)
     };
-    let none = translated.iter().filter(|(_, translated)| !translated.any()).map(|(family, _)| *family);
-    let mut families: BTreeSet<Family> = none.filter(captures).collect();
+    let open = |translated: &Translated| match policy {
+        Policy::Keep => !translated.any(),
+        // How many are reset is certain only when none can begin any more.
+        Policy::Reset => true,
+    };
+    let families = translated.iter().filter(|(_, translated)| open(translated)).map(|(family, _)| *family);
+    let mut families: BTreeSet<Family> = families.filter(captures).collect();
     if !families.is_empty()
         && let Ok(in_use) = sock_diag::families_in_use()
     {

@@ -54,7 +54,7 @@ pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Resu
         applied => applied?,
     };
     if !applied.connections.may_begin.is_empty() {
-        // Nothing captures any more: now it is certain whether a connection needs what was kept.
+        // Nothing captures any more: now it is certain which connections need what was kept.
         inspection = inspect(host, run.backend, Access::MayCreateTables)?;
         applied = Applied { is_written: true, ..change(host, desired, run, inspection)? };
     }
@@ -100,12 +100,15 @@ fn change(
         steps = self::steps(&desired, &inspection.current);
     }
     steps_can_be_told(&steps)?;
-    for outcome in inspection.current.connections.announcement(policy) {
-        log::log!(if policy == Policy::Reset { log::Level::Warn } else { log::Level::Info }, "{outcome}");
+    let connections = &inspection.current.connections;
+    // What a clean-up resets is said as soon as it is certain.
+    if policy == Policy::Keep || connections.may_begin.is_empty() {
+        for outcome in connections.announcement(policy) {
+            log::log!(if policy == Policy::Reset { log::Level::Warn } else { log::Level::Info }, "{outcome}");
+        }
+        connections.losing_passthrough(policy).iter().for_each(|sockets| log::warn!("{sockets}"));
     }
-    for connections in inspection.current.connections.cut_off(policy) {
-        log::warn!("{connections}");
-    }
+    connections.losing_marks().iter().for_each(|connections| log::warn!("{connections}"));
     let notices = plan::notices(&desired, &inspection.current);
     for notice in &notices {
         log::warn!("{notice}");
@@ -147,8 +150,8 @@ const fn connection_policy(run: &RunOptions) -> Policy {
 fn with_connections(desired: &DesiredState, current: &mut CurrentState, policy: Policy) -> DesiredState {
     current.connections = connections::inspect(desired, current, policy);
     match policy {
-        Policy::Keep => desired.clone().keeping_translation(&current.connections),
-        Policy::Reset => desired.clone(),
+        Policy::Reset if current.connections.may_begin.is_empty() => desired.clone(),
+        Policy::Keep | Policy::Reset => desired.clone().keeping_translation(&current.connections),
     }
 }
 
@@ -222,7 +225,9 @@ pub fn dry_run(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Re
         awake(&desired, &current).err().map(|failure| failure.lines().collect::<Vec<_>>().join("; ")),
     );
     let CurrentState { connections, .. } = &current;
-    let notice = [vec![notice], connections.outcome(policy, false), connections.cut_off(policy)].concat();
+    let passthrough = connections.losing_passthrough(policy).into_iter().collect();
+    let notice =
+        [vec![notice], connections.outcome(policy, false), connections.losing_marks(), passthrough].concat();
     Ok(describe(&notice, &notices, &steps(&desired, &current), &desired))
 }
 

@@ -26,7 +26,7 @@ for_each_backend_and_native!(
 // The run is held up in its restore tools.
 for_these_fixtures!(
     held_nft: IptablesNft Dual, held_legacy: IptablesLegacy Dual;
-    [a_connection_that_begins_before_the_rules_go_is_kept]
+    [a_connection_that_begins_before_the_rules_go_is_kept, connection_that_begins_before_cleanup_is_counted]
 );
 
 const CHAIN: &str = "ISTIO_ESTABLISHED";
@@ -172,6 +172,25 @@ fn a_connection_that_begins_before_the_rules_go_is_kept(fixture: Fixture) {
             pod.bare_istio_iptables(change).run().succeeded();
         });
     }
+}
+
+/// A clean-up says of every connection that it resets it, also of one that began after the first look.
+fn connection_that_begins_before_cleanup_is_counted(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    apply_family(&pod, &REDIRECT, "dual");
+    let tools = WaitingTools::before_call(1);
+    let run = pod.bare_istio_iptables(&["--cleanup-only"]).env("PATH", &tools.path());
+    let (held, ended) = thread::scope(|scope| {
+        let run = scope.spawn(|| run.run().succeeded());
+        tools.wait_until_called();
+        let held = Held::open(&pod, &[Family::V4], 3, "proxy", "proxy");
+        tools.go_on();
+        (held, run.join().expect("the run was started"))
+    });
+    ended.output_contains("clean-up resets 12 proxied IPv4 connections");
+    held.all_lost();
+    assert!(pod.state().is_empty(), "{:?}", pod.state());
 }
 
 fn without_connections_nothing_is_kept(fixture: Fixture) {
