@@ -103,6 +103,17 @@ impl Flow {
         at(address, self.port)
     }
 
+    /// The rule of another program that would let it past the proxy, of those that there may be.
+    pub(super) fn passing_rule(&self) -> Option<&'static str> {
+        match self.to {
+            Destination::PodSecondNic => Some("PREROUTING -i eth1 -j RETURN"),
+            Destination::OutsideSecondNic => Some("OUTPUT -o eth1 -j RETURN"),
+            Destination::Pod | Destination::Service | Destination::OtherService | Destination::NameServer => {
+                None
+            }
+        }
+    }
+
     /// The addresses by which its server knows it.
     pub(super) fn callers(&self, family: Family) -> Vec<IpAddr> {
         match self.from {

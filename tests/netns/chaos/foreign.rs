@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::random::Random;
 use crate::lab::program::{tool, try_tool};
@@ -48,11 +48,40 @@ struct Rule {
     is_twin: bool,
     /// Its line in a dump, once seen.
     line: Option<String>,
+    added: Instant,
+}
+
+/// Something that is not as the node agent left it.
+#[derive(Debug)]
+pub(super) struct Difference {
+    /// What it is, for people.
+    pub(super) text: String,
+    /// A rule that is gone, if iptables-nft held it and it may be identical to one of ours.
+    pub(super) twin: Option<Twin>,
+}
+
+impl Difference {
+    const fn of(text: String) -> Self {
+        Self { text, twin: None }
+    }
+}
+
+/// A foreign rule that may be identical to one of ours.
+#[derive(Debug)]
+pub(super) struct Twin {
+    pub(super) added: Instant,
+    /// How a dump ends that names one like it.
+    pub(super) words: String,
 }
 
 impl Rule {
     fn is(&self, line: &str) -> bool {
         line.contains(&self.token) && (!self.is_twin || line.starts_with(self.counters()))
+    }
+
+    fn twin(&self) -> Option<Twin> {
+        let words = format!("-A {} {}", self.chain, self.spec.join(" "));
+        (self.is_twin && self.backend == Backend::IptablesNft).then_some(Twin { added: self.added, words })
     }
 
     /// `ip6tables-nft` ignores `-c`.
@@ -100,6 +129,7 @@ impl Agent {
             for line in lines {
                 tool("ip", &line.split_whitespace().collect::<Vec<_>>(), "");
             }
+            tool("nft", &["-f", "-"], TABLE);
         });
         let agent = Self {
             shapes,
@@ -132,6 +162,9 @@ impl Agent {
         let mut random = self.random.lock().unwrap();
         let mut number = self.number.lock().unwrap();
         *number += 1;
+        if random.chance(20) {
+            tool("nft", &["-f", "-"], PASSING);
+        }
         let removable: Vec<_> = (0..rules.len()).filter(|&i| !rules[i].is_twin).collect();
         if rules.len() >= MOST || (!removable.is_empty() && random.chance(40)) {
             if removable.is_empty() {
@@ -149,7 +182,7 @@ impl Agent {
     }
 
     /// What is not as the node agent left it. With `nothing_else`, rules that are not its own count as well.
-    pub(super) fn differences(&self, pod: &Pod, nothing_else: bool) -> Vec<String> {
+    pub(super) fn differences(&self, pod: &Pod, nothing_else: bool) -> Vec<Difference> {
         let mut rules = self.rules.lock().unwrap();
         let mut differences = Vec::new();
         for backend in BACKENDS {
@@ -163,11 +196,11 @@ impl Agent {
             }
         }
         let now = network(pod);
-        differences
-            .extend(self.network.iter().filter(|line| !now.contains(line)).map(|l| format!("gone: {l}")));
+        let gone = self.network.iter().filter(|line| !now.contains(line)).map(|l| format!("gone: {l}"));
+        differences.extend(gone.map(Difference::of));
         if nothing_else {
-            differences
-                .extend(now.iter().filter(|l| !self.network.contains(l)).map(|l| format!("left: {l}")));
+            let left = now.iter().filter(|l| !self.network.contains(l)).map(|l| format!("left: {l}"));
+            differences.extend(left.map(Difference::of));
         }
         // What has been reported once is not reported again.
         rules.retain(|rule| rule.line.is_some());
@@ -176,7 +209,7 @@ impl Agent {
 }
 
 /// Compares one dump with the rules that must be in it; what is gone loses its line.
-fn compare(saved: &str, mine: &mut [&mut Rule], nothing_else: bool, differences: &mut Vec<String>) {
+fn compare(saved: &str, mine: &mut [&mut Rule], nothing_else: bool, differences: &mut Vec<Difference>) {
     let mut table = "";
     let mut found: Vec<usize> = Vec::new();
     for line in saved.lines() {
@@ -185,7 +218,7 @@ fn compare(saved: &str, mine: &mut [&mut Rule], nothing_else: bool, differences:
         }
         let Some((_, rule)) = line.strip_prefix('[').and_then(|rest| rest.split_once(" -A ")) else {
             if nothing_else && line.starts_with(':') && line.contains(" - ") {
-                differences.push(format!("left: {table} {line}"));
+                differences.push(Difference::of(format!("left: {table} {line}")));
             }
             continue;
         };
@@ -195,24 +228,24 @@ fn compare(saved: &str, mine: &mut [&mut Rule], nothing_else: bool, differences:
         });
         let Some(this) = this else {
             if nothing_else {
-                differences.push(format!("left: {table} {line}"));
+                differences.push(Difference::of(format!("left: {table} {line}")));
             }
             continue;
         };
         let same_chain = |i: &&usize| (mine[**i].table, mine[**i].chain) == (table, chain);
         if found.iter().filter(same_chain).any(|&earlier| earlier > this) {
-            differences.push(format!("in another order: {}", mine[this]));
+            differences.push(Difference::of(format!("in another order: {}", mine[this])));
         }
         found.push(this);
         let counters = mine[this].counters();
         let expected = mine[this].line.get_or_insert_with(|| line.to_owned());
         if expected != line || !line.starts_with(counters) {
-            differences.push(format!("was {expected}, is {line}"));
+            differences.push(Difference::of(format!("was {expected}, is {line}")));
             line.clone_into(expected);
         }
     }
     for (_, gone) in mine.iter_mut().enumerate().filter(|(i, _)| !found.contains(i)) {
-        differences.push(format!("gone: {gone}"));
+        differences.push(Difference { text: format!("gone: {gone}"), twin: gone.twin() });
         gone.line = None;
     }
 }
@@ -275,7 +308,7 @@ fn rule(random: &mut Random, number: usize, shapes: Shapes) -> Rule {
         other => other.to_owned(),
     };
     let spec = spec.split(' ').map(word).collect();
-    Rule { backend, family, table, chain, spec, token, is_twin, line: None }
+    Rule { backend, family, table, chain, spec, token, is_twin, line: None, added: Instant::now() }
 }
 
 /// The first shapes are exactly those of the program.
@@ -307,7 +340,22 @@ const SHAPES: [(&str, &str, &str); 17] = [
     ("filter", "INPUT", "-s ADDRESS -m conntrack --ctstate INVALID -j DROP"),
 ];
 
-/// Policy rules, the routes of their tables and the addresses of `lo`.
+/// The node agent's own nftables table. Its chains run before the program's.
+const TABLE: &str = "table inet node-agent {
+    set peers { type ipv4_addr; flags interval; elements = { 10.99.0.0/16 }; }
+    chain prerouting {
+        type nat hook prerouting priority -105; policy accept;
+        ip saddr @peers counter packets 7 bytes 777 accept
+    }
+    chain output {
+        type nat hook output priority -105; policy accept;
+        ip daddr @peers counter packets 7 bytes 777 accept
+    }
+}";
+/// Another table that comes and goes in one transaction: every other transaction that is being prepared has to begin again.
+const PASSING: &str = "add table inet node-agent-passing\ndelete table inet node-agent-passing\n";
+
+/// Policy rules, the routes of their tables, the addresses of `lo` and the nftables tables.
 fn network(pod: &Pod) -> Vec<String> {
     let shown = [
         "-4 rule",
@@ -323,6 +371,9 @@ fn network(pod: &Pod) -> Vec<String> {
         }
         let text = tool("ip", &["-o", "address", "show", "dev", "lo"], "");
         lines.extend(text.lines().map(|line| format!("ip address: {}", line.trim_end())));
+        let tables = tool("nft", &["list", "tables", "inet"], "");
+        lines.extend(tables.lines().map(|line| format!("nft: {line}")));
+        lines.push(format!("nft: {}", tool("nft", &["list", "table", "inet", "node-agent"], "")));
         lines
     })
 }

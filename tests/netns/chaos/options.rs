@@ -119,13 +119,8 @@ impl Options {
         match random.below(FIELDS + 4) {
             // What changes most in the kernel is chosen more often.
             0 | 16 | 17 => {
-                self.backend = random.pick(&[
-                    "iptables-nft",
-                    "iptables-legacy",
-                    "iptables-nft",
-                    "iptables-legacy",
-                    "auto",
-                ]);
+                self.backend =
+                    random.pick(&["iptables-nft", "iptables-legacy", "nftables", "nftables", "auto"]);
             }
             1 | 18 => self.families = random.pick(&[DUAL, DUAL, V4, V6]),
             2 | 19 => self.tproxy = !self.tproxy,

@@ -10,8 +10,12 @@ use std::time::{Duration, Instant};
 use super::options::Options;
 use super::random::Random;
 use super::timeline::{InForce, Timeline};
-use crate::lab::Pod;
+use crate::lab::kill::When;
 use crate::lab::program::{Ended, Program};
+use crate::lab::{Family, Pod};
+
+/// A run sends about so many messages to the kernel at most.
+const MOST_SENDS: usize = 24;
 
 /// What a run is to reach.
 #[derive(Clone, Debug)]
@@ -62,6 +66,8 @@ pub(super) enum Action {
     Whole(Goal),
     /// A run that is killed after a while, with all its children.
     Kill(Goal, Duration),
+    /// A run that is killed at its n-th message to the kernel.
+    KillAtSend(Goal, usize, When),
     /// A run in which something happens at its n-th call of a tool.
     Interfere(Goal, usize, Interference),
     /// Two runs that start at once.
@@ -89,10 +95,14 @@ impl Action {
         match random.below(100) {
             0..58 => Self::Whole(rules(next)),
             58..62 => Self::Whole(rules(last.clone())),
-            62..74 => {
+            62..70 => {
                 Self::Kill(stopped, Duration::from_micros(u64::try_from(random.below(60_000)).unwrap()))
             }
-            74..86 => {
+            70..78 => {
+                let when = random.pick(&[When::Before, When::After]);
+                Self::KillAtSend(stopped, 1 + random.below(MOST_SENDS), when)
+            }
+            78..86 => {
                 let how = [Interference::Fail, Interference::KillBefore, Interference::KillAfter];
                 Self::Interfere(stopped, 1 + random.below(5), random.pick(&how))
             }
@@ -103,8 +113,11 @@ impl Action {
 
     /// The options that the next step starts from.
     pub(super) fn options(&self) -> Option<Arc<Options>> {
-        let (Self::Whole(goal) | Self::Two(_, goal) | Self::Kill(goal, _) | Self::Interfere(goal, _, _)) =
-            self;
+        let (Self::Whole(goal)
+        | Self::Two(_, goal)
+        | Self::Kill(goal, _)
+        | Self::KillAtSend(goal, _, _)
+        | Self::Interfere(goal, _, _)) = self;
         goal.in_force()
     }
 }
@@ -138,6 +151,9 @@ impl Step {
             Action::Kill(goal, delay) => {
                 whole(&[goal], timeline, || vec![goal.program(pod).run_and_kill_after(*delay)])
             }
+            Action::KillAtSend(goal, number, when) => {
+                whole(&[goal], timeline, || vec![goal.program(pod).run_and_kill_at_send(*number, *when)])
+            }
             Action::Interfere(goal, call, how) => {
                 let directory = tools_that_interfere(*call, *how);
                 let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", directory.path().display());
@@ -151,7 +167,8 @@ impl Step {
     /// Whether every exit code is one that this step may have.
     pub(super) fn ended_as_expected(&self) -> bool {
         let panicked = self.ended.iter().any(|(_, said)| said.contains("panicked"));
-        let stopped = matches!(self.action, Action::Kill(..) | Action::Interfere(..));
+        let stopped =
+            matches!(self.action, Action::Kill(..) | Action::KillAtSend(..) | Action::Interfere(..));
         !panicked && (stopped || self.ended.iter().all(|(code, _)| *code == 0))
     }
 
@@ -184,6 +201,20 @@ impl Step {
         self.says(|line| line.contains("rules that may be ours or foreign stay") && line.contains(&named))
     }
 
+    /// Whether the output names a rule that may be foreign, decides before the rules of this family, and has these words.
+    pub(super) fn announces_foreign(&self, family: Family, words: &str) -> bool {
+        let family = match family {
+            Family::V4 => "(IPv4, ",
+            Family::V6 => "(IPv6, ",
+        };
+        let named = format!("{words}`");
+        self.says(|line| {
+            let warned = line.contains("a foreign rule decides before ours")
+                || line.contains("rules that may be ours or foreign stay");
+            warned && line.contains(family) && line.contains(&named)
+        })
+    }
+
     fn says(&self, what: impl Fn(&str) -> bool) -> bool {
         self.ended.iter().any(|(_, said)| said.lines().any(&what))
     }
@@ -193,6 +224,7 @@ impl Step {
         let mut text = match &self.action {
             Action::Whole(goal) => goal.to_string(),
             Action::Kill(goal, delay) => format!("{goal}, killed after {delay:?}"),
+            Action::KillAtSend(goal, number, when) => format!("{goal}, killed {when:?} message {number}"),
             Action::Interfere(goal, call, how) => format!("{goal}, {how:?} at tool call {call}"),
             Action::Two(one, other) => format!("{one}\n      and at once {other}"),
         };

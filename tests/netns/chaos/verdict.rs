@@ -69,6 +69,12 @@ impl History<'_> {
         self.steps.iter().rfind(|step| step.start <= moment)
     }
 
+    /// The last step that ended well before `moment`.
+    fn ended_before(&self, moment: Instant) -> Option<&Step> {
+        let well = |step: &&Step| step.end <= moment && step.ended.iter().all(|(code, _)| *code == 0);
+        self.steps.iter().rfind(well)
+    }
+
     /// Whether a run that was at work between the two moments announced this.
     fn announced(&self, from: Instant, to: Instant, what: impl Fn(&Step) -> bool) -> bool {
         let at_work = |step: &&Step| step.start <= to && step.end >= from;
@@ -128,6 +134,7 @@ impl Report {
                 Action::Whole(Goal::Cleanup) => "cleanups",
                 Action::Whole(Goal::KeepingCleanup) => "cleanups that keep connections",
                 Action::Kill(..) => "runs killed after a delay",
+                Action::KillAtSend(..) => "runs killed at a message to the kernel",
                 Action::Interfere(..) => "runs with a failing tool, or killed at a tool call",
                 Action::Two(..) => "two runs at once",
             },
@@ -173,7 +180,17 @@ impl Report {
                 return;
             }
             Outcome::Answered(answer) if answer.server == flow.server() && expected.direct => return,
-            Outcome::Answered(answer) if answer.server == flow.server() => Kind::Leaked,
+            Outcome::Answered(answer) if answer.server == flow.server() => {
+                let announced = |step: &Step| {
+                    flow.passing_rule().is_some_and(|rule| step.announces_foreign(*family, rule))
+                };
+                if history.announced(*start, *end, announced)
+                    || history.ended_before(*start).is_some_and(announced)
+                {
+                    return self.count("past the proxy by a rule that may be foreign, as announced", 1);
+                }
+                Kind::Leaked
+            }
             Outcome::Answered(_) => Kind::Misdirected,
             Outcome::Refused => Kind::Refused,
             Outcome::TimedOut | Outcome::Failed(_)
