@@ -18,7 +18,7 @@ use crate::schema;
 pub(super) struct Combined {
     /// The pod.
     pub(super) pod: Value,
-    /// What the templates alone say.
+    /// The names of what the templates alone have in the lists of the spec.
     pub(super) templates: Value,
     /// The user and group that the user's own proxy container asks for.
     pub(super) asked: Ids,
@@ -28,7 +28,7 @@ pub(super) struct Combined {
 /// count as the user's.
 pub(super) fn combine(
     stripped: &mut Stripped,
-    overlays: &[Overlay],
+    overlays: Vec<Overlay>,
     retained: &[(List, Value)],
 ) -> Result<Combined, InjectError> {
     let mut pod = std::mem::take(&mut stripped.pod);
@@ -41,34 +41,32 @@ pub(super) fn combine(
         quantity::canonical_quantities(&mut pod).map_err(|error| InjectError::Quantity(Box::new(error)))?;
     }
     let asked = list::proxy(&pod).map(ids::of_container).unwrap_or_default();
-    let merge = |pod: &mut Value, overlay: &Overlay| {
-        overlay::merge_into(pod, &overlay.patch, &schema::POD).map_err(|error| InjectError::Merge {
-            what: format!("template {}", overlay.name),
-            error: Box::new(error),
-        })
+    let merge = |pod: &mut Value, name: &str, patch: Value| {
+        overlay::merge_into(pod, patch, &schema::POD)
+            .map_err(|error| InjectError::Merge { what: format!("template {name}"), error: Box::new(error) })
     };
     let mut templates = json!({});
-    for overlay in overlays {
-        merge(&mut templates, overlay)?;
+    for overlay in &overlays {
+        merge(&mut templates, &overlay.name, outline(&overlay.patch, &OUTLINE))?;
     }
     let user = UserContainers::of(&pod, &templates);
     let mut moved = false;
-    for overlay in overlays {
-        let native = find(containers(&overlay.patch, List::InitContainers), PROXY);
+    for Overlay { name, patch } in overlays {
+        let native = find(containers(&patch, List::InitContainers), PROXY);
         moved |= native.is_some_and(|proxy| proxy.get("$patch").is_none());
         if moved {
             move_proxy(&mut pod);
         }
-        let before = preserve::names(&pod);
-        merge(&mut pod, overlay)?;
-        let lost = preserve::lost(&before, &pod, &overlay.patch);
+        let before = (!preserve::has_directive(&patch)).then(|| preserve::names(&pod));
+        merge(&mut pod, &name, patch)?;
+        let lost = before.map_or_else(Vec::new, |before| preserve::lost(&before, &pod));
         if !lost.is_empty() {
-            return Err(InjectError::Loses { template: overlay.name.clone(), lost });
+            return Err(InjectError::Loses { template: name, lost });
         }
     }
     let mut overrides = Overrides::default();
     for (list, container, own) in user.0 {
-        reapply(&mut pod, list, &container, &own)?;
+        reapply(&mut pod, list, &container, own.clone())?;
         if !retained.iter().any(|(_, item)| name(item) == container) {
             // A container of the app holds what the templates put in by now; what the user wrote was noted then.
             let previous = stripped.previous.as_ref().filter(|_| !is_istio_container(&container));
@@ -85,6 +83,22 @@ pub(super) fn combine(
         drop_empty_values(&mut pod, &templates, list);
     }
     Ok(Combined { pod, templates, asked })
+}
+
+/// What [`outline`] keeps, level by level.
+const OUTLINE: [&[&str]; 3] =
+    [&["spec"], &["containers", "initContainers", "volumes", "imagePullSecrets"], &["name"]];
+
+/// A patch with nothing but the given keys at each level, and directives.
+fn outline(patch: &Value, levels: &[&[&str]]) -> Value {
+    match (patch, levels) {
+        (Value::Object(fields), [keys, below @ ..]) => {
+            let kept = fields.iter().filter(|(key, _)| key.starts_with('$') || keys.contains(&key.as_str()));
+            Value::Object(kept.map(|(key, value)| (key.clone(), outline(value, below))).collect())
+        }
+        (Value::Array(items), _) => items.iter().map(|item| outline(item, levels)).collect(),
+        _ => patch.clone(),
+    }
 }
 
 /// The user's versions of the containers that templates define.
@@ -131,7 +145,7 @@ fn move_proxy(pod: &mut Value) {
 }
 
 /// Merges the user's version of a container with the template's.
-fn reapply(pod: &mut Value, list: List, container: &str, own: &Value) -> Result<(), InjectError> {
+fn reapply(pod: &mut Value, list: List, container: &str, own: Value) -> Result<(), InjectError> {
     let items = list::containers_mut(pod, list);
     let Some(item) = items.iter_mut().find(|item| name(item) == container) else { return Ok(()) };
     overlay::merge_into(item, own, &schema::CONTAINER).map_err(|error| InjectError::Merge {

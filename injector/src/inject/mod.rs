@@ -170,7 +170,7 @@ impl Injector {
             overlays = self.render(&request, &stripped, &own_mesh, &names, native)?;
         }
         let retained = self.relocated(&request, &mut stripped, &overlays, native);
-        let combined = combine::combine(&mut stripped, &overlays, &retained)?;
+        let combined = combine::combine(&mut stripped, overlays, &retained)?;
         let status = Status::of_templates(&combined.templates, &self.options.revision);
         let mut injected = Injected { pod: combined.pod, warnings };
         self.finish(&mut injected, request.place, &combined.asked, &own_mesh, &status);

@@ -22,7 +22,8 @@ pub(super) enum Directive {
 
 /// Reads `$patch`; without it: merge.
 pub(super) fn directive(patch: &Object, path: &Path<'_>) -> Result<Directive, MergeError> {
-    match patch.get(PATCH) {
+    // Maps are small, and hashing the key takes longer than a look at all of them.
+    match patch.iter().find(|(key, _)| *key == PATCH).map(|(_, value)| value) {
         None => Ok(Directive::Merge),
         Some(Value::String(text)) if text == "merge" => Ok(Directive::Merge),
         Some(Value::String(text)) if text == "replace" => Ok(Directive::Replace),
@@ -32,7 +33,8 @@ pub(super) fn directive(patch: &Object, path: &Path<'_>) -> Result<Directive, Me
 }
 
 pub(super) fn is_directive(key: &str) -> bool {
-    key == PATCH || key == RETAIN_KEYS || key.starts_with(SET_ORDER) || key.starts_with(DELETE_FROM)
+    key.starts_with('$')
+        && (key == PATCH || key == RETAIN_KEYS || key.starts_with(SET_ORDER) || key.starts_with(DELETE_FROM))
 }
 
 pub(super) fn directive_list<'v>(
@@ -46,46 +48,48 @@ pub(super) fn directive_list<'v>(
         .ok_or_else(|| error(path, Problem::NotAList { directive: name.to_owned(), found: type_name(value) }))
 }
 
-/// A value of the patch that meets nothing in the original: without nulls and directives. `None` when a directive
-/// deletes it.
-pub(super) fn settle(value: &Value, path: &Path<'_>) -> Result<Option<Value>, MergeError> {
+/// Takes nulls and directives out of a value that the original lacks; `false` when a directive deletes it.
+pub(super) fn settle(value: &mut Value, path: &Path<'_>) -> Result<bool, MergeError> {
     check_depth(path)?;
     match value {
         Value::Object(fields) => match directive(fields, path)? {
-            Directive::Delete => Ok(None),
-            Directive::Merge | Directive::Replace => {
-                settle_fields(fields, path).map(|f| Some(Value::Object(f)))
-            }
+            Directive::Delete => return Ok(false),
+            Directive::Merge | Directive::Replace => settle_fields(fields, path)?,
         },
-        Value::Array(items) => settle_items(items, path).map(|items| Some(Value::Array(items))),
-        scalar => Ok(Some(scalar.clone())),
+        Value::Array(items) => settle_items(items, path)?,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
+    Ok(true)
 }
 
-pub(super) fn settle_fields(fields: &Object, path: &Path<'_>) -> Result<Object, MergeError> {
-    let mut settled = Map::with_capacity(fields.len());
-    for (key, value) in fields {
-        if value.is_null() || is_directive(key) {
-            continue;
-        }
-        if let Some(value) = settle(value, &path.field(key))? {
-            settled.insert(key.clone(), value);
-        }
-    }
-    Ok(settled)
+pub(super) fn settle_fields(fields: &mut Object, path: &Path<'_>) -> Result<(), MergeError> {
+    let mut settled = Ok(());
+    fields.retain(|key, value| {
+        let is_content = settled.is_ok() && !value.is_null() && !is_directive(key);
+        is_content && stays(settle(value, &path.field(key)), &mut settled)
+    });
+    settled
 }
 
-/// The items of a new list; an item that carries `$patch: replace` speaks of the list and is none itself.
-pub(super) fn settle_items(items: &[Value], path: &Path<'_>) -> Result<Vec<Value>, MergeError> {
-    let mut settled = Vec::with_capacity(items.len());
-    for (index, item) in items.iter().enumerate() {
+/// The items of a new list; one with `$patch: replace` is an instruction for the list, not an item.
+pub(super) fn settle_items(items: &mut Vec<Value>, path: &Path<'_>) -> Result<(), MergeError> {
+    let (mut settled, mut index) = (Ok(()), 0);
+    items.retain_mut(|item| {
         let path = path.item(index);
-        if let Value::Object(fields) = item
-            && directive(fields, &path)? == Directive::Replace
-        {
-            continue;
-        }
-        settled.extend(settle(item, &path)?);
-    }
-    Ok(settled)
+        index += 1;
+        let is_item = |item: &Value| match item {
+            Value::Object(fields) => directive(fields, &path).map(|found| found != Directive::Replace),
+            _ => Ok(true),
+        };
+        settled.is_ok() && stays(is_item(item), &mut settled) && stays(settle(item, &path), &mut settled)
+    });
+    settled
+}
+
+/// The answer, or `false` and the error for later.
+fn stays(answer: Result<bool, MergeError>, failed: &mut Result<(), MergeError>) -> bool {
+    answer.unwrap_or_else(|error| {
+        *failed = Err(error);
+        false
+    })
 }

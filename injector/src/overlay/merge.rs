@@ -1,6 +1,6 @@
 //! Merging objects field by field, and lists whose items are matched by a key.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use gotemplate::{Field, Kind, Schema};
 use serde_json::{Map, Value};
@@ -73,38 +73,41 @@ impl FieldType {
 /// Merges `patch` into `original` field by field.
 pub(super) fn merge_fields(
     original: &mut Object,
-    patch: &Object,
+    mut patch: Object,
     types: Fields,
     path: &Path<'_>,
 ) -> Result<(), MergeError> {
     check_depth(path)?;
-    match directive(patch, path)? {
+    match directive(&patch, path)? {
         Directive::Delete => {
             original.clear();
             return Ok(());
         }
         Directive::Replace => {
-            *original = settle_fields(patch, path)?;
+            settle_fields(&mut patch, path)?;
+            *original = patch;
             return Ok(());
         }
         Directive::Merge => {}
     }
-    retain_keys(original, patch, path)?;
-    for (key, value) in patch {
-        if let Some(list) = key.strip_prefix(DELETE_FROM) {
-            delete_from(original, list, value, path)?;
+    if patch.keys().any(|key| is_directive(key)) {
+        retain_keys(original, &patch, path)?;
+        for (key, value) in &patch {
+            if let Some(list) = key.strip_prefix(DELETE_FROM) {
+                delete_from(original, list, value, path)?;
+            }
+        }
+        let orders = patch.iter().filter_map(|(key, value)| Some((key.strip_prefix(SET_ORDER)?, value)));
+        let orders: Vec<(String, Value)> =
+            orders.map(|(list, value)| (list.to_owned(), value.clone())).collect();
+        for (list, value) in &orders {
+            set_order(original, patch.shift_remove(list), list, value, types, path)?;
         }
     }
-    let mut ordered: Vec<&str> = Vec::new();
     for (key, value) in patch {
-        if let Some(list) = key.strip_prefix(SET_ORDER) {
-            set_order(original, patch.get(list), list, value, types, path)?;
-            ordered.push(list);
-        }
-    }
-    for (key, value) in patch {
-        if !is_directive(key) && !ordered.contains(&key.as_str()) {
-            merge_field(original, key, value, types.field(key), path)?;
+        if !is_directive(&key) {
+            let of = types.field(&key);
+            merge_field(original, key, value, of, path)?;
         }
     }
     Ok(())
@@ -112,16 +115,16 @@ pub(super) fn merge_fields(
 
 fn merge_field(
     original: &mut Object,
-    key: &str,
-    patch: &Value,
+    key: String,
+    patch: Value,
     of: FieldType,
     path: &Path<'_>,
 ) -> Result<(), MergeError> {
-    let path = path.field(key);
+    let path = path.field(&key);
     // `shift_remove`, because `remove` would move the last key into the gap.
-    match (original.get_mut(key), patch) {
+    match (original.get_mut(&key), patch) {
         (_, Value::Null) => {
-            original.shift_remove(key);
+            original.shift_remove(&key);
         }
         (Some(Value::Object(old)), Value::Object(new)) => {
             merge_fields(old, new, Fields::from_kind(of.kind), &path)?;
@@ -129,15 +132,16 @@ fn merge_field(
         (Some(Value::Array(old)), Value::Array(new)) => {
             *old = merge_list(std::mem::take(old), new, of, &path)?;
         }
-        (Some(old), new) => match settle(new, &path)? {
-            Some(value) => *old = value,
-            None => {
-                original.shift_remove(key);
+        (Some(old), mut new) => {
+            if settle(&mut new, &path)? {
+                *old = new;
+            } else {
+                original.shift_remove(&key);
             }
-        },
-        (None, new) => {
-            if let Some(value) = settle(new, &path)? {
-                original.insert(key.to_owned(), value);
+        }
+        (None, mut new) => {
+            if settle(&mut new, &path)? {
+                original.insert(key, new);
             }
         }
     }
@@ -146,14 +150,14 @@ fn merge_field(
 
 fn merge_list(
     original: Vec<Value>,
-    patch: &[Value],
+    mut patch: Vec<Value>,
     of: FieldType,
     path: &Path<'_>,
 ) -> Result<Vec<Value>, MergeError> {
     match of.merge {
-        ListMerge::Atomic => settle_items(patch, path),
+        ListMerge::Atomic => settle_items(&mut patch, path).map(|()| patch),
         ListMerge::Key(key) => merge_keyed(original, patch, key, of.items(), path),
-        ListMerge::Set => Ok(order::unite(&original, patch)),
+        ListMerge::Set => Ok(order::unite(&original, &patch)),
     }
 }
 
@@ -184,7 +188,7 @@ fn delete_from(original: &mut Object, list: &str, value: &Value, path: &Path<'_>
 /// `$setElementOrder/list`: the list as merged with the patch's, in the order given.
 fn set_order(
     original: &mut Object,
-    patch: Option<&Value>,
+    patch: Option<Value>,
     list: &str,
     value: &Value,
     types: Fields,
@@ -201,9 +205,15 @@ fn set_order(
         Some(Value::Array(items)) => items.clone(),
         _ => Vec::new(),
     };
-    let patched = match patch {
-        None => None,
-        Some(Value::Array(items)) => Some(items),
+    let merged = match patch {
+        None if !original.contains_key(list) => return Ok(()),
+        None => live.clone(),
+        Some(Value::Array(items)) => {
+            if !order::follows(&items, wanted, key) {
+                return Err(error(&path, Problem::OrderMismatch { list: list.to_owned() }));
+            }
+            merge_list(live.clone(), items, of, &path)?
+        }
         Some(Value::Null) => {
             original.shift_remove(list);
             return Ok(());
@@ -211,22 +221,10 @@ fn set_order(
         Some(other) => {
             return Err(error(
                 &path,
-                Problem::NotAList { directive: list.to_owned(), found: type_name(other) },
+                Problem::NotAList { directive: list.to_owned(), found: type_name(&other) },
             ));
         }
     };
-    let merged = match patched {
-        None => live.clone(),
-        Some(items) => {
-            if !order::follows(items, wanted, key) {
-                return Err(error(&path, Problem::OrderMismatch { list: list.to_owned() }));
-            }
-            merge_list(live.clone(), items, of, &path)?
-        }
-    };
-    if !original.contains_key(list) && patched.is_none() {
-        return Ok(());
-    }
     if let Some(key) = key {
         check_keys(&merged, key, false, &path)?;
         check_keys(wanted, key, true, &path)?;
@@ -238,7 +236,7 @@ fn set_order(
 /// Merges the items of `patch` with those of `original`, matched by their field `key`.
 fn merge_keyed(
     mut original: Vec<Value>,
-    patch: &[Value],
+    patch: Vec<Value>,
     key: &'static str,
     item: Option<&'static Kind>,
     path: &Path<'_>,
@@ -247,39 +245,50 @@ fn merge_keyed(
         return Ok(original);
     }
     let mut plain = Vec::with_capacity(patch.len());
+    let mut gone = HashSet::new();
     let mut replace = false;
-    for (index, value) in patch.iter().enumerate() {
+    for (index, value) in patch.into_iter().enumerate() {
         let path = path.item(index);
-        let Value::Object(fields) = value else {
-            return Err(error(&path, Problem::NotAMap { found: type_name(value) }));
+        let Value::Object(fields) = &value else {
+            return Err(error(&path, Problem::NotAMap { found: type_name(&value) }));
         };
         match directive(fields, &path)? {
             Directive::Replace => replace = true,
             Directive::Delete => {
-                let gone = merge_key(value, key, true, &path)?;
-                original.retain(|old| old.get(key) != Some(gone));
+                gone.insert(merge_key(&value, key, true, &path)?.clone());
             }
             Directive::Merge => {
-                merge_key(value, key, true, &path)?;
+                merge_key(&value, key, true, &path)?;
                 plain.push((index, value));
             }
         }
     }
     if replace {
-        let items = plain.iter().filter_map(|(at, value)| settle(value, &path.item(*at)).transpose());
-        return items.collect();
+        let mut items = Vec::with_capacity(plain.len());
+        for (index, mut value) in plain {
+            if settle(&mut value, &path.item(index))? {
+                items.push(value);
+            }
+        }
+        return Ok(items);
+    }
+    if !gone.is_empty() {
+        original.retain(|old| old.get(key).is_none_or(|old| !gone.contains(old)));
     }
     check_keys(&original, key, false, path)?;
-    let live: Vec<Value> = original.iter().map(|old| old.get(key).cloned().unwrap_or_default()).collect();
-    merge_items(&mut original, &plain, key, item, path)?;
-    let patched: Vec<&Value> = plain.iter().filter_map(|(_, value)| value.get(key)).collect();
-    Ok(order::weave(original, Some(key), &patched, &live.iter().collect::<Vec<_>>()))
+    let keys = |items: &mut dyn Iterator<Item = &Value>| -> Vec<Value> {
+        items.map(|item| item.get(key).cloned().unwrap_or_default()).collect()
+    };
+    let live = keys(&mut original.iter());
+    let patched = keys(&mut plain.iter().map(|(_, value)| value));
+    merge_items(&mut original, plain, key, item, path)?;
+    Ok(order::weave(original, Some(key), patched.iter(), live.iter()))
 }
 
 /// Merges or appends each patch item, without regard to order.
 fn merge_items(
     merged: &mut Vec<Value>,
-    patch: &[(usize, &Value)],
+    patch: Vec<(usize, Value)>,
     key: &'static str,
     item: Option<&'static Kind>,
     path: &Path<'_>,
@@ -291,17 +300,19 @@ fn merge_items(
         }
     }
     for (index, value) in patch {
-        let path = path.item(*index);
+        let path = path.item(index);
         let place = value.get(key).and_then(|value| places.get(value).copied());
         match (place.and_then(|place| merged.get_mut(place)), value) {
             (Some(Value::Object(old)), Value::Object(new)) => {
                 merge_fields(old, new, Fields::from_kind(item), &path)?;
             }
-            (_, new) => {
+            (_, mut new) => {
                 if let Some(new_key) = new.get(key) {
                     places.insert(new_key.clone(), merged.len());
                 }
-                merged.extend(settle(new, &path)?);
+                if settle(&mut new, &path)? {
+                    merged.push(new);
+                }
             }
         }
     }

@@ -50,15 +50,15 @@ const MAX_DEPTH: usize = 200;
 /// path within the object.
 pub fn merge(original: &Value, patch: &Value, schema: &'static Schema) -> Result<Value, MergeError> {
     let mut merged = original.clone();
-    merge_into(&mut merged, patch, schema)?;
+    merge_into(&mut merged, patch.clone(), schema)?;
     Ok(merged)
 }
 
-/// [`merge()`] in place. After an error `original` is half merged.
+/// [`merge()`] in place; what the original lacks is moved, not copied. After an error `original` is half merged.
 ///
 /// # Errors
 /// As [`merge()`].
-pub fn merge_into(original: &mut Value, patch: &Value, schema: &'static Schema) -> Result<(), MergeError> {
+pub fn merge_into(original: &mut Value, patch: Value, schema: &'static Schema) -> Result<(), MergeError> {
     let root = Path::root();
     if original.is_null() {
         *original = Value::Object(Map::new());
@@ -70,7 +70,7 @@ pub fn merge_into(original: &mut Value, patch: &Value, schema: &'static Schema) 
     match patch {
         Value::Object(patch) => merge::merge_fields(fields, patch, merge::Fields::of(schema), &root),
         Value::Null => Ok(()),
-        other => Err(error(&root, Problem::NotAMap { found: type_name(other) })),
+        other => Err(error(&root, Problem::NotAMap { found: type_name(&other) })),
     }
 }
 

@@ -8,11 +8,11 @@ use serde_json::Value;
 /// the others goes before the first item, scanning on from the last insertion, that `live` has after it, else to the end.
 ///
 /// Items are identified by their field `key`, or are their own key.
-pub(super) fn weave(
+pub(super) fn weave<'v>(
     merged: Vec<Value>,
     key: Option<&'static str>,
-    first: &[&Value],
-    live: &[&Value],
+    first: impl Iterator<Item = &'v Value>,
+    live: impl Iterator<Item = &'v Value>,
 ) -> Vec<Value> {
     let wanted = positions(first);
     let before = positions(live);
@@ -46,10 +46,10 @@ pub(super) fn weave(
 }
 
 /// The first place of each value.
-fn positions<'v>(values: &[&'v Value]) -> HashMap<&'v Value, usize> {
-    let mut places = HashMap::with_capacity(values.len());
-    for (place, value) in values.iter().enumerate() {
-        places.entry(*value).or_insert(place);
+fn positions<'v>(values: impl Iterator<Item = &'v Value>) -> HashMap<&'v Value, usize> {
+    let mut places = HashMap::with_capacity(values.size_hint().0);
+    for (place, value) in values.enumerate() {
+        places.entry(value).or_insert(place);
     }
     places
 }
@@ -63,7 +63,7 @@ pub(super) fn unite(original: &[Value], patch: &[Value]) -> Vec<Value> {
             merged.push(value.clone());
         }
     }
-    weave(merged, None, &patch.iter().collect::<Vec<_>>(), &original.iter().collect::<Vec<_>>())
+    weave(merged, None, patch.iter(), original.iter())
 }
 
 /// `$setElementOrder`: `merged` in the order of `wanted`.
@@ -73,7 +73,8 @@ pub(super) fn arrange(
     live: &[Value],
     key: Option<&'static str>,
 ) -> Vec<Value> {
-    weave(merged, key, &identities(wanted, key), &identities(live, key))
+    let identities = |items| <[Value]>::iter(items).filter_map(|item| identity(item, key));
+    weave(merged, key, identities(wanted), identities(live))
 }
 
 /// What identifies an item.
@@ -82,10 +83,6 @@ pub(super) fn identity<'v>(item: &'v Value, key: Option<&'static str>) -> Option
         Some(key) => item.get(key),
         None => Some(item),
     }
-}
-
-fn identities<'v>(items: &'v [Value], key: Option<&'static str>) -> Vec<&'v Value> {
-    items.iter().filter_map(|item| identity(item, key)).collect()
 }
 
 /// Whether `wanted` names the items of `patch` in the patch's order; items to delete need no place.

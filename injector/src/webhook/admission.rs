@@ -99,12 +99,21 @@ fn is_json(content_type: &str) -> bool {
     kind.trim().eq_ignore_ascii_case("application/json")
 }
 
+/// A JSON string in base64, which has nothing to escape.
+fn base64_string(bytes: &[u8]) -> Option<Box<RawValue>> {
+    let mut text = String::with_capacity(bytes.len() / 3 * 4 + 6);
+    text.push('"');
+    STANDARD.encode_string(bytes, &mut text);
+    text.push('"');
+    RawValue::from_string(text).ok()
+}
+
 fn respond(review: &AdmissionReview<'_>, reviewed: Reviewed, namespace: &str) -> Response {
     let Reviewed { verdict, owner, warnings } = reviewed;
     let message = truncate::message(&verdict.message());
     let (patch, code) = match &verdict {
         Verdict::Unchanged { .. } => (None, None),
-        Verdict::Patched { patch, .. } => (Some(STANDARD.encode(patch)), None),
+        Verdict::Patched { patch, .. } => (base64_string(patch), None),
         Verdict::Denied { denial, .. } => (None, Some(denial.code())),
     };
     let response = AdmissionResponse {

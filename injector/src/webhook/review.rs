@@ -167,7 +167,7 @@ pub(super) struct AdmissionResponse<'a> {
     pub patch_type: Option<&'static str>,
     /// The patch, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub patch: Option<String>,
+    pub patch: Option<Box<RawValue>>,
     /// For the audit log; the API server puts the webhook's name in front of the keys.
     pub audit_annotations: AuditAnnotations<'a>,
     /// For the user who created the object.
@@ -207,7 +207,7 @@ impl AdmissionResponse<'_> {
     /// The whole review.
     #[must_use]
     pub(super) fn write(&self, version: Version) -> Vec<u8> {
-        let patch = self.patch.as_ref().map_or(0, String::len);
+        let patch = self.patch.as_ref().map_or(0, |patch| patch.get().len());
         let mut body = Vec::with_capacity(512 + patch);
         // Writing a map with string keys to memory does not fail.
         let _ = serde_json::to_writer(

@@ -29,8 +29,9 @@ struct Line<'t> {
 
 /// Reads one document of plain block style; `None` if the text has anything else.
 pub(super) fn read(text: &str) -> Option<(Value, Vec<Range<usize>>)> {
-    let plain_text = |byte: u8| matches!(byte, b'\n' | b' '..=b'~');
-    if text.len() > MAX_BYTES || !text.bytes().all(plain_text) {
+    // Looks at every byte, so that it takes many at a time.
+    let is_plain = text.bytes().fold(true, |plain, byte| plain & matches!(byte, b'\n' | b' '..=b'~'));
+    if text.len() > MAX_BYTES || !is_plain {
         return None;
     }
     let mut reader = Reader { text, line: None, spans: Vec::with_capacity(text.len() / 16) };
@@ -238,11 +239,13 @@ impl<'t> Reader<'t> {
     /// The offset of the next byte from `at` on that is neither a blank nor a line break. The lines that begin there are indented
     /// at least by `indent`.
     fn skip(&self, at: usize, indent: usize) -> Option<usize> {
-        let rest = self.text.get(at..)?;
-        let content = rest.trim_start_matches([' ', '\n']);
-        let skipped = rest.get(..rest.len() - content.len())?;
-        let column = skipped.rfind('\n').map_or(usize::MAX, |line| skipped.len() - line - 1);
-        (column >= indent && column > 0 && !content.starts_with('#')).then_some(at + skipped.len())
+        let (mut end, mut column) = (at, usize::MAX);
+        while let Some(byte @ (b' ' | b'\n')) = self.text.as_bytes().get(end) {
+            end += 1;
+            column = if *byte == b'\n' { 0 } else { column.saturating_add(1) };
+        }
+        let comment = self.text.as_bytes().get(end) == Some(&b'#');
+        (column >= indent && column > 0 && !comment).then_some(end)
     }
 
     /// A literal block, `|`, whose lines are indented deeper than `indent`.
@@ -320,12 +323,11 @@ fn key(text: &str) -> Option<(Key<'_>, usize)> {
             (!inner.contains('\\')).then_some((Key::Quoted(inner), length))
         }
         b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.' | b'/' | b'$' | b'<' => {
-            let length = text.find(": ").or_else(|| text.strip_suffix(':').map(str::len))?;
-            let name = text.get(..length)?;
             let simple = |byte: u8| {
                 byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'/' | b'$' | b'<' | b'-')
             };
-            name.bytes().all(simple).then_some((Key::Plain(name), of_colon(length)?))
+            let length = of_colon(text.bytes().position(|byte| !simple(byte))?)?;
+            Some((Key::Plain(text.get(..length)?), length))
         }
         _ => None,
     }
@@ -333,7 +335,8 @@ fn key(text: &str) -> Option<(Key<'_>, usize)> {
 
 /// The plain scalar that a line holds.
 fn plain_text(text: &str) -> Option<&str> {
-    let text = text.split(" #").next()?.trim_end_matches(' ');
+    // A search for two bytes takes long to prepare.
+    let text = if text.contains('#') { text.split(" #").next()?.trim_end_matches(' ') } else { text };
     let mut bytes = text.bytes();
     let begins = match bytes.next()? {
         b'-' => bytes.next().is_some_and(|byte| byte != b' '),
@@ -342,13 +345,19 @@ fn plain_text(text: &str) -> Option<&str> {
                 || matches!(first, b'_' | b'.' | b'/' | b'$' | b'(' | b'+' | b'<' | b'=')
         }
     };
-    (begins && !text.contains(": ") && !text.ends_with(':')).then_some(text)
+    let key = text.contains(':') && (text.contains(": ") || text.ends_with(':'));
+    (begins && !key).then_some(text)
 }
 
 /// The text in quotes at the start of `text`, and how many bytes it takes with them. Escapes that are not in JSON too are left
 /// to the parser.
 fn quoted(text: &str, quote: char) -> Option<(String, usize)> {
     let body = text.get(1..)?;
+    let end = body.find([quote, '\\'])?;
+    let rest = body.get(end..)?;
+    if rest.starts_with(quote) && !rest.starts_with("''") {
+        return Some((body.get(..end)?.to_owned(), end + 2));
+    }
     let mut out = String::with_capacity(body.len());
     let mut chars = body.char_indices().peekable();
     while let Some((at, c)) = chars.next() {

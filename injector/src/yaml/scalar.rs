@@ -16,6 +16,12 @@ pub(super) enum Scalar {
 
 /// Reads a plain scalar.
 pub(super) fn resolve(text: &str) -> Scalar {
+    // Few scalars can be anything but a string.
+    match text.as_bytes().first() {
+        None | Some(b'0'..=b'9' | b'+' | b'-' | b'.' | b'~') => {}
+        Some(b'F' | b'N' | b'O' | b'T' | b'Y' | b'f' | b'n' | b'o' | b't' | b'y') if text.len() <= 5 => {}
+        Some(_) => return Scalar::Str,
+    }
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Scalar::Null,
         "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
