@@ -50,7 +50,11 @@ pub(super) fn show_file(tables: &[NativeTable], path: &Path) -> Result<(), Failu
 pub(super) fn replace(step: &Step, tables: &[NativeTable], delete: &[String]) -> Result<(), Failure> {
     log::debug!("{}", nft::text(tables).trim_end());
     let encoded: Vec<Table> = tables.iter().map(nft::encode).collect();
-    nftables::write(&encoded, delete).map_err(|error| refused(step, &error))
+    let loaded = nftables::write(&encoded, delete).map_err(|error| refused(step, &error))?;
+    if loaded > 0 {
+        log::info!("the lists are loaded ahead, in {loaded} transactions");
+    }
+    Ok(())
 }
 
 fn refused(step: &Step, error: &CommitError) -> Failure {

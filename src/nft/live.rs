@@ -12,6 +12,9 @@ use crate::model::{Chain, Family, Mark, NATIVE_MANGLE, PROXY_LOOPBACK_MARK, Why}
 /// The nat table.
 pub(super) const NAT: &str = "istio-proxy-nat";
 
+/// What the name of a set ends with that was written while another one of its name was in use.
+pub const SECOND: &str = ".2";
+
 /// The live tables of a native backend: those with the names of [`crate::model::NATIVE_TABLES`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Live {
@@ -24,7 +27,13 @@ impl Live {
     /// These tables, as they were read; `dormant` are the names of those that are switched off.
     #[must_use]
     pub fn new(tables: Vec<Table>, dormant: Vec<String>) -> Self {
-        Self { tables: tables.into_iter().map(Table::normalized).collect(), dormant }
+        Self { tables: tables.into_iter().map(|table| first_names(table).normalized()).collect(), dormant }
+    }
+
+    /// They, without what the kernel adds or changes.
+    #[must_use]
+    pub fn tables(&self) -> &[Table] {
+        &self.tables
     }
 
     /// Whether there is none.
@@ -68,7 +77,8 @@ impl Live {
         self.tables.iter().any(|table| table.name.name == name)
     }
 
-    /// Whether this program wrote them: its rules carry their reasons. Istio's carry no comments.
+    /// Whether this program wrote them: its rules carry their reasons. Istio's carry no comments. Tables without rules, which a
+    /// run that was killed while it loaded sets may leave, do nothing.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         let reason = |rule: &Rule| {
@@ -76,7 +86,7 @@ impl Live {
             let slug = comment.as_str().split_once(": ")?.0;
             Why::ALL.iter().find(|why| why.slug() == slug)
         };
-        self.rules().any(|rule| reason(rule).is_some())
+        self.rules().next().is_none() || self.rules().any(|rule| reason(rule).is_some())
     }
 
     /// How many chains of ours they hold, counted once for each family whose packets get there, as iptables counts them.
@@ -188,6 +198,26 @@ impl Live {
     fn rules(&self) -> impl Iterator<Item = &Rule> {
         self.tables.iter().flat_map(|table| &table.chains).flat_map(|chain| &chain.rules)
     }
+}
+
+/// A set that was written while another one of its name was in use has a second name; here it gets the first one.
+fn first_names(mut table: Table) -> Table {
+    let names: BTreeSet<String> = table.sets.iter().map(|set| set.name.clone()).collect();
+    let first = |name: &mut String| {
+        // Both are there after a run that was killed while it loaded one.
+        let short = name.strip_suffix(SECOND).filter(|short| !names.contains(*short)).map(str::to_owned);
+        if let Some(short) = short {
+            *name = short;
+        }
+    };
+    table.sets.iter_mut().for_each(|set| first(&mut set.name));
+    let rules = table.chains.iter_mut().flat_map(|chain| &mut chain.rules);
+    for expression in rules.flat_map(|rule| &mut rule.expressions) {
+        if let Expression::Lookup { set, .. } = expression {
+            first(set);
+        }
+    }
+    table
 }
 
 /// The families whose packets meet a rule in a base chain.

@@ -36,7 +36,7 @@ pub use encode::encode;
 pub use form::{
     Action, ChainName, Field, NativeChain, NativeRule, NativeTable, Operand, Test, Value, Values,
 };
-pub use live::Live;
+pub use live::{Live, SECOND};
 pub use text::text;
 
 /// The tables that hold the rules of all families, in the order in which a packet meets them. Families that get no rules

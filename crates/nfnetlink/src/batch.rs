@@ -13,6 +13,9 @@ use crate::{Message, Socket, request_flags};
 /// The subsystem of nfnetlink that a batch is for.
 const NFNL_SUBSYS_NFTABLES: u16 = 10;
 
+/// A send buffer of this size, in bytes, is enough for every batch.
+const LARGEST_BUFFER: usize = 64 << 20;
+
 /// A batch that the kernel refused: nothing of it was applied.
 #[derive(Debug)]
 pub struct BatchError {
@@ -166,6 +169,12 @@ impl Socket {
             // If it is still too small, the send call returns EMSGSIZE.
             let _ = setsockopt(&self.descriptor, sockopt::SndBuf, &wanted);
         }
+    }
+
+    /// The length of a send call beyond which it fails with `EMSGSIZE`, with a buffer as large as the limit of the system allows.
+    pub(crate) fn send_limit(&self) -> usize {
+        self.raise_send_buffer(LARGEST_BUFFER);
+        getsockopt(&self.descriptor, sockopt::SndBuf).unwrap_or(0)
     }
 
     /// Throws away the further answers to a refused batch: the kernel reports every message it dislikes.

@@ -2,6 +2,7 @@
 
 mod native;
 mod save_mark;
+mod staged;
 
 use std::collections::BTreeMap;
 use std::io;

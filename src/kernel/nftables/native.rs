@@ -7,6 +7,7 @@ use nfnetlink::nftables::{
     MetaKey, PayloadBase, Register, Rule, Set, Table, TableName, Verdict,
 };
 
+use super::staged;
 use crate::nft::carry_counters;
 
 /// How often a transaction is tried whose base other programs change.
@@ -32,17 +33,39 @@ pub fn read(names: &[String]) -> io::Result<Vec<Table>> {
 }
 
 /// Replaces tables whole and deletes others of the family `inet`, in one transaction. Rules that stay keep their
-/// counters.
+/// counters. Lists for which the send buffer is too small are loaded ahead ([`staged`]): in as many transactions as are
+/// returned.
 ///
 /// # Errors
 /// What the kernel refuses; then nothing is changed.
-pub fn write(tables: &[Table], delete: &[String]) -> Result<(), CommitError> {
+pub fn write(tables: &[Table], delete: &[String]) -> Result<usize, CommitError> {
     let mut client = Client::open().map_err(failed)?;
+    match commit(&mut client, delete, |client, names| batch(client, names, tables)) {
+        Err(error) if error.is_too_long() => {
+            let limit = client.batch_limit();
+            staged::write(&mut client, tables, delete, limit)
+        }
+        outcome => outcome.map(|()| 0),
+    }
+}
+
+/// Commits what `batch` makes of the live tables, and deletes others, in one transaction: again if the rules change meanwhile.
+pub(super) fn commit(
+    client: &mut Client,
+    delete: &[String],
+    batch: impl Fn(&mut Client, &[TableName]) -> io::Result<Batch>,
+) -> Result<(), CommitError> {
     let mut attempts = 0;
     loop {
         let generation = client.generation().map_err(failed)?;
-        let outcome = match batch(&mut client, tables, delete) {
-            Ok(batch) => client.commit_at(&batch, Some(generation)),
+        let names = client.tables().map_err(failed)?;
+        let outcome = match batch(client, &names) {
+            Ok(mut batch) => {
+                for name in delete.iter().map(|name| inet(name)).filter(|name| names.contains(name)) {
+                    batch.delete_table(&name);
+                }
+                client.commit_at(&batch, Some(generation))
+            }
             Err(error) => Err(failed(error)),
         };
         attempts += 1;
@@ -53,12 +76,11 @@ pub fn write(tables: &[Table], delete: &[String]) -> Result<(), CommitError> {
     }
 }
 
-fn failed(error: io::Error) -> CommitError {
+pub(super) fn failed(error: io::Error) -> CommitError {
     CommitError { origin: None, error: error.into() }
 }
 
-fn batch(client: &mut Client, tables: &[Table], delete: &[String]) -> io::Result<Batch> {
-    let names = client.tables()?;
+fn batch(client: &mut Client, names: &[TableName], tables: &[Table]) -> io::Result<Batch> {
     let mut live = Vec::new();
     for table in tables.iter().filter(|table| names.contains(&table.name)) {
         live.extend(client.table_without_elements(&table.name)?);
@@ -72,9 +94,6 @@ fn batch(client: &mut Client, tables: &[Table], delete: &[String]) -> io::Result
         } else {
             batch.create_table(table);
         }
-    }
-    for name in delete.iter().map(|name| inet(name)).filter(|name| names.contains(name)) {
-        batch.delete_table(&name);
     }
     Ok(batch)
 }

@@ -1,5 +1,6 @@
 //! Changes of nf_tables that are applied together or not at all.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use super::encode::{self, SetIds};
@@ -16,6 +17,8 @@ pub enum Origin {
     Delete(TableName),
     /// A set, or elements of it.
     Set(TableName, String),
+    /// A set, chain or rule that is deleted; its name, or the chain of the rules.
+    Deletion(TableName, String),
     /// A chain.
     Chain(TableName, String),
     /// A rule.
@@ -37,6 +40,7 @@ impl fmt::Display for Origin {
             Self::Create(table) => write!(f, "table {table}"),
             Self::Delete(table) => write!(f, "deletion of table {table}"),
             Self::Set(table, set) => write!(f, "set {set} of table {table}"),
+            Self::Deletion(table, name) => write!(f, "deletion of {name} of table {table}"),
             Self::Chain(table, chain) => write!(f, "chain {chain} of table {table}"),
             Self::Rule { table, chain, index, comment } => {
                 write!(f, "rule {} of chain {chain} of table {table}", index + 1)?;
@@ -113,15 +117,20 @@ impl Batch {
 
     /// Creates a table with everything in it. Where the table exists already, everything is added to it.
     pub fn create_table(&mut self, table: &Table) {
+        self.push(encode::table(table), Origin::Create(table.name.clone()));
+        self.fill_table(table, &BTreeSet::new());
+    }
+
+    /// The chains, sets and rules of a table, without the sets in `loaded`: those are there.
+    fn fill_table(&mut self, table: &Table, loaded: &BTreeSet<String>) {
         let name = &table.name;
-        self.push(encode::table(table), Origin::Create(name.clone()));
         // Before the rules that jump to them.
         for chain in &table.chains {
             let origin = Origin::Chain(name.clone(), chain.name.clone());
             self.push(encode::chain(table, chain), origin);
         }
         let mut ids = SetIds::default();
-        for set in table.sets.iter().filter(|set| !set.anonymous) {
+        for set in table.sets.iter().filter(|set| !set.anonymous && !loaded.contains(&set.name)) {
             self.create_set(table, set, &mut ids);
         }
         for chain in &table.chains {
@@ -154,6 +163,55 @@ impl Batch {
     pub fn replace_table(&mut self, table: &Table) {
         self.delete_table(&table.name);
         self.create_table(table);
+    }
+
+    /// Replaces what is in a table, except for the sets in `loaded`, which exist; no packet sees a part of either. `live` is
+    /// what the table holds.
+    pub fn replace_content(&mut self, live: &Table, table: &Table, loaded: &BTreeSet<String>) {
+        let name = &table.name;
+        let deletion = |what: &str| Origin::Deletion(name.clone(), what.to_owned());
+        let mut rules = encode::message(Kind::DelRule, name.family, 0);
+        rules.push_text(number::rule::TABLE, &name.name);
+        self.push(rules, deletion("rules"));
+        for chain in &live.chains {
+            let mut message = encode::message(Kind::DelChain, name.family, 0);
+            message.push_text(number::chain::TABLE, &name.name);
+            message.push_text(number::chain::NAME, &chain.name);
+            self.push(message, deletion(&chain.name));
+        }
+        // Anonymous sets go with their rules.
+        for set in live.sets.iter().filter(|set| !set.anonymous && !loaded.contains(&set.name)) {
+            self.delete_set(name, &set.name);
+        }
+        self.fill_table(table, loaded);
+    }
+
+    /// Deletes a set that no rule refers to.
+    pub fn delete_set(&mut self, table: &TableName, set: &str) {
+        let mut message = encode::message(Kind::DelSet, table.family, 0);
+        message.push_text(number::set::TABLE, &table.name);
+        message.push_text(number::set::NAME, set);
+        self.push(message, Origin::Deletion(table.clone(), set.to_owned()));
+    }
+
+    /// Creates a named set, and its table where that does not exist, in batches of at most `limit` bytes each: for a list that
+    /// does not fit the send buffer. To be committed one after the other, before any rule refers to the set.
+    #[must_use]
+    pub fn load_set(table: &TableName, set: &Set, limit: usize) -> Vec<Self> {
+        let in_table = Table::new(table.clone());
+        let origin = Origin::Set(table.clone(), set.name.clone());
+        let mut batch = Self { sets: 1, ..Self::default() };
+        batch.push(encode::table(&in_table), Origin::Create(table.clone()));
+        batch.push(encode::set(&in_table, set, 1), origin.clone());
+        let mut batches = Vec::new();
+        for message in encode::elements(&in_table, set, &SetIds::default(), limit / 2) {
+            if batch.size() + message.size() + crate::HEADER > limit {
+                batches.push(std::mem::take(&mut batch));
+            }
+            batch.push(message, origin.clone());
+        }
+        batches.push(batch);
+        batches
     }
 
     /// Number of messages.
@@ -191,7 +249,7 @@ impl Batch {
         ids.insert(set, self.sets);
         let origin = Origin::Set(table.name.clone(), set.name.clone());
         self.push(encode::set(table, set, self.sets), origin.clone());
-        for message in encode::elements(table, set, ids) {
+        for message in encode::elements(table, set, ids, usize::MAX) {
             self.push(message, origin.clone());
         }
     }

@@ -12,6 +12,9 @@ use crate::{BatchError, Message, Protocol, Socket};
 /// How often a table is read again that changes while it is read.
 const ATTEMPTS: usize = 16;
 
+/// The messages that begin and end a batch, and what the kernel keeps of the buffer (32 bytes), rounded up.
+const BATCH_OVERHEAD: usize = 256;
+
 /// A socket for nf_tables, in the network namespace in which it was opened.
 #[derive(Debug)]
 pub struct Client {
@@ -56,6 +59,13 @@ impl Client {
             origin: error.message.and_then(|index| batch.origin(index)).cloned().map(Box::new),
             error,
         })
+    }
+
+    /// The size of the largest batch that can be committed, in bytes: what one send call may hold, with the send buffer as large
+    /// as it may be made.
+    #[must_use]
+    pub fn batch_limit(&self) -> usize {
+        self.socket.send_limit().saturating_sub(BATCH_OVERHEAD)
     }
 
     /// The names of the tables of the supported families.

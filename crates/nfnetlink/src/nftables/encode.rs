@@ -90,8 +90,9 @@ pub(super) fn set(table: &Table, set: &Set, id: u32) -> Message {
     message
 }
 
-/// The elements of a set, in as many messages as are needed: the list is one attribute of at most 65,535 bytes.
-pub(super) fn elements(table: &Table, set: &Set, ids: &SetIds<'_>) -> Vec<Message> {
+/// The elements of a set, in as many messages as are needed, each of about `limit` bytes at most: the list is one attribute
+/// of at most 65,535 bytes. Both ends of a range are in the same message.
+pub(super) fn elements(table: &Table, set: &Set, ids: &SetIds<'_>, limit: usize) -> Vec<Message> {
     use number::element::{FLAGS, INTERVAL_END, KEY};
     use number::elements::{ELEMENTS, SET, SET_ID, TABLE};
     const BYTES: usize = 60_000;
@@ -115,7 +116,8 @@ pub(super) fn elements(table: &Table, set: &Set, ids: &SetIds<'_>) -> Vec<Messag
         });
         message
     };
-    elements.chunks((BYTES / each).max(1)).map(in_message).collect()
+    let count = BYTES.min(limit) / each;
+    elements.chunks((count & !1).max(2)).map(in_message).collect()
 }
 
 pub(super) fn rule(table: &Table, chain: &str, rule: &Rule, ids: &SetIds<'_>) -> Message {

@@ -138,7 +138,7 @@ proptest! {
         let set = Set { name: "s".to_owned(), key: KeyType::Ipv4Address, anonymous: false, elements: ranges };
         let table = Table::new(TableName::new(Family::Inet, "t"));
         let mut read_back = RawElements::default();
-        for message in encode::elements(&table, &set, &SetIds::default()) {
+        for message in encode::elements(&table, &set, &SetIds::default(), 2000) {
             let Some(Object::Elements(_, elements)) = read(&message, Kind::NewElements) else { panic!() };
             read_back.extend(elements);
         }
