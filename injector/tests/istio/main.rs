@@ -11,6 +11,7 @@
 mod builtin;
 mod custom;
 mod details;
+mod mesh_traffic;
 mod openshift;
 mod proxy_config;
 mod proxy_configs;

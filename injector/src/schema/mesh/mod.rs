@@ -43,6 +43,9 @@ macro_rules! ptr {
 }
 
 mod proxy;
+mod traffic;
+
+use traffic::{CERTIFICATE, HTTP_RETRY, LOCALITY_LB, TRAFFIC_POLICY, ZONE_AWARE_LB};
 
 pub(crate) use proxy::{PROXY_CONFIG, PROXY_CONFIG_RESOURCE};
 
@@ -74,7 +77,7 @@ messages! {
         "CaCertificates" "caCertificates" OBJECTS; "DefaultServiceExportTo" "defaultServiceExportTo" STRINGS;
         "DefaultVirtualServiceExportTo" "defaultVirtualServiceExportTo" STRINGS;
         "DefaultDestinationRuleExportTo" "defaultDestinationRuleExportTo" STRINGS;
-        "RootNamespace" "rootNamespace" Kind::Str; "LocalityLbSetting" "localityLbSetting" Kind::Ptr(&OBJECT);
+        "RootNamespace" "rootNamespace" Kind::Str; "LocalityLbSetting" "localityLbSetting" ptr!(LOCALITY_LB);
         "DnsRefreshRate" "dnsRefreshRate" Kind::Duration;
         "H2UpgradePolicy" "h2UpgradePolicy" Kind::Enum(&H2_UPGRADE_POLICY);
         "InboundClusterStatName" "inboundClusterStatName" Kind::Str;
@@ -83,13 +86,14 @@ messages! {
         "VerifyCertificateAtClient" "verifyCertificateAtClient" BOOL_VALUE;
         "ExtensionProviders" "extensionProviders" OBJECTS; "DefaultProviders" "defaultProviders" Kind::Ptr(&OBJECT);
         "DiscoverySelectors" "discoverySelectors" OBJECTS; "PathNormalization" "pathNormalization" Kind::Ptr(&OBJECT);
-        "DefaultHttpRetryPolicy" "defaultHttpRetryPolicy" Kind::Ptr(&OBJECT);
+        "DefaultHttpRetryPolicy" "defaultHttpRetryPolicy" ptr!(HTTP_RETRY);
+        "DefaultInboundHttpRetryPolicy" "defaultInboundHttpRetryPolicy" ptr!(HTTP_RETRY);
         "MeshMTLS" "meshMTLS" Kind::Ptr(&OBJECT); "TlsDefaults" "tlsDefaults" Kind::Ptr(&OBJECT);
         "ProtocolDetectionTimeout" "protocolDetectionTimeout" Kind::Duration;
         "ServiceSettings" "serviceSettings" OBJECTS; "ServiceScopeConfigs" "serviceScopeConfigs" OBJECTS;
-        "HboneIdleTimeout" "hboneIdleTimeout" DURATION; "Certificates" "certificates" OBJECTS;
-        "ZoneAwareLbSetting" "zoneAwareLbSetting" Kind::Ptr(&OBJECT); "Ca" "ca" Kind::Ptr(&OBJECT);
-        "DefaultTrafficPolicy" "defaultTrafficPolicy" Kind::Ptr(&OBJECT);
+        "HboneIdleTimeout" "hboneIdleTimeout" DURATION; "Certificates" "certificates" Kind::List(&Kind::Struct(&CERTIFICATE));
+        "ZoneAwareLbSetting" "zoneAwareLbSetting" ptr!(ZONE_AWARE_LB); "Ca" "ca" Kind::Ptr(&OBJECT);
+        "DefaultTrafficPolicy" "defaultTrafficPolicy" ptr!(TRAFFIC_POLICY);
         "ServiceEntryVisibility" "serviceEntryVisibility" Kind::Ptr(&OBJECT);
     }
     OUTBOUND_POLICY "v1alpha1.MeshConfig_OutboundTrafficPolicy" {

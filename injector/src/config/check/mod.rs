@@ -1,5 +1,7 @@
 //! What Istio does not accept in a mesh or proxy config although each field has its type.
 
+mod traffic;
+
 use std::net::IpAddr;
 
 use serde_json::{Map, Value};
@@ -60,6 +62,7 @@ pub(super) fn mesh(config: &Map<String, Value>) -> Vec<FieldError> {
     found.check("serviceSettings", all, "hosts that are DNS names, * first if at all");
     let empty = |curves: &Value| curves.as_array().is_none_or(Vec::is_empty);
     found.check("meshMTLS.ecdhCurves", empty, "none: the mesh's own TLS has no curves to choose");
+    found.errors.extend(traffic::problems(config));
     found.errors
 }
 
