@@ -16,11 +16,11 @@ fn main() -> ExitCode {
         variables.filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
     match cli::run(std::env::args_os(), &Environment { variables: variables.collect() }) {
         Ok(output) => {
-            for note in &output.notes {
+            for note in output.notes.iter().chain(&output.summary) {
                 print_error(&format!("{note}\n"));
             }
             if let Err(error) = files::write(&output.target, &output.text) {
-                print_error(&format!("error: {}: {error}\n", output.target));
+                print_error(&format!("error: {}: {}\n", output.target, files::plain(&error)));
                 return Exit::CannotCreate.into();
             }
             if output.refused { Exit::No.into() } else { Exit::Done.into() }

@@ -61,16 +61,22 @@ pub(super) struct InputArgs {
     /// File, directory (its .yaml, .yml and .json files) or - for standard input; may be repeated
     #[arg(short, long, required = true, value_name = "FILE")]
     pub(super) filename: Vec<String>,
+    /// Read directories with all that are in them
+    #[arg(short = 'R', long)]
+    pub(super) recursive: bool,
 }
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct OutputArgs {
-    /// Where the result goes
+    /// Where the result goes; json or yaml: standard output, in that format (a document keeps its own by default)
     #[arg(short, long, default_value = "-", hide_default_value = true, value_name = "FILE")]
     pub(super) output: String,
-    /// Show what would change instead of the result
+    /// Show what would change instead of the result; exit 1 if anything does
     #[arg(long)]
     pub(super) diff: bool,
+    /// No line on standard error for each document; warnings stay
+    #[arg(short, long)]
+    pub(super) quiet: bool,
 }
 
 /// What `inject` and `uninject` take.

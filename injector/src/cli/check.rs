@@ -72,7 +72,7 @@ pub(super) fn run(args: &CheckArgs, environment: &Environment) -> Result<Output,
         Format::Text => as_text(&answers),
     };
     let refused = answers.iter().any(|answer| !answer.injected());
-    Ok(Output { text, notes: Vec::new(), refused, target: "-".to_owned() })
+    Ok(Output { text, notes: Vec::new(), refused, target: "-".to_owned(), ..Output::default() })
 }
 
 /// Every object, the items of Lists rather than the Lists.

@@ -9,8 +9,10 @@ use serde_json::Value;
 use super::args::Format;
 use super::load::called;
 use super::{Exit, Failure, Output, saved};
+use crate::cluster::Connection;
 use crate::doctor::{self, Options};
 use crate::manifests::Namespace;
+use crate::object;
 
 /// The commands that save the objects.
 const SAVE: &str = "kubectl get -A -o json mutatingwebhookconfigurations,namespaces,services,endpointslices,deployments,\
@@ -27,6 +29,9 @@ pub(super) struct DoctorArgs {
     /// Kubeconfig; default: the pod's service account, then $KUBECONFIG, then ~/.kube/config
     #[arg(long, value_name = "FILE", conflicts_with = "filename")]
     kubeconfig: Option<String>,
+    /// Context of the kubeconfig; default: its current one
+    #[arg(long, value_name = "NAME", conflicts_with = "filename")]
+    context: Option<String>,
     /// Namespace of the injector, when the cluster is read
     #[arg(
         short,
@@ -39,6 +44,9 @@ pub(super) struct DoctorArgs {
     /// Namespaces whose pods should be injected; may be repeated. Default: all with an injection label
     #[arg(short, long, value_name = "NAME")]
     namespace: Vec<Namespace>,
+    /// Read the pods of all namespaces
+    #[arg(short = 'A', long, conflicts_with_all = ["filename", "namespace"])]
+    all_namespaces: bool,
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     output: Format,
@@ -48,7 +56,8 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Output, Failure> {
     let from_files = !args.filename.is_empty();
     let (objects, notes) =
         if from_files { (saved::read(&args.filename)?, Vec::new()) } else { read_cluster(args)? };
-    let namespaces = args.namespace.iter().map(|name| name.as_str().to_owned()).collect();
+    let namespaces: Vec<String> = args.namespace.iter().map(|name| name.as_str().to_owned()).collect();
+    known(&objects, &namespaces)?;
     let read = Some(args.istio_namespace.as_str().to_owned()).filter(|_| !from_files);
     let options = Options { namespaces, read, now: SystemTime::now() };
     let diagnosis = doctor::examine(&objects, &options);
@@ -62,7 +71,7 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Output, Failure> {
         Format::Json => doctor::as_json(&diagnosis),
         Format::Text => doctor::as_text(&diagnosis),
     };
-    Ok(Output { text, notes, refused: diagnosis.broken(), target: "-".to_owned() })
+    Ok(Output { text, notes, refused: diagnosis.broken(), target: "-".to_owned(), ..Output::default() })
 }
 
 /// The objects of the cluster, and warnings about those that cannot be read.
@@ -77,16 +86,23 @@ fn read_cluster(args: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure>
         .build()
         .map_err(|error| unavailable(format!("cannot start the runtime: {error}")))?;
     let (objects, notes) = runtime.block_on(async {
-        let client = crate::cluster::client(args.kubeconfig.as_deref().map(Path::new))
+        let path = args.kubeconfig.as_deref().map(Path::new);
+        let Connection { client, target } = crate::cluster::connect(path, args.context.as_deref())
             .await
             .map_err(|error| unavailable(error.to_string()))?;
         let (mut objects, mut notes) = crate::cluster::fetch(&client, args.istio_namespace.as_str()).await;
-        for namespace in args.namespace.iter().filter(|namespace| **namespace != args.istio_namespace) {
-            let (more, problems) = crate::cluster::fetch_pods(&client, namespace.as_str()).await;
-            objects.extend(more);
+        let others = args.namespace.iter().filter(|namespace| **namespace != args.istio_namespace);
+        let all = args.all_namespaces.then_some(None);
+        for namespace in others.map(|namespace| Some(namespace.as_str())).chain(all) {
+            let (more, problems) = crate::cluster::fetch_pods(&client, namespace).await;
+            let new: Vec<Value> = more.into_iter().filter(|object| !objects.contains(object)).collect();
+            objects.extend(new);
             notes.extend(problems);
         }
-        Ok::<_, Failure>((objects, notes))
+        Ok::<_, Failure>((
+            objects,
+            notes.into_iter().map(|note| format!("{target}: {note}")).collect::<Vec<_>>(),
+        ))
     })?;
     // Without the configurations there are no findings, not even that they are missing.
     const CONFIGURATION: &str = "MutatingWebhookConfiguration";
@@ -95,6 +111,25 @@ fn read_cluster(args: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure>
         return Err(Failure::new(Exit::Unavailable, notes));
     }
     Ok((objects, notes.into_iter().map(|note| format!("warning: {note}")).collect()))
+}
+
+/// Namespaces that are asked about exist, as far as namespaces were read.
+fn known(objects: &[Value], asked: &[String]) -> Result<(), Failure> {
+    let all = objects
+        .iter()
+        .flat_map(|object| object::items(object).map_or(std::slice::from_ref(object), Vec::as_slice));
+    let all = all.filter(|object| kind(object) == "Namespace");
+    let names: Vec<&str> = all.filter_map(|object| object.pointer("/metadata/name")?.as_str()).collect();
+    let missing = asked.iter().filter(|asked| !names.is_empty() && !names.contains(&asked.as_str()));
+    let problems: Vec<String> = missing
+        .map(|missing| {
+            format!(
+                "--namespace {missing}: there is no such namespace, expected one of: {}",
+                names.join(", ")
+            )
+        })
+        .collect();
+    if problems.is_empty() { Ok(()) } else { Err(Failure::new(Exit::Data, problems)) }
 }
 
 fn kind(object: &Value) -> &str {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
 /// How a run ended. The numbers follow `sysexits.h`, as the init binary's do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -29,7 +31,8 @@ impl Exit {
         (Self::Done, "success"),
         (
             Self::No,
-            "negative result: a pod is not injected (`check`), a config is invalid (`lint`), injection is broken (`doctor`)",
+            "negative result: a pod is not injected (`check`), a config is invalid (`lint`), injection is broken (`doctor`), \
+             something changes (`--diff`)",
         ),
         (Self::Usage, "bad options"),
         (Self::Data, "invalid input, certificate or config"),
@@ -62,11 +65,13 @@ pub struct Failure {
     pub exit: Exit,
     /// Every problem, one sentence each.
     pub problems: Vec<String>,
+    /// The help, where the command is missing.
+    pub help: String,
 }
 
 impl Failure {
     pub(super) fn new(exit: Exit, problems: Vec<String>) -> Self {
-        Self { exit, problems }
+        Self { exit, problems, help: String::new() }
     }
 
     pub(super) fn one(exit: Exit, problem: impl Into<String>) -> Self {
@@ -79,12 +84,19 @@ impl Failure {
         let lines =
             text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("Usage:"));
         let line: Vec<&str> = lines.filter(|line| !line.starts_with("For more information")).collect();
-        Self::one(Exit::Usage, line.join("; ").replace(":; ", ": "))
+        let line = line.join("; ").replace(":; ", ": ");
+        let unexpected = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+            (ErrorKind::UnknownArgument, Some(ContextValue::String(given))) => !given.starts_with('-'),
+            _ => false,
+        };
+        let hint = if unexpected { ": pass files with -f FILE" } else { "" };
+        Self::one(Exit::Usage, format!("{line}{hint}"))
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.help)?;
         for problem in &self.problems {
             writeln!(f, "error: {problem}")?;
         }

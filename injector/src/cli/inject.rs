@@ -17,9 +17,10 @@ pub(super) fn run(args: &RewriteArgs, environment: &Environment) -> Result<Outpu
     let files = read(&args.input)?;
     let loaded = load(&args.config, &args.pod, environment)?.by_hand();
     let loaded = loaded.with_proxy_configs(&files, args.pod.namespace.as_ref())?;
-    let mut output = rewrite(&files, &args.output, &mut |object, shape, notes| {
+    let mut output = rewrite(&files, &args.output, "injected", &mut |object, shape, notes| {
         one(&loaded, object, shape, args.pod.namespace.as_ref(), notes)
     })?;
+    output.notes.splice(..0, loaded.warnings());
     let warning = local_image(&args.config, &loaded.injector.settings.values);
     output.notes.extend(warning.filter(|_| output.text.contains(BUILTIN_INIT_IMAGE)));
     Ok(output)
@@ -33,6 +34,7 @@ fn one(
     notes: &mut Vec<String>,
 ) -> Result<Change, String> {
     let title = object::title(object);
+    loaded.check_namespace(object)?;
     let namespace = loaded.namespace_of(object, namespace);
     let pod = shape.pod(object);
     let decision = decide::decide(&pod, namespace, &loaded.injector.settings.injector.rules);

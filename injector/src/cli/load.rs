@@ -18,8 +18,9 @@ use crate::yaml;
 
 /// Reads a file as text.
 fn text(name: &str) -> Result<String, Failure> {
-    let bytes = files::read(name)
-        .map_err(|error| Failure::one(Exit::NoInput, format!("{}: {error}", called(name))))?;
+    let bytes = files::read(name).map_err(|error| {
+        Failure::one(Exit::NoInput, format!("{}: {}", called(name), files::plain(&error)))
+    })?;
     String::from_utf8(bytes)
         .map_err(|_| Failure::one(Exit::Data, format!("{}: not valid UTF-8", called(name))))
 }
@@ -126,6 +127,26 @@ fn namespace(file: &str) -> Result<Value, Failure> {
 }
 
 impl Loaded {
+    /// Warnings about config, values and mesh config.
+    pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
+        self.injector.settings.warnings.iter().map(|warning| format!("warning: {warning}"))
+    }
+
+    /// Whether an object may be of the namespace that `--namespace-file` has.
+    pub(super) fn check_namespace(&self, object: &Value) -> Result<(), String> {
+        let name = |object: &Value, pointer: &str| {
+            object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        let own = name(object, "/metadata/namespace");
+        let given = self.namespace.as_ref().map(|namespace| name(namespace, "/metadata/name"));
+        match given.filter(|given| !own.is_empty() && !given.is_empty() && *given != own) {
+            Some(given) => {
+                Err(format!("namespace {own}: --namespace-file has namespace {given}, expected {own}"))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The namespace of an object: its own, else the one that was given by name or as a file.
     pub(super) fn namespace_of<'a>(&'a self, object: &'a Value, given: Option<&'a Namespace>) -> &'a str {
         let name = |object: Option<&'a Value>, pointer: &str| {

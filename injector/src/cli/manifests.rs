@@ -37,7 +37,7 @@ pub(super) struct ManifestsArgs {
     #[arg(long)]
     replace_istiod: bool,
     /// How many run, at least
-    #[arg(long, default_value = "2", value_name = "NUMBER")]
+    #[arg(long, default_value = "2", value_name = "NUMBER", value_parser = replicas)]
     replicas: NonZeroU16,
     /// While no injector responds: reject pods (Fail), or admit them without a sidecar (Ignore)
     #[arg(long, value_enum, ignore_case = true, default_value = "fail", value_name = "POLICY")]
@@ -62,6 +62,10 @@ pub(super) struct ManifestsArgs {
     uninstall: bool,
     #[command(flatten)]
     config: ConfigArgs,
+}
+
+fn replicas(given: &str) -> Result<NonZeroU16, String> {
+    given.parse().map_err(|_| "expected a number of replicas, 1 to 65535".to_owned())
 }
 
 pub(super) fn run(args: &ManifestsArgs, environment: &Environment) -> Result<Output, Failure> {

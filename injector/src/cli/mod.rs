@@ -19,6 +19,7 @@ mod webhook_args;
 use std::ffi::OsString;
 
 use clap::Parser as _;
+use clap::error::ErrorKind;
 
 use command::{Cli, Command};
 pub use exit::{Exit, Failure};
@@ -45,6 +46,8 @@ pub struct Output {
     pub text: String,
     /// For standard error.
     pub notes: Vec<String>,
+    /// For standard error, behind the notes: what became of each document.
+    pub summary: Vec<String>,
     /// Whether the result is negative: exit status 1.
     pub refused: bool,
     /// Where `text` goes; `-` is standard output.
@@ -64,6 +67,9 @@ pub fn run(
         Ok(cli) => cli,
         Err(error) if !error.use_stderr() => {
             return Ok(Output { text: error.to_string(), target: "-".to_owned(), ..Output::default() });
+        }
+        Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            return Err(Failure { exit: Exit::Usage, help: error.to_string(), problems: Vec::new() });
         }
         Err(error) => return Err(Failure::usage(&error)),
     };

@@ -9,6 +9,8 @@ use super::args::{InputArgs, OutputArgs};
 use super::load::called;
 use super::{Exit, Failure, Output};
 use crate::object::{self, Shape};
+use crate::pod::list::{self, List, containers};
+use crate::yaml::Document;
 use crate::{files, yaml};
 
 /// What happens to one object that holds a pod.
@@ -26,37 +28,70 @@ pub(super) type Changer<'a> = dyn FnMut(&Value, Shape, &mut Vec<String>) -> Resu
 pub(super) fn read(input: &InputArgs) -> Result<Vec<(String, Vec<u8>)>, Failure> {
     let read = |name: String| match files::read(&name) {
         Ok(bytes) => Ok((called(&name).to_owned(), bytes)),
-        Err(error) => Err(Failure::one(Exit::NoInput, format!("{}: {error}", called(&name)))),
+        Err(error) => {
+            Err(Failure::one(Exit::NoInput, format!("{}: {}", called(&name), files::plain(&error))))
+        }
     };
     names(input)?.into_iter().map(read).collect()
 }
 
-/// Passes every object with a pod to `change`, and replaces it by the result. All problems are reported; with one,
-/// nothing is written.
+/// The format of what is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Written {
+    /// Each changed document in its own, the others byte for byte.
+    AsRead,
+    Json,
+    Yaml,
+}
+
+/// Passes every object with a pod to `change`, and replaces it by the result; `done` is what a changed one is then. All
+/// problems are reported; with one, nothing is written.
 pub(super) fn rewrite(
     files: &[(String, Vec<u8>)],
     output: &OutputArgs,
+    done: &'static str,
     change: &mut Changer<'_>,
 ) -> Result<Output, Failure> {
-    let mut run =
-        Run { text: String::new(), notes: Vec::new(), problems: Vec::new(), diff: output.diff, change };
+    let (written, target) = match output.output.as_str() {
+        "json" => (Written::Json, "-"),
+        "yaml" => (Written::Yaml, "-"),
+        file => (Written::AsRead, file),
+    };
+    let mut run = Run {
+        text: String::new(),
+        notes: Vec::new(),
+        summary: Vec::new(),
+        problems: Vec::new(),
+        diff: output.diff,
+        differs: false,
+        written,
+        done,
+        change,
+    };
     for (name, bytes) in files {
         run.file(name, bytes);
     }
-    let Run { text, notes, problems, .. } = run;
-    if problems.is_empty() {
-        Ok(Output { text, notes, refused: false, target: output.output.clone() })
-    } else {
-        Err(Failure::new(Exit::Data, problems))
+    let Run { text, notes, mut summary, problems, differs, .. } = run;
+    if !problems.is_empty() {
+        return Err(Failure::new(Exit::Data, problems));
     }
+    if output.quiet {
+        summary.clear();
+    }
+    Ok(Output { text, notes, summary, refused: output.diff && differs, target: target.to_owned() })
 }
 
 /// The files of the flags, directories expanded.
 pub(super) fn names(input: &InputArgs) -> Result<Vec<String>, Failure> {
     let mut names = Vec::new();
     for name in &input.filename {
-        let more =
-            files::expand(name).map_err(|error| Failure::one(Exit::NoInput, format!("{name}: {error}")))?;
+        if name.starts_with("http://") || name.starts_with("https://") {
+            let problem =
+                format!("{name}: a URL, expected a file: curl -fsSL {name} | sidecar-injector ... -f -");
+            return Err(Failure::one(Exit::NoInput, problem));
+        }
+        let more = files::expand(name, input.recursive)
+            .map_err(|error| Failure::one(Exit::NoInput, format!("{name}: {}", files::plain(&error))))?;
         if more.is_empty() {
             return Err(Failure::one(
                 Exit::NoInput,
@@ -71,8 +106,12 @@ pub(super) fn names(input: &InputArgs) -> Result<Vec<String>, Failure> {
 struct Run<'a> {
     text: String,
     notes: Vec<String>,
+    summary: Vec<String>,
     problems: Vec<String>,
     diff: bool,
+    differs: bool,
+    written: Written,
+    done: &'static str,
     change: &'a mut Changer<'a>,
 }
 
@@ -80,35 +119,60 @@ impl Run<'_> {
     fn file(&mut self, name: &str, bytes: &[u8]) {
         let documents = match yaml::read_documents(bytes) {
             Ok(documents) => documents,
-            Err(error) => return self.problems.push(format!("{name}: {error}")),
+            Err(error) => {
+                return self.problems.push(format!("{name}: {}", unreadable(bytes, &error.to_string())));
+            }
         };
         let count = documents.len();
         for (at, document) in documents.iter().enumerate() {
             let place = if count > 1 { format!("{name}, document {}", at + 1) } else { name.to_owned() };
+            let surprises = document.surprises.iter();
+            self.notes.extend(surprises.map(|surprise| format!("warning: {place}: {surprise}")));
             let changed = self.object(&document.value, &place);
             if self.diff {
                 if let Some(changed) = changed {
-                    self.text.push_str(&unified_diff(&place, &document.value, &changed));
+                    let diff = unified_diff(&place, &document.value, &changed);
+                    self.differs |= !diff.is_empty();
+                    self.text.push_str(&diff);
                 }
                 continue;
             }
-            if !self.text.is_empty() && !self.text.ends_with('\n') {
-                self.text.push('\n');
-            }
+            self.write(document, changed.as_ref());
+        }
+    }
+
+    fn write(&mut self, document: &Document<'_>, changed: Option<&Value>) {
+        let value = match (changed, self.written) {
+            (None, Written::Json | Written::Yaml) if !document.value.is_null() => Some(&document.value),
+            (changed, _) => changed,
+        };
+        if !self.text.is_empty() && !self.text.ends_with('\n') {
+            self.text.push('\n');
+        }
+        // JSON documents follow each other without a separator.
+        if self.written != Written::Json {
             if !self.text.is_empty() && document.separator.is_empty() {
                 self.text.push_str("---\n");
             }
             self.text.push_str(document.separator);
-            match changed {
-                Some(changed) => {
-                    if !(self.text.is_empty() || self.text.ends_with('\n')) {
-                        self.text.push('\n');
-                    }
-                    self.text.push_str(&yaml::write(&changed));
-                }
-                None => self.text.push_str(document.body),
-            }
         }
+        let Some(value) = value else {
+            if self.written != Written::Json {
+                self.text.push_str(document.body);
+            }
+            return;
+        };
+        if !(self.text.is_empty() || self.text.ends_with('\n')) {
+            self.text.push('\n');
+        }
+        let as_json = match self.written {
+            Written::AsRead => document.body.trim_start().starts_with('{'),
+            Written::Json => true,
+            Written::Yaml => false,
+        };
+        let text = if as_json { format!("{value:#}\n") } else { yaml::write(value) };
+        let crlf = document.body.contains("\r\n");
+        self.text.push_str(&if crlf { text.replace('\n', "\r\n") } else { text });
     }
 
     /// The changed object, if it changes. The items of a List are objects of their own.
@@ -137,20 +201,61 @@ impl Run<'_> {
             self.problems.extend(malformed.iter().map(|problem| format!("{place}: {title}: {problem}")));
             return None;
         }
-        let shape = Shape::of(object)?;
+        let title = object::title(object);
+        let Some(shape) = Shape::of(object) else {
+            if object.get("kind").is_some() {
+                self.summary.push(format!("{title}: no pod, not changed"));
+            }
+            return None;
+        };
+        if let Some(field) = template_action(object, shape) {
+            self.problems
+                .push(format!("{place}: {title}: {field} has a template action: run helm template first"));
+            return None;
+        }
         let mut notes = Vec::new();
         let result = (self.change)(object, shape, &mut notes);
         self.notes.extend(notes);
         match result {
-            Ok(Change::Into(changed)) => Some(*changed),
-            Ok(Change::None) => None,
+            Ok(Change::Into(changed)) => {
+                self.summary.push(format!("{title}: {}", self.done));
+                Some(*changed)
+            }
+            Ok(Change::None) => {
+                self.summary.push(format!("{title}: not changed"));
+                None
+            }
             Err(problem) => {
-                let title = object::title(object);
                 self.problems.extend(problem.lines().map(|line| format!("{place}: {title}: {line}")));
                 None
             }
         }
     }
+}
+
+/// What is wrong with a file that is no YAML: a chart's template, JSON, or just that.
+fn unreadable(bytes: &[u8], error: &str) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    if text.contains("{{") && text.contains("}}") {
+        return format!("{error}; it has template actions ({{{{ ... }}}}): run helm template first");
+    }
+    match serde_json::from_str::<Value>(&text) {
+        Err(json) if text.trim_start().starts_with(['{', '[']) => format!("not valid JSON: {json}"),
+        _ => error.to_owned(),
+    }
+}
+
+/// The name or image that helm has yet to fill in.
+fn template_action(object: &Value, shape: Shape) -> Option<String> {
+    let is_action = |value: &Value| value.as_str().is_some_and(|text| text.contains("{{"));
+    if object.pointer("/metadata/name").is_some_and(is_action) {
+        return Some("metadata.name".to_owned());
+    }
+    let pod = shape.pod(object);
+    let containers = List::BOTH.into_iter().flat_map(|list| containers(&pod, list));
+    let mut found = containers
+        .filter(|one| one.get("image").is_some_and(is_action) || one.get("name").is_some_and(is_action));
+    found.next().map(|container| format!("container {}", list::name(container)))
 }
 
 /// The difference between two objects as YAML, in the format of `diff -u`; empty if there is none.

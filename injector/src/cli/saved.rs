@@ -18,7 +18,7 @@ const DROPPED: [&str; 2] = ["managedFields", "kubectl.kubernetes.io/last-applied
 /// The objects of all files.
 pub(super) fn read(filenames: &[String]) -> Result<Vec<Value>, Failure> {
     let mut objects = Vec::new();
-    for name in names(&InputArgs { filename: filenames.to_vec() })? {
+    for name in names(&InputArgs { filename: filenames.to_vec(), recursive: false })? {
         let bytes = files::read_at_most(&name, LARGEST).map_err(|error| {
             let large = error.kind() == io::ErrorKind::FileTooLarge;
             let exit = if large { Exit::Data } else { Exit::NoInput };

@@ -12,7 +12,8 @@ pub(super) fn run(args: &RewriteArgs, environment: &Environment) -> Result<Outpu
     let files = read(&args.input)?;
     let loaded = load(&args.config, &args.pod, environment)?;
     let loaded = loaded.with_proxy_configs(&files, args.pod.namespace.as_ref())?;
-    rewrite(&files, &args.output, &mut |object, shape, notes| {
+    rewrite(&files, &args.output, "uninjected", &mut |object, shape, notes| {
+        loaded.check_namespace(object)?;
         let pod = shape.pod(object);
         let workload = Workload::of_object(object, loaded.namespace_of(object, args.pod.namespace.as_ref()));
         let request = Request { pod: &pod, workload: &workload, place: &loaded.place };

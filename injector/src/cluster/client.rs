@@ -45,29 +45,49 @@ impl std::error::Error for ClientError {}
 ///
 /// What is missing or cannot be read.
 pub async fn client(kubeconfig: Option<&Path>) -> Result<Client, ClientError> {
+    Ok(connect(kubeconfig, None).await?.client)
+}
+
+/// A client, and what it connects to.
+pub struct Connection {
+    /// The client.
+    pub client: Client,
+    /// Kubeconfig, context and URL, for messages.
+    pub target: String,
+}
+
+/// [`client`] for one of the kubeconfig's contexts, else for its current one.
+///
+/// # Errors
+///
+/// What is missing or cannot be read.
+pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Connection, ClientError> {
     // The client's TLS takes the process's provider; one that is installed already is as good.
     let _ = provider().install_default();
-    let mut config = match kubeconfig {
-        Some(path) => of_file(path).await?,
-        None => found().await?,
+    let (mut config, source) = match kubeconfig {
+        Some(path) => of_file(path, context).await?,
+        None => found(context).await?,
     };
     config.connect_timeout = Some(CONNECT);
     let server = config.cluster_url.to_string();
+    let target = format!("{source}, {server}");
     let builder = ClientBuilder::try_from(config)
         .map_err(|error| ClientError { source: server, problem: describe(&error) })?;
-    Ok(builder.with_layer(&RateLimitLayer::new(RATE_LIMIT, RATE_PERIOD)).build())
+    let client = builder.with_layer(&RateLimitLayer::new(RATE_LIMIT, RATE_PERIOD)).build();
+    Ok(Connection { client, target })
 }
 
-async fn of_file(path: &Path) -> Result<Config, ClientError> {
+async fn of_file(path: &Path, context: Option<&str>) -> Result<(Config, String), ClientError> {
     let source = format!("kubeconfig {}", path.display());
     let bad = |error: KubeconfigError| ClientError { source: source.clone(), problem: chain(&error) };
     let kubeconfig = Kubeconfig::read_from(path).map_err(bad)?;
-    of_kubeconfig(kubeconfig, &source).await
+    of_kubeconfig(kubeconfig, &source, context).await
 }
 
-async fn found() -> Result<Config, ClientError> {
+async fn found(context: Option<&str>) -> Result<(Config, String), ClientError> {
     let inside = match Config::incluster() {
-        Ok(config) => return Ok(config),
+        Ok(config) if context.is_none() => return Ok((config, "service account".to_owned())),
+        Ok(_) => "--context needs a kubeconfig".to_owned(),
         Err(error) => chain(&error),
     };
     let kubeconfig = Kubeconfig::read().map_err(|error| ClientError {
@@ -78,23 +98,34 @@ async fn found() -> Result<Config, ClientError> {
             chain(&error)
         ),
     })?;
-    of_kubeconfig(kubeconfig, "kubeconfig").await
+    of_kubeconfig(kubeconfig, "kubeconfig", context).await
 }
 
 /// API servers are called directly: a proxy of the environment is ignored, and a `proxy-url` of the kubeconfig is
 /// rejected.
-async fn of_kubeconfig(kubeconfig: Kubeconfig, source: &str) -> Result<Config, ClientError> {
-    let bad = |problem: String| ClientError { source: source.to_owned(), problem };
+async fn of_kubeconfig(
+    kubeconfig: Kubeconfig,
+    source: &str,
+    context: Option<&str>,
+) -> Result<(Config, String), ClientError> {
+    let name = context.map(str::to_owned).or_else(|| kubeconfig.current_context.clone()).unwrap_or_default();
+    let source = format!("{source}, context {name}");
+    let known: Vec<&str> = kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect();
+    if context.is_some_and(|context| !known.contains(&context)) {
+        let problem = format!("there is no such context, expected one of: {}", known.join(", "));
+        return Err(ClientError { source, problem });
+    }
+    let bad = |problem: String| ClientError { source: source.clone(), problem };
     let mut clusters = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref());
     let prescribed = clusters.any(|cluster| cluster.proxy_url.is_some());
-    let options = KubeConfigOptions::default();
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let mut config =
         Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| bad(chain(&error)))?;
     match config.proxy_url.take() {
         Some(proxy) if prescribed => {
             Err(bad(format!("proxy-url {proxy} is not accepted: the API server must be reachable directly")))
         }
-        _ => Ok(config),
+        _ => Ok((config, source)),
     }
 }
 

@@ -28,11 +28,11 @@ pub async fn fetch(client: &Client, namespace: &str) -> (Vec<Value>, Vec<String>
     (objects, notes)
 }
 
-/// The pods of one more namespace, and the ConfigMaps with CAs, which tell whether a control plane serves it.
-pub async fn fetch_pods(client: &Client, namespace: &str) -> (Vec<Value>, Vec<String>) {
+/// The pods of one more namespace or of all, and the ConfigMaps with CAs, which tell whether a control plane serves it.
+pub async fn fetch_pods(client: &Client, namespace: Option<&str>) -> (Vec<Value>, Vec<String>) {
     let kinds = ["Pod", "ConfigMap"];
     let (mut objects, notes) =
-        read_all(client, kinds.map(|kind| list_of("", "v1", kind, Some(namespace))).into()).await;
+        read_all(client, kinds.map(|kind| list_of("", "v1", kind, namespace)).into()).await;
     objects.retain(|object| {
         let name = object.pointer("/metadata/name").and_then(Value::as_str);
         object.get("kind") != Some(&json!("ConfigMap"))

@@ -24,7 +24,7 @@ use futures_util::future::join_all;
 use tokio::sync::watch::{Receiver, Sender};
 use tokio_util::sync::CancellationToken;
 
-pub use client::{ClientError, client};
+pub use client::{ClientError, Connection, client, connect};
 pub use configmaps::ConfigMapName;
 pub use fetch::{fetch, fetch_pods};
 pub use kube::Client;

@@ -76,6 +76,16 @@ pub enum Problem {
         /// The templates.
         known: Vec<String>,
     },
+    /// A file of another sort than its option takes.
+    #[error("it is {found}; expected {expected}{}", fix.as_deref().map(|flag| format!(": pass it with {flag}")).unwrap_or_default())]
+    OtherFile {
+        /// What it is.
+        found: String,
+        /// What the option takes.
+        expected: &'static str,
+        /// The option for it.
+        fix: Option<String>,
+    },
     /// Another type.
     #[error("expected {0}")]
     WrongType(&'static str),

@@ -32,6 +32,47 @@ pub enum SourceKind {
     Mesh,
 }
 
+impl SourceKind {
+    /// Each with its option, its name, and top-level keys that no other has.
+    const ALL: [(Self, &'static str, &'static str, &'static [&'static str]); 3] = [
+        (
+            Self::Config,
+            "--inject-config",
+            "an injector config",
+            &[
+                "defaultTemplates",
+                "templates",
+                "alwaysInjectSelector",
+                "neverInjectSelector",
+                "injectedAnnotations",
+            ],
+        ),
+        (Self::Values, "--values", "values", &["global", "sidecarInjectorWebhook", "revisionTags"]),
+        (
+            Self::Mesh,
+            "--mesh-config",
+            "a mesh config",
+            &["defaultConfig", "trustDomain", "rootNamespace", "enablePrometheusMerge", "extensionProviders"],
+        ),
+    ];
+
+    /// What a text is, if it is something else.
+    fn mistaken(self, text: &str) -> Option<Problem> {
+        let value = yaml::read(text).ok()?;
+        let has =
+            |keys: &[&str]| keys.iter().any(|key| value.get(*key).is_some_and(|value| !value.is_null()));
+        let (_, _, expected, own) = Self::ALL.into_iter().find(|(kind, ..)| *kind == self)?;
+        let of_kind = value.get("kind").and_then(Value::as_str).filter(|_| value.get("apiVersion").is_some());
+        if let Some(kind) = of_kind.filter(|kind| !matches!(*kind, "ConfigMap" | "List" | "Pod")) {
+            let found = format!("a Kubernetes object of kind {kind}");
+            return Some(Problem::OtherFile { found, expected, fix: None });
+        }
+        let other =
+            Self::ALL.into_iter().find(|(kind, _, _, keys)| *kind != self && has(keys) && !has(own))?;
+        Some(Problem::OtherFile { found: other.2.to_owned(), expected, fix: Some(other.1.to_owned()) })
+    }
+}
+
 impl Source {
     /// What was read from a file.
     ///
@@ -131,6 +172,13 @@ impl Sources {
         }
         if let Some(given) = &self.mesh {
             mesh = opened(given, "mesh", &mut problems).source;
+        }
+        for (kind, source) in
+            [(SourceKind::Config, &config), (SourceKind::Values, &values), (SourceKind::Mesh, &mesh)]
+        {
+            problems.extend(
+                kind.mistaken(&source.text).map(|problem| ConfigError::new(&source.name, "", problem)),
+            );
         }
         let injector = keep(InjectorConfig::parse(&config.name, &config.text, functions), &mut problems);
         let below = below.map_or(Ok(Value::Null), |below| values::read(&below));

@@ -75,7 +75,7 @@ fn one(namespace: &Value, asked: bool, webhooks: &Webhooks, diagnosis: &mut Diag
             format!("no webhook matches its pods; installed: {}", revisions(webhooks)),
             "sidecar-injector manifests --replace-istiod | kubectl apply -f -".to_owned(),
         ),
-        (Some(value), _) if value != "disabled" => found(
+        (Some(value), _) if value != "disabled" && !asked => found(
             Problem::LabelValue,
             format!("it has {INJECTION}={value}"),
             "only enabled switches injection on; any other value switches it off".to_owned(),
@@ -92,11 +92,19 @@ fn one(namespace: &Value, asked: bool, webhooks: &Webhooks, diagnosis: &mut Diag
         ),
         _ if asked => found(
             Problem::NotSelected,
-            why_not(&kept),
+            not_selected(injection, &kept),
             "no webhook is called for its pods: they come up without a sidecar".to_owned(),
             enable,
         ),
         _ => {}
+    }
+}
+
+fn not_selected(injection: Option<&str>, kept: &[(crate::decide::Webhook, Vec<String>)]) -> String {
+    let why = why_not(kept);
+    match injection.filter(|value| *value != "disabled") {
+        Some(value) => format!("it has {INJECTION}={value}: only enabled switches injection on; {why}"),
+        None => why,
     }
 }
 

@@ -13,6 +13,15 @@ pub use replace::replace;
 /// The largest input that is read, a little above what the YAML reader takes, so that its message is the one seen.
 const LARGEST: u64 = 16 << 20;
 
+/// What the system says, without its number.
+#[must_use]
+pub fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split_once(" (os error ").map_or(text.as_str(), |(text, _)| text);
+    let full = if error.kind() == io::ErrorKind::StorageFull { ": the disk is full" } else { "" };
+    format!("{text}{full}")
+}
+
 /// Reads a file, or standard input for `-`.
 ///
 /// # Errors
@@ -101,25 +110,35 @@ fn kind_name(kind: FileType) -> &'static str {
     }
 }
 
-/// The files of a name: itself, or the YAML and JSON files of a directory, sorted.
+/// The files of a name: itself, or the YAML and JSON files of a directory, sorted; with `recursive` those of the directories
+/// in it, too, but not of links to some.
 ///
 /// # Errors
 ///
 /// What the system says.
-pub fn expand(name: &str) -> io::Result<Vec<String>> {
+pub fn expand(name: &str, recursive: bool) -> io::Result<Vec<String>> {
     if name == "-" || !Path::new(name).is_dir() {
         return Ok(vec![name.to_owned()]);
     }
-    let mut paths: Vec<PathBuf> =
-        std::fs::read_dir(name)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
-    paths.retain(|path| {
-        let suffix = path.extension().and_then(|suffix| suffix.to_str());
-        // A link to nowhere stays: reading it says so, leaving it out would not.
-        matches!(suffix, Some("yaml" | "yml" | "json"))
-            && (path.is_file() || path.is_symlink() && !path.exists())
-    });
-    paths.sort();
-    Ok(paths.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
+    let mut found = Vec::new();
+    let mut directories = vec![PathBuf::from(name)];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory)? {
+            let path = entry?.path();
+            if recursive && path.is_dir() && !path.is_symlink() {
+                directories.push(path);
+                continue;
+            }
+            let suffix = path.extension().and_then(|suffix| suffix.to_str());
+            // A link to nowhere stays: reading it says so, leaving it out would not.
+            let readable = path.is_file() || path.is_symlink() && !path.exists();
+            if matches!(suffix, Some("yaml" | "yml" | "json")) && readable {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
 }
 
 /// Writes a file, or standard output for `-`. A reader that has gone away is no error.

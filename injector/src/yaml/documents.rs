@@ -3,9 +3,13 @@
 use serde_json::Value;
 
 use super::read::{integers, read_raw};
-use super::typing::coerce;
+use super::scalar::{self, Scalar};
+use super::typing::coerce_each;
 use super::{MAX_BYTES, Problem, YamlError};
 use crate::schema;
+
+/// The most scalars of a document that are looked up in its text.
+const MOST_SURPRISES: usize = 1000;
 
 /// One document of a file. The separators and bodies of a file's documents, one after the other, are the file.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +20,8 @@ pub struct Document<'t> {
     pub body: &'t str,
     /// What it says; `null` when there is nothing but comments.
     pub value: Value,
+    /// Plain scalars in fields for text that YAML 1.1 reads as something else, each as a sentence.
+    pub surprises: Vec<String>,
 }
 
 /// Reads a file.
@@ -33,14 +39,15 @@ pub fn read_documents(bytes: &[u8]) -> Result<Vec<Document<'_>>, YamlError> {
     let mut line = 0;
     for (separator, body) in split(text) {
         line += newlines(separator);
-        let value = read_body(body).map_err(|mut error| {
+        let mut surprises = Vec::new();
+        let value = read_body(body, &mut surprises).map_err(|mut error| {
             if error.line > 0 {
                 error.line += line;
             }
             error
         })?;
         line += newlines(body);
-        documents.push(Document { separator, body, value });
+        documents.push(Document { separator, body, value, surprises });
     }
     Ok(documents)
 }
@@ -84,27 +91,55 @@ fn split(text: &str) -> Vec<(&str, &str)> {
     parts
 }
 
-fn read_body(body: &str) -> Result<Value, YamlError> {
+fn read_body(body: &str, surprises: &mut Vec<String>) -> Result<Value, YamlError> {
     // Directives precede a separator and would be an error alone.
     if body.lines().all(|line| line.trim().is_empty() || line.starts_with(['#', '%'])) {
         return Ok(Value::Null);
     }
     let mut value = read_raw(body)?.0;
-    coerce_document(&mut value, 0);
+    coerce_document(&mut value, body, surprises, 0);
     integers(&mut value);
     Ok(value)
 }
 
-fn coerce_document(value: &mut Value, depth: usize) {
+fn coerce_document(value: &mut Value, body: &str, surprises: &mut Vec<String>, depth: usize) {
     let Some(kind) = value.get("kind").and_then(Value::as_str) else {
         return;
     };
     if let Some(of) = schema::workload(kind) {
-        coerce(value, of);
+        let mut left = MOST_SURPRISES;
+        coerce_each(value, of, &mut |path, text| {
+            if left > 0 {
+                left -= 1;
+                surprises.extend(surprise(body, path, text));
+            }
+        });
     } else if kind == "List"
         && depth < super::MAX_DEPTH
         && let Some(Value::Array(items)) = value.get_mut("items")
     {
-        items.iter_mut().for_each(|item| coerce_document(item, depth + 1));
+        items.iter_mut().for_each(|item| coerce_document(item, body, surprises, depth + 1));
     }
+}
+
+fn is_read_as(plain: &str, text: &str) -> bool {
+    match scalar::resolve(plain) {
+        Scalar::Bool(flag) => flag.to_string() == text,
+        Scalar::Int(number) => number.to_string() == text,
+        Scalar::Uint(number) => number.to_string() == text,
+        Scalar::Float(number) => text.parse() == Ok(number),
+        Scalar::Null | Scalar::Str => false,
+    }
+}
+
+/// `YES` in a field for text becomes `true`, and `0777` becomes `511`: what the author wrote is not what the cluster gets.
+fn surprise(body: &str, path: &str, text: &str) -> Option<String> {
+    let key = path.rsplit('.').next()?;
+    let given = body.lines().find_map(|line| {
+        let (_, rest) = line.split_once(&format!("{key}:"))?;
+        let plain = rest.trim_start().split([',', '}', ']', '#']).next()?.trim_end();
+        let other = !plain.is_empty() && !plain.contains(['"', '\'', ' ', '{', '[', '|', '>', '&', '*', '!']);
+        Some(plain).filter(|plain| other && *plain != text && is_read_as(plain, text))
+    })?;
+    Some(format!("{path}: {given} is {text} in YAML 1.1: write it in quotes, if it is meant as text"))
 }

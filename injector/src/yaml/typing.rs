@@ -138,8 +138,14 @@ const fn expected(kind: Kind) -> &'static str {
 /// Coerces `value` to the types of `schema`: numbers and bools in string fields become the strings that Go makes of them; everything
 /// else, unknown fields included, stays.
 pub fn coerce(value: &mut Value, schema: &'static Schema) {
-    let Ok(()) = for_each_scalar(value, Kind::Struct(schema), &Path::root(), &mut |value, kind, _| {
+    coerce_each(value, schema, &mut |_, _| {});
+}
+
+/// The same; `coerced` is called with the path and the text of each.
+pub(super) fn coerce_each(value: &mut Value, schema: &'static Schema, coerced: &mut dyn FnMut(&str, &str)) {
+    let Ok(()) = for_each_scalar(value, Kind::Struct(schema), &Path::root(), &mut |value, kind, path| {
         if let (Kind::Str, Some(text)) = (kind, scalar_text(value)) {
+            coerced(&path.to_string(), &text);
             *value = Value::String(text);
         }
         Ok::<(), Infallible>(())

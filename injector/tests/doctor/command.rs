@@ -162,3 +162,51 @@ fn the_documentation_has_every_problem() {
         assert!(row.contains(&format!("| {} |", problem.severity())), "{row}");
     }
 }
+
+#[test]
+fn namespaces_that_do_not_exist_are_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": timeless()});
+    let file = save(&folder, "cluster.json", &list.to_string());
+    let failure = run(&["-f", &file, "-n", "nosuch"]).unwrap_err();
+    assert_eq!(failure.exit, Exit::Data);
+    assert!(
+        failure.problems[0].starts_with("--namespace nosuch: there is no such namespace, expected one of: "),
+        "{failure}"
+    );
+    assert!(run(&["-f", &file, "-n", "shop"]).is_ok());
+}
+
+#[test]
+fn a_label_in_another_case_is_broken() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut objects = timeless();
+    let shop = objects
+        .iter_mut()
+        .find(|object| object["kind"] == "Namespace" && object["metadata"]["name"] == "shop");
+    shop.unwrap()["metadata"]["labels"] = json!({"istio-injection": "Enabled"});
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    let file = save(&folder, "cluster.json", &list.to_string());
+    let output = run(&["-f", &file, "-n", "shop"]).unwrap();
+    assert!(output.refused && output.text.contains("istio-injection=Enabled"), "{}", output.text);
+    assert!(output.text.contains("only enabled switches injection on"), "{}", output.text);
+}
+
+#[test]
+fn context_and_url_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "one",
+        "contexts": [{"name": "one", "context": {"cluster": "c", "user": "u"}}, {"name": "two", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}], "users": [{"name": "u", "user": {}}],
+    });
+    let file = save(&folder, "kubeconfig", &kubeconfig.to_string());
+    let failure = run(&["--kubeconfig", &file, "--context", "three"]).unwrap_err();
+    let expected =
+        format!("kubeconfig {file}, context three: there is no such context, expected one of: one, two");
+    assert_eq!(failure.problems, [expected]);
+    let failure = run(&["--kubeconfig", &file, "--context", "two"]).unwrap_err();
+    assert_eq!(failure.exit, Exit::Unavailable);
+    let start = format!("kubeconfig {file}, context two, https://127.0.0.1:1/: ");
+    assert!(failure.problems[0].starts_with(&start), "{failure}");
+}

@@ -170,7 +170,7 @@ fn retry(found: &mut Found<'_>) {
     let alone = |value: &Value| {
         let more = ["perTryTimeout", "retryOn", "retryRemoteLocalities", "backoff"];
         let is_set = |key: &&str| value.get(*key).is_some_and(|value| !value.is_null() && *value != "");
-        attempts(value) != 0 || !more.iter().any(|key| is_set(key))
+        attempts(value) != 0 || !more.iter().any(is_set)
     };
     found.check(retry, alone, "attempts of 1 or more, or nothing else beside attempts: 0");
     for field in ["perTryTimeout", "backoff"] {
