@@ -11,6 +11,7 @@
 mod coherence;
 mod command;
 mod deploy;
+mod helm;
 mod schema;
 mod webhooks;
 
