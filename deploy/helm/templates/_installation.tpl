@@ -130,6 +130,7 @@ spec:
         istio.io/rev: {{ quote .revision }}
         # The injector must come up before anything can be injected.
         sidecar.istio.io/inject: "false"
+      annotations: {prometheus.io/scrape: "true", prometheus.io/port: "{{ .monitoringPort }}", prometheus.io/path: /metrics}
     spec:
       affinity:
         podAntiAffinity:

@@ -141,6 +141,15 @@ pub fn expand(name: &str, recursive: bool) -> io::Result<Vec<String>> {
     Ok(found.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
 }
 
+/// The number of entries of a directory.
+///
+/// # Errors
+///
+/// What the system says.
+pub fn count(directory: &str) -> io::Result<usize> {
+    Ok(std::fs::read_dir(directory)?.count())
+}
+
 /// Writes a file, or standard output for `-`. A reader that has gone away is no error.
 ///
 /// # Errors

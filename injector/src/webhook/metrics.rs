@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 use super::config_store::ConfigStore;
 use super::log_queue::DroppedLines;
+use super::process_metrics::ProcessMetrics;
 use super::verdict::Verdict;
 use crate::certs::CertResolver;
 use crate::cluster::Status;
@@ -27,6 +28,24 @@ use crate::cluster::Status;
 /// From a quarter of a millisecond, in seconds.
 const BUCKETS: [f64; 15] =
     [0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+/// Series that exist before the first request of their sort: `rate` and `increase` see its first increase.
+const FREQUENT: [(&str, &str); 14] = [
+    ("injected", "always-selector"),
+    ("injected", "injected-again"),
+    ("injected", "pod"),
+    ("injected", "policy"),
+    ("skipped", "host-network"),
+    ("skipped", "never-selector"),
+    ("skipped", "pod"),
+    ("skipped", "policy"),
+    ("denied", "annotations"),
+    ("denied", "capture"),
+    ("denied", "render"),
+    ("denied", "unknown-template"),
+    ("rejected", "busy"),
+    ("rejected", "deadline"),
+];
 
 /// The outcome of a request, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -93,6 +112,7 @@ impl Metrics {
         cluster: Option<&watch::Receiver<Status>>,
     ) -> Self {
         let mut registry = Registry::default();
+        registry.register_collector(Box::new(ProcessMetrics));
         let istio = IstioMetrics::new(&mut registry);
         let own = registry.sub_registry_with_prefix("sidecar_injector");
         register_state(own, config, serving);
@@ -100,8 +120,12 @@ impl Metrics {
             own.register_collector(Box::new(ClusterMetrics(cluster.clone())));
         }
         own.register_collector(Box::new(DroppedLines));
+        let requests: Family<RequestLabels, Counter> = new(own, "requests", "Requests by outcome and reason");
+        for (outcome, reason) in FREQUENT {
+            drop(requests.get_or_create(&RequestLabels { outcome, reason }));
+        }
         Self {
-            requests: new(own, "requests", "Requests by outcome and reason"),
+            requests,
             duration: seconds(own, "request_duration", "Time from the head of a request to its response"),
             istio,
             in_flight: new(own, "requests_in_flight", "Requests from their head to their response"),

@@ -18,6 +18,7 @@ pub mod options;
 pub mod patch;
 pub mod pod_object;
 mod probe;
+mod process_metrics;
 pub mod request_error;
 mod review;
 pub mod serve;

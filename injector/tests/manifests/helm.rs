@@ -90,7 +90,7 @@ fn rendered(values: &Value, namespace: &str) -> Result<Vec<Value>, String> {
     let mut functions = Functions::builtin();
     functions.add_sprig();
     let read = |name: &str| std::fs::read_to_string(chart(name)).unwrap();
-    let text = read("templates/_installation.tpl") + &read("templates/installation.yaml");
+    let text = generated() + &read("templates/installation.yaml");
     let template = Template::parse("chart", &text, &functions, gotemplate::Options::default()).unwrap();
     let mut all = yaml::read(&read("values.yaml")).unwrap();
     all.as_object_mut().unwrap().extend(values.as_object().unwrap().clone());

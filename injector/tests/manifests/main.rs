@@ -12,6 +12,7 @@ mod coherence;
 mod command;
 mod deploy;
 mod helm;
+mod monitoring;
 mod schema;
 mod webhooks;
 

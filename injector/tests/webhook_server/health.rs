@@ -85,3 +85,40 @@ async fn the_readiness_probe_is_not_counted() {
     let get = super::client::request("GET", "/httpsReady", "text/plain", super::client::whole(""));
     assert_eq!(client.send(get).await.unwrap().status, 200);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn process_metrics_and_zero_series_are_served_before_the_first_request() {
+    let server = Server::start(&[]);
+    let (_, text) = server.ask("/metrics").await;
+    for series in [
+        "outcome=\"injected\",reason=\"policy\"",
+        "outcome=\"denied\",reason=\"annotations\"",
+        "outcome=\"rejected\",reason=\"busy\"",
+    ] {
+        assert_eq!(
+            server.metric(&format!("sidecar_injector_requests_total{{{series}}}")).await,
+            Some(0.0),
+            "{text}"
+        );
+    }
+    assert!(server.metric("process_resident_memory_bytes").await > Some(1e6), "{text}");
+    assert!(server.metric("process_open_fds").await > Some(3.0), "{text}");
+    assert!(server.metric("process_start_time_seconds").await > Some(1.7e9), "{text}");
+    assert!(server.metric("process_cpu_seconds_total").await.is_some(), "{text}");
+}
+
+/// But those of a cluster, which this server has none of.
+#[tokio::test(flavor = "multi_thread")]
+async fn alert_rules_use_metrics_that_are_served() {
+    let server = Server::start(&[]);
+    let (_, text) = server.ask("/metrics").await;
+    let rules = include_str!("../../../deploy/overlays/monitoring/more.yaml");
+    let names: std::collections::BTreeSet<&str> = rules
+        .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+        .filter(|word| word.starts_with("sidecar_injector_") && *word != "sidecar_injector_cluster_problem")
+        .collect();
+    assert!(names.len() >= 5, "{names:?}");
+    for name in names {
+        assert!(text.lines().any(|line| line.starts_with(name)), "{name}: {text}");
+    }
+}
