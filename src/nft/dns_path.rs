@@ -31,7 +31,7 @@ impl DnsRule {
 #[must_use]
 pub fn dns_path_of(desired: &[NativeTable], family: Family) -> Vec<DnsRule> {
     let nat = desired.iter().find(|table| table.name() == NAT);
-    nat.map(|nat| dns_path(&super::encode(nat), family)).unwrap_or_default()
+    nat.map(|nat| dns_path(&super::encode(nat).normalized(), family)).unwrap_or_default()
 }
 
 pub(super) fn dns_path(nat: &Table, family: Family) -> Vec<DnsRule> {

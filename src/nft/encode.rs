@@ -16,7 +16,7 @@ use crate::model::{CtState, Family, Hook, Interface, Match, Table as ModelTable,
 /// Length of an interface's name in the kernel.
 const IFNAMSIZ: usize = 16;
 
-/// A table as it is written by netlink; equal to the normalized form of what is read back.
+/// A table as it is written by netlink; its normalized form equals that of what is read back.
 #[must_use]
 pub fn encode(native: &NativeTable) -> Table {
     let mut sets: Vec<Set> =
@@ -33,7 +33,7 @@ pub fn encode(native: &NativeTable) -> Table {
     }
     sets.extend(anonymous);
     let name = TableName::new(nfnetlink::nftables::Family::Inet, native.name());
-    Table { sets, chains, ..Table::new(name) }.normalized()
+    Table { sets, chains, ..Table::new(name) }.numbered()
 }
 
 fn base(table: ModelTable, hook: Hook) -> Base {

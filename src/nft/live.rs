@@ -53,7 +53,8 @@ impl Live {
     pub fn differing(&self, desired: &[NativeTable]) -> Vec<&'static str> {
         let is_live = |wanted: &NativeTable| {
             let live = self.tables.iter().find(|table| table.name.name == wanted.name());
-            live.is_some_and(|live| *live == super::encode(wanted)) && !self.is_dormant(wanted.name())
+            live.is_some_and(|live| *live == super::encode(wanted).normalized())
+                && !self.is_dormant(wanted.name())
         };
         let differs = |name: &&str| match desired.iter().find(|wanted| wanted.name() == *name) {
             Some(wanted) => !is_live(wanted),

@@ -1,5 +1,6 @@
 //! Tables of native nftables, whole: read, replaced, tried.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use nfnetlink::nftables::{
@@ -32,8 +33,8 @@ pub fn read(names: &[String]) -> io::Result<Vec<Table>> {
     Ok(tables.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
-/// Replaces tables whole and deletes others of the family `inet`, in one transaction. Rules that stay keep their
-/// counters. Lists for which the send buffer is too small are loaded ahead ([`staged`]): in as many transactions as are
+/// Replaces what is in tables and deletes others of the family `inet`, in one transaction. Rules that stay keep their
+/// counters, base chains their places at the hooks. Lists for which the send buffer is too small are loaded ahead ([`staged`]): in as many transactions as are
 /// returned.
 ///
 /// # Errors
@@ -89,10 +90,9 @@ fn batch(client: &mut Client, names: &[TableName], tables: &[Table]) -> io::Resu
     carry_counters(&mut tables, &live);
     let mut batch = Batch::new();
     for table in &tables {
-        if names.contains(&table.name) {
-            batch.replace_table(table);
-        } else {
-            batch.create_table(table);
+        match live.iter().find(|live| live.name == table.name) {
+            Some(live) => batch.replace_content(live, table, &BTreeSet::new()),
+            None => batch.create_table(table),
         }
     }
     Ok(batch)
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_of_rules_that_stay_are_carried_over() {
+    fn rules_that_stay_keep_their_counters_and_base_chains_their_places() {
         in_new_namespace(|| {
             let drop = |port: u16| {
                 Rule::new(vec![
@@ -193,7 +193,12 @@ mod tests {
                 };
                 rules.map(counter).collect()
             };
+            let place = || {
+                let listed = run("nft", &["-a", "list", "ruleset"]);
+                listed.lines().find(|line| line.contains("chain output")).map(str::to_owned)
+            };
             write(&[table(&[7, 8])], &[]).unwrap();
+            let first = place();
             let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             for _ in 0..3 {
                 socket.send_to(b"x", "127.0.0.1:8").unwrap_err();
@@ -201,6 +206,11 @@ mod tests {
             assert_eq!(counts(), [0, 3]);
             write(&[table(&[9, 8, 7])], &[]).unwrap();
             assert_eq!(counts(), [0, 3, 0]);
+            assert_eq!(
+                place(),
+                first,
+                "a new base chain would be at the hook besides the old one for a moment"
+            );
             write(&[], &["t".to_owned(), "absent".to_owned()]).unwrap();
             assert_eq!(run("nft", &["list", "ruleset"]), "");
         });

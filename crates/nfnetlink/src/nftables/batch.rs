@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::encode::{self, SetIds};
 use super::number::{self, Kind};
-use super::{Comment, Set, Table, TableName};
+use super::{Chain, Comment, Set, Table, TableName};
 use crate::{Attributes, BatchError, Message};
 
 /// The object that a message of a batch is about.
@@ -118,14 +118,14 @@ impl Batch {
     /// Creates a table with everything in it. Where the table exists already, everything is added to it.
     pub fn create_table(&mut self, table: &Table) {
         self.push(encode::table(table), Origin::Create(table.name.clone()));
-        self.fill_table(table, &BTreeSet::new());
+        self.fill_table(table, &BTreeSet::new(), &BTreeSet::new());
     }
 
-    /// The chains, sets and rules of a table, without the sets in `loaded`: those are there.
-    fn fill_table(&mut self, table: &Table, loaded: &BTreeSet<String>) {
+    /// The chains, sets and rules of a table, without the chains in `kept` and the sets in `loaded`: those are there.
+    fn fill_table(&mut self, table: &Table, kept: &BTreeSet<&str>, loaded: &BTreeSet<String>) {
         let name = &table.name;
         // Before the rules that jump to them.
-        for chain in &table.chains {
+        for chain in table.chains.iter().filter(|chain| !kept.contains(chain.name.as_str())) {
             let origin = Origin::Chain(name.clone(), chain.name.clone());
             self.push(encode::chain(table, chain), origin);
         }
@@ -159,21 +159,30 @@ impl Batch {
         self.push(message, Origin::Delete(name.clone()));
     }
 
-    /// Replaces a table with everything in it; no packet sees a part of either.
+    /// Replaces a table with everything in it. For a moment packets meet the base chains of both: see
+    /// [`Self::replace_content`].
     pub fn replace_table(&mut self, table: &Table) {
         self.delete_table(&table.name);
         self.create_table(table);
     }
 
-    /// Replaces what is in a table, except for the sets in `loaded`, which exist; no packet sees a part of either. `live` is
-    /// what the table holds.
+    /// Replaces what is in a table, except for the sets in `loaded`, which exist. `live` is what the table holds.
+    ///
+    /// Base chains of the same name and place stay, and get other rules: in one chain a packet meets the rules of before or
+    /// those of behind. The kernel takes a base chain that is deleted off its hook after the new rules are in force, and
+    /// leaves it its rules until then, so that meanwhile packets meet it besides the one that takes its place.
     pub fn replace_content(&mut self, live: &Table, table: &Table, loaded: &BTreeSet<String>) {
         let name = &table.name;
+        let stays = |chain: &&Chain| {
+            table.chains.iter().any(|new| (&new.name, &new.base) == (&chain.name, &chain.base))
+        };
+        let kept: BTreeSet<&str> =
+            live.chains.iter().filter(stays).map(|chain| chain.name.as_str()).collect();
         let deletion = |what: &str| Origin::Deletion(name.clone(), what.to_owned());
         let mut rules = encode::message(Kind::DelRule, name.family, 0);
         rules.push_text(number::rule::TABLE, &name.name);
         self.push(rules, deletion("rules"));
-        for chain in &live.chains {
+        for chain in live.chains.iter().filter(|chain| !kept.contains(chain.name.as_str())) {
             let mut message = encode::message(Kind::DelChain, name.family, 0);
             message.push_text(number::chain::TABLE, &name.name);
             message.push_text(number::chain::NAME, &chain.name);
@@ -183,7 +192,7 @@ impl Batch {
         for set in live.sets.iter().filter(|set| !set.anonymous && !loaded.contains(&set.name)) {
             self.delete_set(name, &set.name);
         }
-        self.fill_table(table, loaded);
+        self.fill_table(table, &kept, loaded);
     }
 
     /// Deletes a set that no rule refers to.
