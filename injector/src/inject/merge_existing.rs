@@ -1,12 +1,12 @@
 //! Additions of others to the containers of an earlier injection survive a new one.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde_json::{Value, json};
 
 use super::{InjectError, Injected};
 use crate::overlay;
-use crate::pod::list::{self, List, containers, containers_mut, find, name};
+use crate::pod::list::{self, List, containers, containers_mut, name};
 use crate::pod::status::Status;
 use crate::pod::strip::Previous;
 use crate::pod::{PROXY, env, probes};
@@ -76,13 +76,13 @@ fn drop_zeros(old: &Value, fresh: &mut Value) {
 /// kind.
 pub(super) fn keep_volumes(pod: &mut Value, before: &Value, previous: &Status) {
     let old = before.pointer("/spec/volumes").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let old = by_name(old);
+    let added: HashSet<&str> = previous.volumes.iter().map(String::as_str).collect();
     let fresh = pod.pointer_mut("/spec/volumes").and_then(Value::as_array_mut);
-    for volume in
-        fresh.into_iter().flatten().filter(|volume| previous.volumes.iter().any(|one| one == name(volume)))
-    {
+    for volume in fresh.into_iter().flatten().filter(|volume| added.contains(name(volume))) {
         let keys =
             |volume: &Value| volume.as_object().map(|fields| fields.keys().cloned().collect::<BTreeSet<_>>());
-        if let Some(old) = find(old, name(volume)).filter(|old| keys(old) == keys(volume)) {
+        if let Some(old) = old.get(name(volume)).filter(|old| keys(old) == keys(volume)) {
             keep_fields(old, volume);
         }
     }
@@ -97,6 +97,11 @@ fn keep_fields(old: &Value, fresh: &mut Value) {
     each_pair(old, fresh, &mut keep_fields);
 }
 
+/// The first item of each name.
+fn by_name(items: &[Value]) -> HashMap<&str, &Value> {
+    items.iter().rev().map(|item| (name(item), item)).collect()
+}
+
 /// The values that two have in common: of maps by key, of lists by name, or by position in lists of one length.
 fn each_pair(old: &Value, fresh: &mut Value, visit: &mut dyn FnMut(&Value, &mut Value)) {
     match (old, fresh) {
@@ -109,11 +114,12 @@ fn each_pair(old: &Value, fresh: &mut Value, visit: &mut dyn FnMut(&Value, &mut 
         }
         (Value::Array(old), Value::Array(fresh)) => {
             let same_length = old.len() == fresh.len();
+            let old_by_name = by_name(old);
             for (at, value) in fresh.iter_mut().enumerate() {
-                let by_name =
-                    Some(name(value)).filter(|name| !name.is_empty()).and_then(|name| find(old, name));
+                let of_name = Some(name(value)).filter(|name| !name.is_empty());
+                let of_name = of_name.and_then(|name| old_by_name.get(name).copied());
                 let by_place = || old.get(at).filter(|one| same_length && name(one).is_empty());
-                if let Some(old) = by_name.or_else(by_place) {
+                if let Some(old) = of_name.or_else(by_place) {
                     visit(old, value);
                 }
             }

@@ -36,7 +36,7 @@ fn proxy(injected: &Injected) -> &Value {
 }
 
 #[test]
-fn a_new_template_refreshes_and_what_it_lacks_goes() {
+fn new_template_refreshes_and_what_it_lacks_goes() {
     let first = inject(&injector(&config("p:1", &["a"], "old")), &app());
     let again = inject(&injector(&config("p:2", &["b"], "new")), &first.pod);
     assert_eq!((&proxy(&again)["image"], &proxy(&again)["args"]), (&json!("p:2"), &json!(["b"])));
@@ -45,6 +45,31 @@ fn a_new_template_refreshes_and_what_it_lacks_goes() {
     used["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "old", "mountPath": "/x"}]);
     let again = inject(&injector(&config("p:2", &["b"], "new")), &used);
     assert_eq!(again.pod["spec"]["volumes"].as_array().unwrap().len(), 2);
+}
+
+/// Work is counted, not timed.
+#[test]
+fn work_grows_linearly_with_volumes_and_variables() {
+    let names_read = |count: usize| {
+        let named = |prefix: &str| -> Value {
+            (0..count).map(|n| json!({"name": format!("{prefix}{n}"), "emptyDir": {}})).collect()
+        };
+        let template = json!({"spec": {
+            "containers": [{"name": "istio-proxy", "image": "p", "env": named("E")}],
+            "volumes": named("added"),
+        }});
+        let injector =
+            injector(&json!({"policy": "enabled", "templates": {"sidecar": template.to_string()}}));
+        let mut pod = app();
+        pod["spec"]["volumes"] = named("own");
+        let before = list::NAMES_READ.get();
+        let once = inject(&injector, &pod);
+        let twice = inject(&injector, &once.pod);
+        assert_eq!(twice.pod["spec"]["volumes"].as_array().unwrap().len(), 2 * count);
+        list::NAMES_READ.get() - before
+    };
+    let (few, many) = (names_read(2_000), names_read(20_000));
+    assert!(many <= 11 * few, "{few} names are read for 2,000, {many} for 20,000");
 }
 
 #[test]
@@ -123,7 +148,7 @@ fn environment_network_and_injected_annotations() {
 }
 
 #[test]
-fn a_template_takes_nothing_of_the_pod_away_unless_it_says_so() {
+fn template_removes_nothing_without_a_directive() {
     let mut pod = app();
     pod["metadata"]["labels"] = json!({"app": "web"});
     pod["spec"]["initContainers"] = json!([{"name": "first", "image": "i"}]);
@@ -163,7 +188,7 @@ fn capture_without_a_proxy_is_told() {
 }
 
 #[test]
-fn a_job_with_a_classic_proxy_gets_a_warning() {
+fn job_with_a_classic_proxy_gets_a_warning() {
     let injector = injector(&config("p:1", &["a"], "v"));
     let warned = |kind: &str| {
         let workload = Workload { kind: kind.to_owned(), ..Workload::default() };
