@@ -20,11 +20,10 @@ pub(super) fn run(args: &WebhookArgs, environment: &Environment) -> Result<Outpu
         |error: io::Error| Failure::one(Exit::Unavailable, format!("cannot start threads: {error}"));
     let log = LogQueue::to(io::stderr()).map_err(no_threads)?;
     istio_iptables::logging::init_to(options.log, Box::new(log));
-    // A node may have many cores, and the injector's memory limit does not grow with them. Blocking threads do what may
-    // take long: large requests, of which there are few at a time, files, name resolution.
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(4);
+    // Background tasks and the monitoring port; the workers have runtimes of their own. Blocking threads do what may take long:
+    // files, name resolution.
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(cores)
+        .worker_threads(1)
         .max_blocking_threads(16)
         .enable_all()
         .build()

@@ -18,7 +18,7 @@ use super::metrics::Metrics;
 use super::monitoring::{self, Monitoring};
 use super::options::{Certificates, ConfigFrom, Listen, ServeOptions};
 use super::probe::Probe;
-use super::server::{self, AdmissionService};
+use super::server::{self, AdmissionService, Workers};
 use super::shutdown::{Shutdown, Signals};
 use crate::certs::files::{CertFiles, WatchedCert};
 use crate::certs::{CertError, CertResolver};
@@ -107,7 +107,8 @@ impl Prepared {
         let requests = limits.max_requests as usize;
         let service = AdmissionService::new(Admission::new(config), metrics, shutdown.clone(), requests);
         let connections = limits.max_connections as usize;
-        let server = server::serve(ports.https, tls, Arc::new(service), connections, shutdown);
+        let workers = Workers::start()?;
+        let server = server::serve(ports.https, tls, Arc::new(service), connections, workers, shutdown);
         let server = tokio::spawn(server);
         let (https, port) = (https.to_string(), port.to_string());
         log::info!(https = https.as_str(), monitoring = port.as_str(); "listening");

@@ -1,12 +1,13 @@
 //! The admission port: TCP, TLS, HTTP. What a request means is not known here.
 //!
-//! `ConnectionLimiter` bounds the connections, `connection` serves one of them and `connection_state` knows when it is
+//! `ConnectionLimiter` bounds the connections, `Workers` are the threads that serve them, `connection` serves one of them and `connection_state` knows when it is
 //! closed, `service` answers one request, `memory_budget` bounds the bodies.
 
 mod connection;
 mod connection_state;
 mod memory_budget;
 mod service;
+mod workers;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -23,6 +24,7 @@ use tokio_util::task::TaskTracker;
 
 pub(super) use service::AdmissionService;
 pub(super) use service::READY_PATH;
+pub(super) use workers::Workers;
 
 use super::options::Listen;
 use super::shutdown::Shutdown;
@@ -77,25 +79,31 @@ pub(super) async fn serve(
     tls: TlsAcceptor,
     service: Arc<AdmissionService>,
     max_connections: usize,
+    workers: Workers,
     shutdown: Shutdown,
 ) {
     let limiter = ConnectionLimiter::new(max_connections);
     let mut throttle = LogThrottle::default();
     let connections = TaskTracker::new();
     let http = connection::http_builder();
-    let spawn = |stream: TcpStream, permit: Option<OwnedSemaphorePermit>| {
+    let spawn = |stream: std::net::TcpStream, permit: Option<OwnedSemaphorePermit>| {
         // Without it small responses wait for more; if it cannot be set, they do.
         let _ = stream.set_nodelay(true);
+        let (worker, connection) = workers.least_busy();
         let (tls, http, service) = (tls.clone(), http.clone(), Arc::clone(&service));
         let stopping = shutdown.stopping.clone();
-        connections.spawn(async move {
+        let serving = async move {
             let metrics = Arc::clone(service.metrics());
             metrics.accepted.inc();
             metrics.connections.inc();
-            connection::serve(stream, tls, http, service, stopping).await;
+            // Only the worker's own runtime waits for it.
+            if let Ok(stream) = TcpStream::from_std(stream) {
+                connection::serve(stream, tls, http, service, stopping).await;
+            }
             metrics.connections.dec();
-            drop(permit);
-        });
+            drop((permit, connection));
+        };
+        connections.spawn_on(serving, worker);
     };
     loop {
         let accepted = tokio::select! {
@@ -103,7 +111,11 @@ pub(super) async fn serve(
             accepted = limiter.accept(&listener) => accepted,
         };
         match accepted {
-            Ok((stream, permit)) => spawn(stream, Some(permit)),
+            Ok((stream, permit)) => {
+                if let Ok(stream) = stream.into_std() {
+                    spawn(stream, Some(permit));
+                }
+            }
             Err(error) => pause_accepting(&error, "admission", &mut throttle).await,
         }
     }
@@ -113,7 +125,7 @@ pub(super) async fn serve(
 }
 
 /// Connections that the kernel has accepted already are served too.
-async fn accept_backlog(listener: TcpListener, spawn: impl Fn(TcpStream)) {
+async fn accept_backlog(listener: TcpListener, spawn: impl Fn(std::net::TcpStream)) {
     let Ok(listener) = listener.into_std() else { return };
     for _ in 0..BACKLOG {
         match accept_now(&listener) {
@@ -125,10 +137,10 @@ async fn accept_backlog(listener: TcpListener, spawn: impl Fn(TcpStream)) {
 }
 
 /// A connection that the kernel has already; the runtime may not know of it yet.
-fn accept_now(listener: &std::net::TcpListener) -> io::Result<TcpStream> {
+fn accept_now(listener: &std::net::TcpListener) -> io::Result<std::net::TcpStream> {
     let (stream, _) = listener.accept()?;
     stream.set_nonblocking(true)?;
-    TcpStream::from_std(stream)
+    Ok(stream)
 }
 
 /// The connection limit (`--max-connections`): further connections wait in the kernel's queue.

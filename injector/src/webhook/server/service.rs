@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_yields_nothing() {
+    fn panic_yields_nothing() {
         assert_eq!(catch_panic(|| 1), Some(1));
         assert_eq!(catch_panic(|| -> u8 { panic!("on purpose") }), None);
     }
