@@ -18,6 +18,9 @@ pub(super) fn read(
     errors: &mut Vec<UsageError>,
 ) {
     let mut variables: HashMap<OsString, OsString> = environment.into_iter().collect();
+    if variables.is_empty() {
+        return;
+    }
     for &key in Key::ALL {
         for name in key.spec().variable_names() {
             let Some(value) = variables.remove(&OsString::from(&name)) else {

@@ -11,6 +11,7 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::path::at;
 use crate::pod::list;
 
 pub use selector::{Labels, Selector};
@@ -153,7 +154,7 @@ impl fmt::Display for Decision {
 #[must_use]
 pub fn decide(pod: &Value, namespace: &str, rules: &Rules) -> Decision {
     let start = Decision { steps: Vec::new(), warnings: Vec::new() };
-    let on_host = pod.pointer("/spec/hostNetwork") == Some(&Value::Bool(true));
+    let on_host = at(pod, "/spec/hostNetwork") == Some(&Value::Bool(true));
     if on_host {
         let found = "spec.hostNetwork is true: capture would change the network of the node";
         return start.decided(Reason::HostNetwork, found, false);

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::{Injected, Injector, Placement};
 use crate::annotations::keys;
 use crate::config::Mesh;
+use crate::path::at;
 use crate::pod::ids::{self, Ids};
 use crate::pod::list::{self, annotation, label, metadata_mut, name};
 use crate::pod::prometheus;
@@ -59,7 +60,7 @@ impl Injector {
             pod,
             own_mesh.hold_application() || self.flag("/global/proxy/holdApplicationUntilProxyStarts"),
         );
-        let policy = pod.pointer("/spec/dnsPolicy").and_then(Value::as_str).unwrap_or("ClusterFirst");
+        let policy = at(pod, "/spec/dnsPolicy").and_then(Value::as_str).unwrap_or("ClusterFirst");
         if policy != "ClusterFirst" {
             injected.warnings.push(format!(
                 "spec.dnsPolicy is {policy}: the proxy may not be able to look up the control plane; expected ClusterFirst"
@@ -77,7 +78,7 @@ impl Injector {
             }
         };
         let text =
-            |pointer: &str| self.settings.values.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+            |pointer: &str| at(&self.settings.values, pointer).and_then(Value::as_str).unwrap_or_default();
         set("ISTIO_META_CLUSTER_ID", text("/global/multiCluster/clusterName"));
         set("ISTIO_META_NETWORK", text("/global/network"));
         for (key, value) in &place.environment {
@@ -96,12 +97,12 @@ impl Injector {
 
     fn rewrites_probes(&self, pod: &Value) -> bool {
         let own = annotation(pod, keys::REWRITE_APP_HTTP_PROBERS).and_then(parse_bool);
-        let value = self.settings.values.pointer("/sidecarInjectorWebhook/rewriteAppHTTPProbe");
+        let value = at(&self.settings.values, "/sidecarInjectorWebhook/rewriteAppHTTPProbe");
         own.unwrap_or(value == Some(&Value::Bool(true)))
     }
 
     fn flag(&self, pointer: &str) -> bool {
-        self.settings.values.pointer(pointer) == Some(&Value::Bool(true))
+        at(&self.settings.values, pointer) == Some(&Value::Bool(true))
     }
 }
 

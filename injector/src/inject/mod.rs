@@ -21,6 +21,7 @@ use serde_json::{Map, Value};
 
 use crate::annotations::keys;
 use crate::config::{Layers, Mesh, ProxyConfigs, Settings};
+use crate::path::at;
 use crate::pod::annotations::{self, AnnotationError};
 use crate::pod::exempt::Exempt;
 use crate::pod::ids::{self, Ids};
@@ -351,7 +352,7 @@ fn check_result(injected: &mut Injected, names: &[String]) -> Result<(), InjectE
 
 /// A pod for Windows is injected where it asks for it, as by Istio, and cannot run.
 fn windows(pod: &Value) -> Option<String> {
-    let system = pod.pointer("/spec/os/name").and_then(Value::as_str);
+    let system = at(pod, "/spec/os/name").and_then(Value::as_str);
     (system == Some("windows")).then(|| {
         "spec.os.name is windows: the injected containers are for Linux, and Kubernetes refuses such a pod; expected label \
          sidecar.istio.io/inject: \"false\""

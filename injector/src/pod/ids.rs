@@ -52,8 +52,7 @@ fn last_of_range(text: &str) -> Option<i64> {
 /// The user and group that the user's own proxy container sets.
 #[must_use]
 pub fn of_container(container: &Value) -> Ids {
-    let number =
-        |key: &str| container.pointer("/securityContext").and_then(|context| context.get(key)?.as_i64());
+    let number = |key: &str| container.get("securityContext").and_then(|context| context.get(key)?.as_i64());
     Ids { uid: number("runAsUser"), gid: number("runAsGroup") }
 }
 
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_validation_container_beside_an_init_container_is_the_user_s() {
+    fn validation_container_beside_an_init_container_is_the_user_s() {
         let mut pod = pod();
         let init = pod["spec"]["initContainers"].as_array_mut().unwrap();
         init.push(json!({"name": "istio-init", "args": ["-u", "1337"]}));

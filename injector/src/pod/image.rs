@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::list::annotation;
 use crate::annotations::keys;
+use crate::path::at;
 
 /// Chooses the image of the proxy (`global.proxy.image`) or of the init container (`global.proxy_init.image`).
 ///
@@ -12,9 +13,8 @@ use crate::annotations::keys;
 /// `global.variant`; `default` means none, and a tag that ends in a variant has it replaced.
 #[must_use]
 pub fn choose(pod: &Value, values: &Value, proxy_config: &Map<String, Value>, which: Which) -> String {
-    let global = |key: &str| values.pointer("/global").and_then(|global| global.get(key)).map(text);
-    let name = values
-        .pointer(which.pointer())
+    let global = |key: &str| values.get("global").and_then(|global| global.get(key)).map(text);
+    let name = at(values, which.pointer())
         .map(text)
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "proxyv2".to_owned());
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variant_in_the_tag_is_replaced_not_repeated() {
+    fn variant_in_the_tag_is_replaced_not_repeated() {
         let values =
             |tag: &str, variant: &str| json!({"global": {"hub": "h", "tag": tag, "variant": variant}});
         assert_eq!(image(&json!({}), &values("1-debug", "distroless"), &json!({})), "h/proxyv2:1-distroless");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_name_is_kept() {
+    fn whole_name_is_kept() {
         let values = json!({"global": {"hub": "h", "tag": "t", "proxy": {"image": "my.example/proxy:7"}}});
         assert_eq!(image(&json!({}), &values, &json!({})), "my.example/proxy:7");
     }

@@ -30,7 +30,7 @@ impl List {
 /// The items of a list of the spec, none if it is missing.
 #[must_use]
 pub fn items<'a>(pod: &'a Value, list: &str) -> &'a [Value] {
-    pod.pointer("/spec").and_then(|spec| spec.get(list)?.as_array()).map_or(&[], Vec::as_slice)
+    pod.get("spec").and_then(|spec| spec.get(list)?.as_array()).map_or(&[], Vec::as_slice)
 }
 
 /// The containers of a list, none if it is missing.
@@ -41,7 +41,7 @@ pub fn containers(pod: &Value, list: List) -> &[Value] {
 
 /// The same, to be changed; nothing if the list is missing.
 pub fn containers_mut(pod: &mut Value, list: List) -> &mut [Value] {
-    pod.pointer_mut("/spec")
+    pod.get_mut("spec")
         .and_then(|spec| spec.get_mut(list.key()))
         .and_then(Value::as_array_mut)
         .map_or(&mut [], Vec::as_mut_slice)
@@ -49,7 +49,7 @@ pub fn containers_mut(pod: &mut Value, list: List) -> &mut [Value] {
 
 /// Takes the whole list out, to be put back with [`put`].
 pub fn take(pod: &mut Value, list: List) -> Vec<Value> {
-    match pod.pointer_mut("/spec").and_then(|spec| spec.get_mut(list.key())) {
+    match pod.get_mut("spec").and_then(|spec| spec.get_mut(list.key())) {
         Some(Value::Array(items)) => std::mem::take(items),
         _ => Vec::new(),
     }
@@ -77,7 +77,9 @@ thread_local! {
 pub fn name(item: &Value) -> &str {
     #[cfg(test)]
     NAMES_READ.set(NAMES_READ.get() + 1);
-    item.get("name").and_then(Value::as_str).unwrap_or_default()
+    // It is mostly the first key, and hashing takes longer than a few comparisons.
+    let found = item.as_object().and_then(|fields| fields.iter().find(|(key, _)| *key == "name"));
+    found.and_then(|(_, name)| name.as_str()).unwrap_or_default()
 }
 
 /// The first item of this name.

@@ -42,7 +42,7 @@ impl Status {
     #[must_use]
     pub fn of_templates(template_pod: &Value, revision: &str) -> Self {
         let names = |key: &str| -> Vec<String> {
-            let list = template_pod.pointer("/spec").and_then(|spec| spec.get(key)).and_then(Value::as_array);
+            let list = template_pod.get("spec").and_then(|spec| spec.get(key)).and_then(Value::as_array);
             list.into_iter().flatten().map(|item| name(item).to_owned()).collect()
         };
         Self {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_that_cannot_be_read_is_none() {
+    fn status_that_cannot_be_read_is_none() {
         for text in ["", "{", "[]", "7"] {
             let pod = json!({"metadata": {"annotations": {(keys::STATUS): text}}});
             assert_eq!(Status::of(&pod), None, "{text}");

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::path::at;
+
 use super::list::label;
 
 /// The workload of a pod.
@@ -43,7 +45,7 @@ impl Workload {
             name: own_name.to_owned(),
             namespace: namespace.to_owned(),
         };
-        let owners = pod.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+        let owners = at(pod, "/metadata/ownerReferences").and_then(Value::as_array);
         let controller =
             owners.into_iter().flatten().find(|owner| owner.get("controller") == Some(&Value::Bool(true)));
         if let Some(controller) = controller.filter(|_| !text(pod, "/metadata/generateName").is_empty()) {
@@ -100,7 +102,7 @@ fn cron_job(job: &str) -> Option<&str> {
 }
 
 fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+    at(value, pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_of_its_own_is_its_workload() {
+    fn pod_of_its_own_is_its_workload() {
         let pod = json!({"kind": "Pod", "metadata": {"name": "alone"}});
         let found = Workload::of_object(&pod, "");
         assert_eq!(

@@ -101,7 +101,7 @@ impl<'a> Map<'a> {
     pub fn get(&self, key: &str) -> Option<Value<'a>> {
         match self {
             Self::Json { entries, elem, origin } => {
-                let (key, json) = (*entries)?.get_key_value(key)?;
+                let (key, json) = entry((*entries)?, key)?;
                 let origin = origin.map(|o| Origin { kind: o.kind, key });
                 Some(Value::typed(Some(json), elem, origin))
             }
@@ -179,6 +179,12 @@ impl<'a> OwnMap<'a> {
         let before = self.entries.borrow_mut().remove(key);
         drop(before);
     }
+}
+
+/// The entry of a key. In a small map a look at all keys takes less time than hashing one.
+pub(crate) fn entry<'a>(map: &'a JsonMap<String, Json>, key: &str) -> Option<(&'a String, &'a Json)> {
+    const SMALL: usize = 12;
+    if map.len() > SMALL { map.get_key_value(key) } else { map.iter().find(|(other, _)| *other == key) }
 }
 
 /// Long chains of collections are taken apart one by one: dropping them recursively could exhaust the stack.

@@ -326,7 +326,11 @@ impl<'a> Struct<'a> {
         {
             return Value::Struct(Self { schema, json: self.json, origin, pointer: false });
         }
-        Value::typed(self.json.and_then(|json| json.get(field.key)), &field.kind, origin)
+        Value::typed(
+            self.json.and_then(|json| collections::entry(json, field.key)).map(|(_, json)| json),
+            &field.kind,
+            origin,
+        )
     }
 }
 

@@ -76,8 +76,7 @@ pub fn restore(pod: &mut Value, originals: &Probers) {
 pub fn drop_other_handlers(old: &mut Value, fresh: &Value) {
     const HANDLERS: [&str; 4] = ["exec", "grpc", "httpGet", "tcpSocket"];
     for slot in slots(name(fresh)) {
-        let new =
-            fresh.pointer(&slot.pointer()).filter(|new| HANDLERS.iter().any(|key| new.get(key).is_some()));
+        let new = slot.of(fresh).filter(|new| HANDLERS.iter().any(|key| new.get(key).is_some()));
         if let (Some(new), Some(old)) = (new, slot.find(old)) {
             old.retain(|key, _| !HANDLERS.contains(&key.as_str()) || new.get(key).is_some());
         }
@@ -91,8 +90,7 @@ pub fn rewritten_paths(pod: &Value) -> Vec<String> {
     for list in List::BOTH {
         for container in containers(pod, list) {
             for slot in slots(name(container)) {
-                let found = container.pointer(&slot.pointer());
-                if found.is_some_and(|probe| is_rewritten(probe.get("httpGet"), &slot.path)) {
+                if slot.of(container).is_some_and(|probe| is_rewritten(probe.get("httpGet"), &slot.path)) {
                     paths.push(slot.path);
                 }
             }
@@ -110,11 +108,15 @@ struct Slot {
 
 impl Slot {
     fn find<'a>(&self, container: &'a mut Value) -> Option<&'a mut Map<String, Value>> {
-        container.pointer_mut(&self.pointer())?.as_object_mut()
+        let parent = match self.parent {
+            Some(parent) => container.get_mut(parent)?,
+            None => container,
+        };
+        parent.get_mut(self.key)?.as_object_mut()
     }
 
-    fn pointer(&self) -> String {
-        self.parent.map_or_else(|| format!("/{}", self.key), |parent| format!("/{parent}/{}", self.key))
+    fn of<'a>(&self, container: &'a Value) -> Option<&'a Value> {
+        self.parent.map_or(Some(container), |parent| container.get(parent))?.get(self.key)
     }
 }
 
