@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_counts_when_it_is_found_twice() {
+    fn change_counts_when_it_is_found_twice() {
         let mut stable = Stable::new("a");
         let applied: Vec<Option<&str>> =
             ["a", "b", "a", "b", "c", "c", "c", "d", "d"].map(|found| stable.record(found)).to_vec();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unresponsive_file_system_is_reported_once_and_blocks_nothing() {
+    async fn unresponsive_file_system_is_reported_once_and_blocks_nothing() {
         let (release, held) = mpsc::channel::<()>();
         let held = Arc::new(Mutex::new(held));
         let reads = Arc::new(Mutex::new(0));

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_write_that_hangs_is_reported_and_blocks_nothing() {
+    async fn write_that_hangs_is_reported_and_blocks_nothing() {
         let file = CaFile { timeout: Duration::from_millis(10), ..CaFile::new("ca.crt".into()) };
         let (release, held) = mpsc::channel::<()>();
         let hanging = move || {

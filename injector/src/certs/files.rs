@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pair_is_served_once_it_becomes_valid() {
+    async fn pair_is_served_once_it_becomes_valid() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
         let pair = CertFiles { cert: path("tls.crt"), key: path("tls.key") };

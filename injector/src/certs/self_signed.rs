@@ -156,7 +156,7 @@ mod tests {
     use crate::files;
 
     #[tokio::test]
-    async fn a_certificate_is_issued_written_and_renewed() {
+    async fn certificate_is_issued_written_and_renewed() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("ca.crt");
         let names = Names::service("injector", "istio-system").and_loopback();
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failed_write_is_repeated() {
+    async fn failed_write_is_repeated() {
         let folder = tempfile::tempdir().expect("a folder");
         let inner = folder.path().join("inner");
         std::fs::create_dir(&inner).expect("a folder");

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_invalid_key_is_rejected_with_what_is_accepted() {
+    fn invalid_key_is_rejected_with_what_is_accepted() {
         // PKCS#8 of the right form, with a curve for which no signer exists (P-521).
         const UNSUPPORTED: &str =
             "-----BEGIN PRIVATE KEY-----\nMBkCAQAwEAYHKoZIzj0CAQYFK4EEACMEAgAA\n-----END PRIVATE KEY-----\n";

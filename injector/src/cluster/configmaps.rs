@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_key_counts_as_an_empty_map() {
+    fn empty_key_counts_as_an_empty_map() {
         let keys = [("mesh", "\n"), ("values", ""), ("config", "")];
         let data = keys.map(|(key, text)| (key.to_owned(), text.to_owned())).into();
         let map: serde_json::Value = serde_json::from_str(&source("ns", "x", &data).text).expect("JSON");

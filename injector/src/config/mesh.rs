@@ -198,7 +198,7 @@ impl Mesh {
         self.config.get("enablePrometheusMerge") != Some(&Value::Bool(false))
     }
 
-    /// How the proxy hands inbound traffic on: `passthrough` or `localhost`.
+    /// Where the proxy sends inbound traffic: `passthrough` or `localhost`.
     #[must_use]
     pub fn inbound_traffic_policy(&self) -> String {
         let mode = self.config.get("inboundTrafficPolicy").and_then(|policy| policy.get("mode")?.as_str());

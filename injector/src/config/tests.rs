@@ -38,7 +38,7 @@ fn the_three_forms_of_a_config() {
 }
 
 #[test]
-fn a_config_map_holds_config_and_values() {
+fn config_map_holds_config_and_values() {
     let map = "kind: ConfigMap\ndata:\n  config: |\n    policy: enabled\n    templates: {sidecar: ''}\n  values: |\n    {\"revision\": \"canary\"}\n";
     let settings = load(map).unwrap();
     assert_eq!(settings.values["revision"], "canary");
@@ -74,7 +74,7 @@ fn the_config_map_with_the_key_is_picked_out_of_several() {
 }
 
 #[test]
-fn a_few_values_go_over_those_of_the_built_in_config_only() {
+fn few_values_go_over_those_of_the_built_in_config_only() {
     let some = "global: {proxy_init: {image: my/x:1}, proxy: {resources: null}, imagePullSecrets: [s]}";
     let few = Sources { values: source(some), ..Sources::default() };
     let values = few.load(&functions(|_| None)).unwrap().values;
@@ -112,7 +112,7 @@ fn every_problem_at_once() {
 }
 
 #[test]
-fn a_bad_template_is_found_in_the_file() {
+fn bad_template_is_found_in_the_file() {
     let problems =
         load("policy: enabled\ntemplates:\n  sidecar: |\n    metadata:\n      {{ nope }}: x\n").unwrap_err();
     assert_eq!(problems, ["file: line 5: template sidecar line 2 column 6: function \"nope\" not defined"]);
@@ -127,7 +127,7 @@ fn what_is_no_config_is_refused() {
 }
 
 #[test]
-fn a_misspelt_key_is_told() {
+fn misspelt_key_is_reported() {
     let settings = load("policy: enabled\nneverInjectSelectors: []\ntemplates: {sidecar: ''}\n").unwrap();
     let reported = settings.warnings.first().unwrap();
     assert!(
@@ -138,7 +138,7 @@ fn a_misspelt_key_is_told() {
 }
 
 #[test]
-fn a_config_map_that_was_cut_off() {
+fn config_map_that_was_cut_off() {
     let problems = |text: &str| {
         let sources = Sources { values: source(text), mesh: source(text), ..Sources::default() };
         let problems = sources.load(&functions(|_| None)).map(|_| ()).unwrap_err();

@@ -24,7 +24,7 @@ fn the_first_answer_wins() {
 }
 
 #[test]
-fn an_empty_answer_is_silent_and_a_bad_one_is_not() {
+fn empty_answer_is_silent_and_a_bad_one_is_not() {
     let pod = |value: &str| json!({"metadata": {"annotations": {INJECT: value}}});
     assert!(decide(&pod(""), "", &rules("enabled")).warnings.is_empty());
     let odd = decide(&pod("yes"), "", &rules("enabled"));
@@ -38,7 +38,7 @@ fn an_empty_answer_is_silent_and_a_bad_one_is_not() {
 }
 
 #[test]
-fn an_empty_selector_matches_nothing() {
+fn empty_selector_matches_nothing() {
     let rules = Rules {
         policy: Policy::Disabled,
         never: vec![Selector::default()],

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_is_written_into_or_refused() {
+    fn fifo_is_written_into_or_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let fifo = folder.path().join("fifo");
         nix::unistd::mkfifo(&fifo, Mode::from_bits_truncate(0o600)).expect("a FIFO");

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncated_config_harms_no_pod() {
+    fn truncated_config_removes_nothing() {
         let (mut refused, mut accepted) = (0, 0);
         for (end, _) in BUILTIN_CONFIG.match_indices('\n') {
             let text = &BUILTIN_CONFIG[..=end];

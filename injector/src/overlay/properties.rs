@@ -71,7 +71,7 @@ proptest! {
     }
 
     #[test]
-    fn an_empty_patch_changes_nothing(spec in any_json(false), container in any_container(false)) {
+    fn empty_patch_changes_nothing(spec in any_json(false), container in any_container(false)) {
         let pod = json!({"spec": spec});
         prop_assert_eq!(merge(&pod, &json!({}), &schema::POD), Ok(pod.clone()));
         if spec.is_object() {

@@ -68,7 +68,7 @@ fn lists_without_a_key_are_replaced() {
 }
 
 #[test]
-fn a_missing_merge_key_is_an_error_with_its_place() {
+fn missing_merge_key_is_an_error_with_its_place() {
     let error = merge(
         &pod(json!({"containers": [{"name": "app", "env": [{"name": "A"}]}]})),
         &pod(json!({"containers": [{"name": "app", "env": [{"name": "B"}, {"value": "1"}]}]})),

@@ -11,7 +11,7 @@ pub fn value<'a>(container: &'a Value, variable: &str) -> Option<&'a str> {
     list.iter().find(|item| name(item) == variable)?.get("value")?.as_str()
 }
 
-/// Takes a variable away.
+/// Removes a variable.
 pub fn remove(container: &mut Value, variable: &str) -> Option<Value> {
     let list = container.get_mut("env")?.as_array_mut()?;
     let at = list.iter().position(|item| name(item) == variable)?;
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn appended_variables_stand_last_and_sorted() {
+    fn appended_variables_are_last_and_sorted() {
         let mut container = json!({"env": [{"name": "B", "value": "old"}, {"name": "X", "value": "x"}]});
         let variables = vec![("C".to_owned(), "3".to_owned()), ("B".to_owned(), "2".to_owned())];
         append_sorted(&mut container, variables.clone());

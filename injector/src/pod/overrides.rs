@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_annotation_is_an_error() {
+    fn bad_annotation_is_an_error() {
         for text in [
             "",
             "{",

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_app_that_must_not_be_scraped_is_left_alone() {
+    fn app_that_must_not_be_scraped_is_unchanged() {
         let mut pod = pod(&json!({"prometheus.io/scrape": "false"}));
         let before = pod.clone();
         merge(&mut pod, 15020);

@@ -25,7 +25,7 @@ const ALLOWED: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-/// The level that a namespace enforces, unless every pod meets it.
+/// The level that a namespace enforces, unless every pod satisfies it.
 #[must_use]
 pub fn enforced(namespace: &Value) -> Option<&str> {
     let labels = namespace.pointer("/metadata/labels")?;

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_was_never_injected_is_left_alone() {
+    fn pod_that_was_never_injected_is_unchanged() {
         let pod = json!({"spec": {"containers": [{"name": "istio-proxy"}]}});
         assert_eq!(strip(&pod, 15020, true), Ok(Stripped { pod, previous: None }));
     }

@@ -14,7 +14,7 @@ fn other_texts_are_refused_by_name() {
 }
 
 #[test]
-fn a_pod_is_walked_by_its_types() {
+fn pod_is_walked_by_its_types() {
     let mut pod = json!({"spec": {
         "containers": [{
             "name": "app",
@@ -42,7 +42,7 @@ fn a_pod_is_walked_by_its_types() {
 }
 
 #[test]
-fn a_bad_quantity_names_its_place() {
+fn bad_quantity_names_its_place() {
     let mut pod = json!({"spec": {"containers": [{"resources": {"limits": {"cpu": "lots"}}}]}});
     let error = canonical_quantities(&mut pod).expect_err("lots");
     assert_eq!(error.path, "spec.containers[0].resources.limits.cpu");

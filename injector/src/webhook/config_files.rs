@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_file_is_rejected() {
+    fn empty_file_is_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let named = |name: &str, text: &str| {
             let path = folder.path().join(name).to_str().unwrap().to_owned();

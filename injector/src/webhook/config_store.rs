@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_config_never_replaces_a_valid_one() {
+    fn invalid_config_never_replaces_a_valid_one() {
         let functions = functions(|_| None);
         let store = ConfigStore::unconfigured(Options::default(), &functions).unwrap();
         assert!(!store.is_configured());
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_policy_is_loaded_where_there_is_no_config_to_keep() {
+    fn unknown_policy_is_loaded_where_there_is_no_config_to_keep() {
         let functions = functions(|_| None);
         let store = ConfigStore::unconfigured(Options::default(), &functions).unwrap();
         let text = BUILTIN_CONFIG.replace("policy: enabled", "policy: enable");

@@ -293,7 +293,7 @@ impl<'a> State<'a> {
         self.simple(dot, base)
     }
 
-    /// An operand that stands by itself, with the type it has by itself.
+    /// An operand alone, with its own type.
     pub(crate) fn simple(&mut self, dot: &Value<'a>, expr: &'a Expr) -> Eval<Value<'a>> {
         match &expr.kind {
             ExprKind::Dot => Ok(dot.clone()),

@@ -91,7 +91,7 @@ fn url_parse<'a>(s: &Str<'a>) -> Answer<'a> {
     Ok(Value::dict(entries.collect::<BTreeMap<_, _>>()))
 }
 
-/// Every `%` stands before two hexadecimal digits.
+/// Every `%` precedes two hexadecimal digits.
 fn check_escapes(rest: &str) -> Result<(), String> {
     let is_bad = |after: &str| !after.get(..2).is_some_and(|d| d.chars().all(|c| c.is_ascii_hexdigit()));
     if let Some(bad) = rest.split('%').skip(1).find(|after| is_bad(after)) {

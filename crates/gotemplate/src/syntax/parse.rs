@@ -248,7 +248,7 @@ impl<'s> Parser<'s> {
 
     fn definition(&mut self, at: usize) -> Parsed<()> {
         if self.depth > 0 {
-            return self.fail(at, "unexpected {{define}}: it stands at the top level only");
+            return self.fail(at, "unexpected {{define}}: expected it at the top level");
         }
         let name = self.template_name("define clause")?;
         self.expect_close("define clause")?;

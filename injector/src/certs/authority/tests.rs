@@ -64,7 +64,7 @@ fn the_leaf_is_renewed_after_two_thirds_by_the_same_ca() {
 }
 
 #[test]
-fn an_expired_ca_is_replaced_at_once() {
+fn expired_ca_is_replaced_at_once() {
     let bundle = Bundle::fresh(&names(), day(0)).expect("a bundle");
     let now = day(3651);
     let renewed = bundle.renewed(now).expect("a bundle").expect("is due");
@@ -73,7 +73,7 @@ fn an_expired_ca_is_replaced_at_once() {
 }
 
 #[test]
-fn a_late_rotation_still_takes_every_step() {
+fn late_rotation_still_takes_every_step() {
     let mut bundle = Bundle::fresh(&names(), day(0)).expect("a bundle");
     for now in [day(3649), day(3650) - BACKDATE, day(3650), day(3656), day(3658)] {
         let before = bundle.trusted_pem();
@@ -89,7 +89,7 @@ fn a_late_rotation_still_takes_every_step() {
 }
 
 #[test]
-fn an_early_rotation_takes_the_same_steps() {
+fn early_rotation_takes_the_same_steps() {
     let bundle = Bundle::fresh(&names(), day(0)).expect("a bundle");
     let rotated = bundle.rotated(day(1)).expect("a bundle");
     assert_eq!(rotated.leaf, bundle.leaf);
@@ -99,7 +99,7 @@ fn an_early_rotation_takes_the_same_steps() {
 }
 
 #[test]
-fn a_leaf_for_other_names_is_reissued_at_once() {
+fn leaf_for_other_names_is_reissued_at_once() {
     let bundle = Bundle::fresh(&names(), day(0)).expect("a bundle");
     let more = names().and_loopback();
     let read = Bundle::from_secret_data(&more, &bundle.to_secret_data()).expect("whole");

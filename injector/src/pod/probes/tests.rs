@@ -46,7 +46,7 @@ fn rewriting_twice_changes_nothing() {
 }
 
 #[test]
-fn a_port_name_that_is_unknown_is_not_noted() {
+fn port_name_that_is_unknown_is_not_noted() {
     let mut pod = json!({"spec": {"containers": [
         {"name": "app", "livenessProbe": {"httpGet": {"port": "nope"}}}, {"name": "istio-proxy"},
     ]}});

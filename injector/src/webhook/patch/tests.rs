@@ -102,7 +102,7 @@ fn orders() -> impl Strategy<Value = (String, String)> {
 
 proptest! {
     #[test]
-    fn a_patch_turns_the_old_value_into_the_new_one(old in any_value(), new in any_value()) {
+    fn patch_turns_the_old_value_into_the_new_one(old in any_value(), new in any_value()) {
         text(&old, &new);
     }
 

@@ -121,7 +121,7 @@ fn spans_cover_scalars_and_nothing_else() {
 }
 
 #[test]
-fn a_value_that_breaks_out_is_seen() {
+fn value_that_breaks_out_is_seen() {
     for (value, kept) in [
         ("plain", true),
         ("with space, and: colon", true),
