@@ -134,6 +134,7 @@ fn lists(namespace: &str) -> Vec<List> {
         of("", "v1", "Pod", own),
         of("", "v1", "ConfigMap", own),
         of("networking.k8s.io", "v1", "NetworkPolicy", own),
+        of("rbac.authorization.k8s.io", "v1", "RoleBinding", own),
         events,
         secrets,
         api_servers,

@@ -83,6 +83,8 @@ problems! {
     NoEndpoints Broken "no-endpoints";
     /// A NetworkPolicy that blocks API servers.
     PolicyBlocks Broken "network-policy";
+    /// No RoleBinding lets the injector read its ConfigMaps.
+    RoleMissing Broken "role-missing";
     /// The ConfigMap does not exist.
     ConfigMissing Broken "config-missing";
     /// An invalid config.

@@ -16,6 +16,7 @@ mod overlap;
 mod pods;
 mod policies;
 mod report;
+mod roles;
 mod serving;
 mod trust;
 
@@ -113,6 +114,7 @@ fn backend(
     }
     let backend = serving::examine(cluster, installation, diagnosis);
     policies::examine(cluster, installation, &backend, diagnosis);
+    roles::examine(cluster, installation, &backend, diagnosis);
     trust::examine(cluster, installation, &backend, options.now, diagnosis);
     config::examine(cluster, installation, &backend, diagnosis);
     apiserver::examine(cluster, installation, diagnosis);

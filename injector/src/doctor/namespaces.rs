@@ -8,6 +8,8 @@ use super::{Diagnosis, Finding, Options, Problem};
 use crate::decide::selectors::{INJECTION, REVISION, SUFFIX};
 use crate::decide::{Called, Labels as _, SYSTEM_NAMESPACES, Webhooks};
 
+const NOT_CALLED: &str = "no webhook is called for its pods: they come up without a sidecar";
+
 pub(super) fn examine(
     cluster: &Cluster<'_>,
     installations: &[Installation<'_>],
@@ -75,12 +77,17 @@ fn one(namespace: &Value, asked: bool, webhooks: &Webhooks, diagnosis: &mut Diag
             format!("no webhook matches its pods; installed: {}", revisions(webhooks)),
             "sidecar-injector manifests --replace-istiod | kubectl apply -f -".to_owned(),
         ),
-        (Some(value), _) if value != "disabled" && !asked => found(
-            Problem::LabelValue,
-            format!("it has {INJECTION}={value}"),
-            "only enabled switches injection on; any other value switches it off".to_owned(),
-            enable,
-        ),
+        (Some(value), _) if value != "disabled" => {
+            found(
+                Problem::LabelValue,
+                format!("it has {INJECTION}={value}"),
+                "only enabled switches injection on; any other value switches it off".to_owned(),
+                enable.clone(),
+            );
+            if asked {
+                found(Problem::NotSelected, why_not(&kept), NOT_CALLED.to_owned(), enable);
+            }
+        }
         (None, Some(revision)) => found(
             Problem::UnknownRevision,
             format!("it has {REVISION}={revision}, and no webhook of that revision selects it"),
@@ -90,21 +97,8 @@ fn one(namespace: &Value, asked: bool, webhooks: &Webhooks, diagnosis: &mut Diag
                 |known| format!("kubectl label namespace {own} {REVISION}={known} --overwrite"),
             ),
         ),
-        _ if asked => found(
-            Problem::NotSelected,
-            not_selected(injection, &kept),
-            "no webhook is called for its pods: they come up without a sidecar".to_owned(),
-            enable,
-        ),
+        _ if asked => found(Problem::NotSelected, why_not(&kept), NOT_CALLED.to_owned(), enable),
         _ => {}
-    }
-}
-
-fn not_selected(injection: Option<&str>, kept: &[(crate::decide::Webhook, Vec<String>)]) -> String {
-    let why = why_not(kept);
-    match injection.filter(|value| *value != "disabled") {
-        Some(value) => format!("it has {INJECTION}={value}: only enabled switches injection on; {why}"),
-        None => why,
     }
 }
 

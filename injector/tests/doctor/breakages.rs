@@ -126,7 +126,8 @@ const SERVING: [Breakage; 16] = [
     ),
 ];
 
-const CLUSTER: [Breakage; 13] = [
+const CLUSTER: [Breakage; 14] = [
+    (|all| own(all, "RoleBinding")["subjects"] = json!([]), Problem::RoleMissing, INSTALL),
     (
         // It can be read, and fails for every pod.
         |all| own(all, "ConfigMap")["data"]["values"] = json!("global: {}"),

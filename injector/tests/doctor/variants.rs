@@ -25,6 +25,7 @@ fn what_was_not_saved_is_named_and_not_called_missing() {
         ("Event", "Events"),
         ("MutatingWebhookConfiguration", "MutatingWebhookConfigurations"),
         ("NetworkPolicy", "NetworkPolicies"),
+        ("RoleBinding", "RoleBindings"),
     ] {
         let diagnosis = diagnose(&without(kind), &[]);
         assert_eq!(diagnosis.findings, [], "without {kind}");

@@ -60,6 +60,7 @@ const BREAKAGES: &[(&str, Breakage)] = &[
         "network-policy",
         Edit("NetworkPolicy", |object| object["spec"]["ingress"] = json!([{"ports": [{"port": 9}]}])),
     ),
+    ("role-missing", Delete("RoleBinding")),
     ("config-missing", Delete("ConfigMap")),
     ("config-broken", Edit("ConfigMap", |object| object["data"]["config"] = json!("templates: ["))),
     (
@@ -176,7 +177,8 @@ impl<'c> Patient<'c> {
     fn problems(&self) -> Vec<String> {
         let cluster = self.installation.cluster;
         let kubeconfig = cluster.kubeconfig.to_str().expect("a path");
-        let arguments = [
+        let broken = self.broken();
+        let mut arguments = vec![
             "sidecar-injector",
             "doctor",
             "--kubeconfig",
@@ -187,11 +189,13 @@ impl<'c> Patient<'c> {
             &self.plain,
             "--namespace",
             &self.shop,
-            "--namespace",
-            &self.broken(),
             "-o",
             "json",
         ];
+        // It is an error to ask about a namespace that does not exist.
+        if cluster.api.get(&format!("/api/v1/namespaces/{broken}")).is_ok() {
+            arguments.extend(["--namespace", &broken]);
+        }
         let output = cli::run(arguments.iter().map(Into::into), &Environment::default());
         let output = output.unwrap_or_else(|failure| panic!("{failure}"));
         assert_eq!(output.notes, Vec::<String>::new());
