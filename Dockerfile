@@ -1,9 +1,10 @@
-# Two images: `iptables` (the default) for init containers, `injector` for the webhook.
+# Three images: `iptables` (the default) for init containers, `native` for those whose node has nf_tables of Linux 5.2 or later,
+# `injector` for the webhook.
 #
 #   make image        builds this file: needs a registry for one base image, and Debian's archive as it was on a day
 #   make image-local  builds only the last part, from binaries and a root file system made on this machine
 #
-# Both are made of the same files by the same script, image/rootfs.
+# The first is made of the same files in both cases, by the same script, image/rootfs.
 
 # The index of all architectures. When you raise it, raise rust-version's compiler and SNAPSHOT with it.
 ARG RUST=docker.io/library/rust:1.95.0-slim-bookworm@sha256:d7482085ff5b415f84dba5647ae71606650bdef00db7aeb69f4b3d170c3e4082
@@ -51,6 +52,20 @@ LABEL org.opencontainers.image.title="sidecar-injector" \
 COPY --chmod=755 --from=programs sidecar-injector /sidecar-injector
 USER 65532:65532
 ENTRYPOINT ["/sidecar-injector"]
+
+# One static file: rules are native nftables, programmed over netlink.
+FROM scratch AS native
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="istio-iptables" \
+      org.opencontainers.image.description="Redirects a pod's traffic to its sidecar proxy, by native nftables" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --chmod=755 --from=programs istio-iptables /usr/local/bin/istio-iptables
+ENV PATH=/usr/local/bin
+USER 0:0
+ENTRYPOINT ["/usr/local/bin/istio-iptables"]
 
 FROM scratch AS iptables
 ARG VERSION=unknown

@@ -118,7 +118,7 @@ else
 	@exit $(if $(filter cluster,$(MAKECMDGOALS)),1,0)
 endif
 
-image: ## both images, by podman, docker or buildah (needs a registry for the base image)
+image: ## all images, by podman, docker or buildah (needs a registry for the base image)
 	@image/build registry
 
 image-local: static injector ## the same images from this machine's packages, without a registry
