@@ -79,6 +79,7 @@ pub fn inspect(host: &impl Host, choice: BackendChoice, access: Access) -> Resul
         connections: Connections::default(),
         alias,
         dormant: snapshot.dormant.clone(),
+        foreign: foreign_tables(&snapshot, decision.backend),
     };
     for variant in Variant::ALL {
         for family in Family::ALL {
@@ -152,6 +153,15 @@ fn read_foreign(host: &impl Host, variant: Variant, family: Family) -> Option<Ob
     let tools = tools::tools(host, variant, family)?;
     let read = read(host, variant, family, &tools);
     read.inspect_err(|failure| log::debug!("foreign {family} rules cannot be read: {failure}")).ok()
+}
+
+/// Reads other programs' nftables tables, to see which of them decide before ours would. Nothing depends on it.
+fn foreign_tables(snapshot: &Snapshot, backend: Backend) -> Vec<nfnetlink::nftables::Table> {
+    // Their rules are read by the tools.
+    let without_iptables = backend == Backend::Iptables(Variant::Nft);
+    let read = observe::foreign_tables(snapshot, without_iptables);
+    read.inspect_err(|error| log::debug!("foreign nftables tables cannot be read: {error}"))
+        .unwrap_or_default()
 }
 
 /// How often rules that change all the time are read.

@@ -264,6 +264,7 @@ fn empty_state(choice: BackendChoice) -> CurrentState {
         connections: Connections::default(),
         alias: None,
         dormant: Vec::new(),
+        foreign: Vec::new(),
     }
 }
 

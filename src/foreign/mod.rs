@@ -1,11 +1,15 @@
 //! Foreign rules that decide before ours see a packet.
 
+mod base_chains;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::diff::{is_our_jump, owned};
 use crate::model::{Chain, Family, FamilyRules, Hook, HookRules, Table, TableRules, Target, Variant};
 use crate::parse::{self, Line, Observed, ObservedTable};
+
+pub use base_chains::{BaseChain, before_ours};
 
 /// A foreign rule before our jump.
 #[derive(Clone, Debug, PartialEq, Eq)]

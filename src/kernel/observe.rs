@@ -27,6 +27,8 @@ pub struct Snapshot {
     /// Tables of iptables-nft that are switched off (`flags dormant`): no packet meets their rules.
     pub dormant: Vec<(Family, Table)>,
     nft: BTreeMap<Family, Chains>,
+    /// Every table of nf_tables but those of a native backend.
+    others: Vec<TableName>,
     /// The families in whose tables of iptables-nft there are rules in the shared chains.
     nft_in_use: BTreeSet<Family>,
     legacy: BTreeMap<Family, BTreeMap<String, LegacyTable>>,
@@ -47,7 +49,7 @@ impl Snapshot {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => (NfTables::Forbidden, None),
             Err(error) => return Err(error),
         };
-        let NfTablesPicture { native, dormant, chains: nft, in_use: nft_in_use } =
+        let NfTablesPicture { native, dormant, chains: nft, in_use: nft_in_use, others } =
             socket.map(nf_tables_picture).transpose()?.unwrap_or_default();
         let mut legacy = BTreeMap::new();
         let mut legacy_unlisted = false;
@@ -58,7 +60,7 @@ impl Snapshot {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { nf_tables, native, dormant, nft, nft_in_use, legacy, legacy_unlisted })
+        Ok(Self { nf_tables, native, dormant, nft, others, nft_in_use, legacy, legacy_unlisted })
     }
 
     /// Looks at our legacy tables without the list, which creates them.
@@ -128,6 +130,7 @@ struct NfTablesPicture {
     dormant: Vec<(Family, Table)>,
     chains: BTreeMap<Family, Chains>,
     in_use: BTreeSet<Family>,
+    others: Vec<TableName>,
 }
 
 fn nf_tables_picture(mut socket: Nftables) -> io::Result<NfTablesPicture> {
@@ -137,6 +140,7 @@ fn nf_tables_picture(mut socket: Nftables) -> io::Result<NfTablesPicture> {
         table.family == TableFamily::Inet && NATIVE_TABLES.contains(&table.name.as_str())
     };
     let native: Vec<&TableName> = tables.iter().filter(is_native).collect();
+    snapshot.others = tables.iter().filter(|table| !is_native(table)).cloned().collect();
     let of_iptables = ours(&tables, &Family::ALL);
     if of_iptables.is_empty() && native.is_empty() {
         return Ok(snapshot);
@@ -163,6 +167,31 @@ fn nf_tables_picture(mut socket: Nftables) -> io::Result<NfTablesPicture> {
         }
     }
     Ok(snapshot)
+}
+
+/// Other programs' tables with a base chain that packets pass before our last rules, or together with them; without the elements
+/// of sets. Those that are switched off are left out, and the tables of iptables-nft on request.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn foreign_tables(snapshot: &Snapshot, without_iptables: bool) -> io::Result<Vec<nftables::Table>> {
+    let of_iptables: Vec<TableName> = if without_iptables {
+        ours(&snapshot.others, &Family::ALL).into_iter().map(|(_, _, name)| name).collect()
+    } else {
+        Vec::new()
+    };
+    let foreign = |table: &&TableName| !of_iptables.contains(table);
+    if snapshot.others.iter().find(foreign).is_none() {
+        return Ok(Vec::new());
+    }
+    let early = nftables::tables_with_early_chains()?;
+    let foreign: Vec<&TableName> =
+        snapshot.others.iter().filter(foreign).filter(|table| early.contains(table)).collect();
+    if foreign.is_empty() {
+        return Ok(Vec::new());
+    }
+    let dormant = Nftables::open()?.dormant_tables()?;
+    nftables::read_without_elements(foreign.into_iter().filter(|table| !dormant.contains(table)))
 }
 
 /// What every rule of iptables-nft is numbered with, by family, table and chain, in order.

@@ -39,6 +39,8 @@ pub struct CurrentState {
     pub alias: Option<String>,
     /// Tables of iptables-nft that are switched off.
     pub dormant: Vec<(Family, Table)>,
+    /// Other programs' nftables tables in which packets are before they meet our rules.
+    pub foreign: Vec<nfnetlink::nftables::Table>,
 }
 
 impl CurrentState {
@@ -293,6 +295,8 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
         let first = foreign::that_decide_first(&desired.rules, variant, &current.rules);
         notices.extend(first.iter().map(ToString::to_string));
     }
+    let chains = foreign::before_ours(&desired.rules, current.backend, &current.foreign);
+    notices.extend(chains.iter().map(ToString::to_string));
     for variant in Variant::ALL {
         for change in changes(desired, current, variant).iter().filter(|change| !change.doubtful.is_empty()) {
             let lines: Vec<_> = change.doubtful.iter().map(|line| format!("`{line}`")).collect();

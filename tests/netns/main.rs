@@ -25,6 +25,7 @@ mod dns_changes;
 mod established;
 mod families;
 mod foreign;
+mod foreign_chains;
 mod held;
 mod inbound;
 mod interfaces;

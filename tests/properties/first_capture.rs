@@ -57,6 +57,7 @@ fn current(namespace: &Namespace, untracked: &BTreeSet<Family>) -> CurrentState 
         connections,
         alias: None,
         dormant: Vec::new(),
+        foreign: Vec::new(),
     }
 }
 

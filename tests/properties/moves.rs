@@ -68,6 +68,7 @@ impl Namespace {
             connections: Connections::default(),
             alias,
             dormant: Vec::new(),
+            foreign: Vec::new(),
             entries: Entries::None,
         }
     }
@@ -232,7 +233,7 @@ proptest! {
         let table = |name: &str| Table::new(TableName::new(nftables::Family::Inet, name));
         let native = nft::Live::new(NATIVE_TABLES.map(table).to_vec(), Vec::new());
         let network = routing::Observed::default();
-        let current = CurrentState { backend: variant.into(), rules: BTreeMap::new(), native, network, entries: Entries::None, connections: Connections::default(), alias: None, dormant: Vec::new() };
+        let current = CurrentState { backend: variant.into(), rules: BTreeMap::new(), native, network, entries: Entries::None, connections: Connections::default(), alias: None, dormant: Vec::new(), foreign: Vec::new() };
         let steps = plan(&desired(&config), &current);
         let position = |wanted: &dyn Fn(&Step) -> bool| steps.iter().position(wanted);
         let saves = |step: &Step, words: &str| matches!(step, Step::Restore(restore) if restore.text.contains(words));

@@ -7,8 +7,8 @@ mod staged;
 use std::collections::BTreeMap;
 use std::io;
 
-pub use native::{read, try_scratch, write};
-pub use nfnetlink::nftables::{Family as TableFamily, TableName};
+pub use native::{read, read_without_elements, tables_with_early_chains, try_scratch, write};
+pub use nfnetlink::nftables::{Family as TableFamily, Table, TableName};
 
 use super::netlink::{BatchError, Message, Protocol, Reply, Socket};
 

@@ -11,6 +11,8 @@ use nfnetlink::nftables::{
 use super::staged;
 use crate::nft::carry_counters;
 
+/// The priority of our rules of nat, the last ones that a packet meets.
+const LAST_PRIORITY: i32 = -100;
 /// How often a transaction is tried whose base other programs change.
 const ATTEMPTS: usize = 16;
 /// A table that exists within one transaction only.
@@ -31,6 +33,31 @@ pub fn read(names: &[String]) -> io::Result<Vec<Table>> {
     let mut client = Client::open()?;
     let tables = names.iter().map(|name| client.table(&inet(name)));
     Ok(tables.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
+/// The same without the elements of sets.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn read_without_elements<'a>(names: impl Iterator<Item = &'a TableName>) -> io::Result<Vec<Table>> {
+    let mut client = Client::open()?;
+    let tables = names.map(|name| client.table_without_elements(name));
+    Ok(tables.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
+/// The tables with a base chain in one of the hooks of our rules, before the last of ours or in the same place.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn tables_with_early_chains() -> io::Result<BTreeSet<TableName>> {
+    let chains = Client::open()?.chains_of_all_tables()?.into_iter();
+    let early = chains.filter(|(_, chain)| {
+        let base = chain.base.as_ref();
+        base.is_some_and(|base| {
+            matches!(base.hook, Hook::Prerouting | Hook::Output) && base.priority <= LAST_PRIORITY
+        })
+    });
+    Ok(early.map(|(table, _)| table).collect())
 }
 
 /// Replaces what is in tables and deletes others of the family `inet`, in one transaction. Rules that stay keep their

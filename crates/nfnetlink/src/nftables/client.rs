@@ -122,6 +122,19 @@ impl Client {
         Ok(Some(Table { sets: self.sets(name, elements)?, chains, ..table }))
     }
 
+    /// The chains of all tables of the supported families, without their rules.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn chains_of_all_tables(&mut self) -> io::Result<Vec<(TableName, Chain)>> {
+        let request = Message::new(Kind::GetChain.number(), 0, &[0; NFGENMSG]);
+        self.socket.dump(&request, |chains: &mut Vec<(TableName, Chain)>, reply| {
+            if let Some(Object::Chain(table, chain)) = Object::read(reply) {
+                chains.push((table, chain));
+            }
+        })
+    }
+
     /// The kernel lists the chains of all tables of a family.
     fn chains(&mut self, table: &TableName) -> io::Result<Vec<Chain>> {
         let request = message(Kind::GetChain, table.family, 0);
