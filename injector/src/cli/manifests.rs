@@ -1,6 +1,7 @@
 //! `manifests`: an installation as YAML.
 
 use std::num::NonZeroU16;
+use std::path::Path;
 use std::str::FromStr as _;
 
 use clap::Args as ClapArgs;
@@ -8,6 +9,7 @@ use clap::Args as ClapArgs;
 use super::args::ConfigArgs;
 use super::load::{local_image, sources, values};
 use super::{Environment, Exit, Failure, Output};
+use crate::cluster::Connection;
 use crate::config::BUILTIN_VALUES;
 use crate::inject::functions;
 use crate::manifests::{
@@ -60,6 +62,15 @@ pub(super) struct ManifestsArgs {
     /// Print what an uninstallation deletes, for kubectl delete --ignore-not-found -f -
     #[arg(long, conflicts_with = "create_namespace")]
     uninstall: bool,
+    /// Print which of the objects the cluster has of others instead; exit 1 if applying would overwrite any
+    #[arg(long, conflicts_with = "uninstall")]
+    check: bool,
+    /// Kubeconfig for --check; default: the pod's service account, then $KUBECONFIG, then ~/.kube/config
+    #[arg(long, value_name = "FILE", requires = "check")]
+    kubeconfig: Option<String>,
+    /// Context of the kubeconfig; default: its current one
+    #[arg(long, value_name = "NAME", requires = "check")]
+    context: Option<String>,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -69,7 +80,7 @@ fn replicas(given: &str) -> Result<NonZeroU16, String> {
 }
 
 pub(super) fn run(args: &ManifestsArgs, environment: &Environment) -> Result<Output, Failure> {
-    if args.revision.as_str().is_empty() && !args.replace_istiod {
+    if args.revision.as_str().is_empty() && !args.replace_istiod && !args.check {
         return Err(Failure::one(Exit::Usage, OWNED_BY_ISTIOD));
     }
     let (texts, mut notes) = texts(args, environment)?;
@@ -93,11 +104,39 @@ pub(super) fn run(args: &ManifestsArgs, environment: &Environment) -> Result<Out
     };
     let objects = if args.uninstall { manifests::uninstall(&options) } else { manifests::objects(&options) };
     let mut objects = objects.map_err(|problem| Failure::one(Exit::Data, problem))?;
+    if args.check {
+        return check(args, &objects);
+    }
     if args.create_namespace {
         objects.insert(0, manifests::namespace(&options));
     }
     let text = manifests::to_yaml(&objects);
     Ok(Output { text, notes, target: "-".to_owned(), ..Output::default() })
+}
+
+/// Compares the objects with those of the cluster.
+fn check(args: &ManifestsArgs, objects: &[serde_json::Value]) -> Result<Output, Failure> {
+    let unavailable = |problem: String| Failure::one(Exit::Unavailable, problem);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| unavailable(format!("cannot start the runtime: {error}")))?;
+    let found = runtime.block_on(async {
+        let path = args.kubeconfig.as_deref().map(Path::new);
+        let Connection { client, target } = crate::cluster::connect(path, args.context.as_deref())
+            .await
+            .map_err(|error| unavailable(error.to_string()))?;
+        let owners = crate::cluster::owners(&client, objects).await;
+        owners.map_err(|problem| unavailable(format!("{target}: {problem}")))
+    })?;
+    let mut text: String = found.foreign.iter().map(|line| format!("{line}\n")).collect();
+    text.push_str(&format!(
+        "{} objects are new, {} belong to this installation, {} to others\n",
+        found.new,
+        found.own,
+        found.foreign.len()
+    ));
+    Ok(Output { text, refused: !found.foreign.is_empty(), target: "-".to_owned(), ..Output::default() })
 }
 
 /// What the ConfigMaps hold. A config that cannot be used is not installed.

@@ -16,6 +16,7 @@ mod config;
 mod connection;
 mod doctor;
 mod fake;
+mod owners;
 mod permissions;
 mod program;
 mod proxy_configs;

@@ -19,9 +19,9 @@ pub(crate) fn every_object_passes_strict_validation(cluster: &Cluster) {
     let mut installation = Installation::new(cluster, &[]);
     let (namespace, revision) = (installation.namespace.clone(), installation.revision.clone());
     // Dry runs: the default revision's names may be in use here.
-    for revision in [revision.as_str(), ""] {
+    for names in [&["--revision", revision.as_str()][..], &["--replace-istiod"]] {
         for flags in FLAGS {
-            for object in manifests(&[&["--namespace", &namespace, "--revision", revision], flags].concat()) {
+            for object in manifests(&[&["--namespace", &namespace], names, flags].concat()) {
                 // A resource of cert-manager's API, which is not part of Kubernetes.
                 if object["apiVersion"] == "cert-manager.io/v1" {
                     continue;

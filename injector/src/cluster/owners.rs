@@ -1,0 +1,86 @@
+//! Who owns the objects that an installation would write.
+
+use kube::api::{ApiResource, DynamicObject, GetParams, GroupVersionKind};
+use kube::core::Request;
+use kube::{Client, Resource as _};
+use serde_json::Value;
+
+use super::client::{RequestFailed, ask};
+use crate::object;
+
+/// Labels by which an object of the same installation is known.
+const LABELS: [&str; 3] = ["app", "istio", "istio.io/rev"];
+
+/// What the cluster has of the objects of an installation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owners {
+    /// Objects that do not exist.
+    pub new: usize,
+    /// Objects of the same installation.
+    pub own: usize,
+    /// Objects of others that applying would overwrite, each with its owner.
+    pub foreign: Vec<String>,
+}
+
+/// Reads each object from the cluster.
+///
+/// # Errors
+///
+/// The first one that cannot be read.
+pub async fn owners(client: &Client, objects: &[Value]) -> Result<Owners, String> {
+    let mut found = Owners::default();
+    for object in objects {
+        match read(client, object).await? {
+            None => found.new += 1,
+            Some(live) if is_same(object, &live) => found.own += 1,
+            Some(live) => {
+                found.foreign.push(format!("{}: it belongs to {}", object::title(object), owner(&live)))
+            }
+        }
+    }
+    Ok(found)
+}
+
+async fn read(client: &Client, object: &Value) -> Result<Option<Value>, String> {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (group, version) = text("/apiVersion").rsplit_once('/').unwrap_or(("", text("/apiVersion")));
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, text("/kind")));
+    let namespace = Some(text("/metadata/namespace")).filter(|namespace| !namespace.is_empty());
+    let url = DynamicObject::url_path(&kind, namespace);
+    let found = ask(async {
+        let request = Request::new(&url).get(text("/metadata/name"), &GetParams::default());
+        client.request::<Value>(request.map_err(kube::Error::BuildRequest)?).await
+    });
+    match found.await {
+        Ok(live) => Ok(Some(live)),
+        Err(RequestFailed { code: 404, .. }) => Ok(None),
+        Err(failed) => Err(format!("{}: {}", object::title(object), failed.problem)),
+    }
+}
+
+fn is_same(object: &Value, live: &Value) -> bool {
+    let label =
+        |object: &Value, key: &str| object.pointer("/metadata/labels").and_then(|all| all.get(key)).cloned();
+    LABELS.iter().all(|key| label(object, key).is_some() && label(object, key) == label(live, key))
+}
+
+/// What the object says about its owner: a Helm release, a manager, or who has written its fields.
+fn owner(live: &Value) -> String {
+    let text = |map: &str, key: &str| {
+        live.pointer("/metadata")
+            .and_then(|metadata| metadata.get(map)?.get(key)?.as_str())
+            .map(str::to_owned)
+    };
+    if let Some(release) = text("annotations", "meta.helm.sh/release-name") {
+        return format!("Helm release {release}");
+    }
+    if let Some(manager) = text("labels", "app.kubernetes.io/managed-by") {
+        return format!("an installation that {manager} manages");
+    }
+    if let Some(component) = text("labels", "operator.istio.io/component") {
+        return format!("Istio's component {component}");
+    }
+    let managers = live.pointer("/metadata/managedFields").and_then(Value::as_array);
+    let mut names = managers.into_iter().flatten().filter_map(|entry| entry.get("manager")?.as_str());
+    names.next().map_or_else(|| "an unknown owner".to_owned(), |name| format!("what {name} has written"))
+}

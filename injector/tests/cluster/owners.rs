@@ -1,0 +1,92 @@
+//! `manifests --check`: which objects belong to others.
+
+use serde_json::{Value, json};
+use sidecar_injector::cli::{self, Environment, Exit, Failure, Output};
+
+use crate::fake::Fake;
+use crate::replica::{NAME, NAMESPACE};
+
+async fn check(fake: &Fake, arguments: &'static [&'static str]) -> Result<Output, Failure> {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), fake.kubeconfig()).expect("written");
+    let path = file.path().to_str().expect("a path").to_owned();
+    // It has a runtime of its own, as the program has.
+    let run = move || {
+        let arguments =
+            [&["sidecar-injector", "manifests", "--check", "--kubeconfig", &path], arguments].concat();
+        cli::run(arguments.iter().map(Into::into), &Environment::default())
+    };
+    tokio::task::spawn_blocking(run).await.expect("no panic")
+}
+
+fn istiod_s(kind: &str, name: &str, metadata: Value) -> Value {
+    let mut object =
+        json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": NAMESPACE}});
+    object["metadata"]
+        .as_object_mut()
+        .expect("an object")
+        .extend(metadata.as_object().expect("an object").clone());
+    object
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_of_others_are_listed_with_their_owner() {
+    let fake = Fake::start().await;
+    let empty = check(&fake, &["--revision", "canary"]).await.expect("a cluster");
+    assert!(
+        !empty.refused
+            && empty.text.ends_with(" objects are new, 0 belong to this installation, 0 to others\n"),
+        "{}",
+        empty.text
+    );
+    fake.put(
+        "helm",
+        istiod_s("ConfigMap", "istio", json!({"annotations": {"meta.helm.sh/release-name": "istiod"}})),
+    );
+    fake.put(
+        "helm",
+        istiod_s("ConfigMap", NAME, json!({"labels": {"operator.istio.io/component": "Pilot"}})),
+    );
+    fake.put("someone", istiod_s("Service", NAME, json!({"managedFields": [{"manager": "kubectl"}]})));
+    let found = check(&fake, &[]).await.expect("a cluster");
+    assert!(found.refused);
+    for line in [
+        format!("ConfigMap \"{NAMESPACE}/istio\": it belongs to Helm release istiod\n"),
+        format!("ConfigMap \"{NAMESPACE}/{NAME}\": it belongs to Istio's component Pilot\n"),
+        format!("Service \"{NAMESPACE}/{NAME}\": it belongs to what "),
+    ] {
+        assert!(found.text.contains(&line), "{line}: {}", found.text);
+    }
+    assert!(found.text.ends_with(", 3 to others\n"), "{}", found.text);
+    // Another revision has other names.
+    assert!(!check(&fake, &["--revision", "canary"]).await.expect("a cluster").refused);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_installation_is_no_conflict() {
+    let fake = Fake::start().await;
+    let arguments = ["sidecar-injector", "manifests", "--replace-istiod"];
+    let text = cli::run(arguments.map(Into::into), &Environment::default()).expect("manifests").text;
+    let mut count = 0;
+    for document in sidecar_injector::yaml::read_documents(text.as_bytes()).expect("YAML") {
+        fake.put("kubectl", document.value);
+        count += 1;
+    }
+    let found = check(&fake, &[]).await.expect("a cluster");
+    assert_eq!(
+        (found.refused, found.text),
+        (false, format!("0 objects are new, {count} belong to this installation, 0 to others\n"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unreadable_cluster_is_an_error() {
+    let fake = Fake::start().await;
+    fake.fail("GET", "serviceaccounts", 403, 9);
+    let failure = check(&fake, &["--revision", "canary"]).await.expect_err("forbidden");
+    assert_eq!(failure.exit, Exit::Unavailable);
+    assert!(
+        failure.problems[0].contains("ServiceAccount") && failure.problems[0].contains("context"),
+        "{failure}"
+    );
+}
