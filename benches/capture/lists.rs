@@ -12,7 +12,8 @@ use crate::report::table;
 use crate::scenarios::{VARIANTS, Variant};
 
 /// Without lists: those come from the file.
-const BASE: &[&str] = &["-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-b", "*"];
+pub(crate) const BASE: &[&str] =
+    &["-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT", "-i", "*", "-b", "*"];
 
 /// Long lists as Markdown. The peer is left out: a list this long does not fit into one argument.
 pub(crate) fn all(options: &Options, scratch: &Path) -> Outcome<String> {
@@ -57,8 +58,9 @@ fn contenders(
     Ok([first, again])
 }
 
-fn config_file(scratch: &Path, ranges: u32, ports: u32) -> Outcome<String> {
-    let ranges: Vec<String> = (0..ranges).map(|i| format!("172.{}.{}.0/24", 16 + i / 256, i % 256)).collect();
+pub(crate) fn config_file(scratch: &Path, ranges: u32, ports: u32) -> Outcome<String> {
+    // Not adjacent: native nftables would merge them.
+    let ranges: Vec<String> = (0..ranges).map(|i| format!("172.{}.{}.0/25", 16 + i / 256, i % 256)).collect();
     let ports: Vec<String> = (0..ports).map(|i| (20_000 + i).to_string()).collect();
     let document = json!({ "istio-service-exclude-cidr": ranges, "istio-local-exclude-ports": ports });
     let path: PathBuf = scratch.join("config.json");

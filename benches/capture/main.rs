@@ -13,6 +13,7 @@ mod command;
 mod lists;
 mod measure;
 mod namespace;
+mod native;
 mod options;
 mod report;
 mod scenarios;
@@ -46,5 +47,6 @@ fn run() -> Outcome<()> {
     let mut figures = report::machine(&options)?;
     figures += &scenarios::all(&options, scratch.path())?;
     figures += &lists::all(&options, scratch.path())?;
+    figures += &native::all(&options, scratch.path())?;
     report::publish(&figures, options.write.as_deref())
 }

@@ -29,7 +29,7 @@ pub(crate) const SIDECAR: &[&str] = &[
     "15090,15021,15020",
 ];
 /// The same pod after a change of its annotations.
-const CHANGED: &[&str] = &[
+pub(crate) const CHANGED: &[&str] = &[
     "-p",
     "15001",
     "-z",
@@ -50,7 +50,7 @@ const CHANGED: &[&str] = &[
     "5432",
     "--reconcile",
 ];
-const CLEANUP: &[&str] = &["--cleanup-only"];
+pub(crate) const CLEANUP: &[&str] = &["--cleanup-only"];
 
 /// One of the two iptables variants.
 #[derive(Clone, Copy, Debug)]
