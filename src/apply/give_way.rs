@@ -49,6 +49,7 @@ fn flag_again(table: &mut Conntrack, mut closing: Vec<Entry>) -> io::Result<()> 
     let deadline = Instant::now() + ANSWER;
     let mut logged = false;
     while !closing.is_empty() {
+        delete_reversed(table, &closing)?;
         let before = half_open();
         table.change(&closing, Change::GiveWay)?;
         let after = half_open();
@@ -72,9 +73,28 @@ fn flag_again(table: &mut Conntrack, mut closing: Vec<Entry>) -> io::Result<()> 
     Ok(())
 }
 
-/// Local and remote ends of the sockets whose handshake is under way; none where the kernel does not list sockets.
+/// A SYN against the direction of a closed entry is invalid: `--drop-invalid` drops its answer until the entry's timeout of
+/// 10 s. The entry of a connection that has ended is needed no more; the next SYN makes another one.
+fn delete_reversed(table: &mut Conntrack, closing: &[Entry]) -> io::Result<()> {
+    let begun = ends_of(&[State::SynSent]);
+    let in_the_way = |entry: &&Entry| {
+        entry.tcp_state == Some(TcpState::Close)
+            && begun.contains(&(entry.original.destination, entry.original.source))
+    };
+    for entry in closing.iter().filter(in_the_way) {
+        table.delete(entry)?;
+    }
+    Ok(())
+}
+
+/// Local and remote ends of the sockets whose handshake is under way.
 fn half_open() -> HashSet<(SocketAddr, SocketAddr)> {
-    match tcp_sockets(&HALF_OPEN) {
+    ends_of(&HALF_OPEN)
+}
+
+/// Local and remote ends of the sockets in one of `states`; none where the kernel does not list sockets.
+fn ends_of(states: &[State]) -> HashSet<(SocketAddr, SocketAddr)> {
+    match tcp_sockets(states) {
         Ok(sockets) => sockets.iter().map(|socket| (socket.local, socket.remote)).collect(),
         Err(error) => {
             log::debug!("the TCP sockets of this namespace cannot be listed: {error}");

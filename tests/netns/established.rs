@@ -30,6 +30,7 @@ for_each_backend_and_native!(
     half_closed_connections_survive_first_capture,
     connections_that_other_rules_track_survive_first_capture,
     entry_that_began_with_an_answer_does_not_bypass_the_proxy,
+    closed_entry_of_the_other_direction_does_not_bypass_the_proxy,
     without_sockets_each_family_is_written_once,
     option_changes_reset_no_connection,
 );
@@ -189,6 +190,28 @@ fn entry_that_began_with_an_answer_does_not_bypass_the_proxy(fixture: Fixture) {
             pod.outside().call_from(from, to).captured(15006, to);
         }
     }
+}
+
+/// A SYN against the direction of a closed entry is invalid, and no rule redirects it.
+fn closed_entry_of_the_other_direction_does_not_bypass_the_proxy(fixture: Fixture) {
+    let pod = fixture.pod();
+    let (there, here) =
+        (|family: Family| at(family.service(), 80), |family: Family| at(family.pod(), 40_600));
+    let listener = pod.app_listens(&[40_600]);
+    for &family in fixture.families() {
+        pod.iptables(family, "-t filter -A INPUT -m conntrack --ctstate INVALID");
+        let binding = Binding { source: Some(there(family)), spoofed_mark: None };
+        let called = pod.outside().run(|| Conversation::to(here(family), binding)).expect("a connection");
+        called.end(Ending::Reset);
+    }
+    drop(listener);
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let held = Held::open(&pod, fixture.families(), 1, "app", "outside");
+    pod.apply(&REDIRECT);
+    for &family in fixture.families() {
+        pod.app().call_from(here(family), there(family)).captured(15001, there(family));
+    }
+    held.all_alive();
 }
 
 fn first_capture_that_is_killed_is_completed_by_the_next_run(fixture: Fixture) {
