@@ -167,6 +167,8 @@ fn settle() {
         ("net/ipv6/bindv6only", "1"),
         // The proxy and the name servers are unprivileged and listen on 53.
         ("net/ipv4/ip_unprivileged_port_start", "0"),
+        // The tests' own source ports are not given to other connections.
+        ("net/ipv4/ip_local_reserved_ports", "40000-43999"),
         ("net/ipv6/conf/default/accept_dad", "0"),
         // No link-local addresses that appear by themselves, a moment later.
         ("net/ipv6/conf/default/addr_gen_mode", "1"),
