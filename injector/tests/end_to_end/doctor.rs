@@ -163,6 +163,9 @@ impl<'c> Patient<'c> {
         let shop = installation.injected_namespace("shop");
         let plain = format!("{}-plain", installation.revision);
         installation.namespace(&plain, &json!({}));
+        // Of a control plane: a cluster with a controller manager has other ConfigMaps in every namespace.
+        installation.apply(&json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "istio-ca-root-cert", "namespace": shop}, "data": {}}));
         let replica = Replica::start(&installation, 1);
         installation.until_injecting(&shop);
         // From here on nothing repairs what is broken.
