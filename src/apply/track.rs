@@ -93,7 +93,7 @@ impl<'a> Tracking<'a> {
         }
         self.delete_closed(&tracked).map_err(|error| failed(error, 0))?;
         self.turn_around()
-            .and_then(|()| self.delete_ended())
+            .and_then(|()| self.delete_ended_unseen())
             .and_then(|()| self.flag())
             .map_err(|error| failed(error, 0))?;
         Ok(self.made)
@@ -125,34 +125,33 @@ impl<'a> Tracking<'a> {
     }
 
     /// While nothing needs connection tracking, the entries of earlier rules stay, and the ends of their connections are not
-    /// seen. The kernel lets a SYN pass along an established entry, past the proxy. A SYN against the direction of a closed
-    /// one is invalid, and no rule redirects it.
-    fn delete_ended(&mut self) -> std::io::Result<()> {
+    /// seen. The kernel lets a SYN pass along an established entry, past the proxy.
+    fn delete_ended_unseen(&mut self) -> std::io::Result<()> {
         let addresses = Rtnetlink::open()?.addresses()?;
         let local: HashSet<IpAddr> = addresses.into_iter().map(|listed| listed.address).collect();
-        let mut entries = Vec::new();
+        let mut established = Vec::new();
         for family in self.families {
             let filter = Filter { family: *family, transport: Transport::Tcp, destination_port: None };
-            entries.extend(self.table.dump(&filter)?);
+            established.extend(self.table.dump(&filter)?);
         }
         // What is forwarded has no socket here.
         let ends_here = |Tuple { source, destination }: Tuple| {
             local.contains(&source.ip()) || local.contains(&destination.ip())
         };
-        entries.retain(|entry| {
-            matches!(entry.tcp_state, Some(TcpState::Established | TcpState::Close))
+        established.retain(|entry| {
+            entry.tcp_state == Some(TcpState::Established)
                 && !entry.status.is_translated()
                 && ends_here(entry.original)
         });
         // After the entries: a connection that begins meanwhile has a socket.
         let alive: HashSet<_> = sockets(self.families, &BEGUN)?.iter().map(ends).collect();
-        let has_ended = |entry: &Entry| {
+        for entry in &established {
             let Tuple { source, destination } = entry.original;
-            entry.tcp_state == Some(TcpState::Close)
-                || !alive.contains(&(source, destination)) && !alive.contains(&(destination, source))
-        };
-        let ended: Vec<_> = entries.into_iter().filter(has_ended).map(|entry| (entry, None)).collect();
-        self.table.replace(&ended)
+            if !alive.contains(&(source, destination)) && !alive.contains(&(destination, source)) {
+                self.table.delete(entry)?;
+            }
+        }
+        Ok(())
     }
 
     fn is_wrong_way_round(&self, entry: &Entry, local: &HashSet<IpAddr>) -> bool {
@@ -163,7 +162,10 @@ impl<'a> Tracking<'a> {
             // Forwarded, or within the pod.
             (false, false) | (true, true) => false,
         };
-        is_reversed && entry.picked_up && !entry.status.is_translated()
+        // A SYN against the direction of a closed entry is invalid, whichever side began it; one in its direction takes it
+        // into use again, so others are not deleted.
+        let is_free = entry.picked_up || entry.tcp_state == Some(TcpState::Close);
+        is_reversed && is_free && !entry.status.is_translated()
     }
 
     /// The entries that connection tracking made by itself meanwhile.

@@ -205,6 +205,9 @@ fn closed_entry_of_the_other_direction_does_not_bypass_the_proxy(fixture: Fixtur
         called.end(Ending::Reset);
     }
     drop(listener);
+    while pod.namespace.run(|| tool("ss", &["-Hlnt", "sport", "=", ":40600"], "")).contains("LISTEN") {
+        thread::sleep(PAUSE);
+    }
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     let held = Held::open(&pod, fixture.families(), 1, "app", "outside");
     pod.apply(&REDIRECT);
