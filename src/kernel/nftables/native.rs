@@ -61,8 +61,8 @@ pub fn tables_with_early_chains() -> io::Result<BTreeSet<TableName>> {
 }
 
 /// Replaces what is in tables and deletes others of the family `inet`, in one transaction. Rules that stay keep their
-/// counters, base chains their places at the hooks. Lists for which the send buffer is too small are loaded ahead ([`staged`]): in as many transactions as are
-/// returned.
+/// counters, base chains their places at the hooks. Lists for which the send buffer is too small are loaded ahead (see
+/// `staged.rs`): in as many transactions as are returned.
 ///
 /// # Errors
 /// What the kernel refuses; then nothing is changed.
