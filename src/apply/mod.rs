@@ -44,20 +44,15 @@ pub use inspect::{Access, Inspection, inspect};
 /// The first of the four stages that fails. A first run is rolled back then: nothing of it is left.
 pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<(), Failure> {
     let start = Instant::now();
-    let mut inspection = inspect(host, run.backend, Access::MayCreateTables)?;
+    let inspection = inspect(host, run.backend, Access::MayCreateTables)?;
     log::info!("backend {}: {}", inspection.decision.backend, inspection.decision.why);
     awake(desired, &inspection.current)?;
     let backend = inspection.decision.backend;
     let is_first = run.action == Action::Apply && inspection.current.is_empty();
-    let mut applied = match change(host, desired, run, inspection) {
+    let applied = match complete(host, desired, run, inspection) {
         Err(failure) if is_first => return Err(rollback::roll_back(host, run, backend, failure)),
         applied => applied?,
     };
-    if !applied.connections.may_begin.is_empty() {
-        // Nothing captures any more: now it is certain which connections need what was kept.
-        inspection = inspect(host, run.backend, Access::MayCreateTables)?;
-        applied = Applied { is_written: true, ..change(host, desired, run, inspection)? };
-    }
     let Applied { desired, connections, is_written, has_notices } = applied;
     if connection_policy(run) == Policy::Reset {
         for outcome in connections.outcome(Policy::Reset, true) {
@@ -78,6 +73,22 @@ struct Applied {
     connections: Connections,
     is_written: bool,
     has_notices: bool,
+}
+
+/// Changes; where connections may begin while rules go, once more when none can.
+fn complete(
+    host: &impl Host,
+    desired: &DesiredState,
+    run: &RunOptions,
+    inspection: Inspection,
+) -> Result<Applied, Failure> {
+    let applied = change(host, desired, run, inspection)?;
+    if applied.connections.may_begin.is_empty() {
+        return Ok(applied);
+    }
+    // Nothing captures any more: now it is certain which connections need what was kept.
+    let inspection = inspect(host, run.backend, Access::MayCreateTables)?;
+    Ok(Applied { is_written: true, ..change(host, desired, run, inspection)? })
 }
 
 /// Plans, executes and checks.

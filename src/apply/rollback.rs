@@ -2,7 +2,7 @@
 //!
 //! A run that changes rules is not rolled back: after each of its steps the pod is captured, and the next run completes it.
 
-use super::{Access, Applied, change, inspect};
+use super::{Access, Applied, complete, inspect};
 use crate::config::{Action, BackendChoice, RunOptions};
 use crate::kernel::process::Host;
 use crate::model::{Backend, Variant};
@@ -40,5 +40,5 @@ fn remove(host: &impl Host, run: &RunOptions, backend: Backend) -> Result<Applie
         ..run.clone()
     };
     let inspection = inspect(host, backend, Access::MayCreateTables)?;
-    change(host, &DesiredState::nothing(), &cleanup, inspection)
+    complete(host, &DesiredState::nothing(), &cleanup, inspection)
 }
