@@ -9,7 +9,7 @@ use crate::cli::{self, Outcome};
 use crate::facts::Files;
 use crate::model::{FamilyRules, InterfaceAddress, Network, Variant};
 use crate::parse;
-use crate::{config, policy, render};
+use crate::{config, nft, policy, render};
 
 const DNS: &str = "-b * -i * --redirect-dns --capture-all-dns";
 
@@ -62,6 +62,12 @@ fn flows(before: &str, after: &str) -> Option<DnsFlows> {
     dns_flows([(Variant::Nft, live(before))], after)
 }
 
+fn flows_in_native_tables(before: &str, after: &str) -> Option<DnsFlows> {
+    let tables = |words: &str| nft::tables(&[(Family::V4, rules(words))].into());
+    let live = nft::Live::new(tables(before).iter().map(nft::encode).collect(), Vec::new());
+    native_flows(&live, &tables(after)).get(&Family::V4).copied()
+}
+
 #[test]
 fn wider_and_narrower_dns_capture_are_distinguished() {
     let with = |more: &str| format!("{DNS} {more}");
@@ -87,6 +93,7 @@ fn wider_and_narrower_dns_capture_are_distinguished() {
     ];
     for (before, after, expected) in cases {
         assert_eq!(flows(&before, &after), expected, "{before} -> {after}");
+        assert_eq!(flows_in_native_tables(&before, &after), expected, "native: {before} -> {after}");
     }
 }
 

@@ -1,10 +1,12 @@
 //! What DNS queries meet in the nat table.
 
-use nfnetlink::nftables::{Chain as NftChain, Expression, Rule, Set, Table, Verdict};
+use nfnetlink::nftables::{
+    Chain as NftChain, Elements, Expression, Operator, PayloadBase, Rule, Set, Table, Verdict,
+};
 
 use super::form::{ChainName, NativeTable};
 use super::live::{NAT, families, family_of, is_tcp};
-use crate::model::{Chain, Family, Hook};
+use crate::model::{Chain, DNS_PORT, Family, Hook};
 
 /// A rule that a DNS query meets: its expressions, and the contents of the sets in which it looks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +20,18 @@ impl DnsRule {
     #[must_use]
     pub fn redirects(&self) -> bool {
         self.expressions.iter().any(|expression| matches!(expression, Expression::Redirect { .. }))
+    }
+
+    /// Whether it looks for another destination port than that of queries.
+    fn is_for_another_port(&self) -> bool {
+        let looks_for = |pair: &[Expression]| match pair {
+            [
+                Expression::Payload { base: PayloadBase::Transport, offset: 2, length: 2, .. },
+                Expression::Compare { operator: Operator::Equal, value, .. },
+            ] => *value != DNS_PORT.number().to_be_bytes(),
+            _ => false,
+        };
+        self.expressions.windows(2).any(looks_for)
     }
 
     /// Whether it lets a query pass.
@@ -37,11 +51,16 @@ pub fn dns_path_of(desired: &[NativeTable], family: Family) -> Vec<DnsRule> {
 pub(super) fn dns_path(nat: &Table, family: Family) -> Vec<DnsRule> {
     let dns = ChainName::Own(Chain::OutputDns).to_string();
     let parts = [ChainName::Hook(Hook::Output), ChainName::Own(Chain::Output)].map(|name| name.to_string());
-    let of_part = |chain: &&NftChain| {
-        parts.iter().any(|part| chain.name == *part || chain.name.starts_with(&format!("{part}-rest")))
+    let of_part = |part: &String| {
+        let begins =
+            |chain: &&NftChain| chain.name == *part || chain.name.starts_with(&format!("{part}-rest"));
+        let mut chains: Vec<&NftChain> = nat.chains.iter().filter(begins).collect();
+        // A rest with a higher number goes on where the one before it ends.
+        chains.sort_by_key(|chain| (chain.name.len(), chain.name.as_str()));
+        chains
     };
     let jumps = |rule: &&Rule| matches!(rule.expressions.last(), Some(Expression::Verdict(Verdict::Jump(name))) if *name == dns);
-    let before: Vec<&Rule> = nat.chains.iter().filter(of_part).flat_map(|chain| &chain.rules).collect();
+    let before: Vec<&Rule> = parts.iter().flat_map(of_part).flat_map(|chain| &chain.rules).collect();
     let Some(last) = before.iter().rposition(jumps) else { return Vec::new() };
     if !families(nat).contains(&family) {
         return Vec::new();
@@ -61,7 +80,31 @@ pub(super) fn dns_path(nat: &Table, family: Family) -> Vec<DnsRule> {
         }
         DnsRule { expressions, sets }
     };
-    without_gotos(relevant.map(with_sets))
+    let single = without_gotos(relevant.map(with_sets)).into_iter().flat_map(one_by_one);
+    single.filter(|rule| !rule.is_for_another_port()).collect()
+}
+
+/// A rule that decides about a list of values, as one rule for each: so a list that grows or shrinks is told from one that
+/// changes otherwise.
+fn one_by_one(rule: DnsRule) -> Vec<DnsRule> {
+    let looks_up = |expression: &Expression| matches!(expression, Expression::Lookup { .. });
+    let lookups: Vec<usize> =
+        (0..rule.expressions.len()).filter(|at| rule.expressions.get(*at).is_some_and(looks_up)).collect();
+    let ([at], [Set { elements: Elements::Values(values), .. }]) = (lookups.as_slice(), rule.sets.as_slice())
+    else {
+        return vec![rule];
+    };
+    let Some(Expression::Lookup { register, inverted: false, .. }) = rule.expressions.get(*at) else {
+        return vec![rule];
+    };
+    let of = |value: &Vec<u8>| {
+        let equal =
+            Expression::Compare { register: *register, operator: Operator::Equal, value: value.clone() };
+        let expressions = rule.expressions.iter().enumerate();
+        let expressions = expressions.map(|(other, old)| if other == *at { &equal } else { old });
+        DnsRule { expressions: expressions.cloned().collect(), sets: Vec::new() }
+    };
+    values.iter().map(of).collect()
 }
 
 /// Joins what a negated owner is written as: "these owners go on behind the rule" and "all others leave" are one rule.
