@@ -407,3 +407,18 @@ fn dormant_table_is_an_error_with_the_command_that_wakes_it() {
     nft(&["add table ip nat"]);
     pod.apply(&verify);
 }
+
+/// The tables of native nftables are the program's own: it switches them on.
+#[test]
+fn dormant_native_table_is_switched_on() {
+    let pod = Fixture { backend: Backend::Native, stack: Stack::Dual }.pod();
+    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let target = at(Family::V4.pod(), 8080);
+    // Before the first run, and under its rules.
+    for _ in 0..2 {
+        pod.namespace.run(|| tool("nft", &["add table inet istio-proxy-nat { flags dormant; }"], ""));
+        pod.outside().call(target).served_by("app");
+        pod.apply(&[&EVERYTHING[..], &["--verify"]].concat());
+        pod.outside().call(target).captured(15006, target);
+    }
+}

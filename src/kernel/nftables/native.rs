@@ -68,6 +68,7 @@ pub fn tables_with_early_chains() -> io::Result<BTreeSet<TableName>> {
 /// What the kernel refuses; then nothing is changed.
 pub fn write(tables: &[Table], delete: &[String]) -> Result<usize, CommitError> {
     let mut client = Client::open().map_err(failed)?;
+    delete_dormant(&mut client, tables).map_err(failed)??;
     match commit(&mut client, delete, |client, names| batch(client, names, tables)) {
         Err(error) if error.is_too_long() => {
             let limit = client.batch_limit();
@@ -75,6 +76,17 @@ pub fn write(tables: &[Table], delete: &[String]) -> Result<usize, CommitError> 
         }
         outcome => outcome.map(|()| 0),
     }
+}
+
+/// Deletes those of these tables that are switched off: no packet meets them, and the kernel switches none on in the
+/// transaction that changes its base chains.
+fn delete_dormant(client: &mut Client, tables: &[Table]) -> io::Result<Result<(), CommitError>> {
+    let dormant = super::Nftables::open()?.dormant_tables()?;
+    let mut batch = Batch::new();
+    for table in tables.iter().filter(|table| dormant.contains(&table.name)) {
+        batch.delete_table(&table.name);
+    }
+    Ok(if batch.is_empty() { Ok(()) } else { client.commit(&batch) })
 }
 
 /// Commits what `batch` makes of the live tables, and deletes others, in one transaction: again if the rules change meanwhile.
