@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::established::{REDIRECT, TPROXY, apply_family};
 use crate::held::{ECHO_LIMIT, Held};
 use crate::lab::fixture::at;
+use crate::lab::program::Ended;
 use crate::lab::socket::Binding;
 use crate::lab::tools::WaitingTools;
 use crate::lab::user::Conversation;
@@ -66,7 +67,7 @@ fn cleanup_logs_number_of_reset_connections(fixture: Fixture) {
     let six = Held::open(&pod, &[Family::V6], 2, "proxy", "proxy");
     let excluded = pod.proxy().connect(at(Family::V4.service(), 80)).expect("a call of the proxy");
     let before = pod.state();
-    let resets = |ended: crate::lab::program::Ended| {
+    let resets = |ended: Ended| {
         ended
             .output_contains(&format!("resets {} proxied ipv4", four.count()))
             .output_contains(&format!("resets {} proxied ipv6", six.count()))
@@ -154,15 +155,7 @@ fn a_connection_that_begins_before_the_rules_go_is_kept(fixture: Fixture) {
         let pod = fixture.pod();
         let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         apply_family(&pod, &REDIRECT, "dual");
-        let tools = WaitingTools::before_call(1);
-        let run = pod.bare_istio_iptables(change).env("PATH", &tools.path());
-        let (held, ended) = thread::scope(|scope| {
-            let run = scope.spawn(|| run.run().succeeded());
-            tools.wait_until_called();
-            let held = Held::open(&pod, &[Family::V4], 3, "proxy", "proxy");
-            tools.go_on();
-            (held, run.join().expect("the run was started"))
-        });
+        let (held, ended) = opened_before_the_first_restore(&pod, change);
         held.all_alive();
         ended.output_contains("12 proxied IPv4 connections are open");
         only_translation_is_kept(&pod, Family::V4);
@@ -179,18 +172,23 @@ fn connection_that_begins_before_cleanup_is_counted(fixture: Fixture) {
     let pod = fixture.pod();
     let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     apply_family(&pod, &REDIRECT, "dual");
-    let tools = WaitingTools::before_call(1);
-    let run = pod.bare_istio_iptables(&["--cleanup-only"]).env("PATH", &tools.path());
-    let (held, ended) = thread::scope(|scope| {
-        let run = scope.spawn(|| run.run().succeeded());
-        tools.wait_until_called();
-        let held = Held::open(&pod, &[Family::V4], 3, "proxy", "proxy");
-        tools.go_on();
-        (held, run.join().expect("the run was started"))
-    });
+    let (held, ended) = opened_before_the_first_restore(&pod, &["--cleanup-only"]);
     ended.output_contains("clean-up resets 12 proxied IPv4 connections");
     held.all_lost();
     assert!(pod.state().is_empty(), "{:?}", pod.state());
+}
+
+/// Connections that are opened while a run waits at its first restore, and the run after it has ended.
+fn opened_before_the_first_restore(pod: &Pod, change: &[&str]) -> (Held, Ended) {
+    let tools = WaitingTools::before_call(1);
+    let run = pod.bare_istio_iptables(change).env("PATH", &tools.path());
+    thread::scope(|scope| {
+        let run = scope.spawn(|| run.run().succeeded());
+        tools.wait_until_called();
+        let held = Held::open(pod, &[Family::V4], 3, "proxy", "proxy");
+        tools.go_on();
+        (held, run.join().expect("the run was started"))
+    })
 }
 
 fn without_connections_nothing_is_kept(fixture: Fixture) {
