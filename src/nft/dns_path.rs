@@ -80,13 +80,13 @@ pub(super) fn dns_path(nat: &Table, family: Family) -> Vec<DnsRule> {
         }
         DnsRule { expressions, sets }
     };
-    let single = without_gotos(relevant.map(with_sets)).into_iter().flat_map(one_by_one);
+    let single = without_gotos(relevant.map(with_sets)).into_iter().flat_map(per_element);
     single.filter(|rule| !rule.is_for_another_port()).collect()
 }
 
-/// A rule that decides about a list of values, as one rule for each: so a list that grows or shrinks is told from one that
-/// changes otherwise.
-fn one_by_one(rule: DnsRule) -> Vec<DnsRule> {
+/// Expands a rule that looks up a set into one rule per element: a comparison of two versions of the rule then shows which
+/// elements were added or removed.
+fn per_element(rule: DnsRule) -> Vec<DnsRule> {
     let looks_up = |expression: &Expression| matches!(expression, Expression::Lookup { .. });
     let lookups: Vec<usize> =
         (0..rule.expressions.len()).filter(|at| rule.expressions.get(*at).is_some_and(looks_up)).collect();
