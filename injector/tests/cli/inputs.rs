@@ -1,0 +1,169 @@
+//! What may be given as input, and what form the output has.
+
+use super::*;
+
+#[test]
+fn a_missing_command_prints_the_usage() {
+    let failure = run(&[]).unwrap_err();
+    assert_eq!(failure.exit, Exit::Usage);
+    let text = failure.to_string();
+    assert!(text.contains("Usage: sidecar-injector <COMMAND>") && !text.contains("error:"), "{text}");
+    let positional = run(&["inject", "d.yaml"]).unwrap_err().to_string();
+    assert!(
+        positional.contains("'d.yaml'") && positional.contains("pass files with -f FILE"),
+        "{positional}"
+    );
+    let misspelt = run(&["injct"]).unwrap_err().to_string();
+    assert!(misspelt.contains("'inject'"), "{misspelt}");
+}
+
+#[test]
+fn unusable_inputs_are_named_with_a_fix() {
+    let folder = Folder::new();
+    let failure =
+        |name: &str, text: &str| run(&["inject", "-f", &folder.file(name, text)]).unwrap_err().to_string();
+    let chart = failure("chart.yaml", "{{ if .Values.x }}\na: b\n{{ end }}\n");
+    assert!(chart.contains("chart.yaml: ") && chart.contains("run helm template first"), "{chart}");
+    let chart =
+        failure("named.yaml", &DEPLOYMENT.replace("{name: web, n", "{name: '{{ .Release.Name }}', n"));
+    assert!(chart.contains("run helm template first"), "{chart}");
+    let json = failure("broken.json", "{\"a\": [1,}");
+    assert!(json.contains("broken.json: not valid JSON: ") && json.contains("line 1 column 10"), "{json}");
+    let missing = run(&["inject", "-f", "/nowhere/x.yaml"]).unwrap_err().to_string();
+    assert_eq!(missing, "error: /nowhere/x.yaml: No such file or directory\n");
+    let url = run(&["inject", "-f", "https://example.com/x.yaml"]).unwrap_err().to_string();
+    assert!(url.contains("a URL, expected a file: curl -fsSL https://example.com/x.yaml"), "{url}");
+}
+
+#[test]
+fn directories_are_read_recursively_on_request() {
+    let folder = Folder::new();
+    folder.file("a.yaml", DEPLOYMENT);
+    let inner = Path::new(&folder.file("b.yaml", SERVICE)).parent().unwrap().join("inner");
+    std::fs::create_dir(&inner).unwrap();
+    std::fs::write(inner.join("c.yaml"), DEPLOYMENT.replace("{name: web, n", "{name: deep, n")).unwrap();
+    let path = inner.parent().unwrap().to_str().unwrap().to_owned();
+    let flat = run(&["inject", "-f", &path]).unwrap();
+    assert!(!flat.text.contains("name: deep"), "{}", flat.text);
+    let deep = run(&["inject", "-R", "-f", &path]).unwrap();
+    assert_eq!(
+        deep.summary,
+        [
+            "Deployment \"shop/web\": injected",
+            "Service \"web\": no pod, not changed",
+            "Deployment \"shop/deep\": injected"
+        ]
+    );
+    assert_eq!(run(&["inject", "-R", "--quiet", "-f", &path]).unwrap().summary, [""; 0]);
+}
+
+#[test]
+fn a_diff_that_shows_something_is_a_negative_result() {
+    let folder = Folder::new();
+    let plain = folder.file("a.yaml", DEPLOYMENT);
+    let once = folder.file("once.yaml", &run(&["inject", "-f", &plain]).unwrap().text);
+    assert!(run(&["inject", "--diff", "-f", &plain]).unwrap().refused);
+    let again = run(&["inject", "--diff", "-f", &once]).unwrap();
+    assert_eq!((again.text.as_str(), again.refused), ("", false));
+    assert!(!run(&["inject", "-f", &plain]).unwrap().refused);
+}
+
+#[test]
+fn json_stays_json_and_line_endings_stay() {
+    let folder = Folder::new();
+    let value = sidecar_injector::yaml::read(DEPLOYMENT).unwrap();
+    let json = folder.file("a.json", &value.to_string());
+    let injected = run(&["inject", "-f", &json]).unwrap().text;
+    let read: Value = serde_json::from_str(&injected).unwrap();
+    assert_eq!(read["spec"]["template"]["spec"]["initContainers"][0]["name"], "istio-init");
+    let yaml = folder.file("a.yaml", DEPLOYMENT);
+    let as_json = run(&["inject", "-o", "json", "-f", &yaml]).unwrap();
+    assert_eq!(
+        (as_json.target.as_str(), &serde_json::from_str::<Value>(&as_json.text).unwrap()),
+        ("-", &read)
+    );
+    let as_yaml = run(&["inject", "-o", "yaml", "-f", &json]).unwrap().text;
+    assert_eq!(as_yaml, run(&["inject", "-f", &yaml]).unwrap().text);
+    let windows = folder.file("w.yaml", &format!("{SERVICE}---\n{DEPLOYMENT}").replace('\n', "\r\n"));
+    let out = run(&["inject", "-f", &windows]).unwrap().text;
+    assert!(out.contains("name: istio-proxy\r\n"), "{out}");
+    assert_eq!(out.matches('\n').count(), out.matches("\r\n").count());
+}
+
+#[test]
+fn plain_scalars_that_are_no_text_are_warned_of() {
+    let folder = Folder::new();
+    let text =
+        DEPLOYMENT.replace("{name: web, n", "{name: YES, labels: {mode: 0777, port: 80, on: \"off\"}, n");
+    let notes = run(&["inject", "-f", &folder.file("a.yaml", &text)]).unwrap().notes;
+    let all: Vec<&String> = notes.iter().filter(|note| note.contains("in YAML 1.1")).collect();
+    let [name, mode] = all.as_slice() else { panic!("{notes:?}") };
+    assert!(name.contains("metadata.name: YES is true in YAML 1.1: write it in quotes"), "{name}");
+    assert!(mode.contains("metadata.labels.mode: 0777 is 511 in YAML 1.1"), "{mode}");
+}
+
+#[test]
+fn files_of_another_sort_are_refused() {
+    let folder = Folder::new();
+    let file = folder.file("d.yaml", DEPLOYMENT);
+    let config = folder.file("config.yaml", &run(&["config", "config"]).unwrap().text);
+    let values = folder.file("values.yaml", &run(&["config", "values"]).unwrap().text);
+    let mesh = folder.file("mesh.yaml", "trustDomain: cluster.local\n");
+    for (flag, given, problem) in [
+        (
+            "--values",
+            &config,
+            "config.yaml: it is an injector config; expected values: pass it with --inject-config",
+        ),
+        ("--values", &mesh, "mesh.yaml: it is a mesh config; expected values: pass it with --mesh-config"),
+        (
+            "--inject-config",
+            &values,
+            "values.yaml: it is values; expected an injector config: pass it with --values",
+        ),
+        (
+            "--mesh-config",
+            &values,
+            "values.yaml: it is values; expected a mesh config: pass it with --values",
+        ),
+        (
+            "--inject-config",
+            &file,
+            "d.yaml: it is a Kubernetes object of kind Deployment; expected an injector config",
+        ),
+        (
+            "--mesh-config",
+            &file,
+            "d.yaml: it is a Kubernetes object of kind Deployment; expected a mesh config",
+        ),
+    ] {
+        let failure = run(&["inject", "-f", &file, flag, given]).unwrap_err();
+        assert_eq!(failure.exit, Exit::Data);
+        assert!(failure.problems[0].ends_with(problem), "{flag}: {failure}");
+    }
+    let typo = folder.file("typo.yaml", "global: {proxy: {imge: a}}\n");
+    let failure = run(&["inject", "-f", &file, "--values", &typo]).unwrap_err().to_string();
+    assert!(failure.contains("global.proxy.imge: not known; did you mean image?"), "{failure}");
+    let unread = folder.file("unread.yaml", "global: {nosuch: true}\n");
+    let notes = run(&["inject", "-f", &file, "--values", &unread]).unwrap().notes;
+    assert!(notes[0].contains("global.nosuch: not supported by the built-in template"), "{notes:?}");
+}
+
+#[test]
+fn the_namespace_file_is_that_of_the_object() {
+    let folder = Folder::new();
+    let file = folder.file("d.yaml", DEPLOYMENT);
+    let namespace = |name: &str| {
+        folder.file(
+            &format!("{name}.yaml"),
+            &format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}}}\n"),
+        )
+    };
+    assert!(run(&["inject", "-f", &file, "--namespace-file", &namespace("shop")]).is_ok());
+    let failure =
+        run(&["inject", "-f", &file, "--namespace-file", &namespace("bank")]).unwrap_err().to_string();
+    assert!(
+        failure.contains("namespace shop: --namespace-file has namespace bank, expected shop"),
+        "{failure}"
+    );
+}
