@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::args::{ConfigArgs, Format, InputArgs, PodArgs};
 use super::load::{Loaded, load, text_of};
 use super::report::{Answer, Gate, as_json, as_text};
-use super::rewrite::read;
+use super::rewrite::{is_read, read};
 use super::{Environment, Exit, Failure, Output};
 use crate::decide::{self, Called, Webhooks};
 use crate::inject::Request;
@@ -46,6 +46,11 @@ pub(super) fn run(args: &CheckArgs, environment: &Environment) -> Result<Output,
         match yaml::read_documents(bytes) {
             Ok(documents) => {
                 for document in &documents {
+                    if let Some(duplicate) = document.duplicate.as_ref().filter(|_| is_read(&document.value))
+                    {
+                        problems.push(format!("{name}: {duplicate}"));
+                        continue;
+                    }
                     each(&document.value, &mut |object| {
                         let malformed = Shape::malformed(object);
                         let title = object::title(object);

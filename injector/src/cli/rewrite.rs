@@ -8,6 +8,7 @@ use similar::TextDiff;
 use super::args::{InputArgs, OutputArgs};
 use super::load::called;
 use super::{Exit, Failure, Output};
+use crate::config::ProxyConfig;
 use crate::object::{self, Shape};
 use crate::pod::list::{self, List, containers};
 use crate::yaml::Document;
@@ -126,6 +127,13 @@ impl Run<'_> {
         let count = documents.len();
         for (at, document) in documents.iter().enumerate() {
             let place = if count > 1 { format!("{name}, document {}", at + 1) } else { name.to_owned() };
+            let replaced = self.written != Written::AsRead && !document.value.is_null();
+            if let Some(duplicate) =
+                document.duplicate.as_ref().filter(|_| replaced || is_read(&document.value))
+            {
+                self.problems.push(format!("{name}: {duplicate}"));
+                continue;
+            }
             let surprises = document.surprises.iter();
             self.notes.extend(surprises.map(|surprise| format!("warning: {place}: {surprise}")));
             let changed = self.object(&document.value, &place);
@@ -229,6 +237,16 @@ impl Run<'_> {
                 self.problems.extend(problem.lines().map(|line| format!("{place}: {title}: {line}")));
                 None
             }
+        }
+    }
+}
+
+/// Whether anything depends on what a document says: others are passed through.
+pub(super) fn is_read(object: &Value) -> bool {
+    match object::items(object) {
+        Some(items) => items.iter().any(is_read),
+        None => {
+            Shape::of(object).is_some() || !Shape::malformed(object).is_empty() || ProxyConfig::is_one(object)
         }
     }
 }

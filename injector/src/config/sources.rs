@@ -180,6 +180,9 @@ impl Sources {
                 kind.mistaken(&source.text).map(|problem| ConfigError::new(&source.name, "", problem)),
             );
         }
+        let duplicates = [&config, &values, &mesh].map(|source| {
+            yaml::duplicate_key(&source.text).map(|duplicate| format!("{}: {duplicate}", source.name))
+        });
         let injector = keep(InjectorConfig::parse(&config.name, &config.text, functions), &mut problems);
         let below = below.map_or(Ok(Value::Null), |below| values::read(&below));
         let given = keep(values::read(&values).map_err(|problem| vec![problem]), &mut problems);
@@ -195,7 +198,7 @@ impl Sources {
             (Some(injector), Some(values), Some((mesh, mut warnings))) if problems.is_empty() => {
                 let unknown = injector.unknown_keys.iter();
                 let unknown = unknown.map(|problem| format!("{}: {problem}", config.name));
-                warnings.splice(..0, unknown.chain(unsupported));
+                warnings.splice(..0, unknown.chain(unsupported).chain(duplicates.into_iter().flatten()));
                 Ok(Settings { injector, values, mesh, warnings })
             }
             _ => Err(problems),

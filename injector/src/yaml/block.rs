@@ -127,7 +127,9 @@ impl<'t> Reader<'t> {
                 let at = line.at + line.text.len() - content.len();
                 self.scalar(Line { at, text: content, ..line }, indent)?
             };
-            fields.insert(name, value);
+            if fields.insert(name, value).is_some() {
+                return None;
+            }
         }
         (!fields.is_empty() && self.ends(indent)).then_some(Value::Object(fields))
     }
@@ -199,7 +201,9 @@ impl<'t> Reader<'t> {
                     return None;
                 }
                 let (value, end) = self.flow(self.skip(end + 1, indent)?, indent, depth + 1)?;
-                fields.insert(name, value);
+                if fields.insert(name, value).is_some() {
+                    return None;
+                }
                 at = self.skip(end, indent)?;
             } else {
                 let (value, end) = self.flow(at, indent, depth + 1)?;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::read::{integers, read_raw};
+use super::read::{Raw, integers, read_raw};
 use super::scalar::{self, Scalar};
 use super::typing::coerce_each;
 use super::{MAX_BYTES, Problem, YamlError};
@@ -22,6 +22,8 @@ pub struct Document<'t> {
     pub value: Value,
     /// Plain scalars in fields for text that YAML 1.1 reads as something else, each as a sentence.
     pub surprises: Vec<String>,
+    /// The first key that its map has already: writing the value would lose what the key had before.
+    pub duplicate: Option<YamlError>,
 }
 
 /// Reads a file.
@@ -40,14 +42,16 @@ pub fn read_documents(bytes: &[u8]) -> Result<Vec<Document<'_>>, YamlError> {
     for (separator, body) in split(text) {
         line += newlines(separator);
         let mut surprises = Vec::new();
-        let value = read_body(body, &mut surprises).map_err(|mut error| {
+        let of_file = |mut error: YamlError| {
             if error.line > 0 {
                 error.line += line;
             }
             error
-        })?;
+        };
+        let (value, duplicate) = read_body(body, &mut surprises).map_err(of_file)?;
+        let duplicate = duplicate.map(of_file);
         line += newlines(body);
-        documents.push(Document { separator, body, value, surprises });
+        documents.push(Document { separator, body, value, surprises, duplicate });
     }
     Ok(documents)
 }
@@ -91,15 +95,15 @@ fn split(text: &str) -> Vec<(&str, &str)> {
     parts
 }
 
-fn read_body(body: &str, surprises: &mut Vec<String>) -> Result<Value, YamlError> {
+fn read_body(body: &str, surprises: &mut Vec<String>) -> Result<(Value, Option<YamlError>), YamlError> {
     // Directives precede a separator and would be an error alone.
     if body.lines().all(|line| line.trim().is_empty() || line.starts_with(['#', '%'])) {
-        return Ok(Value::Null);
+        return Ok((Value::Null, None));
     }
-    let mut value = read_raw(body)?.0;
+    let Raw { mut value, duplicate, .. } = read_raw(body)?;
     coerce_document(&mut value, body, surprises, 0);
     integers(&mut value);
-    Ok(value)
+    Ok((value, duplicate))
 }
 
 fn coerce_document(value: &mut Value, body: &str, surprises: &mut Vec<String>, depth: usize) {

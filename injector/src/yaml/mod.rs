@@ -9,7 +9,7 @@
 //!
 //! Plain scalars: `y n yes no on off true false` (three spellings each) are booleans; `012`, `0o12`, `0x10`, `0b1`, `1_000`
 //! integers; `1e3` a float, written as the integer 1000 where JSON would; no timestamps, no base 60. Of duplicate keys
-//! the last wins, in the place of the first. `<<` merges at its position. Keys that are no strings become strings.
+//! the last wins, in the place of the first; [`Document::duplicate`] and [`duplicate_key`] name the first of them. `<<` merges at its position. Keys that are no strings become strings.
 //!
 //! Bounds: [`MAX_BYTES`] of text, [`MAX_NODES`] nodes with aliases expanded, [`MAX_DEPTH`] levels.
 
@@ -31,7 +31,7 @@ mod tests;
 use std::ops::Range;
 
 pub use documents::{Document, read_documents};
-pub use read::{read, read_at_most, scalar_spans, within_one_scalar};
+pub use read::{duplicate_key, read, read_at_most, scalar_spans, within_one_scalar};
 pub use typing::{TypeError, check, coerce};
 pub use write::write;
 
@@ -55,7 +55,7 @@ pub const MAX_DEPTH: usize = 100;
 /// # Errors
 /// Bad YAML, with line and column; a value of the wrong type, with its path.
 pub fn read_overlay(text: &str) -> Result<(Value, Vec<Range<usize>>), YamlError> {
-    let (mut value, spans) = read::read_raw(text)?;
+    let read::Raw { mut value, spans, .. } = read::read_raw(text)?;
     read::integers(&mut value);
     check(&mut value, &schema::POD).map_err(|error| YamlError::whole(Problem::Type(error)))?;
     Ok((value, spans))
@@ -85,6 +85,9 @@ pub enum Problem {
         /// The scalar.
         value: String,
     },
+    /// A key that the map has already.
+    #[error("duplicate key {0:?}: only the last value counts; remove or rename the others")]
+    DuplicateKey(String),
     /// A map, list or null as a key.
     #[error("a key must be a string, number or bool")]
     Key,

@@ -1,7 +1,7 @@
 //! From the parser's events to JSON.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use granit_parser::{Event, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
@@ -24,31 +24,47 @@ pub fn read(text: &str) -> Result<Value, YamlError> {
 /// # Errors
 /// As [`read`].
 pub fn read_at_most(nodes: usize, text: &str) -> Result<Value, YamlError> {
-    let mut value = raw_at_most(nodes, text)?.0;
+    let mut value = raw_at_most(nodes, text)?.value;
     integers(&mut value);
     Ok(value)
 }
 
-/// Reads one document, with floats as floats even if they are integral; and where its scalars are.
-pub(super) fn read_raw(text: &str) -> Result<(Value, Vec<Range<usize>>), YamlError> {
+/// The first duplicate key of one document; `None` for a text that cannot be read.
+#[must_use]
+pub fn duplicate_key(text: &str) -> Option<YamlError> {
+    read_raw(text).ok()?.duplicate
+}
+
+/// One document as it was read.
+pub(super) struct Raw {
+    /// Its value, with floats as floats even if they are integral.
+    pub(super) value: Value,
+    /// Where its scalars are.
+    pub(super) spans: Vec<Range<usize>>,
+    /// The first key that its map has already.
+    pub(super) duplicate: Option<YamlError>,
+}
+
+/// Reads one document.
+pub(super) fn read_raw(text: &str) -> Result<Raw, YamlError> {
     raw_at_most(MAX_NODES, text)
 }
 
-fn raw_at_most(most: usize, text: &str) -> Result<(Value, Vec<Range<usize>>), YamlError> {
+fn raw_at_most(most: usize, text: &str) -> Result<Raw, YamlError> {
     if text.len() > MAX_BYTES {
         return Err(YamlError::whole(Problem::TooLong(text.len())));
     }
     // Every node takes at least one byte.
     if text.len() <= most
-        && let Some(read) = block::read(text)
+        && let Some((value, spans)) = block::read(text)
     {
-        return Ok(read);
+        return Ok(Raw { value, spans, duplicate: None });
     }
     parse(most, text)
 }
 
 /// Reads any YAML.
-pub(super) fn parse(most: usize, text: &str) -> Result<(Value, Vec<Range<usize>>), YamlError> {
+pub(super) fn parse(most: usize, text: &str) -> Result<Raw, YamlError> {
     let mut reader = Reader::new(most, text);
     let value = reader.document()?.unwrap_or_default();
     // Go stops reading here. A separator with nothing behind it is common; what is behind it must not get lost.
@@ -57,7 +73,7 @@ pub(super) fn parse(most: usize, text: &str) -> Result<(Value, Vec<Range<usize>>
             return Err(reader.error(Problem::ManyDocuments));
         }
     }
-    Ok((value, reader.spans))
+    Ok(Raw { value, spans: reader.spans, duplicate: reader.duplicate })
 }
 
 /// Writes integral floats as the integers that they are in JSON.
@@ -90,6 +106,7 @@ struct Reader<'t> {
     parser: Parser<'t, StrInput<'t>>,
     anchors: HashMap<usize, (Value, usize)>,
     spans: Vec<Range<usize>>,
+    duplicate: Option<YamlError>,
     nodes: usize,
     most: usize,
     at: (usize, usize),
@@ -97,7 +114,15 @@ struct Reader<'t> {
 
 impl<'t> Reader<'t> {
     fn new(most: usize, text: &'t str) -> Self {
-        Self { parser: parser(text), anchors: HashMap::new(), spans: Vec::new(), nodes: 0, most, at: (0, 0) }
+        Self {
+            parser: parser(text),
+            anchors: HashMap::new(),
+            spans: Vec::new(),
+            duplicate: None,
+            nodes: 0,
+            most,
+            at: (0, 0),
+        }
     }
 
     fn error(&self, problem: Problem) -> YamlError {
@@ -185,6 +210,8 @@ impl<'t> Reader<'t> {
     fn mapping(&mut self, depth: usize) -> Result<Value, YamlError> {
         self.check_depth(depth)?;
         let mut fields = Map::new();
+        // Keys of `<<` may be overwritten.
+        let mut merged = HashSet::new();
         loop {
             match self.next()? {
                 Event::MappingEnd => return Ok(Value::Object(fields)),
@@ -193,11 +220,16 @@ impl<'t> Reader<'t> {
                 {
                     let event = self.next()?;
                     let value = self.node(event, depth + 1)?;
+                    let before = fields.len();
                     self.merge(&mut fields, value)?;
+                    merged.extend(fields.keys().skip(before).cloned());
                 }
                 event => {
                     let key = self.node(event, depth + 1)?;
                     let key = key_text(key).ok_or_else(|| self.error(Problem::Key))?;
+                    if self.duplicate.is_none() && fields.contains_key(&key) && !merged.remove(&key) {
+                        self.duplicate = Some(self.error(Problem::DuplicateKey(key.clone())));
+                    }
                     let event = self.next()?;
                     let value = self.node(event, depth + 1)?;
                     fields.insert(key, value);

@@ -102,6 +102,49 @@ fn plain_scalars_that_are_no_text_are_warned_of() {
     assert!(mode.contains("metadata.labels.mode: 0777 is 511 in YAML 1.1"), "{mode}");
 }
 
+/// kubectl and istioctl take the last value and lose the first.
+#[test]
+fn duplicate_keys_are_refused_where_a_value_would_be_lost() {
+    let folder = Folder::new();
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - {name: a, image: a}\n  \
+               containers:\n  - {name: b, image: b}\n";
+    let list = format!(
+        "apiVersion: v1\nkind: List\nitems:\n{}",
+        pod.replace("\n", "\n  ").replacen("api", "- api", 1)
+    );
+    let map = "apiVersion: v1\nkind: ConfigMap\ndata: {a: '1', a: '2'}\n";
+    for (text, line, column, key) in [
+        (pod.to_owned(), 7, 3, "containers"),
+        (format!("{SERVICE}---\n{pod}"), 11, 3, "containers"),
+        (list, 10, 5, "containers"),
+        (DEPLOYMENT.replace("{app: web}", "{app: web, app: web}"), 7, 35, "app"),
+        (DEPLOYMENT.replace("name: web, namespace: shop", "name: web, \"name\": shop"), 4, 23, "name"),
+    ] {
+        let file = folder.file("d.yaml", &text);
+        for command in ["inject", "uninject", "check"] {
+            let failure = run(&[command, "-f", &file]).unwrap_err();
+            let place = format!("d.yaml: yaml: line {line}, column {column}: duplicate key \"{key}\": ");
+            assert!(failure.exit == Exit::Data && failure.to_string().contains(&place), "{place}: {failure}");
+        }
+    }
+    // What is passed through loses nothing.
+    let text = format!("{map}---\n{DEPLOYMENT}");
+    let file = folder.file("m.yaml", &text);
+    assert!(run(&["inject", "-f", &file]).unwrap().text.starts_with(map));
+    let failure = run(&["inject", "-o", "yaml", "-f", &file]).unwrap_err().to_string();
+    assert!(failure.contains("m.yaml: yaml: line 3, column 16: duplicate key \"a\""), "{failure}");
+    let values = folder.file("v.yaml", "global: {tag: a}\nglobal: {hub: b}\n");
+    let notes =
+        run(&["inject", "-f", &folder.file("d.yaml", DEPLOYMENT), "--values", &values]).unwrap().notes;
+    assert!(
+        notes.iter().any(|note| note.contains("v.yaml: yaml: line 2, column 1: duplicate key \"global\"")),
+        "{notes:?}"
+    );
+    // Keys of `<<` are overwritten on purpose.
+    let merge = DEPLOYMENT.replace("{labels: {app: web}}", "{labels: {<<: {app: api}, app: web}}");
+    assert!(run(&["inject", "-f", &folder.file("a.yaml", &merge)]).is_ok());
+}
+
 #[test]
 fn files_of_another_sort_are_refused() {
     let folder = Folder::new();
