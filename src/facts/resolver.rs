@@ -52,13 +52,18 @@ fn server(line: &str) -> Option<IpAddr> {
     let rest = line.strip_prefix("nameserver")?;
     let rest = rest.strip_prefix(is_space)?;
     let word = rest.split(is_space).find(|word| !word.is_empty())?;
-    if let Some(address) = inet_aton(word) {
-        return Some(address.into());
-    }
-    let (address, _zone) = word.split_once('%').unwrap_or((word, ""));
-    let address: Ipv6Addr = address.parse().ok()?;
-    // Queries to an IPv4-mapped address leave as IPv4 packets.
-    Some(address.to_canonical())
+    let address = inet_aton(word).map(IpAddr::V4).or_else(|| {
+        let (address, _zone) = word.split_once('%').unwrap_or((word, ""));
+        let address: Ipv6Addr = address.parse().ok()?;
+        // Queries to an IPv4-mapped address leave as IPv4 packets.
+        Some(address.to_canonical())
+    })?;
+    // The kernel sends what goes to the unspecified address to this host.
+    Some(match address {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        address @ (IpAddr::V4(_) | IpAddr::V6(_)) => address,
+    })
 }
 
 /// `isspace(3)`.
@@ -134,6 +139,9 @@ mod tests {
             ("nameserver fe80::1%nolink ; x", "fe80::1"),
             ("nameserver ::ffff:10.0.0.1", "10.0.0.1"),
             ("nameserver \u{b}10.0.0.1\u{b}", "10.0.0.1"),
+            ("nameserver 0.0.0.0", "127.0.0.1"),
+            ("nameserver ::", "::1"),
+            ("nameserver ::ffff:0.0.0.0", "127.0.0.1"),
         ] {
             assert_eq!(listed(line), expected, "{line:?}");
         }
@@ -149,7 +157,7 @@ mod tests {
             ("012.0115.0.02", "10.77.0.2"),
             ("173867010", "10.93.0.2"),
             ("0xffffffff", "255.255.255.255"),
-            ("0", "0.0.0.0"),
+            ("0", "127.0.0.1"),
             ("127.1", "127.0.0.1"),
             ("10.0.65535", "10.0.255.255"),
             ("10.0.65536", ""),

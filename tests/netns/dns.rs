@@ -17,6 +17,7 @@ for_each_fixture_and_native!(
     without_name_servers_dns_is_not_captured_with_a_warning,
     a_missing_resolver_file_is_an_error,
     dns_capture_ends_when_it_is_switched_off,
+    the_unspecified_address_as_name_server_is_this_pod,
 );
 
 /// Asks the name server over UDP; the proxy asks the real one in turn, from the same port.
@@ -163,6 +164,18 @@ fn dns_capture_ends_when_it_is_switched_off(fixture: Fixture) {
         let server = at(family.name_server(), 53);
         pod.app().ask(server).served_by("outside");
         pod.app().call(server).served_by("outside");
+    }
+}
+
+/// A packet to `0.0.0.0` or `::` leaves with the loopback address as its destination.
+fn the_unspecified_address_as_name_server_is_this_pod(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _proxy = pod.proxy_listens();
+    let args = ["-b", "*", "-i", "*", "--redirect-dns"];
+    let resolv_conf = "nameserver 0.0.0.0\nnameserver ::\n";
+    pod.istio_iptables(&args).file("/etc/resolv.conf", resolv_conf).run().succeeded();
+    for family in fixture.families() {
+        pod.app().call(at(family.unspecified(), 53)).captured(15053, at(family.loopback(), 53));
     }
 }
 

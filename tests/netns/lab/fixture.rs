@@ -114,6 +114,11 @@ impl Family {
         self.pick("127.0.0.1", "::1")
     }
 
+    /// The address that stands for this host as a destination.
+    pub(crate) fn unspecified(self) -> IpAddr {
+        self.pick("0.0.0.0", "::")
+    }
+
     /// The source address by which the proxy marks calls that it passes through to the app.
     pub(crate) fn passthrough(self) -> IpAddr {
         self.pick("127.0.0.6", "::6")
