@@ -91,6 +91,18 @@ impl Record {
         }
     }
 
+    /// The record in the alias of `lo`, if there is one.
+    #[must_use]
+    pub fn read(alias: Option<&str>) -> Option<Self> {
+        alias.and_then(|alias| alias.parse().ok())
+    }
+
+    /// Whether a run wrote rules into this variant's tables.
+    #[must_use]
+    pub fn names(&self, variant: Variant) -> bool {
+        self.variants.contains(&variant)
+    }
+
     /// What it says of one variant's tables; `None` if it does not speak of them.
     #[must_use]
     pub fn of_variant(&self, variant: Variant) -> Option<Self> {

@@ -1,13 +1,10 @@
 //! Reads the current state: chooses the backend, reads live rules, routes and addresses.
 
-use std::collections::BTreeMap;
 use std::io;
 
 use super::{conntrack, from_kernel, hidden, needed, network, tool_error};
 use crate::backend::{self, Decision, Findings};
 use crate::config::BackendChoice;
-use crate::connections::Connections;
-use crate::conntrack::Entries;
 use crate::exit::Exit;
 use crate::kernel::observe::{self, Snapshot};
 use crate::kernel::process::Host;
@@ -15,6 +12,7 @@ use crate::kernel::{nftables, restore, tools};
 use crate::model::{Backend, Family, NfTables, Tools, Variant};
 use crate::parse::{self, Observed};
 use crate::plan::CurrentState;
+use crate::record::Record;
 use crate::report::Failure;
 
 /// The chosen backend and the current state.
@@ -43,6 +41,13 @@ pub enum Access {
 pub fn inspect(host: &impl Host, choice: BackendChoice, access: Access) -> Result<Inspection, Failure> {
     let mut snapshot = Snapshot::take()
         .map_err(|error| from_kernel(format!("cannot read the kernel's packet filter: {error}"), &error))?;
+    let alias = observe::alias()
+        .map_err(|error| from_kernel(format!("cannot read the alias of lo: {error}"), &error))?;
+    // Reading by name creates no table where an earlier run has written into them.
+    let recorded = || Record::read(alias.as_deref()).is_some_and(|record| record.names(Variant::Legacy));
+    if snapshot.legacy_unlisted && recorded() {
+        snapshot.read_legacy_by_name().map_err(|error| unreadable(&error))?;
+    }
     let findings = findings(host, &snapshot, choice, access);
     log::debug!("{findings}");
     if snapshot.nf_tables == NfTables::Forbidden {
@@ -57,29 +62,21 @@ pub fn inspect(host: &impl Host, choice: BackendChoice, access: Access) -> Resul
             snapshot.read_legacy_by_name().map_err(|error| unreadable(&error))?
         }
         (Backend::Iptables(Variant::Legacy), Access::ReadOnly) => return Err(unlisted()),
-        (Backend::Iptables(Variant::Nft) | Backend::Native, _) => {
-            log::warn!(
-                "the tables of iptables-legacy cannot be listed: rules of an earlier run in them are kept"
-            );
-        }
+        (Backend::Iptables(Variant::Nft) | Backend::Native, _) => {}
     }
     let mut routing = network::observed()
         .map_err(|error| from_kernel(format!("cannot read routes and policy rules: {error}"), &error))?;
     if !snapshot.native.is_ours() {
         routing.native = network::native(&snapshot.native);
     }
-    let alias = observe::alias()
-        .map_err(|error| from_kernel(format!("cannot read the alias of lo: {error}"), &error))?;
     let mut current = CurrentState {
-        backend: decision.backend,
-        rules: BTreeMap::new(),
         native: snapshot.native.clone(),
         network: routing,
-        entries: Entries::None,
-        connections: Connections::default(),
         alias,
         dormant: snapshot.dormant.clone(),
         foreign: foreign_tables(&snapshot, decision.backend),
+        legacy_unlisted: snapshot.legacy_unlisted,
+        ..CurrentState::empty(decision.backend)
     };
     for variant in Variant::ALL {
         for family in Family::ALL {

@@ -13,7 +13,6 @@ mod rollback;
 mod tool_error;
 mod track;
 
-use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,7 +21,6 @@ use crate::backend::Decision;
 use crate::commits;
 use crate::config::{Action, BackendChoice, RunOptions};
 use crate::connections::{Connections, Policy};
-use crate::conntrack::Entries;
 use crate::exit::Exit;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Host;
@@ -32,7 +30,6 @@ use crate::nft;
 use crate::plan::{self, CurrentState, DesiredState, Step};
 use crate::render;
 use crate::report::Failure;
-use crate::routing;
 use crate::text::one_line;
 
 pub use execute::execute;
@@ -266,17 +263,7 @@ fn empty_state(choice: BackendChoice) -> CurrentState {
         BackendChoice::Auto | BackendChoice::Iptables | BackendChoice::IptablesNft => Variant::Nft.into(),
         BackendChoice::Nftables => Backend::Native,
     };
-    CurrentState {
-        backend,
-        rules: BTreeMap::new(),
-        native: nft::Live::default(),
-        network: routing::Observed::default(),
-        entries: Entries::None,
-        connections: Connections::default(),
-        alias: None,
-        dormant: Vec::new(),
-        foreign: Vec::new(),
-    }
+    CurrentState::empty(backend)
 }
 
 fn describe(notices: &[String], warnings: &[String], steps: &[Step], desired: &DesiredState) -> String {

@@ -41,13 +41,32 @@ pub struct CurrentState {
     pub dormant: Vec<(Family, Table)>,
     /// Other programs' nftables tables in which packets are before they meet our rules.
     pub foreign: Vec<nfnetlink::nftables::Table>,
+    /// Whether rules may be in the tables of iptables-legacy that are not seen here.
+    pub legacy_unlisted: bool,
 }
 
 impl CurrentState {
+    /// That of an empty namespace.
+    #[must_use]
+    pub fn empty(backend: Backend) -> Self {
+        Self {
+            backend,
+            rules: BTreeMap::new(),
+            native: nft::Live::default(),
+            network: routing::Observed::default(),
+            entries: conntrack::Entries::None,
+            connections: Connections::default(),
+            alias: None,
+            dormant: Vec::new(),
+            foreign: Vec::new(),
+            legacy_unlisted: false,
+        }
+    }
+
     /// What the last run recorded.
     #[must_use]
     pub fn record(&self) -> Option<Record> {
-        self.alias.as_deref().and_then(|alias| alias.parse().ok())
+        Record::read(self.alias.as_deref())
     }
 
     /// What decides which conntrack entries are stale.
@@ -278,6 +297,12 @@ fn changes(desired: &DesiredState, current: &CurrentState, variant: Variant) -> 
 #[must_use]
 pub fn notices(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
     let mut notices = Vec::new();
+    if current.legacy_unlisted {
+        notices.push(
+            "the tables of iptables-legacy cannot be listed: rules of an earlier run in them are kept"
+                .to_owned(),
+        );
+    }
     for ((variant, family), observed) in &current.rules {
         let wanted = desired.rules.get(family).filter(|_| current.backend == Backend::Iptables(*variant));
         for (table, live) in &observed.tables {

@@ -86,6 +86,30 @@ fn without_proc_both_variants_apply_change_and_clean_up() {
 }
 
 #[test]
+fn without_proc_legacy_rules_of_an_earlier_run_are_found_by_its_record() {
+    let pod = Pod::with(&format!("{}; mount -t tmpfs none /proc", crate::pod::DUAL));
+    let legacy = |pod: &Pod| pod.sh("iptables-legacy-save -t nat; ip6tables-legacy-save -t nat");
+    let options = [&SIDECAR[..], &["--dual-stack"]].concat();
+    pod.istio(&[&options[..], &["--backend", "iptables-legacy"]].concat()).good();
+    pod.istio(&options).good().stderr_contains("already converged");
+    assert_eq!(legacy(&pod).matches("-A OUTPUT -j ISTIO_OUTPUT").count(), 2, "{}", legacy(&pod));
+    pod.istio(&["--cleanup-only"]).good().stderr_contains("done: no rules in place (");
+    assert!(!legacy(&pod).contains("ISTIO"), "{}", legacy(&pod));
+}
+
+#[test]
+fn a_clean_up_says_that_it_could_not_list_the_legacy_tables() {
+    // Istio's own binary records nothing.
+    let pod = Pod::with(&format!("{V4}; mount -t tmpfs none /proc"));
+    pod.istio(&[&SIDECAR[..], &["--backend", "iptables-legacy"]].concat()).good();
+    pod.sh("ip link set lo alias ''");
+    let cleaned = pod.istio(&["--cleanup-only"]).good();
+    cleaned
+        .stderr_contains("the tables of iptables-legacy cannot be listed")
+        .stderr_contains("no rules in place but what is named above");
+}
+
+#[test]
 fn a_missing_resolv_conf_matters_only_if_dns_is_captured() {
     let pod = Pod::with(&format!(
         "{V4}; mkdir $DIR/etc; cp /etc/passwd /etc/group $DIR/etc/; mount --bind $DIR/etc /etc"

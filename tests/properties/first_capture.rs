@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use istio_iptables::config::CaptureConfig;
 use istio_iptables::connections::{self, Connections, Translated};
-use istio_iptables::conntrack::Entries;
 use istio_iptables::model::{Family, FamilyRules, Variant};
 use istio_iptables::parse::Observed;
 use istio_iptables::plan::{CurrentState, DesiredState, Step, plan};
-use istio_iptables::{nft, parse, policy, render, routing};
+use istio_iptables::{parse, policy, render, routing};
 use proptest::prelude::*;
 
 use super::configs::config;
@@ -47,18 +46,7 @@ fn current(namespace: &Namespace, untracked: &BTreeSet<Family>) -> CurrentState 
     };
     let rules: BTreeMap<_, Observed> = namespace.iter().map(observed).filter(|(_, o)| o.has_ours()).collect();
     let connections = Connections { untracked: untracked.clone(), ..Connections::default() };
-    let network = routing::Observed::default();
-    CurrentState {
-        backend: VARIANT.into(),
-        rules,
-        native: nft::Live::default(),
-        network,
-        entries: Entries::None,
-        connections,
-        alias: None,
-        dormant: Vec::new(),
-        foreign: Vec::new(),
-    }
+    CurrentState { rules, connections, ..CurrentState::empty(VARIANT.into()) }
 }
 
 /// Carries out the steps up to a commit; `seen` gets the number of commits before and the state after each step.

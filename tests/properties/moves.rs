@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 
 use istio_iptables::config::{CaptureConfig, InboundPorts, Mode, Traffic};
-use istio_iptables::connections::Connections;
-use istio_iptables::conntrack::Entries;
 use istio_iptables::diff::Change;
 use istio_iptables::model::{Families, Family, NATIVE_TABLES, Variant};
 use istio_iptables::parse::Observed;
@@ -59,18 +57,7 @@ impl Namespace {
             (*key, Observed { record, ..parse::iptables_save(key.1, &tables.save()) })
         });
         let rules = observed.filter(|(key, observed)| key.0 == variant || observed.has_ours()).collect();
-        let (network, alias) = (routing::Observed::default(), self.1.clone());
-        CurrentState {
-            backend: variant.into(),
-            rules,
-            native: nft::Live::default(),
-            network,
-            connections: Connections::default(),
-            alias,
-            dormant: Vec::new(),
-            foreign: Vec::new(),
-            entries: Entries::None,
-        }
+        CurrentState { rules, alias: self.1.clone(), ..CurrentState::empty(variant.into()) }
     }
 
     fn steps(&self, desired: &DesiredState, variant: Variant) -> Vec<Step> {
@@ -233,7 +220,7 @@ proptest! {
         let table = |name: &str| Table::new(TableName::new(nftables::Family::Inet, name));
         let native = nft::Live::new(NATIVE_TABLES.map(table).to_vec(), Vec::new());
         let network = routing::Observed::default();
-        let current = CurrentState { backend: variant.into(), rules: BTreeMap::new(), native, network, entries: Entries::None, connections: Connections::default(), alias: None, dormant: Vec::new(), foreign: Vec::new() };
+        let current = CurrentState { native, network, ..CurrentState::empty(variant.into()) };
         let steps = plan(&desired(&config), &current);
         let position = |wanted: &dyn Fn(&Step) -> bool| steps.iter().position(wanted);
         let saves = |step: &Step, words: &str| matches!(step, Step::Restore(restore) if restore.text.contains(words));
