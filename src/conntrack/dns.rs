@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use nfnetlink::nftables::Expression;
+
 use super::{Live, Native};
 use crate::diff::our_rules;
 use crate::model::{
@@ -71,8 +73,7 @@ impl fmt::Display for DnsFlows {
 pub(super) fn changed_flows(desired: &FamilyRules, live: &Live<'_>) -> Option<DnsFlows> {
     let after = Path::desired(desired);
     let path = |variant: Variant| live.rules.get(&(variant, desired.family)).map(Path::live);
-    let sets: Vec<Path<'_>> =
-        Variant::ALL.into_iter().filter_map(path).filter(|path| !path.is_empty()).collect();
+    let sets: Vec<Path> = Variant::ALL.into_iter().filter_map(path).filter(|path| !path.is_empty()).collect();
     match sets.as_slice() {
         _ if live.native == Native::Unread => Some(DnsFlows::All),
         _ if let Native::Replaced(flows) = &live.native => {
@@ -91,13 +92,9 @@ pub(super) fn changed_flows(desired: &FamilyRules, live: &Live<'_>) -> Option<Dn
 #[must_use]
 pub fn native_flows(live: &nft::Live, desired: &[NativeTable]) -> BTreeMap<Family, DnsFlows> {
     let changed = |family: Family| {
+        let decisions = |path: Vec<DnsRule>| path.into_iter().map(Decision::native).collect::<Vec<_>>();
         let (before, after) = (live.dns_path(family), nft::dns_path_of(desired, family));
-        let effect = |rule: &DnsRule| match rule {
-            rule if rule.redirects() => Effect::Captures,
-            rule if rule.excludes() => Effect::Excludes,
-            _ => Effect::Unknown,
-        };
-        Some((family, compare(&before, &after, effect)?))
+        Some((family, compare(&decisions(before), &decisions(after))?))
     };
     Family::ALL.into_iter().filter_map(changed).collect()
 }
@@ -105,14 +102,14 @@ pub fn native_flows(live: &nft::Live, desired: &[NativeTable]) -> BTreeMap<Famil
 /// What a DNS query over UDP meets in the nat rules, in order: the decisions before our DNS chain, then that chain.
 /// Empty if no query gets there.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Path<'a>(Vec<Option<&'a Statement>>);
+struct Path(Vec<Decision<Option<Statement>, Owner>>);
 
-impl<'a> Path<'a> {
+impl Path {
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    fn desired(rules: &'a FamilyRules) -> Self {
+    fn desired<'a>(rules: &'a FamilyRules) -> Self {
         let Some(nat) = rules.tables.get(&Table::Nat) else { return Self::default() };
         let of = |rule: &'a Rule| Some(&rule.statement);
         let chain = |chain| nat.chains.get(&chain).into_iter().flatten().map(of).collect();
@@ -122,7 +119,7 @@ impl<'a> Path<'a> {
         Self::of(hook.collect(), chain(Chain::Output), chain(Chain::OutputDns), &proxy_owners(raw))
     }
 
-    fn live(rules: &'a Observed) -> Self {
+    fn live<'a>(rules: &'a Observed) -> Self {
         let Some(nat) = rules.tables.get(&Table::Nat) else { return Self::default() };
         let of = |line: &'a Line| line.statement.as_ref();
         let chain = |chain| nat.chains.get(&chain).into_iter().flatten().map(of).collect();
@@ -133,9 +130,9 @@ impl<'a> Path<'a> {
     }
 
     fn of(
-        hook: Vec<Option<&'a Statement>>,
-        output: Vec<Option<&'a Statement>>,
-        dns: Vec<Option<&'a Statement>>,
+        hook: Vec<Option<&Statement>>,
+        output: Vec<Option<&Statement>>,
+        dns: Vec<Option<&Statement>>,
         proxy: &[Owner],
     ) -> Self {
         let jump = |chain: Chain| {
@@ -148,7 +145,7 @@ impl<'a> Path<'a> {
         };
         let output = output.into_iter().take(last + 1);
         let relevant = |rule: &Option<&Statement>| rule.is_none_or(|rule| decides(rule, proxy));
-        Self(hook.into_iter().chain(output).chain(dns).filter(relevant).collect())
+        Self(hook.into_iter().chain(output).chain(dns).filter(relevant).map(Decision::of).collect())
     }
 }
 
@@ -186,12 +183,59 @@ fn decides(rule: &Statement, proxy: &[Owner]) -> bool {
 }
 
 /// Compares two paths.
-fn difference(before: &Path<'_>, after: &Path<'_>) -> Option<DnsFlows> {
-    compare(&before.0, &after.0, |rule| Effect::of(*rule))
+fn difference(before: &Path, after: &Path) -> Option<DnsFlows> {
+    compare(&before.0, &after.0)
 }
 
-/// Compares two lists of rules: those that are in one of them only capture more queries or fewer.
-fn compare<T: PartialEq>(before: &[T], after: &[T], effect: impl Fn(&T) -> Effect) -> Option<DnsFlows> {
+/// A rule of a path. The owners that it does not apply to are set apart: a longer list of them is no other rule.
+#[derive(Debug, PartialEq, Eq)]
+struct Decision<R, E> {
+    rule: R,
+    exceptions: Vec<E>,
+    effect: Effect,
+}
+
+impl Decision<Option<Statement>, Owner> {
+    fn of(rule: Option<&Statement>) -> Self {
+        let (effect, mut rule) = (Effect::of(rule), rule.cloned());
+        let owners = rule.as_mut().map(|rule| std::mem::take(&mut rule.matcher.owners)).unwrap_or_default();
+        let (negated, plain) = owners.into_iter().partition(|owner| matches!(owner, Match::Not(_)));
+        if let Some(rule) = &mut rule {
+            rule.matcher.owners = plain;
+        }
+        let owner = |owner: Match<Owner>| match owner {
+            Match::Is(owner) | Match::Not(owner) => owner,
+        };
+        let negated: Vec<Match<Owner>> = negated;
+        Self { rule, exceptions: negated.into_iter().map(owner).collect(), effect }
+    }
+}
+
+impl Decision<DnsRule, [Expression; 2]> {
+    fn native(mut rule: DnsRule) -> Self {
+        let effect = match &rule {
+            rule if rule.redirects() => Effect::Captures,
+            rule if rule.excludes() => Effect::Excludes,
+            _ => Effect::Unknown,
+        };
+        Self { exceptions: std::mem::take(&mut rule.exceptions), rule, effect }
+    }
+}
+
+impl<R, E: PartialEq> Decision<R, E> {
+    /// The effect of each exception that the other version of this rule has not.
+    fn exceptions_missing_in(&self, other: &Self) -> impl Iterator<Item = Effect> {
+        let only_here = self.exceptions.iter().filter(|exception| !other.exceptions.contains(exception));
+        only_here.map(|_| self.effect.of_an_exception())
+    }
+}
+
+/// Compares two lists of rules: those that are in one of them only capture more queries or fewer, and so does an exception
+/// that one of them only has.
+fn compare<R: PartialEq, E: PartialEq>(
+    before: &[Decision<R, E>],
+    after: &[Decision<R, E>],
+) -> Option<DnsFlows> {
     if before == after {
         return None;
     }
@@ -201,18 +245,15 @@ fn compare<T: PartialEq>(before: &[T], after: &[T], effect: impl Fn(&T) -> Effec
     if after.is_empty() {
         return Some(DnsFlows::Captured);
     }
-    let in_both =
-        |rules: &[T], other: &[T]| -> Vec<bool> { rules.iter().map(|rule| other.contains(rule)).collect() };
-    let (kept, known) = (in_both(before, after), in_both(after, before));
-    let select = |both: bool| {
-        let of = move |(_, in_both): &(&T, &bool)| **in_both == both;
-        (before.iter().zip(&kept).filter(of), after.iter().zip(&known).filter(of))
-    };
-    let (of_before, of_after) = select(true);
-    let same_order = of_before.map(|(rule, _)| rule).eq(of_after.map(|(rule, _)| rule));
-    let (removed, added) = select(false);
-    let removed: Vec<Effect> = removed.map(|(rule, _)| effect(rule)).collect();
-    let added: Vec<Effect> = added.map(|(rule, _)| effect(rule)).collect();
+    let (kept, removed) = split(before, after);
+    let (known, added) = split(after, before);
+    let same_order = kept.iter().map(|old| &old.rule).eq(known.iter().map(|new| &new.rule));
+    let mut removed: Vec<Effect> = removed.iter().map(|old| old.effect).collect();
+    let mut added: Vec<Effect> = added.iter().map(|new| new.effect).collect();
+    for (old, new) in kept.iter().zip(&known) {
+        removed.extend(old.exceptions_missing_in(new));
+        added.extend(new.exceptions_missing_in(old));
+    }
     let all = |removes, adds| {
         removed.iter().all(|effect| *effect == removes) && added.iter().all(|effect| *effect == adds)
     };
@@ -225,6 +266,16 @@ fn compare<T: PartialEq>(before: &[T], after: &[T], effect: impl Fn(&T) -> Effec
     })
 }
 
+type Decisions<'a, R, E> = Vec<&'a Decision<R, E>>;
+
+/// The rules that are in the other list too, and those that are not.
+fn split<'a, R: PartialEq, E>(
+    rules: &'a [Decision<R, E>],
+    other: &[Decision<R, E>],
+) -> (Decisions<'a, R, E>, Decisions<'a, R, E>) {
+    rules.iter().partition(|rule| other.iter().any(|other| other.rule == rule.rule))
+}
+
 /// The effect of a rule on the queries that it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effect {
@@ -234,6 +285,14 @@ enum Effect {
 }
 
 impl Effect {
+    const fn of_an_exception(self) -> Self {
+        match self {
+            Self::Captures => Self::Excludes,
+            Self::Excludes => Self::Captures,
+            Self::Unknown => Self::Unknown,
+        }
+    }
+
     fn of(rule: Option<&Statement>) -> Self {
         match rule.map(|rule| rule.target) {
             Some(Target::Redirect(_)) => Self::Captures,

@@ -81,6 +81,14 @@ fn wider_and_narrower_dns_capture_are_distinguished() {
         (with("-o 54"), with("-o 53"), Some(DnsFlows::Captured)),
         (by("ISTIO_OUTBOUND_OWNER_GROUPS=5"), DNS.to_owned(), Some(DnsFlows::Direct)),
         (by("ISTIO_OUTBOUND_OWNER_GROUPS=5"), by("ISTIO_OUTBOUND_OWNER_GROUPS=6"), Some(DnsFlows::All)),
+        (by("ISTIO_OUTBOUND_OWNER_GROUPS=5"), by("ISTIO_OUTBOUND_OWNER_GROUPS=5,6"), Some(DnsFlows::Direct)),
+        (
+            by("ISTIO_OUTBOUND_OWNER_GROUPS=5,6"),
+            by("ISTIO_OUTBOUND_OWNER_GROUPS=5"),
+            Some(DnsFlows::Captured),
+        ),
+        (DNS.to_owned(), by("ISTIO_OUTBOUND_OWNER_GROUPS=5,6"), Some(DnsFlows::Captured)),
+        (by("ISTIO_OUTBOUND_OWNER_GROUPS=5,6"), by("ISTIO_OUTBOUND_OWNER_GROUPS=5,7"), Some(DnsFlows::All)),
         (
             by("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=5,6"),
             by("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE=5"),

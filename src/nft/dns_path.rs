@@ -13,6 +13,8 @@ use crate::model::{Chain, DNS_PORT, Family, Hook};
 pub struct DnsRule {
     expressions: Vec<Expression>,
     sets: Vec<Set>,
+    /// Owners that it does not apply to, each as what is loaded and what it is compared with.
+    pub exceptions: Vec<[Expression; 2]>,
 }
 
 impl DnsRule {
@@ -78,7 +80,7 @@ pub(super) fn dns_path(nat: &Table, family: Family) -> Vec<DnsRule> {
                 set.clear();
             }
         }
-        DnsRule { expressions, sets }
+        DnsRule { expressions, sets, exceptions: Vec::new() }
     };
     let single = without_gotos(relevant.map(with_sets)).into_iter().flat_map(per_element);
     single.filter(|rule| !rule.is_for_another_port()).collect()
@@ -90,24 +92,37 @@ fn per_element(rule: DnsRule) -> Vec<DnsRule> {
     let looks_up = |expression: &Expression| matches!(expression, Expression::Lookup { .. });
     let lookups: Vec<usize> =
         (0..rule.expressions.len()).filter(|at| rule.expressions.get(*at).is_some_and(looks_up)).collect();
-    let ([at], [Set { elements: Elements::Values(values), .. }]) = (lookups.as_slice(), rule.sets.as_slice())
-    else {
+    let [at] = lookups.as_slice() else { return vec![rule] };
+    let Some(values) = rule.expressions.get(*at).and_then(|lookup| elements(lookup, &rule.sets)) else {
         return vec![rule];
     };
-    let Some(Expression::Lookup { register, inverted: false, .. }) = rule.expressions.get(*at) else {
-        return vec![rule];
-    };
-    let of = |value: &Vec<u8>| {
-        let equal =
-            Expression::Compare { register: *register, operator: Operator::Equal, value: value.clone() };
+    let of = |equal: Expression| {
         let expressions = rule.expressions.iter().enumerate();
         let expressions = expressions.map(|(other, old)| if other == *at { &equal } else { old });
-        DnsRule { expressions: expressions.cloned().collect(), sets: Vec::new() }
+        DnsRule { expressions: expressions.cloned().collect(), sets: Vec::new(), ..rule.clone() }
     };
-    values.iter().map(of).collect()
+    values.into_iter().map(of).collect()
 }
 
-/// Joins what a negated owner is written as: "these owners go on behind the rule" and "all others leave" are one rule.
+/// The comparisons that a look-up stands for, one per element of the set.
+fn elements(lookup: &Expression, sets: &[Set]) -> Option<Vec<Expression>> {
+    let (
+        Expression::Lookup { register, inverted: false, .. },
+        [Set { elements: Elements::Values(values), .. }],
+    ) = (lookup, sets)
+    else {
+        return None;
+    };
+    let equal = |value: &Vec<u8>| Expression::Compare {
+        register: *register,
+        operator: Operator::Equal,
+        value: value.clone(),
+    };
+    Some(values.iter().map(equal).collect())
+}
+
+/// Joins what a negated owner is written as: "these owners go on behind the rule" and "all others leave" are one rule
+/// with exceptions.
 fn without_gotos(rules: impl Iterator<Item = DnsRule>) -> Vec<DnsRule> {
     let mut joined: Vec<DnsRule> = Vec::new();
     let mut open: Option<DnsRule> = None;
@@ -117,10 +132,12 @@ fn without_gotos(rules: impl Iterator<Item = DnsRule>) -> Vec<DnsRule> {
         if is_goto && is_for_all {
             continue;
         }
+        let rule = if is_goto { of_all_others(rule) } else { rule };
         let rule = match open.take() {
             Some(mut before) => {
                 before.expressions.extend(rule.expressions);
                 before.sets.extend(rule.sets);
+                before.exceptions.extend(rule.exceptions);
                 before
             }
             None => rule,
@@ -133,4 +150,18 @@ fn without_gotos(rules: impl Iterator<Item = DnsRule>) -> Vec<DnsRule> {
     }
     joined.extend(open);
     joined
+}
+
+/// The rule with the owners of its `goto` as exceptions, if it is only about owners.
+fn of_all_others(rule: DnsRule) -> DnsRule {
+    let [load @ Expression::Meta { .. }, test, Expression::Counter { .. }, goto] =
+        rule.expressions.as_slice()
+    else {
+        return rule;
+    };
+    let is_one = matches!(test, Expression::Compare { operator: Operator::Equal, .. });
+    let tests = if is_one { Some(vec![test.clone()]) } else { elements(test, &rule.sets) };
+    let Some(tests) = tests else { return rule };
+    let exceptions = tests.into_iter().map(|test| [load.clone(), test]).collect();
+    DnsRule { expressions: vec![goto.clone()], sets: Vec::new(), exceptions }
 }

@@ -12,6 +12,8 @@ for_each_backend_and_native!(
     dns_capture_is_switched_on,
     dns_capture_is_switched_off,
     included_groups_become_all_groups,
+    another_group_is_included,
+    a_group_is_included_no_more,
     an_excluded_group_is_included,
     an_excluded_port_53_is_included,
     a_change_that_concerns_no_query_loses_no_answer,
@@ -118,10 +120,27 @@ fn dns_capture_is_switched_off(fixture: Fixture) {
     }
 }
 
+fn groups(value: &'static str) -> impl Fn(Program) -> Program {
+    move |program| program.env("ISTIO_OUTBOUND_OWNER_GROUPS", value)
+}
+
 fn included_groups_become_all_groups(fixture: Fixture) {
-    let groups =
-        |value: &'static str| move |program: Program| program.env("ISTIO_OUTBOUND_OWNER_GROUPS", value);
     widening(fixture, groups("3000"), groups("*"));
+}
+
+fn another_group_is_included(fixture: Fixture) {
+    widening(fixture, groups("3000"), groups("1000,3000"));
+}
+
+fn a_group_is_included_no_more(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = name_servers(&pod);
+    groups("1000,3000")(pod.istio_iptables(&DNS)).run().succeeded();
+    let narrowed = || drop(groups("3000")(pod.istio_iptables(&DNS)).run().succeeded());
+    for fates in through(resolvers(&pod, 1000, 22_000), narrowed) {
+        assert_eq!(fates.before.direct, 0, "{:?}", fates.before);
+        assert_eq!((fates.after.proxy, fates.after.lost), (0, 0), "{:?}", fates.after);
+    }
 }
 
 fn an_excluded_group_is_included(fixture: Fixture) {
