@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use netlab::user::User;
+use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
 
 /// How long a name server takes for an answer.
 const DELAY: Duration = Duration::from_millis(50);
@@ -21,6 +22,16 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// After this time without any answer a query counts as unanswered.
 const SILENCE: Duration = Duration::from_secs(10);
 
+/// Room for what arrives while a busy machine keeps a thread waiting, in bytes: a full buffer drops packets.
+const BUFFER: usize = 16 << 20;
+
+/// A socket on which nothing is dropped; `-m owner` looks at the user that opened it.
+fn bind(user: &User, address: SocketAddr) -> UdpSocket {
+    let socket = user.run(|| UdpSocket::bind(address).expect("bind a UDP socket"));
+    setsockopt(&socket, RcvBufForce, &BUFFER).expect("give the socket room");
+    socket
+}
+
 /// A name server that answers each query with its own name and the query, [`DELAY`] later. It ends when dropped.
 #[derive(Debug)]
 pub(crate) struct SlowServer(Arc<AtomicBool>, Option<JoinHandle<()>>);
@@ -28,8 +39,7 @@ pub(crate) struct SlowServer(Arc<AtomicBool>, Option<JoinHandle<()>>);
 impl SlowServer {
     pub(crate) fn start(user: &User, name: &'static str, address: SocketAddr) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        // `-m owner` looks at the user that opened the socket.
-        let socket = user.run(|| UdpSocket::bind(address).expect("bind a name server"));
+        let socket = bind(user, address);
         let thread = thread::spawn({
             let stop = Arc::clone(&stop);
             move || answer(&socket, name, &stop)
@@ -88,11 +98,8 @@ pub(crate) struct Tally {
 impl Queries {
     /// Begins to ask `to` from `from`.
     pub(crate) fn start(user: &User, from: SocketAddr, to: SocketAddr) -> Self {
-        let socket = user.run(|| {
-            let socket = UdpSocket::bind(from).expect("bind the resolver's socket");
-            socket.connect(to).expect("connect a UDP socket");
-            socket
-        });
+        let socket = bind(user, from);
+        socket.connect(to).expect("connect a UDP socket");
         socket.set_read_timeout(Some(TICK)).unwrap();
         let shared = Arc::new(Shared::default());
         let sender = (socket.try_clone().unwrap(), Arc::clone(&shared));
