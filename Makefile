@@ -32,7 +32,7 @@ RUNS ?= 30
 .NOTPARALLEL:
 
 .PHONY: help demo test bench bench-injector bench-image bench-webhook chaos soak fuzz static injector lint parity unit pod \
-    proxies cluster image image-local dist gallery setup setup-demo clean
+    proxies kernels cluster image image-local dist gallery setup setup-demo setup-kernels clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -108,6 +108,13 @@ pod: setup static injector ## run a whole injected pod in podman, both variants 
 proxies: setup static ## put haproxy in the place of the proxy, REDIRECT and TPROXY, nginx behind it (root)
 	@$(AS_ROOT) tests/proxies/run $(STATIC)
 
+# Packet tests are built static, too: the machines have no C library but that of the tools.
+kernels: setup-kernels static ## boot the kernels of Debian and Ubuntu in qemu and test on each (KERNEL=5.10 for one; downloads 250 MB once)
+	@mkdir -p target/kernels
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo test --locked --quiet --no-run --target $(TARGET) --test netns --test gallery_kernel \
+	    --message-format=json >target/kernels/tests.json
+	@tests/kernels/run target/kernels/tests.json $(KERNEL)
+
 # The cluster of KUBECONFIG is used only if CLUSTER_CONTEXT names its current context.
 cluster: ## the injector against a real API server (KUBEBUILDER_ASSETS, or KUBECONFIG with CLUSTER_CONTEXT)
 ifneq ($(KUBEBUILDER_ASSETS)$(CLUSTER_CONTEXT),)
@@ -140,6 +147,9 @@ setup: ## install what building and testing need, if it is missing
 
 setup-demo: ## install what the demo needs, if it is missing
 	@.ci/setup demo
+
+setup-kernels: ## install what booting kernels needs, if it is missing
+	@.ci/setup kernels
 
 clean: ## remove what was built
 	cargo clean
