@@ -71,6 +71,8 @@ fn through(resolvers: Vec<Queries>, change: impl FnOnce()) -> Vec<Fates> {
     for resolver in &resolvers {
         resolver.wait_for(QUERIES);
     }
+    // All at once, because one that lost an answer waits for it for a while.
+    resolvers.iter().for_each(Queries::stop);
     let fates = resolvers.into_iter().zip(begin.into_iter().zip(settled));
     fates.map(|(resolver, (begin, settled))| Fates::of(resolver, begin, settled)).collect()
 }

@@ -125,9 +125,14 @@ impl Queries {
         }
     }
 
+    /// Sends no more; answers are still received.
+    pub(crate) fn stop(&self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+    }
+
     /// Ends, and returns what became of the queries in each range of numbers.
     pub(crate) fn end<const N: usize>(mut self, ranges: [Range<usize>; N]) -> [Tally; N] {
-        self.shared.stop.store(true, Ordering::SeqCst);
+        self.stop();
         for thread in self.threads.drain(..) {
             thread.join().expect("a thread of the resolver");
         }
