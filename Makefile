@@ -16,6 +16,8 @@ STATIC_FLAGS := -C target-feature=+crt-static -C relocation-model=static \
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 RUNNER := CARGO_TARGET_$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU_RUNNER
 TEST := $(if $(shell cargo nextest --version 2>/dev/null),nextest run,test)
+# Many tests wait for time-outs of the kernel or the program: more of them at a time than there are processors.
+THREADS := $(if $(filter nextest,$(TEST)),--test-threads $(shell echo $$((3 * $$(nproc)))))
 
 # Recorded kernel state of Istio's own init binary, and cases of its injector, to compare with; not part of this
 # repository. Tests look for it in the same place.
@@ -28,11 +30,8 @@ endif
 PEER ?=
 RUNS ?= 30
 
-# What CI runs stops at the first thing that is wrong, and ends with the test runner's summary.
-.NOTPARALLEL:
-
-.PHONY: help demo test bench bench-injector bench-image bench-webhook chaos soak fuzz static injector lint parity unit pod \
-    proxies kernels cluster image image-local dist gallery setup setup-demo setup-kernels clean
+.PHONY: help demo test bench bench-injector bench-image bench-webhook chaos soak fuzz static injector relay programs lint \
+    checks tests parity unit pod proxies kernels cluster image image-local dist gallery setup setup-demo setup-kernels clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,7 +39,11 @@ help: ## this list
 demo: setup-demo static ## see it work: two throw-away network namespaces, under a minute
 	@$(AS_ROOT) demo/run $(STATIC)
 
-test: setup lint parity pod proxies cluster unit ## everything CI runs
+# Builds overlap: linking a release binary takes one processor only. Tests do not. It stops at the first thing that is wrong,
+# and ends with the test runner's summary.
+test: setup ## everything CI runs
+	@$(MAKE) --jobs $(shell nproc) --output-sync=line checks programs
+	@$(MAKE) --jobs 1 tests
 
 bench: static ## measure, and write the figures into docs/performance.md
 	@RUSTFLAGS="$(STATIC_FLAGS)" $(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") \
@@ -89,6 +92,13 @@ lint: ## format, clippy, licences and bans, documentation
 	cargo deny --locked --workspace --config injector/deny.toml check bans licenses sources
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
 
+checks: lint # and the tests' binaries, which would wait for the same directory
+	cargo $(TEST) --locked --workspace --no-run
+
+programs: static injector relay
+
+tests: parity pod proxies cluster unit
+
 parity: static ## compare with the recorded state of Istio's own binary (CONFORMANCE_DATA)
 ifneq ($(CONFORMANCE_DATA),)
 	$(AS_ROOT) python3 $(CONFORMANCE_DATA)/../tools/capture_parity.py check --backend both \
@@ -99,10 +109,12 @@ endif
 
 unit: ## all tests (root: some make network namespaces)
 	$(if $(filter nextest,$(TEST)),cargo test --locked --workspace --doc --quiet) # nextest leaves out doc tests
-	$(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") cargo $(TEST) --locked --workspace
+	$(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") cargo $(TEST) --locked --workspace $(THREADS)
 
-pod: setup static injector ## run a whole injected pod in podman, both variants (root)
-	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --quiet --target $(TARGET) --example relay
+relay:
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --quiet --target $(TARGET) -p netlab --example relay
+
+pod: setup static injector relay ## run a whole injected pod in podman, both variants (root)
 	@$(AS_ROOT) tests/pod/run target/$(TARGET)/release target/$(TARGET)/debug/examples/relay
 
 proxies: setup static ## put haproxy in the place of the proxy, REDIRECT and TPROXY, nginx behind it (root)
