@@ -1,136 +1,20 @@
 //! Desired against observed, in order, as statements: what has to change.
 
+mod change;
 mod limit;
 mod ownership;
 mod projection;
 mod written;
 
+pub use change::{Change, Deleted, Deletion, HookChange, TableChange, Twin};
 pub(crate) use limit::limited_save_mark;
 pub(crate) use ownership::{is_our_jump, marks_in_use, our_rules};
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fmt;
 
 use crate::model::{Chain, Family, FamilyRules, Hook, HookRules, Rule, Statement, Table, TableRules, Target};
 use crate::parse::{Line, Observed, ObservedTable};
-use crate::record::{self, Record};
-
-/// A rule to take out of a shared chain.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Deletion {
-    /// The chain that holds it.
-    pub hook: Hook,
-    /// How it is named.
-    pub what: Deleted,
-    /// Whether it jumps to a chain of ours. Any other rule may get an identical foreign one before it at any time.
-    pub jumps: bool,
-}
-
-/// How a rule to be deleted is named.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Deleted {
-    /// By its place, counted from 1, where an identical foreign rule is before it. The caller must make sure
-    /// that the chain has not changed since it was read.
-    Number(usize),
-    /// By its rule specification: deletes the first rule that has these words.
-    Specification(String),
-}
-
-/// A rule to take out by the number that nf_tables gave it, since an identical foreign rule is before it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Twin {
-    /// Its chain.
-    pub hook: Hook,
-    /// Its handle.
-    pub handle: u64,
-    /// Its words.
-    pub text: String,
-}
-
-impl fmt::Display for Deleted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Number(number) => number.fmt(f),
-            Self::Specification(words) => f.write_str(words),
-        }
-    }
-}
-
-/// The changes of one table, in one transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableChange {
-    /// The table.
-    pub table: Table,
-    /// Chains that are made or refilled.
-    pub declare: BTreeMap<Chain, Vec<Rule>>,
-    /// Rules that leave the shared chains.
-    pub deletions: Vec<Deletion>,
-    /// Rules that are put into the shared chains.
-    pub hooks: BTreeMap<Hook, HookChange>,
-    /// Chains that are emptied and deleted.
-    pub remove: Vec<Chain>,
-    /// Chains that are emptied only, since a foreign rule jumps to them.
-    pub empty: Vec<Chain>,
-    /// Rules that are taken out by handle before everything else: a foreign twin before each of them does the same.
-    pub twins: Vec<Twin>,
-    /// What may be ours or foreign, is not asked for, and stays: `CHAIN words`.
-    pub doubtful: Vec<String>,
-}
-
-impl TableChange {
-    /// No change of this table.
-    const fn of(table: Table) -> Self {
-        Self {
-            table,
-            declare: BTreeMap::new(),
-            deletions: Vec::new(),
-            hooks: BTreeMap::new(),
-            remove: Vec::new(),
-            empty: Vec::new(),
-            twins: Vec::new(),
-            doubtful: Vec::new(),
-        }
-    }
-
-    /// Whether the restore tool has something to do.
-    pub(crate) fn needs_restore(&self) -> bool {
-        !Self { twins: Vec::new(), ..self.clone() }.writes_nothing()
-    }
-
-    /// Whether nothing is written.
-    fn writes_nothing(&self) -> bool {
-        let Self { table: _, declare, deletions, hooks, remove, empty, twins, doubtful: _ } = self;
-        declare.is_empty()
-            && deletions.is_empty()
-            && hooks.is_empty()
-            && remove.is_empty()
-            && empty.is_empty()
-            && twins.is_empty()
-    }
-}
-
-/// The changes of a shared chain.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HookChange {
-    /// The rules.
-    pub rules: HookRules,
-    /// Behind how many of the remaining rules those of the tail are inserted, where ours were before; `None` for all of
-    /// them. Foreign rules added behind ours stay behind ours: an ACCEPT there did no harm before.
-    pub behind: Option<usize>,
-    /// How many foreign rules are in the chain.
-    pub foreign: usize,
-}
-
-/// The changes of one family: its tables in the order in which they are committed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// Whose tables.
-    pub family: Family,
-    /// One transaction each.
-    pub tables: Vec<TableChange>,
-    /// What may be ours or foreign, is not asked for, and stays: `table CHAIN words`.
-    pub doubtful: Vec<String>,
-}
+use crate::record::Record;
 
 impl Change {
     /// Everything, for a namespace that holds nothing of ours.
@@ -148,7 +32,7 @@ impl Change {
         let changes = commit_order(desired).into_iter().map(|table| {
             let desired = desired.tables.get(&table).unwrap_or(&none);
             let observed = observed.tables.get(&table).unwrap_or(&nothing);
-            table_change(Place { family, table }, desired, observed, record, rewrite)
+            table_change((family, table), desired, observed, record, rewrite)
         });
         let (writing, idle): (Vec<_>, Vec<_>) = changes.partition(|change| !change.writes_nothing());
         let doubtful = writing
@@ -157,58 +41,6 @@ impl Change {
             .flat_map(|change| change.doubtful.iter().map(|line| format!("{} {line}", change.table.name())));
         Self { family, doubtful: doubtful.collect(), tables: writing }
     }
-
-    /// No change.
-    #[must_use]
-    pub const fn nothing(family: Family) -> Self {
-        Self { family, tables: Vec::new(), doubtful: Vec::new() }
-    }
-
-    /// Whether a table is written to.
-    #[must_use]
-    pub fn writes(&self, table: Table) -> bool {
-        self.tables.iter().any(|change| change.table == table)
-    }
-
-    /// Has this table committed before the others.
-    pub fn commit_first(&mut self, first: Table) {
-        self.tables.sort_by_key(|change| change.table != first);
-    }
-
-    /// Whether there is nothing to do.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.tables.is_empty()
-    }
-
-    /// How many foreign rules come before our tail in a shared chain, and how many there are; `None` if that chain is not
-    /// written.
-    #[must_use]
-    pub fn foreign_before(&self, table: Table, hook: Hook) -> Option<record::Place> {
-        let change = self.tables.iter().find(|change| change.table == table)?.hooks.get(&hook)?;
-        let HookChange { rules: _, behind, foreign } = change;
-        Some(record::Place { before: behind.unwrap_or(*foreign), of: *foreign })
-    }
-
-    /// Whether it deletes a rule by its place, which another program may shift.
-    #[must_use]
-    pub fn depends_on_places(&self) -> bool {
-        let by_number = |deletion: &Deletion| matches!(deletion.what, Deleted::Number(_));
-        self.tables.iter().flat_map(|table| &table.deletions).any(by_number)
-    }
-
-    /// Whether it deletes a rule that another program may write as well, and put before ours meanwhile.
-    #[must_use]
-    pub fn may_meet_twins(&self) -> bool {
-        self.tables.iter().flat_map(|table| &table.deletions).any(|deletion| !deletion.jumps)
-    }
-}
-
-/// A table of a family.
-#[derive(Clone, Copy)]
-struct Place {
-    family: Family,
-    table: Table,
 }
 
 /// Tables commit one after the other, and packets pass in between. What captures from now on has to be live before
@@ -230,13 +62,12 @@ fn commit_order(desired: &FamilyRules) -> [Table; 3] {
 }
 
 fn table_change(
-    place: Place,
+    (family, table): (Family, Table),
     desired: &TableRules,
     observed: &ObservedTable,
     record: Option<&Record>,
     rewrite: bool,
 ) -> TableChange {
-    let Place { family, table } = place;
     let differs = |chain: &Chain, rules: &[Rule]| {
         observed.chains.get(chain).is_none_or(|lines| !same(rules.iter(), lines))
     };

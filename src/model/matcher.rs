@@ -1,12 +1,10 @@
 //! Which packets a rule is for.
 
 use std::fmt;
-use std::num::NonZeroU16;
-use std::str::FromStr;
 
 use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 
-use super::{Family, Rule, Statement, Target, Why};
+use super::{Family, Interface, Port, Ports, Rule, Statement, Target, Why};
 
 /// A match on one dimension, or its negation. As in iptables, negation is per dimension: `-p tcp ! --dport
 /// 53` is "TCP, and another port".
@@ -56,78 +54,6 @@ impl Address {
             (Self::Pair { v6, .. }, Family::V6) => Some(v6.into()),
         }
     }
-}
-
-/// A TCP or UDP port: 1–65535.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Port(NonZeroU16);
-
-impl Port {
-    /// The port with this number; `None` for 0.
-    #[must_use]
-    pub const fn new(number: u16) -> Option<Self> {
-        match NonZeroU16::new(number) {
-            Some(number) => Some(Self(number)),
-            None => None,
-        }
-    }
-
-    /// A port known when the program is compiled.
-    ///
-    /// # Panics
-    ///
-    /// When `number` is 0; in a constant that is a compile error.
-    #[must_use]
-    #[allow(clippy::panic, reason = "evaluated at compile time")]
-    pub const fn constant(number: u16) -> Self {
-        match Self::new(number) {
-            Some(port) => port,
-            None => panic!("0 is not a port"),
-        }
-    }
-
-    /// Its number.
-    #[must_use]
-    pub const fn number(self) -> u16 {
-        self.0.get()
-    }
-}
-
-impl fmt::Display for Port {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// Not a plain decimal port number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PortError;
-
-impl fmt::Display for PortError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a port is a decimal number from 1 to 65535")
-    }
-}
-
-impl std::error::Error for PortError {}
-
-impl FromStr for Port {
-    type Err = PortError;
-
-    /// Plain decimal only: no sign, no leading zero, no range, no service name.
-    fn from_str(text: &str) -> Result<Self, PortError> {
-        let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
-        plain.then(|| text.parse().ok()).flatten().and_then(Self::new).ok_or(PortError)
-    }
-}
-
-/// One port, or several tested at once.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Ports {
-    /// Any of these (at most 15 in one iptables rule).
-    Any(Vec<Port>),
-    /// Just this one.
-    One(Port),
 }
 
 /// TCP or UDP.
@@ -222,64 +148,6 @@ pub enum Owner {
     Gid(u32),
     /// User of the process that made the socket.
     Uid(u32),
-}
-
-/// The name of a network interface; with a trailing `+` every interface whose name begins so.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Interface(String);
-
-impl Interface {
-    /// The loopback interface.
-    #[must_use]
-    pub fn loopback() -> Self {
-        Self("lo".to_owned())
-    }
-
-    /// The name as iptables takes it.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// Whether the interface called `name` is meant.
-    #[must_use]
-    pub fn covers(&self, name: &str) -> bool {
-        self.0.strip_suffix('+').map_or(self.0 == name, |prefix| name.starts_with(prefix))
-    }
-}
-
-impl fmt::Display for Interface {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// Not a name that an interface can have and that means the same to every tool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InterfaceError;
-
-impl fmt::Display for InterfaceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(
-            "an interface name: 1 to 15 characters out of letters, digits, `.`, `_`, `-`, `@`, `:`; a trailing `+` \
-             means every name that begins so",
-        )
-    }
-}
-
-impl std::error::Error for InterfaceError {}
-
-impl FromStr for Interface {
-    type Err = InterfaceError;
-
-    fn from_str(text: &str) -> Result<Self, InterfaceError> {
-        let stem = text.strip_suffix('+').unwrap_or(text);
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@' | ':');
-        // A bare `+` would mean every interface, `lo` too; a leading `-` would read as an option.
-        let valid = !stem.is_empty() && text.len() <= 15 && stem.chars().all(plain) && !stem.starts_with('-');
-        let special = matches!(stem, "." | "..");
-        if valid && !special { Ok(Self(text.to_owned())) } else { Err(InterfaceError) }
-    }
 }
 
 /// Which packets a rule is for: one slot per dimension, in the order of `iptables-save`, all of which must hold.

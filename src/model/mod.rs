@@ -4,199 +4,31 @@
 //! enum variant, so a misspelt or undeclared chain cannot exist. A dual-stack rule is written once: what differs
 //! between the families is an [`Address::Pair`], and [`Ruleset::resolve`] picks one side.
 
+mod chain;
 mod constants;
+mod family;
+mod interface;
 mod matcher;
 mod network;
+mod port;
 mod target;
 mod variant;
 mod why;
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use ipnetwork::IpNetwork;
 
+pub use chain::{Chain, Hook, Table};
 pub use constants::*;
-pub use matcher::{
-    Address, CtState, Interface, InterfaceError, Mark, Match, Matcher, Owner, Port, PortError, Ports,
-    Protocol, Syn, Transport,
-};
+pub use family::{Families, Family};
+pub use interface::{Interface, InterfaceError};
+pub use matcher::{Address, CtState, Mark, Match, Matcher, Owner, Protocol, Syn, Transport};
 pub use network::{InterfaceAddress, Network};
+pub use port::{Port, PortError, Ports};
 pub use target::Target;
 pub use variant::{Backend, NfTables, Tools, Variant};
 pub use why::Why;
-
-/// An address family: the rules of each live in tables of their own in the kernel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl Family {
-    /// Both, in the order in which they are applied.
-    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
-
-    /// Whether `network` is of this family.
-    #[must_use]
-    pub const fn holds(self, network: &IpNetwork) -> bool {
-        matches!((self, network), (Self::V4, IpNetwork::V4(_)) | (Self::V6, IpNetwork::V6(_)))
-    }
-}
-
-impl fmt::Display for Family {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::V4 => "IPv4",
-            Self::V6 => "IPv6",
-        })
-    }
-}
-
-/// The families that rules are made for: at least one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Families {
-    /// IPv4 and IPv6.
-    Both,
-    /// IPv4 only.
-    V4,
-    /// IPv6 only.
-    V6,
-}
-
-impl Families {
-    /// Whether rules are made for `family`.
-    #[must_use]
-    pub const fn contains(self, family: Family) -> bool {
-        matches!((self, family), (Self::Both, _) | (Self::V4, Family::V4) | (Self::V6, Family::V6))
-    }
-
-    /// The families in the order in which they are applied.
-    pub fn iter(self) -> impl Iterator<Item = Family> {
-        Family::ALL.into_iter().filter(move |family| self.contains(*family))
-    }
-}
-
-impl fmt::Display for Families {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Both => "IPv4 and IPv6",
-            Self::V4 => "IPv4",
-            Self::V6 => "IPv6",
-        })
-    }
-}
-
-/// The tables we write to, in the order in which a packet meets them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Table {
-    /// Before connection tracking.
-    Raw,
-    /// Marks, TPROXY.
-    Mangle,
-    /// Redirections; only the first packet of a connection gets here.
-    Nat,
-}
-
-impl Table {
-    /// All tables, in the order in which a packet meets them.
-    pub const ALL: [Self; 3] = [Self::Raw, Self::Mangle, Self::Nat];
-
-    /// The kernel's name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Raw => "raw",
-            Self::Mangle => "mangle",
-            Self::Nat => "nat",
-        }
-    }
-}
-
-/// The built-in chains that jump to our chains. They are shared with all other programs in the namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Hook {
-    /// Packets that come in, also over `lo`.
-    Prerouting,
-    /// Packets made by a local process.
-    Output,
-}
-
-impl Hook {
-    /// Both, in the order of the rules file.
-    pub const ALL: [Self; 2] = [Self::Prerouting, Self::Output];
-
-    /// The name in iptables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Prerouting => "PREROUTING",
-            Self::Output => "OUTPUT",
-        }
-    }
-}
-
-/// The chains that are ours. The names are Istio's: operators and tools search for them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Chain {
-    /// Inbound traffic.
-    Inbound,
-    /// Sends to the proxy's inbound port.
-    InRedirect,
-    /// Sends to the proxy's outbound port.
-    Redirect,
-    /// Outbound traffic.
-    Output,
-    /// DNS queries of the pod.
-    OutputDns,
-    /// Packets of connections that TPROXY has already taken.
-    Divert,
-    /// Takes new inbound connections with TPROXY.
-    Tproxy,
-    /// Drops.
-    Drop,
-    /// Keeps the translation of established connections up; nothing jumps to it.
-    Established,
-}
-
-impl Chain {
-    /// All of them, in the order of the rules file.
-    pub const ALL: [Self; 9] = [
-        Self::Inbound,
-        Self::InRedirect,
-        Self::Redirect,
-        Self::Output,
-        Self::OutputDns,
-        Self::Divert,
-        Self::Tproxy,
-        Self::Drop,
-        Self::Established,
-    ];
-
-    /// The name in iptables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Inbound => "ISTIO_INBOUND",
-            Self::InRedirect => "ISTIO_IN_REDIRECT",
-            Self::Redirect => "ISTIO_REDIRECT",
-            Self::Output => "ISTIO_OUTPUT",
-            Self::OutputDns => "ISTIO_OUTPUT_DNS",
-            Self::Divert => "ISTIO_DIVERT",
-            Self::Tproxy => "ISTIO_TPROXY",
-            Self::Drop => "ISTIO_DROP",
-            Self::Established => "ISTIO_ESTABLISHED",
-        }
-    }
-
-    /// The chain that iptables knows under `name`, if it is one of ours.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|chain| chain.name() == name)
-    }
-}
 
 /// A rule without its reason: the part that the kernel knows. Equal statements have the same effect.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

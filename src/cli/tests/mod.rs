@@ -1,5 +1,8 @@
 //! Command line, environment and config file arrive, in their order of precedence.
 
+mod commands;
+mod config_file;
+
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStringExt;
 
@@ -134,18 +137,6 @@ fn every_variable_arrives_and_the_first_of_two_wins() {
 }
 
 #[test]
-fn every_config_key_arrives() {
-    for key in ordinary() {
-        let spec = key.spec();
-        for name in std::iter::once(spec.name).chain(spec.alias) {
-            let text = format!("{{\"{name}\": \"{}\"}}", sample(key));
-            let expected = Some((sample(key).to_owned(), Origin::Document(key)));
-            assert_eq!(line(&[]).document(&text).given(key), expected, "{name}");
-        }
-    }
-}
-
-#[test]
 fn flag_before_variable_before_config_file() {
     for key in ordinary() {
         let spec = key.spec();
@@ -241,51 +232,6 @@ fn pod_template_options_are_accepted() {
 }
 
 #[test]
-fn sub_commands_with_options_on_either_side() {
-    for args in [["cleanup", "-n"], ["-n", "cleanup"]] {
-        let raw = line(&args).raw();
-        assert_eq!(raw.command, SubCommand::Cleanup);
-        assert_eq!(raw.given(Key::DryRun).unwrap().text, "true");
-    }
-    assert_eq!(line(&["istio-iptables", "apply"]).raw().command, SubCommand::Apply);
-    let twice = line(&["-b", "80", "cleanup", "-b", "90"]);
-    assert_eq!(twice.text(Key::InboundPorts).as_deref(), Some("90"));
-}
-
-#[test]
-fn unexpected_arguments_are_refused_with_hint() {
-    for (args, expected) in [
-        (
-            &["--dual-stack", "false"][..],
-            "unexpected argument \"false\": neither a sub-command nor the value of an option; a boolean takes its value behind `=`: \
-             --dual-stack=false",
-        ),
-        (
-            &["cleanup", "-n", "true"],
-            "unexpected argument \"true\": neither a sub-command nor the value of an option; a boolean takes its value behind `=`: -n=true",
-        ),
-        (&["now"], "unexpected argument \"now\": neither a sub-command nor the value of an option"),
-        (&["apply", "now"], "unexpected argument \"now\": neither a sub-command nor the value of an option"),
-        (
-            &["cleanup", "apply"],
-            "unexpected argument \"apply\": neither a sub-command nor the value of an option",
-        ),
-        (
-            &["--istio-inbound-port=80"],
-            "unknown option \"--istio-inbound-port\"; did you mean --istio-inbound-ports?",
-        ),
-        (&["-y"], "unknown option \"-y\""),
-        (&["-b"], "--istio-inbound-ports needs a value"),
-        (
-            &["-redirect-dns"],
-            "\"-redirect-dns\" would be read as one-letter options; did you mean --redirect-dns, with two dashes?",
-        ),
-    ] {
-        assert_eq!(line(args).errors(), [expected], "{args:?}");
-    }
-}
-
-#[test]
 fn failure_keeps_the_log_options() {
     let Err(failure) = line(&["--log_as_json", "--wrong", "-p", "1", "word"]).parse() else {
         panic!("accepted");
@@ -316,118 +262,4 @@ fn an_empty_variable_counts_as_unset_but_for_three() {
             assert_eq!(line(&[]).env(&name, "").given(key).is_some(), kept, "{name}");
         }
     }
-}
-
-#[test]
-fn config_values_of_each_type() {
-    let input = line(&[]).document(
-        r#"{"istio-inbound-ports": [80, "443"], "istio-service-cidr": "10.0.0.0/8,fd00::/8", "envoy-port": 16001,
-            "dry-run": true, "istio-local-exclude-ports": 15020, "istio-outbound-ports": []}"#,
-    );
-    assert_eq!(input.text(Key::InboundPorts).as_deref(), Some("80,443"));
-    assert_eq!(input.text(Key::ServiceCidr).as_deref(), Some("10.0.0.0/8,fd00::/8"));
-    assert_eq!(input.text(Key::EnvoyPort).as_deref(), Some("16001"));
-    assert_eq!(input.text(Key::DryRun).as_deref(), Some("true"));
-    assert_eq!(input.text(Key::LocalExcludePorts).as_deref(), Some("15020"));
-    assert_eq!(input.text(Key::OutboundPorts).as_deref(), Some(""));
-}
-
-#[test]
-fn a_config_file_is_named_by_a_flag_or_its_variable() {
-    let mut input = line(&["--config", "/etc/a.json"]);
-    input.files.insert("/etc/a.json", "{\"dry-run\": true}");
-    assert_eq!(input.text(Key::DryRun).as_deref(), Some("true"));
-    input.args.clear();
-    let input = input.env("ISTIO_IPTABLES_CONFIG", "/etc/a.json");
-    assert_eq!(input.text(Key::DryRun).as_deref(), Some("true"));
-}
-
-#[test]
-fn a_config_file_holds_ten_thousand_ranges() {
-    let ranges: Vec<String> = (0..10_000).map(|n| format!("\"10.{}.{}.0/24\"", n / 256, n % 256)).collect();
-    let text = format!("{{\"istio-service-cidr\": [{}]}}", ranges.join(","));
-    let given = line(&[]).document(&text).text(Key::ServiceCidr).unwrap();
-    assert_eq!(given.split(',').count(), 10_000);
-}
-
-#[test]
-fn config_file_errors_name_the_position() {
-    for (text, expected) in [
-        ("", "EOF while parsing a value at line 1 column 0"),
-        ("[]", "invalid type: sequence, expected one JSON object whose keys are long flag names"),
-        ("{} x", "trailing characters at line 1 column 4"),
-        ("{\"dry-run\": true", "EOF while parsing an object"),
-        ("{\"inbound\": 1}", "unknown key \"inbound\""),
-        ("{\"-b\": 1}", "unknown key \"-b\""),
-        ("{\"ISTIO_INBOUND_PORTS\": 1}", "unknown key \"ISTIO_INBOUND_PORTS\""),
-        ("{\"dry-run\": 1}", "the value of \"dry-run\" is 1; expected true or false"),
-        ("{\"envoy-port\": [1]}", "the value of \"envoy-port\" is [1]; expected a number"),
-        ("{\"envoy-port\": null}", "the value of \"envoy-port\" is null; expected a number"),
-        ("{\"rules-file\": 1}", "the value of \"rules-file\" is 1; expected a string"),
-        ("{\"istio-inbound-ports\": {}}", "expected a list, or a string with commas"),
-        ("{\"istio-inbound-ports\": [[80]]}", "expected a list of strings and numbers"),
-        ("{\"dry-run\": true, \"dry-run\": true}", "the key \"dry-run\" is given twice"),
-        ("{\"kube-virt-interfaces\": \"a\", \"reroute-virtual-interfaces\": \"a\"}", "is given twice"),
-        ("{\"config\": \"x\"}", "cannot name another one"),
-    ] {
-        let errors = line(&[]).document(text).errors();
-        assert_eq!(errors.len(), 1, "{text}");
-        assert!(errors[0].starts_with("config file standard input: "), "{errors:?}");
-        assert!(errors[0].contains(expected), "{text}: {errors:?}");
-    }
-    assert_eq!(
-        line(&["--config", "/none"]).errors(),
-        ["config file /none: cannot be read: entity not found"]
-    );
-}
-
-#[test]
-fn all_errors_of_a_config_file_come_at_once() {
-    let errors = line(&[]).document("{\"a\": 1, \"b\": 2, \"dry-run\": []}").errors();
-    assert_eq!(errors.len(), 3);
-}
-
-#[test]
-fn command_lines_are_independent() {
-    const LINES: [&[&str]; 9] = [
-        &["-b", "*", "-x", "10.0.0.0/8"],
-        &["-x", ""],
-        &["cleanup", "-n"],
-        &["apply", "-b", "80"],
-        &["--help"],
-        &["cleanup", "--help"],
-        &["--version"],
-        &["--nope"],
-        &["-b"],
-    ];
-    // In a thread of its own there is none before.
-    let alone = LINES.map(|args| std::thread::spawn(move || line(args).parse()).join().unwrap());
-    for first in LINES {
-        for (second, expected) in LINES.iter().zip(&alone) {
-            let _ = line(first).parse();
-            assert_eq!(&line(second).parse(), expected, "{first:?}, then {second:?}");
-        }
-    }
-}
-
-#[test]
-fn help_shows_every_option_and_exit_code() {
-    let help = line(&["--help"]).printed();
-    for key in Key::ALL {
-        let spec = key.spec();
-        let shown = if spec.has_flag() { format!("--{}", spec.name) } else { spec.name.to_owned() };
-        assert!(help.contains(&shown), "{shown}\n{help}");
-        for name in spec.variable_names() {
-            assert!(help.contains(&name), "{name}");
-        }
-        assert!(help.contains(&format!("{}:", spec.heading.title())) || !spec.has_flag());
-    }
-    for (exit, meaning) in crate::exit::Exit::ALL {
-        assert!(help.contains(&format!("{:>3}  {meaning}", exit.code())), "{meaning}");
-    }
-    assert!(!help.contains("vklog"));
-    for args in [&["-h"][..], &["cleanup", "--help"], &["istio-iptables", "--help"]] {
-        assert!(line(args).printed().contains("--istio-inbound-ports"), "{args:?}");
-    }
-    assert!(line(&["--version"]).printed().contains(env!("CARGO_PKG_VERSION")));
 }
