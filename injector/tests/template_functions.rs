@@ -4,6 +4,7 @@
 
 use gotemplate::{EnumType, Field, Functions, Kind, Limits, Options, Rendered, Schema, Template, Value};
 use serde_json::{Value as Json, json};
+use std::time::{Duration, UNIX_EPOCH};
 
 static PORT: Schema = Schema {
     name: "v1.ContainerPort",
@@ -324,11 +325,82 @@ fn sprig_names_are_all_known() {
     let names = include_str!("../../crates/gotemplate/tests/data/sprig-names.txt");
     let missing: Vec<&str> = names.lines().filter(|name| functions.find(name).is_none()).collect();
     assert!(missing.is_empty(), "{missing:?}");
-    for name in
-        ["now", "uuidv4", "genCA `a` 1", "getHostByName `x`", "randAlpha 5", "expandenv `$A`", "bcrypt `x`"]
+    for name in ["uuidv4", "genCA `a` 1", "getHostByName `x`", "randAlpha 5", "expandenv `$A`", "bcrypt `x`"]
     {
         let error = render(&format!("{{{{ {name} }}}}")).unwrap_err();
         assert!(error.contains("not available: it needs"), "{error}");
+    }
+}
+
+#[test]
+fn dates_are_those_of_the_clock() {
+    let mut functions = functions();
+    functions.add_clock(|| UNIX_EPOCH + Duration::new(1_764_072_000, 125_000_000));
+    for (text, expected) in [
+        ("{{ now }}", "2025-11-25 12:00:00.125 +0000 UTC"),
+        (
+            "{{ now | date `2006-01-02T15:04:05Z07:00` }} {{ htmlDate `x` }}",
+            "2025-11-25T12:00:00Z 2025-11-25",
+        ),
+        (
+            "{{ now | dateModify `-36h` | htmlDate }} {{ now.Year }} {{ now.Weekday }}",
+            "2025-11-24 2025 Tuesday",
+        ),
+        (
+            "{{ ago (toDate `2006-01-02` `2025-11-25`) }} {{ ago `x` }} {{ ago (now | dateModify `1h`) }}",
+            "12h0m0s 0s -1h0m0s",
+        ),
+        ("{{ durationRound (toDate `2006-01-02` `2025-11-20`) }} {{ now | unixEpoch }}", "5d 1764072000"),
+        (
+            "{{ toJson now }} {{ toDate `2006-01-02` .ObjectMeta.Name }}",
+            "\"2025-11-25T12:00:00.125Z\" 0001-01-01 00:00:00 +0000 UTC",
+        ),
+    ] {
+        let fixture = fixture();
+        let template = Template::parse("t", text, &functions, Options::default()).unwrap();
+        assert_eq!(template.render(data(&fixture), Limits::default()).unwrap().text, expected, "{text}");
+    }
+    let error = render("{{ dateInZone `15:04` now `Europe/Berlin` }}").unwrap_err();
+    assert!(error.ends_with("time zone \"Europe/Berlin\" is not available: expected UTC"), "{error}");
+    let year: i32 = render("{{ now.Year }}").unwrap().parse().unwrap();
+    assert!(year >= 2026, "{year}");
+    // Text of the user that a layout lets through is still the user's.
+    taints("{{ date .ObjectMeta.Labels.app 0 }}", &[("label", "app", "web")]);
+}
+
+/// What Go's `Value`, `MilliValue`, `Sign` and `AsApproximateFloat64` return.
+#[test]
+fn quantities_have_their_methods() {
+    static LIMITS: Kind = Kind::Map(&Kind::Named("resource.Quantity", &Kind::Str));
+    static LIMIT: Kind = Kind::Ptr(&Kind::Named("resource.Quantity", &Kind::Str));
+    let text = "{{ range .L }}{{ .Value }} {{ .MilliValue }} {{ .Sign }} {{ .AsApproximateFloat64 }} {{ .IsZero }}{{ end }}\
+                {{ .P.Value }}|{{ .P }}|{{ .L.Cpu.Value }}|{{ .L.Memory.IsZero }}";
+    let functions = functions();
+    let template = Template::parse("t", text, &functions, Options::default()).unwrap();
+    for (given, expected) in [
+        ("0", "0 0 0 0 true"),
+        ("100m", "1 100 1 0.1 false"),
+        ("1.5", "2 1500 1 1.5 false"),
+        ("-100m", "-1 -100 -1 -0.1 false"),
+        ("128Mi", "134217728 134217728000 1 1.34217728e+08 false"),
+        ("1.5Ki", "1536 1536000 1 1536 false"),
+        ("1e3", "1000 1000000 1 1000 false"),
+        ("0.5n", "1 1 1 1e-09 false"),
+        ("1u", "1 1 1 1e-06 false"),
+        ("1.1Mi", "1153434 1153433600 1 1.1534336e+06 false"),
+        ("-1.5", "-2 -1500 -1 -1.5 false"),
+    ] {
+        let json = json!({"cpu": given});
+        let value = Value::record(
+            "data",
+            vec![
+                ("L", Value::typed(Some(&json), &LIMITS, None)),
+                ("P", Value::typed(json.get("cpu"), &LIMIT, None)),
+            ],
+        );
+        let number = expected.split(' ').next().unwrap();
+        let expected = format!("{expected}{number}|{given}|{number}|true");
+        assert_eq!(template.render(value, Limits::default()).unwrap().text, expected, "{given}");
     }
 }
 

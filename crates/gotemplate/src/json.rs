@@ -1,11 +1,15 @@
 //! Values → JSON → text, the way Go's `encoding/json` writes it.
 
 use crate::functions::Call;
+use crate::sprig::layout::{TIME, Time};
 use crate::value::Struct;
 use crate::value::Value;
 use crate::value::schema::enum_name;
 use crate::value::schema::{Field, Kind};
 use serde_json::{Map as JsonMap, Number, Value as Json};
+
+/// How Go writes a time in JSON.
+const RFC_3339: &str = "2006-01-02T15:04:05.999999999Z07:00";
 
 /// A value as JSON: structs in the order of their fields without empty ones, maps sorted by key.
 pub fn to_json(call: &mut Call<'_>, value: &Value<'_>) -> Result<Json, String> {
@@ -46,6 +50,9 @@ fn convert(call: &mut Call<'_>, value: &Value<'_>, depth: usize) -> Result<Json,
             let mut object = JsonMap::new();
             fields(call, s, depth, &mut object)?;
             Json::Object(object)
+        }
+        Value::Record(r) if r.name == TIME => {
+            Time::of(r).map_or(Json::Null, |time| Json::String(time.format(RFC_3339)))
         }
         // What prints as text is written as text, but for time.Duration, a number of nanoseconds.
         Value::Record(r) if r.name != "time.Duration" && r.text.is_some() => {

@@ -15,6 +15,7 @@ use gotemplate::json::{COMPACT, Style, encode, to_json};
 use gotemplate::{Call, Functions, Map, Str, Type, Value, arg, text_of};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use crate::yaml;
 
@@ -47,11 +48,12 @@ const PROXY_DEFAULTS: [(&str, &str); 10] = [
 ];
 
 /// What injection templates may call: Go's built-in functions, sprig's, Istio's. `env` looks up an environment variable for the
-/// template function of that name.
+/// template function of that name; dates are those of the system's clock, until another one is added.
 #[must_use]
 pub fn functions(env: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Functions {
     let mut functions = Functions::builtin();
     functions.add_sprig();
+    functions.add_clock(SystemTime::now);
     let f = &mut functions;
     f.add("env", &[STR, STR], None, move |_, args| {
         let found = env(str_arg(args, 0)).filter(|value| !value.is_empty());

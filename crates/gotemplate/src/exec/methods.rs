@@ -1,14 +1,12 @@
 //! Methods without arguments: of generated protobuf code, and of the Kubernetes types that templates call.
 
+use crate::value::quantity::{self, QUANTITY};
 use crate::value::schema::{Field, Kind, Schema, enum_name};
 use crate::value::text::Str;
 use crate::value::{IntType, Map, Record, Value};
 
 /// Go types outside protobuf whose fields have getters, too.
 const WITH_GETTERS: [&str; 1] = ["v1.ObjectMeta"];
-
-/// The type of the elements of a `v1.ResourceList`.
-const QUANTITY: &str = "resource.Quantity";
 
 /// Methods of `v1.ResourceList`: each returns the quantity of this resource.
 const RESOURCES: [(&str, &str); 5] = [
@@ -81,7 +79,5 @@ fn duration<'a>(nanos: i64) -> Value<'a> {
 fn resource<'a>(map: &Map<'a>, name: &str) -> Option<Value<'a>> {
     let Map::Json { elem: Kind::Named(QUANTITY, _), .. } = map else { return None };
     let (_, key) = RESOURCES.iter().find(|(method, _)| *method == name)?;
-    let text = map.get(key).and_then(|value| value.as_str().cloned()).unwrap_or_else(|| Str::borrowed("0"));
-    let zero = Value::Bool(!text.as_str().contains(|digit| matches!(digit, '1'..='9')));
-    Some(Value::printed_record("*resource.Quantity", vec![("IsZero", zero)], text))
+    Some(map.get(key).unwrap_or_else(|| quantity::of(Str::borrowed("0"))))
 }

@@ -1,5 +1,6 @@
-//! The text functions of sprig 3.3. Those that need a network, random numbers, cryptography or the clock are known
-//! by name, so that a template that contains them parses, and fail when called.
+//! The text functions of sprig 3.3. Those that need a network, random numbers or cryptography are known by name, so
+//! that a template that contains them parses, and fail when called; so do those that need the clock, unless there is one
+//! (`Functions::add_clock`).
 
 mod cases;
 mod convert;
@@ -7,6 +8,7 @@ mod data;
 mod defaults;
 mod dicts;
 mod encode;
+pub(crate) mod layout;
 mod lists;
 mod math;
 mod paths;
@@ -33,7 +35,7 @@ const INT: Type = Type::Int;
 const DICT: Type = Type::AnyMap;
 
 /// Names, and the reason why they are not available.
-const UNAVAILABLE: [(&str, &str); 4] = [
+const UNAVAILABLE: [(&str, &str); 3] = [
     (
         "randAlphaNum randAlpha randAscii randNumeric randBytes randInt shuffle uuidv4",
         "it needs random numbers: rendering twice must give the same text",
@@ -42,11 +44,6 @@ const UNAVAILABLE: [(&str, &str); 4] = [
         "bcrypt htpasswd genPrivateKey derivePassword buildCustomCert genCA genCAWithKey genSelfSignedCert \
          genSelfSignedCertWithKey genSignedCert genSignedCertWithKey encryptAES decryptAES",
         "it needs cryptography, which is not part of this engine",
-    ),
-    (
-        "ago now date date_in_zone date_modify dateInZone dateModify htmlDate htmlDateInZone must_date_modify \
-         mustDateModify mustToDate toDate unixEpoch",
-        "it needs the clock: rendering twice must give the same text",
     ),
     ("getHostByName env expandenv", "it needs the network or the environment"),
 ];
@@ -71,7 +68,7 @@ impl Functions {
         paths::register(self);
         regex::register(self);
         semver::register(self);
-        times::register(self);
+        times::register(self, times::without_clock());
     }
 }
 

@@ -1,6 +1,7 @@
 //! The values a template works on.
 
 mod collections;
+pub(crate) mod quantity;
 pub(crate) mod schema;
 pub(crate) mod text;
 mod typed;

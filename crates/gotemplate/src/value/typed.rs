@@ -1,5 +1,6 @@
 //! JSON → values of Go types.
 
+use crate::value::quantity::{self, QUANTITY};
 use crate::value::schema::{EnumType, Kind};
 use crate::value::text::{Origin, Str};
 use crate::value::{IntType, List, Map, Struct, Value};
@@ -30,12 +31,16 @@ impl<'a> Value<'a> {
                 origin,
                 pointer: schema.proto,
             }),
+            Kind::Named(QUANTITY, _) => {
+                quantity::of(json.map_or(Str::borrowed("0"), |json| scalar_text(json).tainted(origin)))
+            }
             Kind::Named(_, of) => Self::typed(json, of, origin),
             Kind::Enum(ty) => Self::Enum(ty, json.map_or(0, |json| enum_number(ty, json))),
             Kind::Ptr(inner) => match json {
                 None => Self::NilPtr(inner),
                 some => match Self::typed(some, inner, origin) {
                     Self::Struct(s) => Self::Struct(Struct { pointer: true, ..s }),
+                    record @ Self::Record(_) => record,
                     scalar => Self::Ptr(Rc::new(scalar)),
                 },
             },
