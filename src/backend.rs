@@ -21,12 +21,30 @@ pub struct Findings {
     pub chains: BTreeMap<Variant, usize>,
     /// The same of our own native tables.
     pub native_chains: usize,
-    /// What the kernel refused of native nftables, if it was tried.
-    pub native_refused: Option<String>,
+    /// The backends that were tried and that the kernel refused.
+    pub refused: BTreeMap<Backend, Refusal>,
     /// IPv4 tools of the nft variant, if the decision depends on them ([`Self::needs_tools`]).
     pub nft: Option<Tools>,
     /// The same of the legacy variant.
     pub legacy: Option<Tools>,
+}
+
+/// Why the kernel refused a backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What failed.
+    pub error: String,
+    /// The missing kernel modules, as far as they are known.
+    pub modules: Vec<&'static str>,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.modules.as_slice() {
+            [] => f.write_str(&self.error),
+            modules => write!(f, "missing kernel modules: {}", modules.join(", ")),
+        }
+    }
 }
 
 impl Findings {
@@ -45,7 +63,7 @@ impl Findings {
             Variant::Legacy => true,
             Variant::Nft => self.nf_tables != NfTables::Absent,
         };
-        kernel && self.tools(variant).is_some()
+        kernel && self.tools(variant).is_some() && !self.refused.contains_key(&variant.into())
     }
 
     /// The usable backend that holds most chains of ours. Two hold some after a run that was killed on its way from
@@ -64,7 +82,7 @@ impl Findings {
     }
 
     fn native_usable(&self) -> bool {
-        self.nf_tables == NfTables::Present && self.native_refused.is_none()
+        self.nf_tables == NfTables::Present && !self.refused.contains_key(&Backend::Native)
     }
 
     /// Whether the decision depends on which tools there are.
@@ -84,7 +102,7 @@ impl Findings {
     pub fn needs_try(&self, choice: BackendChoice) -> bool {
         choice == BackendChoice::Auto
             && self.nf_tables == NfTables::Present
-            && self.legacy.is_some()
+            && self.usable(Variant::Legacy)
             && !self.usable(Variant::Nft)
             && self.native_chains == 0
     }
@@ -100,12 +118,16 @@ impl fmt::Display for Findings {
         write!(f, "{kernel}; ")?;
         for variant in Variant::ALL {
             match self.tools(variant) {
-                Some(tools) => write!(f, "{variant}: {}; ", tools.restore.display())?,
-                None => write!(f, "no {variant}-restore in PATH; ")?,
+                Some(tools) => write!(f, "{variant}: {}", tools.restore.display())?,
+                None => write!(f, "no {variant}-restore in PATH")?,
             }
+            if let Some(refusal) = self.refused.get(&variant.into()) {
+                write!(f, ", {refusal}")?;
+            }
+            f.write_str("; ")?;
         }
-        if let Some(refused) = &self.native_refused {
-            write!(f, "native nftables: {refused}; ")?;
+        if let Some(refusal) = self.refused.get(&Backend::Native) {
+            write!(f, "native nftables: {refusal}; ")?;
         }
         match self.legacy_tables.as_slice() {
             [] => f.write_str("no legacy rules in this namespace"),
@@ -160,6 +182,9 @@ pub fn decide(choice: BackendChoice, findings: &Findings) -> Result<Decision, Un
                 (None, _) if nft => {
                     chosen(Variant::Nft.into(), "the kernel has nf_tables and the tool is there")
                 }
+                (None, _) if native && findings.nft.is_some() => {
+                    chosen(Backend::Native, "the kernel lacks what iptables-nft needs, and has nf_tables")
+                }
                 (None, _) if native => {
                     chosen(Backend::Native, "the kernel has nf_tables, and no iptables-nft is in PATH")
                 }
@@ -174,7 +199,13 @@ pub fn decide(choice: BackendChoice, findings: &Findings) -> Result<Decision, Un
 }
 
 fn unavailable(what: &str, findings: &Findings) -> Unavailable {
+    if let Some(hint) = loading(findings) {
+        return Unavailable { what: format!("{what}; found: {findings}"), hint };
+    }
     let hint = match (findings.nf_tables, &findings.nft) {
+        (NfTables::Absent, Some(_)) if findings.legacy.is_some() => {
+            "load the kernel module nf_tables on the node (`modprobe nf_tables`), or use --backend auto"
+        }
         (NfTables::Absent, Some(_)) => {
             "load the kernel module nf_tables on the node (`modprobe nf_tables`), or put iptables-legacy into the image"
         }
@@ -186,6 +217,25 @@ fn unavailable(what: &str, findings: &Findings) -> Unavailable {
         }
     };
     Unavailable { what: format!("{what}; found: {findings}"), hint: hint.to_owned() }
+}
+
+/// The modules that would make a backend usable, if one was refused for want of some.
+fn loading(findings: &Findings) -> Option<String> {
+    let refused = findings.refused.iter();
+    let mut needed: Vec<_> = refused
+        .filter(|(_, refusal)| !refusal.modules.is_empty())
+        .map(|(backend, refusal)| (*backend, refusal.modules.join(" ")))
+        .collect();
+    if needed.is_empty() {
+        return None;
+    }
+    if findings.nf_tables == NfTables::Absent {
+        let backend = findings.nft.as_ref().map_or(Backend::Native, |_| Variant::Nft.into());
+        needed.push((backend, "nf_tables".to_owned()));
+    }
+    let commands: Vec<_> =
+        needed.iter().map(|(backend, modules)| format!("`modprobe -a {modules}` ({backend})")).collect();
+    Some(format!("load the kernel modules of one backend on the node: {}", commands.join(", or ")))
 }
 
 #[cfg(test)]
@@ -208,7 +258,7 @@ mod tests {
             legacy_tables: vec!["nat (IPv4)".to_owned()],
             chains: chains.iter().copied().collect(),
             native_chains: 0,
-            native_refused: None,
+            refused: BTreeMap::new(),
             nft: Some(tools("nft")),
             legacy: Some(tools("legacy")),
         }
@@ -263,7 +313,8 @@ mod tests {
         assert!(without_nft.needs_try(BackendChoice::Auto) && !all.needs_try(BackendChoice::Auto));
         assert_eq!(auto(&without_nft), Ok(Backend::Native));
         assert_eq!(chosen(BackendChoice::Iptables, &without_nft), Variant::Legacy);
-        let refused = Findings { native_refused: Some("no tproxy".to_owned()), ..without_nft };
+        let refusal = Refusal { error: "no tproxy".to_owned(), modules: Vec::new() };
+        let refused = Findings { refused: [(Backend::Native, refusal)].into(), ..without_nft };
         assert_eq!(auto(&refused), Ok(Variant::Legacy.into()));
         let nothing = Findings { nft: None, legacy: None, ..all };
         assert!(!nothing.needs_try(BackendChoice::Auto));

@@ -15,13 +15,15 @@ pub struct Failure {
     pub details: Vec<String>,
     /// The likely cause and the fix.
     pub hint: Option<String>,
+    /// Kernel modules whose absence is the cause; none if it is another one.
+    pub missing_modules: Vec<&'static str>,
 }
 
 impl Failure {
     /// A failure without further details.
     #[must_use]
     pub fn new(exit: Exit, what: impl Into<String>) -> Self {
-        Self { exit, what: what.into(), details: Vec::new(), hint: None }
+        Self { exit, what: what.into(), details: Vec::new(), hint: None, missing_modules: Vec::new() }
     }
 
     /// Adds what else is known; empty lines are not.
@@ -37,6 +39,13 @@ impl Failure {
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Says that kernel modules are missing.
+    #[must_use]
+    pub fn missing(mut self, modules: Vec<&'static str>) -> Self {
+        self.missing_modules = modules;
         self
     }
 

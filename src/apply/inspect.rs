@@ -1,14 +1,15 @@
 //! Reads the current state: chooses the backend, reads live rules, routes and addresses.
 
+use std::collections::BTreeMap;
 use std::io;
 
-use super::{conntrack, from_kernel, hidden, needed, network, tool_error};
-use crate::backend::{self, Decision, Findings};
+use super::{conntrack, from_kernel, hidden, missing_modules, needed, network, tool_error};
+use crate::backend::{self, Decision, Findings, Refusal};
 use crate::config::BackendChoice;
 use crate::exit::Exit;
 use crate::kernel::observe::{self, Snapshot};
 use crate::kernel::process::Host;
-use crate::kernel::{nftables, restore, tools};
+use crate::kernel::{modules, nftables, restore, tools};
 use crate::model::{Backend, Family, NfTables, Tools, Variant};
 use crate::parse::{self, Observed};
 use crate::plan::CurrentState;
@@ -39,6 +40,19 @@ pub enum Access {
 /// # Errors
 /// No backend can be used, or the current state cannot be read.
 pub fn inspect(host: &impl Host, choice: BackendChoice, access: Access) -> Result<Inspection, Failure> {
+    inspect_without(host, choice, access, &BTreeMap::new())
+}
+
+/// The same, without the backends that the kernel has refused.
+///
+/// # Errors
+/// No other backend can be used, or the current state cannot be read.
+pub(super) fn inspect_without(
+    host: &impl Host,
+    choice: BackendChoice,
+    access: Access,
+    refused: &BTreeMap<Backend, Refusal>,
+) -> Result<Inspection, Failure> {
     let mut snapshot = Snapshot::take()
         .map_err(|error| from_kernel(format!("cannot read the kernel's packet filter: {error}"), &error))?;
     let alias = observe::alias()
@@ -48,7 +62,7 @@ pub fn inspect(host: &impl Host, choice: BackendChoice, access: Access) -> Resul
     if snapshot.legacy_unlisted && recorded() {
         snapshot.read_legacy_by_name().map_err(|error| unreadable(&error))?;
     }
-    let findings = findings(host, &snapshot, choice, access);
+    let findings = findings(host, &snapshot, choice, access, refused);
     log::debug!("{findings}");
     if snapshot.nf_tables == NfTables::Forbidden {
         let error = io::Error::from(io::ErrorKind::PermissionDenied);
@@ -111,13 +125,19 @@ fn unlisted() -> Failure {
     .hint("run as root or in group 0 (runAsGroup: 0), with /proc mounted")
 }
 
-fn findings(host: &impl Host, snapshot: &Snapshot, choice: BackendChoice, access: Access) -> Findings {
+fn findings(
+    host: &impl Host,
+    snapshot: &Snapshot,
+    choice: BackendChoice,
+    access: Access,
+    refused: &BTreeMap<Backend, Refusal>,
+) -> Findings {
     let mut findings = Findings {
         nf_tables: snapshot.nf_tables,
         legacy_tables: snapshot.legacy_tables_in_use(),
         chains: Variant::ALL.map(|variant| (variant, snapshot.chains_of_ours(variant))).into(),
         native_chains: snapshot.native.chains_of_ours(),
-        native_refused: None,
+        refused: refused.clone(),
         nft: None,
         legacy: None,
     };
@@ -126,8 +146,12 @@ fn findings(host: &impl Host, snapshot: &Snapshot, choice: BackendChoice, access
         findings.nft = tools::tools(host, Variant::Nft, Family::V4);
         findings.legacy = tools::tools(host, Variant::Legacy, Family::V4);
     }
-    if access == Access::MayCreateTables && findings.needs_try(choice) {
-        findings.native_refused = nftables::try_scratch().err().map(|error| error.to_string());
+    if access == Access::MayCreateTables
+        && findings.needs_try(choice)
+        && let Err(error) = nftables::try_scratch()
+    {
+        let modules = missing_modules::of_commit(&error, &modules::is_loaded);
+        findings.refused.insert(Backend::Native, Refusal { error: error.to_string(), modules });
     }
     findings
 }

@@ -4,9 +4,11 @@ pub mod check;
 mod connections;
 mod conntrack;
 mod execute;
+mod fallback;
 mod give_way;
 mod hidden;
 mod inspect;
+mod missing_modules;
 mod native;
 pub mod network;
 mod rollback;
@@ -38,19 +40,11 @@ pub use inspect::{Access, Inspection, inspect};
 /// Applies the desired state.
 ///
 /// # Errors
-/// The first of the four stages that fails. A first run is rolled back then: nothing of it is left.
+/// The first of the four stages that fails. A first run is rolled back then: nothing of it is left. Where the choice is
+/// open and the kernel lacks modules for the backend, the next one is taken.
 pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<(), Failure> {
     let start = Instant::now();
-    let inspection = inspect(host, run.backend, Access::MayCreateTables)?;
-    log::info!("backend {}: {}", inspection.decision.backend, inspection.decision.why);
-    awake(desired, &inspection.current)?;
-    let backend = inspection.decision.backend;
-    let is_first = run.action == Action::Apply && inspection.current.is_empty();
-    let applied = match complete(host, desired, run, inspection) {
-        Err(failure) if is_first => return Err(rollback::roll_back(host, run, backend, failure)),
-        applied => applied?,
-    };
-    let Applied { desired, connections, is_written, has_notices } = applied;
+    let Applied { desired, connections, is_written, has_notices } = fallback::apply(host, desired, run)?;
     if connection_policy(run) == Policy::Reset {
         for outcome in connections.outcome(Policy::Reset, true) {
             log::info!("{outcome}");

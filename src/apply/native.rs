@@ -5,9 +5,9 @@ use std::path::Path;
 
 use nfnetlink::nftables::{CommitError, Table};
 
-use super::{from_kernel, tool_error};
+use super::{from_kernel, missing_modules, tool_error};
 use crate::config::RunOptions;
-use crate::kernel::{nftables, rules_file};
+use crate::kernel::{modules, nftables, rules_file};
 use crate::nft::{self, NativeTable};
 use crate::plan::{ReplaceNative, Step};
 use crate::report::Failure;
@@ -60,8 +60,9 @@ pub(super) fn replace(step: &Step, tables: &[NativeTable], delete: &[String]) ->
 fn refused(step: &Step, error: &CommitError) -> Failure {
     let cause = io::Error::from_raw_os_error(error.error.error.raw_os_error().unwrap_or(libc::EIO));
     let failure = from_kernel(format!("the kernel refuses `{step}`: {error}"), &cause);
-    match hint(error) {
-        Some(hint) => failure.hint(hint),
+    let missing = missing_modules::of_commit(error, &modules::is_loaded);
+    match hint(error).or_else(|| (!missing.is_empty()).then(|| missing_modules::hint(&missing))) {
+        Some(hint) => failure.hint(hint).missing(missing),
         None => failure,
     }
 }
@@ -74,23 +75,7 @@ fn hint(error: &CommitError) -> Option<String> {
                 .to_owned(),
         );
     }
-    if error.is_stale() {
-        return Some(
-            "another program changes the rules all the time: find it (`nft monitor`), or run again"
-                .to_owned(),
-        );
-    }
-    if error.error.error.raw_os_error() != Some(libc::ENOENT) {
-        return None;
-    }
-    let module = match error.expression()?.as_str() {
-        "ct" => "nft_ct",
-        "redir" => "nft_redir",
-        "tproxy" => "nft_tproxy",
-        "lookup" => "nf_tables_set",
-        _ => "nf_tables",
-    };
-    Some(format!(
-        "the kernel lacks the module {module}: load it on the node (`modprobe {module}`), or choose another --backend"
-    ))
+    error.is_stale().then(|| {
+        "another program changes the rules all the time: find it (`nft monitor`), or run again".to_owned()
+    })
 }

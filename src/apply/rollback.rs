@@ -5,13 +5,28 @@
 use super::{Access, Applied, complete, inspect};
 use crate::config::{Action, BackendChoice, RunOptions};
 use crate::kernel::process::Host;
-use crate::model::{Backend, Variant};
+use crate::model::Backend;
 use crate::plan::DesiredState;
 use crate::report::Failure;
 
-/// Removes what a failed run has written; `failure` with the outcome.
-pub(super) fn roll_back(host: &impl Host, run: &RunOptions, backend: Backend, failure: Failure) -> Failure {
-    match remove(host, run, backend) {
+/// A failed run after its rollback.
+pub(super) struct RolledBack {
+    /// The failure, with the outcome of the rollback.
+    pub(super) failure: Failure,
+    /// Whether nothing of the run is left.
+    pub(super) is_complete: bool,
+}
+
+/// Removes what a failed run has written.
+pub(super) fn roll_back(
+    host: &impl Host,
+    run: &RunOptions,
+    backend: Backend,
+    failure: Failure,
+) -> RolledBack {
+    let removed = remove(host, run, backend);
+    let is_complete = matches!(removed, Ok(Applied { has_notices: false, .. }));
+    let failure = match removed {
         Ok(Applied { is_written: false, .. }) => failure,
         Ok(Applied { has_notices: true, .. }) => {
             failure.detail("rolled back, except for what the warnings name")
@@ -21,16 +36,13 @@ pub(super) fn roll_back(host: &impl Host, run: &RunOptions, backend: Backend, fa
             let error = error.lines().collect::<Vec<_>>().join("; ");
             failure.detail(format!("cannot be rolled back, run `istio-iptables cleanup`: {error}"))
         }
-    }
+    };
+    RolledBack { failure, is_complete }
 }
 
 fn remove(host: &impl Host, run: &RunOptions, backend: Backend) -> Result<Applied, Failure> {
     log::warn!("the run failed: removing what it has written");
-    let backend = match backend {
-        Backend::Iptables(Variant::Nft) => BackendChoice::IptablesNft,
-        Backend::Iptables(Variant::Legacy) => BackendChoice::IptablesLegacy,
-        Backend::Native => BackendChoice::Nftables,
-    };
+    let backend = BackendChoice::only(backend);
     let cleanup = RunOptions {
         action: Action::Cleanup,
         keep_connections: false,

@@ -4,11 +4,12 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use super::missing_modules;
 use crate::exit::Exit;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Output;
 use crate::kernel::restore::{LOCK_WAIT_SECONDS, ToolError};
-use crate::kernel::{idmap, limits};
+use crate::kernel::{idmap, limits, modules};
 use crate::model::{Family, Variant};
 use crate::plan::Restore;
 use crate::report::Failure;
@@ -78,24 +79,29 @@ fn refusal(line: &str, variant: Variant, family: Family, output: &Output, text: 
         Some(code) => format!("exit code {code}"),
         None => "ended by a signal".to_owned(),
     };
-    let offending = offending_line(&output.stderr, text);
-    let (exit, hint) = missing_library(&output.stderr)
-        .unwrap_or_else(|| cause(variant, family, &output.stderr, offending.unwrap_or_default(), text));
-    let mut failure = Failure::new(exit, format!("`{line}` failed ({ended})")).detail(output.stderr.as_str());
+    let stderr = &output.stderr;
+    let offending = offending_line(stderr, text);
+    let mut failure =
+        Failure::new(Exit::Refused, format!("`{line}` failed ({ended})")).detail(stderr.as_str());
     if let Some(offending) = offending {
         failure = failure.detail(format!("the line is: {offending}"));
     }
-    failure.hint(hint)
+    let known =
+        missing_library(stderr).or_else(|| not_modules(variant, stderr, offending.unwrap_or_default(), text));
+    if let Some((exit, hint)) = known {
+        return Failure { exit, ..failure.hint(hint) };
+    }
+    match missing_modules::of_restore(variant, family, stderr, text, &modules::is_loaded) {
+        missing if missing.is_empty() => {
+            failure.hint("run again with --log_output_level=debug; the kernel's log (dmesg) may say more")
+        }
+        missing => failure.hint(missing_modules::hint(&missing)).missing(missing),
+    }
 }
 
 /// The line of the rules file whose number the tool names first.
 fn offending_line<'a>(stderr: &str, text: &'a str) -> Option<&'a str> {
-    // "line 8 failed", "line 8: RULE_APPEND failed", "Error occurred at line: 8".
-    let number: usize = stderr.split("line").skip(1).find_map(|behind| {
-        let digits = behind.trim_start_matches([':', ' ']).split(|c: char| !c.is_ascii_digit());
-        digits.into_iter().next()?.parse().ok()
-    })?;
-    text.lines().nth(number.checked_sub(1)?)
+    text.lines().nth(missing_modules::line_number(stderr)?.checked_sub(1)?)
 }
 
 /// A tool that cannot even start: the loader's complaint, glibc's or musl's, names the shared library.
@@ -111,61 +117,52 @@ fn missing_library(stderr: &str) -> Option<(Exit, String)> {
     Some((Exit::Unavailable, hint))
 }
 
-/// Maps the tool's error output to a failure. The texts are those of iptables 1.6 to 1.8.11, both variants.
-fn cause(variant: Variant, family: Family, stderr: &str, line: &str, text: &str) -> (Exit, String) {
+/// The cause, unless it is a missing kernel module. The texts are those of iptables 1.6 to 1.8.11, both variants.
+fn not_modules(variant: Variant, stderr: &str, line: &str, text: &str) -> Option<(Exit, String)> {
     let prints = |text: &str| stderr.contains(text);
     if prints("xtables lock") && prints("holding") {
-        return (
+        return Some((
             Exit::Busy,
             format!(
                 "another program held /run/xtables.lock for {LOCK_WAIT_SECONDS} s; find it (`fuser /run/xtables.lock`) or run again"
             ),
-        );
+        ));
     }
     if prints("lock file") || prints("xtables.lock") {
-        return (
+        return Some((
             Exit::CannotCreate,
             "the lock file cannot be used: mount a writable /run, or use iptables 1.8.6 or later, which takes another one".to_owned(),
-        );
-    }
-    if prints("Permission denied") || prints("Operation not permitted") || prints("you must be root") {
-        return (Exit::NoPermission, permission_hint(variant));
+        ));
     }
     // The tool does not report that it could not open its raw socket.
     let no_table = prints("unable to initialize table") || prints("can't initialize");
-    if variant == Variant::Legacy && no_table && Capabilities::current().is_ok_and(|has| !has.net_raw) {
-        return (Exit::NoPermission, permission_hint(variant));
-    }
-    if prints("do you need to insmod") || prints("unable to initialize table") || prints("can't initialize") {
-        return (Exit::Refused, table_hint(family, stderr));
+    let no_socket =
+        || variant == Variant::Legacy && no_table && Capabilities::current().is_ok_and(|has| !has.net_raw);
+    if prints("Permission denied")
+        || prints("Operation not permitted")
+        || prints("you must be root")
+        || no_socket()
+    {
+        return Some((Exit::NoPermission, permission_hint(variant)));
     }
     if prints("Couldn't load") || prints("unknown option") {
-        return (
+        return Some((
             Exit::Refused,
             "an extension of iptables is missing in the image: install the whole package, with its xtables folder".to_owned(),
-        );
-    }
-    if prints("generation id") || prints("Failed to initialize nft") || prints("Protocol not supported") {
-        return (
-            Exit::Refused,
-            "the kernel has no nf_tables for this tool: load the module nf_tables on the node, or use --backend iptables-legacy".to_owned(),
-        );
+        ));
     }
     if prints("Message too long") {
-        return (
+        return Some((
             Exit::Refused,
             "in a user namespace iptables-nft sends at most net.core.wmem_max bytes at once, and a change is one message: \
              raise it on the node, give fewer ports and ranges, use --backend iptables-legacy, or, before the pod has \
              traffic, run `istio-iptables cleanup` first: fresh rules are written in parts"
                 .to_owned(),
-        );
+        ));
     }
     // iptables-legacy names the commit only.
     let owners = if line == "COMMIT" && prints("failed") { text } else { line };
-    if let Some(hint) = unmapped_owner(owners) {
-        return (Exit::Refused, hint);
-    }
-    (Exit::Refused, extension_hint(variant, line))
+    unmapped_owner(owners).map(|hint| (Exit::Refused, hint))
 }
 
 /// The kernel refuses rules with a uid or gid that the user namespace does not map.
@@ -191,49 +188,4 @@ fn permission_hint(variant: Variant) -> String {
     format!(
         "the container needs the capability {needed} (securityContext.capabilities.add) and must run as root"
     )
-}
-
-/// The module of a legacy table, which the node has to load: a pod cannot.
-fn table_hint(family: Family, stderr: &str) -> String {
-    let prefix = match family {
-        Family::V4 => "iptable",
-        Family::V6 => "ip6table",
-    };
-    let table = ["nat", "mangle", "raw"].into_iter().find(|table| stderr.contains(table)).unwrap_or("nat");
-    format!(
-        "the kernel has no legacy table `{table}`: load the module {prefix}_{table} on the node (`modprobe {prefix}_{table}`), \
-         or use --backend iptables-nft"
-    )
-}
-
-/// Which kernel module a line needs besides the table.
-fn extension_hint(variant: Variant, line: &str) -> String {
-    let modules: Vec<&str> = [
-        ("-j REDIRECT", "xt_REDIRECT"),
-        ("-j TPROXY", "xt_TPROXY"),
-        ("-j CT", "xt_CT"),
-        ("-j MARK", "xt_mark"),
-        ("-j CONNMARK", "xt_connmark"),
-        ("-m owner", "xt_owner"),
-        ("-m multiport", "xt_multiport"),
-        ("-m conntrack", "xt_conntrack"),
-        ("-m connmark", "xt_connmark"),
-        ("-m mark", "xt_mark"),
-    ]
-    .into_iter()
-    .filter(|(word, _)| line.contains(word))
-    .map(|(_, module)| module)
-    .collect();
-    let compat = match variant {
-        Variant::Legacy => "",
-        Variant::Nft => " (and nft_compat)",
-    };
-    if modules.is_empty() {
-        "run again with --log_output_level=debug; the kernel's log (dmesg) may say more".to_owned()
-    } else {
-        format!(
-            "the kernel or its security policy (SELinux) denies {}{compat}: load it on the node",
-            modules.join(", ")
-        )
-    }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::model::Port;
+use crate::model::{Backend, Port, Variant};
 
 /// The action of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,24 @@ pub enum BackendChoice {
     IptablesNft,
     /// Native nftables, over netlink.
     Nftables,
+}
+
+impl BackendChoice {
+    /// The choice that leaves this backend only.
+    #[must_use]
+    pub const fn only(backend: Backend) -> Self {
+        match backend {
+            Backend::Iptables(Variant::Legacy) => Self::IptablesLegacy,
+            Backend::Iptables(Variant::Nft) => Self::IptablesNft,
+            Backend::Native => Self::Nftables,
+        }
+    }
+
+    /// Whether it leaves more than one backend.
+    #[must_use]
+    pub const fn is_open(self) -> bool {
+        matches!(self, Self::Auto | Self::Iptables)
+    }
 }
 
 /// How log lines look.

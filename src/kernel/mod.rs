@@ -9,6 +9,7 @@ pub mod legacy;
 pub mod limits;
 pub mod lock;
 mod memory;
+pub mod modules;
 pub use nfnetlink as netlink;
 pub mod netns;
 pub mod nftables;

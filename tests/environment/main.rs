@@ -22,6 +22,7 @@ mod input;
 mod killed;
 mod limits;
 mod logging;
+mod missing_modules;
 mod missing_tools;
 mod namespaces;
 mod native_leftovers;

@@ -60,6 +60,23 @@ fn without_netlink(args: &[&str]) -> Output {
     filtered(args, filter).output().unwrap()
 }
 
+/// The binary with a filter under which the kernel has no netlink for netfilter: neither nf_tables nor the locks and
+/// dumps that go by it.
+fn without_nf_tables(args: &[&str]) -> Command {
+    let absent = 0x0005_0000 | u32::try_from(libc::EPROTONOSUPPORT).unwrap();
+    let filter = [
+        step(LOAD, 0, 0, NUMBER),
+        step(EQUAL, 0, 5, number(libc::SYS_socket)),
+        step(LOAD, 0, 0, FIRST),
+        step(EQUAL, 0, 3, u32::try_from(libc::AF_NETLINK).unwrap()),
+        step(LOAD, 0, 0, THIRD),
+        step(EQUAL, 0, 1, u32::try_from(libc::NETLINK_NETFILTER).unwrap()),
+        step(RETURN, 0, 0, absent),
+        step(RETURN, 0, 0, ALLOW),
+    ];
+    filtered(args, filter)
+}
+
 /// The binary with a filter under which no send buffer can be made larger than `net.core.wmem_default`: as in a user
 /// namespace on a node that limits it to that.
 fn with_default_send_buffer(args: &[&str]) -> Command {
@@ -98,6 +115,32 @@ fn the_network_of_another_user_namespace_is_named_as_a_cause() {
         .stderr_contains("another user namespace")
         .stderr_lacks("capabilities.add");
     assert_eq!(pod.state(), before);
+}
+
+#[test]
+fn kernel_without_nf_tables_and_legacy_tables_is_exit_69_with_both_findings() {
+    let pod = Pod::new();
+    let before = pod.rules();
+    let tool = "cat > /dev/null; echo \"iptables-restore: unable to initialize table 'nat'\" >&2; exit 2";
+    pod.program("bin", "iptables-legacy-restore", tool);
+    let namespace = format!("/proc/{}/ns/net", pod.pid());
+    let both = "iptable_nat` (iptables-legacy), or `modprobe -a nf_tables` (iptables-nft)";
+    for (choice, fix) in [
+        ("auto", both),
+        ("iptables", both),
+        ("iptables-nft", "(`modprobe nf_tables`), or use --backend auto"),
+        ("nftables", "(`modprobe nf_tables`), or use --backend auto"),
+    ] {
+        let args = ["--network-namespace", &namespace, "-b", "*", "--backend", choice];
+        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", pod.path("bin").display());
+        let output = without_nf_tables(&args).env("PATH", path).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(69), "{errors}");
+        assert!(errors.contains("found: the kernel has no nf_tables; ") && errors.contains(fix), "{errors}");
+        let tried = choice == "auto" || choice == "iptables";
+        assert_eq!(errors.contains("unable to initialize table 'nat'"), tried, "{errors}");
+        assert_eq!(pod.rules(), before);
+    }
 }
 
 /// A pod with native rules, whose lists are longer than a message may be.

@@ -1,0 +1,72 @@
+//! The next backend, where the kernel lacks modules for one: `--backend auto` and `iptables`, in a first run.
+
+use std::collections::BTreeMap;
+
+use super::inspect::inspect_without;
+use super::rollback::{RolledBack, roll_back};
+use super::{Access, Applied, awake, complete};
+use crate::backend::{Decision, Refusal};
+use crate::config::{Action, BackendChoice, RunOptions};
+use crate::kernel::process::Host;
+use crate::model::Backend;
+use crate::plan::DesiredState;
+use crate::report::Failure;
+
+/// Applies the desired state by the first backend of the choice that the kernel has the modules for. Finding that out by
+/// trying costs nothing where the first one works.
+///
+/// # Errors
+/// What fails for another reason; or that no backend is left, with the failure of each. A first run is rolled back then.
+pub(super) fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result<Applied, Failure> {
+    let mut refused = BTreeMap::new();
+    let mut failures = Vec::new();
+    loop {
+        let inspection = inspect_without(host, run.backend, Access::MayCreateTables, &refused)
+            .map_err(|error| with_causes(error, &failures))?;
+        let Decision { backend, why } = inspection.decision;
+        log::info!("backend {backend}: {why}");
+        awake(desired, &inspection.current)?;
+        let is_first = run.action == Action::Apply && inspection.current.is_empty();
+        // The decision is not made again without the refusals.
+        let fallback = (!refused.is_empty())
+            .then(|| RunOptions { backend: BackendChoice::only(backend), ..run.clone() });
+        let failure = match complete(host, desired, fallback.as_ref().unwrap_or(run), inspection) {
+            Err(failure) => failure,
+            Ok(applied) => return Ok(applied),
+        };
+        if !is_first {
+            return Err(failure);
+        }
+        let RolledBack { failure, is_complete } = roll_back(host, run, backend, failure);
+        if !is_complete || failure.missing_modules.is_empty() {
+            return Err(failure);
+        }
+        if !run.backend.is_open() {
+            return Err(with_other_backends(failure));
+        }
+        refused.insert(backend, refusal(backend, &failure));
+        failures.push(failure);
+    }
+}
+
+fn refusal(backend: Backend, failure: &Failure) -> Refusal {
+    let refusal = Refusal { error: failure.what.clone(), modules: failure.missing_modules.clone() };
+    log::warn!("backend {backend} cannot be used: {refusal}");
+    refusal
+}
+
+/// The fix that needs nothing from the node.
+fn with_other_backends(mut failure: Failure) -> Failure {
+    failure.hint = failure.hint.map(|hint| format!("{hint}, or use --backend auto"));
+    failure
+}
+
+/// What each backend failed with, below the failure that none is left.
+fn with_causes(error: Failure, failures: &[Failure]) -> Failure {
+    failures.iter().fold(error, |error, failure| {
+        failure
+            .details
+            .iter()
+            .fold(error.detail(failure.what.as_str()), |error, detail| error.detail(detail.as_str()))
+    })
+}
