@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// One thing to listen on.
 #[derive(Clone, Copy, Debug)]
 pub enum Listen {
-    /// TCP, on any address of both families.
+    /// TCP, on any address of both families; of IPv4 alone on a kernel without IPv6.
     Tcp(u16),
     /// Same, also for connections to addresses that are not the host's.
     TcpTransparent(u16),
@@ -68,7 +68,8 @@ impl Server {
 fn addresses(listen: Listen) -> Vec<SocketAddr> {
     match listen {
         Listen::Tcp(port) | Listen::TcpTransparent(port) => {
-            vec![(Ipv4Addr::UNSPECIFIED, port).into(), (Ipv6Addr::UNSPECIFIED, port).into()]
+            let v6 = socket::kernel_has_ipv6().then(|| (Ipv6Addr::UNSPECIFIED, port).into());
+            [(Ipv4Addr::UNSPECIFIED, port).into()].into_iter().chain(v6).collect()
         }
         Listen::TcpAt(address) | Listen::Udp(address) | Listen::UdpForward(address, _) => vec![address],
     }

@@ -53,6 +53,13 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(TcpListener::from(fd))
 }
 
+/// Whether the kernel has IPv6 at all: not with `ipv6.disable=1` on its command line.
+#[must_use]
+pub fn kernel_has_ipv6() -> bool {
+    let made = socket(AddressFamily::Inet6, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None);
+    !matches!(made, Err(Errno::EAFNOSUPPORT))
+}
+
 /// Where the caller of an accepted connection wanted to go.
 pub fn original_destination(stream: &TcpStream) -> io::Result<SocketAddr> {
     use nix::sys::socket::getsockopt;

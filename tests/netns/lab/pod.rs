@@ -3,6 +3,7 @@
 use std::fs;
 use std::thread;
 
+use netlab::socket::kernel_has_ipv6;
 use netlab::{Listen, Namespace, Server, User, ip_batch};
 
 use super::fixture::{Family, Fixture, at};
@@ -99,7 +100,9 @@ impl Pod {
     /// Starts a proxy with other ports. All its listeners are transparent, so it serves REDIRECT and TPROXY.
     pub(crate) fn proxy_listens_on(&self, outbound: u16, inbound: u16, tunnel: u16) -> Server {
         let mut listen = vec![Listen::Tcp(outbound), Listen::TcpTransparent(inbound), Listen::Tcp(tunnel)];
-        for family in [Family::V4, Family::V6] {
+        let has_ipv6 = kernel_has_ipv6();
+        for family in [Family::V4, Family::V6].into_iter().filter(|family| has_ipv6 || *family == Family::V4)
+        {
             let dns = at(family.loopback(), DNS_CAPTURE);
             listen.push(Listen::TcpAt(dns));
             listen.push(match self.fixture.families().contains(&family) {
@@ -173,6 +176,9 @@ fn settle() {
         // No link-local addresses that appear by themselves, a moment later.
         ("net/ipv6/conf/default/addr_gen_mode", "1"),
     ] {
+        if setting.starts_with("net/ipv6/") && !kernel_has_ipv6() {
+            continue;
+        }
         fs::write(format!("/proc/sys/{setting}"), value).unwrap_or_else(|e| panic!("set {setting}: {e}"));
     }
 }
