@@ -121,11 +121,11 @@ proxies: setup static ## put haproxy in the place of the proxy, REDIRECT and TPR
 	@$(AS_ROOT) tests/proxies/run $(STATIC)
 
 # Packet tests are built static, too: the machines have no C library but that of the tools.
-kernels: setup-kernels static ## boot the kernels of Debian and Ubuntu in qemu and test on each (KERNEL=5.10 for one; downloads 250 MB once)
+kernels: setup-kernels static ## boot the kernels of Debian and Ubuntu in qemu and test on each (KERNEL=5.10 for one, WRITE=README.md for its table)
 	@mkdir -p target/kernels
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo test --locked --quiet --no-run --target $(TARGET) --test netns --test gallery_kernel \
 	    --message-format=json >target/kernels/tests.json
-	@tests/kernels/run target/kernels/tests.json $(KERNEL)
+	@tests/kernels/run $(if $(WRITE),--write $(WRITE)) target/kernels/tests.json $(KERNEL)
 
 # The cluster of KUBECONFIG is used only if CLUSTER_CONTEXT names its current context.
 cluster: ## the injector against a real API server (KUBEBUILDER_ASSETS, or KUBECONFIG with CLUSTER_CONTEXT)

@@ -21,7 +21,7 @@ class Case:
 
 
 def of_backend(backend, stack="dual"):
-    """Packets through the rules of a backend, re-runs, clean-up, TPROXY, and the rules as the kernel lists them."""
+    """Packets through the rules of a backend, and runs: the rules as the kernel lists them, a second run, clean-up."""
     word, save = BACKENDS[backend]
     at = f"{word}_{stack}"
     filters = {
@@ -38,40 +38,64 @@ def of_backend(backend, stack="dual"):
         ],
         "TPROXY, a second run": [f"tproxy::{at}::a_second_run_changes_nothing_for_callers"],
     }
-    cases = [Case(f"{backend}: {name}", f"passes netns {' '.join(tests)}") for name, tests in filters.items()]
+    ending = "" if stack == "dual" else ", IPv4"
+    cases = [Case(f"{backend}: {name}{ending}", f"passes netns {' '.join(tests)}") for name, tests in filters.items()]
     for mode, options in [("REDIRECT", CAPTURE), ("TPROXY", TPROXY)]:
-        command = f"listed '{save}' {options} --backend {backend}"
-        cases.append(Case(f"{backend}: rules of {mode}", command))
-        command = f"repeated {options} --backend {backend}"
-        cases.append(Case(f"{backend}: {mode} again, and clean-up", command))
+        name = f"{backend}: {mode} as listed, a second run, clean-up{ending}"
+        cases.append(Case(name, f"repeated '{save}' {options} --backend {backend}"))
     return cases
 
 
-def chooses(reason, *options):
+# A run, and one without iptables-nft in PATH.
+RUN = "istio-iptables -i '*' -b '*'"
+NO_NFT = "without_nft"
+
+
+def chooses(reason, prefix=""):
     """`auto` takes a backend and logs this reason."""
-    return Case(f"auto: {reason}", f"logs 0 'backend {reason}' pod istio-iptables -i '*' -b '*' {' '.join(options)}")
+    name = f"auto, no iptables-nft in PATH: {reason}" if prefix else f"auto: {reason}"
+    return Case(name, f"logs 0 'backend {reason}' {prefix} {RUN}")
 
 
 def refuses(backend, code, text):
     """A backend that this machine cannot have is refused: exit code and text."""
-    command = f"logs {code} '{text}' pod istio-iptables -i '*' -b '*' --backend {backend}"
-    return Case(f"{backend}: exit {code}, {text}", command)
+    return Case(f"{backend}: exit {code}, {text}", f"logs {code} '{text}' {RUN} --backend {backend}")
 
 
 GALLERY = [
     Case("gallery: iptables-nft", "passes gallery_kernel every_rules_file_round_trips_through_nft"),
     Case("gallery: iptables-legacy", "passes gallery_kernel every_rules_file_round_trips_through_legacy"),
-    Case("gallery: nftables", "passes gallery_kernel native::text_and_messages_make_the_same_tables"),
 ]
+NFT, LEGACY, NATIVE = "iptables-nft", "iptables-legacy", "nftables"
 BY_DEFAULT = chooses("iptables-nft: the kernel has nf_tables and the tool is there")
-EVERYTHING = [BY_DEFAULT, *of_backend("iptables-nft"), *of_backend("iptables-legacy"), *of_backend("nftables")]
+WITHOUT_NFT = chooses("nftables: the kernel has nf_tables, and no iptables-nft is in PATH", NO_NFT)
+EVERYTHING = [BY_DEFAULT, WITHOUT_NFT, *of_backend(NFT), *of_backend(LEGACY), *of_backend(NATIVE)]
+# NAT in tables of the family inet came with Linux 5.2.
+NO_NATIVE = [
+    BY_DEFAULT,
+    chooses("iptables-legacy: it is the only usable variant", NO_NFT),
+    Case("auto: logs why not native nftables", f"logs 0 'native nftables is not used: needs Linux 5.2' {NO_NFT} {RUN}"),
+    refuses(NATIVE, 69, "native nftables: needs Linux 5.2 or later"),
+    *of_backend(NFT),
+    *of_backend(LEGACY),
+]
+NO_NF_TABLES = [
+    chooses("iptables-legacy: it is the only usable variant"),
+    refuses(NFT, 69, "the kernel has no nf_tables"),
+    refuses(NATIVE, 69, "the kernel has no nf_tables"),
+    *of_backend(LEGACY),
+]
+NO_LEGACY = [BY_DEFAULT, *of_backend(NFT), *of_backend(NATIVE)]
+NO_IPV6 = [BY_DEFAULT, *of_backend(NFT, "v4"), *of_backend(LEGACY, "v4"), *of_backend(NATIVE, "v4")]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Machine:
     """A kernel, what it lacks, and the cases."""
 
     name: str
+    # In the table of the README, behind the kernel's version.
+    described: str
     # Metapackage and release: the newest kernel of that series.
     kernel: str
     release: str
@@ -85,13 +109,16 @@ class Machine:
 
 
 CLOUD = "linux-image-cloud-amd64"
-LEGACY_TABLES = ("ip6?_tables", "ip6?table_.*")
 MACHINES = [
-    Machine("5.4", "linux-image-virtual", "focal", EVERYTHING),
-    Machine("5.10", CLOUD, "bullseye", EVERYTHING + GALLERY),
-    Machine("6.1", CLOUD, "bookworm", EVERYTHING),
-    Machine("6.12", CLOUD, "trixie", EVERYTHING),
-    Machine("newest", CLOUD, "sid", EVERYTHING + GALLERY),
+    Machine("4.15", "Ubuntu 18.04", "linux-image-virtual", "bionic", NO_NATIVE),
+    Machine("5.4", "Ubuntu 20.04", "linux-image-virtual", "focal", EVERYTHING),
+    Machine("5.10", "Debian 11, 256 MB", CLOUD, "bullseye", EVERYTHING + GALLERY, memory=256),
+    Machine("6.1", "Debian 12", CLOUD, "bookworm", EVERYTHING),
+    Machine("6.12", "Debian 13", CLOUD, "trixie", EVERYTHING),
+    Machine("newest", "Debian unstable", CLOUD, "sid", EVERYTHING + GALLERY),
+    Machine("no-nf_tables", "without nf_tables", CLOUD, "bookworm", NO_NF_TABLES, without=("nf_tables",)),
+    Machine("no-legacy", "without legacy tables", CLOUD, "bookworm", NO_LEGACY, without=("ip6?_tables",)),
+    Machine("no-ipv6", "`ipv6.disable=1`", CLOUD, "bookworm", NO_IPV6, command_line="ipv6.disable=1"),
 ]
 
 
