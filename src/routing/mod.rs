@@ -202,7 +202,8 @@ pub fn plan(desired: &Desired, observed: &Observed, evidence: &Evidence) -> Step
         if !routed(*family, tproxy.table) {
             steps.before.push(Step::AddRoute(*family, tproxy.table));
         }
-        if !ours().chain(adopted.iter().copied()).any(|rule| rule == (*family, *tproxy)) {
+        let adopted = adopted.iter().map(|adopted| (adopted.family, adopted.tproxy));
+        if !ours().chain(adopted).any(|rule| rule == (*family, *tproxy)) {
             steps.before.push(Step::AddRule(*family, *tproxy));
         }
     }
@@ -234,39 +235,48 @@ pub fn passthrough_is_ours(desired: &Desired, observed: &Observed, evidence: &Ev
             || observed.native.passthrough)
 }
 
-/// Puts a tagged twin beside each rule of Istio's, and takes the untagged one out.
-fn adopt(
-    observed: &Observed,
-    marks: &BTreeMap<Family, BTreeSet<Mark>>,
-    steps: &mut Steps,
-) -> Vec<(Family, Tproxy)> {
-    let mut adopted = Vec::new();
-    let untagged =
-        observed.rules.iter().filter(|rule| !is_our_rule(rule, observed) && is_istios(rule, observed, marks));
+/// A rule of Istio's that is taken over.
+#[derive(Clone, Copy, Debug)]
+struct Adopted {
+    family: Family,
+    tproxy: Tproxy,
+    /// The protocol number of the rule that stays.
+    protocol: u8,
+}
+
+/// Puts a tagged twin beside each rule of Istio's, and takes the untagged one out. One with the twin's own priority
+/// stays as it is: on kernels before 4.17, which keep no tag of rules, it is that twin. Its route tells that it is ours.
+fn adopt(observed: &Observed, marks: &BTreeMap<Family, BTreeSet<Mark>>, steps: &mut Steps) -> Vec<Adopted> {
+    let mut adopted: Vec<Adopted> = Vec::new();
+    let untagged: Vec<_> = observed
+        .rules
+        .iter()
+        .filter(|rule| !is_our_rule(rule, observed) && is_istios(rule, observed, marks))
+        .collect();
+    let has = |family, tproxy, one: &dyn Fn(&MarkRule) -> bool| {
+        observed.rules.iter().any(|rule| tproxy_of(rule) == (family, tproxy) && one(rule))
+    };
     for rule in untagged {
         let (family, tproxy) = tproxy_of(rule);
-        if !adopted.contains(&(family, tproxy)) {
+        let is_twin = |rule: &MarkRule| rule.protocol == 0 && rule.priority == RULE_PRIORITY;
+        if !adopted.iter().any(|other| (other.family, other.tproxy) == (family, tproxy)) {
             steps.before.push(Step::AdoptRoute(family, tproxy.table));
-            if !observed
-                .rules
-                .iter()
-                .any(|other| other.protocol == ROUTE_PROTOCOL && tproxy_of(other) == (family, tproxy))
-            {
+            let tagged = has(family, tproxy, &|rule| rule.protocol == ROUTE_PROTOCOL);
+            let twin = has(family, tproxy, &is_twin);
+            if !tagged && !twin {
                 steps.before.push(Step::AddRule(family, tproxy));
             }
-            adopted.push((family, tproxy));
+            let protocol = if twin && !tagged { 0 } else { ROUTE_PROTOCOL };
+            adopted.push(Adopted { family, tproxy, protocol });
         }
-        steps.before.push(Step::RemoveRule(*rule));
+        if !is_twin(rule) {
+            steps.before.push(Step::RemoveRule(*rule));
+        }
     }
     adopted
 }
 
-fn remove_stale(
-    wanted: &[(Family, Tproxy)],
-    observed: &Observed,
-    adopted: &[(Family, Tproxy)],
-    steps: &mut Steps,
-) {
+fn remove_stale(wanted: &[(Family, Tproxy)], observed: &Observed, adopted: &[Adopted], steps: &mut Steps) {
     let mut kept = BTreeSet::new();
     for rule in observed.rules.iter().filter(|rule| is_our_rule(rule, observed)) {
         let first = kept.insert((rule.family, rule.mark, rule.table));
@@ -274,21 +284,22 @@ fn remove_stale(
             steps.after.push(Step::RemoveRule(*rule));
         }
     }
-    for (family, tproxy) in adopted.iter().filter(|adopted| !wanted.contains(adopted)) {
-        if kept.insert((*family, tproxy.mark.0, tproxy.table)) {
+    for Adopted { family, tproxy, protocol } in adopted {
+        let stays = wanted.contains(&(*family, *tproxy));
+        if !stays && kept.insert((*family, tproxy.mark.0, tproxy.table)) {
             steps.after.push(Step::RemoveRule(MarkRule {
                 family: *family,
                 mark: tproxy.mark.0,
                 table: tproxy.table,
                 priority: RULE_PRIORITY,
-                protocol: ROUTE_PROTOCOL,
+                protocol: *protocol,
             }));
         }
     }
     let tables =
         observed.routes.iter().filter(|route| is_ours(route)).map(|route| (route.family, route.table));
     let tables: BTreeSet<_> =
-        tables.chain(adopted.iter().map(|(family, tproxy)| (*family, tproxy.table))).collect();
+        tables.chain(adopted.iter().map(|adopted| (adopted.family, adopted.tproxy.table))).collect();
     for (family, table) in tables {
         if !wanted.iter().any(|(f, tproxy)| (*f, tproxy.table) == (family, table)) {
             steps.after.push(Step::RemoveRoute(family, table));
@@ -338,3 +349,6 @@ fn is_istios(rule: &MarkRule, observed: &Observed, marks: &BTreeMap<Family, BTre
 const fn tproxy_of(rule: &MarkRule) -> (Family, Tproxy) {
     (rule.family, Tproxy { mark: Mark(rule.mark), table: rule.table })
 }
+
+#[cfg(test)]
+mod tests;
