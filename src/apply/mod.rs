@@ -9,6 +9,7 @@ mod give_way;
 mod hidden;
 mod inspect;
 mod missing_modules;
+mod nat_chains;
 mod native;
 pub mod network;
 mod rollback;
@@ -133,7 +134,8 @@ fn change(
 
 /// The plan, in commits that the kernel accepts.
 fn steps(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
-    let steps = plan::plan(desired, current);
+    let mut steps = plan::plan(desired, current);
+    nat_chains::complete(&mut steps);
     let limited = current.backend == Backend::Iptables(Variant::Nft)
         && steps.iter().any(commits::is_long)
         && observe::is_message_limited();

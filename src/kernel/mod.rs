@@ -17,6 +17,7 @@ pub mod observe;
 pub mod probe;
 pub mod process;
 mod procfs;
+pub mod release;
 pub mod restore;
 pub mod rtnetlink;
 pub mod rules_file;
