@@ -21,7 +21,7 @@ pub struct Findings {
     pub chains: BTreeMap<Variant, usize>,
     /// The same of our own native tables.
     pub native_chains: usize,
-    /// The backends that were tried and that the kernel refused.
+    /// The backends that the kernel refused when they were tried, or is too old for.
     pub refused: BTreeMap<Backend, Refusal>,
     /// IPv4 tools of the nft variant, if the decision depends on them ([`Self::needs_tools`]).
     pub nft: Option<Tools>,
@@ -94,14 +94,14 @@ impl Findings {
             BackendChoice::Iptables | BackendChoice::IptablesNft | BackendChoice::IptablesLegacy => false,
         };
         let alone = self.chains.values().all(|chains| *chains == 0);
-        !(native && alone && self.nf_tables == NfTables::Present)
+        !(native && alone && self.native_usable())
     }
 
     /// Whether it takes a try to find out if native nftables is to be used: it comes before iptables-legacy.
     #[must_use]
     pub fn needs_try(&self, choice: BackendChoice) -> bool {
         choice == BackendChoice::Auto
-            && self.nf_tables == NfTables::Present
+            && self.native_usable()
             && self.usable(Variant::Legacy)
             && !self.usable(Variant::Nft)
             && self.native_chains == 0
@@ -202,7 +202,9 @@ fn unavailable(what: &str, findings: &Findings) -> Unavailable {
     if let Some(hint) = loading(findings) {
         return Unavailable { what: format!("{what}; found: {findings}"), hint };
     }
+    let refused = findings.refused.contains_key(&Backend::Native);
     let hint = match (findings.nf_tables, &findings.nft) {
+        (NfTables::Present, Some(_)) if refused => "choose another --backend",
         (NfTables::Absent, Some(_)) if findings.legacy.is_some() => {
             "load the kernel module nf_tables on the node (`modprobe nf_tables`), or use --backend auto"
         }
@@ -340,5 +342,25 @@ mod tests {
         assert_eq!(decide(BackendChoice::Nftables), Backend::Native);
         assert_eq!(decide(BackendChoice::Iptables), Variant::Legacy.into());
         assert_eq!(decide(BackendChoice::IptablesNft), Variant::Nft.into());
+    }
+    #[test]
+    fn kernel_that_is_too_old_for_native_nftables_gets_iptables() {
+        let refusal = Refusal { error: "needs Linux 5.2 or later".to_owned(), modules: Vec::new() };
+        let refused = [(Backend::Native, refusal)].into();
+        let old = Findings { refused, legacy_tables: Vec::new(), ..findings(&[]) };
+        for choice in [BackendChoice::Auto, BackendChoice::Nftables] {
+            assert!(old.needs_tools(choice) && !old.needs_try(choice), "{choice:?}");
+        }
+        assert_eq!(chosen(BackendChoice::Auto, &old), Variant::Nft);
+        let without_nft = Findings { nft: None, ..old.clone() };
+        assert!(!without_nft.needs_try(BackendChoice::Auto));
+        assert_eq!(chosen(BackendChoice::Auto, &without_nft), Variant::Legacy);
+        let Unavailable { what, hint } = decide(BackendChoice::Nftables, &old).unwrap_err();
+        assert!(
+            what.starts_with("--backend nftables cannot be used; found: the kernel has nf_tables"),
+            "{what}"
+        );
+        assert!(what.contains("native nftables: needs Linux 5.2 or later"), "{what}");
+        assert_eq!(hint, "choose another --backend");
     }
 }

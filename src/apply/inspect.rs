@@ -9,6 +9,7 @@ use crate::config::BackendChoice;
 use crate::exit::Exit;
 use crate::kernel::observe::{self, Snapshot};
 use crate::kernel::process::Host;
+use crate::kernel::release::Release;
 use crate::kernel::{modules, nftables, restore, tools};
 use crate::model::{Backend, Family, NfTables, Tools, Variant};
 use crate::parse::{self, Observed};
@@ -68,8 +69,7 @@ pub(super) fn inspect_without(
         let error = io::Error::from(io::ErrorKind::PermissionDenied);
         return Err(from_kernel(format!("cannot read nftables: {error}"), &error));
     }
-    let decision = backend::decide(choice, &findings)
-        .map_err(|none| Failure::new(Exit::Unavailable, none.what).hint(none.hint))?;
+    let decision = decide(choice, &findings)?;
     match (decision.backend, access) {
         _ if !snapshot.legacy_unlisted => {}
         (Backend::Iptables(Variant::Legacy), Access::MayCreateTables) => {
@@ -113,6 +113,16 @@ pub(super) fn inspect_without(
     Ok(Inspection { decision, current })
 }
 
+fn decide(choice: BackendChoice, findings: &Findings) -> Result<Decision, Failure> {
+    let decision = backend::decide(choice, findings)
+        .map_err(|none| Failure::new(Exit::Unavailable, none.what).hint(none.hint))?;
+    let refusal = findings.refused.get(&Backend::Native);
+    if let (Backend::Iptables(Variant::Legacy), Some(refusal)) = (decision.backend, refusal) {
+        log::info!("native nftables is not used: {refusal}");
+    }
+    Ok(decision)
+}
+
 fn unreadable(error: &io::Error) -> Failure {
     from_kernel(format!("cannot read the tables of iptables-legacy: {error}"), error)
 }
@@ -141,6 +151,10 @@ fn findings(
         nft: None,
         legacy: None,
     };
+    if Release::INET_NAT.is_after_running() {
+        let refusal = Refusal { error: "needs Linux 5.2 or later".to_owned(), modules: Vec::new() };
+        findings.refused.insert(Backend::Native, refusal);
+    }
     // Eight look-ups in every folder of PATH.
     if findings.needs_tools(choice) || log::log_enabled!(log::Level::Debug) {
         findings.nft = tools::tools(host, Variant::Nft, Family::V4);
