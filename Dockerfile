@@ -4,6 +4,8 @@
 #   make image        builds this file: needs a registry for one base image, and Debian's archive as it was on a day
 #   make image-local  builds only the last part, from binaries and a root file system made on this machine
 #
+# ARCH is what the images are for, amd64 or arm64; by default this machine's. The first part runs on this machine and builds for that one.
+#
 # The first is made of the same files in both cases, by the same script, image/rootfs.
 
 # The index of all architectures. When you raise it, raise rust-version's compiler and SNAPSHOT with it.
@@ -21,14 +23,18 @@ RUN set -eu; rm -f /etc/apt/sources.list /etc/apt/sources.list.d/*; \
 
 FROM base AS unpack
 ARG SOURCE_DATE_EPOCH=0
+ARG ARCH
 COPY image/rootfs /usr/local/bin/rootfs
-RUN rootfs /rootfs
+RUN [ "${ARCH:=$(dpkg --print-architecture)}" = "$(dpkg --print-architecture)" ] || \
+        apt-get -qq install -y --no-install-recommends qemu-user-static >/dev/null; \
+    rootfs /rootfs "$ARCH"
 
 FROM base AS compile
 RUN DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends make >/dev/null
 WORKDIR /src
 COPY . .
-RUN make static injector && mkdir /out && cp target/*/release/istio-iptables target/*/release/sidecar-injector /out/
+ARG ARCH
+RUN make static injector ${ARCH:+ARCH="$ARCH"} && mkdir /out && cp target/*/release/istio-iptables target/*/release/sidecar-injector /out/
 
 FROM scratch AS programs
 COPY --from=compile /out/ /

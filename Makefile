@@ -5,8 +5,20 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
-# Static needs no musl: glibc's own static library, on the machine's own architecture.
-TARGET := $(shell uname -m)-unknown-linux-gnu
+# What the programs are built for, by Debian's names: amd64 or arm64; the machine's own by default. For another one, Debian's
+# cross compiler links, and qemu runs the tests.
+HOST := $(shell uname -m)
+ARCH ?= $(if $(filter aarch64,$(HOST)),arm64,amd64)
+MACHINE := $(or $(patsubst arm64,aarch64,$(filter arm64,$(ARCH))),$(patsubst amd64,x86_64,$(filter amd64,$(ARCH))),\
+    $(error ARCH=$(ARCH): amd64 or arm64 are accepted))
+CARGO_TARGET := CARGO_TARGET_$(shell echo $(MACHINE) | tr a-z A-Z)_UNKNOWN_LINUX_GNU
+ifneq ($(MACHINE),$(HOST))
+CROSS := setup-cross
+export $(CARGO_TARGET)_LINKER := $(MACHINE)-linux-gnu-gcc
+endif
+
+# Static needs no musl: glibc's own static library is enough.
+TARGET := $(MACHINE)-unknown-linux-gnu
 STATIC := target/$(TARGET)/release/istio-iptables
 INJECTOR := target/$(TARGET)/release/sidecar-injector
 STATIC_FLAGS := -C target-feature=+crt-static -C relocation-model=static \
@@ -14,7 +26,7 @@ STATIC_FLAGS := -C target-feature=+crt-static -C relocation-model=static \
 
 # Network tests make their own namespaces: they need root. Cargo stays the caller, so that target/ keeps its owner.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
-RUNNER := CARGO_TARGET_$(shell uname -m | tr a-z A-Z)_UNKNOWN_LINUX_GNU_RUNNER
+RUNNER := $(CARGO_TARGET)_RUNNER
 TEST := $(if $(shell cargo nextest --version 2>/dev/null),nextest run,test)
 # Many tests wait for time-outs of the kernel or the program: more of them at a time than there are processors.
 THREADS := $(if $(filter nextest,$(TEST)),--test-threads $(shell echo $$((3 * $$(nproc)))))
@@ -31,7 +43,7 @@ PEER ?=
 RUNS ?= 30
 
 .PHONY: help demo test bench bench-injector bench-image bench-webhook chaos soak fuzz static injector relay programs lint \
-    checks tests parity unit pod proxies kernels cluster image image-local dist gallery setup setup-demo setup-kernels clean
+    checks tests parity unit unit-cross pod proxies kernels kernel-tests cluster image image-local dist gallery setup setup-demo setup-cross setup-kernels clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,11 +88,11 @@ FUZZ ?= iptables_save
 fuzz: ## a minute of fuzzing (FUZZ=iptables_save, netlink, nftables, options, template or yaml); needs cargo-fuzz
 	RUSTC_BOOTSTRAP=1 cargo fuzz run -O $(FUZZ) -- -max_total_time=60
 
-static: ## the release binary: static, stripped
+static: $(CROSS) ## the release binary: static, stripped (ARCH=arm64 for another machine, here and in the next two)
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(TARGET) --bin istio-iptables
 	@echo "$(STATIC): $$(stat -c %s $(STATIC)) bytes"
 
-injector: ## the release binary of sidecar-injector: static, stripped
+injector: $(CROSS) ## the release binary of sidecar-injector: static, stripped
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --profile injector --target $(TARGET) -p sidecar-injector
 	@install -D target/$(TARGET)/injector/sidecar-injector $(INJECTOR) # beside the other program
 	@echo "$(INJECTOR): $$(stat -c %s $(INJECTOR)) bytes"
@@ -107,6 +119,11 @@ else
 	@echo "parity and injection conformance: NOT CHECKED: no recorded cases here; set CONFORMANCE_DATA to the folder with capture-cases.jsonl"
 endif
 
+# Under qemu-user there is no netlink of netfilter: what needs it runs in `make kernels`, on a kernel of that architecture.
+unit-cross: setup-cross ## unit tests of both programs for another machine, under qemu-user (ARCH=arm64)
+	@$(RUNNER)=qemu-$(MACHINE)-static RUSTFLAGS="$(STATIC_FLAGS)" \
+	    cargo test --locked --target $(TARGET) -p istio-iptables -p sidecar-injector --lib -- --skip kernel::
+
 unit: ## all tests (root: some make network namespaces)
 	$(if $(filter nextest,$(TEST)),cargo test --locked --workspace --doc --quiet) # nextest leaves out doc tests
 	$(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") cargo $(TEST) --locked --workspace $(THREADS)
@@ -121,11 +138,16 @@ proxies: setup static ## put haproxy in the place of the proxy, REDIRECT and TPR
 	@$(AS_ROOT) tests/proxies/run $(STATIC)
 
 # Packet tests are built static, too: the machines have no C library but that of the tools.
-kernels: setup-kernels static ## boot the kernels of Debian and Ubuntu in qemu and test on each (KERNEL=5.10 for one, WRITE=README.md for its table)
+KERNEL_ARCHES ?= amd64 arm64
+kernels: setup-kernels ## boot the kernels of Debian and Ubuntu in qemu and test on each (KERNEL=5.10 for one, WRITE=README.md for its table)
+	@for arch in $(KERNEL_ARCHES); do $(MAKE) kernel-tests ARCH=$$arch; done
+	@cat $(KERNEL_ARCHES:%=target/kernels/tests-%.json) >target/kernels/tests.json
+	@tests/kernels/run $(if $(WRITE),--write $(WRITE)) target/kernels/tests.json $(KERNEL)
+
+kernel-tests: static
 	@mkdir -p target/kernels
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo test --locked --quiet --no-run --target $(TARGET) --test netns --test gallery_kernel \
-	    --message-format=json >target/kernels/tests.json
-	@tests/kernels/run $(if $(WRITE),--write $(WRITE)) target/kernels/tests.json $(KERNEL)
+	    --message-format=json >target/kernels/tests-$(ARCH).json
 
 # The cluster of KUBECONFIG is used only if CLUSTER_CONTEXT names its current context.
 cluster: ## the injector against a real API server (KUBEBUILDER_ASSETS, or KUBECONFIG with CLUSTER_CONTEXT)
@@ -137,10 +159,15 @@ else
 	@exit $(if $(filter cluster,$(MAKECMDGOALS)),1,0)
 endif
 
-image: ## all images, by podman, docker or buildah (needs a registry for the base image)
+# With ARCHES="amd64 arm64", the tags are manifest lists of images for both.
+ARCHES ?= $(ARCH)
+export ARCHES
+
+image: ## all images, by podman, docker or buildah (needs a registry for the base image); ARCHES="amd64 arm64" for several
 	@image/build registry
 
-image-local: static injector ## the same images from this machine's packages, without a registry
+image-local: ## the same images from this machine's packages, without a registry
+	@for arch in $(ARCHES); do $(MAKE) static injector ARCH=$$arch; done
 	@image/build local
 
 bench-image: static injector ## what a start of the init container costs in podman (root)
@@ -159,6 +186,9 @@ setup: ## install what building and testing need, if it is missing
 
 setup-demo: ## install what the demo needs, if it is missing
 	@.ci/setup demo
+
+setup-cross:
+	@.ci/setup cross $(MACHINE)
 
 setup-kernels: ## install what booting kernels needs, if it is missing
 	@.ci/setup kernels

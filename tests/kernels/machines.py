@@ -62,6 +62,29 @@ def refuses(backend, code, text):
     return Case(f"{backend}: exit {code}, {text}", f"logs {code} '{text}' {RUN} --backend {backend}")
 
 
+def lacking(modules, case):
+    """The same where modules are missing."""
+    return Case(f"without {modules}: {case.name}", f"lacks '{modules}' {case.command}")
+
+
+MISSING_MODULES = [
+    lacking("nft_compat", refuses("iptables-nft", 70, "denies nft_compat: load it (`modprobe ")),
+    lacking("nft_compat", chooses("nftables: the kernel lacks what iptables-nft needs, and has nf_tables")),
+    lacking("nft_compat", Case("iptables: legacy", f"logs 0 'backend iptables-legacy: ' {RUN} --backend iptables")),
+    lacking("nft_chain_nat", refuses("iptables-nft", 70, "denies nft_chain_nat: load it (`modprobe ")),
+    lacking("nft_chain_nat", refuses("nftables", 70, "denies nft_chain_nat: load it (`modprobe ")),
+    lacking("nft_chain_nat", chooses("iptables-legacy: it is the only usable variant")),
+    lacking("nf_nat", refuses("iptables-nft", 70, "denies nf_nat, ")),
+    lacking("nf_nat", refuses("iptables-legacy", 70, "denies nf_nat, ")),
+    lacking("nf_nat", refuses("auto", 69, "no backend can be used; found: the kernel has nf_tables; iptables-nft: ")),
+    lacking("nf_conntrack", refuses("iptables-nft", 70, "denies nf_conntrack, ")),
+    lacking("xt_REDIRECT", refuses("iptables-nft", 70, "denies xt_REDIRECT: load it (`modprobe ")),
+    lacking("xt_REDIRECT", refuses("iptables-legacy", 70, "denies xt_REDIRECT: load it (`modprobe ")),
+    lacking("xt_REDIRECT", refuses("iptables", 69, "`modprobe -a xt_REDIRECT` (iptables-nft)")),
+    lacking("xt_owner", refuses("iptables-legacy", 70, "denies xt_owner: load it (`modprobe ")),
+    lacking("iptable_nat", refuses("iptables-legacy", 70, "iptable_nat")),
+    lacking("nf_tables ip_tables", refuses("auto", 69, "(iptables-legacy), or `modprobe -a nf_tables` (iptables-nft)")),
+]
 GALLERY = [
     Case("gallery: iptables-nft", "passes gallery_kernel every_rules_file_round_trips_through_nft"),
     Case("gallery: iptables-legacy", "passes gallery_kernel every_rules_file_round_trips_through_legacy"),
@@ -113,12 +136,13 @@ MACHINES = [
     Machine("4.15", "Ubuntu 18.04", "linux-image-virtual", "bionic", NO_NATIVE),
     Machine("5.4", "Ubuntu 20.04", "linux-image-virtual", "focal", EVERYTHING),
     Machine("5.10", "Debian 11, 256 MB", CLOUD, "bullseye", EVERYTHING + GALLERY, memory=256),
-    Machine("6.1", "Debian 12", CLOUD, "bookworm", EVERYTHING),
+    Machine("6.1", "Debian 12", CLOUD, "bookworm", EVERYTHING + MISSING_MODULES),
     Machine("6.12", "Debian 13", CLOUD, "trixie", EVERYTHING),
     Machine("newest", "Debian unstable", CLOUD, "sid", EVERYTHING + GALLERY),
     Machine("no-nf_tables", "without nf_tables", CLOUD, "bookworm", NO_NF_TABLES, without=("nf_tables",)),
     Machine("no-legacy", "without legacy tables", CLOUD, "bookworm", NO_LEGACY, without=("ip6?_tables",)),
     Machine("no-ipv6", "`ipv6.disable=1`", CLOUD, "bookworm", NO_IPV6, command_line="ipv6.disable=1"),
+    Machine("arm64", "arm64, Debian 13", "linux-image-cloud-arm64", "trixie", EVERYTHING + GALLERY, arch="arm64"),
 ]
 
 
@@ -137,5 +161,10 @@ ARCHES = {
     "amd64": Arch(
         ["qemu-system-x86_64", "-cpu", "max"], "qemu-system-x86", "ttyS0", "x86_64-unknown-linux-gnu",
         "x86_64-linux-gnu-strip",
+    ),
+    "arm64": Arch(
+        # The usual pointer authentication is slow to emulate.
+        ["qemu-system-aarch64", "-machine", "virt", "-cpu", "max,pauth-impdef=on"], "qemu-system-arm", "ttyAMA0",
+        "aarch64-unknown-linux-gnu", "aarch64-linux-gnu-strip",
     ),
 }
