@@ -9,7 +9,8 @@ use super::give_way;
 use crate::conntrack::{Changed, DnsFlows, Entries, Stale, Step};
 use crate::kernel::conntrack::{self, Change, Conntrack, ConntrackError, Entry, Filter, Zone};
 use crate::kernel::sock_diag::{self, State};
-use crate::model::{APP_TO_PROXY_ZONE, DNS_PORT, Family, Mark, Transport};
+use crate::model::{APP_TO_PROXY_ZONE, Chain, DNS_PORT, Family, FamilyRules, Mark, Transport};
+use crate::plan::DesiredState;
 
 /// The states of a socket that has begun, or got, a connection.
 pub(super) const BEGUN: [State; 10] = [
@@ -31,15 +32,29 @@ pub(super) fn entries(rules_of_ours: bool) -> Entries {
         Some(0) if !rules_of_ours => Entries::None,
         // There may be some soon. A request could load a module.
         Some(0) => Entries::Unknown,
-        Some(_) | None => match Conntrack::open().and_then(|mut table| Ok(table.note()?)) {
-            Ok(None) => Entries::Some,
-            Ok(Some(bits)) => Entries::Interrupted(Stale::from_bits(bits)),
-            Err(error) => {
-                log::debug!("{error}");
-                Entries::Unknown
-            }
-        },
+        Some(_) | None => read_note(),
     }
+}
+
+fn read_note() -> Entries {
+    match Conntrack::open().and_then(|mut table| Ok(table.note()?)) {
+        Ok(None) => Entries::Some,
+        Ok(Some(bits)) => Entries::Interrupted(Stale::from_bits(bits)),
+        Err(error) => {
+            log::debug!("{error}");
+            Entries::Unknown
+        }
+    }
+}
+
+/// The same, where DNS is captured for the first time in a pod whose programs run already: their queries are tracked from the
+/// first commit on, and captured from a later one.
+pub(super) fn entries_during_capture(desired: &DesiredState, before: &Entries) -> Option<Entries> {
+    let captures_dns =
+        |rules: &FamilyRules| rules.tables.values().any(|table| table.chains.contains_key(&Chain::OutputDns));
+    let first = *before == Entries::None && desired.rules.values().any(captures_dns);
+    // Who reads no list of sockets gets the safe answer.
+    (first && sock_diag::is_udp_in_use().unwrap_or(true)).then(read_note)
 }
 
 /// The connection tracking table, opened by the first step that needs it.

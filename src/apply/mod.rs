@@ -153,6 +153,9 @@ const fn connection_policy(run: &RunOptions) -> Policy {
 /// Looks at the open connections, and adds to the desired state what those need that are kept.
 fn with_connections(desired: &DesiredState, current: &mut CurrentState, policy: Policy) -> DesiredState {
     current.connections = connections::inspect(desired, current, policy);
+    if let Some(entries) = conntrack::entries_during_capture(desired, &current.entries) {
+        current.entries = entries;
+    }
     match policy {
         Policy::Reset if current.connections.may_begin.is_empty() => desired.clone(),
         Policy::Keep | Policy::Reset => desired.clone().keeping_translation(&current.connections),

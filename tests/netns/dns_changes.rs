@@ -20,6 +20,7 @@ for_each_backend_and_native!(
     dns_capture_is_switched_on_together_with_tproxy,
     dns_capture_is_switched_on_in_a_move_between_backends,
     a_move_between_backends_loses_no_answer,
+    new_sockets_lose_no_answer_in_a_first_capture,
     new_sockets_lose_no_answer_when_capture_begins,
     new_sockets_lose_no_answer_when_capture_gets_wider,
     a_killed_change_is_completed_by_the_next_run,
@@ -225,6 +226,15 @@ fn a_move_between_backends_loses_no_answer(fixture: Fixture) {
     pod.apply(&DNS);
     let fates = through(resolvers(&pod, 1000, 30_000), || moved(&pod, &DNS));
     fates.iter().for_each(Fates::captured);
+}
+
+/// Nothing is tracked in the pod yet.
+fn new_sockets_lose_no_answer_in_a_first_capture(fixture: Fixture) {
+    for _ in 0..4 {
+        let pod = fixture.pod();
+        let _servers = name_servers(&pod);
+        every_new_socket_is_answered(&pod);
+    }
 }
 
 fn new_sockets_lose_no_answer_when_capture_begins(fixture: Fixture) {

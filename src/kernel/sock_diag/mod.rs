@@ -120,17 +120,43 @@ pub fn families_in_use() -> io::Result<BTreeSet<Family>> {
     }
 }
 
+/// Whether the current thread's network namespace has a UDP socket that is bound or connected; `None` if `/proc` does not say.
+#[must_use]
+pub fn is_udp_in_use() -> Option<bool> {
+    let Counts { v4, v6 } = Counts::read()?;
+    Some(v4.of("UDP:", "inuse")? + v6.map_or(Some(0), |v6| v6.of("UDP6:", "inuse"))? > 0)
+}
+
 /// The number of TCP sockets of both families, those in TIME_WAIT too; `None` if `/proc` does not have it.
 fn counted_in_proc() -> Option<usize> {
-    let count = |text: &str, title: &str, name: &str| -> Option<usize> {
-        let mut words = text.lines().find_map(|line| line.strip_prefix(title))?.split_whitespace();
+    let Counts { v4, v6 } = Counts::read()?;
+    let v6 = v6.map_or(Some(0), |v6| v6.of("TCP6:", "inuse"))?;
+    Some(v4.of("TCP:", "inuse")? + v4.of("TCP:", "tw")? + v6)
+}
+
+/// The numbers of sockets in `/proc/net/sockstat` and, if the kernel has IPv6, `sockstat6`.
+struct Counts {
+    v4: Lines,
+    v6: Option<Lines>,
+}
+
+/// Each line has a title, then names, each with its number.
+struct Lines(String);
+
+impl Counts {
+    fn read() -> Option<Self> {
+        let v4 = Lines(procfs::read_own("net/sockstat").ok()?);
+        let v6 = procfs::read_own_if_present("net/sockstat6").ok()?.map(Lines);
+        Some(Self { v4, v6 })
+    }
+}
+
+impl Lines {
+    fn of(&self, title: &str, name: &str) -> Option<usize> {
+        let mut words = self.0.lines().find_map(|line| line.strip_prefix(title))?.split_whitespace();
         words.find(|word| *word == name)?;
         words.next()?.parse().ok()
-    };
-    let v4 = procfs::read_own("net/sockstat").ok()?;
-    let v6 = procfs::read_own_if_present("net/sockstat6").ok()?;
-    let v6 = v6.map_or(Some(0), |v6| count(&v6, "TCP6:", "inuse"))?;
-    Some(count(&v4, "TCP:", "inuse")? + count(&v4, "TCP:", "tw")? + v6)
+    }
 }
 
 /// The same, where the kernel has no sock_diag: the files have a title, then a line for each socket.

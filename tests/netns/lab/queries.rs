@@ -191,6 +191,21 @@ fn receive(socket: &UdpSocket, shared: &Shared) {
     }
 }
 
+/// Sends a query from a new socket.
+fn ask(to: SocketAddr) -> UdpSocket {
+    let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any).expect("bind a socket");
+    socket.connect(to).expect("connect a socket");
+    socket.send(b"once").expect("send a query");
+    socket
+}
+
+/// Whether an answer comes soon; a new link drops packets until it is ready.
+fn is_answered(socket: &UdpSocket) -> bool {
+    socket.set_read_timeout(Some(4 * DELAY)).unwrap();
+    socket.recv(&mut [0; 64]).is_ok()
+}
+
 /// Queries from a socket each, as programs without a resolver of their own send them; until ended.
 #[derive(Debug)]
 pub(crate) struct Sockets {
@@ -199,20 +214,17 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    /// Begins to ask `to`; some queries are on their way when this returns.
+    /// Begins to ask `to`, once it answers; some queries are on their way when this returns.
     pub(crate) fn start(user: &User, to: SocketAddr) -> Self {
         let (stop, sent) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let thread = thread::spawn({
             let (user, stop, sent) = (user.clone(), Arc::clone(&stop), Arc::clone(&sent));
             move || {
                 user.switch_thread();
-                let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+                while !is_answered(&ask(to)) {}
                 let mut sockets = Vec::new();
                 while !stop.load(Ordering::SeqCst) && sockets.len() < 20_000 {
-                    let socket = UdpSocket::bind(any).expect("bind a socket");
-                    socket.connect(to).expect("connect a socket");
-                    socket.send(b"once").expect("send a query");
-                    sockets.push(socket);
+                    sockets.push(ask(to));
                     sent.store(sockets.len(), Ordering::SeqCst);
                     thread::sleep(4 * PAUSE);
                 }
