@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::directions::{Directions, may_be_wrong_way_round};
 use crate::kernel::conntrack::{Change, Conntrack, Entry, TcpState};
 use crate::kernel::sock_diag::{State, tcp_sockets};
 
@@ -25,12 +26,18 @@ pub(super) fn change_all(
     table: &mut Conntrack,
     change: impl Fn(&Entry) -> Option<Change>,
 ) -> io::Result<usize> {
-    let mut closing = Vec::new();
+    let (mut closing, mut reversed) = (Vec::new(), Vec::new());
     let count = table.change_any(|entry| {
         let change = change(entry);
-        closing.extend((change == Some(Change::GiveWay) && is_closing(entry)).then_some(*entry));
+        if change == Some(Change::GiveWay) {
+            closing.extend(is_closing(entry).then_some(*entry));
+            reversed.extend(may_be_wrong_way_round(entry).then_some(*entry));
+        }
         change
     })?;
+    if !reversed.is_empty() {
+        Directions::read()?.turn_around(table, reversed)?;
+    }
     flag_again(table, closing)?;
     Ok(count)
 }

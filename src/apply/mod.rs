@@ -3,6 +3,7 @@
 pub mod check;
 mod connections;
 mod conntrack;
+mod directions;
 mod execute;
 mod fallback;
 mod give_way;

@@ -3,34 +3,24 @@
 //! The rules are in place already, with TCP exempt, so a failure is a warning: the connections that have no entry are
 //! captured in the middle, and reset.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::net::{IpAddr, SocketAddr};
+use std::collections::{BTreeSet, HashSet};
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::conntrack::BEGUN;
+use super::directions::Directions;
 use super::give_way::{self, HALF_OPEN};
 use crate::kernel::conntrack::{Change, Conntrack, ConntrackError, Entry, Filter, NewEntry, TcpState, Tuple};
 use crate::kernel::netlink::Outcome;
-use crate::kernel::rtnetlink::Rtnetlink;
 use crate::kernel::sock_diag::{State, TcpSocket, tcp_sockets};
 use crate::model::{Family, Transport};
 
 /// How long a run waits for open handshakes: the answer to a SYN that no rule has seen may still come. A SYN that is sent
 /// again is looked up in the rules.
 const HANDSHAKE: Duration = Duration::from_secs(1);
-/// How often entries of the wrong direction are recreated.
-const TURNS: usize = 5;
 /// Time between two looks at them.
 const INTERVAL: Duration = Duration::from_millis(5);
-
-/// The kernel's own timeout of an established connection (`nf_conntrack_tcp_timeout_established`). Each packet starts it
-/// again; a connection that ends leaves by the timeout of its last state.
-const ESTABLISHED: Duration = Duration::from_secs(432_000);
-/// For connections that the pod has closed: their socket may end without a packet.
-const CLOSED_HERE: Duration = Duration::from_secs(600);
-/// For connections that miss the last acknowledgement only.
-const LAST_ACK: Duration = Duration::from_secs(120);
 
 /// Makes the entries. What fails is logged.
 pub(super) fn connections(families: &BTreeSet<Family>) {
@@ -57,19 +47,17 @@ type Failed = (ConntrackError, usize);
 
 struct Tracking<'a> {
     families: &'a BTreeSet<Family>,
-    /// Local ports that accept connections.
-    listening: HashSet<u16>,
+    directions: Directions,
     table: Conntrack,
     made: Outcome,
 }
 
 impl<'a> Tracking<'a> {
     fn new(families: &'a BTreeSet<Family>) -> Result<Self, Failed> {
-        let listeners = tcp_sockets(&[State::Listen]).map_err(|error| (error.into(), 0))?;
+        let directions = Directions::read().map_err(|error| (error.into(), 0))?;
         let open = || sockets(families, &State::CONNECTED).map_or(0, |open| open.len());
         let table = Conntrack::open().map_err(|error| (error, open()))?;
-        let listening = listeners.iter().map(|listener| listener.local.port()).collect();
-        Ok(Self { families, listening, table, made: Outcome::default() })
+        Ok(Self { families, directions, table, made: Outcome::default() })
     }
 
     fn complete(mut self) -> Result<Outcome, Failed> {
@@ -92,43 +80,13 @@ impl<'a> Tracking<'a> {
             waiting = still;
         }
         self.delete_closed(&tracked).map_err(|error| failed(error, 0))?;
-        self.turn_around()
-            .and_then(|()| self.delete_ended_unseen())
-            .and_then(|()| self.flag())
-            .map_err(|error| failed(error, 0))?;
+        self.delete_ended_unseen().and_then(|()| self.flag()).map_err(|error| failed(error, 0))?;
         Ok(self.made)
-    }
-
-    /// Where the first packet that the tracker saw was an answer, its entry has the wrong direction. Once the connection
-    /// has ended, the next SYN on the same ports would be invalid, and bypass the proxy. A packet that comes between
-    /// deletion and creation makes another one, in either direction, so it is tried a few times.
-    fn turn_around(&mut self) -> std::io::Result<()> {
-        let addresses = Rtnetlink::open()?.addresses()?;
-        let local: HashSet<IpAddr> = addresses.into_iter().map(|listed| listed.address).collect();
-        for _ in 0..TURNS {
-            let mut wrong = Vec::new();
-            for family in self.families {
-                let filter = Filter { family: *family, transport: Transport::Tcp, destination_port: None };
-                wrong.extend(self.table.dump(&filter)?);
-            }
-            wrong.retain(|entry| self.is_wrong_way_round(entry, &local));
-            if wrong.is_empty() {
-                break;
-            }
-            let open = sockets(self.families, &State::CONNECTED)?;
-            let open: HashMap<Tuple, NewEntry> =
-                open.iter().filter_map(|socket| self.entry(socket)).map(|new| (new.original, new)).collect();
-            let replaced = |entry: Entry| (entry, open.get(&entry.original.reversed()).copied());
-            self.table.replace(&wrong.into_iter().map(replaced).collect::<Vec<_>>())?;
-        }
-        Ok(())
     }
 
     /// While nothing needs connection tracking, the entries of earlier rules stay, and the ends of their connections are not
     /// seen. The kernel lets a SYN pass along an established entry, past the proxy.
     fn delete_ended_unseen(&mut self) -> std::io::Result<()> {
-        let addresses = Rtnetlink::open()?.addresses()?;
-        let local: HashSet<IpAddr> = addresses.into_iter().map(|listed| listed.address).collect();
         let mut established = Vec::new();
         for family in self.families {
             let filter = Filter { family: *family, transport: Transport::Tcp, destination_port: None };
@@ -136,7 +94,7 @@ impl<'a> Tracking<'a> {
         }
         // What is forwarded has no socket here.
         let ends_here = |Tuple { source, destination }: Tuple| {
-            local.contains(&source.ip()) || local.contains(&destination.ip())
+            self.directions.is_local(source) || self.directions.is_local(destination)
         };
         established.retain(|entry| {
             entry.tcp_state == Some(TcpState::Established)
@@ -154,20 +112,6 @@ impl<'a> Tracking<'a> {
         Ok(())
     }
 
-    fn is_wrong_way_round(&self, entry: &Entry, local: &HashSet<IpAddr>) -> bool {
-        let Tuple { source, destination } = entry.original;
-        let is_reversed = match (local.contains(&source.ip()), local.contains(&destination.ip())) {
-            (true, false) => self.listening.contains(&source.port()),
-            (false, true) => !self.listening.contains(&destination.port()),
-            // Forwarded, or within the pod.
-            (false, false) | (true, true) => false,
-        };
-        // A SYN against the direction of a closed entry is invalid, whichever side began it; one in its direction takes it
-        // into use again, so others are not deleted.
-        let is_free = entry.picked_up || entry.tcp_state == Some(TcpState::Close);
-        is_reversed && is_free && !entry.status.is_translated()
-    }
-
     /// The entries that connection tracking made by itself meanwhile.
     fn flag(&mut self) -> std::io::Result<()> {
         let families = self.families;
@@ -176,7 +120,7 @@ impl<'a> Tracking<'a> {
     }
 
     fn make(&mut self, open: &[TcpSocket]) -> std::io::Result<()> {
-        let entries: Vec<NewEntry> = open.iter().filter_map(|socket| self.entry(socket)).collect();
+        let entries: Vec<NewEntry> = open.iter().filter_map(|socket| self.directions.entry(socket)).collect();
         let Outcome { done, expected, error } = self.table.create(&entries)?;
         self.made.done += done;
         self.made.expected += expected;
@@ -184,35 +128,16 @@ impl<'a> Tracking<'a> {
         Ok(())
     }
 
-    fn entry(&self, socket: &TcpSocket) -> Option<NewEntry> {
-        let (state, timeout) = match socket.state {
-            State::Established | State::CloseWait => (TcpState::Established, ESTABLISHED),
-            State::FinWait1 => (TcpState::Established, CLOSED_HERE),
-            State::FinWait2 => (TcpState::CloseWait, CLOSED_HERE),
-            State::Closing | State::LastAck => (TcpState::LastAck, LAST_ACK),
-            State::SynSent
-            | State::SynReceived
-            | State::NewSynReceived
-            | State::TimeWait
-            | State::Close
-            | State::Listen => return None,
-        };
-        Some(NewEntry { original: self.original(socket), state, timeout })
-    }
-
-    /// The side that began: the peer, where the local port has a listener.
-    fn original(&self, socket: &TcpSocket) -> Tuple {
-        let outgoing = Tuple { source: socket.local, destination: socket.remote };
-        if self.listening.contains(&socket.local.port()) { outgoing.reversed() } else { outgoing }
-    }
-
     /// A socket that ended before its entry was made sends nothing that ends the entry. A later connection with the same
     /// ports would follow it and bypass the proxy.
     fn delete_closed(&mut self, tracked: &[TcpSocket]) -> std::io::Result<()> {
         let now = sockets(self.families, &State::CONNECTED)?;
         let alive: HashSet<_> = now.iter().map(ends).collect();
-        let ended: HashSet<Tuple> =
-            tracked.iter().filter(|one| !alive.contains(&ends(one))).map(|one| self.original(one)).collect();
+        let ended: HashSet<Tuple> = tracked
+            .iter()
+            .filter(|one| !alive.contains(&ends(one)))
+            .map(|one| self.directions.original(one))
+            .collect();
         if ended.is_empty() {
             return Ok(());
         }

@@ -31,6 +31,7 @@ for_each_backend_and_native!(
     connections_that_other_rules_track_survive_first_capture,
     entry_that_began_with_an_answer_does_not_bypass_the_proxy,
     closed_entry_of_the_other_direction_does_not_bypass_the_proxy,
+    closed_entry_of_the_other_direction_goes_with_a_change_of_options,
     without_sockets_each_family_is_written_once,
     option_changes_reset_no_connection,
 );
@@ -174,11 +175,7 @@ fn entry_that_began_with_an_answer_does_not_bypass_the_proxy(fixture: Fixture) {
         let open = |(from, to): (SocketAddr, SocketAddr)| {
             let binding = Binding { source: Some(from), spoofed_mark: None };
             let conversation = pod.outside().run(|| Conversation::to(to, binding)).expect("a connection");
-            let (server, client) = (to.ip().to_string(), from.ip().to_string());
-            let entry =
-                ["-I", "-p", "tcp", "-s", &server, "-d", &client, "--sport", "8080", "--dport", "40500"];
-            let state = ["--state", "ESTABLISHED", "-t", "100", "-u", "SEEN_REPLY,ASSURED"];
-            pod.namespace.run(|| tool("conntrack", &[&entry[..], &state].concat(), ""));
+            make_entry(&pod, to, from, "ESTABLISHED");
             conversation
         };
         let held: Vec<_> = fixture.families().iter().map(|family| open(ends(family))).collect();
@@ -188,6 +185,34 @@ fn entry_that_began_with_an_answer_does_not_bypass_the_proxy(fixture: Fixture) {
             conversation.end(Ending::Reset);
             let (from, to) = ends(family);
             pod.outside().call_from(from, to).captured(15006, to);
+        }
+    }
+}
+
+/// Makes an entry of a connection that `source` began.
+fn make_entry(pod: &Pod, source: SocketAddr, destination: SocketAddr, state: &str) {
+    let [from, to] = [source, destination].map(|end| end.ip().to_string());
+    let [sport, dport] = [source, destination].map(|end| end.port().to_string());
+    let ends = ["-I", "-p", "tcp", "-s", &from, "-d", &to, "--sport", &sport, "--dport", &dport];
+    let state = ["--state", state, "-t", "100", "-u", "SEEN_REPLY,ASSURED"];
+    pod.namespace.run(|| tool("conntrack", &[&ends[..], &state].concat(), ""));
+}
+
+/// A packet of the server can make one while a run is under way.
+fn closed_entry_of_the_other_direction_goes_with_a_change_of_options(fixture: Fixture) {
+    for options in [&REDIRECT[..], &TPROXY] {
+        let pod = fixture.pod();
+        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+        pod.apply(options);
+        let ends = |family: Family| (at(family.outside(), 40_700), at(family.pod(), 8080));
+        for &family in fixture.families() {
+            let (client, server) = ends(family);
+            make_entry(&pod, server, client, "CLOSE");
+        }
+        pod.apply(&[options, &["-d", "9999"]].concat());
+        for &family in fixture.families() {
+            let (client, server) = ends(family);
+            pod.outside().call_from(client, server).captured(15006, server);
         }
     }
 }

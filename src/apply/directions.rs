@@ -1,0 +1,120 @@
+//! Which side began a connection, and entries that have it the wrong way round.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::give_way::HALF_OPEN;
+use crate::kernel::conntrack::{Conntrack, Entry, NewEntry, TcpState, Tuple};
+use crate::kernel::rtnetlink::Rtnetlink;
+use crate::kernel::sock_diag::{State, TcpSocket, tcp_sockets};
+
+/// How long entries of the wrong direction are looked for: connections that are open meanwhile can make others.
+const LIMIT: Duration = Duration::from_secs(1);
+/// Time between two looks at them.
+const INTERVAL: Duration = Duration::from_millis(5);
+
+/// The kernel's own timeout of an established connection (`nf_conntrack_tcp_timeout_established`). Each packet starts it
+/// again; a connection that ends leaves by the timeout of its last state.
+const ESTABLISHED: Duration = Duration::from_secs(432_000);
+/// For connections that the pod has closed: their socket may end without a packet.
+const CLOSED_HERE: Duration = Duration::from_secs(600);
+/// For connections that miss the last acknowledgement only.
+const LAST_ACK: Duration = Duration::from_secs(120);
+
+/// What tells the direction of a connection.
+#[derive(Debug)]
+pub(super) struct Directions {
+    /// Local ports that accept connections.
+    listening: HashSet<u16>,
+    /// Addresses of the pod.
+    local: HashSet<IpAddr>,
+}
+
+impl Directions {
+    pub(super) fn read() -> io::Result<Self> {
+        let listeners = tcp_sockets(&[State::Listen])?;
+        let addresses = Rtnetlink::open()?.addresses()?;
+        Ok(Self {
+            listening: listeners.iter().map(|listener| listener.local.port()).collect(),
+            local: addresses.into_iter().map(|listed| listed.address).collect(),
+        })
+    }
+
+    /// Whether this is an address of the pod.
+    pub(super) fn is_local(&self, end: SocketAddr) -> bool {
+        self.local.contains(&end.ip())
+    }
+
+    /// The side that began: the peer, where the local port has a listener.
+    pub(super) fn original(&self, socket: &TcpSocket) -> Tuple {
+        let outgoing = Tuple { source: socket.local, destination: socket.remote };
+        if self.listening.contains(&socket.local.port()) { outgoing.reversed() } else { outgoing }
+    }
+
+    /// The entry of an open connection.
+    pub(super) fn entry(&self, socket: &TcpSocket) -> Option<NewEntry> {
+        let (state, timeout) = match socket.state {
+            State::Established | State::CloseWait => (TcpState::Established, ESTABLISHED),
+            State::FinWait1 => (TcpState::Established, CLOSED_HERE),
+            State::FinWait2 => (TcpState::CloseWait, CLOSED_HERE),
+            State::Closing | State::LastAck => (TcpState::LastAck, LAST_ACK),
+            State::SynSent
+            | State::SynReceived
+            | State::NewSynReceived
+            | State::TimeWait
+            | State::Close
+            | State::Listen => return None,
+        };
+        Some(NewEntry { original: self.original(socket), state, timeout })
+    }
+
+    /// Whether the answering side is the source of this entry, and no packet depends on that.
+    fn is_wrong_way_round(&self, entry: &Entry) -> bool {
+        let Tuple { source, destination } = entry.original;
+        let is_reversed = match (self.is_local(source), self.is_local(destination)) {
+            (true, false) => self.listening.contains(&source.port()),
+            (false, true) => !self.listening.contains(&destination.port()),
+            // Forwarded, or within the pod.
+            (false, false) | (true, true) => false,
+        };
+        is_reversed && may_be_wrong_way_round(entry)
+    }
+
+    /// Turns entries around, or deletes those without a connection. Where the first packet that the tracker saw was an
+    /// answer, the next SYN on the same ports is invalid: it bypasses the proxy, or tells it the client as its destination,
+    /// or `--drop-invalid` drops it. A packet that comes between deletion and creation makes another entry, in either
+    /// direction, so each is looked at again.
+    pub(super) fn turn_around(&self, table: &mut Conntrack, mut entries: Vec<Entry>) -> io::Result<()> {
+        let deadline = Instant::now() + LIMIT;
+        entries.retain(|entry| self.is_wrong_way_round(entry));
+        while !entries.is_empty() && Instant::now() < deadline {
+            let sockets = tcp_sockets(&[State::CONNECTED.as_slice(), &HALF_OPEN].concat())?;
+            let open: HashMap<Tuple, Option<NewEntry>> =
+                sockets.iter().map(|socket| (self.original(socket), self.entry(socket))).collect();
+            let replaced = |entry: &Entry| match open.get(&entry.original.reversed()) {
+                // In the middle of its handshake: its next packet would be a new connection.
+                Some(None) => None,
+                Some(new @ Some(_)) => Some((*entry, *new)),
+                None => Some((*entry, None)),
+            };
+            table.replace(&entries.iter().filter_map(replaced).collect::<Vec<_>>())?;
+            thread::sleep(INTERVAL);
+            let mut left = Vec::new();
+            for entry in &entries {
+                left.extend(table.find(entry)?.filter(|found| self.is_wrong_way_round(found)));
+            }
+            entries = left;
+        }
+        Ok(())
+    }
+}
+
+/// A SYN against the direction of a closed entry is invalid, whichever side began it; one in its direction takes it into use
+/// again, so others are not deleted.
+pub(super) fn may_be_wrong_way_round(entry: &Entry) -> bool {
+    let is_free = entry.picked_up || entry.tcp_state == Some(TcpState::Close);
+    is_free && !entry.status.is_translated()
+}
