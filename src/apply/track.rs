@@ -85,27 +85,26 @@ impl<'a> Tracking<'a> {
     }
 
     /// While nothing needs connection tracking, the entries of earlier rules stay, and the ends of their connections are not
-    /// seen. The kernel lets a SYN pass along an established entry, past the proxy.
+    /// seen. The kernel lets a SYN pass along an established entry: past the proxy, or to it, if the entry is of a
+    /// captured connection and the port is used by the proxy now.
     fn delete_ended_unseen(&mut self) -> std::io::Result<()> {
         let mut established = Vec::new();
         for family in self.families {
             let filter = Filter { family: *family, transport: Transport::Tcp, destination_port: None };
             established.extend(self.table.dump(&filter)?);
         }
-        // What is forwarded has no socket here.
-        let ends_here = |Tuple { source, destination }: Tuple| {
-            self.directions.is_local(source) || self.directions.is_local(destination)
+        // What is forwarded has no socket here. The two tuples differ where an end is translated.
+        let local_ends = |entry: &Entry| {
+            let of = |Tuple { source, destination }: Tuple| [(source, destination), (destination, source)];
+            let both = [of(entry.original), of(entry.reply)].concat();
+            both.into_iter().filter(|(local, _)| self.directions.is_local(*local)).collect::<Vec<_>>()
         };
-        established.retain(|entry| {
-            entry.tcp_state == Some(TcpState::Established)
-                && !entry.status.is_translated()
-                && ends_here(entry.original)
-        });
+        established
+            .retain(|entry| entry.tcp_state == Some(TcpState::Established) && !local_ends(entry).is_empty());
         // After the entries: a connection that begins meanwhile has a socket.
         let alive: HashSet<_> = sockets(self.families, &BEGUN)?.iter().map(ends).collect();
         for entry in &established {
-            let Tuple { source, destination } = entry.original;
-            if !alive.contains(&(source, destination)) && !alive.contains(&(destination, source)) {
+            if !local_ends(entry).iter().any(|ends| alive.contains(ends)) {
                 self.table.delete(entry)?;
             }
         }

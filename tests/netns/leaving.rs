@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use crate::established::{REDIRECT, TPROXY, apply_family};
 use crate::held::{ECHO_LIMIT, Held};
 use crate::lab::fixture::at;
-use crate::lab::program::Ended;
+use crate::lab::program::{Ended, tool};
 use crate::lab::socket::Binding;
 use crate::lab::tools::WaitingTools;
-use crate::lab::user::Conversation;
+use crate::lab::user::{Conversation, Ending};
 use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native, for_these_fixtures};
 
 for_each_backend_and_native!(
@@ -23,6 +23,7 @@ for_each_backend_and_native!(
     cleanup_of_tproxy_resets_outbound_connections_only,
     the_passthrough_address_stays_while_sockets_use_it,
     connections_that_end_with_tproxy_are_counted,
+    a_port_of_a_connection_that_was_cut_off_is_free_for_the_proxy,
 );
 // The run is held up in its restore tools.
 for_these_fixtures!(
@@ -312,5 +313,26 @@ fn gone_once_closed(pod: &Pod, family: Family, run: impl Fn()) {
         }
         assert!(Instant::now() < deadline, "{CHAIN} must go once nothing needs it:\n{saved}");
         thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Connection tracking stops with the rules, and does not see how a translated connection ends.
+fn a_port_of_a_connection_that_was_cut_off_is_free_for_the_proxy(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let ends = |family: Family| (at(family.pod(), 40_800), at(family.service(), 80));
+    for &family in fixture.families() {
+        let (source, target) = ends(family);
+        pod.apply(&REDIRECT);
+        let binding = Binding { source: Some(source), spoofed_mark: None };
+        let captured = pod.app().run(|| Conversation::to(target, binding)).expect("a connection");
+        pod.apply(&["--cleanup-only"]);
+        captured.end(Ending::Reset);
+        // As the proxy ends it by its own time-out: the application's reset does not reach it.
+        pod.namespace.run(|| tool("ss", &["-K", "state", "established", "sport", "=", ":15001"], ""));
+        let held = Held::open(&pod, &[family], 1, "app", "outside");
+        pod.apply(&REDIRECT);
+        pod.proxy().call_from(source, target).served_by("outside");
+        held.all_alive();
     }
 }
