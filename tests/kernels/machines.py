@@ -29,20 +29,21 @@ def of_backend(backend, stack="dual"):
             f"inbound::{at}::an_inbound_call_reaches_the_proxy_with_its_destination",
             f"inbound::{at}::excluded_inbound_port_is_not_captured",
             f"outbound::{at}::a_call_of_the_app_is_captured_with_its_destination",
-            f"outbound::{at}::excluded_range_is_not_captured",
         ],
-        "DNS": [f"dns::{at}::queries_to_the_name_server_are_captured", f"dns::{at}::proxy_queries_reach_the_name_server"],
+        "DNS": [f"dns::{at}::queries_to_the_name_server_are_captured"],
         "TPROXY": [
-            f"tproxy::{at}::an_inbound_call_keeps_source_and_destination",
+            f"tproxy::{at}::a_second_run_changes_nothing_for_callers",
             f"tproxy::{at}::the_app_sees_the_real_caller_through_the_proxy",
         ],
-        "TPROXY, a second run": [f"tproxy::{at}::a_second_run_changes_nothing_for_callers"],
     }
     ending = "" if stack == "dual" else ", IPv4"
-    cases = [Case(f"{backend}: {name}{ending}", f"passes netns {' '.join(tests)}") for name, tests in filters.items()]
+    cases = []
+    # One process at a time first: these load the modules, which busybox's modprobe does not for two at once.
     for mode, options in [("REDIRECT", CAPTURE), ("TPROXY", TPROXY)]:
         name = f"{backend}: {mode} as listed, a second run, clean-up{ending}"
         cases.append(Case(name, f"repeated '{save}' {options} --backend {backend}"))
+    for name, tests in filters.items():
+        cases.append(Case(f"{backend}: {name}{ending}", f"passes netns {' '.join(tests)}"))
     return cases
 
 
