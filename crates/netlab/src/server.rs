@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{Backlog, listen, setsockopt, sockopt};
 use nix::sys::time::{TimeVal, TimeValLike};
 
 use crate::answer::{Answer, Outcome};
@@ -117,6 +117,8 @@ fn run(
 fn accept_until(listener: &TcpListener, name: &'static str, stop: &AtomicBool) {
     let tick = TimeVal::milliseconds(i64::try_from(TICK.as_millis()).unwrap());
     setsockopt(listener, sockopt::ReceiveTimeout, &tick).unwrap();
+    // A busy machine lets this thread wait: with a full backlog the kernel drops handshakes.
+    listen(listener, Backlog::MAXALLOWABLE).unwrap();
     let port = listener.local_addr().unwrap().port();
     while !stop.load(Ordering::Relaxed) {
         if let Ok((stream, source)) = listener.accept() {
