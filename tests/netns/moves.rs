@@ -378,9 +378,18 @@ fn traffic(pod: &Pod) -> Traffic {
     Traffic::start(held, new)
 }
 
+/// The proxy picks a port of its own for the caller's address, which may be that of one of the caller's connections: a limit
+/// of TPROXY mode (docs/operations.md) that slow machines meet more often.
+fn separate_ports(pod: &Pod) {
+    for (namespace, range) in [(&pod.namespace, "20000 39999"), (pod.outside().namespace(), "44000 60999")] {
+        namespace.run(|| fs::write("/proc/sys/net/ipv4/ip_local_port_range", range).expect("set the range"));
+    }
+}
+
 /// Inbound calls, the proxy's calls to the app with the caller's address, and its calls to its own pod:
 /// those to be held, and those to be made again and again.
 fn flows(pod: &Pod) -> (Vec<Flow>, Vec<Flow>) {
+    separate_ports(pod);
     let (mut held, mut new) = (Vec::new(), Vec::new());
     for &family in pod.fixture.families() {
         let flow = |name: &str, from, binding, server| Flow {
