@@ -137,7 +137,7 @@ fn compare(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result
     let inspection = apply::inspect(host, run.backend, access)?;
     // An earlier run may have left what keeps connections of a family without rules open.
     let desired = &desired.clone().accepting_kept_translation(&inspection.current);
-    apply::awake(desired, &inspection.current)?;
+    apply::require_active_tables(desired, &inspection.current)?;
     apply::check::rules(host, desired, inspection.decision.backend)?;
     Ok(plan::notices(desired, &inspection.current))
 }
@@ -189,12 +189,12 @@ fn validate(
             Ok(())
         }
         probe::Outcome::NotCaptured(_) => {
-            let asleep = apply::inspect(host, run.backend, apply::Access::ReadOnly)
+            let dormant = apply::inspect(host, run.backend, apply::Access::ReadOnly)
                 .ok()
-                .and_then(|inspection| apply::awake(desired, &inspection.current).err());
-            Err(asleep.map_or_else(
+                .and_then(|inspection| apply::require_active_tables(desired, &inspection.current).err());
+            Err(dormant.map_or_else(
                 || failed(why_not_captured(host, desired, run)),
-                |asleep| failed(&asleep.hint.unwrap_or_default()).detail(asleep.what),
+                |dormant| failed(&dormant.hint.unwrap_or_default()).detail(dormant.what),
             ))
         }
         probe::Outcome::CannotListen { .. } => Err(failed(
@@ -204,7 +204,7 @@ fn validate(
         probe::Outcome::Unable { .. } => {
             log::info!("{outcome}: the rules are compared instead");
             validate_rules(host, desired, run).map_err(validation_failed)?;
-            log::info!("validation passed: the rules are what the options ask for");
+            log::info!("validation passed: the live rules match the options");
             Ok(())
         }
     }

@@ -198,7 +198,7 @@ fn hold_tools_lock(run: &RunOptions) -> Result<Option<rules_file::ToolsLock>, Fa
 ///
 /// # Errors
 /// One is, with the command that switches it on.
-pub fn awake(desired: &DesiredState, current: &CurrentState) -> Result<(), Failure> {
+pub fn require_active_tables(desired: &DesiredState, current: &CurrentState) -> Result<(), Failure> {
     let dormant = plan::dormant(desired, current);
     if dormant.is_empty() {
         return Ok(());
@@ -230,7 +230,9 @@ pub fn dry_run(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Re
     }
     let mut notices = plan::notices(&desired, &current);
     notices.extend(
-        awake(&desired, &current).err().map(|failure| failure.lines().collect::<Vec<_>>().join("; ")),
+        require_active_tables(&desired, &current)
+            .err()
+            .map(|failure| failure.lines().collect::<Vec<_>>().join("; ")),
     );
     let CurrentState { connections, .. } = &current;
     let passthrough = connections.losing_passthrough(policy).into_iter().collect();

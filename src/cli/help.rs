@@ -34,7 +34,7 @@ pub(super) fn after() -> String {
         let _ = writeln!(text, "  {}\n          {}{default}", spec.name, spec.help);
     }
     text.push_str(
-        "\nA flag wins over a variable, a variable over the config file, the config file over the default. Lists are \
+        "\nPrecedence: flag, environment variable, config file, default. Lists are \
          separated by commas. Booleans are given as --flag or --flag=false.\n\nExit codes:\n",
     );
     for (exit, meaning) in Exit::ALL {

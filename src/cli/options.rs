@@ -79,7 +79,7 @@ options! {
 
     RedirectDns: "Capture DNS queries to the pod's name servers on port 15053",
         "redirect-dns" Boolean Dns.from(Variables::DerivedAfter("ISTIO_META_DNS_CAPTURE"));
-    CaptureAllDns: "Capture everything to port 53, not only queries to the name servers in /etc/resolv.conf",
+    CaptureAllDns: "Capture all traffic to port 53, not only queries to the name servers in /etc/resolv.conf",
         "capture-all-dns" Boolean Dns;
 
     ExcludeInterfaces: "Interfaces whose traffic is neither captured in nor out",

@@ -32,7 +32,7 @@ impl SubCommand {
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
-            Self::Apply => "Make the rules what the options ask for (the default)",
+            Self::Apply => "Write the rules that the options ask for (the default)",
             Self::Cleanup => "Remove what an earlier run added; the same as --cleanup-only",
         }
     }

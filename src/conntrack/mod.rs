@@ -157,7 +157,7 @@ pub struct Live<'a> {
 }
 
 /// Whether the zones of DNS are to be there before the redirection: where more queries are captured than before, and
-/// the entries that are born in between can be deleted. Each of these queries gets its answer. With the redirection
+/// the entries created in between can be deleted. Each of these queries gets its answer. With the redirection
 /// first, a query is tracked in one zone and its answer in another one; without a deletion that is the lesser evil.
 #[must_use]
 pub fn zones_first(desired: &FamilyRules, live: &Live<'_>) -> bool {

@@ -65,7 +65,7 @@ pub struct TableChange {
     /// Rules that are taken out by handle before everything else: a foreign twin before each of them does the same.
     pub twins: Vec<Twin>,
     /// What may be ours or foreign, is not asked for, and stays: `CHAIN words`.
-    pub doubtful: Vec<String>,
+    pub ambiguous: Vec<String>,
 }
 
 impl TableChange {
@@ -79,7 +79,7 @@ impl TableChange {
             remove: Vec::new(),
             empty: Vec::new(),
             twins: Vec::new(),
-            doubtful: Vec::new(),
+            ambiguous: Vec::new(),
         }
     }
 
@@ -90,7 +90,7 @@ impl TableChange {
 
     /// Whether nothing is written.
     pub(super) fn writes_nothing(&self) -> bool {
-        let Self { table: _, declare, deletions, hooks, remove, empty, twins, doubtful: _ } = self;
+        let Self { table: _, declare, deletions, hooks, remove, empty, twins, ambiguous: _ } = self;
         declare.is_empty()
             && deletions.is_empty()
             && hooks.is_empty()
@@ -120,14 +120,14 @@ pub struct Change {
     /// One transaction each.
     pub tables: Vec<TableChange>,
     /// What may be ours or foreign, is not asked for, and stays: `table CHAIN words`.
-    pub doubtful: Vec<String>,
+    pub ambiguous: Vec<String>,
 }
 
 impl Change {
     /// No change.
     #[must_use]
     pub const fn nothing(family: Family) -> Self {
-        Self { family, tables: Vec::new(), doubtful: Vec::new() }
+        Self { family, tables: Vec::new(), ambiguous: Vec::new() }
     }
 
     /// Whether a table is written to.

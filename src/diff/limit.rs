@@ -13,7 +13,7 @@ impl Change {
     pub fn limiting_save_mark(observed: &Observed) -> Self {
         let (family, record) = (observed.family, observed.record.as_ref());
         let mangle = observed.tables.get(&Table::Mangle).and_then(|mangle| limit(family, mangle, record));
-        Self { family, tables: mangle.into_iter().collect(), doubtful: Vec::new() }
+        Self { family, tables: mangle.into_iter().collect(), ambiguous: Vec::new() }
     }
 }
 

@@ -35,18 +35,18 @@ impl Change {
             table_change((family, table), desired, observed, record, rewrite)
         });
         let (writing, idle): (Vec<_>, Vec<_>) = changes.partition(|change| !change.writes_nothing());
-        let doubtful = writing
+        let ambiguous = writing
             .iter()
             .chain(&idle)
-            .flat_map(|change| change.doubtful.iter().map(|line| format!("{} {line}", change.table.name())));
-        Self { family, doubtful: doubtful.collect(), tables: writing }
+            .flat_map(|change| change.ambiguous.iter().map(|line| format!("{} {line}", change.table.name())));
+        Self { family, ambiguous: ambiguous.collect(), tables: writing }
     }
 }
 
 /// Tables commit one after the other, and packets pass in between. What captures from now on has to be live before
 /// what captured until now goes: nat takes over from TPROXY before mangle lets go, and the other way round.
 ///
-/// nat commits before raw, with DNS capture on or off, unless the entries that are born in between are deleted
+/// nat commits before raw, with DNS capture on or off, unless the entries created in between are deleted
 /// (`conntrack::zones_first`). A query meets the nat rules only as the first packet of its
 /// entry, and raw chooses the entry: were the zones there before the redirection, or gone after it, then a socket that
 /// keeps its source port would get an entry of the other way in between, and keep it.
@@ -91,7 +91,7 @@ fn table_change(
         let known = Known {
             lines: observed.hook(hook),
             ours: ours.of(hook),
-            doubtful: ours.doubtful(hook),
+            ambiguous: ours.ambiguous(hook),
             chains: !observed.chains.is_empty(),
         };
         hook_change(&mut change, (family, table, hook), desired, &known, record, rewrite);
@@ -129,7 +129,7 @@ pub(crate) fn owned(
 struct Known<'a> {
     lines: &'a [Line],
     ours: BTreeSet<usize>,
-    doubtful: BTreeSet<usize>,
+    ambiguous: BTreeSet<usize>,
     /// Whether there are chains of ours, or of Istio's, in the table.
     chains: bool,
 }
@@ -144,7 +144,7 @@ fn hook_change(
     rewrite: bool,
 ) {
     let (none, (_, _, hook)) = (HookRules::default(), place);
-    let Known { lines, ours, doubtful, chains: _ } = known;
+    let Known { lines, ours, ambiguous, chains: _ } = known;
     let wanted = desired.hooks.get(&hook).unwrap_or(&none);
     let right = |ours: &BTreeSet<usize>| {
         let live = lines.iter().enumerate().filter(|(at, _)| ours.contains(at)).map(|(_, line)| line);
@@ -157,12 +157,12 @@ fn hook_change(
             let statement = lines.get(**at).and_then(|line| line.statement.as_ref());
             wanted.iter().any(|rule| Some(&rule.statement) == statement)
         };
-        let stray = doubtful.iter().filter(|at| !asked_for(at)).filter_map(|at| lines.get(*at));
-        change.doubtful.extend(stray.map(|line| format!("{} {}", hook.name(), line.text)));
+        let stray = ambiguous.iter().filter(|at| !asked_for(at)).filter_map(|at| lines.get(*at));
+        change.ambiguous.extend(stray.map(|line| format!("{} {}", hook.name(), line.text)));
         return;
     }
-    let left = doubtful.iter().filter_map(|at| lines.get(*at));
-    change.doubtful.extend(left.map(|line| format!("{} {}", hook.name(), line.text)));
+    let left = ambiguous.iter().filter_map(|at| lines.get(*at));
+    change.ambiguous.extend(left.map(|line| format!("{} {}", hook.name(), line.text)));
     delete(change, hook, lines, ours);
     if wanted.iter().next().is_some() {
         let behind = tail_position(lines, ours);

@@ -35,7 +35,7 @@ fn know(family: Family, table: Table, observed: &mut ObservedTable, record: Opti
 
 /// In the order of the steps: first what only handles tell, then the rules file.
 fn apply_change(change: &TableChange, table: &mut ObservedTable) {
-    let TableChange { table: _, declare, deletions, hooks, remove, empty, twins, doubtful: _ } = change;
+    let TableChange { table: _, declare, deletions, hooks, remove, empty, twins, ambiguous: _ } = change;
     for Twin { hook, handle, text: _ } in twins {
         table.hooks.entry(*hook).or_default().retain(|line| line.handle != Some(*handle));
     }

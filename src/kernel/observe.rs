@@ -147,8 +147,9 @@ fn nf_tables_picture(mut socket: Nftables) -> io::Result<NfTablesPicture> {
     }
     let dormant = socket.dormant_tables()?;
     let names: Vec<String> = native.iter().map(|table| table.name.clone()).collect();
-    let asleep = native.into_iter().filter(|table| dormant.contains(table)).map(|table| table.name.clone());
-    snapshot.native = Live::new(nftables::read(&names)?, asleep.collect());
+    let ours_dormant =
+        native.into_iter().filter(|table| dormant.contains(table)).map(|table| table.name.clone());
+    snapshot.native = Live::new(nftables::read(&names)?, ours_dormant.collect());
     for (family, table, name) in of_iptables {
         if dormant.contains(&name) {
             snapshot.dormant.push((family, table));
@@ -303,9 +304,9 @@ pub fn native() -> io::Result<Live> {
     let Some(mut socket) = Nftables::open_if_present()? else { return Ok(Live::default()) };
     let names = NATIVE_TABLES.map(str::to_owned);
     let dormant = socket.dormant_tables()?;
-    let asleep =
+    let ours_dormant =
         dormant.into_iter().filter(|table| table.family == TableFamily::Inet).map(|table| table.name);
-    Ok(Live::new(nftables::read(&names)?, asleep.collect()))
+    Ok(Live::new(nftables::read(&names)?, ours_dormant.collect()))
 }
 
 /// Limits the rules of a table of the family `inet` that store packet marks in connections to packets from `lo`.

@@ -323,8 +323,9 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
     let chains = foreign::before_ours(&desired.rules, current.backend, &current.foreign);
     notices.extend(chains.iter().map(ToString::to_string));
     for variant in Variant::ALL {
-        for change in changes(desired, current, variant).iter().filter(|change| !change.doubtful.is_empty()) {
-            let lines: Vec<_> = change.doubtful.iter().map(|line| format!("`{line}`")).collect();
+        for change in changes(desired, current, variant).iter().filter(|change| !change.ambiguous.is_empty())
+        {
+            let lines: Vec<_> = change.ambiguous.iter().map(|line| format!("`{line}`")).collect();
             notices.push(format!(
                 "rules that may be ours or foreign stay ({}, {variant}): {}: delete those that are not needed",
                 change.family,

@@ -141,12 +141,12 @@ proptest! {
         pod.converge(&old);
         others.restore(LATER);
         pod.tables.restore(LATER);
-        let mut doubtful = Vec::new();
+        let mut ambiguous = Vec::new();
         for wanted in [&new, &FamilyRules::none(family)] {
-            doubtful.extend(pod.change(wanted).doubtful);
+            ambiguous.extend(pod.change(wanted).ambiguous);
             pod.converge(wanted);
         }
-        if doubtful.is_empty() {
+        if ambiguous.is_empty() {
             prop_assert_eq!(pod.tables.contents(), others.contents());
         }
     }

@@ -95,11 +95,11 @@ impl Shared {
 
 fn check(shared: &mut Shared, wanted: &FamilyRules) -> Result<Vec<String>, TestCaseError> {
     let before = shared.foreign();
-    let doubtful = shared.pod.change(wanted).doubtful;
+    let ambiguous = shared.pod.change(wanted).ambiguous;
     shared.pod.converge(wanted);
     prop_assert_eq!(&shared.foreign(), &before, "foreign rules, by handle");
     prop_assert!(shared.pod.change(wanted).is_empty(), "one run is enough");
-    Ok(doubtful)
+    Ok(ambiguous)
 }
 
 proptest! {

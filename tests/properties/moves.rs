@@ -65,7 +65,7 @@ impl Namespace {
     }
 
     /// Whether foreign twins leave it open which rules are ours: those stay then, and are named.
-    fn is_doubtful(&self, desired: &DesiredState, variant: Variant) -> bool {
+    fn is_ambiguous(&self, desired: &DesiredState, variant: Variant) -> bool {
         notices(desired, &self.current(variant))
             .iter()
             .any(|notice| notice.contains("may be ours or foreign"))
@@ -173,7 +173,7 @@ proptest! {
         }
         let end = resumed.last().unwrap();
         let expected = Namespace::holding(config, variant);
-        if !state.is_doubtful(&desired(config), variant) {
+        if !state.is_ambiguous(&desired(config), variant) {
             prop_assert_eq!(end.contents(), expected.contents());
         }
         prop_assert!(end.steps(&desired(config), variant).is_empty());

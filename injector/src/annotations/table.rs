@@ -112,7 +112,7 @@ table! {
     INJECT "sidecar.istio.io/inject": Both, Syntax::WordOrIgnored(&["true", "false", ""]),
         "the namespace's labels, then `policy`", "Whether the pod is injected; webhooks see only the label";
     NAMESPACE_INJECTION "istio-injection": NamespaceLabel, Syntax::WordOrIgnored(&["enabled", "disabled"]),
-        "", "Whether pods of the namespace are injected; wins over `istio.io/rev`";
+        "", "Whether pods of the namespace are injected; takes precedence over `istio.io/rev`";
     REVISION "istio.io/rev": Label, Syntax::Text,
         "", "On the namespace, else on the pod: the revision that injects; as an annotation of the pod, the one that did";
     TEMPLATES "inject.istio.io/templates": Annotation, Syntax::Text,

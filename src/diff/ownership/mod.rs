@@ -29,7 +29,7 @@ pub(crate) use forms::is_our_jump;
 pub(super) struct Ours {
     certain: BTreeMap<Hook, BTreeSet<usize>>,
     /// Lines of which some are ours and some are foreign, and nothing says which.
-    doubtful: BTreeMap<Hook, BTreeSet<usize>>,
+    ambiguous: BTreeMap<Hook, BTreeSet<usize>>,
 }
 
 impl Ours {
@@ -37,10 +37,10 @@ impl Ours {
         self.certain.get(&hook).cloned().unwrap_or_default()
     }
 
-    pub(super) fn doubtful(&self, hook: Hook) -> BTreeSet<usize> {
+    pub(super) fn ambiguous(&self, hook: Hook) -> BTreeSet<usize> {
         let certain = self.of(hook);
-        let doubtful = self.doubtful.get(&hook).into_iter().flatten().copied();
-        doubtful.filter(|at| !certain.contains(at)).collect()
+        let ambiguous = self.ambiguous.get(&hook).into_iter().flatten().copied();
+        ambiguous.filter(|at| !certain.contains(at)).collect()
     }
 
     fn claim(&mut self, hook: Hook, places: impl IntoIterator<Item = usize>) {
@@ -168,9 +168,9 @@ fn claim(
             let left: Vec<_> = places.iter().filter(free).cloned().collect();
             // What only remains because others are claimed is no better than one of several.
             let needs_proof = needs_proof || left.len() < places.len();
-            let Found { certain, doubtful } = chain.choose(&left, block, needs_proof);
+            let Found { certain, ambiguous } = chain.choose(&left, block, needs_proof);
             ours.claim(hook, certain);
-            ours.doubtful.entry(hook).or_default().extend(doubtful);
+            ours.ambiguous.entry(hook).or_default().extend(ambiguous);
         }
     }
 }

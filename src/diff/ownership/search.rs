@@ -18,12 +18,12 @@ pub(super) struct Found {
     /// Surely in these places.
     pub(super) certain: Vec<usize>,
     /// Besides in some of these: identical lines leave more than one possibility.
-    pub(super) doubtful: BTreeSet<usize>,
+    pub(super) ambiguous: BTreeSet<usize>,
 }
 
 impl Found {
     fn at(places: &[usize]) -> Self {
-        Self { certain: places.to_vec(), doubtful: BTreeSet::new() }
+        Self { certain: places.to_vec(), ambiguous: BTreeSet::new() }
     }
 }
 
@@ -65,15 +65,15 @@ impl SharedChain<'_> {
                 return Found::at(one);
             }
         }
-        let mut doubtful: BTreeSet<usize> = found.iter().flatten().copied().collect();
+        let mut ambiguous: BTreeSet<usize> = found.iter().flatten().copied().collect();
         if needs_proof || found.len() >= MOST {
-            return Found { certain: Vec::new(), doubtful };
+            return Found { certain: Vec::new(), ambiguous };
         }
         // It was written, and these are all the places: what they have in common is part of it.
         let certain: Vec<usize> =
-            doubtful.iter().copied().filter(|at| found.iter().all(|places| places.contains(at))).collect();
-        doubtful.retain(|at| !certain.contains(at));
-        Found { certain, doubtful }
+            ambiguous.iter().copied().filter(|at| found.iter().all(|places| places.contains(at))).collect();
+        ambiguous.retain(|at| !certain.contains(at));
+        Found { certain, ambiguous }
     }
 
     fn is_plain_return(&self, at: usize) -> bool {
