@@ -1,5 +1,6 @@
 //! Flags that several commands have. Istio's camel-case spellings are accepted beside ours.
 
+use super::connect::ClusterArgs;
 use crate::config::SetValues;
 use crate::manifests::{Image, Namespace, Platform, Revision};
 use crate::webhook::options::NativeSidecars;
@@ -90,6 +91,8 @@ pub(super) struct RewriteArgs {
     pub(super) config: ConfigArgs,
     #[command(flatten)]
     pub(super) pod: PodArgs,
+    #[command(flatten)]
+    pub(super) cluster: ClusterArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

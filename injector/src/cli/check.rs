@@ -5,6 +5,7 @@ use istio_iptables::cli::Origin;
 use serde_json::{Map, Value, json};
 
 use super::args::{ConfigArgs, Format, InputArgs, PodArgs};
+use super::connect::ClusterArgs;
 use super::load::{Loaded, load, text_of};
 use super::report::{Answer, Gate, as_json, as_text};
 use super::rewrite::{is_read, read};
@@ -27,6 +28,8 @@ pub(super) struct CheckArgs {
     pub(super) config: ConfigArgs,
     #[command(flatten)]
     pub(super) pod: PodArgs,
+    #[command(flatten)]
+    pub(super) cluster: ClusterArgs,
     /// Saved MutatingWebhookConfigurations; may be repeated. Default: those of an installation of the revision
     #[arg(long, value_name = "FILE")]
     pub(super) webhooks: Vec<String>,
@@ -37,7 +40,7 @@ pub(super) struct CheckArgs {
 
 pub(super) fn run(args: &CheckArgs, environment: &Environment) -> Result<Output, Failure> {
     let files = read(&args.input)?;
-    let loaded = load(&args.config, &args.pod, environment)?;
+    let loaded = load(&args.config, &args.pod, &args.cluster, environment)?;
     let loaded = loaded.with_proxy_configs(&files, args.pod.namespace.as_ref())?;
     let webhooks = webhooks(args, &loaded)?;
     let mut answers = Vec::new();

@@ -7,6 +7,7 @@ use super::args::RewriteArgs;
 use super::check::CheckArgs;
 use super::config::{LintArgs, PrintArgs};
 use super::doctor::DoctorArgs;
+use super::list::ListArgs;
 use super::manifests::ManifestsArgs;
 use super::webhook_args::WebhookArgs;
 
@@ -35,6 +36,8 @@ pub(super) enum Command {
     Manifests(ManifestsArgs),
     /// Find why pods are not injected, or not created
     Doctor(DoctorArgs),
+    /// List the pods with a sidecar, and what an injection would change in them now
+    List(ListArgs),
     /// Serve the admission webhook
     Webhook(Box<WebhookArgs>),
 }

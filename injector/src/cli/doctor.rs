@@ -1,15 +1,14 @@
 //! `doctor`: finds why pods are not injected, or not created.
 
-use std::path::Path;
 use std::time::SystemTime;
 
 use clap::Args as ClapArgs;
 use serde_json::Value;
 
 use super::args::Format;
+use super::connect::with_cluster;
 use super::load::called;
 use super::{Exit, Failure, Output, saved};
-use crate::cluster::Connection;
 use crate::doctor::{self, Options};
 use crate::manifests::Namespace;
 use crate::object;
@@ -76,20 +75,8 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Output, Failure> {
 
 /// The objects of the cluster, and warnings about those that cannot be read.
 fn read_cluster(args: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure> {
-    if let Some(name) = &args.kubeconfig {
-        crate::files::readable(name)
-            .map_err(|error| Failure::one(Exit::NoInput, format!("--kubeconfig {name}: {error}")))?;
-    }
-    let unavailable = |problem: String| Failure::one(Exit::Unavailable, problem);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| unavailable(format!("cannot start the runtime: {error}")))?;
-    let (objects, notes) = runtime.block_on(async {
-        let path = args.kubeconfig.as_deref().map(Path::new);
-        let Connection { client, target } = crate::cluster::connect(path, args.context.as_deref())
-            .await
-            .map_err(|error| unavailable(error.to_string()))?;
+    let flags = (args.kubeconfig.as_deref(), args.context.as_deref());
+    let (objects, notes) = with_cluster(flags.0, flags.1, async |client, target| {
         let (mut objects, mut notes) = crate::cluster::fetch(&client, args.istio_namespace.as_str()).await;
         let others = args.namespace.iter().filter(|namespace| **namespace != args.istio_namespace);
         let all = args.all_namespaces.then_some(None);

@@ -32,7 +32,7 @@ impl Exit {
         (
             Self::No,
             "negative result: a pod is not injected (`check`), a config is invalid (`lint`), injection is broken (`doctor`), \
-             something changes (`--diff`)",
+             something changes (`--diff`), a sidecar is outdated (`list`)",
         ),
         (Self::Usage, "bad options"),
         (Self::Data, "invalid input, certificate or config"),

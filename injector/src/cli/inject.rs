@@ -15,7 +15,7 @@ use crate::pod::workload::Workload;
 
 pub(super) fn run(args: &RewriteArgs, environment: &Environment) -> Result<Output, Failure> {
     let files = read(&args.input)?;
-    let loaded = load(&args.config, &args.pod, environment)?.by_hand();
+    let loaded = load(&args.config, &args.pod, &args.cluster, environment)?.by_hand();
     let loaded = loaded.with_proxy_configs(&files, args.pod.namespace.as_ref())?;
     let mut output = rewrite(&files, &args.output, "injected", &mut |object, shape, notes| {
         one(&loaded, object, shape, args.pod.namespace.as_ref(), notes)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::args::{ConfigArgs, PodArgs};
+use super::connect::ClusterArgs;
 use super::{Environment, Exit, Failure};
 use crate::config::{BUILTIN_INIT_IMAGE, ProxyConfig, SetValues, Source, SourceKind, Sources};
 use crate::decide::Policy;
@@ -88,10 +89,16 @@ pub(super) struct Loaded {
 }
 
 /// Reads config, values, mesh config and the namespace.
-pub(super) fn load(config: &ConfigArgs, pod: &PodArgs, environment: &Environment) -> Result<Loaded, Failure> {
+pub(super) fn load(
+    config: &ConfigArgs,
+    pod: &PodArgs,
+    cluster: &ClusterArgs,
+    environment: &Environment,
+) -> Result<Loaded, Failure> {
     let variables = environment.clone();
     let lookup = move |name: &str| Some(variables.get(name).to_owned()).filter(|value| !value.is_empty());
-    let settings = sources(config)?
+    let settings = cluster
+        .beside(sources(config)?, &pod.revision)?
         .load_with(&functions(lookup), values(config))
         .map_err(|problems| Failure::new(Exit::Data, problems.iter().map(ToString::to_string).collect()))?;
     let options = Options {

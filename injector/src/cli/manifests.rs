@@ -1,15 +1,14 @@
 //! `manifests`: an installation as YAML.
 
 use std::num::NonZeroU16;
-use std::path::Path;
 use std::str::FromStr as _;
 
 use clap::Args as ClapArgs;
 
 use super::args::ConfigArgs;
+use super::connect::{unavailable, with_cluster};
 use super::load::{local_image, sources, values};
 use super::{Environment, Exit, Failure, Output};
-use crate::cluster::Connection;
 use crate::config::BUILTIN_VALUES;
 use crate::inject::functions;
 use crate::manifests::{
@@ -116,16 +115,8 @@ pub(super) fn run(args: &ManifestsArgs, environment: &Environment) -> Result<Out
 
 /// Compares the objects with those of the cluster.
 fn check(args: &ManifestsArgs, objects: &[serde_json::Value]) -> Result<Output, Failure> {
-    let unavailable = |problem: String| Failure::one(Exit::Unavailable, problem);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| unavailable(format!("cannot start the runtime: {error}")))?;
-    let found = runtime.block_on(async {
-        let path = args.kubeconfig.as_deref().map(Path::new);
-        let Connection { client, target } = crate::cluster::connect(path, args.context.as_deref())
-            .await
-            .map_err(|error| unavailable(error.to_string()))?;
+    let flags = (args.kubeconfig.as_deref(), args.context.as_deref());
+    let found = with_cluster(flags.0, flags.1, async |client, target| {
         let owners = crate::cluster::owners(&client, objects).await;
         owners.map_err(|problem| unavailable(format!("{target}: {problem}")))
     })?;

@@ -4,9 +4,11 @@ mod args;
 mod check;
 mod command;
 mod config;
+mod connect;
 mod doctor;
 mod exit;
 mod inject;
+mod list;
 mod load;
 mod manifests;
 mod report;
@@ -81,6 +83,7 @@ pub fn run(
         Command::Lint(args) => config::lint(&args, environment),
         Command::Manifests(args) => manifests::run(&args, environment),
         Command::Doctor(args) => doctor::run(&args),
+        Command::List(args) => list::run(&args, environment),
         Command::Webhook(args) => webhook::run(&args, environment),
     }
 }

@@ -10,7 +10,7 @@ use crate::pod::workload::Workload;
 
 pub(super) fn run(args: &RewriteArgs, environment: &Environment) -> Result<Output, Failure> {
     let files = read(&args.input)?;
-    let loaded = load(&args.config, &args.pod, environment)?;
+    let loaded = load(&args.config, &args.pod, &args.cluster, environment)?;
     let loaded = loaded.with_proxy_configs(&files, args.pod.namespace.as_ref())?;
     rewrite(&files, &args.output, "uninjected", &mut |object, shape, notes| {
         loaded.check_namespace(object)?;

@@ -9,6 +9,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::watch;
 
+use super::client::ask;
 use super::status::{Part, StatusReporter};
 use super::watch::{Cached, watch};
 use crate::config::{ConfigError, Source, Sources};
@@ -52,6 +53,26 @@ impl fmt::Display for ConfigMapName {
 }
 
 type Data = BTreeMap<String, String>;
+
+/// Config, values and mesh config of an installation, read once.
+///
+/// # Errors
+///
+/// The ConfigMap that does not exist or cannot be read.
+pub async fn sources(client: &Client, config: &ConfigMapName) -> Result<Sources, String> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), &config.namespace);
+    let read = async |name: &str| {
+        let title = format!("ConfigMap {}/{name}", config.namespace);
+        match ask(api.get_opt(name)).await {
+            Ok(Some(map)) => Ok(Some(source(&config.namespace, name, &map.data.unwrap_or_default()))),
+            Ok(None) => Err(format!(
+                "{title} does not exist, expected that of an installation: give --istio-namespace or --revision"
+            )),
+            Err(failed) => Err(format!("{title}: {}", failed.problem)),
+        }
+    };
+    Ok(Sources { config: read(&config.name).await?, values: None, mesh: read(&config.mesh()).await? })
+}
 
 /// Loads the config, now and after every change.
 pub(super) async fn run(

@@ -9,6 +9,7 @@ use super::client::{RequestFailed, ask};
 
 /// A page of a list.
 const PAGE: u32 = 500;
+const PROXY_CONFIG: &str = "ProxyConfig";
 /// The keys of a Secret that are kept: no private ones.
 const PUBLIC: [&str; 2] = ["ca.crt", "tls.crt"];
 
@@ -39,6 +40,23 @@ pub async fn fetch_pods(client: &Client, namespace: Option<&str>) -> (Vec<Value>
             || matches!(name, Some("istio-ca-root-cert" | "kube-root-ca.crt"))
     });
     (objects, notes)
+}
+
+/// The pods of these namespaces, else of all; and what prescribes their sidecars: webhook configurations, ProxyConfig resources where
+/// there are any, and namespaces where they count.
+pub async fn fetch_sidecars(
+    client: &Client,
+    namespaces: &[&str],
+    openshift: bool,
+) -> (Vec<Value>, Vec<String>) {
+    let mut lists: Vec<List> = namespaces.iter().map(|name| list_of("", "v1", "Pod", Some(*name))).collect();
+    if lists.is_empty() {
+        lists.push(list_of("", "v1", "Pod", None));
+    }
+    lists.push(list_of("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", None));
+    lists.push(list_of("networking.istio.io", "v1beta1", PROXY_CONFIG, None));
+    lists.extend(openshift.then(|| list_of("", "v1", "Namespace", None)));
+    read_all(client, lists).await
 }
 
 /// Adds the objects whose pods could not be created, as they are now: events tell of the past.
@@ -92,6 +110,8 @@ async fn read_all(client: &Client, lists: Vec<List>) -> (Vec<Value>, Vec<String>
                 objects.push(json!({"apiVersion": list.kind.api_version, "kind": kind, "items": []}));
             }
             Ok(found) => objects.extend(found),
+            // Istio's kinds are not in every cluster.
+            Err(RequestFailed { code: 404, .. }) if list.kind.kind == PROXY_CONFIG => {}
             Err(RequestFailed { code: 0, problem }) => {
                 notes.push(problem); // and would be for every other kind
                 return (objects, notes);

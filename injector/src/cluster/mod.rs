@@ -26,8 +26,8 @@ use tokio::sync::watch::{Receiver, Sender};
 use tokio_util::sync::CancellationToken;
 
 pub use client::{ClientError, Connection, client, connect};
-pub use configmaps::ConfigMapName;
-pub use fetch::{fetch, fetch_pods};
+pub use configmaps::{ConfigMapName, sources};
+pub use fetch::{fetch, fetch_pods, fetch_sidecars};
 pub use kube::Client;
 pub use owners::{Owners, owners};
 pub use secret::SharedSecret;

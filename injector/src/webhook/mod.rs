@@ -25,5 +25,5 @@ pub mod serve;
 mod server;
 mod shutdown;
 mod truncate;
-mod url;
+pub(crate) mod url;
 pub mod verdict;

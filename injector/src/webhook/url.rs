@@ -14,7 +14,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Environment variables of the proxy, as name and value.
-pub(super) type Variables = Vec<(String, String)>;
+pub(crate) type Variables = Vec<(String, String)>;
 
 /// Reads `/inject/<key>/<value>/...`, or the older `/inject/:ENV:<key>=<value>...`. As in Istio, percent escapes are
 /// decoded before anything else, and a slash in a value is written `--slash--`.
@@ -22,7 +22,7 @@ pub(super) type Variables = Vec<(String, String)>;
 /// # Errors
 ///
 /// Another path, escapes that are not UTF-8 or a control character, a key that cannot be the name of a variable.
-pub(super) fn variables(path: &str) -> Result<Variables, RequestError> {
+pub(crate) fn variables(path: &str) -> Result<Variables, RequestError> {
     let decoded = decode(path)?;
     let rest = match decoded.strip_prefix(ROOT) {
         Some("") => return Ok(Vec::new()),

@@ -12,6 +12,7 @@
 
 mod bundles;
 mod certificate;
+mod commands;
 mod config;
 mod connection;
 mod doctor;

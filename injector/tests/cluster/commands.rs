@@ -1,0 +1,122 @@
+//! `inject` with the config of a cluster, and `list`.
+
+use serde_json::{Value, json};
+use sidecar_injector::cli::{self, Environment, Exit, Failure, Output};
+use sidecar_injector::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES};
+
+use crate::fake::Fake;
+use crate::replica::{NAME, NAMESPACE};
+
+const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, namespace: shop}\nspec: {containers: [{name: web, image: w}]}\n";
+
+async fn run(fake: &Fake, arguments: &[&str]) -> Result<Output, Failure> {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), fake.kubeconfig()).expect("written");
+    let path = file.path().to_str().expect("a path");
+    let arguments = [&["sidecar-injector"], arguments, &["--kubeconfig", path]].concat();
+    let arguments: Vec<std::ffi::OsString> = arguments.iter().map(Into::into).collect();
+    // It has a runtime of its own, as the program has.
+    let run = move || cli::run(arguments, &Environment::default());
+    tokio::task::spawn_blocking(run).await.expect("no panic")
+}
+
+fn config_map(name: &str, data: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": NAMESPACE}, "data": data})
+}
+
+fn install(fake: &Fake, tag: &str) {
+    let values = BUILTIN_VALUES.replace("  tag: 1.28.0", &format!("  tag: {tag}"));
+    assert_ne!(values, BUILTIN_VALUES);
+    fake.put("kubectl", config_map(NAME, &json!({"config": BUILTIN_CONFIG, "values": values})));
+    fake.put(
+        "kubectl",
+        config_map("istio", &json!({"mesh": format!("{BUILTIN_MESH}\ntrustDomain: live.example\n")})),
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn inject_takes_the_config_of_the_cluster() {
+    let fake = Fake::start().await;
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), POD).expect("written");
+    let path = file.path().to_str().expect("a path");
+    let missing = run(&fake, &["inject", "-f", path]).await.expect_err("no ConfigMap");
+    assert_eq!(missing.exit, Exit::Unavailable);
+    let text = missing.to_string();
+    assert!(
+        text.contains(&format!("ConfigMap {NAMESPACE}/{NAME} does not exist")) && text.contains("context"),
+        "{text}"
+    );
+    install(&fake, "live-tag");
+    let injected = run(&fake, &["inject", "-f", path]).await.expect("a cluster").text;
+    assert!(injected.contains(":live-tag") && injected.contains("live.example"), "{injected}");
+    // A file counts more than the cluster, for what it holds.
+    let mesh = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(mesh.path(), "trustDomain: file.example\n").expect("written");
+    let mesh = mesh.path().to_str().expect("a path");
+    let injected = run(&fake, &["inject", "-f", path, "--mesh-config", mesh]).await.expect("a cluster").text;
+    assert!(injected.contains(":live-tag") && injected.contains("file.example"), "{injected}");
+    let other =
+        run(&fake, &["inject", "-f", path, "--revision", "canary"]).await.expect_err("another revision");
+    assert!(
+        other.to_string().contains(&format!("ConfigMap {NAMESPACE}/{NAME}-canary does not exist")),
+        "{other}"
+    );
+    assert!(run(&fake, &["check", "-f", path]).await.is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn list_names_the_pods_whose_sidecar_is_outdated() {
+    let fake = Fake::start().await;
+    install(&fake, "one");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), POD).expect("written");
+    let path = file.path().to_str().expect("a path");
+    let text = run(&fake, &["inject", "-f", path, "-q"]).await.expect("a cluster").text;
+    let mut pod = sidecar_injector::yaml::read(&text).expect("YAML");
+    // What the cluster adds is no difference.
+    pod["spec"]["nodeName"] = json!("node");
+    pod["status"] = json!({"phase": "Running"});
+    fake.put("kubelet", pod.clone());
+    pod["metadata"]["name"] = json!("done");
+    pod["status"] = json!({"phase": "Succeeded"});
+    fake.put("kubelet", pod.clone());
+    let status = pod["metadata"]["annotations"]["sidecar.istio.io/status"].as_str().expect("a status");
+    pod["metadata"]["annotations"]["sidecar.istio.io/status"] =
+        json!(status.replace("\"revision\":\"default\"", "\"revision\":\"canary\""));
+    pod["metadata"]["name"] = json!("of-canary");
+    pod["status"] = json!({"phase": "Running"});
+    fake.put("kubelet", pod.clone());
+    pod["metadata"]["name"] = json!("plain");
+    pod["metadata"]["annotations"] = json!({});
+    fake.put("kubelet", pod);
+
+    let arguments = ["list", "-n", "shop"];
+    let output = run(&fake, &arguments).await.expect("a cluster");
+    assert!(
+        output.text.contains("Pod \"shop/web\": ") && output.text.contains(": current\n"),
+        "{}",
+        output.text
+    );
+    assert!(
+        output
+            .text
+            .ends_with("1 pods with a sidecar of revision default, 0 outdated; 1 of other revisions\n"),
+        "{}",
+        output.text
+    );
+    assert!(!output.refused && output.notes.is_empty(), "{:?}", output.notes);
+    install(&fake, "two");
+    let output = run(&fake, &arguments).await.expect("a cluster");
+    assert!(output.refused && output.text.contains("outdated: istio-proxy image "), "{}", output.text);
+    assert!(output.text.contains(":one -> ") && output.text.contains(":two"), "{}", output.text);
+    let output = run(&fake, &["list", "-n", "shop", "-o", "json"]).await.expect("a cluster").text;
+    let rows: Value = serde_json::from_str(&output).expect("JSON");
+    assert_eq!(
+        (rows[0]["pod"].as_str(), rows[0]["error"].is_null()),
+        (Some("Pod \"shop/web\""), true),
+        "{rows}"
+    );
+    fake.fail("GET", "/pods", 403, 9);
+    assert_eq!(run(&fake, &arguments).await.expect_err("forbidden").exit, Exit::Unavailable);
+}
