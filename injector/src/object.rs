@@ -141,6 +141,30 @@ pub fn title(object: &Value) -> String {
     }
 }
 
+/// What an object says about its owner: a Helm release, a manager, or who has written its fields.
+#[must_use]
+pub fn owner(object: &Value) -> Option<String> {
+    let text = |map: &str, key: &str| {
+        let metadata = object.get("metadata")?;
+        metadata.get(map)?.get(key)?.as_str().map(str::to_owned)
+    };
+    if let Some(release) = text("annotations", "meta.helm.sh/release-name") {
+        return Some(format!("Helm release {release}"));
+    }
+    if let Some(manager) = text("labels", "app.kubernetes.io/managed-by") {
+        return Some(format!("an installation that {manager} manages"));
+    }
+    if let Some(component) = text("labels", "operator.istio.io/component") {
+        return Some(format!("Istio's component {component}"));
+    }
+    if text("labels", "istio").as_deref() == Some("sidecar-injector") {
+        return Some("an installation of sidecar-injector".to_owned());
+    }
+    let managers = object.pointer("/metadata/managedFields").and_then(Value::as_array);
+    let mut names = managers.into_iter().flatten().filter_map(|entry| entry.get("manager")?.as_str());
+    names.next().map(|name| format!("what {name} has written"))
+}
+
 /// The items of a List.
 pub fn items(object: &Value) -> Option<&Vec<Value>> {
     let is_list = object.get("kind").and_then(Value::as_str) == Some("List");

@@ -34,7 +34,8 @@ pub async fn owners(client: &Client, objects: &[Value]) -> Result<Owners, String
             None => found.new += 1,
             Some(live) if is_same(object, &live) => found.own += 1,
             Some(live) => {
-                found.foreign.push(format!("{}: it belongs to {}", object::title(object), owner(&live)))
+                let owner = object::owner(&live).unwrap_or_else(|| "an unknown owner".to_owned());
+                found.foreign.push(format!("{}: it belongs to {}", object::title(object), owner))
             }
         }
     }
@@ -62,25 +63,4 @@ fn is_same(object: &Value, live: &Value) -> bool {
     let label =
         |object: &Value, key: &str| object.pointer("/metadata/labels").and_then(|all| all.get(key)).cloned();
     LABELS.iter().all(|key| label(object, key).is_some() && label(object, key) == label(live, key))
-}
-
-/// What the object says about its owner: a Helm release, a manager, or who has written its fields.
-fn owner(live: &Value) -> String {
-    let text = |map: &str, key: &str| {
-        live.pointer("/metadata")
-            .and_then(|metadata| metadata.get(map)?.get(key)?.as_str())
-            .map(str::to_owned)
-    };
-    if let Some(release) = text("annotations", "meta.helm.sh/release-name") {
-        return format!("Helm release {release}");
-    }
-    if let Some(manager) = text("labels", "app.kubernetes.io/managed-by") {
-        return format!("an installation that {manager} manages");
-    }
-    if let Some(component) = text("labels", "operator.istio.io/component") {
-        return format!("Istio's component {component}");
-    }
-    let managers = live.pointer("/metadata/managedFields").and_then(Value::as_array);
-    let mut names = managers.into_iter().flatten().filter_map(|entry| entry.get("manager")?.as_str());
-    names.next().map_or_else(|| "an unknown owner".to_owned(), |name| format!("what {name} has written"))
 }

@@ -20,6 +20,7 @@ mod roles;
 mod serving;
 mod trust;
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use serde_json::Value;
@@ -27,6 +28,7 @@ use serde_json::Value;
 pub use finding::{Finding, Problem, Severity};
 pub use report::{as_json, as_text};
 
+use crate::object::owner;
 use cluster::Cluster;
 use hooks::Installation;
 
@@ -50,6 +52,8 @@ pub struct Diagnosis {
     pub unchecked: Vec<String>,
     /// The number of objects.
     pub objects: usize,
+    /// The owners of objects that findings are about.
+    pub owners: BTreeMap<String, String>,
 }
 
 impl Diagnosis {
@@ -57,6 +61,13 @@ impl Diagnosis {
     #[must_use]
     pub fn broken(&self) -> bool {
         self.findings.iter().any(|finding| finding.problem.severity() == Severity::Broken)
+    }
+
+    /// The owner of the object of a finding.
+    fn owner(&self, finding: &Finding) -> Option<&str> {
+        // The object comes first, a part of it may follow.
+        let title = finding.object.split([',', ':']).next().unwrap_or_default();
+        self.owners.get(title).map(String::as_str)
     }
 
     fn found(&mut self, finding: Finding) {
@@ -92,8 +103,17 @@ pub fn examine(objects: &[Value], options: &Options) -> Diagnosis {
         pods::examine(&cluster, &installations, &webhooks, &mut diagnosis);
     }
     messages::examine(&cluster, &installations, options, &mut diagnosis);
+    diagnosis.owners = owners(&cluster);
     diagnosis.findings.sort_by_key(|finding| (finding.problem.severity(), finding.problem));
     diagnosis
+}
+
+/// Who owns the objects of an installation: they may be managed by Helm, by istiod or by this program, and changes by hand do not last.
+fn owners(cluster: &Cluster<'_>) -> BTreeMap<String, String> {
+    const KINDS: [&str; 5] =
+        ["MutatingWebhookConfiguration", "ConfigMap", "Service", "Deployment", "NetworkPolicy"];
+    let all = KINDS.iter().flat_map(|kind| cluster.all(kind));
+    all.filter_map(|object| Some((cluster::title(object), owner(object)?))).collect()
 }
 
 /// What is called, and what is behind it.

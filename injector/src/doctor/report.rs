@@ -14,6 +14,9 @@ pub fn as_text(diagnosis: &Diagnosis) -> String {
         let problem = finding.problem;
         // Writing to a string does not fail.
         let _ = writeln!(text, "{:8} {}: {}", problem.severity(), problem.slug(), finding.object);
+        if let Some(owner) = diagnosis.owner(finding) {
+            let _ = writeln!(text, "  {:6} {owner}", "owner");
+        }
         for (word, line) in [("seen", &finding.seen), ("cause", &finding.cause), ("fix", &finding.fix)] {
             let _ = writeln!(text, "  {word:6} {line}");
         }
@@ -45,6 +48,7 @@ pub fn as_json(diagnosis: &Diagnosis) -> String {
             json!({
                 "severity": finding.problem.severity().to_string(), "problem": finding.problem.slug(),
                 "object": finding.object, "seen": finding.seen, "cause": finding.cause, "fix": finding.fix,
+                "owner": diagnosis.owner(finding),
             })
         })
         .collect();

@@ -1,7 +1,7 @@
 //! Clusters that are put together or saved differently, and hostile ones.
 
 use serde_json::{Value, json};
-use sidecar_injector::doctor::Problem;
+use sidecar_injector::doctor::{Problem, as_json, as_text};
 use sidecar_injector::manifests::{Certificates, Options};
 
 use super::breakages::object;
@@ -48,6 +48,26 @@ fn pods_and_deployments_that_were_not_saved_do_not_make_a_selector_wrong() {
     let mut all = without("Pod");
     object(&mut all, "Service", "istio-sidecar-injector")["spec"]["selector"] = json!({"app": "another"});
     assert_eq!(problems(&diagnose(&all, &[])), []);
+}
+
+/// A change by hand of what Helm or another program manages does not last.
+#[test]
+fn a_finding_names_the_owner_of_its_object() {
+    let mut all = cluster();
+    let hooks = object(&mut all, "MutatingWebhookConfiguration", "istio-sidecar-injector");
+    hooks["webhooks"][0]["rules"][0]["operations"] = json!(["UPDATE"]);
+    let own = diagnose(&all, &[]);
+    assert!(
+        as_text(&own).contains("\n  owner  an installation of sidecar-injector\n  seen   "),
+        "{}",
+        as_text(&own)
+    );
+    let hooks = object(&mut all, "MutatingWebhookConfiguration", "istio-sidecar-injector");
+    hooks["metadata"]["annotations"]["meta.helm.sh/release-name"] = json!("istiod");
+    let of_helm = diagnose(&all, &[]);
+    assert!(as_text(&of_helm).contains("\n  owner  Helm release istiod\n"), "{}", as_text(&of_helm));
+    let json: Value = serde_json::from_str(&as_json(&of_helm)).unwrap();
+    assert_eq!(json["findings"][0]["owner"], "Helm release istiod");
 }
 
 fn named(unchecked: &[String], what: &str) -> bool {
