@@ -56,6 +56,13 @@ pub(super) fn rewrite(
     let (written, target) = match output.output.as_str() {
         "json" => (Written::Json, "-"),
         "yaml" => (Written::Yaml, "-"),
+        // A bare word is a format of other tools, or a file whose name says nothing: `./NAME` writes it.
+        format if format != "-" && !format.contains(['.', '/']) => {
+            let problem = format!(
+                "--output {format}: no such format, expected json, yaml or a file: for a file of this name give ./{format}"
+            );
+            return Err(Failure::one(Exit::Usage, problem));
+        }
         file => (Written::AsRead, file),
     };
     let mut run = Run {

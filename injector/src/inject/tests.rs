@@ -72,6 +72,30 @@ fn work_grows_linearly_with_volumes_and_variables() {
     assert!(many <= 11 * few, "{few} names are read for 2,000, {many} for 20,000");
 }
 
+/// A status that lists containers which no template has: all of them stay where they are.
+#[test]
+fn work_grows_linearly_with_containers_that_a_status_lists() {
+    let injector = injector(&config("p:1", &["a"], "v"));
+    let names_read = |count: usize| {
+        let names: Vec<String> = (0..count).map(|n| format!("c{n}")).collect();
+        let mut pod = app();
+        let all = pod["spec"]["containers"].as_array_mut().unwrap();
+        all.extend(names.iter().map(|name| json!({"name": name, "image": "i"})));
+        let status = json!({"containers": names, "initContainers": null}).to_string();
+        pod["metadata"] = json!({"annotations": {"sidecar.istio.io/status": status}});
+        let before = list::NAMES_READ.get();
+        let injected = inject(&injector, &pod).pod;
+        let read = list::NAMES_READ.get() - before;
+        let kept: Vec<&str> =
+            list::containers(&injected, list::List::Containers).iter().map(list::name).collect();
+        let expected: Vec<&str> = std::iter::once("app").chain(names.iter().map(String::as_str)).collect();
+        assert_eq!(&kept[..=count], expected, "in their order");
+        read
+    };
+    let (few, many) = (names_read(200), names_read(2_000));
+    assert!(many <= 11 * few, "{few} names are read for 200, {many} for 2,000");
+}
+
 #[test]
 fn arguments_added_since_the_injection_are_preserved() {
     let injector = injector(&config("p:1", &["a"], "v"));

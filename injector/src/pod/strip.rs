@@ -5,7 +5,7 @@
 //! they were. What was there is kept aside ([`Previous`]): things that others have added to those containers since
 //! survive the new one.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 
@@ -84,15 +84,28 @@ impl Stripped {
         };
         let (kept, added): (Vec<_>, Vec<_>) = previous.containers.drain(..).partition(foreign);
         previous.containers = added;
-        for (list, container) in &kept {
-            let order: Vec<&str> = list::containers(injected, *list).iter().map(name).collect();
-            let place = |item: &Value| order.iter().position(|other| *other == name(item));
-            let mut items = take(&mut self.pod, *list);
-            let at = items.iter().position(|item| place(item) > place(container)).unwrap_or(items.len());
-            items.insert(at, container.clone());
-            put(&mut self.pod, *list, items);
+        let some = !kept.is_empty();
+        for list in List::BOTH {
+            let back = kept.iter().filter(|(of, _)| *of == list).map(|(_, container)| container.clone());
+            let mut back = back.peekable();
+            if back.peek().is_none() {
+                continue;
+            }
+            // Each where it was; what the user has beside them keeps its order.
+            let order = list::containers(injected, list).iter().map(name).enumerate();
+            let order: HashMap<&str, usize> = order.rev().map(|(at, name)| (name, at)).collect();
+            let place = |item: &Value| order.get(name(item)).copied();
+            let mut items = Vec::new();
+            for item in take(&mut self.pod, list) {
+                while let Some(earlier) = back.next_if(|container| place(container) < place(&item)) {
+                    items.push(earlier);
+                }
+                items.push(item);
+            }
+            items.extend(back);
+            put(&mut self.pod, list, items);
         }
-        !kept.is_empty()
+        some
     }
 }
 

@@ -210,3 +210,32 @@ fn the_namespace_file_is_that_of_the_object() {
         "{failure}"
     );
 }
+
+#[test]
+fn an_unknown_format_writes_no_file() {
+    let folder = Folder::new();
+    let file = folder.file("d.yaml", DEPLOYMENT);
+    let failure = run(&["inject", "-f", &file, "-o", "xml"]).unwrap_err();
+    assert_eq!(failure.exit, Exit::Usage);
+    let text = failure.to_string();
+    assert!(
+        text.contains("--output xml: no such format, expected json, yaml or a file")
+            && text.contains("./xml"),
+        "{text}"
+    );
+    assert_eq!(run(&["inject", "-f", &file, "-o", "./xml"]).unwrap().target, "./xml");
+    assert_eq!(run(&["inject", "-f", &file, "-o", "out.txt"]).unwrap().target, "out.txt");
+}
+
+/// What the shell makes of `<(command)`.
+#[test]
+fn a_pipe_is_read_to_its_end() {
+    let folder = Folder::new();
+    let path = folder.path("pipe");
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let name = path.to_str().unwrap().to_owned();
+    let writer = std::thread::spawn(move || std::fs::write(path, DEPLOYMENT).unwrap());
+    let output = run(&["inject", "-f", &name]).unwrap();
+    writer.join().unwrap();
+    assert!(output.text.contains("name: istio-proxy"), "{}", output.text);
+}
