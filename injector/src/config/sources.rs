@@ -117,6 +117,8 @@ pub struct Settings {
     pub injector: InjectorConfig,
     /// The values that templates read.
     pub values: Value,
+    /// The file or ConfigMap that they come from, for messages.
+    pub values_from: String,
     /// The mesh config.
     pub mesh: Mesh,
     /// Warnings about them.
@@ -192,6 +194,7 @@ impl Sources {
             unsupported.extend(values::unsupported("--set", &set, &mut problems));
         }
         let merged = below.map(|below| given.map(|given| values::merge(values::merge(below, given), set)));
+        let values_from = values.name;
         let values = keep(merged.map_err(|problem| vec![problem]), &mut problems).flatten();
         let mesh = keep(read_mesh(&mesh), &mut problems);
         match (injector, values, mesh) {
@@ -199,7 +202,7 @@ impl Sources {
                 let unknown = injector.unknown_keys.iter();
                 let unknown = unknown.map(|problem| format!("{}: {problem}", config.name));
                 warnings.splice(..0, unknown.chain(unsupported).chain(duplicates.into_iter().flatten()));
-                Ok(Settings { injector, values, mesh, warnings })
+                Ok(Settings { injector, values, values_from, mesh, warnings })
             }
             _ => Err(problems),
         }

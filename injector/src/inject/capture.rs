@@ -3,6 +3,7 @@
 use std::cell::LazyCell;
 
 use istio_iptables::cli::Origin;
+use istio_iptables::config::ConfigError;
 use serde_json::{Map, Value, json};
 
 use super::{InjectError, Injector, Request};
@@ -37,13 +38,18 @@ impl Injector {
                 .iter()
                 .map(|error| format!("container {}: {error}", init.container))
                 .collect();
-            problems.extend(init.refused.iter().map(|error| error.calling(&name)));
+            let by_config = self.refuses_any(init, request);
+            problems.extend(init.refused.iter().map(|error| {
+                let path = Some(error).filter(|_| by_config).and_then(|error| self.value_of(error));
+                let path = path.map(|path| format!(" ({path} of {})", self.settings.values_from));
+                format!("{}{}", error.calling(&name), path.unwrap_or_default())
+            }));
             let more = problems.len().saturating_sub(MAX_REPORTED);
             problems.truncate(MAX_REPORTED);
             if more > 0 {
                 problems.push(format!("{more} more values are not accepted either"));
             }
-            return Err(InjectError::Capture { problems, by_config: self.refuses_any(init, request) });
+            return Err(InjectError::Capture { problems, by_config });
         }
         let mut warnings: Vec<String> = init
             .foreign
@@ -67,6 +73,19 @@ impl Injector {
         let warned = warned.filter(|warning| matches!(warning.origin(), Origin::Variable(_)));
         warnings.extend(warned.map(|warning| warning.calling(&name)));
         Ok(warnings)
+    }
+
+    /// The one path of the values that has a refused text, as a whole or as an item of a list.
+    fn value_of(&self, error: &ConfigError) -> Option<String> {
+        let (ConfigError::Value { given, .. } | ConfigError::EmptyList { given, .. }) = error else {
+            return None;
+        };
+        let mut found = Vec::new();
+        paths_of(&self.settings.values, given.trim(), "", &mut found);
+        match found.as_mut_slice() {
+            [one] => Some(std::mem::take(one)),
+            _ => None,
+        }
     }
 
     /// Whether a pod that asks for nothing gets all of the same refused.
@@ -105,5 +124,22 @@ impl Injector {
             }
         }
         format!("container {}: {origin}", init.container)
+    }
+}
+
+/// The paths of the scalars whose text this is, or has this item.
+fn paths_of(value: &Value, wanted: &str, path: &str, found: &mut Vec<String>) {
+    let is_wanted =
+        |text: &str| !wanted.is_empty() && text.split(',').chain([text]).any(|item| item.trim() == wanted);
+    match value {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                paths_of(value, wanted, &path, found);
+            }
+        }
+        Value::String(text) if is_wanted(text) => found.push(path.to_owned()),
+        Value::Number(number) if is_wanted(&number.to_string()) => found.push(path.to_owned()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {}
     }
 }

@@ -127,6 +127,17 @@ pub enum InjectError {
 }
 
 impl InjectError {
+    /// Names the values, where a template cannot be rendered because of one.
+    #[must_use]
+    pub(super) fn with_values_from(mut self, source: &str) -> Self {
+        if let Self::Render(error) = &mut self
+            && error.expression.contains(".Values")
+        {
+            error.message = format!("{}; the values are those of {source}", error.message);
+        }
+        self
+    }
+
     /// Whether both say the same of the same template: the line or the list in which it shows may differ with what the
     /// template was rendered for.
     #[must_use]

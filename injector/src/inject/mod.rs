@@ -256,7 +256,8 @@ impl Injector {
             ids: request.place.ids,
             compliance_policy: &self.options.compliance_policy,
         };
-        names.iter().map(|name| render::render(name, &settings.injector, &data)).collect()
+        let rendered = names.iter().map(|name| render::render(name, &settings.injector, &data));
+        rendered.map(|one| one.map_err(|error| error.with_values_from(&settings.values_from))).collect()
     }
 
     /// Apps that escape capture because they pass for the proxy.

@@ -239,3 +239,31 @@ fn a_pipe_is_read_to_its_end() {
     writer.join().unwrap();
     assert!(output.text.contains("name: istio-proxy"), "{}", output.text);
 }
+
+#[test]
+fn a_bad_value_is_named_with_its_file() {
+    let folder = Folder::new();
+    let file = folder.file("d.yaml", DEPLOYMENT);
+    let values = folder.file("values.yaml", "global: {proxy: {excludeInboundPorts: '80,8o'}}\n");
+    let failure = run(&["inject", "-f", &file, "--values", &values]).unwrap_err().to_string();
+    let place = format!("(global.proxy.excludeInboundPorts of {values})");
+    assert!(failure.contains("8o") && failure.contains(&place), "{failure}");
+    // The pod's own annotation is no value of the config.
+    let own = DEPLOYMENT.replace(
+        "{labels: {app: web}}",
+        "{annotations: {traffic.sidecar.istio.io/excludeInboundPorts: '80,8o'}}",
+    );
+    let own =
+        run(&["inject", "-f", &folder.file("own.yaml", &own), "--values", &values]).unwrap_err().to_string();
+    assert!(own.contains("traffic.sidecar.istio.io/excludeInboundPorts") && !own.contains("of /"), "{own}");
+    let config = folder.file("config.yaml", "policy: enabled\ntemplates:\n  sidecar: |\n    metadata: {labels: {x: '{{ .Values.global.tag.x }}'}}\n");
+    let values = folder.file("typed.yaml", "global: {tag: a}\n");
+    let failure = run(&["inject", "-f", &file, "--inject-config", &config, "--values", &values])
+        .unwrap_err()
+        .to_string();
+    assert!(
+        failure.contains("can't evaluate field x in type string")
+            && failure.contains(&format!("the values are those of {values}")),
+        "{failure}"
+    );
+}
