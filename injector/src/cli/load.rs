@@ -105,6 +105,7 @@ pub(super) fn load(
         revision: pod.revision.label().to_owned(),
         compliance_policy: environment.get("COMPLIANCE_POLICY").to_owned(),
         reject_proxy_uid: pod.reject_proxy_uid,
+        ..Options::default()
     };
     let namespace = pod.namespace_file.as_deref().map(namespace).transpose()?;
     let ids = match (&namespace, pod.platform) {

@@ -71,6 +71,7 @@ fn options(args: &WebhookArgs, environment: &Environment) -> Result<ServeOptions
         injection: Options {
             revision: args.revision.label().to_owned(),
             compliance_policy: environment.get("COMPLIANCE_POLICY").to_owned(),
+            init_image: args.init_image.as_ref().map(|image| image.as_str().to_owned()),
             reject_proxy_uid: args.reject_proxy_uid,
         },
         limits: args.limits,

@@ -7,7 +7,7 @@ use log::LevelFilter;
 
 use super::args::ConfigFiles;
 use crate::cluster::ConfigMapName;
-use crate::manifests::{Namespace, Platform, Revision, ServiceName, Subdomain};
+use crate::manifests::{Image, Namespace, Platform, Revision, ServiceName, Subdomain};
 use crate::webhook::options::{Limits, Listen, NativeSidecars};
 
 #[derive(ClapArgs, Clone, Debug)]
@@ -33,6 +33,9 @@ pub(super) struct WebhookArgs {
     /// Platform; openshift: users and groups come from the namespace
     #[arg(long, value_enum, value_name = "NAME")]
     pub(super) platform: Option<Platform>,
+    /// Image of the init container, instead of that of the values (global.proxy_init.image)
+    #[arg(long, value_name = "IMAGE")]
+    pub(super) init_image: Option<Image>,
     /// Deny pods with app containers that run as the proxy's user
     #[arg(long)]
     pub(super) reject_proxy_uid: bool,

@@ -17,7 +17,7 @@ mod tests;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::annotations::keys;
 use crate::config::{Layers, Mesh, ProxyConfigs, Settings};
@@ -48,6 +48,8 @@ pub struct Options {
     pub revision: String,
     /// `COMPLIANCE_POLICY`.
     pub compliance_policy: String,
+    /// The init container's image, instead of that of the values.
+    pub init_image: Option<String>,
     /// Whether an app container with the proxy's user denies the pod, or only gives a warning.
     pub reject_proxy_uid: bool,
 }
@@ -105,7 +107,13 @@ pub struct Injected {
 impl Injector {
     /// Puts the parts together.
     #[must_use]
-    pub fn new(settings: Settings, options: Options) -> Self {
+    pub fn new(mut settings: Settings, options: Options) -> Self {
+        if let Some(image) = &options.init_image
+            && let Some(global) = list::object_mut(&mut settings.values, "global")
+            && let Some(init) = global.entry("proxy_init").or_insert_with(|| json!({})).as_object_mut()
+        {
+            init.insert("image".to_owned(), json!(image));
+        }
         let mesh_json = settings.mesh.to_json();
         Self { settings, options, mesh_json }
     }

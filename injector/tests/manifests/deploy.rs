@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use sidecar_injector::config::BUILTIN_INIT_IMAGE;
 use sidecar_injector::manifests::{namespace, to_yaml};
 use sidecar_injector::yaml;
 
@@ -69,6 +70,54 @@ fn overlay(name: &str, options: &Options) -> Vec<(PathBuf, String)> {
     files
 }
 
+/// Both images in one place: kustomize finds the init container's in a variable of the Deployment, which a flag reads.
+fn images() -> Vec<(PathBuf, String)> {
+    let objects = objects(&base());
+    let deployment = objects.iter().find(|object| object["kind"] == "Deployment").unwrap();
+    let injector = deployment.pointer("/spec/template/spec/containers/0/image").unwrap().as_str().unwrap();
+    let container = "/spec/template/spec/containers/0";
+    let patch = json!([
+        {"op": "add", "path": format!("{container}/args/-"), "value": "--init-image=$(INIT_IMAGE)"},
+        {"op": "add", "path": format!("{container}/env/-"), "value": {"name": "INIT_IMAGE", "value": BUILTIN_INIT_IMAGE}},
+    ]);
+    let target = json!({"kind": "Deployment", "name": deployment["metadata"]["name"]});
+    let image = |given: &str| {
+        let (name, tag) = given.rsplit_once(':').unwrap();
+        json!({"name": name, "newName": name.replace("localhost", "registry.example.com/mesh"), "newTag": tag})
+    };
+    let kustomization = kustomization(&json!({
+        "resources": ["../../base"],
+        "patches": [{"target": target, "patch": yaml::write(&patch)}],
+        "images": [image(injector), image(BUILTIN_INIT_IMAGE)],
+        "configurations": ["variables.yaml"],
+    }));
+    let fields =
+        json!({"images": [{"kind": "Deployment", "path": "spec/template/spec/containers/env/value"}]});
+    vec![
+        file("overlays/images/kustomization.yaml", &kustomization),
+        file("overlays/images/variables.yaml", &yaml::write(&fields)),
+    ]
+}
+
+#[test]
+fn kustomize_sets_both_images_in_one_place() {
+    let overlay = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/overlays/images");
+    let built = std::process::Command::new("kubectl").arg("kustomize").arg(&overlay).output();
+    let built = built.expect("kubectl, which .ci/setup installs");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let documents = yaml::read_documents(&built.stdout).unwrap();
+    let deployment = documents.iter().find(|document| document.value["kind"] == "Deployment").unwrap();
+    let container = &deployment.value["spec"]["template"]["spec"]["containers"][0];
+    let (name, tag) = BUILTIN_INIT_IMAGE.strip_prefix("localhost/").unwrap().rsplit_once(':').unwrap();
+    assert_eq!(container["image"], format!("registry.example.com/mesh/sidecar-injector:{tag}"));
+    let variables = container["env"].as_array().unwrap();
+    let variable = variables.iter().find(|variable| variable["name"] == "INIT_IMAGE").unwrap();
+    assert_eq!(variable["value"], format!("registry.example.com/mesh/{name}:{tag}"));
+    // Kubernetes expands it.
+    assert!(container["args"].as_array().unwrap().contains(&json!("--init-image=$(INIT_IMAGE)")));
+    assert!(variables.iter().any(|variable| variable["name"] == "POD_NAMESPACE"));
+}
+
 fn files() -> Vec<(PathBuf, String)> {
     let mut files = vec![
         file("base/kustomization.yaml", &kustomization(&json!({"resources": ["sidecar-injector.yaml"]}))),
@@ -81,6 +130,7 @@ fn files() -> Vec<(PathBuf, String)> {
     files.extend(overlay("cert-manager", &plain(cert_manager())));
     files.extend(overlay("openshift", &plain(openshift())));
     files.extend(overlay("validating-policy", &options()));
+    files.extend(images());
     files
 }
 
