@@ -203,9 +203,9 @@ pub fn require_active_tables(desired: &DesiredState, current: &CurrentState) -> 
     if dormant.is_empty() {
         return Ok(());
     }
-    let wake: Vec<_> = dormant.iter().map(|table| format!("nft add table {table}")).collect();
+    let commands: Vec<_> = dormant.iter().map(|table| format!("nft add table {table}")).collect();
     let what = format!("nftables tables are dormant, their rules see no packet: {}", dormant.join(", "));
-    Err(Failure::new(Exit::Refused, what).hint(format!("switch them on: `{}`", wake.join("; "))))
+    Err(Failure::new(Exit::Refused, what).hint(format!("switch them on: `{}`", commands.join("; "))))
 }
 
 /// What a real run would do, printed; nothing is changed.
