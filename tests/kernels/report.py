@@ -50,7 +50,7 @@ class Report:
     def table(self):
         lines = ["| Kernel | Architecture | iptables-nft | iptables-legacy | native nftables |", "|---|---|---|---|---|"]
         for machine in dict.fromkeys(machine for machine, _, _ in self.rows):
-            release = re.match(r"[0-9.]*", self.kernels.get(machine.name, "")).group() or machine.name
+            release = re.match(r"(\d+\.\d+)?", self.kernels.get(machine.name, "")).group() or machine.name
             what = f"{release}, {machine.described}"
             cells = [self.of_backend(machine, backend) for backend in BACKENDS]
             lines.append(f"| {what} | {machine.arch} | {' | '.join(cells)} |")
