@@ -20,7 +20,7 @@ class Case:
     command: str
 
 
-def of_backend(backend, stack="dual"):
+def of_backend(backend, stack="dual", packets=("capture", "DNS", "TPROXY")):
     """Packets through the rules of a backend, and runs: the rules as the kernel lists them, a second run, clean-up."""
     word, save = BACKENDS[backend]
     at = f"{word}_{stack}"
@@ -42,8 +42,8 @@ def of_backend(backend, stack="dual"):
     for mode, options in [("REDIRECT", CAPTURE), ("TPROXY", TPROXY)]:
         name = f"{backend}: {mode} as listed, a second run, clean-up{ending}"
         cases.append(Case(name, f"repeated '{save}' {options} --backend {backend}"))
-    for name, tests in filters.items():
-        cases.append(Case(f"{backend}: {name}{ending}", f"passes netns {' '.join(tests)}"))
+    for name in packets:
+        cases.append(Case(f"{backend}: {name}{ending}", f"passes netns {' '.join(filters[name])}"))
     return cases
 
 
@@ -103,14 +103,21 @@ NO_NATIVE = [
     *of_backend(NFT),
     *of_backend(LEGACY),
 ]
+# What is tried where a part of the kernel is missing.
+SOME = ("capture",)
 NO_NF_TABLES = [
     chooses("iptables-legacy: it is the only usable variant"),
     refuses(NFT, 69, "the kernel has no nf_tables"),
     refuses(NATIVE, 69, "the kernel has no nf_tables"),
-    *of_backend(LEGACY),
+    *of_backend(LEGACY, packets=SOME),
 ]
-NO_LEGACY = [BY_DEFAULT, *of_backend(NFT), *of_backend(NATIVE)]
-NO_IPV6 = [BY_DEFAULT, *of_backend(NFT, "v4"), *of_backend(LEGACY, "v4"), *of_backend(NATIVE, "v4")]
+NO_LEGACY = [BY_DEFAULT, *of_backend(NFT, packets=SOME), *of_backend(NATIVE, packets=SOME)]
+NO_IPV6 = [
+    BY_DEFAULT,
+    *of_backend(NFT, "v4", SOME),
+    *of_backend(LEGACY, "v4", SOME),
+    *of_backend(NATIVE, "v4", SOME),
+]
 
 
 @dataclass(frozen=True, eq=False)
