@@ -53,7 +53,7 @@ demo: setup-demo static ## see it work: two throw-away network namespaces, under
 
 # Builds overlap: linking a release binary takes one processor only. Tests do not. It stops at the first thing that is wrong,
 # and ends with the test runner's summary.
-test: setup ## everything CI runs
+test: setup ## everything CI runs but `make kernels`
 	@$(MAKE) --jobs $(shell nproc) --output-sync=line checks programs
 	@$(MAKE) --jobs 1 tests
 
