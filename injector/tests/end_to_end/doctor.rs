@@ -295,48 +295,47 @@ impl<'c> Patient<'c> {
             }
             FailedCreate => {
                 let message = self.failure();
-                self.with_failed_create(&self.shop, &message)
+                self.with_failed_create(&self.shop, &message, pod(&self.shop))
             }
-            Rejected { limit } => {
-                let own = self.broken();
-                let level = if *limit { "privileged" } else { "baseline" };
-                self.installation.namespace(&own, &json!({"pod-security.kubernetes.io/enforce": level}));
-                let message = self.rejection(*limit);
-                self.with_failed_create(&own, &message)
-            }
+            Rejected { limit } => self.with_rejected_pods(*limit),
         }
     }
 
-    /// The message of the API server for a pod that exceeds what its namespace allows.
-    fn rejection(&self, limit: bool) -> String {
-        let (api, own) = (&self.installation.cluster.api, self.broken());
+    /// Breaks a namespace so that it rejects the pods of a workload.
+    fn with_rejected_pods(&mut self, limit: bool) -> Vec<String> {
+        let own = self.broken();
+        let level = if limit { "privileged" } else { "baseline" };
+        self.installation.namespace(&own, &json!({"pod-security.kubernetes.io/enforce": level}));
         let range = json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small", "namespace": own},
             "spec": {"limits": [{"type": "Container", "max": {"memory": "64Mi"}}]}});
-        let mut pod = pod(&own);
         if limit {
             self.put(&range);
-            pod["spec"]["containers"][0]["resources"] = json!({"limits": {"memory": "1Gi"}});
-        } else {
-            let capabilities = json!({"capabilities": {"add": ["NET_ADMIN", "NET_RAW"]}});
-            pod["spec"]["initContainers"] =
-                json!([{"name": "istio-init", "image": "i", "securityContext": capabilities}]);
         }
+        let pod = rejected(&own, limit);
+        let message = self.rejection(&pod);
+        let found = self.with_failed_create(&own, &message, pod);
+        self.installation.cluster.api.delete(&range);
+        found
+    }
+
+    /// The message of the API server for a pod that exceeds what its namespace allows.
+    fn rejection(&self, pod: &Value) -> String {
+        let api = &self.installation.cluster.api;
         let mut message = String::new();
-        until("the pod is rejected", || match api.dry_run(&pod) {
+        until("the pod is rejected", || match api.dry_run(pod) {
             Ok(_) => false,
             Err(rejected) => {
                 message = rejected.message;
                 true
             }
         });
-        api.delete(&range);
         message
     }
 
-    /// As a controller reports that it cannot create the pods of a ReplicaSet.
-    fn with_failed_create(&self, namespace: &str, message: &str) -> Vec<String> {
+    /// As a controller reports that it cannot create the pods of a ReplicaSet. Where there are controllers, they try: the pod must be one
+    /// that cannot be created as long as this lasts.
+    fn with_failed_create(&self, namespace: &str, message: &str, mut template: Value) -> Vec<String> {
         let labels = json!({"app": "web"});
-        let mut template = pod(namespace);
         template["metadata"] = json!({"labels": labels});
         template["spec"]["schedulingGates"] = json!([{"name": "end-to-end.test/never"}]);
         let workload = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web", "namespace": namespace},
@@ -382,6 +381,19 @@ fn now() -> String {
     let now =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
     k8s_openapi::jiff::Timestamp::from_second(now.try_into().expect("seconds")).expect("a time").to_string()
+}
+
+/// A pod that a LimitRange, or else Pod Security `baseline`, does not allow.
+fn rejected(namespace: &str, limit: bool) -> Value {
+    let mut pod = pod(namespace);
+    if limit {
+        pod["spec"]["containers"][0]["resources"] = json!({"limits": {"memory": "1Gi"}});
+    } else {
+        let capabilities = json!({"capabilities": {"add": ["NET_ADMIN", "NET_RAW"]}});
+        pod["spec"]["initContainers"] =
+            json!([{"name": "istio-init", "image": "i", "securityContext": capabilities}]);
+    }
+    pod
 }
 
 pub(crate) fn each_breakage_has_its_finding(cluster: &Cluster) {
