@@ -150,7 +150,7 @@ MACHINES = [
     Machine("no-nf_tables", "without nf_tables", CLOUD, "bookworm", NO_NF_TABLES, without=("nf_tables",)),
     Machine("no-legacy", "without legacy tables", CLOUD, "bookworm", NO_LEGACY, without=("ip6?_tables",)),
     Machine("no-ipv6", "`ipv6.disable=1`", CLOUD, "bookworm", NO_IPV6, command_line="ipv6.disable=1"),
-    Machine("arm64", "arm64, Debian 13", "linux-image-cloud-arm64", "trixie", EVERYTHING + GALLERY, arch="arm64"),
+    Machine("arm64", "Debian 13", "linux-image-cloud-arm64", "trixie", EVERYTHING + GALLERY, arch="arm64"),
 ]
 
 
