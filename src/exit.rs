@@ -33,7 +33,7 @@ impl Exit {
         (Self::Unavailable, "no usable backend"),
         (Self::Refused, "the kernel or the restore tool refused"),
         (Self::CannotCreate, "cannot write a file"),
-        (Self::Busy, "lock busy"),
+        (Self::Busy, "lock busy, or a tool hangs"),
         (Self::NoPermission, "missing privilege"),
         (Self::ValidationFailed, "validation failed"),
     ];

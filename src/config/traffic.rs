@@ -12,7 +12,7 @@ use super::reader::{Items, Reader};
 use super::values;
 use super::{InboundPorts, Mode, Outbound, OutboundRanges, OwnerGroups, ProxyOwner, ProxyPorts, Tproxy};
 
-/// The proxy's default uid.
+/// The proxy's default uid and gid, `istio-proxy` in Istio's images. [`crate::policy`] excludes its traffic (`owners.rs`).
 const DEFAULT_UID: u32 = 1337;
 /// Owner groups that Istio allows.
 const MOST_GROUPS: usize = 64;

@@ -13,7 +13,7 @@ use crate::model::{Family, Table, Tools, Variant};
 /// How long a legacy tool waits for the lock, in seconds.
 pub const LOCK_WAIT_SECONDS: u32 = 30;
 
-/// How much longer a restore may take for each KiB of rules: several times what 40,000 rules take.
+/// Timeout of iptables-restore: 60 s ([`super::process::TIMEOUT`]), the wait for the lock, and this much for each KiB of rules: several times what 40,000 rules take.
 const PER_KIB: Duration = Duration::from_millis(80);
 
 /// Why a tool did not do its work.

@@ -1,4 +1,4 @@
-//! Who sends: the proxy's own traffic, and the groups whose traffic is captured.
+//! Rules by owner: the proxy's own traffic (uid and gid 1337 by default) is excluded, and so are groups that are not to be captured.
 
 use super::{loopback, proxy_owners, when};
 use crate::config::{CaptureConfig, Dns, OwnerGroups};

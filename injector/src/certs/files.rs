@@ -1,4 +1,4 @@
-//! A certificate and its key in files, watched.
+//! TLS certificate and key in files: watched, and reloaded when they change.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
