@@ -144,6 +144,24 @@ const fn is_open(entry: &Entry) -> bool {
 
 /// Whether a connection was sent to a port of this namespace, as REDIRECT does: to a port of ours, to loopback, or to
 /// another port of the address that it was for. Earlier options may have had other ports.
+/// Deletes the entries of the connections that a clean-up cut off. Connection tracking may stop with the rules, and would not see
+/// how they end: an entry would stay for days, and translate the next connection on the same ports once there are rules
+/// again.
+pub(super) fn delete_translated(current: &CurrentState) {
+    let cut_off = current.connections.translated.iter().filter(|(_, translated)| translated.any());
+    for (family, _) in cut_off {
+        let ports = ports(current, *family);
+        let filter = Filter { family: *family, transport: Transport::Tcp, destination_port: None };
+        let delete = || -> Result<usize, ConntrackError> {
+            Ok(Conntrack::open()?.delete_if(&filter, |entry| is_redirected(entry, &ports))?)
+        };
+        match delete() {
+            Ok(count) => log::debug!("{count} deleted: conntrack entries of redirected {family} connections"),
+            Err(error) => log::warn!("conntrack entries of redirected {family} connections stay: {error}"),
+        }
+    }
+}
+
 fn is_redirected(entry: &Entry, ports: &BTreeSet<u16>) -> bool {
     let server = entry.reply.source;
     entry.status.destination_translated()

@@ -119,6 +119,9 @@ fn change(
     }
     execute(host, &steps, backend, run, lock.is_some())?;
     drop(lock);
+    if policy == Policy::Reset && inspection.current.connections.may_begin.is_empty() {
+        connections::delete_translated(&inspection.current);
+    }
     // Where nothing was written, the native tables have just been compared whole.
     if backend != Backend::Native || !steps.is_empty() {
         check::counts(&desired, backend)?;

@@ -1,5 +1,6 @@
 //! Proxied connections when a family loses its rules, or a pod leaves the mesh.
 
+use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use crate::lab::program::{Ended, tool};
 use crate::lab::socket::Binding;
 use crate::lab::tools::WaitingTools;
 use crate::lab::user::{Conversation, Ending};
-use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native, for_these_fixtures};
+use crate::lab::{Backend, Family, Fixture, Pod, User, for_each_backend_and_native, for_these_fixtures};
 
 for_each_backend_and_native!(
     a_family_that_loses_its_rules_keeps_its_connections,
@@ -24,6 +25,7 @@ for_each_backend_and_native!(
     the_passthrough_address_stays_while_sockets_use_it,
     connections_that_end_with_tproxy_are_counted,
     a_port_of_a_connection_that_was_cut_off_is_free_for_the_proxy,
+    a_connection_on_ports_of_one_that_was_cut_off_survives_the_next_capture,
 );
 // The run is held up in its restore tools.
 for_these_fixtures!(
@@ -334,5 +336,28 @@ fn a_port_of_a_connection_that_was_cut_off_is_free_for_the_proxy(fixture: Fixtur
         pod.apply(&REDIRECT);
         pod.proxy().call_from(source, target).served_by("outside");
         held.all_alive();
+    }
+}
+
+/// It begins while nothing is captured.
+fn a_connection_on_ports_of_one_that_was_cut_off_survives_the_next_capture(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    for &family in fixture.families() {
+        let outbound = (pod.app(), at(family.pod(), 40_810), at(family.service(), 80));
+        let inbound = (pod.outside(), at(family.outside(), 40_820), at(family.pod(), 8080));
+        let open = |(user, source, target): &(User, SocketAddr, SocketAddr)| {
+            let binding = Binding { source: Some(*source), spoofed_mark: None };
+            user.run(|| Conversation::to(*target, binding)).expect("a connection")
+        };
+        pod.apply(&REDIRECT);
+        let captured = [&outbound, &inbound].map(open);
+        pod.apply(&["--cleanup-only"]);
+        captured.into_iter().for_each(|conversation| conversation.end(Ending::Reset));
+        let direct = [&outbound, &inbound].map(open);
+        pod.apply(&REDIRECT);
+        for mut conversation in direct {
+            conversation.echo("still there").expect("the connection lives on");
+        }
     }
 }
