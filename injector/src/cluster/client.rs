@@ -93,8 +93,8 @@ async fn found(context: Option<&str>) -> Result<(Config, String), ClientError> {
     let kubeconfig = Kubeconfig::read().map_err(|error| ClientError {
         source: "no cluster".to_owned(),
         problem: format!(
-            "not inside one ({inside}), and no kubeconfig ({}): run in a pod with a service account, or give \
-             --kubeconfig FILE",
+            "not inside one ({inside}), and no kubeconfig in KUBECONFIG or ~/.kube/config ({}): run in a pod with a service \
+             account, or give --kubeconfig FILE",
             chain(&error)
         ),
     })?;
@@ -121,6 +121,11 @@ async fn of_kubeconfig(
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let mut config =
         Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| bad(chain(&error)))?;
+    // The client takes it for granted that there is a scheme.
+    let server = &config.cluster_url;
+    if !matches!(server.scheme_str(), Some("https" | "http")) || server.host().is_none() {
+        return Err(bad(format!("server {server} is no URL, expected https://HOST:PORT")));
+    }
     match config.proxy_url.take() {
         Some(proxy) if prescribed => {
             Err(bad(format!("proxy-url {proxy} is not accepted: the API server must be reachable directly")))

@@ -37,14 +37,23 @@ async fn invalid_kubeconfigs_are_rejected() {
     let missing = client(Some("/nowhere/config".as_ref())).await.err().expect("an error").to_string();
     assert!(missing.starts_with("kubeconfig /nowhere/config: "), "{missing}");
     assert!(missing.contains("No such file"), "{missing}");
-    let proxied = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "a", "users": [{"name": "a", "user": {}}],
-        "clusters": [{"name": "a", "cluster": {"server": "http://127.0.0.1:1", "proxy-url": "http://127.0.0.1:2"}}],
-        "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
-    });
-    std::fs::write(file.path(), proxied.to_string()).expect("written");
-    let error = client(Some(file.path())).await.err().expect("an error").to_string();
-    assert!(error.contains("proxy-url http://127.0.0.1:2/ is not accepted"), "{error}");
+    for (cluster, expected) in [
+        (
+            json!({"server": "http://127.0.0.1:1", "proxy-url": "http://127.0.0.1:2"}),
+            "proxy-url http://127.0.0.1:2/ is not accepted",
+        ),
+        (json!({"server": "127.0.0.1:6443"}), "context a: server 127.0.0.1:6443 is no URL"),
+        (json!({"server": "/x"}), "server /x is no URL, expected https://HOST:PORT"),
+    ] {
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "a", "users": [{"name": "a", "user": {}}],
+            "clusters": [{"name": "a", "cluster": cluster}],
+            "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}],
+        });
+        std::fs::write(file.path(), config.to_string()).expect("written");
+        let error = client(Some(file.path())).await.err().expect("an error").to_string();
+        assert!(error.contains(expected), "{error}");
+    }
     for text in [
         "",
         "apiVersion: v1\nkind: Config\n",
