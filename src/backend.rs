@@ -214,7 +214,10 @@ fn unavailable(what: &str, findings: &Findings) -> Unavailable {
         (NfTables::Absent, None) => {
             "put iptables-legacy into the image, and load the module ip_tables on the node"
         }
-        (NfTables::Forbidden | NfTables::Present, _) => {
+        (NfTables::Forbidden | NfTables::Present, Some(_)) => {
+            "put iptables-legacy into the image, or add the folder of iptables-legacy-restore to PATH"
+        }
+        (NfTables::Forbidden | NfTables::Present, None) => {
             "put the package `iptables` into the image, or add the folder of iptables-nft-restore to PATH"
         }
     };
