@@ -144,17 +144,23 @@ const fn is_open(entry: &Entry) -> bool {
 
 /// Whether a connection was sent to a port of this namespace, as REDIRECT does: to a port of ours, to loopback, or to
 /// another port of the address that it was for. Earlier options may have had other ports.
-/// Deletes the entries of the connections that a clean-up cut off. Connection tracking may stop with the rules, and would not see
-/// how they end: an entry would stay for days, and translate the next connection on the same ports once there are rules
-/// again.
-pub(super) fn delete_translated(current: &CurrentState) {
-    let cut_off = current.connections.translated.iter().filter(|(_, translated)| translated.any());
-    for (family, _) in cut_off {
-        let ports = ports(current, *family);
-        let filter = Filter { family: *family, transport: Transport::Tcp, destination_port: None };
-        let delete = || -> Result<usize, ConntrackError> {
-            Ok(Conntrack::open()?.delete_if(&filter, |entry| is_redirected(entry, &ports))?)
-        };
+/// The ports to which live rules of ours redirect, in each family.
+pub(super) fn redirect_ports(current: &CurrentState) -> BTreeMap<Family, BTreeSet<u16>> {
+    Family::ALL.into_iter().map(|family| (family, ports(current, family))).collect()
+}
+
+/// Deletes the entries of the connections that a clean-up cut off, known by the port to which they were redirected: foreign rules
+/// may redirect others. Connection tracking may stop with the rules, and would not see how they end: an entry would stay for
+/// days, and translate the next connection on the same ports once there are rules again.
+pub(super) fn delete_translated(cut_off: &Connections, ports: &BTreeMap<Family, BTreeSet<u16>>) {
+    let families =
+        cut_off.translated.iter().filter(|(_, translated)| translated.any()).map(|(family, _)| family);
+    for (family, ports) in families.filter_map(|family| Some((*family, ports.get(family)?))) {
+        let filter = Filter { family, transport: Transport::Tcp, destination_port: None };
+        let is_ours =
+            |entry: &Entry| is_redirected(entry, ports) && ports.contains(&entry.reply.source.port());
+        let delete =
+            || -> Result<usize, ConntrackError> { Ok(Conntrack::open()?.delete_if(&filter, is_ours)?) };
         match delete() {
             Ok(count) => log::debug!("{count} deleted: conntrack entries of redirected {family} connections"),
             Err(error) => log::warn!("conntrack entries of redirected {family} connections stay: {error}"),

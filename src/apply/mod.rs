@@ -75,13 +75,17 @@ fn complete(
     run: &RunOptions,
     inspection: Inspection,
 ) -> Result<Applied, Failure> {
-    let applied = change(host, desired, run, inspection)?;
-    if applied.connections.may_begin.is_empty() {
-        return Ok(applied);
+    let ports = connections::redirect_ports(&inspection.current);
+    let mut applied = change(host, desired, run, inspection)?;
+    if !applied.connections.may_begin.is_empty() {
+        // Nothing captures any more: now it is certain which connections need what was kept.
+        let inspection = inspect(host, run.backend, Access::MayCreateTables)?;
+        applied = Applied { is_written: true, ..change(host, desired, run, inspection)? };
     }
-    // Nothing captures any more: now it is certain which connections need what was kept.
-    let inspection = inspect(host, run.backend, Access::MayCreateTables)?;
-    Ok(Applied { is_written: true, ..change(host, desired, run, inspection)? })
+    if connection_policy(run) == Policy::Reset {
+        connections::delete_translated(&applied.connections, &ports);
+    }
+    Ok(applied)
 }
 
 /// Plans, executes and checks.
@@ -119,9 +123,6 @@ fn change(
     }
     execute(host, &steps, backend, run, lock.is_some())?;
     drop(lock);
-    if policy == Policy::Reset && inspection.current.connections.may_begin.is_empty() {
-        connections::delete_translated(&inspection.current);
-    }
     // Where nothing was written, the native tables have just been compared whole.
     if backend != Backend::Native || !steps.is_empty() {
         check::counts(&desired, backend)?;
