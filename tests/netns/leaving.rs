@@ -26,6 +26,7 @@ for_each_backend_and_native!(
     connections_that_end_with_tproxy_are_counted,
     a_port_of_a_connection_that_was_cut_off_is_free_for_the_proxy,
     a_connection_on_ports_of_one_that_was_cut_off_survives_the_next_capture,
+    cleanup_leaves_connections_that_foreign_rules_redirect,
 );
 // The run is held up in its restore tools.
 for_these_fixtures!(
@@ -359,5 +360,28 @@ fn a_connection_on_ports_of_one_that_was_cut_off_survives_the_next_capture(fixtu
         for mut conversation in direct {
             conversation.echo("still there").expect("the connection lives on");
         }
+    }
+}
+
+fn cleanup_leaves_connections_that_foreign_rules_redirect(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080, 8081]), pod.outside_listens(&[80]));
+    for &family in fixture.families() {
+        pod.iptables(family, "-t nat -A PREROUTING -p tcp --dport 7070 -j REDIRECT --to-ports 8081");
+        pod.iptables(family, "-t nat -A PREROUTING -p tcp --dport 7071 -j REDIRECT --to-ports 8081");
+    }
+    pod.apply(&["-b", "8080", "-i", "*"]);
+    let open = |&family: &Family| {
+        let to = |port| pod.outside().run(|| Conversation::to(at(family.pod(), port), Binding::default()));
+        [7070, 8080].map(|port| to(port).expect("a connection"))
+    };
+    let held: Vec<_> = fixture.families().iter().map(open).collect();
+    // What is open depends on its entry alone now; the other rule keeps connection tracking on.
+    for &family in fixture.families() {
+        pod.iptables(family, "-t nat -D PREROUTING -p tcp --dport 7070 -j REDIRECT --to-ports 8081");
+    }
+    pod.apply(&["--cleanup-only"]);
+    for [mut foreign, _captured] in held {
+        foreign.echo("still there").expect("the connection lives on");
     }
 }
