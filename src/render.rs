@@ -29,7 +29,7 @@ pub fn restore(change: &Change) -> String {
 }
 
 fn table_section(text: &mut String, change: &TableChange) {
-    let TableChange { table, declare, deletions, hooks, remove, empty, twins: _, ambiguous: _ } = change;
+    let TableChange { table, declare, deletions, hooks, remove, empty, by_handle: _, ambiguous: _ } = change;
     let mut line = |line: fmt::Arguments<'_>| {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{line}");

@@ -126,7 +126,7 @@ fn desired(config: &CaptureConfig, action: Action, rewrite: bool) -> DesiredStat
                 rewrite,
             }
         }
-        Action::Cleanup => DesiredState::nothing(),
+        Action::Cleanup => DesiredState::empty(),
     }
 }
 

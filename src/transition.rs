@@ -48,7 +48,7 @@ impl Transition {
     #[must_use]
     pub fn prepare(self, other: &Observed) -> Change {
         let Self { limit_save_mark, exempt_connections: _ } = self;
-        if limit_save_mark { Change::limiting_save_mark(other) } else { Change::nothing(other.family) }
+        if limit_save_mark { Change::limiting_save_mark(other) } else { Change::empty(other.family) }
     }
 
     /// The rules while the run is under way.

@@ -201,7 +201,7 @@ fn live(rules: &FamilyRules) -> Observed {
         handle: None,
         ours: None,
     };
-    let mut observed = Observed::nothing(rules.family);
+    let mut observed = Observed::empty(rules.family);
     observed.record = Some(Record::of([rules], &[], false, Variant::Nft));
     for (table, rules) in &rules.tables {
         let live = ObservedTable {

@@ -5,15 +5,15 @@ use std::collections::HashSet;
 use std::io;
 use std::net::SocketAddr;
 
-use super::give_way;
-use crate::conntrack::{Changed, DnsFlows, Entries, Stale, Step};
+use super::delete_on_syn;
+use crate::conntrack::{Changed, DnsFlows, StaleEntries, Step, TrackingState};
 use crate::kernel::conntrack::{self, Change, Conntrack, ConntrackError, Entry, Filter, Zone};
 use crate::kernel::sock_diag::{self, State};
 use crate::model::{APP_TO_PROXY_ZONE, Chain, DNS_PORT, Family, FamilyRules, Mark, Transport};
 use crate::plan::DesiredState;
 
 /// The states of a socket that has begun, or got, a connection.
-pub(super) const BEGUN: [State; 10] = [
+pub(super) const CONNECTION_STATES: [State; 10] = [
     State::Established,
     State::SynSent,
     State::SynReceived,
@@ -27,32 +27,35 @@ pub(super) const BEGUN: [State; 10] = [
 ];
 
 /// Whether connections are tracked in the namespace, in which rules of ours are or are not, before anything is changed.
-pub(super) fn entries(rules_of_ours: bool) -> Entries {
+pub(super) fn entries(rules_of_ours: bool) -> TrackingState {
     match conntrack::count_in_proc() {
-        Some(0) if !rules_of_ours => Entries::None,
+        Some(0) if !rules_of_ours => TrackingState::None,
         // There may be some soon. A request could load a module.
-        Some(0) => Entries::Unknown,
+        Some(0) => TrackingState::Unknown,
         Some(_) | None => read_note(),
     }
 }
 
-fn read_note() -> Entries {
+fn read_note() -> TrackingState {
     match Conntrack::open().and_then(|mut table| Ok(table.note()?)) {
-        Ok(None) => Entries::Some,
-        Ok(Some(bits)) => Entries::Interrupted(Stale::from_bits(bits)),
+        Ok(None) => TrackingState::Some,
+        Ok(Some(bits)) => TrackingState::Interrupted(StaleEntries::from_bits(bits)),
         Err(error) => {
             log::debug!("{error}");
-            Entries::Unknown
+            TrackingState::Unknown
         }
     }
 }
 
 /// The same, where DNS is captured for the first time in a pod whose programs run already: their queries are tracked from the
 /// first commit on, and captured from a later one.
-pub(super) fn entries_during_capture(desired: &DesiredState, before: &Entries) -> Option<Entries> {
+pub(super) fn entries_during_capture(
+    desired: &DesiredState,
+    before: &TrackingState,
+) -> Option<TrackingState> {
     let captures_dns =
         |rules: &FamilyRules| rules.tables.values().any(|table| table.chains.contains_key(&Chain::OutputDns));
-    let first = *before == Entries::None && desired.rules.values().any(captures_dns);
+    let first = *before == TrackingState::None && desired.rules.values().any(captures_dns);
     // Who reads no list of sockets gets the safe answer.
     (first && sock_diag::is_udp_in_use().unwrap_or(true)).then(read_note)
 }
@@ -117,9 +120,9 @@ const fn consequence(step: &Step) -> &'static str {
 }
 
 /// The kernel's answer has the number of both kinds together.
-fn delete_stale(table: &mut Conntrack, stale: &Stale) -> io::Result<Changed> {
+fn delete_stale(table: &mut Conntrack, stale: &StaleEntries) -> io::Result<Changed> {
     let deleted = Cell::new(0);
-    let all = give_way::change_all(table, |entry| {
+    let all = delete_on_syn::change_all(table, |entry| {
         let change = change(stale, entry);
         deleted.update(|count| count + usize::from(change == Some(Change::Delete)));
         change
@@ -130,9 +133,9 @@ fn delete_stale(table: &mut Conntrack, stale: &Stale) -> io::Result<Changed> {
     Ok(Changed { deleted, updated: all - deleted })
 }
 
-fn change(Stale { dns, tcp }: &Stale, entry: &Entry) -> Option<Change> {
+fn change(StaleEntries { dns, tcp }: &StaleEntries, entry: &Entry) -> Option<Change> {
     match entry.transport {
-        Transport::Tcp => tcp.contains(&entry.family).then_some(Change::GiveWay),
+        Transport::Tcp => tcp.contains(&entry.family).then_some(Change::DeleteOnSyn),
         Transport::Udp => {
             let stale = entry.original.destination.port() == DNS_PORT.number()
                 && dns.get(&entry.family).is_some_and(|flows| is_stale_dns(*flows, entry));
@@ -162,7 +165,7 @@ fn clear_foreign_mark(table: &mut Conntrack, family: Family, mark: Mark) -> io::
         return Ok(0);
     }
     let local: HashSet<SocketAddr> =
-        sock_diag::tcp_sockets(&BEGUN)?.into_iter().map(|socket| socket.local).collect();
+        sock_diag::tcp_sockets(&CONNECTION_STATES)?.into_iter().map(|socket| socket.local).collect();
     let mut cleared = 0;
     for entry in marked.iter().filter(|entry| !local.contains(&entry.original.source)) {
         cleared += usize::from(table.set_mark(entry, 0)?);

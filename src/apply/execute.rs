@@ -11,7 +11,7 @@ use crate::kernel::rtnetlink::loopback;
 use crate::kernel::rules_file::{self, RulesFile};
 use crate::kernel::{netns, observe, restore};
 use crate::model::{Backend, Family, NATIVE_MANGLE, Tools, Variant};
-use crate::plan::{DeleteTwins, ReplaceNative, Restore, Step};
+use crate::plan::{DeleteByHandle, ReplaceNative, Restore, Step};
 use crate::report::Failure;
 use crate::routing;
 
@@ -58,9 +58,9 @@ pub fn execute(
                     log::debug!("the alias of lo cannot be set: {error}");
                 }
             }
-            Step::DeleteTwins(DeleteTwins { family, table, twins }) => {
+            Step::DeleteByHandle(DeleteByHandle { family, table, by_handle }) => {
                 log::info!("{step}");
-                let rules: Vec<_> = twins.iter().map(|twin| (twin.hook, twin.handle)).collect();
+                let rules: Vec<_> = by_handle.iter().map(|rule| (rule.hook, rule.handle)).collect();
                 match observe::delete_rules(*family, *table, &rules) {
                     // Another program took it out meanwhile.
                     Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
@@ -112,14 +112,14 @@ fn restores(steps: &[Step]) -> impl Iterator<Item = &Restore> {
         | Step::Network(_)
         | Step::Conntrack(_)
         | Step::TrackConnections(_)
-        | Step::DeleteTwins(_)
+        | Step::DeleteByHandle(_)
         | Step::Record(_) => None,
     })
 }
 
 /// Logs the written rules in Istio's format: operators search the init container's log for it.
 fn announce(step: &Restore, place: &str) {
-    let Restore { variant, family, text, tables: _, by_place: _ } = step;
+    let Restore { variant, family, text, tables: _, by_position: _ } = step;
     log::info!(
         "Writing following contents to rules file: {place} ({family}, {variant})\n{}",
         text.trim_end()

@@ -3,16 +3,16 @@
 pub mod check;
 mod connections;
 mod conntrack;
-mod directions;
+mod delete_on_syn;
 mod execute;
 mod fallback;
-mod give_way;
 mod hidden;
 mod inspect;
 mod missing_modules;
 mod nat_chains;
 mod native;
 pub mod network;
+mod original_direction;
 mod rollback;
 mod tool_error;
 mod track;
@@ -55,7 +55,7 @@ pub fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Resu
     let micros = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
     let took = humantime::format_duration(Duration::from_micros(micros));
     let outcome = if is_written { "done" } else { "already converged, nothing written" };
-    let but = if desired.is_nothing() && has_notices { " but what is named above" } else { "" };
+    let but = if desired.is_empty() && has_notices { " but what is named above" } else { "" };
     log::info!("{outcome}: {} in place{but} ({took})", desired.counts());
     Ok(())
 }
@@ -99,15 +99,15 @@ fn change(
     let policy = connection_policy(run);
     let mut desired = with_connections(asked, &mut inspection.current, policy);
     let mut steps = steps(&desired, &inspection.current);
-    let by_place = steps.iter().any(|step| matches!(step, Step::Restore(restore) if restore.by_place));
+    let by_position = steps.iter().any(|step| matches!(step, Step::Restore(restore) if restore.by_position));
     // A rule that is deleted by its place must still be there: nothing changes while the tools' lock is held.
-    let lock = if by_place { hold_tools_lock(run)? } else { None };
-    if by_place {
+    let lock = if by_position { hold_tools_lock(run)? } else { None };
+    if by_position {
         inspection = inspect(host, run.backend, Access::MayCreateTables)?;
         desired = with_connections(asked, &mut inspection.current, policy);
         steps = self::steps(&desired, &inspection.current);
     }
-    steps_can_be_told(&steps)?;
+    refuse_deletion_by_position(&steps)?;
     let connections = &inspection.current.connections;
     // What a clean-up resets is said as soon as it is certain.
     if policy == Policy::Keep || connections.may_begin.is_empty() {
@@ -168,9 +168,9 @@ fn with_connections(desired: &DesiredState, current: &mut CurrentState, policy: 
 }
 
 /// Makes sure that no rule of iptables-nft is deleted by its place: only handles are safe there.
-fn steps_can_be_told(steps: &[Step]) -> Result<(), Failure> {
-    let by_place = |step: &Step| matches!(step, Step::Restore(restore) if restore.by_place && restore.variant == Variant::Nft);
-    if !steps.iter().any(by_place) {
+fn refuse_deletion_by_position(steps: &[Step]) -> Result<(), Failure> {
+    let by_position = |step: &Step| matches!(step, Step::Restore(restore) if restore.by_position && restore.variant == Variant::Nft);
+    if !steps.iter().any(by_position) {
         return Ok(());
     }
     let what =

@@ -39,7 +39,13 @@ mod tests {
         let text = "*mangle\n-A OUTPUT -j DROP\nCOMMIT\n*nat\n:ISTIO_OUTPUT - [0:0]\nCOMMIT\n";
         let step = |variant| {
             let text = text.to_owned();
-            Step::Restore(Restore { variant, family: Family::V6, text, tables: Vec::new(), by_place: false })
+            Step::Restore(Restore {
+                variant,
+                family: Family::V6,
+                text,
+                tables: Vec::new(),
+                by_position: false,
+            })
         };
         let mut steps = Variant::ALL.map(step);
         declare(&mut steps);

@@ -52,5 +52,5 @@ fn remove(host: &impl Host, run: &RunOptions, backend: Backend) -> Result<Applie
         ..run.clone()
     };
     let inspection = inspect(host, backend, Access::MayCreateTables)?;
-    complete(host, &DesiredState::nothing(), &cleanup, inspection)
+    complete(host, &DesiredState::empty(), &cleanup, inspection)
 }

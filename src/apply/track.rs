@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::conntrack::BEGUN;
-use super::directions::Directions;
-use super::give_way::{self, HALF_OPEN};
+use super::conntrack::CONNECTION_STATES;
+use super::delete_on_syn::{self, HALF_OPEN};
+use super::original_direction::OriginalDirection;
 use crate::kernel::conntrack::{Change, Conntrack, ConntrackError, Entry, Filter, NewEntry, TcpState, Tuple};
 use crate::kernel::netlink::Outcome;
 use crate::kernel::sock_diag::{State, TcpSocket, tcp_sockets};
@@ -47,17 +47,17 @@ type Failed = (ConntrackError, usize);
 
 struct Tracking<'a> {
     families: &'a BTreeSet<Family>,
-    directions: Directions,
+    direction: OriginalDirection,
     table: Conntrack,
     made: Outcome,
 }
 
 impl<'a> Tracking<'a> {
     fn new(families: &'a BTreeSet<Family>) -> Result<Self, Failed> {
-        let directions = Directions::read().map_err(|error| (error.into(), 0))?;
+        let direction = OriginalDirection::read().map_err(|error| (error.into(), 0))?;
         let open = || sockets(families, &State::CONNECTED).map_or(0, |open| open.len());
         let table = Conntrack::open().map_err(|error| (error, open()))?;
-        Ok(Self { families, directions, table, made: Outcome::default() })
+        Ok(Self { families, direction, table, made: Outcome::default() })
     }
 
     fn complete(mut self) -> Result<Outcome, Failed> {
@@ -97,12 +97,12 @@ impl<'a> Tracking<'a> {
         let local_ends = |entry: &Entry| {
             let of = |Tuple { source, destination }: Tuple| [(source, destination), (destination, source)];
             let both = [of(entry.original), of(entry.reply)].concat();
-            both.into_iter().filter(|(local, _)| self.directions.is_local(*local)).collect::<Vec<_>>()
+            both.into_iter().filter(|(local, _)| self.direction.is_local(*local)).collect::<Vec<_>>()
         };
         established
             .retain(|entry| entry.tcp_state == Some(TcpState::Established) && !local_ends(entry).is_empty());
         // After the entries: a connection that begins meanwhile has a socket.
-        let alive: HashSet<_> = sockets(self.families, &BEGUN)?.iter().map(ends).collect();
+        let alive: HashSet<_> = sockets(self.families, &CONNECTION_STATES)?.iter().map(ends).collect();
         for entry in &established {
             if !local_ends(entry).iter().any(|ends| alive.contains(ends)) {
                 self.table.delete(entry)?;
@@ -115,11 +115,12 @@ impl<'a> Tracking<'a> {
     fn flag(&mut self) -> std::io::Result<()> {
         let families = self.families;
         let concerns = |entry: &Entry| entry.transport == Transport::Tcp && families.contains(&entry.family);
-        give_way::change_all(&mut self.table, |entry| concerns(entry).then_some(Change::GiveWay)).map(drop)
+        delete_on_syn::change_all(&mut self.table, |entry| concerns(entry).then_some(Change::DeleteOnSyn))
+            .map(drop)
     }
 
     fn make(&mut self, open: &[TcpSocket]) -> std::io::Result<()> {
-        let entries: Vec<NewEntry> = open.iter().filter_map(|socket| self.directions.entry(socket)).collect();
+        let entries: Vec<NewEntry> = open.iter().filter_map(|socket| self.direction.entry(socket)).collect();
         let Outcome { done, expected, error } = self.table.create(&entries)?;
         self.made.done += done;
         self.made.expected += expected;
@@ -135,7 +136,7 @@ impl<'a> Tracking<'a> {
         let ended: HashSet<Tuple> = tracked
             .iter()
             .filter(|one| !alive.contains(&ends(one)))
-            .map(|one| self.directions.original(one))
+            .map(|one| self.direction.original(one))
             .collect();
         if ended.is_empty() {
             return Ok(());

@@ -14,7 +14,7 @@ use crate::parse::Observed;
 
 /// Whether connections were tracked in the namespace before a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entries {
+pub enum TrackingState {
     /// No connection: nothing has to be deleted.
     None,
     /// Perhaps, but the table cannot be read.
@@ -22,7 +22,7 @@ pub enum Entries {
     /// Some.
     Some,
     /// Some, of which an interrupted run left these.
-    Interrupted(Stale),
+    Interrupted(StaleEntries),
 }
 
 /// A change of the connection tracking table.
@@ -30,9 +30,9 @@ pub enum Entries {
 pub enum Step {
     /// Leaves a note of what is going to be deleted, before the first commit of rules: a run that is killed in between
     /// leaves complete rules, from which the next run could not see that entries are stale.
-    Note(Stale),
+    Note(StaleEntries),
     /// Deletes entries that the previous rules made, after the last commit of rules, and then the note.
-    DeleteStale(Stale),
+    DeleteStale(StaleEntries),
     /// Clears this mark from TCP entries whose original source is not a local socket. Such an entry got the mark while
     /// two rule sets were live: every answer on it is routed back into the pod. The proxy's own connections keep it.
     ClearForeignMark(Family, Mark),
@@ -40,7 +40,7 @@ pub enum Step {
 
 /// Entries that keep a connection on its old way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stale {
+pub struct StaleEntries {
     /// UDP entries with original destination port 53. A socket that keeps its source port follows its entry as long as
     /// its queries come faster than the entry's timeout (30 to 120 s).
     pub dns: BTreeMap<Family, DnsFlows>,
@@ -50,7 +50,7 @@ pub struct Stale {
     pub tcp: BTreeSet<Family>,
 }
 
-impl Stale {
+impl StaleEntries {
     /// Whether no entry is stale.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -96,7 +96,7 @@ pub struct Changed {
     pub updated: usize,
 }
 
-impl Stale {
+impl StaleEntries {
     /// What happens to which entries, or, with their numbers, what has happened.
     #[must_use]
     pub fn describe(&self, changed: Option<Changed>) -> String {
@@ -153,15 +153,15 @@ pub struct Live<'a> {
     /// Tables of a native backend.
     pub native: Native,
     /// Connections that are tracked.
-    pub entries: &'a Entries,
+    pub entries: &'a TrackingState,
 }
 
 /// Whether the zones of DNS are to be there before the redirection: where more queries are captured than before, and
 /// the entries created in between can be deleted. Each of these queries gets its answer. With the redirection
 /// first, a query is tracked in one zone and its answer in another one; without a deletion that is the lesser evil.
 #[must_use]
-pub fn zones_first(desired: &FamilyRules, live: &Live<'_>) -> bool {
-    matches!(live.entries, Entries::Some | Entries::Interrupted(_))
+pub fn commit_raw_first(desired: &FamilyRules, live: &Live<'_>) -> bool {
+    matches!(live.entries, TrackingState::Some | TrackingState::Interrupted(_))
         && dns::changed_flows(desired, live) == Some(DnsFlows::Direct)
 }
 
@@ -170,13 +170,13 @@ pub fn plan<'a>(
     desired: impl IntoIterator<Item = &'a FamilyRules>,
     live: &Live<'_>,
     changed: BTreeSet<Family>,
-) -> Stale {
-    if *live.entries == Entries::None {
-        return Stale::default();
+) -> StaleEntries {
+    if *live.entries == TrackingState::None {
+        return StaleEntries::default();
     }
     let flows = |rules: &FamilyRules| Some((rules.family, dns::changed_flows(rules, live)?));
-    let mut stale = Stale { dns: desired.into_iter().filter_map(flows).collect(), tcp: changed };
-    if let Entries::Interrupted(left) = live.entries {
+    let mut stale = StaleEntries { dns: desired.into_iter().filter_map(flows).collect(), tcp: changed };
+    if let TrackingState::Interrupted(left) = live.entries {
         stale.merge(left);
     }
     stale

@@ -46,16 +46,16 @@ fn live(words: &str) -> Observed {
 fn stale(
     after: &str,
     live: impl IntoIterator<Item = (Variant, Observed)>,
-    entries: &Entries,
+    entries: &TrackingState,
     changed: BTreeSet<Family>,
-) -> Stale {
+) -> StaleEntries {
     let rules = live.into_iter().map(|(variant, rules)| ((variant, Family::V4), rules)).collect();
     plan([&self::rules(after)], &Live { rules: &rules, native: Native::Absent, entries }, changed)
 }
 
 /// The DNS flows that change when these live rules become the desired ones.
 fn dns_flows(live: impl IntoIterator<Item = (Variant, Observed)>, after: &str) -> Option<DnsFlows> {
-    stale(after, live, &Entries::Some, BTreeSet::new()).dns.get(&Family::V4).copied()
+    stale(after, live, &TrackingState::Some, BTreeSet::new()).dns.get(&Family::V4).copied()
 }
 
 fn flows(before: &str, after: &str) -> Option<DnsFlows> {
@@ -145,9 +145,9 @@ fn step_says_what_it_does_to_which_entries() {
     const TCP: &str =
         "conntrack entries of TCP (IPv4, IPv6), which the next SYN after the connection has ended deletes";
     const UDP: &str = "conntrack entries of UDP to port 53 (IPv4, not captured before)";
-    let tcp = Stale { tcp: BTreeSet::from(Family::ALL), ..Stale::default() };
+    let tcp = StaleEntries { tcp: BTreeSet::from(Family::ALL), ..StaleEntries::default() };
     assert_eq!(Step::DeleteStale(tcp.clone()).to_string(), format!("flag {TCP}"));
-    let both = Stale { dns: BTreeMap::from([(Family::V4, DnsFlows::Direct)]), ..tcp };
+    let both = StaleEntries { dns: BTreeMap::from([(Family::V4, DnsFlows::Direct)]), ..tcp };
     assert_eq!(Step::DeleteStale(both.clone()).to_string(), format!("delete {UDP}; flag {TCP}"));
     let changed = Changed { deleted: 3, updated: 557 };
     assert_eq!(both.describe(Some(changed)), format!("3 deleted: {UDP}; 557 flagged: {TCP}"));
@@ -155,14 +155,16 @@ fn step_says_what_it_does_to_which_entries() {
 
 #[test]
 fn a_namespace_without_connections_has_no_stale_entry() {
-    assert!(stale(DNS, [], &Entries::None, BTreeSet::from(Family::ALL)).is_empty());
+    assert!(stale(DNS, [], &TrackingState::None, BTreeSet::from(Family::ALL)).is_empty());
 }
 
 #[test]
 fn entries_of_an_interrupted_run_are_deleted_by_the_next() {
-    let left =
-        Stale { dns: BTreeMap::from([(Family::V4, DnsFlows::Direct)]), tcp: BTreeSet::from([Family::V6]) };
-    let (captured, entries) = (|| [(Variant::Nft, live(DNS))], Entries::Interrupted(left.clone()));
+    let left = StaleEntries {
+        dns: BTreeMap::from([(Family::V4, DnsFlows::Direct)]),
+        tcp: BTreeSet::from([Family::V6]),
+    };
+    let (captured, entries) = (|| [(Variant::Nft, live(DNS))], TrackingState::Interrupted(left.clone()));
     assert_eq!(stale(DNS, captured(), &entries, BTreeSet::new()), left);
     let narrowed = stale("-b * -i *", captured(), &entries, BTreeSet::from([Family::V4]));
     assert_eq!(narrowed.dns, BTreeMap::from([(Family::V4, DnsFlows::All)]));
@@ -172,17 +174,17 @@ fn entries_of_an_interrupted_run_are_deleted_by_the_next() {
 proptest! {
     #[test]
     fn note_round_trips(bits in 1_u32..0x0800) {
-        let stale = Stale::from_bits(bits);
+        let stale = StaleEntries::from_bits(bits);
         prop_assert_eq!(stale.to_bits(), bits & 0x0707);
         if !stale.is_empty() {
-            prop_assert_eq!(Stale::from_bits(stale.to_bits()), stale);
+            prop_assert_eq!(StaleEntries::from_bits(stale.to_bits()), stale);
         }
     }
 }
 
 #[test]
 fn note_without_a_number_means_all_entries() {
-    let everything = Stale::from_bits(0);
+    let everything = StaleEntries::from_bits(0);
     assert_eq!(everything.tcp, BTreeSet::from(Family::ALL));
     assert_eq!(everything.dns, BTreeMap::from(Family::ALL.map(|family| (family, DnsFlows::All))));
 }

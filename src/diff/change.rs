@@ -29,7 +29,7 @@ pub enum Deleted {
 
 /// A rule to take out by the number that nf_tables gave it, since an identical foreign rule is before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Twin {
+pub struct RuleByHandle {
     /// Its chain.
     pub hook: Hook,
     /// Its handle.
@@ -62,8 +62,8 @@ pub struct TableChange {
     pub remove: Vec<Chain>,
     /// Chains that are emptied only, since a foreign rule jumps to them.
     pub empty: Vec<Chain>,
-    /// Rules that are taken out by handle before everything else: a foreign twin before each of them does the same.
-    pub twins: Vec<Twin>,
+    /// Rules that are taken out by handle before everything else: a identical foreign rule before each of them does the same.
+    pub by_handle: Vec<RuleByHandle>,
     /// What may be ours or foreign, is not asked for, and stays: `CHAIN words`.
     pub ambiguous: Vec<String>,
 }
@@ -78,25 +78,25 @@ impl TableChange {
             hooks: BTreeMap::new(),
             remove: Vec::new(),
             empty: Vec::new(),
-            twins: Vec::new(),
+            by_handle: Vec::new(),
             ambiguous: Vec::new(),
         }
     }
 
     /// Whether the restore tool has something to do.
     pub(crate) fn needs_restore(&self) -> bool {
-        !Self { twins: Vec::new(), ..self.clone() }.writes_nothing()
+        !Self { by_handle: Vec::new(), ..self.clone() }.writes_nothing()
     }
 
     /// Whether nothing is written.
     pub(super) fn writes_nothing(&self) -> bool {
-        let Self { table: _, declare, deletions, hooks, remove, empty, twins, ambiguous: _ } = self;
+        let Self { table: _, declare, deletions, hooks, remove, empty, by_handle, ambiguous: _ } = self;
         declare.is_empty()
             && deletions.is_empty()
             && hooks.is_empty()
             && remove.is_empty()
             && empty.is_empty()
-            && twins.is_empty()
+            && by_handle.is_empty()
     }
 }
 
@@ -126,7 +126,7 @@ pub struct Change {
 impl Change {
     /// No change.
     #[must_use]
-    pub const fn nothing(family: Family) -> Self {
+    pub const fn empty(family: Family) -> Self {
         Self { family, tables: Vec::new(), ambiguous: Vec::new() }
     }
 
@@ -150,22 +150,22 @@ impl Change {
     /// How many foreign rules come before our tail in a shared chain, and how many there are; `None` if that chain is not
     /// written.
     #[must_use]
-    pub fn foreign_before(&self, table: Table, hook: Hook) -> Option<record::Place> {
+    pub fn foreign_before(&self, table: Table, hook: Hook) -> Option<record::Position> {
         let change = self.tables.iter().find(|change| change.table == table)?.hooks.get(&hook)?;
         let HookChange { rules: _, behind, foreign } = change;
-        Some(record::Place { before: behind.unwrap_or(*foreign), of: *foreign })
+        Some(record::Position { before: behind.unwrap_or(*foreign), of: *foreign })
     }
 
     /// Whether it deletes a rule by its place, which another program may shift.
     #[must_use]
-    pub fn depends_on_places(&self) -> bool {
+    pub fn depends_on_positions(&self) -> bool {
         let by_number = |deletion: &Deletion| matches!(deletion.what, Deleted::Number(_));
         self.tables.iter().flat_map(|table| &table.deletions).any(by_number)
     }
 
     /// Whether it deletes a rule that another program may write as well, and put before ours meanwhile.
     #[must_use]
-    pub fn may_meet_twins(&self) -> bool {
+    pub fn may_match_foreign_rule(&self) -> bool {
         self.tables.iter().flat_map(|table| &table.deletions).any(|deletion| !deletion.jumps)
     }
 }

@@ -6,7 +6,7 @@ mod ownership;
 mod projection;
 mod written;
 
-pub use change::{Change, Deleted, Deletion, HookChange, TableChange, Twin};
+pub use change::{Change, Deleted, Deletion, HookChange, RuleByHandle, TableChange};
 pub(crate) use limit::limited_save_mark;
 pub(crate) use ownership::{is_our_jump, marks_in_use, our_rules};
 
@@ -20,7 +20,7 @@ impl Change {
     /// Everything, for a namespace that holds nothing of ours.
     #[must_use]
     pub fn fresh(rules: &FamilyRules) -> Self {
-        Self::between(rules, &Observed::nothing(rules.family), false)
+        Self::between(rules, &Observed::empty(rules.family), false)
     }
 
     /// The change from `observed` to `desired`. With `rewrite`, rules that are already correct are written again.
@@ -47,7 +47,7 @@ impl Change {
 /// what captured until now goes: nat takes over from TPROXY before mangle lets go, and the other way round.
 ///
 /// nat commits before raw, with DNS capture on or off, unless the entries created in between are deleted
-/// (`conntrack::zones_first`). A query meets the nat rules only as the first packet of its
+/// (`conntrack::commit_raw_first`). A query meets the nat rules only as the first packet of its
 /// entry, and raw chooses the entry: were the zones there before the redirection, or gone after it, then a socket that
 /// keeps its source port would get an entry of the other way in between, and keep it.
 fn commit_order(desired: &FamilyRules) -> [Table; 3] {
@@ -194,7 +194,9 @@ fn delete(change: &mut TableChange, hook: Hook, lines: &[Line], ours: &BTreeSet<
             (true, _) if says.is_none_or(|says| !foreign.contains(says)) => {
                 words.push((Deleted::Specification(text.to_owned()), line.jump.is_some()));
             }
-            (true, Some(handle)) => change.twins.push(Twin { hook, handle, text: text.to_owned() }),
+            (true, Some(handle)) => {
+                change.by_handle.push(RuleByHandle { hook, handle, text: text.to_owned() })
+            }
             (true, None) => numbers.push((Deleted::Number(at + 1), line.jump.is_some())),
         }
     }

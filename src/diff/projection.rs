@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Change, Deleted, HookChange, TableChange, Twin, ownership};
+use super::{Change, Deleted, HookChange, RuleByHandle, TableChange, ownership};
 use crate::model::{Family, Hook, Rule, Table};
 use crate::parse::{Line, Observed, ObservedTable};
 use crate::record::Record;
@@ -35,8 +35,8 @@ fn know(family: Family, table: Table, observed: &mut ObservedTable, record: Opti
 
 /// In the order of the steps: first what only handles tell, then the rules file.
 fn apply_change(change: &TableChange, table: &mut ObservedTable) {
-    let TableChange { table: _, declare, deletions, hooks, remove, empty, twins, ambiguous: _ } = change;
-    for Twin { hook, handle, text: _ } in twins {
+    let TableChange { table: _, declare, deletions, hooks, remove, empty, by_handle, ambiguous: _ } = change;
+    for RuleByHandle { hook, handle, text: _ } in by_handle {
         table.hooks.entry(*hook).or_default().retain(|line| line.handle != Some(*handle));
     }
     for (chain, rules) in declare {

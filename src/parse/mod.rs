@@ -64,7 +64,7 @@ pub struct Observed {
 impl Observed {
     /// A namespace without rules of ours.
     #[must_use]
-    pub const fn nothing(family: Family) -> Self {
+    pub const fn empty(family: Family) -> Self {
         Self { family, tables: BTreeMap::new(), record: None }
     }
 
@@ -93,7 +93,7 @@ impl Observed {
 /// Reads the output of `iptables-save` or `ip6tables-save`.
 #[must_use]
 pub fn iptables_save(family: Family, text: &str) -> Observed {
-    let mut observed = Observed::nothing(family);
+    let mut observed = Observed::empty(family);
     let mut current: Option<Table> = None;
     for line in words::records(text) {
         if let Some(name) = line.strip_prefix('*') {

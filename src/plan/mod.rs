@@ -8,7 +8,7 @@ mod step;
 use std::collections::{BTreeMap, BTreeSet};
 
 use phases::Phases;
-pub use step::{DeleteTwins, ReplaceNative, Restore, Step};
+pub use step::{DeleteByHandle, ReplaceNative, Restore, Step};
 
 use crate::connections::{self, Connections};
 use crate::conntrack;
@@ -32,7 +32,7 @@ pub struct CurrentState {
     /// Address, policy rules and routes.
     pub network: routing::Observed,
     /// Connections that are tracked.
-    pub entries: conntrack::Entries,
+    pub entries: conntrack::TrackingState,
     /// Open TCP connections, as far as the desired state concerns them.
     pub connections: Connections,
     /// The alias of `lo`, in which runs leave their record.
@@ -54,7 +54,7 @@ impl CurrentState {
             rules: BTreeMap::new(),
             native: nft::Live::default(),
             network: routing::Observed::default(),
-            entries: conntrack::Entries::None,
+            entries: conntrack::TrackingState::None,
             connections: Connections::default(),
             alias: None,
             dormant: Vec::new(),
@@ -114,7 +114,7 @@ pub struct DesiredState {
 impl DesiredState {
     /// No rules, routes or addresses: the desired state of a cleanup.
     #[must_use]
-    pub fn nothing() -> Self {
+    pub fn empty() -> Self {
         Self {
             rules: Family::ALL.into_iter().map(|family| (family, FamilyRules::none(family))).collect(),
             network: routing::Desired::default(),
@@ -149,7 +149,7 @@ impl DesiredState {
 
     /// Whether no family is to have a rule.
     #[must_use]
-    pub fn is_nothing(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.rules.values().all(|rules| rules.count() == 0)
     }
 
@@ -173,7 +173,7 @@ pub fn plan(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
     let network = routing::plan(&desired.network, &current.network, &evidence);
     let tracked = current.tracked(desired);
     let phases = Phases::of(desired, current, &tracked);
-    let wanted = (!desired.is_nothing()).then(|| {
+    let wanted = (!desired.is_empty()).then(|| {
         let passthrough = routing::passthrough_is_ours(&desired.network, &current.network, &evidence);
         phases.record(desired, passthrough)
     });
@@ -203,7 +203,7 @@ fn captures_changed(steps: &[Step]) -> BTreeSet<Family> {
         | Step::Network(_)
         | Step::Conntrack(_)
         | Step::TrackConnections(_)
-        | Step::DeleteTwins(_)
+        | Step::DeleteByHandle(_)
         | Step::Record(_) => Vec::new(),
     });
     families.collect()
@@ -284,7 +284,7 @@ pub fn dormant(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
 fn changes(desired: &DesiredState, current: &CurrentState, variant: Variant) -> Vec<Change> {
     let chosen = current.backend == Backend::Iptables(variant);
     let change = |family| {
-        let nothing = Observed::nothing(family);
+        let nothing = Observed::empty(family);
         let none = FamilyRules::none(family);
         let wanted = desired.rules.get(&family).filter(|_| chosen).unwrap_or(&none);
         let observed = current.rules.get(&(variant, family)).unwrap_or(&nothing);

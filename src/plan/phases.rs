@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{CurrentState, DeleteTwins, DesiredState, ReplaceNative, Restore, Step, live_marks};
+use super::{CurrentState, DeleteByHandle, DesiredState, ReplaceNative, Restore, Step, live_marks};
 use crate::conntrack;
 use crate::diff::{Change, TableChange};
 use crate::model::{Backend, Family, FamilyRules, Mark, Table, Variant};
@@ -30,9 +30,9 @@ pub(super) struct Phases {
     /// Marks that may be where they do not belong.
     unmark: Vec<conntrack::Step>,
     /// What of the desired rules has another form in the end.
-    settle: Vec<Change>,
+    finish: Vec<Change>,
     /// The same for native nftables.
-    settle_native: Option<ReplaceNative>,
+    finish_native: Option<ReplaceNative>,
 }
 
 /// The part of one family.
@@ -48,7 +48,7 @@ struct Plan<'a> {
 impl Phases {
     pub(super) fn of(desired: &DesiredState, current: &CurrentState, tracked: &conntrack::Live<'_>) -> Self {
         let none = Family::ALL.map(FamilyRules::none);
-        let nothing = Family::ALL.map(Observed::nothing);
+        let nothing = Family::ALL.map(Observed::empty);
         let plans: Vec<Plan<'_>> = none
             .iter()
             .zip(&nothing)
@@ -65,8 +65,8 @@ impl Phases {
             capture_native: None,
             withdraw: Vec::new(),
             unmark: Vec::new(),
-            settle: Vec::new(),
-            settle_native: None,
+            finish: Vec::new(),
+            finish_native: None,
         };
         if current.backend == Backend::Native {
             phases.native(&plans, desired.rewrite, current);
@@ -86,8 +86,8 @@ impl Phases {
         if plans.iter().any(|plan| plan.transition.is_needed()) {
             let last = tables(&|plan| plan.desired.clone());
             let changed: Vec<NativeTable> = last.into_iter().filter(|table| !first.contains(table)).collect();
-            let settle = ReplaceNative { tables: changed, delete: Vec::new() };
-            self.settle_native = Some(settle).filter(|settle| !settle.tables.is_empty());
+            let finish = ReplaceNative { tables: changed, delete: Vec::new() };
+            self.finish_native = Some(finish).filter(|finish| !finish.tables.is_empty());
         }
         let differing = current.native.differing(&first);
         let delete = current.native.unwanted(&first);
@@ -119,12 +119,12 @@ impl Phases {
         }
         if self.backend != Backend::Native {
             let mut capture = Change::between(&transition.form(desired), main, rewrite);
-            if conntrack::zones_first(desired, tracked) {
+            if conntrack::commit_raw_first(desired, tracked) {
                 capture.commit_first(Table::Raw);
             }
             changes_marks |= capture.writes(Table::Mangle);
             if transition.is_needed() {
-                self.settle.push(Change::between(desired, &capture.project(main), false));
+                self.finish.push(Change::between(desired, &capture.project(main), false));
             }
             self.capture.push(capture);
         }
@@ -154,7 +154,7 @@ impl Phases {
 
     /// What is live for a while only.
     pub(super) fn transitional(&self) -> Option<Record> {
-        if self.settle.is_empty() && self.settle_native.is_none() {
+        if self.finish.is_empty() && self.finish_native.is_none() {
             return None;
         }
         let captured = self.backend.variant().map(|variant| Record::of_changes(variant, &self.capture));
@@ -174,8 +174,8 @@ impl Phases {
             capture_native,
             withdraw,
             unmark,
-            settle,
-            settle_native,
+            finish,
+            finish_native,
         } = self;
         let restores = |changes: Vec<(Variant, Change)>| {
             changes.into_iter().flat_map(|(variant, change)| written(variant, &change))
@@ -206,8 +206,8 @@ impl Phases {
         }
         // Before the last commit: a run that is killed here leaves something to change, so the next one comes here too.
         steps.extend(unmark.into_iter().map(Step::Conntrack));
-        steps.extend(main(settle));
-        steps.extend(replaced(settle_native));
+        steps.extend(main(finish));
+        steps.extend(replaced(finish_native));
         steps
     }
 }
@@ -228,12 +228,12 @@ impl<'a> Plan<'a> {
 }
 
 fn written(variant: Variant, change: &Change) -> Vec<Step> {
-    let twins = change.tables.iter().filter(|table| !table.twins.is_empty()).map(|table| {
-        let (table, twins) = (table.table, table.twins.clone());
-        Step::DeleteTwins(DeleteTwins { family: change.family, table, twins })
+    let by_handle = change.tables.iter().filter(|table| !table.by_handle.is_empty()).map(|table| {
+        let (table, by_handle) = (table.table, table.by_handle.clone());
+        Step::DeleteByHandle(DeleteByHandle { family: change.family, table, by_handle })
     });
     let restore = change.tables.iter().any(TableChange::needs_restore);
     let restore = restore.then(|| Step::Restore(Restore::new(variant, change)));
-    // A run that is killed in between leaves a rule that a foreign twin makes redundant, and no part of a set of rules.
-    restore.into_iter().chain(twins).collect()
+    // A run that is killed in between leaves a rule that an identical foreign rule makes redundant, and no part of a set of rules.
+    restore.into_iter().chain(by_handle).collect()
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::conntrack;
-use crate::diff::{Change, Twin};
+use crate::diff::{Change, RuleByHandle};
 use crate::model::{Family, NATIVE_MANGLE, Table, Variant};
 use crate::nft::NativeTable;
 use crate::render;
@@ -28,21 +28,21 @@ pub enum Step {
     TrackConnections(BTreeSet<Family>),
     /// A change of the connection tracking table, after the last commit of rules.
     Conntrack(conntrack::Step),
-    /// Deletes rules by handle that are behind foreign twins.
-    DeleteTwins(DeleteTwins),
+    /// Deletes rules by handle that are behind identical foreign ones.
+    DeleteByHandle(DeleteByHandle),
     /// Sets the alias of `lo`, which is our record; empty, it goes.
     Record(String),
 }
 
-/// Rules of iptables-nft that only their handle tells from foreign twins.
+/// Rules of iptables-nft that only their handle tells from identical foreign ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeleteTwins {
+pub struct DeleteByHandle {
     /// Their family.
     pub family: Family,
     /// Their table.
     pub table: Table,
     /// The rules.
-    pub twins: Vec<Twin>,
+    pub by_handle: Vec<RuleByHandle>,
 }
 
 /// The tables of native nftables from now on.
@@ -67,7 +67,7 @@ pub struct Restore {
     pub tables: Vec<Table>,
     /// Whether a foreign rule that is added meanwhile could be deleted in the place of ours: then nothing may change between
     /// reading and writing. In iptables-nft that is so only where rules are deleted by their place.
-    pub by_place: bool,
+    pub by_position: bool,
 }
 
 impl Restore {
@@ -77,7 +77,8 @@ impl Restore {
             family: change.family,
             text: render::restore(change),
             tables: change.tables.iter().map(|table| table.table).collect(),
-            by_place: change.depends_on_places() || (variant == Variant::Legacy && change.may_meet_twins()),
+            by_position: change.depends_on_positions()
+                || (variant == Variant::Legacy && change.may_match_foreign_rule()),
         }
     }
 }
@@ -109,18 +110,18 @@ impl fmt::Display for Step {
                 write!(f, "create conntrack entries: open {} TCP connections", families.join(" and "))
             }
             Self::Record(alias) => write!(f, "ip link set dev lo alias '{alias}'"),
-            Self::DeleteTwins(DeleteTwins { family, table, twins }) => {
+            Self::DeleteByHandle(DeleteByHandle { family, table, by_handle }) => {
                 let nft_family = match family {
                     Family::V4 => "ip",
                     Family::V6 => "ip6",
                 };
-                let commands = twins.iter().map(|Twin { hook, handle, text: _ }| {
+                let commands = by_handle.iter().map(|RuleByHandle { hook, handle, text: _ }| {
                     let (table, hook) = (table.name(), hook.name());
                     format!("nft delete rule {nft_family} {table} {hook} handle {handle}")
                 });
                 f.write_str(&commands.collect::<Vec<_>>().join("; "))
             }
-            Self::Restore(Restore { variant, family, text: _, tables, by_place: _ }) => {
+            Self::Restore(Restore { variant, family, text: _, tables, by_position: _ }) => {
                 let tool = match family {
                     Family::V4 => "iptables",
                     Family::V6 => "ip6tables",

@@ -44,12 +44,12 @@ pub struct Block {
     /// Digest of the rules in order.
     pub digest: u32,
     /// Where they were when they were written, if the chain was known then.
-    pub at: Option<Place>,
+    pub at: Option<Position>,
 }
 
 /// A place in a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Position {
     /// How many rules come before.
     pub before: usize,
     /// How many rules the chain has.
@@ -196,7 +196,7 @@ pub(crate) fn blocks_of(
     family: Family,
     (table, hook): (Table, Hook),
     rules: &HookRules,
-    foreign: Option<Place>,
+    foreign: Option<Position>,
 ) -> Vec<Block> {
     let length = foreign.map(|foreign| foreign.of + rules.iter().count());
     let tail = foreign.map_or(0, |foreign| foreign.before) + rules.head.len();
@@ -212,7 +212,7 @@ pub(crate) fn blocks_of(
                 behind_jump: offset.checked_sub(1).and_then(|before| rules.get(before)).is_some_and(jumps),
                 count: run.len(),
                 digest: digest(run.iter().map(|rule| hash(&rule.statement))),
-                at: length.map(|of| Place { before: begin + offset, of }),
+                at: length.map(|of| Position { before: begin + offset, of }),
             })
             .collect()
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Block, Part, Place, Record};
+use super::{Block, Part, Position, Record};
 use crate::model::{Family, Hook, Table, Variant};
 
 /// What the record begins with, with the version of its form.
@@ -66,8 +66,8 @@ const DIGEST_LENGTH: usize = 5;
 /// ` znt0a1B21@3/6`.
 fn write_blocks(f: &mut fmt::Formatter<'_>, blocks: &BTreeSet<Block>) -> fmt::Result {
     for block in blocks {
-        let twin = |family: &Family| blocks.contains(&Block { family: *family, ..*block });
-        let both = Family::ALL.iter().all(twin);
+        let same_block = |family: &Family| blocks.contains(&Block { family: *family, ..*block });
+        let both = Family::ALL.iter().all(same_block);
         if both && block.family == Family::V6 {
             continue;
         }
@@ -89,7 +89,7 @@ fn write_blocks(f: &mut fmt::Formatter<'_>, blocks: &BTreeSet<Block>) -> fmt::Re
             write!(f, "{}", char::from(digit.copied().unwrap_or(b'0')))?;
         }
         write!(f, "{}", block.count)?;
-        if let Some(Place { before, of }) = block.at {
+        if let Some(Position { before, of }) = block.at {
             write!(f, "@{before}/{of}")?;
         }
     }
@@ -146,7 +146,7 @@ fn blocks(word: &str) -> Option<Vec<Block>> {
     let (count, at) = match rest.split_once('@') {
         Some((count, place)) => {
             let (before, of) = place.split_once('/')?;
-            (count, Some(Place { before: before.parse().ok()?, of: of.parse().ok()? }))
+            (count, Some(Position { before: before.parse().ok()?, of: of.parse().ok()? }))
         }
         None => (rest, None),
     };

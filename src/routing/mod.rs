@@ -3,7 +3,7 @@
 //! The kernel takes the same policy rule twice, so what is there is looked at first. Ours carry a protocol number of
 //! our own; Istio's carry none and are recognised, where no record of ours says that the rules are ours, by the mark
 //! that the live TPROXY rules use and by a table that holds nothing but `local default dev lo`. Those are adopted (a
-//! tagged twin is put beside them before they go), so that a run that is killed half way leaves nothing that the next
+//! tagged copy is put beside them before they go), so that a run that is killed half way leaves nothing that the next
 //! one would not recognise. A foreign route or address that does what ours would is used as it is.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -244,8 +244,8 @@ struct Adopted {
     protocol: u8,
 }
 
-/// Puts a tagged twin beside each rule of Istio's, and takes the untagged one out. One with the twin's own priority
-/// stays as it is: on kernels before 4.17, which keep no tag of rules, it is that twin. Its route tells that it is ours.
+/// Puts a tagged copy beside each rule of Istio's, and takes the untagged one out. One with the copy's own priority
+/// stays as it is: on kernels before 4.17, which keep no tag of rules, it is that copy. Its route tells that it is ours.
 fn adopt(observed: &Observed, marks: &BTreeMap<Family, BTreeSet<Mark>>, steps: &mut Steps) -> Vec<Adopted> {
     let mut adopted: Vec<Adopted> = Vec::new();
     let untagged: Vec<_> = observed
@@ -258,18 +258,18 @@ fn adopt(observed: &Observed, marks: &BTreeMap<Family, BTreeSet<Mark>>, steps: &
     };
     for rule in untagged {
         let (family, tproxy) = tproxy_of(rule);
-        let is_twin = |rule: &MarkRule| rule.protocol == 0 && rule.priority == RULE_PRIORITY;
+        let is_copy = |rule: &MarkRule| rule.protocol == 0 && rule.priority == RULE_PRIORITY;
         if !adopted.iter().any(|other| (other.family, other.tproxy) == (family, tproxy)) {
             steps.before.push(Step::AdoptRoute(family, tproxy.table));
             let tagged = has(family, tproxy, &|rule| rule.protocol == ROUTE_PROTOCOL);
-            let twin = has(family, tproxy, &is_twin);
-            if !tagged && !twin {
+            let copy = has(family, tproxy, &is_copy);
+            if !tagged && !copy {
                 steps.before.push(Step::AddRule(family, tproxy));
             }
-            let protocol = if twin && !tagged { 0 } else { ROUTE_PROTOCOL };
+            let protocol = if copy && !tagged { 0 } else { ROUTE_PROTOCOL };
             adopted.push(Adopted { family, tproxy, protocol });
         }
-        if !is_twin(rule) {
+        if !is_copy(rule) {
             steps.before.push(Step::RemoveRule(*rule));
         }
     }

@@ -21,7 +21,7 @@ fn update() -> bool {
 ///
 /// # Panics
 /// With every difference.
-pub(crate) fn settle(expected: &Expected) {
+pub(crate) fn compare_or_write(expected: &Expected) {
     let mut differences = String::new();
     for (path, wanted) in expected {
         let live = fs::read_to_string(path).ok();

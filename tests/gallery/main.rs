@@ -65,7 +65,7 @@ fn gallery_matches_the_code() {
     expected.insert(readme, Some(text));
     let reasons = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/rules.md");
     expected.insert(reasons, Some(pages::reasons(&scenarios)));
-    files::settle(&expected);
+    files::compare_or_write(&expected);
 }
 
 #[test]

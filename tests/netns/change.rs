@@ -97,7 +97,7 @@ fn through_with<'a, A: AsRef<[&'a str]> + Debug>(
     apply: impl Fn(&Pod, &[&str]),
 ) {
     let pod = fixture.pod();
-    let _people = (
+    let _servers = (
         pod.proxy_listens(),
         pod.proxy_also_listens(&[16001, 16006]),
         pod.app_listens(&[8080]),

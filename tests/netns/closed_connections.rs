@@ -96,7 +96,7 @@ impl Caller {
 
 /// Connections are reset by the server; after the run, others from the same ports have to be captured.
 fn through(pod: &Pod, change: &[&str]) {
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     let callers = Caller::all(pod);
     for caller in &callers {
         for source in caller.sources() {
@@ -144,7 +144,7 @@ fn connections_that_the_server_resets_after_the_change(fixture: Fixture) {
         [(&TPROXY[..], &REDIRECT[..]), (&["-b", "9999"], &REDIRECT), (&["-b", "9999"], &TPROXY)]
     {
         let pod = fixture.pod();
-        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         pod.apply(before);
         let callers = Caller::all(&pod);
         let open: Vec<_> = callers.iter().map(Caller::open_all).collect();
@@ -160,7 +160,7 @@ fn connections_that_the_server_resets_after_the_change(fixture: Fixture) {
 fn connections_that_the_server_resets_after_first_capture(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();
-        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         let callers = Caller::all(&pod);
         let mut open: Vec<_> = callers.iter().map(Caller::open_all).collect();
         let done = AtomicBool::new(false);
@@ -189,7 +189,7 @@ fn connections_that_the_server_resets_after_first_capture(fixture: Fixture) {
 fn connections_that_end_while_nothing_is_tracked(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();
-        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         pod.apply(&["-b", "9999"]);
         let callers = Caller::all(&pod);
         let open: Vec<_> = callers.iter().map(Caller::open_all).collect();
@@ -204,7 +204,7 @@ fn connections_that_end_while_nothing_is_tracked(fixture: Fixture) {
 fn connections_that_begin_during_first_capture(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();
-        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         let callers = Caller::all(&pod);
         let _open = pod.outside().connect(callers[0].target).expect("a connection");
         let tools = WaitingTools::before_call(fixture.families().len() + 1);
@@ -305,7 +305,7 @@ fn an_answer_after_the_change_to_a_syn_before_it(fixture: Fixture) {
         [(&TPROXY[..], &REDIRECT[..]), (&["-b", "9999"], &REDIRECT), (&["-b", "9999"], &TPROXY)]
     {
         let pod = fixture.pod();
-        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         pod.apply(before);
         tracked(&pod);
         let callers: Vec<_> =
@@ -330,7 +330,7 @@ fn an_answer_after_the_change_to_a_syn_before_it(fixture: Fixture) {
 /// No entry is deleted: connections go on, whether captured before or not.
 fn live_connections_keep_their_entries(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080, 8081]), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080, 8081]), pod.outside_listens(&[80]));
     let list = ["-b", "8081", "-i", "*"];
     pod.apply(&list);
     let mut open = Vec::new();

@@ -34,7 +34,7 @@ fn captures(pod: &Pod) {
 fn few_capabilities_are_enough(fixture: Fixture) {
     for args in [&EVERYTHING[..], &TPROXY] {
         let pod = fixture.pod();
-        let _people = pod.proxy_listens();
+        let _servers = pod.proxy_listens();
         pod.istio_iptables(args).with_only(needed(fixture)).run().succeeded();
         captures(&pod);
     }
@@ -43,7 +43,7 @@ fn few_capabilities_are_enough(fixture: Fixture) {
 fn a_read_only_file_system_is_enough(fixture: Fixture) {
     for args in [&EVERYTHING[..], &TPROXY] {
         let pod = fixture.pod();
-        let _people = pod.proxy_listens();
+        let _servers = pod.proxy_listens();
         confined(&pod, args).run().succeeded();
         captures(&pod);
     }
@@ -51,7 +51,7 @@ fn a_read_only_file_system_is_enough(fixture: Fixture) {
 
 fn a_change_and_a_cleanup_need_no_more(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = pod.proxy_listens();
+    let _servers = pod.proxy_listens();
     for args in [&EVERYTHING[..], &TPROXY, &TPROXY, &EVERYTHING] {
         confined(&pod, args).run().succeeded();
         captures(&pod);

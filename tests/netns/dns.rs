@@ -28,7 +28,7 @@ fn asked_through_the_proxy(outcome: &Outcome) {
 
 fn queries_to_the_name_server_are_captured(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
     for family in fixture.families() {
         let server = at(family.name_server(), 53);
@@ -39,7 +39,7 @@ fn queries_to_the_name_server_are_captured(fixture: Fixture) {
 
 fn queries_to_other_servers_are_not_captured(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "--redirect-dns"]).run().succeeded();
     for family in fixture.families() {
         pod.app().ask(at(family.service(), 53)).served_by("outside");
@@ -49,7 +49,7 @@ fn queries_to_other_servers_are_not_captured(fixture: Fixture) {
 
 fn all_dns_means_any_server(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
     // The resolver file is of no interest then.
     let args = ["-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns"];
     pod.istio_iptables(&args).file("/etc/resolv.conf", "").run().succeeded();
@@ -64,7 +64,7 @@ fn all_dns_means_any_server(fixture: Fixture) {
 
 fn proxy_queries_reach_the_name_server(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
     for family in fixture.families() {
         let server = at(family.name_server(), 53);
@@ -79,7 +79,7 @@ fn proxy_queries_reach_the_name_server(fixture: Fixture) {
 /// look the same, kept apart by zones.
 fn proxy_may_use_the_source_port_of_a_waiting_app(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
     for family in fixture.families() {
         let from = at(family.pod(), 42_053);
@@ -91,7 +91,7 @@ fn proxy_may_use_the_source_port_of_a_waiting_app(fixture: Fixture) {
 
 fn proxy_may_reuse_the_app_source_port(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
     for family in fixture.families() {
         let (from, server) = (at(family.pod(), 43_053), at(family.name_server(), 53));
@@ -103,7 +103,7 @@ fn proxy_may_reuse_the_app_source_port(fixture: Fixture) {
 
 fn app_may_reuse_the_proxy_source_port(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
     for family in fixture.families() {
         let (from, server) = (at(family.pod(), 44_053), at(family.name_server(), 53));
@@ -116,7 +116,7 @@ fn app_may_reuse_the_proxy_source_port(fixture: Fixture) {
 /// Connection tracking must find the question that an answer belongs to, in whatever zone.
 fn a_firewall_that_lets_only_answers_in_lets_dns_answers_in(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
     for &family in fixture.families() {
         pod.iptables(family, "-A INPUT -i eth0 -p udp -m conntrack ! --ctstate ESTABLISHED -j DROP");
@@ -129,7 +129,7 @@ fn a_firewall_that_lets_only_answers_in_lets_dns_answers_in(fixture: Fixture) {
 
 fn other_udp_is_not_captured(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns", "--capture-all-dns"]).run().succeeded();
     for family in fixture.families() {
         pod.app().ask(at(family.service(), 5353)).served_by("outside").coming_from(family.pod());
@@ -138,7 +138,7 @@ fn other_udp_is_not_captured(fixture: Fixture) {
 
 fn without_name_servers_dns_is_not_captured_with_a_warning(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
     let program =
         pod.istio_iptables(&["-b", "*", "--redirect-dns"]).file("/etc/resolv.conf", "# none\nsearch x\n");
     program.run().succeeded().output_contains("warn");
@@ -157,7 +157,7 @@ fn a_missing_resolver_file_is_an_error(fixture: Fixture) {
 
 fn dns_capture_ends_when_it_is_switched_off(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
     with_name_server(&pod, &["-b", "*", "--redirect-dns"]).run().succeeded();
     with_name_server(&pod, &["-b", "*"]).run().succeeded();
     for family in fixture.families() {

@@ -54,14 +54,14 @@ fn resolvers(pod: &Pod, user: u32, port: u16) -> Vec<Queries> {
 }
 
 /// What became of the queries before the run, during it, and from [`SETTLED`] after its end.
-struct Fates {
+struct Outcomes {
     before: Tally,
     meanwhile: Tally,
     after: Tally,
 }
 
 /// Runs `change` while `resolvers` ask.
-fn through(resolvers: Vec<Queries>, change: impl FnOnce()) -> Vec<Fates> {
+fn through(resolvers: Vec<Queries>, change: impl FnOnce()) -> Vec<Outcomes> {
     for resolver in &resolvers {
         resolver.wait_for(QUERIES);
     }
@@ -74,11 +74,11 @@ fn through(resolvers: Vec<Queries>, change: impl FnOnce()) -> Vec<Fates> {
     }
     // All at once, because one that lost an answer waits for it for a while.
     resolvers.iter().for_each(Queries::stop);
-    let fates = resolvers.into_iter().zip(begin.into_iter().zip(settled));
-    fates.map(|(resolver, (begin, settled))| Fates::of(resolver, begin, settled)).collect()
+    let outcomes = resolvers.into_iter().zip(begin.into_iter().zip(settled));
+    outcomes.map(|(resolver, (begin, settled))| Outcomes::of(resolver, begin, settled)).collect()
 }
 
-impl Fates {
+impl Outcomes {
     fn of(resolver: Queries, begin: usize, settled: usize) -> Self {
         let end = resolver.sent();
         let [before, meanwhile, after] = resolver.end([0..begin, begin..settled, settled..end]);
@@ -107,8 +107,8 @@ fn dns_capture_is_switched_on(fixture: Fixture) {
     let _servers = name_servers(&pod);
     for round in 0..4 {
         pod.apply(&EVERYTHING);
-        let fates = through(resolvers(&pod, 1000, 21_000 + round), || drop(pod.apply(&DNS)));
-        fates.iter().for_each(Fates::newly_captured);
+        let outcomes = through(resolvers(&pod, 1000, 21_000 + round), || drop(pod.apply(&DNS)));
+        outcomes.iter().for_each(Outcomes::newly_captured);
     }
 }
 
@@ -116,10 +116,10 @@ fn dns_capture_is_switched_off(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = name_servers(&pod);
     pod.apply(&DNS);
-    for fates in through(resolvers(&pod, 1000, 22_000), || drop(pod.apply(&EVERYTHING))) {
+    for outcomes in through(resolvers(&pod, 1000, 22_000), || drop(pod.apply(&EVERYTHING))) {
         // The answers that are waited for come by the entry that has to go.
-        assert_eq!(fates.before.direct, 0, "{:?}", fates.before);
-        assert_eq!((fates.after.proxy, fates.after.lost), (0, 0), "{:?}", fates.after);
+        assert_eq!(outcomes.before.direct, 0, "{:?}", outcomes.before);
+        assert_eq!((outcomes.after.proxy, outcomes.after.lost), (0, 0), "{:?}", outcomes.after);
     }
 }
 
@@ -140,9 +140,9 @@ fn a_group_is_included_no_more(fixture: Fixture) {
     let _servers = name_servers(&pod);
     groups("1000,3000")(pod.istio_iptables(&DNS)).run().succeeded();
     let narrowed = || drop(groups("3000")(pod.istio_iptables(&DNS)).run().succeeded());
-    for fates in through(resolvers(&pod, 1000, 22_000), narrowed) {
-        assert_eq!(fates.before.direct, 0, "{:?}", fates.before);
-        assert_eq!((fates.after.proxy, fates.after.lost), (0, 0), "{:?}", fates.after);
+    for outcomes in through(resolvers(&pod, 1000, 22_000), narrowed) {
+        assert_eq!(outcomes.before.direct, 0, "{:?}", outcomes.before);
+        assert_eq!((outcomes.after.proxy, outcomes.after.lost), (0, 0), "{:?}", outcomes.after);
     }
 }
 
@@ -158,8 +158,8 @@ fn an_excluded_port_53_is_included(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = name_servers(&pod);
     pod.istio_iptables(&DNS).arg("-o").arg("53").run().succeeded();
-    let fates = through(resolvers(&pod, 1000, 23_000), || drop(pod.apply(&DNS)));
-    fates.iter().for_each(Fates::newly_captured);
+    let outcomes = through(resolvers(&pod, 1000, 23_000), || drop(pod.apply(&DNS)));
+    outcomes.iter().for_each(Outcomes::newly_captured);
 }
 
 /// The queries of user 1000 are captured from now on, those of the other user were and are.
@@ -169,10 +169,10 @@ fn widening(fixture: Fixture, narrow: impl Fn(Program) -> Program, wide: impl Fn
     narrow(pod.istio_iptables(&DNS)).run().succeeded();
     let mut all = resolvers(&pod, 1000, 24_000);
     all.extend(resolvers(&pod, OTHER, 25_000));
-    let fates = through(all, || drop(wide(pod.istio_iptables(&DNS)).run().succeeded()));
-    let (newly, always) = fates.split_at(fates.len() / 2);
-    newly.iter().for_each(Fates::newly_captured);
-    always.iter().for_each(Fates::captured);
+    let outcomes = through(all, || drop(wide(pod.istio_iptables(&DNS)).run().succeeded()));
+    let (newly, always) = outcomes.split_at(outcomes.len() / 2);
+    newly.iter().for_each(Outcomes::newly_captured);
+    always.iter().for_each(Outcomes::captured);
 }
 
 /// Its own way is no reason to delete an entry that captured queries wait for.
@@ -180,10 +180,10 @@ fn a_change_that_concerns_no_query_loses_no_answer(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = name_servers(&pod);
     pod.apply(&DNS);
-    let fates = through(resolvers(&pod, 1000, 26_000), || {
+    let outcomes = through(resolvers(&pod, 1000, 26_000), || {
         pod.istio_iptables(&DNS).arg("-x").arg("198.51.100.0/24").arg("-d").arg("8080").run().succeeded();
     });
-    fates.iter().for_each(Fates::captured);
+    outcomes.iter().for_each(Outcomes::captured);
 }
 
 /// mangle commits before nat then, and after it on the way back.
@@ -192,11 +192,11 @@ fn dns_capture_is_switched_on_together_with_tproxy(fixture: Fixture) {
     let _servers = name_servers(&pod);
     pod.apply(&EVERYTHING);
     let tproxy = |pod: &Pod| drop(pod.istio_iptables(&DNS).arg("-m").arg("TPROXY").run().succeeded());
-    let fates = through(resolvers(&pod, 1000, 28_000), || tproxy(&pod));
-    fates.iter().for_each(Fates::newly_captured);
+    let outcomes = through(resolvers(&pod, 1000, 28_000), || tproxy(&pod));
+    outcomes.iter().for_each(Outcomes::newly_captured);
     pod.apply(&[&EVERYTHING[..], &["-m", "TPROXY"]].concat());
-    let fates = through(resolvers(&pod, 1000, 28_001), || drop(pod.apply(&DNS)));
-    fates.iter().for_each(Fates::newly_captured);
+    let outcomes = through(resolvers(&pod, 1000, 28_001), || drop(pod.apply(&DNS)));
+    outcomes.iter().for_each(Outcomes::newly_captured);
 }
 
 fn on_the_other_backend(fixture: Fixture) -> Fixture {
@@ -216,16 +216,16 @@ fn dns_capture_is_switched_on_in_a_move_between_backends(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = name_servers(&pod);
     pod.apply(&EVERYTHING);
-    let fates = through(resolvers(&pod, 1000, 29_000), || moved(&pod, &DNS));
-    fates.iter().for_each(Fates::newly_captured);
+    let outcomes = through(resolvers(&pod, 1000, 29_000), || moved(&pod, &DNS));
+    outcomes.iter().for_each(Outcomes::newly_captured);
 }
 
 fn a_move_between_backends_loses_no_answer(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = name_servers(&pod);
     pod.apply(&DNS);
-    let fates = through(resolvers(&pod, 1000, 30_000), || moved(&pod, &DNS));
-    fates.iter().for_each(Fates::captured);
+    let outcomes = through(resolvers(&pod, 1000, 30_000), || moved(&pod, &DNS));
+    outcomes.iter().for_each(Outcomes::captured);
 }
 
 /// Nothing is tracked in the pod yet.
@@ -270,10 +270,10 @@ fn a_killed_change_is_completed_by_the_next_run(fixture: Fixture) {
         let pod = fixture.pod();
         let _servers = name_servers(&pod);
         pod.istio_iptables(&DNS).arg("-o").arg("53").run().succeeded();
-        let fates = through(resolvers(&pod, 1000, 27_000), || {
+        let outcomes = through(resolvers(&pod, 1000, 27_000), || {
             pod.istio_iptables(&DNS).run_and_kill_after(moment);
             pod.apply(&DNS);
         });
-        fates.iter().for_each(Fates::newly_captured);
+        outcomes.iter().for_each(Outcomes::newly_captured);
     }
 }

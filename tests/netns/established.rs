@@ -57,7 +57,7 @@ fn first_capture_with_tproxy_keeps_1000_connections(fixture: Fixture) {
 /// As many connections in each family and direction, idle and busy.
 fn first_capture(fixture: Fixture, options: &[&str], each: usize) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     let held = Held::open(&pod, fixture.families(), each, "app", "outside");
     let ended = held.during(|| pod.apply(options));
     let output = ended.output();
@@ -72,7 +72,7 @@ fn first_capture(fixture: Fixture, options: &[&str], each: usize) {
 fn first_capture_of_a_second_family_keeps_its_connections(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();
-        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         apply_family(&pod, options, "ipv4");
         let captured = Held::open(&pod, &[Family::V4], 10, "proxy", "proxy");
         let direct = Held::open(&pod, &[Family::V6], 10, "app", "outside");
@@ -88,7 +88,7 @@ fn first_capture_has_no_gap_for_new_connections(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         for _ in 0..5 {
             let pod = fixture.pod();
-            let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+            let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
             let held = Held::open(&pod, fixture.families(), 10, "app", "outside");
             let callers: Vec<Caller> =
                 fixture.families().iter().flat_map(|f| Caller::both(&pod, *f)).collect();
@@ -122,7 +122,7 @@ fn first_capture_has_no_gap_for_new_connections(fixture: Fixture) {
 fn no_connection_reaches_the_proxy_with_the_clients_address_as_its_target(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();
-        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         let ends = |family: &Family| (at(family.outside(), 40_500), at(family.pod(), 8080));
         for family in fixture.families() {
             pod.iptables(*family, "-A INPUT -m conntrack --ctstate INVALID -j ACCEPT");
@@ -170,7 +170,7 @@ fn no_connection_reaches_the_proxy_with_the_clients_address_as_its_target(fixtur
 fn entry_that_began_with_an_answer_does_not_bypass_the_proxy(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();
-        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
         let ends = |family: &Family| (at(family.outside(), 40_500), at(family.pod(), 8080));
         let open = |(from, to): (SocketAddr, SocketAddr)| {
             let binding = Binding { source: Some(from), spoofed_mark: None };
@@ -202,7 +202,7 @@ fn make_entry(pod: &Pod, source: SocketAddr, destination: SocketAddr, state: &st
 fn closed_entry_of_the_other_direction_goes_with_a_change_of_options(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();
-        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
         pod.apply(options);
         let ends = |family: Family| (at(family.outside(), 40_700), at(family.pod(), 8080));
         for &family in fixture.families() {
@@ -233,7 +233,7 @@ fn closed_entry_of_the_other_direction_does_not_bypass_the_proxy(fixture: Fixtur
     while pod.namespace.run(|| tool("ss", &["-Hlnt", "sport", "=", ":40600"], "")).contains("LISTEN") {
         thread::sleep(PAUSE);
     }
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     let held = Held::open(&pod, fixture.families(), 1, "app", "outside");
     pod.apply(&REDIRECT);
     for &family in fixture.families() {
@@ -249,7 +249,7 @@ fn first_capture_that_is_killed_is_completed_by_the_next_run(fixture: Fixture) {
         for step in 0..30_u64 {
             let moment = Duration::from_micros(step * step * 60);
             let pod = fixture.pod();
-            let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+            let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
             let held = Held::open(&pod, fixture.families(), 3, "app", "outside");
             held.during(|| {
                 pod.istio_iptables(options).run_and_kill_after(moment);
@@ -270,7 +270,7 @@ fn first_capture_of_a_second_family_leaves_no_gap_in_the_first_one(fixture: Fixt
     for killed_twice in [false, true] {
         for number in 1.. {
             let pod = fixture.pod();
-            let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+            let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
             apply_family(&pod, &REDIRECT, "ipv4");
             let held = Held::open(&pod, &[Family::V6], 3, "app", "outside");
             if killed_twice {
@@ -322,7 +322,7 @@ fn ipv4_connections_of_ipv6_sockets_survive_first_capture(fixture: Fixture) {
 fn half_closed_connections_survive_first_capture(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();
-        let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
+        let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
         for &family in fixture.families() {
             let target = at(family.pod(), 8080);
             let listener = pod.app().run(|| TcpListener::bind(target).unwrap());
@@ -346,7 +346,7 @@ fn half_closed_connections_survive_first_capture(fixture: Fixture) {
 fn connections_that_other_rules_track_survive_first_capture(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();
-        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         let unseen = Held::open(&pod, fixture.families(), 5, "app", "outside");
         let tracking = "-t filter -A INPUT -m conntrack --ctstate INVALID -j DROP";
         let foreign = "-t nat -A OUTPUT -p tcp ! --syn -j ACCEPT";
@@ -392,7 +392,7 @@ fn without_sockets_each_family_is_written_once(fixture: Fixture) {
 /// Connections of every age live through every change: of the mode, of the families, of ports and of owners.
 fn option_changes_reset_no_connection(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     let mut held = vec![Held::open(&pod, fixture.families(), 10, "app", "outside")];
     let changes: [(&[&str], &str); 12] = [
         (&REDIRECT, "ipv4"),

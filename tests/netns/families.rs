@@ -26,7 +26,7 @@ const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
 
 fn uncaptured_ipv6_address_of_ipv4_pod_is_logged(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     let run = pod.bare_istio_iptables(&EVERYTHING).run().succeeded();
     run.output_contains("warn").output_contains("fd00:1::2").output_contains("--dual-stack");
     captured(&pod, Family::V4, true);
@@ -36,7 +36,7 @@ fn uncaptured_ipv6_address_of_ipv4_pod_is_logged(fixture: Fixture) {
 fn dual_stack_captures_both_families(fixture: Fixture) {
     for name in ["ISTIO_DUAL_STACK", "DUAL_STACK"] {
         let pod = fixture.pod();
-        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         pod.bare_istio_iptables(&EVERYTHING).env(name, "true").run().succeeded();
         captured(&pod, Family::V4, true);
         captured(&pod, Family::V6, true);
@@ -46,7 +46,7 @@ fn dual_stack_captures_both_families(fixture: Fixture) {
 fn a_family_can_be_chosen(fixture: Fixture) {
     for (family, v4, v6) in [("ipv4", true, false), ("ipv6", false, true), ("dual", true, true)] {
         let pod = fixture.pod();
-        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         pod.bare_istio_iptables(&[&EVERYTHING[..], &["--ip-family", family]].concat()).run().succeeded();
         captured(&pod, Family::V4, v4);
         captured(&pod, Family::V6, v6);
@@ -69,7 +69,7 @@ fn a_pod_without_an_address_gets_rules_of_both_families(fixture: Fixture) {
 
 fn pod_with_disabled_ipv6_gets_ipv4_rules(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.namespace
         .run(|| fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").expect("switch IPv6 off"));
     pod.apply(&EVERYTHING);
@@ -79,7 +79,7 @@ fn pod_with_disabled_ipv6_gets_ipv4_rules(fixture: Fixture) {
 fn dns_is_captured_in_the_family_of_the_name_server(fixture: Fixture) {
     for (has, lacks) in [(Family::V4, Family::V6), (Family::V6, Family::V4)] {
         let pod = fixture.pod();
-        let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+        let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
         let resolver = format!("nameserver {}\n", has.name_server());
         let run = pod.istio_iptables(&["-b", "*", "--redirect-dns"]).file("/etc/resolv.conf", &resolver);
         run.run().succeeded();
@@ -92,7 +92,7 @@ fn dns_is_captured_in_the_family_of_the_name_server(fixture: Fixture) {
 
 fn a_pod_can_be_captured_from_outside(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     let elsewhere = Namespace::new();
     let path = pod.namespace.path();
     let mut program = Program::new(&elsewhere, &EVERYTHING)

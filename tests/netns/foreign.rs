@@ -8,12 +8,12 @@ use crate::lab::tools::{path, restore_tools};
 use crate::lab::{Backend, Family, Fixture, Pod, Stack, for_each_backend};
 
 for_each_backend!(
-    commented_twin_survives_two_identical_runs,
+    commented_rule_survives_two_identical_runs,
     lone_foreign_return_beside_a_virtual_interface_survives,
     foreign_mark_rule_survives,
     first_verify_passes_beside_a_foreign_return,
     foreign_pair_right_before_our_jumps_survives,
-    foreign_twin_of_one_rule_leaves_no_other_rule_of_ours,
+    identical_foreign_rule_leaves_no_other_rule_of_ours,
     foreign_route_rule_and_address_are_not_changed,
     virtual_interface_behind_a_foreign_rule_is_cleaned_up,
     odd_comments_do_not_block_runs,
@@ -48,7 +48,7 @@ fn insert(pod: &Pod, rule: &str) {
     }
 }
 
-fn commented_twin_survives_two_identical_runs(fixture: Fixture) {
+fn commented_rule_survives_two_identical_runs(fixture: Fixture) {
     let pod = fixture.pod();
     insert(&pod, "-t nat -A PREROUTING -i eth0 -m comment --comment node-agent:keep -j RETURN");
     let before = pod.state();
@@ -119,7 +119,7 @@ fn foreign_pair_right_before_our_jumps_survives(fixture: Fixture) {
 }
 
 /// Which of two identical rules is ours may be open; what is ours in any case goes.
-fn foreign_twin_of_one_rule_leaves_no_other_rule_of_ours(fixture: Fixture) {
+fn identical_foreign_rule_leaves_no_other_rule_of_ours(fixture: Fixture) {
     let pod = fixture.pod();
     let tproxy = [&EVERYTHING[..], &["-m", "TPROXY"]].concat();
     pod.apply(&[&tproxy[..], &["-c", "eth1,net9"]].concat());
@@ -266,7 +266,7 @@ fn unprivileged_validation_says_that_rules_are_not_compared(fixture: Fixture) {
     pod.istio_iptables(&validate).under_user(1337).run().succeeded().output_contains("not compared");
 }
 
-/// Another program inserts rules all the time at the head of the chain in which ours have a foreign twin before them.
+/// Another program inserts rules all the time at the head of the chain in which ours have an identical foreign rule before them.
 fn rule_inserted_between_reading_and_writing_survives(fixture: Fixture) {
     const INSERTED: usize = 150;
     let pod = fixture.pod();
@@ -295,15 +295,15 @@ fn rule_inserted_between_reading_and_writing_survives(fixture: Fixture) {
     let rules = pod.state().chain("ip4 nat PREROUTING").to_vec();
     let inserted: Vec<_> = rules.iter().filter(|rule| rule.contains("--dport 2")).collect();
     assert_eq!(inserted.len(), INSERTED, "{rules:?}");
-    let twin = rules.iter().position(|rule| rule == "-i eth1 -j RETURN");
+    let identical = rules.iter().position(|rule| rule == "-i eth1 -j RETURN");
     let fixed = rules.iter().position(|rule| rule.ends_with("--dport 1 -j RETURN"));
-    assert!(twin.is_some() && twin < fixed, "{rules:?}");
+    assert!(identical.is_some() && identical < fixed, "{rules:?}");
 }
 
-/// Another program inserts a twin of a rule of ours after the run has read the rules. With iptables-legacy it has to wait
+/// Another program inserts a copy of a rule of ours after the run has read the rules. With iptables-legacy it has to wait
 /// for the lock of the tools; a rule that it could insert stays.
 #[test]
-fn twin_inserted_between_reading_and_writing_survives() {
+fn identical_rule_inserted_between_reading_and_writing_survives() {
     let fixture = Fixture { backend: Backend::IptablesLegacy, stack: Stack::Dual };
     let pod = fixture.pod();
     let excluded = ["-b", "*", "-i", "*", "-c", "net9"];
@@ -321,8 +321,8 @@ fn twin_inserted_between_reading_and_writing_survives() {
                 .join(format!("{}.inserted", fixture.backend.tool(family, "-restore")))
                 .exists();
             let saved = pod.namespace.run(|| tool(&fixture.backend.tool(family, "-save"), &["-c"], ""));
-            let twin = "[7:777] -A PREROUTING -i net9 -j RETURN";
-            assert_eq!(saved.contains(twin), inserted, "{change:?}: {saved}");
+            let identical = "[7:777] -A PREROUTING -i net9 -j RETURN";
+            assert_eq!(saved.contains(identical), inserted, "{change:?}: {saved}");
             assert_eq!(saved.matches("-i net9 ").count(), usize::from(inserted), "{change:?}: {saved}");
             if inserted {
                 pod.iptables(family, "-t nat -D PREROUTING -i net9 -j RETURN");
@@ -416,7 +416,7 @@ fn dormant_table_is_an_error_with_the_command_that_wakes_it() {
 #[test]
 fn dormant_native_table_is_switched_on() {
     let pod = Fixture { backend: Backend::Native, stack: Stack::Dual }.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     let target = at(Family::V4.pod(), 8080);
     // Before the first run, and under its rules.
     for _ in 0..2 {

@@ -16,7 +16,7 @@ for_each_fixture_and_native!(
 
 fn an_inbound_call_reaches_the_proxy_with_its_destination(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*"]);
     for family in fixture.families() {
         let target = at(family.pod(), 8080);
@@ -26,7 +26,7 @@ fn an_inbound_call_reaches_the_proxy_with_its_destination(fixture: Fixture) {
 
 fn excluded_inbound_port_is_not_captured(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080, 15020, 15090]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080, 15020, 15090]));
     pod.apply(&["-b", "*", "-d", "15090,15020"]);
     for family in fixture.families() {
         for port in [15090, 15020] {
@@ -39,7 +39,7 @@ fn excluded_inbound_port_is_not_captured(fixture: Fixture) {
 
 fn only_listed_inbound_ports_are_captured(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080, 8081, 9090]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080, 8081, 9090]));
     pod.apply(&["-b", "8080,8081"]);
     for family in fixture.families() {
         for port in [8080, 8081] {
@@ -52,7 +52,7 @@ fn only_listed_inbound_ports_are_captured(fixture: Fixture) {
 
 fn without_inbound_ports_nothing_inbound_is_captured(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-i", "*"]);
     for family in fixture.families() {
         pod.outside().call(at(family.pod(), 8080)).served_by("app");
@@ -61,7 +61,7 @@ fn without_inbound_ports_nothing_inbound_is_captured(fixture: Fixture) {
 
 fn the_tunnel_port_is_not_redirected(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = pod.proxy_listens();
+    let _servers = pod.proxy_listens();
     pod.apply(&["-b", "*", "-i", "*"]);
     for family in fixture.families() {
         let answer = pod.outside().call(at(family.pod(), 15008));
@@ -71,7 +71,7 @@ fn the_tunnel_port_is_not_redirected(fixture: Fixture) {
 
 fn other_inbound_and_tunnel_ports_can_be_chosen(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens_on(16001, 16006, 16008), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens_on(16001, 16006, 16008), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*", "-p", "16001", "-z", "16006", "-e", "16008"]);
     for family in fixture.families() {
         let target = at(family.pod(), 8080);
@@ -87,7 +87,7 @@ fn other_inbound_and_tunnel_ports_can_be_chosen(fixture: Fixture) {
 fn invalid_packets_are_answered_unless_they_are_to_be_dropped(fixture: Fixture) {
     for (args, expected) in [(&["-b", "*"][..], true), (&["-b", "*", "--drop-invalid"], false)] {
         let pod = fixture.pod();
-        let _people = pod.proxy_listens();
+        let _servers = pod.proxy_listens();
         pod.apply(args);
         for family in fixture.families() {
             let (from, to) = (at(family.outside(), 40_000), at(family.pod(), 8080));

@@ -18,7 +18,7 @@ fn excluded_interface_is_not_captured_in_either_direction(fixture: Fixture) {
 
 fn an_interface_may_be_excluded_by_the_start_of_its_name(fixture: Fixture) {
     let pod = fixture.pod_in(Topology::SecondNic);
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*", "-i", "*", "-c", "net1,eth+"]);
     for family in fixture.families() {
         for address in [family.pod(), family.pod_second()] {
@@ -36,7 +36,7 @@ fn excluded_interface_is_not_captured_under_tproxy(fixture: Fixture) {
 
 fn second_interface_is_not_captured(fixture: Fixture, args: &[&str]) {
     let pod = fixture.pod_in(Topology::SecondNic);
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.apply(args);
     for family in fixture.families() {
         let own = at(family.pod_second(), 8080);
@@ -52,7 +52,7 @@ fn second_interface_is_not_captured(fixture: Fixture, args: &[&str]) {
 
 fn a_call_of_a_guest_is_outbound(fixture: Fixture) {
     let pod = fixture.pod_in(Topology::Guest);
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*", "-i", "*", "-k", "br0"]);
     for family in fixture.families() {
         let target = at(family.service(), 80);
@@ -64,7 +64,7 @@ fn only_calls_of_a_guest_to_listed_ranges_are_captured(fixture: Fixture) {
     let ranges = format!("{},{}", Family::V4.service_range(), Family::V6.service_range());
     for flag in ["-k", "--reroute-virtual-interfaces"] {
         let pod = fixture.pod_in(Topology::Guest);
-        let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
+        let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
         pod.apply(&["-b", "*", "-i", &ranges, flag, "br0"]);
         for family in fixture.families() {
             let listed = at(family.service(), 80);
@@ -76,7 +76,7 @@ fn only_calls_of_a_guest_to_listed_ranges_are_captured(fixture: Fixture) {
 
 fn calls_from_outside_stay_inbound_where_there_is_a_guest(fixture: Fixture) {
     let pod = fixture.pod_in(Topology::Guest);
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*", "-k", "br0"]);
     for family in fixture.families() {
         let target = at(family.pod(), 8080);

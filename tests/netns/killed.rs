@@ -26,7 +26,7 @@ for_these_fixtures!(
         killed_at_any_message_of_cleanup_is_completed_by_next_run,
     ]
 );
-for_these_fixtures!(nft_with_twins: IptablesNft Dual; [killed_beside_foreign_twins_leaves_no_part_of_a_set]);
+for_these_fixtures!(nft_with_identical_rules: IptablesNft Dual; [killed_beside_identical_foreign_rules_leaves_no_part_of_a_set]);
 
 const TPROXY: [&str; 10] =
     ["-b", "*", "-i", "*", "-m", "TPROXY", "-c", "eth1", "--redirect-dns", "--capture-all-dns"];
@@ -139,9 +139,9 @@ fn killed_cleanup_is_completed_by_next_run(fixture: Fixture) {
     }
 }
 
-/// In iptables-nft, rules of ours that are behind foreign twins are deleted one by one, by handle. A run that is killed at a restore leaves the others
-/// recognisable.
-fn killed_beside_foreign_twins_leaves_no_part_of_a_set(fixture: Fixture) {
+/// In iptables-nft, rules of ours behind identical foreign ones are deleted one by one, by handle. A run that is killed
+/// at a restore leaves the others recognizable.
+fn killed_beside_identical_foreign_rules_leaves_no_part_of_a_set(fixture: Fixture) {
     let (ours, next) = (["-b", "*", "-i", "*", "-c", "eth1,net9"], ["-b", "*", "-i", "*"]);
     for when in ["before", "after"] {
         let pod = fixture.pod();

@@ -18,7 +18,7 @@ for_these_fixtures!(
 
 fn without_rules_no_call_is_captured(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     for family in fixture.families() {
         pod.outside().call(at(family.pod(), 8080)).served_by("app").coming_from(family.outside());
         pod.app().call(at(family.service(), 80)).served_by("outside").coming_from(family.pod());
@@ -31,7 +31,7 @@ fn without_rules_no_call_is_captured(fixture: Fixture) {
 
 fn manual_redirect_counts_as_capture(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     for &family in fixture.families() {
         pod.iptables(family, "-t nat -A PREROUTING -p tcp --dport 8080 -j REDIRECT --to-ports 15006");
         pod.iptables(
@@ -57,7 +57,7 @@ fn a_call_without_a_listener_is_refused(fixture: Fixture) {
 
 fn guest_reaches_outside_through_the_pod(fixture: Fixture) {
     let pod = fixture.pod_in(Topology::Guest);
-    let _people = pod.outside_listens(&[80]);
+    let _servers = pod.outside_listens(&[80]);
     for family in fixture.families() {
         pod.guest().call(at(family.service(), 80)).served_by("outside").coming_from(family.guest());
     }
@@ -65,7 +65,7 @@ fn guest_reaches_outside_through_the_pod(fixture: Fixture) {
 
 fn a_refused_packet_gets_a_reply(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = pod.outside_listens(&[81]);
+    let _servers = pod.outside_listens(&[81]);
     for family in fixture.families() {
         assert!(!pod.app().gets_no_reply(at(family.service(), 82), at(family.service(), 81)));
     }
@@ -73,7 +73,7 @@ fn a_refused_packet_gets_a_reply(fixture: Fixture) {
 
 fn a_dropped_packet_gets_no_reply(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = pod.outside_listens(&[80, 81]);
+    let _servers = pod.outside_listens(&[80, 81]);
     for &family in fixture.families() {
         pod.iptables(family, "-t filter -A OUTPUT -p tcp --dport 80 -j DROP");
         let [dropped, marker] = [80, 81].map(|port| at(family.service(), port));

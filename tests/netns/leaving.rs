@@ -42,7 +42,7 @@ fn a_family_that_loses_its_rules_keeps_its_connections(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         for (stays, leaves, name) in [(Family::V4, Family::V6, "ipv4"), (Family::V6, Family::V4, "ipv6")] {
             let pod = fixture.pod();
-            let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+            let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
             apply_family(&pod, options, "dual");
             let held = Held::open(&pod, &[Family::V4, Family::V6], 6, "proxy", "proxy");
             held.during(|| apply_family(&pod, options, name)).output_contains(CHAIN);
@@ -65,7 +65,7 @@ fn a_family_that_loses_its_rules_keeps_its_connections(fixture: Fixture) {
 
 fn cleanup_logs_number_of_reset_connections(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.apply(&REDIRECT);
     let four = Held::open(&pod, &[Family::V4], 3, "proxy", "proxy");
     let six = Held::open(&pod, &[Family::V6], 2, "proxy", "proxy");
@@ -96,7 +96,7 @@ fn cleanup_logs_number_of_reset_connections(fixture: Fixture) {
 fn cleanup_keeps_connections_on_request(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();
-        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         pod.apply(options);
         let held = Held::open(&pod, fixture.families(), 4, "proxy", "proxy");
         let cleanup = ["--cleanup-only", "--keep-connections"];
@@ -128,7 +128,7 @@ fn cleanup_keeps_connections_on_request(fixture: Fixture) {
 
 fn plain_cleanup_takes_the_chain_whatever_is_open(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.apply(&REDIRECT);
     let held = Held::open(&pod, fixture.families(), 1, "proxy", "proxy");
     pod.apply(&["--cleanup-only", "--keep-connections"]);
@@ -143,7 +143,7 @@ fn plain_cleanup_takes_the_chain_whatever_is_open(fixture: Fixture) {
 fn validation_accepts_what_keeps_connections(fixture: Fixture) {
     let pod = fixture.pod();
     // The ports of the last run are free: the probe listens there.
-    let _people = (pod.proxy_also_listens(&[16001, 16006]), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_also_listens(&[16001, 16006]), pod.outside_listens(&[80]));
     apply_family(&pod, &["-b", "*", "-i", "*", "-p", "16001", "-z", "16006"], "dual");
     let held = Held::open(&pod, &[Family::V6], 2, "proxy", "proxy");
     apply_family(&pod, &REDIRECT, "ipv4").output_contains(CHAIN);
@@ -157,7 +157,7 @@ fn a_connection_that_begins_before_the_rules_go_is_kept(fixture: Fixture) {
     let reduction = [&REDIRECT[..], &["--ip-family", "ipv6"]].concat();
     for change in [&["--cleanup-only", "--keep-connections"][..], &reduction] {
         let pod = fixture.pod();
-        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         apply_family(&pod, &REDIRECT, "dual");
         let (held, ended) = opened_before_the_first_restore(&pod, change);
         held.all_alive();
@@ -174,7 +174,7 @@ fn a_connection_that_begins_before_the_rules_go_is_kept(fixture: Fixture) {
 /// A clean-up says of every connection that it resets it, also of one that began after the first look.
 fn connection_that_begins_before_cleanup_is_counted(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     apply_family(&pod, &REDIRECT, "dual");
     let (held, ended) = opened_before_the_first_restore(&pod, &["--cleanup-only"]);
     ended.output_contains("clean-up resets 12 proxied IPv4 connections");
@@ -207,7 +207,7 @@ fn without_connections_nothing_is_kept(fixture: Fixture) {
 /// The live rules name the ports of the last run; connections to those of an earlier one are open as well.
 fn connections_of_earlier_ports_are_kept_too(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.proxy_also_listens(&[16001, 16006]), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.proxy_also_listens(&[16001, 16006]), pod.outside_listens(&[80]));
     apply_family(&pod, &["-b", "*", "-i", "*", "-p", "16001", "-z", "16006"], "dual");
     let held = Held::open(&pod, &[Family::V6], 3, "proxy", "proxy");
     apply_family(&pod, &REDIRECT, "dual");
@@ -219,7 +219,7 @@ fn connections_of_earlier_ports_are_kept_too(fixture: Fixture) {
 /// no rule.
 fn cleanup_of_tproxy_resets_outbound_connections_only(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.apply(&TPROXY);
     for &family in fixture.families() {
         let open = |_| pod.outside().connect(at(family.pod(), 8080)).expect("an inbound call");
@@ -238,7 +238,7 @@ fn cleanup_of_tproxy_resets_outbound_connections_only(fixture: Fixture) {
 fn the_passthrough_address_stays_while_sockets_use_it(fixture: Fixture) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();
-        let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         apply_family(&pod, options, "dual");
         let from = Binding { source: Some(at(Family::V6.passthrough(), 0)), spoofed_mark: None };
         let target = at(Family::V6.pod(), 8080);
@@ -261,7 +261,7 @@ fn the_passthrough_address_stays_while_sockets_use_it(fixture: Fixture) {
 /// The proxy of a TPROXY pod calls the application under the client's address; the answers find back by a mark.
 fn connections_that_end_with_tproxy_are_counted(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     for leave in [&["-b", "*", "-i", "*", "--dry-run"][..], &["--cleanup-only", "--dry-run"], &REDIRECT] {
         pod.apply(&TPROXY);
         let open = |family: &Family| {

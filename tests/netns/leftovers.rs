@@ -15,7 +15,7 @@ for_each_backend!(
     foreign_rules_with_our_shape_keep_their_position,
     foreign_rule_behind_our_jump_does_not_move_before_it,
     chain_with_foreign_jump_is_kept_and_logged,
-    ambiguous_twins_are_kept_and_reported,
+    ambiguous_rules_are_kept_and_reported,
     rules_of_istio_1_14_are_updated,
     rules_of_todays_istio_are_already_converged,
     rules_of_the_other_iptables_variant_are_deleted,
@@ -231,7 +231,7 @@ fn rules_and_routes_of_istios_tproxy_mode_are_taken_over(fixture: Fixture) {
         [&["-b", "*", "-i", "*", "-m", "TPROXY"][..], &EVERYTHING, &["-b", "80", "-m", "TPROXY", "-r", "200"]]
     {
         let (pod, fresh) = (fixture.pod(), fixture.pod());
-        let _people = pod.proxy_listens();
+        let _servers = pod.proxy_listens();
         istio_tproxy_ran_three_times(&pod);
         pod.apply(args);
         fresh.apply(args);
@@ -295,7 +295,7 @@ fn rules_of_the_other_iptables_variant_are_deleted(fixture: Fixture) {
 fn foreign_rule_behind_our_jump_does_not_move_before_it(fixture: Fixture) {
     const BEHIND: &str = "*nat\n-A OUTPUT -p tcp -j ACCEPT\n-A PREROUTING -p tcp -j ACCEPT\nCOMMIT\n";
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     pod.apply(&EVERYTHING);
     for family in [Family::V4, Family::V6] {
         pod.restore(family, BEHIND);
@@ -320,7 +320,7 @@ fn chain_with_foreign_jump_is_kept_and_logged(fixture: Fixture) {
 }
 
 /// In iptables-nft the handles of the rules tell which one is ours; in iptables-legacy nothing does.
-fn ambiguous_twins_are_kept_and_reported(fixture: Fixture) {
+fn ambiguous_rules_are_kept_and_reported(fixture: Fixture) {
     let pod = fixture.pod();
     pod.apply(&["-b", "*", "-c", "eth7"]);
     for family in [Family::V4, Family::V6] {

@@ -21,7 +21,7 @@ for_each_backend_and_native!(the_loopback_range_of_the_app_can_be_widened);
 
 fn a_call_of_the_app_is_captured_with_its_destination(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*", "-i", "*"]);
     for family in fixture.families() {
         for target in [at(family.service(), 80), at(family.other_service(), 4321), at(family.outside(), 80)] {
@@ -32,7 +32,7 @@ fn a_call_of_the_app_is_captured_with_its_destination(fixture: Fixture) {
 
 fn without_outbound_ranges_no_call_is_captured(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*"]);
     for family in fixture.families() {
         pod.app().call(at(family.service(), 80)).served_by("outside");
@@ -41,7 +41,7 @@ fn without_outbound_ranges_no_call_is_captured(fixture: Fixture) {
 
 fn excluded_range_is_not_captured(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-i", "*", "-x", &service_ranges()]);
     for family in fixture.families() {
         pod.app().call(at(family.service(), 80)).served_by("outside").coming_from(family.pod());
@@ -53,7 +53,7 @@ fn excluded_range_is_not_captured(fixture: Fixture) {
 /// The option is for TCP and UDP; for UDP it shows where DNS would be captured.
 fn excluded_outbound_port_is_not_captured(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[80, 5432]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80, 5432]));
     pod.apply(&["-i", "*", "-o", "5432,53", "--redirect-dns", "--capture-all-dns"]);
     for family in fixture.families() {
         pod.app().call(at(family.service(), 5432)).served_by("outside");
@@ -66,7 +66,7 @@ fn excluded_outbound_port_is_not_captured(fixture: Fixture) {
 
 fn only_listed_ranges_are_captured(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-i", &service_ranges()]);
     for family in fixture.families() {
         let listed = at(family.service(), 80);
@@ -77,7 +77,7 @@ fn only_listed_ranges_are_captured(fixture: Fixture) {
 
 fn a_listed_port_is_captured_whatever_its_range(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[80, 443, 9090]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80, 443, 9090]));
     pod.apply(&["-i", &service_ranges(), "-q", "443,8443"]);
     for family in fixture.families() {
         for target in
@@ -91,7 +91,7 @@ fn a_listed_port_is_captured_whatever_its_range(fixture: Fixture) {
 
 fn an_excluded_range_wins_over_a_listed_port(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[443]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[443]));
     pod.apply(&["-x", &service_ranges(), "-q", "443"]);
     for family in fixture.families() {
         pod.app().call(at(family.service(), 443)).served_by("outside");
@@ -103,7 +103,7 @@ fn an_excluded_range_wins_over_a_listed_port(fixture: Fixture) {
 /// Over `lo`, whether it calls 127.0.0.1 or the pod's own address.
 fn app_call_to_itself_is_not_captured(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*"]);
     for family in fixture.families() {
         pod.app().call(at(family.loopback(), 8080)).served_by("app");
@@ -114,7 +114,7 @@ fn app_call_to_itself_is_not_captured(fixture: Fixture) {
 /// An included loopback range removes the rule that exempts calls over `lo`.
 fn an_app_that_calls_its_pod_over_loopback_is_captured_if_loopback_is_included(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "127.0.0.0/8,::1/128,10.1.0.0/24,fd00:1::/64"]);
     for &family in fixture.families() {
         let by_address = at(family.pod(), 8080);
@@ -130,7 +130,7 @@ fn an_app_that_calls_its_pod_over_loopback_is_captured_if_loopback_is_included(f
 
 fn another_outbound_port_of_the_proxy_can_be_chosen(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = pod.proxy_listens_on(16001, 15006, 15008);
+    let _servers = pod.proxy_listens_on(16001, 15006, 15008);
     pod.apply(&["-i", "*", "-p", "16001"]);
     for family in fixture.families() {
         let target = at(family.service(), 80);
@@ -140,7 +140,7 @@ fn another_outbound_port_of_the_proxy_can_be_chosen(fixture: Fixture) {
 
 fn udp_is_not_captured_by_outbound_ranges(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
     pod.apply(&["-b", "*", "-i", "*"]);
     for family in fixture.families() {
         pod.app().ask(at(family.name_server(), 53)).served_by("outside").coming_from(family.pod());
@@ -151,7 +151,7 @@ fn udp_is_not_captured_by_outbound_ranges(fixture: Fixture) {
 fn the_loopback_range_of_the_app_can_be_widened(fixture: Fixture) {
     let elsewhere = "127.0.0.2:8080".parse().unwrap();
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*"]);
     pod.proxy().call(elsewhere).captured(15006, elsewhere);
     let widened =

@@ -14,14 +14,14 @@ for_each_fixture_and_native!(
 
 fn excluded_groups_are_not_captured_by_name_and_number(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
     with_groups(&pod).env("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", "monitoring,202").run().succeeded();
     calls(&pod, &[(1000, true), (5001, true), (5002, false), (202, false), (1337, false)]);
 }
 
 fn only_listed_groups_are_captured_by_name_and_number(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
     with_groups(&pod).env("ISTIO_OUTBOUND_OWNER_GROUPS", "java,202").run().succeeded();
     calls(&pod, &[(1000, false), (5001, true), (5002, false), (202, true), (0, false), (1337, false)]);
 }

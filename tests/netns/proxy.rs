@@ -16,7 +16,7 @@ for_each_fixture_and_native!(
 
 fn a_call_of_the_proxy_leaves_the_pod(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*", "-i", "*"]);
     for family in fixture.families() {
         pod.proxy().call(at(family.service(), 80)).served_by("outside").coming_from(family.pod());
@@ -28,7 +28,7 @@ fn a_call_of_the_proxy_leaves_the_pod(fixture: Fixture) {
 
 fn each_proxy_uid_and_gid_is_not_captured(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*", "-i", "*", "-u", "1337,1500", "-g", "2000"]);
     for family in fixture.families() {
         let target = at(family.service(), 80);
@@ -43,7 +43,7 @@ fn each_proxy_uid_and_gid_is_not_captured(fixture: Fixture) {
 
 fn default_proxy_uid_is_1337(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-b", "*", "-i", "*", "-u", "1500"]);
     for family in fixture.families() {
         let target = at(family.service(), 80);
@@ -57,7 +57,7 @@ fn default_proxy_uid_is_1337(fixture: Fixture) {
 /// A pod that calls its own service: the proxy picks itself, and the call is inbound like any other.
 fn proxy_call_to_own_pod_is_captured_inbound(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*"]);
     for family in fixture.families() {
         let own = at(family.pod(), 8080);
@@ -70,7 +70,7 @@ fn proxy_call_to_own_pod_is_captured_inbound(fixture: Fixture) {
 /// Istio's behaviour, kept: the first uid's rules exempt all other users' loopback calls, the second uid's too.
 fn second_proxy_uid_call_to_own_pod_is_not_captured(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*", "-u", "1337,1500"]);
     for family in fixture.families() {
         let own = at(family.pod(), 8080);
@@ -81,7 +81,7 @@ fn second_proxy_uid_call_to_own_pod_is_not_captured(fixture: Fixture) {
 
 fn proxy_call_to_own_tunnel_port_is_not_captured(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = pod.proxy_listens();
+    let _servers = pod.proxy_listens();
     pod.apply(&["-b", "*", "-i", "*"]);
     for family in fixture.families() {
         let tunnel = at(family.pod(), 15008);
@@ -92,7 +92,7 @@ fn proxy_call_to_own_tunnel_port_is_not_captured(fixture: Fixture) {
 /// The proxy passes inbound calls on from 127.0.0.6 (or ::6, which is put on `lo` for this).
 fn a_passed_through_call_reaches_the_app_and_does_not_loop(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*"]);
     for family in fixture.families() {
         let from = at(family.passthrough(), 0);
@@ -103,7 +103,7 @@ fn a_passed_through_call_reaches_the_app_and_does_not_loop(fixture: Fixture) {
 
 fn the_proxy_reaches_the_app_on_loopback(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-i", "*"]);
     for family in fixture.families() {
         pod.proxy().call(at(family.loopback(), 8080)).served_by("app");

@@ -60,7 +60,7 @@ for_these_fixtures!(
 /// Counters are reset by a rewrite; here they must continue.
 fn second_run_writes_nothing(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = pod.proxy_listens();
+    let _servers = pod.proxy_listens();
     for args in [&EVERYTHING[..], &RICH] {
         pod.apply(args);
         let once = pod.state();

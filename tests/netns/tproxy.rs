@@ -23,7 +23,7 @@ for_each_fixture_and_native!(
 
 fn an_inbound_call_keeps_source_and_destination(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&TPROXY);
     for family in fixture.families() {
         let target = at(family.pod(), 8080);
@@ -35,7 +35,7 @@ fn an_inbound_call_keeps_source_and_destination(fixture: Fixture) {
 
 fn a_second_run_changes_nothing_for_callers(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&TPROXY);
     let once = pod.state();
     pod.apply(&TPROXY);
@@ -48,7 +48,7 @@ fn a_second_run_changes_nothing_for_callers(fixture: Fixture) {
 
 fn only_listed_ports_are_captured_under_tproxy(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080, 8081, 9090]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080, 8081, 9090]));
     pod.apply(&["-b", "8080,8081", "-m", "TPROXY"]);
     for family in fixture.families() {
         for port in [8080, 8081] {
@@ -61,7 +61,7 @@ fn only_listed_ports_are_captured_under_tproxy(fixture: Fixture) {
 
 fn excluded_port_is_not_captured_under_tproxy(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080, 15020]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080, 15020]));
     pod.apply(&["-b", "*", "-d", "15020", "-m", "TPROXY"]);
     for family in fixture.families() {
         pod.outside().call(at(family.pod(), 15020)).served_by("app");
@@ -72,7 +72,7 @@ fn excluded_port_is_not_captured_under_tproxy(fixture: Fixture) {
 
 fn another_mark_table_and_port_can_be_chosen(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens_on(15001, 16006, 15008), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens_on(15001, 16006, 15008), pod.app_listens(&[8080]));
     pod.apply(&["-b", "*", "-m", "TPROXY", "-t", "500", "-r", "200", "-z", "16006"]);
     for family in fixture.families() {
         let target = at(family.pod(), 8080);
@@ -84,7 +84,7 @@ fn another_mark_table_and_port_can_be_chosen(fixture: Fixture) {
 
 fn an_open_connection_survives_a_second_run(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&TPROXY);
     let targets = fixture.families().iter().map(|family| at(family.pod(), 8080));
     let mut open: Vec<_> =
@@ -103,7 +103,7 @@ fn an_open_connection_survives_a_second_run(fixture: Fixture) {
 /// answers find back to the proxy, although they are addressed to the caller.
 fn the_app_sees_the_real_caller_through_the_proxy(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&TPROXY);
     // Only root may take another's address; the proxy of a TPROXY pod runs as root with the proxy's group.
     let proxy = pod.user(0, 1337);
@@ -117,7 +117,7 @@ fn the_app_sees_the_real_caller_through_the_proxy(fixture: Fixture) {
 /// Not only the first packet must find its way to a socket with an address that is not the host's.
 fn a_call_to_an_address_that_is_only_routed_to_the_pod_is_captured(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = pod.proxy_listens();
+    let _servers = pod.proxy_listens();
     pod.apply(&TPROXY);
     for family in fixture.families() {
         let target = at(family.routed_to_pod(), 8080);
@@ -128,7 +128,7 @@ fn a_call_to_an_address_that_is_only_routed_to_the_pod_is_captured(fixture: Fixt
 /// The proxy of a TPROXY pod is root with the proxy's group: nat lets its loopback calls go, the mark brings them back.
 fn root_proxy_call_to_own_pod_is_captured_inbound(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&TPROXY);
     for family in fixture.families() {
         let own = at(family.pod(), 8080);
@@ -138,7 +138,7 @@ fn root_proxy_call_to_own_pod_is_captured_inbound(fixture: Fixture) {
 
 fn outbound_calls_are_captured_under_tproxy(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&TPROXY);
     for family in fixture.families() {
         let target = at(family.service(), 80);
@@ -149,7 +149,7 @@ fn outbound_calls_are_captured_under_tproxy(fixture: Fixture) {
 
 fn a_passed_through_call_does_not_loop_under_tproxy(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&TPROXY);
     for family in fixture.families() {
         let call = pod.proxy().call_from(at(family.passthrough(), 0), at(family.pod(), 8080));
@@ -160,7 +160,7 @@ fn a_passed_through_call_does_not_loop_under_tproxy(fixture: Fixture) {
 
 fn app_call_to_itself_is_not_captured_under_tproxy(fixture: Fixture) {
     let pod = fixture.pod();
-    let _people = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
     pod.apply(&TPROXY);
     for family in fixture.families() {
         pod.app().call(at(family.loopback(), 8080)).served_by("app");

@@ -20,7 +20,7 @@ pub(crate) const FOREIGN: &str = "*raw\n-A PREROUTING -p udp -j NOTRACK\nCOMMIT\
 const LATER: &str = "*nat\n-I PREROUTING -m comment --comment \"foreign, first\" -j ACCEPT\n\
 -A OUTPUT -m comment --comment last -j ACCEPT\nCOMMIT\n";
 
-/// Foreign rules around our mark rules, one of them their exact twin.
+/// Foreign rules around our mark rules, one of them their exact rule.
 const AROUND_MARKS: &str = "*mangle\n-A PREROUTING -p udp -j ACCEPT\n\
 -I PREROUTING -p tcp -m mark --mark 1337 -j CONNMARK --save-mark\n\
 -A OUTPUT -m comment --comment last -j ACCEPT\nCOMMIT\n";
@@ -56,8 +56,8 @@ impl Pod {
     fn run(&mut self, wanted: &FamilyRules, tables: usize) {
         let change = self.change(wanted);
         for table in &change.tables {
-            for twin in &table.twins {
-                self.tables.delete(table.table.name(), twin.hook.name(), twin.handle);
+            for rule in &table.by_handle {
+                self.tables.delete(table.table.name(), rule.hook.name(), rule.handle);
             }
         }
         let text = render::restore(&change);

@@ -19,7 +19,7 @@ const VARIANT: Variant = Variant::Nft;
 const EXEMPTION: &str = "-p tcp -j RETURN";
 
 fn desired(config: &CaptureConfig) -> DesiredState {
-    // No record is kept here, and without one a RETURN beside a foreign twin may stay.
+    // No record is kept here, and without one a RETURN beside an identical foreign one may stay.
     let mut known = config.clone();
     known.traffic.virtual_interfaces.clear();
     known.traffic.excluded_interfaces.clear();
@@ -136,7 +136,7 @@ proptest! {
         let open = Family::ALL.into_iter().map(|family| (family, Translated::Count(3))).collect();
         let connections = Connections { translated: open, ..Connections::default() };
         let none = BTreeSet::new();
-        for desired in [desired(&config), DesiredState::nothing().keeping_translation(&connections)] {
+        for desired in [desired(&config), DesiredState::empty().keeping_translation(&connections)] {
             let steps = plan(&desired, &current(&namespace, &none));
             run(&mut namespace, &steps, usize::MAX, |_, _| {});
             prop_assert!(plan(&desired, &current(&namespace, &none)).is_empty());
@@ -148,7 +148,7 @@ proptest! {
             expected.restore(&render::fresh(&connections::keep_translation(*family)));
             prop_assert_eq!(tables.contents(), expected.contents());
         }
-        for desired in [desired(&next), DesiredState::nothing()] {
+        for desired in [desired(&next), DesiredState::empty()] {
             let steps = plan(&desired, &current(&namespace, &none));
             run(&mut namespace, &steps, usize::MAX, |_, _| {});
         }

@@ -64,7 +64,7 @@ impl Namespace {
         plan(desired, &self.current(variant))
     }
 
-    /// Whether foreign twins leave it open which rules are ours: those stay then, and are named.
+    /// Whether identical foreign rules leave it open which rules are ours: those stay then, and are named.
     fn is_ambiguous(&self, desired: &DesiredState, variant: Variant) -> bool {
         notices(desired, &self.current(variant))
             .iter()

@@ -88,7 +88,7 @@ pub enum Change {
     Delete,
     /// Its TCP connection goes on. Once that is closed, by whichever side, a SYN on the same ports deletes the entry and
     /// is looked up as a new connection.
-    GiveWay,
+    DeleteOnSyn,
 }
 
 /// A connection to the table of the network namespace in which it was opened.
@@ -273,7 +273,7 @@ impl Change {
     fn request(self, entry: &Entry) -> Message {
         match self {
             Self::Delete => request::delete(entry),
-            Self::GiveWay => request::give_way(entry),
+            Self::DeleteOnSyn => request::delete_on_syn(entry),
         }
     }
 }

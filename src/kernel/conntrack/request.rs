@@ -95,8 +95,8 @@ pub(super) fn create(new: &NewEntry) -> Message {
     message
 }
 
-/// See [`super::Change::GiveWay`]. Either direction would do; the kernel clears the one of a side that sends a SYN.
-pub(super) fn give_way(entry: &Entry) -> Message {
+/// See [`super::Change::DeleteOnSyn`]. Either direction would do; the kernel clears the one of a side that sends a SYN.
+pub(super) fn delete_on_syn(entry: &Entry) -> Message {
     let mut message = existing(Kind::New, entry);
     message.nested(root::PROTOCOL_INFO, |inner| {
         inner.nested(tcp::INFO, |inner| {

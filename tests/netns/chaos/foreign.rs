@@ -45,7 +45,7 @@ struct Rule {
     /// What tells it from every other rule.
     token: String,
     /// The same rule may be one of ours: the counters tell them apart, and it is never removed.
-    is_twin: bool,
+    is_identical: bool,
     /// Its line in a dump, once seen.
     line: Option<String>,
     added: Instant,
@@ -57,18 +57,18 @@ pub(super) struct Difference {
     /// What it is, for people.
     pub(super) text: String,
     /// A rule that is gone, if iptables-nft held it and it may be identical to one of ours.
-    pub(super) twin: Option<Twin>,
+    pub(super) identical: Option<IdenticalRule>,
 }
 
 impl Difference {
     const fn of(text: String) -> Self {
-        Self { text, twin: None }
+        Self { text, identical: None }
     }
 }
 
 /// A foreign rule that may be identical to one of ours.
 #[derive(Debug)]
-pub(super) struct Twin {
+pub(super) struct IdenticalRule {
     pub(super) added: Instant,
     /// How a dump ends that names one like it.
     pub(super) words: String,
@@ -76,12 +76,13 @@ pub(super) struct Twin {
 
 impl Rule {
     fn is(&self, line: &str) -> bool {
-        line.contains(&self.token) && (!self.is_twin || line.starts_with(self.counters()))
+        line.contains(&self.token) && (!self.is_identical || line.starts_with(self.counters()))
     }
 
-    fn twin(&self) -> Option<Twin> {
+    fn identical(&self) -> Option<IdenticalRule> {
         let words = format!("-A {} {}", self.chain, self.spec.join(" "));
-        (self.is_twin && self.backend == Backend::IptablesNft).then_some(Twin { added: self.added, words })
+        (self.is_identical && self.backend == Backend::IptablesNft)
+            .then_some(IdenticalRule { added: self.added, words })
     }
 
     /// `ip6tables-nft` ignores `-c`.
@@ -165,7 +166,7 @@ impl Agent {
         if random.chance(20) {
             tool("nft", &["-f", "-"], PASSING);
         }
-        let removable: Vec<_> = (0..rules.len()).filter(|&i| !rules[i].is_twin).collect();
+        let removable: Vec<_> = (0..rules.len()).filter(|&i| !rules[i].is_identical).collect();
         if rules.len() >= MOST || (!removable.is_empty() && random.chance(40)) {
             if removable.is_empty() {
                 return;
@@ -245,7 +246,7 @@ fn compare(saved: &str, mine: &mut [&mut Rule], nothing_else: bool, differences:
         }
     }
     for (_, gone) in mine.iter_mut().enumerate().filter(|(i, _)| !found.contains(i)) {
-        differences.push(Difference { text: format!("gone: {gone}"), twin: gone.twin() });
+        differences.push(Difference { text: format!("gone: {gone}"), identical: gone.identical() });
         gone.line = None;
     }
 }
@@ -283,14 +284,14 @@ fn rule(random: &mut Random, number: usize, shapes: Shapes) -> Rule {
     };
     let shapes = match shapes {
         Shapes::Distinct => &SHAPES[ALIKE..],
-        // Without counters a twin could not be told from one of ours.
-        Shapes::All if (backend, family) == NO_COUNTERS => &SHAPES[TWINS..],
+        // Without counters a identical could not be told from one of ours.
+        Shapes::All if (backend, family) == NO_COUNTERS => &SHAPES[IDENTICAL..],
         Shapes::All => &SHAPES[..],
     };
     let (table, chain, spec) = random.pick(shapes);
     let comment = format!("node agent {number}: keep -j ISTIO_OUTPUT");
     let user = (50_000 + number).to_string();
-    let is_twin = !spec.contains("ADDRESS") && !spec.contains("COMMENT") && !spec.contains("USER");
+    let is_identical = !spec.contains("ADDRESS") && !spec.contains("COMMENT") && !spec.contains("USER");
     let token = if spec.contains("ADDRESS") {
         format!(" {address} ")
     } else if spec.contains("COMMENT") {
@@ -308,11 +309,11 @@ fn rule(random: &mut Random, number: usize, shapes: Shapes) -> Rule {
         other => other.to_owned(),
     };
     let spec = spec.split(' ').map(word).collect();
-    Rule { backend, family, table, chain, spec, token, is_twin, line: None, added: Instant::now() }
+    Rule { backend, family, table, chain, spec, token, is_identical, line: None, added: Instant::now() }
 }
 
 /// The first shapes are exactly those of the program.
-const TWINS: usize = 2;
+const IDENTICAL: usize = 2;
 /// So many differ from the program's in a comment or a user at most.
 const ALIKE: usize = 5;
 /// Table, chain and rule.

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use connections::Connections;
 use dns::Queries;
-use foreign::{Agent, Difference, Shapes, Twin};
+use foreign::{Agent, Difference, IdenticalRule, Shapes};
 use options::Options;
 use random::Random;
 use runs::{Action, Goal, Step};
@@ -111,9 +111,10 @@ fn run_episode(seed: u64, episode: usize, last_step: usize, shapes: Shapes, repo
             }
             report.judge_step(&history, step);
             for difference in agent.differences(&pod, false) {
-                let at_work = |twin: &Twin| step.start <= twin.added && twin.added <= step.end;
-                match difference.twin.filter(at_work) {
-                    Some(twin) => swapped.push(twin.words),
+                let at_work =
+                    |identical: &IdenticalRule| step.start <= identical.added && identical.added <= step.end;
+                match difference.identical.filter(at_work) {
+                    Some(identical) => swapped.push(identical.words),
                     None => {
                         report.fail(Kind::ForeignChanged, "rules", &history, step.end, &difference.text);
                     }
@@ -124,7 +125,7 @@ fn run_episode(seed: u64, episode: usize, last_step: usize, shapes: Shapes, repo
     });
     let history = History { episode, timeline: &timeline, steps: &steps };
     report.count("foreign rules swapped with identical ones of ours, as documented", swapped.len());
-    for Difference { text, twin: _ } in agent.differences(&pod, true) {
+    for Difference { text, identical: _ } in agent.differences(&pod, true) {
         if steps.iter().any(|step| step.announces_kept(&text)) {
             report.count("ambiguous rules kept, as announced", 1);
         } else if let Some(at) = swapped.iter().position(|words| text.ends_with(words)) {

@@ -51,16 +51,16 @@ impl Pod {
         let (namespace, outside, guest) = (Namespace::new(), Namespace::new(), Namespace::new());
         let pod = Self { fixture, namespace, outside, guest };
         pod.namespace.run(|| {
-            settle();
+            set_sysctls();
             ip_batch(&pod_links(&pod, world));
         });
         pod.outside.run(|| {
-            settle();
+            set_sysctls();
             ip_batch(&outside_links(fixture, world));
         });
         if world == Topology::Guest {
             pod.guest.run(|| {
-                settle();
+                set_sysctls();
                 ip_batch(&guest_links(fixture));
             });
         }
@@ -164,7 +164,7 @@ impl Pod {
 }
 
 /// What a namespace needs before its links.
-fn settle() {
+fn set_sysctls() {
     for (setting, value) in [
         // Servers with a v4 and a v6 socket on the same port.
         ("net/ipv6/bindv6only", "1"),

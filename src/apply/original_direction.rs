@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::give_way::HALF_OPEN;
+use super::delete_on_syn::HALF_OPEN;
 use crate::kernel::conntrack::{Conntrack, Entry, NewEntry, TcpState, Tuple};
 use crate::kernel::rtnetlink::Rtnetlink;
 use crate::kernel::sock_diag::{State, TcpSocket, tcp_sockets};
@@ -26,14 +26,14 @@ const LAST_ACK: Duration = Duration::from_secs(120);
 
 /// What tells the direction of a connection.
 #[derive(Debug)]
-pub(super) struct Directions {
+pub(super) struct OriginalDirection {
     /// Local ports that accept connections.
     listening: HashSet<u16>,
     /// Addresses of the pod.
     local: HashSet<IpAddr>,
 }
 
-impl Directions {
+impl OriginalDirection {
     pub(super) fn read() -> io::Result<Self> {
         let listeners = tcp_sockets(&[State::Listen])?;
         let addresses = Rtnetlink::open()?.addresses()?;
@@ -72,7 +72,7 @@ impl Directions {
     }
 
     /// Whether the answering side is the source of this entry, and no packet depends on that.
-    fn is_wrong_way_round(&self, entry: &Entry) -> bool {
+    fn is_reversed(&self, entry: &Entry) -> bool {
         let Tuple { source, destination } = entry.original;
         let is_reversed = match (self.is_local(source), self.is_local(destination)) {
             (true, false) => self.listening.contains(&source.port()),
@@ -80,16 +80,16 @@ impl Directions {
             // Forwarded, or within the pod.
             (false, false) | (true, true) => false,
         };
-        is_reversed && may_be_wrong_way_round(entry)
+        is_reversed && may_be_reversed(entry)
     }
 
     /// Turns entries around, or deletes those without a connection. Where the first packet that the tracker saw was an
     /// answer, the next SYN on the same ports is invalid: it bypasses the proxy, or tells it the client as its destination,
     /// or `--drop-invalid` drops it. A packet that comes between deletion and creation makes another entry, in either
     /// direction, so each is looked at again.
-    pub(super) fn turn_around(&self, table: &mut Conntrack, mut entries: Vec<Entry>) -> io::Result<()> {
+    pub(super) fn reverse(&self, table: &mut Conntrack, mut entries: Vec<Entry>) -> io::Result<()> {
         let deadline = Instant::now() + LIMIT;
-        entries.retain(|entry| self.is_wrong_way_round(entry));
+        entries.retain(|entry| self.is_reversed(entry));
         while !entries.is_empty() && Instant::now() < deadline {
             let sockets = tcp_sockets(&[State::CONNECTED.as_slice(), &HALF_OPEN].concat())?;
             let open: HashMap<Tuple, Option<NewEntry>> =
@@ -104,7 +104,7 @@ impl Directions {
             thread::sleep(INTERVAL);
             let mut left = Vec::new();
             for entry in &entries {
-                left.extend(table.find(entry)?.filter(|found| self.is_wrong_way_round(found)));
+                left.extend(table.find(entry)?.filter(|found| self.is_reversed(found)));
             }
             entries = left;
         }
@@ -114,7 +114,7 @@ impl Directions {
 
 /// A SYN against the direction of a closed entry is invalid, whichever side began it; one in its direction takes it into use
 /// again, so others are not deleted.
-pub(super) fn may_be_wrong_way_round(entry: &Entry) -> bool {
+pub(super) fn may_be_reversed(entry: &Entry) -> bool {
     let is_free = entry.picked_up || entry.tcp_state == Some(TcpState::Close);
     is_free && !entry.status.is_translated()
 }

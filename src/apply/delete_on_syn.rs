@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::directions::{Directions, may_be_wrong_way_round};
+use super::original_direction::{OriginalDirection, may_be_reversed};
 use crate::kernel::conntrack::{Change, Conntrack, Entry, TcpState};
 use crate::kernel::sock_diag::{State, tcp_sockets};
 
@@ -29,14 +29,14 @@ pub(super) fn change_all(
     let (mut closing, mut reversed) = (Vec::new(), Vec::new());
     let count = table.change_any(|entry| {
         let change = change(entry);
-        if change == Some(Change::GiveWay) {
+        if change == Some(Change::DeleteOnSyn) {
             closing.extend(is_closing(entry).then_some(*entry));
-            reversed.extend(may_be_wrong_way_round(entry).then_some(*entry));
+            reversed.extend(may_be_reversed(entry).then_some(*entry));
         }
         change
     })?;
     if !reversed.is_empty() {
-        Directions::read()?.turn_around(table, reversed)?;
+        OriginalDirection::read()?.reverse(table, reversed)?;
     }
     flag_again(table, closing)?;
     Ok(count)
@@ -58,7 +58,7 @@ fn flag_again(table: &mut Conntrack, mut closing: Vec<Entry>) -> io::Result<()> 
     while !closing.is_empty() {
         delete_reversed(table, &closing)?;
         let before = half_open();
-        table.change(&closing, Change::GiveWay)?;
+        table.change(&closing, Change::DeleteOnSyn)?;
         let after = half_open();
         closing.retain(|entry| is_waiting(entry, &before) || is_waiting(entry, &after));
         // A SYN that was sent again has deleted the entry.
