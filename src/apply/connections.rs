@@ -142,8 +142,6 @@ const fn is_open(entry: &Entry) -> bool {
     !matches!(entry.tcp_state, Some(TcpState::TimeWait | TcpState::Close))
 }
 
-/// Whether a connection was sent to a port of this namespace, as REDIRECT does: to a port of ours, to loopback, or to
-/// another port of the address that it was for. Earlier options may have had other ports.
 /// The ports to which live rules of ours redirect, in each family.
 pub(super) fn redirect_ports(current: &CurrentState) -> BTreeMap<Family, BTreeSet<u16>> {
     Family::ALL.into_iter().map(|family| (family, ports(current, family))).collect()
@@ -168,6 +166,8 @@ pub(super) fn delete_translated(cut_off: &Connections, ports: &BTreeMap<Family, 
     }
 }
 
+/// Whether a connection was sent to a port of this namespace, as REDIRECT does: to a port of ours, to loopback, or to
+/// another port of the address that it was for. Earlier options may have had other ports.
 fn is_redirected(entry: &Entry, ports: &BTreeSet<u16>) -> bool {
     let server = entry.reply.source;
     entry.status.destination_translated()

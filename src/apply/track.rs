@@ -93,10 +93,11 @@ impl<'a> Tracking<'a> {
             let filter = Filter { family: *family, transport: Transport::Tcp, destination_port: None };
             established.extend(self.table.dump(&filter)?);
         }
-        // What is forwarded has no socket here. The two tuples differ where an end is translated.
+        // The side that began is the source of the original tuple, the other one of the reply, whatever is translated.
+        // What is forwarded has neither here.
         let local_ends = |entry: &Entry| {
-            let of = |Tuple { source, destination }: Tuple| [(source, destination), (destination, source)];
-            let both = [of(entry.original), of(entry.reply)].concat();
+            let both =
+                [entry.original, entry.reply].map(|Tuple { source, destination }| (source, destination));
             both.into_iter().filter(|(local, _)| self.direction.is_local(*local)).collect::<Vec<_>>()
         };
         established

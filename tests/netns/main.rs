@@ -26,6 +26,7 @@ mod established;
 mod families;
 mod foreign;
 mod foreign_chains;
+mod forwarded;
 mod held;
 mod inbound;
 mod interfaces;
