@@ -40,9 +40,11 @@ endif
 
 # Measures a second binary beside ours: make bench PEER=/path/to/it
 PEER ?=
+# Measures only an earlier build of ours and the present one, in turn: make bench BASELINE=/path/to/it
+BASELINE ?=
 RUNS ?= 30
 
-.PHONY: help demo test bench bench-injector bench-image bench-webhook chaos soak fuzz static injector relay programs lint \
+.PHONY: help demo test bench bench-connections bench-injector bench-image bench-webhook chaos soak fuzz static injector relay programs lint \
     checks tests parity unit unit-cross pod proxies kernels kernel-tests cluster image image-local dist gallery setup setup-demo setup-cross setup-kernels clean
 
 help: ## this list
@@ -59,12 +61,19 @@ test: setup ## everything CI runs but `make kernels`
 
 # Cargo puts a program of its own, built as the benches are, in the place of the one that is measured: hence the copy.
 MEASURED := target/measured/istio-iptables
-bench: static ## measure, and write the figures into docs/performance.md
+define CAPTURE_BENCH
 	@install -D $(STATIC) $(MEASURED)
 	@RUSTFLAGS="$(STATIC_FLAGS)" $(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") \
-	    cargo bench --locked --target $(TARGET) --bench capture -- \
-	    --bin $(MEASURED) $(if $(PEER),--peer $(PEER)) --runs $(RUNS) --write docs/performance.md
+	    cargo bench --locked --target $(TARGET) --bench capture -- --bin $(MEASURED) --runs $(RUNS) $(1)
 	@install $(MEASURED) $(STATIC)
+endef
+FIGURES := --write docs/performance.md --plot docs/connection-cost.svg
+
+bench: static ## measure, and write the figures into docs/performance.md; BASELINE=/path/to/an/earlier/build compares with that
+	$(call CAPTURE_BENCH,$(if $(BASELINE),--baseline $(BASELINE),$(if $(PEER),--peer $(PEER)) $(FIGURES)))
+
+bench-connections: static ## only what a new connection costs through the rules: figures and plot in docs/
+	$(call CAPTURE_BENCH,--connections $(FIGURES))
 
 bench-webhook: injector ## measure the webhook over TLS, and write the figures into docs/performance.md
 	cargo bench --locked -p sidecar-injector --bench webhook -- --bin "$(CURDIR)/$(INJECTOR)" \

@@ -59,11 +59,15 @@ fn contenders(
 }
 
 pub(crate) fn config_file(scratch: &Path, ranges: u32, ports: u32) -> Outcome<String> {
-    // Not adjacent: native nftables would merge them.
-    let ranges: Vec<String> = (0..ranges).map(|i| format!("172.{}.{}.0/25", 16 + i / 256, i % 256)).collect();
+    let ranges = separate_ranges(ranges);
     let ports: Vec<String> = (0..ports).map(|i| (20_000 + i).to_string()).collect();
     let document = json!({ "istio-service-exclude-cidr": ranges, "istio-local-exclude-ports": ports });
     let path: PathBuf = scratch.join("config.json");
     std::fs::write(&path, document.to_string())?;
     Ok(path.display().to_string())
+}
+
+/// Ranges that are not adjacent: native nftables would merge them.
+pub(crate) fn separate_ranges(count: u32) -> Vec<String> {
+    (0..count).map(|i| format!("172.{}.{}.0/25", 16 + i / 256, i % 256)).collect()
 }

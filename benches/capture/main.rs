@@ -9,7 +9,9 @@
     reason = "a measuring program does what the program it measures must not: it starts processes and reads files"
 )]
 
+mod baseline;
 mod command;
+mod connections;
 mod lists;
 mod measure;
 mod namespace;
@@ -44,9 +46,15 @@ fn main() -> ExitCode {
 fn run() -> Outcome<()> {
     let options = Options::from_arguments(std::env::args().skip(1))?;
     let scratch = tempfile::tempdir()?;
-    let mut figures = report::machine(&options)?;
-    figures += &scenarios::all(&options, scratch.path())?;
-    figures += &lists::all(&options, scratch.path())?;
-    figures += &native::all(&options, scratch.path())?;
-    report::publish(&figures, options.write.as_deref())
+    if let Some(earlier) = &options.baseline {
+        return baseline::all(&options, earlier);
+    }
+    if !options.only_connections {
+        let mut figures = report::machine(&options)?;
+        figures += &scenarios::all(&options, scratch.path())?;
+        figures += &lists::all(&options, scratch.path())?;
+        figures += &native::all(&options, scratch.path())?;
+        report::publish("figures", &figures, options.write.as_deref())?;
+    }
+    connections::all(&options, scratch.path())
 }

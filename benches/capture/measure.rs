@@ -123,7 +123,8 @@ fn children_cpu() -> Outcome<Duration> {
     Ok(duration(usage.user_time())? + duration(usage.system_time())?)
 }
 
-fn spread(mut samples: Vec<Duration>) -> Spread {
+/// Spread in milliseconds.
+pub(crate) fn spread(mut samples: Vec<Duration>) -> Spread {
     samples.sort_unstable();
     let at = |index: usize| samples.get(index).map_or(f64::NAN, |d| d.as_secs_f64() * 1000.0);
     let last = samples.len().saturating_sub(1);

@@ -13,9 +13,9 @@ use crate::report::table;
 use crate::scenarios::{CHANGED, CLEANUP, SIDECAR};
 
 /// The steps of a pod's life: what ran before, and the options that are measured.
-type Step = (&'static str, &'static [&'static [&'static str]], &'static [&'static str]);
+pub(crate) type Step = (&'static str, &'static [&'static [&'static str]], &'static [&'static str]);
 
-const LIFE: [Step; 4] = [
+pub(crate) const LIFE: [Step; 4] = [
     ("first run", &[], SIDECAR),
     ("re-run that changes nothing", &[SIDECAR], SIDECAR),
     ("re-run with other options", &[SIDECAR], CHANGED),
@@ -28,9 +28,14 @@ pub(crate) fn all(options: &Options, scratch: &Path) -> Outcome<String> {
     for (what, before, step) in LIFE {
         for families in [Families::Ipv4, Families::Dual] {
             eprintln!("bench: native nftables, {what}, {}", families.name());
-            let before: Vec<Cmd> = before.iter().map(|step| run(options, step, families)).collect();
-            let timed = run(options, step, families);
-            let contenders = contenders(&before, timed, families, scratch)?;
+            let own: Vec<Cmd> = before.iter().map(|step| run(&options.bin, step, families)).collect();
+            let timed = run(&options.bin, step, families);
+            let mut contenders = contenders(&own, timed, families, scratch)?.to_vec();
+            contenders.extend(options.peer.as_deref().map(|peer| Contender {
+                name: "peer".to_owned(),
+                before: before.iter().map(|step| run(peer, step, families)).collect(),
+                timed: vec![run(peer, step, families)],
+            }));
             let plan = Plan { families, runs: options.runs, kept: 15 };
             rows.push((format!("{what}, {}", families.name()), compare(&contenders, plan)?));
         }
@@ -40,7 +45,7 @@ pub(crate) fn all(options: &Options, scratch: &Path) -> Outcome<String> {
         let config = config_file(scratch, ranges, ports)?;
         let arguments: Vec<&str> = BASE.iter().copied().chain(["--config", &config]).collect();
         let what = if ranges > 0 { format!("{ranges} ranges") } else { format!("{ports} ports") };
-        let first = run(options, &arguments, Families::Ipv4);
+        let first = run(&options.bin, &arguments, Families::Ipv4);
         let plan = Plan { families: Families::Ipv4, runs: options.runs, kept: 4 };
         for (name, before) in [("first run", Vec::new()), ("re-run", vec![first.clone()])] {
             let contenders = contenders(&before, first.clone(), Families::Ipv4, scratch)?;
@@ -54,9 +59,10 @@ pub(crate) fn all(options: &Options, scratch: &Path) -> Outcome<String> {
     ))
 }
 
-fn run(options: &Options, arguments: &[&str], families: Families) -> Cmd {
+/// With the flag that Istio's binary has too.
+fn run(program: &Path, arguments: &[&str], families: Families) -> Cmd {
     let dual: &[&str] = if families == Families::Dual { &["--dual-stack"] } else { &[] };
-    Cmd::new(&options.bin).args(arguments).args(["--backend", "nftables"]).args(dual)
+    Cmd::new(program).args(arguments).args(["--native-nftables"]).args(dual)
 }
 
 fn contenders(before: &[Cmd], timed: Cmd, families: Families, scratch: &Path) -> Outcome<[Contender; 2]> {
