@@ -10,7 +10,7 @@ use crate::kernel::process::Host;
 use crate::kernel::rtnetlink::loopback;
 use crate::kernel::rules_file::{self, RulesFile};
 use crate::kernel::{netns, observe, restore};
-use crate::model::{Backend, Family, NATIVE_MANGLE, Tools, Variant};
+use crate::model::{Backend, Family, Hook, NATIVE_MANGLE, Table, Tools, Variant};
 use crate::plan::{DeleteByHandle, ReplaceNative, Restore, Step};
 use crate::report::Failure;
 use crate::routing;
@@ -61,11 +61,7 @@ pub fn execute(
             Step::DeleteByHandle(DeleteByHandle { family, table, by_handle }) => {
                 log::info!("{step}");
                 let rules: Vec<_> = by_handle.iter().map(|rule| (rule.hook, rule.handle)).collect();
-                match observe::delete_rules(*family, *table, &rules) {
-                    // Another program took it out meanwhile.
-                    Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
-                    done => done.map_err(|error| refused(step, &error))?,
-                }
+                delete_by_handle(*family, *table, &rules).map_err(|error| refused(step, &error))?;
             }
             Step::ReplaceNative(ReplaceNative { tables, delete }) => {
                 log::info!("{step}");
@@ -87,6 +83,18 @@ pub fn execute(
         }
     }
     Ok(())
+}
+
+/// All at once, or, if another program has deleted some of them meanwhile, those that are left.
+fn delete_by_handle(family: Family, table: Table, rules: &[(Hook, u64)]) -> io::Result<()> {
+    let gone =
+        |done: &io::Result<()>| done.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ENOENT));
+    let done = observe::delete_rules(family, table, rules);
+    if !gone(&done) {
+        return done;
+    }
+    let one_by_one = rules.chunks(1).map(|rule| observe::delete_rules(family, table, rule));
+    one_by_one.filter(|done| !gone(done)).collect()
 }
 
 /// The kernel takes no IPv6 route over `lo` while that is down. Without the route nothing else may be in force.

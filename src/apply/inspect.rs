@@ -92,25 +92,51 @@ pub(super) fn inspect_without(
         legacy_unlisted: snapshot.legacy_unlisted,
         ..CurrentState::empty(decision.backend)
     };
+    read_rules(host, &snapshot, &findings, decision.backend, &mut current)?;
+    let live = current.rules.values().any(Observed::has_ours) || !snapshot.native.is_empty();
+    current.entries = conntrack::entries(live);
+    Ok(Inspection { decision, current })
+}
+
+/// Reads the tables that hold rules of ours, and those that they are to be in.
+fn read_rules(
+    host: &impl Host,
+    snapshot: &Snapshot,
+    findings: &Findings,
+    backend: Backend,
+    current: &mut CurrentState,
+) -> Result<(), Failure> {
     for variant in Variant::ALL {
         for family in Family::ALL {
-            let read = if snapshot.has_chains(variant, family) {
-                Some(read_back(host, variant, family, &findings)?)
-            } else if decision.backend == Backend::Iptables(variant) && snapshot.hooks_in_use(variant, family)
-            {
+            let holds_ours =
+                snapshot.has_chains(variant, family) || is_pending(current, snapshot, variant, family);
+            let read = if holds_ours {
+                Some(read_back(host, variant, family, findings)?)
+            } else if backend == Backend::Iptables(variant) && snapshot.hooks_in_use(variant, family) {
                 read_foreign(host, variant, family)
             } else {
                 None
             };
             if let Some(mut observed) = read {
-                observed.record = current.record().and_then(|record| record.of_variant(variant));
+                let record = current.record();
+                record
+                    .iter()
+                    .filter(|_| variant == Variant::Nft)
+                    .for_each(|record| observed.note_pending(record));
+                observed.record = record.and_then(|record| record.of_variant(variant));
                 current.rules.insert((variant, family), observed);
             }
         }
     }
-    let live = current.rules.values().any(Observed::has_ours) || !snapshot.native.is_empty();
-    current.entries = conntrack::entries(live);
-    Ok(Inspection { decision, current })
+    Ok(())
+}
+
+/// Whether an interrupted run may have left rules that it was about to delete by handle, after it had deleted our chains.
+fn is_pending(current: &CurrentState, snapshot: &Snapshot, variant: Variant, family: Family) -> bool {
+    let of_family = |record: Record| record.pending().iter().any(|pending| pending.family == family);
+    variant == Variant::Nft
+        && snapshot.hooks_in_use(variant, family)
+        && current.record().is_some_and(of_family)
 }
 
 fn decide(choice: BackendChoice, findings: &Findings) -> Result<Decision, Failure> {

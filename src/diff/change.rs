@@ -34,6 +34,8 @@ pub struct RuleByHandle {
     pub hook: Hook,
     /// Its handle.
     pub handle: u64,
+    /// Hash of what it says.
+    pub hash: u32,
     /// Its words.
     pub text: String,
 }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::model::{Chain, Family, FamilyRules, Hook, HookRules, Rule, Statement, Table, TableRules, Target};
 use crate::parse::{Line, Observed, ObservedTable};
-use crate::record::Record;
+use crate::record::{self, Record};
 
 impl Change {
     /// Everything, for a namespace that holds nothing of ours.
@@ -189,15 +189,16 @@ fn delete(change: &mut TableChange, hook: Hook, lines: &[Line], ours: &BTreeSet<
     let (mut numbers, mut words) = (Vec::new(), Vec::new());
     for (at, line) in lines.iter().enumerate() {
         let (text, says) = (line.text.as_str(), line.statement.as_ref());
-        match (ours.contains(&at), line.handle) {
+        match (ours.contains(&at), line.handle.zip(says)) {
             (false, _) => foreign.extend(says),
-            (true, _) if says.is_none_or(|says| !foreign.contains(says)) => {
-                words.push((Deleted::Specification(text.to_owned()), line.jump.is_some()));
+            (true, Some((handle, says))) if foreign.contains(says) => {
+                let (hash, text) = (record::hash(says), text.to_owned());
+                change.by_handle.push(RuleByHandle { hook, handle, hash, text });
             }
-            (true, Some(handle)) => {
-                change.by_handle.push(RuleByHandle { hook, handle, text: text.to_owned() })
+            (true, None) if says.is_some_and(|says| foreign.contains(says)) => {
+                numbers.push((Deleted::Number(at + 1), line.jump.is_some()));
             }
-            (true, None) => numbers.push((Deleted::Number(at + 1), line.jump.is_some())),
+            (true, _) => words.push((Deleted::Specification(text.to_owned()), line.jump.is_some())),
         }
     }
     let all = numbers.into_iter().rev().chain(words);

@@ -36,7 +36,7 @@ fn know(family: Family, table: Table, observed: &mut ObservedTable, record: Opti
 /// In the order of the steps: first what only handles tell, then the rules file.
 fn apply_change(change: &TableChange, table: &mut ObservedTable) {
     let TableChange { table: _, declare, deletions, hooks, remove, empty, by_handle, ambiguous: _ } = change;
-    for RuleByHandle { hook, handle, text: _ } in by_handle {
+    for RuleByHandle { hook, handle, hash: _, text: _ } in by_handle {
         table.hooks.entry(*hook).or_default().retain(|line| line.handle != Some(*handle));
     }
     for (chain, rules) in declare {
@@ -93,5 +93,6 @@ fn line(rule: &Rule) -> Line {
         jump: rule.statement.target.jump(),
         handle: None,
         ours: Some(true),
+        pending_deletion: false,
     }
 }

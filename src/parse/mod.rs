@@ -9,7 +9,7 @@ mod words;
 use std::collections::BTreeMap;
 
 use crate::model::{Chain, Family, Hook, Statement, Table};
-use crate::record::Record;
+use crate::record::{self, Record};
 
 pub use statement::statement;
 
@@ -27,6 +27,8 @@ pub struct Line {
     pub handle: Option<u64>,
     /// Whether it is ours, where a plan knows that: in what will be live after some of its steps.
     pub ours: Option<bool>,
+    /// Whether an interrupted run was about to delete it by handle.
+    pub pending_deletion: bool,
 }
 
 /// The live rules of one table that concern us.
@@ -82,6 +84,24 @@ impl Observed {
         }
     }
 
+    /// Notes the rules of iptables-nft that an interrupted run was about to delete by handle.
+    pub fn note_pending(&mut self, record: &Record) {
+        for pending in record.pending().iter().filter(|pending| pending.family == self.family) {
+            let hooks = self.tables.get_mut(&pending.table).map(|table| &mut table.hooks);
+            let Some(lines) = hooks.and_then(|hooks| hooks.get_mut(&pending.hook)) else { continue };
+            let meant = |line: &Line| line.handle.is_some_and(|handle| pending.has(handle));
+            let mut rules: Vec<(u64, u32)> = lines
+                .iter()
+                .filter(|line| meant(line))
+                .filter_map(|line| Some((line.handle?, record::hash(line.statement.as_ref()?))))
+                .collect();
+            rules.sort_unstable();
+            if pending.is(&rules) {
+                lines.iter_mut().filter(|line| meant(line)).for_each(|line| line.pending_deletion = true);
+            }
+        }
+    }
+
     /// Whether any chain of ours, or a jump to one, is there.
     #[must_use]
     pub fn has_ours(&self) -> bool {
@@ -122,6 +142,7 @@ fn read_line(family: Family, line: &str, table: &mut ObservedTable) {
         jump,
         handle: None,
         ours: None,
+        pending_deletion: false,
     };
     if let Some(chain) = Chain::from_name(name) {
         table.chains.entry(chain).or_default().push(line());

@@ -17,7 +17,7 @@ use crate::foreign;
 use crate::model::{Backend, Chain, Family, FamilyRules, Mark, Table, Variant};
 use crate::nft;
 use crate::parse::Observed;
-use crate::record::Record;
+use crate::record::{PendingDeletion, Record};
 use crate::routing;
 
 /// The current state of the namespace.
@@ -227,9 +227,9 @@ fn recorded(
     if current.alias.is_some() && live.is_none() {
         return steps;
     }
+    let pending: Vec<_> = steps.iter().flat_map(Step::pending_deletions).collect();
     let Some(wanted) = wanted else {
-        steps.extend(live.map(|_| Step::Record(String::new())));
-        return steps;
+        return recorded_removal(steps, live.as_ref(), pending);
     };
     let settled = match &live {
         // Rules of Istio's binary that are right already stay Istio's.
@@ -247,10 +247,23 @@ fn recorded(
         Some(before) if before != wanted && !steps.is_empty() => wanted.taking_over(&before),
         _ => wanted.clone(),
     };
+    let first = first.deleting(pending);
     let last = (first != wanted).then(|| wanted.alias()).flatten();
     let first = first.alias().filter(|alias| current.alias.as_ref() != Some(alias));
     steps.splice(0..0, first.map(Step::Record)).for_each(drop);
     steps.extend(last.map(Step::Record));
+    steps
+}
+
+/// The same for a clean-up: until its end, the record says what it takes out.
+fn recorded_removal(mut steps: Vec<Step>, live: Option<&Record>, pending: Vec<PendingDeletion>) -> Vec<Step> {
+    let names_rules = live.is_some_and(Record::names_rules) || !pending.is_empty();
+    let removes = !steps.is_empty() && names_rules;
+    let record = live.cloned().unwrap_or_default().removing().deleting(pending);
+    let first = record.alias().filter(|_| removes && Some(&record) != live);
+    let is_recorded = live.is_some() || first.is_some();
+    steps.splice(0..0, first.map(Step::Record)).for_each(drop);
+    steps.extend(is_recorded.then(|| Step::Record(String::new())));
     steps
 }
 

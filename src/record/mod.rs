@@ -4,12 +4,14 @@
 //! very same one, and comments are unavailable on some kernels. So each run leaves a digest of such rules as the alias of
 //! `lo`, which every kernel keeps per network namespace and which no packet, rule or route depends on.
 
+mod pending;
 mod text;
 
 use std::collections::BTreeSet;
 
 use crate::model::{Family, Hook, HookRules, Rule, Statement, Table, Target, Variant};
 
+pub use pending::PendingDeletion;
 pub use text::NotOurs;
 
 /// Longest alias that the kernel keeps (`IFALIASZ` without the NUL).
@@ -65,6 +67,10 @@ pub struct Record {
     /// While a change is under way: what was there before. A table is written in one transaction, so each table holds
     /// the one or the other.
     earlier: Option<BTreeSet<Block>>,
+    /// Whether a clean-up is under way: a table without chains of ours has been written by it.
+    removing: bool,
+    /// Rules of iptables-nft that are deleted by handle after the rest of their table has been written.
+    pending: BTreeSet<PendingDeletion>,
     /// Whether `::6` on `lo` was added by us, for kernels that keep no protocol number of addresses (before 5.18).
     pub passthrough: bool,
 }
@@ -72,7 +78,7 @@ pub struct Record {
 impl Record {
     /// What says that these blocks are there, in the tables of `variant`.
     pub(crate) fn of_blocks(variant: Variant, blocks: BTreeSet<Block>, passthrough: bool) -> Self {
-        Self { variants: [variant].into(), blocks, earlier: None, passthrough }
+        Self { variants: [variant].into(), blocks, passthrough, ..Self::default() }
     }
 
     /// What a run leaves that writes no rule into a table of iptables.
@@ -87,6 +93,8 @@ impl Record {
             variants: &self.variants | &other.variants,
             blocks: self.blocks.union(&other.blocks).copied().collect(),
             earlier: self.earlier.clone().or_else(|| other.earlier.clone()),
+            removing: self.removing || other.removing,
+            pending: &self.pending | &other.pending,
             passthrough: self.passthrough || other.passthrough,
         }
     }
@@ -113,7 +121,7 @@ impl Record {
             variants: [variant].into(),
             blocks: here(&self.blocks),
             earlier: self.earlier.as_ref().map(here),
-            passthrough: self.passthrough,
+            ..self.clone()
         })
     }
 
@@ -125,8 +133,41 @@ impl Record {
             variants: &self.variants | &live.variants,
             blocks: self.blocks.clone(),
             earlier: Some(before.copied().collect()),
+            removing: false,
+            pending: &self.pending | &live.pending,
             passthrough: self.passthrough || live.passthrough,
         }
+    }
+
+    /// The same while a clean-up is under way.
+    #[must_use]
+    pub fn removing(self) -> Self {
+        Self { removing: true, ..self }
+    }
+
+    /// Whether it names rules that only it tells from foreign ones.
+    #[must_use]
+    pub fn names_rules(&self) -> bool {
+        !self.blocks.is_empty() || self.earlier.as_ref().is_some_and(|earlier| !earlier.is_empty())
+    }
+
+    /// Whether a clean-up is under way, or was interrupted.
+    #[must_use]
+    pub const fn is_removing(&self) -> bool {
+        self.removing
+    }
+
+    /// The same, with rules that are about to be deleted by handle.
+    #[must_use]
+    pub fn deleting(mut self, pending: impl IntoIterator<Item = PendingDeletion>) -> Self {
+        self.pending.extend(pending);
+        self
+    }
+
+    /// Rules of iptables-nft that a run was about to delete by handle.
+    #[must_use]
+    pub const fn pending(&self) -> &BTreeSet<PendingDeletion> {
+        &self.pending
     }
 
     /// The blocks of one table: of the rules that were meant to be there in the end, and, while a change is under way,
@@ -142,7 +183,7 @@ impl Record {
     /// Whether a change is under way, or was interrupted.
     #[must_use]
     pub const fn is_changing(&self) -> bool {
-        self.earlier.is_some()
+        self.earlier.is_some() || self.removing
     }
 
     /// Whether rules like these were written, or were to be written, wherever that was.
@@ -166,7 +207,8 @@ impl Record {
     /// Whether it says all that `other` says, wherever the rules were.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
-        self.earlier.is_none()
+        !self.is_changing()
+            && self.pending.is_empty()
             && self.variants == other.variants
             && self.passthrough >= other.passthrough
             && other.blocks.iter().all(|block| self.has(block))
@@ -180,10 +222,9 @@ impl Record {
             blocks.iter().map(|block| Block { at: None, ..*block }).collect()
         };
         let short = || Self {
-            variants: self.variants.clone(),
             blocks: anywhere(&self.blocks),
             earlier: self.earlier.as_ref().map(anywhere),
-            passthrough: self.passthrough,
+            ..self.clone()
         };
         let fits = |alias: &String| alias.len() <= LONGEST;
         Some(self.to_string()).filter(fits).or_else(|| Some(short().to_string()).filter(fits))

@@ -5,8 +5,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use crate::lab::kill::When;
-use crate::lab::program::Program;
-use crate::lab::{Fixture, Pod, for_each_backend, for_these_fixtures};
+use crate::lab::program::{Program, tool};
+use crate::lab::tools::path;
+use crate::lab::{Family, Fixture, Pod, for_each_backend, for_these_fixtures};
 
 for_each_backend!(
     killed_first_run_is_completed_by_next_run,
@@ -26,7 +27,15 @@ for_these_fixtures!(
         killed_at_any_message_of_cleanup_is_completed_by_next_run,
     ]
 );
-for_these_fixtures!(nft_with_identical_rules: IptablesNft Dual; [killed_beside_identical_foreign_rules_leaves_no_part_of_a_set]);
+for_these_fixtures!(
+    nft_with_identical_rules: IptablesNft Dual;
+    [
+        killed_beside_identical_foreign_rules_leaves_no_part_of_a_set,
+        killed_run_beside_identical_foreign_rules_leaves_no_rule_of_ours,
+    ]
+);
+for_these_fixtures!(nft_in_mangle: IptablesNft Dual; [killed_cleanup_leaves_identical_foreign_rules, killed_change_leaves_no_rule_unnamed]);
+for_these_fixtures!(legacy_in_mangle: IptablesLegacy Dual; [killed_cleanup_leaves_identical_foreign_rules, killed_change_leaves_no_rule_unnamed]);
 
 const TPROXY: [&str; 10] =
     ["-b", "*", "-i", "*", "-m", "TPROXY", "-c", "eth1", "--redirect-dns", "--capture-all-dns"];
@@ -150,16 +159,7 @@ fn killed_beside_identical_foreign_rules_leaves_no_part_of_a_set(fixture: Fixtur
             pod.iptables(family, "-t nat -I OUTPUT -o net9 -j RETURN");
             pod.iptables(family, "-t nat -I PREROUTING -i net9 -j RETURN");
         }
-        let tools = tempfile::tempdir().expect("a temporary directory");
-        for &family in fixture.families() {
-            let tool = fixture.backend.tool(family, "-restore");
-            let real = if when == "after" { format!("/usr/sbin/{tool} \"$@\"; ") } else { String::new() };
-            let path = tools.path().join(&tool);
-            fs::write(&path, format!("#!/bin/sh\n{real}kill -9 $PPID\n")).expect("write a script");
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("make it executable");
-        }
-        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", tools.path().display());
-        pod.istio_iptables(&next).env("PATH", &path).run().ended_with(-1);
+        killed_at_restore(&pod, &next, fixture.families(), when);
         for args in [&next[..], &["--cleanup-only"]] {
             pod.apply(args);
             for &family in fixture.families() {
@@ -169,6 +169,113 @@ fn killed_beside_identical_foreign_rules_leaves_no_part_of_a_set(fixture: Fixtur
                     assert!(saved.contains(foreign), "{when} a restore, {args:?}: {saved}");
                 }
             }
+        }
+    }
+}
+
+/// A run that is killed before, or after, the restore tool of one of these families does its work.
+fn killed_at_restore(pod: &Pod, args: &[&str], families: &[Family], when: &str) {
+    let tools = tempfile::tempdir().expect("a temporary directory");
+    for &family in families {
+        let tool = pod.fixture.backend.tool(family, "-restore");
+        let real = if when == "after" { format!("/usr/sbin/{tool} \"$@\"; ") } else { String::new() };
+        let path = tools.path().join(&tool);
+        fs::write(&path, format!("#!/bin/sh\n{real}kill -9 $PPID\n")).expect("write a script");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("make it executable");
+    }
+    pod.istio_iptables(args).env("PATH", &path(tools.path())).run().ended_with(-1);
+}
+
+/// The same rules, with counters that tell them from ours.
+fn identical(pod: &Pod, rules: &[&str]) {
+    for &family in pod.fixture.families() {
+        for rule in rules {
+            // `ip6tables-nft` ignores `-c`.
+            pod.iptables(family, &format!("{rule} -c 7 777"));
+        }
+    }
+}
+
+/// Between the restore and the deletion by handle nothing but the record tells our rule from the foreign one.
+fn killed_run_beside_identical_foreign_rules_leaves_no_rule_of_ours(fixture: Fixture) {
+    let ours = ["-b", "*", "-i", "*", "-c", "eth1,net9", "-k", "net8"];
+    let plain = ["-b", "*", "-i", "*"];
+    let foreign = [
+        "-t nat -I OUTPUT -o net9 -j RETURN",
+        "-t nat -I PREROUTING -i net9 -j RETURN",
+        "-t nat -I PREROUTING -i net8 -j RETURN",
+    ];
+    for killed in [&["--cleanup-only"][..], &plain] {
+        for when in ["before", "after"] {
+            for &family in fixture.families() {
+                for native in [true, false] {
+                    let pod = fixture.pod();
+                    pod.apply(&ours);
+                    identical(&pod, &foreign);
+                    killed_at_restore(&pod, killed, &[family], when);
+                    if native {
+                        let run = [&plain[..], &["--backend", "nftables"]].concat();
+                        pod.plain_istio_iptables(&run).run().succeeded();
+                    }
+                    pod.plain_istio_iptables(&["--cleanup-only"]).run().succeeded();
+                    for &of in fixture.families() {
+                        let saved = pod.save(of);
+                        let left: Vec<_> = saved.lines().filter(|line| line.starts_with("-A ")).collect();
+                        let case = format!("{killed:?} killed {when} {family:?}, native {native}: {of:?}");
+                        assert_eq!(left.len(), foreign.len(), "{case}: {left:?}");
+                        if of == Family::V4 {
+                            let saved =
+                                pod.namespace.run(|| tool(&fixture.backend.tool(of, "-save"), &["-c"], ""));
+                            assert_eq!(
+                                saved.matches("[7:777] -A ").count(),
+                                foreign.len(),
+                                "{case}: {saved}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What a clean-up has deleted already is not to be found in a foreign rule of the same words.
+fn killed_cleanup_leaves_identical_foreign_rules(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&["-b", "*", "-i", "*", "-m", "TPROXY", "-c", "net9"]);
+    let foreign = ["-t mangle -A PREROUTING -i net9 -j RETURN", "-t mangle -A OUTPUT -o net9 -j RETURN"];
+    killed_at_restore(&pod, &["--cleanup-only"], &[Family::V6], "after");
+    identical(&pod, &foreign);
+    pod.plain_istio_iptables(&["--cleanup-only"]).run().succeeded();
+    for &family in fixture.families() {
+        let saved = pod.save(family);
+        for rule in ["-A PREROUTING -i net9 -j RETURN", "-A OUTPUT -o net9 -j RETURN"] {
+            assert_eq!(saved.matches(rule).count(), 1, "{family:?}: {saved}");
+        }
+    }
+}
+
+/// A run was killed between the families, and foreign rules have shifted ours meanwhile.
+fn killed_change_leaves_no_rule_unnamed(fixture: Fixture) {
+    let ours = ["-b", "*", "-i", "*", "-m", "TPROXY", "-c", "eth1,net9"];
+    let pod = fixture.pod();
+    pod.apply(&ours);
+    for table in ["nat", "mangle"] {
+        for chain in ["PREROUTING", "OUTPUT"] {
+            identical(&pod, &[&format!("-t {table} -I {chain} -p tcp --dport 1 -j ACCEPT")]);
+        }
+    }
+    killed_at_restore(&pod, &["-b", "*", "-i", "*", "-m", "TPROXY"], &[Family::V6], "before");
+    let said = pod.plain_istio_iptables(&["--cleanup-only"]).run().succeeded().output();
+    for &family in fixture.families() {
+        let saved = pod.save(family);
+        let mut table = "";
+        for line in saved.lines() {
+            table = line.strip_prefix('*').unwrap_or(table);
+            let Some(rule) = line.strip_prefix("-A ").filter(|rule| !rule.contains("--dport 1 ")) else {
+                continue;
+            };
+            assert!(said.contains(&format!("`{table} {rule}`")), "{family:?} {table} {rule} is left: {said}");
         }
     }
 }

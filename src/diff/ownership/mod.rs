@@ -4,6 +4,7 @@
 //! |--|--|
 //! | jump to a chain of ours | its form ([`forms::is_our_jump`]) |
 //! | any other, rules of our own run | its form ([`forms::may_be_ours`]), and the record of that run: the digest of the consecutive rules it belongs to |
+//! | any other, named by the record of an interrupted run as one to be deleted by handle | that handle |
 //! | any other, no record | Istio's own binary wrote them: its form, and its place beside Istio's jumps ([`istio`]) |
 //!
 //! A comment, or a match that we never write, is not understood by [`crate::parse`]: such a rule is foreign. Where
@@ -70,6 +71,10 @@ pub(super) fn ours(family: Family, table: Table, observed: &ObservedTable, recor
         None if observed.chains.is_empty() => {}
         None => istio::leftovers(table, observed, &mut ours),
     }
+    for hook in Hook::ALL {
+        let lines = observed.hook(hook).iter().enumerate();
+        ours.claim(hook, lines.filter(|(_, line)| line.pending_deletion).map(|(at, _)| at));
+    }
     ours
 }
 
@@ -101,7 +106,9 @@ fn recorded(family: Family, table: Table, observed: &ObservedTable, record: &Rec
     }
     let now = search(&blocks);
     let Some(earlier) = earlier.map(|earlier| search(&earlier)) else {
-        return claim(table, observed, &now, false, ours);
+        // Without chains an interrupted clean-up may have written the table: a rule like ours may be a foreign one.
+        let needs_proof = record.is_removing() && observed.chains.is_empty();
+        return claim(table, observed, &now, needs_proof, ours);
     };
     // A run was killed, or is still busy. The table holds the rules before it or those behind it: if only the one or
     // the other can be found, that is clear, else each line needs proof.
@@ -166,6 +173,10 @@ fn claim(
             let certain = ours.of(hook);
             let free = |places: &&Vec<usize>| !places.iter().any(|at| certain.contains(at));
             let left: Vec<_> = places.iter().filter(free).cloned().collect();
+            if left.is_empty() {
+                // Another run of rules has some of these places: the others may be ours, or foreign.
+                ours.ambiguous.entry(hook).or_default().extend(places.iter().flatten());
+            }
             // What only remains because others are claimed is no better than one of several.
             let needs_proof = needs_proof || left.len() < places.len();
             let Found { certain, ambiguous } = chain.choose(&left, block, needs_proof);
