@@ -2,20 +2,20 @@
 
 use serde_json::Value;
 
-use super::cluster::{Cluster, command_line, list, text, title};
+use super::cluster::{command_line, list, text, title};
 use super::hooks::Installation;
-use super::{Diagnosis, Finding, Problem};
+use super::{Context, Diagnosis, Finding, Problem};
 
 const MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
 
-pub(super) fn examine(cluster: &Cluster<'_>, installation: &Installation<'_>, diagnosis: &mut Diagnosis) {
-    let servers = cluster.within("Pod", "kube-system");
+pub(super) fn examine(context: &mut Context<'_>, installation: &Installation<'_>) {
+    let servers = context.cluster.within("Pod", "kube-system");
     let servers = servers.filter(|pod| text(pod, "/metadata/labels/component") == "kube-apiserver");
     for server in servers {
         for container in list(server, "/spec/containers") {
-            plugins(server, container, diagnosis);
+            plugins(server, container, &mut context.diagnosis);
             if let Some(called) = installation.service {
-                proxy(server, container, &called.host(), diagnosis);
+                proxy(server, container, &called.host(), &mut context.diagnosis);
             }
         }
     }

@@ -56,6 +56,11 @@ impl<'a> Cluster<'a> {
         self.within(kind, namespace).find(|object| name(object) == wanted)
     }
 
+    /// Whether one is missing in a namespace that has others of its kind; with none of them, they were not read.
+    pub(super) fn lacks(&self, kind: &str, namespace: &str, wanted: &str) -> bool {
+        self.within(kind, namespace).next().is_some() && self.find(kind, namespace, wanted).is_none()
+    }
+
     /// Labels of a namespace, with the one that the API server adds.
     pub(super) fn namespace_labels(&self, wanted: &str) -> Option<Map<String, Value>> {
         self.all("Namespace").find(|object| name(object) == wanted).map(namespace_labels)

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::cluster::{Cluster, command_line, list, text, title};
 use super::hooks::Installation;
 use super::serving::Backend;
-use super::{Diagnosis, Finding, Problem};
+use super::{Context, Finding, Problem};
 use crate::config::{Settings, Source, Sources};
 use crate::decide::Policy;
 use crate::inject::validate;
@@ -45,12 +45,8 @@ pub(super) fn settings(
     problems.map_err(|problems| problems.iter().map(ToString::to_string).collect())
 }
 
-pub(super) fn examine(
-    cluster: &Cluster<'_>,
-    installation: &Installation<'_>,
-    backend: &Backend<'_>,
-    diagnosis: &mut Diagnosis,
-) {
+pub(super) fn examine(context: &mut Context<'_>, installation: &Installation<'_>, backend: &Backend<'_>) {
+    let (cluster, diagnosis) = (context.cluster, &mut context.diagnosis);
     let Some(called) = installation.service else {
         return;
     };

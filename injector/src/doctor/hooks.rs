@@ -125,7 +125,7 @@ pub(super) fn installations<'a>(cluster: &Cluster<'a>, diagnosis: &mut Diagnosis
 }
 
 /// The selectors of all installations; one that cannot be read is a finding.
-pub(super) fn webhooks(installations: &[Installation<'_>], diagnosis: &mut Diagnosis) -> Option<Webhooks> {
+pub(super) fn webhooks(installations: &[Installation<'_>], diagnosis: &mut Diagnosis) -> Webhooks {
     let mut webhooks = Webhooks::default();
     for installation in installations {
         match Webhooks::parse(std::slice::from_ref(installation.configuration)) {
@@ -145,7 +145,7 @@ pub(super) fn webhooks(installations: &[Installation<'_>], diagnosis: &mut Diagn
             }),
         }
     }
-    (!webhooks.all.is_empty()).then_some(webhooks)
+    webhooks
 }
 
 pub(super) fn examine(installation: &Installation<'_>, diagnosis: &mut Diagnosis) {

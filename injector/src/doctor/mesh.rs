@@ -2,63 +2,49 @@
 
 use serde_json::{Map, Value};
 
-use super::cluster::{Cluster, list, name, namespace_labels, text, title};
+use super::cluster::{list, name, namespace_labels, text, title};
 use super::hooks::Installation;
-use super::{Diagnosis, Finding, Options, Problem, config};
-use crate::decide::{Called, Webhooks};
+use super::{Context, Diagnosis, Finding, Problem, config};
+use crate::decide::Called;
 use crate::pod::security;
 
 /// The ConfigMap with the root certificate that a control plane writes into every namespace.
 const ROOT: &str = "istio-ca-root-cert";
 
-pub(super) fn examine(
-    cluster: &Cluster<'_>,
-    installations: &[Installation<'_>],
-    webhooks: &Webhooks,
-    options: &Options,
-    diagnosis: &mut Diagnosis,
-) {
-    for installation in installations {
-        let Some((sample, settings)) = config::sample(cluster, installation) else { continue };
+pub(super) fn examine(context: &mut Context<'_>) {
+    for installation in context.installations {
+        let Some((sample, settings)) = config::sample(context.cluster, installation) else { continue };
         let address =
             settings.mesh.proxy().get("discoveryAddress").and_then(Value::as_str).unwrap_or_default();
         let mut volumes = list(&sample, "/spec/volumes").iter();
         let needs_root = volumes.any(|volume| text(volume, "/configMap/name") == ROOT);
         if needs_root {
-            discovery(cluster, installation, address, diagnosis);
+            discovery(context, installation, address);
         }
         let own = name(installation.configuration);
-        for namespace in cluster.all("Namespace") {
-            let asked =
-                options.namespaces.is_empty() || options.namespaces.iter().any(|one| one == name(namespace));
-            let called = webhooks.called(&namespace_labels(namespace), &Map::new());
-            if !asked || !matches!(called, Called::By(webhook) if webhook.configuration == own) {
+        for namespace in context.cluster.all("Namespace") {
+            let called = context.webhooks.called(&namespace_labels(namespace), &Map::new());
+            let selected = matches!(called, Called::By(webhook) if webhook.configuration == own);
+            if !selected || !context.is_requested(name(namespace)) {
                 continue;
             }
             if needs_root {
-                root(cluster, namespace, diagnosis);
+                root(context, namespace);
             }
-            pod_security(namespace, &sample, diagnosis);
+            pod_security(namespace, &sample, &mut context.diagnosis);
         }
     }
 }
 
 /// The Service of the control plane.
-fn discovery(
-    cluster: &Cluster<'_>,
-    installation: &Installation<'_>,
-    address: &str,
-    diagnosis: &mut Diagnosis,
-) {
+fn discovery(context: &mut Context<'_>, installation: &Installation<'_>, address: &str) {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let labels: Vec<&str> = host.split('.').collect();
     let [service, namespace, "svc", ..] = labels.as_slice() else { return };
-    if cluster.within("Service", namespace).next().is_none()
-        || cluster.find("Service", namespace, service).is_some()
-    {
+    if !context.cluster.lacks("Service", namespace, service) {
         return;
     }
-    diagnosis.found(Finding {
+    context.diagnosis.found(Finding {
         problem: Problem::ControlPlaneMissing,
         object: format!("Service {namespace}/{service}"),
         seen: format!("the mesh config has discoveryAddress {address}, and that Service does not exist"),
@@ -72,12 +58,11 @@ fn discovery(
 }
 
 /// The root certificate, where the ConfigMaps of the namespace were read.
-fn root(cluster: &Cluster<'_>, namespace: &Value, diagnosis: &mut Diagnosis) {
-    let own = name(namespace);
-    if cluster.within("ConfigMap", own).next().is_none() || cluster.find("ConfigMap", own, ROOT).is_some() {
+fn root(context: &mut Context<'_>, namespace: &Value) {
+    if !context.cluster.lacks("ConfigMap", name(namespace), ROOT) {
         return;
     }
-    diagnosis.found(Finding {
+    context.diagnosis.found(Finding {
         problem: Problem::ControlPlaneMissing,
         object: title(namespace),
         seen: format!("it has no ConfigMap {ROOT}"),

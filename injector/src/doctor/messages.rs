@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::cluster::{Cluster, list, text, title};
 use super::hooks::Installation;
-use super::{Diagnosis, Finding, Options, Problem, serving};
+use super::{Context, Finding, Problem, serving};
 use crate::decide::Labels as _;
 use crate::decide::selectors::{INJECTION, REVISION, SUFFIX};
 
@@ -111,26 +111,24 @@ struct Message<'a> {
     not_created: bool,
 }
 
-pub(super) fn examine(
-    cluster: &Cluster<'_>,
-    installations: &[Installation<'_>],
-    options: &Options,
-    diagnosis: &mut Diagnosis,
-) {
-    if !cluster.knows("Event") {
-        diagnosis.not_checked("Events: none among the objects");
+impl Message<'_> {
+    /// As much of it as a report needs.
+    fn start(&self) -> String {
+        self.text.chars().take(400).collect()
+    }
+}
+
+pub(super) fn examine(context: &mut Context<'_>) {
+    if !context.cluster.knows("Event") {
+        context.diagnosis.not_checked("Events: none among the objects");
     }
     let mut found: BTreeMap<(Problem, String), (Finding, usize)> = BTreeMap::new();
-    let asked = |namespace: &str| {
-        namespace.is_empty()
-            || options.namespaces.is_empty()
-            || options.namespaces.iter().any(|one| one == namespace)
-    };
-    for message in messages(cluster).into_iter().filter(|message| asked(message.namespace)) {
-        let finding = read(cluster, installations, message.object.clone(), message.text)
-            .or_else(|| rejected(cluster, options, &message));
+    let requested =
+        |message: &Message<'_>| message.namespace.is_empty() || context.is_requested(message.namespace);
+    for message in messages(context.cluster).into_iter().filter(requested) {
+        let finding = read(context, &message).or_else(|| rejected(context, &message));
         if let Some(mut finding) = finding {
-            if let Some(age) = age(message.at, options.now) {
+            if let Some(age) = age(message.at, context.options.now) {
                 finding.seen = format!("{age} ago: {}", finding.seen);
             }
             let key = (finding.problem, finding.cause.clone());
@@ -141,7 +139,7 @@ pub(super) fn examine(
         if count > 1 {
             finding.object = format!("{} and {} more", finding.object, count - 1);
         }
-        diagnosis.found(finding);
+        context.diagnosis.found(finding);
     }
 }
 
@@ -224,11 +222,10 @@ fn age(at: &str, now: SystemTime) -> Option<String> {
 }
 
 /// A pod of an injected namespace that the API server or another webhook rejects.
-fn rejected(cluster: &Cluster<'_>, options: &Options, message: &Message<'_>) -> Option<Finding> {
-    let labels = cluster.namespace_labels(message.namespace)?;
+fn rejected(context: &Context<'_>, message: &Message<'_>) -> Option<Finding> {
+    let labels = context.cluster.namespace_labels(message.namespace)?;
     let injected = labels.label(INJECTION) == Some("enabled") || labels.label(REVISION).is_some();
-    let asked = options.namespaces.iter().any(|one| one == message.namespace);
-    if !message.not_created || !(injected || asked) {
+    if !message.not_created || !(injected || context.is_named(message.namespace)) {
         return None;
     }
     let known = REJECTED.iter().find(|known| known.texts.iter().any(|text| message.text.contains(text)));
@@ -242,7 +239,7 @@ fn rejected(cluster: &Cluster<'_>, options: &Options, message: &Message<'_>) -> 
     Some(Finding {
         problem: Problem::PodDenied,
         object: message.object.clone(),
-        seen: message.text.chars().take(400).collect(),
+        seen: message.start(),
         cause: cause.to_owned(),
         fix: fix.replace("{pods}", message.namespace),
     })
@@ -252,13 +249,8 @@ fn is_failure(condition: &Value) -> bool {
     text(condition, "/status") == "True" && text(condition, "/reason") == "FailedCreate"
 }
 
-fn read(
-    cluster: &Cluster<'_>,
-    installations: &[Installation<'_>],
-    object: String,
-    message: &str,
-) -> Option<Finding> {
-    let seen: String = message.chars().take(400).collect();
+fn read(context: &Context<'_>, message: &Message<'_>) -> Option<Finding> {
+    let (object, seen, message) = (message.object.clone(), message.start(), message.text);
     if message.contains(FOREIGN) {
         return Some(Finding {
             problem: Problem::PodDenied,
@@ -282,9 +274,10 @@ fn read(
             fix: "sidecar-injector check -f FILE   # checks the workload's file in the same way, before it is applied".to_owned(),
         });
     }
-    let installation =
-        installations.iter().find(|one| called_in(one, message)).or_else(|| installations.first());
-    let ready = installation.and_then(|one| one.service).and_then(|called| serving::ready(cluster, called));
+    let named = |one: &&Installation<'_>| one.service.is_some_and(|called| message.contains(&called.host()));
+    let installation = context.installations.iter().find(named).or_else(|| context.installations.first());
+    let called = installation.and_then(|one| one.service);
+    let ready = called.and_then(|called| serving::ready(context.cluster, called));
     let (cause, fix) = KNOWN
         .iter()
         .find(|known| known.texts.iter().any(|text| message.contains(text)))
@@ -299,10 +292,6 @@ fn read(
         cause: filled(cause, installation),
         fix: filled(fix, installation),
     })
-}
-
-fn called_in(installation: &Installation<'_>, message: &str) -> bool {
-    installation.service.is_some_and(|called| message.contains(&called.host()))
 }
 
 fn filled(text: &str, installation: Option<&Installation<'_>>) -> String {

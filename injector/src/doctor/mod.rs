@@ -28,6 +28,7 @@ use serde_json::Value;
 pub use finding::{Finding, Problem, Severity};
 pub use report::{as_json, as_text};
 
+use crate::decide::Webhooks;
 use crate::object::owner;
 use cluster::Cluster;
 use hooks::Installation;
@@ -84,26 +85,52 @@ impl Diagnosis {
     }
 }
 
+/// What the checks read, and the diagnosis that they add to.
+struct Context<'a> {
+    cluster: &'a Cluster<'a>,
+    installations: &'a [Installation<'a>],
+    /// The selectors of all installations.
+    webhooks: &'a Webhooks,
+    options: &'a Options,
+    diagnosis: Diagnosis,
+}
+
+impl Context<'_> {
+    /// Whether `--namespace` names this one, or none at all.
+    fn is_requested(&self, namespace: &str) -> bool {
+        self.options.namespaces.is_empty() || self.is_named(namespace)
+    }
+
+    /// Whether `--namespace` names this one.
+    fn is_named(&self, namespace: &str) -> bool {
+        self.options.namespaces.iter().any(|one| one == namespace)
+    }
+}
+
 /// Runs all checks.
 #[must_use]
 pub fn examine(objects: &[Value], options: &Options) -> Diagnosis {
     let cluster = Cluster::new(objects);
-    let mut diagnosis = Diagnosis { objects: cluster.count(), ..Diagnosis::default() };
+    let (objects, owners) = (cluster.count(), owners(&cluster));
+    let mut diagnosis = Diagnosis { objects, owners, ..Diagnosis::default() };
     let installations = hooks::installations(&cluster, &mut diagnosis);
+    let webhooks = hooks::webhooks(&installations, &mut diagnosis);
+    let mut context =
+        Context { cluster: &cluster, installations: &installations, webhooks: &webhooks, options, diagnosis };
     for installation in &installations {
-        hooks::examine(installation, &mut diagnosis);
+        hooks::examine(installation, &mut context.diagnosis);
     }
     for installation in installations.iter().flat_map(Installation::by_service) {
-        backend(&cluster, &installation, options, &mut diagnosis);
+        backend(&mut context, &installation);
     }
-    if let Some(webhooks) = hooks::webhooks(&installations, &mut diagnosis) {
-        overlap::examine(&cluster, &webhooks, &mut diagnosis);
-        namespaces::examine(&cluster, &installations, &webhooks, options, &mut diagnosis);
-        mesh::examine(&cluster, &installations, &webhooks, options, &mut diagnosis);
-        pods::examine(&cluster, &installations, &webhooks, &mut diagnosis);
+    if !webhooks.all.is_empty() {
+        overlap::examine(&mut context);
+        namespaces::examine(&mut context);
+        mesh::examine(&mut context);
+        pods::examine(&mut context);
     }
-    messages::examine(&cluster, &installations, options, &mut diagnosis);
-    diagnosis.owners = owners(&cluster);
+    messages::examine(&mut context);
+    let mut diagnosis = context.diagnosis;
     diagnosis.findings.sort_by_key(|finding| (finding.problem.severity(), finding.problem));
     diagnosis
 }
@@ -117,25 +144,20 @@ fn owners(cluster: &Cluster<'_>) -> BTreeMap<String, String> {
 }
 
 /// What is called, and what is behind it.
-fn backend(
-    cluster: &Cluster<'_>,
-    installation: &Installation<'_>,
-    options: &Options,
-    diagnosis: &mut Diagnosis,
-) {
-    if let (Some(called), Some(read)) = (installation.service, &options.read)
+fn backend(context: &mut Context<'_>, installation: &Installation<'_>) {
+    if let (Some(called), Some(read)) = (installation.service, &context.options.read)
         && called.namespace != read
     {
-        return diagnosis.not_checked(format!(
+        return context.diagnosis.not_checked(format!(
             "Service, certificate and config of {}: only namespace {read} was read; --istio-namespace {} reads its own",
             installation.title(),
             called.namespace
         ));
     }
-    let backend = serving::examine(cluster, installation, diagnosis);
-    policies::examine(cluster, installation, &backend, diagnosis);
-    roles::examine(cluster, installation, &backend, diagnosis);
-    trust::examine(cluster, installation, &backend, options.now, diagnosis);
-    config::examine(cluster, installation, &backend, diagnosis);
-    apiserver::examine(cluster, installation, diagnosis);
+    let backend = serving::examine(context, installation);
+    policies::examine(context, installation, &backend);
+    roles::examine(context, installation, &backend);
+    trust::examine(context, installation, &backend);
+    config::examine(context, installation, &backend);
+    apiserver::examine(context, installation);
 }

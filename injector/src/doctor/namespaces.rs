@@ -2,37 +2,30 @@
 
 use serde_json::{Map, Value};
 
-use super::cluster::{Cluster, name, namespace_labels, title};
+use super::cluster::{name, namespace_labels, title};
 use super::hooks::Installation;
-use super::{Diagnosis, Finding, Options, Problem};
+use super::{Context, Diagnosis, Finding, Problem};
 use crate::decide::selectors::{INJECTION, REVISION, SUFFIX};
 use crate::decide::{Called, Labels as _, SYSTEM_NAMESPACES, Webhooks};
 
 const NOT_CALLED: &str = "no webhook is called for its pods: they come up without a sidecar";
 
-pub(super) fn examine(
-    cluster: &Cluster<'_>,
-    installations: &[Installation<'_>],
-    webhooks: &Webhooks,
-    options: &Options,
-    diagnosis: &mut Diagnosis,
-) {
+pub(super) fn examine(context: &mut Context<'_>) {
+    let cluster = context.cluster;
     if !cluster.knows("Namespace") {
-        return diagnosis.not_checked("Namespaces: none among the objects");
+        return context.diagnosis.not_checked("Namespaces: none among the objects");
     }
-    for asked in &options.namespaces {
-        if !cluster.all("Namespace").any(|namespace| name(namespace) == asked) {
-            diagnosis.not_checked(format!("namespace {asked}: not among the objects"));
+    let requested = &context.options.namespaces;
+    for name in requested.iter().filter(|name| cluster.namespace_labels(name).is_none()) {
+        context.diagnosis.not_checked(format!("namespace {name}: not among the objects"));
+    }
+    for namespace in cluster.all("Namespace") {
+        if ordinary(name(namespace), context.installations) && context.is_requested(name(namespace)) {
+            one(namespace, !requested.is_empty(), context.webhooks, &mut context.diagnosis);
         }
     }
-    for namespace in cluster.all("Namespace").filter(|namespace| ordinary(name(namespace), installations)) {
-        let asked = options.namespaces.iter().any(|asked| asked == name(namespace));
-        if asked || options.namespaces.is_empty() {
-            one(namespace, asked, webhooks, diagnosis);
-        }
-    }
-    if options.namespaces.is_empty() {
-        selects_nothing(cluster, installations, webhooks, diagnosis);
+    if requested.is_empty() {
+        selects_nothing(context);
     }
 }
 
@@ -44,7 +37,7 @@ fn ordinary(namespace: &str, installations: &[Installation<'_>]) -> bool {
             .any(|installation| installation.service.is_some_and(|service| service.namespace == namespace))
 }
 
-fn one(namespace: &Value, asked: bool, webhooks: &Webhooks, diagnosis: &mut Diagnosis) {
+fn one(namespace: &Value, requested: bool, webhooks: &Webhooks, diagnosis: &mut Diagnosis) {
     let labels = namespace_labels(namespace);
     let own = name(namespace);
     let (injection, revision) = (labels.label(INJECTION), labels.label(REVISION));
@@ -65,7 +58,7 @@ fn one(namespace: &Value, asked: bool, webhooks: &Webhooks, diagnosis: &mut Diag
         Called::ByNone(kept) => kept,
     };
     match (injection, revision) {
-        (Some("disabled"), _) if !asked => found(
+        (Some("disabled"), _) if !requested => found(
             Problem::NamespaceDisabled,
             format!("it has {INJECTION}=disabled"),
             "its pods are not injected, not even those that request it".to_owned(),
@@ -84,7 +77,7 @@ fn one(namespace: &Value, asked: bool, webhooks: &Webhooks, diagnosis: &mut Diag
                 "only enabled switches injection on; any other value switches it off".to_owned(),
                 enable.clone(),
             );
-            if asked {
+            if requested {
                 found(Problem::NotSelected, why_not(&kept), NOT_CALLED.to_owned(), enable);
             }
         }
@@ -97,7 +90,7 @@ fn one(namespace: &Value, asked: bool, webhooks: &Webhooks, diagnosis: &mut Diag
                 |known| format!("kubectl label namespace {own} {REVISION}={known} --overwrite"),
             ),
         ),
-        _ if asked => found(Problem::NotSelected, why_not(&kept), NOT_CALLED.to_owned(), enable),
+        _ if requested => found(Problem::NotSelected, why_not(&kept), NOT_CALLED.to_owned(), enable),
         _ => {}
     }
 }
@@ -136,13 +129,9 @@ pub(super) fn revisions(webhooks: &Webhooks) -> String {
     }
 }
 
-fn selects_nothing(
-    cluster: &Cluster<'_>,
-    installations: &[Installation<'_>],
-    webhooks: &Webhooks,
-    diagnosis: &mut Diagnosis,
-) {
-    for installation in installations {
+fn selects_nothing(context: &mut Context<'_>) {
+    let (cluster, webhooks) = (context.cluster, context.webhooks);
+    for installation in context.installations {
         let configuration = name(installation.configuration);
         let calls = |labels: &Map<String, Value>, pod: &Map<String, Value>| {
             webhooks.all_called(labels, pod).any(|webhook| webhook.configuration == configuration)
@@ -158,7 +147,7 @@ fn selects_nothing(
                 "default" => format!("{INJECTION}=enabled"),
                 revision => format!("{REVISION}={revision}"),
             };
-            diagnosis.found(Finding {
+            context.diagnosis.found(Finding {
                 problem: Problem::SelectsNothing,
                 object: installation.title(),
                 seen: "its selectors match no namespace and no pod".to_owned(),

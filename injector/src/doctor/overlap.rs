@@ -4,21 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::cluster::{Cluster, labels, name, namespace_labels};
-use super::{Diagnosis, Finding, Problem};
-use crate::decide::{INJECT, Webhooks};
+use super::cluster::{labels, name, namespace_labels};
+use super::{Context, Finding, Problem};
+use crate::decide::INJECT;
 
-pub(super) fn examine(cluster: &Cluster<'_>, webhooks: &Webhooks, diagnosis: &mut Diagnosis) {
+pub(super) fn examine(context: &mut Context<'_>) {
     let mut pairs: BTreeMap<Vec<&str>, BTreeSet<&str>> = BTreeMap::new();
-    for namespace in cluster.all("Namespace") {
+    for namespace in context.cluster.all("Namespace") {
         let of_namespace = namespace_labels(namespace);
         let asking: Map<String, Value> = [(INJECT.to_owned(), json!("true"))].into_iter().collect();
-        let pods = cluster.within("Pod", name(namespace)).map(|pod| labels(pod, "/metadata/labels"));
+        let pods = context.cluster.within("Pod", name(namespace)).map(|pod| labels(pod, "/metadata/labels"));
         for pod in pods.chain([Map::new(), asking]) {
-            let called: BTreeSet<&str> = webhooks
-                .all_called(&of_namespace, &pod)
-                .map(|webhook| webhook.configuration.as_str())
-                .collect();
+            let called = context.webhooks.all_called(&of_namespace, &pod);
+            let called: BTreeSet<&str> = called.map(|webhook| webhook.configuration.as_str()).collect();
             if called.len() > 1 {
                 pairs.entry(called.into_iter().collect()).or_default().insert(name(namespace));
             }
@@ -27,7 +25,7 @@ pub(super) fn examine(cluster: &Cluster<'_>, webhooks: &Webhooks, diagnosis: &mu
     for (configurations, namespaces) in pairs {
         let Some(last) = configurations.last() else { continue };
         let names: Vec<&str> = namespaces.into_iter().collect();
-        diagnosis.found(Finding {
+        context.diagnosis.found(Finding {
             problem: Problem::Overlap,
             object: format!("MutatingWebhookConfiguration {}", configurations.join(", ")),
             seen: format!("all of them are called for pods of namespace {}", names.join(", ")),

@@ -8,9 +8,9 @@ use super::cluster::{Cluster, labels, name, text};
 use super::hooks::Installation;
 use super::namespaces::{enable, revisions, why_not};
 use super::serving::PODS;
-use super::{Diagnosis, Finding, Problem, config};
+use super::{Context, Finding, Problem, config};
 use crate::decide::selectors::{INJECTION, REVISION};
-use crate::decide::{self, Called, INJECT, Policy, Reason, Rules, SYSTEM_NAMESPACES, Webhook, Webhooks};
+use crate::decide::{self, Called, INJECT, Policy, Reason, Rules, SYSTEM_NAMESPACES, Webhook};
 use crate::pod::list::{self, List, containers};
 use crate::pod::status::Status;
 use crate::pod::workload::Workload;
@@ -26,17 +26,13 @@ struct Found {
     pods: usize,
 }
 
-pub(super) fn examine(
-    cluster: &Cluster<'_>,
-    installations: &[Installation<'_>],
-    webhooks: &Webhooks,
-    diagnosis: &mut Diagnosis,
-) {
+pub(super) fn examine(context: &mut Context<'_>) {
+    let cluster = context.cluster;
     if !cluster.knows("Pod") {
-        return diagnosis.not_checked(PODS);
+        return context.diagnosis.not_checked(PODS);
     }
     let mut by_workload: BTreeMap<(String, Problem), Found> = BTreeMap::new();
-    let rules = rules(cluster, installations);
+    let rules = rules(cluster, context.installations);
     for pod in cluster.all("Pod") {
         let namespace = text(pod, "/metadata/namespace");
         let over = matches!(text(pod, "/status/phase"), "Succeeded" | "Failed");
@@ -44,8 +40,7 @@ pub(super) fn examine(
         if over {
             continue;
         }
-        let check =
-            PodCheck { cluster, installations, webhooks, rules: &rules, pod, namespace, of_namespace };
+        let check = PodCheck { context, rules: &rules, pod, namespace, of_namespace };
         if let Some((problem, seen, cause)) = check.run() {
             let workload = Workload::of_pod(pod, namespace);
             let title = format!("{} {namespace}/{}", workload.kind, workload.name);
@@ -56,7 +51,7 @@ pub(super) fn examine(
     }
     for ((object, problem), Found { seen, cause, fix, pods }) in by_workload {
         let object = if pods > 1 { format!("{object} ({pods} pods)") } else { object };
-        diagnosis.found(Finding { problem, object, seen, cause, fix });
+        context.diagnosis.found(Finding { problem, object, seen, cause, fix });
     }
 }
 
@@ -73,9 +68,7 @@ fn rules<'a>(cluster: &Cluster<'_>, installations: &[Installation<'a>]) -> HashM
 }
 
 struct PodCheck<'a, 'b> {
-    cluster: &'b Cluster<'a>,
-    installations: &'b [Installation<'a>],
-    webhooks: &'b Webhooks,
+    context: &'b Context<'a>,
     rules: &'b HashMap<&'a str, Rules>,
     pod: &'a Value,
     namespace: &'a str,
@@ -91,7 +84,7 @@ impl PodCheck<'_, '_> {
             return self.of_system();
         }
         let labels = labels(self.pod, "/metadata/labels");
-        let called = self.webhooks.called(&self.of_namespace, &labels);
+        let called = self.context.webhooks.called(&self.of_namespace, &labels);
         if left_over(self.pod) {
             let cause = match &called {
                 Called::By(webhook) => format!(
@@ -142,10 +135,9 @@ impl PodCheck<'_, '_> {
 
     /// A webhook would be called, and there is no sidecar.
     fn of_called(&self, webhook: &Webhook) -> Verdict {
-        let installation = self
-            .installations
-            .iter()
-            .find(|installation| name(installation.configuration) == webhook.configuration)?;
+        let mut installations = self.context.installations.iter();
+        let installation =
+            installations.find(|installation| name(installation.configuration) == webhook.configuration)?;
         let decision =
             decide::decide(self.pod, self.namespace, self.rules.get(webhook.configuration.as_str())?);
         let seen = "it has no sidecar".to_owned();
@@ -184,7 +176,8 @@ impl PodCheck<'_, '_> {
         if label == Some("false") {
             let mut without = labels(self.pod, "/metadata/labels");
             without.shift_remove(INJECT);
-            let otherwise = matches!(self.webhooks.called(&self.of_namespace, &without), Called::By(_));
+            let otherwise =
+                matches!(self.context.webhooks.called(&self.of_namespace, &without), Called::By(_));
             let cause = "the selectors leave such pods out: the injector is not called".to_owned();
             return otherwise.then(|| (Problem::OptedOut, format!("its label {INJECT} is \"false\""), cause));
         }
@@ -196,7 +189,7 @@ impl PodCheck<'_, '_> {
             return Some((
                 Problem::UnknownRevision,
                 seen,
-                format!("installed: {}", revisions(self.webhooks)),
+                format!("installed: {}", revisions(self.context.webhooks)),
             ));
         }
         let annotation = list::annotation(self.pod, INJECT) == Some("true");
@@ -221,7 +214,7 @@ impl PodCheck<'_, '_> {
             ),
         };
         let called = matches!(
-            self.webhooks.called(&self.of_namespace, &labels(self.pod, "/metadata/labels")),
+            self.context.webhooks.called(&self.of_namespace, &labels(self.pod, "/metadata/labels")),
             Called::By(_)
         );
         if !called
@@ -232,7 +225,7 @@ impl PodCheck<'_, '_> {
                     "put the workload into another namespace: no label makes a webhook be called in {namespace}"
                 );
             }
-            return format!("{} && {again}", enable(namespace, self.webhooks));
+            return format!("{} && {again}", enable(namespace, self.context.webhooks));
         }
         if problem == Problem::JobNeverEnds {
             return "annotate the pod template: sidecar.istio.io/nativeSidecar: \"true\" (nodes of Kubernetes 1.29 or newer)".to_owned();
@@ -249,19 +242,23 @@ impl PodCheck<'_, '_> {
     /// Whether a webhook would be called if the namespace were labelled.
     fn a_label_helps(&self) -> bool {
         let pod = labels(self.pod, "/metadata/labels");
-        let revisions = self.webhooks.all.iter().filter_map(|webhook| webhook.revision.as_deref());
+        let revisions = self.context.webhooks.all.iter().filter_map(|webhook| webhook.revision.as_deref());
         let wanted = revisions.map(|revision| (REVISION, revision)).chain([(INJECTION, "enabled")]);
         let called = wanted.map(|(key, value)| {
             let mut labelled = self.of_namespace.clone();
             labelled.shift_remove(INJECTION);
             labelled.insert(key.to_owned(), json!(value));
-            matches!(self.webhooks.called(&labelled, &pod), Called::By(_))
+            matches!(self.context.webhooks.called(&labelled, &pod), Called::By(_))
         });
         !SYSTEM_NAMESPACES.contains(&self.namespace) && called.into_iter().any(|called| called)
     }
 
     fn config_command(&self) -> String {
-        let maps = self.installations.iter().find_map(|installation| config::map(self.cluster, installation));
+        let maps = self
+            .context
+            .installations
+            .iter()
+            .find_map(|installation| config::map(self.context.cluster, installation));
         maps.map_or_else(String::new, |map| {
             format!("kubectl -n {} edit configmap {}", text(map, "/metadata/namespace"), name(map))
         })

@@ -3,18 +3,14 @@
 
 use serde_json::Value;
 
-use super::cluster::{Cluster, labels, list, name, text, title};
+use super::cluster::{labels, list, name, text, title};
 use super::hooks::Installation;
 use super::serving::Backend;
-use super::{Diagnosis, Finding, Problem};
+use super::{Context, Finding, Problem};
 use crate::decide::Selector;
 
-pub(super) fn examine(
-    cluster: &Cluster<'_>,
-    installation: &Installation<'_>,
-    backend: &Backend<'_>,
-    diagnosis: &mut Diagnosis,
-) {
+pub(super) fn examine(context: &mut Context<'_>, installation: &Installation<'_>, backend: &Backend<'_>) {
+    let (cluster, diagnosis) = (context.cluster, &mut context.diagnosis);
     let (Some(called), Some(pod), Some(port)) = (installation.service, backend.pod, backend.port) else {
         return;
     };

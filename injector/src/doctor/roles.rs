@@ -2,18 +2,14 @@
 
 use serde_json::Value;
 
-use super::cluster::{Cluster, list, text};
+use super::cluster::{list, text};
 use super::hooks::Installation;
 use super::serving::Backend;
-use super::{Diagnosis, Finding, Problem};
+use super::{Context, Finding, Problem};
 
 /// Replicas that run keep what they have read: a missing binding shows at the next start.
-pub(super) fn examine(
-    cluster: &Cluster<'_>,
-    installation: &Installation<'_>,
-    backend: &Backend<'_>,
-    diagnosis: &mut Diagnosis,
-) {
+pub(super) fn examine(context: &mut Context<'_>, installation: &Installation<'_>, backend: &Backend<'_>) {
+    let (cluster, diagnosis) = (context.cluster, &mut context.diagnosis);
     let (Some(called), Some(pod)) = (installation.service, backend.pod) else { return };
     if !reads_config_maps(pod) {
         return;

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use super::cluster::{Cluster, labels, list, name, service_selects, title};
+use super::cluster::{Cluster, labels, list, name, service_selects, text, title};
 use super::hooks::{Installation, ServiceRef};
-use super::{Diagnosis, Finding, Problem};
+use super::{Context, Diagnosis, Finding, Problem};
 
 /// Reported where no Pods were saved.
 pub(super) const PODS: &str = "Pods: none among the objects";
@@ -20,18 +20,15 @@ pub(super) struct Backend<'a> {
     pub(super) port: Option<u64>,
 }
 
-pub(super) fn examine<'a>(
-    cluster: &Cluster<'a>,
-    installation: &Installation<'_>,
-    diagnosis: &mut Diagnosis,
-) -> Backend<'a> {
+pub(super) fn examine<'a>(context: &mut Context<'a>, installation: &Installation<'_>) -> Backend<'a> {
+    let (cluster, diagnosis) = (context.cluster, &mut context.diagnosis);
     let mut backend = Backend::default();
     let Some(called) = installation.service else {
         diagnosis.not_checked(format!("{} calls a URL: Service and certificate", installation.title()));
         return backend;
     };
     let Some(service) = cluster.find("Service", called.namespace, called.name) else {
-        missing(cluster, installation, called, diagnosis);
+        missing(context, installation, called);
         return backend;
     };
     backend.service = Some(service);
@@ -47,27 +44,22 @@ pub(super) fn examine<'a>(
     }
     if backend.pod.is_some() {
         backend.port = port(called, service, &backend, diagnosis);
-        availability(cluster, installation, &backend, diagnosis);
+        availability(context, installation, &backend);
     } else if cluster.knows("Pod") {
         selector(service, diagnosis);
         return backend;
     } else {
         diagnosis.not_checked(PODS);
     }
-    endpoints(cluster, service, called, &backend, diagnosis);
+    endpoints(context, service, called, &backend);
     backend
 }
 
-fn missing(
-    cluster: &Cluster<'_>,
-    installation: &Installation<'_>,
-    called: ServiceRef<'_>,
-    diagnosis: &mut Diagnosis,
-) {
-    if !cluster.knows("Service") {
-        return diagnosis.not_checked("Services: none among the objects");
+fn missing(context: &mut Context<'_>, installation: &Installation<'_>, called: ServiceRef<'_>) {
+    if !context.cluster.knows("Service") {
+        return context.diagnosis.not_checked("Services: none among the objects");
     }
-    diagnosis.found(Finding {
+    context.diagnosis.found(Finding {
         problem: Problem::ServiceMissing,
         object: format!("Service {}/{}", called.namespace, called.name),
         seen: format!("{} calls it, but it does not exist", installation.title()),
@@ -79,7 +71,7 @@ fn missing(
 
 fn selector(service: &Value, diagnosis: &mut Diagnosis) {
     let selector = service.pointer("/spec/selector").map(Value::to_string).unwrap_or_default();
-    let namespace = super::cluster::text(service, "/metadata/namespace");
+    let namespace = text(service, "/metadata/namespace");
     diagnosis.found(Finding {
         problem: Problem::ServiceSelector,
         object: title(service),
@@ -148,7 +140,6 @@ fn port(
 
 /// The autoscaler of a Deployment, which owns its number of replicas.
 fn autoscaler<'a>(cluster: &Cluster<'a>, deployment: &Value) -> Option<&'a Value> {
-    let text = super::cluster::text;
     let mut all = cluster.within("HorizontalPodAutoscaler", text(deployment, "/metadata/namespace"));
     all.find(|scaler| {
         text(scaler, "/spec/scaleTargetRef/kind") == "Deployment"
@@ -156,16 +147,10 @@ fn autoscaler<'a>(cluster: &Cluster<'a>, deployment: &Value) -> Option<&'a Value
     })
 }
 
-fn availability(
-    cluster: &Cluster<'_>,
-    installation: &Installation<'_>,
-    backend: &Backend<'_>,
-    diagnosis: &mut Diagnosis,
-) {
-    let Some(deployment) = backend.deployment else {
-        return;
-    };
-    let namespace = super::cluster::text(deployment, "/metadata/namespace");
+fn availability(context: &mut Context<'_>, installation: &Installation<'_>, backend: &Backend<'_>) {
+    let Some(deployment) = backend.deployment else { return };
+    let (cluster, diagnosis) = (context.cluster, &mut context.diagnosis);
+    let namespace = text(deployment, "/metadata/namespace");
     let scaler = autoscaler(cluster, deployment);
     let least = scaler.map(|scaler| scaler.pointer("/spec/minReplicas").and_then(Value::as_u64).unwrap_or(1));
     let number = |pointer: &str| deployment.pointer(pointer).and_then(Value::as_u64);
@@ -206,9 +191,7 @@ fn availability(
 pub(super) fn ready(cluster: &Cluster<'_>, called: ServiceRef<'_>) -> Option<bool> {
     let slices: Vec<&Value> = cluster
         .within("EndpointSlice", called.namespace)
-        .filter(|slice| {
-            super::cluster::text(slice, "/metadata/labels/kubernetes.io~1service-name") == called.name
-        })
+        .filter(|slice| text(slice, "/metadata/labels/kubernetes.io~1service-name") == called.name)
         .collect();
     if !slices.is_empty() {
         return Some(
@@ -223,14 +206,9 @@ pub(super) fn ready(cluster: &Cluster<'_>, called: ServiceRef<'_>) -> Option<boo
     (cluster.knows("EndpointSlice") || cluster.knows("Endpoints")).then_some(false)
 }
 
-fn endpoints(
-    cluster: &Cluster<'_>,
-    service: &Value,
-    called: ServiceRef<'_>,
-    backend: &Backend<'_>,
-    diagnosis: &mut Diagnosis,
-) {
-    match ready(cluster, called) {
+fn endpoints(context: &mut Context<'_>, service: &Value, called: ServiceRef<'_>, backend: &Backend<'_>) {
+    let diagnosis = &mut context.diagnosis;
+    match ready(context.cluster, called) {
         None => diagnosis.not_checked("EndpointSlices: none among the objects"),
         Some(true) => {}
         Some(false) => diagnosis.found(Finding {

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::cluster::{Cluster, list, name, text, title};
 use super::hooks::{Installation, ServiceRef};
 use super::serving::Backend;
-use super::{Diagnosis, Finding, Problem};
+use super::{Context, Diagnosis, Finding, Problem};
 use crate::certs::serving_cert;
 
 type Chain = Vec<CertificateDer<'static>>;
@@ -28,19 +28,14 @@ struct Facts {
     dates: String,
 }
 
-pub(super) fn examine(
-    cluster: &Cluster<'_>,
-    installation: &Installation<'_>,
-    backend: &Backend<'_>,
-    now: SystemTime,
-    diagnosis: &mut Diagnosis,
-) {
+pub(super) fn examine(context: &mut Context<'_>, installation: &Installation<'_>, backend: &Backend<'_>) {
+    let (cluster, now, diagnosis) = (context.cluster, context.options.now, &mut context.diagnosis);
     let bundle = bundle(installation, diagnosis);
     let Some(called) = installation.service else {
         return;
     };
     let Some((secret, chain)) = served(cluster, called, backend) else {
-        return unknown(cluster, called, &bundle, installation, diagnosis);
+        return unknown(context, called, bundle.as_ref(), installation);
     };
     let Some(facts) = chain.first().and_then(facts) else {
         return;
@@ -163,21 +158,20 @@ fn served<'a>(
 
 /// Without the certificate: an istiod's root is also in a ConfigMap, and a bundle that has expired cannot be right.
 fn unknown(
-    cluster: &Cluster<'_>,
+    context: &mut Context<'_>,
     called: ServiceRef<'_>,
-    bundle: &Option<Chain>,
+    bundle: Option<&Chain>,
     installation: &Installation<'_>,
-    diagnosis: &mut Diagnosis,
 ) {
-    let root = cluster.find("ConfigMap", called.namespace, "istio-ca-root-cert");
+    let root = context.cluster.find("ConfigMap", called.namespace, "istio-ca-root-cert");
     let root = root.filter(|_| called.name.starts_with("istiod"));
     let roots = root.and_then(|map| pem(text(map, "/data/root-cert.pem").as_bytes()));
     match (bundle, roots) {
         (Some(bundle), Some(roots)) if !roots.iter().any(|root| bundle.contains(root)) => {
-            mismatch(installation, &root.map(title).unwrap_or_default(), diagnosis);
+            mismatch(installation, &root.map(title).unwrap_or_default(), &mut context.diagnosis);
         }
         (_, Some(_)) => {}
-        (_, None) => diagnosis.not_checked(format!(
+        (_, None) => context.diagnosis.not_checked(format!(
             "the certificate that is served: no Secret in {} with it among the objects",
             called.namespace
         )),
