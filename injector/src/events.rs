@@ -25,11 +25,10 @@ impl fmt::Display for Event {
 }
 
 /// Where events go.
-pub type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
+pub(crate) type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
 
 /// The sink that logs.
-#[must_use]
-pub fn log_sink() -> EventSink {
+pub(crate) fn log_sink() -> EventSink {
     Arc::new(|Event { level, component, message, detail }| {
         log::log!(level, component, detail = detail.as_str(); "{message}");
     })

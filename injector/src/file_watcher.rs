@@ -10,19 +10,19 @@ use tokio::time::MissedTickBehavior;
 
 /// The content that was found last, and the one that was applied.
 #[derive(Debug)]
-pub struct Stable<T> {
+pub(crate) struct Stable<T> {
     last: Option<T>,
     applied: T,
 }
 
 impl<T: Clone + PartialEq> Stable<T> {
     /// Starts with what is applied already.
-    pub const fn new(applied: T) -> Self {
+    pub(crate) const fn new(applied: T) -> Self {
         Self { last: None, applied }
     }
 
     /// Records what is found now; it is returned if it is new and was found the last time too.
-    pub fn record(&mut self, found: T) -> Option<T> {
+    pub(crate) fn record(&mut self, found: T) -> Option<T> {
         let stable = self.last.as_ref() == Some(&found) && self.applied != found;
         self.last = Some(found.clone());
         if stable {
@@ -33,11 +33,11 @@ impl<T: Clone + PartialEq> Stable<T> {
 }
 
 /// How long a file system may take before it counts as unresponsive.
-pub const FILE_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const FILE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Reads files at regular intervals.
 #[derive(Clone, Copy, Debug)]
-pub struct FileWatcher {
+pub(crate) struct FileWatcher {
     /// From one read to the next.
     pub interval: Duration,
     /// How long a read may take before the file system counts as unresponsive.
@@ -46,20 +46,18 @@ pub struct FileWatcher {
 
 impl FileWatcher {
     /// With [`FILE_TIMEOUT`].
-    #[must_use]
-    pub const fn every(interval: Duration) -> Self {
+    pub(crate) const fn every(interval: Duration) -> Self {
         Self { interval, timeout: FILE_TIMEOUT }
     }
 
     /// The problem of an unresponsive file system.
-    #[must_use]
-    pub fn problem(&self) -> String {
+    pub(crate) fn problem(&self) -> String {
         format!("not read for {:?}: the file system is unresponsive", self.timeout)
     }
 
     /// Reads in a loop, and applies what has changed. A read may hang, as on a network file system whose server is gone:
     /// it has a thread of its own, the next read begins when it has returned, and meanwhile `unresponsive` is applied.
-    pub async fn watch<T: Clone + PartialEq + Send + 'static>(
+    pub(crate) async fn watch<T: Clone + PartialEq + Send + 'static>(
         self,
         mut stable: Stable<T>,
         read: impl Fn() -> T + Clone + Send + 'static,

@@ -7,14 +7,14 @@
 // A module imports from those above it only, which `tests/imports.rs` of the workspace checks.
 pub mod annotations;
 pub mod events;
-pub mod file_watcher;
+mod file_watcher;
 pub mod files;
-pub mod path;
+mod path;
 
-pub mod schema;
+mod schema;
 
 pub mod object;
-pub mod overlay;
+mod overlay;
 pub mod quantity;
 
 pub mod yaml;
@@ -26,7 +26,7 @@ pub mod decide;
 pub mod config;
 pub mod manifests;
 
-pub mod template;
+mod template;
 
 pub mod inject;
 

@@ -23,7 +23,7 @@ struct Content {
 
 /// The two files.
 #[derive(Clone, Debug)]
-pub struct CertFiles {
+pub(crate) struct CertFiles {
     /// The chain, leaf first.
     pub cert: String,
     /// The leaf's key.
@@ -32,11 +32,8 @@ pub struct CertFiles {
 
 impl CertFiles {
     /// Reads and validates them, and serves the pair.
-    ///
-    /// # Errors
-    ///
-    /// Why they cannot be served.
-    pub fn open(self, serving: Arc<CertResolver>) -> Result<WatchedCert, CertError> {
+    /// Errors: why they cannot be served.
+    pub(crate) fn open(self, serving: Arc<CertResolver>) -> Result<WatchedCert, CertError> {
         let found = self.read();
         let pair = self.pair(&found)?;
         if let Some(problem) = validity(&pair) {
@@ -68,7 +65,7 @@ impl CertFiles {
 
 /// Files whose pair is served.
 #[derive(Debug)]
-pub struct WatchedCert {
+pub(crate) struct WatchedCert {
     files: CertFiles,
     serving: Arc<CertResolver>,
     found: Found,
@@ -76,7 +73,7 @@ pub struct WatchedCert {
 
 impl WatchedCert {
     /// Serves the pair in the files until `stopping`; an invalid one is rejected, and the old one stays.
-    pub async fn watch(self, interval: Duration, stopping: CancellationToken) {
+    pub(crate) async fn watch(self, interval: Duration, stopping: CancellationToken) {
         let Self { files, serving, found } = self;
         let apply = |found: Found| match files.pair(&found).and_then(|pair| better(&files, &serving, pair)) {
             Ok(pair) => {
@@ -117,8 +114,7 @@ fn better(files: &CertFiles, serving: &CertResolver, pair: ServingCert) -> Resul
 }
 
 /// Why a pair is not valid now.
-#[must_use]
-pub fn validity(pair: &ServingCert) -> Option<&'static str> {
+pub(crate) fn validity(pair: &ServingCert) -> Option<&'static str> {
     let now = SystemTime::now();
     if now < pair.not_before {
         Some("is not valid yet")

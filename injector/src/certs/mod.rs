@@ -1,10 +1,10 @@
 //! Certificates: the served pair, and where it comes from.
 
-pub mod authority;
+mod authority;
 mod ca_file;
-pub mod files;
-pub mod resolver;
-pub mod self_signed;
+pub(crate) mod files;
+mod resolver;
+pub(crate) mod self_signed;
 pub mod serving_cert;
 
 pub use authority::{Bundle, Names, verify};

@@ -18,7 +18,7 @@ const MAX_SLEEP: Duration = Duration::from_secs(60 * 60);
 const RETRY: Duration = Duration::from_secs(60);
 
 /// The CAs to trust, as PEM; nothing until there are some.
-pub type Trusted = watch::Receiver<Option<Arc<str>>>;
+pub(crate) type Trusted = watch::Receiver<Option<Arc<str>>>;
 
 /// Why a self-signed certificate is not issued, or not published.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,11 +106,8 @@ impl SelfSigned {
     }
 
     /// Renews what is due; whether anything was.
-    ///
-    /// # Errors
-    ///
-    /// Why the bundle cannot be renewed or published; it is tried again the next time.
-    pub async fn renew(&mut self, now: SystemTime) -> Result<bool, SelfSignedError> {
+    /// Errors: why the bundle cannot be renewed or published; it is tried again the next time.
+    pub(crate) async fn renew(&mut self, now: SystemTime) -> Result<bool, SelfSignedError> {
         if let Some(renewed) = self.bundle.renewed(now)? {
             self.bundle = renewed;
             self.published = false;

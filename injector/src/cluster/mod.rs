@@ -42,7 +42,7 @@ use ca_bundle::Trust;
 use status::StatusReporter;
 
 /// The name under which objects and fields are owned.
-pub const MANAGER: &str = "sidecar-injector";
+pub(crate) const MANAGER: &str = "sidecar-injector";
 
 /// What is read and written.
 #[derive(Debug)]

@@ -88,8 +88,7 @@ impl InjectorConfig {
     }
 
     /// Every name that can be asked for.
-    #[must_use]
-    pub fn known_names(&self) -> Vec<&str> {
+    pub(crate) fn known_names(&self) -> Vec<&str> {
         let names: BTreeSet<&str> =
             self.templates.keys().chain(self.aliases.keys()).map(String::as_str).collect();
         names.into_iter().collect()

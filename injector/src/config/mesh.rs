@@ -45,8 +45,7 @@ impl Default for Mesh {
 
 impl Mesh {
     /// The defaults of the proxy config.
-    #[must_use]
-    pub fn proxy_defaults() -> Value {
+    pub(crate) fn proxy_defaults() -> Value {
         json!({
             "configPath": "./etc/istio/proxy",
             "binaryPath": "/usr/local/bin/envoy",
@@ -91,11 +90,8 @@ impl Mesh {
 
     /// Merges a proxy config, as in annotation `proxy.istio.io/config`, with this one's: top-level fields replace,
     /// proxyMetadata is merged by key, proxyHeaders one level deep.
-    ///
-    /// # Errors
-    ///
-    /// Each field, its value and what is accepted.
-    pub fn with_proxy_config(&self, value: &Value) -> Result<Self, Vec<FieldError>> {
+    /// Errors: each field, its value and what is accepted.
+    pub(crate) fn with_proxy_config(&self, value: &Value) -> Result<Self, Vec<FieldError>> {
         if value.is_null() {
             return Ok(self.clone());
         }
@@ -118,14 +114,12 @@ impl Mesh {
     }
 
     /// The unknown fields of a mesh config: misspelt, or from another version.
-    #[must_use]
-    pub fn unknown_fields(value: &Value) -> Vec<String> {
+    pub(crate) fn unknown_fields(value: &Value) -> Vec<String> {
         message::unknown(value, &MESH_CONFIG)
     }
 
     /// The same for a proxy config.
-    #[must_use]
-    pub fn unknown_proxy_fields(value: &Value) -> Vec<String> {
+    pub(crate) fn unknown_proxy_fields(value: &Value) -> Vec<String> {
         message::unknown(value, &PROXY_CONFIG)
     }
 
@@ -167,40 +161,34 @@ impl Mesh {
     }
 
     /// Both, as one object.
-    #[must_use]
-    pub fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let mut all = self.config.clone();
         all.insert("defaultConfig".to_owned(), Value::Object(self.proxy.clone()));
         Value::Object(all)
     }
 
     /// The agent's port.
-    #[must_use]
-    pub fn status_port(&self) -> i64 {
+    pub(crate) fn status_port(&self) -> i64 {
         self.proxy.get("statusPort").and_then(Value::as_i64).unwrap_or_default()
     }
 
     /// Whether the app has to wait for the proxy.
-    #[must_use]
-    pub fn hold_application(&self) -> bool {
+    pub(crate) fn hold_application(&self) -> bool {
         self.proxy.get("holdApplicationUntilProxyStarts") == Some(&Value::Bool(true))
     }
 
     /// How inbound connections reach the proxy.
-    #[must_use]
-    pub fn interception_mode(&self) -> &str {
+    pub(crate) fn interception_mode(&self) -> &str {
         self.proxy.get("interceptionMode").and_then(Value::as_str).unwrap_or("REDIRECT")
     }
 
     /// Whether the agent serves the app's metrics too.
-    #[must_use]
-    pub fn prometheus_merge(&self) -> bool {
+    pub(crate) fn prometheus_merge(&self) -> bool {
         self.config.get("enablePrometheusMerge") != Some(&Value::Bool(false))
     }
 
     /// Where the proxy sends inbound traffic: `passthrough` or `localhost`.
-    #[must_use]
-    pub fn inbound_traffic_policy(&self) -> String {
+    pub(crate) fn inbound_traffic_policy(&self) -> String {
         let mode = self.config.get("inboundTrafficPolicy").and_then(|policy| policy.get("mode")?.as_str());
         mode.unwrap_or("PASSTHROUGH").to_lowercase()
     }

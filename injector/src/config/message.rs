@@ -16,17 +16,13 @@ const ONE_OF: [&[&str]; 5] = [
 
 /// Brings an object into the form in which Istio writes this message: field names in camel case, enums by name,
 /// durations in seconds. Unknown fields and those that are null are dropped; null in a list or map is the empty value.
-///
-/// # Errors
-///
-/// The field, its value and what is accepted.
-pub fn normal(value: &Value, schema: &'static Schema) -> Result<Map<String, Value>, FieldError> {
+/// Errors: the field, its value and what is accepted.
+pub(crate) fn normal(value: &Value, schema: &'static Schema) -> Result<Map<String, Value>, FieldError> {
     message(value, schema, "")
 }
 
 /// The fields that [`normal`] drops because the message does not have them.
-#[must_use]
-pub fn unknown(value: &Value, schema: &'static Schema) -> Vec<String> {
+pub(crate) fn unknown(value: &Value, schema: &'static Schema) -> Vec<String> {
     let mut found = Vec::new();
     for (key, value) in value.as_object().into_iter().flatten() {
         match known(schema, key) {

@@ -5,7 +5,7 @@ mod check;
 mod error;
 mod injector;
 mod mesh;
-pub mod message;
+pub(crate) mod message;
 mod proxy_configs;
 mod sources;
 mod values;

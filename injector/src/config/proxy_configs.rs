@@ -20,8 +20,7 @@ pub struct ProxyConfig {
 
 impl ProxyConfig {
     /// Whether an object is one.
-    #[must_use]
-    pub fn is_one(object: &Value) -> bool {
+    pub(crate) fn is_one(object: &Value) -> bool {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
         text("kind") == "ProxyConfig" && text("apiVersion").starts_with("networking.istio.io/")
     }

@@ -75,12 +75,9 @@ impl SourceKind {
 
 impl Source {
     /// What was read from a file.
-    ///
-    /// # Errors
-    ///
-    /// When there is nothing in it, or only comments: it may be on its way, or have been cut off, and is not taken for the
-    /// wish to have what is built in, or nothing.
-    pub fn of_file(holds: SourceKind, name: &str, text: String) -> Result<Self, ConfigError> {
+    /// Errors: when there is nothing in it, or only comments: it may be on its way, or have been cut off, and is not
+    /// taken for the wish to have what is built in, or nothing.
+    pub(crate) fn of_file(holds: SourceKind, name: &str, text: String) -> Result<Self, ConfigError> {
         if !is_blank(&text) {
             return Ok(Self { name: name.to_owned(), text });
         }
@@ -147,11 +144,8 @@ impl Sources {
     }
 
     /// Reads all of them, with values that are laid over those of the files.
-    ///
-    /// # Errors
-    ///
-    /// As [`load`](Self::load).
-    pub fn load_with(&self, functions: &Functions, set: Value) -> Result<Settings, Vec<ConfigError>> {
+    /// Errors: as [`load`](Self::load).
+    pub(crate) fn load_with(&self, functions: &Functions, set: Value) -> Result<Settings, Vec<ConfigError>> {
         let mut problems = Vec::new();
         let builtin = |name: &str, text: &str| Source { name: name.to_owned(), text: text.to_owned() };
         let mut config = builtin("built-in config", builtin::CONFIG);

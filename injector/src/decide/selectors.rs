@@ -9,7 +9,7 @@ pub use crate::annotations::keys::{NAMESPACE_INJECTION as INJECTION, REVISION};
 /// The label that every namespace has, with its name.
 pub const NAME: &str = "kubernetes.io/metadata.name";
 /// What the names of all webhooks end with.
-pub const SUFFIX: &str = "sidecar-injector.istio.io";
+pub(crate) const SUFFIX: &str = "sidecar-injector.istio.io";
 
 /// `name`, `namespaceSelector` and `objectSelector` of every webhook; the empty revision is the default one.
 ///

@@ -61,8 +61,7 @@ impl Webhooks {
     }
 
     /// Whether any of the documents is, or holds, a `MutatingWebhookConfiguration`.
-    #[must_use]
-    pub fn are_in(documents: &[Value]) -> bool {
+    pub(crate) fn are_in(documents: &[Value]) -> bool {
         documents.iter().any(|document| match document.get("kind").and_then(Value::as_str) {
             Some("List" | "MutatingWebhookConfigurationList") => {
                 document.get("items").and_then(Value::as_array).is_some_and(|items| Self::are_in(items))

@@ -78,11 +78,8 @@ pub fn readable(name: &str) -> io::Result<()> {
 
 /// Reads a file that is looked at again and again while others wait: a regular one, since whatever else has a name may
 /// never come to an end.
-///
-/// # Errors
-///
-/// What the system says, or what is there instead.
-pub fn read_regular(name: &str) -> io::Result<Vec<u8>> {
+/// Errors: what the system says, or what is there instead.
+pub(crate) fn read_regular(name: &str) -> io::Result<Vec<u8>> {
     // Without it, opening a pipe waits for a writer; on regular files it has no effect.
     let file = std::fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(name)?;
     let kind = file.metadata()?.file_type();
@@ -112,11 +109,7 @@ fn kind_name(kind: FileType) -> &'static str {
 
 /// The files of a name: itself, or the YAML and JSON files of a directory, sorted; with `recursive` those of the directories
 /// in it, too, but not of links to some.
-///
-/// # Errors
-///
-/// What the system says.
-pub fn expand(name: &str, recursive: bool) -> io::Result<Vec<String>> {
+pub(crate) fn expand(name: &str, recursive: bool) -> io::Result<Vec<String>> {
     if name == "-" || !Path::new(name).is_dir() {
         return Ok(vec![name.to_owned()]);
     }

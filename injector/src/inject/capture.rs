@@ -17,10 +17,7 @@ const MAX_REPORTED: usize = 10;
 
 impl Injector {
     /// Warnings about the init container.
-    ///
-    /// # Errors
-    ///
-    /// What it would refuse: a pod that is let in with it never starts.
+    /// Errors: what it would refuse: a pod that is let in with it never starts.
     pub(super) fn check_capture(
         &self,
         init: &InitOptions,

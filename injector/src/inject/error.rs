@@ -128,7 +128,6 @@ pub enum InjectError {
 
 impl InjectError {
     /// Names the values, where a template cannot be rendered because of one.
-    #[must_use]
     pub(super) fn with_values_from(mut self, source: &str) -> Self {
         if let Self::Render(error) = &mut self
             && error.expression.contains(".Values")
@@ -140,8 +139,7 @@ impl InjectError {
 
     /// Whether both say the same of the same template: the line or the list in which it shows may differ with what the
     /// template was rendered for.
-    #[must_use]
-    pub fn is_like(&self, other: &Self) -> bool {
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Yaml { template, error, .. }, Self::Yaml { template: same, error: other, .. }) => {
                 template == same && error.problem == other.problem

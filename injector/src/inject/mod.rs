@@ -9,7 +9,7 @@ mod preserve;
 mod relocate;
 mod render;
 mod uninject;
-pub mod validate;
+pub(crate) mod validate;
 
 #[cfg(test)]
 mod tests;

@@ -10,8 +10,7 @@ use crate::pod::list::{List, containers, find, name};
 use crate::pod::workload::Workload;
 
 /// What is wrong with a policy: with anything but `enabled` and `disabled` no pod is injected.
-#[must_use]
-pub fn policy(policy: &Policy) -> Option<String> {
+pub(crate) fn policy(policy: &Policy) -> Option<String> {
     match policy {
         Policy::Unknown(text) => Some(format!(
             "policy: {text:?} is not accepted, expected enabled or disabled: no pod is injected"
@@ -62,8 +61,7 @@ impl Fault {
 
 /// Injects a sample pod: reports values that templates miss, output that is no pod, and pods that cannot work. What is wrong
 /// both with native sidecars and without is reported once.
-#[must_use]
-pub fn inject(injector: &Injector) -> Vec<String> {
+pub(crate) fn inject(injector: &Injector) -> Vec<String> {
     let pod = json!({
         "metadata": {"name": SAMPLE, "labels": {"app": SAMPLE}},
         "spec": {"containers": [{"name": SAMPLE, "image": SAMPLE, "ports": [{"containerPort": 8080}]}]},

@@ -45,8 +45,7 @@ impl Names {
     }
 
     /// What the cluster knows only once: with the namespace, so that two installations do not share it.
-    #[must_use]
-    pub fn in_cluster(&self, options: &Options) -> String {
+    pub(crate) fn in_cluster(&self, options: &Options) -> String {
         format!("{}-{}", self.injector(), options.namespace.as_str())
     }
 }

@@ -44,21 +44,20 @@ use crate::path::{Path, type_name};
 const MAX_DEPTH: usize = 200;
 
 /// Merges `patch` with `original`, both of type `schema`.
-///
-/// # Errors
-/// When the patch (or a list of the original that it touches) breaks the rules of strategic merge; the error names the
-/// path within the object.
-pub fn merge(original: &Value, patch: &Value, schema: &'static Schema) -> Result<Value, MergeError> {
+/// Errors: when the patch (or a list of the original that it touches) breaks the rules of strategic merge; the error
+/// names the path within the object.
+pub(crate) fn merge(original: &Value, patch: &Value, schema: &'static Schema) -> Result<Value, MergeError> {
     let mut merged = original.clone();
     merge_into(&mut merged, patch.clone(), schema)?;
     Ok(merged)
 }
 
 /// [`merge()`] in place; what the original lacks is moved, not copied. After an error `original` is half merged.
-///
-/// # Errors
-/// As [`merge()`].
-pub fn merge_into(original: &mut Value, patch: Value, schema: &'static Schema) -> Result<(), MergeError> {
+pub(crate) fn merge_into(
+    original: &mut Value,
+    patch: Value,
+    schema: &'static Schema,
+) -> Result<(), MergeError> {
     let root = Path::root();
     if original.is_null() {
         *original = Value::Object(Map::new());

@@ -5,21 +5,20 @@ use serde_json::{Value, json};
 use super::list::name;
 
 /// The literal value of a variable.
-#[must_use]
-pub fn value<'a>(container: &'a Value, variable: &str) -> Option<&'a str> {
+pub(crate) fn value<'a>(container: &'a Value, variable: &str) -> Option<&'a str> {
     let list = container.get("env")?.as_array()?;
     list.iter().find(|item| name(item) == variable)?.get("value")?.as_str()
 }
 
 /// Removes a variable.
-pub fn remove(container: &mut Value, variable: &str) -> Option<Value> {
+pub(crate) fn remove(container: &mut Value, variable: &str) -> Option<Value> {
     let list = container.get_mut("env")?.as_array_mut()?;
     let at = list.iter().position(|item| name(item) == variable)?;
     Some(list.remove(at))
 }
 
 /// Appends a variable.
-pub fn push(container: &mut Value, variable: &str, value: &str) {
+pub(crate) fn push(container: &mut Value, variable: &str, value: &str) {
     let Some(container) = container.as_object_mut() else {
         return;
     };
@@ -33,7 +32,7 @@ pub fn push(container: &mut Value, variable: &str, value: &str) {
 }
 
 /// Sets variables at the end of the list, in the order of their names: one that is there already moves.
-pub fn append_sorted(container: &mut Value, mut variables: Vec<(String, String)>) {
+pub(crate) fn append_sorted(container: &mut Value, mut variables: Vec<(String, String)>) {
     variables.sort();
     for (variable, _) in &variables {
         remove(container, variable);

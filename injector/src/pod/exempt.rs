@@ -13,7 +13,7 @@ const PROXY_UID: i64 = 1337;
 
 /// Users and groups whose outbound traffic is not captured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Exempt {
+pub(crate) struct Exempt {
     /// Users.
     pub uids: Vec<i64>,
     /// Groups.
@@ -23,8 +23,7 @@ pub struct Exempt {
 impl Exempt {
     /// What a finished pod exempts: what its init container says, else the user of its proxy container, else the user
     /// that the namespace prescribes. Without groups of their own the users' numbers are groups too.
-    #[must_use]
-    pub fn of(pod: &Value, init: Option<&InitOptions>, ids: Ids) -> Self {
+    pub(crate) fn of(pod: &Value, init: Option<&InitOptions>, ids: Ids) -> Self {
         let resolved = init.and_then(|init| init.resolved.as_ref());
         let given = resolved.map_or(&[][..], |resolved| &resolved.given);
         let numbers = |key: Key| -> Vec<i64> {
@@ -46,14 +45,12 @@ impl Exempt {
 
     /// The app containers with such a user. Init containers that end are no apps: it is a known way to reach the
     /// network before the proxy runs.
-    #[must_use]
-    pub fn by_user(&self, pod: &Value) -> Vec<(String, i64)> {
+    pub(crate) fn by_user(&self, pod: &Value) -> Vec<(String, i64)> {
         sharing(pod, "runAsUser", &self.uids)
     }
 
     /// The app containers with such a group, for which the same holds.
-    #[must_use]
-    pub fn by_group(&self, pod: &Value) -> Vec<(String, i64)> {
+    pub(crate) fn by_group(&self, pod: &Value) -> Vec<(String, i64)> {
         sharing(pod, "runAsGroup", &self.gids)
     }
 }

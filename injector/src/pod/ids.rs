@@ -50,15 +50,14 @@ fn last_of_range(text: &str) -> Option<i64> {
 }
 
 /// The user and group that the user's own proxy container sets.
-#[must_use]
-pub fn of_container(container: &Value) -> Ids {
+pub(crate) fn of_container(container: &Value) -> Ids {
     let number = |key: &str| container.get("securityContext").and_then(|context| context.get(key)?.as_i64());
     Ids { uid: number("runAsUser"), gid: number("runAsGroup") }
 }
 
 /// Takes user and group from a customized proxy that has an app's user: OpenShift assigns the same one to every container,
 /// which would exempt the app from capture. Istio compares the last app, unset as 0; every app with that user counts.
-pub fn drop_assigned(pod: &mut Value) {
+pub(crate) fn drop_assigned(pod: &mut Value) {
     let uid = |container: &Value| of_container(container).uid;
     let Some(proxy) = list::proxy(pod).map(uid) else { return };
     let all = List::BOTH.into_iter().flat_map(|list| containers(pod, list));

@@ -11,8 +11,7 @@ use crate::path::at;
 /// A value with a slash is a whole image name. Otherwise hub, name, tag and variant are put together; the variant is
 /// the `sidecar.istio.io/proxyImageType` annotation, else (for the proxy) the proxy config's `image.imageType`, else
 /// `global.variant`; `default` means none, and a tag that ends in a variant has it replaced.
-#[must_use]
-pub fn choose(pod: &Value, values: &Value, proxy_config: &Map<String, Value>, which: Which) -> String {
+pub(crate) fn choose(pod: &Value, values: &Value, proxy_config: &Map<String, Value>, which: Which) -> String {
     let global = |key: &str| values.get("global").and_then(|global| global.get(key)).map(text);
     let name = at(values, which.pointer())
         .map(text)
@@ -39,7 +38,7 @@ pub fn choose(pod: &Value, values: &Value, proxy_config: &Map<String, Value>, wh
 
 /// Which of the two images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Which {
+pub(crate) enum Which {
     /// The init container's.
     Init,
     /// The proxy's.

@@ -52,8 +52,7 @@ const OFF: [(Key, &str); 4] = [
 
 /// The container that has traffic go to the proxy, or checks that it does, in a pod where no proxy can run: what is
 /// captured has nowhere to go.
-#[must_use]
-pub fn without_proxy(pod: &Value) -> Option<&'static str> {
+pub(crate) fn without_proxy(pod: &Value) -> Option<&'static str> {
     let has_image = |container: &Value| {
         container.get("image").and_then(Value::as_str).is_some_and(|image| !image.is_empty())
     };
@@ -78,8 +77,7 @@ impl InitOptions {
     }
 
     /// Reads arguments and environment.
-    #[must_use]
-    pub fn of_arguments<'a>(
+    pub(crate) fn of_arguments<'a>(
         arguments: impl IntoIterator<Item = &'a str>,
         environment: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Self {
@@ -168,8 +166,7 @@ impl InitOptions {
     }
 
     /// Whether it refuses anything.
-    #[must_use]
-    pub fn is_refused(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         !self.refused.is_empty() || !self.unreadable.is_empty()
     }
 

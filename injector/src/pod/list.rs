@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 /// Which of the two lists of containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum List {
+pub(crate) enum List {
     /// `spec.containers`.
     Containers,
     /// `spec.initContainers`.
@@ -15,11 +15,10 @@ pub enum List {
 
 impl List {
     /// Both, app containers first.
-    pub const BOTH: [Self; 2] = [Self::Containers, Self::InitContainers];
+    pub(crate) const BOTH: [Self; 2] = [Self::Containers, Self::InitContainers];
 
     /// Its key in a pod spec.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
+    pub(crate) const fn key(self) -> &'static str {
         match self {
             Self::Containers => "containers",
             Self::InitContainers => "initContainers",
@@ -28,19 +27,17 @@ impl List {
 }
 
 /// The items of a list of the spec, none if it is missing.
-#[must_use]
-pub fn items<'a>(pod: &'a Value, list: &str) -> &'a [Value] {
+pub(crate) fn items<'a>(pod: &'a Value, list: &str) -> &'a [Value] {
     pod.get("spec").and_then(|spec| spec.get(list)?.as_array()).map_or(&[], Vec::as_slice)
 }
 
 /// The containers of a list, none if it is missing.
-#[must_use]
-pub fn containers(pod: &Value, list: List) -> &[Value] {
+pub(crate) fn containers(pod: &Value, list: List) -> &[Value] {
     items(pod, list.key())
 }
 
 /// The same, to be changed; nothing if the list is missing.
-pub fn containers_mut(pod: &mut Value, list: List) -> &mut [Value] {
+pub(crate) fn containers_mut(pod: &mut Value, list: List) -> &mut [Value] {
     pod.get_mut("spec")
         .and_then(|spec| spec.get_mut(list.key()))
         .and_then(Value::as_array_mut)
@@ -48,7 +45,7 @@ pub fn containers_mut(pod: &mut Value, list: List) -> &mut [Value] {
 }
 
 /// Takes the whole list out, to be put back with [`put`].
-pub fn take(pod: &mut Value, list: List) -> Vec<Value> {
+pub(crate) fn take(pod: &mut Value, list: List) -> Vec<Value> {
     match pod.get_mut("spec").and_then(|spec| spec.get_mut(list.key())) {
         Some(Value::Array(items)) => std::mem::take(items),
         _ => Vec::new(),
@@ -56,7 +53,7 @@ pub fn take(pod: &mut Value, list: List) -> Vec<Value> {
 }
 
 /// Puts a list in place; an empty one only where a list is already.
-pub fn put(pod: &mut Value, list: List, items: Vec<Value>) {
+pub(crate) fn put(pod: &mut Value, list: List, items: Vec<Value>) {
     let Some(spec) = object_mut(pod, "spec") else {
         return;
     };
@@ -73,8 +70,7 @@ thread_local! {
 }
 
 /// The `name` of a container, volume or variable.
-#[must_use]
-pub fn name(item: &Value) -> &str {
+pub(crate) fn name(item: &Value) -> &str {
     #[cfg(test)]
     NAMES_READ.set(NAMES_READ.get() + 1);
     // It is mostly the first key, and hashing takes longer than a few comparisons.
@@ -83,14 +79,12 @@ pub fn name(item: &Value) -> &str {
 }
 
 /// The first item of this name.
-#[must_use]
-pub fn find<'a>(items: &'a [Value], wanted: &str) -> Option<&'a Value> {
+pub(crate) fn find<'a>(items: &'a [Value], wanted: &str) -> Option<&'a Value> {
     items.iter().find(|item| name(item) == wanted)
 }
 
 /// The paths of all containers of this name.
-#[must_use]
-pub fn places(pod: &Value, wanted: &str) -> Vec<String> {
+pub(crate) fn places(pod: &Value, wanted: &str) -> Vec<String> {
     let mut places = Vec::new();
     for list in List::BOTH {
         let all = containers(pod, list).iter().enumerate().filter(|(_, item)| name(item) == wanted);
@@ -100,27 +94,25 @@ pub fn places(pod: &Value, wanted: &str) -> Vec<String> {
 }
 
 /// The names that containers before them in the pod have already.
-#[must_use]
-pub fn duplicates(pod: &Value) -> Vec<&str> {
+pub(crate) fn duplicates(pod: &Value) -> Vec<&str> {
     let mut seen = HashSet::new();
     let all = List::BOTH.into_iter().flat_map(|list| containers(pod, list)).map(name);
     all.filter(|name| !seen.insert(*name)).collect()
 }
 
 /// The proxy, wherever it runs: beside the app, else as a native sidecar.
-#[must_use]
-pub fn proxy(pod: &Value) -> Option<&Value> {
+pub(crate) fn proxy(pod: &Value) -> Option<&Value> {
     List::BOTH.into_iter().find_map(|list| find(containers(pod, list), super::PROXY))
 }
 
 /// The same, to be changed.
-pub fn proxy_mut(pod: &mut Value) -> Option<&mut Value> {
+pub(crate) fn proxy_mut(pod: &mut Value) -> Option<&mut Value> {
     let list = List::BOTH.into_iter().find(|list| find(containers(pod, *list), super::PROXY).is_some())?;
     containers_mut(pod, list).iter_mut().find(|item| name(item) == super::PROXY)
 }
 
 /// The object under `key`, made if it is missing or null.
-pub fn object_mut<'a>(value: &'a mut Value, key: &str) -> Option<&'a mut Map<String, Value>> {
+pub(crate) fn object_mut<'a>(value: &'a mut Value, key: &str) -> Option<&'a mut Map<String, Value>> {
     let slot = value.as_object_mut()?.entry(key).or_insert(Value::Null);
     if slot.is_null() {
         *slot = Value::Object(Map::new());
@@ -129,31 +121,28 @@ pub fn object_mut<'a>(value: &'a mut Value, key: &str) -> Option<&'a mut Map<Str
 }
 
 /// `metadata.annotations` or `metadata.labels`, made if missing.
-pub fn metadata_mut<'a>(pod: &'a mut Value, key: &str) -> Option<&'a mut Map<String, Value>> {
+pub(crate) fn metadata_mut<'a>(pod: &'a mut Value, key: &str) -> Option<&'a mut Map<String, Value>> {
     object_mut(pod, "metadata")?;
     object_mut(pod.get_mut("metadata")?, key)
 }
 
 /// An annotation.
-#[must_use]
-pub fn annotation<'a>(pod: &'a Value, key: &str) -> Option<&'a str> {
+pub(crate) fn annotation<'a>(pod: &'a Value, key: &str) -> Option<&'a str> {
     metadata(pod, "annotations")?.get(key)?.as_str()
 }
 
 /// A label.
-#[must_use]
-pub fn label<'a>(pod: &'a Value, key: &str) -> Option<&'a str> {
+pub(crate) fn label<'a>(pod: &'a Value, key: &str) -> Option<&'a str> {
     metadata(pod, "labels")?.get(key)?.as_str()
 }
 
 /// `metadata.annotations` or `metadata.labels`.
-#[must_use]
-pub fn metadata<'a>(pod: &'a Value, key: &str) -> Option<&'a Map<String, Value>> {
+pub(crate) fn metadata<'a>(pod: &'a Value, key: &str) -> Option<&'a Map<String, Value>> {
     pod.get("metadata")?.get(key)?.as_object()
 }
 
 /// Takes an annotation away, and the map with it when nothing is left.
-pub fn remove_annotation(pod: &mut Value, key: &str) -> Option<Value> {
+pub(crate) fn remove_annotation(pod: &mut Value, key: &str) -> Option<Value> {
     let annotations = pod.get_mut("metadata")?.get_mut("annotations")?.as_object_mut()?;
     annotations.shift_remove(key)
 }

@@ -3,35 +3,34 @@
 //!
 //! A pod here is the object that holds `metadata` and `spec`: a Pod, or the template of a workload.
 
-pub mod annotations;
-pub mod env;
-pub mod exempt;
+pub(crate) mod annotations;
+pub(crate) mod env;
+pub(crate) mod exempt;
 pub mod ids;
-pub mod image;
+pub(crate) mod image;
 pub mod init_options;
-pub mod list;
-pub mod order;
-pub mod overrides;
-pub mod probes;
-pub mod prometheus;
-pub mod security;
-pub mod status;
-pub mod strip;
+pub(crate) mod list;
+pub(crate) mod order;
+pub(crate) mod overrides;
+pub(crate) mod probes;
+pub(crate) mod prometheus;
+pub(crate) mod security;
+pub(crate) mod status;
+pub(crate) mod strip;
 pub mod workload;
 
 /// The proxy's container.
 pub const PROXY: &str = "istio-proxy";
 /// The container that sets up capture.
-pub const INIT: &str = "istio-init";
+pub(crate) const INIT: &str = "istio-init";
 /// The container that checks capture when a CNI plugin sets it up.
-pub const VALIDATION: &str = "istio-validation";
+pub(crate) const VALIDATION: &str = "istio-validation";
 /// The container that allows core dumps.
-pub const CORE_DUMP: &str = "enable-core-dump";
+pub(crate) const CORE_DUMP: &str = "enable-core-dump";
 /// The image that means "the template's image".
-pub const AUTO_IMAGE: &str = "auto";
+pub(crate) const AUTO_IMAGE: &str = "auto";
 
 /// Whether a container of this name is Istio's own, customized or not.
-#[must_use]
-pub fn is_istio_container(name: &str) -> bool {
+pub(crate) fn is_istio_container(name: &str) -> bool {
     matches!(name, PROXY | INIT | VALIDATION | CORE_DUMP)
 }

@@ -10,7 +10,7 @@ use super::{CORE_DUMP, INIT, PROXY, VALIDATION};
 /// The proxy comes last, so that `kubectl exec` keeps going to the app, or first if the app has to wait for it. As a
 /// native sidecar it comes before the user's init containers, behind the one that sets up capture. Without native
 /// sidecars capture is set up last: the proxy does not run yet while the user's init containers do.
-pub fn order(pod: &mut Value, hold_application: bool) {
+pub(crate) fn order(pod: &mut Value, hold_application: bool) {
     let containers = take(pod, List::Containers);
     let place = if hold_application { Placement::First } else { Placement::Last };
     put(pod, List::Containers, moved(containers, PROXY, place));

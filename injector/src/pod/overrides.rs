@@ -11,7 +11,7 @@ use crate::schema::{self, check, pointee};
 
 /// The user's containers that win over the template's.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Overrides {
+pub(crate) struct Overrides {
     /// For `spec.containers`.
     pub containers: Vec<Value>,
     /// For `spec.initContainers`.
@@ -20,11 +20,8 @@ pub struct Overrides {
 
 impl Overrides {
     /// Reads the annotation; nothing if there is none.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with its text.
-    pub fn of(pod: &Value) -> Result<Self, AnnotationError> {
+    /// Errors: what is wrong with its text.
+    pub(crate) fn of(pod: &Value) -> Result<Self, AnnotationError> {
         let Some(text) = annotation(pod, keys::OVERRIDES) else {
             return Ok(Self::default());
         };
@@ -43,8 +40,7 @@ impl Overrides {
     }
 
     /// The overrides of one list.
-    #[must_use]
-    pub fn list(&self, list: List) -> &[Value] {
+    pub(crate) fn list(&self, list: List) -> &[Value] {
         match list {
             List::Containers => &self.containers,
             List::InitContainers => &self.init_containers,
@@ -52,13 +48,12 @@ impl Overrides {
     }
 
     /// The override of this name, in whichever list.
-    #[must_use]
-    pub fn find(&self, container: &str) -> Option<&Value> {
+    pub(crate) fn find(&self, container: &str) -> Option<&Value> {
         List::BOTH.into_iter().find_map(|list| find(self.list(list), container))
     }
 
     /// Notes one.
-    pub fn push(&mut self, list: List, container: Value) {
+    pub(crate) fn push(&mut self, list: List, container: Value) {
         match list {
             List::Containers => self.containers.push(container),
             List::InitContainers => self.init_containers.push(container),
@@ -66,8 +61,7 @@ impl Overrides {
     }
 
     /// The annotation's text; `None` if there is nothing to note.
-    #[must_use]
-    pub fn to_json(&self) -> Option<String> {
+    pub(crate) fn to_json(&self) -> Option<String> {
         let mut object = Map::new();
         for list in List::BOTH {
             if !self.list(list).is_empty() {
@@ -80,8 +74,7 @@ impl Overrides {
 
 /// The user's container in the pod that has the same name as a template's: one of `spec.containers`, and for an init
 /// container of the template also one of `spec.initContainers`.
-#[must_use]
-pub fn user_container<'a>(pod: &'a Value, list: List, container: &str) -> Option<&'a Value> {
+pub(crate) fn user_container<'a>(pod: &'a Value, list: List, container: &str) -> Option<&'a Value> {
     let own = find(list::containers(pod, List::Containers), container);
     own.or_else(|| match list {
         List::Containers => None,
@@ -91,8 +84,7 @@ pub fn user_container<'a>(pod: &'a Value, list: List, container: &str) -> Option
 
 /// The user's container as it wins over the template's: `image: auto`, and zero values of fields that are no pointers in
 /// Go, say nothing.
-#[must_use]
-pub fn overlay_of(container: &Value) -> Value {
+pub(crate) fn overlay_of(container: &Value) -> Value {
     let mut overlay = container.as_object().cloned().unwrap_or_default();
     if overlay.get("image").and_then(Value::as_str) == Some(AUTO_IMAGE) {
         overlay.shift_remove("image");

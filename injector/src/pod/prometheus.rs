@@ -11,7 +11,7 @@ use super::list::{annotation, metadata, metadata_mut, proxy, proxy_mut};
 use crate::annotations::keys;
 
 /// The proxy's variable with the app's own annotations.
-pub const VARIABLE: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
+pub(crate) const VARIABLE: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
 
 const SECURE_VARIABLE: &str = "ENVOY_SECURE_MERGED_METRICS_PORT";
 const PATH_OF_AGENT: &str = "/stats/prometheus";
@@ -20,7 +20,7 @@ const PATH_OF_AGENT: &str = "/stats/prometheus";
 ///
 /// Does nothing if the app must not be scraped, or if the annotations name the agent's port already, and no targets:
 /// then the user decided, or an earlier injection.
-pub fn merge(pod: &mut Value, port: i64) {
+pub(crate) fn merge(pod: &mut Value, port: i64) {
     let own = Scrape::of(pod);
     let named = own.targets.is_empty() && own.port == port.to_string();
     if parse_bool(&own.scrape) == Some(false) || named {
@@ -42,8 +42,7 @@ pub fn merge(pod: &mut Value, port: i64) {
 }
 
 /// What the agent at `port` cannot scrape, where metrics are merged: a port that is none, or one of the proxy's own.
-#[must_use]
-pub fn problems(pod: &Value, port: i64) -> Vec<AnnotationError> {
+pub(crate) fn problems(pod: &Value, port: i64) -> Vec<AnnotationError> {
     let own = Scrape::of(pod);
     let given = Some(own.port.clone()).filter(|port| own.targets.is_empty() && !port.is_empty());
     if parse_bool(&own.scrape) == Some(false) || given == Some(port.to_string()) {
@@ -69,7 +68,7 @@ pub fn problems(pod: &Value, port: i64) -> Vec<AnnotationError> {
 }
 
 /// Announces the port on which the proxy serves the metrics behind mutual TLS, if it is configured.
-pub fn announce_secure_port(pod: &mut Value) {
+pub(crate) fn announce_secure_port(pod: &mut Value) {
     let port = proxy(pod).and_then(|proxy| env::value(proxy, SECURE_VARIABLE)).unwrap_or_default();
     if port.is_empty() || port == "0" || annotation(pod, keys::SECURE_PORT).is_some() {
         return;
@@ -81,8 +80,7 @@ pub fn announce_secure_port(pod: &mut Value) {
 }
 
 /// Whether the annotations are those that [`merge`] writes, and no others.
-#[must_use]
-pub fn merged(pod: &Value, port: i64) -> bool {
+pub(crate) fn merged(pod: &Value, port: i64) -> bool {
     let port = port.to_string();
     let annotations = metadata(pod, "annotations").into_iter().flatten();
     let own: Vec<(&str, Option<&str>)> = annotations
@@ -103,8 +101,7 @@ fn noted(pod: &Value) -> Option<Scrape> {
 }
 
 /// What [`restore`] cannot know, where metrics are merged.
-#[must_use]
-pub fn unrecorded(pod: &Value, port: i64) -> Option<String> {
+pub(crate) fn unrecorded(pod: &Value, port: i64) -> Option<String> {
     let noted = noted(pod).filter(|_| merged(pod, port))?;
     Some(if noted.targets.is_empty() {
         format!(
@@ -126,7 +123,7 @@ pub fn unrecorded(pod: &Value, port: i64) -> Option<String> {
 
 /// Puts back the annotations that [`merge`] replaced. Where nothing is noted, it has replaced none; they are its own then
 /// only if metrics are merged.
-pub fn restore(pod: &mut Value, port: i64, merges: bool) {
+pub(crate) fn restore(pod: &mut Value, port: i64, merges: bool) {
     let before = noted(pod);
     if !merged(pod, port) || before.is_none() && !merges {
         return;

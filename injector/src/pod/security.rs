@@ -6,7 +6,7 @@ use super::is_istio_container;
 use super::list::{List, containers, name};
 
 /// The label of a namespace with the level that its pods must meet.
-pub const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
+pub(crate) const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
 
 /// The capabilities that `baseline` allows to add.
 const ALLOWED: [&str; 13] = [
@@ -26,15 +26,13 @@ const ALLOWED: [&str; 13] = [
 ];
 
 /// The level that a namespace enforces, unless every pod satisfies it.
-#[must_use]
-pub fn enforced(namespace: &Value) -> Option<&str> {
+pub(crate) fn enforced(namespace: &Value) -> Option<&str> {
     let labels = namespace.pointer("/metadata/labels")?;
     labels.get(ENFORCE)?.as_str().filter(|level| matches!(*level, "baseline" | "restricted"))
 }
 
 /// What of Istio's containers violates `baseline` or `restricted`.
-#[must_use]
-pub fn violations(pod: &Value, level: &str) -> Vec<String> {
+pub(crate) fn violations(pod: &Value, level: &str) -> Vec<String> {
     let all = List::BOTH.into_iter().flat_map(|list| containers(pod, list));
     let own = all.filter(|container| is_istio_container(name(container)));
     own.flat_map(|container| {

@@ -7,7 +7,7 @@ use crate::annotations::keys;
 
 /// What an earlier injection says it put in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Status {
+pub(crate) struct Status {
     /// Names in `spec.containers`.
     pub containers: Vec<String>,
     /// Names in `spec.initContainers`.
@@ -22,8 +22,7 @@ pub struct Status {
 
 impl Status {
     /// Reads the annotation; `None` if there is none or it cannot be read, as if the pod was never injected.
-    #[must_use]
-    pub fn of(pod: &Value) -> Option<Self> {
+    pub(crate) fn of(pod: &Value) -> Option<Self> {
         let parsed: Value = serde_json::from_str(annotation(pod, keys::STATUS)?).ok()?;
         let names = |key: &str| -> Vec<String> {
             let list = parsed.get(key).and_then(Value::as_array);
@@ -39,8 +38,7 @@ impl Status {
     }
 
     /// What the templates alone define, in their order.
-    #[must_use]
-    pub fn of_templates(template_pod: &Value, revision: &str) -> Self {
+    pub(crate) fn of_templates(template_pod: &Value, revision: &str) -> Self {
         let names = |key: &str| -> Vec<String> {
             let list = template_pod.get("spec").and_then(|spec| spec.get(key)).and_then(Value::as_array);
             list.into_iter().flatten().map(|item| name(item).to_owned()).collect()
@@ -55,8 +53,7 @@ impl Status {
     }
 
     /// Whether the container of this list came with the injection.
-    #[must_use]
-    pub fn lists(&self, list: List, container: &str) -> bool {
+    pub(crate) fn lists(&self, list: List, container: &str) -> bool {
         let names = match list {
             List::Containers => &self.containers,
             List::InitContainers => &self.init_containers,
@@ -65,8 +62,7 @@ impl Status {
     }
 
     /// The annotation's text; an empty list is null.
-    #[must_use]
-    pub fn to_json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         let list = |names: &[String]| {
             if names.is_empty() { Value::Null } else { json!(names) }
         };

@@ -18,7 +18,7 @@ use crate::annotations::keys;
 
 /// A pod without its earlier injection.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stripped {
+pub(crate) struct Stripped {
     /// The pod as it was, but for labels, annotations and volumes.
     pub pod: Value,
     /// What was taken out, if the pod was injected.
@@ -27,7 +27,7 @@ pub struct Stripped {
 
 /// What an earlier injection had put in.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Previous {
+pub(crate) struct Previous {
     /// What it said about itself.
     pub status: Status,
     /// The user's versions of its containers.
@@ -41,11 +41,8 @@ pub struct Previous {
 ///
 /// Overrides count with or without an injection that noted them, as in Istio: a pod that carries them is the pod that it is
 /// after the first injection.
-///
-/// # Errors
-///
-/// An annotation that says what to restore, and cannot be read.
-pub fn strip(injected: &Value, status_port: i64, merges: bool) -> Result<Stripped, AnnotationError> {
+/// Errors: an annotation that says what to restore, and cannot be read.
+pub(crate) fn strip(injected: &Value, status_port: i64, merges: bool) -> Result<Stripped, AnnotationError> {
     let mut pod = injected.clone();
     let overrides = Overrides::of(injected)?;
     let status = Status::of(injected);
@@ -76,7 +73,7 @@ pub fn strip(injected: &Value, status_port: i64, merges: bool) -> Result<Strippe
 impl Stripped {
     /// Puts containers back that the status lists, that are not Istio's, and that no template of the pod defines: anybody can
     /// write a status, and an app container is never removed because of one. Whether there are any.
-    pub fn keep_undefined(&mut self, injected: &Value, defined: impl Fn(&str) -> bool) -> bool {
+    pub(crate) fn keep_undefined(&mut self, injected: &Value, defined: impl Fn(&str) -> bool) -> bool {
         let Some(previous) = &mut self.previous else { return false };
         let foreign = |(_, container): &(List, Value)| {
             let container = name(container);
@@ -168,8 +165,7 @@ impl Previous {
 
     /// What the status lists although no template defines it, with what becomes of it: `known` is what the templates define.
     /// Containers stay, volumes and secrets that are not in `after` were removed.
-    #[must_use]
-    pub fn foreign_additions(&self, before: &Value, after: &Value, known: &Status) -> Vec<String> {
+    pub(crate) fn foreign_additions(&self, before: &Value, after: &Value, known: &Status) -> Vec<String> {
         let mut found = Vec::new();
         for (key, listed) in [
             ("containers", &self.status.containers),
@@ -202,23 +198,14 @@ impl Previous {
         found
     }
 
-    /// The container that the injection had put in under this name.
-    #[must_use]
-    pub fn container(&self, container: &str) -> Option<(List, &Value)> {
-        let found = self.containers.iter().find(|(_, item)| name(item) == container);
-        found.map(|(list, item)| (*list, item))
-    }
-
     /// Whether the user has a version of this container: what was noted then still wins now.
-    #[must_use]
-    pub fn noted(&self, list: List, container: &str) -> Option<&Value> {
+    pub(crate) fn noted(&self, list: List, container: &str) -> Option<&Value> {
         find(self.overrides.list(list), container)
     }
 }
 
 /// Istio's containers that the user customized: an injection moves them, and does not record from where.
-#[must_use]
-pub fn unrecorded_positions(restored: &Value) -> Vec<String> {
+pub(crate) fn unrecorded_positions(restored: &Value) -> Vec<String> {
     let mut all = Vec::new();
     for list in List::BOTH {
         let containers = list::containers(restored, list);

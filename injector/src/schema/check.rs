@@ -44,8 +44,7 @@ const READ: [(&Schema, &[&str]); 3] = [
 ];
 
 /// Checks the metadata and the spec of a pod. `metadata` and `spec` are the JSON pointers to them in `object`.
-#[must_use]
-pub fn pod(object: &Value, metadata: &str, spec: &str) -> Vec<Malformed> {
+pub(crate) fn pod(object: &Value, metadata: &str, spec: &str) -> Vec<Malformed> {
     const MAP: Kind = Kind::Map(&Kind::Any);
     let mut found = Vec::new();
     for (pointer, kind) in

@@ -8,7 +8,7 @@
 //! - `merge("key")`: the list merges by this field of its items; `merge("set")`: scalars are united. Lists without it are replaced.
 //! - `from("annotation")`: what a template prints of it is user input of this sort.
 
-pub mod check;
+pub(crate) mod check;
 pub(crate) mod mesh;
 mod meta;
 mod pod;
@@ -80,7 +80,6 @@ types! {
 }
 
 /// The type of a document of this `kind`, as far as its pod template; `None` for a kind without pods.
-#[must_use]
 pub(crate) fn workload(kind: &str) -> Option<&'static Schema> {
     match kind {
         "Pod" => Some(&POD),

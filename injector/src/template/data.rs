@@ -45,7 +45,6 @@ pub(crate) struct Data<'a> {
 
 impl<'a> Data<'a> {
     /// The value that dot is.
-    #[must_use]
     pub(crate) fn value(&self) -> Value<'a> {
         let part = |key: &str| self.pod.get(key).and_then(Json::as_object);
         let text = |text: &'a str| Value::Str(Str::borrowed(text));

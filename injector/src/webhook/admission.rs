@@ -54,8 +54,7 @@ impl Admission {
     }
 
     /// Whether there is a config to review with.
-    #[must_use]
-    pub fn is_configured(&self) -> bool {
+    pub(crate) fn is_configured(&self) -> bool {
         self.config.is_configured()
     }
 

@@ -38,10 +38,7 @@ pub(super) struct Tasks {
 
 /// Starts the tasks; the status of the cluster, if there is one. Nothing here waits for a cluster: what is missing keeps
 /// the webhook from being ready, and is tried again.
-///
-/// # Errors
-///
-/// Every problem that a retry does not solve.
+/// Errors: every problem that a retry does not solve.
 pub(super) async fn start(tasks: Tasks) -> Result<Option<watch::Receiver<Status>>, Vec<ServeError>> {
     tasks.config.set_cluster_state(ClusterState {
         native_sidecars: tasks.options.native_sidecars != NativeSidecars::False,

@@ -22,7 +22,6 @@ pub(super) struct ConfigFiles {
 
 impl ConfigFiles {
     /// The files, if config comes from files.
-    #[must_use]
     pub(super) fn of(from: &ConfigFrom) -> Option<Self> {
         match from {
             ConfigFrom::Files { config, values, mesh } => {
@@ -33,10 +32,7 @@ impl ConfigFiles {
     }
 
     /// Reads them.
-    ///
-    /// # Errors
-    ///
-    /// Every file that cannot be read: one that is gone is not the same as none.
+    /// Errors: every file that cannot be read: one that is gone is not the same as none.
     pub(super) fn read(&self) -> Result<Sources, Vec<ConfigError>> {
         let mut problems = Vec::new();
         let mut read = |holds: SourceKind, name: &Option<String>| {

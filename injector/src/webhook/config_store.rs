@@ -61,11 +61,8 @@ impl ConfigStore {
     }
 
     /// Starts without a config: the built-in one is a placeholder with which no pod is reviewed.
-    ///
-    /// # Errors
-    ///
-    /// When the built-in config cannot be read, which a test excludes.
-    pub fn unconfigured(options: Options, functions: &Functions) -> Result<Self, Vec<ConfigError>> {
+    /// Errors: when the built-in config cannot be read, which a test excludes.
+    pub(crate) fn unconfigured(options: Options, functions: &Functions) -> Result<Self, Vec<ConfigError>> {
         let injector = Injector::new(Sources::default().load(functions)?, options);
         Ok(Self::with(ActiveConfig { injector, generation: 0 }, ClusterState::default()))
     }
@@ -86,8 +83,7 @@ impl ConfigStore {
     }
 
     /// Whether there is a config to review with.
-    #[must_use]
-    pub fn is_configured(&self) -> bool {
+    pub(crate) fn is_configured(&self) -> bool {
         self.active.load().generation > 0
     }
 
@@ -159,7 +155,7 @@ impl ConfigStore {
     }
 
     /// Records that the config cannot be read: the active one stays.
-    pub fn unreadable(&self, problems: &[ConfigError]) {
+    pub(crate) fn unreadable(&self, problems: &[ConfigError]) {
         let mut last = self.last_loads.lock().unwrap_or_else(PoisonError::into_inner);
         last.rejected = None; // the next one is new in any case
         self.failed(problems);

@@ -8,8 +8,7 @@ use crate::config::ConfigError;
 
 /// Why the webhook does not start.
 #[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say what each field is")]
-pub enum ServeError {
+pub(crate) enum ServeError {
     /// A file of a flag cannot be opened.
     #[error("{flag} {file}: {error}")]
     Unreadable { flag: &'static str, file: String, error: io::Error },

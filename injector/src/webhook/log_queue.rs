@@ -22,15 +22,11 @@ static DROPPED: AtomicU64 = AtomicU64::new(0);
 
 /// The sending end of the queue: a line with each write.
 #[derive(Debug)]
-pub struct LogQueue(SyncSender<Vec<u8>>);
+pub(crate) struct LogQueue(SyncSender<Vec<u8>>);
 
 impl LogQueue {
     /// Starts the thread that writes.
-    ///
-    /// # Errors
-    ///
-    /// What the system says.
-    pub fn to(out: impl Write + Send + 'static) -> io::Result<Self> {
+    pub(crate) fn to(out: impl Write + Send + 'static) -> io::Result<Self> {
         let (sender, lines) = mpsc::sync_channel(MAX_QUEUED);
         std::thread::Builder::new().name("log".to_owned()).spawn(move || write(&lines, out))?;
         Ok(Self(sender))
@@ -68,7 +64,7 @@ impl Write for LogQueue {
 }
 
 /// Waits until all lines are written, in bounded time: before the process ends.
-pub fn flush() {
+pub(crate) fn flush() {
     let until = Instant::now() + FLUSH_TIMEOUT;
     while PENDING.load(Ordering::SeqCst) > 0 && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(1));
@@ -77,7 +73,7 @@ pub fn flush() {
 
 /// The number of dropped lines, as a metric.
 #[derive(Clone, Copy, Debug)]
-pub struct DroppedLines;
+pub(crate) struct DroppedLines;
 
 impl Collector for DroppedLines {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {

@@ -105,7 +105,6 @@ fn seconds(registry: &mut Registry, name: &str, help: &str) -> Histogram {
 
 impl Metrics {
     /// All at zero.
-    #[must_use]
     pub(super) fn new(
         config: &ConfigStore,
         serving: &CertResolver,
@@ -161,7 +160,6 @@ impl Metrics {
     }
 
     /// All of them, for a scraper that accepts this; with the `Content-Type`.
-    #[must_use]
     pub(super) fn text(&self, accept: &str) -> (&'static str, String) {
         let mut text = String::new();
         // Writing to a string does not fail.

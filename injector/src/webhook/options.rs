@@ -11,7 +11,7 @@ use crate::inject::Options;
 
 /// All options of `webhook`.
 #[derive(Clone, Debug)]
-pub struct ServeOptions {
+pub(crate) struct ServeOptions {
     /// Where admission is served.
     pub https: Listen,
     /// Where health and metrics are served.
@@ -40,7 +40,7 @@ pub struct ServeOptions {
 
 /// An address to listen on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listen {
+pub(crate) struct Listen {
     /// Address and port; port 0 takes a free one.
     pub address: SocketAddr,
     /// Whether only a port was given: all addresses, of both families where the machine has both.
@@ -49,8 +49,7 @@ pub struct Listen {
 
 impl Listen {
     /// All addresses of this machine.
-    #[must_use]
-    pub const fn any(port: u16) -> Self {
+    pub(crate) const fn any(port: u16) -> Self {
         Self { address: SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port), any_family: true }
     }
 }
@@ -71,7 +70,7 @@ impl std::str::FromStr for Listen {
 
 /// Where the certificate comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Certificates {
+pub(crate) enum Certificates {
     /// Files, watched.
     Files {
         /// The chain, leaf first.
@@ -92,7 +91,7 @@ pub enum Certificates {
 
 /// Where injector config, values and mesh config come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ConfigFrom {
+pub(crate) enum ConfigFrom {
     /// Files, watched; the built-in one where there is none.
     Files {
         /// Injector config.
@@ -108,7 +107,7 @@ pub enum ConfigFrom {
 
 /// Which program writes the CA into webhook configurations.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CaBundle {
+pub(crate) enum CaBundle {
     /// This program, into these MutatingWebhookConfigurations; the list may be empty.
     Ours(Vec<String>),
     /// Another program, such as cert-manager.
@@ -117,8 +116,7 @@ pub enum CaBundle {
 
 /// Whether proxies are native sidecars, where the pod does not say.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "they would be repeated in the help of the flag, which says it")]
-pub enum NativeSidecars {
+pub(crate) enum NativeSidecars {
     Auto,
     True,
     False,
@@ -127,7 +125,7 @@ pub enum NativeSidecars {
 /// Limits of concurrency and time.
 #[derive(clap::Args, Clone, Copy, Debug, PartialEq, Eq)]
 #[command(next_help_heading = "Limits")]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Pods that are reviewed at once; other requests wait
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_requests: u32,

@@ -28,7 +28,6 @@ pub(super) struct Probe {
 
 impl Probe {
     /// For the port that is listened on at this address.
-    #[must_use]
     pub(super) fn new(listening: SocketAddr, serving: Arc<CertResolver>) -> Self {
         // A socket for all addresses of both families answers on this one too.
         let unspecified = listening.ip().is_unspecified();
@@ -37,10 +36,7 @@ impl Probe {
     }
 
     /// Connects over TLS and expects the certificate that is served.
-    ///
-    /// # Errors
-    ///
-    /// Where it failed.
+    /// Errors: where it failed.
     pub(super) async fn call(&self) -> Result<(), String> {
         match tokio::time::timeout(PROBE_TIMEOUT, self.try_call()).await {
             Ok(result) => result.map_err(|error| format!("{}: {error}", self.address)),

@@ -24,7 +24,6 @@ pub(super) enum Version {
 
 impl Version {
     /// Its `apiVersion`.
-    #[must_use]
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::V1 => "admission.k8s.io/v1",
@@ -94,10 +93,8 @@ struct Envelope<'a> {
 
 impl<'a> AdmissionReview<'a> {
     /// Reads a review. The object in it is only scanned, however deep it is.
-    ///
-    /// # Errors
-    ///
-    /// A body that is not a review, of another version, without a request or its uid, or with a uid that is too long.
+    /// Errors: a body that is not a review, of another version, without a request or its uid, or with a uid that is
+    /// too long.
     pub(super) fn parse(body: &'a [u8]) -> Result<Self, RequestError> {
         let text =
             std::str::from_utf8(body).map_err(|error| RequestError::Utf8 { valid: error.valid_up_to() })?;
@@ -131,7 +128,6 @@ impl<'a> AdmissionReview<'a> {
 impl AdmissionRequest<'_> {
     /// The verdict on a request that is about something else than the creation of a pod. Fields that are missing count as
     /// a pod's.
-    #[must_use]
     pub(super) fn not_a_pod_creation(&self) -> Option<Verdict> {
         let (kind, resource) = (&self.kind, &self.resource);
         let other_kind = !kind.kind.is_empty() && (kind.kind != "Pod" || !kind.group.is_empty());
@@ -205,7 +201,6 @@ struct Written<'a> {
 
 impl AdmissionResponse<'_> {
     /// The whole review.
-    #[must_use]
     pub(super) fn write(&self, version: Version) -> Vec<u8> {
         let patch = self.patch.as_ref().map_or(0, |patch| patch.get().len());
         let mut body = Vec::with_capacity(512 + patch);

@@ -33,11 +33,8 @@ fn runtime(error: impl fmt::Display) -> Vec<ServeError> {
 }
 
 /// Serves until a signal.
-///
-/// # Errors
-///
-/// Every reason not to start; the ports are only opened when there is none.
-pub async fn serve(options: ServeOptions) -> Result<(), Vec<ServeError>> {
+/// Errors: every reason not to start; the ports are only opened when there is none.
+pub(crate) async fn serve(options: ServeOptions) -> Result<(), Vec<ServeError>> {
     log_panics();
     let mut signals = Signals::new().map_err(runtime)?;
     let shutdown = Shutdown::default();

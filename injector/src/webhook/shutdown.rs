@@ -24,10 +24,6 @@ pub(super) struct Signals {
 
 impl Signals {
     /// Receives from now on.
-    ///
-    /// # Errors
-    ///
-    /// What the system says.
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,

@@ -26,19 +26,16 @@ fn line(text: &str, longest: usize) -> String {
 }
 
 /// A name in a log line or within a sentence.
-#[must_use]
 pub(super) fn word(text: &str) -> String {
     line(text, WORD)
 }
 
 /// The message of a denial; each of its lines becomes a clause.
-#[must_use]
 pub(super) fn message(text: &str) -> String {
     line(&text.replace('\n', "; "), MESSAGE)
 }
 
 /// Warnings: whole where all fit, else each cut and the last ones only counted.
-#[must_use]
 pub(super) fn warnings<'a>(all: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let mut lines: Vec<String> = all.into_iter().map(|text| line(text, ALL_WARNINGS)).collect();
     let length = |line: &String| line.chars().count();

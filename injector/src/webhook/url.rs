@@ -18,10 +18,8 @@ pub(crate) type Variables = Vec<(String, String)>;
 
 /// Reads `/inject/<key>/<value>/...`, or the older `/inject/:ENV:<key>=<value>...`. As in Istio, percent escapes are
 /// decoded before anything else, and a slash in a value is written `--slash--`.
-///
-/// # Errors
-///
-/// Another path, escapes that are not UTF-8 or a control character, a key that cannot be the name of a variable.
+/// Errors: another path, escapes that are not UTF-8 or a control character, a key that cannot be the name of a
+/// variable.
 pub(crate) fn variables(path: &str) -> Result<Variables, RequestError> {
     let decoded = decode(path)?;
     let rest = match decoded.strip_prefix(ROOT) {
@@ -94,10 +92,7 @@ fn decode(path: &str) -> Result<String, RequestError> {
 }
 
 /// The deadline of a request that arrived now, from the query: `timeout=5s`.
-///
-/// # Errors
-///
-/// A timeout that is not a positive duration.
+/// Errors: a timeout that is not a positive duration.
 pub(super) fn deadline(query: &str, now: Instant) -> Result<Instant, RequestError> {
     let given = query.split('&').find_map(|pair| pair.strip_prefix("timeout="));
     let Some(given) = given else { return Ok(now + DEFAULT_TIMEOUT) };

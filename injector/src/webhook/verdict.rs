@@ -79,7 +79,7 @@ impl Verdict {
 
 /// A verdict, and what goes with it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reviewed {
+pub(crate) struct Reviewed {
     /// What becomes of the pod.
     pub verdict: Verdict,
     /// The pod's workload, as `Kind/name`; empty where it could not be read.
@@ -96,7 +96,7 @@ impl From<Verdict> for Reviewed {
 
 /// Everything that a verdict depends on, but the pod.
 #[derive(Clone, Copy, Debug)]
-pub struct AdmissionContext<'a> {
+pub(crate) struct AdmissionContext<'a> {
     /// The config.
     pub config: &'a ActiveConfig,
     /// What is known of the cluster.
@@ -109,8 +109,7 @@ pub struct AdmissionContext<'a> {
 
 impl AdmissionContext<'_> {
     /// Reviews a pod, given as JSON; and the namespace that it counts in.
-    #[must_use]
-    pub fn review(&self, object: &str) -> (Reviewed, String) {
+    pub(super) fn review(&self, object: &str) -> (Reviewed, String) {
         let denied = |denial| (Verdict::denied(denial).into(), self.namespace.to_owned());
         if pod_object::has_too_many_values(object) {
             return denied(Denial::TooLarge);

@@ -40,11 +40,11 @@ use serde_json::Value;
 use crate::schema;
 
 /// The largest text that is read: 6 MiB, as much as the webhook takes.
-pub const MAX_BYTES: usize = 6 << 20;
+pub(crate) const MAX_BYTES: usize = 6 << 20;
 /// The most nodes a document may have once its aliases are expanded, where nothing else is said.
-pub const MAX_NODES: usize = 500_000;
+pub(crate) const MAX_NODES: usize = 500_000;
 /// The deepest nesting of maps and lists.
-pub const MAX_DEPTH: usize = 100;
+pub(crate) const MAX_DEPTH: usize = 100;
 
 /// Reads a template's output as a strategic merge patch for a pod (`metadata`, `spec`), and where its scalars are, as
 /// [`scalar_spans`] gives them, in one pass.
@@ -54,7 +54,7 @@ pub const MAX_DEPTH: usize = 100;
 ///
 /// # Errors
 /// Bad YAML, with line and column; a value of the wrong type, with its path.
-pub fn read_overlay(text: &str) -> Result<(Value, Vec<Range<usize>>), YamlError> {
+pub(crate) fn read_overlay(text: &str) -> Result<(Value, Vec<Range<usize>>), YamlError> {
     let read::Raw { mut value, spans, .. } = read::read_raw(text)?;
     read::integers(&mut value);
     check(&mut value, &schema::POD).map_err(|error| YamlError::whole(Problem::Type(error)))?;

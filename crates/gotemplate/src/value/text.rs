@@ -145,7 +145,6 @@ impl<'a> Str<'a> {
 }
 
 /// The largest character boundary of `text` that is not beyond `at`.
-#[must_use]
 pub(crate) fn floor_char(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {

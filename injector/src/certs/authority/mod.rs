@@ -17,24 +17,25 @@ mod tests;
 
 use std::time::{Duration, SystemTime};
 
-pub use issue::{IssuedCert, Names};
+use issue::IssuedCert;
+pub use issue::Names;
 pub use verify::verify;
 
 use super::CertError;
 
 const DAY: u64 = 24 * 60 * 60; // seconds
 /// How long a CA is valid.
-pub const CA_LIFE: Duration = Duration::from_secs(3650 * DAY);
+pub(crate) const CA_LIFE: Duration = Duration::from_secs(3650 * DAY);
 /// How long before its end the next CA is announced.
-pub const CA_MARGIN: Duration = Duration::from_secs(730 * DAY);
+pub(crate) const CA_MARGIN: Duration = Duration::from_secs(730 * DAY);
 /// How long a leaf is valid; after two thirds of it there is another one.
-pub const LEAF_LIFE: Duration = Duration::from_secs(90 * DAY);
+pub(crate) const LEAF_LIFE: Duration = Duration::from_secs(90 * DAY);
 /// For how long a CA is published before anything is signed with it: what callers need to learn of it.
-pub const ANNOUNCE: Duration = Duration::from_secs(7 * DAY);
+pub(crate) const ANNOUNCE: Duration = Duration::from_secs(7 * DAY);
 /// For how long a CA is trusted after the last leaf that it signed was replaced.
-pub const RETIRE: Duration = Duration::from_secs(7 * DAY);
+pub(crate) const RETIRE: Duration = Duration::from_secs(7 * DAY);
 /// Certificates are valid from a little before they are made: clocks differ.
-pub const BACKDATE: Duration = Duration::from_secs(60 * 60);
+pub(crate) const BACKDATE: Duration = Duration::from_secs(60 * 60);
 
 /// A CA, a leaf that it signed, and the CAs that are trusted beside it. A value that exists is whole: keys belong to
 /// their certificates and the leaf verifies.
@@ -101,11 +102,7 @@ impl Bundle {
     }
 
     /// The same bundle with another CA announced, ahead of time; nothing changes when a replacement is under way.
-    ///
-    /// # Errors
-    ///
-    /// As for [`fresh`](Self::fresh).
-    pub fn rotated(&self, now: SystemTime) -> Result<Self, CertError> {
+    pub(crate) fn rotated(&self, now: SystemTime) -> Result<Self, CertError> {
         let under_way = self.next.is_some() || self.previous.is_some();
         if under_way { Ok(self.clone()) } else { self.after(Step::Announce, now) }
     }

@@ -23,7 +23,6 @@ pub(super) struct Capture {
 
 impl Capture {
     /// Has the annotations of a pod read as the options they become.
-    #[must_use]
     pub(super) fn of(pod: &Value) -> Self {
         let given: Vec<(Key, &'static str, &str)> = TABLE
             .iter()

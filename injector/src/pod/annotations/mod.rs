@@ -20,7 +20,6 @@ use capture::Capture;
 
 /// An annotation whose value cannot be followed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[expect(missing_docs, reason = "the messages say what each field is")]
 pub enum AnnotationError {
     /// A field of its value is not accepted.
     #[error("annotation {key}: {error}")]
@@ -41,7 +40,7 @@ pub enum AnnotationError {
 
 /// What a look at the annotations gave.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Checked {
+pub(crate) struct Checked {
     /// What cannot be followed, sorted by key.
     pub errors: Vec<AnnotationError>,
     /// Warnings.
@@ -50,8 +49,7 @@ pub struct Checked {
 
 /// Looks at every annotation of a pod. The syntax of `proxy.istio.io/config` and the names of templates are looked at
 /// where they are used.
-#[must_use]
-pub fn check(pod: &Value) -> Checked {
+pub(crate) fn check(pod: &Value) -> Checked {
     let mut checked = Checked::default();
     let mut reported = 0;
     for (key, value) in list::metadata(pod, "annotations").into_iter().flatten() {
@@ -191,8 +189,7 @@ fn unknown(key: &str) -> Option<String> {
 
 /// Annotations for templates that none of the applied ones names. The last part of the key is enough, since a template may
 /// put the key together.
-#[must_use]
-pub fn unread(pod: &Value, templates: &[&str]) -> Vec<String> {
+pub(crate) fn unread(pod: &Value, templates: &[&str]) -> Vec<String> {
     let read = |key: &str| {
         let last = key.rsplit('/').next().unwrap_or(key);
         templates.iter().any(|text| text.contains(last))

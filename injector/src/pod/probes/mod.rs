@@ -14,10 +14,10 @@ use super::list::{List, containers, containers_mut, name};
 use super::{PROXY, env, list};
 
 /// The proxy's variable with the originals.
-pub const VARIABLE: &str = "ISTIO_KUBE_APP_PROBERS";
+pub(crate) const VARIABLE: &str = "ISTIO_KUBE_APP_PROBERS";
 
 /// Originals by URL path.
-pub type Probers = BTreeMap<String, Value>;
+pub(crate) type Probers = BTreeMap<String, Value>;
 
 const PROBES: [(&str, &str); 3] =
     [("readinessProbe", "readyz"), ("livenessProbe", "livez"), ("startupProbe", "startupz")];
@@ -25,7 +25,7 @@ const HOOKS: [(&str, &str); 2] = [("postStart", "poststartz"), ("preStop", "pres
 
 /// Rewrites every probe and hook that the agent can call, to `port`, and notes the originals in the proxy's
 /// environment. `own_port` is the mesh's status port: a probe to it is the agent's already. Does nothing without a proxy.
-pub fn rewrite(pod: &mut Value, port: i64, own_port: i64) {
+pub(crate) fn rewrite(pod: &mut Value, port: i64, own_port: i64) {
     if list::proxy(pod).is_none() {
         return;
     }
@@ -48,13 +48,12 @@ pub fn rewrite(pod: &mut Value, port: i64, own_port: i64) {
 }
 
 /// What the proxy's environment says about the originals.
-#[must_use]
-pub fn noted(proxy: &Value) -> Probers {
+pub(crate) fn noted(proxy: &Value) -> Probers {
     env::value(proxy, VARIABLE).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
 /// Puts the originals back, where a probe still points to the agent.
-pub fn restore(pod: &mut Value, originals: &Probers) {
+pub(crate) fn restore(pod: &mut Value, originals: &Probers) {
     for list in List::BOTH {
         for container in containers_mut(pod, list) {
             let container_name = name(container).to_owned();
@@ -73,7 +72,7 @@ pub fn restore(pod: &mut Value, originals: &Probers) {
 }
 
 /// Drops what the probes and hooks of `old` do other than those of `fresh`: each does one thing only.
-pub fn drop_other_handlers(old: &mut Value, fresh: &Value) {
+pub(crate) fn drop_other_handlers(old: &mut Value, fresh: &Value) {
     const HANDLERS: [&str; 4] = ["exec", "grpc", "httpGet", "tcpSocket"];
     for slot in slots(name(fresh)) {
         let new = slot.of(fresh).filter(|new| HANDLERS.iter().any(|key| new.get(key).is_some()));
@@ -84,8 +83,7 @@ pub fn drop_other_handlers(old: &mut Value, fresh: &Value) {
 }
 
 /// The paths of probes that point to the agent.
-#[must_use]
-pub fn rewritten_paths(pod: &Value) -> Vec<String> {
+pub(crate) fn rewritten_paths(pod: &Value) -> Vec<String> {
     let mut paths = Vec::new();
     for list in List::BOTH {
         for container in containers(pod, list) {

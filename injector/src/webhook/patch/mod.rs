@@ -14,7 +14,7 @@ const IDENTITIES: [&str; 3] = ["name", "mountPath", "containerPort"];
 /// One operation of a patch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
-pub enum Operation<'a> {
+pub(super) enum Operation<'a> {
     /// Inserts a value; in an array, before the item at that index.
     Add {
         /// Where.
@@ -44,8 +44,7 @@ pub enum Operation<'a> {
 }
 
 /// The operations that turn `old` into `new`.
-#[must_use]
-pub fn between<'a>(old: &'a Value, new: &'a Value) -> Vec<Operation<'a>> {
+pub(super) fn between<'a>(old: &'a Value, new: &'a Value) -> Vec<Operation<'a>> {
     let mut patch = Patch { path: String::new(), operations: Vec::new() };
     patch.values(old, new);
     patch.operations

@@ -37,10 +37,6 @@ const BACKLOG: u32 = 1024;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Listens on an address.
-///
-/// # Errors
-///
-/// What the system says.
 pub(super) fn bind(listen: Listen) -> io::Result<TcpListener> {
     match bind_to(listen.address) {
         // A machine without IPv6 has all its addresses in the other family.
@@ -60,10 +56,7 @@ fn bind_to(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1, with the certificate that is served at the moment of a handshake.
-///
-/// # Errors
-///
-/// When the provider of cryptography lacks a version of the protocol, which a test excludes.
+/// Errors: when the provider of cryptography lacks a version of the protocol, which a test excludes.
 pub(super) fn tls_acceptor(serving: Arc<CertResolver>) -> Result<TlsAcceptor, rustls::Error> {
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
         .with_protocol_versions(&[&TLS13, &TLS12])?

@@ -54,7 +54,6 @@ pub(crate) struct AdmissionService {
 
 impl AdmissionService {
     /// Reviews so many pods at a time.
-    #[must_use]
     pub(crate) fn new(
         admission: Admission,
         metrics: Arc<Metrics>,

@@ -29,10 +29,6 @@ struct Worker {
 
 impl Workers {
     /// Starts a thread for each processor; they end when this is dropped.
-    ///
-    /// # Errors
-    ///
-    /// What the system says.
     pub(in crate::webhook) fn start() -> io::Result<Self> {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let running = CancellationToken::new();
