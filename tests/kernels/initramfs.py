@@ -9,8 +9,9 @@ from pathlib import Path
 
 # Beside these only the libraries that they load.
 PROGRAMS = re.compile(
-    r"bin/(busybox|ip)|sbin/(ip|iptables-.*|ip6tables-.*|xtables-(nft|legacy)-multi|nft|conntrack)"
+    r"bin/(busybox|ip|ss|bash|realpath|python3.*)|sbin/(ip|iptables-.*|ip6tables-.*|xtables-(nft|legacy)-multi|nft|conntrack)"
     r"|bin/(setpriv|unshare|nsenter)|etc/(protocols|services)|lib/[^/]*/xtables/lib(xt|ipt|ip6t)_.*\.so"
+    r"|lib/python3[^/]*/.*\.py"
 )
 
 
@@ -70,7 +71,7 @@ def add_tools(archive, tools):
     is_program = re.compile(rf"(usr/)?({PROGRAMS.pattern})")
     chosen = [file for file in sorted(tools.rglob("*")) if is_program.fullmatch(str(file.relative_to(tools)))]
     libraries = {file.name: file for file in tools.rglob("*.so*")}
-    wanted, have = {name for file in chosen for name in needed(file)}, set()
+    wanted, have = {name for file in chosen if file.suffix != ".py" for name in needed(file)}, set()
     while wanted - have:
         name = (wanted - have).pop()
         have.add(name)

@@ -20,7 +20,7 @@ class Case:
     command: str
 
 
-def of_backend(backend, stack="dual", packets=("capture", "DNS", "TPROXY")):
+def of_backend(backend, stack="dual"):
     """Packets through the rules of a backend, and runs: the rules as the kernel lists them, a second run, clean-up."""
     word, save = BACKENDS[backend]
     at = f"{word}_{stack}"
@@ -42,8 +42,8 @@ def of_backend(backend, stack="dual", packets=("capture", "DNS", "TPROXY")):
     for mode, options in [("REDIRECT", CAPTURE), ("TPROXY", TPROXY)]:
         name = f"{backend}: {mode} as listed, a second run, clean-up{ending}"
         cases.append(Case(name, f"repeated '{save}' {options} --backend {backend}"))
-    for name in packets:
-        cases.append(Case(f"{backend}: {name}{ending}", f"passes netns {' '.join(filters[name])}"))
+    for name, tests in filters.items():
+        cases.append(Case(f"{backend}: {name}{ending}", f"passes netns {' '.join(tests)}"))
     return cases
 
 
@@ -58,9 +58,9 @@ def chooses(reason, prefix=""):
     return Case(name, f"logs 0 'backend {reason}' {prefix} {RUN}")
 
 
-def refuses(backend, code, text):
-    """A backend that this machine cannot have is refused: exit code and text."""
-    return Case(f"{backend}: exit {code}, {text}", f"logs {code} '{text}' {RUN} --backend {backend}")
+def refuses(backend, code, text, reason=None):
+    """A backend that this machine cannot have is refused: exit code, text, and the reason for the table if it is another."""
+    return Case(f"{backend}: exit {code}, {reason or text}", f"logs {code} '{text}' {RUN} --backend {backend}")
 
 
 def lacking(modules, case):
@@ -103,21 +103,20 @@ NO_NATIVE = [
     *of_backend(NFT),
     *of_backend(LEGACY),
 ]
-# What is tried where a part of the kernel is missing.
-SOME = ("capture",)
+DEMO = [Case("demo", "bash /demo/run /usr/bin/istio-iptables")]
 NO_NF_TABLES = [
     chooses("iptables-legacy: it is the only usable variant"),
     refuses(NFT, 69, "the kernel has no nf_tables"),
     refuses(NATIVE, 69, "the kernel has no nf_tables"),
-    *of_backend(LEGACY, packets=SOME),
+    *of_backend(LEGACY),
 ]
-NO_LEGACY = [BY_DEFAULT, *of_backend(NFT, packets=SOME), *of_backend(NATIVE, packets=SOME)]
-NO_IPV6 = [
+NO_LEGACY = [
     BY_DEFAULT,
-    *of_backend(NFT, "v4", SOME),
-    *of_backend(LEGACY, "v4", SOME),
-    *of_backend(NATIVE, "v4", SOME),
+    refuses(LEGACY, 70, "denies ip_tables, iptable_nat: load them (`modprobe ", "the kernel has no ip_tables"),
+    *of_backend(NFT),
+    *of_backend(NATIVE),
 ]
+NO_IPV6 = [BY_DEFAULT, *of_backend(NFT, "v4"), *of_backend(LEGACY, "v4"), *of_backend(NATIVE, "v4")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,14 +142,14 @@ CLOUD = "linux-image-cloud-amd64"
 MACHINES = [
     Machine("4.15", "Ubuntu 18.04", "linux-image-virtual", "bionic", NO_NATIVE),
     Machine("5.4", "Ubuntu 20.04", "linux-image-virtual", "focal", EVERYTHING),
-    Machine("5.10", "Debian 11, 256 MB", CLOUD, "bullseye", EVERYTHING + GALLERY, memory=256),
+    Machine("5.10", "Debian 11, 256 MB", CLOUD, "bullseye", EVERYTHING + DEMO + GALLERY, memory=256),
     Machine("6.1", "Debian 12", CLOUD, "bookworm", EVERYTHING + MISSING_MODULES),
     Machine("6.12", "Debian 13", CLOUD, "trixie", EVERYTHING),
-    Machine("newest", "Debian unstable", CLOUD, "sid", EVERYTHING + GALLERY),
+    Machine("newest", "Debian unstable", CLOUD, "sid", EVERYTHING + DEMO + GALLERY),
     Machine("no-nf_tables", "without nf_tables", CLOUD, "bookworm", NO_NF_TABLES, without=("nf_tables",)),
     Machine("no-legacy", "without legacy tables", CLOUD, "bookworm", NO_LEGACY, without=("ip6?_tables",)),
     Machine("no-ipv6", "`ipv6.disable=1`", CLOUD, "bookworm", NO_IPV6, command_line="ipv6.disable=1"),
-    Machine("arm64", "Debian 13", "linux-image-cloud-arm64", "trixie", EVERYTHING + GALLERY, arch="arm64"),
+    Machine("arm64", "Debian 13", "linux-image-cloud-arm64", "trixie", EVERYTHING + DEMO + GALLERY, arch="arm64"),
 ]
 
 
