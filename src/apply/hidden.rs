@@ -1,32 +1,55 @@
-//! Tables that their own tool does not show.
+//! Tables that the save tool does not show.
 //!
 //! `iptables-nft-save` leaves out a table, with a comment, in which another program put, by `nft`, what iptables does not
-//! know. Taken for an empty one, every run would add its rules once more.
+//! know: KubeVirt adds chains to `ip nat`. Taken for an empty one, every run would add its rules once more. Each chain that has
+//! only rules of iptables can still be listed and changed by itself.
 
 use crate::exit::Exit;
 use crate::kernel::observe;
-use crate::model::{Chain, Family, Table, Variant};
+use crate::kernel::process::Host;
+use crate::kernel::restore;
+use crate::model::{Chain, Family, Hook, Table, Tools, Variant};
+use crate::parse::UNREADABLE;
 use crate::report::Failure;
 
-/// Makes sure that no table with rules of ours was left out of what the tool printed.
+use super::tool_error;
+
+/// Adds the tables that were left out of what the tool printed, chain by chain.
 ///
 /// # Errors
-/// One was.
-pub(super) fn none_of_ours(variant: Variant, family: Family, saved: &str) -> Result<(), Failure> {
-    let left_out: Vec<Table> = Table::ALL.into_iter().filter(|table| is_left_out(*table, saved)).collect();
+/// A chain of ours, or a shared one beside chains of ours, cannot be listed.
+pub(super) fn complete(
+    host: &impl Host,
+    variant: Variant,
+    family: Family,
+    tools: &Tools,
+    mut saved: String,
+) -> Result<String, Failure> {
+    let left_out: Vec<Table> = Table::ALL.into_iter().filter(|table| is_left_out(*table, &saved)).collect();
     if left_out.is_empty() {
-        return Ok(());
+        return Ok(saved);
     }
     let counts = observe::counts(variant).map_err(|error| {
         super::from_kernel(format!("cannot read the tables that are not shown: {error}"), &error)
     })?;
-    let holds_ours = |table: &&Table| {
-        counts
-            .get(&family)
-            .and_then(|counts| counts.get(table))
-            .is_some_and(|chains| chains.keys().any(|name| Chain::from_name(name).is_some()))
-    };
-    left_out.iter().find(holds_ours).map_or(Ok(()), |table| Err(unreadable(variant, family, table.name())))
+    for table in left_out {
+        let Some(chains) = counts.get(&family).and_then(|counts| counts.get(&table)) else { continue };
+        let holds_ours = chains.keys().any(|chain| Chain::from_name(chain).is_some());
+        saved += &format!("*{}\n", table.name());
+        for chain in chains.keys() {
+            let listed = restore::list_chain(host, tools, table.name(), chain)
+                .map_err(|error| tool_error::of_save(&error, variant, family))?;
+            match listed {
+                Some(text) => saved += &text,
+                None if holds_ours && is_needed(chain) => {
+                    return Err(unreadable(variant, family, table, chain));
+                }
+                None => saved += &format!("-A {chain} -j \"{UNREADABLE}\"\n"),
+            }
+        }
+        saved += "COMMIT\n";
+    }
+    Ok(saved)
 }
 
 fn is_left_out(table: Table, saved: &str) -> bool {
@@ -34,17 +57,25 @@ fn is_left_out(table: Table, saved: &str) -> bool {
     saved.lines().any(|line| line.starts_with(&complaint))
 }
 
-fn unreadable(variant: Variant, family: Family, table: &str) -> Failure {
-    let nft_family = match family {
-        Family::V4 => "ip",
-        Family::V6 => "ip6",
-    };
+/// Whether rules of ours are in this chain, or may be.
+fn is_needed(chain: &str) -> bool {
+    Chain::from_name(chain).is_some() || Hook::ALL.iter().any(|hook| hook.name() == chain)
+}
+
+fn unreadable(variant: Variant, family: Family, table: Table, chain: &str) -> Failure {
+    let (table, nft_family) = (
+        table.name(),
+        match family {
+            Family::V4 => "ip",
+            Family::V6 => "ip6",
+        },
+    );
     Failure::new(
         Exit::Refused,
-        format!("the {family} table {table} holds our rules, and {variant} cannot read it any more"),
+        format!("{variant} cannot read the {family} chain {chain} of the table {table}"),
     )
     .hint(format!(
-        "another program added expressions by `nft` that iptables does not know (`nft list table {nft_family} {table}` shows it): \
-         move it to a table of its own"
+        "another program added expressions by `nft` that iptables does not know (`nft list chain {nft_family} {table} {chain}` \
+         shows them): move them to a table of its own"
     ))
 }

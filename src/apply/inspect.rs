@@ -232,7 +232,7 @@ const ATTEMPTS: usize = 16;
 /// rules: again, if another program has changed something meanwhile, and without handles if it always does.
 ///
 /// # Errors
-/// The tool fails, or a table with rules of ours is left out.
+/// The tool fails, or cannot read a chain with rules of ours.
 pub(super) fn read(
     host: &impl Host,
     variant: Variant,
@@ -251,7 +251,7 @@ pub(super) fn read(
         let text = restore::save(host, variant, family, tools)
             .map_err(|error| tool_error::of_save(&error, variant, family))?;
         log::debug!("{family} rules of {variant}:\n{}", text.trim_end());
-        hidden::none_of_ours(variant, family, &text)?;
+        let text = hidden::complete(host, variant, family, tools, text)?;
         let mut observed = parse::iptables_save(family, &text);
         let after = handles(variant)?;
         let same = before.get(&family) == after.get(&family);

@@ -55,8 +55,8 @@ pub fn before_ours(
     tables: &[Table],
 ) -> Vec<BaseChain> {
     let mut found = Vec::new();
-    for table in tables.iter().filter(|table| !is_of_backend(table, backend)) {
-        for chain in &table.chains {
+    for table in tables {
+        for chain in table.chains.iter().filter(|chain| !is_of_backend(table, chain, backend)) {
             let Some(base) = &chain.base else { continue };
             let Some(hook) = hook_of(base) else { continue };
             let Some(ours) = Ours::of(desired, table, hook) else { continue };
@@ -81,9 +81,10 @@ pub fn before_ours(
     found
 }
 
-/// The tables of iptables-nft are examined rule by rule where it is the backend.
-fn is_of_backend(table: &Table, backend: Backend) -> bool {
-    backend == Backend::Iptables(Variant::Nft) && is_of_iptables(table)
+/// The shared chains of iptables-nft are examined rule by rule where it is the backend.
+fn is_of_backend(table: &Table, chain: &Chain, backend: Backend) -> bool {
+    let is_shared = Hook::ALL.iter().any(|hook| hook.name() == chain.name);
+    backend == Backend::Iptables(Variant::Nft) && is_of_iptables(table) && is_shared
 }
 
 /// Whether iptables-nft writes to this table.

@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::diff::{is_our_jump, owned};
 use crate::model::{Chain, Family, FamilyRules, Hook, HookRules, Table, TableRules, Target, Variant};
-use crate::parse::{self, Line, Observed, ObservedTable};
+use crate::parse::{self, Line, Observed, ObservedTable, UNREADABLE};
 
 pub use base_chains::{BaseChain, before_ours};
 
@@ -26,10 +26,11 @@ impl fmt::Display for DecidesFirst {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { family, variant, table, hook, text, target } = self;
         let (table, hook) = (table.name(), hook.name());
+        let are = if target.contains(UNREADABLE) { "may not be" } else { "are not" };
         write!(
             f,
             "a foreign rule decides before ours ({family}, {variant}): {table} `-A {hook} {text}`: packets that it \
-             hands to {target} are not captured; move it behind our rule or delete it, if that is not meant"
+             hands to {target} {are} captured; move it behind our rule or delete it, if that is not meant"
         )
     }
 }
@@ -118,7 +119,7 @@ fn decides(
     let (option, name) = (words.first()?.as_str(), words.get(1)?.as_str());
     let raw = table == Table::Raw;
     let at_once = match name {
-        "DROP" | "REJECT" | "QUEUE" | "NFQUEUE" => true,
+        "DROP" | "REJECT" | "QUEUE" | "NFQUEUE" | UNREADABLE => true,
         "ACCEPT" | "DNAT" | "REDIRECT" | "NETMAP" | "TPROXY" => !raw,
         // In a chain of its own it leads back to the shared chain.
         "RETURN" => !raw && in_hook,

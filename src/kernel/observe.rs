@@ -171,23 +171,26 @@ fn nf_tables_picture(mut socket: Nftables) -> io::Result<NfTablesPicture> {
 }
 
 /// Other programs' tables with a base chain that packets pass before our last rules, or together with them; without the elements
-/// of sets. Those that are switched off are left out, and the tables of iptables-nft on request.
+/// of sets. Those that are switched off are left out, and on request those in which only the built-in chains of iptables are
+/// such.
 ///
 /// # Errors
 /// The kernel refuses.
 pub fn foreign_tables(snapshot: &Snapshot, without_iptables: bool) -> io::Result<Vec<nftables::Table>> {
-    let of_iptables: Vec<TableName> = if without_iptables {
-        ours(&snapshot.others, &Family::ALL).into_iter().map(|(_, _, name)| name).collect()
-    } else {
-        Vec::new()
+    let of_iptables = if without_iptables { ours(&snapshot.others, &Family::ALL) } else { Vec::new() };
+    let has_other_chains = |name: &TableName| {
+        let known = of_iptables.iter().find(|(_, _, table)| table == name);
+        let chains = known.and_then(|(family, table, _)| snapshot.nft.get(family)?.get(table));
+        let own = |chain: &String| is_built_in(chain) || Chain::from_name(chain).is_some();
+        chains.is_none_or(|chains| !chains.iter().all(own))
     };
-    let foreign = |table: &&TableName| !of_iptables.contains(table);
-    if snapshot.others.iter().find(foreign).is_none() {
+    if !snapshot.others.iter().any(has_other_chains) {
         return Ok(Vec::new());
     }
-    let early = nftables::tables_with_early_chains()?;
-    let foreign: Vec<&TableName> =
-        snapshot.others.iter().filter(foreign).filter(|table| early.contains(table)).collect();
+    let of_iptables: BTreeSet<TableName> = of_iptables.into_iter().map(|(_, _, name)| name).collect();
+    let is_foreign = |table: &TableName, chain: &str| !(of_iptables.contains(table) && is_built_in(chain));
+    let early = nftables::tables_with_early_chains(is_foreign)?;
+    let foreign: Vec<&TableName> = snapshot.others.iter().filter(|table| early.contains(table)).collect();
     if foreign.is_empty() {
         return Ok(Vec::new());
     }
@@ -240,6 +243,11 @@ pub fn alias() -> io::Result<Option<String>> {
 /// The kernel refuses.
 pub fn set_alias(alias: &str) -> io::Result<()> {
     Rtnetlink::open()?.set_loopback_alias(alias)
+}
+
+/// Whether iptables itself makes a base chain of this name. Other base chains in its tables are other programs'.
+fn is_built_in(chain: &str) -> bool {
+    ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"].contains(&chain)
 }
 
 /// Those of the existing tables that we write to.

@@ -98,6 +98,32 @@ fn run_save(host: &impl Host, tools: &Tools, table: Option<&str>) -> Result<Stri
     if output.code == Some(0) { Ok(output.stdout) } else { Err(ToolError::Failed { line, output }) }
 }
 
+/// Reads the rules of one chain, in the format of the save tool. iptables-nft does that for each chain whose rules it knows,
+/// also where another chain of the table has others. `None` where it refuses.
+///
+/// # Errors
+///
+/// The tool cannot be run.
+pub fn list_chain(
+    host: &impl Host,
+    tools: &Tools,
+    table: &str,
+    chain: &str,
+) -> Result<Option<String>, ToolError> {
+    let mut command = Command::new(tools.list());
+    command.args.extend(["-t", table, "-S", chain].map(str::to_owned));
+    let (_, output) = run_tool(host, command)?;
+    if output.code != Some(0) {
+        return Ok(None);
+    }
+    let line = |line: &str| match (line.strip_prefix("-P "), line.strip_prefix("-N ")) {
+        (Some(base), _) => format!(":{base} [0:0]\n"),
+        (None, Some(name)) => format!(":{name} - [0:0]\n"),
+        (None, None) => format!("{line}\n"),
+    };
+    Ok(Some(output.stdout.lines().map(line).collect()))
+}
+
 /// Runs a tool to its end. Returns the command as typed in a shell, and what the tool printed.
 fn run_tool(host: &impl Host, command: Command) -> Result<(String, Output), ToolError> {
     let line = command.line();

@@ -101,3 +101,12 @@ pub struct Tools {
     /// `…tables-save`.
     pub save: PathBuf,
 }
+
+impl Tools {
+    /// `…tables`, which is beside the save tool under the same name without `-save`.
+    #[must_use]
+    pub fn list(&self) -> PathBuf {
+        let name = self.save.file_name().unwrap_or_default().to_string_lossy();
+        self.save.with_file_name(name.strip_suffix("-save").unwrap_or(&name))
+    }
+}

@@ -110,6 +110,9 @@ impl Observed {
     }
 }
 
+/// Stands for the target of rules in a foreign chain that the tool cannot list.
+pub const UNREADABLE: &str = "rules that iptables cannot read";
+
 /// Reads the output of `iptables-save` or `ip6tables-save`.
 #[must_use]
 pub fn iptables_save(family: Family, text: &str) -> Observed {

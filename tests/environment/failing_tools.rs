@@ -278,21 +278,34 @@ fn foreign_nft_expressions_readable_by_iptables_survive() {
 }
 
 #[test]
-fn table_unreadable_by_iptables_nft_is_not_changed_and_reported() {
+fn foreign_chain_unreadable_by_iptables_nft_is_not_changed() {
     let pod = Pod::new();
     pod.istio(&SIDECAR).good();
     pod.sh("nft add chain ip nat mine; nft add rule ip nat mine fib daddr type local accept");
+    let before = pod.sh("nft list chain ip nat mine");
+    pod.istio(&SIDECAR).good().stderr_contains("already converged");
+    pod.istio(&["-b", "80", "--verify"]).good();
+    pod.istio(&["cleanup"]).good().stderr_contains("no rules in place");
+    assert_eq!(pod.sh("nft list chain ip nat mine"), before);
+    assert!(!pod.sh("nft list ruleset").contains("ISTIO"));
+}
+
+#[test]
+fn shared_chain_unreadable_by_iptables_nft_is_not_changed_and_reported() {
+    let pod = Pod::new();
+    pod.istio(&SIDECAR).good();
+    pod.sh("nft add rule ip nat PREROUTING fib daddr type local accept");
     let before = pod.sh("nft list ruleset");
     for options in [&["-b", "80"][..], &SIDECAR, &["cleanup"]] {
         pod.istio(options)
             .end()
             .exits(70)
-            .stderr_contains("iptables-nft cannot read it any more")
-            .stderr_contains("nft list table ip nat");
+            .stderr_contains("iptables-nft cannot read the IPv4 chain PREROUTING of the table nat")
+            .stderr_contains("nft list chain ip nat PREROUTING");
         assert_eq!(pod.sh("nft list ruleset"), before, "{options:?}");
     }
-    pod.sh("nft flush chain ip nat mine; nft delete chain ip nat mine");
-    pod.istio(&SIDECAR).good().stderr_contains("already converged");
+    pod.sh("nft flush chain ip nat PREROUTING");
+    pod.istio(&SIDECAR).good().stderr_contains("done: ");
 }
 
 #[test]

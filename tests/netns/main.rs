@@ -32,6 +32,7 @@ mod inbound;
 mod interfaces;
 mod istio_leftovers;
 mod killed;
+mod kubevirt;
 mod lab_selftest;
 mod leaving;
 mod leftovers;

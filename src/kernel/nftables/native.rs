@@ -45,17 +45,20 @@ pub fn read_without_elements<'a>(names: impl Iterator<Item = &'a TableName>) -> 
     Ok(tables.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
-/// The tables with a base chain in one of the hooks of our rules, before the last of ours or in the same place.
+/// The tables with a base chain in one of the hooks of our rules, before the last of ours or in the same place. Asked about
+/// are those that `concerns` selects by table and name.
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn tables_with_early_chains() -> io::Result<BTreeSet<TableName>> {
+pub fn tables_with_early_chains(
+    concerns: impl Fn(&TableName, &str) -> bool,
+) -> io::Result<BTreeSet<TableName>> {
     let chains = Client::open()?.chains_of_all_tables()?.into_iter();
-    let early = chains.filter(|(_, chain)| {
+    let early = chains.filter(|(table, chain)| {
         let base = chain.base.as_ref();
         base.is_some_and(|base| {
             matches!(base.hook, Hook::Prerouting | Hook::Output) && base.priority <= LAST_PRIORITY
-        })
+        }) && concerns(table, &chain.name)
     });
     Ok(early.map(|(table, _)| table).collect())
 }
