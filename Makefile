@@ -44,8 +44,9 @@ PEER ?=
 BASELINE ?=
 RUNS ?= 30
 
-.PHONY: help demo test bench bench-connections bench-injector bench-image bench-webhook chaos soak fuzz static injector relay programs lint \
-    checks tests parity unit unit-cross pod proxies kernels kernel-tests cluster image image-local dist gallery setup setup-demo setup-cross setup-kernels clean
+.PHONY: help demo test bench bench-connections bench-injector bench-image bench-webhook chaos soak fuzz static injector relay programs \
+    lint checks tests parity unit unit-cross pod proxies registry registry-programs kernels kernel-tests cluster image image-local dist \
+    gallery setup setup-demo setup-cross setup-registry setup-kernels clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -133,9 +134,11 @@ else
 endif
 
 # Under qemu-user there is no netlink of netfilter: what needs it runs in `make kernels`, on a kernel of that architecture.
-unit-cross: setup-cross ## unit tests of both programs for another machine, under qemu-user (ARCH=arm64)
+unit-cross: setup-cross ## unit tests of both programs and their crates for another machine, under qemu-user (ARCH=arm64)
 	@$(RUNNER)=qemu-$(MACHINE)-static RUSTFLAGS="$(STATIC_FLAGS)" \
-	    cargo test --locked --target $(TARGET) -p istio-iptables -p sidecar-injector --lib -- --skip kernel::
+	    cargo test --locked --target $(TARGET) -p istio-iptables -p sidecar-injector -p goduration -p nfnetlink --lib \
+	    -- --skip kernel::
+	@$(RUNNER)=qemu-$(MACHINE)-static RUSTFLAGS="$(STATIC_FLAGS)" cargo test --locked --target $(TARGET) -p gotemplate --tests
 
 unit: ## all tests (root: some make network namespaces)
 	$(if $(filter nextest,$(TEST)),cargo test --locked --workspace --doc --quiet) # nextest leaves out doc tests
@@ -146,6 +149,14 @@ relay:
 
 pod: setup static injector relay ## run a whole injected pod in podman, both variants (root)
 	@$(AS_ROOT) tests/pod/run target/$(TARGET)/release target/$(TARGET)/debug/examples/relay
+
+# In one folder for each architecture.
+registry-programs: static injector
+	@install -D -t target/registry/$(ARCH) $(STATIC) $(INJECTOR)
+
+registry: setup setup-registry ## push images for amd64 and arm64 to a registry on loopback, pull and run both (root)
+	@for arch in amd64 arm64; do $(MAKE) registry-programs ARCH=$$arch; done
+	@$(AS_ROOT) tests/pod/registry target/registry
 
 proxies: setup static ## put haproxy in the place of the proxy, REDIRECT and TPROXY, nginx behind it (root)
 	@$(AS_ROOT) tests/proxies/run $(STATIC)
@@ -172,9 +183,10 @@ else
 	@exit $(if $(filter cluster,$(MAKECMDGOALS)),1,0)
 endif
 
-# With ARCHES="amd64 arm64", the tags are manifest lists of images for both.
+# With ARCHES="amd64 arm64", the tags are manifest lists of images for both. BUILD_ARGS is described in image/build.
 ARCHES ?= $(ARCH)
-export ARCHES
+BUILD_ARGS ?=
+export ARCHES BUILD_ARGS
 
 image: ## all images, by podman, docker or buildah (needs a registry for the base image); ARCHES="amd64 arm64" for several
 	@image/build registry
@@ -202,6 +214,9 @@ setup-demo: ## install what the demo needs, if it is missing
 
 setup-cross:
 	@.ci/setup cross $(MACHINE)
+
+setup-registry: ## install what `make registry` needs beside the tests, if it is missing
+	@.ci/setup registry
 
 setup-kernels: ## install what booting kernels needs, if it is missing
 	@.ci/setup kernels

@@ -4,6 +4,7 @@
 # All processes end with the first one, and that one when the script outside does, even if it is killed (SIGKILL). The
 # folder and podman's control groups then stay; the next run takes them away.
 # There: $work, a folder that goes away; $PROGRAMS, the built ones; podman, quietly, die; $version, the images' tag.
+# A script that sets `arches` before gets images for these architectures; $PROGRAMS then has a folder for each.
 # shellcheck shell=bash
 
 HERE=$(dirname "$(realpath -- "$0")")
@@ -48,7 +49,13 @@ if [ "${POD_STAGE:-}" = "" ]; then
     trap finish EXIT
     trap 'echo "pod: interrupted" >&2; exit 130' INT
     trap 'echo "pod: interrupted" >&2; exit 143' TERM
-    TMPDIR=$work setpriv --pdeathsig TERM "$HERE/../../image/rootfs" "$work/iptables"
+    root_file_system() { TMPDIR=$work setpriv --pdeathsig TERM "$HERE/../../image/rootfs" "$@"; }
+    if [ -z "${arches[*]:-}" ]; then
+        root_file_system "$work/iptables"
+    else
+        mkdir "$work/iptables"
+        for arch in "${arches[@]}"; do root_file_system "$work/iptables/$arch" "$arch"; done
+    fi
     export PROGRAMS work POD_STAGE=inside
     # unshare waits for its child and is deaf meanwhile; killed, it takes the stage along. A job in the background lets
     # this shell hear an interrupt.
@@ -88,8 +95,10 @@ chmod +x "$work/bin/podman"
 export CONTAINERS_CONF=$work/containers.conf TMPDIR=$work PATH="$work/bin:$PATH"
 quietly() { "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2; die "failed: $*"; }; }
 
-build_images() { ENGINE=podman ROOTFS=$work/iptables PROGRAMS=$PROGRAMS "$HERE/../../image/build" local; }
+build_images() {
+    ARCHES="${arches[*]:-}" ENGINE=podman ROOTFS=$work/iptables PROGRAMS=$PROGRAMS "$HERE/../../image/build" local
+}
 build_images
 # shellcheck disable=SC2034 # for who sources this
-version=$("$PROGRAMS/istio-iptables" --version | cut -d ' ' -f 2)
+version=$("$PROGRAMS${arches[*]:+/$(dpkg --print-architecture)}/istio-iptables" --version | cut -d ' ' -f 2)
 
