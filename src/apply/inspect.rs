@@ -93,6 +93,9 @@ pub(super) fn inspect_without(
         ..CurrentState::empty(decision.backend)
     };
     read_rules(host, &snapshot, &findings, decision.backend, &mut current)?;
+    if decision.backend != Backend::Iptables(Variant::Legacy) {
+        current.foreign_legacy = foreign_legacy(host, &snapshot);
+    }
     let live = current.rules.values().any(Observed::has_ours) || !snapshot.native.is_empty();
     current.entries = conntrack::entries(live);
     Ok(Inspection { decision, current })
@@ -214,6 +217,15 @@ fn read_foreign(host: &impl Host, variant: Variant, family: Family) -> Option<Ob
     let tools = tools::tools(host, variant, family)?;
     let read = read(host, variant, family, &tools);
     read.inspect_err(|failure| log::debug!("foreign {family} rules cannot be read: {failure}")).ok()
+}
+
+/// Reads the rules of iptables-legacy beside another backend that is to hold ours. The tool is started only where there are some.
+fn foreign_legacy(host: &impl Host, snapshot: &Snapshot) -> BTreeMap<Family, Observed> {
+    let foreign = |family: &Family| {
+        snapshot.hooks_in_use(Variant::Legacy, *family) && !snapshot.has_chains(Variant::Legacy, *family)
+    };
+    let families = Family::ALL.into_iter().filter(foreign);
+    families.filter_map(|family| Some((family, read_foreign(host, Variant::Legacy, family)?))).collect()
 }
 
 /// Reads other programs' nftables tables, to see which of them decide before ours would. Nothing depends on it.

@@ -1,102 +1,170 @@
 //! Foreign rules that decide before ours see a packet.
 
 mod base_chains;
+mod concern;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::diff::{is_our_jump, owned};
-use crate::model::{Chain, Family, FamilyRules, Hook, HookRules, Table, TableRules, Target, Variant};
+use crate::model::{Backend, Chain, Family, FamilyRules, Hook, HookRules, Rule, Table, Target, Variant};
 use crate::parse::{self, Line, Observed, ObservedTable, UNREADABLE};
 
 pub use base_chains::{BaseChain, before_ours};
+use concern::Captured;
 
-/// A foreign rule before our jump.
+/// A foreign rule, or policy, that decides before our rules or may do so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecidesFirst {
     family: Family,
     variant: Variant,
     table: Table,
-    hook: Hook,
+    /// `-A CHAIN words` or `-P CHAIN DROP`.
     text: String,
     target: String,
+    /// Whether it is of another variant than ours: which one packets meet first is open.
+    of_other_variant: bool,
 }
 
 impl fmt::Display for DecidesFirst {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { family, variant, table, hook, text, target } = self;
-        let (table, hook) = (table.name(), hook.name());
+        let Self { family, variant, table, text, target, of_other_variant } = self;
+        let table = table.name();
+        if text.starts_with("-P") {
+            return write!(
+                f,
+                "a foreign policy decides over what our rules pass on ({family}, {variant}): {table} `{text}`: packets that no \
+                 rule takes, those of the proxy among them, are dropped; set it to ACCEPT, if that is not meant"
+            );
+        }
+        let (decides, mend) = if *of_other_variant {
+            ("may decide", "delete it")
+        } else {
+            ("decides", "move it behind our rule or delete it")
+        };
         let are = if target.contains(UNREADABLE) { "may not be" } else { "are not" };
         write!(
             f,
-            "a foreign rule decides before ours ({family}, {variant}): {table} `-A {hook} {text}`: packets that it \
-             hands to {target} {are} captured; move it behind our rule or delete it, if that is not meant"
+            "a foreign rule {decides} before ours ({family}, {variant}): {table} `{text}`: packets that it \
+             hands to {target} {are} captured; {mend}, if that is not meant"
         )
     }
 }
 
-/// Foreign rules that decide before the desired rules, in the order in which packets traverse them. `live` are the rules of
-/// `variant`.
+/// The live rules in the tables of iptables.
+#[derive(Clone, Copy, Debug)]
+pub struct Live<'a> {
+    /// Those of each variant and family that has chains of ours, or in whose place they will be.
+    pub rules: &'a BTreeMap<(Variant, Family), Observed>,
+    /// Those of iptables-legacy, where they are all foreign and another backend holds ours.
+    pub legacy: &'a BTreeMap<Family, Observed>,
+}
+
+/// Foreign rules that decide before the desired rules, in the order in which packets traverse them.
 #[must_use]
 pub fn that_decide_first(
     desired: &BTreeMap<Family, FamilyRules>,
-    variant: Variant,
-    live: &BTreeMap<(Variant, Family), Observed>,
+    backend: Backend,
+    live: Live<'_>,
 ) -> Vec<DecidesFirst> {
     let mut found = Vec::new();
     for (family, rules) in desired.iter().filter(|(_, rules)| rules.count() > 0) {
-        let Some(observed) = live.get(&(variant, *family)) else { continue };
-        let record = observed.record.as_ref();
-        for (table, observed) in &observed.tables {
-            let wanted = rules.tables.get(table);
-            for hook in Hook::ALL {
-                let ours = owned(*family, *table, hook, observed, record);
-                let lines = deciding(*table, hook, wanted, observed, &ours);
-                found.extend(lines.into_iter().map(|(line, target)| DecidesFirst {
-                    family: *family,
-                    variant,
-                    table: *table,
-                    hook,
-                    text: line.text.escape_debug().to_string().replace("\\\"", "\""),
-                    target,
-                }));
+        let own = backend.variant().and_then(|variant| Some((variant, live.rules.get(&(variant, *family))?)));
+        let legacy = live.rules.get(&(Variant::Legacy, *family)).or_else(|| live.legacy.get(family));
+        let other = legacy.map(|legacy| (Variant::Legacy, legacy));
+        let other = other.filter(|_| backend != Backend::Iptables(Variant::Legacy));
+        for ((variant, observed), of_other_variant) in
+            own.map(|own| (own, false)).into_iter().chain(other.map(|other| (other, true)))
+        {
+            let of = Examined { family: *family, variant, of_other_variant, desired: rules };
+            for (table, lines) in &observed.tables {
+                for hook in Hook::ALL {
+                    let ours = owned(*family, *table, hook, lines, observed.record.as_ref());
+                    found.extend(of.rules(*table, hook, lines, &ours));
+                    found.extend(of.policy(*table, hook, lines));
+                }
             }
         }
     }
     found
 }
 
-/// The foreign rules of a shared chain that can decide, with their target.
-fn deciding<'a>(
-    table: Table,
-    hook: Hook,
-    wanted: Option<&TableRules>,
-    observed: &'a ObservedTable,
-    ours: &BTreeSet<usize>,
-) -> Vec<(&'a Line, String)> {
-    let captures = wanted.and_then(|rules| rules.hooks.get(&hook)).is_some_and(|rules| {
-        rules.iter().any(|rule| rule.statement.target.jump().is_some_and(|chain| chain != Chain::Drop))
-    });
-    let lines = observed.hook(hook);
-    // What is not tracked never gets to nat; what is dropped gets nowhere: wherever they are.
-    let before_nat = table == Table::Raw;
-    if !captures && !before_nat {
-        return Vec::new();
+/// The rules of a family in one variant, and what is desired.
+struct Examined<'a> {
+    family: Family,
+    variant: Variant,
+    of_other_variant: bool,
+    desired: &'a FamilyRules,
+}
+
+/// Where foreign rules are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Before our jump in the same chain.
+    Before,
+    /// Behind it, or in tables that packets meet besides ours.
+    Beside,
+}
+
+impl Examined<'_> {
+    fn named(&self, table: Table, text: String, target: String) -> DecidesFirst {
+        let Self { family, variant, of_other_variant, desired: _ } = *self;
+        DecidesFirst { family, variant, table, text, target, of_other_variant }
     }
-    let jump = |line: &Line| is_our_jump(table, hook, line) && !rerouted(line);
-    let first = lines.iter().position(jump).filter(|_| !before_nat).unwrap_or(lines.len());
-    let asked_for = |line: &Line| {
-        let mut rules = wanted.and_then(|rules| rules.hooks.get(&hook)).into_iter().flat_map(HookRules::iter);
-        line.statement.as_ref().is_some_and(|statement| rules.any(|rule| rule.statement == *statement))
-    };
-    let foreign =
-        lines.iter().enumerate().take(first).filter(|(at, line)| !ours.contains(at) && !asked_for(line));
-    foreign
-        .filter_map(|(_, line)| {
-            let target = decides(table, &line.text, &observed.foreign, true, &mut BTreeSet::new())?;
-            Some((line, target))
-        })
-        .collect()
+
+    fn policy(&self, table: Table, hook: Hook, observed: &ObservedTable) -> Option<DecidesFirst> {
+        let drops = observed.drops.contains(&hook);
+        drops.then(|| self.named(table, format!("-P {} DROP", hook.name()), "DROP".to_owned()))
+    }
+
+    /// The foreign rules of a shared chain that can decide.
+    fn rules(
+        &self,
+        table: Table,
+        hook: Hook,
+        observed: &ObservedTable,
+        ours: &BTreeSet<usize>,
+    ) -> Vec<DecidesFirst> {
+        let captured = Captured::of(self.desired);
+        // What is dropped or not tracked in raw or mangle gets nowhere, whatever the direction.
+        if table == Table::Nat && !self.captures(table, hook) {
+            return Vec::new();
+        }
+        let wanted = || self.hook_rules(table, hook);
+        let lines = observed.hook(hook);
+        let jump = |line: &Line| is_our_jump(table, hook, line) && !rerouted(line);
+        // Without our jump ours will be behind what is there.
+        let first = lines.iter().position(jump).unwrap_or(lines.len());
+        let has_capture = !self.of_other_variant && self.captures(table, hook);
+        let asked_for = |line: &Line| {
+            line.statement.as_ref().is_some_and(|says| wanted().any(|rule| rule.statement == *says))
+        };
+        let foreign = lines.iter().enumerate().filter(|(at, line)| !ours.contains(at) && !asked_for(line));
+        foreign
+            .filter_map(|(at, line)| {
+                let place = if has_capture && at < first { Place::Before } else { Place::Beside };
+                // Behind our jump in nat there is only what we did not take.
+                if table == Table::Nat && has_capture && place == Place::Beside {
+                    return None;
+                }
+                let mut search =
+                    Search { table, hook, place, captured, chains: &observed.foreign, seen: BTreeSet::new() };
+                let target = search.decides(&line.text, true)?;
+                let words = line.text.escape_debug().to_string().replace("\\\"", "\"");
+                Some(self.named(table, format!("-A {} {words}", hook.name()), target))
+            })
+            .collect()
+    }
+
+    fn hook_rules(&self, table: Table, hook: Hook) -> impl Iterator<Item = &Rule> {
+        let rules = self.desired.tables.get(&table).and_then(|rules| rules.hooks.get(&hook));
+        rules.into_iter().flat_map(HookRules::iter)
+    }
+
+    fn captures(&self, table: Table, hook: Hook) -> bool {
+        let jumps = |rule: &Rule| rule.statement.target.jump().is_some_and(|chain| chain != Chain::Drop);
+        self.hook_rules(table, hook).any(jumps)
+    }
 }
 
 /// A jump for a virtual interface: it is before the rules that were there, and says nothing of those.
@@ -106,33 +174,55 @@ fn rerouted(line: &Line) -> bool {
     })
 }
 
-/// The target that takes a packet away from the rules behind this one, if it has such a target, or jumps to a chain
-/// with one.
-fn decides(
+/// The search for the target of a rule, and of those in chains that it jumps to.
+struct Search<'a> {
     table: Table,
-    text: &str,
-    chains: &BTreeMap<String, Vec<String>>,
-    in_hook: bool,
-    seen: &mut BTreeSet<String>,
-) -> Option<String> {
-    let words = parse::target_words(text)?;
-    let (option, name) = (words.first()?.as_str(), words.get(1)?.as_str());
-    let raw = table == Table::Raw;
-    let at_once = match name {
-        "DROP" | "REJECT" | "QUEUE" | "NFQUEUE" | UNREADABLE => true,
-        "ACCEPT" | "DNAT" | "REDIRECT" | "NETMAP" | "TPROXY" => !raw,
-        // In a chain of its own it leads back to the shared chain.
-        "RETURN" => !raw && in_hook,
-        "NOTRACK" => raw,
-        "CT" => raw && words.iter().any(|word| word == "--notrack"),
-        _ => false,
-    };
-    if at_once {
-        return Some(name.to_owned());
+    hook: Hook,
+    place: Place,
+    captured: Captured,
+    chains: &'a BTreeMap<String, Vec<String>>,
+    seen: BTreeSet<String>,
+}
+
+impl Search<'_> {
+    /// The target that takes a captured packet away from our rules, if the rule has such a target, or jumps to a chain
+    /// with one.
+    fn decides(&mut self, text: &str, in_hook: bool) -> Option<String> {
+        let words = parse::words_of(text)?;
+        if !self.captured.may_match(&words) {
+            return None;
+        }
+        let target = parse::target_words(text)?;
+        let (option, name) = (target.first()?.as_str(), target.get(1)?.as_str());
+        if self.takes(name, &target, in_hook) {
+            return Some(name.to_owned());
+        }
+        let chains = self.chains;
+        let rules = chains.get(name).filter(|_| self.seen.insert(name.to_owned()))?;
+        // Behind a `goto` a RETURN leaves the shared chain.
+        let in_hook = in_hook && option == "-g";
+        let inner = rules.iter().find_map(|rule| self.decides(rule, in_hook))?;
+        Some(format!("{name} ({inner})"))
     }
-    let rules = chains.get(name).filter(|_| seen.insert(name.to_owned()))?;
-    // Behind a `goto` a RETURN leaves the shared chain.
-    let in_hook = in_hook && option == "-g";
-    let inner = rules.iter().find_map(|rule| decides(table, rule, chains, in_hook, seen))?;
-    Some(format!("{name} ({inner})"))
+
+    fn takes(&self, name: &str, target: &[String], in_hook: bool) -> bool {
+        let Self { table, hook, place, .. } = self;
+        let before = *place == Place::Before;
+        match name {
+            "DROP" | "REJECT" | "QUEUE" | "NFQUEUE" | UNREADABLE => true,
+            "NOTRACK" => *table == Table::Raw,
+            // In a zone that only one direction has, answers are not translated back.
+            "CT" => {
+                *table == Table::Raw
+                    && target.iter().any(|word| word == "--notrack" || word.starts_with("--zone"))
+            }
+            "TPROXY" => *hook == Hook::Prerouting && *table == Table::Mangle,
+            "DNAT" | "REDIRECT" | "NETMAP" => *table == Table::Nat,
+            // It ends this table only.
+            "ACCEPT" => before && *table != Table::Raw,
+            // In a chain of its own it leads back to the shared chain.
+            "RETURN" => before && in_hook && *table != Table::Raw,
+            _ => false,
+        }
+    }
 }

@@ -101,13 +101,16 @@ impl Snapshot {
             .chain(nft.into_iter().flat_map(|nft| nft.values().flatten()))
     }
 
-    /// Whether there are rules, of ours or foreign ones, in the shared chains that ours go into.
+    /// Whether there are rules, of ours or foreign ones, in the shared chains that ours go into, or one has the policy drop.
     #[must_use]
     pub fn hooks_in_use(&self, variant: Variant, family: Family) -> bool {
         match variant {
             Variant::Legacy => self.legacy.get(&family).into_iter().flatten().any(|(name, table)| {
                 let relevant = Table::ALL.iter().any(|table| table.name() == name);
-                relevant && Hook::ALL.iter().any(|hook| table.rules(hook.name()).unwrap_or(0) > 0)
+                let decides = |hook: &Hook| {
+                    table.rules(hook.name()).unwrap_or(0) > 0 || table.drops.contains(hook.name())
+                };
+                relevant && Hook::ALL.iter().any(decides)
             }),
             Variant::Nft => self.nft_in_use.contains(&family),
         }
@@ -155,10 +158,13 @@ fn nf_tables_picture(mut socket: Nftables) -> io::Result<NfTablesPicture> {
             snapshot.dormant.push((family, table));
         }
         let chains = socket.chains(&name)?;
-        let has_own_chain = chains.iter().any(|chain| Chain::from_name(chain).is_some());
-        snapshot.chains.entry(family).or_default().insert(table, chains);
+        let has_own_chain = chains.iter().any(|chain| Chain::from_name(&chain.name).is_some());
+        let drops =
+            chains.iter().any(|chain| chain.drops && Hook::ALL.iter().any(|hook| hook.name() == chain.name));
+        let names = chains.into_iter().map(|chain| chain.name).collect();
+        snapshot.chains.entry(family).or_default().insert(table, names);
         // What holds rules of ours is read whole in any case.
-        if has_own_chain || snapshot.in_use.contains(&family) {
+        if has_own_chain || drops || snapshot.in_use.contains(&family) {
             snapshot.in_use.insert(family);
             continue;
         }

@@ -6,7 +6,7 @@
 mod statement;
 mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{Chain, Family, Hook, Statement, Table};
 use crate::record::{self, Record};
@@ -40,6 +40,8 @@ pub struct ObservedTable {
     pub hooks: BTreeMap<Hook, Vec<Line>>,
     /// Chains of ours that a foreign chain jumps to, with its name: they cannot be deleted.
     pub held: BTreeMap<Chain, String>,
+    /// The shared chains with the policy DROP.
+    pub drops: BTreeSet<Hook>,
     /// The rules of foreign chains, by the name of the chain.
     pub foreign: BTreeMap<String, Vec<String>>,
 }
@@ -131,9 +133,13 @@ pub fn iptables_save(family: Family, text: &str) -> Observed {
 
 fn read_line(family: Family, line: &str, table: &mut ObservedTable) {
     if let Some(declaration) = line.strip_prefix(':') {
-        if let Some(chain) = declaration.split(' ').next().and_then(Chain::from_name) {
+        let mut words = declaration.split(' ');
+        let name = words.next().unwrap_or_default();
+        if let Some(chain) = Chain::from_name(name) {
             table.chains.entry(chain).or_default();
         }
+        let drops = words.next() == Some("DROP");
+        table.drops.extend(Hook::ALL.into_iter().find(|hook| hook.name() == name).filter(|_| drops));
         return;
     }
     let Some((name, text)) = rule_of(line) else { return };
@@ -157,6 +163,12 @@ fn read_line(family: Family, line: &str, table: &mut ObservedTable) {
             table.held.insert(chain, name.to_owned());
         }
     }
+}
+
+/// The words of a rule, with quotes resolved.
+#[must_use]
+pub fn words_of(text: &str) -> Option<Vec<String>> {
+    words::split(text)
 }
 
 /// The last words of a rule from its target on: `-j NAME …` or `-g NAME …`.

@@ -41,6 +41,8 @@ pub struct CurrentState {
     pub dormant: Vec<(Family, Table)>,
     /// Other programs' nftables tables in which packets are before they meet our rules.
     pub foreign: Vec<nfnetlink::nftables::Table>,
+    /// Rules of iptables-legacy, all foreign, while another backend holds ours.
+    pub foreign_legacy: BTreeMap<Family, Observed>,
     /// Whether rules may be in the tables of iptables-legacy that are not seen here.
     pub legacy_unlisted: bool,
 }
@@ -59,6 +61,7 @@ impl CurrentState {
             alias: None,
             dormant: Vec::new(),
             foreign: Vec::new(),
+            foreign_legacy: BTreeMap::new(),
             legacy_unlisted: false,
         }
     }
@@ -329,11 +332,14 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
             }));
         }
     }
-    if let Backend::Iptables(variant) = current.backend {
-        let first = foreign::that_decide_first(&desired.rules, variant, &current.rules);
-        notices.extend(first.iter().map(ToString::to_string));
-    }
-    let chains = foreign::before_ours(&desired.rules, current.backend, &current.foreign);
+    // What only keeps translation captures nothing.
+    let captures = |(_, rules): &(&Family, &FamilyRules)| !connections::only_keeps_translation(rules);
+    let capturing: BTreeMap<Family, FamilyRules> =
+        desired.rules.iter().filter(captures).map(|(family, rules)| (*family, rules.clone())).collect();
+    let live = foreign::Live { rules: &current.rules, legacy: &current.foreign_legacy };
+    let first = foreign::that_decide_first(&capturing, current.backend, live);
+    notices.extend(first.iter().map(ToString::to_string));
+    let chains = foreign::before_ours(&capturing, current.backend, &current.foreign);
     notices.extend(chains.iter().map(ToString::to_string));
     for variant in Variant::ALL {
         for change in changes(desired, current, variant).iter().filter(|change| !change.ambiguous.is_empty())

@@ -18,6 +18,9 @@ const BUILT_IN: [&str; HOOKS] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "PO
 /// alignment of an entry, which is that of its 64-bit counters.
 pub(super) const ENTRIES_HEAD: usize = (NAME_LENGTH + 4).next_multiple_of(align_of::<u64>());
 
+/// The verdict `NF_DROP`, as a standard target has it: `-NF_DROP - 1`.
+const DROP: i32 = -1;
+
 /// Where the fields of an entry are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
@@ -107,6 +110,12 @@ pub(super) fn read(layout: Layout, info: &Info, entries: &[u8]) -> io::Result<Le
                 table.user.insert(name, 0);
             }
         } else {
+            if let Place::BuiltIn { name, policy } = &place
+                && *policy == offset
+                && entry.verdict() == Some(DROP)
+            {
+                table.drops.insert((*name).to_owned());
+            }
             place = count(&mut table, place, offset);
         }
         offset += entry.length;
@@ -161,6 +170,11 @@ impl<'a> Entry<'a> {
             return None;
         }
         Some(Self { length, target: bytes.get(target..length)? })
+    }
+
+    /// The verdict of a standard target.
+    fn verdict(&self) -> Option<i32> {
+        self.target.get(32..)?.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
     }
 
     /// The name in an `ERROR` target: its head is a 16-bit length, a name of 29 bytes and a revision.

@@ -7,7 +7,7 @@
 
 mod blob;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -32,6 +32,8 @@ const ATTEMPTS: usize = 16;
 pub struct LegacyTable {
     /// Number of rules of each built-in chain (the policy is none).
     pub built_in: BTreeMap<String, usize>,
+    /// The built-in chains with the policy DROP.
+    pub drops: BTreeSet<String>,
     /// Number of rules of each user chain.
     pub user: BTreeMap<String, usize>,
 }
@@ -213,7 +215,11 @@ mod tests {
                 (Some(chain), _) => {
                     let mut words = chain.split(' ');
                     let name = words.next().unwrap().to_owned();
-                    let built_in = words.next().unwrap() != "-";
+                    let policy = words.next().unwrap();
+                    let built_in = policy != "-";
+                    if policy == "DROP" {
+                        expected.drops.insert(name.clone());
+                    }
                     if built_in { &mut expected.built_in } else { &mut expected.user }.insert(name, 0);
                 }
                 (None, Some("-A")) => {

@@ -18,6 +18,9 @@ const NFGENMSG: usize = 4;
 const NFTA_TABLE_NAME: u16 = 1;
 const NFTA_CHAIN_TABLE: u16 = 1;
 const NFTA_CHAIN_NAME: u16 = 3;
+const NFTA_CHAIN_POLICY: u16 = 5;
+/// `NF_DROP`, as a policy.
+const POLICY_DROP: u32 = 0;
 const NFTA_RULE_TABLE: u16 = 1;
 const NFTA_RULE_CHAIN: u16 = 2;
 const NFTA_RULE_HANDLE: u16 = 3;
@@ -50,6 +53,16 @@ impl Kind {
 #[derive(Debug)]
 pub struct Nftables {
     socket: Socket,
+}
+
+/// A chain, as the kernel lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedChain {
+    table: String,
+    /// Its name.
+    pub name: String,
+    /// Whether it is a base chain with the policy drop.
+    pub drops: bool,
 }
 
 /// Whether an error means that the kernel has no nf_tables: not built in, and no module that could be loaded.
@@ -162,17 +175,22 @@ impl Nftables {
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn chains(&mut self, table: &TableName) -> io::Result<Vec<String>> {
-        let chains = self.chains_of(table.family)?.into_iter();
-        Ok(chains.filter(|(of, _)| *of == table.name).map(|(_, chain)| chain).collect())
+    pub fn chains(&mut self, table: &TableName) -> io::Result<Vec<ListedChain>> {
+        let mut chains = self.chains_of(table.family)?;
+        chains.retain(|chain| chain.table == table.name);
+        Ok(chains)
     }
 
-    /// The kernel lists the chains of all tables of a family: name of the table, name of the chain.
-    fn chains_of(&mut self, family: TableFamily) -> io::Result<Vec<(String, String)>> {
+    /// The kernel lists the chains of all tables of a family.
+    fn chains_of(&mut self, family: TableFamily) -> io::Result<Vec<ListedChain>> {
         let message = message(Kind::GetChain, family.number());
-        self.socket.dump(&message, |list: &mut Vec<(String, String)>, reply| {
+        self.socket.dump(&message, |list: &mut Vec<ListedChain>, reply| {
             if reply.kind == Kind::NewChain.number() {
-                list.extend(text(reply, NFTA_CHAIN_TABLE).zip(text(reply, NFTA_CHAIN_NAME)));
+                let policy =
+                    reply.attributes(NFGENMSG).of(NFTA_CHAIN_POLICY).and_then(|policy| policy.be32());
+                let drops = policy == Some(POLICY_DROP);
+                let names = text(reply, NFTA_CHAIN_TABLE).zip(text(reply, NFTA_CHAIN_NAME));
+                list.extend(names.map(|(table, name)| ListedChain { table, name, drops }));
             }
         })
     }
@@ -196,9 +214,9 @@ impl Nftables {
         tables: &[TableName],
     ) -> io::Result<BTreeMap<TableName, BTreeMap<String, usize>>> {
         let mut chains: BTreeMap<TableName, Vec<String>> = BTreeMap::new();
-        for (table, chain) in self.chains_of(family)? {
-            if let Some(table) = tables.iter().find(|wanted| wanted.name == table) {
-                chains.entry(table.clone()).or_default().push(chain);
+        for chain in self.chains_of(family)? {
+            if let Some(table) = tables.iter().find(|wanted| wanted.name == chain.table) {
+                chains.entry(table.clone()).or_default().push(chain.name);
             }
         }
         let mut counts = BTreeMap::new();
