@@ -14,6 +14,7 @@
 
 mod lab;
 
+mod agreement;
 mod change;
 mod chaos;
 mod choice;
