@@ -8,6 +8,7 @@ use crate::yaml::YamlError;
 
 /// Why a pod cannot be injected.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what each field is")]
 pub enum InjectError {
     /// Annotations that cannot be followed, at least one, sorted by key.
     #[error("{}", lines(.0))]
@@ -18,88 +19,48 @@ pub enum InjectError {
          container; expected an image, or another annotation inject.istio.io/templates",
         templates.join(", ")
     )]
-    AutoImage {
-        /// The container.
-        container: String,
-        /// The templates that were applied.
-        templates: Vec<String>,
-    },
-    /// The init container would refuse what it is given.
+    AutoImage { container: String, templates: Vec<String> },
+    /// The init container would refuse what it is given; `by_config`: a pod that asks for nothing gets the same.
     #[error("{}", problems.join("\n"))]
-    Capture {
-        /// Everything that it refuses, one sentence each.
-        problems: Vec<String>,
-        /// Whether the config alone is to blame: a pod that asks for nothing gets the same.
-        by_config: bool,
-    },
+    Capture { problems: Vec<String>, by_config: bool },
     /// Containers of the injected pod have the same name, though those of the pod did not.
     #[error(
         "container {container}: a template adds a container of this name, which the pod uses for its own ({}); a container name \
          must be unique in a pod: expected another name for the pod's own",
         paths.join(" and ")
     )]
-    Clash {
-        /// The name.
-        container: String,
-        /// Where they are in the injected pod.
-        paths: Vec<String>,
-    },
+    Clash { container: String, paths: Vec<String> },
     /// Containers of the pod have the same name.
     #[error(
         "{}: they are all named {container}; a container name must be unique in a pod: expected another name",
         paths.join(", ")
     )]
-    Duplicate {
-        /// The name.
-        container: String,
-        /// Where they are.
-        paths: Vec<String>,
-    },
+    Duplicate { container: String, paths: Vec<String> },
     /// A value of the pod would be read as more than one value of the rendered template.
     #[error(
         "{origin}: the value would change the structure of template {template}; expected text without quotes, line breaks and \
          YAML's own marks"
     )]
-    Escapes {
-        /// The template.
-        template: String,
-        /// Where the value comes from.
-        origin: String,
-    },
-    /// A template would take away what the pod has.
+    Escapes { template: String, origin: String },
+    /// A template would take away what the pod has, like `spec.containers app`.
     #[error(
         "template {template}: its output would take {} out of the pod; expected lists of what it adds, or $patch: delete for \
          what is to go",
         lost.join(", ")
     )]
-    Loses {
-        /// The template.
-        template: String,
-        /// What, like `spec.containers app`.
-        lost: Vec<String>,
-    },
+    Loses { template: String, lost: Vec<String> },
     /// The pod is not of the shape that Kubernetes gives it, in at least one place.
     #[error("{}", lines(.0))]
     Malformed(Vec<Malformed>),
-    /// A template's output cannot be merged with the pod.
+    /// The output of a template, or a user's container, cannot be merged with the pod.
     #[error("{what}: {error}")]
-    Merge {
-        /// The template, or the user's container.
-        what: String,
-        /// Why.
-        error: Box<MergeError>,
-    },
+    Merge { what: String, error: Box<MergeError> },
     /// App containers have the proxy's user.
     #[error(
         "container {} runs as user {uid}, the proxy's own: its outbound traffic is not captured; expected another runAsUser",
         containers.join(", ")
     )]
-    ProxyUid {
-        /// Those.
-        containers: Vec<String>,
-        /// The user.
-        uid: i64,
-    },
+    ProxyUid { containers: Vec<String>, uid: i64 },
     /// Something is no quantity.
     #[error("{0}")]
     Quantity(Box<QuantityError>),
@@ -108,22 +69,10 @@ pub enum InjectError {
     Render(Box<gotemplate::Error>),
     /// There is no such template.
     #[error("annotation inject.istio.io/templates: there is no template {name:?}; expected {}", known.join(", "))]
-    UnknownTemplate {
-        /// The name asked for.
-        name: String,
-        /// The names there are.
-        known: Vec<String>,
-    },
+    UnknownTemplate { name: String, known: Vec<String> },
     /// A template's output is no pod.
     #[error("template {template}: its output is no pod: {error}{}", at_line(.line))]
-    Yaml {
-        /// The template.
-        template: String,
-        /// Why.
-        error: Box<YamlError>,
-        /// The line at fault.
-        line: String,
-    },
+    Yaml { template: String, error: Box<YamlError>, line: String },
 }
 
 impl InjectError {

@@ -100,46 +100,22 @@ pub enum Problem {
         "map: {item} does not contain declared merge key: {key} (in the {})",
         if *in_patch { "patch" } else { "original" }
     )]
-    NoMergeKey {
-        /// The missing field.
-        key: &'static str,
-        /// The item.
-        item: String,
-        /// Whether the item is the patch's; else the original's.
-        in_patch: bool,
-    },
+    NoMergeKey { key: &'static str, item: String, in_patch: bool },
     /// A list of maps has something else in it.
     #[error("expected a map, found {found}")]
-    NotAMap {
-        /// What it is.
-        found: &'static str,
-    },
+    NotAMap { found: &'static str },
     /// A directive's value is not a list.
     #[error("{directive} expects a list, found {found}")]
-    NotAList {
-        /// The directive.
-        directive: String,
-        /// What its value is.
-        found: &'static str,
-    },
+    NotAList { directive: String, found: &'static str },
     /// `$patch` with an unknown value.
     #[error("unknown patch directive $patch: {value}; expected replace, delete or merge")]
-    UnknownDirective {
-        /// The value.
-        value: String,
-    },
+    UnknownDirective { value: String },
     /// `$retainKeys` lacks a key that the patch sets.
     #[error("the patch sets {key:?}, which its $retainKeys does not list")]
-    NotRetained {
-        /// The key.
-        key: String,
-    },
+    NotRetained { key: String },
     /// `$setElementOrder/x` does not name the patch's items in the patch's order.
     #[error("the order of {list} does not match $setElementOrder/{list}")]
-    OrderMismatch {
-        /// The list.
-        list: String,
-    },
+    OrderMismatch { list: String },
     /// Lists in lists, or nesting beyond every pod.
     #[error("nested too deeply")]
     TooDeep,

@@ -15,25 +15,13 @@ use crate::pod::list::{annotation, label};
 use crate::pod::status::Status;
 use crate::pod::workload::Workload;
 
-/// What becomes of a pod.
+/// What becomes of a pod; `reason` is a word, `message` a sentence, `patch` a serialized JSON patch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     /// It is allowed as it is.
-    Unchanged {
-        /// Why, as a word.
-        reason: &'static str,
-        /// Why, as a sentence.
-        message: String,
-    },
+    Unchanged { reason: &'static str, message: String },
     /// It is allowed, and patched.
-    Patched {
-        /// Why, as a word.
-        reason: &'static str,
-        /// Why, as a sentence.
-        message: String,
-        /// The JSON patch, serialized.
-        patch: Vec<u8>,
-    },
+    Patched { reason: &'static str, message: String, patch: Vec<u8> },
     /// It is denied.
     Denied {
         /// Why.

@@ -75,16 +75,12 @@ pub struct YamlError {
 
 /// What is wrong with a YAML text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what each field is")]
 #[non_exhaustive]
 pub enum Problem {
     /// A tag whose value is not of its kind, or a kind that JSON lacks.
     #[error("cannot decode {value:?} as {tag}")]
-    BadTag {
-        /// The tag.
-        tag: String,
-        /// The scalar.
-        value: String,
-    },
+    BadTag { tag: String, value: String },
     /// A key that the map has already.
     #[error("duplicate key {0:?}: only the last value counts; remove or rename the others")]
     DuplicateKey(String),

@@ -16,31 +16,13 @@ const IDENTITIES: [&str; 3] = ["name", "mountPath", "containerPort"];
 #[serde(tag = "op", rename_all = "lowercase")]
 pub(super) enum Operation<'a> {
     /// Inserts a value; in an array, before the item at that index.
-    Add {
-        /// Where.
-        path: String,
-        /// What.
-        value: &'a Value,
-    },
-    /// Moves a value.
-    Move {
-        /// From where.
-        from: String,
-        /// To where, after its removal.
-        path: String,
-    },
+    Add { path: String, value: &'a Value },
+    /// Moves a value to a path as it is after its removal.
+    Move { from: String, path: String },
     /// Removes a value.
-    Remove {
-        /// Where.
-        path: String,
-    },
+    Remove { path: String },
     /// Replaces a value.
-    Replace {
-        /// Where.
-        path: String,
-        /// What.
-        value: &'a Value,
-    },
+    Replace { path: String, value: &'a Value },
 }
 
 /// The operations that turn `old` into `new`.
