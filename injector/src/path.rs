@@ -62,6 +62,11 @@ pub(crate) fn at<'a>(value: &'a Value, pointer: &str) -> Option<&'a Value> {
     pointer.split('/').skip(1).try_fold(value, |value, key| value.get(key))
 }
 
+/// The text at a pointer; empty where there is none.
+pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
 /// What JSON calls the type of `value`.
 pub(crate) const fn type_name(value: &Value) -> &'static str {
     match value {

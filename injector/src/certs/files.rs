@@ -22,7 +22,7 @@ struct Content {
 }
 
 /// The two files.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CertFiles {
     /// The chain, leaf first.
     pub cert: String,
@@ -46,7 +46,7 @@ impl CertFiles {
     fn read(&self) -> Found {
         let read = |name: &String| {
             files::read_regular(name)
-                .map_err(|error| CertError { source: name.clone(), problem: error.to_string() })
+                .map_err(|error| CertError { subject: name.clone(), problem: error.to_string() })
         };
         let (cert, key) = (read(&self.cert)?, read(&self.key)?);
         let problem = self.parse(&cert, &key).ok().and_then(|pair| validity(&pair));
@@ -91,8 +91,8 @@ impl WatchedCert {
             }
         };
         let watcher = FileWatcher::every(interval);
-        let source = format!("{}, {}", files.cert, files.key);
-        let unresponsive = Err(CertError { source, problem: watcher.problem() });
+        let subject = format!("{}, {}", files.cert, files.key);
+        let unresponsive = Err(CertError { subject, problem: watcher.problem() });
         let read = {
             let files = files.clone();
             move || files.read()
@@ -104,7 +104,7 @@ impl WatchedCert {
 /// A pair that is not valid now does not replace one that is.
 fn better(files: &CertFiles, serving: &CertResolver, pair: ServingCert) -> Result<ServingCert, CertError> {
     match (validity(&pair), serving.pair().and_then(|old| validity(&old))) {
-        (Some(problem), None) => Err(CertError { source: files.cert.clone(), problem: problem.to_owned() }),
+        (Some(problem), None) => Err(CertError { subject: files.cert.clone(), problem: problem.to_owned() }),
         (Some(problem), Some(_)) => {
             log::warn!(file = files.cert.as_str(), problem; "certificate not valid now");
             Ok(pair)

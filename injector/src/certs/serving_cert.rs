@@ -1,6 +1,5 @@
 //! A certificate and its key.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -14,21 +13,14 @@ const ACCEPTED_KEYS: &str =
     "RSA of 2048, 3072 or 4096 bits with exponent 65537, ECDSA on P-256 or P-384, or Ed25519";
 
 /// Why a certificate and its key are invalid.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{subject}: {problem}")]
 pub struct CertError {
     /// The file, the key of a Secret, or a description.
-    pub source: String,
+    pub subject: String,
     /// What was found and what is accepted.
     pub problem: String,
 }
-
-impl fmt::Display for CertError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.source, self.problem)
-    }
-}
-
-impl std::error::Error for CertError {}
 
 /// A certificate chain with its key; a value that exists is valid.
 #[derive(Clone, Debug)]
@@ -50,8 +42,8 @@ impl ServingCert {
     ///
     /// What is missing, cannot be read, or does not belong together; `cert_source` and `key_source` name the two.
     pub fn parse(cert_source: &str, cert: &[u8], key_source: &str, key: &[u8]) -> Result<Self, CertError> {
-        let bad_cert = |problem: String| CertError { source: cert_source.to_owned(), problem };
-        let bad_key = |problem: String| CertError { source: key_source.to_owned(), problem };
+        let bad_cert = |problem: String| CertError { subject: cert_source.to_owned(), problem };
+        let bad_key = |problem: String| CertError { subject: key_source.to_owned(), problem };
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(cert)
             .collect::<Result<_, _>>()
             .map_err(|error| bad_cert(format!("not readable as PEM certificates: {error}")))?;

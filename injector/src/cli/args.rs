@@ -1,7 +1,7 @@
 //! Flags that several commands have. Istio's camel-case spellings are accepted beside ours.
 
 use super::connect::ClusterArgs;
-use crate::config::SetValues;
+use crate::config::{ConfigFiles, SetValues};
 use crate::manifests::{Image, Namespace, Platform, Revision};
 use crate::webhook::options::NativeSidecars;
 use clap::{Args, ValueEnum};
@@ -17,20 +17,6 @@ pub(super) struct ConfigArgs {
     /// Values over those of the files, in the syntax of Helm; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub(super) set: Vec<SetValues>,
-}
-
-/// Where config comes from.
-#[derive(Args, Clone, Debug)]
-pub(super) struct ConfigFiles {
-    /// Injector config: the `config` of the ConfigMap, the whole ConfigMap, or a bare template; default: built in
-    #[arg(long, alias = "injectConfigFile", value_name = "FILE")]
-    pub(super) inject_config: Option<String>,
-    /// Values (YAML or JSON), or the whole ConfigMap; default: built in
-    #[arg(long, alias = "valuesFile", value_name = "FILE")]
-    pub(super) values: Option<String>,
-    /// Mesh config, or the whole ConfigMap; default: built in
-    #[arg(long, alias = "meshConfigFile", value_name = "FILE")]
-    pub(super) mesh_config: Option<String>,
 }
 
 /// What is the same for all pods of a run.
@@ -80,6 +66,17 @@ pub(super) struct OutputArgs {
     pub(super) quiet: bool,
 }
 
+/// What an injection depends on besides the pod.
+#[derive(Args, Clone, Debug)]
+pub(super) struct InjectionArgs {
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    #[command(flatten)]
+    pub(super) pod: PodArgs,
+    #[command(flatten)]
+    pub(super) cluster: ClusterArgs,
+}
+
 /// What `inject` and `uninject` take.
 #[derive(Args, Clone, Debug)]
 pub(super) struct RewriteArgs {
@@ -88,11 +85,7 @@ pub(super) struct RewriteArgs {
     #[command(flatten)]
     pub(super) output: OutputArgs,
     #[command(flatten)]
-    pub(super) config: ConfigArgs,
-    #[command(flatten)]
-    pub(super) pod: PodArgs,
-    #[command(flatten)]
-    pub(super) cluster: ClusterArgs,
+    pub(super) injection: InjectionArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -4,8 +4,7 @@ use clap::Args;
 use istio_iptables::cli::Origin;
 use serde_json::{Map, Value, json};
 
-use super::args::{ConfigArgs, Format, InputArgs, PodArgs};
-use super::connect::ClusterArgs;
+use super::args::{Format, InjectionArgs, InputArgs};
 use super::load::{Loaded, load, text_of};
 use super::report::{Answer, Gate, as_json, as_text};
 use super::rewrite::{is_read, read};
@@ -25,11 +24,7 @@ pub(super) struct CheckArgs {
     #[command(flatten)]
     pub(super) input: InputArgs,
     #[command(flatten)]
-    pub(super) config: ConfigArgs,
-    #[command(flatten)]
-    pub(super) pod: PodArgs,
-    #[command(flatten)]
-    pub(super) cluster: ClusterArgs,
+    pub(super) injection: InjectionArgs,
     /// Saved MutatingWebhookConfigurations; may be repeated. Default: those of an installation of the revision
     #[arg(long, value_name = "FILE")]
     pub(super) webhooks: Vec<String>,
@@ -40,8 +35,8 @@ pub(super) struct CheckArgs {
 
 pub(super) fn run(args: &CheckArgs, environment: &Environment) -> Result<Output, Failure> {
     let files = read(&args.input)?;
-    let loaded = load(&args.config, &args.pod, &args.cluster, environment)?;
-    let loaded = loaded.with_proxy_configs(&files, args.pod.namespace.as_ref())?;
+    let loaded = load(&args.injection, environment)?;
+    let loaded = loaded.with_proxy_configs(&files, args.injection.pod.namespace.as_ref())?;
     let webhooks = webhooks(args, &loaded)?;
     let mut answers = Vec::new();
     let mut problems = Vec::new();
@@ -99,8 +94,11 @@ fn webhooks(args: &CheckArgs, loaded: &Loaded) -> Result<Webhooks, Failure> {
     if args.webhooks.is_empty() {
         let value =
             loaded.injector.settings.values.pointer("/sidecarInjectorWebhook/enableNamespacesByDefault");
-        return Webhooks::of_revision(args.pod.revision.as_str(), value == Some(&Value::Bool(true)))
-            .map_err(data);
+        return Webhooks::of_revision(
+            args.injection.pod.revision.as_str(),
+            value == Some(&Value::Bool(true)),
+        )
+        .map_err(data);
     }
     let mut all = Webhooks::default();
     for file in &args.webhooks {
@@ -126,7 +124,7 @@ fn answer(
     object: &Value,
     shape: Shape,
 ) -> Answer {
-    let namespace = loaded.namespace_of(object, args.pod.namespace.as_ref());
+    let namespace = loaded.namespace_of(object, args.injection.pod.namespace.as_ref());
     let pod = shape.pod(object);
     let decision = decide::decide(&pod, namespace, &loaded.injector.settings.injector.rules);
     let mut answer = Answer {
@@ -170,7 +168,7 @@ fn gate(args: &CheckArgs, loaded: &Loaded, webhooks: &Webhooks, namespace: &str,
     labels.entry("kubernetes.io/metadata.name").or_insert_with(|| json!(own_name));
     match webhooks.called(&labels, pod_labels) {
         Called::By(webhook) => {
-            let asked = args.pod.revision.label();
+            let asked = args.injection.pod.revision.label();
             let other = webhook.revision.clone().filter(|revision| revision != asked);
             Gate::Called {
                 name: format!("{} of {}", webhook.name, webhook.configuration),

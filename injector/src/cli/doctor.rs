@@ -12,6 +12,7 @@ use super::{Exit, Failure, Output, saved};
 use crate::doctor::{self, Options};
 use crate::manifests::Namespace;
 use crate::object;
+use crate::path::text;
 
 /// The commands that save the objects.
 const SAVE: &str = "kubectl get -A -o json mutatingwebhookconfigurations,namespaces,services,endpointslices,deployments,\
@@ -120,5 +121,5 @@ fn known(objects: &[Value], asked: &[String]) -> Result<(), Failure> {
 }
 
 fn kind(object: &Value) -> &str {
-    object.get("kind").and_then(Value::as_str).unwrap_or_default()
+    text(object, "/kind")
 }

@@ -78,6 +78,12 @@ impl Failure {
         Self::new(exit, vec![problem.into()])
     }
 
+    /// All of them as one, with the exit code of the last.
+    pub(super) fn all(failures: Vec<Self>) -> Self {
+        let exit = failures.last().map_or(Exit::NoInput, |last| last.exit);
+        Self::new(exit, failures.into_iter().flat_map(|failure| failure.problems).collect())
+    }
+
     pub(super) fn usage(error: &clap::Error) -> Self {
         let text = error.to_string();
         let text = text.strip_prefix("error: ").unwrap_or(&text);

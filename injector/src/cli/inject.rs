@@ -15,13 +15,13 @@ use crate::pod::workload::Workload;
 
 pub(super) fn run(args: &RewriteArgs, environment: &Environment) -> Result<Output, Failure> {
     let files = read(&args.input)?;
-    let loaded = load(&args.config, &args.pod, &args.cluster, environment)?.by_hand();
-    let loaded = loaded.with_proxy_configs(&files, args.pod.namespace.as_ref())?;
+    let loaded = load(&args.injection, environment)?.by_hand();
+    let loaded = loaded.with_proxy_configs(&files, args.injection.pod.namespace.as_ref())?;
     let mut output = rewrite(&files, &args.output, "injected", &mut |object, shape, notes| {
-        one(&loaded, object, shape, args.pod.namespace.as_ref(), notes)
+        one(&loaded, object, shape, args.injection.pod.namespace.as_ref(), notes)
     })?;
     output.notes.splice(..0, loaded.warnings());
-    let warning = local_image(&args.config, &loaded.injector.settings.values);
+    let warning = local_image(&args.injection.config, &loaded.injector.settings.values);
     output.notes.extend(warning.filter(|_| output.text.contains(BUILTIN_INIT_IMAGE)));
     Ok(output)
 }

@@ -14,6 +14,7 @@ use crate::config::ProxyConfig;
 use crate::inject::{Injector, Options, Placement, Request, functions};
 use crate::manifests::{Namespace, Platform, Revision};
 use crate::object;
+use crate::path::text;
 use crate::pod::ids::Ids;
 use crate::pod::list::{self, List, containers, find};
 use crate::pod::status::Status;
@@ -190,10 +191,6 @@ fn as_json(rows: &[Row]) -> String {
         })
         .collect();
     format!("{:#}\n", Value::Array(rows))
-}
-
-fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 fn kind(object: &Value) -> &str {

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::args::{ConfigArgs, PodArgs};
-use super::connect::ClusterArgs;
+use super::args::{ConfigArgs, InjectionArgs};
 use super::{Environment, Exit, Failure};
 use crate::config::{BUILTIN_INIT_IMAGE, ProxyConfig, SetValues, Source, SourceKind, Sources};
 use crate::decide::Policy;
@@ -13,6 +12,7 @@ use crate::files;
 use crate::inject::{Injector, Options, Placement, functions};
 use crate::manifests::{Image, Namespace, Platform};
 use crate::object;
+use crate::path;
 use crate::pod::ids::Ids;
 use crate::webhook::options::NativeSidecars;
 use crate::yaml;
@@ -41,30 +41,12 @@ pub(super) fn called(name: &str) -> &str {
 
 /// The files that were named.
 pub(super) fn sources(args: &ConfigArgs) -> Result<Sources, Failure> {
-    let mut problems = Vec::new();
-    let mut exit = Exit::NoInput;
-    let mut read = |holds: SourceKind, flag: &str, name: &Option<String>| {
-        let name = name.as_ref()?;
-        let source = text_of(flag, name).and_then(|text| {
-            Source::of_file(holds, called(name), text)
-                .map_err(|error| Failure::one(Exit::Data, format!("{flag} {error}")))
-        });
-        match source {
-            Ok(source) => Some(source),
-            Err(failure) => {
-                exit = failure.exit;
-                problems.extend(failure.problems);
-                None
-            }
-        }
+    let read = |kind: SourceKind, name: &str| {
+        let flag = kind.flag();
+        Source::of_file(kind, called(name), text_of(flag, name)?)
+            .map_err(|error| Failure::one(Exit::Data, format!("{flag} {error}")))
     };
-    let args = &args.files;
-    let sources = Sources {
-        config: read(SourceKind::Config, "--inject-config", &args.inject_config),
-        values: read(SourceKind::Values, "--values", &args.values),
-        mesh: read(SourceKind::Mesh, "--mesh-config", &args.mesh_config),
-    };
-    if problems.is_empty() { Ok(sources) } else { Err(Failure::new(exit, problems)) }
+    args.files.read(read).map_err(Failure::all)
 }
 
 /// The values of the command line.
@@ -89,12 +71,8 @@ pub(super) struct Loaded {
 }
 
 /// Reads config, values, mesh config and the namespace.
-pub(super) fn load(
-    config: &ConfigArgs,
-    pod: &PodArgs,
-    cluster: &ClusterArgs,
-    environment: &Environment,
-) -> Result<Loaded, Failure> {
+pub(super) fn load(args: &InjectionArgs, environment: &Environment) -> Result<Loaded, Failure> {
+    let InjectionArgs { config, pod, cluster } = args;
     let variables = environment.clone();
     let lookup = move |name: &str| Some(variables.get(name).to_owned()).filter(|value| !value.is_empty());
     let settings = cluster
@@ -142,11 +120,8 @@ impl Loaded {
 
     /// Whether an object may be of the namespace that `--namespace-file` has.
     pub(super) fn check_namespace(&self, object: &Value) -> Result<(), String> {
-        let name = |object: &Value, pointer: &str| {
-            object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
-        };
-        let own = name(object, "/metadata/namespace");
-        let given = self.namespace.as_ref().map(|namespace| name(namespace, "/metadata/name"));
+        let own = path::text(object, "/metadata/namespace");
+        let given = self.namespace.as_ref().map(|namespace| path::text(namespace, "/metadata/name"));
         match given.filter(|given| !own.is_empty() && !given.is_empty() && *given != own) {
             Some(given) => {
                 Err(format!("namespace {own}: --namespace-file has namespace {given}, expected {own}"))
@@ -157,13 +132,14 @@ impl Loaded {
 
     /// The namespace of an object: its own, else the one that was given by name or as a file.
     pub(super) fn namespace_of<'a>(&'a self, object: &'a Value, given: Option<&'a Namespace>) -> &'a str {
-        let name = |object: Option<&'a Value>, pointer: &str| {
-            object.and_then(|object| object.pointer(pointer)?.as_str()).filter(|name| !name.is_empty())
-        };
-        let own = name(Some(object), "/metadata/namespace");
-        own.or(given.map(Namespace::as_str))
-            .or_else(|| name(self.namespace.as_ref(), "/metadata/name"))
-            .unwrap_or_default()
+        match path::text(object, "/metadata/namespace") {
+            "" => match (given, &self.namespace) {
+                (Some(given), _) => given.as_str(),
+                (None, Some(namespace)) => path::text(namespace, "/metadata/name"),
+                (None, None) => "",
+            },
+            own => own,
+        }
     }
 
     /// The ProxyConfig resources among the files of a run apply to its pods.

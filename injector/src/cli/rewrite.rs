@@ -10,7 +10,7 @@ use super::load::called;
 use super::{Exit, Failure, Output};
 use crate::config::ProxyConfig;
 use crate::object::{self, Shape};
-use crate::pod::list::{self, List, containers};
+use crate::pod::list;
 use crate::yaml::Document;
 use crate::{files, yaml};
 
@@ -277,8 +277,7 @@ fn template_action(object: &Value, shape: Shape) -> Option<String> {
         return Some("metadata.name".to_owned());
     }
     let pod = shape.pod(object);
-    let containers = List::BOTH.into_iter().flat_map(|list| containers(&pod, list));
-    let mut found = containers
+    let mut found = list::all_containers(&pod)
         .filter(|one| one.get("image").is_some_and(is_action) || one.get("name").is_some_and(is_action));
     found.next().map(|container| format!("container {}", list::name(container)))
 }

@@ -10,12 +10,13 @@ use crate::pod::workload::Workload;
 
 pub(super) fn run(args: &RewriteArgs, environment: &Environment) -> Result<Output, Failure> {
     let files = read(&args.input)?;
-    let loaded = load(&args.config, &args.pod, &args.cluster, environment)?;
-    let loaded = loaded.with_proxy_configs(&files, args.pod.namespace.as_ref())?;
+    let loaded = load(&args.injection, environment)?;
+    let loaded = loaded.with_proxy_configs(&files, args.injection.pod.namespace.as_ref())?;
     rewrite(&files, &args.output, "uninjected", &mut |object, shape, notes| {
         loaded.check_namespace(object)?;
         let pod = shape.pod(object);
-        let workload = Workload::of_object(object, loaded.namespace_of(object, args.pod.namespace.as_ref()));
+        let workload =
+            Workload::of_object(object, loaded.namespace_of(object, args.injection.pod.namespace.as_ref()));
         let request = Request { pod: &pod, workload: &workload, place: &loaded.place };
         let Some(uninjected) = loaded.injector.uninject(request).map_err(|error| error.to_string())? else {
             return Ok(Change::None);

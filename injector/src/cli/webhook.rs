@@ -7,6 +7,7 @@ use istio_iptables::config::LogOptions;
 use super::webhook_args::{CertificateArgs, ClusterArgs, WebhookArgs};
 use super::{Environment, Exit, Failure, Output};
 use crate::certs::SelfSignedError;
+use crate::certs::files::CertFiles;
 use crate::inject::Options;
 use crate::manifests::Platform;
 use crate::webhook::error::ServeError;
@@ -97,7 +98,9 @@ fn certificates(args: &CertificateArgs, problems: &mut Vec<String>) -> Option<Ce
         }
     }
     match (tls_cert, tls_key, self_signed) {
-        (Some(cert), Some(key), false) => Some(Certificates::Files { cert: cert.clone(), key: key.clone() }),
+        (Some(cert), Some(key), false) => {
+            Some(Certificates::Files(CertFiles { cert: cert.clone(), key: key.clone() }))
+        }
         (None, None, true) => {
             if let (Some(service), Some(namespace)) = (service, namespace) {
                 let ca_out = ca_out.as_ref().map(Into::into);
@@ -127,27 +130,18 @@ fn certificates(args: &CertificateArgs, problems: &mut Vec<String>) -> Option<Ce
 }
 
 fn config(args: &WebhookArgs, problems: &mut Vec<String>) -> ConfigFrom {
-    let files = &args.config;
-    let named = [
-        ("--inject-config", &files.inject_config),
-        ("--values", &files.values),
-        ("--mesh-config", &files.mesh_config),
-    ];
-    for (flag, file) in named {
-        if file.as_deref() == Some("-") {
+    for (kind, file) in args.config.given() {
+        let flag = kind.flag();
+        if file == "-" {
             problems.push(format!("{flag} -: standard input cannot be watched: expected a file"));
         }
-        if file.is_some() && args.cluster.watch_configmap.is_some() {
+        if args.cluster.watch_configmap.is_some() {
             problems.push(format!("{flag} does not go with --watch-configmap: expected one of them"));
         }
     }
     match &args.cluster.watch_configmap {
         Some(name) => ConfigFrom::ConfigMap(name.clone()),
-        None => ConfigFrom::Files {
-            config: files.inject_config.clone(),
-            values: files.values.clone(),
-            mesh: files.mesh_config.clone(),
-        },
+        None => ConfigFrom::Files(args.config.clone()),
     }
 }
 

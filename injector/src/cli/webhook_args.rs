@@ -5,8 +5,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use istio_iptables::config::LogFormat;
 use log::LevelFilter;
 
-use super::args::ConfigFiles;
 use crate::cluster::ConfigMapName;
+use crate::config::ConfigFiles;
 use crate::manifests::{Image, Namespace, Platform, Revision, ServiceName, Subdomain};
 use crate::webhook::options::{Limits, Listen, NativeSidecars};
 

@@ -1,6 +1,5 @@
 //! The client of the API server.
 
-use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -22,21 +21,14 @@ const RATE_LIMIT: u64 = 50;
 const RATE_PERIOD: Duration = Duration::from_secs(10);
 
 /// Why there is no client.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{subject}: {problem}")]
 pub struct ClientError {
     /// The kubeconfig, or what else was tried.
-    pub source: String,
+    pub subject: String,
     /// What was found and what is accepted.
     pub problem: String,
 }
-
-impl fmt::Display for ClientError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.source, self.problem)
-    }
-}
-
-impl std::error::Error for ClientError {}
 
 /// A client for the cluster of that kubeconfig; without one for the cluster that this runs in, and outside of any for
 /// the one that kubectl would use. It does not connect yet. Needs a tokio runtime.
@@ -72,14 +64,14 @@ pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result
     let server = config.cluster_url.to_string();
     let target = format!("{source}, {server}");
     let builder = ClientBuilder::try_from(config)
-        .map_err(|error| ClientError { source: server, problem: describe(&error) })?;
+        .map_err(|error| ClientError { subject: server, problem: describe(&error) })?;
     let client = builder.with_layer(&RateLimitLayer::new(RATE_LIMIT, RATE_PERIOD)).build();
     Ok(Connection { client, target })
 }
 
 async fn of_file(path: &Path, context: Option<&str>) -> Result<(Config, String), ClientError> {
     let source = format!("kubeconfig {}", path.display());
-    let bad = |error: KubeconfigError| ClientError { source: source.clone(), problem: chain(&error) };
+    let bad = |error: KubeconfigError| ClientError { subject: source.clone(), problem: chain(&error) };
     let kubeconfig = Kubeconfig::read_from(path).map_err(bad)?;
     of_kubeconfig(kubeconfig, &source, context).await
 }
@@ -91,7 +83,7 @@ async fn found(context: Option<&str>) -> Result<(Config, String), ClientError> {
         Err(error) => chain(&error),
     };
     let kubeconfig = Kubeconfig::read().map_err(|error| ClientError {
-        source: "no cluster".to_owned(),
+        subject: "no cluster".to_owned(),
         problem: format!(
             "not inside one ({inside}), and no kubeconfig in KUBECONFIG or ~/.kube/config ({}): run in a pod with a service \
              account, or give --kubeconfig FILE",
@@ -113,9 +105,9 @@ async fn of_kubeconfig(
     let known: Vec<&str> = kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect();
     if context.is_some_and(|context| !known.contains(&context)) {
         let problem = format!("there is no such context, expected one of: {}", known.join(", "));
-        return Err(ClientError { source, problem });
+        return Err(ClientError { subject: source, problem });
     }
-    let bad = |problem: String| ClientError { source: source.clone(), problem };
+    let bad = |problem: String| ClientError { subject: source.clone(), problem };
     let mut clusters = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref());
     let prescribed = clusters.any(|cluster| cluster.proxy_url.is_some());
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };

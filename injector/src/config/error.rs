@@ -18,38 +18,24 @@ pub struct ConfigError {
 
 /// What is wrong with a config.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say what each field is")]
 #[non_exhaustive]
 pub enum Problem {
     /// Several ConfigMaps have the key.
     #[error("key {key:?} is in {}: expected one of them", maps.join(", "))]
-    AmbiguousKey {
-        /// The key.
-        key: String,
-        /// The ConfigMaps.
-        maps: Vec<String>,
-    },
+    AmbiguousKey { key: String, maps: Vec<String> },
     /// A key of a ConfigMap without content.
     #[error("there is nothing in it; expected {{}} for none (has the file been cut off?)")]
     BlankKey,
     /// A file without content.
     #[error("the file is empty; expected {expected} (leave {flag} out for what is built in)")]
-    EmptyFile {
-        /// What it is to hold.
-        expected: String,
-        /// The option that names it.
-        flag: &'static str,
-    },
+    EmptyFile { expected: String, flag: &'static str },
     /// A field whose value is not accepted.
     #[error("{0}")]
     Field(Box<FieldError>),
     /// No ConfigMap has the key.
     #[error("{} key {key:?}", owner(.maps))]
-    MissingKey {
-        /// The key.
-        key: String,
-        /// How many ConfigMaps there are.
-        maps: usize,
-    },
+    MissingKey { key: String, maps: usize },
     /// An object without a kind, as a truncated file has it.
     #[error("there is none, expected ConfigMap (has the file been cut off?)")]
     MissingKind,
@@ -70,22 +56,10 @@ pub enum Problem {
     Unusable(String),
     /// A name without a template.
     #[error("there is no template {name:?}; there are: {}", known.join(", "))]
-    UnknownTemplate {
-        /// The name.
-        name: String,
-        /// The templates.
-        known: Vec<String>,
-    },
+    UnknownTemplate { name: String, known: Vec<String> },
     /// A file of another sort than its option takes.
     #[error("it is {found}; expected {expected}{}", fix.as_deref().map(|flag| format!(": pass it with {flag}")).unwrap_or_default())]
-    OtherFile {
-        /// What it is.
-        found: String,
-        /// What the option takes.
-        expected: &'static str,
-        /// The option for it.
-        fix: Option<String>,
-    },
+    OtherFile { found: String, expected: &'static str, fix: Option<String> },
     /// Another type.
     #[error("expected {0}")]
     WrongType(&'static str),
@@ -97,6 +71,11 @@ pub enum Problem {
 impl ConfigError {
     pub(super) fn new(source: &str, place: impl Into<String>, problem: Problem) -> Self {
         Self { source: source.to_owned(), place: place.into(), problem }
+    }
+
+    /// A source that cannot be used as a whole.
+    pub(crate) fn unusable(source: &str, problem: String) -> Self {
+        Self::new(source, "", Problem::Unusable(problem))
     }
 }
 

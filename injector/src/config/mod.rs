@@ -22,5 +22,6 @@ pub use injector::{InjectorConfig, PodTemplate};
 pub use mesh::Mesh;
 pub(crate) use proxy_configs::Layers;
 pub use proxy_configs::{ProxyConfig, ProxyConfigs};
+pub(crate) use sources::ConfigFiles;
 pub use sources::{Settings, Source, SourceKind, Sources};
 pub use values::{InvalidSet, SetValues};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::message;
-use crate::path::FieldError;
+use crate::path::{FieldError, text};
 use crate::schema::mesh::PROXY_CONFIG_RESOURCE;
 
 /// A resource.
@@ -21,8 +21,8 @@ pub struct ProxyConfig {
 impl ProxyConfig {
     /// Whether an object is one.
     pub(crate) fn is_one(object: &Value) -> bool {
-        let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
-        text("kind") == "ProxyConfig" && text("apiVersion").starts_with("networking.istio.io/")
+        text(object, "/kind") == "ProxyConfig"
+            && text(object, "/apiVersion").starts_with("networking.istio.io/")
     }
 
     /// Reads an object with `metadata` and `spec`.
@@ -31,8 +31,6 @@ impl ProxyConfig {
     ///
     /// The field, its value and what is accepted.
     pub fn of_object(object: &Value) -> Result<Self, FieldError> {
-        let text =
-            |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let spec = object.get("spec").filter(|spec| !spec.is_null());
         let spec = spec.map(|spec| message::normal(spec, &PROXY_CONFIG_RESOURCE)).transpose();
         let mut config = spec.map_err(|error| error.below("spec"))?.unwrap_or_default();
@@ -46,7 +44,8 @@ impl ProxyConfig {
         if let Some(variables) = config.shift_remove("environmentVariables") {
             config.insert("proxyMetadata".to_owned(), variables);
         }
-        Ok(Self { age: (text("/metadata/creationTimestamp"), text("/metadata/name")), labels, config })
+        let (time, name) = (text(object, "/metadata/creationTimestamp"), text(object, "/metadata/name"));
+        Ok(Self { age: (time.to_owned(), name.to_owned()), labels, config })
     }
 }
 

@@ -33,43 +33,97 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
-    /// Each with its option, its name, and top-level keys that no other has.
-    const ALL: [(Self, &'static str, &'static str, &'static [&'static str]); 3] = [
-        (
-            Self::Config,
-            "--inject-config",
-            "an injector config",
-            &[
-                "defaultTemplates",
-                "templates",
-                "alwaysInjectSelector",
-                "neverInjectSelector",
-                "injectedAnnotations",
-            ],
-        ),
-        (Self::Values, "--values", "values", &["global", "sidecarInjectorWebhook", "revisionTags"]),
-        (
-            Self::Mesh,
-            "--mesh-config",
-            "a mesh config",
-            &["defaultConfig", "trustDomain", "rootNamespace", "enablePrometheusMerge", "extensionProviders"],
-        ),
-    ];
+    const ALL: [Self; 3] = [Self::Config, Self::Values, Self::Mesh];
+
+    /// Its flag, its name, and top-level keys that no other has.
+    const fn properties(self) -> (&'static str, &'static str, &'static [&'static str]) {
+        match self {
+            Self::Config => (
+                "--inject-config",
+                "an injector config",
+                &[
+                    "defaultTemplates",
+                    "templates",
+                    "alwaysInjectSelector",
+                    "neverInjectSelector",
+                    "injectedAnnotations",
+                ],
+            ),
+            Self::Values => ("--values", "values", &["global", "sidecarInjectorWebhook", "revisionTags"]),
+            Self::Mesh => (
+                "--mesh-config",
+                "a mesh config",
+                &[
+                    "defaultConfig",
+                    "trustDomain",
+                    "rootNamespace",
+                    "enablePrometheusMerge",
+                    "extensionProviders",
+                ],
+            ),
+        }
+    }
+
+    /// The flag that names the file.
+    pub(crate) const fn flag(self) -> &'static str {
+        self.properties().0
+    }
 
     /// What a text is, if it is something else.
     fn mistaken(self, text: &str) -> Option<Problem> {
         let value = yaml::read(text).ok()?;
-        let has =
-            |keys: &[&str]| keys.iter().any(|key| value.get(*key).is_some_and(|value| !value.is_null()));
-        let (_, _, expected, own) = Self::ALL.into_iter().find(|(kind, ..)| *kind == self)?;
+        let has = |kind: &Self| {
+            let (_, _, keys) = kind.properties();
+            keys.iter().any(|key| value.get(*key).is_some_and(|value| !value.is_null()))
+        };
+        let (_, expected, _) = self.properties();
         let of_kind = value.get("kind").and_then(Value::as_str).filter(|_| value.get("apiVersion").is_some());
         if let Some(kind) = of_kind.filter(|kind| !matches!(*kind, "ConfigMap" | "List" | "Pod")) {
             let found = format!("a Kubernetes object of kind {kind}");
             return Some(Problem::OtherFile { found, expected, fix: None });
         }
-        let other =
-            Self::ALL.into_iter().find(|(kind, _, _, keys)| *kind != self && has(keys) && !has(own))?;
-        Some(Problem::OtherFile { found: other.2.to_owned(), expected, fix: Some(other.1.to_owned()) })
+        let other = Self::ALL.into_iter().find(has).filter(|_| !has(&self))?;
+        let (flag, found, _) = other.properties();
+        Some(Problem::OtherFile { found: found.to_owned(), expected, fix: Some(flag.to_owned()) })
+    }
+}
+
+/// The files of the flags; what is missing is built in.
+#[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ConfigFiles {
+    /// Injector config: the `config` of the ConfigMap, the whole ConfigMap, or a bare template; default: built in
+    #[arg(long, alias = "injectConfigFile", value_name = "FILE")]
+    pub(crate) inject_config: Option<String>,
+    /// Values (YAML or JSON), or the whole ConfigMap; default: built in
+    #[arg(long, alias = "valuesFile", value_name = "FILE")]
+    pub(crate) values: Option<String>,
+    /// Mesh config, or the whole ConfigMap; default: built in
+    #[arg(long, alias = "meshConfigFile", value_name = "FILE")]
+    pub(crate) mesh_config: Option<String>,
+}
+
+impl ConfigFiles {
+    /// The files that are given, each with what it holds.
+    pub(crate) fn given(&self) -> impl Iterator<Item = (SourceKind, &str)> {
+        let files = [&self.inject_config, &self.values, &self.mesh_config];
+        SourceKind::ALL.into_iter().zip(files).filter_map(|(kind, file)| Some((kind, file.as_deref()?)))
+    }
+
+    /// Reads each of them with `read`. Errors: those of all.
+    pub(crate) fn read<E>(
+        &self,
+        mut read: impl FnMut(SourceKind, &str) -> Result<Source, E>,
+    ) -> Result<Sources, Vec<E>> {
+        let (mut sources, mut errors) = (Sources::default(), Vec::new());
+        for (kind, file) in self.given() {
+            let slot = match kind {
+                SourceKind::Config => &mut sources.config,
+                SourceKind::Values => &mut sources.values,
+                SourceKind::Mesh => &mut sources.mesh,
+            };
+            *slot = read(kind, file).map_err(|error| errors.push(error)).ok();
+        }
+        if errors.is_empty() { Ok(sources) } else { Err(errors) }
     }
 }
 
@@ -81,10 +135,11 @@ impl Source {
         if !is_blank(&text) {
             return Ok(Self { name: name.to_owned(), text });
         }
-        let (flag, what, or) = match holds {
-            SourceKind::Config => ("--inject-config", "an injector config", ""),
-            SourceKind::Values => ("--values", "values", ", or {} for none"),
-            SourceKind::Mesh => ("--mesh-config", "a mesh config", ", or {} for Istio's defaults"),
+        let (flag, what, _) = holds.properties();
+        let or = match holds {
+            SourceKind::Config => "",
+            SourceKind::Values => ", or {} for none",
+            SourceKind::Mesh => ", or {} for Istio's defaults",
         };
         let problem = Problem::EmptyFile { expected: format!("{what}{or}"), flag };
         Err(ConfigError::new(name, "", problem))

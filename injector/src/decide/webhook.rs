@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::selector::Selector;
 use super::selectors;
 use crate::annotations::keys;
+use crate::path::text;
 
 /// One webhook of a `MutatingWebhookConfiguration`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,9 +116,6 @@ impl Webhooks {
 }
 
 fn read(document: &Value) -> Result<Vec<Webhook>, String> {
-    let text = |value: &Value, pointer: &str| {
-        value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
-    };
     let configuration = text(document, "/metadata/name");
     let revision =
         document.pointer("/metadata/labels/istio.io~1rev").and_then(Value::as_str).map(str::to_owned);
@@ -125,7 +123,7 @@ fn read(document: &Value) -> Result<Vec<Webhook>, String> {
     let webhooks = list.into_iter().flatten().filter(|webhook| is_for_pods(webhook));
     webhooks
         .map(|webhook| {
-            let name = text(webhook, "/name");
+            let name = text(webhook, "/name").to_owned();
             let selector = |key: &str| {
                 Selector::parse(webhook.get(key).unwrap_or(&Value::Null))
                     .map_err(|problem| format!("{configuration}, webhook {name}, {key}: {problem}"))
@@ -134,10 +132,10 @@ fn read(document: &Value) -> Result<Vec<Webhook>, String> {
             let object_selector = selector("objectSelector")?;
             let revision = revision.clone();
             let conditions = webhook.get("matchConditions").and_then(Value::as_array);
-            let conditions =
-                conditions.into_iter().flatten().map(|condition| text(condition, "/name")).collect();
+            let conditions = conditions.into_iter().flatten();
+            let conditions = conditions.map(|condition| text(condition, "/name").to_owned()).collect();
             Ok(Webhook {
-                configuration: configuration.clone(),
+                configuration: configuration.to_owned(),
                 name,
                 namespace_selector,
                 object_selector,

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use crate::decide::{Selector, selectors};
+pub(super) use crate::path::text;
 
 /// Every object by its kind, the items of Lists rather than the Lists.
 #[derive(Debug, Default)]
@@ -71,10 +72,6 @@ pub(super) fn namespace_labels(namespace: &Value) -> Map<String, Value> {
     let mut labels = labels(namespace, "/metadata/labels");
     labels.entry(selectors::NAME).or_insert_with(|| json!(name(namespace)));
     labels
-}
-
-pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 pub(super) fn name(object: &Value) -> &str {

@@ -11,7 +11,7 @@ use super::serving::PODS;
 use super::{Context, Finding, Problem, config};
 use crate::decide::selectors::{INJECTION, REVISION};
 use crate::decide::{self, Called, INJECT, Policy, Reason, Rules, SYSTEM_NAMESPACES, Webhook};
-use crate::pod::list::{self, List, containers};
+use crate::pod::list::{self, all_containers};
 use crate::pod::status::Status;
 use crate::pod::workload::Workload;
 use crate::pod::{AUTO_IMAGE, PROXY};
@@ -266,6 +266,6 @@ impl PodCheck<'_, '_> {
 }
 
 fn left_over(pod: &Value) -> bool {
-    let mut all = List::BOTH.into_iter().flat_map(|list| containers(pod, list));
-    all.any(|container| list::name(container) == PROXY && text(container, "/image") == AUTO_IMAGE)
+    all_containers(pod)
+        .any(|container| list::name(container) == PROXY && text(container, "/image") == AUTO_IMAGE)
 }

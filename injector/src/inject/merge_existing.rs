@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{InjectError, Injected};
 use crate::overlay;
-use crate::pod::list::{self, List, containers, containers_mut, name};
+use crate::pod::list::{self, all_containers, containers_mut, name};
 use crate::pod::status::Status;
 use crate::pod::strip::Previous;
 use crate::pod::{PROXY, env, probes};
@@ -154,7 +154,7 @@ fn drop_stale_volumes(pod: &mut Value, previous: &Previous, status: &Status) {
     let now: HashSet<&String> = status.volumes.iter().collect();
     let mut stale: HashSet<&str> =
         previous.status.volumes.iter().filter(|volume| !now.contains(volume)).map(String::as_str).collect();
-    for container in List::BOTH.into_iter().flat_map(|list| containers(pod, list)) {
+    for container in all_containers(pod) {
         let mounts = container.get("volumeMounts").and_then(Value::as_array);
         for mount in mounts.into_iter().flatten() {
             stale.remove(name(mount));

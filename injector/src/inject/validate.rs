@@ -6,7 +6,7 @@ use crate::decide::Policy;
 use crate::inject::{InjectError, Injector, Placement, Request};
 use crate::pod::PROXY;
 use crate::pod::init_options::without_proxy;
-use crate::pod::list::{List, containers, find, name};
+use crate::pod::list::{List, all_containers, containers, find, name};
 use crate::pod::workload::Workload;
 
 /// What is wrong with a policy: with anything but `enabled` and `disabled` no pod is injected.
@@ -89,9 +89,8 @@ fn examine(injector: &Injector, pod: &Value, native_sidecars: bool) -> Vec<Fault
         faults.push(Fault::AppGone);
     }
     faults.extend(without_proxy(&injected).map(Fault::NoProxy));
-    let mut all = List::BOTH.into_iter().flat_map(|list| containers(&injected, list));
     let enabled = injector.settings.injector.rules.policy == Policy::Enabled;
-    if enabled && all.all(|container| name(container) == SAMPLE) {
+    if enabled && all_containers(&injected).all(|container| name(container) == SAMPLE) {
         faults.push(Fault::NothingAdded);
     }
     faults

@@ -9,8 +9,8 @@ const SUBDOMAIN: usize = 253;
 /// Names of Services and labels have at most 63 characters, and ours stand in front of a revision.
 const INSTALLED: usize = LABEL - "istio-sidecar-injector-".len();
 
-macro_rules! labels {
-    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+macro_rules! names {
+    ($($(#[$doc:meta])* $name:ident $parse:ident;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct $name(String);
@@ -27,41 +27,19 @@ macro_rules! labels {
             type Err = NameError;
 
             fn from_str(text: &str) -> Result<Self, NameError> {
-                label(text, LABEL).map(Self)
+                $parse(text).map(Self)
             }
         }
     )*};
 }
 
-labels! {
+names! {
     /// A namespace's name.
-    Namespace;
+    Namespace label;
     /// A Service's name.
-    ServiceName;
-}
-
-/// The name of any other object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Subdomain(String);
-
-impl Subdomain {
-    /// The name.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl FromStr for Subdomain {
-    type Err = NameError;
-
-    fn from_str(text: &str) -> Result<Self, NameError> {
-        if text.len() <= SUBDOMAIN && text.split('.').all(is_label) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(NameError { given: text.to_owned(), longest: SUBDOMAIN, dots: true })
-        }
-    }
+    ServiceName label;
+    /// The name of any other object.
+    Subdomain subdomain;
 }
 
 /// A revision; empty is the default one.
@@ -91,7 +69,7 @@ impl<const LONGEST: usize> FromStr for Revision<LONGEST> {
     fn from_str(text: &str) -> Result<Self, NameError> {
         match text {
             "" | "default" => Ok(Self::default()),
-            name => label(name, LONGEST).map(Self),
+            name => label_of(name, LONGEST).map(Self),
         }
     }
 }
@@ -109,7 +87,19 @@ pub struct NameError {
     dots: bool,
 }
 
-fn label(text: &str, longest: usize) -> Result<String, NameError> {
+fn label(text: &str) -> Result<String, NameError> {
+    label_of(text, LABEL)
+}
+
+fn subdomain(text: &str) -> Result<String, NameError> {
+    if text.len() <= SUBDOMAIN && text.split('.').all(is_label) {
+        Ok(text.to_owned())
+    } else {
+        Err(NameError { given: text.to_owned(), longest: SUBDOMAIN, dots: true })
+    }
+}
+
+fn label_of(text: &str, longest: usize) -> Result<String, NameError> {
     if is_label(text) && text.len() <= longest {
         Ok(text.to_owned())
     } else {

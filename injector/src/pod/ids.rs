@@ -60,9 +60,8 @@ pub(crate) fn of_container(container: &Value) -> Ids {
 pub(crate) fn drop_assigned(pod: &mut Value) {
     let uid = |container: &Value| of_container(container).uid;
     let Some(proxy) = list::proxy(pod).map(uid) else { return };
-    let all = List::BOTH.into_iter().flat_map(|list| containers(pod, list));
-    let apps: Vec<i64> =
-        all.filter(|app| !matches!(name(app), PROXY | INIT | VALIDATION)).filter_map(uid).collect();
+    let apps = list::all_containers(pod).filter(|app| !matches!(name(app), PROXY | INIT | VALIDATION));
+    let apps: Vec<i64> = apps.filter_map(uid).collect();
     let of_proxy = proxy.unwrap_or(0);
     if apps.contains(&of_proxy) || apps.is_empty() && of_proxy == 0 {
         let context =

@@ -56,8 +56,7 @@ pub(crate) fn without_proxy(pod: &Value) -> Option<&'static str> {
     let has_image = |container: &Value| {
         container.get("image").and_then(Value::as_str).is_some_and(|image| !image.is_empty())
     };
-    let mut all = List::BOTH.into_iter().flat_map(|list| containers(pod, list));
-    if all.any(|container| list::name(container) == PROXY && has_image(container)) {
+    if list::all_containers(pod).any(|container| list::name(container) == PROXY && has_image(container)) {
         return None;
     }
     let init = containers(pod, List::InitContainers);

@@ -36,6 +36,11 @@ pub(crate) fn containers(pod: &Value, list: List) -> &[Value] {
     items(pod, list.key())
 }
 
+/// The containers of both lists, app containers first.
+pub(crate) fn all_containers(pod: &Value) -> impl Iterator<Item = &Value> {
+    List::BOTH.into_iter().flat_map(|list| containers(pod, list))
+}
+
 /// The same, to be changed; nothing if the list is missing.
 pub(crate) fn containers_mut(pod: &mut Value, list: List) -> &mut [Value] {
     pod.get_mut("spec")
@@ -96,8 +101,7 @@ pub(crate) fn places(pod: &Value, wanted: &str) -> Vec<String> {
 /// The names that containers before them in the pod have already.
 pub(crate) fn duplicates(pod: &Value) -> Vec<&str> {
     let mut seen = HashSet::new();
-    let all = List::BOTH.into_iter().flat_map(|list| containers(pod, list)).map(name);
-    all.filter(|name| !seen.insert(*name)).collect()
+    all_containers(pod).map(name).filter(|name| !seen.insert(*name)).collect()
 }
 
 /// The proxy, wherever it runs: beside the app, else as a native sidecar.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::is_istio_container;
-use super::list::{List, containers, name};
+use super::list::{all_containers, name};
 
 /// The label of a namespace with the level that its pods must meet.
 pub(crate) const ENFORCE: &str = "pod-security.kubernetes.io/enforce";
@@ -33,8 +33,7 @@ pub(crate) fn enforced(namespace: &Value) -> Option<&str> {
 
 /// What of Istio's containers violates `baseline` or `restricted`.
 pub(crate) fn violations(pod: &Value, level: &str) -> Vec<String> {
-    let all = List::BOTH.into_iter().flat_map(|list| containers(pod, list));
-    let own = all.filter(|container| is_istio_container(name(container)));
+    let own = all_containers(pod).filter(|container| is_istio_container(name(container)));
     own.flat_map(|container| {
         let found = of_container(pod, container, level == "restricted");
         found.into_iter().map(|problem| format!("container {}: {problem}", name(container)))

@@ -102,7 +102,7 @@ fn wanted(tasks: &Tasks) -> ClusterOptions {
     ClusterOptions {
         config: match &options.config {
             ConfigFrom::ConfigMap(name) => Some(name.clone()),
-            ConfigFrom::Files { .. } => None,
+            ConfigFrom::Files(_) => None,
         },
         certificates: match &options.certificates {
             Certificates::SelfSigned { service, namespace, ca_out } => CertificateSource::SelfSigned {
@@ -111,7 +111,7 @@ fn wanted(tasks: &Tasks) -> ClusterOptions {
                 configurations,
             },
             // The CA of certificates in files is not known.
-            Certificates::Files { .. } => {
+            Certificates::Files(_) => {
                 CertificateSource::External { trusted: watch::Sender::new(None).subscribe(), configurations }
             }
         },

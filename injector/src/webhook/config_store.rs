@@ -8,7 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
 use crate::cluster::ClusterState;
-use crate::config::{ConfigError, Problem, Sources};
+use crate::config::{ConfigError, Sources};
 use crate::inject::validate;
 use crate::inject::{Injector, Options};
 use gotemplate::Functions;
@@ -164,11 +164,7 @@ impl ConfigStore {
     fn read(&self, sources: &Sources, functions: &Functions) -> Result<Injector, Vec<ConfigError>> {
         let settings = sources.load(functions)?;
         let name = sources.config.as_ref().map_or("built-in config", |source| &source.name);
-        let bad = |problem: String| ConfigError {
-            source: name.to_owned(),
-            place: String::new(),
-            problem: Problem::Unusable(problem),
-        };
+        let unusable = |problem: String| ConfigError::unusable(name, problem);
         for warning in &settings.warnings {
             log::warn!(detail = warning.as_str(); "config warning");
         }
@@ -177,11 +173,11 @@ impl ConfigStore {
             log::error!(detail = problem.as_str(); "config injects no pod");
             // It never replaces one that injects; at the start there is none to keep.
             if self.is_configured() {
-                problems.push(bad(problem));
+                problems.push(unusable(problem));
             }
         }
         let injector = Injector::new(settings, self.active.load().injector.options.clone());
-        problems.extend(validate::inject(&injector).into_iter().map(bad));
+        problems.extend(validate::inject(&injector).into_iter().map(unusable));
         if problems.is_empty() { Ok(injector) } else { Err(problems) }
     }
 

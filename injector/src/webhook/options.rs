@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use istio_iptables::config::LogOptions;
 
+use crate::certs::files::CertFiles;
 use crate::cluster::ConfigMapName;
+use crate::config::ConfigFiles;
 use crate::inject::Options;
 
 /// All options of `webhook`.
@@ -72,35 +74,16 @@ impl std::str::FromStr for Listen {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Certificates {
     /// Files, watched.
-    Files {
-        /// The chain, leaf first.
-        cert: String,
-        /// The leaf's key.
-        key: String,
-    },
-    /// IssuedCert by this program.
-    SelfSigned {
-        /// The Service that the API server calls.
-        service: String,
-        /// Its namespace.
-        namespace: String,
-        /// The file that the CA is written to.
-        ca_out: Option<PathBuf>,
-    },
+    Files(CertFiles),
+    /// Issued by this program for a Service; its CA is written to a file, too.
+    SelfSigned { service: String, namespace: String, ca_out: Option<PathBuf> },
 }
 
 /// Where injector config, values and mesh config come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ConfigFrom {
     /// Files, watched; the built-in one where there is none.
-    Files {
-        /// Injector config.
-        config: Option<String>,
-        /// Values.
-        values: Option<String>,
-        /// Mesh config.
-        mesh: Option<String>,
-    },
+    Files(ConfigFiles),
     /// A ConfigMap of the cluster: its keys `config` and `values`.
     ConfigMap(ConfigMapName),
 }

@@ -9,21 +9,20 @@ use tokio::time::Instant;
 
 use super::admission::Admission;
 use super::background::{self, Tasks};
-use super::config_files::ConfigFiles;
 use super::config_store::ConfigStore;
 use super::error::ServeError;
 use super::health::Health;
-use super::log_queue;
 use super::metrics::Metrics;
 use super::monitoring::{self, Monitoring};
 use super::options::{Certificates, ConfigFrom, Listen, ServeOptions};
 use super::probe::Probe;
 use super::server::{self, AdmissionService, Workers};
 use super::shutdown::{Shutdown, Signals};
+use super::{config_files, log_queue};
 use crate::certs::files::{CertFiles, WatchedCert};
 use crate::certs::{CertError, CertResolver};
 use crate::cluster::Status;
-use crate::config::{ConfigError, Sources};
+use crate::config::{ConfigError, ConfigFiles, Sources};
 use crate::files;
 use crate::inject::functions;
 use gotemplate::Functions;
@@ -82,7 +81,7 @@ impl Prepared {
         let interval = options.limits.watch_interval;
         if let Some((files, loaded)) = files {
             let store = Arc::clone(&config);
-            tokio::spawn(files.watch(loaded, interval, store, functions, stopping.clone()));
+            tokio::spawn(config_files::watch(files, loaded, interval, store, functions, stopping.clone()));
         }
         if let Some(pair) = pair {
             tokio::spawn(pair.watch(interval, stopping));
@@ -143,25 +142,15 @@ fn read(tasks: &Tasks) -> Result<FromFiles, Vec<ServeError>> {
 
 /// Files that cannot be opened, by their flags.
 fn unreadable(options: &ServeOptions) -> Vec<ServeError> {
-    let (cert, key) = match &options.certificates {
-        Certificates::Files { cert, key } => (Some(cert), Some(key)),
-        Certificates::SelfSigned { .. } => (None, None),
-    };
-    let (config, values, mesh) = match &options.config {
-        ConfigFrom::Files { config, values, mesh } => (config.as_ref(), values.as_ref(), mesh.as_ref()),
-        ConfigFrom::ConfigMap(_) => (None, None, None),
-    };
-    let kubeconfig = options.kubeconfig.as_ref().map(|path| path.to_string_lossy().into_owned());
-    let named = [
-        ("--tls-cert", cert),
-        ("--tls-key", key),
-        ("--inject-config", config),
-        ("--values", values),
-        ("--mesh-config", mesh),
-        ("--kubeconfig", kubeconfig.as_ref()),
-    ];
-    let problem = |(flag, file): (&'static str, Option<&String>)| {
-        let file = file?.clone();
+    let mut named: Vec<(&'static str, String)> = Vec::new();
+    if let Certificates::Files(CertFiles { cert, key }) = &options.certificates {
+        named.extend([("--tls-cert", cert.clone()), ("--tls-key", key.clone())]);
+    }
+    if let ConfigFrom::Files(files) = &options.config {
+        named.extend(files.given().map(|(kind, file)| (kind.flag(), file.to_owned())));
+    }
+    named.extend(options.kubeconfig.iter().map(|path| ("--kubeconfig", path.to_string_lossy().into_owned())));
+    let problem = |(flag, file): (&'static str, String)| {
         let error = files::readable(&file).err()?;
         Some(ServeError::Unreadable { flag, file, error })
     };
@@ -173,20 +162,15 @@ fn read_config(
     config: &ConfigStore,
     functions: &Functions,
 ) -> Result<Option<(ConfigFiles, Sources)>, Vec<ConfigError>> {
-    let Some(files) = ConfigFiles::of(&options.config) else { return Ok(None) };
-    let sources = files.read()?;
+    let ConfigFrom::Files(files) = &options.config else { return Ok(None) };
+    let sources = config_files::read(files)?;
     config.configure(&sources, functions)?;
-    Ok(Some((files, sources)))
+    Ok(Some((files.clone(), sources)))
 }
 
 fn read_pair(options: &ServeOptions, serving: &Arc<CertResolver>) -> Result<Option<WatchedCert>, CertError> {
-    match &options.certificates {
-        Certificates::Files { cert, key } => {
-            let files = CertFiles { cert: cert.clone(), key: key.clone() };
-            files.open(Arc::clone(serving)).map(Some)
-        }
-        Certificates::SelfSigned { .. } => Ok(None),
-    }
+    let Certificates::Files(files) = &options.certificates else { return Ok(None) };
+    files.clone().open(Arc::clone(serving)).map(Some)
 }
 
 /// The two ports, open.

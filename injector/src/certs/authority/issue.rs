@@ -110,7 +110,7 @@ impl IssuedCert {
 /// ECDSA P-256 with SHA-256, which is what key pairs are generated for by default: every client has it.
 fn params(names: &[String], now: SystemTime, until: SystemTime) -> Result<CertificateParams, CertError> {
     let mut params = CertificateParams::new(names).map_err(|error| CertError {
-        source: names.join(", "),
+        subject: names.join(", "),
         problem: format!("cannot be the name of a certificate: {error}"),
     })?;
     params.distinguished_name = rcgen::DistinguishedName::new();
@@ -125,5 +125,5 @@ fn params(names: &[String], now: SystemTime, until: SystemTime) -> Result<Certif
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn failed(error: rcgen::Error) -> CertError {
-    CertError { source: "self-signed certificate".to_owned(), problem: format!("cannot be issued: {error}") }
+    CertError { subject: "self-signed certificate".to_owned(), problem: format!("cannot be issued: {error}") }
 }

@@ -57,10 +57,8 @@ impl Bundle {
     /// The leaf is the CA's, whatever the time and whomever it is for; and all that is trusted can be read.
     fn check(&self) -> Result<(), CertError> {
         let Some(name) = self.leaf.names.first() else {
-            return Err(CertError {
-                source: "tls.crt".to_owned(),
-                problem: "is for no host name".to_owned(),
-            });
+            let problem = "is for no host name".to_owned();
+            return Err(CertError { subject: "tls.crt".to_owned(), problem });
         };
         let at = self.leaf.not_before.max(self.ca.not_before);
         verify(&self.leaf.cert, &self.ca.cert, name, at)?;
@@ -69,7 +67,7 @@ impl Bundle {
 }
 
 fn text<'a>(data: &'a BTreeMap<String, Vec<u8>>, key: &str) -> Result<&'a str, CertError> {
-    let bad = |problem: &str| CertError { source: key.to_owned(), problem: problem.to_owned() };
+    let bad = |problem: &str| CertError { subject: key.to_owned(), problem: problem.to_owned() };
     let bytes = data.get(key).ok_or_else(|| bad("is missing"))?;
     std::str::from_utf8(bytes).map_err(|_| bad("is not text; expected PEM"))
 }

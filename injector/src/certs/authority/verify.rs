@@ -19,7 +19,7 @@ use crate::certs::serving_cert::provider;
 ///
 /// Why an API server would reject it.
 pub fn verify(chain: &str, trusted: &str, name: &str, at: SystemTime) -> Result<(), CertError> {
-    let bad = |source: &str, problem: String| CertError { source: source.to_owned(), problem };
+    let bad = |subject: &str, problem: String| CertError { subject: subject.to_owned(), problem };
     let time = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let chain = certificates("certificate", chain)?;
     let mut roots = RootCertStore::empty();
@@ -47,9 +47,9 @@ pub fn verify(chain: &str, trusted: &str, name: &str, at: SystemTime) -> Result<
         .map_err(|error| bad("certificate", format!("is rejected for {name}: {error}")))
 }
 
-fn certificates(source: &str, pem: &str) -> Result<Vec<CertificateDer<'static>>, CertError> {
+fn certificates(subject: &str, pem: &str) -> Result<Vec<CertificateDer<'static>>, CertError> {
     CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().map_err(|error| CertError {
-        source: source.to_owned(),
+        subject: subject.to_owned(),
         problem: format!("not readable as PEM certificates: {error}"),
     })
 }

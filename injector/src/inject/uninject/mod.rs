@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use self::unrecorded::{Location, Written};
 use super::{InjectError, Injector, Request, finish, render, wants_native_sidecar};
 use crate::annotations::{self, keys};
-use crate::pod::list::{List, containers, containers_mut, find, name};
+use crate::pod::list::{List, all_containers, containers, containers_mut, find, name};
 use crate::pod::status::Status;
 use crate::pod::strip::{Previous, unrecorded_positions};
 use crate::pod::{is_istio_container, probes, prometheus};
@@ -226,8 +226,8 @@ fn drop_named(pod: &mut Value, key: &str, names: &[String]) {
 }
 
 fn mounted_volumes(pod: &Value) -> HashSet<String> {
-    let all = List::BOTH.into_iter().flat_map(|list| containers(pod, list));
-    let mounts = all.filter_map(|container| container.get("volumeMounts")?.as_array()).flatten();
+    let mounts =
+        all_containers(pod).filter_map(|container| container.get("volumeMounts")?.as_array()).flatten();
     mounts.map(|mount| name(mount).to_owned()).collect()
 }
 
