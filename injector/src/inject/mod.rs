@@ -1,6 +1,7 @@
 //! From pod to injected pod.
 
 mod capture;
+mod check;
 mod combine;
 mod error;
 mod finish;
@@ -21,19 +22,17 @@ use serde_json::{Map, Value, json};
 
 use crate::annotations::keys;
 use crate::config::{Layers, Mesh, ProxyConfigs, Settings};
-use crate::path::at;
 use crate::pod::annotations::{self, AnnotationError};
-use crate::pod::exempt::Exempt;
 use crate::pod::ids::{self, Ids};
 use crate::pod::image::{self, Which};
-use crate::pod::init_options::{InitOptions, without_proxy};
+use crate::pod::init_options::InitOptions;
 use crate::pod::list::{self, annotation};
 use crate::pod::prometheus;
 use crate::pod::status::Status;
 use crate::pod::strip::{Stripped, strip};
 use crate::pod::workload::Workload;
 use crate::quantity;
-use crate::schema::check;
+use crate::schema;
 use crate::template::Data;
 use crate::yaml;
 
@@ -90,7 +89,7 @@ pub struct Request<'a> {
 
 impl Request<'_> {
     fn check_shape(&self) -> Result<(), InjectError> {
-        let malformed = check::pod(self.pod, "/metadata", "/spec");
+        let malformed = schema::check::pod(self.pod, "/metadata", "/spec");
         if malformed.is_empty() { Ok(()) } else { Err(InjectError::Malformed(malformed)) }
     }
 }
@@ -188,9 +187,9 @@ impl Injector {
             merge_existing::keep_volumes(&mut injected.pod, request.pod, &previous.status);
             injected.warnings.extend(previous.foreign_additions(request.pod, &injected.pod, &status));
         }
-        check_result(&mut injected, &names)?;
-        injected.warnings.extend(windows(&injected.pod));
-        injected.warnings.extend(endless_job(&injected.pod, request.workload));
+        check::check_result(&mut injected, &names)?;
+        injected.warnings.extend(check::windows(&injected.pod));
+        injected.warnings.extend(check::endless_job(&injected.pod, request.workload));
         finish::preserve_order(&mut injected.pod, request.pod);
         Ok(injected)
     }
@@ -267,40 +266,6 @@ impl Injector {
         let rendered = names.iter().map(|name| render::render(name, &settings.injector, &data));
         rendered.map(|one| one.map_err(|error| error.with_values_from(&settings.values_from))).collect()
     }
-
-    /// Apps that escape capture because they pass for the proxy.
-    fn check_users(
-        &self,
-        injected: &mut Injected,
-        init: Option<&InitOptions>,
-        ids: Ids,
-    ) -> Result<(), InjectError> {
-        if list::proxy(&injected.pod).is_none() {
-            return Ok(());
-        }
-        let exempt = Exempt::of(&injected.pod, init, ids);
-        let by_user = exempt.by_user(&injected.pod);
-        if let Some(&(_, uid)) = by_user.first() {
-            let containers = by_user.iter().filter(|(_, other)| *other == uid);
-            let containers = containers.map(|(name, _)| name.clone()).collect();
-            let error = InjectError::ProxyUid { containers, uid };
-            if self.options.reject_proxy_uid {
-                return Err(error);
-            }
-            injected.warnings.push(error.to_string());
-        }
-        let by_group = exempt
-            .by_group(&injected.pod)
-            .into_iter()
-            .filter(|(name, _)| !by_user.iter().any(|(other, _)| name == other));
-        injected.warnings.extend(by_group.map(|(name, gid)| {
-            format!(
-                "container {name} runs as group {gid}, the proxy's own: its outbound traffic is not captured; expected \
-                 another runAsGroup"
-            )
-        }));
-        Ok(())
-    }
 }
 
 /// Whether the proxy is a native sidecar: as the pod's annotation says, else `default`.
@@ -317,68 +282,4 @@ fn over<'a>(mesh: Cow<'a, Mesh>, layer: Option<&Map<String, Value>>) -> Cow<'a, 
         Some(layer) => Cow::Owned(mesh.over(layer.clone())),
         None => mesh,
     }
-}
-
-/// Errors and warnings about the result.
-fn check_result(injected: &mut Injected, names: &[String]) -> Result<(), InjectError> {
-    // Templates that disagree on where the proxy runs get a warning below, as they are not the pod's fault.
-    if let Some(container) =
-        list::duplicates(&injected.pod).into_iter().find(|name| *name != crate::pod::PROXY)
-    {
-        let paths = list::places(&injected.pod, container);
-        return Err(InjectError::Clash { container: container.to_owned(), paths });
-    }
-    for list in list::List::BOTH {
-        for container in list::containers(&injected.pod, list) {
-            match container.get("image").and_then(Value::as_str) {
-                Some(crate::pod::AUTO_IMAGE) => {
-                    return Err(InjectError::AutoImage {
-                        container: list::name(container).to_owned(),
-                        templates: names.to_vec(),
-                    });
-                }
-                None | Some("") if list::name(container) == crate::pod::PROXY => {
-                    injected.warnings.push(format!(
-                        "spec.{} has a container istio-proxy without an image: one of the templates {} names it there, \
-                         another one elsewhere",
-                        list.key(),
-                        names.join(", ")
-                    ));
-                }
-                _ => {}
-            }
-        }
-    }
-    if let Some(container) = without_proxy(&injected.pod) {
-        injected.warnings.push(format!(
-            "spec.initContainers has {container}, and no container of the pod is istio-proxy with an image: what is captured \
-             has nowhere to go; expected one in the templates {}",
-            names.join(", ")
-        ));
-    }
-    Ok(())
-}
-
-/// A pod for Windows is injected where it asks for it, as by Istio, and cannot run.
-fn windows(pod: &Value) -> Option<String> {
-    let system = at(pod, "/spec/os/name").and_then(Value::as_str);
-    (system == Some("windows")).then(|| {
-        "spec.os.name is windows: the injected containers are for Linux, and Kubernetes refuses such a pod; expected label \
-         sidecar.istio.io/inject: \"false\""
-            .to_owned()
-    })
-}
-
-/// The pod of a Job completes when all of its containers have: a proxy that is none of its init containers never does.
-fn endless_job(pod: &Value, workload: &Workload) -> Option<String> {
-    let proxy = list::find(list::containers(pod, list::List::Containers), crate::pod::PROXY);
-    let is_job = matches!(workload.kind.as_str(), "CronJob" | "Job");
-    (is_job && proxy.is_some()).then(|| {
-        format!(
-            "the proxy is no native sidecar: it runs on after the containers of the {}, which never completes; expected \
-             annotation {}: \"true\" (nodes of Kubernetes 1.29 or newer), or an app that calls the agent's /quitquitquit",
-            workload.kind,
-            keys::NATIVE_SIDECAR
-        )
-    })
 }
