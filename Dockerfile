@@ -1,5 +1,5 @@
-# Three images: `iptables` (the default) for init containers, `native` for those whose node has nf_tables of Linux 5.2 or later,
-# `injector` for the webhook.
+# Four images: `iptables` (the default) for init containers, `native` for those whose node has nf_tables of Linux 5.2 or later,
+# `injector` for the webhook, `stand-in-proxy` in place of Istio's proxy in the quick start.
 #
 #   make image        builds this file: needs a registry for one base image, and Debian's archive as it was on a day
 #   make image-local  builds only the last part, from binaries and a root file system made on this machine
@@ -34,7 +34,8 @@ RUN DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommend
 WORKDIR /src
 COPY . .
 ARG ARCH
-RUN make static injector ${ARCH:+ARCH="$ARCH"} && mkdir /out && cp target/*/release/istio-iptables target/*/release/sidecar-injector /out/
+RUN make static injector relay ${ARCH:+ARCH="$ARCH"} && mkdir /out && \
+    cp target/*/release/istio-iptables target/*/release/sidecar-injector target/*/release/relay /out/
 
 FROM scratch AS programs
 COPY --from=compile /out/ /
@@ -58,6 +59,20 @@ LABEL org.opencontainers.image.title="sidecar-injector" \
 COPY --chmod=755 --from=programs sidecar-injector /sidecar-injector
 USER 65532:65532
 ENTRYPOINT ["/sidecar-injector"]
+
+# Forwards what is captured and logs it: no mTLS, no policy, no control plane. Its path is that of Istio's proxy, for the hooks.
+FROM scratch AS stand-in-proxy
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="stand-in-proxy" \
+      org.opencontainers.image.description="Stands in for Istio's proxy in a trial: forwards and logs captured connections" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --chmod=755 --from=programs relay /usr/local/bin/pilot-agent
+ENV PATH=/usr/local/bin
+USER 1337:1337
+ENTRYPOINT ["/usr/local/bin/pilot-agent"]
 
 # One static file: rules are native nftables, programmed over netlink.
 FROM scratch AS native

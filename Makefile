@@ -144,11 +144,12 @@ unit: ## all tests (root: some make network namespaces)
 	$(if $(filter nextest,$(TEST)),cargo test --locked --workspace --doc --quiet) # nextest leaves out doc tests
 	$(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") cargo $(TEST) --locked --workspace $(THREADS)
 
-relay:
-	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --quiet --target $(TARGET) -p netlab --example relay
+relay: $(CROSS)
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --quiet --release --target $(TARGET) -p netlab --example relay
+	@install target/$(TARGET)/release/examples/relay target/$(TARGET)/release/relay # beside the other programs
 
 pod: setup static injector relay ## run a whole injected pod in podman, both variants (root)
-	@$(AS_ROOT) tests/pod/run target/$(TARGET)/release target/$(TARGET)/debug/examples/relay
+	@$(AS_ROOT) tests/pod/run target/$(TARGET)/release
 
 # In one folder for each architecture.
 registry-programs: static injector
@@ -192,10 +193,10 @@ image: ## all images, by podman, docker or buildah (needs a registry for the bas
 	@image/build registry
 
 image-local: ## the same images from this machine's packages, without a registry
-	@for arch in $(ARCHES); do $(MAKE) static injector ARCH=$$arch; done
+	@for arch in $(ARCHES); do $(MAKE) static injector relay ARCH=$$arch; done
 	@image/build local
 
-bench-image: static injector ## what a start of the init container costs in podman (root)
+bench-image: static injector relay ## what a start of the init container costs in podman (root)
 	@$(AS_ROOT) tests/pod/bench target/$(TARGET)/release
 
 dist: static injector ## both programs with checksums and bills of materials, in dist/

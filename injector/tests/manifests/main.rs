@@ -13,6 +13,7 @@ mod command;
 mod deploy;
 mod helm;
 mod monitoring;
+mod quick_start;
 mod schema;
 mod webhooks;
 
