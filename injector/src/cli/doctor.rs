@@ -56,8 +56,9 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Output, Failure> {
     let from_files = !args.filename.is_empty();
     let (objects, notes) =
         if from_files { (saved::read(&args.filename)?, Vec::new()) } else { read_cluster(args)? };
-    let namespaces: Vec<String> = args.namespace.iter().map(|name| name.as_str().to_owned()).collect();
+    let namespaces: Vec<&str> = args.namespace.iter().map(Namespace::as_str).collect();
     known(&objects, &namespaces)?;
+    let namespaces = namespaces.into_iter().map(str::to_owned).collect();
     let read = Some(args.istio_namespace.as_str().to_owned()).filter(|_| !from_files);
     let options = Options { namespaces, read, now: SystemTime::now() };
     let diagnosis = doctor::examine(&objects, &options);
@@ -102,13 +103,13 @@ fn read_cluster(args: &DoctorArgs) -> Result<(Vec<Value>, Vec<String>), Failure>
 }
 
 /// Namespaces that are asked about exist, as far as namespaces were read.
-fn known(objects: &[Value], asked: &[String]) -> Result<(), Failure> {
+pub(super) fn known(objects: &[Value], asked: &[&str]) -> Result<(), Failure> {
     let all = objects
         .iter()
         .flat_map(|object| object::items(object).map_or(std::slice::from_ref(object), Vec::as_slice));
     let all = all.filter(|object| kind(object) == "Namespace");
     let names: Vec<&str> = all.filter_map(|object| object.pointer("/metadata/name")?.as_str()).collect();
-    let missing = asked.iter().filter(|asked| !names.is_empty() && !names.contains(&asked.as_str()));
+    let missing = asked.iter().filter(|asked| !names.is_empty() && !names.contains(asked));
     let problems: Vec<String> = missing
         .map(|missing| {
             format!(

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::args::Format;
 use super::connect::{ClusterArgs, unavailable, with_cluster};
+use super::doctor::known;
 use super::{Environment, Exit, Failure, Output};
 use crate::annotations::keys;
 use crate::cluster;
@@ -28,6 +29,9 @@ pub(super) struct ListArgs {
     /// Namespaces of the pods; may be repeated. Default: all
     #[arg(short, long, value_name = "NAME")]
     namespace: Vec<Namespace>,
+    /// Pods of all namespaces, as without --namespace
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    all_namespaces: bool,
     /// Revision of the injector whose config counts; pods of others are only counted
     #[arg(short, long, default_value = "", hide_default_value = true)]
     revision: Revision,
@@ -52,7 +56,7 @@ pub(super) fn run(args: &ListArgs, environment: &Environment) -> Result<Output, 
     let namespaces: Vec<&str> = args.namespace.iter().map(Namespace::as_str).collect();
     let openshift = args.platform == Some(Platform::Openshift);
     let flags = (args.cluster.kubeconfig.as_deref(), args.cluster.context.as_deref());
-    let (sources, objects, notes) = with_cluster(flags.0, flags.1, async |client, target| {
+    let (sources, mut objects, notes) = with_cluster(flags.0, flags.1, async |client, target| {
         let in_target = |problem: String| format!("{target}: {problem}");
         let sources =
             cluster::sources(&client, &name).await.map_err(|problem| unavailable(in_target(problem)))?;
@@ -62,6 +66,9 @@ pub(super) fn run(args: &ListArgs, environment: &Environment) -> Result<Output, 
     if !notes.is_empty() && !objects.iter().any(|object| kind(object) == "Pod") {
         return Err(Failure::new(Exit::Unavailable, notes));
     }
+    known(&objects, &namespaces)?;
+    // Elsewhere a namespace has no range of users.
+    objects.retain(|object| openshift || kind(object) != "Namespace");
     let variables = environment.clone();
     let settings = sources
         .load(&functions(move |name| Some(variables.get(name).to_owned())))

@@ -120,3 +120,42 @@ async fn list_names_the_pods_whose_sidecar_is_outdated() {
     fake.fail("GET", "/pods", 403, 9);
     assert_eq!(run(&fake, &arguments).await.expect_err("forbidden").exit, Exit::Unavailable);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn list_reads_one_namespace_or_all() {
+    let fake = Fake::start().await;
+    install(&fake, "one");
+    let status =
+        json!({"initContainers": ["istio-init"], "containers": ["istio-proxy"], "revision": "default"});
+    for namespace in ["shop", "bank"] {
+        fake.put(
+            "kubectl",
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}),
+        );
+        fake.put(
+            "kubelet",
+            json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": [{"name": "istio-proxy", "image": "p"}]},
+                "metadata": {"name": "web", "namespace": namespace,
+                    "annotations": {"sidecar.istio.io/status": status.to_string()}}}),
+        );
+    }
+    let pods = async |arguments: &[&str]| {
+        let output =
+            run(&fake, &[&["list", "-o", "json"], arguments].concat()).await.expect("a cluster").text;
+        let rows: Value = serde_json::from_str(&output).expect("JSON");
+        rows.as_array().expect("rows").iter().map(|row| row["pod"].to_string()).collect::<Vec<_>>()
+    };
+    let shop = r#""Pod \"shop/web\"""#;
+    assert_eq!(pods(&["-n", "shop"]).await, [shop]);
+    let all = pods(&["-A"]).await;
+    assert!(all.len() == 2 && all.iter().any(|pod| pod == shop), "{all:?}");
+    assert_eq!(pods(&[]).await, all, "all namespaces are the default");
+    assert_eq!(run(&fake, &["list", "-A", "-n", "shop"]).await.expect_err("one of them").exit, Exit::Usage);
+    let missing = run(&fake, &["list", "-n", "shpo"]).await.expect_err("no such namespace");
+    let text = missing.to_string();
+    assert!(
+        missing.exit == Exit::Data
+            && text.contains("--namespace shpo: there is no such namespace, expected one of: "),
+        "{text}"
+    );
+}
