@@ -24,4 +24,4 @@ pub(crate) use proxy_configs::Layers;
 pub use proxy_configs::{ProxyConfig, ProxyConfigs};
 pub(crate) use sources::ConfigFiles;
 pub use sources::{Settings, Source, SourceKind, Sources};
-pub use values::{InvalidSet, SetValues};
+pub use values::{InvalidSet, SetValues, ValuesFrom};

@@ -6,7 +6,7 @@ use super::builtin;
 use super::error::{ConfigError, Problem};
 use super::injector::InjectorConfig;
 use super::mesh::Mesh;
-use super::values;
+use super::values::{self, ValuesFrom};
 use crate::object;
 use crate::path::FieldError;
 use crate::yaml;
@@ -169,8 +169,8 @@ pub struct Settings {
     pub injector: InjectorConfig,
     /// The values that templates read.
     pub values: Value,
-    /// The file or ConfigMap that they come from, for messages.
-    pub values_from: String,
+    /// Where they come from, for messages.
+    pub values_from: ValuesFrom,
     /// The mesh config.
     pub mesh: Mesh,
     /// Warnings about them.
@@ -240,10 +240,15 @@ impl Sources {
         let mut unsupported = Vec::new();
         if is_builtin && let Some(given) = &given {
             unsupported = values::unsupported(&values.name, given, &mut problems);
-            unsupported.extend(values::unsupported("--set", &set, &mut problems));
+            unsupported.extend(values::unsupported(values::SET, &set, &mut problems));
         }
-        let merged = below.map(|below| given.map(|given| values::merge(values::merge(below, given), set)));
-        let values_from = values.name;
+        let values_from = ValuesFrom { file: values.name, set: set.clone() };
+        let merged = below.map(|below| {
+            given.map(|given| {
+                let files = values_from.merge_file(below, given, &mut problems);
+                values_from.merge_set(files, set, &mut problems)
+            })
+        });
         let values = keep(merged.map_err(|problem| vec![problem]), &mut problems).flatten();
         let mesh = keep(read_mesh(&mesh), &mut problems);
         match (injector, values, mesh) {

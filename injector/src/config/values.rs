@@ -12,6 +12,9 @@ use super::error::{ConfigError, Problem};
 use super::sources::Source;
 use crate::yaml;
 
+/// The name of `--set` as a source.
+pub(super) const SET: &str = "--set";
+
 /// What the program itself reads, not the templates.
 const OTHERS: [&str; 7] = [
     "global.hub",
@@ -56,6 +59,70 @@ pub(super) fn merge(below: Value, given: Value) -> Value {
             Value::Object(below)
         }
         (_, given) => given,
+    }
+}
+
+/// Where values come from: a file or ConfigMap, and `--set` over it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ValuesFrom {
+    pub(super) file: String,
+    pub(super) set: Value,
+}
+
+impl ValuesFrom {
+    /// The source of the value at a path: `global.tag`.
+    #[must_use]
+    pub fn of(&self, path: &str) -> &str {
+        let mut at = &self.set;
+        for key in path.split('.') {
+            match at.get(key) {
+                Some(Value::Null) | None => return &self.file,
+                Some(below) => at = below,
+            }
+            if !at.is_object() {
+                break;
+            }
+        }
+        SET
+    }
+
+    /// The source of the first value that an expression of a template reads: `eq .Values.global.tag "x"`.
+    #[must_use]
+    pub fn of_expression(&self, expression: &str) -> Option<&str> {
+        let (_, path) = expression.split_once(".Values")?;
+        let end = path.find(|c: char| !c.is_alphanumeric() && !matches!(c, '.' | '_')).unwrap_or(path.len());
+        Some(self.of(path.get(..end).unwrap_or_default().trim_matches('.')))
+    }
+
+    pub(super) fn merge_file(&self, below: Value, given: Value, problems: &mut Vec<ConfigError>) -> Value {
+        replaced_maps(&below, &given, "", &mut |path| {
+            problems.push(ConfigError::new(&self.file, path, Problem::WrongType("a map of values")));
+        });
+        merge(below, given)
+    }
+
+    pub(super) fn merge_set(&self, below: Value, set: Value, problems: &mut Vec<ConfigError>) -> Value {
+        replaced_maps(&below, &set, "", &mut |path| {
+            let problem = Problem::WrongType("a key below it, as the values have: KEY.KEY=VALUE");
+            problems.push(ConfigError::new(SET, path, problem));
+        });
+        merge(below, set)
+    }
+}
+
+/// The paths at which something else replaces a map with content: templates that read below it fail. Helm warns of it
+/// (`cannot overwrite table with non table`).
+fn replaced_maps(below: &Value, given: &Value, path: &str, found: &mut dyn FnMut(String)) {
+    let Some(old) = below.as_object().filter(|old| !old.is_empty()) else { return };
+    match given {
+        Value::Null => {}
+        Value::Object(given) => {
+            for (key, value) in given {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                replaced_maps(old.get(key).unwrap_or(&Value::Null), value, &path, found);
+            }
+        }
+        Value::Array(_) | Value::Bool(_) | Value::Number(_) | Value::String(_) => found(path.to_owned()),
     }
 }
 

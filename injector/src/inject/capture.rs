@@ -38,7 +38,7 @@ impl Injector {
             let by_config = self.refuses_any(init, request);
             problems.extend(init.refused.iter().map(|error| {
                 let path = Some(error).filter(|_| by_config).and_then(|error| self.value_of(error));
-                let path = path.map(|path| format!(" ({path} of {})", self.settings.values_from));
+                let path = path.map(|path| format!(" ({path} of {})", self.settings.values_from.of(&path)));
                 format!("{}{}", error.calling(&name), path.unwrap_or_default())
             }));
             let more = problems.len().saturating_sub(MAX_REPORTED);

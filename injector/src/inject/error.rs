@@ -1,5 +1,6 @@
 //! Why a pod cannot be injected.
 
+use crate::config::ValuesFrom;
 use crate::overlay::MergeError;
 use crate::pod::annotations::AnnotationError;
 use crate::quantity::QuantityError;
@@ -77,9 +78,9 @@ pub enum InjectError {
 
 impl InjectError {
     /// Names the values, where a template cannot be rendered because of one.
-    pub(super) fn with_values_from(mut self, source: &str) -> Self {
+    pub(super) fn with_values_from(mut self, values: &ValuesFrom) -> Self {
         if let Self::Render(error) = &mut self
-            && error.expression.contains(".Values")
+            && let Some(source) = values.of_expression(&error.expression)
         {
             error.message = format!("{}; the values are those of {source}", error.message);
         }

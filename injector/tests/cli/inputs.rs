@@ -145,6 +145,70 @@ fn duplicate_keys_are_refused_where_a_value_would_be_lost() {
     assert!(run(&["inject", "-f", &folder.file("a.yaml", &merge)]).is_ok());
 }
 
+/// Helm and istiod take the last value, too: config, values and mesh config of theirs are not refused.
+#[test]
+fn duplicate_keys_in_configs_are_warnings() {
+    let folder = Folder::new();
+    let deployment = folder.file("d.yaml", DEPLOYMENT);
+    let config = format!("{}\npolicy: enabled\n", sidecar_injector::config::BUILTIN_CONFIG.trim_end());
+    let line = config.lines().count();
+    for (flag, text, expected) in [
+        ("--values", "global:\n  tag: a\n  tag: b\n", "line 3, column 3: duplicate key \"tag\"".to_owned()),
+        (
+            "--mesh-config",
+            "trustDomain: a\ntrustDomain: b\n",
+            "line 2, column 1: duplicate key \"trustDomain\"".to_owned(),
+        ),
+        ("--inject-config", config.as_str(), format!("line {line}, column 1: duplicate key \"policy\"")),
+    ] {
+        let file = folder.file("c.yaml", text);
+        let mut arguments = vec!["inject", "-f", &deployment, flag, &file];
+        let values = folder.file("v.yaml", sidecar_injector::config::BUILTIN_VALUES);
+        if flag == "--inject-config" {
+            arguments.extend(["--values", &values]);
+        }
+        let notes = run(&arguments).unwrap().notes;
+        let expected = format!("{file}: yaml: {expected}: only the last value counts");
+        assert!(notes.iter().any(|note| note.contains(&expected)), "{expected}: {notes:?}");
+    }
+}
+
+#[test]
+fn errors_name_the_source_of_a_value() {
+    let folder = Folder::new();
+    let deployment = folder.file("d.yaml", DEPLOYMENT);
+    let values = folder.file("v.yaml", "global: {proxy: {excludeInboundPorts: abc}}\n");
+    let failure =
+        |more: &[&str]| run(&[&["inject", "-f", &deployment], more].concat()).unwrap_err().to_string();
+    for set in ["global=1", "global.proxy=x", "global.proxy.resources={a}"] {
+        let (path, _) = set.split_once('=').unwrap();
+        let text = failure(&["--set", set]);
+        let expected =
+            format!("error: --set: {path}: expected a key below it, as the values have: KEY.KEY=VALUE\n");
+        assert_eq!(text, expected, "{set}");
+    }
+    let scalar = folder.file("scalar.yaml", "global: 1\n");
+    assert_eq!(
+        failure(&["--values", &scalar]),
+        format!("error: {scalar}: global: expected a map of values\n")
+    );
+    let ports = "(global.proxy.excludeInboundPorts of";
+    let file = failure(&["--values", &values]);
+    assert!(file.contains(&format!("{ports} {values})")), "{file}");
+    let set = failure(&["--values", &values, "--set", "global.proxy.excludeInboundPorts=def"]);
+    assert!(set.contains("\"def\"") && set.contains(&format!("{ports} --set)")), "{set}");
+    // With a config of one's own, the template that reads below the value fails.
+    let config = folder.file(
+        "config.yaml",
+        "policy: enabled\ntemplates:\n  sidecar: |\n    spec:\n      containers:\n      - name: istio-proxy\n        image: {{ .Values.a.b.c }}\n",
+    );
+    let text = failure(&["--inject-config", &config, "--values", &scalar, "--set", "a.b=1"]);
+    assert!(text.contains("the values are those of --set"), "{text}");
+    let given = folder.file("given.yaml", "a: {b: 1}\n");
+    let text = failure(&["--inject-config", &config, "--values", &given]);
+    assert!(text.contains(&format!("the values are those of {given}")), "{text}");
+}
+
 #[test]
 fn files_of_another_sort_are_refused() {
     let folder = Folder::new();
