@@ -2,6 +2,8 @@
 
 use crate::lab::fixture::at;
 use crate::lab::segment::stray_fin_is_answered;
+use crate::lab::server::Listen;
+use crate::lab::socket::Binding;
 use crate::lab::{Fixture, for_each_fixture_and_native};
 
 for_each_fixture_and_native!(
@@ -9,6 +11,7 @@ for_each_fixture_and_native!(
     excluded_inbound_port_is_not_captured,
     only_listed_inbound_ports_are_captured,
     without_inbound_ports_nothing_inbound_is_captured,
+    connections_to_two_ports_from_one_client_port_are_captured,
     the_tunnel_port_is_not_redirected,
     other_inbound_and_tunnel_ports_can_be_chosen,
     invalid_packets_are_answered_unless_they_are_to_be_dropped,
@@ -47,6 +50,22 @@ fn only_listed_inbound_ports_are_captured(fixture: Fixture) {
             pod.outside().call(target).captured(15006, target);
         }
         pod.outside().call(at(family.pod(), 9090)).served_by("app");
+    }
+}
+
+/// Both are redirected to the same port of the proxy, so connection tracking gives the second one another source port.
+/// The kernel takes that into account for listeners that are not transparent, as Envoy's are in REDIRECT mode.
+fn connections_to_two_ports_from_one_client_port_are_captured(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy().serve("proxy", &[Listen::Tcp(15006)]), pod.app_listens(&[8080, 9090]));
+    pod.apply(&["-b", "*"]);
+    for family in fixture.families() {
+        let (source, first, second) =
+            (at(family.outside(), 40_100), at(family.pod(), 8080), at(family.pod(), 9090));
+        let binding = Binding { source: Some(source), spoofed_mark: None };
+        let mut held = pod.outside().connect_bound(first, binding).expect("connect");
+        pod.outside().call_from(source, second).captured(15006, second);
+        held.echo("still there").expect("the first connection stays");
     }
 }
 

@@ -167,7 +167,13 @@ fn under_traffic(
 }
 
 /// The proxy on its two sets of ports, the app and the services.
+///
+/// Its listeners are transparent in REDIRECT mode too. For those the kernel may find a socket by early demultiplexing before it
+/// translates the source port (two connections from one client port), and keeps it afterwards: early demultiplexing is off.
 fn servers(pod: &Pod) -> Vec<Server> {
+    pod.namespace.run(|| {
+        std::fs::write("/proc/sys/net/ipv4/tcp_early_demux", "0").expect("switch early demultiplexing off");
+    });
     let mut dns: Vec<_> =
         pod.fixture.families().iter().map(|family| Listen::TcpAt(dns_capture(*family))).collect();
     dns.extend([15001, 15006, 16001, 16006].map(Listen::TcpTransparent));
