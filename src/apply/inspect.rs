@@ -7,7 +7,7 @@ use super::{conntrack, from_kernel, hidden, missing_modules, needed, network, to
 use crate::backend::{self, Decision, Findings, Refusal};
 use crate::config::BackendChoice;
 use crate::exit::Exit;
-use crate::kernel::observe::{self, Snapshot};
+use crate::kernel::observe::{self, Handles, Snapshot};
 use crate::kernel::process::Host;
 use crate::kernel::release::Release;
 use crate::kernel::{modules, nftables, restore, tools};
@@ -240,8 +240,9 @@ fn foreign_tables(snapshot: &Snapshot, backend: Backend) -> Vec<nfnetlink::nftab
 /// How often rules that change all the time are read.
 const ATTEMPTS: usize = 16;
 
-/// Reads all rules of a family. Those of iptables-nft come with their handles, which are read before and behind the
-/// rules: again, if another program has changed something meanwhile, and without handles if it always does.
+/// Reads all rules of a family. Those of iptables-nft come with their handles, which are read before the rules, and behind
+/// them once more if another program has changed something meanwhile. Where they differ, all is read again, and if they always
+/// do, the rules come without handles.
 ///
 /// # Errors
 /// The tool fails, or cannot read a chain with rules of ours.
@@ -253,11 +254,15 @@ pub(super) fn read(
 ) -> Result<Observed, Failure> {
     let unreadable =
         |error: io::Error| from_kernel(format!("cannot read the handles of rules: {error}"), &error);
-    let handles = |variant| match variant {
-        Variant::Legacy => Ok(observe::Handles::new()),
-        Variant::Nft => observe::handles().map_err(unreadable),
+    let handles = || match variant {
+        Variant::Legacy => Ok(Handles::default()),
+        Variant::Nft => observe::handles(family).map_err(unreadable),
     };
-    let mut before = handles(variant)?;
+    let generation = || match variant {
+        Variant::Legacy => Ok(0),
+        Variant::Nft => observe::generation().map_err(unreadable),
+    };
+    let mut before = handles()?;
     let mut attempts = 0;
     loop {
         let text = restore::save(host, variant, family, tools)
@@ -265,15 +270,15 @@ pub(super) fn read(
         log::debug!("{family} rules of {variant}:\n{}", text.trim_end());
         let text = hidden::complete(host, variant, family, tools, text)?;
         let mut observed = parse::iptables_save(family, &text);
-        let after = handles(variant)?;
-        let same = before.get(&family) == after.get(&family);
+        let after = if generation()? == before.generation { None } else { Some(handles()?) };
+        let same = after.as_ref().is_none_or(|after| after.tables == before.tables);
         attempts += 1;
-        for (table, handles) in after.get(&family).into_iter().flatten().filter(|_| same) {
+        for (table, handles) in before.tables.iter().filter(|_| same) {
             observed.number(*table, handles);
         }
-        if same || attempts == ATTEMPTS {
-            return Ok(observed);
+        match after {
+            Some(after) if !same && attempts < ATTEMPTS => before = after,
+            Some(_) | None => return Ok(observed),
         }
-        before = after;
     }
 }

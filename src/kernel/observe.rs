@@ -204,21 +204,34 @@ pub fn foreign_tables(snapshot: &Snapshot, without_iptables: bool) -> io::Result
     nftables::read_without_elements(foreign.into_iter().filter(|table| !dormant.contains(table)))
 }
 
-/// What every rule of iptables-nft is numbered with, by family, table and chain, in order.
-pub type Handles = BTreeMap<Family, BTreeMap<Table, BTreeMap<String, Vec<u64>>>>;
+/// What every rule of iptables-nft is numbered with.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Handles {
+    /// The generation of the rules, read first: while it is the same, so are the handles.
+    pub generation: u32,
+    /// The handles by table and chain, in order.
+    pub tables: BTreeMap<Table, BTreeMap<String, Vec<u64>>>,
+}
 
-/// The handles of all rules in our tables.
+/// The handles of all rules in our tables of a family.
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn handles() -> io::Result<Handles> {
-    let mut handles = Handles::new();
-    if let Some(mut socket) = Nftables::open_if_present()? {
-        for (family, table, name) in ours(&socket.tables()?, &Family::ALL) {
-            handles.entry(family).or_default().insert(table, socket.handles(&name)?);
-        }
+pub fn handles(family: Family) -> io::Result<Handles> {
+    let Some(mut socket) = Nftables::open_if_present()? else { return Ok(Handles::default()) };
+    let mut handles = Handles { generation: socket.generation()?, tables: BTreeMap::new() };
+    for (_, table, name) in ours(&socket.tables()?, &[family]) {
+        handles.tables.insert(table, socket.handles(&name)?);
     }
     Ok(handles)
+}
+
+/// The number of changes that the rules of nf_tables have seen; 0 on a kernel without them.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn generation() -> io::Result<u32> {
+    Nftables::open_if_present()?.map_or(Ok(0), |mut socket| socket.generation())
 }
 
 /// Deletes rules of iptables-nft by handle, all or none.
