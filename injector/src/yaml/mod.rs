@@ -1,7 +1,7 @@
 //! Reading and writing YAML as Kubernetes' tools do: YAML 1.1, by way of JSON.
 //!
 //! - [`read()`]: one document as JSON; what Go's `sigs.k8s.io/yaml` would make of it. For values, mesh config, configs.
-//! - [`read_overlay`]: a template's output as a strategic merge patch for a pod, typed strictly, and where its scalars are.
+//! - `read_overlay`: a template's output as a strategic merge patch for a pod, typed strictly, and where its scalars are.
 //! - [`read_documents`]: an input file, document by document, with coercion; unchanged documents keep their bytes.
 //! - [`write()`]: JSON as block-style YAML that any YAML 1.1 or 1.2 reader reads back the same.
 //! - [`scalar_spans`], [`within_one_scalar`]: where the scalars of a text are.
@@ -11,7 +11,7 @@
 //! integers; `1e3` a float, written as the integer 1000 where JSON would; no timestamps, no base 60. Of duplicate keys
 //! the last wins, in the place of the first; [`Document::duplicate`] and [`duplicate_key`] name the first of them. `<<` merges at its position. Keys that are no strings become strings.
 //!
-//! Bounds: [`MAX_BYTES`] of text, [`MAX_NODES`] nodes with aliases expanded, [`MAX_DEPTH`] levels.
+//! Bounds: `MAX_BYTES` of text, `MAX_NODES` nodes with aliases expanded, `MAX_DEPTH` levels.
 
 #![allow(
     clippy::wildcard_enum_match_arm,
@@ -102,10 +102,10 @@ pub enum Problem {
     /// The parser's own complaint.
     #[error("{0}")]
     Syntax(String),
-    /// Deeper than [`MAX_DEPTH`].
+    /// Deeper than `MAX_DEPTH`.
     #[error("nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
-    /// Longer than [`MAX_BYTES`].
+    /// Longer than `MAX_BYTES`.
     #[error("{0} bytes are too many; at most {MAX_BYTES} are read")]
     TooLong(usize),
     /// More than so many.
