@@ -123,6 +123,8 @@ pub fn iptables_save(family: Family, text: &str) -> Observed {
     for line in words::records(text) {
         if let Some(name) = line.strip_prefix('*') {
             current = Table::ALL.into_iter().find(|table| table.name() == name.trim());
+            // The legacy tool prints a table twice if another one comes into being while it reads the list of tables.
+            current.map(|table| observed.tables.remove(&table));
         }
         if let Some(table) = current {
             read_line(family, line, observed.tables.entry(table).or_default());
@@ -190,4 +192,21 @@ fn rule_of(line: &str) -> Option<(&str, &str)> {
     };
     let rest = line.strip_prefix("-A ")?;
     Some(rest.split_once(' ').unwrap_or((rest, "")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_that_is_printed_twice_counts_once() {
+        let raw = "*raw\n:PREROUTING ACCEPT [0:0]\n:ISTIO_INBOUND - [0:0]\n-A PREROUTING -j ISTIO_INBOUND\nCOMMIT\n";
+        let nat = "*nat\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING -i eth1 -j RETURN\nCOMMIT\n";
+        let once = iptables_save(Family::V6, &format!("{nat}{raw}"));
+        let twice = iptables_save(Family::V6, &format!("{nat}{raw}{raw}"));
+        for observed in [once, twice] {
+            let hooks: usize = observed.tables.values().map(|table| table.hook(Hook::Prerouting).len()).sum();
+            assert_eq!((hooks, observed.tables.len()), (2, 2));
+        }
+    }
 }
