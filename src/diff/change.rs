@@ -64,7 +64,7 @@ pub struct TableChange {
     pub remove: Vec<Chain>,
     /// Chains that are emptied only, since a foreign rule jumps to them.
     pub empty: Vec<Chain>,
-    /// Rules that are taken out by handle before everything else: a identical foreign rule before each of them does the same.
+    /// Rules that are taken out by handle, after the rules file: an identical foreign rule before each of them does the same.
     pub by_handle: Vec<RuleByHandle>,
     /// What may be ours or foreign, is not asked for, and stays: `CHAIN words`.
     pub ambiguous: Vec<String>,

@@ -33,7 +33,7 @@ fn know(family: Family, table: Table, observed: &mut ObservedTable, record: Opti
     }
 }
 
-/// In the order of the steps: first what only handles tell, then the rules file.
+/// What only handles tell, then the rules file: what is left is the same in either order.
 fn apply_change(change: &TableChange, table: &mut ObservedTable) {
     let TableChange { table: _, declare, deletions, hooks, remove, empty, by_handle, ambiguous: _ } = change;
     for RuleByHandle { hook, handle, hash: _, text: _ } in by_handle {

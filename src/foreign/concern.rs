@@ -20,7 +20,9 @@ impl Captured {
 
     /// Whether a rule with these words may match captured packets. What is not understood may.
     pub(super) fn may_match(self, words: &[String]) -> bool {
-        let protocol = words.iter().position(|word| word == "-p");
+        // Behind these there may be any word: in a comment, for instance.
+        let ends = |word: &String| ["-m", "-j", "-g"].contains(&word.as_str());
+        let protocol = words.iter().take_while(|word| !ends(word)).position(|word| word == "-p");
         let negated = |at: usize| {
             at.checked_sub(1).and_then(|before| words.get(before)).is_some_and(|word| word == "!")
         };
@@ -99,6 +101,7 @@ mod tests {
             ("-p udp -m multiport --dports 4789,8472 -j NOTRACK", false, false),
             ("-p udp -m multiport --dports 53,5353:5360 -j NOTRACK", false, true),
             ("-p udp -m udp --dport domain -j NOTRACK", false, true),
+            ("-m comment --comment -p -j ACCEPT", true, true),
         ] {
             assert_eq!((may_match(false, rule), may_match(true, rule)), (without, with_dns), "{rule}");
         }

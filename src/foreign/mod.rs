@@ -13,6 +13,11 @@ use crate::parse::{self, Line, Observed, ObservedTable, UNREADABLE};
 pub use base_chains::{BaseChain, before_ours};
 use concern::Captured;
 
+/// How many chains deep the target of a foreign rule is looked for, and what stands for a deeper one. Chains of iptables can
+/// be nested deeper than the stack allows.
+const DEEPEST: usize = 100;
+const TOO_DEEP: &str = "chains nested more than 100 deep";
+
 /// A foreign rule, or policy, that decides before our rules or may do so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecidesFirst {
@@ -24,11 +29,13 @@ pub struct DecidesFirst {
     target: String,
     /// Whether it is of another variant than ours: which one packets meet first is open.
     of_other_variant: bool,
+    /// Where it is.
+    place: Placement,
 }
 
 impl fmt::Display for DecidesFirst {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { family, variant, table, text, target, of_other_variant } = self;
+        let Self { family, variant, table, text, target, of_other_variant, place } = self;
         let table = table.name();
         if text.starts_with("-P") {
             return write!(
@@ -37,12 +44,13 @@ impl fmt::Display for DecidesFirst {
                  rule takes, those of the proxy among them, are dropped; set it to ACCEPT, if that is not meant"
             );
         }
-        let (decides, mend) = if *of_other_variant {
-            ("may decide", "delete it")
-        } else {
-            ("decides", "move it behind our rule or delete it")
+        let decides = if *of_other_variant { "may decide" } else { "decides" };
+        let mend = match place {
+            Placement::Before => "move it behind our rule or delete it",
+            Placement::Beside => "delete it",
         };
-        let are = if target.contains(UNREADABLE) { "may not be" } else { "are not" };
+        let is_unknown = [UNREADABLE, TOO_DEEP].iter().any(|unknown| target.contains(unknown));
+        let are = if is_unknown { "may not be" } else { "are not" };
         write!(
             f,
             "a foreign rule {decides} before ours ({family}, {variant}): {table} `{text}`: packets that it \
@@ -99,7 +107,7 @@ struct Examined<'a> {
 
 /// Where foreign rules are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Placement {
     /// Before our jump in the same chain.
     Before,
     /// Behind it, or in tables that packets meet besides ours.
@@ -107,14 +115,16 @@ enum Place {
 }
 
 impl Examined<'_> {
-    fn named(&self, table: Table, text: String, target: String) -> DecidesFirst {
+    fn named(&self, table: Table, place: Placement, text: String, target: String) -> DecidesFirst {
         let Self { family, variant, of_other_variant, desired: _ } = *self;
-        DecidesFirst { family, variant, table, text, target, of_other_variant }
+        DecidesFirst { family, variant, table, text, target, of_other_variant, place }
     }
 
     fn policy(&self, table: Table, hook: Hook, observed: &ObservedTable) -> Option<DecidesFirst> {
         let drops = observed.drops.contains(&hook);
-        drops.then(|| self.named(table, format!("-P {} DROP", hook.name()), "DROP".to_owned()))
+        drops.then(|| {
+            self.named(table, Placement::Beside, format!("-P {} DROP", hook.name()), "DROP".to_owned())
+        })
     }
 
     /// The foreign rules of a shared chain that can decide.
@@ -142,16 +152,16 @@ impl Examined<'_> {
         let foreign = lines.iter().enumerate().filter(|(at, line)| !ours.contains(at) && !asked_for(line));
         foreign
             .filter_map(|(at, line)| {
-                let place = if has_capture && at < first { Place::Before } else { Place::Beside };
-                // Behind our jump in nat there is only what we did not take.
-                if table == Table::Nat && has_capture && place == Place::Beside {
+                let place = if has_capture && at < first { Placement::Before } else { Placement::Beside };
+                // Behind our jump in nat, and in mangle with TPROXY, there is only what we did not take.
+                if table != Table::Raw && has_capture && place == Placement::Beside {
                     return None;
                 }
                 let mut search =
                     Search { table, hook, place, captured, chains: &observed.foreign, seen: BTreeSet::new() };
-                let target = search.decides(&line.text, true)?;
+                let target = search.decides(&line.text, true, 0)?;
                 let words = line.text.escape_debug().to_string().replace("\\\"", "\"");
-                Some(self.named(table, format!("-A {} {words}", hook.name()), target))
+                Some(self.named(table, place, format!("-A {} {words}", hook.name()), target))
             })
             .collect()
     }
@@ -178,7 +188,7 @@ fn rerouted(line: &Line) -> bool {
 struct Search<'a> {
     table: Table,
     hook: Hook,
-    place: Place,
+    place: Placement,
     captured: Captured,
     chains: &'a BTreeMap<String, Vec<String>>,
     seen: BTreeSet<String>,
@@ -186,8 +196,8 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// The target that takes a captured packet away from our rules, if the rule has such a target, or jumps to a chain
-    /// with one.
-    fn decides(&mut self, text: &str, in_hook: bool) -> Option<String> {
+    /// with one; `depth` chains deep.
+    fn decides(&mut self, text: &str, in_hook: bool, depth: usize) -> Option<String> {
         let words = parse::words_of(text)?;
         if !self.captured.may_match(&words) {
             return None;
@@ -199,15 +209,18 @@ impl Search<'_> {
         }
         let chains = self.chains;
         let rules = chains.get(name).filter(|_| self.seen.insert(name.to_owned()))?;
+        if depth == DEEPEST {
+            return Some(format!("{name} ({TOO_DEEP})"));
+        }
         // Behind a `goto` a RETURN leaves the shared chain.
         let in_hook = in_hook && option == "-g";
-        let inner = rules.iter().find_map(|rule| self.decides(rule, in_hook))?;
+        let inner = rules.iter().find_map(|rule| self.decides(rule, in_hook, depth + 1))?;
         Some(format!("{name} ({inner})"))
     }
 
     fn takes(&self, name: &str, target: &[String], in_hook: bool) -> bool {
         let Self { table, hook, place, .. } = self;
-        let before = *place == Place::Before;
+        let before = *place == Placement::Before;
         match name {
             "DROP" | "REJECT" | "QUEUE" | "NFQUEUE" | UNREADABLE => true,
             "NOTRACK" => *table == Table::Raw,

@@ -309,6 +309,27 @@ fn shared_chain_unreadable_by_iptables_nft_is_not_changed_and_reported() {
 }
 
 #[test]
+fn deeply_nested_foreign_chains_are_no_obstacle() {
+    let pod = Pod::new();
+    let deepest = 5_000;
+    let mut rules = String::from("*nat\n");
+    (0..=deepest).for_each(|number| rules += &format!(":DEEP{number} - [0:0]\n"));
+    rules += "-A OUTPUT -j DEEP0\n";
+    (0..deepest).for_each(|number| rules += &format!("-A DEEP{number} -j DEEP{}\n", number + 1));
+    std::fs::write(pod.path("deep"), rules + "COMMIT\n").unwrap();
+    pod.sh(&format!("iptables-legacy-restore --noflush < {}", pod.path("deep").display()));
+    let named = "-A OUTPUT -j DEEP0`: packets that it hands to DEEP0 (";
+    for _ in 0..2 {
+        pod.istio(&SIDECAR)
+            .good()
+            .stderr_contains(named)
+            .stderr_contains("chains nested more than 100 deep")
+            .stderr_contains("may not be captured");
+    }
+    pod.istio(&["cleanup"]).good();
+}
+
+#[test]
 fn foreign_table_unreadable_by_iptables_nft_is_ignored() {
     let pod = Pod::new();
     pod.sh("nft add table ip mangle; nft add chain ip mangle mine; nft add rule ip mangle mine fib daddr type local accept");

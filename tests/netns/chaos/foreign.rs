@@ -284,7 +284,7 @@ fn rule(random: &mut Random, number: usize, shapes: Shapes) -> Rule {
     };
     let shapes = match shapes {
         Shapes::Distinct => &SHAPES[ALIKE..],
-        // Without counters a identical could not be told from one of ours.
+        // Without counters an identical one could not be told from one of ours.
         Shapes::All if (backend, family) == NO_COUNTERS => &SHAPES[IDENTICAL..],
         Shapes::All => &SHAPES[..],
     };
