@@ -316,7 +316,7 @@ fn deeply_nested_foreign_chains_are_no_obstacle() {
     (0..=deepest).for_each(|number| rules += &format!(":DEEP{number} - [0:0]\n"));
     rules += "-A OUTPUT -j DEEP0\n";
     (0..deepest).for_each(|number| rules += &format!("-A DEEP{number} -j DEEP{}\n", number + 1));
-    std::fs::write(pod.path("deep"), rules + "COMMIT\n").unwrap();
+    fs::write(pod.path("deep"), rules + "COMMIT\n").unwrap();
     pod.sh(&format!("iptables-legacy-restore --noflush < {}", pod.path("deep").display()));
     let named = "-A OUTPUT -j DEEP0`: packets that it hands to DEEP0 (";
     for _ in 0..2 {
