@@ -26,30 +26,57 @@ pub(super) fn complete(
     mut saved: String,
 ) -> Result<String, Failure> {
     let left_out: Vec<Table> = Table::ALL.into_iter().filter(|table| is_left_out(*table, &saved)).collect();
-    if left_out.is_empty() {
-        return Ok(saved);
+    if !left_out.is_empty() {
+        saved += &listed(host, variant, family, tools, &left_out)?;
     }
+    Ok(saved)
+}
+
+/// All tables chain by chain, where iptables-nft-save fails: it ends at the first expression that some versions do not read,
+/// in whichever chain. `None` where that does not help.
+pub(super) fn without_save(
+    host: &impl Host,
+    variant: Variant,
+    family: Family,
+    tools: &Tools,
+) -> Option<String> {
+    let listed = match variant {
+        Variant::Legacy => return None,
+        Variant::Nft => listed(host, variant, family, tools, &Table::ALL),
+    };
+    listed.inspect_err(|failure| log::debug!("{failure}")).ok()
+}
+
+/// The rules of some tables, in the format of the save tool.
+fn listed(
+    host: &impl Host,
+    variant: Variant,
+    family: Family,
+    tools: &Tools,
+    tables: &[Table],
+) -> Result<String, Failure> {
     let counts = observe::counts(variant).map_err(|error| {
         super::from_kernel(format!("cannot read the tables that are not shown: {error}"), &error)
     })?;
-    for table in left_out {
-        let Some(chains) = counts.get(&family).and_then(|counts| counts.get(&table)) else { continue };
+    let mut text = String::new();
+    for table in tables {
+        let Some(chains) = counts.get(&family).and_then(|counts| counts.get(table)) else { continue };
         let holds_ours = chains.keys().any(|chain| Chain::from_name(chain).is_some());
-        saved += &format!("*{}\n", table.name());
+        text += &format!("*{}\n", table.name());
         for chain in chains.keys() {
             let listed = restore::list_chain(host, tools, table.name(), chain)
                 .map_err(|error| tool_error::of_save(&error, variant, family))?;
             match listed {
-                Some(text) => saved += &text,
+                Some(rules) => text += &rules,
                 None if holds_ours && is_needed(chain) => {
-                    return Err(unreadable(variant, family, table, chain));
+                    return Err(unreadable(variant, family, *table, chain));
                 }
-                None => saved += &format!("-A {chain} -j \"{UNREADABLE}\"\n"),
+                None => text += &format!("-A {chain} -j \"{UNREADABLE}\"\n"),
             }
         }
-        saved += "COMMIT\n";
+        text += "COMMIT\n";
     }
-    Ok(saved)
+    Ok(text)
 }
 
 fn is_left_out(table: Table, saved: &str) -> bool {

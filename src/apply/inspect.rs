@@ -265,10 +265,12 @@ pub(super) fn read(
     let mut before = handles()?;
     let mut attempts = 0;
     loop {
-        let text = restore::save(host, variant, family, tools)
-            .map_err(|error| tool_error::of_save(&error, variant, family))?;
+        let text = match restore::save(host, variant, family, tools) {
+            Ok(text) => hidden::complete(host, variant, family, tools, text)?,
+            Err(error) => hidden::without_save(host, variant, family, tools)
+                .ok_or_else(|| tool_error::of_save(&error, variant, family))?,
+        };
         log::debug!("{family} rules of {variant}:\n{}", text.trim_end());
-        let text = hidden::complete(host, variant, family, tools, text)?;
         let mut observed = parse::iptables_save(family, &text);
         let after = if generation()? == before.generation { None } else { Some(handles()?) };
         let same = after.as_ref().is_none_or(|after| after.tables == before.tables);

@@ -291,6 +291,23 @@ fn foreign_chain_unreadable_by_iptables_nft_is_not_changed() {
 }
 
 #[test]
+fn foreign_chain_at_which_iptables_nft_save_fails_is_not_changed() {
+    let pod = Pod::new();
+    pod.sh(
+        "nft add table ip mangle; nft add chain ip mangle vpn; nft add rule ip mangle vpn meta mark set 7; \
+         nft add table ip nat; nft add chain ip nat vpn; nft add rule ip nat vpn meta mark set 7",
+    );
+    let before = pod.sh("nft list table ip mangle");
+    pod.istio(&SIDECAR).good().stderr_contains("done: ");
+    pod.istio(&SIDECAR).good().stderr_contains("already converged");
+    pod.istio(&["-b", "80", "--verify"]).good();
+    pod.istio(&["cleanup"]).good().stderr_contains("no rules in place");
+    assert_eq!(pod.sh("nft list table ip mangle"), before);
+    let left = pod.sh("nft list table ip nat");
+    assert!(left.contains("mark set 0x00000007") && !left.contains("ISTIO"), "{left}");
+}
+
+#[test]
 fn shared_chain_unreadable_by_iptables_nft_is_not_changed_and_reported() {
     let pod = Pod::new();
     pod.istio(&SIDECAR).good();

@@ -32,6 +32,7 @@ for_these_fixtures!(
     [
         killed_beside_identical_foreign_rules_leaves_no_part_of_a_set,
         killed_run_beside_identical_foreign_rules_leaves_no_rule_of_ours,
+        foreign_rule_before_those_of_a_killed_run_stays,
     ]
 );
 for_these_fixtures!(nft_in_mangle: IptablesNft Dual; [killed_cleanup_leaves_identical_foreign_rules, killed_change_leaves_no_rule_unnamed]);
@@ -192,6 +193,25 @@ fn identical(pod: &Pod, rules: &[&str]) {
         for rule in rules {
             // `ip6tables-nft` ignores `-c`.
             pod.iptables(family, &format!("{rule} -c 7 777"));
+        }
+    }
+}
+
+/// What is left of the rules before the killed run is named by its handle: an identical foreign rule right before the new ones
+/// is not taken for it.
+fn foreign_rule_before_those_of_a_killed_run_stays(fixture: Fixture) {
+    for (table, mode) in [("nat", "REDIRECT"), ("mangle", "TPROXY")] {
+        let pod = fixture.pod();
+        let first = ["-b", "*", "-i", "*", "-m", mode, "-c", "net9"];
+        let second = ["-b", "80,81", "-i", "*", "-m", mode, "-c", "net9,net8"];
+        pod.apply(&first);
+        identical(&pod, &[&format!("-t {table} -I PREROUTING -i net9 -j RETURN")]);
+        killed_at_restore(&pod, &second, fixture.families(), "after");
+        pod.plain_istio_iptables(&["--cleanup-only"]).run().succeeded();
+        for &family in fixture.families() {
+            let saved = pod.save(family);
+            let left: Vec<_> = saved.lines().filter(|line| line.starts_with("-A ")).collect();
+            assert_eq!(left, ["-A PREROUTING -i net9 -j RETURN"], "{table} {family:?}");
         }
     }
 }

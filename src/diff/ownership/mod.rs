@@ -104,12 +104,16 @@ fn recorded(family: Family, table: Table, observed: &ObservedTable, record: &Rec
     if table == Table::Nat && observed.chains.is_empty() {
         return;
     }
-    let now = search(&blocks);
-    let Some(earlier) = earlier.map(|earlier| search(&earlier)) else {
+    let mut now = search(&blocks);
+    if record.is_removing() {
+        only_pending(observed, &mut now);
+    }
+    let Some(mut earlier) = earlier.map(|earlier| search(&earlier)) else {
         // Without chains an interrupted clean-up may have written the table: a rule like ours may be a foreign one.
         let needs_proof = record.is_removing() && observed.chains.is_empty();
         return claim(table, observed, &now, needs_proof, ours);
     };
+    only_pending(observed, &mut earlier);
     // A run was killed, or is still busy. The table holds the rules before it or those behind it: if only the one or
     // the other can be found, that is clear, else each line needs proof.
     let whole = |found: &[Vec<Candidates>; 2]| found.iter().flatten().all(|(_, places)| !places.is_empty());
@@ -136,6 +140,17 @@ fn recorded(family: Family, table: Table, observed: &ObservedTable, record: &Rec
         (true | false, _) => {
             claim(table, observed, &now, true, ours);
             claim(table, observed, &earlier, true, ours);
+        }
+    }
+}
+
+/// Where the record names a rule that is to be deleted by its handle, an identical one elsewhere is foreign.
+fn only_pending(observed: &ObservedTable, found: &mut [Vec<Candidates>; 2]) {
+    for (hook, blocks) in Hook::ALL.into_iter().zip(found) {
+        let lines = observed.hook(hook);
+        let is_pending = |at: &usize| lines.get(*at).is_some_and(|line| line.pending_deletion);
+        for (_, places) in blocks.iter_mut().filter(|(_, places)| places.iter().flatten().any(is_pending)) {
+            places.retain(|places| places.iter().any(is_pending));
         }
     }
 }
