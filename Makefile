@@ -152,8 +152,8 @@ pod: setup static injector relay ## run a whole injected pod in podman, both var
 	@$(AS_ROOT) tests/pod/run target/$(TARGET)/release
 
 # In one folder for each architecture.
-registry-programs: static injector
-	@install -D -t target/registry/$(ARCH) $(STATIC) $(INJECTOR)
+registry-programs: programs
+	@install -D -t target/registry/$(ARCH) $(STATIC) $(INJECTOR) $(dir $(STATIC))relay
 
 registry: setup setup-registry ## push images for amd64 and arm64 to a registry on loopback, pull and run both (root)
 	@for arch in amd64 arm64; do $(MAKE) registry-programs ARCH=$$arch; done
