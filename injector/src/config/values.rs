@@ -198,9 +198,16 @@ impl SetValues {
     /// All of them as one map, later ones over earlier ones, and the init container's image over all.
     #[must_use]
     pub fn merged(all: &[Self], init_image: Option<&str>) -> Value {
-        let image =
-            init_image.map_or(Value::Null, |image| json!({"global": {"proxy_init": {"image": image}}}));
-        all.iter().map(|set| set.0.clone()).chain([image]).fold(Value::Null, merge)
+        let set = all.iter().map(|set| set.0.clone()).fold(Value::Null, merge);
+        // A value in the place of one of these maps stays, and is refused where the values are read.
+        let is_scalar =
+            |path: &str| set.pointer(path).is_some_and(|value| !value.is_object() && !value.is_null());
+        match init_image {
+            Some(image) if !["/global", "/global/proxy_init"].into_iter().any(is_scalar) => {
+                merge(set, json!({"global": {"proxy_init": {"image": image}}}))
+            }
+            Some(_) | None => set,
+        }
     }
 }
 

@@ -180,12 +180,12 @@ fn errors_name_the_source_of_a_value() {
     let values = folder.file("v.yaml", "global: {proxy: {excludeInboundPorts: abc}}\n");
     let failure =
         |more: &[&str]| run(&[&["inject", "-f", &deployment], more].concat()).unwrap_err().to_string();
-    for set in ["global=1", "global.proxy=x", "global.proxy.resources={a}"] {
+    for set in ["global=1", "global.proxy=x", "global.proxy.resources={a}", "global.proxy_init=1"] {
         let (path, _) = set.split_once('=').unwrap();
-        let text = failure(&["--set", set]);
         let expected =
             format!("error: --set: {path}: expected a key below it, as the values have: KEY.KEY=VALUE\n");
-        assert_eq!(text, expected, "{set}");
+        assert_eq!(failure(&["--set", set]), expected, "{set}");
+        assert_eq!(failure(&["--set", set, "--init-image", "registry/init:1"]), expected, "{set}");
     }
     let scalar = folder.file("scalar.yaml", "global: 1\n");
     assert_eq!(
