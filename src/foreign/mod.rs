@@ -13,9 +13,9 @@ use crate::parse::{self, Line, Observed, ObservedTable, UNREADABLE};
 pub use base_chains::{BaseChain, before_ours};
 use concern::Captured;
 
-/// How many chains deep the target of a foreign rule is looked for, and what stands for a deeper one. Chains of iptables can
-/// be nested deeper than the stack allows.
+/// Depth limit for following jumps between foreign chains: iptables-legacy allows more nesting than the stack does.
 const DEEPEST: usize = 100;
+/// Reported in place of the target beyond that depth.
 const TOO_DEEP: &str = "chains nested more than 100 deep";
 
 /// A foreign rule, or policy, that decides before our rules or may do so.

@@ -112,7 +112,7 @@ impl Observed {
     }
 }
 
-/// Stands for the target of rules in a foreign chain that the tool cannot list.
+/// Placeholder target of a foreign chain that the tool cannot list.
 pub const UNREADABLE: &str = "rules that iptables cannot read";
 
 /// Reads the output of `iptables-save` or `ip6tables-save`.
@@ -123,7 +123,7 @@ pub fn iptables_save(family: Family, text: &str) -> Observed {
     for line in words::records(text) {
         if let Some(name) = line.strip_prefix('*') {
             current = Table::ALL.into_iter().find(|table| table.name() == name.trim());
-            // The legacy tool prints a table twice if another one comes into being while it reads the list of tables.
+            // The legacy tool prints a table twice if another table is created while it reads the list of tables.
             current.map(|table| observed.tables.remove(&table));
         }
         if let Some(table) = current {
