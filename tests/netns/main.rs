@@ -27,6 +27,7 @@ mod established;
 mod families;
 mod foreign;
 mod foreign_chains;
+mod foreign_warnings;
 mod forwarded;
 mod held;
 mod inbound;
