@@ -102,10 +102,16 @@ impl<'a> Tracking<'a> {
         };
         established
             .retain(|entry| entry.tcp_state == Some(TcpState::Established) && !local_ends(entry).is_empty());
-        // After the entries: a connection that begins meanwhile has a socket.
-        let alive: HashSet<_> = sockets(self.families, &CONNECTION_STATES)?.iter().map(ends).collect();
+        // After the entries: a connection that begins meanwhile has a socket. One in TIME_WAIT has ended: an entry that is
+        // established even so did not see that, and never will.
+        let states = CONNECTION_STATES.into_iter().filter(|state| *state != State::TimeWait);
+        let states: Vec<State> = states.collect();
+        let alive: HashSet<_> = sockets(self.families, &states)?.iter().map(ends).collect();
         for entry in &established {
-            if !local_ends(entry).iter().any(|ends| alive.contains(ends)) {
+            let has_socket = local_ends(entry).iter().any(|ends| alive.contains(ends));
+            // Its connection may have ended since, seen.
+            let is_established = |now: Entry| now.tcp_state == Some(TcpState::Established);
+            if !has_socket && self.table.find(entry)?.is_some_and(is_established) {
                 self.table.delete(entry)?;
             }
         }

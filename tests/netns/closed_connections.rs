@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -187,14 +188,27 @@ fn connections_that_the_server_resets_after_first_capture(fixture: Fixture) {
 
 /// After a clean-up the entries of its time stay, and no packet changes them.
 fn connections_that_end_while_nothing_is_tracked(fixture: Fixture) {
-    for options in [&REDIRECT[..], &TPROXY] {
+    let endings = [Ending::ResetByServer, Ending::Close];
+    for (options, ending) in
+        [&REDIRECT[..], &TPROXY].into_iter().zip(endings).chain([(&REDIRECT[..], Ending::Close)])
+    {
         let pod = fixture.pod();
+        // After an ordinary end the client's socket waits in TIME_WAIT, and its port may be used again.
+        pod.namespace.run(|| {
+            for (setting, value) in [("tcp_tw_reuse", "1"), ("tcp_tw_reuse_delay", "1")] {
+                let path = Path::new("/proc/sys/net/ipv4").join(setting);
+                // Kernels before 6.14 have no setting for the delay, which is a second there.
+                if path.exists() {
+                    fs::write(path, value).unwrap();
+                }
+            }
+        });
         let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         pod.apply(&["-b", "9999"]);
         let callers = Caller::all(&pod);
         let open: Vec<_> = callers.iter().map(Caller::open_all).collect();
         pod.apply(&["--cleanup-only"]);
-        open.into_iter().flatten().for_each(|conversation| conversation.end(Ending::ResetByServer));
+        open.into_iter().flatten().for_each(|conversation| conversation.end(ending));
         pod.apply(options);
         callers.iter().for_each(Caller::are_captured);
     }
