@@ -59,11 +59,11 @@ if [ "${POD_STAGE:-}" = "" ]; then
     export PROGRAMS work POD_STAGE=inside
     # unshare waits for its child and is deaf meanwhile; killed, it takes the stage along. A job in the background lets
     # this shell hear an interrupt.
-    setpriv --pdeathsig TERM timeout --kill-after=1 "${LIMIT:-150}" unshare --mount --propagation private --net --ipc --uts --pid --fork \
+    setpriv --pdeathsig TERM timeout --kill-after=1 "${LIMIT:-300}" unshare --mount --propagation private --net --ipc --uts --pid --fork \
         --kill-child --mount-proc "$0" "$@" </dev/null &
     stage=$! status=0
     wait "$stage" || status=$?
-    case $status in 124 | 137) echo "pod: not done after ${LIMIT:-150} seconds" >&2 ;; esac
+    case $status in 124 | 137) echo "pod: not done after ${LIMIT:-300} seconds" >&2 ;; esac
     exit "$status"
 fi
 
@@ -86,6 +86,7 @@ cgroup_manager = "cgroupfs"
 events_logger = "file"
 [network]
 network_backend = "netavark"
+network_config_dir = "$work/networks"
 END
 # `podman` is this storage's, for other programs too.
 mkdir "$work/bin"
