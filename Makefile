@@ -44,7 +44,7 @@ PEER ?=
 BASELINE ?=
 RUNS ?= 30
 
-.PHONY: help demo test bench bench-connections bench-injector bench-image bench-webhook chaos soak fuzz static injector relay programs \
+.PHONY: help demo test bench bench-connections bench-injector bench-image bench-webhook chaos soak soak-explain fuzz static injector relay programs \
     lint checks tests parity unit unit-cross pod proxies registry registry-programs kernels kernel-tests cluster image image-local dist \
     gallery setup setup-demo setup-cross setup-registry setup-kernels clean
 
@@ -96,6 +96,13 @@ chaos: setup ## random option changes under traffic, with kills and foreign rule
 	@CHAOS_SECONDS=$(CHAOS_SECONDS) CHAOS_SEED=$(CHAOS_SEED) CHAOS_EPISODE=$(CHAOS_EPISODE) \
 	    $(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") \
 	    cargo test --locked --quiet --test netns chaos:: -- --include-ignored --nocapture
+
+# 100 configurations are some 16,000 packets.
+EXPLAIN_CASES ?= 100
+EXPLAIN_SEED ?=
+soak-explain: setup ## 10,000 packets: explain against the kernel, with every backend (EXPLAIN_CASES=100, EXPLAIN_SEED)
+	@EXPLAIN_CASES=$(EXPLAIN_CASES) EXPLAIN_SEED=$(EXPLAIN_SEED) $(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") \
+	    cargo test --locked --quiet --test netns agreement:: -- --nocapture
 
 # A stable compiler takes the fuzzer's flags with RUSTC_BOOTSTRAP; the corpus is not committed.
 FUZZ ?= iptables_save

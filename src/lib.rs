@@ -35,6 +35,8 @@ pub mod logging;
 pub mod policy;
 pub mod routing;
 
+pub mod explain;
+
 pub mod record;
 
 pub mod parse;

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use crate::apply;
-use crate::config::{Action, CaptureConfig, Intent, Resolved, RunOptions, Validation};
+use crate::config::{
+    Action, CaptureConfig, GivenOption, Intent, PacketQuery, Resolved, RunOptions, Validation,
+};
 use crate::exit::Exit;
+use crate::explain;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Host;
 use crate::kernel::{lock, netns, probe, rtnetlink};
-use crate::model::Family;
+use crate::model::{Family, Network};
 use crate::plan::{self, DesiredState};
 use crate::policy;
 use crate::report::Failure;
@@ -22,9 +25,12 @@ const WAIT_FOR_OTHER_RUN: Duration = Duration::from_secs(30);
 /// # Errors
 /// The first stage that fails.
 pub fn run(host: &impl Host, resolved: Resolved) -> Result<String, Failure> {
-    let Resolved { run, log: _, intent, warnings, given } = resolved;
+    let Resolved { run, log: _, query, intent, warnings, given } = resolved;
     for warning in &warnings {
         log::warn!("{warning}");
+    }
+    if let Some(query) = query {
+        return explain(&query, intent, &run, &given);
     }
     if !given.is_empty() {
         let options: Vec<String> = given.iter().map(ToString::to_string).collect();
@@ -50,6 +56,22 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<String, Failure> {
         validate(host, &config, &desired, &run, validation)?;
     }
     Ok(printed)
+}
+
+/// What happens to a packet: nothing is changed, and no privilege needed but that to enter another namespace.
+fn explain(
+    query: &PacketQuery,
+    intent: Intent,
+    run: &RunOptions,
+    given: &[GivenOption],
+) -> Result<String, Failure> {
+    enter(run)?;
+    let network = network()?;
+    let (config, notices) = intent.decide(&network);
+    for notice in notices {
+        log::log!(notice.level(), "{notice}");
+    }
+    Ok(explain::answer(query, &config, &network, given))
 }
 
 /// Excludes other runs from the namespace until the end of this one.
@@ -103,9 +125,13 @@ fn enter(run: &RunOptions) -> Result<(), Failure> {
     Ok(())
 }
 
+fn network() -> Result<Network, Failure> {
+    rtnetlink::network()
+        .map_err(|error| apply::from_kernel(format!("cannot read the pod's addresses: {error}"), &error))
+}
+
 fn decide(intent: Intent, run: &RunOptions) -> Result<CaptureConfig, Failure> {
-    let network = rtnetlink::network()
-        .map_err(|error| apply::from_kernel(format!("cannot read the pod's addresses: {error}"), &error))?;
+    let network = network()?;
     let (config, notices) = intent.decide(&network);
     if run.action == Action::Apply {
         for notice in notices {

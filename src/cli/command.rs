@@ -11,6 +11,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use super::error::UsageError;
 use super::help;
 use super::options::{IGNORED, Key};
+use super::packet::PacketKey;
 use super::raw::{Given, Origin, RawOptions, SubCommand};
 use super::spec::Kind;
 
@@ -46,7 +47,19 @@ pub(super) fn command() -> Command {
         .disable_help_subcommand(true)
         .args(options)
         .args(ignored)
-        .subcommands(SubCommand::ALL.into_iter().map(|sub| Command::new(sub.name()).about(sub.about())))
+        .subcommands(SubCommand::ALL.into_iter().map(|sub| {
+            let packet: &[PacketKey] = if sub == SubCommand::Explain { &PacketKey::ALL } else { &[] };
+            Command::new(sub.name()).about(sub.about()).args(packet.iter().map(|key| packet_argument(*key)))
+        }))
+}
+
+fn packet_argument(key: PacketKey) -> Arg {
+    Arg::new(key.name())
+        .long(key.name())
+        .value_name(key.value_name())
+        .value_parser(OsStringValueParser::new())
+        .help_heading("Packet")
+        .help(key.help())
 }
 
 fn argument(key: Key) -> Arg {
@@ -80,6 +93,7 @@ pub(super) fn read(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<
         .into_iter()
         .find(|sub| matches.subcommand_name() == Some(sub.name()))
         .unwrap_or_default();
+    read_packet(matches, raw, errors);
     for &key in Key::ALL.iter().filter(|key| key.spec().has_flag()) {
         let name = key.spec().name;
         if matches.value_source(name) != Some(ValueSource::CommandLine) {
@@ -92,6 +106,20 @@ pub(super) fn read(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<
         match value.to_str() {
             Some(text) => raw.offer(key, Given { text: text.to_owned(), origin }),
             None => errors.push(UsageError::NotUtf8 { origin, shown: value.to_string_lossy().into_owned() }),
+        }
+    }
+}
+
+fn read_packet(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<UsageError>) {
+    let Some(matches) = matches.subcommand_matches(SubCommand::Explain.name()) else { return };
+    for key in PacketKey::ALL {
+        match matches.get_one::<OsString>(key.name()).map(|value| value.to_str().ok_or(value)) {
+            Some(Ok(text)) => raw.ask(key, text.to_owned()),
+            Some(Err(value)) => errors.push(UsageError::NotUtf8 {
+                origin: Origin::Packet(key),
+                shown: value.to_string_lossy().into_owned(),
+            }),
+            None => {}
         }
     }
 }

@@ -6,6 +6,7 @@ mod environment;
 mod error;
 mod help;
 mod options;
+mod packet;
 mod raw;
 mod spec;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use std::path::Path;
 pub use environment::known_variables;
 pub use error::UsageError;
 pub use options::Key;
+pub use packet::PacketKey;
 pub use raw::{Given, Origin, RawOptions, SubCommand};
 pub use spec::{Heading, Kind, OptionSpec, Variables};
 

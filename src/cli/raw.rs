@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::options::Key;
+use super::packet::PacketKey;
 
 /// The sub-command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,11 +14,13 @@ pub enum SubCommand {
     Apply,
     /// Remove what an earlier run added.
     Cleanup,
+    /// Tell what happens to a packet.
+    Explain,
 }
 
 impl SubCommand {
     /// All of them, in the order of `--help`.
-    pub const ALL: [Self; 2] = [Self::Apply, Self::Cleanup];
+    pub const ALL: [Self; 3] = [Self::Apply, Self::Cleanup, Self::Explain];
 
     /// The word on the command line.
     #[must_use]
@@ -25,6 +28,7 @@ impl SubCommand {
         match self {
             Self::Apply => "apply",
             Self::Cleanup => "cleanup",
+            Self::Explain => "explain",
         }
     }
 
@@ -34,6 +38,9 @@ impl SubCommand {
         match self {
             Self::Apply => "Write the rules that the options ask for (the default)",
             Self::Cleanup => "Remove what an earlier run added; the same as --cleanup-only",
+            Self::Explain => {
+                "Tell whether a packet is captured, and by which rule and option; changes nothing"
+            }
         }
     }
 }
@@ -45,6 +52,8 @@ pub enum Origin {
     Document(Key),
     /// The command line.
     Flag(Key),
+    /// An option of `explain`.
+    Packet(PacketKey),
     /// The environment variable of this name.
     Variable(String),
 }
@@ -54,6 +63,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Document(key) => write!(f, "config key {}", key.spec().name),
             Self::Flag(key) => key.fmt(f),
+            Self::Packet(key) => key.fmt(f),
             Self::Variable(name) => write!(f, "variable {name}"),
         }
     }
@@ -74,6 +84,7 @@ pub struct RawOptions {
     /// The sub-command.
     pub command: SubCommand,
     values: BTreeMap<Key, Given>,
+    packet: BTreeMap<PacketKey, String>,
 }
 
 impl RawOptions {
@@ -86,6 +97,17 @@ impl RawOptions {
     /// Everything that was given, in the order of the table.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &Given)> {
         self.values.iter().map(|(key, given)| (*key, given))
+    }
+
+    /// The value of an option of `explain`, or its default.
+    #[must_use]
+    pub fn packet(&self, key: PacketKey) -> &str {
+        self.packet.get(&key).map_or(key.default(), |text| text.trim())
+    }
+
+    /// Takes an option of `explain`.
+    pub(super) fn ask(&mut self, key: PacketKey, text: String) {
+        self.packet.insert(key, text);
     }
 
     /// Takes a value unless one of higher precedence is there already.

@@ -3,6 +3,7 @@
 mod backend;
 mod error;
 mod intent;
+mod packet_query;
 mod ranges;
 mod reader;
 mod resolve;
@@ -22,6 +23,7 @@ use crate::model::{Families, Interface, Mark, Port};
 
 pub use error::{ConfigError, Expected, Warning};
 pub use intent::{DnsChoice, FamilyChoice, Intent, Notice};
+pub use packet_query::{ConnectionState, Output, PacketQuery, Sender};
 pub use resolve::{GivenOption, Resolved, log_options, resolve};
 pub use run::{Action, BackendChoice, LogFormat, LogOptions, RunOptions, Validation};
 pub use values::{decimal, parse_bool};

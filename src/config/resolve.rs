@@ -2,13 +2,14 @@
 
 use std::fmt;
 
-use crate::cli::{Key, Kind, Origin, RawOptions};
+use crate::cli::{Key, Kind, Origin, RawOptions, SubCommand};
 use crate::facts::{self, Files};
 use crate::text::one_line;
 
 use super::Traffic;
 use super::error::{ConfigError, Expected, Warning};
 use super::intent::{DnsChoice, FamilyChoice, Intent};
+use super::packet_query::{self, PacketQuery};
 use super::reader::Reader;
 use super::run::{LogFormat, LogOptions, RunOptions};
 use super::{run_options, traffic, values};
@@ -20,6 +21,8 @@ pub struct Resolved {
     pub run: RunOptions,
     /// Logging.
     pub log: LogOptions,
+    /// The packet that is to be explained; `None` in a run.
+    pub query: Option<PacketQuery>,
     /// Which traffic is captured, as far as it follows from options.
     pub intent: Intent,
     /// Warnings about options.
@@ -44,7 +47,7 @@ impl fmt::Display for GivenOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, text) = (self.key.spec().name, one_line(&self.text));
         match &self.origin {
-            Origin::Flag(_) => write!(f, "{name}={text}"),
+            Origin::Flag(_) | Origin::Packet(_) => write!(f, "{name}={text}"),
             Origin::Document(_) => write!(f, "{name}={text} (config file)"),
             Origin::Variable(variable) if variable == name => write!(f, "{name}={text}"),
             Origin::Variable(variable) => write!(f, "{name}={text} ({variable})"),
@@ -69,9 +72,11 @@ pub fn resolve(raw: &RawOptions, files: &Files) -> Result<Resolved, Vec<ConfigEr
     let log = read_log(&mut reader);
     let run = run_options::run(&mut reader);
     let intent = read_intent(&mut reader, files);
+    let is_question = raw.command == SubCommand::Explain;
+    let query = is_question.then(|| packet_query::read(raw, &mut reader.errors)).flatten();
     match (run, intent) {
         (Some(run), Some(intent)) if reader.errors.is_empty() => {
-            Ok(Resolved { run, log, intent, warnings: reader.warnings, given: differing(raw) })
+            Ok(Resolved { run, log, query, intent, warnings: reader.warnings, given: differing(raw) })
         }
         _ => Err(reader.errors),
     }

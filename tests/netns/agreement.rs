@@ -1,4 +1,4 @@
-//! Random configurations: the three backends decide alike about the same packets.
+//! Random configurations: the three backends decide alike about the same packets, and as `explain` says.
 //!
 //! Ranges overlap, touch and contain each other, which one rule each (iptables) and merged interval sets (native nftables)
 //! must treat alike; packets go to their first and last addresses and just beyond.
@@ -11,12 +11,16 @@ use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
-use proptest::test_runner::{Config, TestCaseError, TestRunner};
+use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 
+use istio_iptables::kernel::rtnetlink;
+use istio_iptables::model::Network;
+
+use crate::explained::{Explainer, Flow};
 use crate::lab::fixture::at;
 use crate::lab::{Backend, Family, Fixture, Outcome, Stack, Topology, User};
 
-/// Configurations per run.
+/// Configurations per run; `EXPLAIN_CASES` gives another number.
 const CASES: u32 = 5;
 /// Ports of servers outside, apart from 53.
 const OUTSIDE_PORTS: [u16; 4] = [80, 443, 5432, 9090];
@@ -150,31 +154,67 @@ fn targets(ranges: impl Iterator<Item = IpNetwork>) -> Vec<SocketAddr> {
 
 #[test]
 fn random_configurations_get_the_same_verdicts_from_every_backend() {
+    let number = |name: &str| {
+        let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+        Some(text.parse::<u64>().unwrap_or_else(|error| panic!("{name}={text}: a number is needed: {error}")))
+    };
+    let cases = number("EXPLAIN_CASES").map_or(CASES, |cases| u32::try_from(cases).unwrap());
+    let now = || std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos().into();
+    let seed = number("EXPLAIN_SEED").unwrap_or_else(now);
+    eprintln!("EXPLAIN_SEED={seed}");
     let (captured, direct) = (Cell::new(0), Cell::new(0));
-    let config =
-        Config { cases: CASES, failure_persistence: None, max_shrink_iters: 60, ..Config::default() };
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        max_shrink_iters: 60,
+        rng_seed: RngSeed::Fixed(seed),
+        ..Config::default()
+    };
     let outcome = TestRunner::new(config).run(&configuration(), |configuration| {
         let configuration = &configuration;
-        let [nft, legacy, native] = thread::scope(|scope| {
+        let [(network, nft), (_, legacy), (_, native)] = thread::scope(|scope| {
             [Backend::IptablesNft, Backend::IptablesLegacy, Backend::Native]
                 .map(|backend| scope.spawn(move || verdicts(backend, configuration)))
                 .map(|verdicts| verdicts.join().expect("no panic of the lab"))
         });
         same("iptables-legacy", &legacy, &nft)?;
         same("native nftables", &native, &nft)?;
+        explained(configuration, network, &native)?;
         let by_proxy = native.iter().filter(|(_, verdict)| verdict.starts_with("proxy")).count();
         captured.set(captured.get() + by_proxy);
         direct.set(direct.get() + native.len() - by_proxy);
         Ok(())
     });
     if let Err(error) = outcome {
-        panic!("{error}");
+        panic!("EXPLAIN_SEED={seed}: {error}");
     }
     let counts = (captured.get(), direct.get());
+    eprintln!("{cases} configurations, packets captured and not captured: {counts:?}");
     assert!(counts.0 > 0 && counts.1 > 0, "captured and direct: {counts:?}: nothing was compared");
 }
 
-type Verdicts = Vec<(String, String)>;
+type Verdicts = Vec<(Flow, String)>;
+
+const RESOLV_CONF: &str = "nameserver 10.96.0.10\nnameserver fd00:96::10\n";
+
+/// `explain` says of each packet what became of it.
+fn explained(
+    configuration: &Configuration,
+    network: Network,
+    verdicts: &Verdicts,
+) -> Result<(), TestCaseError> {
+    let Configuration { args, env, targets: _ } = configuration.clone();
+    let explainer = Explainer { args, env, resolv_conf: RESOLV_CONF, network };
+    let differs = |(flow, verdict): &&(Flow, String)| match explainer.port(flow) {
+        // The proxy has asked the server itself.
+        Some(15053) if flow.is_udp => !verdict.starts_with("proxy+outside 53 "),
+        Some(port) => !verdict.starts_with(&format!("proxy {port} ")),
+        None => verdict.starts_with("proxy"),
+    };
+    let differing: Vec<_> = verdicts.iter().filter(differs).collect();
+    prop_assert!(differing.is_empty(), "`explain` says otherwise: {differing:#?}");
+    Ok(())
+}
 
 fn same(name: &str, found: &Verdicts, expected: &Verdicts) -> Result<(), TestCaseError> {
     let differing: Vec<_> =
@@ -187,7 +227,7 @@ fn same(name: &str, found: &Verdicts, expected: &Verdicts) -> Result<(), TestCas
 }
 
 /// What becomes of each packet with this backend.
-fn verdicts(backend: Backend, configuration: &Configuration) -> Verdicts {
+fn verdicts(backend: Backend, configuration: &Configuration) -> (Network, Verdicts) {
     let pod = Fixture { backend, stack: Stack::Dual }.pod_in(Topology::SecondNic);
     pod.outside()
         .namespace()
@@ -198,27 +238,30 @@ fn verdicts(backend: Backend, configuration: &Configuration) -> Verdicts {
     if let Some((name, value)) = configuration.env {
         run = run.env(name, value);
     }
-    run.file("/etc/resolv.conf", "nameserver 10.96.0.10\nnameserver fd00:96::10\n").run().succeeded();
-    let users = [("app", pod.app()), ("other user", pod.user(101, 101)), ("proxy", pod.proxy())];
+    run.file("/etc/resolv.conf", RESOLV_CONF).run().succeeded();
+    let network = pod.namespace.run(|| rtnetlink::network().unwrap());
+    let users = [("app", pod.app()), ("uid:101", pod.user(101, 101)), ("proxy", pod.proxy())];
     let mut verdicts = Verdicts::new();
-    let mut note = |what: String, outcome: &Outcome| verdicts.push((what, verdict(outcome)));
+    let mut note = |from: &str, to, is_udp, outcome: &Outcome| {
+        verdicts.push((Flow { from: from.to_owned(), to, is_udp }, verdict(outcome)));
+    };
     for (name, user) in &users {
         for target in &configuration.targets {
-            note(format!("{name} to {target}"), &user.call(*target));
+            note(name, *target, false, &user.call(*target));
         }
         for family in [Family::V4, Family::V6] {
             for to in [at(family.pod(), 8080), at(family.loopback(), 8080), at(family.name_server(), 53)] {
-                note(format!("{name} to {to}"), &user.call(to));
+                note(name, to, false, &user.call(to));
             }
             for to in [at(family.name_server(), 53), at(family.service(), 53), at(family.service(), 5353)] {
-                note(format!("{name} to {to}, UDP"), &user.ask(to));
+                note(name, to, true, &user.ask(to));
             }
         }
     }
     for (to, outcome) in inbound(&pod.outside()) {
-        note(format!("outside to {to}"), &outcome);
+        note("outside", to, false, &outcome);
     }
-    verdicts
+    (network, verdicts)
 }
 
 fn inbound(outside: &User) -> Vec<(SocketAddr, Outcome)> {

@@ -1,0 +1,106 @@
+//! The options of `explain`: which packet, and how the answer is written.
+
+use std::fmt;
+
+/// An option of `explain`. None has a variable or a config key: a question is asked on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PacketKey {
+    /// The sender.
+    From,
+    /// The destination.
+    To,
+    /// TCP or UDP.
+    Proto,
+    /// The source.
+    Src,
+    /// The interface that the packet arrives on.
+    In,
+    /// The interface that it leaves by.
+    Out,
+    /// Its mark.
+    Mark,
+    /// The mark of its connection.
+    Connmark,
+    /// The state of its connection.
+    State,
+    /// How the answer is written.
+    Output,
+}
+
+impl PacketKey {
+    /// All of them, in the order of `--help`.
+    pub const ALL: [Self; 10] = [
+        Self::From,
+        Self::To,
+        Self::Proto,
+        Self::Src,
+        Self::In,
+        Self::Out,
+        Self::Mark,
+        Self::Connmark,
+        Self::State,
+        Self::Output,
+    ];
+
+    /// Name of the flag, placeholder of its value, default, and one sentence for `--help`.
+    const fn spec(self) -> (&'static str, &'static str, &'static str, &'static str) {
+        match self {
+            Self::From => (
+                "from",
+                "SENDER",
+                "app",
+                "Sender: app, proxy, outside, uid:N, gid:N, or kernel (a packet without a socket)",
+            ),
+            Self::To => (
+                "to",
+                "ADDRESS:PORT",
+                "",
+                "Destination, such as 10.0.0.1:443 or [2001:db8::1]:443; without it every kind of traffic is listed",
+            ),
+            Self::Proto => ("proto", "PROTOCOL", "tcp", "Protocol: tcp or udp"),
+            Self::Src => {
+                ("src", "ADDRESS[:PORT]", "", "Source, if it is not the one that the kernel would choose")
+            }
+            Self::In => ("in", "INTERFACE", "", "Interface that a packet from outside arrives on"),
+            Self::Out => ("out", "INTERFACE", "", "Interface that a packet of the pod leaves by"),
+            Self::Mark => ("mark", "NUMBER", "0", "Mark of the packet"),
+            Self::Connmark => ("connmark", "NUMBER", "0", "Mark of its connection"),
+            Self::State => (
+                "state",
+                "STATE",
+                "new",
+                "State of its connection: new (its first packet), established or invalid",
+            ),
+            Self::Output => ("output", "FORMAT", "text", "Format of the answer: text or json"),
+        }
+    }
+
+    /// Name of the flag, without dashes.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.spec().0
+    }
+
+    /// Placeholder of its value.
+    pub(super) const fn value_name(self) -> &'static str {
+        self.spec().1
+    }
+
+    /// The value that counts if none is given; may be empty.
+    #[must_use]
+    pub const fn default(self) -> &'static str {
+        self.spec().2
+    }
+
+    /// The line of `--help`.
+    pub(super) fn help(self) -> String {
+        let (_, _, default, help) = self.spec();
+        if default.is_empty() { help.to_owned() } else { format!("{help} [default: {default}]") }
+    }
+}
+
+impl fmt::Display for PacketKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--{}", self.name())
+    }
+}

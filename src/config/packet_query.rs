@@ -1,0 +1,227 @@
+//! The packet that `explain` is asked about.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::cli::{Origin, PacketKey, RawOptions};
+use crate::model::{Interface, Mark, Transport};
+
+use super::error::{ConfigError, Expected};
+use super::values;
+
+/// The sender of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sender {
+    /// A process that runs neither as a user nor as a group of the proxy.
+    App,
+    /// A process of this group.
+    Gid(u32),
+    /// The kernel itself: a packet that no socket sends.
+    Kernel,
+    /// A host outside the pod.
+    Outside,
+    /// The proxy: the first of its users and of its groups.
+    Proxy,
+    /// A process of this user.
+    Uid(u32),
+}
+
+/// What conntrack makes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionState {
+    /// It belongs to a connection that is there.
+    Established,
+    /// It fits no connection.
+    Invalid,
+    /// It is the first packet of a connection.
+    New,
+}
+
+impl ConnectionState {
+    /// The name in `--ctstate`.
+    #[must_use]
+    pub const fn conntrack_name(self) -> &'static str {
+        match self {
+            Self::Established => "ESTABLISHED",
+            Self::Invalid => "INVALID",
+            Self::New => "NEW",
+        }
+    }
+}
+
+/// How an answer is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// For programs: one JSON object.
+    Json,
+    /// For people.
+    Text,
+}
+
+/// A packet, as far as it is described.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacketQuery {
+    /// The sender.
+    pub sender: Sender,
+    /// The destination; `None` asks for all kinds of traffic.
+    pub destination: Option<SocketAddr>,
+    /// TCP or UDP.
+    pub transport: Transport,
+    /// Source address.
+    pub source: Option<IpAddr>,
+    /// Source port.
+    pub source_port: Option<u16>,
+    /// The interface that it arrives on.
+    pub in_interface: Option<String>,
+    /// The interface that it leaves by.
+    pub out_interface: Option<String>,
+    /// Its mark.
+    pub mark: Mark,
+    /// The mark of its connection.
+    pub connmark: Mark,
+    /// The state of its connection.
+    pub state: ConnectionState,
+    /// How the answer is written.
+    pub output: Output,
+}
+
+/// Reads the options of `explain`.
+pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<PacketQuery> {
+    let mut reader = Reader { raw, errors };
+    let sender = reader.value(PacketKey::From, sender);
+    let destination = reader.optional(PacketKey::To, destination);
+    let transport = reader.value(PacketKey::Proto, transport);
+    let source = reader.optional(PacketKey::Src, source);
+    let interfaces = [PacketKey::In, PacketKey::Out].map(|key| reader.optional(key, interface));
+    let marks = [PacketKey::Mark, PacketKey::Connmark].map(|key| reader.value(key, mark));
+    let state = reader.value(PacketKey::State, state);
+    let output = reader.value(PacketKey::Output, output);
+    let ([in_interface, out_interface], [mark, connmark]) = (interfaces, marks);
+    let (destination, source) = (destination?, source?);
+    if let (Some(to), Some((from, _))) = (destination, source)
+        && to.is_ipv4() != from.is_ipv4()
+    {
+        let expected =
+            Expected::new(format!("an address of the same family as the destination, {}", to.ip()));
+        reader.refuse(PacketKey::Src, expected);
+        return None;
+    }
+    Some(PacketQuery {
+        sender: sender?,
+        destination,
+        transport: transport?,
+        source: source.map(|(address, _)| address),
+        source_port: source.and_then(|(_, port)| port),
+        in_interface: in_interface?,
+        out_interface: out_interface?,
+        mark: mark?,
+        connmark: connmark?,
+        state: state?,
+        output: output?,
+    })
+}
+
+struct Reader<'a> {
+    raw: &'a RawOptions,
+    errors: &'a mut Vec<ConfigError>,
+}
+
+impl Reader<'_> {
+    fn refuse(&mut self, key: PacketKey, expected: Expected) {
+        let given = self.raw.packet(key).to_owned();
+        self.errors.push(ConfigError::Value { origin: Origin::Packet(key), given, expected });
+    }
+
+    /// One value; `None` after an error.
+    fn value<T>(&mut self, key: PacketKey, parse: impl Fn(&str) -> Result<T, Expected>) -> Option<T> {
+        parse(self.raw.packet(key)).map_err(|expected| self.refuse(key, expected)).ok()
+    }
+
+    /// One value that may be missing; `None` on the outside after an error.
+    #[allow(clippy::option_option, reason = "the two levels differ, as documented above")]
+    fn optional<T>(
+        &mut self,
+        key: PacketKey,
+        parse: impl Fn(&str) -> Result<T, Expected>,
+    ) -> Option<Option<T>> {
+        if self.raw.packet(key).is_empty() { Some(None) } else { self.value(key, parse).map(Some) }
+    }
+}
+
+fn sender(text: &str) -> Result<Sender, Expected> {
+    let number = |id: &str| values::id(id).map_err(|_| senders());
+    match text.split_once(':') {
+        None => match text {
+            "app" => Ok(Sender::App),
+            "proxy" => Ok(Sender::Proxy),
+            "outside" => Ok(Sender::Outside),
+            "kernel" => Ok(Sender::Kernel),
+            _ => Err(senders()),
+        },
+        Some(("uid", id)) => number(id).map(Sender::Uid),
+        Some(("gid", id)) => number(id).map(Sender::Gid),
+        Some(_) => Err(senders()),
+    }
+}
+
+fn senders() -> Expected {
+    Expected::new("app, proxy, outside, kernel, uid:N or gid:N with a number from 0 to 4294967294")
+}
+
+fn destination(text: &str) -> Result<SocketAddr, Expected> {
+    let expected = || Expected::new("ADDRESS:PORT, such as 10.0.0.1:443 or [2001:db8::1]:443");
+    match text.parse::<SocketAddr>() {
+        Ok(to) if to.port() != 0 => Ok(to),
+        Ok(_) => Err(expected().hint("no connection goes to port 0")),
+        Err(_) if text.parse::<IpAddr>().is_ok() => Err(expected().hint("add the port")),
+        Err(_) if text.contains(|c: char| c.is_ascii_alphabetic()) && !text.contains("::") => {
+            Err(expected().hint("names are not resolved: give the address"))
+        }
+        Err(_) => Err(expected()),
+    }
+}
+
+fn source(text: &str) -> Result<(IpAddr, Option<u16>), Expected> {
+    let with_port = |socket: SocketAddr| (socket.ip(), Some(socket.port()));
+    let alone = || text.parse().map(|address| (address, None));
+    let expected = "ADDRESS or ADDRESS:PORT, such as 10.0.0.1, 10.0.0.1:40000 or [2001:db8::1]:40000";
+    text.parse().map(with_port).or_else(|_| alone()).map_err(|_| Expected::new(expected))
+}
+
+fn transport(text: &str) -> Result<Transport, Expected> {
+    match text.to_ascii_lowercase().as_str() {
+        "tcp" => Ok(Transport::Tcp),
+        "udp" => Ok(Transport::Udp),
+        _ => Err(Expected::new("tcp or udp").hint("nothing else is ever captured")),
+    }
+}
+
+fn interface(text: &str) -> Result<String, Expected> {
+    let name: Interface = values::interface(text)?;
+    match name.as_str() {
+        pattern if pattern.ends_with('+') => Err(Expected::new("the name of one interface, without `+`")),
+        name => Ok(name.to_owned()),
+    }
+}
+
+fn mark(text: &str) -> Result<Mark, Expected> {
+    values::number(text)
+        .map(Mark)
+        .ok_or_else(|| Expected::new("a number from 0 to 4294967295, decimal or 0x…"))
+}
+
+fn state(text: &str) -> Result<ConnectionState, Expected> {
+    match text.to_ascii_lowercase().as_str() {
+        "new" => Ok(ConnectionState::New),
+        "established" => Ok(ConnectionState::Established),
+        "invalid" => Ok(ConnectionState::Invalid),
+        _ => Err(Expected::new("new, established or invalid")),
+    }
+}
+
+fn output(text: &str) -> Result<Output, Expected> {
+    match text {
+        "text" => Ok(Output::Text),
+        "json" => Ok(Output::Json),
+        _ => Err(Expected::new("text or json")),
+    }
+}

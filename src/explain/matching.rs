@@ -1,0 +1,130 @@
+//! Whether a rule is for a packet, and if not, why not.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ipnetwork::IpNetwork;
+
+use super::packet::Process;
+use crate::config::ConnectionState;
+use crate::model::{CtState, Interface, Mark, Match, Matcher, Owner, Port, Ports, Protocol, Transport};
+
+/// A packet at one hook.
+#[derive(Clone, Debug)]
+pub(super) struct AtHook {
+    pub(super) process: Option<Process>,
+    pub(super) transport: Transport,
+    pub(super) source: SocketAddr,
+    pub(super) destination: SocketAddr,
+    pub(super) in_interface: Option<String>,
+    pub(super) out_interface: Option<String>,
+    pub(super) mark: Mark,
+    pub(super) connmark: Mark,
+    pub(super) state: ConnectionState,
+}
+
+/// The first test that fails, in a sentence; `None` if the rule is for the packet.
+pub(super) fn mismatch(matcher: &Matcher, packet: &AtHook) -> Option<String> {
+    let Matcher {
+        source,
+        destination,
+        in_interface,
+        out_interface,
+        protocol,
+        ct_state,
+        mark,
+        connmark,
+        owners,
+    } = matcher;
+    address("source", source.as_ref(), packet.source.ip())
+        .or_else(|| address("destination", destination.as_ref(), packet.destination.ip()))
+        .or_else(|| interface("arrives on", in_interface.as_ref(), packet.in_interface.as_deref()))
+        .or_else(|| interface("leaves by", out_interface.as_ref(), packet.out_interface.as_deref()))
+        .or_else(|| protocol.as_ref().and_then(|test| self::protocol(test, packet)))
+        .or_else(|| ct_state.and_then(|test| state(test, packet.state)))
+        .or_else(|| mark.and_then(|test| self::mark("mark", test, packet.mark)))
+        .or_else(|| connmark.and_then(|test| self::mark("connection mark", Match::Is(test), packet.connmark)))
+        .or_else(|| owners.iter().find_map(|test| owner(*test, packet.process)))
+}
+
+fn address(what: &str, test: Option<&Match<IpNetwork>>, address: IpAddr) -> Option<String> {
+    match test? {
+        Match::Is(range) if range.contains(address) => None,
+        Match::Is(range) => Some(format!("{what} {address} is not in {range}")),
+        Match::Not(range) if range.contains(address) => Some(format!("{what} {address} is in {range}")),
+        Match::Not(_) => None,
+    }
+}
+
+fn interface(what: &str, test: Option<&Interface>, name: Option<&str>) -> Option<String> {
+    let test = test?;
+    match name {
+        Some(name) if test.covers(name) => None,
+        Some(name) => Some(format!("{what} {name}, not {test}")),
+        None => Some(format!("{what} no interface")),
+    }
+}
+
+fn protocol(test: &Protocol, packet: &AtHook) -> Option<String> {
+    let Protocol { transport, source, destination, syn } = test;
+    if *transport != packet.transport {
+        return Some(format!("not {}", transport.name().to_uppercase()));
+    }
+    let source = source.map(|port| Match::Is(Ports::One(port)));
+    let opens = packet.state == ConnectionState::New;
+    ports("source port", source.as_ref(), packet.source.port())
+        .or_else(|| ports("port", destination.as_ref(), packet.destination.port()))
+        .or_else(|| match syn {
+            Some(Match::Is(_)) if !opens => Some("does not open a connection".to_owned()),
+            Some(Match::Not(_)) if opens => Some("opens a connection".to_owned()),
+            Some(_) | None => None,
+        })
+}
+
+fn ports(what: &str, test: Option<&Match<Ports>>, number: u16) -> Option<String> {
+    let test = test?;
+    let listed = match test.value() {
+        Ports::One(port) => port.number() == number,
+        Ports::Any(ports) => ports.iter().any(|port| port.number() == number),
+    };
+    let list = || match test.value() {
+        Ports::One(port) => port.to_string(),
+        Ports::Any(ports) => ports.iter().map(Port::to_string).collect::<Vec<_>>().join(","),
+    };
+    match test {
+        Match::Is(_) if !listed => Some(format!("{what} {number} is not {}", list())),
+        Match::Not(_) if listed => Some(format!("{what} is {number}")),
+        Match::Is(_) | Match::Not(_) => None,
+    }
+}
+
+fn state(test: CtState, state: ConnectionState) -> Option<String> {
+    let (meant, expected) = match test {
+        CtState::Invalid => (ConnectionState::Invalid, "INVALID"),
+        CtState::RelatedOrEstablished => (ConnectionState::Established, "RELATED or ESTABLISHED"),
+    };
+    (state != meant).then(|| format!("connection is {}, not {expected}", state.conntrack_name()))
+}
+
+fn mark(what: &str, test: Match<Mark>, mark: Mark) -> Option<String> {
+    match test {
+        Match::Is(expected) if mark != expected => Some(format!("{what} {mark} is not {expected}")),
+        Match::Not(refused) if mark == refused => Some(format!("{what} is {mark}")),
+        Match::Is(_) | Match::Not(_) => None,
+    }
+}
+
+/// As the kernel does (`owner_mt` in `xt_owner.c`): without a socket, a negated test holds and any other fails.
+fn owner(test: Match<Owner>, process: Option<Process>) -> Option<String> {
+    let Some(Process { uid, gid }) = process else {
+        return matches!(test, Match::Is(_)).then(|| "has no socket, so neither uid nor gid".to_owned());
+    };
+    let (what, expected, found) = match *test.value() {
+        Owner::Uid(expected) => ("uid", expected, uid),
+        Owner::Gid(expected) => ("gid", expected, gid),
+    };
+    match test {
+        Match::Is(_) if found != expected => Some(format!("{what} {found} is not {expected}")),
+        Match::Not(_) if found == expected => Some(format!("{what} is {found}")),
+        Match::Is(_) | Match::Not(_) => None,
+    }
+}

@@ -1,0 +1,203 @@
+//! Every kind of traffic of a pod, by one packet each.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use super::packet::Packet;
+use super::reason::Reason;
+use super::walk::{Verdict, Walk};
+use crate::config::{
+    CaptureConfig, ConnectionState, Dns, InboundPorts, OutboundRanges, Output, PacketQuery, Sender,
+};
+use crate::model::{DNS_PORT, Family, Mark, Network, PASSTHROUGH_V4, PASSTHROUGH_V6, Port, Transport};
+
+/// Most entries of one list of options that get a row.
+const MOST: usize = 5;
+/// A port of the app, and of a server, that no option names.
+const ANY_PORT: u16 = 8080;
+
+/// One kind of traffic.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) kind: String,
+    pub(super) family: Family,
+    pub(super) packet: String,
+    pub(super) verdict: Verdict,
+    pub(super) reason: Reason,
+}
+
+impl Row {
+    pub(super) fn of(kind: String, packet: &Packet, walk: &Walk<'_>, reason: &Reason) -> Self {
+        let (family, verdict) = (packet.family(), walk.verdict);
+        Self { kind, family, packet: packet.to_string(), verdict, reason: reason.clone() }
+    }
+}
+
+/// A packet of each kind, with the name of the kind: for each family that gets rules, and once for one that does not.
+pub(super) fn packets(config: &CaptureConfig, network: &Network) -> Vec<(String, Packet)> {
+    let mut rows = Vec::new();
+    for family in Family::ALL {
+        if config.families.contains(family) {
+            Kinds { config, network, family, rows: &mut rows }.all();
+        } else {
+            let to = address(family, [198, 51, 100, 1]);
+            let mut kinds = Kinds { config, network, family, rows: &mut rows };
+            kinds.add(&format!("app to a server, {family}"), Sender::App, to, ANY_PORT);
+        }
+    }
+    rows
+}
+
+struct Kinds<'a> {
+    config: &'a CaptureConfig,
+    network: &'a Network,
+    family: Family,
+    rows: &'a mut Vec<(String, Packet)>,
+}
+
+impl Kinds<'_> {
+    fn all(&mut self) {
+        self.inbound();
+        self.outbound();
+        self.inside();
+        self.dns();
+    }
+
+    fn inbound(&mut self) {
+        let traffic = &self.config.traffic;
+        let pod = self.pod();
+        let named: Vec<Port> = match &traffic.inbound {
+            InboundPorts::All { except } => except.clone(),
+            InboundPorts::None => Vec::new(),
+            InboundPorts::Only(ports) => ports.clone(),
+        };
+        let taken = |number: &u16| !named.iter().any(|port| port.number() == *number);
+        let other = (ANY_PORT..).find(taken).unwrap_or(ANY_PORT);
+        self.add(&format!("client to the app, port {other}"), Sender::Outside, pod, other);
+        for port in named.iter().take(MOST) {
+            self.add(&format!("client to the app, port {port}"), Sender::Outside, pod, port.number());
+        }
+        let tunnel = traffic.ports.tunnel;
+        self.add("client to the proxy's HBONE port", Sender::Outside, pod, tunnel.number());
+        for interface in traffic.excluded_interfaces.iter().map(ToString::to_string).collect::<Vec<_>>() {
+            let name = interface.trim_end_matches('+').to_owned();
+            let kind = format!("client to the app by {interface}");
+            let query = PacketQuery { in_interface: Some(name), ..query(Sender::Outside) };
+            self.push(&kind, &query, pod, other);
+        }
+    }
+
+    fn outbound(&mut self) {
+        let outbound = self.config.traffic.outbound.clone();
+        let named: Vec<_> = outbound.excluded_ports.iter().chain(&outbound.ports).collect();
+        let other = (ANY_PORT..).find(|number| !named.iter().any(|port| port.number() == *number));
+        let (other, server) = (other.unwrap_or(ANY_PORT), self.server());
+        self.add("app to a server", Sender::App, server, other);
+        for (what, ports) in [("excluded", &outbound.excluded_ports), ("included", &outbound.ports)] {
+            for port in ports.iter().take(MOST) {
+                self.add(&format!("app to a server, {what} port {port}"), Sender::App, server, port.number());
+            }
+        }
+        let included: &[_] = if let OutboundRanges::Only(ranges) = &outbound.ranges { ranges } else { &[] };
+        for (what, ranges) in [("excluded", &outbound.excluded_ranges[..]), ("included", included)] {
+            let family = self.family;
+            for range in ranges.iter().filter(|range| family.holds(range)).take(MOST) {
+                self.add(&format!("app to the {what} range {range}"), Sender::App, range.ip(), other);
+            }
+        }
+        self.add("proxy to a server", Sender::Proxy, server, other);
+        let udp = PacketQuery { transport: Transport::Udp, ..query(Sender::App) };
+        self.push("app to a server, UDP", &udp, server, other);
+    }
+
+    fn inside(&mut self) {
+        let (pod, loopback) = (self.pod(), address(self.family, [127, 0, 0, 1]));
+        self.add("app to itself by loopback", Sender::App, loopback, ANY_PORT);
+        self.add("app to itself by the pod's address", Sender::App, pod, ANY_PORT);
+        self.add("proxy to its own pod's address", Sender::Proxy, pod, ANY_PORT);
+        let passthrough = match self.family {
+            Family::V4 => PASSTHROUGH_V4.into(),
+            Family::V6 => PASSTHROUGH_V6.into(),
+        };
+        let query = PacketQuery {
+            source: Some(passthrough),
+            out_interface: Some("lo".to_owned()),
+            ..query(Sender::Proxy)
+        };
+        self.push("proxy to the app, inbound request", &query, pod, ANY_PORT);
+    }
+
+    fn dns(&mut self) {
+        let server = match (&self.config.dns, self.family) {
+            (Dns::Servers { v4, .. }, Family::V4) => v4.first().map(|server| IpAddr::from(*server)),
+            (Dns::Servers { v6, .. }, Family::V6) => v6.first().map(|server| IpAddr::from(*server)),
+            (Dns::All | Dns::Off, _) => None,
+        };
+        let server = server.unwrap_or_else(|| self.server());
+        for (name, sender) in [("app", Sender::App), ("proxy", Sender::Proxy)] {
+            for transport in [Transport::Udp, Transport::Tcp] {
+                let kind = format!("{name} to a name server, {}", transport.name().to_uppercase());
+                self.push(&kind, &PacketQuery { transport, ..query(sender) }, server, DNS_PORT.number());
+            }
+        }
+    }
+
+    fn add(&mut self, kind: &str, sender: Sender, to: IpAddr, port: u16) {
+        self.push(kind, &query(sender), to, port);
+    }
+
+    fn push(&mut self, kind: &str, query: &PacketQuery, to: IpAddr, port: u16) {
+        let packet = Packet::of(query, SocketAddr::new(to, port), self.config, self.network);
+        self.rows.push((kind.to_owned(), packet));
+    }
+
+    /// An address of the pod; one for documentation if it has none yet.
+    fn pod(&self) -> IpAddr {
+        let own = |own: &&crate::model::InterfaceAddress| {
+            own.interface != "lo" && own.address.is_ipv4() == (self.family == Family::V4)
+        };
+        let excluded = |own: &&crate::model::InterfaceAddress| {
+            !self.config.traffic.excluded_interfaces.iter().any(|interface| interface.covers(&own.interface))
+        };
+        let found = self.network.addresses.iter().filter(own).find(excluded);
+        found.map_or_else(|| address(self.family, [203, 0, 113, 1]), |own| own.address)
+    }
+
+    /// An address outside that no range names, if there is one among those for documentation.
+    fn server(&self) -> IpAddr {
+        let outbound = &self.config.traffic.outbound;
+        let included: &[_] = if let OutboundRanges::Only(ranges) = &outbound.ranges { ranges } else { &[] };
+        let named = |candidate: &IpAddr| {
+            outbound.excluded_ranges.iter().chain(included).any(|range| range.contains(*candidate))
+        };
+        let candidates = [[198, 51, 100, 1], [203, 0, 113, 1], [192, 0, 2, 1]];
+        let addresses = candidates.map(|candidate| address(self.family, candidate));
+        addresses.into_iter().find(|candidate| !named(candidate)).unwrap_or(addresses[0])
+    }
+}
+
+const fn query(sender: Sender) -> PacketQuery {
+    PacketQuery {
+        sender,
+        destination: None,
+        transport: Transport::Tcp,
+        source: None,
+        source_port: None,
+        in_interface: None,
+        out_interface: None,
+        mark: Mark(0),
+        connmark: Mark(0),
+        state: ConnectionState::New,
+        output: Output::Text,
+    }
+}
+
+/// An IPv4 address, or one that stands for it in IPv6.
+fn address(family: Family, v4: [u8; 4]) -> IpAddr {
+    match (family, v4) {
+        (Family::V4, v4) => Ipv4Addr::from(v4).into(),
+        (Family::V6, [127, ..]) => Ipv6Addr::LOCALHOST.into(),
+        (Family::V6, [.., third, last]) => {
+            Ipv6Addr::new(0x2001, 0xdb8, third.into(), 0, 0, 0, 0, last.into()).into()
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! A packet as rules see it, and the question that asks for one.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::config::{CaptureConfig, ConnectionState, PacketQuery, Sender};
+use crate::model::{Family, Mark, Network, Transport};
+
+/// Source port of a packet of which none is given: one that clients get.
+const CLIENT_PORT: u16 = 50000;
+/// Name of the pod's network interface where the namespace has none yet.
+const POD_INTERFACE: &str = "eth0";
+
+/// Owner of the socket that sent a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its user.
+    pub uid: u32,
+    /// Its primary group.
+    pub gid: u32,
+}
+
+/// The first packet of a connection, or a later one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// The sender, in words.
+    pub sender: String,
+    /// The process that sends it; `None` from outside, or without a socket.
+    pub process: Option<Process>,
+    /// Whether it comes from outside the network namespace.
+    pub is_inbound: bool,
+    /// TCP or UDP.
+    pub transport: Transport,
+    /// From.
+    pub source: SocketAddr,
+    /// To.
+    pub destination: SocketAddr,
+    /// Whether the destination is an address of the pod.
+    pub is_local: bool,
+    /// The interface that it arrives on, or leaves by.
+    pub interface: String,
+    /// Its mark.
+    pub mark: Mark,
+    /// Mark of its connection.
+    pub connmark: Mark,
+    /// State of its connection.
+    pub state: ConnectionState,
+}
+
+impl Packet {
+    /// The packet that is asked about, in this pod.
+    #[must_use]
+    pub fn of(
+        query: &PacketQuery,
+        destination: SocketAddr,
+        config: &CaptureConfig,
+        network: &Network,
+    ) -> Self {
+        let process = process(query.sender, config);
+        let is_inbound = query.sender == Sender::Outside;
+        let own = |address: IpAddr| network.addresses.iter().find(move |own| own.address == address);
+        let is_local = destination.ip().is_loopback() || own(destination.ip()).is_some() || is_inbound;
+        let named = if is_inbound { &query.in_interface } else { &query.out_interface };
+        let interface = named.clone().unwrap_or_else(|| match own(destination.ip()) {
+            Some(own) if is_inbound => own.interface.clone(),
+            _ if is_local && !is_inbound => "lo".to_owned(),
+            Some(_) | None => pod_interface(network, destination),
+        });
+        let source = query.source.unwrap_or_else(|| source(network, destination, &interface, is_inbound));
+        Self {
+            sender: sender(query.sender, process),
+            process,
+            is_inbound,
+            transport: query.transport,
+            source: SocketAddr::new(source, query.source_port.unwrap_or(CLIENT_PORT)),
+            destination,
+            is_local,
+            interface,
+            mark: query.mark,
+            connmark: query.connmark,
+            state: query.state,
+        }
+    }
+
+    /// Its address family.
+    #[must_use]
+    pub const fn family(&self) -> Family {
+        if self.destination.is_ipv4() { Family::V4 } else { Family::V6 }
+    }
+}
+
+impl fmt::Display for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let transport = self.transport.name().to_uppercase();
+        let state = match self.state {
+            ConnectionState::New => "first packet of a connection",
+            ConnectionState::Established => "packet of an established connection",
+            ConnectionState::Invalid => "packet that fits no connection",
+        };
+        let interface = if self.is_inbound { "arriving on" } else { "leaving by" };
+        let (source, destination) = (self.source, self.destination);
+        write!(f, "{transport}, {state}, from {} ({source}) to {destination}, ", self.sender)?;
+        write!(f, "{interface} {}", self.interface)?;
+        for (name, mark) in [("mark", self.mark), ("connection mark", self.connmark)] {
+            if mark != Mark(0) {
+                write!(f, ", {name} {mark}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn process(sender: Sender, config: &CaptureConfig) -> Option<Process> {
+    let proxy = &config.traffic.proxy;
+    let first = |ids: &[u32]| ids.first().copied().unwrap_or_default();
+    // An id that is not the proxy's, nor in any list of groups if that can be helped.
+    let app = (1000..).find(|id| !proxy.uids.contains(id) && !proxy.gids.contains(id)).unwrap_or(1000);
+    match sender {
+        Sender::App => Some(Process { uid: app, gid: app }),
+        Sender::Proxy => Some(Process { uid: first(&proxy.uids), gid: first(&proxy.gids) }),
+        Sender::Uid(uid) => Some(Process { uid, gid: uid }),
+        Sender::Gid(gid) => Some(Process { uid: app, gid }),
+        Sender::Kernel | Sender::Outside => None,
+    }
+}
+
+fn sender(sender: Sender, process: Option<Process>) -> String {
+    let ids = process.map_or_else(String::new, |Process { uid, gid }| format!("uid {uid}, gid {gid}"));
+    match sender {
+        Sender::App => format!("the app with {ids}"),
+        Sender::Proxy => format!("the proxy with {ids}"),
+        Sender::Uid(_) | Sender::Gid(_) => format!("a process with {ids}"),
+        Sender::Kernel => "the kernel, without a socket,".to_owned(),
+        Sender::Outside => "outside the pod".to_owned(),
+    }
+}
+
+/// The interface that has an address of the family, else any but `lo`.
+fn pod_interface(network: &Network, destination: SocketAddr) -> String {
+    let others = || network.addresses.iter().filter(|own| own.interface != "lo");
+    let same_family = others().find(|own| own.address.is_ipv4() == destination.is_ipv4());
+    same_family.or_else(|| others().next()).map_or(POD_INTERFACE, |own| &own.interface).to_owned()
+}
+
+/// The address that the kernel would choose, or one that stands for any client.
+fn source(network: &Network, destination: SocketAddr, interface: &str, is_inbound: bool) -> IpAddr {
+    let v4 = destination.is_ipv4();
+    if is_inbound {
+        // RFC 5737 and RFC 3849: for documentation.
+        let documentation = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+        return if v4 { Ipv4Addr::new(192, 0, 2, 1).into() } else { documentation.into() };
+    }
+    if interface == "lo" {
+        return destination.ip();
+    }
+    let of =
+        |own: &&crate::model::InterfaceAddress| own.address.is_ipv4() == v4 && own.interface == interface;
+    let unspecified: IpAddr = if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    network.addresses.iter().find(of).map_or(unspecified, |own| own.address)
+}

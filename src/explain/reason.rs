@@ -1,0 +1,178 @@
+//! Why a packet is captured or not, in words: the rule's reason, or which option lacks it.
+
+use std::fmt;
+
+use super::packet::Packet;
+use super::walk::{Verdict, Walk};
+use crate::cli::{Key, Origin};
+use crate::config::{CaptureConfig, ConnectionState, GivenOption, InboundPorts, OutboundRanges};
+use crate::model::{DNS_PORT, Transport, Why};
+use crate::text::one_line;
+
+/// The reason for a verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// One sentence.
+    pub sentence: String,
+    /// The option that it follows from.
+    pub option: Option<Cause>,
+}
+
+/// An option, with the value that counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// The option.
+    pub key: Key,
+    /// Its value, and where that comes from if it is not the default.
+    pub given: Option<(String, Origin)>,
+}
+
+impl Cause {
+    fn of(key: Key, given: &[GivenOption]) -> Self {
+        let given = given.iter().find(|given| given.key == key);
+        Self { key, given: given.map(|given| (given.text.clone(), given.origin.clone())) }
+    }
+
+    /// The annotation of a pod from which an injector sets the option.
+    #[must_use]
+    pub const fn annotation(&self) -> Option<&'static str> {
+        annotation(self.key)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let default = self.key.spec().default;
+        match &self.given {
+            Some((text, Origin::Flag(_))) => write!(f, "{} is {}", self.key, one_line(text))?,
+            Some((text, origin)) => write!(f, "{} is {}, from the {origin}", self.key, one_line(text))?,
+            None if default.is_empty() => write!(f, "{} is not given", self.key)?,
+            None => write!(f, "{} is {default}, the default", self.key)?,
+        }
+        self.annotation().map_or(Ok(()), |annotation| write!(f, "; pod annotation: {annotation}"))
+    }
+}
+
+/// The reason for the verdict of a walk.
+#[must_use]
+pub fn reason(packet: &Packet, walk: &Walk<'_>, config: &CaptureConfig, given: &[GivenOption]) -> Reason {
+    let (sentence, key) = match (walk.decided_by, walk.verdict) {
+        (Some(rule), _) => (rule.why.sentence().to_owned(), option(rule.why)),
+        (None, Verdict::LikeItsConnection) => (
+            "nat rules see the first packet of a connection only; what they decided holds for the others"
+                .to_owned(),
+            None,
+        ),
+        (None, _) => no_rule(packet, config),
+    };
+    Reason { sentence, option: key.map(|key| Cause::of(key, given)) }
+}
+
+/// Why no rule is for the packet.
+fn no_rule(packet: &Packet, config: &CaptureConfig) -> (String, Option<Key>) {
+    let traffic = &config.traffic;
+    if !config.families.contains(packet.family()) {
+        let (what, key) = (packet.family(), Key::IpFamily);
+        return (format!("{what} traffic is not captured in this pod: {} only", config.families), Some(key));
+    }
+    if packet.state == ConnectionState::Invalid {
+        return (
+            "connection tracking gives it to no connection, and nat translates only what it can".to_owned(),
+            Some(Key::DropInvalid),
+        );
+    }
+    let is_dns = packet.destination.port() == DNS_PORT.number();
+    match (packet.transport, packet.is_inbound) {
+        (Transport::Udp, false) if is_dns => dns(packet),
+        (Transport::Udp, _) => ("UDP is not captured, apart from DNS queries of the pod".to_owned(), None),
+        (Transport::Tcp, true) => match &traffic.inbound {
+            InboundPorts::None => ("no inbound port is captured".to_owned(), Some(Key::InboundPorts)),
+            InboundPorts::Only(_) | InboundPorts::All { .. } => (
+                format!("port {} is not among the captured inbound ports", packet.destination.port()),
+                Some(Key::InboundPorts),
+            ),
+        },
+        (Transport::Tcp, false) => {
+            let sentence = match &traffic.outbound.ranges {
+                OutboundRanges::None if traffic.outbound.ports.is_empty() => {
+                    "no outbound range is captured".to_owned()
+                }
+                OutboundRanges::None | OutboundRanges::Only(_) | OutboundRanges::All => {
+                    format!("{} is in no captured outbound range", packet.destination.ip())
+                }
+            };
+            (sentence, Some(Key::ServiceCidr))
+        }
+    }
+}
+
+fn dns(packet: &Packet) -> (String, Option<Key>) {
+    (
+        format!(
+            "DNS queries to {} are not captured: --redirect-dns captures those to the name servers in \
+             /etc/resolv.conf, --capture-all-dns all of them",
+            packet.destination.ip()
+        ),
+        Some(Key::RedirectDns),
+    )
+}
+
+/// The option that a rule comes from.
+const fn option(why: Why) -> Option<Key> {
+    Some(match why {
+        Why::ExcludedInterfaceIn | Why::ExcludedInterfaceOut => Key::ExcludeInterfaces,
+        Why::VirtualInterfaceLocal | Why::VirtualInterfaceOutbound => Key::KubeVirtInterfaces,
+        Why::InvalidPacket | Why::DropInvalid => Key::DropInvalid,
+        Why::TunnelPort => Key::InboundTunnelPort,
+        Why::ToOutboundPort => Key::EnvoyPort,
+        Why::ToInboundPort => Key::InboundCapturePort,
+        Why::InboundTraffic | Why::EveryInboundPort | Why::IncludedInboundPort => Key::InboundPorts,
+        Why::ExcludedInboundPort => Key::LocalExcludePorts,
+        Why::KnownInboundConnection
+        | Why::TransparentProxy
+        | Why::DivertMark
+        | Why::DivertAccept
+        | Why::SaveMark
+        | Why::MarkedLoopback
+        | Why::ProxyLoopbackMark
+        | Why::RestoreMark
+        | Why::AlreadyMarked
+        | Why::PassthroughSource
+        | Why::OtherLoopback => Key::InboundInterceptionMode,
+        Why::ExcludedOutboundPort => Key::LocalOutboundPortsExclude,
+        Why::ProxyCallsItself | Why::ProxyTraffic | Why::AppLoopback => Key::ProxyUid,
+        Why::ExcludedOwnerGroup => Key::OutboundOwnerGroupsExclude,
+        Why::OtherOwnerGroups => Key::OutboundOwnerGroups,
+        Why::DnsTraffic
+        | Why::DnsToProxy
+        | Why::DnsZoneProxyQuery
+        | Why::DnsZoneProxyAnswer
+        | Why::DnsZoneAppQuery
+        | Why::DnsZoneServerAnswer => Key::RedirectDns,
+        Why::LoopbackDestination => Key::OutboundIpv4LoopbackCidr,
+        Why::ExcludedRange => Key::ServiceExcludeCidr,
+        Why::IncludedOutboundPort => Key::OutboundPorts,
+        Why::IncludedRange | Why::EveryRange => Key::ServiceCidr,
+        Why::OutboundTraffic | Why::InboundPassthrough | Why::OpenConnection | Why::KeepsTranslation => {
+            return None;
+        }
+    })
+}
+
+/// Istio's annotation for an option.
+const fn annotation(key: Key) -> Option<&'static str> {
+    // A wildcard: most options have no annotation, and a new one that has is found by the injector's own table.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "see above")]
+    Some(match key {
+        Key::InboundInterceptionMode => "sidecar.istio.io/interceptionMode",
+        Key::ServiceCidr => "traffic.sidecar.istio.io/includeOutboundIPRanges",
+        Key::ServiceExcludeCidr => "traffic.sidecar.istio.io/excludeOutboundIPRanges",
+        Key::OutboundPorts => "traffic.sidecar.istio.io/includeOutboundPorts",
+        Key::LocalOutboundPortsExclude => "traffic.sidecar.istio.io/excludeOutboundPorts",
+        Key::InboundPorts => "traffic.sidecar.istio.io/includeInboundPorts",
+        Key::LocalExcludePorts => "traffic.sidecar.istio.io/excludeInboundPorts",
+        Key::ExcludeInterfaces => "traffic.sidecar.istio.io/excludeInterfaces",
+        Key::KubeVirtInterfaces => "traffic.sidecar.istio.io/kubevirtInterfaces",
+        _ => return None,
+    })
+}

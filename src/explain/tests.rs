@@ -1,0 +1,139 @@
+//! Verdicts and reasons, by options and packet. `tests/netns/agreement.rs` compares them with the kernel's.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::IpAddr;
+
+use super::*;
+use crate::cli::{self, Outcome};
+use crate::config;
+use crate::facts::Files;
+use crate::model::InterfaceAddress;
+
+fn network() -> Network {
+    let address = |interface: &str, address: &str, prefix| InterfaceAddress {
+        interface: interface.to_owned(),
+        address: address.parse::<IpAddr>().expect("an address"),
+        prefix,
+    };
+    Network {
+        addresses: vec![
+            address("lo", "127.0.0.1", 8),
+            address("eth0", "10.1.0.5", 24),
+            address("lo", "::1", 128),
+            address("eth0", "fd00:1::5", 64),
+        ],
+        ipv6: true,
+    }
+}
+
+fn ask(options: &str, question: &str) -> String {
+    let words = ["istio-iptables", "explain"].into_iter().chain(options.split_whitespace());
+    let words = words.chain(question.split_whitespace()).map(OsString::from);
+    let no_file = |_: &std::path::Path| Err(io::ErrorKind::NotFound.into());
+    let Ok(Outcome::Run(raw)) = cli::parse(words, [], &mut io::empty(), &no_file) else {
+        panic!("{options} {question} cannot be read")
+    };
+    let files = Files {
+        passwd: String::new(),
+        group: String::new(),
+        resolv_conf: Ok("nameserver 10.96.0.10\n".to_owned()),
+    };
+    let resolved = config::resolve(&raw, &files).expect("valid options");
+    let (config, _) = resolved.intent.decide(&network());
+    answer(&resolved.query.expect("a question"), &config, &network(), &resolved.given)
+}
+
+const ALL: &str = "-i * -b * -d 15020,15090 -x 10.96.0.0/12 -o 9000 -u 1337";
+
+/// Options, question, beginning of the verdict, and a part of the reason.
+const VERDICTS: &[(&str, &str, &str, &str)] = &[
+    (ALL, "--to 8.8.8.8:443", "captured: goes to the proxy's outbound port 15001", "(-i '*')"),
+    (ALL, "--to 10.96.1.2:80", "not captured: goes to 10.96.1.2:80", "outbound range is not captured (-x)"),
+    (ALL, "--to 8.8.8.8:9000", "not captured: goes to 8.8.8.8:9000", "outbound port is not captured (-o)"),
+    (ALL, "--from proxy --to 8.8.8.8:443", "not captured", "the proxy's own traffic"),
+    (ALL, "--from gid:1337 --to 8.8.8.8:443", "not captured", "the proxy's own traffic"),
+    (ALL, "--from proxy --to 10.1.0.5:80", "captured: goes to the proxy's inbound port 15006", "own service"),
+    (ALL, "--to 127.0.0.1:80", "not captured", "over loopback"),
+    (ALL, "--from outside --to 10.1.0.5:80", "captured: goes to the proxy's inbound port 15006", "(-b '*')"),
+    (ALL, "--from outside --to 10.1.0.5:15020", "not captured", "(-d)"),
+    (ALL, "--from outside --to 10.1.0.5:15008", "not captured", "HBONE"),
+    (ALL, "--to 8.8.8.8:53 --proto udp", "not captured", "--redirect-dns captures"),
+    (ALL, "--to 8.8.8.8:443 --proto udp", "not captured", "UDP is not captured"),
+    (ALL, "--to [2001:db8::1]:443", "not captured", "IPv6 traffic is not captured in this pod"),
+    ("-i 10.0.0.0/8", "--to 8.8.8.8:443", "not captured", "8.8.8.8 is in no captured outbound range"),
+    ("-b 80", "--from outside --to 10.1.0.5:81", "not captured", "port 81 is not among"),
+    ("-c eth0 -i *", "--to 8.8.8.8:443", "not captured", "excluded interface (-c)"),
+    (
+        "-i * --redirect-dns",
+        "--to 10.96.0.10:53 --proto udp",
+        "captured: goes to the proxy's DNS port 15053",
+        "DNS",
+    ),
+    (
+        "-b * -m TPROXY",
+        "--from outside --to 10.1.0.5:80",
+        "captured: goes to the proxy's inbound port 15006",
+        "(-b '*')",
+    ),
+    (
+        "-b * -m TPROXY",
+        "--from outside --to 10.1.0.5:80 --state established",
+        "captured: its mark",
+        "mark routes",
+    ),
+    (
+        "-b * -m TPROXY",
+        "--to 9.9.9.9:80 --connmark 1337 --state established",
+        "captured: its mark",
+        "get its mark back",
+    ),
+    ("-b * --drop-invalid", "--from outside --to 10.1.0.5:80 --state invalid", "dropped", "(--drop-invalid)"),
+    ("-b *", "--from outside --to 10.1.0.5:80 --state established", "as its connection", "first packet"),
+];
+
+#[test]
+fn verdict_names_port_reason_and_option() {
+    for (options, question, verdict, because) in VERDICTS {
+        let answer = ask(options, question);
+        let mut lines = answer.lines();
+        let first = lines.next().unwrap_or_default();
+        assert!(first.starts_with(verdict), "{options} {question}: {answer}");
+        let second = lines.next().unwrap_or_default();
+        assert!(second.contains("because") && second.contains(because), "{options} {question}: {answer}");
+    }
+}
+
+#[test]
+fn option_is_named_with_its_origin_and_annotation() {
+    let answer = ask("-b * -d 15020", "--from outside --to 10.1.0.5:15020");
+    let option = "--istio-local-exclude-ports (-d) is 15020; pod annotation: traffic.sidecar.istio.io/excludeInboundPorts";
+    assert!(answer.contains(option), "{answer}");
+    let answer = ask("-b *", "--to 9.9.9.9:80");
+    assert!(answer.contains("--istio-service-cidr (-i) is not given"), "{answer}");
+}
+
+#[test]
+fn long_lists_are_shortened() {
+    let ranges: Vec<String> = (0..100).map(|third| format!("10.9.{third}.0/24")).collect();
+    let answer = ask(&format!("-i * -x {}", ranges.join(",")), "--to 8.8.8.8:443");
+    assert!(answer.contains("more rules that are not for this packet"), "{answer}");
+    assert!(answer.lines().count() < 40, "{answer}");
+    let last = ask(&format!("-i * -x {}", ranges.join(",")), "--to 10.9.99.1:443");
+    assert!(last.contains("rule     nat ISTIO_OUTPUT -d 10.9.99.0/24 -j RETURN"), "{last}");
+}
+
+#[test]
+fn every_kind_of_traffic_is_listed() {
+    let answer = ask("-i * -b * -d 15020 -x 10.96.0.0/12 --redirect-dns", "");
+    for row in [
+        "client to the app, port 8080",
+        "client to the app, port 15020",
+        "app to the excluded range 10.96.0.0/12",
+        "proxy to its own pod's address",
+        "app to a name server, UDP",
+        "app to a server, IPv6",
+    ] {
+        assert!(answer.contains(row), "{row}: {answer}");
+    }
+}
