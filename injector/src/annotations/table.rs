@@ -41,6 +41,8 @@ pub enum Syntax {
     EnvoyLevels,
     /// A JSON object.
     JsonObject,
+    /// A JSON object of objects by name, or an array of objects with a name, as Istio's reference says.
+    JsonNamed,
     /// A whole number, not negative.
     Number,
     /// A port, or 0.
@@ -165,10 +167,10 @@ table! {
         "`global.logging.level`, default:info", "Log level of the agent and the init container", templates;
     BOOTSTRAP_OVERRIDE "sidecar.istio.io/bootstrapOverride": Annotation, Syntax::Text,
         "none", "ConfigMap with a bootstrap configuration for Envoy", templates;
-    USER_VOLUME "sidecar.istio.io/userVolume": Annotation, Syntax::JsonObject,
-        "none", "More volumes of the pod: their sources by name", templates;
-    USER_VOLUME_MOUNT "sidecar.istio.io/userVolumeMount": Annotation, Syntax::JsonObject,
-        "none", "More mounts of the proxy: by volume name", templates;
+    USER_VOLUME "sidecar.istio.io/userVolume": Annotation, Syntax::JsonNamed,
+        "none", "More volumes of the pod", templates;
+    USER_VOLUME_MOUNT "sidecar.istio.io/userVolumeMount": Annotation, Syntax::JsonNamed,
+        "none", "More mounts of the proxy; names are those of volumes", templates;
     DISCOVERY_ADDRESS "sidecar.istio.io/discoveryAddress": Annotation, Syntax::Text,
         "", "Deprecated: use `proxy.istio.io/config`", templates;
     EXTRA_STAT_TAGS "sidecar.istio.io/extraStatTags": Annotation, Syntax::Text, "", "Read by the proxy itself";

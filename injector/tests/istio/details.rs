@@ -34,6 +34,45 @@ fn ports_that_the_agent_cannot_scrape_are_refused() {
 }
 
 #[test]
+fn user_volumes_are_an_object_by_name_or_an_array_with_names() {
+    // As Istio's template reads them: the name in an item is behind the index, and the last one counts.
+    let istio = r#"{{ define "named" }}{{ range $name, $value := fromJSON . }}
+    - name: "{{ $name }}"
+      {{ toYaml $value | indent 6 }}{{ end }}{{ end -}}
+spec:
+  containers:
+  - name: istio-proxy
+    image: proxy
+    volumeMounts: {{ template "named" (index .ObjectMeta.Annotations "sidecar.istio.io/userVolumeMount") }}
+  volumes: {{ template "named" (index .ObjectMeta.Annotations "sidecar.istio.io/userVolume") }}
+"#;
+    let volume = json!({"name": "certs", "secret": {"secretName": "s"}});
+    let mount = json!({"name": "certs", "mountPath": "/c"});
+    for injector in [injector(), with_config(&json!({"templates": {"sidecar": istio}}))] {
+        for (volumes, mounts) in [
+            (json!([volume]), json!([mount])),
+            (json!({"certs": {"secret": {"secretName": "s"}}}), json!({"certs": {"mountPath": "/c"}})),
+        ] {
+            let keys = json!({"sidecar.istio.io/userVolume": volumes.to_string(), "sidecar.istio.io/userVolumeMount": mounts.to_string()});
+            let pod = inject(&injector, &with(&deployment(), &keys)).unwrap().pod;
+            let lists = ["initContainers", "containers"].map(|list| pod["spec"][list].as_array().cloned());
+            let proxy =
+                lists.into_iter().flatten().flatten().find(|item| item["name"] == "istio-proxy").unwrap();
+            assert!(proxy["volumeMounts"].as_array().unwrap().contains(&mount), "{volumes}: {proxy}");
+            assert!(pod["spec"]["volumes"].as_array().unwrap().contains(&volume), "{volumes}: {pod}");
+        }
+    }
+    for bad in ["[{\"secret\": {}}]", "[1]", "{\"v\": 1}", "[{\"name\": 1}]", "\"v\"", "{"] {
+        let keys = json!({"sidecar.istio.io/userVolume": bad});
+        let error = inject(&injector(), &with(&deployment(), &keys)).unwrap_err().to_string();
+        assert!(
+            error.contains("userVolume: ") && error.contains("JSON array of objects with a name"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn a_scrape_target_without_a_path_has_the_usual_one() {
     let pod = with(&deployment(), &json!({"prometheus.istio.io/scrape-targets": "9090:"}));
     let injected = inject(&injector(), &pod).unwrap().pod.to_string();

@@ -32,6 +32,7 @@ impl Capture {
                 | Syntax::EnvoyLevel
                 | Syntax::EnvoyLevels
                 | Syntax::JsonObject
+                | Syntax::JsonNamed
                 | Syntax::Number
                 | Syntax::PortOrZero
                 | Syntax::ProxyConfig

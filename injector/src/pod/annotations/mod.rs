@@ -98,6 +98,18 @@ fn wrong(syntax: Syntax, text: &str) -> Option<String> {
             Ok(Value::Object(_)) => None,
             _ => Some("a JSON object".to_owned()),
         },
+        Syntax::JsonNamed => {
+            let usable = match serde_json::from_str(text) {
+                Ok(Value::Object(by_name)) => by_name.values().all(Value::is_object),
+                Ok(Value::Array(items)) => {
+                    items.iter().all(|item| item.get("name").is_some_and(Value::is_string))
+                }
+                _ => false,
+            };
+            (!usable).then(|| {
+                "a JSON object of objects by name, or a JSON array of objects with a name".to_owned()
+            })
+        }
         Syntax::Number => (decimal(text).is_none_or(|number| number > i32::MAX.unsigned_abs().into()))
             .then(|| "a plain number from 0 on".to_owned()),
         Syntax::PortOrZero => decimal(text)

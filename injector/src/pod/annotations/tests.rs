@@ -18,7 +18,7 @@ fn every_error_at_once_sorted_by_key() {
         "sidecar.istio.io/interceptionMode": "redirect",
         "status.sidecar.istio.io/port": "70000",
         "sidecar.istio.io/proxyCPU": "much",
-        "sidecar.istio.io/userVolume": "[]",
+        "sidecar.istio.io/userVolume": "[{}]",
         "prometheus.istio.io/merge-metrics": "no",
     }));
     let keys: Vec<&str> = found.iter().map(|text| text.split([' ', ':']).nth(1).unwrap()).collect();
