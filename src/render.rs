@@ -29,7 +29,17 @@ pub fn restore(change: &Change) -> String {
 }
 
 fn table_section(text: &mut String, change: &TableChange) {
-    let TableChange { table, declare, deletions, hooks, remove, empty, by_handle: _, ambiguous: _ } = change;
+    let TableChange {
+        table,
+        declare,
+        deletions,
+        hooks,
+        remove,
+        empty,
+        by_handle: _,
+        ambiguous: _,
+        unlisted: _,
+    } = change;
     let mut line = |line: fmt::Arguments<'_>| {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{line}");
@@ -42,12 +52,12 @@ fn table_section(text: &mut String, change: &TableChange) {
     for Deletion { hook, what, jumps: _ } in deletions {
         line(format_args!("-D {} {what}", hook.name()));
     }
-    for (hook, HookChange { rules, behind, foreign: _ }) in hooks {
+    for (hook, HookChange { rules, behind, foreign: _, leaving }) in hooks {
         let name = hook.name();
         for rule in rules.head.iter().rev() {
             line(format_args!("-I {name} {}", &rule.statement));
         }
-        let first = behind.map(|foreign| rules.head.len() + foreign + 1);
+        let first = behind.map(|foreign| rules.head.len() + leaving + foreign + 1);
         for (number, rule) in rules.tail.iter().enumerate() {
             match first {
                 Some(first) => line(format_args!("-I {name} {} {}", first + number, &rule.statement)),

@@ -2,32 +2,45 @@
 //!
 //! `iptables-nft-save` leaves out a table, with a comment, in which another program put, by `nft`, what iptables does not
 //! know: KubeVirt adds chains to `ip nat`. Taken for an empty one, every run would add its rules once more. Each chain that has
-//! only rules of iptables can still be listed and changed by itself.
+//! only rules of iptables can still be listed and changed by itself. The rules of any other are read from the kernel: the tool
+//! can add rules to such a chain, and deletes none in it.
 
-use crate::exit::Exit;
+use std::collections::BTreeSet;
+
+use nfnetlink::nftables::{Chain, Verdict};
+
 use crate::kernel::observe;
 use crate::kernel::process::Host;
 use crate::kernel::restore;
-use crate::model::{Chain, Family, Hook, Table, Tools, Variant};
-use crate::parse::UNREADABLE;
+use crate::model::{Family, Hook, Table, Tools, Variant};
+use crate::parse;
 use crate::report::Failure;
 
 use super::tool_error;
 
+/// What there is.
+pub(super) struct Saved {
+    /// In the format of the save tool.
+    pub(super) text: String,
+    /// The shared chains that the tool cannot list.
+    pub(super) unlisted: BTreeSet<(Table, Hook)>,
+}
+
 /// Adds the tables that were left out of what the tool printed, chain by chain.
 ///
 /// # Errors
-/// A chain of ours, or a shared one beside chains of ours, cannot be listed.
+/// The kernel cannot be read.
 pub(super) fn complete(
     host: &impl Host,
     variant: Variant,
     family: Family,
     tools: &Tools,
-    mut saved: String,
-) -> Result<String, Failure> {
-    let left_out: Vec<Table> = Table::ALL.into_iter().filter(|table| is_left_out(*table, &saved)).collect();
+    text: String,
+) -> Result<Saved, Failure> {
+    let left_out: Vec<Table> = Table::ALL.into_iter().filter(|table| is_left_out(*table, &text)).collect();
+    let mut saved = Saved { text, unlisted: BTreeSet::new() };
     if !left_out.is_empty() {
-        saved += &listed(host, variant, family, tools, &left_out)?;
+        list(host, variant, family, tools, &left_out, &mut saved)?;
     }
     Ok(saved)
 }
@@ -39,70 +52,59 @@ pub(super) fn without_save(
     variant: Variant,
     family: Family,
     tools: &Tools,
-) -> Option<String> {
+) -> Option<Saved> {
+    let mut saved = Saved { text: String::new(), unlisted: BTreeSet::new() };
     let listed = match variant {
         Variant::Legacy => return None,
-        Variant::Nft => listed(host, variant, family, tools, &Table::ALL),
+        Variant::Nft => list(host, variant, family, tools, &Table::ALL, &mut saved),
     };
-    listed.inspect_err(|failure| log::debug!("{failure}")).ok()
+    listed.inspect_err(|failure| log::debug!("{failure}")).ok()?;
+    Some(saved)
 }
 
-/// The rules of some tables, in the format of the save tool.
-fn listed(
+/// Adds the rules of some tables.
+fn list(
     host: &impl Host,
     variant: Variant,
     family: Family,
     tools: &Tools,
     tables: &[Table],
-) -> Result<String, Failure> {
-    let counts = observe::counts(variant).map_err(|error| {
+    saved: &mut Saved,
+) -> Result<(), Failure> {
+    let unreadable = |error: std::io::Error| {
         super::from_kernel(format!("cannot read the tables that are not shown: {error}"), &error)
-    })?;
-    let mut text = String::new();
-    for table in tables {
-        let Some(chains) = counts.get(&family).and_then(|counts| counts.get(table)) else { continue };
-        let holds_ours = chains.keys().any(|chain| Chain::from_name(chain).is_some());
-        text += &format!("*{}\n", table.name());
-        for chain in chains.keys() {
-            let listed = restore::list_chain(host, tools, table.name(), chain)
+    };
+    let live = observe::tables_of_iptables(family, tables).map_err(unreadable)?;
+    for (table, chains) in live {
+        saved.text += &format!("*{}\n", table.name());
+        for chain in &chains {
+            let listed = restore::list_chain(host, tools, table.name(), &chain.name)
                 .map_err(|error| tool_error::of_save(&error, variant, family))?;
-            match listed {
-                Some(rules) => text += &rules,
-                None if holds_ours && is_needed(chain) => {
-                    return Err(unreadable(variant, family, *table, chain));
-                }
-                None => text += &format!("-A {chain} -j \"{UNREADABLE}\"\n"),
+            if listed.is_none() {
+                log::debug!("{variant} cannot list the {family} chain {} of {}", chain.name, table.name());
+                let shared = Hook::ALL.into_iter().find(|hook| hook.name() == chain.name);
+                saved.unlisted.extend(shared.map(|hook| (table, hook)));
             }
+            saved.text += &listed.unwrap_or_else(|| words_of_chain(family, chain));
         }
-        text += "COMMIT\n";
+        saved.text += "COMMIT\n";
     }
-    Ok(text)
+    Ok(())
+}
+
+/// A chain that the tool cannot list, in the format of the save tool.
+fn words_of_chain(family: Family, chain: &Chain) -> String {
+    let Chain { name, base, rules } = chain;
+    let policy = match base.as_ref().map(|base| &base.policy) {
+        Some(Verdict::Drop) => "DROP",
+        Some(_) => "ACCEPT",
+        None => "-",
+    };
+    let rules = rules.iter().map(|rule| format!("-A {name} {}\n", parse::words_of_rule(family, rule)));
+    format!(":{name} {policy} [0:0]\n{}", rules.collect::<String>())
 }
 
 fn is_left_out(table: Table, saved: &str) -> bool {
     let complaint = format!("# Table `{}' is incompatible", table.name());
     saved.lines().any(|line| line.starts_with(&complaint))
-}
-
-/// Whether rules of ours are in this chain, or may be.
-fn is_needed(chain: &str) -> bool {
-    Chain::from_name(chain).is_some() || Hook::ALL.iter().any(|hook| hook.name() == chain)
-}
-
-fn unreadable(variant: Variant, family: Family, table: Table, chain: &str) -> Failure {
-    let (table, nft_family) = (
-        table.name(),
-        match family {
-            Family::V4 => "ip",
-            Family::V6 => "ip6",
-        },
-    );
-    Failure::new(
-        Exit::Refused,
-        format!("{variant} cannot read the {family} chain {chain} of the table {table}"),
-    )
-    .hint(format!(
-        "another program added expressions by `nft` that iptables does not know (`nft list chain {nft_family} {table} {chain}` \
-         shows them): move them to a table of its own"
-    ))
 }

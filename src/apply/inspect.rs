@@ -12,7 +12,7 @@ use crate::kernel::process::Host;
 use crate::kernel::release::Release;
 use crate::kernel::{modules, nftables, restore, tools};
 use crate::model::{Backend, Family, NfTables, Tools, Variant};
-use crate::parse::{self, Observed};
+use crate::parse::{self, Line, Observed};
 use crate::plan::CurrentState;
 use crate::record::Record;
 use crate::report::Failure;
@@ -240,12 +240,12 @@ fn foreign_tables(snapshot: &Snapshot, backend: Backend) -> Vec<nfnetlink::nftab
 /// How often rules that change all the time are read.
 const ATTEMPTS: usize = 16;
 
-/// Reads all rules of a family. Those of iptables-nft come with their handles, which are read before the rules, and behind
-/// them once more if another program has changed something meanwhile. Where they differ, all is read again, and if they always
-/// do, the rules come without handles.
+/// Reads all rules of a family. Those of iptables-nft come with their handles, where rules of ours may be identical to foreign
+/// ones: read behind the rules, and valid if nothing was committed from before the rules were read, or if they are the
+/// same as before. Otherwise all is read again, and if other programs always change something, the rules come without.
 ///
 /// # Errors
-/// The tool fails, or cannot read a chain with rules of ours.
+/// The tool fails, or the kernel cannot be read.
 pub(super) fn read(
     host: &impl Host,
     variant: Variant,
@@ -254,33 +254,55 @@ pub(super) fn read(
 ) -> Result<Observed, Failure> {
     let unreadable =
         |error: io::Error| from_kernel(format!("cannot read the handles of rules: {error}"), &error);
-    let handles = || match variant {
-        Variant::Legacy => Ok(Handles::default()),
-        Variant::Nft => observe::handles(family).map_err(unreadable),
-    };
-    let generation = || match variant {
-        Variant::Legacy => Ok(0),
-        Variant::Nft => observe::generation().map_err(unreadable),
-    };
-    let mut before = handles()?;
-    let mut attempts = 0;
-    loop {
-        let text = match restore::save(host, variant, family, tools) {
-            Ok(text) => hidden::complete(host, variant, family, tools, text)?,
-            Err(error) => hidden::without_save(host, variant, family, tools)
-                .ok_or_else(|| tool_error::of_save(&error, variant, family))?,
+    let mut before: Option<Handles> = None;
+    for _ in 0..ATTEMPTS {
+        let generation = match variant {
+            Variant::Legacy => 0,
+            Variant::Nft => observe::generation().map_err(unreadable)?,
         };
-        log::debug!("{family} rules of {variant}:\n{}", text.trim_end());
-        let mut observed = parse::iptables_save(family, &text);
-        let after = if generation()? == before.generation { None } else { Some(handles()?) };
-        let same = after.as_ref().is_none_or(|after| after.tables == before.tables);
-        attempts += 1;
-        for (table, handles) in before.tables.iter().filter(|_| same) {
-            observed.number(*table, handles);
+        let mut observed = read_rules_of(host, variant, family, tools)?;
+        if variant == Variant::Legacy || !needs_handles(&observed) {
+            return Ok(observed);
         }
-        match after {
-            Some(after) if !same && attempts < ATTEMPTS => before = after,
-            Some(_) | None => return Ok(observed),
+        let after = observe::handles(family).map_err(unreadable)?;
+        let is_unchanged = observe::generation().map_err(unreadable)? == generation;
+        if is_unchanged || before.as_ref().is_some_and(|before| before.tables == after.tables) {
+            for (table, handles) in &after.tables {
+                observed.number(*table, handles);
+            }
+            return Ok(observed);
         }
+        before = Some(after);
     }
+    read_rules_of(host, variant, family, tools)
+}
+
+/// Reads all rules of a family, without handles.
+fn read_rules_of(
+    host: &impl Host,
+    variant: Variant,
+    family: Family,
+    tools: &Tools,
+) -> Result<Observed, Failure> {
+    let saved = match restore::save(host, variant, family, tools) {
+        Ok(text) => hidden::complete(host, variant, family, tools, text)?,
+        Err(error) => hidden::without_save(host, variant, family, tools)
+            .ok_or_else(|| tool_error::of_save(&error, variant, family))?,
+    };
+    log::debug!("{family} rules of {variant}:\n{}", saved.text.trim_end());
+    let mut observed = parse::iptables_save(family, &saved.text);
+    for (table, hook) in saved.unlisted {
+        observed.tables.entry(table).or_default().unlisted.insert(hook);
+    }
+    Ok(observed)
+}
+
+/// Whether a rule may have to be told from an identical one, or be deleted where the tool cannot. Jumps to our chains are ours, all
+/// of them, and what is not understood never is.
+fn needs_handles(observed: &Observed) -> bool {
+    let may_be_ours = |line: &Line| line.jump.is_none() && line.statement.is_some();
+    observed
+        .tables
+        .values()
+        .any(|table| !table.unlisted.is_empty() || table.hooks.values().flatten().any(may_be_ours))
 }

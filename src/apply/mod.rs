@@ -13,6 +13,7 @@ mod nat_chains;
 mod native;
 pub mod network;
 mod original_direction;
+mod parts;
 mod rollback;
 mod tool_error;
 mod track;
@@ -107,7 +108,7 @@ fn change(
         desired = with_connections(asked, &mut inspection.current, policy);
         steps = self::steps(&desired, &inspection.current);
     }
-    refuse_deletion_by_position(&steps)?;
+    parts::refuse_first(&steps)?;
     let connections = &inspection.current.connections;
     // What a clean-up resets is said as soon as it is certain.
     if policy == Policy::Keep || connections.may_begin.is_empty() {
@@ -121,10 +122,11 @@ fn change(
     for notice in &notices {
         log::warn!("{notice}");
     }
-    execute(host, &steps, backend, run, lock.is_some())?;
+    let is_written = !steps.is_empty();
+    parts::execute(host, asked, steps, backend, run, lock.is_some())?;
     drop(lock);
-    // Where nothing was written, the native tables have just been compared whole.
-    if backend != Backend::Native || !steps.is_empty() {
+    // Where nothing was written, everything has just been compared whole.
+    if is_written {
         check::counts(&desired, backend)?;
     }
     if run.verify {
@@ -134,7 +136,7 @@ fn change(
         log_final_state(host, &desired, backend);
     }
     let connections = inspection.current.connections;
-    Ok(Applied { desired, connections, is_written: !steps.is_empty(), has_notices: !notices.is_empty() })
+    Ok(Applied { desired, connections, is_written, has_notices: !notices.is_empty() })
 }
 
 /// The plan, in commits that the kernel accepts.
@@ -165,17 +167,6 @@ fn with_connections(desired: &DesiredState, current: &mut CurrentState, policy: 
         Policy::Reset if current.connections.may_begin.is_empty() => desired.clone(),
         Policy::Keep | Policy::Reset => desired.clone().keeping_translation(&current.connections),
     }
-}
-
-/// Makes sure that no rule of iptables-nft is deleted by its place: only handles are safe there.
-fn refuse_deletion_by_position(steps: &[Step]) -> Result<(), Failure> {
-    let by_position = |step: &Step| matches!(step, Step::Restore(restore) if restore.by_position && restore.variant == Variant::Nft);
-    if !steps.iter().any(by_position) {
-        return Ok(());
-    }
-    let what =
-        "another program changes the rules all the time: ours cannot be told from identical foreign ones";
-    Err(Failure::new(Exit::Busy, what).hint("find it (`nft monitor`), or run again"))
 }
 
 /// The lock of iptables-legacy, held by us from reading to writing; `None` where nothing can lock.

@@ -68,6 +68,9 @@ pub struct TableChange {
     pub by_handle: Vec<RuleByHandle>,
     /// What may be ours or foreign, is not asked for, and stays: `CHAIN words`.
     pub ambiguous: Vec<String>,
+    /// Whether rules are deleted in a shared chain that the tool cannot list: by handle, and before our chains, to which they
+    /// may jump.
+    pub unlisted: bool,
 }
 
 impl TableChange {
@@ -82,7 +85,18 @@ impl TableChange {
             empty: Vec::new(),
             by_handle: Vec::new(),
             ambiguous: Vec::new(),
+            unlisted: false,
         }
+    }
+
+    /// What the restore tool does, and what it does after rules have been deleted by handle.
+    pub(crate) fn around_deletion(&self) -> [Self; 2] {
+        let none = Self { by_handle: Vec::new(), ..self.clone() };
+        if !self.unlisted {
+            return [none, Self::of(self.table)];
+        }
+        let after = Self { remove: self.remove.clone(), empty: self.empty.clone(), ..Self::of(self.table) };
+        [Self { remove: Vec::new(), empty: Vec::new(), ..none }, after]
     }
 
     /// Whether the restore tool has something to do.
@@ -92,7 +106,8 @@ impl TableChange {
 
     /// Whether nothing is written.
     pub(super) fn writes_nothing(&self) -> bool {
-        let Self { table: _, declare, deletions, hooks, remove, empty, by_handle, ambiguous: _ } = self;
+        let Self { table: _, declare, deletions, hooks, remove, empty, by_handle, ambiguous: _, unlisted: _ } =
+            self;
         declare.is_empty()
             && deletions.is_empty()
             && hooks.is_empty()
@@ -112,6 +127,8 @@ pub struct HookChange {
     pub behind: Option<usize>,
     /// How many foreign rules are in the chain.
     pub foreign: usize,
+    /// How many rules of ours before that place are deleted only afterwards, by handle.
+    pub leaving: usize,
 }
 
 /// The changes of one family: its tables in the order in which they are committed.
@@ -154,7 +171,7 @@ impl Change {
     #[must_use]
     pub fn foreign_before(&self, table: Table, hook: Hook) -> Option<record::Position> {
         let change = self.tables.iter().find(|change| change.table == table)?.hooks.get(&hook)?;
-        let HookChange { rules: _, behind, foreign } = change;
+        let HookChange { rules: _, behind, foreign, leaving: _ } = change;
         Some(record::Position { before: behind.unwrap_or(*foreign), of: *foreign })
     }
 

@@ -37,8 +37,8 @@ fn limit(family: Family, observed: &ObservedTable, record: Option<&Record>) -> O
     let behind = (place < foreign).then_some(place);
     let rules = HookRules { head: Vec::new(), tail };
     let mut change = TableChange::of(Table::Mangle);
-    super::delete(&mut change, HOOK, lines, &everywhere);
-    change.hooks.insert(HOOK, HookChange { rules, behind, foreign });
+    super::delete(&mut change, HOOK, lines, &everywhere, observed.unlisted.contains(&HOOK));
+    change.hooks.insert(HOOK, HookChange { rules, behind, foreign, leaving: 0 });
     Some(change)
 }
 

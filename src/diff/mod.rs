@@ -93,6 +93,7 @@ fn table_change(
             ours: ours.of(hook),
             ambiguous: ours.ambiguous(hook),
             chains: !observed.chains.is_empty(),
+            unlisted: observed.unlisted.contains(&hook),
         };
         hook_change(&mut change, (family, table, hook), desired, &known, record, rewrite);
     }
@@ -132,6 +133,8 @@ struct Known<'a> {
     ambiguous: BTreeSet<usize>,
     /// Whether there are chains of ours, or of Istio's, in the table.
     chains: bool,
+    /// Whether the tool can delete no rule in it.
+    unlisted: bool,
 }
 
 /// Our rules in a shared chain are right, or all of them are rewritten: in the right order, in the same transaction.
@@ -144,7 +147,7 @@ fn hook_change(
     rewrite: bool,
 ) {
     let (none, (_, _, hook)) = (HookRules::default(), place);
-    let Known { lines, ours, ambiguous, chains: _ } = known;
+    let Known { lines, ours, ambiguous, chains: _, unlisted } = known;
     let wanted = desired.hooks.get(&hook).unwrap_or(&none);
     let right = |ours: &BTreeSet<usize>| {
         let live = lines.iter().enumerate().filter(|(at, _)| ours.contains(at)).map(|(_, line)| line);
@@ -163,27 +166,66 @@ fn hook_change(
     }
     let left = ambiguous.iter().filter_map(|at| lines.get(*at));
     change.ambiguous.extend(left.map(|line| format!("{} {}", hook.name(), line.text)));
-    delete(change, hook, lines, ours);
+    if !rewrite && let Some((wrong, written)) = differing_end(wanted, lines, ours) {
+        delete(change, hook, lines, &wrong, *unlisted);
+        change.hooks.insert(hook, written);
+        return;
+    }
+    delete(change, hook, lines, ours, *unlisted);
     if wanted.iter().next().is_some() {
         let behind = tail_position(lines, ours);
         let foreign = lines.len() - ours.len();
-        change.hooks.insert(hook, HookChange { rules: wanted.clone(), behind, foreign });
+        let leaving = change.by_handle.iter().filter(|rule| rule.hook == hook);
+        let first = tail(lines, ours).and_then(|first| lines.get(first)?.handle);
+        let leaving = leaving.take_while(|rule| Some(rule.handle) != first).count();
+        change.hooks.insert(hook, HookChange { rules: wanted.clone(), behind, foreign, leaving });
     }
+}
+
+/// The last of our rules, where only these differ, and what replaces them: in what a plan has written before. All others stay,
+/// so that none is deleted whose handle only the kernel knows.
+fn differing_end(
+    wanted: &HookRules,
+    lines: &[Line],
+    ours: &BTreeSet<usize>,
+) -> Option<(BTreeSet<usize>, HookChange)> {
+    if lines.iter().any(|line| line.ours.is_none()) {
+        return None;
+    }
+    let live = || ours.iter().filter_map(|at| lines.get(*at));
+    let equal = wanted
+        .iter()
+        .zip(live())
+        .take_while(|(rule, line)| Some(&rule.statement) == line.statement.as_ref())
+        .count();
+    let wrong: BTreeSet<usize> = ours.iter().copied().skip(equal).collect();
+    let kept_of_tail = equal.checked_sub(wanted.head.len())?;
+    let first = wrong.first().copied().filter(|_| wanted.iter().count() == ours.len())?;
+    let tail = wanted.tail.get(kept_of_tail..)?.to_vec();
+    let staying = lines.len() - wrong.len();
+    let behind = (first < staying).then_some(first);
+    let rules = HookRules { head: Vec::new(), tail };
+    Some((wrong, HookChange { rules, behind, foreign: staying, leaving: 0 }))
 }
 
 /// The number of foreign rules before the first of ours that is certainly in the tail, unless no foreign one comes
 /// behind it: then the end of the chain is the place, which cannot shift.
 fn tail_position(lines: &[Line], ours: &BTreeSet<usize>) -> Option<usize> {
-    let first =
-        lines.iter().enumerate().find(|(at, line)| ours.contains(at) && ownership::is_in_tail(line))?.0;
+    let first = tail(lines, ours)?;
     let before = (0..first).filter(|at| !ours.contains(at)).count();
     let all = lines.len() - ours.len();
     (before < all).then_some(before)
 }
 
-/// By words wherever that hits ours; else by handle, or by number: these first, from the last to the first, so that
+/// The first of our rules that is certainly in the tail.
+fn tail(lines: &[Line], ours: &BTreeSet<usize>) -> Option<usize> {
+    ours.iter().copied().find(|at| lines.get(*at).is_some_and(ownership::is_in_tail))
+}
+
+/// By words wherever that hits ours and the tool can list the chain; else by handle, or by number: these first, from the last to the first, so that
 /// none shifts the next.
-fn delete(change: &mut TableChange, hook: Hook, lines: &[Line], ours: &BTreeSet<usize>) {
+fn delete(change: &mut TableChange, hook: Hook, lines: &[Line], ours: &BTreeSet<usize>, unlisted: bool) {
+    change.unlisted |= unlisted && !ours.is_empty();
     // A projected line has our words, a line that was read has those of the tool: what they say is compared.
     let mut foreign = HashSet::new();
     let (mut numbers, mut words) = (Vec::new(), Vec::new());
@@ -191,11 +233,11 @@ fn delete(change: &mut TableChange, hook: Hook, lines: &[Line], ours: &BTreeSet<
         let (text, says) = (line.text.as_str(), line.statement.as_ref());
         match (ours.contains(&at), line.handle.zip(says)) {
             (false, _) => foreign.extend(says),
-            (true, Some((handle, says))) if foreign.contains(says) => {
+            (true, Some((handle, says))) if unlisted || foreign.contains(says) => {
                 let (hash, text) = (record::hash(says), text.to_owned());
                 change.by_handle.push(RuleByHandle { hook, handle, hash, text });
             }
-            (true, None) if says.is_some_and(|says| foreign.contains(says)) => {
+            (true, None) if unlisted || says.is_some_and(|says| foreign.contains(says)) => {
                 numbers.push((Deleted::Number(at + 1), line.jump.is_some()));
             }
             (true, _) => words.push((Deleted::Specification(text.to_owned()), line.jump.is_some())),

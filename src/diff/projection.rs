@@ -35,7 +35,17 @@ fn know(family: Family, table: Table, observed: &mut ObservedTable, record: Opti
 
 /// What only handles tell, then the rules file: what is left is the same in either order.
 fn apply_change(change: &TableChange, table: &mut ObservedTable) {
-    let TableChange { table: _, declare, deletions, hooks, remove, empty, by_handle, ambiguous: _ } = change;
+    let TableChange {
+        table: _,
+        declare,
+        deletions,
+        hooks,
+        remove,
+        empty,
+        by_handle,
+        ambiguous: _,
+        unlisted: _,
+    } = change;
     for RuleByHandle { hook, handle, hash: _, text: _ } in by_handle {
         table.hooks.entry(*hook).or_default().retain(|line| line.handle != Some(*handle));
     }
@@ -53,7 +63,7 @@ fn apply_change(change: &TableChange, table: &mut ObservedTable) {
             );
         }
     }
-    for (hook, HookChange { rules, behind, foreign: _ }) in hooks {
+    for (hook, HookChange { rules, behind, foreign: _, leaving: _ }) in hooks {
         let lines = table.hooks.entry(*hook).or_default();
         let place = behind.unwrap_or(lines.len()).min(lines.len());
         lines.splice(place..place, rules.tail.iter().map(line));

@@ -204,6 +204,24 @@ pub fn foreign_tables(snapshot: &Snapshot, without_iptables: bool) -> io::Result
     nftables::read_without_elements(foreign.into_iter().filter(|table| !dormant.contains(table)))
 }
 
+/// The chains of those of these tables that exist, with their rules as nf_tables holds them.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn tables_of_iptables(
+    family: Family,
+    wanted: &[Table],
+) -> io::Result<Vec<(Table, Vec<nfnetlink::nftables::Chain>)>> {
+    let Some(mut socket) = Nftables::open_if_present()? else { return Ok(Vec::new()) };
+    let existing = ours(&socket.tables()?, &[family]);
+    let mut tables = Vec::new();
+    for (_, table, name) in existing.into_iter().filter(|(_, table, _)| wanted.contains(table)) {
+        let found = nftables::read_without_elements(std::iter::once(&name))?;
+        tables.extend(found.into_iter().map(|found| (table, found.chains)));
+    }
+    Ok(tables)
+}
+
 /// What every rule of iptables-nft is numbered with.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Handles {

@@ -3,6 +3,7 @@
 //! What is ours is understood rule by rule; what is not, is kept as the text it is. `iptables-save` rewrites marks,
 //! option order, TPROXY and CONNMARK, so text cannot be compared; statements can.
 
+mod expressions;
 mod statement;
 mod words;
 
@@ -11,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::model::{Chain, Family, Hook, Statement, Table};
 use crate::record::{self, Record};
 
+pub use expressions::words_of_rule;
 pub use statement::statement;
 
 /// One rule as the kernel has it.
@@ -44,6 +46,8 @@ pub struct ObservedTable {
     pub drops: BTreeSet<Hook>,
     /// The rules of foreign chains, by the name of the chain.
     pub foreign: BTreeMap<String, Vec<String>>,
+    /// The shared chains that the tool cannot list: it can add rules there, but delete none.
+    pub unlisted: BTreeSet<Hook>,
 }
 
 impl ObservedTable {
@@ -112,7 +116,7 @@ impl Observed {
     }
 }
 
-/// Placeholder target of a foreign chain that the tool cannot list.
+/// Placeholder target of a foreign rule that iptables cannot list.
 pub const UNREADABLE: &str = "rules that iptables cannot read";
 
 /// Reads the output of `iptables-save` or `ip6tables-save`.

@@ -228,12 +228,24 @@ impl<'a> Plan<'a> {
 }
 
 fn written(variant: Variant, change: &Change) -> Vec<Step> {
+    let family = change.family;
+    let [before, after]: [Vec<TableChange>; 2] = change.tables.iter().map(TableChange::around_deletion).fold(
+        [Vec::new(), Vec::new()],
+        |[mut before, mut after], [first, last]| {
+            before.push(first);
+            after.push(last);
+            [before, after]
+        },
+    );
+    let restore = |tables: Vec<TableChange>| {
+        let tables: Vec<_> = tables.into_iter().filter(TableChange::needs_restore).collect();
+        let change = Change { tables, ..Change::empty(family) };
+        (!change.is_empty()).then(|| Step::Restore(Restore::new(variant, &change)))
+    };
     let by_handle = change.tables.iter().filter(|table| !table.by_handle.is_empty()).map(|table| {
         let (table, by_handle) = (table.table, table.by_handle.clone());
-        Step::DeleteByHandle(DeleteByHandle { family: change.family, table, by_handle })
+        Step::DeleteByHandle(DeleteByHandle { family, table, by_handle })
     });
-    let restore = change.tables.iter().any(TableChange::needs_restore);
-    let restore = restore.then(|| Step::Restore(Restore::new(variant, change)));
     // A run that is killed in between leaves a rule that an identical foreign rule makes redundant, and no part of a set of rules.
-    restore.into_iter().chain(by_handle).collect()
+    restore(before).into_iter().chain(by_handle).chain(restore(after)).collect()
 }

@@ -1,0 +1,329 @@
+//! Rules of nf_tables into the words of `iptables-save`, for chains that iptables cannot list.
+//!
+//! A rule of ours gets the words that iptables has for it, so that it is recognised; of any other rule what decides is kept: its
+//! protocol and its target. Forms that iptables writes for rules of ours differ by version, and all of them are read.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use nfnetlink::nftables::{Expression, MetaKey, Operator, PayloadBase, Rule, Verdict};
+
+use super::UNREADABLE;
+use crate::model::Family;
+
+/// What every rule with something that is not understood tests: no rule of ours does.
+const UNKNOWN: &str = "-m unknown ";
+
+/// The words of a rule behind `-A CHAIN`.
+#[must_use]
+pub fn words_of_rule(family: Family, rule: &Rule) -> String {
+    let mut reader = Reader { family, ..Reader::default() };
+    if rule.comment.is_some() {
+        reader.unknown();
+    }
+    for expression in &rule.expressions {
+        reader.read(expression);
+    }
+    let Reader { address, interface, protocol, tests, is_unknown, target, .. } = reader;
+    let unknown = if is_unknown { UNKNOWN } else { "" };
+    format!("{address}{interface}{protocol}{tests}{unknown}{target}").trim_end().to_owned()
+}
+
+/// What the register holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Loaded {
+    InInterface,
+    OutInterface,
+    Protocol,
+    Mark,
+    /// The option, the bits that count, and whether there is a mask.
+    Address(&'static str, u8),
+}
+
+struct Reader {
+    family: Family,
+    loaded: Option<Loaded>,
+    address: String,
+    interface: String,
+    protocol: String,
+    tests: String,
+    is_unknown: bool,
+    target: String,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        let [address, interface, protocol, tests, target] = Default::default();
+        Self {
+            family: Family::V4,
+            loaded: None,
+            address,
+            interface,
+            protocol,
+            tests,
+            is_unknown: false,
+            target,
+        }
+    }
+}
+
+impl Reader {
+    const fn unknown(&mut self) {
+        self.is_unknown = true;
+    }
+
+    fn read(&mut self, expression: &Expression) {
+        let understood = match expression {
+            Expression::Counter { .. } => Some(()),
+            Expression::Meta { key, .. } => self.meta(*key),
+            Expression::Payload { base: PayloadBase::Network, offset, length, .. } => {
+                self.network_header(*offset, *length)
+            }
+            Expression::Bitwise { mask, xor, .. } => self.bitwise(mask, xor),
+            Expression::Compare { operator, value, .. } => self.compare(*operator, value),
+            Expression::Verdict(verdict) => self.verdict(verdict),
+            Expression::Redirect { .. } => self.jump("REDIRECT"),
+            Expression::Tproxy { .. } => self.jump("TPROXY"),
+            Expression::Foreign { name, data } => self.foreign(name, data),
+            Expression::SetMeta { .. }
+            | Expression::Payload { .. }
+            | Expression::Range { .. }
+            | Expression::Lookup { .. }
+            | Expression::Ct { .. }
+            | Expression::SetCt { .. }
+            | Expression::Immediate { .. }
+            | Expression::Socket { .. } => None,
+        };
+        if understood.is_none() {
+            self.loaded = None;
+            self.unknown();
+        }
+    }
+
+    fn meta(&mut self, key: MetaKey) -> Option<()> {
+        self.loaded = Some(match key {
+            MetaKey::InInterface => Loaded::InInterface,
+            MetaKey::OutInterface => Loaded::OutInterface,
+            MetaKey::TransportProtocol => Loaded::Protocol,
+            MetaKey::Mark => Loaded::Mark,
+            MetaKey::InInterfaceIndex
+            | MetaKey::OutInterfaceIndex
+            | MetaKey::SocketUid
+            | MetaKey::SocketGid
+            | MetaKey::NetworkProtocol => return None,
+        });
+        Some(())
+    }
+
+    fn network_header(&mut self, offset: u32, length: u32) -> Option<()> {
+        let bits = u8::try_from(length.checked_mul(8)?).ok()?;
+        self.loaded = Some(match (self.family, offset, length) {
+            (Family::V4, 9, 1) => Loaded::Protocol,
+            (Family::V4, 12, 1..=4) | (Family::V6, 8, 1..=16) => Loaded::Address("-s", bits),
+            (Family::V4, 16, 1..=4) | (Family::V6, 24, 1..=16) => Loaded::Address("-d", bits),
+            _ => return None,
+        });
+        Some(())
+    }
+
+    /// The mask of a range.
+    fn bitwise(&mut self, mask: &[u8], xor: &[u8]) -> Option<()> {
+        let Some(Loaded::Address(option, _)) = self.loaded else { return None };
+        let ones: u32 = mask.iter().take_while(|byte| **byte == 0xff).map(|byte| byte.leading_ones()).sum();
+        let rest = mask.get(usize::try_from(ones / 8).ok()?..)?;
+        let partial = rest.first().map_or(0, |byte| byte.leading_ones());
+        let is_prefix = rest.first().is_none_or(|byte| byte.count_ones() == partial)
+            && rest.iter().skip(1).all(|byte| *byte == 0)
+            && xor.iter().all(|byte| *byte == 0);
+        let bits = u8::try_from(ones + partial).ok().filter(|_| is_prefix)?;
+        self.loaded = Some(Loaded::Address(option, bits));
+        Some(())
+    }
+
+    fn compare(&mut self, operator: Operator, value: &[u8]) -> Option<()> {
+        let not = match operator {
+            Operator::Equal => "",
+            Operator::NotEqual => "! ",
+            Operator::Less | Operator::LessOrEqual | Operator::Greater | Operator::GreaterOrEqual => {
+                return None;
+            }
+        };
+        match self.loaded.take()? {
+            Loaded::InInterface => self.interface += &format!("{not}-i {} ", interface(value)?),
+            Loaded::OutInterface => self.interface += &format!("{not}-o {} ", interface(value)?),
+            Loaded::Protocol => self.protocol += &format!("{not}-p {} ", protocol(value)?),
+            Loaded::Mark => self.tests += &format!("-m mark {not}--mark {:#x} ", number(value, 0)?),
+            Loaded::Address(option, bits) => {
+                self.address += &format!("{not}{option} {}/{bits} ", address(self.family, value)?);
+            }
+        }
+        Some(())
+    }
+
+    fn verdict(&mut self, verdict: &Verdict) -> Option<()> {
+        self.target = match verdict {
+            Verdict::Accept => "-j ACCEPT".to_owned(),
+            Verdict::Drop => "-j DROP".to_owned(),
+            Verdict::Return => "-j RETURN".to_owned(),
+            Verdict::Jump(chain) => format!("-j {}", quoted(chain)),
+            Verdict::Goto(chain) => format!("-g {}", quoted(chain)),
+        };
+        Some(())
+    }
+
+    /// A target whose parameters are not read.
+    fn jump(&mut self, target: &str) -> Option<()> {
+        self.target = format!("-j {}", quoted(target));
+        None
+    }
+
+    fn foreign(&mut self, name: &str, data: &[u8]) -> Option<()> {
+        match name {
+            "match" => {
+                let words = extension(data, of_match)?;
+                self.tests += &words;
+                Some(())
+            }
+            "target" => match extension(data, of_target) {
+                Some(words) => {
+                    self.target = words;
+                    Some(())
+                }
+                None => self.jump(&nfnetlink::Attributes::new(data).of(XT_NAME)?.text()),
+            },
+            "redir" => self.jump("REDIRECT"),
+            "nat" => self.jump("DNAT"),
+            "reject" => self.jump("REJECT"),
+            "queue" => self.jump("QUEUE"),
+            "notrack" => self.jump("NOTRACK"),
+            "tproxy" => self.jump("TPROXY"),
+            "immediate" | "lookup" | "fwd" | "synproxy" | "objref" => self.jump(UNREADABLE),
+            _ => None,
+        }
+    }
+}
+
+/// `NFTA_MATCH_NAME`, `NFTA_TARGET_NAME`.
+const XT_NAME: u16 = 1;
+/// `NFTA_MATCH_REV`, `NFTA_TARGET_REV`.
+const XT_REVISION: u16 = 2;
+/// `NFTA_MATCH_INFO`, `NFTA_TARGET_INFO`: the structure of linux/netfilter/xt_*.h.
+const XT_INFO: u16 = 3;
+
+/// An extension of iptables, by its name, revision and parameters.
+fn extension(data: &[u8], words: fn(&str, u32, &[u8]) -> Option<String>) -> Option<String> {
+    let attributes = nfnetlink::Attributes::new(data);
+    let (name, revision) = (attributes.of(XT_NAME)?.text(), attributes.of(XT_REVISION)?.be32()?);
+    words(&name, revision, attributes.of(XT_INFO)?.payload)
+}
+
+fn of_match(name: &str, revision: u32, info: &[u8]) -> Option<String> {
+    let not = |at: usize| info.get(at).map(|byte| if *byte == 0 { "" } else { "! " });
+    let all = |at: usize| number(info, at).filter(|mask| *mask == u32::MAX);
+    match (name, revision) {
+        ("mark", 1) => {
+            all(4)?;
+            Some(format!("-m mark {}--mark {:#x} ", not(8)?, number(info, 0)?))
+        }
+        ("connmark", 1) => {
+            all(4)?;
+            Some(format!("-m connmark {}--mark {:#x} ", not(8)?, number(info, 0)?))
+        }
+        ("owner", 1) => {
+            const UID: u8 = 1;
+            const GID: u8 = 2;
+            let (what, invert) = (*info.get(16)?, *info.get(17)?);
+            let (kind, first) = match what {
+                UID => ("uid", 0),
+                GID => ("gid", 8),
+                _ => return None,
+            };
+            let (from, to) = (number(info, first)?, number(info, first + 4)?);
+            let not = if invert == what { "! " } else { "" };
+            (from == to && [0, what].contains(&invert))
+                .then(|| format!("-m owner {not}--{kind}-owner {from} "))
+        }
+        ("conntrack", 3) => {
+            const STATE: u16 = 1;
+            const INVALID: u16 = 1;
+            let [flags, inverted, states] = [146, 148, 150].map(|at| half(info, at));
+            ((flags?, inverted?, states?) == (STATE, 0, INVALID))
+                .then(|| "-m conntrack --ctstate INVALID ".to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn of_target(name: &str, revision: u32, info: &[u8]) -> Option<String> {
+    const SAVE: u8 = 1;
+    const RESTORE: u8 = 2;
+    match (name, revision) {
+        ("MARK", 2) => Some(format!("-j MARK --set-xmark {:#x}/{:#x}", number(info, 0)?, number(info, 4)?)),
+        ("CONNMARK", 1 | 2) => {
+            let whole = [4, 8].iter().all(|at| number(info, *at) == Some(u32::MAX));
+            // The later revision can shift the mark: by the byte before its mode.
+            let mode = if revision == 1 { 12 } else { 14 };
+            let is_shifted = revision == 2 && *info.get(13)? != 0;
+            let option = match *info.get(mode)? {
+                SAVE => "--save-mark",
+                RESTORE => "--restore-mark",
+                _ => return None,
+            };
+            (whole && !is_shifted).then(|| format!("-j CONNMARK {option}"))
+        }
+        _ => None,
+    }
+}
+
+/// A number in the byte order of the machine.
+fn number(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
+}
+
+/// A name with its NUL; without one, a prefix of names.
+fn interface(value: &[u8]) -> Option<String> {
+    let end = value.iter().position(|byte| *byte == 0);
+    let name = std::str::from_utf8(value.get(..end.unwrap_or(value.len()))?).ok()?;
+    Some(quoted(&if end.is_some() { name.to_owned() } else { format!("{name}+") }))
+}
+
+fn protocol(value: &[u8]) -> Option<String> {
+    let [number] = value else { return None };
+    Some(match i32::from(*number) {
+        libc::IPPROTO_TCP => "tcp".to_owned(),
+        libc::IPPROTO_UDP => "udp".to_owned(),
+        other => other.to_string(),
+    })
+}
+
+/// An address whose last bytes may be left out.
+fn address(family: Family, value: &[u8]) -> Option<IpAddr> {
+    Some(match family {
+        Family::V4 => {
+            let mut bytes = [0; 4];
+            bytes.get_mut(..value.len())?.copy_from_slice(value);
+            Ipv4Addr::from(bytes).into()
+        }
+        Family::V6 => {
+            let mut bytes = [0; 16];
+            bytes.get_mut(..value.len())?.copy_from_slice(value);
+            Ipv6Addr::from(bytes).into()
+        }
+    })
+}
+
+/// One word for the reader of `iptables-save`.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.:+@%/".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    let escaped: String = word
+        .chars()
+        .flat_map(|c| ['\\'].into_iter().filter(move |_| "\"'\\".contains(c)).chain([c]))
+        .collect();
+    format!("\"{}\"", escaped.replace(['\n', '\0'], " "))
+}
