@@ -133,8 +133,15 @@ fn row(injector: &Injector, place: &Placement, objects: &[Value], pod: &Value) -
     let changes = ids.and_then(|ids| {
         // As it is: a change of the nodes alone makes no sidecar outdated.
         let place = Placement { ids, native_sidecars: native, ..place.clone() };
-        let workload = Workload::of_pod(pod, namespace);
-        let injected = injector.inject(Request { pod, workload: &workload, place: &place });
+        let mut admitted = pod.clone();
+        // The API server generates a name after the admission.
+        if let Some(metadata) = admitted.get_mut("metadata").and_then(Value::as_object_mut)
+            && metadata.contains_key("generateName")
+        {
+            metadata.shift_remove("name");
+        }
+        let workload = Workload::of_pod(&admitted, namespace);
+        let injected = injector.inject(Request { pod: &admitted, workload: &workload, place: &place });
         injected.map(|injected| changes(pod, &injected.pod)).map_err(|error| error.to_string())
     });
     let image = list::proxy(pod).map(|proxy| text(proxy, "/image")).unwrap_or_default().to_owned();

@@ -122,6 +122,24 @@ async fn list_names_the_pods_whose_sidecar_is_outdated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn list_compares_a_generated_name_as_at_admission() {
+    let fake = Fake::start().await;
+    install(&fake, "one");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), POD.replace("name: web, namespace", "generateName: web-, namespace"))
+        .expect("written");
+    let path = file.path().to_str().expect("a path");
+    let text = run(&fake, &["inject", "-f", path, "-q"]).await.expect("a cluster").text;
+    let mut pod = sidecar_injector::yaml::read(&text).expect("YAML");
+    assert_eq!(pod["metadata"]["generateName"], "web-", "{pod}");
+    // The API server generates it after the admission.
+    pod["metadata"]["name"] = json!("web-x7k2p");
+    fake.put("kubelet", pod);
+    let text = run(&fake, &["list", "-n", "shop"]).await.expect("a cluster").text;
+    assert!(text.starts_with("Pod \"shop/web-x7k2p\": ") && text.contains(": current\n"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn list_reads_one_namespace_or_all() {
     let fake = Fake::start().await;
     install(&fake, "one");
