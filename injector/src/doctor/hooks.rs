@@ -88,12 +88,20 @@ impl<'a> Installation<'a> {
             "default" => " --replace-istiod".to_owned(),
             name => format!(" --revision {name}"),
         };
-        format!("sidecar-injector manifests{namespace}{revision} | kubectl apply -f -")
+        install(&format!("{namespace}{revision}"))
     }
 
     pub(super) fn fails_closed(&self) -> bool {
         self.webhooks.iter().any(|webhook| text(webhook, "/failurePolicy") != "Ignore")
     }
+}
+
+/// The command that installs what `names` says. Without the flags of an installation it would reset image and config.
+pub(super) fn install(names: &str) -> String {
+    format!(
+        "sidecar-injector manifests{names} FLAGS | kubectl apply -f -   # FLAGS: those of the installation, such as --image, \
+         --init-image, --set"
+    )
 }
 
 fn service(webhook: &Value) -> Option<ServiceRef<'_>> {
@@ -110,7 +118,7 @@ pub(super) fn installations<'a>(cluster: &Cluster<'a>, diagnosis: &mut Diagnosis
     if !cluster.knows("MutatingWebhookConfiguration") {
         diagnosis.not_checked(
             "MutatingWebhookConfigurations: none among the objects, so nothing that depends on them is checked. A cluster without \
-             them injects no pod (sidecar-injector manifests --replace-istiod | kubectl apply -f -)",
+             them injects no pod",
         );
     } else if installations.is_empty() {
         diagnosis.found(Finding {
@@ -118,7 +126,7 @@ pub(super) fn installations<'a>(cluster: &Cluster<'a>, diagnosis: &mut Diagnosis
             object: "MutatingWebhookConfiguration istio-sidecar-injector".to_owned(),
             seen: format!("no MutatingWebhookConfiguration has a webhook whose name ends with {SUFFIX}"),
             cause: "no webhook matches: no pod is ever injected".to_owned(),
-            fix: "sidecar-injector manifests --replace-istiod | kubectl apply -f -".to_owned(),
+            fix: install(" --revision NAME"),
         });
     }
     installations

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::cluster::{name, namespace_labels, title};
-use super::hooks::Installation;
+use super::hooks::{self, Installation};
 use super::{Context, Diagnosis, Finding, Problem};
 use crate::decide::selectors::{INJECTION, REVISION, SUFFIX};
 use crate::decide::{Called, Labels as _, SYSTEM_NAMESPACES, Webhooks};
@@ -68,7 +68,10 @@ fn one(namespace: &Value, requested: bool, webhooks: &Webhooks, diagnosis: &mut 
             Problem::UnknownRevision,
             format!("it has {INJECTION}=enabled, and no webhook of the default revision selects it"),
             format!("no webhook matches its pods; installed: {}", revisions(webhooks)),
-            "sidecar-injector manifests --replace-istiod | kubectl apply -f -".to_owned(),
+            known(webhooks).first().map_or_else(
+                || hooks::install(" --replace-istiod"),
+                |known| format!("kubectl label namespace {own} {INJECTION}- {REVISION}={known} --overwrite"),
+            ),
         ),
         (Some(value), _) if value != "disabled" => {
             found(
@@ -86,7 +89,7 @@ fn one(namespace: &Value, requested: bool, webhooks: &Webhooks, diagnosis: &mut 
             format!("it has {REVISION}={revision}, and no webhook of that revision selects it"),
             format!("no webhook matches its pods; installed: {}", revisions(webhooks)),
             known(webhooks).first().map_or_else(
-                || format!("sidecar-injector manifests --revision {revision} | kubectl apply -f -"),
+                || hooks::install(&format!(" --revision {revision}")),
                 |known| format!("kubectl label namespace {own} {REVISION}={known} --overwrite"),
             ),
         ),

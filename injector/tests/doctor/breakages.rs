@@ -60,8 +60,7 @@ fn pod(all: &mut Vec<Value>, namespace: &str, change: impl Fn(&mut Value)) {
 }
 
 const RESTART: &str = "kubectl -n istio-system rollout restart deployment istio-sidecar-injector";
-const INSTALL: &str =
-    "sidecar-injector manifests --namespace istio-system --replace-istiod | kubectl apply -f -";
+const INSTALL: &str = "sidecar-injector manifests --namespace istio-system --replace-istiod FLAGS | kubectl apply -f -   # FLAGS: those of";
 
 const SERVING: [Breakage; 16] = [
     (
@@ -77,7 +76,7 @@ const SERVING: [Breakage; 16] = [
             other["webhooks"] = json!([{"name": "webhook.cert-manager.io"}]);
         },
         Problem::WebhookMissing,
-        "sidecar-injector manifests --replace-istiod | kubectl apply -f -",
+        "sidecar-injector manifests --revision NAME FLAGS | kubectl apply -f -",
     ),
     (
         |all| webhooks(all, "objectSelector", &json!({"matchExpressions": [{"key": "a", "operator": "Is"}]})),
@@ -420,7 +419,12 @@ fn only_a_revision_is_installed() {
     all.push(
         json!({"kind": "Namespace", "metadata": {"name": "beta", "labels": {"istio.io/rev": "canary"}}}),
     );
-    assert_eq!(problems(&diagnose(&all, &[])), [Problem::UnknownRevision]);
+    let diagnosis = diagnose(&all, &[]);
+    assert_eq!(problems(&diagnosis), [Problem::UnknownRevision]);
+    assert_eq!(
+        diagnosis.findings[0].fix,
+        "kubectl label namespace shop istio-injection- istio.io/rev=canary --overwrite"
+    );
     all.push(json!({"kind": "Namespace", "metadata": {"name": "plain"}}));
     let diagnosis = diagnose(&all, &["plain"]);
     assert_eq!(
