@@ -47,14 +47,29 @@ pub(super) fn read(source: &Source) -> Result<Value, ConfigError> {
     }
 }
 
-/// Merges values: maps by key, everything else as a whole. Treats null as absent.
-pub(super) fn merge(below: Value, given: Value) -> Value {
+/// What null does to the value below it.
+#[derive(Clone, Copy, PartialEq)]
+enum Null {
+    /// Nothing, as in a values file.
+    Absent,
+    /// Replaces it, as one `--set` does to another.
+    Replaces,
+    /// Deletes it, as `--set` does to the values of files (Helm).
+    Deletes,
+}
+
+/// Merges values: maps by key, everything else as a whole.
+fn merge(below: Value, given: Value, null: Null) -> Value {
     match (below, given) {
-        (below, Value::Null) => below,
+        (below, Value::Null) if null == Null::Absent => below,
         (Value::Object(mut below), Value::Object(given)) => {
             for (key, value) in given {
+                if value.is_null() && null == Null::Deletes {
+                    below.shift_remove(&key);
+                    continue;
+                }
                 let old = below.get_mut(&key).map(Value::take).unwrap_or_default();
-                below.insert(key, merge(old, value));
+                below.insert(key, merge(old, value, null));
             }
             Value::Object(below)
         }
@@ -76,7 +91,7 @@ impl ValuesFrom {
         let mut at = &self.set;
         for key in path.split('.') {
             match at.get(key) {
-                Some(Value::Null) | None => return &self.file,
+                None => return &self.file,
                 Some(below) => at = below,
             }
             if !at.is_object() {
@@ -98,7 +113,7 @@ impl ValuesFrom {
         replaced_maps(&below, &given, "", &mut |path| {
             problems.push(ConfigError::new(&self.file, path, Problem::WrongType("a map of values")));
         });
-        merge(below, given)
+        merge(below, given, Null::Absent)
     }
 
     pub(super) fn merge_set(&self, below: Value, set: Value, problems: &mut Vec<ConfigError>) -> Value {
@@ -106,7 +121,22 @@ impl ValuesFrom {
             let problem = Problem::WrongType("a key below it, as the values have: KEY.KEY=VALUE");
             problems.push(ConfigError::new(SET, path, problem));
         });
-        merge(below, set)
+        if set.is_null() { below } else { merge(below, set, Null::Deletes) }
+    }
+
+    /// The path of the first value of `--set` that is this text.
+    #[must_use]
+    pub fn set_path_of(&self, text: &str) -> Option<String> {
+        fn find(value: &Value, path: &str, text: &str) -> Option<String> {
+            match value {
+                Value::Object(map) => {
+                    map.iter().find_map(|(key, value)| find(value, &format!("{path}.{key}"), text))
+                }
+                Value::String(held) => (held == text).then(|| path.trim_start_matches('.').to_owned()),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
+            }
+        }
+        find(&self.set, "", text)
     }
 }
 
@@ -127,11 +157,14 @@ fn replaced_maps(below: &Value, given: &Value, path: &str, found: &mut dyn FnMut
 }
 
 /// Values that the built-in templates do not read, each as a sentence. A problem is added for each that is a known one,
-/// misspelt. What is empty or as it is built in has no effect to miss.
+/// misspelt, or no boolean where one is expected. What is empty or as it is built in has no effect to miss.
 pub(super) fn unsupported(source: &str, given: &Value, problems: &mut Vec<ConfigError>) -> Vec<String> {
     let known = yaml::read(builtin::VALUES).unwrap_or_default();
     let mut found = Vec::new();
     unread(given, &known, "", &mut found);
+    not_boolean(given, &known, "", &mut |path| {
+        problems.push(ConfigError::new(source, path, Problem::WrongType("true or false")));
+    });
     let mut warnings = Vec::new();
     for path in found {
         match misspelt(&path, &known) {
@@ -142,6 +175,18 @@ pub(super) fn unsupported(source: &str, given: &Value, problems: &mut Vec<Config
         }
     }
     warnings
+}
+
+/// The paths of what is no boolean where the built-in value is one.
+fn not_boolean(given: &Value, known: &Value, path: &str, found: &mut dyn FnMut(String)) {
+    for (key, value) in given.as_object().into_iter().flatten() {
+        let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+        match known.get(key) {
+            Some(Value::Bool(_)) if !value.is_boolean() && !value.is_null() => found(path),
+            Some(known) => not_boolean(value, known, &path, found),
+            None => {}
+        }
+    }
 }
 
 /// The paths of what is not read.
@@ -198,13 +243,14 @@ impl SetValues {
     /// All of them as one map, later ones over earlier ones, and the init container's image over all.
     #[must_use]
     pub fn merged(all: &[Self], init_image: Option<&str>) -> Value {
-        let set = all.iter().map(|set| set.0.clone()).fold(Value::Null, merge);
+        let set =
+            all.iter().map(|set| set.0.clone()).fold(Value::Null, |all, set| merge(all, set, Null::Replaces));
         // A value in the place of one of these maps stays, and is refused where the values are read.
         let is_scalar =
             |path: &str| set.pointer(path).is_some_and(|value| !value.is_object() && !value.is_null());
         match init_image {
             Some(image) if !["/global", "/global/proxy_init"].into_iter().any(is_scalar) => {
-                merge(set, json!({"global": {"proxy_init": {"image": image}}}))
+                merge(set, json!({"global": {"proxy_init": {"image": image}}}), Null::Replaces)
             }
             Some(_) | None => set,
         }
@@ -229,7 +275,7 @@ impl FromStr for SetValues {
                 None => scalar(value),
             };
             let nested = keys.iter().rev().fold(value, |value, key| json!({plain(key): value}));
-            all = merge(all, nested);
+            all = merge(all, nested, Null::Replaces);
         }
         Ok(Self(all))
     }

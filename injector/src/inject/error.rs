@@ -5,7 +5,7 @@ use crate::overlay::MergeError;
 use crate::pod::annotations::AnnotationError;
 use crate::quantity::QuantityError;
 use crate::schema::check::Malformed;
-use crate::yaml::YamlError;
+use crate::yaml::{self, YamlError};
 
 /// Why a pod cannot be injected.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -72,8 +72,8 @@ pub enum InjectError {
     #[error("annotation inject.istio.io/templates: there is no template {name:?}; expected {}", known.join(", "))]
     UnknownTemplate { name: String, known: Vec<String> },
     /// A template's output is no pod.
-    #[error("template {template}: its output is no pod: {error}{}", at_line(.line))]
-    Yaml { template: String, error: Box<YamlError>, line: String },
+    #[error("template {template}: its output is no pod: {error}{values}{}", at_line(.line))]
+    Yaml { template: String, error: Box<YamlError>, line: String, values: String },
 }
 
 impl InjectError {
@@ -83,6 +83,12 @@ impl InjectError {
             && let Some(source) = values.of_expression(&error.expression)
         {
             error.message = format!("{}; the values are those of {source}", error.message);
+        }
+        if let Self::Yaml { error, values: set, .. } = &mut self
+            && let yaml::Problem::Type(wrong) = &error.problem
+            && let Some(path) = values.set_path_of(wrong.value.trim_matches('"'))
+        {
+            *set = format!("; --set {path} has this value");
         }
         self
     }

@@ -72,7 +72,7 @@ pub(super) fn render(name: &str, config: &InjectorConfig, data: &Data<'_>) -> Re
     let bad = |error: YamlError| {
         let at = error.line.checked_sub(1);
         let line = at.and_then(|at| rendered.text.lines().nth(at)).unwrap_or_default().trim().to_owned();
-        InjectError::Yaml { template: name.to_owned(), error: Box::new(error), line }
+        InjectError::Yaml { template: name.to_owned(), error: Box::new(error), line, values: String::new() }
     };
     let read =
         if template.spec_only { read_legacy(&rendered.text) } else { yaml::read_overlay(&rendered.text) };

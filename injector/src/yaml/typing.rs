@@ -31,6 +31,7 @@ impl TypeError {
 
     fn fix(&self) -> &'static str {
         match (self.expected, self.found) {
+            _ if self.value.contains("<no value>") => "; a value that the template reads is not set",
             ("string", "number" | "bool") => "; quote it",
             ("int32" | "int64" | "bool", "string") => "; remove the quotes",
             _ => "",

@@ -187,6 +187,26 @@ fn errors_name_the_source_of_a_value() {
         assert_eq!(failure(&["--set", set]), expected, "{set}");
         assert_eq!(failure(&["--set", set, "--init-image", "registry/init:1"]), expected, "{set}");
     }
+    for set in [
+        "global.proxy.privileged=abc",
+        "pilot.cni.enabled=yes",
+        "sidecarInjectorWebhook.rewriteAppHTTPProbe=",
+    ] {
+        let path = set.split_once('=').unwrap().0;
+        assert_eq!(failure(&["--set", set]), format!("error: --set: {path}: expected true or false\n"));
+    }
+    let text = failure(&["--set", "global.proxy.resources.limits.cpu=abc"]);
+    assert!(
+        text.contains("(found \"abc\"); --set global.proxy.resources.limits.cpu has this value"),
+        "{text}"
+    );
+    let text = failure(&["--set", "global.proxy=null"]);
+    assert!(text.contains("(found \"<no value>\"; a value that the template reads is not set)"), "{text}");
+    let quoted = folder.file("quoted.yaml", "global: {logAsJson: \"true\"}\n");
+    assert_eq!(
+        failure(&["--values", &quoted]),
+        format!("error: {quoted}: global.logAsJson: expected true or false\n")
+    );
     let scalar = folder.file("scalar.yaml", "global: 1\n");
     assert_eq!(
         failure(&["--values", &scalar]),
@@ -207,6 +227,34 @@ fn errors_name_the_source_of_a_value() {
     let given = folder.file("given.yaml", "a: {b: 1}\n");
     let text = failure(&["--inject-config", &config, "--values", &given]);
     assert!(text.contains(&format!("the values are those of {given}")), "{text}");
+}
+
+#[test]
+fn null_deletes_a_value_as_in_helm() {
+    let folder = Folder::new();
+    let deployment = folder.file("d.yaml", DEPLOYMENT);
+    let config = folder.file(
+        "config.yaml",
+        "policy: enabled\ntemplates:\n  sidecar: |\n    metadata: {annotations: {values: '{{ toJson .Values.a }}'}}\n    spec: {}\n",
+    );
+    let values = folder.file("v.yaml", "a: {b: {c: 1}, d: 2, e: null}\n");
+    for (set, left) in [
+        (&["a.b=null"] as &[&str], r#"{"d":2,"e":null}"#),
+        (&["a.b.c=null"], r#"{"b":{},"d":2,"e":null}"#),
+        (&["a.none=null"], r#"{"b":{"c":1},"d":2,"e":null}"#),
+        (&["a=null"], "null"),
+        // Later ones count.
+        (&["a.d=3", "a.d=null"], r#"{"b":{"c":1},"e":null}"#),
+        (&["a.d=null,a.d=3"], r#"{"b":{"c":1},"d":3,"e":null}"#),
+    ] {
+        let mut words = vec!["inject", "-f", &deployment, "--inject-config", &config, "--values", &values];
+        words.extend(set.iter().flat_map(|set| ["--set", set]));
+        let text = run(&words).unwrap().text;
+        assert!(
+            text.contains(&format!("values: '{left}'")) || text.contains(&format!("values: \"{left}\"")),
+            "{set:?}: {text}"
+        );
+    }
 }
 
 #[test]
