@@ -35,8 +35,6 @@ pub mod logging;
 pub mod policy;
 pub mod routing;
 
-pub mod explain;
-
 pub mod record;
 
 pub mod parse;
@@ -45,6 +43,7 @@ pub mod connections;
 pub mod diff;
 
 pub mod conntrack;
+pub mod explain;
 pub mod foreign;
 pub mod render;
 pub mod transition;

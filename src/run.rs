@@ -30,7 +30,7 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<String, Failure> {
         log::warn!("{warning}");
     }
     if let Some(query) = query {
-        return explain(&query, intent, &run, &given);
+        return explain(host, &query, intent, &run, &given);
     }
     if !given.is_empty() {
         let options: Vec<String> = given.iter().map(ToString::to_string).collect();
@@ -60,6 +60,7 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<String, Failure> {
 
 /// What happens to a packet: nothing is changed, and no privilege needed but that to enter another namespace.
 fn explain(
+    host: &impl Host,
     query: &PacketQuery,
     intent: Intent,
     run: &RunOptions,
@@ -68,10 +69,19 @@ fn explain(
     enter(run)?;
     let network = network()?;
     let (config, notices) = intent.decide(&network);
-    for notice in notices {
-        log::log!(notice.level(), "{notice}");
+    if !query.live {
+        for notice in notices {
+            log::log!(notice.level(), "{notice}");
+        }
     }
-    Ok(explain::answer(query, &config, &network, given))
+    let (config, live) = if query.live {
+        let wanted = desired(&config, Action::Apply, false);
+        let own = apply::live::rules(host, &wanted, run.backend)?;
+        (explain::live_config(own.rules.values(), &config), Some(own.live))
+    } else {
+        (config, None)
+    };
+    Ok(explain::answer(query, &explain::Pod { config: &config, given, network: &network, live }))
 }
 
 /// Excludes other runs from the namespace until the end of this one.

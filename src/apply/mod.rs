@@ -8,6 +8,7 @@ mod execute;
 mod fallback;
 mod hidden;
 mod inspect;
+pub mod live;
 mod missing_modules;
 mod nat_chains;
 mod native;

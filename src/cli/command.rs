@@ -49,9 +49,18 @@ pub(super) fn command() -> Command {
         .args(ignored)
         .subcommands(SubCommand::ALL.into_iter().map(|sub| {
             let packet: &[PacketKey] = if sub == SubCommand::Explain { &PacketKey::ALL } else { &[] };
-            Command::new(sub.name()).about(sub.about()).args(packet.iter().map(|key| packet_argument(*key)))
+            let live = (sub == SubCommand::Explain).then(|| {
+                let help =
+                    "Ask about the rules in the kernel, foreign ones among them, not those of the options";
+                Arg::new(LIVE).long(LIVE).action(ArgAction::SetTrue).help_heading("Packet").help(help)
+            });
+            let packet = packet.iter().map(|key| packet_argument(*key));
+            Command::new(sub.name()).about(sub.about()).args(packet.chain(live))
         }))
 }
+
+/// The flag of `explain` without a value.
+const LIVE: &str = "live";
 
 fn packet_argument(key: PacketKey) -> Arg {
     Arg::new(key.name())
@@ -112,6 +121,7 @@ pub(super) fn read(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<
 
 fn read_packet(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<UsageError>) {
     let Some(matches) = matches.subcommand_matches(SubCommand::Explain.name()) else { return };
+    raw.live = matches.get_flag(LIVE);
     for key in PacketKey::ALL {
         match matches.get_one::<OsString>(key.name()).map(|value| value.to_str().ok_or(value)) {
             Some(Ok(text)) => raw.ask(key, text.to_owned()),

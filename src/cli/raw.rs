@@ -85,6 +85,8 @@ pub struct RawOptions {
     pub command: SubCommand,
     values: BTreeMap<Key, Given>,
     packet: BTreeMap<PacketKey, String>,
+    /// `explain --live`.
+    pub live: bool,
 }
 
 impl RawOptions {

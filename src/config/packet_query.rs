@@ -82,6 +82,8 @@ pub struct PacketQuery {
     pub state: ConnectionState,
     /// How the answer is written.
     pub output: Output,
+    /// Whether it is about the rules in the kernel, not about those of the options.
+    pub live: bool,
 }
 
 /// Reads the options of `explain`.
@@ -117,6 +119,7 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
         connmark: connmark?,
         state: state?,
         output: output?,
+        live: raw.live,
     })
 }
 

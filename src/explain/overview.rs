@@ -188,6 +188,7 @@ const fn query(sender: Sender) -> PacketQuery {
         connmark: Mark(0),
         state: ConnectionState::New,
         output: Output::Text,
+        live: false,
     }
 }
 

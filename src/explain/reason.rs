@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use super::Pod;
 use super::packet::Packet;
+use super::rules::Rules;
 use super::walk::{Verdict, Walk};
 use crate::cli::{Key, Origin};
-use crate::config::{CaptureConfig, ConnectionState, GivenOption, InboundPorts, OutboundRanges};
+use crate::config::{ConnectionState, InboundPorts, OutboundRanges};
 use crate::model::{DNS_PORT, Transport, Why};
 use crate::text::one_line;
 
@@ -25,12 +27,15 @@ pub struct Cause {
     pub key: Key,
     /// Its value, and where that comes from if it is not the default.
     pub given: Option<(String, Origin)>,
+    /// Whether the rules were read from the kernel: what they were made from is not known.
+    pub is_live: bool,
 }
 
 impl Cause {
-    fn of(key: Key, given: &[GivenOption]) -> Self {
-        let given = given.iter().find(|given| given.key == key);
-        Self { key, given: given.map(|given| (given.text.clone(), given.origin.clone())) }
+    fn of(key: Key, pod: &Pod<'_>) -> Self {
+        let given = pod.given.iter().find(|given| given.key == key);
+        let given = given.map(|given| (given.text.clone(), given.origin.clone()));
+        Self { key, given, is_live: pod.live.is_some() }
     }
 
     /// The annotation of a pod from which an injector sets the option.
@@ -44,6 +49,7 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let default = self.key.spec().default;
         match &self.given {
+            _ if self.is_live => write!(f, "{}", self.key)?,
             Some((text, Origin::Flag(_))) => write!(f, "{} is {}", self.key, one_line(text))?,
             Some((text, origin)) => write!(f, "{} is {}, from the {origin}", self.key, one_line(text))?,
             None if default.is_empty() => write!(f, "{} is not given", self.key)?,
@@ -54,22 +60,32 @@ impl fmt::Display for Cause {
 }
 
 /// The reason for the verdict of a walk.
-#[must_use]
-pub fn reason(packet: &Packet, walk: &Walk<'_>, config: &CaptureConfig, given: &[GivenOption]) -> Reason {
-    let (sentence, key) = match (walk.decided_by, walk.verdict) {
-        (Some(rule), _) => (rule.why.sentence().to_owned(), option(rule.why)),
+pub(super) fn reason(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> Reason {
+    let decisive = walk.decisive().map(|step| (step, step.rule.why));
+    let (sentence, key) = match (decisive, walk.verdict) {
+        (Some((_, Some(why))), _) => (why.sentence().to_owned(), option(why)),
+        (Some((step, None)), _) => {
+            let (table, chain) = (step.table.name(), step.chain);
+            (format!("a foreign rule in {table} {chain} decides: {}", one_line(&step.rule.text())), None)
+        }
         (None, Verdict::LikeItsConnection) => (
             "nat rules see the first packet of a connection only; what they decided holds for the others"
                 .to_owned(),
             None,
         ),
-        (None, _) => no_rule(packet, config),
+        (None, _) => no_rule(packet, pod),
     };
-    Reason { sentence, option: key.map(|key| Cause::of(key, given)) }
+    Reason { sentence, option: key.map(|key| Cause::of(key, pod)) }
 }
 
 /// Why no rule is for the packet.
-fn no_rule(packet: &Packet, config: &CaptureConfig) -> (String, Option<Key>) {
+fn no_rule(packet: &Packet, pod: &Pod<'_>) -> (String, Option<Key>) {
+    if let Some(live) = &pod.live {
+        let has_ours = live.rules.get(&packet.family()).is_some_and(Rules::has_ours);
+        let sentence = if has_ours { "no live rule captures it" } else { "no capture rule is live" };
+        return (format!("{sentence} ({})", packet.family()), None);
+    }
+    let config = pod.config;
     let traffic = &config.traffic;
     if !config.families.contains(packet.family()) {
         let (what, key) = (packet.family(), Key::IpFamily);

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use super::*;
 use crate::cli::{self, Outcome};
-use crate::config;
+use crate::config::{self, Resolved};
 use crate::facts::Files;
 use crate::model::InterfaceAddress;
 
@@ -27,7 +27,7 @@ fn network() -> Network {
     }
 }
 
-fn ask(options: &str, question: &str) -> String {
+fn resolved(options: &str, question: &str) -> Resolved {
     let words = ["istio-iptables", "explain"].into_iter().chain(options.split_whitespace());
     let words = words.chain(question.split_whitespace()).map(OsString::from);
     let no_file = |_: &std::path::Path| Err(io::ErrorKind::NotFound.into());
@@ -39,9 +39,19 @@ fn ask(options: &str, question: &str) -> String {
         group: String::new(),
         resolv_conf: Ok("nameserver 10.96.0.10\n".to_owned()),
     };
-    let resolved = config::resolve(&raw, &files).expect("valid options");
+    config::resolve(&raw, &files).expect("valid options")
+}
+
+/// The configuration that options ask for.
+pub(super) fn config_of(options: &str) -> CaptureConfig {
+    resolved(options, "").intent.decide(&network()).0
+}
+
+fn ask(options: &str, question: &str) -> String {
+    let resolved = resolved(options, question);
     let (config, _) = resolved.intent.decide(&network());
-    answer(&resolved.query.expect("a question"), &config, &network(), &resolved.given)
+    let (network, query) = (network(), resolved.query.expect("a question"));
+    answer(&query, &Pod { config: &config, given: &resolved.given, network: &network, live: None })
 }
 
 const ALL: &str = "-i * -b * -d 15020,15090 -x 10.96.0.0/12 -o 9000 -u 1337";

@@ -1,56 +1,66 @@
 //! An answer for people.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 
+use super::Pod;
 use super::overview::Row;
 use super::packet::Packet;
 use super::reason::Reason;
-use super::walk::{Step, Verdict, Walk};
+use super::walk::{Match, Step, Verdict, Walk};
 use crate::config::CaptureConfig;
 use crate::model::{DNS_CAPTURE_PORT, Port};
+use crate::text::one_line;
 
 /// Most rules in a row that are printed although they are not for the packet.
 const MOST_MISMATCHES: usize = 12;
 
 /// The verdict, its reason, and every rule that was tried.
-pub(super) fn packet(packet: &Packet, walk: &Walk<'_>, reason: &Reason, config: &CaptureConfig) -> String {
+pub(super) fn packet(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &Pod<'_>) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "{}", verdict(walk.verdict, packet, config));
+    let _ = writeln!(text, "{}", verdict(walk.verdict, packet, pod.config));
     let _ = writeln!(text, "  because  {}", reason.sentence);
     if let Some(option) = &reason.option {
         let _ = writeln!(text, "  option   {option}");
     }
-    if let Some(step) = decisive(walk) {
-        let _ = writeln!(text, "  rule     {} {}", Place(step), step.rule.statement);
+    if let Some(step) = walk.decisive() {
+        let _ = writeln!(text, "  rule     {} {} {}", step.table.name(), step.chain, step.rule.text());
+    }
+    for step in walk.uncertain.iter().filter_map(|at| walk.steps.get(*at)) {
+        let (table, chain, rule) = (step.table.name(), step.chain, step.rule.text());
+        let _ = writeln!(
+            text,
+            "  unless   a foreign rule decides first, which cannot be evaluated: {table} {chain} {rule}"
+        );
     }
     let _ = writeln!(text, "  packet   {packet}");
+    for notice in pod.live.iter().flat_map(|live| &live.notices) {
+        let _ = writeln!(text, "  note     {}", one_line(notice));
+    }
     trace(&mut text, walk);
     text
 }
 
-fn decisive<'a, 'b>(walk: &'b Walk<'a>) -> Option<&'b Step<'a>> {
-    let rule = walk.decided_by?;
-    walk.steps.iter().find(|step| std::ptr::eq(step.rule, rule))
-}
-
 fn trace(text: &mut String, walk: &Walk<'_>) {
-    let decided = decisive(walk).map(|step| step.rule);
-    for group in walk.steps.chunk_by(|one, next| Place(one) == Place(next)) {
+    let decided = walk.decisive();
+    let place = |step: &Step<'_>| (step.hook, step.table, step.chain.to_owned());
+    for group in walk.steps.chunk_by(|one, next| place(one) == place(next)) {
         let Some(first) = group.first() else { continue };
-        let _ = writeln!(text, "\n{}", Place(first));
-        for run in group.chunk_by(|one, next| one.mismatch.is_some() == next.mismatch.is_some()) {
+        let _ = writeln!(text, "\n{} {}", first.table.name(), first.chain);
+        for run in group.chunk_by(|one, next| is_mismatch(one) == is_mismatch(next)) {
             let hidden = run.len().saturating_sub(MOST_MISMATCHES);
-            let is_mismatch = run.first().is_some_and(|step| step.mismatch.is_some());
+            let is_mismatch = run.first().is_some_and(is_mismatch);
             let shown = if is_mismatch && hidden > 1 { MOST_MISMATCHES } else { run.len() };
             for step in run.iter().take(shown) {
-                let mark = match &step.mismatch {
-                    Some(_) => ' ',
-                    None if decided.is_some_and(|rule| std::ptr::eq(rule, step.rule)) => '>',
-                    None => '*',
+                let (mark, why) = match &step.matches {
+                    Match::Mismatch(mismatch) => (' ', mismatch.clone()),
+                    Match::Maybe(unknown) => ('?', format!("may match: {unknown}")),
+                    Match::Matches if decided.is_some_and(|decided| std::ptr::eq(decided, step)) => {
+                        ('>', "matches".to_owned())
+                    }
+                    Match::Matches => ('*', "matches".to_owned()),
                 };
-                let why = step.mismatch.as_deref().unwrap_or("matches");
-                let _ = writeln!(text, "{mark} {:<64} {why}", step.rule.statement.to_string());
+                let _ = writeln!(text, "{mark} {:<64} {why}", step.rule.text());
             }
             if shown < run.len() {
                 let _ = writeln!(text, "  ... {} more rules that are not for this packet", run.len() - shown);
@@ -59,23 +69,8 @@ fn trace(text: &mut String, walk: &Walk<'_>) {
     }
 }
 
-/// Table, chain and hook of a step.
-#[derive(PartialEq)]
-struct PlaceOf(crate::model::Hook, crate::model::Table, Option<crate::model::Chain>);
-
-#[allow(non_snake_case, reason = "reads as a constructor")]
-const fn Place(step: &Step<'_>) -> PlaceOf {
-    PlaceOf(step.hook, step.table, step.chain)
-}
-
-impl fmt::Display for PlaceOf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(hook, table, chain) = self;
-        match chain {
-            Some(chain) => write!(f, "{} {}", table.name(), chain.name()),
-            None => write!(f, "{} {}", table.name(), hook.name()),
-        }
-    }
+const fn is_mismatch(step: &Step<'_>) -> bool {
+    matches!(step.matches, Match::Mismatch(_))
 }
 
 /// What becomes of the packet, in a sentence.
@@ -87,6 +82,7 @@ fn verdict(verdict: Verdict, packet: &Packet, config: &CaptureConfig) -> String 
         Verdict::LikeItsConnection => {
             "as its connection: ask about the first packet (--state new)".to_owned()
         }
+        Verdict::TakenByForeignRule => "not captured: a foreign rule takes it".to_owned(),
         Verdict::ToProxySocket => "captured: its mark routes it to the proxy's socket".to_owned(),
     }
 }
@@ -101,9 +97,19 @@ fn port_name(port: Port, config: &CaptureConfig) -> &'static str {
 }
 
 /// One line for each kind of traffic.
-pub(super) fn overview(rows: &[Row], config: &CaptureConfig) -> String {
+pub(super) fn overview(rows: &[Row], pod: &Pod<'_>) -> String {
     let mut text = String::new();
-    let _ = writeln!(text, "{config}");
+    match &pod.live {
+        None => {
+            let _ = writeln!(text, "{}", pod.config);
+        }
+        Some(live) => {
+            let _ = writeln!(text, "the live rules of this network namespace");
+            for notice in &live.notices {
+                let _ = writeln!(text, "note: {}", one_line(notice));
+            }
+        }
+    }
     for family in rows.chunk_by(|one, next| one.family == next.family) {
         let width = family.iter().map(|row| row.kind.len()).max().unwrap_or_default();
         if let Some(row) = family.first() {
@@ -113,7 +119,9 @@ pub(super) fn overview(rows: &[Row], config: &CaptureConfig) -> String {
             let outcome = match row.verdict {
                 Verdict::Captured(port) => format!("captured, {port}"),
                 Verdict::Dropped => "dropped".to_owned(),
-                Verdict::NotCaptured | Verdict::LikeItsConnection => "not captured".to_owned(),
+                Verdict::NotCaptured | Verdict::LikeItsConnection | Verdict::TakenByForeignRule => {
+                    "not captured".to_owned()
+                }
                 Verdict::ToProxySocket => "captured".to_owned(),
             };
             let _ = writeln!(text, "  {:<width$}  {outcome:<15}  {}", row.kind, row.reason.sentence);

@@ -4,10 +4,17 @@
 //! packets from outside begin with `PREROUTING`. At each hook the tables follow each other: raw, connection tracking,
 //! mangle, nat.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::foreign_rule::{Applies, Does, applies, does};
 use super::matching::{AtHook, mismatch};
 use super::packet::Packet;
-use crate::config::{ConnectionState, Mode};
-use crate::model::{Chain, FamilyRules, Hook, HookRules, Mark, Port, Rule, Table, Target};
+use super::rules::{Chains, Entry, Rules};
+use crate::config::ConnectionState;
+use crate::model::{Chain, Hook, Mark, Port, Table, Target};
+
+/// Deepest jumps that are followed; the kernel allows 16 in nf_tables.
+const DEEPEST: usize = 64;
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,12 +23,25 @@ pub enum Verdict {
     Captured(Port),
     /// It is thrown away.
     Dropped,
-    /// It goes where it was sent.
-    NotCaptured,
     /// It goes where the first packet of its connection went.
     LikeItsConnection,
+    /// It goes where it was sent.
+    NotCaptured,
+    /// A foreign rule decides where it goes.
+    TakenByForeignRule,
     /// Its mark routes it to the socket of the proxy that has its connection.
     ToProxySocket,
+}
+
+/// Whether a rule is for the packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Match {
+    /// It is.
+    Matches,
+    /// It may be: these words of a foreign rule cannot be evaluated.
+    Maybe(String),
+    /// It is not, and why.
+    Mismatch(String),
 }
 
 /// One rule that was tried.
@@ -31,12 +51,12 @@ pub struct Step<'a> {
     pub hook: Hook,
     /// In this table.
     pub table: Table,
-    /// In this chain of ours; `None` in the shared one.
-    pub chain: Option<Chain>,
+    /// In this chain.
+    pub chain: &'a str,
     /// The rule.
-    pub rule: &'a Rule,
-    /// Why it is not for the packet; `None` if it is.
-    pub mismatch: Option<String>,
+    pub rule: &'a Entry,
+    /// Whether it is for the packet.
+    pub matches: Match,
 }
 
 /// The rules that a packet meets, and what becomes of it.
@@ -44,10 +64,20 @@ pub struct Step<'a> {
 pub struct Walk<'a> {
     /// Every rule that was tried, in order.
     pub steps: Vec<Step<'a>>,
-    /// The outcome.
+    /// The outcome, if no rule matches of which that is not known.
     pub verdict: Verdict,
-    /// The rule that decides; `None` if there is none.
-    pub decided_by: Option<&'a Rule>,
+    /// The number of the step that decides; `None` if there is none.
+    pub decided_by: Option<usize>,
+    /// Steps with foreign rules that may decide something else.
+    pub uncertain: Vec<usize>,
+}
+
+impl<'a> Walk<'a> {
+    /// The step that decides.
+    #[must_use]
+    pub fn decisive(&self) -> Option<&Step<'a>> {
+        self.steps.get(self.decided_by?)
+    }
 }
 
 /// How a table leaves a packet.
@@ -62,11 +92,13 @@ enum Flow {
     Drop,
     Redirect(Port),
     Tproxy(Port),
+    /// Out of our hands.
+    Taken,
 }
 
-/// Follows `packet` through the rules of its family.
+/// Follows `packet` through the rules of its family; `routed_mark` is the one that policy routing sends to `lo`.
 #[must_use]
-pub fn walk<'a>(rules: &'a FamilyRules, packet: &Packet, mode: Mode) -> Walk<'a> {
+pub fn walk<'a>(rules: &'a Rules, packet: &Packet, routed_mark: Option<Mark>) -> Walk<'a> {
     let at = AtHook {
         process: packet.process,
         transport: packet.transport,
@@ -79,32 +111,44 @@ pub fn walk<'a>(rules: &'a FamilyRules, packet: &Packet, mode: Mode) -> Walk<'a>
         state: packet.state,
     };
     let is_translated = packet.state != ConnectionState::New;
-    let mut walker = Walker { rules, at, steps: Vec::new(), is_translated };
-    let verdict = walker.verdict(packet, mode);
+    let mut walker = Walker { rules, at, packet, steps: Vec::new(), uncertain: Vec::new(), is_translated };
+    let verdict = walker.verdict(packet, routed_mark);
     let decided_by = decisive(&walker.steps, packet, verdict);
-    Walk { decided_by, steps: walker.steps, verdict }
+    let Walker { steps, uncertain, .. } = walker;
+    Walk { steps, verdict, decided_by, uncertain }
 }
 
-struct Walker<'a> {
-    rules: &'a FamilyRules,
+struct Walker<'a, 'b> {
+    rules: &'a Rules,
+    packet: &'b Packet,
     at: AtHook,
     steps: Vec<Step<'a>>,
+    uncertain: Vec<usize>,
     /// Whether nat has decided: it sees the first packet of a connection, once.
     is_translated: bool,
 }
 
-impl<'a> Walker<'a> {
-    fn verdict(&mut self, packet: &Packet, mode: Mode) -> Verdict {
+/// Where in a table the walk is.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    hook: Hook,
+    table: Table,
+    chains: &'a Chains,
+    chain: &'a str,
+    depth: usize,
+}
+
+impl<'a> Walker<'a, '_> {
+    fn verdict(&mut self, packet: &Packet, routed_mark: Option<Mark>) -> Verdict {
         let mut captured = None;
-        let routed_mark = if let Mode::Tproxy(tproxy) = mode { Some(tproxy.mark) } else { None };
         if !packet.is_inbound {
             match self.hook(Hook::Output) {
                 Flow::Drop => return Verdict::Dropped,
+                Flow::Taken => return Verdict::TakenByForeignRule,
                 Flow::Redirect(port) => captured = Some(port),
                 Flow::Continue | Flow::Return | Flow::Accept | Flow::Tproxy(_) => {}
             }
-            let is_routed = routed_mark == Some(self.at.mark);
-            if captured.is_none() && !packet.is_local && !is_routed {
+            if captured.is_none() && !packet.is_local && routed_mark != Some(self.at.mark) {
                 return ended(packet);
             }
             // The kernel removes the owner with the socket when the packet passes `lo`.
@@ -113,6 +157,7 @@ impl<'a> Walker<'a> {
         }
         match self.hook(Hook::Prerouting) {
             Flow::Drop => Verdict::Dropped,
+            Flow::Taken => Verdict::TakenByForeignRule,
             Flow::Redirect(port) | Flow::Tproxy(port) => Verdict::Captured(port),
             Flow::Continue | Flow::Return | Flow::Accept => match captured {
                 Some(port) => Verdict::Captured(port),
@@ -129,15 +174,19 @@ impl<'a> Walker<'a> {
             if table == Table::Nat && std::mem::replace(&mut self.is_translated, true) {
                 continue;
             }
-            let rules = self.rules.tables.get(&table).and_then(|table| table.hooks.get(&hook));
-            match self.rules(hook, table, None, rules.into_iter().flat_map(HookRules::iter)) {
-                Flow::Drop => return Flow::Drop,
-                decided @ (Flow::Redirect(port) | Flow::Tproxy(port)) => {
-                    outcome = decided;
-                    if let Flow::Redirect(_) = decided {
-                        self.redirected(port);
-                    }
+            let Some(chains) = self.rules.tables.get(&table) else { continue };
+            let place = Place { hook, table, chains, chain: hook.name(), depth: 0 };
+            let rules = chains.hooks.get(&hook).map_or(&[][..], Vec::as_slice);
+            let flow = self.rules(place, rules);
+            let is_dropped = matches!(flow, Flow::Continue | Flow::Return) && chains.drops.contains(&hook);
+            match flow {
+                Flow::Drop | Flow::Taken => return flow,
+                _ if is_dropped => return Flow::Drop,
+                Flow::Redirect(port) => {
+                    self.redirected(port);
+                    outcome = flow;
                 }
+                Flow::Tproxy(_) => outcome = flow,
                 Flow::Continue | Flow::Return | Flow::Accept => {}
             }
         }
@@ -147,26 +196,31 @@ impl<'a> Walker<'a> {
     /// `REDIRECT` sends what a process sends to the loopback address.
     fn redirected(&mut self, port: Port) {
         let v4 = self.at.destination.is_ipv4();
-        let loopback: std::net::IpAddr =
-            if v4 { std::net::Ipv4Addr::LOCALHOST.into() } else { std::net::Ipv6Addr::LOCALHOST.into() };
+        let loopback: IpAddr = if v4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
         self.at.destination = (loopback, port.number()).into();
     }
 
-    fn rules(
-        &mut self,
-        hook: Hook,
-        table: Table,
-        chain: Option<Chain>,
-        rules: impl IntoIterator<Item = &'a Rule>,
-    ) -> Flow {
+    fn rules(&mut self, place: Place<'a>, rules: &'a [Entry]) -> Flow {
         for rule in rules {
-            let mismatch = mismatch(&rule.statement.matcher, &self.at);
-            let matches = mismatch.is_none();
-            self.steps.push(Step { hook, table, chain, rule, mismatch });
-            if !matches {
-                continue;
-            }
-            let flow = self.target(hook, table, rule.statement.target);
+            let matches = self.matches(rule);
+            let Place { hook, table, chain, .. } = place;
+            let number = self.steps.len();
+            self.steps.push(Step { hook, table, chain, rule, matches: matches.clone() });
+            let flow = match matches {
+                Match::Mismatch(_) => Flow::Continue,
+                Match::Matches => {
+                    let flow = self.target(place, rule);
+                    // To another program's port.
+                    let is_taken = matches!(flow, Flow::Redirect(_)) && rule.is_foreign();
+                    if is_taken { Flow::Taken } else { flow }
+                }
+                Match::Maybe(_) => {
+                    if self.may_decide(place, rule) {
+                        self.uncertain.push(number);
+                    }
+                    Flow::Continue
+                }
+            };
             if flow != Flow::Continue {
                 return flow;
             }
@@ -174,7 +228,47 @@ impl<'a> Walker<'a> {
         Flow::Continue
     }
 
-    fn target(&mut self, hook: Hook, table: Table, target: Target) -> Flow {
+    fn matches(&self, rule: &Entry) -> Match {
+        match &rule.statement {
+            Some(statement) => match mismatch(&statement.matcher, &self.at) {
+                None => Match::Matches,
+                Some(mismatch) => Match::Mismatch(mismatch),
+            },
+            None => match applies(self.packet.family(), &rule.text(), &self.at) {
+                Applies::Yes => Match::Matches,
+                Applies::No(mismatch) => Match::Mismatch(mismatch),
+                Applies::Maybe(unknown) => Match::Maybe(unknown),
+            },
+        }
+    }
+
+    fn does(&self, place: Place<'_>, rule: &Entry) -> Does {
+        let is_chain = |name: &str| place.chains.named.contains_key(name);
+        match &rule.statement {
+            Some(statement) => Does::Known(statement.target),
+            None => does(self.packet.family(), &rule.text(), is_chain),
+        }
+    }
+
+    /// Whether a rule ends the walk if it matches. What is in a chain is tried with a copy of the packet.
+    fn may_decide(&self, place: Place<'a>, rule: &'a Entry) -> bool {
+        let mut copy = Walker { at: self.at.clone(), steps: Vec::new(), uncertain: Vec::new(), ..*self };
+        copy.target(place, rule) != Flow::Continue || !copy.uncertain.is_empty()
+    }
+
+    fn target(&mut self, place: Place<'a>, rule: &'a Entry) -> Flow {
+        match self.does(place, rule) {
+            Does::Continues => Flow::Continue,
+            Does::Takes(_) => Flow::Taken,
+            Does::Chain { name, goes } => {
+                let flow = self.chain(place, &name);
+                if goes && flow == Flow::Continue { Flow::Return } else { flow }
+            }
+            Does::Known(target) => self.known(place, target),
+        }
+    }
+
+    fn known(&mut self, place: Place<'a>, target: Target) -> Flow {
         match target {
             Target::Accept => Flow::Accept,
             Target::Drop => Flow::Drop,
@@ -184,11 +278,7 @@ impl<'a> Walker<'a> {
                 self.at.mark = mark;
                 Flow::Tproxy(port)
             }
-            Target::Jump(chain) => {
-                let rules = self.rules.tables.get(&table).and_then(|table| table.chains.get(&chain));
-                let flow = self.rules(hook, table, Some(chain), rules.into_iter().flatten());
-                if flow == Flow::Return { Flow::Continue } else { flow }
-            }
+            Target::Jump(chain) => self.chain(place, chain.name()),
             // None of these ends a chain.
             Target::ConntrackZone(_) => Flow::Continue,
             Target::SetMark(mark) => self.mark(mark),
@@ -200,6 +290,15 @@ impl<'a> Walker<'a> {
         }
     }
 
+    fn chain(&mut self, place: Place<'a>, name: &str) -> Flow {
+        let Some((name, rules)) = place.chains.named.get_key_value(name) else { return Flow::Continue };
+        if place.depth == DEEPEST {
+            return Flow::Continue;
+        }
+        let flow = self.rules(Place { chain: name, depth: place.depth + 1, ..place }, rules);
+        if flow == Flow::Return { Flow::Continue } else { flow }
+    }
+
     const fn mark(&mut self, mark: Mark) -> Flow {
         self.at.mark = mark;
         Flow::Continue
@@ -207,42 +306,55 @@ impl<'a> Walker<'a> {
 }
 
 /// What becomes of a packet that no rule takes.
-fn ended(packet: &Packet) -> Verdict {
+const fn ended(packet: &Packet) -> Verdict {
     match packet.state {
         ConnectionState::Established => Verdict::LikeItsConnection,
         ConnectionState::New | ConnectionState::Invalid => Verdict::NotCaptured,
     }
 }
 
-/// The rule that is the reason for the verdict.
-fn decisive<'a>(steps: &[Step<'a>], packet: &Packet, verdict: Verdict) -> Option<&'a Rule> {
-    let matched = || steps.iter().rev().filter(|step| step.mismatch.is_none());
-    let last = |wanted: fn(Target) -> bool| matched().find(|step| wanted(step.rule.statement.target));
+/// The step that is the reason for the verdict.
+fn decisive(steps: &[Step<'_>], packet: &Packet, verdict: Verdict) -> Option<usize> {
+    let target = |step: &Step<'_>| step.rule.statement.as_ref().map(|statement| statement.target);
+    let last = |wanted: &dyn Fn(&Step<'_>) -> bool| {
+        steps.iter().rposition(|step| step.matches == Match::Matches && wanted(step))
+    };
     match verdict {
-        Verdict::Dropped => last(|target| target == Target::Drop).map(|step| step.rule),
+        Verdict::LikeItsConnection => None,
+        Verdict::TakenByForeignRule => last(&|step| step.rule.is_foreign()),
+        Verdict::Dropped => last(&|step| target(step) == Some(Target::Drop)),
         Verdict::ToProxySocket => {
-            last(|target| matches!(target, Target::SetMark(_) | Target::RestoreMark)).map(|step| step.rule)
+            last(&|step| matches!(target(step), Some(Target::SetMark(_) | Target::RestoreMark)))
         }
         Verdict::Captured(_) => {
-            let takes = |target| matches!(target, Target::Redirect(_) | Target::Tproxy { .. });
-            let taken = last(takes)?;
+            let takes =
+                |step: &Step<'_>| matches!(target(step), Some(Target::Redirect(_) | Target::Tproxy { .. }));
+            let taken = last(&takes)?;
             // A chain that only redirects: the reason is what jumped to it.
-            let jumped = |step: &&Step<'a>| {
-                taken.chain.is_some_and(|chain| step.rule.statement.target == Target::Jump(chain))
-                    && taken.chain != Some(Chain::OutputDns)
-            };
-            Some(matched().find(jumped).unwrap_or(taken).rule)
+            let chain = Chain::from_name(steps.get(taken)?.chain)
+                .filter(|chain| [Chain::Redirect, Chain::InRedirect, Chain::Tproxy].contains(chain));
+            let jumped = chain.and_then(|chain| last(&|step| target(step) == Some(Target::Jump(chain))));
+            Some(jumped.unwrap_or(taken))
         }
         Verdict::NotCaptured => {
             // Where new connections are captured: of a sender in the pod it is the nat table.
             let hook = if packet.is_inbound { Hook::Prerouting } else { Hook::Output };
-            let returned = |step: &&Step<'a>| {
+            last(&|step| {
                 step.hook == hook
                     && (packet.is_inbound || step.table == Table::Nat)
-                    && matches!(step.rule.statement.target, Target::Return | Target::Accept)
-            };
-            matched().find(returned).map(|step| step.rule)
+                    && matches!(
+                        target(step).or_else(|| foreign_end(step)),
+                        Some(Target::Return | Target::Accept)
+                    )
+            })
         }
-        Verdict::LikeItsConnection => None,
     }
+}
+
+/// The target of a foreign rule that ends a chain, where the model has no words for its tests.
+fn foreign_end(step: &Step<'_>) -> Option<Target> {
+    let text = step.rule.text();
+    [("-j ACCEPT", Target::Accept), ("-j RETURN", Target::Return)]
+        .into_iter()
+        .find_map(|(words, target)| text.ends_with(words).then_some(target))
 }

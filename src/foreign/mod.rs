@@ -33,6 +33,14 @@ pub struct DecidesFirst {
     place: Placement,
 }
 
+impl DecidesFirst {
+    /// Whether it is in the tables of another variant than ours.
+    #[must_use]
+    pub const fn is_of_other_variant(&self) -> bool {
+        self.of_other_variant
+    }
+}
+
 impl fmt::Display for DecidesFirst {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { family, variant, table, text, target, of_other_variant, place } = self;

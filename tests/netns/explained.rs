@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 
 use istio_iptables::cli::{self, Outcome};
 use istio_iptables::config;
-use istio_iptables::explain;
+use istio_iptables::explain::{self, Pod};
 use istio_iptables::facts::Files;
 use istio_iptables::model::Network;
 
@@ -65,7 +65,8 @@ impl Explainer {
         let resolved = config::resolve(&raw, &files).expect("valid options");
         let query = resolved.query.expect("a question");
         let (config, _) = resolved.intent.decide(&self.network);
-        let text = explain::answer(&query, &config, &self.network, &resolved.given);
+        let pod = Pod { config: &config, given: &resolved.given, network: &self.network, live: None };
+        let text = explain::answer(&query, &pod);
         serde_json::from_str(&text).expect("JSON")
     }
 }

@@ -24,6 +24,7 @@ mod confined;
 mod dns;
 mod dns_changes;
 mod established;
+mod explain_live;
 mod explained;
 mod families;
 mod foreign;

@@ -1,0 +1,223 @@
+//! Foreign rules that the model has no words for: what can be evaluated is, the rest is named.
+
+use std::ops::RangeInclusive;
+
+use super::matching::{AtHook, mismatch};
+use crate::model::{Family, Port, Target};
+use crate::parse;
+
+/// Whether a rule is for a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Applies {
+    /// It is.
+    Yes,
+    /// It is not, and why.
+    No(String),
+    /// It may be: these words cannot be evaluated.
+    Maybe(String),
+}
+
+/// What a rule does with a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Does {
+    /// Something that the model knows.
+    Known(Target),
+    /// It goes on in this chain, and does not come back if the rule is a `goto`.
+    Chain { name: String, goes: bool },
+    /// It takes the packet away from the rules behind it.
+    Takes(String),
+    /// Nothing that ends the chain.
+    Continues,
+}
+
+/// Targets that take a packet away from the rules behind them.
+const TAKING: [&str; 9] =
+    ["DNAT", "MASQUERADE", "NETMAP", "NFQUEUE", "QUEUE", "REDIRECT", "REJECT", "SNAT", "SYNPROXY"];
+
+/// Whether the rule with these words is for the packet.
+pub(super) fn applies(family: Family, text: &str, packet: &AtHook) -> Applies {
+    let Some(words) = parse::words_of(text) else { return Applies::Maybe(text.to_owned()) };
+    let tests = tests(&words);
+    let protocol = tests.iter().find(|test| test.first().is_some_and(|word| *word == "-p"));
+    let protocol = protocol.map(|test| test.join(" ")).unwrap_or_default();
+    let mut module = "";
+    let mut unknown = Vec::new();
+    for test in &tests {
+        match test.as_slice() {
+            ["-m", name] => module = name,
+            ["-m", "comment", ..] | ["--comment", ..] | ["-p", "all"] => {}
+            ["-p", name] if !["tcp", "udp", "6", "17"].contains(name) => {
+                return Applies::No(format!("not {}", name.to_uppercase()));
+            }
+            ["!", option @ ("-i" | "-o"), name] => {
+                let found = if *option == "-i" { &packet.in_interface } else { &packet.out_interface };
+                if found.as_deref() == Some(*name) {
+                    return Applies::No(format!("interface is {name}"));
+                }
+            }
+            _ => match ports(test, packet).or_else(|| evaluate(family, &protocol, module, test, packet)) {
+                Some(None) => {}
+                Some(Some(mismatch)) => return Applies::No(mismatch),
+                None => unknown.push(test.join(" ")),
+            },
+        }
+    }
+    if unknown.is_empty() { Applies::Yes } else { Applies::Maybe(unknown.join(" ")) }
+}
+
+/// The options before the target, each with its values.
+fn tests(words: &[String]) -> Vec<Vec<&str>> {
+    let mut tests: Vec<Vec<&str>> = Vec::new();
+    let mut words = words.iter().map(String::as_str).peekable();
+    while let Some(word) = words.next() {
+        if word == "-j" || word == "-g" {
+            break;
+        }
+        let mut test = vec![word];
+        if word == "!" {
+            test.extend(words.next());
+        }
+        // What is in a comment may look like an option.
+        if word == "--comment" {
+            test.extend(words.next());
+        }
+        while let Some(value) = words.next_if(|next| !next.starts_with('-') && *next != "!") {
+            test.push(value);
+        }
+        tests.push(test);
+    }
+    tests
+}
+
+/// A test of ports, with ranges and lists; `None` if it is none.
+#[allow(clippy::option_option, reason = "the inner one is why the test fails, if it does")]
+fn ports(test: &[&str], packet: &AtHook) -> Option<Option<String>> {
+    let (is_negated, test) = match test {
+        ["!", test @ ..] => (true, test),
+        test => (false, test),
+    };
+    let [option, list] = test else { return None };
+    let port = match *option {
+        "--dport" | "--dports" => packet.destination.port(),
+        "--sport" | "--sports" => packet.source.port(),
+        _ => return None,
+    };
+    let range = |text: &str| -> Option<RangeInclusive<u16>> {
+        let (first, last) = text.split_once(':').unwrap_or((text, text));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    let ranges: Vec<_> = list.split(',').map(range).collect::<Option<_>>()?;
+    let is_listed = ranges.iter().any(|range| range.contains(&port));
+    let not = if is_negated { "" } else { "not " };
+    Some((is_listed == is_negated).then(|| format!("port {port} is {not}{list}")))
+}
+
+/// One test, as a rule of its own that the model may have words for; `None` if it has none.
+#[allow(clippy::option_option, reason = "the inner one is why the test fails, if it does")]
+fn evaluate(
+    family: Family,
+    protocol: &str,
+    module: &str,
+    test: &[&str],
+    packet: &AtHook,
+) -> Option<Option<String>> {
+    let is_protocol = test.first() == Some(&"-p");
+    let protocol = if is_protocol { "" } else { protocol };
+    let is_of_module = test.iter().any(|word| word.starts_with("--"));
+    let module = if module.is_empty() || !is_of_module { String::new() } else { format!("-m {module}") };
+    let alone = parse::statement(family, &format!("{protocol} {module} {} -j RETURN", test.join(" ")))?;
+    Some(mismatch(&alone.matcher, packet))
+}
+
+/// What the rule with these words does.
+pub(super) fn does(family: Family, text: &str, is_chain: impl Fn(&str) -> bool) -> Does {
+    let target = parse::target_words(text).unwrap_or_default();
+    let (option, name) = match target.as_slice() {
+        [option, name, ..] => (option.as_str(), name.as_str()),
+        _ => return Does::Continues,
+    };
+    if let Some(known) = parse::statement(family, &target.join(" ")) {
+        return Does::Known(known.target);
+    }
+    let port = || {
+        let at = target.iter().position(|word| word == "--to-ports" || word == "--to-port")?;
+        target.get(at + 1)?.parse::<u16>().ok().and_then(Port::new)
+    };
+    match name {
+        name if is_chain(name) => Does::Chain { name: name.to_owned(), goes: option == "-g" },
+        "REDIRECT" if port().is_some() => {
+            port().map_or(Does::Continues, |port| Does::Known(Target::Redirect(port)))
+        }
+        name if TAKING.contains(&name) || name == parse::UNREADABLE => {
+            Does::Takes(target.get(1..).unwrap_or_default().join(" "))
+        }
+        "NOTRACK" => Does::Takes("NOTRACK".to_owned()),
+        "CT" if target.iter().any(|word| word == "--notrack") => Does::Takes("NOTRACK".to_owned()),
+        _ => Does::Continues,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ConnectionState;
+    use crate::model::{Mark, Transport};
+
+    #[test]
+    fn tests_of_foreign_rules_are_evaluated_or_named() {
+        let packet = AtHook {
+            process: None,
+            transport: Transport::Tcp,
+            source: "10.0.0.9:50000".parse().expect("an address"),
+            destination: "10.1.0.5:80".parse().expect("an address"),
+            in_interface: Some("eth0".to_owned()),
+            out_interface: None,
+            mark: Mark(0),
+            connmark: Mark(0),
+            state: ConnectionState::New,
+        };
+        let applies = |rule: &str| match applies(Family::V4, rule, &packet) {
+            Applies::Yes => "yes".to_owned(),
+            Applies::No(_) => "no".to_owned(),
+            Applies::Maybe(unknown) => unknown,
+        };
+        for (rule, expected) in [
+            ("-j ACCEPT", "yes"),
+            ("-p tcp -m tcp --dport 80 -m comment --comment \"-p udp\" -j ACCEPT", "yes"),
+            ("-p tcp -m multiport --dports 22,70:90 -j ACCEPT", "yes"),
+            ("-p tcp -m multiport ! --dports 22,70:90 -j ACCEPT", "no"),
+            ("-p tcp -m tcp --dport 81:65535 -j ACCEPT", "no"),
+            ("-p tcp -m tcp ! --sport 50000 -j ACCEPT", "no"),
+            ("-p icmp -j ACCEPT", "no"),
+            ("-p udp -m udp --dport 80 -j ACCEPT", "no"),
+            ("! -i eth0 -j DROP", "no"),
+            ("! -i eth1 -j cali-IN", "yes"),
+            ("-s 10.0.0.0/8 ! -d 10.1.0.0/16 -j ACCEPT", "no"),
+            ("-m mark --mark 0x1 -j ACCEPT", "no"),
+            ("-m mark --mark 0x1/0x1 -j ACCEPT", "--mark 0x1/0x1"),
+            ("-m addrtype --dst-type LOCAL -j DOCKER", "--dst-type LOCAL"),
+            ("-m set --match-set allowed src -j ACCEPT", "--match-set allowed src"),
+            ("-m set ! --match-set allowed src -p udp -j ACCEPT", "no"),
+            ("-m socket --transparent -j DIVERT", "--transparent"),
+        ] {
+            assert_eq!(applies(rule), expected, "{rule}");
+        }
+    }
+
+    #[test]
+    fn targets_of_foreign_rules_take_jump_or_continue() {
+        let does = |rule: &str| does(Family::V4, rule, |name| name == "cali-IN");
+        assert_eq!(does("-p tcp -j ACCEPT"), Does::Known(Target::Accept));
+        assert_eq!(does("-g cali-IN"), Does::Chain { name: "cali-IN".to_owned(), goes: true });
+        assert_eq!(
+            does("-j DNAT --to-destination 10.0.0.1:80"),
+            Does::Takes("DNAT --to-destination 10.0.0.1:80".to_owned())
+        );
+        assert_eq!(
+            does("-j REJECT --reject-with tcp-reset"),
+            Does::Takes("REJECT --reject-with tcp-reset".to_owned())
+        );
+        assert_eq!(does("-j LOG --log-prefix x"), Does::Continues);
+        assert_eq!(does("-j MARK --set-xmark 0x4000/0x4000"), Does::Continues);
+    }
+}

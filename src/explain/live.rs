@@ -1,0 +1,259 @@
+//! Why a live rule of ours exists: by its chain and form, since the tables of iptables keep no reasons.
+//!
+//! The other direction is [`crate::policy`]. The test at the end takes it through all rules of many options.
+
+use ipnetwork::IpNetwork;
+
+use crate::config::{CaptureConfig, Dns, InboundPorts, OutboundRanges, OwnerGroups, ProxyOwner, Traffic};
+use crate::model::{
+    Chain, Families, Family, FamilyRules, Hook, Match, Matcher, Owner, Port, Ports, Rule, Statement, Table,
+    TableRules, Target, Why,
+};
+
+/// The reason for a rule of ours in a shared chain.
+pub(super) fn why_in_hook(hook: Hook, Statement { matcher, target }: &Statement) -> Option<Why> {
+    Some(match (*target, hook) {
+        (Target::Jump(Chain::Inbound), _) if matcher.protocol.is_some() => Why::InboundTraffic,
+        (Target::Jump(Chain::Inbound | Chain::OutputDns), _) => Why::DnsTraffic,
+        (Target::Jump(Chain::Output), _) => Why::OutboundTraffic,
+        (Target::Jump(Chain::Drop), _) => Why::InvalidPacket,
+        (Target::Jump(Chain::Redirect), _) => Why::VirtualInterfaceOutbound,
+        (Target::SaveMark, _) => Why::SaveMark,
+        (Target::RestoreMark, _) => Why::RestoreMark,
+        (Target::SetMark(_), _) => Why::ProxyLoopbackMark,
+        (Target::Return, Hook::Output) if matcher.mark.is_some() => Why::MarkedLoopback,
+        (Target::Return, Hook::Output) => Why::ExcludedInterfaceOut,
+        // That of a virtual interface has the same form.
+        (Target::Return, Hook::Prerouting) => Why::ExcludedInterfaceIn,
+        _ => return None,
+    })
+}
+
+/// The reason for rule number `at` of a chain of ours.
+pub(super) fn why_in_chain(
+    (table, chain): (Table, Chain),
+    at: usize,
+    statement: &Statement,
+    proxy: &[Owner],
+) -> Option<Why> {
+    let Statement { matcher, target } = statement;
+    let has_port = has_port(matcher);
+    Some(match (chain, *target) {
+        (_, Target::ConntrackZone(_)) => zone(chain, matcher),
+        (Chain::Redirect, Target::Redirect(_)) => Why::ToOutboundPort,
+        (Chain::InRedirect, Target::Redirect(_)) => Why::ToInboundPort,
+        (Chain::OutputDns, Target::Redirect(_)) => Why::DnsToProxy,
+        (Chain::Tproxy, Target::Tproxy { .. }) => Why::TransparentProxy,
+        (Chain::Divert, Target::SetMark(_)) => Why::DivertMark,
+        (Chain::Divert, Target::Accept) => Why::DivertAccept,
+        (Chain::Drop, Target::Drop) => Why::DropInvalid,
+        (Chain::Established, _) => Why::KeepsTranslation,
+        (Chain::Inbound, Target::Return) => match matcher {
+            Matcher { source: Some(_), .. } => Why::PassthroughSource,
+            Matcher { mark: Some(Match::Is(_)), .. } => Why::AlreadyMarked,
+            Matcher { mark: Some(Match::Not(_)), .. } => Why::OtherLoopback,
+            _ if table == Table::Nat && at == 0 => Why::TunnelPort,
+            _ => Why::ExcludedInboundPort,
+        },
+        (Chain::Inbound, Target::Jump(Chain::Divert)) => Why::KnownInboundConnection,
+        (Chain::Inbound, Target::Jump(_)) if has_port => Why::IncludedInboundPort,
+        (Chain::Inbound, Target::Jump(_)) => Why::EveryInboundPort,
+        (Chain::Output, target) => return outbound(matcher, target, proxy),
+        _ => return None,
+    })
+}
+
+/// The reason for a rule of `ISTIO_OUTPUT`.
+fn outbound(matcher: &Matcher, target: Target, proxy: &[Owner]) -> Option<Why> {
+    Some(match (target, matcher) {
+        (Target::Jump(Chain::InRedirect), _) => Why::ProxyCallsItself,
+        (Target::Jump(Chain::OutputDns), _) => Why::DnsTraffic,
+        (Target::Jump(Chain::Redirect), Matcher { destination: Some(_), .. }) => Why::IncludedRange,
+        (Target::Jump(Chain::Redirect), matcher) if has_port(matcher) => Why::IncludedOutboundPort,
+        (Target::Jump(Chain::Redirect), _) => Why::EveryRange,
+        (Target::Return, Matcher { source: Some(_), .. }) => Why::InboundPassthrough,
+        (Target::Return, Matcher { destination: Some(test), .. }) => {
+            if test.value().ip().is_loopback() {
+                Why::LoopbackDestination
+            } else {
+                Why::ExcludedRange
+            }
+        }
+        (Target::Return, Matcher { out_interface: Some(_), .. }) => Why::AppLoopback,
+        (Target::Return, Matcher { owners, .. }) => match owners.as_slice() {
+            [Match::Is(owner)] if proxy.contains(owner) => Why::ProxyTraffic,
+            [Match::Is(_)] => Why::ExcludedOwnerGroup,
+            [] => Why::ExcludedOutboundPort,
+            _ => Why::OtherOwnerGroups,
+        },
+        _ => return None,
+    })
+}
+
+/// The reason for a rule that puts DNS into a zone of connection tracking.
+fn zone(chain: Chain, matcher: &Matcher) -> Why {
+    let is_answer = matcher.protocol.as_ref().is_some_and(|protocol| protocol.source.is_some());
+    match (chain, is_answer, matcher.owners.is_empty()) {
+        (Chain::Inbound, ..) => Why::DnsZoneServerAnswer,
+        (_, true, _) => Why::DnsZoneProxyAnswer,
+        (_, false, true) => Why::DnsZoneAppQuery,
+        (_, false, false) => Why::DnsZoneProxyQuery,
+    }
+}
+
+fn has_port(matcher: &Matcher) -> bool {
+    matcher.protocol.as_ref().is_some_and(|protocol| protocol.destination.is_some())
+}
+
+/// The users and groups of the proxy: those whose calls to the pod's own address are inbound traffic.
+pub(super) fn proxy_owners<'a>(output: impl Iterator<Item = &'a Statement>) -> Vec<Owner> {
+    let own = output.filter(|statement| statement.target == Target::Jump(Chain::InRedirect));
+    own.flat_map(|statement| &statement.matcher.owners).map(|owner| *owner.value()).collect()
+}
+
+/// A configuration whose ports, ranges and owners are those of live rules: what packets are asked about follows from them.
+#[must_use]
+pub fn live_config<'a>(
+    rules: impl Iterator<Item = &'a FamilyRules> + Clone,
+    options: &CaptureConfig,
+) -> CaptureConfig {
+    let families: Vec<Family> = rules.clone().map(|rules| rules.family).collect();
+    let all: Vec<&Rule> = rules.flat_map(|rules| rules.tables.values()).flat_map(TableRules::rules).collect();
+    let because = |why: Why| all.iter().filter(move |rule| rule.why == why).map(|rule| &rule.statement);
+    let redirected =
+        |why| {
+            because(why).find_map(|statement| {
+                if let Target::Redirect(port) = statement.target { Some(port) } else { None }
+            })
+        };
+    let ports = |why| distinct(because(why).filter_map(|statement| port(&statement.matcher)));
+    let ranges = |why| distinct(because(why).filter_map(|statement| range(&statement.matcher)));
+    let owners = |why| {
+        distinct(because(why).flat_map(|statement| &statement.matcher.owners).map(|owner| *owner.value()))
+    };
+    let Traffic { ports: defaults, .. } = options.traffic;
+    let mut traffic = options.traffic.clone();
+    traffic.ports.outbound = redirected(Why::ToOutboundPort).unwrap_or(defaults.outbound);
+    traffic.ports.inbound = redirected(Why::ToInboundPort).unwrap_or(defaults.inbound);
+    traffic.ports.tunnel = ports(Why::TunnelPort).first().copied().unwrap_or(defaults.tunnel);
+    traffic.proxy = proxy(&owners(Why::ProxyTraffic)).unwrap_or(traffic.proxy);
+    let included = ports(Why::IncludedInboundPort);
+    traffic.inbound = match (because(Why::EveryInboundPort).next(), included.is_empty()) {
+        (Some(_), _) => InboundPorts::All { except: ports(Why::ExcludedInboundPort) },
+        (None, true) => InboundPorts::None,
+        (None, false) => InboundPorts::Only(included),
+    };
+    let included = ranges(Why::IncludedRange);
+    traffic.outbound.ranges = match (because(Why::EveryRange).next(), included.is_empty()) {
+        (Some(_), _) => OutboundRanges::All,
+        (None, true) => OutboundRanges::None,
+        (None, false) => OutboundRanges::Only(included),
+    };
+    traffic.outbound.excluded_ranges = ranges(Why::ExcludedRange);
+    traffic.outbound.ports = ports(Why::IncludedOutboundPort);
+    traffic.outbound.excluded_ports = ports(Why::ExcludedOutboundPort);
+    let except = groups(&owners(Why::ExcludedOwnerGroup));
+    traffic.outbound.owners = match groups(&owners(Why::OtherOwnerGroups)) {
+        only if only.is_empty() => OwnerGroups::All { except },
+        only => OwnerGroups::Only(only),
+    };
+    let families = match families.as_slice() {
+        [Family::V4] => Families::V4,
+        [Family::V6] => Families::V6,
+        _ => Families::Both,
+    };
+    CaptureConfig { families, dns: dns(because(Why::DnsToProxy)), traffic }
+}
+
+fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
+    let mut distinct = Vec::new();
+    for item in items {
+        if !distinct.contains(&item) {
+            distinct.push(item);
+        }
+    }
+    distinct
+}
+
+fn port(matcher: &Matcher) -> Option<Port> {
+    match matcher.protocol.as_ref()?.destination.as_ref()?.value() {
+        Ports::One(port) => Some(*port),
+        Ports::Any(_) => None,
+    }
+}
+
+fn range(matcher: &Matcher) -> Option<IpNetwork> {
+    matcher.destination.map(|test| *test.value())
+}
+
+fn proxy(owners: &[Owner]) -> Option<ProxyOwner> {
+    let uids = owners.iter().filter_map(|owner| if let Owner::Uid(uid) = owner { Some(*uid) } else { None });
+    let (uids, gids): (Vec<u32>, _) = (uids.collect(), groups(owners));
+    (!uids.is_empty() && !gids.is_empty()).then_some(ProxyOwner { uids, gids })
+}
+
+fn groups(owners: &[Owner]) -> Vec<u32> {
+    owners.iter().filter_map(|owner| if let Owner::Gid(gid) = owner { Some(*gid) } else { None }).collect()
+}
+
+fn dns<'a>(redirects: impl Iterator<Item = &'a Statement>) -> Dns {
+    let (mut v4, mut v6) = (Vec::new(), Vec::new());
+    let servers = distinct(redirects.map(|statement| range(&statement.matcher)));
+    for server in &servers {
+        match server {
+            Some(IpNetwork::V4(server)) => v4.push(server.ip()),
+            Some(IpNetwork::V6(server)) => v6.push(server.ip()),
+            None => return Dns::All,
+        }
+    }
+    if servers.is_empty() { Dns::Off } else { Dns::Servers { v4, v6 } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::explain::tests::config_of;
+    use crate::policy;
+
+    #[test]
+    fn reason_of_each_rule_is_found_by_its_form() {
+        for options in [
+            "-i * -b * -d 15020,80 -x 10.96.0.0/12 -o 9000 -q 443 -c eth1 --redirect-dns --drop-invalid",
+            "-i 10.0.0.0/8,fd00::/8 -b 80,443 -u 1337,5 -g 7 --capture-all-dns --redirect-dns --dual-stack",
+            "-i * -b * -d 15020 -m TPROXY -c eth1 --dual-stack",
+            "-b 80,81 -m TPROXY --drop-invalid",
+        ] {
+            let config = config_of(options);
+            for family in Family::ALL {
+                let rules = policy::ruleset(&config).resolve(family);
+                for (table, rules) in &rules.tables {
+                    let output = rules.chains.get(&Chain::Output);
+                    let proxy = proxy_owners(output.into_iter().flatten().map(|rule| &rule.statement));
+                    for (hook, rules) in &rules.hooks {
+                        for rule in rules.iter() {
+                            assert_eq!(
+                                why_in_hook(*hook, &rule.statement),
+                                Some(rule.why),
+                                "{options}: {rule:?}"
+                            );
+                        }
+                    }
+                    for (chain, rules) in &rules.chains {
+                        for (at, rule) in rules.iter().enumerate() {
+                            let why = why_in_chain((*table, *chain), at, &rule.statement, &proxy);
+                            assert_eq!(why, Some(rule.why), "{options}: {rule:?}");
+                        }
+                    }
+                }
+            }
+            let families = config.families;
+            let live: Vec<_> =
+                families.iter().map(|family| policy::ruleset(&config).resolve(family)).collect();
+            let read = live_config(live.iter(), &config_of("-b 1"));
+            assert_eq!(read.traffic.inbound, config.traffic.inbound, "{options}");
+            assert_eq!(read.traffic.outbound.ranges, config.traffic.outbound.ranges, "{options}");
+            assert_eq!(read.traffic.proxy, config.traffic.proxy, "{options}");
+            assert_eq!(read.dns, config.dns, "{options}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Rules as a walk needs them: those of the options, or the live ones with the foreign rules beside them.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::live;
+use crate::diff::owned;
+use crate::model::{Chain, FamilyRules, Hook, HookRules, Rule, Statement, Table, TableRules, Why};
+use crate::parse::{self, Line, Observed, ObservedTable};
+
+/// The rules of one family.
+#[derive(Clone, Debug, Default)]
+pub struct Rules {
+    pub(super) tables: BTreeMap<Table, Chains>,
+}
+
+/// The chains of one table.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chains {
+    pub(super) hooks: BTreeMap<Hook, Vec<Entry>>,
+    /// All others, ours and foreign ones.
+    pub(super) named: BTreeMap<String, Vec<Entry>>,
+    /// The shared chains with the policy DROP.
+    pub(super) drops: BTreeSet<Hook>,
+}
+
+/// One rule.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The rule, if the model has words for all of it.
+    pub(super) statement: Option<Statement>,
+    /// Why it exists, if it is ours.
+    pub(super) why: Option<Why>,
+    /// Its words, where it was read from the kernel.
+    text: Option<String>,
+}
+
+impl Entry {
+    fn of(rule: &Rule) -> Self {
+        Self { statement: Some(rule.statement.clone()), why: Some(rule.why), text: None }
+    }
+
+    fn read(line: &Line, why: Option<Why>) -> Self {
+        Self { statement: line.statement.clone(), why, text: Some(line.text.clone()) }
+    }
+
+    /// Whether another program wrote it.
+    pub(super) const fn is_foreign(&self) -> bool {
+        self.why.is_none()
+    }
+
+    /// Its words behind `-A CHAIN`.
+    pub(super) fn text(&self) -> Cow<'_, str> {
+        match (&self.text, &self.statement) {
+            (Some(text), _) => Cow::Borrowed(text),
+            (None, Some(statement)) => Cow::Owned(statement.to_string()),
+            (None, None) => Cow::Borrowed(""),
+        }
+    }
+}
+
+impl From<&FamilyRules> for Rules {
+    fn from(rules: &FamilyRules) -> Self {
+        let chains = |table: &TableRules| {
+            let hooks = table.hooks.iter();
+            let named = table.chains.iter();
+            let all = |rules: &[Rule]| rules.iter().map(Entry::of).collect();
+            Chains {
+                hooks: hooks.map(|(hook, rules)| (*hook, rules.iter().map(Entry::of).collect())).collect(),
+                named: named.map(|(chain, rules)| (chain.name().to_owned(), all(rules))).collect(),
+                drops: BTreeSet::new(),
+            }
+        };
+        Self { tables: rules.tables.iter().map(|(table, rules)| (*table, chains(rules))).collect() }
+    }
+}
+
+impl Rules {
+    /// The live rules, ours and foreign ones.
+    #[must_use]
+    pub fn live(observed: &Observed) -> Self {
+        let tables = observed.tables.iter();
+        Self { tables: tables.map(|(table, live)| (*table, live_chains(observed, *table, live))).collect() }
+    }
+
+    /// Whether a rule of ours is among them.
+    #[must_use]
+    pub fn has_ours(&self) -> bool {
+        let chains =
+            self.tables.values().flat_map(|chains| chains.hooks.values().chain(chains.named.values()));
+        chains.flatten().any(|entry| !entry.is_foreign())
+    }
+}
+
+/// The live rules of ours, without those whose reason is not known.
+#[must_use]
+pub fn own_rules(observed: &Observed) -> FamilyRules {
+    let live = Rules::live(observed);
+    let mut own = FamilyRules::none(observed.family);
+    let rule = |entry: Entry| Some(Rule { statement: entry.statement?, only: None, why: entry.why? });
+    for (table, chains) in live.tables {
+        let rules = own.tables.entry(table).or_default();
+        for (hook, entries) in chains.hooks {
+            let tail = entries.into_iter().filter_map(rule).collect();
+            rules.hooks.insert(hook, HookRules { head: Vec::new(), tail });
+        }
+        for (name, entries) in chains.named {
+            if let Some(chain) = Chain::from_name(&name) {
+                rules.chains.insert(chain, entries.into_iter().filter_map(rule).collect());
+            }
+        }
+    }
+    own
+}
+
+fn live_chains(observed: &Observed, table: Table, live: &ObservedTable) -> Chains {
+    let statements = |chain: Chain| {
+        live.chains.get(&chain).into_iter().flatten().filter_map(|line| line.statement.as_ref())
+    };
+    let proxy = live::proxy_owners(statements(Chain::Output));
+    let hooks = Hook::ALL.into_iter().map(|hook| {
+        let ours = owned(observed.family, table, hook, live, observed.record.as_ref());
+        let why = |at: &usize, line: &Line| {
+            let statement = line.statement.as_ref().filter(|_| ours.contains(at))?;
+            live::why_in_hook(hook, statement)
+        };
+        let lines = live.hook(hook).iter().enumerate();
+        (hook, lines.map(|(at, line)| Entry::read(line, why(&at, line))).collect())
+    });
+    let own = live.chains.iter().map(|(chain, lines)| {
+        let why = |at: usize, line: &Line| {
+            live::why_in_chain((table, *chain), at, line.statement.as_ref()?, &proxy)
+        };
+        let lines = lines.iter().enumerate();
+        (chain.name().to_owned(), lines.map(|(at, line)| Entry::read(line, why(at, line))).collect())
+    });
+    let foreign = live.foreign.iter().map(|(name, lines)| {
+        let read = |text: &String| Entry {
+            statement: parse::statement(observed.family, text),
+            why: None,
+            text: Some(text.clone()),
+        };
+        (name.clone(), lines.iter().map(read).collect())
+    });
+    Chains { hooks: hooks.collect(), named: own.chain(foreign).collect(), drops: live.drops.clone() }
+}

@@ -1,0 +1,145 @@
+//! `explain --live` beside foreign rules: each verdict against a connection.
+
+use serde_json::Value;
+
+use crate::explained::Flow;
+use crate::foreign::EVERYTHING;
+use crate::lab::fixture::at;
+use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native, for_these_fixtures};
+
+for_each_backend_and_native!(
+    live_rules_are_explained_with_their_own_ports,
+    without_rules_nothing_is_captured
+);
+for_these_fixtures!(
+    foreign_nft: IptablesNft Dual, foreign_legacy: IptablesLegacy Dual;
+    [foreign_rules_that_take_connections_are_the_reason, rules_that_cannot_be_evaluated_are_named]
+);
+
+/// What `explain --live` says of a packet.
+fn explain(pod: &Pod, args: &[&str], flow: &Flow) -> Value {
+    let (to, proto) = (flow.to.to_string(), if flow.is_udp { "udp" } else { "tcp" });
+    let question =
+        ["explain", "--live", "--from", &flow.from, "--to", &to, "--proto", proto, "--output", "json"];
+    let output = pod.bare_istio_iptables(&[&question, args].concat()).run().succeeded().output();
+    let line = output.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{output}"));
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+/// The connection, and what is said of it, agree on whether the proxy gets it.
+fn agrees(pod: &Pod, args: &[&str], flow: &Flow) -> Value {
+    let user = match flow.from.as_str() {
+        "outside" => pod.outside(),
+        "proxy" => pod.proxy(),
+        _ => pod.app(),
+    };
+    let outcome = user.call(flow.to);
+    let said = explain(pod, args, flow);
+    let by_proxy = match &outcome {
+        Outcome::Answered(answer) if answer.server == "proxy" => Some(u64::from(answer.port)),
+        Outcome::Answered(_) | Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_) => None,
+    };
+    assert_eq!(said["port"].as_u64(), by_proxy, "{flow}: {outcome:?}: {said:#}");
+    said
+}
+
+fn flow(from: &str, address: std::net::IpAddr, port: u16) -> Flow {
+    Flow { from: from.to_owned(), to: at(address, port), is_udp: false }
+}
+
+fn foreign_rules_that_take_connections_are_the_reason(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[80, 7001, 8080]), pod.outside_listens(&[80, 443]));
+    pod.apply(&EVERYTHING);
+    for &family in fixture.families() {
+        let (accepted, own) = (family.other_service(), family.pod());
+        pod.restore(
+            family,
+            &format!(
+                "*nat\n:AGENT -\n:UNUSED -\n-I OUTPUT -d {accepted} -p tcp -m tcp --dport 443 -m comment --comment \"agent: -p\" -g AGENT\n\
+                 -A AGENT ! -o lo -p tcp -j ACCEPT\n-I OUTPUT -p tcp -m tcp --dport 9 -j UNUSED\n-A UNUSED -j ACCEPT\n\
+                 -I PREROUTING -i eth0 -p tcp -m tcp --dport 7000 -j REDIRECT --to-ports 7001\n\
+                 -I PREROUTING -p tcp -m multiport --dports 7002:7010,7020 -j DNAT --to-destination {}\nCOMMIT\n",
+                at(own, 8080)
+            ),
+        );
+        for (flow, foreign) in [
+            (flow("app", accepted, 443), Some("AGENT")),
+            (flow("app", accepted, 80), None),
+            (flow("app", family.service(), 443), None),
+            (flow("proxy", family.service(), 443), None),
+            (flow("outside", own, 7000), Some("PREROUTING")),
+            (flow("outside", own, 7005), Some("PREROUTING")),
+            (flow("outside", own, 80), None),
+        ] {
+            let said = agrees(&pod, &[], &flow);
+            let decisive = &said["rule"];
+            let by = decisive["chain"].as_str().filter(|_| decisive["foreign"] == true);
+            // A list of ports with a range has no words in the model: it is named, not guessed.
+            let uncertain = said["may_decide"].as_array().is_some_and(|rules| !rules.is_empty());
+            assert!(by == foreign || uncertain && foreign.is_some(), "{flow}: {said:#}");
+        }
+    }
+}
+
+fn rules_that_cannot_be_evaluated_are_named(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&EVERYTHING);
+    for &family in fixture.families() {
+        pod.restore(
+            family,
+            "*nat\n:SOMETIMES -\n-I OUTPUT -p tcp -m statistic --mode random --probability 0.5 -j SOMETIMES\n-A SOMETIMES -j ACCEPT\n\
+             -I OUTPUT -p tcp -m statistic --mode random --probability 0.5 -j LOG\nCOMMIT\n",
+        );
+        let said = explain(&pod, &[], &flow("app", family.service(), 80));
+        let rules: Vec<&str> =
+            said["may_decide"].as_array().unwrap().iter().filter_map(|rule| rule["rule"].as_str()).collect();
+        assert!(matches!(rules.as_slice(), [rule] if rule.contains("-j SOMETIMES")), "{said:#}");
+        let text =
+            pod.bare_istio_iptables(&["explain", "--live", "--to", &at(family.service(), 80).to_string()]);
+        text.run()
+            .succeeded()
+            .output_contains("unless   a foreign rule decides first, which cannot be evaluated");
+    }
+}
+
+fn live_rules_are_explained_with_their_own_ports(fixture: Fixture) {
+    let pod = fixture.pod();
+    let args =
+        ["-i", "*", "-b", "*", "-d", "15020", "-p", "15101", "-z", "15106", "--dual-stack", "-m", "TPROXY"];
+    let _servers = (
+        pod.proxy_listens_on(15101, 15106, 15008),
+        pod.app_listens(&[8080, 15020]),
+        pod.outside_listens(&[80]),
+    );
+    pod.bare_istio_iptables(&args).run().succeeded();
+    // Rules of native nftables are compared with those of the options.
+    let options: &[&str] = if fixture.backend == Backend::Native { &args } else { &[] };
+    for &family in fixture.families() {
+        for (flow, because) in [
+            (flow("app", family.service(), 80), "(-i '*')"),
+            (flow("outside", family.pod(), 8080), "(-b '*')"),
+            (flow("outside", family.pod(), 15020), "(-d)"),
+            (flow("proxy", family.service(), 80), "(-u, -g)"),
+            (flow("app", family.pod(), 8080), "over loopback"),
+            (flow("proxy", family.pod(), 8080), "own service"),
+        ] {
+            let said = agrees(&pod, options, &flow);
+            assert!(said["because"].as_str().is_some_and(|text| text.contains(because)), "{flow}: {said:#}");
+        }
+    }
+    if fixture.backend == Backend::Native {
+        let other = ["explain", "--live", "--to", "192.0.2.10:80"];
+        pod.bare_istio_iptables(&other).run().ended_with(64).output_contains("not those of these options");
+    }
+}
+
+fn without_rules_nothing_is_captured(fixture: Fixture) {
+    let pod = fixture.pod();
+    let said = explain(&pod, &["-i", "*"], &flow("app", Family::V4.service(), 80));
+    assert_eq!(said["verdict"], "not-captured", "{said:#}");
+    assert!(
+        said["because"].as_str().is_some_and(|text| text.contains("no capture rule is live")),
+        "{said:#}"
+    );
+}
