@@ -16,7 +16,7 @@ use crate::path::text;
 
 /// The commands that save the objects.
 const SAVE: &str = "kubectl get -A -o json mutatingwebhookconfigurations,namespaces,services,endpointslices,deployments,\
-                    horizontalpodautoscalers,replicasets,statefulsets,daemonsets,jobs,pods,networkpolicies,rolebindings,configmaps,events > cluster.json; kubectl get -n istio-system -o json \
+                    horizontalpodautoscalers,replicasets,statefulsets,daemonsets,replicationcontrollers,jobs,pods,networkpolicies,rolebindings,configmaps,events > cluster.json; kubectl get -n istio-system -o json \
                     secrets > secrets.json";
 
 #[derive(ClapArgs, Clone, Debug)]

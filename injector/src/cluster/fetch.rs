@@ -99,8 +99,13 @@ async fn owners(client: &Client, objects: &mut Vec<Value>, notes: &mut Vec<Strin
 }
 
 /// Group and kind of what makes pods.
-const WORKLOADS: [(&str, &str); 4] =
-    [("apps", "ReplicaSet"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ("batch", "Job")];
+const WORKLOADS: [(&str, &str); 5] = [
+    ("apps", "ReplicaSet"),
+    ("apps", "StatefulSet"),
+    ("apps", "DaemonSet"),
+    ("batch", "Job"),
+    ("", "ReplicationController"),
+];
 
 async fn read_all(client: &Client, lists: Vec<List>) -> (Vec<Value>, Vec<String>) {
     let (mut objects, mut notes) = (Vec::new(), Vec::new());

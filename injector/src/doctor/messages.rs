@@ -166,7 +166,7 @@ fn messages<'a>(cluster: &Cluster<'a>) -> Vec<Message<'a>> {
         }
     }
     // Deployments repeat the messages of their ReplicaSets.
-    for kind in ["ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job"] {
+    for kind in ["ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job", "ReplicationController"] {
         for object in cluster.all(kind) {
             let failed = list(object, "/status/conditions").iter().filter(|condition| is_failure(condition));
             for condition in failed {
@@ -189,7 +189,8 @@ fn messages<'a>(cluster: &Cluster<'a>) -> Vec<Message<'a>> {
 
 /// Whether a workload has the pods that it wants by now, or is gone. One whose kind was not read is not known to.
 fn has_its_pods(cluster: &Cluster<'_>, kind: &str, namespace: &str, name: &str) -> bool {
-    let counted = matches!(kind, "DaemonSet" | "Job" | "ReplicaSet" | "StatefulSet");
+    let counted =
+        matches!(kind, "DaemonSet" | "Job" | "ReplicaSet" | "ReplicationController" | "StatefulSet");
     if !counted || !cluster.knows(kind) {
         return false;
     }

@@ -86,6 +86,11 @@ fn only_the_present_counts() {
             json!({"spec": {"replicas": 1}}),
             json!({"spec": {"replicas": 1}, "status": {"replicas": 1}}),
         ),
+        (
+            "ReplicationController",
+            json!({"spec": {"replicas": 1}}),
+            json!({"spec": {"replicas": 1}, "status": {"replicas": 1}}),
+        ),
         ("Job", json!({"status": {}}), json!({"status": {"active": 1}})),
         (
             "Job",
