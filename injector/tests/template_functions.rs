@@ -164,7 +164,7 @@ fn text_and_yaml() {
         ("{{ toYaml .Values.list }}", "- 1\n- a\n- null\n- true\n"),
         (
             "{{ toYaml .Values.nested }}",
-            "a:\n  e: {}\n  t: true\nb:\n- x:\n  - 1\n  - 2\n  \"y\": 1\n- []\nm: |\n  one\n  two\nq: 'a: b'\n",
+            "a:\n  e: {}\n  t: true\nb:\n- x:\n  - 1\n  - 2\n  \"y\": 1\n- []\nm: |\n  one\n  two\nq: \"a: b\"\n",
         ),
         ("{{ toYaml (omitNil .Values.resources) }}", "requests:\n  cpu: 100m\n  memory: 128Mi\n"),
         ("{{ toYaml .Values.missing }}", "null\n"),

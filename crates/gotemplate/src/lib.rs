@@ -59,7 +59,7 @@ mod sprig;
 mod syntax;
 mod value;
 
-pub use builtin::print::text_of;
+pub use builtin::print::{float as float_text, text_of};
 pub use error::Error;
 pub use functions::{Body, Call, Func, Functions, Limits, Type, arg};
 pub use syntax::lex::Delimiters;

@@ -123,7 +123,7 @@ pub(crate) fn expand(name: &str, recursive: bool) -> io::Result<Vec<String>> {
                 continue;
             }
             let suffix = path.extension().and_then(|suffix| suffix.to_str());
-            // A link to nowhere stays: reading it says so, leaving it out would not.
+            // A dangling link stays: reading it reports the problem.
             let readable = path.is_file() || path.is_symlink() && !path.exists();
             if matches!(suffix, Some("yaml" | "yml" | "json")) && readable {
                 found.push(path);
@@ -132,15 +132,6 @@ pub(crate) fn expand(name: &str, recursive: bool) -> io::Result<Vec<String>> {
     }
     found.sort();
     Ok(found.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
-}
-
-/// The number of entries of a directory.
-///
-/// # Errors
-///
-/// What the system says.
-pub fn count(directory: &str) -> io::Result<usize> {
-    Ok(std::fs::read_dir(directory)?.count())
 }
 
 /// Writes a file, or standard output for `-`. A reader that has gone away is no error.

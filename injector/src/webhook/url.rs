@@ -1,7 +1,9 @@
 //! The URL of a request: the path, which adds to the proxy's environment, and the deadline.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
+use percent_encoding::percent_decode_str;
 use tokio::time::Instant;
 
 use super::request_error::RequestError;
@@ -22,18 +24,10 @@ pub(crate) type Variables = Vec<(String, String)>;
 /// variable.
 pub(crate) fn variables(path: &str) -> Result<Variables, RequestError> {
     let decoded = decode(path)?;
-    let rest = match decoded.strip_prefix(ROOT) {
-        Some("") => return Ok(Vec::new()),
-        Some(rest) => rest.strip_prefix('/'),
-        None => None,
-    };
-    let Some(rest) = rest else {
-        return Err(RequestError::Path { path: decoded });
-    };
+    let rest = decoded.strip_prefix(ROOT).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+    let Some(rest) = rest else { return Err(RequestError::Path { path: decoded }) };
+    let rest = rest.strip_prefix('/').unwrap_or(rest);
     let rest = rest.strip_suffix('/').unwrap_or(rest);
-    if rest.is_empty() {
-        return Ok(Vec::new());
-    }
     match rest.strip_prefix(ENV_SEPARATOR) {
         Some(pairs) => {
             let pairs = pairs.split(ENV_SEPARATOR).filter_map(|pair| pair.split_once('='));
@@ -47,7 +41,7 @@ pub(crate) fn variables(path: &str) -> Result<Variables, RequestError> {
 fn from_segments(rest: &str) -> Result<Variables, RequestError> {
     let mut segments = rest.split('/');
     let mut variables = Vec::new();
-    // As in Istio, a key without a value, and a value without a key, say nothing.
+    // As in Istio, a key without a value, and a value without a key, are ignored.
     while let (Some(key), Some(value)) = (segments.next(), segments.next()) {
         if !key.is_empty() {
             variables.push((name(key)?, value.replace("--slash--", "/")));
@@ -75,20 +69,11 @@ fn name(key: &str) -> Result<String, RequestError> {
 
 /// Decodes percent escapes.
 fn decode(path: &str) -> Result<String, RequestError> {
-    let bad = || RequestError::Escape { path: path.to_owned() };
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(rest.next()?).to_digit(16);
-        let (high, low) = (digit().ok_or_else(bad)?, digit().ok_or_else(bad)?);
-        bytes.push(u8::try_from(high << 4 | low).map_err(|_| bad())?);
-    }
-    let text = String::from_utf8(bytes).map_err(|_| bad())?;
-    if text.contains(char::is_control) { Err(bad()) } else { Ok(text) }
+    let hexadecimal = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let escaped = path.split('%').skip(1).all(|after| after.get(..2).is_some_and(hexadecimal));
+    let text = percent_decode_str(path).decode_utf8().ok();
+    let text = text.filter(|text| escaped && !text.contains(char::is_control));
+    text.map(Cow::into_owned).ok_or_else(|| RequestError::Escape { path: path.to_owned() })
 }
 
 /// The deadline of a request that arrived now, from the query: `timeout=5s`.

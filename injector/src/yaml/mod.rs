@@ -41,7 +41,7 @@ use crate::schema;
 
 /// The largest text that is read: 6 MiB, as much as the webhook takes.
 pub(crate) const MAX_BYTES: usize = 6 << 20;
-/// The most nodes a document may have once its aliases are expanded, where nothing else is said.
+/// The most nodes a document may have once its aliases are expanded, unless the caller sets another limit.
 pub(crate) const MAX_NODES: usize = 500_000;
 /// The deepest nesting of maps and lists.
 pub(crate) const MAX_DEPTH: usize = 100;
@@ -65,9 +65,9 @@ pub(crate) fn read_overlay(text: &str) -> Result<(Value, Vec<Range<usize>>), Yam
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{problem}", self.place())]
 pub struct YamlError {
-    /// The line, from 1; 0 when the problem has no one place.
+    /// The line, from 1; 0 when the problem has no single place.
     pub line: usize,
-    /// The column, from 1; 0 when the problem has no one place.
+    /// The column, from 1; 0 when the problem has no single place.
     pub column: usize,
     /// What is wrong.
     pub problem: Problem,
@@ -117,7 +117,7 @@ pub enum Problem {
 }
 
 impl YamlError {
-    /// A problem that has no one place.
+    /// A problem without a single place.
     pub(super) const fn whole(problem: Problem) -> Self {
         Self { line: 0, column: 0, problem }
     }

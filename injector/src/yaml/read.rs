@@ -65,7 +65,15 @@ fn raw_at_most(most: usize, text: &str) -> Result<Raw, YamlError> {
 
 /// Reads any YAML.
 pub(super) fn parse(most: usize, text: &str) -> Result<Raw, YamlError> {
-    let mut reader = Reader::new(most, text);
+    let mut reader = Reader {
+        parser: parser(text),
+        anchors: HashMap::new(),
+        spans: Vec::new(),
+        duplicate: None,
+        nodes: 0,
+        most,
+        at: (0, 0),
+    };
     let value = reader.document()?.unwrap_or_default();
     // Go stops reading here. A separator with nothing behind it is common; what is behind it must not get lost.
     while let Some(extra) = reader.document()? {
@@ -113,18 +121,6 @@ struct Reader<'t> {
 }
 
 impl<'t> Reader<'t> {
-    fn new(most: usize, text: &'t str) -> Self {
-        Self {
-            parser: parser(text),
-            anchors: HashMap::new(),
-            spans: Vec::new(),
-            duplicate: None,
-            nodes: 0,
-            most,
-            at: (0, 0),
-        }
-    }
-
     fn error(&self, problem: Problem) -> YamlError {
         YamlError { line: self.at.0, column: self.at.1, problem }
     }

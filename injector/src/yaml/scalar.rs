@@ -113,18 +113,6 @@ pub(super) fn integral(value: f64) -> Option<Number> {
     }
 }
 
-/// Go's `strconv.FormatFloat(value, 'g', -1, 64)`: the shortest digits; exponents below -4 and from 6 on are written.
-fn go_float(value: f64) -> String {
-    let scientific = format!("{value:e}");
-    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..6).contains(&exponent) {
-        return format!("{value}");
-    }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs())
-}
-
 /// The value of a plain scalar; `None` for numbers that JSON does not have.
 pub(super) fn plain(text: &str) -> Option<Value> {
     Some(match resolve(text) {
@@ -149,7 +137,7 @@ pub(super) fn key_text(key: Value) -> Option<String> {
 pub(super) fn scalar_text(value: &Value) -> Option<String> {
     match value {
         Value::Bool(value) => Some(value.to_string()),
-        Value::Number(number) if number.is_f64() => number.as_f64().map(go_float),
+        Value::Number(number) if number.is_f64() => number.as_f64().map(gotemplate::float_text),
         Value::Number(number) => Some(number.to_string()),
         Value::Null | Value::String(_) | Value::Array(_) | Value::Object(_) => None,
     }

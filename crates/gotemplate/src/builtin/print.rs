@@ -1,7 +1,6 @@
 //! Go's printing of values: `%v`, `print`, and what an action writes.
 
-use crate::value::schema::Kind;
-use crate::value::schema::enum_name;
+use crate::value::schema::{Kind, enum_name};
 use crate::value::text::{Str, TextBuilder, too_deep};
 use crate::value::{MAX_NESTING, Value};
 
@@ -117,7 +116,8 @@ fn proto_duration(nanos: i64) -> String {
 }
 
 /// `%v` of a float: the shortest digits, with an exponent below 1e-4 and from 1e6 on.
-pub(crate) fn float(n: f64) -> String {
+#[must_use]
+pub fn float(n: f64) -> String {
     general(n, None, 6, 'e')
 }
 

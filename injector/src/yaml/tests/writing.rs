@@ -62,7 +62,7 @@ proptest! {
 fn writing_looks_like_kubectl() {
     let value = json!({
         "apiVersion": "v1",
-        "metadata": {"annotations": {"a/b": "yes", "empty": ""}, "labels": {}},
+        "metadata": {"annotations": {"a/b": "yes", "empty": "", "json": "{\"a\":['b']}"}, "labels": {}},
         "spec": {
             "containers": [{"name": "a", "args": ["-u", "--x", "*", "10.0.0.0/8", "1337", "a: b", "#"], "env": []}],
             "runAsUser": 1337.0,
@@ -77,6 +77,7 @@ metadata:
   annotations:
     a/b: \"yes\"
     empty: \"\"
+    json: '{\"a\":[''b'']}'
   labels: {}
 spec:
   containers:
@@ -84,10 +85,10 @@ spec:
     args:
     - -u
     - --x
-    - '*'
+    - \"*\"
     - 10.0.0.0/8
     - \"1337\"
-    - 'a: b'
+    - \"a: b\"
     - '#'
     env: []
   runAsUser: 1337
@@ -128,8 +129,7 @@ fn strings_that_a_reader_could_misread_are_quoted() {
 
 #[test]
 fn strings_that_no_reader_misreads_are_plain() {
-    for text in "a a:b a#b -u --a=b 10.0.0.1 v1.2.3 /a/b a=b $(VAR) <none> é 1.2.3".split(' ').chain(["a b"])
-    {
+    for text in "a a:b a#b -u --a=b 10.0.0.0/8 v1.2.3 /a/b a=b $(VAR) <none> é".split(' ').chain(["a b"]) {
         assert_eq!(write(&json!(text)), format!("{text}\n"));
     }
 }

@@ -1,29 +1,17 @@
-//! Go's `time.Time` and its layouts.
+//! Go's `time.Time` and its layouts, on the calendar of the crate `time`.
 
 mod parse;
 
 pub(super) use parse::parse;
 
-use crate::value::text::Str;
+use time::OffsetDateTime;
+use time::format_description::{BorrowedFormatItem, parse_borrowed};
+
 use crate::value::{IntType, Record, Value};
 
 const SECOND: i64 = 1_000_000_000;
-const DAY: i64 = 86_400;
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
-const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+/// The days of 400 years, after which the calendar repeats, in seconds.
+const CYCLE: i64 = 146_097 * 86_400;
 /// Go's name of the type.
 pub(crate) const TIME: &str = "time.Time";
 
@@ -37,28 +25,6 @@ pub(crate) struct Time {
 
 /// Go's zero time: the first of January of the year 1.
 pub(super) const ZERO: Time = Time { unix: -62_135_596_800, nanos: 0, offset: 0 };
-
-/// A year, month and day as days since 1970, and back; `month` from 1. The algorithms are Howard Hinnant's.
-fn days(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
-}
-
-fn civil(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    (year + era * 400 + i64::from(month <= 2), month, of_year - (153 * shifted + 2) / 5 + 1)
-}
-
-fn name_of(names: &[&'static str], index: i64) -> &'static str {
-    usize::try_from(index).ok().and_then(|index| names.get(index)).copied().unwrap_or_default()
-}
 
 impl Time {
     /// So many nanoseconds later.
@@ -74,13 +40,19 @@ impl Time {
         seconds.saturating_mul(SECOND).saturating_add(self.nanos - earlier.nanos)
     }
 
+    /// The calendar's date and time of day, and the year, of which Go has more than `time`.
+    fn calendar(self) -> (OffsetDateTime, i64) {
+        let local = self.unix.saturating_add(self.offset);
+        let date = OffsetDateTime::from_unix_timestamp(local.rem_euclid(CYCLE));
+        let date = date.unwrap_or(OffsetDateTime::UNIX_EPOCH);
+        (date, i64::from(date.year()) + 400 * local.div_euclid(CYCLE))
+    }
+
     /// The same with Go's methods as fields, and printed by its `String`.
     pub(super) fn value<'a>(self) -> Value<'a> {
-        let local = self.unix + self.offset;
-        let (year, month, day) = civil(local.div_euclid(DAY));
-        let second = local.rem_euclid(DAY);
+        let (date, year) = self.calendar();
         let number = |number: i64| Value::Int(number, IntType::Int);
-        let named = |kind, name: &'static str| Value::printed_record(kind, Vec::new(), Str::borrowed(name));
+        let named = |kind, name: String| Value::printed_record(kind, Vec::new(), name.into());
         let nanos = self.unix.saturating_mul(SECOND).saturating_add(self.nanos);
         let fields = vec![
             ("Unix", Value::int64(self.unix)),
@@ -88,13 +60,13 @@ impl Time {
             ("UnixNano", Value::int64(nanos)),
             ("Nanosecond", number(self.nanos)),
             ("Year", number(year)),
-            ("Month", named("time.Month", name_of(&MONTHS, month - 1))),
-            ("Day", number(day)),
-            ("Weekday", named("time.Weekday", name_of(&WEEKDAYS, (local.div_euclid(DAY) + 4).rem_euclid(7)))),
-            ("YearDay", number(local.div_euclid(DAY) - days(year, 1, 1) + 1)),
-            ("Hour", number(second / 3600)),
-            ("Minute", number(second / 60 % 60)),
-            ("Second", number(second % 60)),
+            ("Month", named("time.Month", date.month().to_string())),
+            ("Day", number(date.day().into())),
+            ("Weekday", named("time.Weekday", date.weekday().to_string())),
+            ("YearDay", number(date.ordinal().into())),
+            ("Hour", number(date.hour().into())),
+            ("Minute", number(date.minute().into())),
+            ("Second", number(date.second().into())),
             ("IsZero", Value::Bool(self.unix == ZERO.unix && self.nanos == 0)),
             ("offset", number(self.offset)),
         ];
@@ -116,34 +88,17 @@ impl Time {
 
     /// `Time.Format`
     pub(crate) fn format(self, layout: &str) -> String {
-        let local = self.unix + self.offset;
-        let (year, month, day) = civil(local.div_euclid(DAY));
-        let (hour, minute, second) =
-            (local.rem_euclid(DAY) / 3600, local.rem_euclid(3600) / 60, local.rem_euclid(60));
+        let (date, year) = self.calendar();
         let mut out = String::new();
         let mut rest = layout;
         while let Some((literal, chunk, after)) = next_chunk(rest) {
             out.push_str(literal);
             rest = after;
-            let of_year = local.div_euclid(DAY) - days(year, 1, 1) + 1;
-            let half = if hour % 12 == 0 { 12 } else { hour % 12 };
-            let weekday = name_of(&WEEKDAYS, (local.div_euclid(DAY) + 4).rem_euclid(7));
-            let month_name = name_of(&MONTHS, month - 1);
             out.push_str(&match chunk {
                 Chunk::Year => format!("{year:04}"),
                 Chunk::Year2 => format!("{:02}", year.rem_euclid(100)),
-                Chunk::MonthName => month_name.to_owned(),
-                Chunk::MonthShort => month_name.get(..3).unwrap_or_default().to_owned(),
-                Chunk::Weekday => weekday.to_owned(),
-                Chunk::WeekdayShort => weekday.get(..3).unwrap_or_default().to_owned(),
-                Chunk::Month(pad) => pad.write(month, 2),
-                Chunk::Day(pad) => pad.write(day, 2),
-                Chunk::YearDay(pad) => pad.write(of_year, 3),
-                Chunk::Hour => format!("{hour:02}"),
-                Chunk::Hour12(pad) => pad.write(half, 2),
-                Chunk::Minute(pad) => pad.write(minute, 2),
-                Chunk::Second(pad) => pad.write(second, 2),
-                Chunk::Half(am, pm) => if hour < 12 { am } else { pm }.to_owned(),
+                // A date has every component.
+                Chunk::Part(part) => date.format(&items(part)).unwrap_or_default(),
                 Chunk::Abbreviation if self.offset == 0 => "UTC".to_owned(),
                 Chunk::Abbreviation => offset_text(self.offset, "-0700"),
                 Chunk::Offset(form) if self.offset == 0 && form.starts_with('Z') => "Z".to_owned(),
@@ -176,71 +131,52 @@ fn offset_text(offset: i64, form: &str) -> String {
     format!("{sign}{}", parts.join(colon))
 }
 
-/// How a number is filled up.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Pad {
-    None,
-    Blank,
-    Zero,
-}
-
-impl Pad {
-    fn write(self, number: i64, width: usize) -> String {
-        match self {
-            Self::None => number.to_string(),
-            Self::Blank => format!("{number:width$}"),
-            Self::Zero => format!("{number:0width$}"),
-        }
-    }
-}
-
 /// An element of a layout.
 #[derive(Clone, Copy)]
 enum Chunk {
     Year,
     Year2,
-    MonthName,
-    MonthShort,
-    Weekday,
-    WeekdayShort,
-    Month(Pad),
-    Day(Pad),
-    YearDay(Pad),
-    Hour,
-    Hour12(Pad),
-    Minute(Pad),
-    Second(Pad),
-    Half(&'static str, &'static str),
+    /// What `time` writes and reads, in its own language.
+    Part(&'static str),
     Abbreviation,
     Offset(&'static str),
-    Fraction { separator: char, digits: usize, trimmed: bool },
+    Fraction {
+        separator: char,
+        digits: usize,
+        trimmed: bool,
+    },
+}
+
+/// A description of `time`, parsed; those of [`CHUNKS`] are right.
+fn items(description: &str) -> Vec<BorrowedFormatItem<'_>> {
+    parse_borrowed::<2>(description).unwrap_or_default()
 }
 
 /// Longer ones before their beginnings.
 const CHUNKS: [(&str, Chunk); 36] = [
-    ("January", Chunk::MonthName),
-    ("Jan", Chunk::MonthShort),
-    ("Monday", Chunk::Weekday),
-    ("Mon", Chunk::WeekdayShort),
+    ("January", Chunk::Part("[month repr:long case_sensitive:false]")),
+    ("Jan", Chunk::Part("[month repr:short case_sensitive:false]")),
+    ("Monday", Chunk::Part("[weekday repr:long case_sensitive:false]")),
+    ("Mon", Chunk::Part("[weekday repr:short case_sensitive:false]")),
     ("MST", Chunk::Abbreviation),
-    ("002", Chunk::YearDay(Pad::Zero)),
-    ("01", Chunk::Month(Pad::Zero)),
-    ("02", Chunk::Day(Pad::Zero)),
-    ("03", Chunk::Hour12(Pad::Zero)),
-    ("04", Chunk::Minute(Pad::Zero)),
-    ("05", Chunk::Second(Pad::Zero)),
+    ("002", Chunk::Part("[ordinal]")),
+    ("01", Chunk::Part("[month]")),
+    ("02", Chunk::Part("[day]")),
+    ("03", Chunk::Part("[hour repr:12]")),
+    ("04", Chunk::Part("[minute]")),
+    ("05", Chunk::Part("[second]")),
     ("06", Chunk::Year2),
-    ("15", Chunk::Hour),
-    ("1", Chunk::Month(Pad::None)),
+    ("15", Chunk::Part("[hour]")),
+    ("1", Chunk::Part("[month padding:none]")),
     ("2006", Chunk::Year),
-    ("2", Chunk::Day(Pad::None)),
-    ("__2", Chunk::YearDay(Pad::Blank)),
-    ("_2", Chunk::Day(Pad::Blank)),
-    ("3", Chunk::Hour12(Pad::None)),
-    ("4", Chunk::Minute(Pad::None)),
-    ("5", Chunk::Second(Pad::None)),
-    ("PM", Chunk::Half("AM", "PM")),
-    ("pm", Chunk::Half("am", "pm")),
+    ("2", Chunk::Part("[day padding:none]")),
+    ("__2", Chunk::Part("[ordinal padding:space]")),
+    ("_2", Chunk::Part("[day padding:space]")),
+    ("3", Chunk::Part("[hour repr:12 padding:none]")),
+    ("4", Chunk::Part("[minute padding:none]")),
+    ("5", Chunk::Part("[second padding:none]")),
+    ("PM", Chunk::Part("[period]")),
+    ("pm", Chunk::Part("[period case:lower]")),
     ("-070000", Chunk::Offset("-070000")),
     ("-07:00:00", Chunk::Offset("-07:00:00")),
     ("-0700", Chunk::Offset("-0700")),
@@ -281,7 +217,7 @@ fn begins(rest: &str, text: &str, chunk: Chunk) -> bool {
     let Some(after) = rest.strip_prefix(text) else { return false };
     match chunk {
         // `Janet` and `Money` are words.
-        Chunk::MonthShort | Chunk::WeekdayShort => !after.starts_with(|c: char| c.is_ascii_lowercase()),
+        Chunk::Part(part) if part.contains("short") => !after.starts_with(|c: char| c.is_ascii_lowercase()),
         Chunk::Fraction { trimmed, .. } => {
             let digit = if trimmed { '9' } else { '0' };
             !after.trim_start_matches(digit).starts_with(|c: char| c.is_ascii_digit())

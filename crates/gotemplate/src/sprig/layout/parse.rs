@@ -1,25 +1,22 @@
 //! `time.Parse`.
 
-use super::{Chunk, DAY, MONTHS, Pad, Time, WEEKDAYS, civil, days, next_chunk};
+use std::num::NonZero;
+
+use time::parsing::Parsed;
+use time::{Date, Month, PrimitiveDateTime};
+
+use super::{Chunk, Time, items, next_chunk};
 
 /// The parts of a time while it is parsed.
-#[derive(Default)]
 struct Parts {
-    year: i64,
-    month: Option<i64>,
-    day: Option<i64>,
-    of_year: Option<i64>,
-    hour: i64,
-    minute: i64,
-    second: i64,
+    parsed: Parsed,
     nanos: i64,
-    afternoon: Option<bool>,
     offset: i64,
 }
 
 /// `time.Parse`
 pub(in crate::sprig) fn parse(layout: &str, given: &str) -> Result<Time, String> {
-    let mut parts = Parts::default();
+    let mut parts = Parts { parsed: Parsed::new(), nanos: 0, offset: 0 };
     let (mut rest, mut value) = (layout, given);
     loop {
         let (literal, chunk, after) = match next_chunk(rest) {
@@ -32,9 +29,9 @@ pub(in crate::sprig) fn parse(layout: &str, given: &str) -> Result<Time, String>
         value = skipped(value, literal).ok_or_else(|| cannot(value, literal))?;
         let Some(chunk) = chunk else { break };
         let element = rest.get(literal.len()..rest.len() - after.len()).unwrap_or_default();
-        value = parts.take(chunk, value, after).map_err(|problem| match problem {
-            "" => cannot(value, element),
-            range => format!("parsing time {given:?}: {range} out of range"),
+        value = parts.take(chunk, value, after).ok_or_else(|| match range(chunk, value) {
+            Some(part) => format!("parsing time {given:?}: {part} out of range"),
+            None => cannot(value, element),
         })?;
         rest = after;
     }
@@ -60,119 +57,56 @@ fn skipped<'v>(mut value: &'v str, literal: &str) -> Option<&'v str> {
     Some(value)
 }
 
-/// A number of at most `most` digits, of exactly so many if it is `fixed`.
-fn number(value: &str, most: usize, fixed: bool) -> Result<(i64, &str), &'static str> {
-    let count = value.bytes().take(most).take_while(u8::is_ascii_digit).count();
-    if count == 0 || fixed && count < most {
-        return Err("");
-    }
-    let (digits, rest) = value.split_at_checked(count).ok_or("")?;
-    Ok((digits.parse().map_err(|_| "")?, rest))
+/// What is out of range, if `value` begins with a number that `chunk` does not take.
+fn range(chunk: Chunk, value: &str) -> Option<&'static str> {
+    let Chunk::Part(part) = chunk else { return None };
+    digits(value, 2).and_then(|_| part.split(['[', ' ', ']']).nth(1))
 }
 
-fn named<'v>(value: &'v str, names: &[&str], short: bool) -> Result<(i64, &'v str), &'static str> {
-    let found = names.iter().zip(1..).find_map(|(name, index)| {
-        let name = if short { name.get(..3)? } else { name };
-        let given = value.get(..name.len())?;
-        given.eq_ignore_ascii_case(name).then_some((index, name.len()))
-    });
-    let (index, length) = found.ok_or("")?;
-    Ok((index, value.get(length..).ok_or("")?))
-}
-
-fn in_range(number: i64, below: i64, what: &'static str) -> Result<i64, &'static str> {
-    if (0..below).contains(&number) { Ok(number) } else { Err(what) }
+/// A number of so many digits.
+fn digits(value: &str, count: usize) -> Option<(i32, &str)> {
+    let (digits, rest) = value.split_at_checked(count)?;
+    let all = digits.bytes().all(|byte| byte.is_ascii_digit());
+    Some((digits.parse().ok().filter(|_| all)?, rest))
 }
 
 impl Parts {
-    /// Takes an element from the text; an error is what is out of range, empty if it is not there.
-    fn take<'v>(&mut self, chunk: Chunk, value: &'v str, after: &str) -> Result<&'v str, &'static str> {
-        let padded = |value: &'v str, pad: Pad| {
-            if pad == Pad::Blank { value.strip_prefix(' ').unwrap_or(value) } else { value }
-        };
-        let rest;
+    /// Takes an element from the text; `None` if it is not there or out of range.
+    fn take<'v>(&mut self, chunk: Chunk, value: &'v str, after: &str) -> Option<&'v str> {
         match chunk {
-            Chunk::Hour | Chunk::Hour12(_) | Chunk::Minute(_) | Chunk::Second(_) | Chunk::Half(..) => {
-                rest = self.take_clock(chunk, value, after)?;
+            Chunk::Year => {
+                let (year, rest) = digits(value, 4)?;
+                self.parsed.set_year(year).map(|()| rest)
             }
-            Chunk::Year => (self.year, rest) = number(value, 4, true)?,
             Chunk::Year2 => {
-                let (year, after) = number(value, 2, true)?;
-                (self.year, rest) = (if year >= 69 { year + 1900 } else { year + 2000 }, after);
-            }
-            Chunk::MonthName | Chunk::MonthShort => {
-                let (month, after) = named(value, &MONTHS, matches!(chunk, Chunk::MonthShort))?;
-                (self.month, rest) = (Some(month), after);
-            }
-            Chunk::Weekday | Chunk::WeekdayShort => {
-                rest = named(value, &WEEKDAYS, matches!(chunk, Chunk::WeekdayShort))?.1;
-            }
-            Chunk::Month(pad) => {
-                let (month, after) = number(value, 2, pad == Pad::Zero)?;
-                (self.month, rest) = (Some(in_range(month - 1, 12, "month")? + 1), after);
-            }
-            Chunk::Day(pad) => {
-                let (day, after) = number(padded(value, pad), 2, pad == Pad::Zero)?;
-                (self.day, rest) = (Some(day), after);
-            }
-            Chunk::YearDay(_) => {
-                let (day, after) = number(value.trim_start_matches(' '), 3, false)?;
-                (self.of_year, rest) = (Some(day), after);
+                let (year, rest) = digits(value, 2)?;
+                self.parsed.set_year(if year >= 69 { year + 1900 } else { year + 2000 }).map(|()| rest)
             }
             Chunk::Abbreviation => {
-                rest = value.trim_start_matches(|c: char| c.is_ascii_uppercase());
-                if value.len() - rest.len() < 3 {
-                    return Err("");
-                }
+                let rest = value.trim_start_matches(|c: char| c.is_ascii_uppercase());
+                (value.len() - rest.len() >= 3).then_some(rest)
             }
-            Chunk::Offset(form) => rest = self.offset(form, value)?,
+            Chunk::Offset(form) => self.offset(form, value),
             Chunk::Fraction { digits, trimmed, .. } => {
-                rest = self.fraction(value);
-                if !trimmed && value.len() - rest.len() != digits + 1 {
-                    return Err("");
-                }
+                let rest = self.fraction(value);
+                (trimmed || value.len() - rest.len() == digits + 1).then_some(rest)
             }
-        }
-        Ok(rest)
-    }
-
-    /// The same for the time of the day.
-    fn take_clock<'v>(&mut self, chunk: Chunk, value: &'v str, after: &str) -> Result<&'v str, &'static str> {
-        let rest;
-        match chunk {
-            Chunk::Hour => {
-                let (hour, after) = number(value, 2, false)?;
-                (self.hour, rest) = (in_range(hour, 24, "hour")?, after);
-            }
-            Chunk::Hour12(pad) => {
-                let (hour, after) = number(value, 2, pad == Pad::Zero)?;
-                (self.hour, rest) = (in_range(hour, 13, "hour")?, after);
-            }
-            Chunk::Minute(pad) => {
-                let (minute, after) = number(value, 2, pad == Pad::Zero)?;
-                (self.minute, rest) = (in_range(minute, 60, "minute")?, after);
-            }
-            Chunk::Second(pad) => {
-                let (second, behind) = number(value, 2, pad == Pad::Zero)?;
-                self.second = in_range(second, 60, "second")?;
+            Chunk::Part(part) => {
+                let rest = self.part(part, value)?;
                 // A fraction is read where the layout has none.
                 let of_layout = matches!(next_chunk(after), Some(("", Chunk::Fraction { .. }, _)));
-                rest = if of_layout { behind } else { self.fraction(behind) };
+                let fraction = part.starts_with("[second") && !of_layout;
+                Some(if fraction { self.fraction(rest) } else { rest })
             }
-            Chunk::Half(am, pm) => {
-                let half = value.get(..2).ok_or("")?;
-                self.afternoon = Some(if half == pm {
-                    true
-                } else if half == am {
-                    false
-                } else {
-                    return Err("");
-                });
-                rest = value.get(2..).ok_or("")?;
-            }
-            _ => rest = value,
         }
-        Ok(rest)
+    }
+
+    /// Takes what `time` reads, with fewer blanks and digits than it writes.
+    fn part<'v>(&mut self, part: &str, value: &'v str) -> Option<&'v str> {
+        let value = if part.contains("space") { value.trim_start_matches(' ') } else { value };
+        let part = if part == "[hour]" { "[hour padding:none]" } else { &part.replace("space", "none") };
+        let rest = self.parsed.parse_items(value.as_bytes(), &items(part)).ok()?;
+        value.get(value.len() - rest.len()..)
     }
 
     /// Takes a fraction of a second, if there is one.
@@ -188,41 +122,43 @@ impl Parts {
         rest
     }
 
-    fn offset<'v>(&mut self, form: &str, value: &'v str) -> Result<&'v str, &'static str> {
+    fn offset<'v>(&mut self, form: &str, value: &'v str) -> Option<&'v str> {
         if let Some(rest) = value.strip_prefix('Z').filter(|_| form.starts_with('Z')) {
-            return Ok(rest);
+            return Some(rest);
         }
         let sign = if value.starts_with('-') { -1 } else { 1 };
-        let mut rest = value.strip_prefix(['+', '-']).ok_or("")?;
+        let mut rest = value.strip_prefix(['+', '-'])?;
         let count = form.bytes().filter(u8::is_ascii_digit).count() / 2;
-        for (at, unit) in [3600, 60, 1].into_iter().take(count).enumerate() {
+        for (at, (unit, most)) in [(3600, 24), (60, 59), (1, 59)].into_iter().take(count).enumerate() {
             if at > 0 && form.contains(':') {
-                rest = rest.strip_prefix(':').ok_or("")?;
+                rest = rest.strip_prefix(':')?;
             }
-            let (part, after) = number(rest, 2, true)?;
-            self.offset += sign * unit * in_range(part, if at == 0 { 25 } else { 60 }, "time zone offset")?;
+            let (part, after) = digits(rest, 2).filter(|(part, _)| *part <= most)?;
+            self.offset += sign * unit * i64::from(part);
             rest = after;
         }
-        Ok(rest)
+        Some(rest)
     }
 
     /// The time of the parts; `None` if the day is not in its month.
     fn time(&self) -> Option<Time> {
-        let hour = match self.afternoon {
-            Some(true) if self.hour < 12 => self.hour + 12,
-            Some(false) if self.hour == 12 => 0,
-            _ => self.hour,
+        let parsed = &self.parsed;
+        let hour = parsed.hour_24().or(parsed.hour_12().map(NonZero::get)).unwrap_or_default();
+        let hour = match parsed.hour_12_is_pm() {
+            Some(true) if hour < 12 => hour + 12,
+            Some(false) if hour == 12 => 0,
+            _ => hour,
         };
-        let first = days(self.year, 1, 1);
-        let date = match self.of_year.filter(|_| self.month.is_none() && self.day.is_none()) {
-            Some(day) => (1..=days(self.year + 1, 1, 1) - first).contains(&day).then_some(first + day - 1)?,
-            None => {
-                let (month, day) = (self.month.unwrap_or(1), self.day.unwrap_or(1));
-                let date = days(self.year, month, day);
-                (civil(date) == (self.year, month, day)).then_some(date)?
+        let (minute, second) = (parsed.minute().unwrap_or_default(), parsed.second().unwrap_or_default());
+        let year = parsed.year().unwrap_or_default();
+        let date = match (parsed.month(), parsed.day(), parsed.ordinal()) {
+            (None, None, Some(day)) => Date::from_ordinal_date(year, day.get()),
+            (month, day, _) => {
+                Date::from_calendar_date(year, month.unwrap_or(Month::January), day.map_or(1, NonZero::get))
             }
         };
-        let local = date * DAY + hour * 3600 + self.minute * 60 + self.second;
+        let time = time::Time::from_hms(hour, minute, second).ok()?;
+        let local = PrimitiveDateTime::new(date.ok()?, time).assume_utc().unix_timestamp();
         Some(Time { unix: local - self.offset, nanos: self.nanos, offset: self.offset })
     }
 }
