@@ -1,6 +1,6 @@
 //! Objects that hold a pod, and where in them it is.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::annotations;
 use crate::schema::check::{self, Malformed};
@@ -64,42 +64,30 @@ impl Shape {
     /// The pod: an object with `metadata` and `spec`.
     #[must_use]
     pub fn pod(self, object: &Value) -> Value {
-        match self {
-            Self::Pod => object.clone(),
-            Self::Template => object.pointer("/spec/template").cloned().unwrap_or_default(),
-            Self::CronJob => {
-                let mut pod = Map::new();
-                if let Some(metadata) = object.pointer("/spec/jobTemplate/metadata") {
-                    pod.insert("metadata".to_owned(), metadata.clone());
-                }
-                pod.insert("spec".to_owned(), object.pointer(self.spec()).cloned().unwrap_or_default());
-                Value::Object(pod)
-            }
+        if self == Self::Pod {
+            return object.clone();
         }
+        let parts = [("metadata", self.metadata()), ("spec", self.spec())];
+        let found =
+            parts.into_iter().filter_map(|(key, pointer)| Some((key, object.pointer(pointer)?.clone())));
+        found.map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
     /// The object with another pod in it.
     #[must_use]
     pub fn with(self, object: &Value, mut pod: Value) -> Value {
+        if self == Self::Pod {
+            return pod;
+        }
         let mut object = object.clone();
-        match self {
-            Self::Pod => return pod,
-            Self::Template => {
-                if let Some(template) = object.pointer_mut("/spec/template") {
-                    *template = pod;
-                }
-            }
-            Self::CronJob => {
-                if let Some(spec) = object.pointer_mut(self.spec()) {
-                    *spec = pod.get_mut("spec").map(Value::take).unwrap_or_default();
-                }
-                if let Some(template) = object.pointer_mut("/spec/jobTemplate").and_then(Value::as_object_mut)
-                {
-                    match pod.get_mut("metadata").map(Value::take) {
-                        Some(metadata) => template.insert("metadata".to_owned(), metadata),
-                        None => template.shift_remove("metadata"),
-                    };
-                }
+        for (key, pointer) in [("metadata", self.metadata()), ("spec", self.spec())] {
+            let parent =
+                pointer.strip_suffix(key).and_then(|path| object.pointer_mut(path.trim_end_matches('/')));
+            if let Some(parent) = parent.and_then(Value::as_object_mut) {
+                match pod.get_mut(key).map(Value::take) {
+                    Some(value) => parent.insert(key.to_owned(), value),
+                    None => parent.shift_remove(key),
+                };
             }
         }
         object

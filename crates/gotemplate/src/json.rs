@@ -2,10 +2,8 @@
 
 use crate::functions::Call;
 use crate::sprig::layout::{TIME, Time};
-use crate::value::Struct;
-use crate::value::Value;
-use crate::value::schema::enum_name;
-use crate::value::schema::{Field, Kind};
+use crate::value::schema::{Field, Kind, enum_name};
+use crate::value::{Struct, Value};
 use serde_json::{Map as JsonMap, Number, Value as Json};
 
 /// How Go writes a time in JSON.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use k8s_openapi::jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
 use super::{CertError, CertResolver, ServingCert};
@@ -125,11 +126,9 @@ pub(crate) fn validity(pair: &ServingCert) -> Option<&'static str> {
     }
 }
 
-/// Seconds since 1970, as text.
-fn timestamp(time: SystemTime) -> String {
-    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let time = x509_parser::time::ASN1Time::from_timestamp(i64::try_from(seconds).unwrap_or(i64::MAX));
-    time.map_or_else(|_| seconds.to_string(), |time| time.to_string())
+/// As logs show a time: RFC 3339.
+pub(crate) fn timestamp(time: SystemTime) -> String {
+    Timestamp::try_from(time).map(|time| time.to_string()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -247,27 +247,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_bundle_is_applied() {
-        let hooks = Hooks {
-            uid: "u".to_owned(),
-            version: "7".to_owned(),
-            bundles: vec![("a.istio.io".to_owned(), Vec::new()), ("b.istio.io".to_owned(), b"pem".to_vec())],
-            changed_by: None,
-        };
-        assert!(!hooks.have("pem"));
-        let applied = json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "MutatingWebhookConfiguration",
-            "metadata": {"name": "x", "uid": "u", "resourceVersion": "7"},
-            "webhooks": [
-                {"name": "a.istio.io", "clientConfig": {"caBundle": "cGVt"}},
-                {"name": "b.istio.io", "clientConfig": {"caBundle": "cGVt"}},
-            ],
-        });
-        assert_eq!(hooks.applied("x", "pem"), applied);
-    }
-
-    #[test]
     fn the_last_foreign_field_manager_is_named() {
         let entry =
             |manager: &str, time: &str| json!({"manager": manager, "time": time, "operation": "Update"});

@@ -3,9 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
+use kube::api::{ApiResource, DynamicObject, GetParams};
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
-use kube::{Client, Config};
+use kube::core::Request;
+use kube::{Client, Config, Resource as _};
+use serde_json::Value;
 use tower::limit::RateLimitLayer;
 
 use crate::certs::serving_cert::provider;
@@ -170,6 +173,17 @@ pub(super) async fn ask<T>(request: impl Future<Output = kube::Result<T>>) -> Re
             Err(RequestFailed { code, problem: describe(&error) })
         }
     }
+}
+
+/// One object, of any kind.
+pub(super) async fn get(
+    client: &Client,
+    kind: &ApiResource,
+    namespace: Option<&str>,
+    name: &str,
+) -> Result<Value, RequestFailed> {
+    let request = Request::new(DynamicObject::url_path(kind, namespace)).get(name, &GetParams::default());
+    ask(async { client.request(request.map_err(kube::Error::BuildRequest)?).await }).await
 }
 
 /// A request that failed.

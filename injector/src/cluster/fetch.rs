@@ -1,11 +1,11 @@
 //! The objects that `doctor` checks.
 
-use kube::api::{ApiResource, DynamicObject, GetParams, GroupVersionKind, ListParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::core::Request;
 use kube::{Client, Resource as _};
 use serde_json::{Map, Value, json};
 
-use super::client::{RequestFailed, ask};
+use super::client::{RequestFailed, ask, get};
 
 /// A page of a list.
 const PAGE: u32 = 500;
@@ -77,13 +77,7 @@ async fn owners(client: &Client, objects: &mut Vec<Value>, notes: &mut Vec<Strin
     for [wanted, namespace, name] in about.into_iter().take(MOST) {
         let Some((group, kind)) = WORKLOADS.iter().find(|(_, kind)| wanted == *kind) else { continue };
         let list = list_of(group, "v1", kind, Some(&namespace));
-        let url = DynamicObject::url_path(&list.kind, Some(&namespace));
-        let found = ask(async {
-            let request =
-                Request::new(&url).get(&name, &GetParams::default()).map_err(kube::Error::BuildRequest)?;
-            client.request::<Value>(request).await
-        });
-        match found.await {
+        match get(client, &list.kind, Some(&namespace), &name).await {
             Ok(object) => objects.push(titled(object, &list.kind)),
             // Known not to exist.
             Err(RequestFailed { code: 404, .. }) => {

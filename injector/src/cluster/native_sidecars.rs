@@ -14,7 +14,7 @@ pub(super) fn kubelet_version(node: Node) -> String {
 }
 
 /// Whether proxies are native sidecars, and why. Without nodes they are not: the next node may be an old one, and other
-/// proxies run everywhere. A node whose kubelet has not registered yet says nothing.
+/// proxies run everywhere. A node whose kubelet has not registered yet is ignored.
 pub(super) fn native_sidecars(versions: &BTreeMap<String, String>) -> (bool, String) {
     let known: Vec<_> = versions.iter().filter(|(_, version)| !version.is_empty()).collect();
     let old = known.iter().find(|(_, version)| parse(version).is_none_or(|version| version < NATIVE));
@@ -69,8 +69,8 @@ mod tests {
             (&["v0.99.0"], "node node-0"),
             (&[], "there are no nodes"),
         ] {
-            let (is, said) = native(versions);
-            assert!(!is && said.contains(why), "{said}");
+            let (is, reason) = native(versions);
+            assert!(!is && reason.contains(why), "{reason}");
         }
     }
 }

@@ -1,11 +1,10 @@
 //! Who owns the objects that an installation would write.
 
-use kube::api::{ApiResource, DynamicObject, GetParams, GroupVersionKind};
-use kube::core::Request;
-use kube::{Client, Resource as _};
+use kube::Client;
+use kube::api::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 
-use super::client::{RequestFailed, ask};
+use super::client::{RequestFailed, get};
 use crate::object;
 
 /// Labels by which an object of the same installation is known.
@@ -47,12 +46,7 @@ async fn read(client: &Client, object: &Value) -> Result<Option<Value>, String> 
     let (group, version) = text("/apiVersion").rsplit_once('/').unwrap_or(("", text("/apiVersion")));
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, text("/kind")));
     let namespace = Some(text("/metadata/namespace")).filter(|namespace| !namespace.is_empty());
-    let url = DynamicObject::url_path(&kind, namespace);
-    let found = ask(async {
-        let request = Request::new(&url).get(text("/metadata/name"), &GetParams::default());
-        client.request::<Value>(request.map_err(kube::Error::BuildRequest)?).await
-    });
-    match found.await {
+    match get(client, &kind, namespace, text("/metadata/name")).await {
         Ok(live) => Ok(Some(live)),
         Err(RequestFailed { code: 404, .. }) => Ok(None),
         Err(failed) => Err(format!("{}: {}", object::title(object), failed.problem)),

@@ -8,7 +8,6 @@ use std::time::{Duration, SystemTime};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::jiff::Timestamp;
 use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::utils::Backoff as _;
 use kube::runtime::watcher::DefaultBackoff;
@@ -19,6 +18,7 @@ use super::MANAGER;
 use super::client::{CONFLICT, ask};
 use super::status::{Part, StatusReporter};
 use super::watch::{Cached, watch as watch_objects};
+use crate::certs::files::timestamp;
 use crate::certs::{Bundle, CertError, Names, Publisher};
 
 const TYPE: &str = "kubernetes.io/tls";
@@ -130,10 +130,8 @@ impl Reconciler<'_> {
                     match publisher.publish(bundle).await {
                         Ok(()) => {
                             published = last.clone();
-                            let until =
-                                Timestamp::try_from(bundle.leaf().not_after).map(|time| time.to_string());
-                            let detail =
-                                format!("{}, valid until {}", self.title(), until.unwrap_or_default());
+                            let until = timestamp(bundle.leaf().not_after);
+                            let detail = format!("{}, valid until {until}", self.title());
                             self.reporter.info("certificate", "certificate served", detail);
                         }
                         Err(error) => problem = Some(error.to_string()),

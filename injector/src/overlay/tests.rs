@@ -19,14 +19,6 @@ fn container(original: Value, patch: Value) -> Value {
     merge(&original, &patch, &schema::CONTAINER).expect("a merge")
 }
 
-#[test]
-fn module_example() {
-    let pod = json!({"spec": {"containers": [{"name": "app", "image": "a"}]}});
-    let patch = json!({"spec": {"containers": [{"name": "app", "image": "b"}, {"name": "proxy"}]}});
-    let merged = merge(&pod, &patch, &schema::POD).expect("a merge");
-    assert_eq!(merged["spec"]["containers"], json!([{"name": "app", "image": "b"}, {"name": "proxy"}]));
-}
-
 /// Those that the recording lacks.
 #[test]
 fn merge_keys_of_other_lists() {

@@ -76,7 +76,7 @@ impl Admission {
         }
         let review = AdmissionReview::parse(request.body)?;
         if let Some(verdict) = review.request.not_a_pod_creation() {
-            let namespace = review.request.namespace.clone().into_owned();
+            let namespace = review.request.namespace.clone();
             return Ok(respond(&review, verdict.into(), &namespace));
         }
         let object = review.request.object.map_or("null", RawValue::get);

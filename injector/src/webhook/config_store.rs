@@ -9,8 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 
 use crate::cluster::ClusterState;
 use crate::config::{ConfigError, Sources};
-use crate::inject::validate;
-use crate::inject::{Injector, Options};
+use crate::inject::{Injector, Options, validate};
 use gotemplate::Functions;
 
 /// The active config.

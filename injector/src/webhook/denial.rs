@@ -44,56 +44,37 @@ impl Denial {
     /// in the pod or its namespace, 500 for one in the config, 503 for what passes in a moment.
     #[must_use]
     pub const fn code(&self) -> Code {
-        match self {
-            Self::Object { .. } => BAD_REQUEST,
-            Self::TooLarge => TOO_LARGE,
-            Self::UnknownNamespace { .. } => UNAVAILABLE,
-            Self::Inject(InjectError::ProxyUid { .. }) => FORBIDDEN,
-            Self::Inject(
-                InjectError::Capture { by_config: true, .. }
-                | InjectError::Loses { .. }
-                | InjectError::Merge { .. }
-                | InjectError::Render(_)
-                | InjectError::Yaml { .. },
-            ) => INTERNAL,
-            Self::Namespace { .. }
-            | Self::Inject(
-                InjectError::Annotations(_)
-                | InjectError::AutoImage { .. }
-                | InjectError::Capture { by_config: false, .. }
-                | InjectError::Clash { .. }
-                | InjectError::Duplicate { .. }
-                | InjectError::Escapes { .. }
-                | InjectError::Malformed(_)
-                | InjectError::Quantity(_)
-                | InjectError::UnknownTemplate { .. },
-            ) => INVALID,
-        }
+        self.code_and_reason().0
     }
 
     /// The label of metrics, log lines and audit annotations.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
+        self.code_and_reason().1
+    }
+
+    const fn code_and_reason(&self) -> (Code, &'static str) {
         match self {
-            Self::Namespace { .. } => "namespace",
-            Self::UnknownNamespace { .. } => "unknown-namespace",
-            Self::Object { .. } => "object",
-            Self::TooLarge => "too-large",
+            Self::Namespace { .. } => (INVALID, "namespace"),
+            Self::UnknownNamespace { .. } => (UNAVAILABLE, "unknown-namespace"),
+            Self::Object { .. } => (BAD_REQUEST, "object"),
+            Self::TooLarge => (TOO_LARGE, "too-large"),
             Self::Inject(error) => match error {
-                InjectError::Annotations(_) => "annotations",
-                InjectError::AutoImage { .. } => "auto-image",
-                InjectError::Capture { .. } => "capture",
-                InjectError::Clash { .. } => "clash",
-                InjectError::Duplicate { .. } => "duplicate",
-                InjectError::Escapes { .. } => "escapes",
-                InjectError::Loses { .. } => "loses",
-                InjectError::Malformed(_) => "malformed",
-                InjectError::Merge { .. } => "merge",
-                InjectError::ProxyUid { .. } => "proxy-uid",
-                InjectError::Quantity(_) => "quantity",
-                InjectError::Render(_) => "render",
-                InjectError::UnknownTemplate { .. } => "unknown-template",
-                InjectError::Yaml { .. } => "yaml",
+                InjectError::Annotations(_) => (INVALID, "annotations"),
+                InjectError::AutoImage { .. } => (INVALID, "auto-image"),
+                InjectError::Capture { by_config: true, .. } => (INTERNAL, "capture"),
+                InjectError::Capture { by_config: false, .. } => (INVALID, "capture"),
+                InjectError::Clash { .. } => (INVALID, "clash"),
+                InjectError::Duplicate { .. } => (INVALID, "duplicate"),
+                InjectError::Escapes { .. } => (INVALID, "escapes"),
+                InjectError::Loses { .. } => (INTERNAL, "loses"),
+                InjectError::Malformed(_) => (INVALID, "malformed"),
+                InjectError::Merge { .. } => (INTERNAL, "merge"),
+                InjectError::ProxyUid { .. } => (FORBIDDEN, "proxy-uid"),
+                InjectError::Quantity(_) => (INVALID, "quantity"),
+                InjectError::Render(_) => (INTERNAL, "render"),
+                InjectError::UnknownTemplate { .. } => (INVALID, "unknown-template"),
+                InjectError::Yaml { .. } => (INTERNAL, "yaml"),
             },
         }
     }

@@ -64,7 +64,7 @@ async fn serve_connection(stream: TcpStream, monitoring: Arc<Monitoring>) {
         .header_read_timeout(HEAD_TIMEOUT)
         .keep_alive(false)
         .max_buf_size(16 << 10);
-    // A connection that breaks is the client's affair.
+    // Clients repeat a request whose connection breaks.
     let _ = builder.serve_connection(TokioIo::new(stream), service).await;
 }
 

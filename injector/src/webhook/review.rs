@@ -1,7 +1,5 @@
 //! The wire format: `AdmissionReview`, request and response.
 
-use std::borrow::Cow;
-
 use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
 use serde_json::value::RawValue;
@@ -13,30 +11,14 @@ use super::{nullable, truncate};
 
 const KIND: &str = "AdmissionReview";
 
-/// The version of a review, and of its response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Version {
-    /// `admission.k8s.io/v1`.
-    V1,
-    /// `admission.k8s.io/v1beta1`.
-    V1beta1,
-}
-
-impl Version {
-    /// Its `apiVersion`.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::V1 => "admission.k8s.io/v1",
-            Self::V1beta1 => "admission.k8s.io/v1beta1",
-        }
-    }
-}
+/// The versions of a review that are accepted; the response has that of its request.
+const VERSIONS: [&str; 2] = ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"];
 
 /// A review, as far as it is read.
 #[derive(Clone, Debug)]
 pub(super) struct AdmissionReview<'a> {
-    /// Its version.
-    pub version: Version,
+    /// Its `apiVersion`, one of [`VERSIONS`].
+    pub version: &'static str,
     /// The request.
     pub request: AdmissionRequest<'a>,
 }
@@ -46,47 +28,47 @@ pub(super) struct AdmissionReview<'a> {
 #[serde(rename_all = "camelCase")]
 pub(super) struct AdmissionRequest<'a> {
     /// Part of the response.
-    #[serde(borrow, default, deserialize_with = "nullable::text")]
-    pub uid: Cow<'a, str>,
-    #[serde(borrow, default, deserialize_with = "nullable::map")]
-    kind: Kind<'a>,
-    #[serde(borrow, default, deserialize_with = "nullable::map")]
-    resource: Resource<'a>,
-    #[serde(borrow, default, deserialize_with = "nullable::text")]
-    sub_resource: Cow<'a, str>,
+    #[serde(default, deserialize_with = "nullable::text")]
+    pub uid: String,
+    #[serde(default, deserialize_with = "nullable::map")]
+    kind: Kind,
+    #[serde(default, deserialize_with = "nullable::map")]
+    resource: Resource,
+    #[serde(default, deserialize_with = "nullable::text")]
+    sub_resource: String,
     /// The namespace of the object.
-    #[serde(borrow, default, deserialize_with = "nullable::text")]
-    pub namespace: Cow<'a, str>,
-    #[serde(borrow, default, deserialize_with = "nullable::text")]
-    operation: Cow<'a, str>,
+    #[serde(default, deserialize_with = "nullable::text")]
+    pub namespace: String,
+    #[serde(default, deserialize_with = "nullable::text")]
+    operation: String,
     /// The object, not parsed.
     #[serde(borrow, default)]
     pub object: Option<&'a RawValue>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-struct Kind<'a> {
-    #[serde(borrow, default, deserialize_with = "nullable::text")]
-    group: Cow<'a, str>,
-    #[serde(borrow, default, deserialize_with = "nullable::text")]
-    kind: Cow<'a, str>,
+struct Kind {
+    #[serde(default, deserialize_with = "nullable::text")]
+    group: String,
+    #[serde(default, deserialize_with = "nullable::text")]
+    kind: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-struct Resource<'a> {
-    #[serde(borrow, default, deserialize_with = "nullable::text")]
-    group: Cow<'a, str>,
-    #[serde(borrow, default, deserialize_with = "nullable::text")]
-    resource: Cow<'a, str>,
+struct Resource {
+    #[serde(default, deserialize_with = "nullable::text")]
+    group: String,
+    #[serde(default, deserialize_with = "nullable::text")]
+    resource: String,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Envelope<'a> {
-    #[serde(borrow, default, deserialize_with = "nullable::text")]
-    api_version: Cow<'a, str>,
-    #[serde(borrow, default, deserialize_with = "nullable::text")]
-    kind: Cow<'a, str>,
+    #[serde(default, deserialize_with = "nullable::text")]
+    api_version: String,
+    #[serde(default, deserialize_with = "nullable::text")]
+    kind: String,
     #[serde(borrow, default, deserialize_with = "nullable::optional_map")]
     request: Option<AdmissionRequest<'a>>,
 }
@@ -112,9 +94,9 @@ impl<'a> AdmissionReview<'a> {
                 problem: format!("its kind is {:?}", truncate::word(&envelope.kind)),
             });
         }
-        let version = [Version::V1, Version::V1beta1]
+        let version = VERSIONS
             .into_iter()
-            .find(|version| version.name() == envelope.api_version)
+            .find(|version| *version == envelope.api_version)
             .ok_or_else(|| RequestError::Version { given: truncate::word(&envelope.api_version) })?;
         let request = envelope.request.ok_or(RequestError::NoRequest)?;
         match request.uid.len() {
@@ -201,14 +183,12 @@ struct Written<'a> {
 
 impl AdmissionResponse<'_> {
     /// The whole review.
-    pub(super) fn write(&self, version: Version) -> Vec<u8> {
+    pub(super) fn write(&self, version: &'static str) -> Vec<u8> {
         let patch = self.patch.as_ref().map_or(0, |patch| patch.get().len());
         let mut body = Vec::with_capacity(512 + patch);
         // Writing a map with string keys to memory does not fail.
-        let _ = serde_json::to_writer(
-            &mut body,
-            &Written { kind: KIND, api_version: version.name(), response: self },
-        );
+        let _ =
+            serde_json::to_writer(&mut body, &Written { kind: KIND, api_version: version, response: self });
         body
     }
 }

@@ -3,9 +3,8 @@
 use super::dicts::{as_map, map, own, reaches};
 use super::{ANY, Answer, DICT, arg};
 use crate::functions::{Call, Functions};
-use crate::value::Map;
-use crate::value::Value;
 use crate::value::text::Str;
+use crate::value::{Map, Value};
 
 pub(crate) fn register(f: &mut Functions) {
     let merges =

@@ -4,9 +4,8 @@ use super::convert::{deep_equal, to_int};
 use super::defaults::is_empty;
 use super::{ANY, Answer, INT, arg, int, kind};
 use crate::functions::{Call, Functions};
-use crate::value::List;
-use crate::value::Value;
 use crate::value::schema::Kind;
+use crate::value::{List, Value};
 
 /// A function of a list alone.
 type OfList = for<'a> fn(&mut Call<'_>, &List<'a>) -> Answer<'a>;

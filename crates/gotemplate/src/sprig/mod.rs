@@ -19,8 +19,7 @@ mod times;
 mod words;
 
 use crate::builtin::print::text_of;
-use crate::functions::arg;
-use crate::functions::{Call, Functions, Type};
+use crate::functions::{Call, Functions, Type, arg};
 use crate::value::Value;
 use crate::value::text::Str;
 

@@ -196,9 +196,9 @@ impl<'s> Lexer<'s> {
             self.at += c.len_utf8();
             match c {
                 _ if is_space(c) => self.space(start),
-                '"' => self.quoted(start)?,
+                '"' => self.literal(start, '"', Kind::Str, "quoted string")?,
                 '`' => self.raw(start)?,
-                '\'' => self.character(start)?,
+                '\'' => self.literal(start, '\'', Kind::Char, "character constant")?,
                 '$' => self.name(start, Kind::Variable, Kind::Variable)?,
                 '.' if !self.peek().is_some_and(|c| c.is_ascii_digit()) => {
                     self.name(start, Kind::Dot, Kind::Field)?;
@@ -246,19 +246,12 @@ impl<'s> Lexer<'s> {
         Ok(())
     }
 
-    fn quoted(&mut self, start: usize) -> Result<(), Error> {
-        if !self.until('"') {
-            return self.fail(start, "unterminated quoted string");
+    /// A literal up to its closing mark, which is called `what`.
+    fn literal(&mut self, start: usize, mark: char, kind: Kind, what: &str) -> Result<(), Error> {
+        if !self.until(mark) {
+            return self.fail(start, format!("unterminated {what}"));
         }
-        self.push(Kind::Str, start);
-        Ok(())
-    }
-
-    fn character(&mut self, start: usize) -> Result<(), Error> {
-        if !self.until('\'') {
-            return self.fail(start, "unterminated character constant");
-        }
-        self.push(Kind::Char, start);
+        self.push(kind, start);
         Ok(())
     }
 

@@ -199,9 +199,7 @@ impl Written {
             }
         }
     }
-}
 
-impl Written {
     /// The item as a whole, then what the patch writes into it.
     fn item(&mut self, item: &Value, merge_key: &str, of: Kind, at: &Location) {
         push(&mut self.set, at.clone());

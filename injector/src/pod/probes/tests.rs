@@ -37,15 +37,6 @@ fn originals_are_noted_and_the_agent_is_asked_instead() {
 }
 
 #[test]
-fn rewriting_twice_changes_nothing() {
-    let mut once = pod();
-    rewrite(&mut once, 8020, 15020);
-    let mut twice = once.clone();
-    rewrite(&mut twice, 8020, 15020);
-    assert_eq!(twice, once);
-}
-
-#[test]
 fn port_name_that_is_unknown_is_not_noted() {
     let mut pod = json!({"spec": {"containers": [
         {"name": "app", "livenessProbe": {"httpGet": {"port": "nope"}}}, {"name": "istio-proxy"},

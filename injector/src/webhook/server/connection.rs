@@ -80,7 +80,7 @@ pub(super) async fn serve(
     let mut is_shutting_down = false;
     loop {
         tokio::select! {
-            // A connection that breaks is the client's affair.
+            // Clients repeat a request whose connection breaks.
             _ = connection.as_mut() => return,
             () = graceful_shutdown.as_mut(), if !is_shutting_down => {
                 is_shutting_down = true;

@@ -22,8 +22,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
-pub(super) use service::AdmissionService;
-pub(super) use service::READY_PATH;
+pub(super) use service::{AdmissionService, READY_PATH};
 pub(super) use workers::Workers;
 
 use super::options::Listen;

@@ -23,9 +23,8 @@ use crate::webhook::metrics::Metrics;
 use crate::webhook::pod_object::MAX_BODY_BYTES;
 use crate::webhook::request_error::RequestError;
 use crate::webhook::shutdown::Shutdown;
-use crate::webhook::truncate;
-use crate::webhook::url;
 use crate::webhook::verdict::Verdict;
+use crate::webhook::{truncate, url};
 
 /// The readiness of the admission port over TLS, as with Istio. Not counted.
 pub(in crate::webhook) const READY_PATH: &str = "/httpsReady";
