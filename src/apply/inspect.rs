@@ -7,9 +7,10 @@ use super::{conntrack, from_kernel, hidden, missing_modules, needed, network, to
 use crate::backend::{self, Decision, Findings, Refusal};
 use crate::config::BackendChoice;
 use crate::exit::Exit;
-use crate::kernel::observe::{self, Handles, Snapshot};
+use crate::kernel::observe::{self, Handles};
 use crate::kernel::process::Host;
 use crate::kernel::release::Release;
+use crate::kernel::snapshot::{self, Snapshot};
 use crate::kernel::{modules, nftables, restore, tools};
 use crate::model::{Backend, Family, NfTables, Tools, Variant};
 use crate::parse::{self, Line, Observed};
@@ -232,7 +233,7 @@ fn foreign_legacy(host: &impl Host, snapshot: &Snapshot) -> BTreeMap<Family, Obs
 fn foreign_tables(snapshot: &Snapshot, backend: Backend) -> Vec<nfnetlink::nftables::Table> {
     // Their rules are read by the tools.
     let without_iptables = backend == Backend::Iptables(Variant::Nft);
-    let read = observe::foreign_tables(snapshot, without_iptables);
+    let read = snapshot::foreign_tables(snapshot, without_iptables);
     read.inspect_err(|error| log::debug!("foreign nftables tables cannot be read: {error}"))
         .unwrap_or_default()
 }

@@ -21,6 +21,7 @@ pub mod release;
 pub mod restore;
 pub mod rtnetlink;
 pub mod rules_file;
+pub mod snapshot;
 pub mod sock_diag;
 mod startup;
 pub mod tools;

@@ -87,7 +87,7 @@ pub fn save(host: &impl Host, variant: Variant, family: Family, tools: &Tools) -
     }
     // The tool finds its tables by the list, which we may not read. A table that is not there has nothing to show.
     let ours = Table::ALL.map(Table::name);
-    let tables = legacy::asked_for(family, &ours).map_err(ToolError::Tables)?;
+    let tables = legacy::by_name(family, &ours).map_err(ToolError::Tables)?;
     tables.keys().map(|table| run_save(host, tools, Some(table))).collect()
 }
 

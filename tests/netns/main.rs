@@ -44,6 +44,7 @@ mod leftovers;
 mod matrix;
 mod moves;
 mod native;
+mod new_connections;
 mod outbound;
 mod owners;
 mod proxy;

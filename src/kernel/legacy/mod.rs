@@ -89,7 +89,7 @@ pub fn table(family: Family, name: &str) -> io::Result<Option<LegacyTable>> {
 ///
 /// # Errors
 /// As for [`table`].
-pub fn asked_for(family: Family, names: &[&str]) -> io::Result<BTreeMap<String, LegacyTable>> {
+pub fn by_name(family: Family, names: &[&str]) -> io::Result<BTreeMap<String, LegacyTable>> {
     let mut found = BTreeMap::new();
     for name in names {
         match read(family, name) {
@@ -278,7 +278,7 @@ mod tests {
     fn tables_are_read_by_name_where_they_may_not_be_listed() {
         in_new_namespace(|| {
             run_with_input("iptables-legacy-restore", &[], RULES);
-            let found = asked_for(Family::V4, &["nat", "no-such-table", "mangle"]).unwrap();
+            let found = by_name(Family::V4, &["nat", "no-such-table", "mangle"]).unwrap();
             assert_eq!(found.keys().collect::<Vec<_>>(), ["mangle", "nat"]);
             for (name, table) in found {
                 assert_eq!(table, saved(Family::V4, &name), "{name}");
