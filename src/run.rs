@@ -251,7 +251,7 @@ fn validate_rules(host: &impl Host, desired: &DesiredState, run: &RunOptions) ->
     let notices = compare(host, desired, run).map_err(|failure| {
         if failure.exit == Exit::Refused { validation_failed(failure) } else { failure }
     })?;
-    // An applying run has said so already.
+    // An applying run has reported it already.
     for notice in notices.iter().filter(|_| run.skip_rule_apply) {
         log::warn!("{notice}");
     }

@@ -113,7 +113,7 @@ pub(super) fn read(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<
         };
         let origin = Origin::Flag(key);
         match value.to_str() {
-            Some(text) => raw.offer(key, Given { text: text.to_owned(), origin }),
+            Some(text) => raw.set_if_stronger(key, Given { text: text.to_owned(), origin }),
             None => errors.push(UsageError::NotUtf8 { origin, shown: value.to_string_lossy().into_owned() }),
         }
     }

@@ -62,7 +62,7 @@ pub(super) fn read(source: &str, text: &str, raw: &mut RawOptions, errors: &mut 
         } else {
             seen.push(key);
             match text_of(key.spec().kind, &value) {
-                Ok(text) => raw.offer(key, Given { text, origin: Origin::Document(key) }),
+                Ok(text) => raw.set_if_stronger(key, Given { text, origin: Origin::Document(key) }),
                 Err(expected) => {
                     complain(format!("the value of {name:?} is {}; expected {expected}", shown(&value)))
                 }

@@ -29,7 +29,7 @@ pub(super) fn read(
             let origin = Origin::Variable(name);
             match value.into_string() {
                 Ok(text) if text.is_empty() && !EMPTY_COUNTS.contains(&key) => {}
-                Ok(text) => raw.offer(key, Given { text, origin }),
+                Ok(text) => raw.set_if_stronger(key, Given { text, origin }),
                 Err(value) => {
                     errors.push(UsageError::NotUtf8 { origin, shown: value.to_string_lossy().into_owned() })
                 }

@@ -113,7 +113,7 @@ impl RawOptions {
     }
 
     /// Takes a value unless one of higher precedence is there already.
-    pub(super) fn offer(&mut self, key: Key, given: Given) {
+    pub(super) fn set_if_stronger(&mut self, key: Key, given: Given) {
         self.values.entry(key).or_insert(given);
     }
 }

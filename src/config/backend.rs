@@ -38,7 +38,7 @@ pub(super) fn choice(reader: &mut Reader<'_>) -> BackendChoice {
         native: reader.boolean(Key::NativeNftables),
     };
     for (one, other) in contradictions(options) {
-        reader.contradict(one, other, "they ask for different backends; keep one of them");
+        reader.conflict(one, other, "they ask for different backends; keep one of them");
     }
     let native = options.native.then_some(BackendChoice::Nftables);
     let is_open = matches!(options.backend, BackendChoice::Auto | BackendChoice::Iptables);

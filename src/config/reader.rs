@@ -46,8 +46,8 @@ impl<'a> Reader<'a> {
         self.raw.given(key).map_or(Origin::Flag(key), |given| given.origin.clone())
     }
 
-    /// Reports two options that contradict each other.
-    pub(super) fn contradict(&mut self, one: Key, other: Key, reason: &'static str) {
+    /// Reports two options that conflict each other.
+    pub(super) fn conflict(&mut self, one: Key, other: Key, reason: &'static str) {
         let options = vec![self.origin(one), self.origin(other)];
         self.errors.push(ConfigError::Contradiction { options, reason });
     }

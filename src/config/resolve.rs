@@ -130,7 +130,7 @@ fn family(reader: &mut Reader<'_>) -> Option<FamilyChoice> {
     })?;
     if dual_stack && matches!(choice, FamilyChoice::Ipv4 | FamilyChoice::Ipv6) {
         let reason = "one asks for both families, the other for a single one";
-        reader.contradict(Key::DualStack, Key::IpFamily, reason);
+        reader.conflict(Key::DualStack, Key::IpFamily, reason);
     }
     Some(if dual_stack && choice == FamilyChoice::Auto { FamilyChoice::DualStack } else { choice })
 }

@@ -29,7 +29,7 @@ pub(super) fn run(reader: &mut Reader<'_>) -> Option<RunOptions> {
     let validation = validation(reader);
     if clean && skip_rule_apply {
         let reason = "one removes rules, the other does not change them";
-        reader.contradict(Key::CleanupOnly, Key::SkipRuleApply, reason);
+        reader.conflict(Key::CleanupOnly, Key::SkipRuleApply, reason);
     }
     useless(reader, &run);
     Some(RunOptions { validation: validation?.filter(|_| skip_rule_apply || !(dry_run || clean)), ..run })

@@ -35,7 +35,7 @@ pub enum Step {
     Record(String),
 }
 
-/// Rules of iptables-nft that only their handle tells from identical foreign ones.
+/// Rules of iptables-nft that only their handle distinguishes from identical foreign ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeleteByHandle {
     /// Their family.

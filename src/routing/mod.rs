@@ -245,7 +245,7 @@ struct Adopted {
 }
 
 /// Puts a tagged copy beside each rule of Istio's, and takes the untagged one out. One with the copy's own priority
-/// stays as it is: on kernels before 4.17, which keep no tag of rules, it is that copy. Its route tells that it is ours.
+/// stays as it is: on kernels before 4.17, which keep no tag of rules, it is that copy. Its route identifies it as ours.
 fn adopt(observed: &Observed, marks: &BTreeMap<Family, BTreeSet<Mark>>, steps: &mut Steps) -> Vec<Adopted> {
     let mut adopted: Vec<Adopted> = Vec::new();
     let untagged: Vec<_> = observed

@@ -63,7 +63,7 @@ fn the_other_variant_asked_for_by_name_is_refused() {
 }
 
 #[test]
-fn plain_names_are_told_apart_by_what_they_link_to() {
+fn plain_names_are_distinguished_by_their_link_target() {
     for (multi, variant) in
         [("xtables-nft-multi", "iptables-nft"), ("xtables-legacy-multi", "iptables-legacy")]
     {

@@ -11,7 +11,7 @@ pub struct Answer {
     pub server: String,
     /// The port that the server listens on.
     pub port: u16,
-    /// Where the caller wanted to go, as the kernel tells the server.
+    /// Where the caller wanted to go, as the kernel reports it to the server.
     pub original: SocketAddr,
     /// The caller's address, as the server sees it.
     pub source: SocketAddr,

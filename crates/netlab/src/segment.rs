@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// as root, on a thread of its own.
 pub fn stray_fin_is_answered(from: SocketAddr, to: SocketAddr) -> io::Result<bool> {
     // Packets of one processor keep their order.
-    socket::stay_on_this_processor()?;
+    socket::pin_to_current_cpu()?;
     let fd = socket::raw_tcp(to.ip())?;
     setsockopt(&fd, sockopt::ReceiveTimeout, &TimeVal::milliseconds(50))?;
     let marker = SocketAddr::new(from.ip(), from.port() + 1);

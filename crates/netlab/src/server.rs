@@ -13,7 +13,7 @@ use nix::sys::time::{TimeVal, TimeValLike};
 
 use crate::answer::{Answer, Outcome};
 use crate::socket::{self, Binding};
-use crate::user::{self, RESET_PLEASE, User};
+use crate::user::{self, RESET_REQUEST, User};
 
 /// How often an idle server looks whether it should end.
 const TICK: Duration = Duration::from_millis(50);
@@ -135,7 +135,7 @@ fn converse(stream: TcpStream, name: &str, port: u16, source: SocketAddr) -> io:
     writeln!(writer, "{}", Answer { server: name.to_owned(), port, original, source })?;
     for line in BufReader::new(stream).lines() {
         let line = line?;
-        if line == RESET_PLEASE {
+        if line == RESET_REQUEST {
             socket::reset_on_close(&writer);
             break;
         }

@@ -89,7 +89,7 @@ pub fn reset_on_close(stream: &TcpStream) {
 pub struct Binding {
     /// Local address; port 0 for any.
     pub source: Option<SocketAddr>,
-    /// `SO_MARK`, with `IP_TRANSPARENT` so that the source may be anybody's. Needs root.
+    /// `SO_MARK`, with `IP_TRANSPARENT` so that the source may be any address. Needs root.
     pub spoofed_mark: Option<u32>,
 }
 
@@ -134,7 +134,7 @@ pub fn bound(to: SocketAddr, binding: Binding, kind: SockType) -> io::Result<Own
 }
 
 /// Keeps the calling thread on the processor that it is on.
-pub fn stay_on_this_processor() -> io::Result<()> {
+pub fn pin_to_current_cpu() -> io::Result<()> {
     let mut only = CpuSet::new();
     only.set(sched_getcpu()?)?;
     sched_setaffinity(Pid::from_raw(0), &only)?;

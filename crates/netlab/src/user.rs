@@ -12,7 +12,7 @@ use crate::server::{Listen, Server};
 use crate::socket::{self, Binding};
 
 /// The line that makes a server reset the connection.
-pub const RESET_PLEASE: &str = "reset";
+pub const RESET_REQUEST: &str = "reset";
 /// How long a call may take before it counts as unanswered: long enough for a machine that is busy with other work.
 const CALL_LIMIT: Duration = Duration::from_secs(20);
 
@@ -71,7 +71,7 @@ impl User {
         self.run(|| {
             let binding = Binding { source: Some(source), spoofed_mark: None };
             let opened = socket::connect_tcp(to, binding, CALL_LIMIT).and_then(Conversation::open);
-            let ended = opened.and_then(|mut conversation| match conversation.echo(RESET_PLEASE) {
+            let ended = opened.and_then(|mut conversation| match conversation.echo(RESET_REQUEST) {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(conversation.greeting),
                 other => Err(io::Error::other(format!("expected a reset, got {other:?}"))),
             });
@@ -149,7 +149,7 @@ fn read_answer(line: &str) -> io::Result<Answer> {
 #[derive(Debug)]
 pub struct Conversation {
     stream: BufReader<TcpStream>,
-    /// What the server said first.
+    /// The server's first answer.
     pub greeting: Answer,
 }
 
@@ -188,7 +188,7 @@ impl Conversation {
             Ending::Close => {}
             Ending::Reset => socket::reset_on_close(self.stream.get_ref()),
             Ending::ResetByServer => {
-                let _ = self.stream.get_mut().write_all(format!("{RESET_PLEASE}\n").as_bytes());
+                let _ = self.stream.get_mut().write_all(format!("{RESET_REQUEST}\n").as_bytes());
                 let _ = self.stream.read_line(&mut String::new());
                 socket::reset_on_close(self.stream.get_ref());
             }

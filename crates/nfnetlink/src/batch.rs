@@ -37,7 +37,7 @@ impl BatchError {
         (!text.is_empty() && text.chars().all(|c| c.is_ascii_graphic())).then_some(text)
     }
 
-    /// What the kernel said about the error: its error code, its explanation and the attribute at fault.
+    /// What the kernel reported about the error: its error code, its explanation and the attribute at fault.
     #[must_use]
     pub fn details(&self) -> String {
         let mut text = self.error.to_string();

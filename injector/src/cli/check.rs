@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::args::{Format, InjectionArgs, InputArgs};
 use super::load::{Loaded, load, text_of};
-use super::report::{Answer, Gate, as_json, as_text};
+use super::report::{CheckResult, Gate, as_json, as_text};
 use super::rewrite::{is_read, read};
 use super::{Environment, Exit, Failure, Output};
 use crate::decide::{self, Called, Webhooks};
@@ -38,7 +38,7 @@ pub(super) fn run(args: &CheckArgs, environment: &Environment) -> Result<Output,
     let loaded = load(&args.injection, environment)?;
     let loaded = loaded.with_proxy_configs(&files, args.injection.pod.namespace.as_ref())?;
     let webhooks = webhooks(args, &loaded)?;
-    let mut answers = Vec::new();
+    let mut results = Vec::new();
     let mut problems = Vec::new();
     for (name, bytes) in &files {
         match yaml::read_documents(bytes) {
@@ -57,7 +57,7 @@ pub(super) fn run(args: &CheckArgs, environment: &Environment) -> Result<Output,
                         let Some(shape) = Shape::of(object).filter(|_| malformed.is_empty()) else {
                             return;
                         };
-                        answers.push(answer(args, &loaded, &webhooks, name, object, shape));
+                        results.push(check_object(args, &loaded, &webhooks, name, object, shape));
                     });
                 }
             }
@@ -67,14 +67,14 @@ pub(super) fn run(args: &CheckArgs, environment: &Environment) -> Result<Output,
     if !problems.is_empty() {
         return Err(Failure::new(Exit::Data, problems));
     }
-    if answers.is_empty() {
+    if results.is_empty() {
         return Err(Failure::one(Exit::Data, "there is no object with a pod in these files"));
     }
     let text = match args.output {
-        Format::Json => as_json(&answers),
-        Format::Text => as_text(&answers),
+        Format::Json => as_json(&results),
+        Format::Text => as_text(&results),
     };
-    let refused = answers.iter().any(|answer| !answer.injected());
+    let refused = results.iter().any(|result| !result.injected());
     Ok(Output { text, notes: Vec::new(), refused, target: "-".to_owned(), ..Output::default() })
 }
 
@@ -116,18 +116,18 @@ fn webhooks(args: &CheckArgs, loaded: &Loaded) -> Result<Webhooks, Failure> {
     Ok(all)
 }
 
-fn answer(
+fn check_object(
     args: &CheckArgs,
     loaded: &Loaded,
     webhooks: &Webhooks,
     file: &str,
     object: &Value,
     shape: Shape,
-) -> Answer {
+) -> CheckResult {
     let namespace = loaded.namespace_of(object, args.injection.pod.namespace.as_ref());
     let pod = shape.pod(object);
     let decision = decide::decide(&pod, namespace, &loaded.injector.settings.injector.rules);
-    let mut answer = Answer {
+    let mut result = CheckResult {
         file: file.to_owned(),
         title: object::title(object),
         gate: gate(args, loaded, webhooks, namespace, &pod),
@@ -138,21 +138,21 @@ fn answer(
         capture: Vec::new(),
     };
     if shape == Shape::CronJob {
-        answer.warnings.push(
+        result.warnings.push(
             "labels and annotations go to spec.jobTemplate.metadata, as Istio puts them: its pods do not carry them".to_owned(),
         );
     }
-    answer.warnings.extend(object::unread(object, shape));
+    result.warnings.extend(object::unread(object, shape));
     if let Some(status) = Status::of(&pod) {
-        answer.warnings.push(format!(
+        result.warnings.push(format!(
             "it is injected already, by revision {}; this is about injecting it again",
             status.revision
         ));
     }
-    if answer.decision.inject() {
-        inject(loaded, object, namespace, &pod, &mut answer);
+    if result.decision.inject() {
+        inject(loaded, object, namespace, &pod, &mut result);
     }
-    answer
+    result
 }
 
 /// What the API server does, as far as the labels of the namespace are known.
@@ -184,22 +184,22 @@ fn gate(args: &CheckArgs, loaded: &Loaded, webhooks: &Webhooks, namespace: &str,
     }
 }
 
-fn inject(loaded: &Loaded, object: &Value, namespace: &str, pod: &Value, answer: &mut Answer) {
+fn inject(loaded: &Loaded, object: &Value, namespace: &str, pod: &Value, result: &mut CheckResult) {
     let workload = Workload::of_object(object, namespace);
     let request = Request { pod, workload: &workload, place: &loaded.place };
     let injected = match loaded.injector.inject(request) {
         Ok(injected) => injected,
         Err(error) => {
-            answer.error = Some(error.to_string());
+            result.error = Some(error.to_string());
             return;
         }
     };
-    answer.warnings.extend(injected.warnings);
+    result.warnings.extend(injected.warnings);
     if let Some(level) = loaded.namespace.as_ref().and_then(security::enforced) {
         let violations = security::violations(&injected.pod, level);
         if !violations.is_empty() {
             let key = security::ENFORCE;
-            answer.error =
+            result.error =
                 Some(format!("{key}={level} of the namespace rejects the pod: {}", violations.join("; ")));
         }
     }
@@ -207,13 +207,13 @@ fn inject(loaded: &Loaded, object: &Value, namespace: &str, pod: &Value, answer:
         let before = containers(pod, list);
         let new = containers(&injected.pod, list).iter().map(crate::pod::list::name);
         let new = new.filter(|name| find(before, name).is_none());
-        answer.added.extend(new.map(|name| format!("{}: {name}", list.key())));
+        result.added.extend(new.map(|name| format!("{}: {name}", list.key())));
     }
     // Errors have been reported by now.
     if let Some(resolved) = InitOptions::of(&injected.pod).and_then(|init| init.resolved) {
-        answer.capture = resolved.given.iter().map(ToString::to_string).collect();
+        result.capture = resolved.given.iter().map(ToString::to_string).collect();
         // Those of annotations and variables are among the pod's warnings, in the pod's own terms.
         let flags = resolved.warnings.iter().filter(|warning| matches!(warning.origin(), Origin::Flag(_)));
-        answer.warnings.extend(flags.map(|warning| format!("init container: {warning}")));
+        result.warnings.extend(flags.map(|warning| format!("init container: {warning}")));
     }
 }

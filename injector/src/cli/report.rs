@@ -8,7 +8,7 @@ use crate::decide::{Decision, Reason};
 
 /// What is known about one object.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(super) struct CheckResult {
     pub(super) file: String,
     pub(super) title: String,
     pub(super) gate: Gate,
@@ -27,7 +27,7 @@ pub(super) enum Gate {
     Unknown,
 }
 
-impl Answer {
+impl CheckResult {
     pub(super) fn injected(&self) -> bool {
         !matches!(self.gate, Gate::NotCalled(_)) && self.decision.inject() && self.error.is_none()
     }
@@ -50,13 +50,13 @@ impl Answer {
     }
 }
 
-pub(super) fn as_text(answers: &[Answer]) -> String {
+pub(super) fn as_text(results: &[CheckResult]) -> String {
     let mut text = String::new();
-    for answer in answers {
+    for result in results {
         // Writing to a string does not fail.
-        let _ = writeln!(text, "{}: {}", answer.title, answer.verdict());
-        webhook(&mut text, &answer.gate);
-        for step in &answer.decision.steps {
+        let _ = writeln!(text, "{}: {}", result.title, result.verdict());
+        webhook(&mut text, &result.gate);
+        for step in &result.decision.steps {
             let mark = match step.verdict {
                 Some(true) => "yes ",
                 Some(false) => "no  ",
@@ -69,10 +69,10 @@ pub(super) fn as_text(answers: &[Answer]) -> String {
                 let _ = writeln!(text, "  {head} {line}");
             }
         };
-        lines("adds", &answer.added);
-        lines("captures with", &answer.capture);
-        lines("warning:", &answer.warnings);
-        for line in answer.error.iter().flat_map(|error| error.lines()) {
+        lines("adds", &result.added);
+        lines("captures with", &result.capture);
+        lines("warning:", &result.warnings);
+        for line in result.error.iter().flat_map(|error| error.lines()) {
             let _ = writeln!(text, "  error: {line}");
         }
     }
@@ -112,28 +112,28 @@ fn webhook(text: &mut String, gate: &Gate) {
     }
 }
 
-pub(super) fn as_json(answers: &[Answer]) -> String {
-    let all: Vec<Value> = answers
+pub(super) fn as_json(results: &[CheckResult]) -> String {
+    let all: Vec<Value> = results
         .iter()
-        .map(|answer| {
-            let steps: Vec<Value> = answer
+        .map(|result| {
+            let steps: Vec<Value> = result
                 .decision
                 .steps
                 .iter()
                 .map(|step| json!({"step": step.reason.slug(), "found": step.found, "verdict": step.verdict}))
                 .collect();
             json!({
-                "file": answer.file,
-                "object": answer.title,
-                "injected": answer.injected(),
-                "reason": answer.reason(),
-                "summary": answer.verdict(),
-                "webhook": webhook_json(&answer.gate),
+                "file": result.file,
+                "object": result.title,
+                "injected": result.injected(),
+                "reason": result.reason(),
+                "summary": result.verdict(),
+                "webhook": webhook_json(&result.gate),
                 "steps": steps,
-                "adds": answer.added,
-                "capture": answer.capture,
-                "warnings": answer.warnings,
-                "error": answer.error,
+                "adds": result.added,
+                "capture": result.capture,
+                "warnings": result.warnings,
+                "error": result.error,
             })
         })
         .collect();

@@ -56,7 +56,7 @@ pub(super) fn rewrite(
     let (written, target) = match output.output.as_str() {
         "json" => (Written::Json, "-"),
         "yaml" => (Written::Yaml, "-"),
-        // A bare word is a format of other tools, or a file whose name says nothing: `./NAME` writes it.
+        // A bare word is a format of other tools, or a file name: `./NAME` writes that file.
         format if format != "-" && !format.contains(['.', '/']) => {
             let problem = format!(
                 "--output {format}: no such format, expected json, yaml or a file: for a file of this name give ./{format}"

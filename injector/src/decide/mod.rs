@@ -95,7 +95,7 @@ impl Reason {
     }
 }
 
-/// One step: what was looked at and what it said.
+/// One step: what was looked at and what was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Which step.
@@ -173,27 +173,27 @@ pub fn decide(pod: &Value, namespace: &str, rules: &Rules) -> Decision {
         let found = format!("policy {text:?} of the injector config is neither enabled nor disabled");
         return decision.decided(Reason::UnknownPolicy, found, false);
     }
-    match pod_says(pod, decision) {
+    match by_label_or_annotation(pod, decision) {
         Ok(decided) => decided,
         Err(open) => by_rules(pod, rules, open),
     }
 }
 
-/// What the pod says about itself: the label, else the annotation.
-fn pod_says(pod: &Value, mut decision: Decision) -> Result<Decision, Decision> {
+/// By the label of the pod, else by its annotation.
+fn by_label_or_annotation(pod: &Value, mut decision: Decision) -> Result<Decision, Decision> {
     let label = list::label(pod, INJECT).map(|value| ("label", value));
     let found = label.or_else(|| list::annotation(pod, INJECT).map(|value| ("annotation", value)));
     let Some((what, value)) = found else {
         return Err(decision.passed(Reason::Pod, format!("no label or annotation {INJECT}")));
     };
-    let said = format!("{what} {INJECT} is {value:?}");
+    let given = format!("{what} {INJECT} is {value:?}");
     match value {
-        "true" => Ok(decision.decided(Reason::Pod, said, true)),
-        "false" => Ok(decision.decided(Reason::Pod, said, false)),
-        "" => Err(decision.passed(Reason::Pod, format!("{said}, which says nothing"))),
+        "true" => Ok(decision.decided(Reason::Pod, given, true)),
+        "false" => Ok(decision.decided(Reason::Pod, given, false)),
+        "" => Err(decision.passed(Reason::Pod, format!("{given}, which is ignored"))),
         _ => {
-            decision.warnings.push(format!("{said}: ignored, expected \"true\" or \"false\""));
-            Err(decision.passed(Reason::Pod, format!("{said}, which is neither \"true\" nor \"false\"")))
+            decision.warnings.push(format!("{given}: ignored, expected \"true\" or \"false\""));
+            Err(decision.passed(Reason::Pod, format!("{given}, which is neither \"true\" nor \"false\"")))
         }
     }
 }

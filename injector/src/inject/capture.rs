@@ -23,7 +23,7 @@ impl Injector {
         init: &InitOptions,
         request: Request<'_>,
     ) -> Result<Vec<String>, InjectError> {
-        // Read again for the few pods of which something has to be said.
+        // Read again for the few pods that get a warning or an error.
         let own_mesh = LazyCell::new(|| self.own_mesh(&request, &mut Vec::new()));
         let name = |origin: &Origin| match &*own_mesh {
             Ok(own_mesh) => self.name(init, request, own_mesh, origin),

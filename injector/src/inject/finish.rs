@@ -28,7 +28,7 @@ impl Injector {
         let pod = &mut injected.pod;
         let mode = annotation(pod, keys::INTERCEPTION_MODE).unwrap_or_default();
         let tproxy = own_mesh.interception_mode() == "TPROXY" || mode == "TPROXY";
-        ids::follow(pod, *asked, tproxy);
+        ids::apply_proxy_ids(pod, *asked, tproxy);
         let environment = self.environment(pod, place);
         let network =
             environment.iter().find(|(key, _)| key == "ISTIO_META_NETWORK").map(|(_, value)| value.clone());

@@ -128,7 +128,7 @@ fn each_pair(old: &Value, fresh: &mut Value, visit: &mut dyn FnMut(&Value, &mut 
     }
 }
 
-/// Whether the old one has every argument of the fresh one, in order, and more. Other arguments alone say nothing: they
+/// Whether the old one has every argument of the fresh one, in order, and more. Other arguments alone prove nothing: they
 /// follow from annotations and values, which may have changed since.
 fn has_more_arguments(old: &Value, fresh: &Value) -> bool {
     let arguments =

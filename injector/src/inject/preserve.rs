@@ -1,9 +1,9 @@
-//! A template adds to a pod: it takes a container or a volume away only where it says so in as many words.
+//! A template adds to a pod: it removes a container or a volume only with a patch directive.
 //!
 //! In a strategic merge, `null` deletes. In a template it is mostly what is left of a list or map whose items were all
 //! conditional (`initContainers:` with interception mode `NONE`), or of a file that was cut off after `spec:`. Kubernetes
 //! and Istio then delete what the pod has there, up to its app containers. No template means that, and one that does can
-//! say `$patch: delete`; so here `null` says nothing, in place of what every template adds to.
+//! say `$patch: delete`; so here `null` is ignored in place of what every template adds to.
 
 use std::collections::HashSet;
 
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn null_in_place_of_what_templates_add_to_says_nothing() {
+    fn null_in_place_of_what_templates_add_to_is_ignored() {
         let mut patch = json!({"metadata": null, "spec": null});
         drop_empty(&mut patch);
         assert_eq!(patch, json!({}));
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_is_named_unless_a_directive_says_so() {
+    fn what_is_removed_is_named_unless_a_directive_removes_it() {
         let pod = json!({"spec": {"containers": [{"name": "a"}, {"name": "b"}], "volumes": [{"name": "v"}]}});
         let after = json!({"spec": {"containers": [{"name": "b"}, {"name": "c"}]}});
         let all = ["spec.containers a", "spec.volumes v"].map(str::to_owned).to_vec();

@@ -146,7 +146,7 @@ fn every_annotation_that_is_wrong_is_named_at_once() {
 }
 
 #[test]
-fn fields_of_the_proxy_config_that_nobody_knows_are_warned_of() {
+fn unknown_fields_of_the_proxy_config_get_a_warning() {
     let mut pod = app();
     pod["metadata"]["annotations"] = json!({"proxy.istio.io/config": "concurency: 2"});
     let injected = inject(&injector(&config("p:1", &[], "v")), &pod);
@@ -200,15 +200,6 @@ fn template_removes_nothing_without_a_directive() {
         assert!(error.contains("template sidecar"), "{error}");
         assert!(error.contains("spec.containers app"), "{error}");
     }
-}
-
-#[test]
-fn capture_without_a_proxy_is_told() {
-    let template = "spec: {initContainers: [{name: istio-init, image: i}]}";
-    let injected =
-        inject(&injector(&json!({"policy": "enabled", "templates": {"sidecar": template}})), &app());
-    assert_eq!(injected.warnings.len(), 1, "{:?}", injected.warnings);
-    assert!(injected.warnings[0].contains("has istio-init"), "{:?}", injected.warnings);
 }
 
 #[test]

@@ -75,8 +75,8 @@ pub(crate) fn drop_assigned(pod: &mut Value) {
 /// Carries the user and group that the user gave the proxy to what must agree with it: the user whose traffic is not captured,
 /// and the validation container where there is no init container. With TPROXY the proxy needs root, whatever the user
 /// sets, and the validation container stays as it is.
-pub fn follow(pod: &mut Value, asked: Ids, tproxy: bool) {
-    if asked == Ids::default() {
+pub fn apply_proxy_ids(pod: &mut Value, given: Ids, tproxy: bool) {
+    if given == Ids::default() {
         return;
     }
     let init = containers(pod, List::InitContainers);
@@ -84,15 +84,15 @@ pub fn follow(pod: &mut Value, asked: Ids, tproxy: bool) {
     let mut init = containers_mut(pod, List::InitContainers).iter_mut();
     if let Some(container) = init.find(|item| Some(name(item)) == found) {
         if found == Some(VALIDATION) && !tproxy {
-            set(container, "runAsUser", asked.uid);
-            set(container, "runAsGroup", asked.gid);
+            set(container, "runAsUser", given.uid);
+            set(container, "runAsGroup", given.gid);
         }
-        if let Some(uid) = asked.uid.filter(|uid| *uid != 0) {
+        if let Some(uid) = given.uid.filter(|uid| *uid != 0) {
             set_argument(container, "-u", &uid.to_string());
         }
     }
     if tproxy
-        && asked.uid.is_some()
+        && given.uid.is_some()
         && let Some(proxy) = list::proxy_mut(pod)
     {
         set(proxy, "runAsUser", Some(0));
@@ -153,9 +153,9 @@ mod tests {
     }
 
     #[test]
-    fn what_must_agree_follows_the_proxy() {
+    fn validation_container_gets_the_user_of_the_proxy() {
         let mut pod = pod();
-        follow(&mut pod, Ids { uid: Some(1234), gid: Some(7) }, false);
+        apply_proxy_ids(&mut pod, Ids { uid: Some(1234), gid: Some(7) }, false);
         let validation = &pod["spec"]["initContainers"][0];
         assert_eq!(validation["args"], json!(["x", "-u", "1234", "-m"]));
         assert_eq!(validation["securityContext"], json!({"runAsUser": 1234, "runAsGroup": 7}));
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn tproxy_needs_root_but_spares_the_user_s_uid() {
         let mut pod = pod();
-        follow(&mut pod, Ids { uid: Some(1234), gid: None }, true);
+        apply_proxy_ids(&mut pod, Ids { uid: Some(1234), gid: None }, true);
         assert_eq!(pod["spec"]["containers"][0]["securityContext"]["runAsUser"], 0);
         let validation = &pod["spec"]["initContainers"][0];
         assert_eq!((&validation["args"][2], validation.get("securityContext")), (&json!("1234"), None));
@@ -178,7 +178,7 @@ mod tests {
         let init = pod["spec"]["initContainers"].as_array_mut().unwrap();
         init.push(json!({"name": "istio-init", "args": ["-u", "1337"]}));
         let validation = init[0].clone();
-        follow(&mut pod, Ids { uid: Some(1234), gid: Some(7) }, false);
+        apply_proxy_ids(&mut pod, Ids { uid: Some(1234), gid: Some(7) }, false);
         assert_eq!(pod["spec"]["initContainers"][0], validation);
         assert_eq!(pod["spec"]["initContainers"][2]["args"], json!(["-u", "1234"]));
     }

@@ -6,6 +6,9 @@ use super::list::annotation;
 use crate::annotations::keys;
 use crate::path::at;
 
+/// The default proxy image, where the values name none.
+const DEFAULT_IMAGE: &str = "proxyv2";
+
 /// Chooses the image of the proxy (`global.proxy.image`) or of the init container (`global.proxy_init.image`).
 ///
 /// A value with a slash is a whole image name. Otherwise hub, name, tag and variant are put together; the variant is
@@ -16,7 +19,7 @@ pub(crate) fn choose(pod: &Value, values: &Value, proxy_config: &Map<String, Val
     let name = at(values, which.pointer())
         .map(text)
         .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| "proxyv2".to_owned());
+        .unwrap_or_else(|| DEFAULT_IMAGE.to_owned());
     if name.contains('/') {
         return name;
     }

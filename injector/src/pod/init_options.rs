@@ -144,7 +144,7 @@ impl InitOptions {
         }
     }
 
-    /// The container's files are not known here: name servers say nothing that could be wrong, and every word that can be
+    /// The container's files are not known here: name servers are not checked, and every word that can be
     /// the name of a group is one.
     fn files(&mut self, raw: &RawOptions) -> Files {
         let mut group = String::new();

@@ -83,7 +83,7 @@ pub(crate) fn user_container<'a>(pod: &'a Value, list: List, container: &str) ->
 }
 
 /// The user's container as it wins over the template's: `image: auto`, and zero values of fields that are no pointers in
-/// Go, say nothing.
+/// Go, are left out.
 pub(crate) fn overlay_of(container: &Value) -> Value {
     let mut overlay = container.as_object().cloned().unwrap_or_default();
     if overlay.get("image").and_then(Value::as_str) == Some(AUTO_IMAGE) {
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn auto_and_empty_lists_say_nothing() {
+    fn auto_and_empty_lists_are_left_out() {
         let container =
             json!({"name": "istio-proxy", "image": "auto", "args": [], "env": [{"name": "A"}], "tty": false});
         let expected = json!({"name": "istio-proxy", "env": [{"name": "A"}], "resources": {}});

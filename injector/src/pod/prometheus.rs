@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn without_annotations_there_is_nothing_to_tell() {
+    fn without_annotations_the_agent_gets_no_variable() {
         let mut pod = pod(&json!({}));
         merge(&mut pod, 15020);
         assert_eq!(variable(&pod), None);

@@ -28,7 +28,7 @@ pub(crate) struct Stripped {
 /// What an earlier injection had put in.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Previous {
-    /// What it said about itself.
+    /// Its status annotation.
     pub status: Status,
     /// The user's versions of its containers.
     pub overrides: Overrides,
@@ -56,7 +56,7 @@ pub(crate) fn strip(injected: &Value, status_port: i64, merges: bool) -> Result<
     let mut previous = Previous { status: status.unwrap_or_default(), overrides, containers: Vec::new() };
     for list in List::BOTH {
         let (gone, stay) =
-            take(&mut pod, list).into_iter().partition(|container| previous.added(list, container));
+            take(&mut pod, list).into_iter().partition(|container| previous.was_added(list, container));
         put(&mut pod, list, stay);
         previous.containers.extend(gone.into_iter().map(|container: Value| (list, container)));
     }
@@ -71,7 +71,7 @@ pub(crate) fn strip(injected: &Value, status_port: i64, merges: bool) -> Result<
 }
 
 impl Stripped {
-    /// Puts containers back that the status lists, that are not Istio's, and that no template of the pod defines: anybody can
+    /// Puts containers back that the status lists, that are not Istio's, and that no template of the pod defines: any client can
     /// write a status, and an app container is never removed because of one. Whether there are any.
     pub(crate) fn keep_undefined(&mut self, injected: &Value, defined: impl Fn(&str) -> bool) -> bool {
         let Some(previous) = &mut self.previous else { return false };
@@ -108,7 +108,7 @@ impl Stripped {
 
 impl Previous {
     /// Whether the injection made this container. One of the user's, which a template only added to, is not.
-    fn added(&self, list: List, container: &Value) -> bool {
+    fn was_added(&self, list: List, container: &Value) -> bool {
         let container = name(container);
         self.status.lists(list, container)
             && (is_istio_container(container) || self.overrides.find(container).is_none())
@@ -271,11 +271,5 @@ mod tests {
         let names: Vec<&str> = previous.containers.iter().map(|(_, container)| name(container)).collect();
         assert_eq!(names, ["istio-proxy", "istio-init"]);
         assert!(env::value(&previous.containers[0].1, probes::VARIABLE).is_none());
-    }
-
-    #[test]
-    fn pod_that_was_never_injected_is_unchanged() {
-        let pod = json!({"spec": {"containers": [{"name": "istio-proxy"}]}});
-        assert_eq!(strip(&pod, 15020, true), Ok(Stripped { pod, previous: None }));
     }
 }

@@ -30,7 +30,7 @@ fn roles() -> Vec<Value> {
     objects(&options).expect("rendered").into_iter().filter(roles).collect()
 }
 
-/// Whether a rule allows the request. Lists and watches count as being of one name where a field selector says so.
+/// Whether a rule allows the request. Lists and watches count as being of one name where a field selector names one.
 fn allowed(roles: &[Value], asked: &Asked) -> bool {
     let (path, query) = asked.path.split_once('?').unwrap_or((&asked.path, ""));
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();

@@ -42,7 +42,7 @@ struct Rule {
     table: &'static str,
     chain: &'static str,
     spec: Vec<String>,
-    /// What tells it from every other rule.
+    /// What distinguishes it from every other rule.
     token: String,
     /// The same rule may be one of ours: the counters tell them apart, and it is never removed.
     is_identical: bool,
@@ -284,7 +284,7 @@ fn rule(random: &mut Random, number: usize, shapes: Shapes) -> Rule {
     };
     let shapes = match shapes {
         Shapes::Distinct => &SHAPES[ALIKE..],
-        // Without counters an identical one could not be told from one of ours.
+        // Without counters an identical one could not be distinguished from one of ours.
         Shapes::All if (backend, family) == NO_COUNTERS => &SHAPES[IDENTICAL..],
         Shapes::All => &SHAPES[..],
     };

@@ -10,7 +10,7 @@ use super::fixture::{Backend, Family};
 use super::pod::Pod;
 use super::program::tool;
 
-/// Chains that the kernel makes; with policy ACCEPT and no rule they say nothing.
+/// Chains that the kernel makes; with policy ACCEPT and no rule they are ignored.
 const BUILT_IN: [&str; 5] = ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"];
 
 /// Everything that a run may leave behind, in a form that two pods can be compared by: rules in order per table and

@@ -181,7 +181,7 @@ impl<'a> Printer<'_, 'a> {
             ('v', Value::NilPtr(_))
             | ('v' | 's', Value::Struct(_) | Value::Record(_) | Value::Ptr(_))
             | ('v' | 's', Value::Duration(_) | Value::Wrapper(_)) => {
-                let mut text = TextBuilder::new(self.out.room());
+                let mut text = TextBuilder::new(self.out.remaining());
                 print_value(&mut text, value, 0)?;
                 self.text(&text.finish(), spec)
             }
@@ -229,8 +229,8 @@ impl<'a> Printer<'_, 'a> {
     /// Text of ours, padded.
     pub(crate) fn pad(&mut self, text: &str, spec: Spec, source: Option<&Str<'a>>) -> Done {
         let missing = spec.width.unwrap_or_default().saturating_sub(text.chars().count());
-        if missing > self.out.room() {
-            return Err(too_long(self.out.room()));
+        if missing > self.out.remaining() {
+            return Err(too_long(self.out.remaining()));
         }
         let padding = if spec.zero && !spec.minus { "0" } else { " " }.repeat(missing);
         if !spec.minus {

@@ -49,8 +49,8 @@ impl<'a> Printer<'_, 'a> {
             None if spec.zero && !spec.minus => spec.width.unwrap_or_default().saturating_sub(sign.len()),
             None => 0,
         };
-        if digits_wanted > self.out.room() {
-            return Err(too_long(self.out.room()));
+        if digits_wanted > self.out.remaining() {
+            return Err(too_long(self.out.remaining()));
         }
         let digits = format!("{digits:0>digits_wanted$}");
         self.pad(&format!("{sign}{prefix}{digits}"), Spec { zero: false, ..spec }, None)

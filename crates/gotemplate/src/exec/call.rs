@@ -37,8 +37,8 @@ impl<'a> State<'a> {
             }
         }
         let mut call = Call { left: &mut self.left };
-        let burden = values.iter().map(Value::burden).fold(0, usize::saturating_add);
-        let result = call.work(burden).and_then(|()| body(&mut call, &values)).and_then(|value| {
+        let cost = values.iter().map(Value::step_cost).fold(0, usize::saturating_add);
+        let result = call.work(cost).and_then(|()| body(&mut call, &values)).and_then(|value| {
             call.spend(weight(&value))?;
             Ok(value)
         });

@@ -133,7 +133,7 @@ impl<'a> State<'a> {
 
     fn range(&mut self, dot: &Value<'a>, branch: &'a Branch) -> Eval<Flow> {
         let value = self.pipeline(dot, &branch.pipe)?;
-        self.steps(value.burden(), branch.at, &branch.pipe)?;
+        self.steps(value.step_cost(), branch.at, &branch.pipe)?;
         let mark = self.vars.len();
         let ran = match &value {
             Value::Nil | Value::Null | Value::NilPtr(_) => false,

@@ -12,7 +12,7 @@ pub(crate) fn register(f: &mut Functions) {
         f,
         [("b64dec", |s| decode(&BASE64, "base64", s)), ("b32dec", |s| decode(&BASE32, "base32", s))],
     );
-    // A checksum says nothing that could break out of anything, and neither do encoded bytes: they have no origin.
+    // A checksum or encoded bytes cannot break out of a YAML scalar: they have no origin.
     let encodings: [(&str, super::Change); 6] = [
         ("b64enc", |s| BASE64.encode(s.as_bytes())),
         ("b32enc", |s| BASE32.encode(s.as_bytes())),

@@ -302,8 +302,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// How many steps looking at this may be worth.
-    pub(crate) fn burden(&self) -> usize {
+    /// The steps that a look at this value costs.
+    pub(crate) fn step_cost(&self) -> usize {
         match self {
             Self::Str(text) => text.as_str().len() / 256,
             Self::List(list) => list.len() / 16,

@@ -57,7 +57,7 @@ fn nanos(text: &str) -> Option<i128> {
     let amount = match (scaled, scale) {
         (Some(scaled), Some(scale)) if power >= 0 => scaled.checked_mul(scale).unwrap_or(i128::MAX),
         (Some(scaled), Some(scale)) => scaled / scale + (scaled % scale).signum(),
-        // Beyond what can be told apart: very much, or next to nothing.
+        // Beyond the range of i128: the largest amount, or the smallest.
         _ if digits == 0 => 0,
         _ if power >= 0 => i128::MAX,
         _ => 1,

@@ -272,7 +272,7 @@ impl<'a> TextBuilder<'a> {
 
     /// How many bytes may still be written.
     #[must_use]
-    pub fn room(&self) -> usize {
+    pub fn remaining(&self) -> usize {
         self.limit.saturating_sub(self.text.len())
     }
 

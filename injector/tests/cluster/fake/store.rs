@@ -113,7 +113,7 @@ impl Store {
         let mut object = self.objects.remove(key)?;
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        self.tell(key, "DELETED", &object);
+        self.notify(key, "DELETED", &object);
         Some(object)
     }
 
@@ -126,11 +126,11 @@ impl Store {
         }
         let kind = if self.objects.contains_key(key) { "MODIFIED" } else { "ADDED" };
         self.objects.insert(key.to_owned(), object.clone());
-        self.tell(key, kind, &object);
+        self.notify(key, kind, &object);
         object
     }
 
-    fn tell(&mut self, key: &str, kind: &'static str, object: &Value) {
+    fn notify(&mut self, key: &str, kind: &'static str, object: &Value) {
         let collection = key.rsplit_once('/').map_or("", |(collection, _)| collection).to_owned();
         self.events.push(Event { version: self.version, collection, kind, object: object.clone() });
     }
