@@ -56,14 +56,18 @@ pub(crate) fn of_container(container: &Value) -> Ids {
 }
 
 /// Takes user and group from a customized proxy that has an app's user: OpenShift assigns the same one to every container,
-/// which would exempt the app from capture. Istio compares the last app, unset as 0; every app with that user counts.
+/// which would exempt the app from capture. Istio compares the last app, unset as 0; here every app with that user counts.
 pub(crate) fn drop_assigned(pod: &mut Value) {
     let uid = |container: &Value| of_container(container).uid;
     let Some(proxy) = list::proxy(pod).map(uid) else { return };
     let apps = list::all_containers(pod).filter(|app| !matches!(name(app), PROXY | INIT | VALIDATION));
     let apps: Vec<i64> = apps.filter_map(uid).collect();
-    let of_proxy = proxy.unwrap_or(0);
-    if apps.contains(&of_proxy) || apps.is_empty() && of_proxy == 0 {
+    let same = match proxy {
+        Some(user) => apps.contains(&user) || apps.is_empty() && user == 0,
+        // Without a user, only what Istio takes for the same goes: the author's group stays beside other users.
+        None => apps.last().is_none_or(|user| *user == 0),
+    };
+    if same {
         let context =
             list::proxy_mut(pod).and_then(|proxy| proxy.get_mut("securityContext")?.as_object_mut());
         if let Some(context) = context {

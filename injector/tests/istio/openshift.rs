@@ -95,6 +95,15 @@ fn any_app_with_the_same_user_counts() {
 }
 
 #[test]
+fn a_group_without_a_user_is_the_author_s_choice() {
+    let mut pod = pod(&json!({"runAsGroup": 2000}));
+    pod["spec"]["containers"][0]["securityContext"] = json!({"runAsUser": 0});
+    let other = json!({"name": "other", "image": "o", "securityContext": {"runAsUser": 5000}});
+    pod["spec"]["containers"].as_array_mut().unwrap().push(other);
+    assert_eq!(outcome(&by_engine(&pod, IDS, true)).1, json!(2000));
+}
+
+#[test]
 fn the_validation_container_gets_the_proxy_s_own_user() {
     let mut pod = pod(&json!({"runAsUser": ASSIGNED, "runAsGroup": ASSIGNED}));
     let validation = json!({"name": "istio-validation", "image": "v", "args": ["-u", "1337"],
