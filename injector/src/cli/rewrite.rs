@@ -219,7 +219,14 @@ impl Run<'_> {
         let title = object::title(object);
         let Some(shape) = Shape::of(object) else {
             if object.get("kind").is_some() {
-                self.summary.push(format!("{title}: no pod, not changed"));
+                // Such as an Argo Rollout: istioctl passes it through, too.
+                let template = object.pointer("/spec/template/spec/containers").is_some();
+                let why = if template {
+                    "the pods of this kind are injected by the webhook only"
+                } else {
+                    "no pod"
+                };
+                self.summary.push(format!("{title}: {why}, not changed"));
             }
             return None;
         };

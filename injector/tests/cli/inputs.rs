@@ -58,6 +58,18 @@ fn directories_are_read_recursively_on_request() {
 }
 
 #[test]
+fn a_pod_template_of_another_kind_is_said_to_be_left_to_the_webhook() {
+    let folder = Folder::new();
+    let file = folder.file("r.yaml", &DEPLOYMENT.replace("kind: Deployment", "kind: Rollout"));
+    let output = run(&["inject", "-f", &file]).unwrap();
+    assert_eq!(
+        output.summary,
+        ["Rollout \"shop/web\": the pods of this kind are injected by the webhook only, not changed"]
+    );
+    assert_eq!(output.text, std::fs::read_to_string(&file).unwrap());
+}
+
+#[test]
 fn a_diff_that_shows_something_is_a_negative_result() {
     let folder = Folder::new();
     let plain = folder.file("a.yaml", DEPLOYMENT);
