@@ -195,7 +195,6 @@ fn dns_goes_by_tcp_then_udp_and_the_zones_of_the_proxy_come_first() {
 /// What the kernel would show if it held exactly these rules.
 fn live(rules: &FamilyRules) -> Observed {
     let line = |rule: &Rule| Line {
-        pending_deletion: false,
         text: rule.statement.to_string(),
         statement: Some(rule.statement.clone()),
         jump: rule.statement.target.jump(),

@@ -113,7 +113,7 @@ fn read_rules(
     for variant in Variant::ALL {
         for family in Family::ALL {
             let holds_ours =
-                snapshot.has_chains(variant, family) || is_pending(current, snapshot, variant, family);
+                snapshot.has_chains(variant, family) || may_be_left(current, snapshot, variant, family);
             let read = if holds_ours {
                 Some(read_back(host, variant, family, findings)?)
             } else if backend == Backend::Iptables(variant) && snapshot.hooks_in_use(variant, family) {
@@ -123,10 +123,6 @@ fn read_rules(
             };
             if let Some(mut observed) = read {
                 let record = current.record();
-                record
-                    .iter()
-                    .filter(|_| variant == Variant::Nft)
-                    .for_each(|record| observed.note_pending(record));
                 observed.record = record.and_then(|record| record.of_variant(variant));
                 current.rules.insert((variant, family), observed);
             }
@@ -135,12 +131,10 @@ fn read_rules(
     Ok(())
 }
 
-/// Whether an interrupted run may have left rules that it was about to delete by handle, after it had deleted our chains.
-fn is_pending(current: &CurrentState, snapshot: &Snapshot, variant: Variant, family: Family) -> bool {
-    let of_family = |record: Record| record.pending().iter().any(|pending| pending.family == family);
-    variant == Variant::Nft
-        && snapshot.hooks_in_use(variant, family)
-        && current.record().is_some_and(of_family)
+/// Whether an interrupted run may have left rules of ours after our chains were deleted, or before they were made.
+fn may_be_left(current: &CurrentState, snapshot: &Snapshot, variant: Variant, family: Family) -> bool {
+    snapshot.hooks_in_use(variant, family)
+        && current.record().is_some_and(|record| record.may_have_left(variant, family))
 }
 
 fn decide(choice: BackendChoice, findings: &Findings) -> Result<Decision, Failure> {

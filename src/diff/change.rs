@@ -34,8 +34,6 @@ pub struct RuleByHandle {
     pub hook: Hook,
     /// Its handle.
     pub handle: u64,
-    /// Hash of what it says.
-    pub hash: u32,
     /// Its words.
     pub text: String,
 }

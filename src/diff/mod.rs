@@ -8,13 +8,14 @@ mod written;
 
 pub use change::{Change, Deleted, Deletion, HookChange, RuleByHandle, TableChange};
 pub(crate) use limit::limited_save_mark;
+pub use ownership::found;
 pub(crate) use ownership::{is_our_jump, marks_in_use, our_rules};
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::model::{Chain, Family, FamilyRules, Hook, HookRules, Rule, Statement, Table, TableRules, Target};
 use crate::parse::{Line, Observed, ObservedTable};
-use crate::record::{self, Record};
+use crate::record::Record;
 
 impl Change {
     /// Everything, for a namespace that holds nothing of ours.
@@ -234,8 +235,7 @@ fn delete(change: &mut TableChange, hook: Hook, lines: &[Line], ours: &BTreeSet<
         match (ours.contains(&at), line.handle.zip(says)) {
             (false, _) => foreign.extend(says),
             (true, Some((handle, says))) if unlisted || foreign.contains(says) => {
-                let (hash, text) = (record::hash(says), text.to_owned());
-                change.by_handle.push(RuleByHandle { hook, handle, hash, text });
+                change.by_handle.push(RuleByHandle { hook, handle, text: text.to_owned() });
             }
             (true, None) if unlisted || says.is_some_and(|says| foreign.contains(says)) => {
                 numbers.push((Deleted::Number(at + 1), line.jump.is_some()));

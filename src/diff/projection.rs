@@ -46,7 +46,7 @@ fn apply_change(change: &TableChange, table: &mut ObservedTable) {
         ambiguous: _,
         unlisted: _,
     } = change;
-    for RuleByHandle { hook, handle, hash: _, text: _ } in by_handle {
+    for RuleByHandle { hook, handle, text: _ } in by_handle {
         table.hooks.entry(*hook).or_default().retain(|line| line.handle != Some(*handle));
     }
     for (chain, rules) in declare {
@@ -103,6 +103,5 @@ fn line(rule: &Rule) -> Line {
         jump: rule.statement.target.jump(),
         handle: None,
         ours: Some(true),
-        pending_deletion: false,
     }
 }

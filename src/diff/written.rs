@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Change, HookChange};
-use crate::model::{FamilyRules, Hook, Variant};
+use super::Change;
+use crate::model::{FamilyRules, Variant};
 use crate::record::{Record, blocks_of};
 
 impl Record {
@@ -25,21 +25,6 @@ impl Record {
                 blocks.extend(blocks_of(variant, rules.family, (table, hook), hooks, foreign));
             }
         }
-        Self::of_blocks(variant, blocks, passthrough)
-    }
-
-    /// What these changes write into shared chains.
-    #[must_use]
-    pub fn of_changes<'a>(variant: Variant, changes: impl IntoIterator<Item = &'a Change>) -> Self {
-        let blocks = changes.into_iter().flat_map(|change| {
-            change.tables.iter().flat_map(move |table| {
-                let of = move |(hook, written): (&Hook, &'a HookChange)| {
-                    let foreign = change.foreign_before(table.table, *hook);
-                    blocks_of(variant, change.family, (table.table, *hook), &written.rules, foreign)
-                };
-                table.hooks.iter().flat_map(of)
-            })
-        });
-        Self::of_blocks(variant, blocks.collect(), false)
+        Self::of_blocks([variant].into(), blocks, passthrough)
     }
 }

@@ -8,7 +8,7 @@ use super::legacy;
 use super::netlink::{Protocol, Socket};
 use super::nftables::{self, Nftables, TableFamily, TableName};
 use super::rtnetlink::Rtnetlink;
-use crate::model::{Family, Hook, NATIVE_TABLES, Table, Variant};
+use crate::model::{Family, Hook, NATIVE_TABLES, Table, TableHandles, Variant};
 use crate::nft::Live;
 
 /// Number of rules per chain, per table: of our tables those that exist.
@@ -32,24 +32,31 @@ pub fn tables_of_iptables(
     Ok(tables)
 }
 
-/// What every rule of iptables-nft is numbered with.
+/// What everything in the tables of iptables-nft is numbered with.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Handles {
     /// The generation of the rules, read first: while it is the same, so are the handles.
     pub generation: u32,
-    /// The handles by table and chain, in order.
-    pub tables: BTreeMap<Table, BTreeMap<String, Vec<u64>>>,
+    /// The handles by table.
+    pub tables: BTreeMap<Table, TableHandles>,
 }
 
-/// The handles of all rules in our tables of a family.
+/// The handles in our tables of a family.
 ///
 /// # Errors
 /// The kernel refuses.
 pub fn handles(family: Family) -> io::Result<Handles> {
     let Some(mut socket) = Nftables::open_if_present()? else { return Ok(Handles::default()) };
     let mut handles = Handles { generation: socket.generation()?, tables: BTreeMap::new() };
-    for (_, table, name) in ours(&socket.tables()?, &[family]) {
-        handles.tables.insert(table, socket.handles(&name)?);
+    let numbers: BTreeMap<_, _> = socket.tables_with_handles()?.into_iter().collect();
+    let tables = ours(&numbers.keys().cloned().collect::<Vec<_>>(), &[family]);
+    let listed =
+        tables.first().map(|(_, _, name)| socket.chains_of(name.family)).transpose()?.unwrap_or_default();
+    for (_, table, name) in tables {
+        let chains =
+            listed.iter().filter(|chain| chain.table == name.name).map(|chain| chain.handle).collect();
+        let number = numbers.get(&name).copied().unwrap_or_default();
+        handles.tables.insert(table, TableHandles { table: number, chains, rules: socket.handles(&name)? });
     }
     Ok(handles)
 }

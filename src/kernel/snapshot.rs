@@ -1,10 +1,11 @@
 //! A snapshot of the packet filter: which tables and chains there are, read without starting a process and without side effects.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::io;
 
 use super::legacy::{self, LegacyTable};
-use super::nftables::{self, Nftables, TableFamily, TableName};
+use super::nftables::{self, ListedChain, Nftables, TableFamily, TableName};
 use super::observe::ours;
 use crate::model::{Chain, Family, Hook, NATIVE_TABLES, NfTables, Table, Variant};
 use crate::nft::Live;
@@ -148,15 +149,20 @@ fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
     let ours_dormant =
         native.into_iter().filter(|table| dormant.contains(table)).map(|table| table.name.clone());
     snapshot.native = Live::new(nftables::read(&names)?, ours_dormant.collect());
+    let mut listed: BTreeMap<Family, Vec<ListedChain>> = BTreeMap::new();
     for (family, table, name) in of_iptables {
         if dormant.contains(&name) {
             snapshot.dormant.push((family, table));
         }
-        let chains = socket.chains(&name)?;
+        if let Entry::Vacant(listed) = listed.entry(family) {
+            listed.insert(socket.chains_of(name.family)?);
+        }
+        let chains: Vec<_> =
+            listed.get(&family).into_iter().flatten().filter(|chain| chain.table == name.name).collect();
         let has_own_chain = chains.iter().any(|chain| Chain::from_name(&chain.name).is_some());
         let drops =
             chains.iter().any(|chain| chain.drops && Hook::ALL.iter().any(|hook| hook.name() == chain.name));
-        let names = chains.into_iter().map(|chain| chain.name).collect();
+        let names = chains.into_iter().map(|chain| chain.name.clone()).collect();
         snapshot.chains.entry(family).or_default().insert(table, names);
         // What holds rules of ours is read whole in any case.
         if has_own_chain || drops || snapshot.in_use.contains(&family) {

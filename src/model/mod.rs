@@ -7,6 +7,7 @@
 mod chain;
 mod constants;
 mod family;
+mod handles;
 mod interface;
 mod matcher;
 mod network;
@@ -22,6 +23,7 @@ use ipnetwork::IpNetwork;
 pub use chain::{Chain, Hook, Table};
 pub use constants::*;
 pub use family::{Families, Family};
+pub use handles::TableHandles;
 pub use interface::{Interface, InterfaceError};
 pub use matcher::{Address, CtState, Mark, Match, Matcher, Owner, Protocol, Syn, Transport};
 pub use network::{InterfaceAddress, Network};

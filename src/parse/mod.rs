@@ -9,8 +9,8 @@ mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{Chain, Family, Hook, Statement, Table};
-use crate::record::{self, Record};
+use crate::model::{Chain, Family, Hook, Statement, Table, TableHandles};
+use crate::record::Record;
 
 pub use expressions::words_of_rule;
 pub use statement::statement;
@@ -29,8 +29,6 @@ pub struct Line {
     pub handle: Option<u64>,
     /// Whether it is ours, where a plan knows that: in what will be live after some of its steps.
     pub ours: Option<bool>,
-    /// Whether an interrupted run was about to delete it by handle.
-    pub pending_deletion: bool,
 }
 
 /// The live rules of one table that concern us.
@@ -48,6 +46,8 @@ pub struct ObservedTable {
     pub foreign: BTreeMap<String, Vec<String>>,
     /// The shared chains that the tool cannot list: it can add rules there, but delete none.
     pub unlisted: BTreeSet<Hook>,
+    /// Its handles, in nf_tables.
+    pub handles: Option<TableHandles>,
 }
 
 impl ObservedTable {
@@ -76,36 +76,19 @@ impl Observed {
         Self { family, tables: BTreeMap::new(), record: None }
     }
 
-    /// Adds the handles of the rules of one table, by chain.
-    pub fn number(&mut self, table: Table, handles: &BTreeMap<String, Vec<u64>>) {
+    /// Adds the handles of one table.
+    pub fn number(&mut self, table: Table, handles: &TableHandles) {
         let Some(observed) = self.tables.get_mut(&table) else { return };
         let own = observed.chains.iter_mut().map(|(chain, lines)| (chain.name(), lines));
         for (name, lines) in own.chain(observed.hooks.iter_mut().map(|(hook, lines)| (hook.name(), lines))) {
-            let handles = handles.get(name).map_or(&[][..], Vec::as_slice);
-            if handles.len() == lines.len() {
-                for (line, handle) in lines.iter_mut().zip(handles) {
+            let rules = handles.rules.get(name).map_or(&[][..], Vec::as_slice);
+            if rules.len() == lines.len() {
+                for (line, handle) in lines.iter_mut().zip(rules) {
                     line.handle = Some(*handle);
                 }
             }
         }
-    }
-
-    /// Notes the rules of iptables-nft that an interrupted run was about to delete by handle.
-    pub fn note_pending(&mut self, record: &Record) {
-        for pending in record.pending().iter().filter(|pending| pending.family == self.family) {
-            let hooks = self.tables.get_mut(&pending.table).map(|table| &mut table.hooks);
-            let Some(lines) = hooks.and_then(|hooks| hooks.get_mut(&pending.hook)) else { continue };
-            let meant = |line: &Line| line.handle.is_some_and(|handle| pending.has(handle));
-            let mut rules: Vec<(u64, u32)> = lines
-                .iter()
-                .filter(|line| meant(line))
-                .filter_map(|line| Some((line.handle?, record::hash(line.statement.as_ref()?))))
-                .collect();
-            rules.sort_unstable();
-            if pending.is(&rules) {
-                lines.iter_mut().filter(|line| meant(line)).for_each(|line| line.pending_deletion = true);
-            }
-        }
+        observed.handles = Some(handles.clone());
     }
 
     /// Whether any chain of ours, or a jump to one, is there.
@@ -157,7 +140,6 @@ fn read_line(family: Family, line: &str, table: &mut ObservedTable) {
         jump,
         handle: None,
         ours: None,
-        pending_deletion: false,
     };
     if let Some(chain) = Chain::from_name(name) {
         table.chains.entry(chain).or_default().push(line());

@@ -12,12 +12,12 @@ pub use step::{DeleteByHandle, ReplaceNative, Restore, Step};
 
 use crate::connections::{self, Connections};
 use crate::conntrack;
-use crate::diff::{Change, holder, marks_in_use};
+use crate::diff::{self, Change, holder, marks_in_use};
 use crate::foreign;
 use crate::model::{Backend, Chain, Family, FamilyRules, Mark, Table, Variant};
 use crate::nft;
 use crate::parse::Observed;
-use crate::record::{PendingDeletion, Record};
+use crate::record::{Found, Record};
 use crate::routing;
 
 /// The current state of the namespace.
@@ -180,7 +180,8 @@ pub fn plan(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
         let passthrough = routing::passthrough_is_ours(&desired.network, &current.network, &evidence);
         phases.record(desired, passthrough)
     });
-    let transitional = phases.transitional();
+    let found = found(current);
+    let transitional = phases.transitional(&found);
     let mut steps: Vec<Step> = network.before.into_iter().map(Step::Network).collect();
     steps.extend(phases.steps(current));
     steps.extend(network.after.into_iter().map(Step::Network));
@@ -191,7 +192,7 @@ pub fn plan(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
         steps.insert(0, Step::Conntrack(conntrack::Step::Note(stale.clone())));
         steps.push(Step::Conntrack(conntrack::Step::DeleteStale(stale)));
     }
-    recorded(steps, current, wanted, transitional.as_ref())
+    recorded(steps, current, wanted, &found, transitional.as_ref())
 }
 
 /// The families whose TCP capture the steps change, or may change.
@@ -223,6 +224,7 @@ fn recorded(
     mut steps: Vec<Step>,
     current: &CurrentState,
     wanted: Option<Record>,
+    found: &Found,
     transitional: Option<&Record>,
 ) -> Vec<Step> {
     let live = current.record();
@@ -230,9 +232,8 @@ fn recorded(
     if current.alias.is_some() && live.is_none() {
         return steps;
     }
-    let pending: Vec<_> = steps.iter().flat_map(Step::pending_deletions).collect();
     let Some(wanted) = wanted else {
-        return recorded_removal(steps, live.as_ref(), pending);
+        return recorded_removal(steps, current, live.as_ref(), found);
     };
     let settled = match &live {
         // Rules of Istio's binary that are right already stay Istio's.
@@ -242,32 +243,46 @@ fn recorded(
     if settled {
         return steps;
     }
-    let wanted = live.iter().fold(wanted, Record::with_places_of);
-    let before = live.as_ref().into_iter().chain(transitional).fold(None, |before: Option<Record>, more| {
-        Some(before.map_or_else(|| more.clone(), |before| more.taking_over(&before)))
-    });
-    let first = match before {
-        Some(before) if before != wanted && !steps.is_empty() => wanted.taking_over(&before),
-        _ => wanted.clone(),
-    };
-    let first = first.deleting(pending);
-    let last = (first != wanted).then(|| wanted.alias()).flatten();
-    let first = first.alias().filter(|alias| current.alias.as_ref() != Some(alias));
-    steps.splice(0..0, first.map(Step::Record)).for_each(drop);
-    steps.extend(last.map(Step::Record));
+    let wanted = wanted.with_places_of(found);
+    let last = wanted.alias();
+    let changing = wanted.taking_over(&live.unwrap_or_default(), found, transitional);
+    let first = if steps.is_empty() || !changing.names_rules() { last.clone() } else { changing.alias() };
+    let is_last = first == last;
+    let is_new = current.alias.as_ref() != Some(&first);
+    steps.splice(0..0, is_new.then_some(Step::Record(first))).for_each(drop);
+    steps.extend((!is_last).then_some(Step::Record(last)));
     steps
 }
 
 /// The same for a clean-up: until its end, the record says what it takes out.
-fn recorded_removal(mut steps: Vec<Step>, live: Option<&Record>, pending: Vec<PendingDeletion>) -> Vec<Step> {
-    let names_rules = live.is_some_and(Record::names_rules) || !pending.is_empty();
-    let removes = !steps.is_empty() && names_rules;
-    let record = live.cloned().unwrap_or_default().removing().deleting(pending);
-    let first = record.alias().filter(|_| removes && Some(&record) != live);
-    let is_recorded = live.is_some() || first.is_some();
+fn recorded_removal(
+    mut steps: Vec<Step>,
+    current: &CurrentState,
+    live: Option<&Record>,
+    found: &Found,
+) -> Vec<Step> {
+    let record = live.cloned().unwrap_or_default().removing(found);
+    let removes = !steps.is_empty() && live.is_some() && record.names_rules();
+    let first = removes.then(|| record.alias()).filter(|alias| Some(alias) != current.alias.as_ref());
     steps.splice(0..0, first.map(Step::Record)).for_each(drop);
-    steps.extend(is_recorded.then(|| Step::Record(String::new())));
+    steps.extend(live.map(|_| Step::Record(String::new())));
     steps
+}
+
+/// Our rules in the shared chains, of the variants that the record speaks of and of the chosen one.
+fn found(current: &CurrentState) -> Found {
+    let (mut all, live) = (Found::default(), current.record());
+    for ((variant, _), observed) in &current.rules {
+        if current.backend == Backend::Iptables(*variant)
+            || live.as_ref().is_some_and(|live| live.names(*variant))
+        {
+            let Found { blocks, numbering, is_ambiguous } = diff::found(*variant, observed);
+            all.is_ambiguous |= is_ambiguous;
+            all.blocks.extend(blocks);
+            all.numbering.extend(numbering.into_iter().filter(|_| *variant == Variant::Nft));
+        }
+    }
+    all
 }
 
 /// What is there besides policy rules and routes. With a record of ours nothing that carries no tag is Istio's.

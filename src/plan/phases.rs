@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CurrentState, DeleteByHandle, DesiredState, ReplaceNative, Restore, Step, live_marks};
 use crate::conntrack;
-use crate::diff::{Change, TableChange};
+use crate::diff::{self, Change, TableChange};
 use crate::model::{Backend, Family, FamilyRules, Mark, Table, Variant};
 use crate::nft::{self, NativeTable};
 use crate::parse::Observed;
-use crate::record::Record;
+use crate::record::{Block, Found, Record};
 use crate::transition::{Transition, saved_marks};
 
 /// The changes of a run, phase by phase: every family passes one before any family enters the next.
@@ -29,6 +29,8 @@ pub(super) struct Phases {
     withdraw: Vec<(Variant, Change)>,
     /// Marks that may be where they do not belong.
     unmark: Vec<conntrack::Step>,
+    /// Our rules in the shared chains after `prepare` and `capture`, where there is another phase.
+    transitional: BTreeSet<Block>,
     /// What of the desired rules has another form in the end.
     finish: Vec<Change>,
     /// The same for native nftables.
@@ -65,6 +67,7 @@ impl Phases {
             capture_native: None,
             withdraw: Vec::new(),
             unmark: Vec::new(),
+            transitional: BTreeSet::new(),
             finish: Vec::new(),
             finish_native: None,
         };
@@ -112,20 +115,24 @@ impl Phases {
         let mut changes_marks = self.capture_native.is_some();
         for (variant, other) in others {
             let prepare = transition.prepare(other);
-            let withdraw = Change::between(&FamilyRules::none(family), &prepare.project(other), false);
+            let prepared = prepare.project(other);
+            let withdraw = Change::between(&FamilyRules::none(family), &prepared, false);
+            self.transitional.extend(diff::found(*variant, &prepared).blocks);
             changes_marks |= withdraw.writes(Table::Mangle);
             self.prepare.push((*variant, prepare));
             self.withdraw.push((*variant, withdraw));
         }
-        if self.backend != Backend::Native {
+        if let Some(variant) = self.backend.variant() {
             let mut capture = Change::between(&transition.form(desired), main, rewrite);
             if conntrack::commit_raw_first(desired, tracked) {
                 capture.commit_first(Table::Raw);
             }
             changes_marks |= capture.writes(Table::Mangle);
-            if transition.is_needed() {
-                self.finish.push(Change::between(desired, &capture.project(main), false));
-            }
+            let captured = transition.is_needed().then(|| capture.project(main));
+            let finish = captured.as_ref().map(|captured| Change::between(desired, captured, false));
+            let there = diff::found(variant, captured.as_ref().unwrap_or(main)).blocks;
+            self.transitional.extend(there);
+            self.finish.extend(finish);
             self.capture.push(capture);
         }
         let is_live = main.has_ours() || others.iter().any(|(_, other)| other.has_ours());
@@ -153,16 +160,13 @@ impl Phases {
     }
 
     /// What is live for a while only.
-    pub(super) fn transitional(&self) -> Option<Record> {
+    pub(super) fn transitional(&self, found: &Found) -> Option<Record> {
         if self.finish.is_empty() && self.finish_native.is_none() {
             return None;
         }
-        let captured = self.backend.variant().map(|variant| Record::of_changes(variant, &self.capture));
-        let prepared = self.backend.other_variants().map(|other| {
-            let of_other = self.prepare.iter().filter(|(variant, _)| *variant == other);
-            Record::of_changes(other, of_other.map(|(_, change)| change))
-        });
-        captured.into_iter().chain(prepared).reduce(|all, more| all.and(&more))
+        let blocks = self.transitional.clone();
+        let variants = blocks.iter().map(|block| block.variant).collect();
+        Some(Record::of_blocks(variants, blocks, false).with_places_of(found))
     }
 
     pub(super) fn steps(self, current: &CurrentState) -> Vec<Step> {
@@ -174,6 +178,7 @@ impl Phases {
             capture_native,
             withdraw,
             unmark,
+            transitional: _,
             finish,
             finish_native,
         } = self;

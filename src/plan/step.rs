@@ -5,9 +5,8 @@ use std::fmt;
 
 use crate::conntrack;
 use crate::diff::{Change, RuleByHandle};
-use crate::model::{Family, Hook, NATIVE_MANGLE, Table, Variant};
+use crate::model::{Family, NATIVE_MANGLE, Table, Variant};
 use crate::nft::NativeTable;
-use crate::record::PendingDeletion;
 use crate::render;
 use crate::routing;
 
@@ -44,18 +43,6 @@ pub struct DeleteByHandle {
     pub table: Table,
     /// The rules.
     pub by_handle: Vec<RuleByHandle>,
-}
-
-impl DeleteByHandle {
-    /// The same, for the record.
-    pub(super) fn pending(&self) -> Vec<PendingDeletion> {
-        let Self { family, table, by_handle } = self;
-        let of = |hook: Hook| {
-            let rules = by_handle.iter().filter(|rule| rule.hook == hook);
-            PendingDeletion::of((*family, *table, hook), rules.map(|rule| (rule.handle, rule.hash)).collect())
-        };
-        Hook::ALL.into_iter().flat_map(of).collect()
-    }
 }
 
 /// The tables of native nftables from now on.
@@ -96,23 +83,6 @@ impl Restore {
     }
 }
 
-impl Step {
-    /// The rules that it deletes by handle, for the record.
-    pub(super) fn pending_deletions(&self) -> Vec<PendingDeletion> {
-        match self {
-            Self::DeleteByHandle(deletion) => deletion.pending(),
-            Self::LimitNative
-            | Self::DeleteNative(_)
-            | Self::Network(_)
-            | Self::Restore(_)
-            | Self::ReplaceNative(_)
-            | Self::TrackConnections(_)
-            | Self::Conntrack(_)
-            | Self::Record(_) => Vec::new(),
-        }
-    }
-}
-
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -145,7 +115,7 @@ impl fmt::Display for Step {
                     Family::V4 => "ip",
                     Family::V6 => "ip6",
                 };
-                let commands = by_handle.iter().map(|RuleByHandle { hook, handle, hash: _, text: _ }| {
+                let commands = by_handle.iter().map(|RuleByHandle { hook, handle, text: _ }| {
                     let (table, hook) = (table.name(), hook.name());
                     format!("nft delete rule {nft_family} {table} {hook} handle {handle}")
                 });

@@ -4,14 +4,12 @@
 //! very same one, and comments are unavailable on some kernels. So each run leaves a digest of such rules as the alias of
 //! `lo`, which every kernel keeps per network namespace and which no packet, rule or route depends on.
 
-mod pending;
 mod text;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::{Family, Hook, HookRules, Rule, Statement, Table, Target, Variant};
+use crate::model::{Family, Hook, HookRules, Rule, Statement, Table, TableHandles, Target, Variant};
 
-pub use pending::PendingDeletion;
 pub use text::NotOurs;
 
 /// Longest alias that the kernel keeps (`IFALIASZ` without the NUL).
@@ -45,8 +43,35 @@ pub struct Block {
     pub count: usize,
     /// Digest of the rules in order.
     pub digest: u32,
-    /// Where they were when they were written, if the chain was known then.
-    pub at: Option<Position>,
+    /// Where they are, as far as it is known.
+    pub at: Option<Place>,
+}
+
+/// Where recorded rules are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// Where they were put, in a table without handles.
+    Position(Position),
+    /// Written by the run that made the record: their handles are above [`Numbering::highest`].
+    New,
+    /// Found with this nf_tables handle and the ones that follow it. No other rule of the table ever gets these.
+    Handle(u64),
+}
+
+/// What tells the rules of a table of nf_tables from later ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Numbering {
+    /// The handle of the table: no other table ever gets it, and in a new table the handles of rules begin anew.
+    pub table: u64,
+    /// The highest handle of a rule.
+    pub highest: u64,
+}
+
+impl From<&TableHandles> for Numbering {
+    fn from(handles: &TableHandles) -> Self {
+        let highest = handles.rules.values().flatten().max().copied().unwrap_or_default();
+        Self { table: handles.table, highest }
+    }
 }
 
 /// A place in a chain.
@@ -59,26 +84,41 @@ pub struct Position {
 }
 
 /// What one or more runs recorded.
+///
+/// A table is written in one transaction: while a run is under way, each table holds what was found at its beginning, or one
+/// of the sets of rules that the run writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// Whose tables it speaks of: in those of another variant rules of ours are Istio's, or an older version's.
     variants: BTreeSet<Variant>,
-    blocks: BTreeSet<Block>,
-    /// While a change is under way: what was there before. A table is written in one transaction, so each table holds
-    /// the one or the other.
-    earlier: Option<BTreeSet<Block>>,
-    /// Whether a clean-up is under way: a table without chains of ours has been written by it.
-    removing: bool,
-    /// Rules of iptables-nft that are deleted by handle after the rest of their table has been written.
-    pending: BTreeSet<PendingDeletion>,
+    /// What the last run wrote, or, while a run is under way, what it found.
+    live: BTreeSet<Block>,
+    /// What the run that is under way writes, one after the other; nothing if none is.
+    unfinished: Vec<BTreeSet<Block>>,
+    /// The tables of iptables-nft as the run found them.
+    numbering: BTreeMap<(Family, Table), Numbering>,
+    /// Whether there may be rules of ours that it does not name: there was no room, an interrupted run found some that may be
+    /// foreign, or the record is one of another version.
+    incomplete: bool,
     /// Whether `::6` on `lo` was added by us, for kernels that keep no protocol number of addresses (before 5.18).
     pub passthrough: bool,
 }
 
+/// The rules of ours that a run found in the shared chains.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The rules.
+    pub blocks: BTreeSet<Block>,
+    /// The tables of iptables-nft.
+    pub numbering: BTreeMap<(Family, Table), Numbering>,
+    /// Whether there are others of which nothing shows whether they are ours.
+    pub is_ambiguous: bool,
+}
+
 impl Record {
-    /// What says that these blocks are there, in the tables of `variant`.
-    pub(crate) fn of_blocks(variant: Variant, blocks: BTreeSet<Block>, passthrough: bool) -> Self {
-        Self { variants: [variant].into(), blocks, passthrough, ..Self::default() }
+    /// What says that these blocks are there, in the tables of these variants.
+    pub(crate) fn of_blocks(variants: BTreeSet<Variant>, blocks: BTreeSet<Block>, passthrough: bool) -> Self {
+        Self { variants, live: blocks, passthrough, ..Self::default() }
     }
 
     /// What a run leaves that writes no rule into a table of iptables.
@@ -91,18 +131,18 @@ impl Record {
     pub fn and(&self, other: &Self) -> Self {
         Self {
             variants: &self.variants | &other.variants,
-            blocks: self.blocks.union(&other.blocks).copied().collect(),
-            earlier: self.earlier.clone().or_else(|| other.earlier.clone()),
-            removing: self.removing || other.removing,
-            pending: &self.pending | &other.pending,
+            live: &self.live | &other.live,
             passthrough: self.passthrough || other.passthrough,
+            ..self.clone()
         }
     }
 
-    /// The record in the alias of `lo`, if there is one.
+    /// The record in the alias of `lo`, if there is one. One of another version says that rules of ours may be there.
     #[must_use]
     pub fn read(alias: Option<&str>) -> Option<Self> {
-        alias.and_then(|alias| alias.parse().ok())
+        let alias = alias?;
+        let unknown = || Self { incomplete: true, ..Self::default() };
+        alias.parse().ok().or_else(|| text::is_ours(alias).then(unknown))
     }
 
     /// Whether a run wrote rules into this variant's tables.
@@ -117,90 +157,103 @@ impl Record {
         let here = |blocks: &BTreeSet<Block>| -> BTreeSet<Block> {
             blocks.iter().filter(|block| block.variant == variant).copied().collect()
         };
-        self.variants.contains(&variant).then(|| Self {
+        (self.incomplete || self.variants.contains(&variant)).then(|| Self {
             variants: [variant].into(),
-            blocks: here(&self.blocks),
-            earlier: self.earlier.as_ref().map(here),
+            live: here(&self.live),
+            unfinished: self.unfinished.iter().map(here).collect(),
             ..self.clone()
         })
     }
 
-    /// The same while it takes over from another one.
+    /// The same while the run that leaves it is under way, from what it found. `live` is the record of the run before.
     #[must_use]
-    pub fn taking_over(&self, live: &Self) -> Self {
-        let before = live.earlier.iter().flatten().chain(&live.blocks);
+    pub fn taking_over(&self, live: &Self, found: &Found, transitional: Option<&Self>) -> Self {
+        let unfinished = transitional.into_iter().chain([self]);
         Self {
-            variants: &self.variants | &live.variants,
-            blocks: self.blocks.clone(),
-            earlier: Some(before.copied().collect()),
-            removing: false,
-            pending: &self.pending | &live.pending,
+            variants: unfinished.clone().fold(live.variants.clone(), |all, more| &all | &more.variants),
+            unfinished: unfinished.map(|record| record.live.clone()).collect(),
             passthrough: self.passthrough || live.passthrough,
+            ..live.found(found)
         }
     }
 
-    /// The same while a clean-up is under way.
+    /// The same while a clean-up is under way, from what that found.
     #[must_use]
-    pub fn removing(self) -> Self {
-        Self { removing: true, ..self }
+    pub fn removing(&self, found: &Found) -> Self {
+        Self { unfinished: vec![BTreeSet::new()], ..self.found(found) }
+    }
+
+    fn found(&self, found: &Found) -> Self {
+        let Found { blocks, numbering, is_ambiguous: incomplete } = found.clone();
+        Self { live: blocks, numbering, unfinished: Vec::new(), incomplete, ..self.clone() }
     }
 
     /// Whether it names rules that only it tells from foreign ones.
     #[must_use]
     pub fn names_rules(&self) -> bool {
-        !self.blocks.is_empty() || self.earlier.as_ref().is_some_and(|earlier| !earlier.is_empty())
+        self.blocks().next().is_some()
     }
 
-    /// Whether a clean-up is under way, or was interrupted.
+    /// Whether a run was interrupted that may have left rules of ours in these tables without a chain of ours.
     #[must_use]
-    pub const fn is_removing(&self) -> bool {
-        self.removing
+    pub fn may_have_left(&self, variant: Variant, family: Family) -> bool {
+        let here = |block: &Block| (block.variant, block.family) == (variant, family);
+        self.is_changing() && self.blocks().any(here)
     }
 
-    /// The same, with rules that are about to be deleted by handle.
-    #[must_use]
-    pub fn deleting(mut self, pending: impl IntoIterator<Item = PendingDeletion>) -> Self {
-        self.pending.extend(pending);
-        self
+    fn blocks(&self) -> impl Iterator<Item = &Block> {
+        self.unfinished.iter().chain([&self.live]).flatten()
     }
 
-    /// Rules of iptables-nft that a run was about to delete by handle.
+    /// The sets of rules of which one is in a table: what was there first, then what was to be written, in order.
     #[must_use]
-    pub const fn pending(&self) -> &BTreeSet<PendingDeletion> {
-        &self.pending
-    }
-
-    /// The blocks of one table: of the rules that were meant to be there in the end, and, while a change is under way,
-    /// of those before it.
-    #[must_use]
-    pub fn of_table(&self, family: Family, table: Table) -> (Vec<Block>, Option<Vec<Block>>) {
+    pub fn generations(&self, family: Family, table: Table) -> Vec<Vec<Block>> {
         let here = |blocks: &BTreeSet<Block>| -> Vec<Block> {
             blocks.iter().filter(|block| (block.family, block.table) == (family, table)).copied().collect()
         };
-        (here(&self.blocks), self.earlier.as_ref().map(here))
+        [&self.live].into_iter().chain(&self.unfinished).map(here).collect()
+    }
+
+    /// The numbers of a table of iptables-nft when the run began that made the record.
+    #[must_use]
+    pub fn numbering(&self, family: Family, table: Table) -> Option<Numbering> {
+        self.numbering.get(&(family, table)).copied()
     }
 
     /// Whether a change is under way, or was interrupted.
     #[must_use]
     pub const fn is_changing(&self) -> bool {
-        self.earlier.is_some() || self.removing
+        !self.unfinished.is_empty()
+    }
+
+    /// Whether there may be rules of ours that it does not name.
+    #[must_use]
+    pub const fn is_incomplete(&self) -> bool {
+        self.incomplete
     }
 
     /// Whether rules like these were written, or were to be written, wherever that was.
     #[must_use]
     pub fn has(&self, block: &Block) -> bool {
-        let same = |known: &Block| Block { at: block.at, behind_jump: block.behind_jump, ..*known } == *block;
-        self.earlier.iter().flatten().chain(&self.blocks).any(same)
+        self.blocks().any(|known| Block { at: block.at, behind_jump: block.behind_jump, ..*known } == *block)
     }
 
-    /// The same, with the places that `earlier` knows of blocks that were not written again.
+    /// The same, with the places of blocks that were found and are not written again.
     #[must_use]
-    pub fn with_places_of(mut self, earlier: &Self) -> Self {
+    pub fn with_places_of(mut self, found: &Found) -> Self {
         let known = |block: Block| {
-            let same = |other: &&Block| Block { at: None, ..**other } == block;
-            earlier.blocks.iter().find(same).map_or(block, |same| *same)
+            let same =
+                |other: &&Block| Block { at: None, behind_jump: block.behind_jump, ..**other } == block;
+            found.blocks.iter().find(same).map_or(block, |same| Block { at: same.at, ..block })
         };
-        self.blocks = self.blocks.into_iter().map(known).collect();
+        let numbered = |block: Block| {
+            let table =
+                block.variant == Variant::Nft && found.numbering.contains_key(&(block.family, block.table));
+            let is_new = table && matches!(block.at, Some(Place::Position(_)));
+            Block { at: if is_new { Some(Place::New) } else { block.at }, ..block }
+        };
+        self.live = self.live.into_iter().map(known).map(numbered).collect();
+        self.numbering.clone_from(&found.numbering);
         self
     }
 
@@ -208,26 +261,37 @@ impl Record {
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         !self.is_changing()
-            && self.pending.is_empty()
+            && !self.incomplete
             && self.variants == other.variants
             && self.passthrough >= other.passthrough
-            && other.blocks.iter().all(|block| self.has(block))
+            && other.live.iter().all(|block| self.has(block))
     }
 
-    /// The alias that says this, without places if it is too long with them; `None` if it is longer than the kernel
-    /// takes even so.
+    /// The alias that says this. Where the kernel has no room for all of it, what matters least is left out first; that a run
+    /// was under way never is.
     #[must_use]
-    pub fn alias(&self) -> Option<String> {
-        let anywhere = |blocks: &BTreeSet<Block>| -> BTreeSet<Block> {
-            blocks.iter().map(|block| Block { at: None, ..*block }).collect()
-        };
-        let short = || Self {
-            blocks: anywhere(&self.blocks),
-            earlier: self.earlier.as_ref().map(anywhere),
-            ..self.clone()
-        };
-        let fits = |alias: &String| alias.len() <= LONGEST;
-        Some(self.to_string()).filter(fits).or_else(|| Some(short().to_string()).filter(fits))
+    pub fn alias(&self) -> String {
+        let mut record = self.clone();
+        loop {
+            let alias = record.to_string();
+            if alias.len() <= LONGEST || !record.shorten() {
+                return alias;
+            }
+        }
+    }
+
+    /// Leaves something out: transitional rules, then what was to be written, then what was found; `false` if nothing is left.
+    fn shorten(&mut self) -> bool {
+        self.incomplete = true;
+        if self.unfinished.len() > 1 {
+            self.unfinished.remove(0);
+            return true;
+        }
+        if let Some(last) = self.unfinished.iter_mut().find(|last| !last.is_empty()) {
+            last.clear();
+            return true;
+        }
+        self.live.pop_last().is_some() || !std::mem::take(&mut self.numbering).is_empty()
     }
 }
 
@@ -253,7 +317,7 @@ pub(crate) fn blocks_of(
                 behind_jump: offset.checked_sub(1).and_then(|before| rules.get(before)).is_some_and(jumps),
                 count: run.len(),
                 digest: digest(run.iter().map(|rule| hash(&rule.statement))),
-                at: length.map(|of| Position { before: begin + offset, of }),
+                at: length.map(|of| Place::Position(Position { before: begin + offset, of })),
             })
             .collect()
     };

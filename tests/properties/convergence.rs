@@ -1,8 +1,8 @@
 //! What holds when one configuration replaces another, beside foreign rules.
 
 use istio_iptables::config::CaptureConfig;
-use istio_iptables::diff::Change;
-use istio_iptables::model::{Families, Family, FamilyRules, Hook, Table, Variant};
+use istio_iptables::diff::{self, Change};
+use istio_iptables::model::{Families, Family, FamilyRules, Hook, Table, TableHandles, Variant};
 use istio_iptables::parse::{Line, Observed, ObservedTable};
 use istio_iptables::record::Record;
 use istio_iptables::{parse, policy, render};
@@ -43,7 +43,8 @@ impl Pod {
         let mut observed = parse::iptables_save(family, &self.tables.save());
         observed.record.clone_from(&self.record);
         for table in Table::ALL.into_iter().filter(|_| self.numbered) {
-            observed.number(table, &self.tables.handles(table.name()));
+            let rules = self.tables.handles(table.name());
+            observed.number(table, &TableHandles { table: 1, rules, ..TableHandles::default() });
         }
         observed
     }
@@ -54,17 +55,19 @@ impl Pod {
 
     /// What a run does, up to and including the given number of tables.
     fn run(&mut self, wanted: &FamilyRules, tables: usize) {
-        let change = self.change(wanted);
+        let observed = self.observed(wanted.family);
+        let change = Change::between(wanted, &observed, false);
         for table in &change.tables {
             for rule in &table.by_handle {
                 self.tables.delete(table.table.name(), rule.hook.name(), rule.handle);
             }
         }
         let text = render::restore(&change);
-        let wanted = Record::of([wanted], &[change], false, Variant::Nft);
+        let variant = if self.numbered { Variant::Nft } else { Variant::Legacy };
+        let found = diff::found(variant, &observed);
+        let wanted = Record::of([wanted], &[change], false, variant).with_places_of(&found);
         let live = self.record.take().unwrap_or_default();
-        let wanted = wanted.with_places_of(&live);
-        self.record = Some(wanted.taking_over(&live));
+        self.record = Some(wanted.taking_over(&live, &found, None));
         if self.tables.restore_tables(&text, tables) {
             self.record = Some(wanted);
         }

@@ -46,7 +46,7 @@ impl Namespace {
         });
         let record = Record::of(&rules, &changes, false, variant);
         let earlier: Option<Record> = self.1.as_ref().map(|alias| alias.parse().unwrap());
-        self.1 = earlier.map_or_else(|| record.clone(), |earlier| earlier.and(&record)).alias();
+        self.1 = Some(earlier.map_or_else(|| record.clone(), |earlier| earlier.and(&record)).alias());
     }
 
     fn current(&self, variant: Variant) -> CurrentState {

@@ -3,8 +3,7 @@
 //! | rule | evidence |
 //! |--|--|
 //! | jump to a chain of ours | its form ([`forms::is_our_jump`]) |
-//! | any other, rules of our own run | its form ([`forms::may_be_ours`]), and the record of that run: the digest of the consecutive rules it belongs to |
-//! | any other, named by the record of an interrupted run as one to be deleted by handle | that handle |
+//! | any other, rules of our own run | the record of that run: its handle, or its form ([`forms::may_be_ours`]) and the digest of the consecutive rules it belongs to ([`recorded`]) |
 //! | any other, no record | Istio's own binary wrote them: its form, and its place beside Istio's jumps ([`istio`]) |
 //!
 //! A comment, or a match that we never write, is not understood by [`crate::parse`]: such a rule is foreign. Where
@@ -12,16 +11,16 @@
 
 mod forms;
 mod istio;
+mod recorded;
 mod search;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{Chain, Family, Hook, HookRules, Mark, Match, Rule, Statement, Table, Target, Variant};
 use crate::parse::{Line, Observed, ObservedTable};
-use crate::record::{Block, Part, Record, digest, hash, runs};
+use crate::record::{Block, Found, Numbering, Part, Place, Position, Record, digest, hash, runs};
 
 use super::statements;
-use search::{Batch, Candidates, Found};
 
 pub(crate) use forms::is_our_jump;
 
@@ -31,6 +30,8 @@ pub(super) struct Ours {
     certain: BTreeMap<Hook, BTreeSet<usize>>,
     /// Lines of which some are ours and some are foreign, and nothing says which.
     ambiguous: BTreeMap<Hook, BTreeSet<usize>>,
+    /// The recorded rules that were found, with their places.
+    blocks: Vec<(Block, Vec<usize>)>,
 }
 
 impl Ours {
@@ -46,6 +47,11 @@ impl Ours {
 
     fn claim(&mut self, hook: Hook, places: impl IntoIterator<Item = usize>) {
         self.certain.entry(hook).or_default().extend(places);
+    }
+
+    fn claim_block(&mut self, block: &Block, places: Vec<usize>) {
+        self.claim(block.hook, places.iter().copied());
+        self.blocks.push((*block, places));
     }
 }
 
@@ -65,15 +71,10 @@ pub(super) fn ours(family: Family, table: Table, observed: &ObservedTable, recor
     }
     match record {
         Some(record) => {
-            recorded(family, table, observed, record, &mut ours);
-            limited_save_marks(table, observed, &mut ours);
+            recorded::rules((family, table), observed, record, &mut ours);
         }
         None if observed.chains.is_empty() => {}
         None => istio::leftovers(table, observed, &mut ours),
-    }
-    for hook in Hook::ALL {
-        let lines = observed.hook(hook).iter().enumerate();
-        ours.claim(hook, lines.filter(|(_, line)| line.pending_deletion).map(|(at, _)| at));
     }
     ours
 }
@@ -85,139 +86,70 @@ pub(crate) fn our_rules(observed: &Observed, table: Table, hook: Hook) -> Vec<&L
     rules.hook(hook).iter().enumerate().filter(|(at, _)| ours.contains(at)).map(|(_, line)| line).collect()
 }
 
+/// What is recorded of our rules while the run is under way that found these.
+#[must_use]
+pub fn found(variant: Variant, observed: &Observed) -> Found {
+    let mut found = Found::default();
+    for (table, rules) in &observed.tables {
+        let ours = ours(observed.family, *table, rules, observed.record.as_ref());
+        for hook in Hook::ALL {
+            let place = (variant, observed.family, *table, hook);
+            found.blocks.extend(blocks(place, rules.hook(hook), &ours));
+            found.is_ambiguous |= !ours.ambiguous(hook).is_empty();
+        }
+        let numbering = rules.handles.as_ref().map(Numbering::from);
+        found.numbering.extend(numbering.map(|numbering| ((observed.family, *table), numbering)));
+    }
+    found
+}
+
+/// The rules of ours that jump to no chain of ours: each run of lines that were written one after the other.
+fn blocks(
+    (variant, family, table, hook): (Variant, Family, Table, Hook),
+    lines: &[Line],
+    ours: &Ours,
+) -> Vec<Block> {
+    let part = |at: usize| {
+        let of = |(block, places): &(Block, Vec<usize>)| block.hook == hook && places.contains(&at);
+        ours.blocks.iter().find(|claimed| of(claimed)).map_or(Part::Tail, |(block, _)| block.part)
+    };
+    let saves = |line: &Line| line.statement.as_ref().is_some_and(|found| found.target == Target::SaveMark);
+    let certain: Vec<(usize, &Line)> = lines
+        .iter()
+        .enumerate()
+        .filter(|(at, line)| line.jump.is_none() && ours.of(hook).contains(at))
+        .collect();
+    let follows = |(one, first): &(usize, &Line), (next, second): &(usize, &Line)| {
+        let follows = match (first.handle, second.handle) {
+            (Some(first), Some(second)) => first.abs_diff(second) == 1,
+            (None, None) => one + 1 == *next,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        follows && part(*one) == part(*next) && !saves(first) && !saves(second)
+    };
+    let block = |run: &[(usize, &Line)]| {
+        let (before, _) = *run.first()?;
+        let handle = run.iter().filter_map(|(_, line)| line.handle).min();
+        let position = Place::Position(Position { before, of: lines.len() });
+        let jumps = |at: usize| lines.get(at).is_some_and(|line| line.jump.is_some());
+        Some(Block {
+            variant,
+            family,
+            table,
+            hook,
+            part: part(before),
+            behind_jump: before.checked_sub(1).is_some_and(jumps),
+            count: run.len(),
+            digest: digest(run.iter().filter_map(|(_, line)| line.statement.as_ref()).map(hash)),
+            at: Some(handle.map_or(position, Place::Handle)),
+        })
+    };
+    certain.chunk_by(follows).filter_map(block).collect()
+}
+
 /// Whether a plan knows of each line whether it is ours.
 fn is_known<'a>(lines: impl IntoIterator<Item = &'a Line>) -> bool {
     lines.into_iter().all(|line| line.ours.is_some())
-}
-
-fn recorded(family: Family, table: Table, observed: &ObservedTable, record: &Record, ours: &mut Ours) {
-    let search = |blocks: &[Block]| {
-        let of = |hook: Hook| {
-            let blocks = blocks.iter().filter(|block| block.hook == hook);
-            let lines = observed.hook(hook);
-            search::in_order(blocks.map(|block| (*block, search::all(table, hook, lines, block))).collect())
-        };
-        Hook::ALL.map(of)
-    };
-    let (blocks, earlier) = record.of_table(family, table);
-    // Our rules in nat come with chains, in one transaction: without any, what was recorded is not written yet.
-    if table == Table::Nat && observed.chains.is_empty() {
-        return;
-    }
-    let mut now = search(&blocks);
-    if record.is_removing() {
-        only_pending(observed, &mut now);
-    }
-    let Some(mut earlier) = earlier.map(|earlier| search(&earlier)) else {
-        // Without chains an interrupted clean-up may have written the table: a rule like ours may be a foreign one.
-        let needs_proof = record.is_removing() && observed.chains.is_empty();
-        return claim(table, observed, &now, needs_proof, ours);
-    };
-    only_pending(observed, &mut earlier);
-    // A run was killed, or is still busy. The table holds the rules before it or those behind it: if only the one or
-    // the other can be found, that is clear, else each line needs proof.
-    let whole = |found: &[Vec<Candidates>; 2]| found.iter().flatten().all(|(_, places)| !places.is_empty());
-    let same = |one: &[Vec<Candidates>; 2], other: &[Vec<Candidates>; 2]| {
-        one.iter().flatten().map(|(_, places)| places).eq(other.iter().flatten().map(|(_, places)| places))
-    };
-    let in_place = |found: &[Vec<Candidates>; 2]| {
-        Hook::ALL.into_iter().zip(found).all(|(hook, blocks)| {
-            blocks.iter().all(|(block, places)| search::is_where_it_was(observed.hook(hook), block, places))
-        })
-    };
-    let known = |found: &[Vec<Candidates>; 2]| found.iter().flatten().next().is_some();
-    match (whole(&now), whole(&earlier)) {
-        (true, true) if known(&now) && in_place(&now) && !in_place(&earlier) => {
-            claim(table, observed, &now, false, ours);
-        }
-        (true, true) if known(&earlier) && in_place(&earlier) && !(known(&now) && in_place(&now)) => {
-            claim(table, observed, &earlier, false, ours);
-        }
-        // Perhaps neither is written yet.
-        (true, true) if same(&now, &earlier) => claim(table, observed, &now, true, ours),
-        (true, false) if known(&now) => claim(table, observed, &now, false, ours),
-        (false, true) => claim(table, observed, &earlier, false, ours),
-        (true | false, _) => {
-            claim(table, observed, &now, true, ours);
-            claim(table, observed, &earlier, true, ours);
-        }
-    }
-}
-
-/// Where the record names a rule that is to be deleted by its handle, an identical one elsewhere is foreign.
-fn only_pending(observed: &ObservedTable, found: &mut [Vec<Candidates>; 2]) {
-    for (hook, blocks) in Hook::ALL.into_iter().zip(found) {
-        let lines = observed.hook(hook);
-        let is_pending = |at: &usize| lines.get(*at).is_some_and(|line| line.pending_deletion);
-        for (_, places) in blocks.iter_mut().filter(|(_, places)| places.iter().flatten().any(is_pending)) {
-            places.retain(|places| places.iter().any(is_pending));
-        }
-    }
-}
-
-/// The transitional form of the rule that saves marks, with the mark of the live chains: no other program writes it, and
-/// the record of a run that was killed may have had no room for it.
-fn limited_save_marks(table: Table, observed: &ObservedTable, ours: &mut Ours) {
-    if table != Table::Mangle {
-        return;
-    }
-    let marks = marks_in_use(observed);
-    let limited = |statement: &Statement| {
-        statement.target == Target::SaveMark
-            && statement.matcher.in_interface.is_some()
-            && forms::carries_mark(Hook::Prerouting, statement, Some(&marks))
-    };
-    let lines = statements(observed.hook(Hook::Prerouting));
-    let places: Vec<usize> = lines.filter(|(_, statement)| limited(statement)).map(|(at, _)| at).collect();
-    ours.claim(Hook::Prerouting, places);
-}
-
-/// Claims what was found, where that is one place, or proved.
-fn claim(
-    table: Table,
-    observed: &ObservedTable,
-    found: &[Vec<Candidates>; 2],
-    needs_proof: bool,
-    ours: &mut Ours,
-) {
-    let batch = batch_handles(table, observed);
-    for (hook, blocks) in Hook::ALL.into_iter().zip(found) {
-        // The tail first: the handles after it are those of chains of ours.
-        for (block, places) in blocks.iter().rev() {
-            let chain = search::SharedChain { lines: observed.hook(hook), batch: &batch };
-            let certain = ours.of(hook);
-            let free = |places: &&Vec<usize>| !places.iter().any(|at| certain.contains(at));
-            let left: Vec<_> = places.iter().filter(free).cloned().collect();
-            if left.is_empty() {
-                // Another run of rules has some of these places: the others may be ours, or foreign.
-                ours.ambiguous.entry(hook).or_default().extend(places.iter().flatten());
-            }
-            // What only remains because others are claimed is no better than one of several.
-            let needs_proof = needs_proof || left.len() < places.len();
-            let Found { certain, ambiguous } = chain.choose(&left, block, needs_proof);
-            ours.claim(hook, certain);
-            ours.ambiguous.entry(hook).or_default().extend(ambiguous);
-        }
-    }
-}
-
-/// The handles of rules that are surely ours, and of those that have a form of ours. One transaction numbers its rules
-/// one after the other, and no other transaction gets a number in between.
-fn batch_handles(table: Table, observed: &ObservedTable) -> Batch {
-    let ours = observed.chains.values().flatten().filter_map(|line| line.handle).collect();
-    let mut batch = Batch { ours, head: BTreeSet::new(), similar: BTreeSet::new() };
-    for hook in Hook::ALL {
-        for line in observed.hook(hook) {
-            let similar = |statement: &Statement| forms::may_be_ours(table, hook, statement);
-            if is_our_jump(table, hook, line) {
-                let list = if is_in_tail(line) { &mut batch.ours } else { &mut batch.head };
-                list.extend(line.handle);
-            } else if line.statement.as_ref().is_some_and(similar) {
-                batch.similar.extend(line.handle);
-            }
-        }
-    }
-    batch
 }
 
 /// Whether one of our rules was put behind what was in the chain: everything but what virtual interfaces need, and
@@ -281,7 +213,7 @@ pub(super) fn possibly_ours(
             choices = choices
                 .iter()
                 .flat_map(|so_far| {
-                    let more = search::all(table, hook, lines, &block);
+                    let more = search::all(table, hook, lines, &block, 0);
                     let more = more.into_iter().map(|places| so_far.iter().copied().chain(places).collect());
                     std::iter::once(so_far.clone()).chain(more)
                 })

@@ -17,6 +17,7 @@ const NFNL_SUBSYS_NFTABLES: u16 = 10;
 const NFGENMSG: usize = 4;
 const NFTA_TABLE_NAME: u16 = 1;
 const NFTA_CHAIN_TABLE: u16 = 1;
+const NFTA_CHAIN_HANDLE: u16 = 2;
 const NFTA_CHAIN_NAME: u16 = 3;
 const NFTA_CHAIN_POLICY: u16 = 5;
 /// `NF_DROP`, as a policy.
@@ -25,6 +26,7 @@ const NFTA_RULE_TABLE: u16 = 1;
 const NFTA_RULE_CHAIN: u16 = 2;
 const NFTA_RULE_HANDLE: u16 = 3;
 const NFTA_TABLE_FLAGS: u16 = 2;
+const NFTA_TABLE_HANDLE: u16 = 4;
 /// The table's chains are not hooked in: no packet meets them.
 const NFT_TABLE_F_DORMANT: u32 = 1;
 
@@ -58,9 +60,12 @@ pub struct Nftables {
 /// A chain, as the kernel lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedChain {
-    table: String,
+    /// Its table.
+    pub table: String,
     /// Its name.
     pub name: String,
+    /// Its handle.
+    pub handle: u64,
     /// Whether it is a base chain with the policy drop.
     pub drops: bool,
 }
@@ -110,11 +115,20 @@ impl Nftables {
     /// # Errors
     /// The kernel refuses.
     pub fn tables(&mut self) -> io::Result<Vec<TableName>> {
-        self.socket.dump(&message(Kind::GetTable, 0), |list: &mut Vec<TableName>, reply| {
+        Ok(self.tables_with_handles()?.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// The same with their handles; 0 before Linux 4.16.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn tables_with_handles(&mut self) -> io::Result<Vec<(TableName, u64)>> {
+        self.socket.dump(&message(Kind::GetTable, 0), |list: &mut Vec<(TableName, u64)>, reply| {
             if reply.kind == Kind::NewTable.number() {
                 let family = TableFamily::of(reply.byte(0));
                 let name = text(reply, NFTA_TABLE_NAME);
-                list.extend(family.zip(name).map(|(family, name)| TableName { family, name }));
+                let name = family.zip(name).map(|(family, name)| TableName { family, name });
+                list.extend(name.map(|name| (name, handle(reply, NFTA_TABLE_HANDLE))));
             }
         })
     }
@@ -171,18 +185,11 @@ impl Nftables {
         self.socket.transaction(&messages)
     }
 
-    /// The chains of a table, in the kernel's order; none if there is no such table.
+    /// The chains of all tables of a family, in the kernel's order: it lists no fewer.
     ///
     /// # Errors
     /// The kernel refuses.
-    pub fn chains(&mut self, table: &TableName) -> io::Result<Vec<ListedChain>> {
-        let mut chains = self.chains_of(table.family)?;
-        chains.retain(|chain| chain.table == table.name);
-        Ok(chains)
-    }
-
-    /// The kernel lists the chains of all tables of a family.
-    fn chains_of(&mut self, family: TableFamily) -> io::Result<Vec<ListedChain>> {
+    pub fn chains_of(&mut self, family: TableFamily) -> io::Result<Vec<ListedChain>> {
         let message = message(Kind::GetChain, family.number());
         self.socket.dump(&message, |list: &mut Vec<ListedChain>, reply| {
             if reply.kind == Kind::NewChain.number() {
@@ -190,7 +197,8 @@ impl Nftables {
                     reply.attributes(NFGENMSG).of(NFTA_CHAIN_POLICY).and_then(|policy| policy.be32());
                 let drops = policy == Some(POLICY_DROP);
                 let names = text(reply, NFTA_CHAIN_TABLE).zip(text(reply, NFTA_CHAIN_NAME));
-                list.extend(names.map(|(table, name)| ListedChain { table, name, drops }));
+                let handle = handle(reply, NFTA_CHAIN_HANDLE);
+                list.extend(names.map(|(table, name)| ListedChain { table, name, handle, drops }));
             }
         })
     }
@@ -264,6 +272,10 @@ fn message(kind: Kind, family: u8) -> Message {
 
 fn text(reply: &Reply<'_>, attribute: u16) -> Option<String> {
     reply.attributes(NFGENMSG).of(attribute).map(|attribute| attribute.text())
+}
+
+fn handle(reply: &Reply<'_>, attribute: u16) -> u64 {
+    reply.attributes(NFGENMSG).of(attribute).and_then(|handle| handle.be64()).unwrap_or_default()
 }
 
 fn count_rule(counts: &mut BTreeMap<String, usize>, table: &str, reply: &Reply<'_>) {

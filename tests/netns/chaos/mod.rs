@@ -8,7 +8,7 @@ mod dns;
 mod flows;
 mod foreign;
 mod options;
-mod random;
+pub(crate) mod random;
 mod runs;
 mod timeline;
 mod verdict;

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::kill::When;
+
 /// How long a tool may take to be called.
 const CALLED: Duration = Duration::from_secs(60);
 
@@ -25,6 +27,27 @@ pub(crate) fn restore_tools(directory: &Path, script: &str) {
 /// A search path that begins with this directory.
 pub(crate) fn path(directory: &Path) -> String {
     format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", directory.display())
+}
+
+/// Restore tools, one call of which kills the run that started it.
+pub(crate) struct KillingTools(tempfile::TempDir);
+
+impl KillingTools {
+    /// The n-th call does so before or after its work.
+    pub(crate) fn at_call(number: usize, when: When) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let work = if when == When::After { "{real} \"$@\"\n" } else { "" };
+        let script = format!(
+            "here=${{0%/*}}\necho >> $here/calls\n\
+             if [ \"$(wc -l < $here/calls)\" -ne {number} ]; then exec {{real}} \"$@\"; fi\n{work}kill -9 $PPID\n"
+        );
+        restore_tools(directory.path(), &script);
+        Self(directory)
+    }
+
+    pub(crate) fn path(&self) -> String {
+        path(self.0.path())
+    }
 }
 
 /// Restore tools, one call of which waits for the test.

@@ -1,0 +1,327 @@
+//! Which of identical rules in shared chains are ours: sequences of runs, kills at exact steps and foreign changes.
+//!
+//! `OWNERSHIP_SEQUENCES` and `OWNERSHIP_SEED` choose how many and which; a failure prints its seed, number and steps.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use istio_iptables::kernel::observe;
+use istio_iptables::model::Family as Of;
+use nfnetlink::nftables::{Batch, Client, Family as NftFamily, TableName};
+
+use crate::chaos::random::Random;
+use crate::lab::kill::When;
+use crate::lab::program::tool;
+use crate::lab::tools::KillingTools;
+use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend};
+
+for_each_backend!(identical_foreign_rules_survive_runs_that_are_killed_and_ours_go);
+
+/// Sequences in a test run without variables, if they fit into the time.
+const SEQUENCES: u64 = 12;
+const TIME: Duration = Duration::from_secs(20);
+
+const FAMILIES: [(Family, Of, NftFamily); 2] =
+    [(Family::V4, Of::V4, NftFamily::Ip), (Family::V6, Of::V6, NftFamily::Ip6)];
+
+/// Rules that ours are identical to, by table and chain; `LO` is the loopback range.
+const FORMS: [(&str, &str, &[&str]); 4] = [
+    ("nat", "PREROUTING", &["-i net9 -j RETURN", "-i net8 -j RETURN", "-i net1 -j RETURN"]),
+    ("nat", "OUTPUT", &["-o net9 -j RETURN", "-o net8 -j RETURN", "-o net1 -j RETURN"]),
+    (
+        "mangle",
+        "PREROUTING",
+        &[
+            "-i net9 -j RETURN",
+            "-i net8 -j RETURN",
+            "-p tcp -m mark --mark 1337 -j CONNMARK --save-mark",
+            "-i lo -p tcp -m mark --mark 1337 -j CONNMARK --save-mark",
+        ],
+    ),
+    (
+        "mangle",
+        "OUTPUT",
+        &[
+            "-o net9 -j RETURN",
+            "-o lo -p tcp -m mark --mark 1337 -j RETURN",
+            "! -d LO -o lo -p tcp -m owner --uid-owner 1337 -j MARK --set-mark 1338",
+            "-p tcp -m connmark --mark 1337 -j CONNMARK --restore-mark",
+        ],
+    ),
+];
+
+const OPTIONS: [&[&str]; 10] = [
+    &["-i", "*", "-b", "*"],
+    &["-i", "*", "-b", "*", "-c", "net9"],
+    &["-i", "*", "-b", "80", "-c", "net8,net9"],
+    &["-i", "*", "-b", "*", "-c", "net1,net8"],
+    &["-i", "*", "-b", "*", "-c", "net9", "-k", "net1"],
+    &["-i", "10.0.0.0/8", "-b", "80", "-k", "net9"],
+    &["-i", "*", "-b", "*", "-m", "TPROXY"],
+    &["-i", "*", "-b", "*", "-m", "TPROXY", "-c", "net9"],
+    &["-i", "*", "-b", "80,81", "-m", "TPROXY", "-c", "net9,net8", "-k", "net1", "--drop-invalid"],
+    &["-i", "*", "-b", "", "-m", "TPROXY", "-c", "net8"],
+];
+
+/// A rule in a shared chain.
+#[derive(Clone, Debug)]
+struct Live {
+    /// Its handle in iptables-nft; else its packet counter, or 0 if another program did not set that.
+    id: u64,
+    text: String,
+    /// Packets and bytes.
+    counters: String,
+}
+
+type Place = (usize, &'static str, &'static str);
+
+/// A pod in which another program adds, moves and deletes rules.
+struct Shared {
+    pod: Pod,
+    /// The foreign rules in order, and their counters where the tools set them.
+    foreign: BTreeMap<Place, Vec<(u64, String)>>,
+    added: u64,
+    /// What runs printed that ended by themselves.
+    said: String,
+    steps: Vec<String>,
+}
+
+impl Shared {
+    fn is_nft(&self) -> bool {
+        self.pod.fixture.backend == Backend::IptablesNft
+    }
+
+    /// The rules of the shared chains.
+    fn live(&self) -> BTreeMap<Place, Vec<Live>> {
+        let mut live = BTreeMap::new();
+        for (number, (family, of, _)) in FAMILIES.into_iter().enumerate() {
+            let save = self.pod.fixture.backend.tool(family, "-save");
+            let (saved, handles) =
+                self.pod.namespace.run(|| (tool(&save, &["-c"], ""), observe::handles(of).expect("handles")));
+            for (table, chain, _) in FORMS {
+                let section = saved.split(&format!("\n*{table}\n")).nth(1).unwrap_or_default();
+                let section = section.split("\nCOMMIT").next().unwrap_or_default();
+                let mut rules: Vec<Live> = section
+                    .lines()
+                    .filter_map(|line| line.strip_prefix('[')?.split_once(&format!("] -A {chain} ")))
+                    .map(|(counters, text)| Live {
+                        id: 0,
+                        text: text.to_owned(),
+                        counters: counters.to_owned(),
+                    })
+                    .collect();
+                if self.is_nft() {
+                    let of_table = handles.tables.iter().find(|(name, _)| name.name() == table);
+                    let of_chain = of_table.and_then(|(_, handles)| handles.rules.get(chain));
+                    let of_chain = of_chain.map_or(&[][..], Vec::as_slice);
+                    assert_eq!(of_chain.len(), rules.len(), "{saved}");
+                    rules.iter_mut().zip(of_chain).for_each(|(rule, handle)| rule.id = *handle);
+                } else {
+                    for rule in &mut rules {
+                        let packets =
+                            rule.counters.strip_suffix(":777").map(|packets| packets.parse().unwrap());
+                        rule.id = packets.unwrap_or(0);
+                    }
+                }
+                live.insert((number, table, chain), rules);
+            }
+        }
+        live
+    }
+
+    fn iptables(&self, (number, table, chain): Place, command: &str, rest: &str) {
+        let (family, ..) = FAMILIES[number];
+        self.pod.iptables(family, &format!("-t {table} {command} {chain} {rest}"));
+    }
+
+    /// Another program inserts a rule at a place, 0 for the first one.
+    fn insert(&mut self, random: &mut Random, place: Place, form: &str) {
+        let (number, ..) = place;
+        let rules = self.live().remove(&place).unwrap();
+        let at =
+            if random.chance(70) { [0, rules.len()][random.below(2)] } else { random.below(rules.len() + 1) };
+        self.added += 1;
+        let form = form.replace("LO", ["127.0.0.1/32", "::1/128"][number]);
+        self.iptables(place, "-I", &format!("{} {form} -c {} 777", at + 1, 1000 + self.added));
+        let now = self.live().remove(&place).unwrap();
+        let new = now.iter().find(|rule| !rules.iter().any(|old| old.id == rule.id)).expect("the new rule");
+        let known = self.foreign.entry(place).or_default();
+        let before = rules[..at].iter().filter(|rule| known.iter().any(|(id, _)| *id == rule.id)).count();
+        known.insert(before, (new.id, new.counters.clone()));
+        self.steps.push(format!("foreign {place:?} {} {form}: {}", at + 1, new.id));
+    }
+
+    fn delete(&mut self, place: Place, at: usize) {
+        let (id, _) = self.foreign.get_mut(&place).unwrap().remove(at);
+        let rules = self.live().remove(&place).unwrap();
+        let number = rules.iter().position(|rule| rule.id == id).unwrap() + 1;
+        self.steps.push(format!("foreign {place:?} -D {number}: {id}"));
+        self.iptables(place, "-D", &number.to_string());
+    }
+
+    /// Another program deletes a table with everything in it.
+    fn clear(&mut self, number: usize, table: &'static str) {
+        let (family, _, of) = FAMILIES[number];
+        self.steps.push(format!("clear {number} {table}"));
+        if self.is_nft() {
+            self.pod.namespace.run(|| {
+                let mut client = Client::open().expect("nf_tables");
+                let name = TableName::new(of, table);
+                if client.tables().expect("tables").contains(&name) {
+                    let mut batch = Batch::new();
+                    batch.delete_table(&name);
+                    client.commit(&batch).expect("delete the table");
+                }
+            });
+        } else {
+            self.pod.iptables(family, &format!("-t {table} -F"));
+            self.pod.iptables(family, &format!("-t {table} -X"));
+        }
+        self.foreign.retain(|(of, name, _), _| (*of, *name) != (number, table));
+    }
+
+    fn change(&mut self, random: &mut Random) {
+        let places: Vec<Place> =
+            self.foreign.iter().filter(|(_, rules)| !rules.is_empty()).map(|(place, _)| *place).collect();
+        let number = random.below(2);
+        match random.below(100) {
+            0..5 => self.clear(number, ["nat", "mangle"][random.below(2)]),
+            5..30 if !places.is_empty() => {
+                let place = random.pick(&places);
+                let at = random.below(self.foreign[&place].len());
+                self.delete(place, at);
+                if random.chance(60) {
+                    let (_, _, forms) =
+                        FORMS.into_iter().find(|(t, c, _)| (*t, *c) == (place.1, place.2)).unwrap();
+                    self.insert(random, place, random.clone().pick(forms));
+                }
+            }
+            _ => {
+                let (table, chain, forms) = random.pick(&FORMS);
+                let form = random.pick(forms);
+                self.insert(random, (number, table, chain), form);
+            }
+        }
+    }
+
+    /// A run, perhaps killed.
+    fn run(&mut self, random: &mut Random, args: &[&str], killed: bool) {
+        let program = self.pod.istio_iptables(args);
+        let when = [When::Before, When::After][random.below(2)];
+        let (how, ended) = if !killed {
+            (String::new(), program.run())
+        } else if random.chance(50) {
+            let number = random.below(12) + 1;
+            (format!(" killed {when:?} message {number}"), program.run_and_kill_at_send(number, when))
+        } else {
+            let call = random.below(3) + 1;
+            let tools = KillingTools::at_call(call, when);
+            let ended = program.env("PATH", &tools.path()).run();
+            (format!(" killed {when:?} restore {call}"), ended)
+        };
+        let alias = self.pod.namespace.run(|| tool("ip", &["link", "show", "lo"], ""));
+        let alias = alias.split("alias ").nth(1).unwrap_or("-").trim().to_owned();
+        self.steps.push(format!("run {args:?}{how}: {}, {alias}", ended.code()));
+        match ended.code() {
+            0 => self.said += &ended.output(),
+            -1 if killed => {}
+            _ => panic!("{}{}", self.steps.join("\n"), ended.output()),
+        }
+    }
+
+    /// Foreign rules are what they were: rules, counters and order.
+    fn check(&self, what: &str) {
+        let live = self.live();
+        for (place, foreign) in &self.foreign {
+            let ids: BTreeSet<u64> = foreign.iter().map(|(id, _)| *id).collect();
+            let there: Vec<_> = live[place]
+                .iter()
+                .filter(|rule| ids.contains(&rule.id))
+                .map(|rule| (rule.id, rule.counters.clone()))
+                .collect();
+            assert_eq!(&there, foreign, "{what}: {place:?}: {:#?}", live[place]);
+        }
+    }
+
+    /// Our rules that are left, by their words.
+    fn left(&self) -> Vec<(Place, String)> {
+        let foreign = |place: &Place, id: u64| {
+            self.foreign.get(place).is_some_and(|rules| rules.iter().any(|(known, _)| *known == id))
+        };
+        let live = self.live().into_iter();
+        live.flat_map(|(place, rules)| {
+            let ours = rules.into_iter().filter(|rule| !foreign(&place, rule.id));
+            ours.map(|rule| (place, rule.text)).collect::<Vec<_>>()
+        })
+        .collect()
+    }
+}
+
+/// Returns how many of our rules are left and named.
+fn sequence(fixture: Fixture, seed: u64, number: u64) -> usize {
+    let mut random = Random::new(seed, number);
+    let mut shared = Shared {
+        pod: fixture.pod(),
+        foreign: BTreeMap::new(),
+        added: 0,
+        said: String::new(),
+        steps: vec![format!("{seed} {number}")],
+    };
+    for _ in 0..random.below(3) {
+        shared.change(&mut random);
+    }
+    for _ in 0..=random.below(4) {
+        let mut args =
+            if random.chance(15) { vec!["--cleanup-only"] } else { random.pick(&OPTIONS).to_vec() };
+        if args.len() > 1 && random.chance(20) {
+            args.push("--verify");
+        }
+        let killed = random.chance(55);
+        shared.run(&mut random, &args, killed);
+        shared.check(&shared.steps.join("\n"));
+        for _ in 0..random.below(3) {
+            shared.change(&mut random);
+        }
+    }
+    shared.run(&mut random, &["--cleanup-only"], false);
+    shared.check(&shared.steps.join("\n"));
+    let left = shared.left();
+    for ((_, table, chain), text) in &left {
+        assert!(
+            shared.said.contains(&format!("`{table} {chain} {text}`")),
+            "{}\n{table} {chain} {text} is left",
+            shared.steps.join("\n")
+        );
+    }
+    let state = shared.pod.save(Family::V4) + &shared.pod.save(Family::V6);
+    assert!(!state.contains("ISTIO_"), "{}\n{state}", shared.steps.join("\n"));
+    if !left.is_empty() {
+        eprintln!("{}\nnamed: {left:?}", shared.steps.join("\n"));
+    }
+    left.len()
+}
+
+fn variable(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().expect("a number"))
+}
+
+fn identical_foreign_rules_survive_runs_that_are_killed_and_ours_go(fixture: Fixture) {
+    let seed = variable("OWNERSHIP_SEED").unwrap_or(1);
+    let asked = variable("OWNERSHIP_SEQUENCES");
+    let start = Instant::now();
+    let (mut named, mut failed, mut done) = (0, Vec::new(), 0);
+    for number in 0..asked.unwrap_or(SEQUENCES) {
+        if asked.is_none() && start.elapsed() > TIME {
+            break;
+        }
+        match std::panic::catch_unwind(|| sequence(fixture, seed, number)) {
+            Ok(left) => named += left,
+            Err(_) => failed.push(number),
+        }
+        done += 1;
+    }
+    eprintln!(
+        "OWNERSHIP_SEED={seed}: {done} sequences, {named} rules of ours are left and named, failed: {failed:?}"
+    );
+    assert!(failed.is_empty(), "OWNERSHIP_SEED={seed}: {failed:?}");
+}
