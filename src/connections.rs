@@ -28,6 +28,8 @@ pub struct Connections {
     /// Connections whose answers are routed by a mark that the desired state does not have: in TPROXY mode the proxy's own to the
     /// application, under the client's address.
     pub marked: BTreeMap<Family, usize>,
+    /// Connections between other hosts that live TPROXY rules hand to the proxy, and the desired ones do not.
+    pub intercepted: BTreeMap<Family, usize>,
 }
 
 /// How many connections depend on the translation of destinations.
@@ -66,7 +68,13 @@ impl Connections {
                  TPROXY rules that route their answers go"
             )
         });
-        marked.collect()
+        let intercepted = self.intercepted.iter().map(|(family, count)| {
+            format!(
+                "{count} {family} connections that pass through the pod are cut off: the TPROXY rules that hand them to the \
+                 proxy go"
+            )
+        });
+        marked.chain(intercepted).collect()
     }
 
     /// The sockets that are cut off by this policy.

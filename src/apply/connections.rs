@@ -1,10 +1,12 @@
 //! Which open TCP connections a run has to care for.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use crate::connections::{self, Connections, Policy, Translated};
 use crate::diff::marks_in_use;
 use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Entry, Filter, TcpState};
+use crate::kernel::rtnetlink::Rtnetlink;
 use crate::kernel::sock_diag::{self, State, TcpSocket};
 use crate::model::{Family, Mark, PASSTHROUGH_V6, Table, Transport};
 use crate::parse::Observed;
@@ -25,7 +27,44 @@ pub(super) fn inspect(desired: &DesiredState, current: &CurrentState, policy: Po
             .into_iter()
             .filter_map(|family| Some((family, marked(family, desired, current)?)))
             .collect(),
+        intercepted: intercepted(desired, current),
     }
+}
+
+/// Sockets for connections between other hosts that live TPROXY rules hand to the proxy, and the desired ones do not: without the
+/// rules their packets go on to the host that they are for, which knows no such connection.
+fn intercepted(desired: &DesiredState, current: &CurrentState) -> BTreeMap<Family, usize> {
+    let loses = |family: &Family| {
+        let wanted = desired.rules.get(family).is_some_and(|rules| saved_marks(rules).next().is_some());
+        !wanted && !marks(current, *family).is_empty()
+    };
+    let mut counts = BTreeMap::new();
+    let families: Vec<Family> = Family::ALL.into_iter().filter(loses).collect();
+    let Some(local) = (!families.is_empty()).then(local_addresses).flatten() else { return counts };
+    let is_local = |address: IpAddr| address.is_loopback() || local.contains(&address);
+    let sockets = sock_diag::tcp_sockets(&State::CONNECTED).unwrap_or_default();
+    for socket in sockets {
+        let [here, there] = [socket.local, socket.remote].map(|end| end.ip().to_canonical());
+        let family = if here.is_ipv4() { Family::V4 } else { Family::V6 };
+        if families.contains(&family) && !is_local(here) && !is_local(there) {
+            *counts.entry(family).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// The addresses of this namespace; `None` if they cannot be listed.
+fn local_addresses() -> Option<BTreeSet<IpAddr>> {
+    let listed = Rtnetlink::open().and_then(|mut socket| socket.addresses());
+    let listed = listed.inspect_err(|error| log::debug!("addresses cannot be listed: {error}")).ok()?;
+    Some(listed.into_iter().map(|listed| listed.address).collect())
+}
+
+/// The marks that live rules of ours store in connections or look for.
+fn marks(current: &CurrentState, family: Family) -> BTreeSet<Mark> {
+    let mangle = live(current, family).filter_map(|observed| observed.tables.get(&Table::Mangle));
+    let native = current.native.concerns(family).then(|| current.native.marks());
+    mangle.flat_map(marks_in_use).chain(native.into_iter().flatten()).collect()
 }
 
 /// Sockets that use `::6`, if a run would take it away.
@@ -41,10 +80,7 @@ fn from_passthrough(desired: &DesiredState, current: &CurrentState) -> usize {
 
 /// Open connections with a mark of live rules that the desired state does not save any more; `None` if there are none.
 fn marked(family: Family, desired: &DesiredState, current: &CurrentState) -> Option<usize> {
-    let mangle = live(current, family).filter_map(|observed| observed.tables.get(&Table::Mangle));
-    let native = current.native.concerns(family).then(|| current.native.marks());
-    let mut marks: BTreeSet<Mark> =
-        mangle.flat_map(marks_in_use).chain(native.into_iter().flatten()).collect();
+    let mut marks = marks(current, family);
     for mark in desired.rules.get(&family).into_iter().flat_map(saved_marks) {
         marks.remove(&mark);
     }
@@ -127,9 +163,11 @@ fn count(family: Family, ports: &BTreeSet<u16>) -> Translated {
     let filter = Filter { family, transport: Transport::Tcp, destination_port: None };
     let dump = || -> Result<Vec<Entry>, ConntrackError> { Ok(Conntrack::open()?.dump(&filter)?) };
     match dump() {
-        Ok(entries) => Translated::Count(
-            entries.iter().filter(|entry| is_open(entry) && is_redirected(entry, ports)).count(),
-        ),
+        Ok(entries) => {
+            let local = local_addresses().unwrap_or_default();
+            let redirected = |entry: &&Entry| is_open(entry) && is_redirected(entry, ports, &local);
+            Translated::Count(entries.iter().filter(redirected).count())
+        }
         Err(error) => {
             log::warn!("proxied {family} connections cannot be counted: {error}");
             Translated::Unknown
@@ -155,8 +193,9 @@ pub(super) fn delete_translated(cut_off: &Connections, ports: &BTreeMap<Family, 
         cut_off.translated.iter().filter(|(_, translated)| translated.any()).map(|(family, _)| family);
     for (family, ports) in families.filter_map(|family| Some((*family, ports.get(family)?))) {
         let filter = Filter { family, transport: Transport::Tcp, destination_port: None };
-        let is_ours =
-            |entry: &Entry| is_redirected(entry, ports) && ports.contains(&entry.reply.source.port());
+        let is_ours = |entry: &Entry| {
+            entry.status.destination_translated() && ports.contains(&entry.reply.source.port())
+        };
         let delete =
             || -> Result<usize, ConntrackError> { Ok(Conntrack::open()?.delete_if(&filter, is_ours)?) };
         match delete() {
@@ -166,12 +205,14 @@ pub(super) fn delete_translated(cut_off: &Connections, ports: &BTreeMap<Family, 
     }
 }
 
-/// Whether a connection was sent to a port of this namespace, as REDIRECT does: to a port of ours, to loopback, or to
-/// another port of the address that it was for. Earlier options may have had other ports.
-fn is_redirected(entry: &Entry, ports: &BTreeSet<u16>) -> bool {
+/// Whether a connection was sent to a port of this namespace, as REDIRECT does: to a port of ours, to an address of its
+/// own, or to another port of the address that it was for. Earlier options may have had other ports, and where a run has
+/// ended capture already none is known.
+fn is_redirected(entry: &Entry, ports: &BTreeSet<u16>, local: &BTreeSet<IpAddr>) -> bool {
     let server = entry.reply.source;
     entry.status.destination_translated()
         && (ports.contains(&server.port())
             || server.ip().is_loopback()
+            || local.contains(&server.ip())
             || server.ip() == entry.original.destination.ip())
 }

@@ -7,6 +7,7 @@ use crate::lab::{Family, Fixture, Topology, for_each_backend_and_native};
 for_each_backend_and_native!(
     translated_connections_of_a_guest_survive_first_capture,
     connections_to_a_published_port_survive_first_capture,
+    cleanup_counts_captured_connections_of_a_guest,
 );
 
 /// Another program translates the guest's addresses, so that its connections are tracked before ours are.
@@ -47,6 +48,31 @@ fn connections_to_a_published_port_survive_first_capture(fixture: Fixture) {
     pod.apply(&["-b", "*", "-i", "*"]);
     for conversation in &mut held {
         conversation.echo("still there").expect("the connection survives");
+    }
+}
+
+/// A connection of a guest is captured as an inbound one: REDIRECT sends it to the address of the bridge.
+fn cleanup_counts_captured_connections_of_a_guest(fixture: Fixture) {
+    // With TPROXY the lab's guest reaches no proxy.
+    for (mode, words) in [("REDIRECT", "4 proxied IPFAMILY connections are cut off")] {
+        let pod = fixture.pod_in(Topology::Guest);
+        let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
+        pod.apply(&["-b", "*", "-i", "*", "-m", mode]);
+        let mut held = Vec::new();
+        for &family in fixture.families() {
+            for user in [pod.guest(), pod.guest(), pod.guest(), pod.app()] {
+                held.push(user.connect(at(family.service(), 80)).expect("connect"));
+            }
+        }
+        assert!(held.iter().all(|conversation| conversation.greeting.server == "proxy"));
+        let ended = pod.apply(&["cleanup"]);
+        for family in ["IPv4", "IPv6"] {
+            let expected = words.replace("IPFAMILY", family);
+            assert!(ended.output().contains(&expected), "{expected}: {}", ended.output());
+        }
+        for mut conversation in held {
+            assert!(conversation.echo("after clean-up").is_err(), "{mode}: it was announced");
+        }
     }
 }
 
