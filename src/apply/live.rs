@@ -72,7 +72,7 @@ fn notices(own: &BTreeMap<Family, FamilyRules>, current: &CurrentState) -> Vec<S
     let live = foreign::Live { rules: &current.rules, legacy: &current.foreign_legacy };
     let rules = foreign::that_decide_first(own, current.backend, live);
     let rules = rules.iter().filter(|rule| rule.is_of_other_variant()).map(ToString::to_string);
-    let chains = foreign::before_ours(own, current.backend, &current.foreign);
+    let chains = foreign::on_the_way(own, current.backend, &current.foreign);
     rules.chain(chains.iter().map(ToString::to_string)).collect()
 }
 

@@ -1,55 +1,78 @@
-//! Base chains of other programs' nftables tables, in which a packet is before it meets our rules.
+//! Base chains of other programs' nftables tables, in which captured packets are before they meet our rules, or behind them.
 //!
 //! Packets pass the base chains of a hook by priority. `accept` ends one of them only, so what keeps a packet from ours is
-//! that it is dropped, queued, not tracked, or redirected by another rule: the first translation of a connection counts.
+//! that it is dropped, queued, not tracked, or redirected by another rule: the first translation of a connection counts. What
+//! ours have taken can still be dropped on its way to the proxy.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use nfnetlink::nftables::{
-    Base, Chain, ChainKind, Expression, Family as NftFamily, Hook as NftHook, Table, Verdict,
+    Base, Chain, ChainKind, CtKey, Expression, Family as NftFamily, Hook as NftHook, Rule, Table, Verdict,
 };
 
+use super::concern::Captured;
+use super::ports_of_proxy;
 use crate::model::{self, Backend, Family, FamilyRules, Hook, Variant};
+use crate::parse::{self, INPUT};
 
 /// The priority of our rules of nat, with iptables and native nftables.
 const NAT_PRIORITY: i32 = -100;
 /// Connection tracking has this priority: what is not tracked before gets no translation.
 const CONNTRACK_PRIORITY: i32 = -200;
+/// What keeps packets from the proxy that our rules have taken. Verdict maps are left out: nearly every firewall has one for
+/// the states of connections.
+const AFTER_OURS: [&str; 4] = ["policy drop", "drop", "reject", "queue"];
 
-/// A base chain that may keep packets from ours.
+/// A base chain that may keep packets from ours, or from the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseChain {
     table: String,
     chain: String,
-    hook: Hook,
+    hook: &'static str,
     priority: i32,
-    /// The priority of our last rules in the hook.
-    ours: i32,
+    place: Place,
     does: Vec<String>,
+}
+
+/// Where a base chain is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// Before our last rules in the hook, which have this priority, or with them.
+    Before(i32),
+    /// Behind them, or in the hook by which packets come to the proxy, which has these ports.
+    Behind(String),
 }
 
 impl fmt::Display for BaseChain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { table, chain, hook, priority, ours, does } = self;
-        let (decides, order) = if priority == ours {
-            ("may decide before ours", ", the same as ours: the chain that was made last is first")
-        } else {
-            ("decides before ours", "")
-        };
-        let hook = hook.name().to_lowercase();
-        write!(
-            f,
-            "a foreign base chain {decides}: {table} {chain} ({hook}, priority {priority}{order}): {}: packets that it takes \
-             are not captured; give it a priority above {ours} or delete it, if that is not meant",
-            does.join(", ")
-        )
+        let Self { table, chain, hook, priority, place, does } = self;
+        let does = does.join(", ");
+        match place {
+            Place::Behind(ports) => write!(
+                f,
+                "a foreign base chain decides over what our rules capture: {table} {chain} ({hook}, priority {priority}): \
+                 {does}: packets that it takes do not reach the proxy; accept {ports} in it first, if that is not meant"
+            ),
+            Place::Before(ours) => {
+                let (decides, order) = if priority == ours {
+                    ("may decide before ours", ", the same as ours: the chain that was made last is first")
+                } else {
+                    ("decides before ours", "")
+                };
+                write!(
+                    f,
+                    "a foreign base chain {decides}: {table} {chain} ({hook}, priority {priority}{order}): {does}: packets \
+                     that it takes are not captured; give it a priority above {ours} or delete it, if that is not meant"
+                )
+            }
+        }
     }
 }
 
-/// The base chains that may decide before the desired rules of a backend. `tables` are those of other programs.
+/// The base chains that may decide over the packets of the desired rules of a backend. `tables` are those of other programs.
 #[must_use]
-pub fn before_ours(
+pub fn on_the_way(
     desired: &BTreeMap<Family, FamilyRules>,
     backend: Backend,
     tables: &[Table],
@@ -58,32 +81,33 @@ pub fn before_ours(
     for table in tables {
         for chain in table.chains.iter().filter(|chain| !is_of_backend(table, chain, backend)) {
             let Some(base) = &chain.base else { continue };
-            let Some(hook) = hook_of(base) else { continue };
+            let Some((hook, name)) = hook_of(base) else { continue };
             let Some(ours) = Ours::of(desired, table, hook) else { continue };
+            let is_behind = hook.is_none() || base.priority > ours.last;
             let mut does = BTreeSet::new();
-            if base.policy == Verdict::Drop {
+            let may_match = |rule: &Rule| ours.may_match(table, rule, hook, is_behind);
+            let mut search = Search { table, may_match: &may_match, seen: BTreeSet::new() };
+            let accepts_all = search.collect(chain, &mut does);
+            if base.policy == Verdict::Drop && !accepts_all {
                 does.insert("policy drop".to_owned());
             }
-            collect(table, chain, &mut does, &mut BTreeSet::new());
-            let does: Vec<String> = does.into_iter().filter(|word| ours.is_behind(word, base)).collect();
+            let decides = |word: &String| {
+                if is_behind { AFTER_OURS.contains(&word.as_str()) } else { ours.is_behind(word, base) }
+            };
+            let does: Vec<String> = does.into_iter().filter(decides).collect();
             if !does.is_empty() {
-                found.push(BaseChain {
-                    table: table.name.to_string(),
-                    chain: chain.name.clone(),
-                    hook,
-                    priority: base.priority,
-                    ours: ours.last,
-                    does,
-                });
+                let place = if is_behind { Place::Behind(ours.ports()) } else { Place::Before(ours.last) };
+                let (table, chain) = (table.name.to_string(), chain.name.clone());
+                found.push(BaseChain { table, chain, hook: name, priority: base.priority, place, does });
             }
         }
     }
     found
 }
 
-/// The shared chains of iptables-nft are examined rule by rule where it is the backend.
+/// The shared chains of iptables-nft, and INPUT, are examined rule by rule where it is the backend.
 fn is_of_backend(table: &Table, chain: &Chain, backend: Backend) -> bool {
-    let is_shared = Hook::ALL.iter().any(|hook| hook.name() == chain.name);
+    let is_shared = chain.name == INPUT || Hook::ALL.iter().any(|hook| hook.name() == chain.name);
     backend == Backend::Iptables(Variant::Nft) && is_of_iptables(table) && is_shared
 }
 
@@ -93,34 +117,62 @@ fn is_of_iptables(table: &Table) -> bool {
         && model::Table::ALL.iter().any(|known| known.name() == table.name.name)
 }
 
-const fn hook_of(base: &Base) -> Option<Hook> {
+/// One of our hooks, or that of packets for this machine, where we have no rules.
+const fn hook_of(base: &Base) -> Option<(Option<Hook>, &'static str)> {
     match base.hook {
-        NftHook::Prerouting => Some(Hook::Prerouting),
-        NftHook::Output => Some(Hook::Output),
-        NftHook::Input | NftHook::Forward | NftHook::Postrouting | NftHook::Foreign(_) => None,
+        NftHook::Prerouting => Some((Some(Hook::Prerouting), "prerouting")),
+        NftHook::Output => Some((Some(Hook::Output), "output")),
+        NftHook::Input => Some((None, "input")),
+        NftHook::Forward | NftHook::Postrouting | NftHook::Foreign(_) => None,
     }
 }
 
-/// Our rules in a hook.
+/// Our rules in a hook, or in any of them.
 struct Ours {
     /// The priority of the last ones.
     last: i32,
     /// Whether connections are redirected.
     nat: bool,
+    /// What they capture.
+    captured: Vec<Captured>,
 }
 
 impl Ours {
-    fn of(desired: &BTreeMap<Family, FamilyRules>, table: &Table, hook: Hook) -> Option<Self> {
+    fn of(desired: &BTreeMap<Family, FamilyRules>, table: &Table, hook: Option<Hook>) -> Option<Self> {
         let meets = |family: &Family| match table.name.family {
             NftFamily::Inet => true,
             NftFamily::Ip => *family == Family::V4,
             NftFamily::Ip6 => *family == Family::V6,
         };
-        let rules = desired.iter().filter(|(family, _)| meets(family)).flat_map(|(_, rules)| &rules.tables);
-        let in_hook = rules
-            .filter(|(_, rules)| rules.hooks.get(&hook).is_some_and(|rules| rules.iter().next().is_some()));
+        let families = || desired.iter().filter(|(family, _)| meets(family)).map(|(_, rules)| rules);
+        let rules = families().flat_map(|rules| &rules.tables);
+        let in_hook = |of: &Hook| hook.is_none_or(|hook| hook == *of);
+        let in_hook = rules.filter(|(_, rules)| {
+            rules.hooks.iter().any(|(of, rules)| in_hook(of) && rules.iter().next().is_some())
+        });
         let priorities: BTreeSet<i32> = in_hook.map(|(table, _)| priority(*table)).collect();
-        Some(Self { last: *priorities.last()?, nat: priorities.contains(&NAT_PRIORITY) })
+        Some(Self {
+            last: *priorities.last()?,
+            nat: priorities.contains(&NAT_PRIORITY),
+            captured: families().map(Captured::of).collect(),
+        })
+    }
+
+    fn ports(&self) -> String {
+        ports_of_proxy(&self.captured)
+    }
+
+    /// Whether a rule may match what is captured.
+    fn may_match(&self, table: &Table, rule: &Rule, hook: Option<Hook>, is_behind: bool) -> bool {
+        let family = if table.name.family == NftFamily::Ip6 { Family::V6 } else { Family::V4 };
+        let Some(words) = parse::words_of(&parse::words_of_rule(family, rule)) else { return true };
+        self.captured.iter().any(|captured| {
+            if is_behind {
+                captured.may_match_taken(&words, hook == Some(Hook::Output))
+            } else {
+                captured.may_match(&words)
+            }
+        })
     }
 
     /// Whether what a rule does there comes before ours.
@@ -128,7 +180,7 @@ impl Ours {
         match does {
             // Only the chains of nat translate, and only they can be after ours in the same place.
             "dnat" | "redirect" => self.nat && base.kind == ChainKind::Nat && base.priority <= NAT_PRIORITY,
-            "notrack" => self.nat && base.priority < CONNTRACK_PRIORITY,
+            "notrack" | "ct zone" => base.priority < CONNTRACK_PRIORITY,
             _ => base.priority <= self.last,
         }
     }
@@ -142,23 +194,42 @@ const fn priority(table: model::Table) -> i32 {
     }
 }
 
-/// What the rules of a chain, and of those that they jump to, do to packets.
-fn collect<'a>(
+/// The search for what a base chain does.
+struct Search<'a> {
     table: &'a Table,
-    chain: &'a Chain,
-    does: &mut BTreeSet<String>,
-    seen: &mut BTreeSet<&'a str>,
-) {
-    for expression in chain.rules.iter().flat_map(|rule| &rule.expressions) {
-        does.extend(word(expression));
-        let Expression::Verdict(Verdict::Jump(name) | Verdict::Goto(name)) = expression else { continue };
-        // Rules of an earlier run of ours leave in this one.
-        let ours = is_of_iptables(table) && model::Chain::from_name(name).is_some();
-        let next = table.chains.iter().find(|next| next.name == *name).filter(|_| !ours);
-        if let Some(next) = next.filter(|_| seen.insert(name)) {
-            collect(table, next, does, seen);
+    may_match: &'a dyn Fn(&Rule) -> bool,
+    seen: BTreeSet<&'a str>,
+}
+
+impl<'a> Search<'a> {
+    /// What the rules of a chain, and of those that they jump to, do to captured packets; and whether one accepts all.
+    fn collect(&mut self, chain: &'a Chain, does: &mut BTreeSet<String>) -> bool {
+        for rule in chain.rules.iter().filter(|rule| (self.may_match)(rule)) {
+            if is_accept(rule) {
+                return true;
+            }
+            for expression in &rule.expressions {
+                does.extend(word(expression));
+                let Expression::Verdict(Verdict::Jump(name) | Verdict::Goto(name)) = expression else {
+                    continue;
+                };
+                // Rules of an earlier run of ours leave in this one.
+                let ours = is_of_iptables(self.table) && model::Chain::from_name(name).is_some();
+                let next = self.table.chains.iter().find(|next| next.name == *name).filter(|_| !ours);
+                if let Some(next) = next.filter(|_| self.seen.insert(name)) {
+                    self.collect(next, does);
+                }
+            }
         }
+        false
     }
+}
+
+/// Whether a rule accepts every packet.
+fn is_accept(rule: &Rule) -> bool {
+    let mut others =
+        rule.expressions.iter().filter(|expression| !matches!(expression, Expression::Counter { .. }));
+    matches!((others.next(), others.next()), (Some(Expression::Verdict(Verdict::Accept)), None))
 }
 
 /// What an expression does, if it keeps a packet from later rules.
@@ -167,6 +238,7 @@ fn word(expression: &Expression) -> Option<String> {
         Expression::Verdict(Verdict::Drop) => "drop",
         Expression::Redirect { .. } => "redirect",
         Expression::Tproxy { .. } => "tproxy",
+        Expression::SetCt { key: CtKey::Zone, .. } => "ct zone",
         Expression::Foreign { name, data } => match name.as_str() {
             "redir" => "redirect",
             // The hooks in question have no other translation.
@@ -204,8 +276,10 @@ fn has_verdicts(data: &[u8]) -> bool {
 fn of_target(data: &[u8]) -> Option<String> {
     const NAME: u16 = 1;
     const INFO: u16 = 3;
-    /// `XT_CT_NOTRACK`, in the first byte of what CT is given.
-    const NOTRACK: u8 = 1;
+    /// `XT_CT_NOTRACK` and `XT_CT_NOTRACK_ALIAS`, in the flags at the beginning of what CT is given. The zone comes behind them.
+    const NOTRACK: u16 = 3;
+    /// `XT_CT_ZONE_DIR_ORIG`, `XT_CT_ZONE_DIR_REPL`, `XT_CT_ZONE_MARK`.
+    const ZONE: u16 = 4 | 8 | 16;
     let attributes = nfnetlink::Attributes::new(data);
     let word = match attributes.of(NAME)?.text().as_str() {
         "DNAT" | "NETMAP" => "dnat",
@@ -215,7 +289,15 @@ fn of_target(data: &[u8]) -> Option<String> {
         "TPROXY" => "tproxy",
         "SYNPROXY" => "synproxy",
         "NOTRACK" => "notrack",
-        "CT" if attributes.of(INFO)?.byte()? & NOTRACK != 0 => "notrack",
+        "CT" => {
+            let info = attributes.of(INFO)?.payload;
+            let half = |at: usize| Some(u16::from_ne_bytes([*info.get(at)?, *info.get(at + 1)?]));
+            match (half(0)?, half(2)?) {
+                (flags, _) if flags & NOTRACK != 0 => "notrack",
+                (flags, zone) if flags & ZONE != 0 || zone != 0 => "ct zone",
+                _ => return None,
+            }
+        }
         _ => return None,
     };
     Some(word.to_owned())

@@ -1,31 +1,63 @@
 //! Which foreign rules can match captured traffic: TCP, and with DNS capture UDP of its ports.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-use crate::model::{DNS_CAPTURE_PORT, DNS_PORT, FamilyRules, Port, Transport};
+use ipnetwork::IpNetwork;
+
+use crate::model::{DNS_CAPTURE_PORT, DNS_PORT, FamilyRules, Port, Target, Transport};
 
 /// What the desired rules of a family capture.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Captured {
     /// DNS over UDP besides TCP.
     pub(super) dns: bool,
+    /// The proxy's ports: redirected packets have one of them from then on.
+    ports: BTreeSet<u16>,
+    /// Whether packets keep their own port, as with TPROXY.
+    keeps_port: bool,
 }
 
 impl Captured {
     pub(super) fn of(rules: &FamilyRules) -> Self {
-        let rules = rules.tables.values().flat_map(|table| table.rules());
-        let mut protocols = rules.filter_map(|rule| rule.statement.matcher.protocol.as_ref());
-        Self { dns: protocols.any(|protocol| protocol.transport == Transport::Udp) }
+        let rules = || rules.tables.values().flat_map(|table| table.rules());
+        let mut protocols = rules().filter_map(|rule| rule.statement.matcher.protocol.as_ref());
+        let redirect = |target: Target| match target {
+            Target::Redirect(port) => Some(port.number()),
+            Target::Accept
+            | Target::ConntrackZone(_)
+            | Target::Drop
+            | Target::Jump(_)
+            | Target::RestoreMark
+            | Target::Return
+            | Target::SaveMark
+            | Target::SetMark(_)
+            | Target::Tproxy { .. } => None,
+        };
+        Self {
+            dns: protocols.any(|protocol| protocol.transport == Transport::Udp),
+            ports: rules().filter_map(|rule| redirect(rule.statement.target)).collect(),
+            keeps_port: rules().any(|rule| matches!(rule.statement.target, Target::Tproxy { .. })),
+        }
+    }
+
+    /// The proxy's ports, if packets are redirected to them.
+    pub(super) fn ports(&self) -> impl Iterator<Item = u16> {
+        self.ports.iter().copied()
     }
 
     /// Whether a rule with these words may match captured packets. What is not understood may.
-    pub(super) fn may_match(self, words: &[String]) -> bool {
+    pub(super) fn may_match(&self, words: &[String]) -> bool {
         // Behind these there may be any word: in a comment, for instance.
         let ends = |word: &String| ["-m", "-j", "-g"].contains(&word.as_str());
         let protocol = words.iter().take_while(|word| !ends(word)).position(|word| word == "-p");
         let negated = |at: usize| {
             at.checked_sub(1).and_then(|before| words.get(before)).is_some_and(|word| word == "!")
         };
+        if is_for_invalid(words) {
+            return false;
+        }
         let Some((at, name)) = protocol.and_then(|at| Some((at, words.get(at + 1)?.as_str()))) else {
             return true;
         };
@@ -36,6 +68,70 @@ impl Captured {
             (false, false, true) => self.dns && may_be_dns(words),
             (false, false, false) => false,
         }
+    }
+
+    /// Whether a rule with these words may match packets that our rules have taken: in the chains of the input hook, and behind
+    /// ours in those of the output hook, where a redirected packet is for loopback.
+    pub(super) fn may_match_taken(&self, words: &[String], is_output: bool) -> bool {
+        // All packets of a redirected connection have the state DNAT.
+        let skips_redirected =
+            option(words, &["--ctstate"]).is_some_and(|(not, states)| not && states.contains("DNAT"));
+        if !self.may_match(words) || (skips_redirected && !self.keeps_port) {
+            return false;
+        }
+        let ports = option(words, &["--dport", "--dports"]).filter(|(not, _)| !not);
+        let is_ours = |ports: &Vec<RangeInclusive<u16>>| {
+            self.ports.iter().any(|port| ports.iter().any(|range| range.contains(port)))
+        };
+        let of_other_ports =
+            || ports.and_then(|(_, text)| ranges(text)).is_some_and(|ports| !is_ours(&ports));
+        if (is_output || !self.keeps_port) && of_other_ports() {
+            return false;
+        }
+        let destination = option(words, &["-d"]);
+        let is_loopback = |text: &str| text.parse().is_ok_and(|range: IpNetwork| range.ip().is_loopback());
+        if is_output {
+            let is_other = |range: &str| {
+                let range: Option<IpNetwork> = range.parse().ok();
+                let loopback = |range: &IpNetwork| match range {
+                    IpNetwork::V4(_) => IpAddr::from([127, 0, 0, 1]),
+                    IpNetwork::V6(_) => IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1]),
+                };
+                range.is_some_and(|range| !range.contains(loopback(&range)))
+            };
+            return !destination
+                .is_some_and(|(not, range)| if not { is_loopback(range) } else { is_other(range) });
+        }
+        // What claims to be local and comes from outside.
+        let from_outside = option(words, &["-i"]) == Some((true, "lo"));
+        let local =
+            |names: &[&str]| option(words, names).is_some_and(|(not, range)| !not && is_loopback(range));
+        !(from_outside && (local(&["-d"]) || local(&["-s"])))
+    }
+}
+
+/// The value of the first of these options, and whether it is negated. What is in a comment does not count.
+fn option<'a>(words: &'a [String], names: &[&str]) -> Option<(bool, &'a str)> {
+    let is_text = |at: usize| {
+        at.checked_sub(1).and_then(|before| words.get(before)).is_some_and(|word| word == "--comment")
+    };
+    let at = words
+        .iter()
+        .take_while(|word| !["-j", "-g"].contains(&word.as_str()))
+        .enumerate()
+        .position(|(at, word)| names.contains(&word.as_str()) && !is_text(at))?;
+    let not = at.checked_sub(1).and_then(|before| words.get(before)).is_some_and(|word| word == "!");
+    Some((not, words.get(at + 1)?))
+}
+
+/// Whether a rule looks only at packets that are of no connection.
+fn is_for_invalid(words: &[String]) -> bool {
+    let Some((not, states)) = option(words, &["--ctstate", "--state"]) else { return false };
+    let has = |wanted: &str| states.split(',').any(|state| state == wanted);
+    if not {
+        has("NEW") && has("ESTABLISHED")
+    } else {
+        states.split(',').all(|state| ["INVALID", "UNTRACKED"].contains(&state))
     }
 }
 
@@ -79,7 +175,7 @@ mod tests {
 
     fn may_match(dns: bool, rule: &str) -> bool {
         let words: Vec<String> = rule.split(' ').map(str::to_owned).collect();
-        Captured { dns }.may_match(&words)
+        Captured { dns, ports: BTreeSet::new(), keeps_port: false }.may_match(&words)
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! Foreign rules that decide before ours see a packet.
+//! Foreign rules that decide before ours see a packet, or over what ours have taken.
 
 mod base_chains;
 mod concern;
+mod later;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,8 +11,9 @@ use crate::diff::{is_our_jump, owned};
 use crate::model::{Backend, Chain, Family, FamilyRules, Hook, HookRules, Rule, Table, Target, Variant};
 use crate::parse::{self, Line, Observed, ObservedTable, UNREADABLE};
 
-pub use base_chains::{BaseChain, before_ours};
+pub use base_chains::{BaseChain, on_the_way};
 use concern::Captured;
+use later::ports_of_proxy;
 
 /// Depth limit for following jumps between foreign chains: iptables-legacy allows more nesting than the stack does.
 const DEEPEST: usize = 100;
@@ -23,7 +25,7 @@ const TOO_DEEP: &str = "chains nested more than 100 deep";
 pub struct DecidesFirst {
     family: Family,
     variant: Variant,
-    table: Table,
+    table: &'static str,
     /// `-A CHAIN words` or `-P CHAIN DROP`.
     text: String,
     target: String,
@@ -44,7 +46,6 @@ impl DecidesFirst {
 impl fmt::Display for DecidesFirst {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { family, variant, table, text, target, of_other_variant, place } = self;
-        let table = table.name();
         if text.starts_with("-P") {
             return write!(
                 f,
@@ -52,10 +53,17 @@ impl fmt::Display for DecidesFirst {
                  rule takes, those of the proxy among them, are dropped; set it to ACCEPT, if that is not meant"
             );
         }
+        if let Placement::Later(ports) = place {
+            return write!(
+                f,
+                "a foreign rule decides over what our rules capture ({family}, {variant}): {table} `{text}`: packets that it \
+                 hands to {target} do not reach the proxy; accept {ports} before it, if that is not meant"
+            );
+        }
         let decides = if *of_other_variant { "may decide" } else { "decides" };
         let mend = match place {
             Placement::Before => "move it behind our rule or delete it",
-            Placement::Beside => "delete it",
+            Placement::Beside | Placement::Later(_) => "delete it",
         };
         let is_unknown = [UNREADABLE, TOO_DEEP].iter().any(|unknown| target.contains(unknown));
         let are = if is_unknown { "may not be" } else { "are not" };
@@ -100,6 +108,7 @@ pub fn that_decide_first(
                     found.extend(of.policy(*table, hook, lines));
                 }
             }
+            found.extend(of.later(observed, backend));
         }
     }
     found
@@ -114,17 +123,20 @@ struct Examined<'a> {
 }
 
 /// Where foreign rules are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Placement {
     /// Before our jump in the same chain.
     Before,
     /// Behind it, or in tables that packets meet besides ours.
     Beside,
+    /// On the way to the proxy, which has these ports.
+    Later(String),
 }
 
 impl Examined<'_> {
     fn named(&self, table: Table, place: Placement, text: String, target: String) -> DecidesFirst {
         let Self { family, variant, of_other_variant, desired: _ } = *self;
+        let table = table.name();
         DecidesFirst { family, variant, table, text, target, of_other_variant, place }
     }
 
@@ -165,8 +177,14 @@ impl Examined<'_> {
                 if table != Table::Raw && has_capture && place == Placement::Beside {
                     return None;
                 }
-                let mut search =
-                    Search { table, hook, place, captured, chains: &observed.foreign, seen: BTreeSet::new() };
+                let mut search = Search {
+                    table,
+                    hook,
+                    place: place.clone(),
+                    captured: &captured,
+                    chains: &observed.foreign,
+                    seen: BTreeSet::new(),
+                };
                 let target = search.decides(&line.text, true, 0)?;
                 let words = line.text.escape_debug().to_string().replace("\\\"", "\"");
                 Some(self.named(table, place, format!("-A {} {words}", hook.name()), target))
@@ -197,7 +215,7 @@ struct Search<'a> {
     table: Table,
     hook: Hook,
     place: Placement,
-    captured: Captured,
+    captured: &'a Captured,
     chains: &'a BTreeMap<String, Vec<String>>,
     seen: BTreeSet<String>,
 }

@@ -7,8 +7,13 @@ use std::io;
 use super::legacy::{self, LegacyTable};
 use super::nftables::{self, ListedChain, Nftables, TableFamily, TableName};
 use super::observe::ours;
-use crate::model::{Chain, Family, Hook, NATIVE_TABLES, NfTables, Table, Variant};
+use crate::model::{Chain, Family, NATIVE_TABLES, NfTables, Table, Variant};
 use crate::nft::Live;
+
+/// The built-in chains that captured packets pass.
+const PASSED: [&str; 3] = ["PREROUTING", "OUTPUT", "INPUT"];
+/// The legacy table in which packets are behind our rules.
+const FILTER: &str = "filter";
 
 /// Names of the chains in each of our tables that exists.
 type Chains = BTreeMap<Table, Vec<String>>;
@@ -97,16 +102,16 @@ impl Snapshot {
             .chain(nft.into_iter().flat_map(|nft| nft.values().flatten()))
     }
 
-    /// Whether there are rules, of ours or foreign ones, in the shared chains that ours go into, or one has the policy drop.
+    /// Whether there are rules, of ours or foreign ones, in the built-in chains that captured packets pass, or one has the policy
+    /// drop.
     #[must_use]
     pub fn hooks_in_use(&self, variant: Variant, family: Family) -> bool {
         match variant {
             Variant::Legacy => self.legacy.get(&family).into_iter().flatten().any(|(name, table)| {
-                let relevant = Table::ALL.iter().any(|table| table.name() == name);
-                let decides = |hook: &Hook| {
-                    table.rules(hook.name()).unwrap_or(0) > 0 || table.drops.contains(hook.name())
-                };
-                relevant && Hook::ALL.iter().any(decides)
+                let relevant = name == FILTER || Table::ALL.iter().any(|table| table.name() == name);
+                let decides =
+                    |chain: &&str| table.rules(chain).unwrap_or(0) > 0 || table.drops.contains(*chain);
+                relevant && PASSED.iter().any(decides)
             }),
             Variant::Nft => self.nft_in_use.contains(&family),
         }
@@ -160,8 +165,7 @@ fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
         let chains: Vec<_> =
             listed.get(&family).into_iter().flatten().filter(|chain| chain.table == name.name).collect();
         let has_own_chain = chains.iter().any(|chain| Chain::from_name(&chain.name).is_some());
-        let drops =
-            chains.iter().any(|chain| chain.drops && Hook::ALL.iter().any(|hook| hook.name() == chain.name));
+        let drops = chains.iter().any(|chain| chain.drops && PASSED.contains(&chain.name.as_str()));
         let names = chains.into_iter().map(|chain| chain.name.clone()).collect();
         snapshot.chains.entry(family).or_default().insert(table, names);
         // What holds rules of ours is read whole in any case.
@@ -170,14 +174,14 @@ fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
             continue;
         }
         let rules = socket.rule_counts(&name)?;
-        if Hook::ALL.iter().any(|hook| rules.get(hook.name()).copied().unwrap_or(0) > 0) {
+        if PASSED.iter().any(|chain| rules.get(*chain).copied().unwrap_or(0) > 0) {
             snapshot.in_use.insert(family);
         }
     }
     Ok(snapshot)
 }
 
-/// Other programs' tables with a base chain that packets pass before our last rules, or together with them; without the elements
+/// Other programs' tables with a base chain that captured packets pass, before our rules or behind them; without the elements
 /// of sets. Those that are switched off are left out, and on request those in which only the built-in chains of iptables are
 /// such.
 ///
@@ -196,8 +200,8 @@ pub fn foreign_tables(snapshot: &Snapshot, without_iptables: bool) -> io::Result
     }
     let of_iptables: BTreeSet<TableName> = of_iptables.into_iter().map(|(_, _, name)| name).collect();
     let is_foreign = |table: &TableName, chain: &str| !(of_iptables.contains(table) && is_built_in(chain));
-    let early = nftables::tables_with_early_chains(is_foreign)?;
-    let foreign: Vec<&TableName> = snapshot.others.iter().filter(|table| early.contains(table)).collect();
+    let passed = nftables::tables_on_the_way(is_foreign)?;
+    let foreign: Vec<&TableName> = snapshot.others.iter().filter(|table| passed.contains(table)).collect();
     if foreign.is_empty() {
         return Ok(Vec::new());
     }

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use nfnetlink::nftables::{Expression, MetaKey, Operator, PayloadBase, Rule, Verdict};
+use nfnetlink::nftables::{CtKey, Expression, MetaKey, Operator, PayloadBase, Rule, Verdict};
 
 use super::UNREADABLE;
 use crate::model::Family;
@@ -23,9 +23,9 @@ pub fn words_of_rule(family: Family, rule: &Rule) -> String {
     for expression in &rule.expressions {
         reader.read(expression);
     }
-    let Reader { address, interface, protocol, tests, is_unknown, target, .. } = reader;
+    let Reader { address, interface, protocol, ports, tests, is_unknown, target, .. } = reader;
     let unknown = if is_unknown { UNKNOWN } else { "" };
-    format!("{address}{interface}{protocol}{tests}{unknown}{target}").trim_end().to_owned()
+    format!("{address}{interface}{protocol}{ports}{tests}{unknown}{target}").trim_end().to_owned()
 }
 
 /// What the register holds.
@@ -35,6 +35,10 @@ enum Loaded {
     OutInterface,
     Protocol,
     Mark,
+    /// The option for it.
+    Port(&'static str),
+    /// The state of the connection: these bits of it.
+    State(u32),
     /// The option, the bits that count, and whether there is a mask.
     Address(&'static str, u8),
 }
@@ -45,6 +49,7 @@ struct Reader {
     address: String,
     interface: String,
     protocol: String,
+    ports: String,
     tests: String,
     is_unknown: bool,
     target: String,
@@ -52,13 +57,14 @@ struct Reader {
 
 impl Default for Reader {
     fn default() -> Self {
-        let [address, interface, protocol, tests, target] = Default::default();
+        let [address, interface, protocol, ports, tests, target] = Default::default();
         Self {
             family: Family::V4,
             loaded: None,
             address,
             interface,
             protocol,
+            ports,
             tests,
             is_unknown: false,
             target,
@@ -78,15 +84,22 @@ impl Reader {
             Expression::Payload { base: PayloadBase::Network, offset, length, .. } => {
                 self.network_header(*offset, *length)
             }
+            Expression::Payload { base: PayloadBase::Transport, offset, length, .. } => {
+                self.transport_header(*offset, *length)
+            }
+            Expression::Range { from, to, inverted, .. } => self.range(from, to, *inverted),
             Expression::Bitwise { mask, xor, .. } => self.bitwise(mask, xor),
             Expression::Compare { operator, value, .. } => self.compare(*operator, value),
             Expression::Verdict(verdict) => self.verdict(verdict),
             Expression::Redirect { .. } => self.jump("REDIRECT"),
             Expression::Tproxy { .. } => self.jump("TPROXY"),
             Expression::Foreign { name, data } => self.foreign(name, data),
+            Expression::Ct { key: CtKey::State, .. } => {
+                self.loaded = Some(Loaded::State(0));
+                Some(())
+            }
             Expression::SetMeta { .. }
             | Expression::Payload { .. }
-            | Expression::Range { .. }
             | Expression::Lookup { .. }
             | Expression::Ct { .. }
             | Expression::SetCt { .. }
@@ -125,9 +138,37 @@ impl Reader {
         Some(())
     }
 
-    /// The mask of a range.
+    fn transport_header(&mut self, offset: u32, length: u32) -> Option<()> {
+        self.loaded = Some(match (offset, length) {
+            (0, 2) => Loaded::Port("--sport"),
+            (2, 2) => Loaded::Port("--dport"),
+            _ => return None,
+        });
+        Some(())
+    }
+
+    /// A range of ports.
+    fn range(&mut self, from: &[u8], to: &[u8], inverted: bool) -> Option<()> {
+        let Loaded::Port(option) = self.loaded.take()? else { return None };
+        let not = if inverted { "! " } else { "" };
+        self.ports += &format!("{not}{option} {}:{} ", port(from)?, port(to)?);
+        Some(())
+    }
+
+    /// The mask of a range, or of states.
     fn bitwise(&mut self, mask: &[u8], xor: &[u8]) -> Option<()> {
-        let Some(Loaded::Address(option, _)) = self.loaded else { return None };
+        let option = match self.loaded? {
+            Loaded::Address(option, _) => option,
+            Loaded::State(_) => {
+                self.loaded = Some(Loaded::State(number(mask, 0)?));
+                return xor.iter().all(|byte| *byte == 0).then_some(());
+            }
+            Loaded::InInterface
+            | Loaded::OutInterface
+            | Loaded::Protocol
+            | Loaded::Mark
+            | Loaded::Port(_) => return None,
+        };
         let ones: u32 = mask.iter().take_while(|byte| **byte == 0xff).map(|byte| byte.leading_ones()).sum();
         let rest = mask.get(usize::try_from(ones / 8).ok()?..)?;
         let partial = rest.first().map_or(0, |byte| byte.leading_ones());
@@ -151,6 +192,13 @@ impl Reader {
             Loaded::InInterface => self.interface += &format!("{not}-i {} ", interface(value)?),
             Loaded::OutInterface => self.interface += &format!("{not}-o {} ", interface(value)?),
             Loaded::Protocol => self.protocol += &format!("{not}-p {} ", protocol(value)?),
+            Loaded::State(states) => {
+                // Not none of them is one of them.
+                let not = if not.is_empty() { "! " } else { "" };
+                let states = states_of(states).filter(|_| number(value, 0) == Some(0))?;
+                self.tests += &format!("-m conntrack {not}--ctstate {states} ");
+            }
+            Loaded::Port(option) => self.ports += &format!("{not}{option} {} ", port(value)?),
             Loaded::Mark => self.tests += &format!("-m mark {not}--mark {:#x} ", number(value, 0)?),
             Loaded::Address(option, bits) => {
                 self.address += &format!("{not}{option} {}/{bits} ", address(self.family, value)?);
@@ -277,6 +325,20 @@ fn of_target(name: &str, revision: u32, info: &[u8]) -> Option<String> {
 /// A number in the byte order of the machine.
 fn number(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}
+
+/// The names of states by their bits.
+fn states_of(bits: u32) -> Option<String> {
+    const STATES: [(u32, &str); 5] =
+        [(1, "INVALID"), (8, "NEW"), (4, "RELATED"), (2, "ESTABLISHED"), (64, "UNTRACKED")];
+    let known: u32 = STATES.iter().map(|(bit, _)| bit).sum();
+    let names: Vec<_> = STATES.iter().filter(|(bit, _)| bits & bit != 0).map(|(_, name)| *name).collect();
+    (bits != 0 && bits & !known == 0).then(|| names.join(","))
+}
+
+/// A port in network byte order.
+fn port(value: &[u8]) -> Option<u16> {
+    Some(u16::from_be_bytes(value.try_into().ok()?))
 }
 
 fn half(bytes: &[u8], at: usize) -> Option<u16> {

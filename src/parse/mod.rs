@@ -42,6 +42,8 @@ pub struct ObservedTable {
     pub held: BTreeMap<Chain, String>,
     /// The shared chains with the policy DROP.
     pub drops: BTreeSet<Hook>,
+    /// Whether INPUT has the policy DROP. Its rules are those of a foreign chain.
+    pub input_drops: bool,
     /// The rules of foreign chains, by the name of the chain.
     pub foreign: BTreeMap<String, Vec<String>>,
     /// The shared chains that the tool cannot list: it can add rules there, but delete none.
@@ -65,6 +67,8 @@ pub struct Observed {
     pub family: Family,
     /// The tables we write to, as far as they exist.
     pub tables: BTreeMap<Table, ObservedTable>,
+    /// The table `filter`, in which we never write. Captured packets come through it behind our rules.
+    pub filter: ObservedTable,
     /// What the last run recorded in the namespace; `None` if our rules are not there, or another program's.
     pub record: Option<Record>,
 }
@@ -72,8 +76,8 @@ pub struct Observed {
 impl Observed {
     /// A namespace without rules of ours.
     #[must_use]
-    pub const fn empty(family: Family) -> Self {
-        Self { family, tables: BTreeMap::new(), record: None }
+    pub fn empty(family: Family) -> Self {
+        Self { family, tables: BTreeMap::new(), filter: ObservedTable::default(), record: None }
     }
 
     /// Adds the handles of one table.
@@ -102,19 +106,34 @@ impl Observed {
 /// Placeholder target of a foreign rule that iptables cannot list.
 pub const UNREADABLE: &str = "rules that iptables cannot read";
 
+/// The table that decides which packets are let through.
+const FILTER: &str = "filter";
+/// The chain of packets for this machine.
+pub const INPUT: &str = "INPUT";
+
 /// Reads the output of `iptables-save` or `ip6tables-save`.
 #[must_use]
 pub fn iptables_save(family: Family, text: &str) -> Observed {
     let mut observed = Observed::empty(family);
-    let mut current: Option<Table> = None;
+    let mut ignored = ObservedTable::default();
+    let mut current = &mut ignored;
     for line in words::records(text) {
         if let Some(name) = line.strip_prefix('*') {
-            current = Table::ALL.into_iter().find(|table| table.name() == name.trim());
+            let table = Table::ALL.into_iter().find(|table| table.name() == name.trim());
             // The legacy tool prints a table twice if another table is created while it reads the list of tables.
-            current.map(|table| observed.tables.remove(&table));
-        }
-        if let Some(table) = current {
-            read_line(family, line, observed.tables.entry(table).or_default());
+            current = match table {
+                Some(table) => {
+                    observed.tables.remove(&table);
+                    observed.tables.entry(table).or_default()
+                }
+                None if name.trim() == FILTER => {
+                    observed.filter = ObservedTable::default();
+                    &mut observed.filter
+                }
+                None => &mut ignored,
+            };
+        } else {
+            read_line(family, line, current);
         }
     }
     observed
@@ -128,6 +147,7 @@ fn read_line(family: Family, line: &str, table: &mut ObservedTable) {
             table.chains.entry(chain).or_default();
         }
         let drops = words.next() == Some("DROP");
+        table.input_drops |= drops && name == INPUT;
         table.drops.extend(Hook::ALL.into_iter().find(|hook| hook.name() == name).filter(|_| drops));
         return;
     }

@@ -354,7 +354,7 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
     let live = foreign::Live { rules: &current.rules, legacy: &current.foreign_legacy };
     let first = foreign::that_decide_first(&capturing, current.backend, live);
     notices.extend(first.iter().map(ToString::to_string));
-    let chains = foreign::before_ours(&capturing, current.backend, &current.foreign);
+    let chains = foreign::on_the_way(&capturing, current.backend, &current.foreign);
     notices.extend(chains.iter().map(ToString::to_string));
     for variant in Variant::ALL {
         for change in changes(desired, current, variant).iter().filter(|change| !change.ambiguous.is_empty())

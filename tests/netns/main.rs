@@ -30,6 +30,7 @@ mod families;
 mod foreign;
 mod foreign_chains;
 mod foreign_moves;
+mod foreign_on_the_way;
 mod foreign_warnings;
 mod forwarded;
 mod held;

@@ -11,8 +11,6 @@ use nfnetlink::nftables::{
 use super::staged;
 use crate::nft::carry_counters;
 
-/// The priority of our rules of nat, the last ones that a packet meets.
-const LAST_PRIORITY: i32 = -100;
 /// How often a transaction is tried whose base other programs change.
 const ATTEMPTS: usize = 16;
 /// A table that exists within one transaction only.
@@ -45,22 +43,18 @@ pub fn read_without_elements<'a>(names: impl Iterator<Item = &'a TableName>) -> 
     Ok(tables.collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
-/// The tables with a base chain in one of the hooks of our rules, before the last of ours or in the same place. Asked about
-/// are those that `concerns` selects by table and name.
+/// The tables with a base chain that captured packets pass. Asked about are those that `concerns` selects by table and name.
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn tables_with_early_chains(
-    concerns: impl Fn(&TableName, &str) -> bool,
-) -> io::Result<BTreeSet<TableName>> {
+pub fn tables_on_the_way(concerns: impl Fn(&TableName, &str) -> bool) -> io::Result<BTreeSet<TableName>> {
     let chains = Client::open()?.chains_of_all_tables()?.into_iter();
-    let early = chains.filter(|(table, chain)| {
+    let passed = chains.filter(|(table, chain)| {
         let base = chain.base.as_ref();
-        base.is_some_and(|base| {
-            matches!(base.hook, Hook::Prerouting | Hook::Output) && base.priority <= LAST_PRIORITY
-        }) && concerns(table, &chain.name)
+        base.is_some_and(|base| matches!(base.hook, Hook::Prerouting | Hook::Output | Hook::Input))
+            && concerns(table, &chain.name)
     });
-    Ok(early.map(|(table, _)| table).collect())
+    Ok(passed.map(|(table, _)| table).collect())
 }
 
 /// Replaces what is in tables and deletes others of the family `inet`, in one transaction. Rules that stay keep their
