@@ -39,8 +39,8 @@ pub fn rules(host: &impl Host, desired: &DesiredState, choice: BackendChoice) ->
         };
         (family, live)
     });
-    let notices = notices(&own, &current);
-    Ok(Own { live: Live { rules: rules.collect(), routed_mark, notices }, rules: own })
+    let (foreign, notices) = notices(&own, &current);
+    Ok(Own { live: Live { rules: rules.collect(), routed_mark, notices, foreign }, rules: own })
 }
 
 fn observed(current: &CurrentState, family: Family) -> Option<&Observed> {
@@ -67,13 +67,16 @@ fn of_native(
         .hint("`explain --live` does not read them back: give it the options of the run that wrote them"))
 }
 
-/// What may decide besides the rules of the walk: tables of other programs, and of another variant of iptables.
-fn notices(own: &BTreeMap<Family, FamilyRules>, current: &CurrentState) -> Vec<String> {
+/// The foreign rules of the walk that decide before ours, and what may decide besides: tables of other programs, of another
+/// variant of iptables, and chains that packets meet later.
+fn notices(own: &BTreeMap<Family, FamilyRules>, current: &CurrentState) -> (Vec<String>, Vec<String>) {
     let live = foreign::Live { rules: &current.rules, legacy: &current.foreign_legacy };
     let rules = foreign::that_decide_first(own, current.backend, live);
-    let rules = rules.iter().filter(|rule| rule.is_of_other_variant()).map(ToString::to_string);
+    let (walked, others): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule.is_beside_ours());
     let chains = foreign::on_the_way(own, current.backend, &current.foreign);
-    rules.chain(chains.iter().map(ToString::to_string)).collect()
+    let chains = chains.iter().map(ToString::to_string);
+    let others = others.into_iter().map(ToString::to_string).chain(chains);
+    (walked.into_iter().map(ToString::to_string).collect(), others.collect())
 }
 
 /// The mark that policy routing sends to `lo`.

@@ -1,6 +1,6 @@
 //! The packet that `explain` is asked about.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::cli::{Origin, PacketKey, RawOptions};
 use crate::model::{Interface, Mark, Transport};
@@ -107,8 +107,21 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
         reader.refuse(PacketKey::Src, expected);
         return None;
     }
+    let sender = sender?;
+    let useless = if sender == Sender::Outside { PacketKey::Out } else { PacketKey::In };
+    for key in [useless, PacketKey::Src].into_iter().filter(|key| !raw.packet(*key).is_empty()) {
+        if key == useless {
+            let (from, other) =
+                (raw.packet(PacketKey::From), if sender == Sender::Outside { "--in" } else { "--out" });
+            reader.refuse(key, Expected::new(format!("{other} for a packet from {from}")));
+            return None;
+        } else if destination.is_none() {
+            reader.refuse(key, Expected::new("a packet: add --to"));
+            return None;
+        }
+    }
     Some(PacketQuery {
-        sender: sender?,
+        sender,
         destination,
         transport: transport?,
         source: source.map(|(address, _)| address),
@@ -173,7 +186,7 @@ fn senders() -> Expected {
 fn destination(text: &str) -> Result<SocketAddr, Expected> {
     let expected = || Expected::new("ADDRESS:PORT, such as 10.0.0.1:443 or [2001:db8::1]:443");
     match text.parse::<SocketAddr>() {
-        Ok(to) if to.port() != 0 => Ok(to),
+        Ok(to) if to.port() != 0 => Ok(SocketAddr::new(as_the_kernel_takes(to.ip()), to.port())),
         Ok(_) => Err(expected().hint("no connection goes to port 0")),
         Err(_) if text.parse::<IpAddr>().is_ok() => Err(expected().hint("add the port")),
         Err(_) if text.contains(|c: char| c.is_ascii_alphabetic()) && !text.contains("::") => {
@@ -181,6 +194,15 @@ fn destination(text: &str) -> Result<SocketAddr, Expected> {
         }
         Err(_) => Err(expected()),
     }
+}
+
+/// An IPv4 address in IPv6 form is one of IPv4, and the unspecified one is the machine itself.
+fn as_the_kernel_takes(address: IpAddr) -> IpAddr {
+    let address = address.to_canonical();
+    if !address.is_unspecified() {
+        return address;
+    }
+    if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() }
 }
 
 fn source(text: &str) -> Result<(IpAddr, Option<u16>), Expected> {

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::matching::{AtHook, mismatch};
-use crate::model::{Family, Port, Target};
+use crate::model::{Family, Target};
 use crate::parse;
 
 /// Whether a rule is for a packet.
@@ -25,14 +25,25 @@ pub(super) enum Does {
     /// It goes on in this chain, and does not come back if the rule is a `goto`.
     Chain { name: String, goes: bool },
     /// It takes the packet away from the rules behind it.
-    Takes(String),
+    Takes,
+    /// The same, if a program is there that takes it.
+    MayTake,
+    /// It gives the packet or its connection a mark that is not known.
+    Marks,
+    /// The packet is not tracked: nat does not see it.
+    Untracks,
     /// Nothing that ends the chain.
     Continues,
 }
 
 /// Targets that take a packet away from the rules behind them.
-const TAKING: [&str; 9] =
-    ["DNAT", "MASQUERADE", "NETMAP", "NFQUEUE", "QUEUE", "REDIRECT", "REJECT", "SNAT", "SYNPROXY"];
+const TAKING: [&str; 10] =
+    ["DNAT", "MASQUERADE", "NETMAP", "NFQUEUE", "QUEUE", "REDIRECT", "REJECT", "SNAT", "SYNPROXY", "TPROXY"];
+/// Targets that change marks.
+const MARKING: [&str; 3] = ["CONNMARK", "HMARK", "MARK"];
+/// Match extensions with tests that can be evaluated.
+const MODULES: [&str; 9] =
+    ["comment", "connmark", "conntrack", "mark", "multiport", "owner", "state", "tcp", "udp"];
 
 /// Whether the rule with these words is for the packet.
 pub(super) fn applies(family: Family, text: &str, packet: &AtHook) -> Applies {
@@ -44,18 +55,26 @@ pub(super) fn applies(family: Family, text: &str, packet: &AtHook) -> Applies {
     let mut unknown = Vec::new();
     for test in &tests {
         match test.as_slice() {
-            ["-m", name] => module = name,
-            ["-m", "comment", ..] | ["--comment", ..] | ["-p", "all"] => {}
+            ["--comment", ..] | ["-p", "all"] => {}
+            ["-m", name] if MODULES.contains(name) => module = name,
+            // It may test something without any option, as `-m socket` does.
+            ["-m", ..] => {
+                module = "";
+                unknown.push(test.join(" "));
+            }
             ["-p", name] if !["tcp", "udp", "6", "17"].contains(name) => {
                 return Applies::No(format!("not {}", name.to_uppercase()));
             }
             ["!", option @ ("-i" | "-o"), name] => {
                 let found = if *option == "-i" { &packet.in_interface } else { &packet.out_interface };
-                if found.as_deref() == Some(*name) {
+                if found.as_deref().is_some_and(|found| covers(name, found)) {
                     return Applies::No(format!("interface is {name}"));
                 }
             }
-            _ => match ports(test, packet).or_else(|| evaluate(family, &protocol, module, test, packet)) {
+            _ => match ports(test, packet)
+                .or_else(|| states(test, packet))
+                .or_else(|| evaluate(family, &protocol, module, test, packet))
+            {
                 Some(None) => {}
                 Some(Some(mismatch)) => return Applies::No(mismatch),
                 None => unknown.push(test.join(" ")),
@@ -87,6 +106,29 @@ fn tests(words: &[String]) -> Vec<Vec<&str>> {
         tests.push(test);
     }
     tests
+}
+
+/// Whether an interface is meant; a name with a trailing `+` means all that begin so.
+fn covers(name: &str, found: &str) -> bool {
+    name.strip_suffix('+').map_or(name == found, |prefix| found.starts_with(prefix))
+}
+
+/// A test of the connection's state; `None` if it is none, or names what a packet cannot be asked about with.
+#[allow(clippy::option_option, reason = "the inner one is why the test fails, if it does")]
+fn states(test: &[&str], packet: &AtHook) -> Option<Option<String>> {
+    const KNOWN: [&str; 5] = ["ESTABLISHED", "INVALID", "NEW", "RELATED", "UNTRACKED"];
+    let (is_negated, test) = match test {
+        ["!", test @ ..] => (true, test),
+        test => (false, test),
+    };
+    let ["--ctstate" | "--state", list] = test else { return None };
+    let states: Vec<&str> = list.split(',').collect();
+    if !states.iter().all(|state| KNOWN.contains(state)) {
+        return None;
+    }
+    let found = if packet.is_tracked { packet.state.conntrack_name() } else { "UNTRACKED" };
+    let not = if is_negated { "" } else { "not " };
+    Some((states.contains(&found) == is_negated).then(|| format!("connection is {found}, {not}{list}")))
 }
 
 /// A test of ports, with ranges and lists; `None` if it is none.
@@ -139,20 +181,17 @@ pub(super) fn does(family: Family, text: &str, is_chain: impl Fn(&str) -> bool) 
     if let Some(known) = parse::statement(family, &target.join(" ")) {
         return Does::Known(known.target);
     }
-    let port = || {
-        let at = target.iter().position(|word| word == "--to-ports" || word == "--to-port")?;
-        target.get(at + 1)?.parse::<u16>().ok().and_then(Port::new)
-    };
+    let has = |word: &str| target.iter().any(|found| found == word);
     match name {
-        name if is_chain(name) => Does::Chain { name: name.to_owned(), goes: option == "-g" },
-        "REDIRECT" if port().is_some() => {
-            port().map_or(Does::Continues, |port| Does::Known(Target::Redirect(port)))
+        // An empty chain has no rules that could be seen.
+        name if option == "-g" || is_chain(name) => {
+            Does::Chain { name: name.to_owned(), goes: option == "-g" }
         }
-        name if TAKING.contains(&name) || name == parse::UNREADABLE => {
-            Does::Takes(target.get(1..).unwrap_or_default().join(" "))
-        }
-        "NOTRACK" => Does::Takes("NOTRACK".to_owned()),
-        "CT" if target.iter().any(|word| word == "--notrack") => Does::Takes("NOTRACK".to_owned()),
+        "NFQUEUE" if has("--queue-bypass") => Does::MayTake,
+        name if TAKING.contains(&name) || name == parse::UNREADABLE => Does::Takes,
+        name if MARKING.contains(&name) => Does::Marks,
+        "NOTRACK" => Does::Untracks,
+        "CT" if has("--notrack") => Does::Untracks,
         _ => Does::Continues,
     }
 }
@@ -175,6 +214,7 @@ mod tests {
             mark: Mark(0),
             connmark: Mark(0),
             state: ConnectionState::New,
+            is_tracked: true,
         };
         let applies = |rule: &str| match applies(Family::V4, rule, &packet) {
             Applies::Yes => "yes".to_owned(),
@@ -195,10 +235,17 @@ mod tests {
             ("-s 10.0.0.0/8 ! -d 10.1.0.0/16 -j ACCEPT", "no"),
             ("-m mark --mark 0x1 -j ACCEPT", "no"),
             ("-m mark --mark 0x1/0x1 -j ACCEPT", "--mark 0x1/0x1"),
-            ("-m addrtype --dst-type LOCAL -j DOCKER", "--dst-type LOCAL"),
-            ("-m set --match-set allowed src -j ACCEPT", "--match-set allowed src"),
+            ("-m addrtype --dst-type LOCAL -j DOCKER", "-m addrtype --dst-type LOCAL"),
+            ("-m set --match-set allowed src -j ACCEPT", "-m set --match-set allowed src"),
             ("-m set ! --match-set allowed src -p udp -j ACCEPT", "no"),
-            ("-m socket --transparent -j DIVERT", "--transparent"),
+            ("-m socket --transparent -j DIVERT", "-m socket --transparent"),
+            ("-m socket -j ACCEPT", "-m socket"),
+            ("! -i eth+ -j ACCEPT", "no"),
+            ("! -i lo+ -j ACCEPT", "yes"),
+            ("-m conntrack --ctstate NEW -j ACCEPT", "yes"),
+            ("-m conntrack ! --ctstate RELATED,ESTABLISHED -j ACCEPT", "yes"),
+            ("-m state --state INVALID -j ACCEPT", "no"),
+            ("-m conntrack --ctstate NEW,DNAT -j ACCEPT", "--ctstate NEW,DNAT"),
         ] {
             assert_eq!(applies(rule), expected, "{rule}");
         }
@@ -209,15 +256,12 @@ mod tests {
         let does = |rule: &str| does(Family::V4, rule, |name| name == "cali-IN");
         assert_eq!(does("-p tcp -j ACCEPT"), Does::Known(Target::Accept));
         assert_eq!(does("-g cali-IN"), Does::Chain { name: "cali-IN".to_owned(), goes: true });
-        assert_eq!(
-            does("-j DNAT --to-destination 10.0.0.1:80"),
-            Does::Takes("DNAT --to-destination 10.0.0.1:80".to_owned())
-        );
-        assert_eq!(
-            does("-j REJECT --reject-with tcp-reset"),
-            Does::Takes("REJECT --reject-with tcp-reset".to_owned())
-        );
+        assert_eq!(does("-j DNAT --to-destination 10.0.0.1:80"), Does::Takes);
+        assert_eq!(does("-j REJECT --reject-with tcp-reset"), Does::Takes);
         assert_eq!(does("-j LOG --log-prefix x"), Does::Continues);
-        assert_eq!(does("-j MARK --set-xmark 0x4000/0x4000"), Does::Continues);
+        assert_eq!(does("-j MARK --set-xmark 0x4000/0x4000"), Does::Marks);
+        assert_eq!(does("-g empty"), Does::Chain { name: "empty".to_owned(), goes: true });
+        assert_eq!(does("-j NFQUEUE --queue-num 5 --queue-bypass"), Does::MayTake);
+        assert_eq!(does("-j CT --notrack"), Does::Untracks);
     }
 }

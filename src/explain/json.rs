@@ -48,6 +48,7 @@ fn outcome(verdict: Verdict, reason: &Reason) -> Map<String, Value> {
         Verdict::Dropped => ("dropped", None),
         Verdict::LikeItsConnection => ("like-its-connection", None),
         Verdict::NotCaptured => ("not-captured", None),
+        Verdict::Misrouted => ("misrouted", None),
         Verdict::TakenByForeignRule => ("taken-by-foreign-rule", None),
         Verdict::ToProxySocket => ("captured-by-mark", None),
     };

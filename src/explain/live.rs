@@ -9,6 +9,7 @@ use crate::model::{
     Chain, Families, Family, FamilyRules, Hook, Match, Matcher, Owner, Port, Ports, Rule, Statement, Table,
     TableRules, Target, Why,
 };
+use crate::parse::ObservedTable;
 
 /// The reason for a rule of ours in a shared chain.
 pub(super) fn why_in_hook(hook: Hook, Statement { matcher, target }: &Statement) -> Option<Why> {
@@ -27,6 +28,17 @@ pub(super) fn why_in_hook(hook: Hook, Statement { matcher, target }: &Statement)
         (Target::Return, Hook::Prerouting) => Why::ExcludedInterfaceIn,
         _ => return None,
     })
+}
+
+/// Whether packets that leave by the interface of this rule are not captured either.
+pub(super) fn has_outbound_half(table: &ObservedTable, inbound: &Statement) -> bool {
+    let matcher = Matcher {
+        in_interface: None,
+        out_interface: inbound.matcher.in_interface.clone(),
+        ..Matcher::default()
+    };
+    let outbound = Statement { matcher, target: Target::Return };
+    table.hook(Hook::Output).iter().any(|line| line.statement.as_ref() == Some(&outbound))
 }
 
 /// The reason for rule number `at` of a chain of ours.

@@ -20,6 +20,8 @@ pub(super) struct AtHook {
     pub(super) mark: Mark,
     pub(super) connmark: Mark,
     pub(super) state: ConnectionState,
+    /// Whether connection tracking sees it.
+    pub(super) is_tracked: bool,
 }
 
 /// The first test that fails, in a sentence; `None` if the rule is for the packet.
@@ -40,7 +42,7 @@ pub(super) fn mismatch(matcher: &Matcher, packet: &AtHook) -> Option<String> {
         .or_else(|| interface("arrives on", in_interface.as_ref(), packet.in_interface.as_deref()))
         .or_else(|| interface("leaves by", out_interface.as_ref(), packet.out_interface.as_deref()))
         .or_else(|| protocol.as_ref().and_then(|test| self::protocol(test, packet)))
-        .or_else(|| ct_state.and_then(|test| state(test, packet.state)))
+        .or_else(|| ct_state.and_then(|test| state(test, packet)))
         .or_else(|| mark.and_then(|test| self::mark("mark", test, packet.mark)))
         .or_else(|| connmark.and_then(|test| self::mark("connection mark", Match::Is(test), packet.connmark)))
         .or_else(|| owners.iter().find_map(|test| owner(*test, packet.process)))
@@ -97,12 +99,13 @@ fn ports(what: &str, test: Option<&Match<Ports>>, number: u16) -> Option<String>
     }
 }
 
-fn state(test: CtState, state: ConnectionState) -> Option<String> {
+fn state(test: CtState, AtHook { state, is_tracked, .. }: &AtHook) -> Option<String> {
     let (meant, expected) = match test {
         CtState::Invalid => (ConnectionState::Invalid, "INVALID"),
         CtState::RelatedOrEstablished => (ConnectionState::Established, "RELATED or ESTABLISHED"),
     };
-    (state != meant).then(|| format!("connection is {}, not {expected}", state.conntrack_name()))
+    let found = if *is_tracked { state.conntrack_name() } else { "UNTRACKED" };
+    (*state != meant || !is_tracked).then(|| format!("connection is {found}, not {expected}"))
 }
 
 fn mark(what: &str, test: Match<Mark>, mark: Mark) -> Option<String> {

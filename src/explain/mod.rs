@@ -3,6 +3,7 @@
 //! The rules are those that [`crate::policy`] makes, or those that were read from the kernel, foreign ones among them;
 //! this is one more interpreter of them.
 
+mod decisive;
 mod foreign_rule;
 mod json;
 mod live;
@@ -50,6 +51,8 @@ pub struct Live {
     pub routed_mark: Option<Mark>,
     /// What else may decide, and cannot be followed.
     pub notices: Vec<String>,
+    /// The foreign rules among these that decide before ours.
+    pub foreign: Vec<String>,
 }
 
 impl Pod<'_> {

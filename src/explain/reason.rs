@@ -50,13 +50,24 @@ impl fmt::Display for Cause {
         let default = self.key.spec().default;
         match &self.given {
             _ if self.is_live => write!(f, "{}", self.key)?,
-            Some((text, Origin::Flag(_))) => write!(f, "{} is {}", self.key, one_line(text))?,
-            Some((text, origin)) => write!(f, "{} is {}, from the {origin}", self.key, one_line(text))?,
+            Some((text, Origin::Flag(_))) => write!(f, "{} is {}", self.key, shortened(text))?,
+            Some((text, origin)) => write!(f, "{} is {}, from the {origin}", self.key, shortened(text))?,
             None if default.is_empty() => write!(f, "{} is not given", self.key)?,
             None => write!(f, "{} is {default}, the default", self.key)?,
         }
         self.annotation().map_or(Ok(()), |annotation| write!(f, "; pod annotation: {annotation}"))
     }
+}
+
+/// The first entries of a long list, and the number of all.
+fn shortened(text: &str) -> String {
+    const MOST: usize = 10;
+    let items = text.split(',').count();
+    if items <= MOST {
+        return one_line(text).into_owned();
+    }
+    let first: Vec<&str> = text.split(',').take(MOST).collect();
+    one_line(&format!("{},... ({items} entries)", first.join(","))).into_owned()
 }
 
 /// The reason for the verdict of a walk.
@@ -83,7 +94,9 @@ fn no_rule(packet: &Packet, pod: &Pod<'_>) -> (String, Option<Key>) {
     if let Some(live) = &pod.live {
         let has_ours = live.rules.get(&packet.family()).is_some_and(Rules::has_ours);
         let sentence = if has_ours { "no live rule captures it" } else { "no capture rule is live" };
-        return (format!("{sentence} ({})", packet.family()), None);
+        let is_dns = packet.transport == Transport::Udp && packet.destination.port() == DNS_PORT.number();
+        let key = if is_dns && has_ours { Some(Key::RedirectDns) } else { None };
+        return (format!("{sentence} ({})", packet.family()), key);
     }
     let config = pod.config;
     let traffic = &config.traffic;

@@ -122,7 +122,10 @@ fn live_chains(observed: &Observed, table: Table, live: &ObservedTable) -> Chain
         let ours = owned(observed.family, table, hook, live, observed.record.as_ref());
         let why = |at: &usize, line: &Line| {
             let statement = line.statement.as_ref().filter(|_| ours.contains(at))?;
-            live::why_in_hook(hook, statement)
+            let why = live::why_in_hook(hook, statement)?;
+            // Of an excluded interface there is a pair.
+            let is_alone = why == Why::ExcludedInterfaceIn && !live::has_outbound_half(live, statement);
+            Some(if is_alone { Why::VirtualInterfaceLocal } else { why })
         };
         let lines = live.hook(hook).iter().enumerate();
         (hook, lines.map(|(at, line)| Entry::read(line, why(&at, line))).collect())

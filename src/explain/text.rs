@@ -24,14 +24,13 @@ pub(super) fn packet(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &Po
         let _ = writeln!(text, "  option   {option}");
     }
     if let Some(step) = walk.decisive() {
-        let _ = writeln!(text, "  rule     {} {} {}", step.table.name(), step.chain, step.rule.text());
+        let _ =
+            writeln!(text, "  rule     {} {} {}", step.table.name(), step.chain, one_line(&step.rule.text()));
     }
     for step in walk.uncertain.iter().filter_map(|at| walk.steps.get(*at)) {
-        let (table, chain, rule) = (step.table.name(), step.chain, step.rule.text());
-        let _ = writeln!(
-            text,
-            "  unless   a foreign rule decides first, which cannot be evaluated: {table} {chain} {rule}"
-        );
+        let (table, chain, text_) = (step.table.name(), step.chain, step.rule.text());
+        let rule = one_line(&text_);
+        let _ = writeln!(text, "  unless   a rule decides that cannot be evaluated: {table} {chain} {rule}");
     }
     let _ = writeln!(text, "  packet   {packet}");
     for notice in pod.live.iter().flat_map(|live| &live.notices) {
@@ -60,7 +59,7 @@ fn trace(text: &mut String, walk: &Walk<'_>) {
                     }
                     Match::Matches => ('*', "matches".to_owned()),
                 };
-                let _ = writeln!(text, "{mark} {:<64} {why}", step.rule.text());
+                let _ = writeln!(text, "{mark} {:<64} {}", one_line(&step.rule.text()), one_line(&why));
             }
             if shown < run.len() {
                 let _ = writeln!(text, "  ... {} more rules that are not for this packet", run.len() - shown);
@@ -83,6 +82,9 @@ fn verdict(verdict: Verdict, packet: &Packet, config: &CaptureConfig) -> String 
             "as its connection: ask about the first packet (--state new)".to_owned()
         }
         Verdict::TakenByForeignRule => "not captured: a foreign rule takes it".to_owned(),
+        Verdict::Misrouted => {
+            "lost: its mark routes it to the pod itself, which has no such connection".to_owned()
+        }
         Verdict::ToProxySocket => "captured: its mark routes it to the proxy's socket".to_owned(),
     }
 }
@@ -105,7 +107,7 @@ pub(super) fn overview(rows: &[Row], pod: &Pod<'_>) -> String {
         }
         Some(live) => {
             let _ = writeln!(text, "the live rules of this network namespace");
-            for notice in &live.notices {
+            for notice in live.foreign.iter().chain(&live.notices) {
                 let _ = writeln!(text, "note: {}", one_line(notice));
             }
         }
@@ -123,6 +125,7 @@ pub(super) fn overview(rows: &[Row], pod: &Pod<'_>) -> String {
                     "not captured".to_owned()
                 }
                 Verdict::ToProxySocket => "captured".to_owned(),
+                Verdict::Misrouted => "lost".to_owned(),
             };
             let _ = writeln!(text, "  {:<width$}  {outcome:<15}  {}", row.kind, row.reason.sentence);
         }

@@ -6,12 +6,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use super::decisive::decisive;
 use super::foreign_rule::{Applies, Does, applies, does};
 use super::matching::{AtHook, mismatch};
 use super::packet::Packet;
 use super::rules::{Chains, Entry, Rules};
 use crate::config::ConnectionState;
-use crate::model::{Chain, Hook, Mark, Port, Table, Target};
+use crate::model::{Hook, Mark, Matcher, Port, Statement, Table, Target};
 
 /// Deepest jumps that are followed; the kernel allows 16 in nf_tables.
 const DEEPEST: usize = 64;
@@ -25,6 +26,8 @@ pub enum Verdict {
     Dropped,
     /// It goes where the first packet of its connection went.
     LikeItsConnection,
+    /// It is the first packet of a connection, and its mark routes it to the pod, where nothing expects it.
+    Misrouted,
     /// It goes where it was sent.
     NotCaptured,
     /// A foreign rule decides where it goes.
@@ -68,7 +71,7 @@ pub struct Walk<'a> {
     pub verdict: Verdict,
     /// The number of the step that decides; `None` if there is none.
     pub decided_by: Option<usize>,
-    /// Steps with foreign rules that may decide something else.
+    /// Steps with rules that may decide something else.
     pub uncertain: Vec<usize>,
 }
 
@@ -109,9 +112,11 @@ pub fn walk<'a>(rules: &'a Rules, packet: &Packet, routed_mark: Option<Mark>) ->
         mark: packet.mark,
         connmark: packet.connmark,
         state: packet.state,
+        is_tracked: true,
     };
     let is_translated = packet.state != ConnectionState::New;
-    let mut walker = Walker { rules, at, packet, steps: Vec::new(), uncertain: Vec::new(), is_translated };
+    let (steps, uncertain) = (Vec::new(), Vec::new());
+    let mut walker = Walker { rules, at, packet, steps, uncertain, is_translated, has_known_marks: true };
     let verdict = walker.verdict(packet, routed_mark);
     let decided_by = decisive(&walker.steps, packet, verdict);
     let Walker { steps, uncertain, .. } = walker;
@@ -126,6 +131,8 @@ struct Walker<'a, 'b> {
     uncertain: Vec<usize>,
     /// Whether nat has decided: it sees the first packet of a connection, once.
     is_translated: bool,
+    /// Whether the marks are known: a foreign rule may have set others.
+    has_known_marks: bool,
 }
 
 /// Where in a table the walk is.
@@ -161,7 +168,10 @@ impl<'a> Walker<'a, '_> {
             Flow::Redirect(port) | Flow::Tproxy(port) => Verdict::Captured(port),
             Flow::Continue | Flow::Return | Flow::Accept => match captured {
                 Some(port) => Verdict::Captured(port),
-                None if routed_mark == Some(self.at.mark) => Verdict::ToProxySocket,
+                None if routed_mark == Some(self.at.mark) => match packet.state {
+                    ConnectionState::New => Verdict::Misrouted,
+                    ConnectionState::Established | ConnectionState::Invalid => Verdict::ToProxySocket,
+                },
                 None => ended(packet),
             },
         }
@@ -182,6 +192,8 @@ impl<'a> Walker<'a, '_> {
             match flow {
                 Flow::Drop | Flow::Taken => return flow,
                 _ if is_dropped => return Flow::Drop,
+                // What has its socket by TPROXY stays there, whatever nat does.
+                Flow::Redirect(_) if matches!(outcome, Flow::Tproxy(_)) => {}
                 Flow::Redirect(port) => {
                     self.redirected(port);
                     outcome = flow;
@@ -211,7 +223,7 @@ impl<'a> Walker<'a, '_> {
                 Match::Matches => {
                     let flow = self.target(place, rule);
                     // To another program's port.
-                    let is_taken = matches!(flow, Flow::Redirect(_)) && rule.is_foreign();
+                    let is_taken = matches!(flow, Flow::Redirect(_) | Flow::Tproxy(_)) && rule.is_foreign();
                     if is_taken { Flow::Taken } else { flow }
                 }
                 Match::Maybe(_) => {
@@ -230,6 +242,13 @@ impl<'a> Walker<'a, '_> {
 
     fn matches(&self, rule: &Entry) -> Match {
         match &rule.statement {
+            Some(Statement { matcher, .. })
+                if !self.has_known_marks && (matcher.mark.is_some() || matcher.connmark.is_some()) =>
+            {
+                let apart = Matcher { mark: None, connmark: None, ..matcher.clone() };
+                let unknown = || Match::Maybe("a foreign rule may have set the mark".to_owned());
+                mismatch(&apart, &self.at).map_or_else(unknown, Match::Mismatch)
+            }
             Some(statement) => match mismatch(&statement.matcher, &self.at) {
                 None => Match::Matches,
                 Some(mismatch) => Match::Mismatch(mismatch),
@@ -251,15 +270,30 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// Whether a rule ends the walk if it matches. What is in a chain is tried with a copy of the packet.
-    fn may_decide(&self, place: Place<'a>, rule: &'a Entry) -> bool {
+    fn may_decide(&mut self, place: Place<'a>, rule: &'a Entry) -> bool {
         let mut copy = Walker { at: self.at.clone(), steps: Vec::new(), uncertain: Vec::new(), ..*self };
-        copy.target(place, rule) != Flow::Continue || !copy.uncertain.is_empty()
+        let flow = copy.target(place, rule);
+        let changes = (copy.at.mark, copy.at.connmark) != (self.at.mark, self.at.connmark);
+        self.has_known_marks &= copy.has_known_marks && !changes;
+        flow != Flow::Continue || !copy.uncertain.is_empty() || copy.is_translated != self.is_translated
     }
 
     fn target(&mut self, place: Place<'a>, rule: &'a Entry) -> Flow {
         match self.does(place, rule) {
             Does::Continues => Flow::Continue,
-            Does::Takes(_) => Flow::Taken,
+            Does::Takes => Flow::Taken,
+            Does::MayTake => {
+                self.uncertain.extend(self.steps.len().checked_sub(1));
+                Flow::Continue
+            }
+            Does::Marks => {
+                self.has_known_marks = false;
+                Flow::Continue
+            }
+            Does::Untracks => {
+                (self.is_translated, self.at.is_tracked) = (true, false);
+                Flow::Continue
+            }
             Does::Chain { name, goes } => {
                 let flow = self.chain(place, &name);
                 if goes && flow == Flow::Continue { Flow::Return } else { flow }
@@ -311,50 +345,4 @@ const fn ended(packet: &Packet) -> Verdict {
         ConnectionState::Established => Verdict::LikeItsConnection,
         ConnectionState::New | ConnectionState::Invalid => Verdict::NotCaptured,
     }
-}
-
-/// The step that is the reason for the verdict.
-fn decisive(steps: &[Step<'_>], packet: &Packet, verdict: Verdict) -> Option<usize> {
-    let target = |step: &Step<'_>| step.rule.statement.as_ref().map(|statement| statement.target);
-    let last = |wanted: &dyn Fn(&Step<'_>) -> bool| {
-        steps.iter().rposition(|step| step.matches == Match::Matches && wanted(step))
-    };
-    match verdict {
-        Verdict::LikeItsConnection => None,
-        Verdict::TakenByForeignRule => last(&|step| step.rule.is_foreign()),
-        Verdict::Dropped => last(&|step| target(step) == Some(Target::Drop)),
-        Verdict::ToProxySocket => {
-            last(&|step| matches!(target(step), Some(Target::SetMark(_) | Target::RestoreMark)))
-        }
-        Verdict::Captured(_) => {
-            let takes =
-                |step: &Step<'_>| matches!(target(step), Some(Target::Redirect(_) | Target::Tproxy { .. }));
-            let taken = last(&takes)?;
-            // A chain that only redirects: the reason is what jumped to it.
-            let chain = Chain::from_name(steps.get(taken)?.chain)
-                .filter(|chain| [Chain::Redirect, Chain::InRedirect, Chain::Tproxy].contains(chain));
-            let jumped = chain.and_then(|chain| last(&|step| target(step) == Some(Target::Jump(chain))));
-            Some(jumped.unwrap_or(taken))
-        }
-        Verdict::NotCaptured => {
-            // Where new connections are captured: of a sender in the pod it is the nat table.
-            let hook = if packet.is_inbound { Hook::Prerouting } else { Hook::Output };
-            last(&|step| {
-                step.hook == hook
-                    && (packet.is_inbound || step.table == Table::Nat)
-                    && matches!(
-                        target(step).or_else(|| foreign_end(step)),
-                        Some(Target::Return | Target::Accept)
-                    )
-            })
-        }
-    }
-}
-
-/// The target of a foreign rule that ends a chain, where the model has no words for its tests.
-fn foreign_end(step: &Step<'_>) -> Option<Target> {
-    let text = step.rule.text();
-    [("-j ACCEPT", Target::Accept), ("-j RETURN", Target::Return)]
-        .into_iter()
-        .find_map(|(words, target)| text.ends_with(words).then_some(target))
 }

@@ -36,10 +36,13 @@ pub struct DecidesFirst {
 }
 
 impl DecidesFirst {
-    /// Whether it is in the tables of another variant than ours.
+    /// Whether it is in a shared chain of the variant that holds our rules, where `explain` follows it.
     #[must_use]
-    pub const fn is_of_other_variant(&self) -> bool {
-        self.of_other_variant
+    pub fn is_beside_ours(&self) -> bool {
+        let of_hook = |hook: &Hook| self.text.split(' ').nth(1) == Some(hook.name());
+        let is_shared =
+            Table::ALL.iter().any(|table| table.name() == self.table) && Hook::ALL.iter().any(of_hook);
+        is_shared && !self.of_other_variant
     }
 }
 

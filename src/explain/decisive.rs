@@ -1,0 +1,60 @@
+//! Which of the rules that were tried is the reason for the verdict.
+
+use super::packet::Packet;
+use super::walk::{Match, Step, Verdict};
+use crate::model::{Chain, Hook, Table, Target};
+
+/// The step that is the reason for the verdict.
+pub(super) fn decisive(steps: &[Step<'_>], packet: &Packet, verdict: Verdict) -> Option<usize> {
+    let target = |step: &Step<'_>| step.rule.statement.as_ref().map(|statement| statement.target);
+    let last = |wanted: &dyn Fn(&Step<'_>) -> bool| {
+        steps.iter().rposition(|step| step.matches == Match::Matches && wanted(step))
+    };
+    match verdict {
+        Verdict::LikeItsConnection => None,
+        Verdict::Misrouted => {
+            last(&|step| step.rule.is_foreign() && matches!(target(step), Some(Target::SetMark(_))))
+        }
+        Verdict::TakenByForeignRule => last(&|step| step.rule.is_foreign()),
+        Verdict::Dropped => last(&|step| target(step) == Some(Target::Drop)),
+        Verdict::ToProxySocket => {
+            last(&|step| matches!(target(step), Some(Target::SetMark(_) | Target::RestoreMark)))
+        }
+        Verdict::Captured(_) => {
+            let takes =
+                |step: &Step<'_>| matches!(target(step), Some(Target::Redirect(_) | Target::Tproxy { .. }));
+            let taken = last(&takes)?;
+            // A chain that only redirects: the reason is what jumped to it.
+            let chain = Chain::from_name(steps.get(taken)?.chain)
+                .filter(|chain| [Chain::Redirect, Chain::InRedirect, Chain::Tproxy].contains(chain));
+            let jumped = chain.and_then(|chain| last(&|step| target(step) == Some(Target::Jump(chain))));
+            Some(jumped.unwrap_or(taken))
+        }
+        Verdict::NotCaptured => {
+            let untracked = last(&|step| {
+                ["-j NOTRACK", "-j CT --notrack"].iter().any(|words| step.rule.text().ends_with(words))
+            });
+            if untracked.is_some() {
+                return untracked;
+            }
+            // Where new connections are captured: of a sender in the pod it is the nat table.
+            let hook = if packet.is_inbound { Hook::Prerouting } else { Hook::Output };
+            last(&|step| {
+                step.hook == hook
+                    && (packet.is_inbound || step.table == Table::Nat)
+                    && matches!(
+                        target(step).or_else(|| foreign_end(step)),
+                        Some(Target::Return | Target::Accept)
+                    )
+            })
+        }
+    }
+}
+
+/// The target of a foreign rule that ends a chain, where the model has no words for its tests.
+fn foreign_end(step: &Step<'_>) -> Option<Target> {
+    let text = step.rule.text();
+    [("-j ACCEPT", Target::Accept), ("-j RETURN", Target::Return)]
+        .into_iter()
+        .find_map(|(words, target)| text.ends_with(words).then_some(target))
+}
