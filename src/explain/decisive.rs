@@ -21,9 +21,10 @@ pub(super) fn decisive(steps: &[Step<'_>], packet: &Packet, verdict: Verdict) ->
             last(&|step| matches!(target(step), Some(Target::SetMark(_) | Target::RestoreMark)))
         }
         Verdict::Captured(_) => {
-            let takes =
-                |step: &Step<'_>| matches!(target(step), Some(Target::Redirect(_) | Target::Tproxy { .. }));
-            let taken = last(&takes)?;
+            // What TPROXY has taken, nat does not redirect.
+            let by_tproxy = last(&|step| matches!(target(step), Some(Target::Tproxy { .. })));
+            let taken =
+                by_tproxy.or_else(|| last(&|step| matches!(target(step), Some(Target::Redirect(_)))))?;
             // A chain that only redirects: the reason is what jumped to it.
             let chain = Chain::from_name(steps.get(taken)?.chain)
                 .filter(|chain| [Chain::Redirect, Chain::InRedirect, Chain::Tproxy].contains(chain));

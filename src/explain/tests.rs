@@ -98,6 +98,12 @@ const VERDICTS: &[(&str, &str, &str, &str)] = &[
         "captured: its mark",
         "get its mark back",
     ),
+    (
+        "-k vnet0 -i * -b * -m TPROXY",
+        "--from outside --in vnet0 --to 9.9.9.9:80",
+        "captured: goes to the proxy's inbound port 15006",
+        "(-b '*')",
+    ),
     ("-b * --drop-invalid", "--from outside --to 10.1.0.5:80 --state invalid", "dropped", "(--drop-invalid)"),
     ("-b *", "--from outside --to 10.1.0.5:80 --state established", "as its connection", "first packet"),
 ];
