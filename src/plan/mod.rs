@@ -246,7 +246,8 @@ fn recorded(
     let wanted = wanted.with_places_of(found);
     let last = wanted.alias();
     let changing = wanted.taking_over(&live.unwrap_or_default(), found, transitional);
-    let first = if steps.is_empty() || !changing.names_rules() { last.clone() } else { changing.alias() };
+    let is_first = steps.is_empty() || !changing.tells_more_than(&wanted);
+    let first = if is_first { last.clone() } else { changing.alias() };
     let is_last = first == last;
     let is_new = current.alias.as_ref() != Some(&first);
     steps.splice(0..0, is_new.then_some(Step::Record(first))).for_each(drop);

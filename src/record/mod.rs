@@ -194,6 +194,13 @@ impl Record {
         self.blocks().next().is_some()
     }
 
+    /// Whether it names rules, tables or the address beyond what this one names: what a run that is killed leaves would not be
+    /// recognised by the other one.
+    #[must_use]
+    pub fn tells_more_than(&self, other: &Self) -> bool {
+        self.names_rules() || self.variants != other.variants || self.passthrough > other.passthrough
+    }
+
     /// Whether a run was interrupted that may have left rules of ours in these tables without a chain of ours.
     #[must_use]
     pub fn may_have_left(&self, variant: Variant, family: Family) -> bool {

@@ -19,6 +19,7 @@ for_these_fixtures!(
         handle_in_a_table_that_was_made_again_is_foreign,
         rules_of_a_killed_run_before_a_new_base_chain_are_deleted,
         shifted_rules_of_two_killed_changes_are_deleted,
+        foreign_passthrough_address_survives_a_killed_move,
     ]
 );
 
@@ -180,5 +181,25 @@ fn rules_of_a_killed_run_before_a_new_base_chain_are_deleted(fixture: Fixture) {
         let left = rules(&pod, family);
         let counted = |line: &&String| line.contains("[7:777]") || family == Family::V6;
         assert_eq!((left.len(), left.iter().filter(counted).count()), (2, 2), "{family:?}: {left:?}");
+    }
+}
+
+/// The record of a run without rules that only it names: the tables that the run before wrote into are ours all the same.
+fn foreign_passthrough_address_survives_a_killed_move(fixture: Fixture) {
+    const DUAL: [&str; 4] = ["-b", "*", "--ip-family", "dual"];
+    for number in 1.. {
+        let pod = fixture.pod();
+        pod.namespace.ip("address add ::6/128 dev lo nodad");
+        pod.apply(&["-b", "*"]);
+        let moved = pod.plain_istio_iptables(&DUAL).arg("--backend").arg("nftables");
+        let is_killed = moved.run_and_kill_at_send(number, When::Before).code() == -1;
+        pod.apply(&["-b", "*"]);
+        pod.plain_istio_iptables(&["-b", "*", "--ip-family", "ipv4"]).run().succeeded();
+        cleanup(&pod);
+        let addresses = pod.namespace.run(|| tool("ip", &["-6", "-o", "address", "show", "dev", "lo"], ""));
+        assert!(addresses.contains("::6/128"), "killed at message {number}: {addresses}");
+        if !is_killed {
+            break;
+        }
     }
 }

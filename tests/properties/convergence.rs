@@ -57,11 +57,13 @@ impl Pod {
     fn run(&mut self, wanted: &FamilyRules, tables: usize) {
         let observed = self.observed(wanted.family);
         let change = Change::between(wanted, &observed, false);
-        for table in &change.tables {
-            for rule in &table.by_handle {
-                self.tables.delete(table.table.name(), rule.hook.name(), rule.handle);
-            }
-        }
+        let by_handle: Vec<_> = change
+            .tables
+            .iter()
+            .flat_map(|table| {
+                table.by_handle.iter().map(|rule| (table.table.name(), rule.hook.name(), rule.handle))
+            })
+            .collect();
         let text = render::restore(&change);
         let variant = if self.numbered { Variant::Nft } else { Variant::Legacy };
         let found = diff::found(variant, &observed);
@@ -69,6 +71,10 @@ impl Pod {
         let live = self.record.take().unwrap_or_default();
         self.record = Some(wanted.taking_over(&live, &found, None));
         if self.tables.restore_tables(&text, tables) {
+            // After the rest of their tables, as a plan has it.
+            for (table, hook, handle) in by_handle {
+                self.tables.delete(table, hook, handle);
+            }
             self.record = Some(wanted);
         }
     }
