@@ -198,7 +198,7 @@ impl Record {
     /// recognised by the other one.
     #[must_use]
     pub fn tells_more_than(&self, other: &Self) -> bool {
-        self.names_rules() || self.variants != other.variants || self.passthrough > other.passthrough
+        self.names_rules() || self.variants != other.variants || (self.passthrough && !other.passthrough)
     }
 
     /// Whether a run was interrupted that may have left rules of ours in these tables without a chain of ours.
