@@ -47,6 +47,7 @@ mod matrix;
 mod moves;
 mod native;
 mod new_connections;
+mod other_programs;
 mod outbound;
 mod owners;
 mod ownership;

@@ -1,0 +1,220 @@
+//! Typical rules of other programs beside ours: what is captured, what is named, and that theirs never change. The
+//! directory `other_programs/` has their rules: `-4` and `-6` select those of one family.
+
+use crate::foreign::EVERYTHING;
+use crate::lab::fixture::at;
+use crate::lab::program::{Ended, tool};
+use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native};
+
+for_each_backend_and_native!(
+    cluster_programs_live_beside_ours,
+    host_programs_live_beside_ours,
+    other_meshes_live_beside_ours,
+);
+
+/// What another program puts into a network namespace.
+#[derive(Clone, Copy, Debug)]
+enum Rules {
+    /// For the restore tools of both families.
+    Iptables(&'static str),
+    /// Tables of its own.
+    Nft(&'static str),
+}
+
+/// Rules of one program, and what they mean for captured connections.
+#[derive(Clone, Copy, Debug)]
+struct Program {
+    name: &'static str,
+    rules: Rules,
+    /// Table and chain of every rule, or table of every base chain, that a warning has to name; there is no other warning.
+    named: &'static [&'static str],
+    /// Named beside iptables only: ACCEPT ends no other base chain, such as that of native nftables.
+    accepts: &'static [&'static str],
+    /// The ports to which it redirects connections of the app and of clients, before ours if they are in iptables.
+    redirects: Option<(u16, u16)>,
+    /// Keeps connections of clients from the proxy in TPROXY mode, in this family.
+    drops_tproxy: Option<Family>,
+    /// A chain that has one of our names: the program replaces it.
+    replaced: Option<&'static str>,
+}
+
+const fn program(name: &'static str, rules: Rules, named: &'static [&'static str]) -> Program {
+    Program { name, rules, named, accepts: &[], redirects: None, drops_tproxy: None, replaced: None }
+}
+
+macro_rules! iptables {
+    ($file:literal) => {
+        Rules::Iptables(include_str!(concat!("other_programs/", $file, ".rules")))
+    };
+}
+
+macro_rules! nft {
+    ($file:literal) => {
+        Rules::Nft(include_str!(concat!("other_programs/", $file, ".nft")))
+    };
+}
+
+const OF_CLUSTERS: [Program; 5] = [
+    program("kube-proxy, iptables", iptables!("kube_proxy"), &["nat PREROUTING", "nat OUTPUT"]),
+    program(
+        "kube-proxy, nftables",
+        nft!("kube_proxy"),
+        &["kube-proxy nat-prerouting", "kube-proxy nat-output"],
+    ),
+    Program {
+        accepts: &["mangle PREROUTING"],
+        ..program("Calico", iptables!("calico"), &["raw PREROUTING"])
+    },
+    program("AWS VPC CNI", iptables!("aws_vpc_cni"), &[]),
+    program("NodeLocal DNSCache", iptables!("node_local_dns"), &["raw PREROUTING", "raw OUTPUT"]),
+];
+
+const OF_HOSTS: [Program; 7] = [
+    program("Docker", iptables!("docker"), &["raw PREROUTING", "nat PREROUTING", "nat OUTPUT"]),
+    program("Docker's name server", iptables!("docker_dns"), &["nat OUTPUT"]),
+    program("Tailscale", iptables!("tailscale"), &["filter INPUT"]),
+    program("libvirt", iptables!("libvirt"), &[]),
+    program("NetworkManager", nft!("network_manager"), &[]),
+    Program {
+        drops_tproxy: Some(Family::V6),
+        ..program("firewalld", nft!("firewalld"), &["firewalld filter_PREROUTING", "firewalld filter_INPUT"])
+    },
+    program("ufw", iptables!("ufw"), &["filter INPUT"]),
+];
+
+const OF_MESHES: [Program; 2] = [
+    Program {
+        redirects: Some((4140, 4143)),
+        ..program("Linkerd", iptables!("linkerd"), &["nat PREROUTING", "nat OUTPUT"])
+    },
+    // Its redirection has our ports.
+    Program {
+        replaced: Some("ISTIO_OUTPUT"),
+        ..program("Istio ambient", iptables!("istio_ambient"), &["nat PREROUTING"])
+    },
+];
+
+impl Program {
+    fn install(&self, pod: &Pod) {
+        match self.rules {
+            Rules::Iptables(text) => {
+                for family in pod.fixture.families() {
+                    pod.restore(*family, text);
+                }
+            }
+            Rules::Nft(text) => drop(pod.namespace.run(|| tool("nft", &["-f", "-"], text))),
+        }
+    }
+
+    /// Its rules, chains and policies without counters. Of iptables all tables: nothing else may be in them.
+    fn live(&self, pod: &Pod) -> Vec<String> {
+        let lists: Vec<String> = match self.rules {
+            Rules::Iptables(_) => pod
+                .fixture
+                .families()
+                .iter()
+                .flat_map(|family| {
+                    let save = pod.fixture.backend.tool(*family, "-save");
+                    rules_of(&pod.namespace.run(|| tool(&save, &[], "")), *family)
+                })
+                .collect(),
+            Rules::Nft(text) => text
+                .lines()
+                .filter_map(|line| line.strip_prefix("table ")?.strip_suffix(" {"))
+                .map(|table| {
+                    let words: Vec<_> = ["-s", "list", "table"].into_iter().chain(table.split(' ')).collect();
+                    pod.namespace.run(|| tool("nft", &words, ""))
+                })
+                .collect(),
+        };
+        assert!(!lists.is_empty(), "{}: its rules are live", self.name);
+        lists.into_iter().filter(|line| !self.replaced.is_some_and(|chain| line.contains(chain))).collect()
+    }
+
+    /// The warnings about foreign rules are those that are expected, for every rule that is named.
+    fn is_named(&self, fixture: Fixture, run: &Ended, seen: &mut Vec<&'static str>) {
+        let beside_iptables = if fixture.backend == Backend::Native { &[] } else { self.accepts };
+        for line in run.output().lines().filter(|line| line.contains("a foreign ") && line.contains("decide"))
+        {
+            // An iptables rule is shown as "nat `-A OUTPUT …`", a policy as "nat `-P OUTPUT …`".
+            let line = line.replace("`-A ", "").replace("`-P ", "");
+            let part = self.named.iter().chain(beside_iptables).find(|part| line.contains(*part));
+            seen.push(part.unwrap_or_else(|| panic!("{}: {line}", self.name)));
+        }
+    }
+
+    /// Connections arrive at the proxy, or where the other program's rules send them.
+    fn captures(&self, pod: &Pod, tproxy: bool) {
+        // Our native chains are made last: of two with the same priority they come first.
+        let redirects = self.redirects.filter(|_| pod.fixture.backend != Backend::Native);
+        let (outbound, inbound) = redirects.unwrap_or((15001, 15006));
+        // TPROXY is in mangle, before each redirection.
+        let inbound = if tproxy { 15006 } else { inbound };
+        for family in pod.fixture.families() {
+            let (to_app, to_service) = (at(family.pod(), 8080), at(family.service(), 80));
+            if tproxy && self.drops_tproxy == Some(*family) {
+                let marker = at(Family::V4.pod(), 8080);
+                assert!(pod.outside().gets_no_reply(to_app, marker), "{}: {family:?}", self.name);
+            } else {
+                pod.outside().call(to_app).captured(inbound, to_app);
+            }
+            pod.app().call(to_service).captured(outbound, to_service);
+        }
+    }
+
+    fn lives_beside_ours(&self, fixture: Fixture) {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
+        let _other_mesh = self.redirects.map(|(out, inn)| pod.proxy_also_listens(&[out, inn]));
+        self.install(&pod);
+        let (before, state) = (self.live(&pod), pod.state());
+        let excluded = [&EVERYTHING[..], &["-x", "198.51.100.0/24,2001:db8:3::/48"]].concat();
+        let tproxy = [&EVERYTHING[..], &["-m", "TPROXY"]].concat();
+        let mut seen = Vec::new();
+        for args in [&EVERYTHING[..], &excluded, &tproxy] {
+            self.is_named(fixture, &pod.apply(args), &mut seen);
+            self.captures(&pod, args == tproxy);
+            if args == EVERYTHING {
+                pod.apply(args).output_contains("already converged");
+            } else if args == excluded && self.redirects.is_none() && self.replaced.is_none() {
+                for family in fixture.families() {
+                    pod.app().call(at(family.other_service(), 80)).served_by("outside");
+                }
+            }
+        }
+        assert!(self.named.iter().all(|part| seen.contains(part)), "{}: {seen:?}", self.name);
+        pod.apply(&["cleanup"]).output_contains("no rules in place");
+        assert_eq!(self.live(&pod), before, "{}", self.name);
+        if self.replaced.is_none() {
+            assert_eq!(pod.state(), state, "{}", self.name);
+        }
+    }
+}
+
+/// Rules, chains and policies other than ACCEPT, with their tables.
+fn rules_of(saved: &str, family: Family) -> Vec<String> {
+    let (mut table, mut rules) = ("", Vec::new());
+    for line in saved.lines() {
+        if let Some(name) = line.strip_prefix('*') {
+            table = name;
+        } else if let Some(chain) = line.strip_prefix(':') {
+            let chain = chain.split(" [").next().unwrap_or(chain);
+            rules.extend((!chain.ends_with(" ACCEPT")).then(|| format!("{family:?} {table} :{chain}")));
+        } else if line.starts_with("-A ") {
+            rules.push(format!("{family:?} {table} {line}"));
+        }
+    }
+    rules
+}
+
+fn cluster_programs_live_beside_ours(fixture: Fixture) {
+    OF_CLUSTERS.iter().for_each(|program| program.lives_beside_ours(fixture));
+}
+
+fn host_programs_live_beside_ours(fixture: Fixture) {
+    OF_HOSTS.iter().for_each(|program| program.lives_beside_ours(fixture));
+}
+
+fn other_meshes_live_beside_ours(fixture: Fixture) {
+    OF_MESHES.iter().for_each(|program| program.lives_beside_ours(fixture));
+}
