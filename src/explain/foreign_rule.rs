@@ -1,7 +1,5 @@
 //! Foreign rules that the model has no words for: what can be evaluated is, the rest is named.
 
-use std::ops::RangeInclusive;
-
 use super::matching::{AtHook, mismatch};
 use crate::model::{Family, Target};
 use crate::parse;
@@ -144,11 +142,7 @@ fn ports(test: &[&str], packet: &AtHook) -> Option<Option<String>> {
         "--sport" | "--sports" => packet.source.port(),
         _ => return None,
     };
-    let range = |text: &str| -> Option<RangeInclusive<u16>> {
-        let (first, last) = text.split_once(':').unwrap_or((text, text));
-        Some(first.parse().ok()?..=last.parse().ok()?)
-    };
-    let ranges: Vec<_> = list.split(',').map(range).collect::<Option<_>>()?;
+    let ranges = parse::port_ranges(list)?;
     let is_listed = ranges.iter().any(|range| range.contains(&port));
     let not = if is_negated { "" } else { "not " };
     Some((is_listed == is_negated).then(|| format!("port {port} is {not}{list}")))

@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use ipnetwork::IpNetwork;
 
 use crate::model::{DNS_CAPTURE_PORT, DNS_PORT, FamilyRules, Port, Target, Transport};
+use crate::parse;
 
 /// What the desired rules of a family capture.
 #[derive(Clone, Debug)]
@@ -84,7 +85,7 @@ impl Captured {
             self.ports.iter().any(|port| ports.iter().any(|range| range.contains(port)))
         };
         let of_other_ports =
-            || ports.and_then(|(_, text)| ranges(text)).is_some_and(|ports| !is_ours(&ports));
+            || ports.and_then(|(_, text)| parse::port_ranges(text)).is_some_and(|ports| !is_ours(&ports));
         if (is_output || !self.keeps_port) && of_other_ports() {
             return false;
         }
@@ -144,7 +145,7 @@ fn may_be_dns(words: &[String]) -> bool {
     }
     let value = |names: &[&str]| {
         let at = words.iter().position(|word| names.contains(&word.as_str()))?;
-        words.get(at + 1).and_then(|ports| ranges(ports))
+        words.get(at + 1).and_then(|ports| parse::port_ranges(ports))
     };
     let source = value(&["--sport", "--sports"]);
     let destination = value(&["--dport", "--dports", "--ports"]);
@@ -158,15 +159,6 @@ fn may_be_dns(words: &[String]) -> bool {
         (None, None) => true,
         (source, destination) => source.iter().chain(&destination).any(has_dns),
     }
-}
-
-/// `53`, `1024:65535` or `53,5353:5360`; `None` if it is none of these.
-fn ranges(text: &str) -> Option<Vec<RangeInclusive<u16>>> {
-    let range = |text: &str| -> Option<RangeInclusive<u16>> {
-        let (first, last) = text.split_once(':').unwrap_or((text, text));
-        Some(first.parse().ok()?..=last.parse().ok()?)
-    };
-    text.split(',').map(range).collect()
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod statement;
 mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use crate::model::{Chain, Family, Hook, Statement, Table, TableHandles};
 use crate::record::Record;
@@ -188,6 +189,16 @@ pub fn target_words(text: &str) -> Option<Vec<String>> {
     }
     let at = words.iter().position(|word| word == "-j" || word == "-g")?;
     words.get(at..).map(<[String]>::to_vec)
+}
+
+/// `53`, `1024:65535` or `53,5353:5360`; `None` if it is none of these.
+#[must_use]
+pub fn port_ranges(text: &str) -> Option<Vec<RangeInclusive<u16>>> {
+    let range = |text: &str| -> Option<RangeInclusive<u16>> {
+        let (first, last) = text.split_once(':').unwrap_or((text, text));
+        Some(first.parse().ok()?..=last.parse().ok()?)
+    };
+    text.split(',').map(range).collect()
 }
 
 /// `-A CHAIN words`, possibly with counters before it, as chain and words.

@@ -270,7 +270,7 @@ fn recorded_removal(
     steps
 }
 
-/// Our rules in the shared chains, of the variants that the record speaks of and of the chosen one.
+/// Our rules in the shared chains, of the variants named in the record and of the chosen one.
 fn found(current: &CurrentState) -> Found {
     let (mut all, live) = (Found::default(), current.record());
     for ((variant, _), observed) in &current.rules {

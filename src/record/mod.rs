@@ -58,10 +58,10 @@ pub enum Place {
     Handle(u64),
 }
 
-/// What tells the rules of a table of nf_tables from later ones.
+/// Distinguishes the rules that an nf_tables table has from rules added later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Numbering {
-    /// The handle of the table: no other table ever gets it, and in a new table the handles of rules begin anew.
+    /// Handle of the table. The kernel never reuses it, while rule handles restart in every new table.
     pub table: u64,
     /// The highest handle of a rule.
     pub highest: u64,

@@ -147,7 +147,7 @@ fn foreign_pair_added_after_a_killed_first_run_survives(fixture: Fixture) {
     }
 }
 
-/// In a new table handles begin anew: a foreign rule gets the one that a killed run had noted.
+/// Rule handles restart in a new table, so a foreign rule can have the handle that a killed run recorded.
 fn handle_in_a_table_that_was_made_again_is_foreign(fixture: Fixture) {
     const RULES: usize = 40;
     let pod = fixture.pod();

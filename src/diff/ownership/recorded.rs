@@ -2,7 +2,7 @@
 //!
 //! A table is written in one transaction, so it holds one of the sets of rules that the record names. In nf_tables what a run found
 //! at its beginning is known by handle, and what it wrote since has higher handles, next to those of other rules of ours. In
-//! iptables-legacy only the place in the chain tells which set it is.
+//! iptables-legacy only the position in the chain identifies the set.
 
 use std::collections::BTreeSet;
 
