@@ -114,16 +114,19 @@ fn require_net_admin() -> Result<(), Failure> {
 }
 
 fn enter(run: &RunOptions) -> Result<(), Failure> {
-    if let Some(path) = &run.network_namespace {
-        netns::enter(path).map_err(|error| {
+    if let Some(namespace) = &run.network_namespace {
+        netns::enter(&namespace.path()).map_err(|error| {
             let exit = match error {
                 netns::EnterError::NoPermission(_) => Exit::NoPermission,
                 netns::EnterError::Missing(_)
                 | netns::EnterError::NotANamespace(_)
                 | netns::EnterError::Other(..) => Exit::Usage,
             };
-            Failure::new(exit, format!("--network-namespace: {error}"))
-                .hint("give a path such as /proc/<pid>/ns/net or /var/run/netns/<name>, and run as root on the host")
+            let option = namespace.option().spec().name;
+            Failure::new(exit, format!("--{option}: {error}")).hint(
+                "give the process with --pid, or a path such as /proc/<pid>/ns/net or /var/run/netns/<name>, and run as \
+                 root on the host",
+            )
         })?;
     }
     if run.cni_mode

@@ -119,6 +119,8 @@ options! {
         "rules-file" Text Run.from(Variables::Prefixed).takes("PATH");
     NetworkNamespace: "Network namespace to configure, for instance /proc/PID/ns/net",
         "network-namespace" Text Run.takes("PATH");
+    Pid: "Process in whose network namespace to run, instead of --network-namespace /proc/PID/ns/net",
+        "pid" Number Run.from(Variables::None).takes("PID");
     CniMode: "Run on the host for a pod's network namespace, with a lock per pod",
         "cni-mode" Boolean Run;
     Config: "JSON document with options by their long names; `-` reads standard input; flags and variables take precedence",

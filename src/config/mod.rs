@@ -25,7 +25,7 @@ pub use error::{ConfigError, Expected, Warning};
 pub use intent::{DnsChoice, FamilyChoice, Intent, Notice};
 pub use packet_query::{ConnectionState, Output, PacketQuery, Sender};
 pub use resolve::{GivenOption, Resolved, log_options, resolve};
-pub use run::{Action, BackendChoice, LogFormat, LogOptions, RunOptions, Validation};
+pub use run::{Action, BackendChoice, LogFormat, LogOptions, NetworkNamespace, RunOptions, Validation};
 pub use values::{decimal, parse_bool};
 
 /// Everything that decides the rules. Made from [`crate::cli::RawOptions`] and [`crate::facts`]; read by

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::cli::Key;
 use crate::model::{Backend, Port, Variant};
 
 /// The action of a run.
@@ -74,6 +75,35 @@ pub struct Validation {
     pub timeout: Duration,
 }
 
+/// A network namespace that is not the caller's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NetworkNamespace {
+    /// The one at this path (`--network-namespace`).
+    Path(PathBuf),
+    /// That of this process (`--pid`).
+    Pid(u32),
+}
+
+impl NetworkNamespace {
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        match self {
+            Self::Path(path) => path.clone(),
+            Self::Pid(pid) => PathBuf::from(format!("/proc/{pid}/ns/net")),
+        }
+    }
+
+    /// The option that names it.
+    #[must_use]
+    pub const fn option(&self) -> Key {
+        match self {
+            Self::Path(_) => Key::NetworkNamespace,
+            Self::Pid(_) => Key::Pid,
+        }
+    }
+}
+
 /// The options of a run, apart from the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunOptions {
@@ -98,7 +128,7 @@ pub struct RunOptions {
     /// Read everything back and compare rule by rule (`--verify`).
     pub verify: bool,
     /// Network namespace to act in.
-    pub network_namespace: Option<PathBuf>,
+    pub network_namespace: Option<NetworkNamespace>,
     /// Host file system, pod network (`--cni-mode`).
     pub cni_mode: bool,
 }

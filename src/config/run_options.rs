@@ -3,7 +3,7 @@
 use crate::cli::{Key, SubCommand};
 
 use super::reader::Reader;
-use super::run::{Action, RunOptions, Validation};
+use super::run::{Action, NetworkNamespace, RunOptions, Validation};
 use super::{backend, values};
 
 pub(super) fn run(reader: &mut Reader<'_>) -> Option<RunOptions> {
@@ -21,7 +21,7 @@ pub(super) fn run(reader: &mut Reader<'_>) -> Option<RunOptions> {
         force_apply: reader.boolean(Key::ForceApply),
         keep_connections: reader.boolean(Key::KeepConnections),
         verify: reader.boolean(Key::Verify),
-        network_namespace: reader.optional(Key::NetworkNamespace, values::path),
+        network_namespace: network_namespace(reader),
         cni_mode: reader.boolean(Key::CniMode),
     };
     // Istio reconciles only with this option; here every run does.
@@ -33,6 +33,15 @@ pub(super) fn run(reader: &mut Reader<'_>) -> Option<RunOptions> {
     }
     useless(reader, &run);
     Some(RunOptions { validation: validation?.filter(|_| skip_rule_apply || !(dry_run || clean)), ..run })
+}
+
+fn network_namespace(reader: &mut Reader<'_>) -> Option<NetworkNamespace> {
+    let path = reader.optional(Key::NetworkNamespace, values::path);
+    let pid = reader.optional(Key::Pid, values::pid);
+    if path.is_some() && pid.is_some() {
+        reader.conflict(Key::NetworkNamespace, Key::Pid, "each names a network namespace");
+    }
+    path.map(NetworkNamespace::Path).or(pid.map(NetworkNamespace::Pid))
 }
 
 /// The probe, if it is asked for; `None` on the outside after an error.

@@ -53,6 +53,14 @@ pub(super) fn id(text: &str) -> Result<u32, Expected> {
     }
 }
 
+/// The number of a process; 0 is none.
+pub(super) fn pid(text: &str) -> Result<u32, Expected> {
+    match decimal(text).map(u32::try_from) {
+        Some(Ok(pid @ 1..=0x7fff_ffff)) => Ok(pid),
+        _ => Err(flag_hint(Expected::new("the number of a process, from 1 to 2147483647"), text)),
+    }
+}
+
 /// A plain number, also in hexadecimal.
 fn any_number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {

@@ -1,14 +1,19 @@
 //! `explain --live` beside foreign rules: each verdict against a connection.
 
+use std::process::{Command, Stdio};
+
+use netlab::Namespace;
 use serde_json::Value;
 
 use crate::explained::Flow;
 use crate::foreign::EVERYTHING;
 use crate::lab::fixture::at;
+use crate::lab::program::Program;
 use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native, for_these_fixtures};
 
 for_each_backend_and_native!(
     live_rules_are_explained_with_their_own_ports,
+    process_names_the_network_namespace,
     without_rules_nothing_is_captured
 );
 for_these_fixtures!(
@@ -191,6 +196,24 @@ fn live_rules_are_explained_with_their_own_ports(fixture: Fixture) {
         let other = ["explain", "--live", "--to", "192.0.2.10:80"];
         pod.bare_istio_iptables(&other).run().ended_with(64).output_contains("not those of these options");
     }
+}
+
+fn process_names_the_network_namespace(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&EVERYTHING);
+    let mut process =
+        pod.namespace.run(|| Command::new("cat").stdin(Stdio::piped()).spawn().expect("start cat"));
+    let pid = process.id().to_string();
+    let question = ["explain", "--live", "--pid", &pid, "--to", "192.0.2.10:80"];
+    let args = if fixture.backend == Backend::Native {
+        [&EVERYTHING[..], &["--dual-stack"]].concat()
+    } else {
+        Vec::new()
+    };
+    let explained = Program::new(&Namespace::new(), &[&question, &args[..]].concat()).run();
+    drop(process.stdin.take());
+    process.wait().expect("cat ends");
+    explained.succeeded().output_contains("captured: goes to the proxy's outbound port 15001");
 }
 
 fn without_rules_nothing_is_captured(fixture: Fixture) {

@@ -116,6 +116,9 @@ fn a_namespace_that_is_not_there_is_an_error(fixture: Fixture) {
     let ended = pod.istio_iptables(&["-b", "*", "--network-namespace", "/nope"]).run();
     assert_ne!(ended.code(), 0, "said:\n{}", ended.output());
     ended.output_contains("/nope");
+    // Above the highest number that the kernel gives to a process (PID_MAX_LIMIT).
+    let ended = pod.istio_iptables(&["-b", "*", "--pid", "4194305"]).run();
+    ended.ended_with(64).output_contains("--pid: network namespace /proc/4194305/ns/net: no such file");
     assert!(pod.state().is_empty(), "the caller's namespace must stay as it is: {:?}", pod.state());
 }
 

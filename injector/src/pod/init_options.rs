@@ -43,10 +43,11 @@ pub struct Elsewhere {
 }
 
 /// Options with which the init container captures nothing, and what it does instead.
-const OFF: [(Key, &str); 4] = [
+const OFF: [(Key, &str); 5] = [
     (Key::CleanupOnly, "only takes rules out"),
     (Key::DryRun, "only prints what it would do"),
     (Key::NetworkNamespace, "makes its rules in another network namespace"),
+    (Key::Pid, "makes its rules in another network namespace"),
     (Key::SkipRuleApply, "makes no rules"),
 ];
 

@@ -239,6 +239,10 @@ fn paths_and_log_flags() {
     for flag in ["--rules-file", "--network-namespace"] {
         refused(&[flag, "--dry-run"], &[flag, "it looks like a flag: is the value missing in front of it?"]);
     }
+    for pid in ["0", "-1", "me", "4294967296"] {
+        refused(&["--pid", pid], &["--pid", "the number of a process, from 1 to 2147483647"]);
+    }
+    refused(&["--pid=1", "--network-namespace=/x"], &["--pid", "each names a network namespace"]);
     refused(&["--log_output_level", "default:loud"], &["--log_output_level: \"default:loud\""]);
     refused(&["--log-format", "xml"], &["expected text or json"]);
     refused(&["-u", "-n"], &["(-u): \"-n\"", "it looks like a flag"]);

@@ -248,11 +248,13 @@ fn switches_and_paths_of_a_run() {
         force_apply: true,
         keep_connections: false,
         verify: true,
-        network_namespace: Some(PathBuf::from("/proc/7/ns/net")),
+        network_namespace: Some(NetworkNamespace::Path(PathBuf::from("/proc/7/ns/net"))),
         cni_mode: true,
     };
     assert_eq!(resolved.run, run);
     assert_eq!(resolved.warnings, []);
+    let by_pid = resolved_of(&["--pid", "7"], &["PID=8"]).run.network_namespace;
+    assert_eq!(by_pid, Some(NetworkNamespace::Pid(7)));
     let dry = resolved_of(&["-n"], &["DRY_RUN_FILE_PATH=/x"]).run;
     assert_eq!((dry.dry_run, dry.dry_run_file), (true, Some(PathBuf::from("/x"))));
     let probe = resolved_of(&["--run-validation", "--skip-rule-apply"], &[]).run;
