@@ -1,12 +1,14 @@
 //! Which of the rules that were tried is the reason for the verdict.
 
+use super::foreign_rule::Does;
 use super::packet::Packet;
 use super::walk::{Match, Step, Verdict};
 use crate::model::{Chain, Hook, Table, Target};
 
 /// The step that is the reason for the verdict.
 pub(super) fn decisive(steps: &[Step<'_>], packet: &Packet, verdict: Verdict) -> Option<usize> {
-    let target = |step: &Step<'_>| step.rule.statement.as_ref().map(|statement| statement.target);
+    let target =
+        |step: &Step<'_>| if let Some(Does::Known(target)) = step.does { Some(target) } else { None };
     let last = |wanted: &dyn Fn(&Step<'_>) -> bool| {
         steps.iter().rposition(|step| step.matches == Match::Matches && wanted(step))
     };
@@ -32,9 +34,7 @@ pub(super) fn decisive(steps: &[Step<'_>], packet: &Packet, verdict: Verdict) ->
             Some(jumped.unwrap_or(taken))
         }
         Verdict::NotCaptured => {
-            let untracked = last(&|step| {
-                ["-j NOTRACK", "-j CT --notrack"].iter().any(|words| step.rule.text().ends_with(words))
-            });
+            let untracked = last(&|step| step.does == Some(Does::Untracks));
             if untracked.is_some() {
                 return untracked;
             }
@@ -43,19 +43,8 @@ pub(super) fn decisive(steps: &[Step<'_>], packet: &Packet, verdict: Verdict) ->
             last(&|step| {
                 step.hook == hook
                     && (packet.is_inbound || step.table == Table::Nat)
-                    && matches!(
-                        target(step).or_else(|| foreign_end(step)),
-                        Some(Target::Return | Target::Accept)
-                    )
+                    && matches!(target(step), Some(Target::Return | Target::Accept))
             })
         }
     }
-}
-
-/// The target of a foreign rule that ends a chain, where the model has no words for its tests.
-fn foreign_end(step: &Step<'_>) -> Option<Target> {
-    let text = step.rule.text();
-    [("-j ACCEPT", Target::Accept), ("-j RETURN", Target::Return)]
-        .into_iter()
-        .find_map(|(words, target)| text.ends_with(words).then_some(target))
 }

@@ -60,6 +60,8 @@ pub struct Step<'a> {
     pub rule: &'a Entry,
     /// Whether it is for the packet.
     pub matches: Match,
+    /// What it does; `None` if it is not for the packet.
+    pub(super) does: Option<Does>,
 }
 
 /// The rules that a packet meets, and what becomes of it.
@@ -216,18 +218,20 @@ impl<'a> Walker<'a, '_> {
         for rule in rules {
             let matches = self.matches(rule);
             let Place { hook, table, chain, .. } = place;
+            let is_certain = matches == Match::Matches;
+            let does = (!matches!(matches, Match::Mismatch(_))).then(|| self.does(place, rule));
             let number = self.steps.len();
-            self.steps.push(Step { hook, table, chain, rule, matches: matches.clone() });
-            let flow = match matches {
-                Match::Mismatch(_) => Flow::Continue,
-                Match::Matches => {
-                    let flow = self.target(place, rule);
+            self.steps.push(Step { hook, table, chain, rule, matches, does: does.clone() });
+            let flow = match does {
+                None => Flow::Continue,
+                Some(does) if is_certain => {
+                    let flow = self.target(place, does);
                     // To another program's port.
                     let is_taken = matches!(flow, Flow::Redirect(_) | Flow::Tproxy(_)) && rule.is_foreign();
                     if is_taken { Flow::Taken } else { flow }
                 }
-                Match::Maybe(_) => {
-                    if self.may_decide(place, rule) {
+                Some(does) => {
+                    if self.may_decide(place, does) {
                         self.uncertain.push(number);
                     }
                     Flow::Continue
@@ -270,16 +274,16 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// Whether a rule ends the walk if it matches. What is in a chain is tried with a copy of the packet.
-    fn may_decide(&mut self, place: Place<'a>, rule: &'a Entry) -> bool {
+    fn may_decide(&mut self, place: Place<'a>, does: Does) -> bool {
         let mut copy = Walker { at: self.at.clone(), steps: Vec::new(), uncertain: Vec::new(), ..*self };
-        let flow = copy.target(place, rule);
+        let flow = copy.target(place, does);
         let changes = (copy.at.mark, copy.at.connmark) != (self.at.mark, self.at.connmark);
         self.has_known_marks &= copy.has_known_marks && !changes;
         flow != Flow::Continue || !copy.uncertain.is_empty() || copy.is_translated != self.is_translated
     }
 
-    fn target(&mut self, place: Place<'a>, rule: &'a Entry) -> Flow {
-        match self.does(place, rule) {
+    fn target(&mut self, place: Place<'a>, does: Does) -> Flow {
+        match does {
             Does::Continues => Flow::Continue,
             Does::Takes => Flow::Taken,
             Does::MayTake => {
