@@ -75,8 +75,7 @@ fn explain(
         }
     }
     let (config, live) = if query.live {
-        let wanted = desired(&config, Action::Apply, false);
-        let own = apply::live::rules(host, &wanted, run.backend)?;
+        let own = apply::live::rules(host, run.backend)?;
         (explain::live_config(own.rules.values(), &config), Some(own.live))
     } else {
         (config, None)

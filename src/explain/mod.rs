@@ -26,7 +26,7 @@ use crate::policy;
 pub use live::live_config;
 pub use packet::{Packet, Process};
 pub use reason::{Cause, Reason};
-pub use rules::{Entry, Rules, own_rules};
+pub use rules::{Entry, Rules};
 pub use walk::{Match, Step, Verdict, Walk, walk};
 
 /// What an answer is about: a pod, and how its traffic is, or would be, captured.

@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::live;
 use crate::diff::owned;
-use crate::model::{Chain, FamilyRules, Hook, HookRules, Rule, Statement, Table, TableRules, Why};
-use crate::parse::{self, Line, Observed, ObservedTable};
+use crate::model::{Chain, Family, FamilyRules, Hook, HookRules, Rule, Statement, Table, TableRules, Why};
+use crate::nft;
+use crate::parse::{self, Line, NativeLine, NativeRules, Observed, ObservedTable};
 
 /// The rules of one family.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +43,11 @@ impl Entry {
 
     fn read(line: &Line, why: Option<Why>) -> Self {
         Self { statement: line.statement.clone(), why, text: Some(line.text.clone()) }
+    }
+
+    fn native(line: NativeLine) -> Self {
+        let NativeLine { text, statement, why, rule: _ } = line;
+        Self { statement, why, text: Some(text) }
     }
 
     /// Whether another program wrote it.
@@ -83,6 +89,42 @@ impl Rules {
         Self { tables: tables.map(|(table, live)| (*table, live_chains(observed, *table, live))).collect() }
     }
 
+    /// The live rules of native nftables, by what the kernel holds.
+    #[must_use]
+    pub fn native(live: &nft::Live, family: Family) -> Self {
+        let entries = |lines: Vec<NativeLine>| lines.into_iter().map(Entry::native).collect();
+        let chains = |NativeRules { hooks, chains, drops }| Chains {
+            hooks: hooks.into_iter().map(|(hook, lines)| (hook, entries(lines))).collect(),
+            named: chains.into_iter().map(|(name, lines)| (name, entries(lines))).collect(),
+            drops,
+        };
+        let tables = parse::native(&live.active_tables(), family);
+        Self { tables: tables.into_iter().map(|(table, rules)| (table, chains(rules))).collect() }
+    }
+
+    /// Those of ours, without those that are not understood.
+    #[must_use]
+    pub fn own(&self, family: Family) -> FamilyRules {
+        let mut own = FamilyRules::none(family);
+        let rule =
+            |entry: &Entry| Some(Rule { statement: entry.statement.clone()?, only: None, why: entry.why? });
+        for (table, chains) in &self.tables {
+            let rules = own.tables.entry(*table).or_default();
+            for (hook, entries) in &chains.hooks {
+                let tail = entries.iter().filter_map(rule).collect();
+                rules.hooks.insert(*hook, HookRules { head: Vec::new(), tail });
+            }
+            for (name, entries) in &chains.named {
+                // Native rules behind a negated owner are in a chain of their own.
+                let name = name.split_once("_REST").map_or(name.as_str(), |(name, _)| name);
+                if let Some(chain) = Chain::from_name(name) {
+                    rules.chains.entry(chain).or_default().extend(entries.iter().filter_map(rule));
+                }
+            }
+        }
+        own
+    }
+
     /// Whether a rule of ours is among them.
     #[must_use]
     pub fn has_ours(&self) -> bool {
@@ -90,27 +132,6 @@ impl Rules {
             self.tables.values().flat_map(|chains| chains.hooks.values().chain(chains.named.values()));
         chains.flatten().any(|entry| !entry.is_foreign())
     }
-}
-
-/// The live rules of ours, without those whose reason is not known.
-#[must_use]
-pub fn own_rules(observed: &Observed) -> FamilyRules {
-    let live = Rules::live(observed);
-    let mut own = FamilyRules::none(observed.family);
-    let rule = |entry: Entry| Some(Rule { statement: entry.statement?, only: None, why: entry.why? });
-    for (table, chains) in live.tables {
-        let rules = own.tables.entry(table).or_default();
-        for (hook, entries) in chains.hooks {
-            let tail = entries.into_iter().filter_map(rule).collect();
-            rules.hooks.insert(hook, HookRules { head: Vec::new(), tail });
-        }
-        for (name, entries) in chains.named {
-            if let Some(chain) = Chain::from_name(&name) {
-                rules.chains.insert(chain, entries.into_iter().filter_map(rule).collect());
-            }
-        }
-    }
-    own
 }
 
 fn live_chains(observed: &Observed, table: Table, live: &ObservedTable) -> Chains {

@@ -106,7 +106,7 @@ pub fn on_the_way(
 }
 
 /// The shared chains of iptables-nft, and INPUT, are examined rule by rule where it is the backend.
-fn is_of_backend(table: &Table, chain: &Chain, backend: Backend) -> bool {
+pub(super) fn is_of_backend(table: &Table, chain: &Chain, backend: Backend) -> bool {
     let is_shared = chain.name == INPUT || Hook::ALL.iter().any(|hook| hook.name() == chain.name);
     backend == Backend::Iptables(Variant::Nft) && is_of_iptables(table) && is_shared
 }
@@ -118,7 +118,7 @@ fn is_of_iptables(table: &Table) -> bool {
 }
 
 /// One of our hooks, or that of packets for this machine, where we have no rules.
-const fn hook_of(base: &Base) -> Option<(Option<Hook>, &'static str)> {
+pub(super) const fn hook_of(base: &Base) -> Option<(Option<Hook>, &'static str)> {
     match base.hook {
         NftHook::Prerouting => Some((Some(Hook::Prerouting), "prerouting")),
         NftHook::Output => Some((Some(Hook::Output), "output")),
@@ -128,9 +128,9 @@ const fn hook_of(base: &Base) -> Option<(Option<Hook>, &'static str)> {
 }
 
 /// Our rules in a hook, or in any of them.
-struct Ours {
+pub(super) struct Ours {
     /// The priority of the last ones.
-    last: i32,
+    pub(super) last: i32,
     /// Whether connections are redirected.
     nat: bool,
     /// What they capture.
@@ -138,7 +138,11 @@ struct Ours {
 }
 
 impl Ours {
-    fn of(desired: &BTreeMap<Family, FamilyRules>, table: &Table, hook: Option<Hook>) -> Option<Self> {
+    pub(super) fn of(
+        desired: &BTreeMap<Family, FamilyRules>,
+        table: &Table,
+        hook: Option<Hook>,
+    ) -> Option<Self> {
         let meets = |family: &Family| match table.name.family {
             NftFamily::Inet => true,
             NftFamily::Ip => *family == Family::V4,
@@ -163,7 +167,7 @@ impl Ours {
     }
 
     /// Whether a rule may match what is captured.
-    fn may_match(&self, table: &Table, rule: &Rule, hook: Option<Hook>, is_behind: bool) -> bool {
+    pub(super) fn may_match(&self, table: &Table, rule: &Rule, hook: Option<Hook>, is_behind: bool) -> bool {
         let family = if table.name.family == NftFamily::Ip6 { Family::V6 } else { Family::V4 };
         let Some(words) = parse::words_of(&parse::words_of_rule(family, rule)) else { return true };
         self.captured.iter().any(|captured| {
@@ -195,15 +199,15 @@ const fn priority(table: model::Table) -> i32 {
 }
 
 /// The search for what a base chain does.
-struct Search<'a> {
-    table: &'a Table,
-    may_match: &'a dyn Fn(&Rule) -> bool,
-    seen: BTreeSet<&'a str>,
+pub(super) struct Search<'a> {
+    pub(super) table: &'a Table,
+    pub(super) may_match: &'a dyn Fn(&Rule) -> bool,
+    pub(super) seen: BTreeSet<&'a str>,
 }
 
 impl<'a> Search<'a> {
     /// What the rules of a chain, and of those that they jump to, do to captured packets; and whether one accepts all.
-    fn collect(&mut self, chain: &'a Chain, does: &mut BTreeSet<String>) -> bool {
+    pub(super) fn collect(&mut self, chain: &'a Chain, does: &mut BTreeSet<String>) -> bool {
         for rule in chain.rules.iter().filter(|rule| (self.may_match)(rule)) {
             if is_accept(rule) {
                 return true;

@@ -1,6 +1,7 @@
 //! Foreign rules that decide before ours see a packet, or over what ours have taken.
 
 mod base_chains;
+mod changes;
 mod concern;
 mod later;
 
@@ -12,6 +13,7 @@ use crate::model::{Backend, Chain, Family, FamilyRules, Hook, HookRules, Rule, T
 use crate::parse::{self, Line, Observed, ObservedTable, UNREADABLE};
 
 pub use base_chains::{BaseChain, on_the_way};
+pub use changes::that_change_packets;
 use concern::Captured;
 use later::ports_of_proxy;
 

@@ -36,6 +36,18 @@ impl Live {
         &self.tables
     }
 
+    /// Those that are not switched off.
+    #[must_use]
+    pub fn active_tables(&self) -> Vec<Table> {
+        self.tables.iter().filter(|table| !self.is_dormant(&table.name.name)).cloned().collect()
+    }
+
+    /// Names of those that are switched off: no packet meets their rules.
+    #[must_use]
+    pub fn dormant(&self) -> &[String] {
+        &self.dormant
+    }
+
     /// Whether there is none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {

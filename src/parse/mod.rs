@@ -4,6 +4,7 @@
 //! option order, TPROXY and CONNMARK, so text cannot be compared; statements can.
 
 mod expressions;
+mod native;
 mod statement;
 mod words;
 
@@ -14,6 +15,7 @@ use crate::model::{Chain, Family, Hook, Statement, Table, TableHandles};
 use crate::record::Record;
 
 pub use expressions::words_of_rule;
+pub use native::{NativeLine, NativeRules, native, why_of};
 pub use statement::statement;
 
 /// One rule as the kernel has it.

@@ -9,7 +9,7 @@ use crate::explained::Flow;
 use crate::foreign::EVERYTHING;
 use crate::lab::fixture::at;
 use crate::lab::program::Program;
-use crate::lab::{Backend, Family, Fixture, Outcome, Pod, for_each_backend_and_native, for_these_fixtures};
+use crate::lab::{Family, Fixture, Outcome, Pod, for_each_backend_and_native, for_these_fixtures};
 
 for_each_backend_and_native!(
     live_rules_are_explained_with_their_own_ports,
@@ -17,10 +17,15 @@ for_each_backend_and_native!(
     without_rules_nothing_is_captured
 );
 for_these_fixtures!(
+    changed: Native Dual;
+    [changed_native_rules_change_the_verdict, base_chains_that_change_packets_are_named]
+);
+for_these_fixtures!(
     foreign_nft: IptablesNft Dual, foreign_legacy: IptablesLegacy Dual;
     [
         foreign_rules_that_take_connections_are_the_reason,
         rules_that_cannot_be_evaluated_are_named,
+        base_chains_that_change_packets_are_named,
         odd_foreign_rules_are_followed_or_named
     ]
 );
@@ -36,14 +41,14 @@ fn explain(pod: &Pod, args: &[&str], flow: &Flow) -> Value {
 }
 
 /// The connection, and what is said of it, agree on whether the proxy gets it.
-fn agrees(pod: &Pod, args: &[&str], flow: &Flow) -> Value {
+fn agrees(pod: &Pod, flow: &Flow) -> Value {
     let user = match flow.from.as_str() {
         "outside" => pod.outside(),
         "proxy" => pod.proxy(),
         _ => pod.app(),
     };
     let outcome = user.call(flow.to);
-    let said = explain(pod, args, flow);
+    let said = explain(pod, &[], flow);
     let by_proxy = match &outcome {
         Outcome::Answered(answer) if answer.server == "proxy" => Some(u64::from(answer.port)),
         Outcome::Answered(_) | Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_) => None,
@@ -81,7 +86,7 @@ fn foreign_rules_that_take_connections_are_the_reason(fixture: Fixture) {
             (flow("outside", own, 7005), Some("PREROUTING")),
             (flow("outside", own, 80), None),
         ] {
-            let said = agrees(&pod, &[], &flow);
+            let said = agrees(&pod, &flow);
             let decisive = &said["rule"];
             let by = decisive["chain"].as_str().filter(|_| decisive["foreign"] == true);
             // A list of ports with a range has no words in the model: it is named, not guessed.
@@ -177,8 +182,6 @@ fn live_rules_are_explained_with_their_own_ports(fixture: Fixture) {
         pod.outside_listens(&[80]),
     );
     pod.bare_istio_iptables(&args).run().succeeded();
-    // Rules of native nftables are compared with those of the options.
-    let options: &[&str] = if fixture.backend == Backend::Native { &args } else { &[] };
     for &family in fixture.families() {
         for (flow, because) in [
             (flow("app", family.service(), 80), "(-i '*')"),
@@ -188,13 +191,75 @@ fn live_rules_are_explained_with_their_own_ports(fixture: Fixture) {
             (flow("app", family.pod(), 8080), "over loopback"),
             (flow("proxy", family.pod(), 8080), "own service"),
         ] {
-            let said = agrees(&pod, options, &flow);
+            let said = agrees(&pod, &flow);
             assert!(said["because"].as_str().is_some_and(|text| text.contains(because)), "{flow}: {said:#}");
         }
     }
-    if fixture.backend == Backend::Native {
-        let other = ["explain", "--live", "--to", "192.0.2.10:80"];
-        pod.bare_istio_iptables(&other).run().ended_with(64).output_contains("not those of these options");
+}
+
+/// A mark that another table sets before our rules is named where ours test marks.
+fn base_chains_that_change_packets_are_named(fixture: Fixture) {
+    for (mode, is_named) in [("TPROXY", true), ("REDIRECT", false)] {
+        let pod = fixture.pod();
+        pod.apply(&["-i", "*", "-b", "*", "-m", mode]);
+        let table = "table inet agent {\nchain early {\ntype filter hook prerouting priority -301\n\
+                     tcp dport 8080 jump marks\n}\nchain marks {\nmeta mark set 1337\n}\n}\n";
+        pod.namespace.run(|| crate::lab::program::tool("nft", &["-f", "-"], table));
+        let said = explain(&pod, &[], &flow("outside", Family::V4.pod(), 8080));
+        let notes = said["notices"].to_string();
+        let note = "inet agent early (prerouting, priority -301): mark set to 1337";
+        assert_eq!(notes.contains(note), is_named, "{mode}: {said:#}");
+    }
+}
+
+/// Rules of our native tables are walked as the kernel holds them: each change made by `nft` is seen in the traffic and in the answer.
+fn changed_native_rules_change_the_verdict(fixture: Fixture) {
+    for mode in ["REDIRECT", "TPROXY"] {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080, 9090]), pod.outside_listens(&[80, 443]));
+        let excluded = format!("{}/32,{}/128", Family::V4.other_service(), Family::V6.other_service());
+        pod.apply(&["-i", "*", "-x", &excluded, "-b", "*", "-d", "9090,9091", "-m", mode]);
+        let flows = |family: Family| {
+            [
+                flow("app", family.service(), 80),
+                flow("app", family.other_service(), 443),
+                flow("proxy", family.service(), 80),
+                flow("outside", family.pod(), 8080),
+                flow("outside", family.pod(), 9090),
+            ]
+        };
+        let verdicts = || -> Vec<Value> {
+            let families = fixture.families().iter();
+            families
+                .flat_map(|family| flows(*family))
+                .map(|flow| agrees(&pod, &flow)["port"].clone())
+                .collect()
+        };
+        let mut before = verdicts();
+        let table = if mode == "TPROXY" { "istio-proxy-mangle" } else { "istio-proxy-nat" };
+        for change in [
+            // Another program excludes a port, then lets everything pass.
+            "insert rule inet istio-proxy-nat istio-output tcp dport 80 counter return".to_owned(),
+            format!("insert rule inet {table} prerouting meta l4proto tcp accept"),
+        ] {
+            pod.namespace.run(|| crate::lab::program::tool("nft", &["-f", "-"], &change));
+            let after = verdicts();
+            assert_ne!(after, before, "{change}");
+            before = after;
+        }
+        let said = explain(&pod, &[], &flow("outside", Family::V4.pod(), 8080));
+        assert_eq!(said["rule"]["foreign"], true, "{said:#}");
+        pod.apply(&["-i", "*", "-b", "*", "-m", mode, "--force-apply"]);
+        let whole = verdicts();
+        // A rule of ours is deleted: the one that jumps to the inbound chain.
+        let handles = pod.namespace.run(|| {
+            crate::lab::program::tool("nft", &["-a", "list", "chain", "inet", table, "prerouting"], "")
+        });
+        let jump = handles.lines().find(|line| line.contains("jump istio-inbound")).expect("the jump");
+        let handle = jump.rsplit(' ').next().expect("a handle");
+        let delete = format!("delete rule inet {table} prerouting handle {handle}");
+        pod.namespace.run(|| crate::lab::program::tool("nft", &["-f", "-"], &delete));
+        assert_ne!(verdicts(), whole, "{delete}");
     }
 }
 
@@ -205,12 +270,7 @@ fn process_names_the_network_namespace(fixture: Fixture) {
         pod.namespace.run(|| Command::new("cat").stdin(Stdio::piped()).spawn().expect("start cat"));
     let pid = process.id().to_string();
     let question = ["explain", "--live", "--pid", &pid, "--to", "192.0.2.10:80"];
-    let args = if fixture.backend == Backend::Native {
-        [&EVERYTHING[..], &["--dual-stack"]].concat()
-    } else {
-        Vec::new()
-    };
-    let explained = Program::new(&Namespace::new(), &[&question, &args[..]].concat()).run();
+    let explained = Program::new(&Namespace::new(), &question).run();
     drop(process.stdin.take());
     process.wait().expect("cat ends");
     explained.succeeded().output_contains("captured: goes to the proxy's outbound port 15001");

@@ -11,6 +11,7 @@ use istio_iptables::model::{
 use istio_iptables::nft::{
     self, Action, ChainName, Field, NativeChain, NativeRule, NativeTable, Operand, Test, Value, Values,
 };
+use istio_iptables::parse::{self, NativeLine, NativeRules};
 use istio_iptables::policy;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -222,6 +223,54 @@ fn passes_field(table: &NativeTable, field: Field, test: &Match<Operand>, packet
     }
 }
 
+// What is read back
+
+fn read_back(rules: Option<&NativeRules>, hook: Hook, mut packet: Packet) -> Outcome {
+    let verdict = rules
+        .and_then(|rules| walk_read_back(rules, rules.hooks.get(&hook).map(Vec::as_slice)?, &mut packet));
+    packet.done(verdict)
+}
+
+fn walk_read_back(rules: &NativeRules, lines: &[NativeLine], packet: &mut Packet) -> Option<Verdict> {
+    for line in lines {
+        let gone_to = line.text.rsplit_once("-g ");
+        let statement = match (&line.statement, gone_to) {
+            (Some(statement), None) => statement.clone(),
+            (None, Some((tests, _))) => {
+                parse::statement(packet.family, &format!("{tests}-j RETURN")).expect("tests of the model")
+            }
+            _ => panic!("not understood: {}", line.text),
+        };
+        if !matches_iptables(&statement.matcher, packet) {
+            continue;
+        }
+        if let Some((_, name)) = gone_to {
+            return walk_read_back(rules, &rules.chains[name], packet);
+        }
+        match statement.target {
+            Target::Accept => return Some(Verdict::Accept),
+            Target::Drop => return Some(Verdict::Drop),
+            Target::Return => return None,
+            Target::Redirect(port) => return Some(Verdict::Redirect(port.number())),
+            Target::Tproxy { port, mark } if packet.listening => {
+                packet.mark = mark.0;
+                return Some(Verdict::Tproxy(port.number()));
+            }
+            Target::Tproxy { .. } => return Some(Verdict::Drop),
+            Target::ConntrackZone(zone) => _ = packet.zone.get_or_insert(zone),
+            Target::SetMark(mark) => packet.mark = mark.0,
+            Target::SaveMark => packet.connmark = packet.mark,
+            Target::RestoreMark => packet.mark = packet.connmark,
+            Target::Jump(chain) => {
+                if let Some(verdict) = walk_read_back(rules, &rules.chains[chain.name()], packet) {
+                    return Some(verdict);
+                }
+            }
+        }
+    }
+    None
+}
+
 /// The value of a field in a packet.
 enum Found<'a> {
     Name(&'a str),
@@ -368,6 +417,31 @@ proptest! {
                 let expected = iptables(of_family, hook, packet.clone());
                 let found = native(&tables, table, hook, packet.clone());
                 prop_assert_eq!(found, expected, "{:?} {:?} {:?}\n{}", table, hook, packet, nft::text(&tables));
+            }
+        }
+    }
+
+    #[test]
+    fn native_tables_that_are_read_back_do_what_the_rules_of_each_family_do(
+        config in config(),
+        seeds in vec(any::<[u32; 14]>(), 60),
+    ) {
+        let rules = policy::ruleset(&config);
+        let rules: BTreeMap<_, _> = Family::ALL.into_iter().map(|family| (family, rules.resolve(family))).collect();
+        let tables: Vec<_> = nft::tables(&rules).iter().map(|table| nft::encode(table).normalized()).collect();
+        let read = Family::ALL.map(|family| (family, parse::native(&tables, family)));
+        let read: BTreeMap<_, _> = read.into();
+        let lines = read.values().flat_map(|tables| tables.values());
+        let lines = lines.flat_map(|rules| rules.hooks.values().chain(rules.chains.values())).flatten();
+        for line in lines {
+            prop_assert!(line.why.is_some(), "{}", line.text);
+        }
+        let pools = Pools::of(&rules);
+        for packet in seeds.iter().map(|seed| pools.packet(seed)) {
+            for (table, hook) in Table::ALL.into_iter().flat_map(|table| Hook::ALL.map(|hook| (table, hook))) {
+                let expected = iptables(rules[&packet.family].tables.get(&table), hook, packet.clone());
+                let found = read_back(read[&packet.family].get(&table), hook, packet.clone());
+                prop_assert_eq!(found, expected, "{:?} {:?} {:?}\n{:#?}", table, hook, packet, read);
             }
         }
     }

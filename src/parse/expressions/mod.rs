@@ -3,12 +3,18 @@
 //! A rule of ours gets the words that iptables has for it, so that it is recognised; of any other rule what decides is kept: its
 //! protocol and its target. Forms that iptables writes for rules of ours differ by version, and all of them are read.
 
+mod extension;
+mod native;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use nfnetlink::nftables::{CtKey, Expression, MetaKey, Operator, PayloadBase, Rule, Verdict};
 
 use super::UNREADABLE;
 use crate::model::Family;
+
+use extension::{XT_NAME, extension, of_match, of_target};
+pub(super) use native::words_of_native_rule;
 
 /// What every rule with something that is not understood tests: no rule of ours does.
 const UNKNOWN: &str = "-m unknown ";
@@ -21,11 +27,10 @@ pub fn words_of_rule(family: Family, rule: &Rule) -> String {
         reader.unknown();
     }
     for expression in &rule.expressions {
-        reader.read(expression);
+        let understood = reader.read(expression);
+        reader.note(understood);
     }
-    let Reader { address, interface, protocol, ports, tests, is_unknown, target, .. } = reader;
-    let unknown = if is_unknown { UNKNOWN } else { "" };
-    format!("{address}{interface}{protocol}{ports}{tests}{unknown}{target}").trim_end().to_owned()
+    reader.into_words()
 }
 
 /// What the register holds.
@@ -35,6 +40,14 @@ enum Loaded {
     OutInterface,
     Protocol,
     Mark,
+    /// The mark of the connection.
+    Connmark,
+    /// The flags of TCP, and whether those that count are selected.
+    Flags(bool),
+    /// The network protocol.
+    Family,
+    /// The option for the socket's user or group.
+    Owner(&'static str),
     /// The option for it.
     Port(&'static str),
     /// The state of the connection: these bits of it.
@@ -51,7 +64,13 @@ struct Reader {
     protocol: String,
     ports: String,
     tests: String,
+    /// Destination ports that are excluded.
+    other_ports: Vec<u16>,
     is_unknown: bool,
+    /// Whether only packets of the other family match.
+    is_other_family: bool,
+    /// The last constant that was loaded.
+    constant: Vec<u8>,
     target: String,
 }
 
@@ -66,7 +85,10 @@ impl Default for Reader {
             protocol,
             ports,
             tests,
+            other_ports: Vec::new(),
             is_unknown: false,
+            is_other_family: false,
+            constant: Vec::new(),
             target,
         }
     }
@@ -77,8 +99,29 @@ impl Reader {
         self.is_unknown = true;
     }
 
-    fn read(&mut self, expression: &Expression) {
-        let understood = match expression {
+    fn note(&mut self, understood: Option<()>) {
+        if understood.is_none() {
+            self.loaded = None;
+            self.unknown();
+        }
+    }
+
+    fn into_words(self) -> String {
+        let Self { address, interface, protocol, ports, tests, other_ports, is_unknown, target, .. } = self;
+        let unknown = if is_unknown { UNKNOWN } else { "" };
+        let listed: Vec<String> = other_ports.iter().map(u16::to_string).collect();
+        let other_ports = match listed.as_slice() {
+            [] => String::new(),
+            [port] => format!("! --dport {port} "),
+            ports => format!("-m multiport ! --dports {} ", ports.join(",")),
+        };
+        format!("{address}{interface}{protocol}{ports}{other_ports}{tests}{unknown}{target}")
+            .trim_end()
+            .to_owned()
+    }
+
+    fn read(&mut self, expression: &Expression) -> Option<()> {
+        match expression {
             Expression::Counter { .. } => Some(()),
             Expression::Meta { key, .. } => self.meta(*key),
             Expression::Payload { base: PayloadBase::Network, offset, length, .. } => {
@@ -105,10 +148,6 @@ impl Reader {
             | Expression::SetCt { .. }
             | Expression::Immediate { .. }
             | Expression::Socket { .. } => None,
-        };
-        if understood.is_none() {
-            self.loaded = None;
-            self.unknown();
         }
     }
 
@@ -167,6 +206,10 @@ impl Reader {
             | Loaded::OutInterface
             | Loaded::Protocol
             | Loaded::Mark
+            | Loaded::Connmark
+            | Loaded::Flags(_)
+            | Loaded::Family
+            | Loaded::Owner(_)
             | Loaded::Port(_) => return None,
         };
         let ones: u32 = mask.iter().take_while(|byte| **byte == 0xff).map(|byte| byte.leading_ones()).sum();
@@ -203,6 +246,7 @@ impl Reader {
             Loaded::Address(option, bits) => {
                 self.address += &format!("{not}{option} {}/{bits} ", address(self.family, value)?);
             }
+            Loaded::Connmark | Loaded::Flags(_) | Loaded::Family | Loaded::Owner(_) => return None,
         }
         Some(())
     }
@@ -247,78 +291,6 @@ impl Reader {
             "immediate" | "lookup" | "fwd" | "synproxy" | "objref" => self.jump(UNREADABLE),
             _ => None,
         }
-    }
-}
-
-/// `NFTA_MATCH_NAME`, `NFTA_TARGET_NAME`.
-const XT_NAME: u16 = 1;
-/// `NFTA_MATCH_REV`, `NFTA_TARGET_REV`.
-const XT_REVISION: u16 = 2;
-/// `NFTA_MATCH_INFO`, `NFTA_TARGET_INFO`: the structure of linux/netfilter/xt_*.h.
-const XT_INFO: u16 = 3;
-
-/// An extension of iptables, by its name, revision and parameters.
-fn extension(data: &[u8], words: fn(&str, u32, &[u8]) -> Option<String>) -> Option<String> {
-    let attributes = nfnetlink::Attributes::new(data);
-    let (name, revision) = (attributes.of(XT_NAME)?.text(), attributes.of(XT_REVISION)?.be32()?);
-    words(&name, revision, attributes.of(XT_INFO)?.payload)
-}
-
-fn of_match(name: &str, revision: u32, info: &[u8]) -> Option<String> {
-    let not = |at: usize| info.get(at).map(|byte| if *byte == 0 { "" } else { "! " });
-    let all = |at: usize| number(info, at).filter(|mask| *mask == u32::MAX);
-    match (name, revision) {
-        ("mark", 1) => {
-            all(4)?;
-            Some(format!("-m mark {}--mark {:#x} ", not(8)?, number(info, 0)?))
-        }
-        ("connmark", 1) => {
-            all(4)?;
-            Some(format!("-m connmark {}--mark {:#x} ", not(8)?, number(info, 0)?))
-        }
-        ("owner", 1) => {
-            const UID: u8 = 1;
-            const GID: u8 = 2;
-            let (what, invert) = (*info.get(16)?, *info.get(17)?);
-            let (kind, first) = match what {
-                UID => ("uid", 0),
-                GID => ("gid", 8),
-                _ => return None,
-            };
-            let (from, to) = (number(info, first)?, number(info, first + 4)?);
-            let not = if invert == what { "! " } else { "" };
-            (from == to && [0, what].contains(&invert))
-                .then(|| format!("-m owner {not}--{kind}-owner {from} "))
-        }
-        ("conntrack", 3) => {
-            const STATE: u16 = 1;
-            const INVALID: u16 = 1;
-            let [flags, inverted, states] = [146, 148, 150].map(|at| half(info, at));
-            ((flags?, inverted?, states?) == (STATE, 0, INVALID))
-                .then(|| "-m conntrack --ctstate INVALID ".to_owned())
-        }
-        _ => None,
-    }
-}
-
-fn of_target(name: &str, revision: u32, info: &[u8]) -> Option<String> {
-    const SAVE: u8 = 1;
-    const RESTORE: u8 = 2;
-    match (name, revision) {
-        ("MARK", 2) => Some(format!("-j MARK --set-xmark {:#x}/{:#x}", number(info, 0)?, number(info, 4)?)),
-        ("CONNMARK", 1 | 2) => {
-            let whole = [4, 8].iter().all(|at| number(info, *at) == Some(u32::MAX));
-            // The later revision can shift the mark: by the byte before its mode.
-            let mode = if revision == 1 { 12 } else { 14 };
-            let is_shifted = revision == 2 && *info.get(13)? != 0;
-            let option = match *info.get(mode)? {
-                SAVE => "--save-mark",
-                RESTORE => "--restore-mark",
-                _ => return None,
-            };
-            (whole && !is_shifted).then(|| format!("-j CONNMARK {option}"))
-        }
-        _ => None,
     }
 }
 

@@ -1,0 +1,95 @@
+//! Base chains of other programs that give a packet another mark or address before our rules.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use nfnetlink::nftables::{CtKey, Expression, MetaKey, Rule, Table};
+
+use super::base_chains::{Ours, Search, hook_of, is_of_backend};
+use crate::model::{Backend, Family, FamilyRules};
+
+/// Base chains before ours in which a packet may get another mark or address than it is asked about with: in words, for
+/// `explain`. Marks count only where rules of ours test them.
+#[must_use]
+pub fn that_change_packets(
+    desired: &BTreeMap<Family, FamilyRules>,
+    backend: Backend,
+    tables: &[Table],
+) -> Vec<String> {
+    let rules = || desired.values().flat_map(|rules| rules.tables.values()).flat_map(|table| table.rules());
+    let tests_marks = rules()
+        .any(|rule| rule.statement.matcher.mark.is_some() || rule.statement.matcher.connmark.is_some());
+    let mut found = Vec::new();
+    for table in tables {
+        for chain in table.chains.iter().filter(|chain| !is_of_backend(table, chain, backend)) {
+            let Some(base) = &chain.base else { continue };
+            let Some((Some(hook), name)) = hook_of(base) else { continue };
+            let Some(ours) = Ours::of(desired, table, Some(hook)) else { continue };
+            if base.priority > ours.last {
+                continue;
+            }
+            let changes = RefCell::new(BTreeSet::new());
+            let may_match = |rule: &Rule| {
+                let is_met = ours.may_match(table, rule, Some(hook), false);
+                if is_met {
+                    changes.borrow_mut().extend(changes_of(rule, tests_marks));
+                }
+                is_met
+            };
+            Search { table, may_match: &may_match, seen: BTreeSet::new() }
+                .collect(chain, &mut BTreeSet::new());
+            let changes: Vec<String> = changes.into_inner().into_iter().collect();
+            if !changes.is_empty() {
+                found.push(format!(
+                    "a foreign base chain changes packets before ours: {} {} ({name}, priority {}): {}: a packet that it \
+                     changes may meet other rules than these",
+                    table.name, chain.name, base.priority, changes.join(", ")
+                ));
+            }
+        }
+    }
+    found
+}
+
+/// What a rule changes in a packet.
+fn changes_of(rule: &Rule, tests_marks: bool) -> Vec<String> {
+    const SOURCE_REGISTER: u16 = 5;
+    let mut changes = Vec::new();
+    let mut constant = None;
+    for expression in &rule.expressions {
+        let change = match expression {
+            Expression::SetMeta { key: MetaKey::Mark, .. } if tests_marks => match constant {
+                Some(mark) => format!("mark set to {mark}"),
+                None => "mark changed".to_owned(),
+            },
+            Expression::SetCt { key: CtKey::Mark, .. } if tests_marks => "connection mark changed".to_owned(),
+            Expression::Foreign { name, data }
+                if name == "payload" && nfnetlink::Attributes::new(data).of(SOURCE_REGISTER).is_some() =>
+            {
+                "header field set".to_owned()
+            }
+            Expression::Immediate { value, .. } => {
+                constant = <[u8; 4]>::try_from(value.as_slice()).ok().map(u32::from_ne_bytes);
+                continue;
+            }
+            Expression::Meta { .. } | Expression::Ct { .. } | Expression::Bitwise { .. } => {
+                constant = None;
+                continue;
+            }
+            Expression::SetMeta { .. }
+            | Expression::SetCt { .. }
+            | Expression::Payload { .. }
+            | Expression::Compare { .. }
+            | Expression::Range { .. }
+            | Expression::Lookup { .. }
+            | Expression::Counter { .. }
+            | Expression::Verdict(_)
+            | Expression::Redirect { .. }
+            | Expression::Tproxy { .. }
+            | Expression::Socket { .. }
+            | Expression::Foreign { .. } => continue,
+        };
+        changes.push(change);
+    }
+    changes
+}

@@ -1,0 +1,123 @@
+//! Rules of a native table: what of them iptables writes in another form.
+
+use nfnetlink::nftables::{CtKey, Expression, MetaKey, Operator, PayloadBase, Verdict};
+
+use super::super::native::chain_name;
+use super::{Loaded, Reader, half, number, port, quoted};
+use crate::model::Family;
+
+/// The words for a rule of a native table, which refers to no set; `None` if it is for packets of the other family only.
+pub(in crate::parse) fn words_of_native_rule(family: Family, expressions: &[Expression]) -> Option<String> {
+    let mut reader = Reader { family, ..Reader::default() };
+    for expression in expressions {
+        let understood = reader.native(expression).or_else(|| reader.read(expression));
+        reader.note(understood);
+    }
+    (!reader.is_other_family).then(|| reader.into_words())
+}
+
+impl Reader {
+    /// What only native rules of ours consist of.
+    #[allow(clippy::wildcard_enum_match_arm, reason = "everything else is read as in a rule of iptables")]
+    fn native(&mut self, expression: &Expression) -> Option<()> {
+        let loaded = match expression {
+            Expression::Meta { key: MetaKey::SocketUid, .. } => Loaded::Owner("--uid-owner"),
+            Expression::Meta { key: MetaKey::SocketGid, .. } => Loaded::Owner("--gid-owner"),
+            Expression::Meta { key: MetaKey::NetworkProtocol, .. } => Loaded::Family,
+            Expression::Ct { key: CtKey::Mark, .. } => Loaded::Connmark,
+            Expression::Payload { base: PayloadBase::Transport, offset: 13, length: 1, .. } => {
+                Loaded::Flags(false)
+            }
+            Expression::Bitwise { mask, xor, .. } if self.loaded == Some(Loaded::Flags(false)) => {
+                const FIN_SYN_RST_ACK: u8 = 0x17;
+                (mask == &[FIN_SYN_RST_ACK] && xor == &[0]).then_some(Loaded::Flags(true))?
+            }
+            Expression::Compare { operator, value, .. } => return self.native_test(*operator, value),
+            Expression::Immediate { value, .. } => {
+                self.constant.clone_from(value);
+                self.loaded = None;
+                return Some(());
+            }
+            // TPROXY of iptables sets the mark and accepts by itself.
+            Expression::Verdict(Verdict::Accept) if self.target.starts_with("-j TPROXY ") => return Some(()),
+            Expression::Verdict(Verdict::Jump(chain)) => {
+                self.target = format!("-j {}", quoted(&chain_name(chain)));
+                return Some(());
+            }
+            Expression::Verdict(Verdict::Goto(chain)) => {
+                self.target = format!("-g {}", quoted(&chain_name(chain)));
+                return Some(());
+            }
+            _ => return self.native_target(expression),
+        };
+        self.loaded = Some(loaded);
+        Some(())
+    }
+
+    fn native_test(&mut self, operator: Operator, value: &[u8]) -> Option<()> {
+        let not = match operator {
+            Operator::Equal => "",
+            Operator::NotEqual => "! ",
+            Operator::Less | Operator::LessOrEqual | Operator::Greater | Operator::GreaterOrEqual => {
+                return None;
+            }
+        };
+        match self.loaded? {
+            Loaded::Owner(option) => self.tests += &format!("-m owner {not}{option} {} ", number(value, 0)?),
+            Loaded::Connmark => self.tests += &format!("-m connmark {not}--mark {:#x} ", number(value, 0)?),
+            Loaded::Flags(true) if value == [2] => {
+                self.ports += &format!("{not}--tcp-flags FIN,SYN,RST,ACK SYN ")
+            }
+            Loaded::Port("--dport") if !not.is_empty() => self.other_ports.push(port(value)?),
+            Loaded::Family => {
+                let expected = match self.family {
+                    Family::V4 => libc::NFPROTO_IPV4,
+                    Family::V6 => libc::NFPROTO_IPV6,
+                };
+                let [found] = value else { return None };
+                self.is_other_family |= (i32::from(*found) == expected) != not.is_empty();
+            }
+            Loaded::InInterface
+            | Loaded::OutInterface
+            | Loaded::Protocol
+            | Loaded::Mark
+            | Loaded::Flags(_)
+            | Loaded::Port(_)
+            | Loaded::State(_)
+            | Loaded::Address(..) => return None,
+        }
+        self.loaded = None;
+        Some(())
+    }
+
+    fn native_target(&mut self, expression: &Expression) -> Option<()> {
+        let target = match (expression, self.loaded) {
+            (Expression::Redirect { port: Some(_) }, _) => {
+                format!("-j REDIRECT --to-ports {}", port(&self.constant)?)
+            }
+            (Expression::Tproxy { .. }, _) => format!("-j TPROXY --on-port {}", port(&self.constant)?),
+            (Expression::SetMeta { key: MetaKey::Mark, .. }, Some(Loaded::Connmark)) => {
+                "-j CONNMARK --restore-mark".to_owned()
+            }
+            (Expression::SetMeta { key: MetaKey::Mark, .. }, _) => {
+                let mark = number(&self.constant, 0)?;
+                let tproxy = self.target.strip_prefix("-j TPROXY ");
+                tproxy.map_or_else(
+                    || format!("-j MARK --set-xmark {mark:#x}/0xffffffff"),
+                    |options| format!("-j TPROXY {options} --tproxy-mark {mark:#x}/0xffffffff"),
+                )
+            }
+            (Expression::SetCt { key: CtKey::Mark, .. }, Some(Loaded::Mark)) => {
+                "-j CONNMARK --save-mark".to_owned()
+            }
+            (Expression::SetCt { key: CtKey::Zone, .. }, _) => {
+                format!("-j CT --zone {}", half(&self.constant, 0)?)
+            }
+            _ => return None,
+        };
+        self.loaded = None;
+        self.constant.clear();
+        self.target = target;
+        Some(())
+    }
+}

@@ -1,0 +1,210 @@
+//! Tables of native nftables as the packets of one family meet them, in the words of iptables: one line for each element of
+//! a set that a rule looks up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use nfnetlink::nftables::{
+    Chain as NftChain, Elements, Expression, Hook as NftHook, KeyType, Operator, Register, Rule, Set,
+    Table as NftTable, Verdict,
+};
+
+use super::expressions::words_of_native_rule;
+use super::statement::statement;
+use crate::model::{Family, Hook, Statement, Table, Why};
+use crate::nft::NativeTable;
+
+/// A rule of a native table, or the part of it that is for one element of a set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NativeLine {
+    /// Its words behind `-A CHAIN`.
+    pub text: String,
+    /// What it says, if the model has words for all of it.
+    pub statement: Option<Statement>,
+    /// Why it exists, by its comment; `None` if another program wrote it.
+    pub why: Option<Why>,
+    /// The number of the rule in its chain.
+    pub rule: usize,
+}
+
+/// The rules of one table for packets of one family.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NativeRules {
+    /// Those of the base chains.
+    pub hooks: BTreeMap<Hook, Vec<NativeLine>>,
+    /// Those of the other chains, by their names in iptables.
+    pub chains: BTreeMap<String, Vec<NativeLine>>,
+    /// The hooks with the policy drop.
+    pub drops: BTreeSet<Hook>,
+}
+
+/// The rules of these tables, without tables in which packets of the family meet none.
+#[must_use]
+pub fn native(tables: &[NftTable], family: Family) -> BTreeMap<Table, NativeRules> {
+    let of = |table: Table| {
+        let name = NativeTable { table, sets: Vec::new(), chains: Vec::new() }.name();
+        let rules = rules_of(tables.iter().find(|live| live.name.name == name)?, family);
+        let is_met = !rules.drops.is_empty() || rules.hooks.values().any(|rules| !rules.is_empty());
+        is_met.then_some((table, rules))
+    };
+    Table::ALL.into_iter().filter_map(of).collect()
+}
+
+fn rules_of(table: &NftTable, family: Family) -> NativeRules {
+    let sets: BTreeMap<&str, &Set> = table.sets.iter().map(|set| (set.name.as_str(), set)).collect();
+    let mut rules = NativeRules::default();
+    for chain in &table.chains {
+        let lines =
+            chain.rules.iter().enumerate().flat_map(|(number, rule)| lines_of(family, rule, number, &sets));
+        match hook_of(chain) {
+            Some(hook) => {
+                rules.hooks.entry(hook).or_default().extend(lines);
+                rules
+                    .drops
+                    .extend(chain.base.as_ref().filter(|base| base.policy == Verdict::Drop).map(|_| hook));
+            }
+            None => drop(rules.chains.insert(chain_name(&chain.name), lines.collect())),
+        }
+    }
+    rules
+}
+
+fn hook_of(chain: &NftChain) -> Option<Hook> {
+    match chain.base.as_ref()?.hook {
+        NftHook::Prerouting => Some(Hook::Prerouting),
+        NftHook::Output => Some(Hook::Output),
+        NftHook::Input | NftHook::Forward | NftHook::Postrouting | NftHook::Foreign(_) => None,
+    }
+}
+
+/// The name in iptables: that of `istio-output` is `ISTIO_OUTPUT`.
+pub(super) fn chain_name(name: &str) -> String {
+    name.to_ascii_uppercase().replace('-', "_")
+}
+
+/// Why a rule exists, by its comment.
+#[must_use]
+pub fn why_of(rule: &Rule) -> Option<Why> {
+    let (slug, _) = rule.comment.as_ref()?.as_str().split_once(": ")?;
+    Why::ALL.iter().copied().find(|why| why.slug() == slug)
+}
+
+fn lines_of(family: Family, rule: &Rule, number: usize, sets: &BTreeMap<&str, &Set>) -> Vec<NativeLine> {
+    let why = why_of(rule);
+    let mut pending = vec![rule.expressions.clone()];
+    let mut lines = Vec::new();
+    while let Some(expressions) = pending.pop() {
+        if let Some(expanded) = without_first_set(&expressions, sets) {
+            // The last one is taken first.
+            pending.extend(expanded.into_iter().rev());
+        } else if let Some(text) = words_of_native_rule(family, &expressions) {
+            let statement = statement(family, &text);
+            lines.push(NativeLine { text, statement, why, rule: number });
+        }
+    }
+    lines
+}
+
+/// The rules, one for each element, that a rule with a set stands for; `None` if it looks up none, or one that cannot be listed.
+fn without_first_set(
+    expressions: &[Expression],
+    sets: &BTreeMap<&str, &Set>,
+) -> Option<Vec<Vec<Expression>>> {
+    let known = |expression: &Expression| {
+        let Expression::Lookup { set, register, inverted } = expression else { return None };
+        let set = sets.get(set.as_str()).filter(|set| !matches!(set.elements, Elements::Foreign(_)))?;
+        Some((*set, *register, *inverted))
+    };
+    let (at, (set, register, inverted)) =
+        expressions.iter().enumerate().find_map(|(at, expression)| Some((at, known(expression)?)))?;
+    let (before, rest) = expressions.split_at(at);
+    let behind = rest.get(1..)?;
+    let operator = if inverted { Operator::NotEqual } else { Operator::Equal };
+    let tests = tests_of(set, register, operator);
+    if !inverted {
+        return Some(tests.into_iter().map(|test| [before, &test, behind].concat()).collect());
+    }
+    // It is none of them: all of these tests hold, and each is of what is loaded right before.
+    let load = before.last().into_iter().cloned();
+    let none_of = tests.into_iter().flat_map(|test| load.clone().chain(test));
+    let before = before.split_last().map_or(&[][..], |(_, before)| before);
+    Some(vec![before.iter().cloned().chain(none_of).chain(behind.iter().cloned()).collect()])
+}
+
+/// For each element of a set the test of it.
+fn tests_of(set: &Set, register: Register, operator: Operator) -> Vec<Vec<Expression>> {
+    let compare = |value: &[u8]| Expression::Compare { register, operator, value: value.to_vec() };
+    match &set.elements {
+        Elements::Values(values) => values.iter().map(|value| vec![compare(value)]).collect(),
+        Elements::Ranges(ranges) if matches!(set.key, KeyType::Ipv4Address | KeyType::Ipv6Address) => {
+            let networks = ranges.iter().flat_map(|(first, last)| networks(first, last));
+            let test = |(address, mask): (Vec<u8>, Vec<u8>)| {
+                let xor = vec![0; mask.len()];
+                let mask = Expression::Bitwise { source: register, destination: register, mask, xor };
+                vec![mask, compare(&address)]
+            };
+            networks.map(test).collect()
+        }
+        Elements::Ranges(ranges) => {
+            let inverted = operator == Operator::NotEqual;
+            let range = |(from, to): &(Vec<u8>, Vec<u8>)| {
+                vec![Expression::Range { register, inverted, from: from.clone(), to: to.clone() }]
+            };
+            ranges.iter().map(range).collect()
+        }
+        Elements::Foreign(_) => Vec::new(),
+    }
+}
+
+/// The networks, as address and mask, that a range of addresses consists of.
+fn networks(first: &[u8], last: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let bits = u32::try_from(first.len() * 8).unwrap_or(128).min(128);
+    let bytes =
+        |number: u128| number.to_be_bytes().into_iter().skip(16 - first.len().min(16)).collect::<Vec<u8>>();
+    let (mut next, last) = (number(first), number(last));
+    let mut networks = Vec::new();
+    while next <= last {
+        // The largest network that begins here and does not end behind the range.
+        let mut hosts = next.trailing_zeros().min(bits);
+        while hosts > 0 && ends(next, hosts) > last {
+            hosts -= 1;
+        }
+        networks.push((bytes(next), bytes(u128::MAX.checked_shl(hosts).unwrap_or(0))));
+        let Some(behind) = ends(next, hosts).checked_add(1) else { break };
+        next = behind;
+    }
+    networks
+}
+
+/// The last address of a network with so many host bits.
+const fn ends(first: u128, hosts: u32) -> u128 {
+    match 1_u128.checked_shl(hosts) {
+        Some(size) => first | (size - 1),
+        None => u128::MAX,
+    }
+}
+
+/// A number in network byte order.
+fn number(bytes: &[u8]) -> u128 {
+    bytes.iter().take(16).fold(0, |number, byte| (number << 8) | u128::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_taken_apart_into_networks() {
+        let of = |first: [u8; 4], last: [u8; 4]| -> Vec<String> {
+            let text = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(".");
+            networks(&first, &last)
+                .iter()
+                .map(|(address, mask)| format!("{}/{}", text(address), number(mask).count_ones()))
+                .collect()
+        };
+        assert_eq!(of([10, 0, 0, 0], [10, 255, 255, 255]), ["10.0.0.0/8"]);
+        assert_eq!(of([10, 0, 0, 1], [10, 0, 0, 4]), ["10.0.0.1/32", "10.0.0.2/31", "10.0.0.4/32"]);
+        assert_eq!(of([0, 0, 0, 0], [255, 255, 255, 255]), ["0.0.0.0/0"]);
+        assert_eq!(of([255, 255, 255, 255], [255, 255, 255, 255]), ["255.255.255.255/32"]);
+        assert_eq!(networks(&[0; 16], &[255; 16]), [(vec![0; 16], vec![0; 16])]);
+    }
+}
