@@ -9,6 +9,8 @@ use std::process::ExitCode;
 pub enum Exit {
     /// Everything asked for was done, or was done already.
     Done = 0,
+    /// What was compared differs, or is not proved to be the same.
+    Different = 1,
     /// Bad options: flags, variables or the config file.
     Usage = 64,
     /// No usable backend: no tool, or the kernel has none of what the tools need.
@@ -27,8 +29,9 @@ pub enum Exit {
 
 impl Exit {
     /// All codes with what they mean, in numeric order, for `--help` and the documentation.
-    pub const ALL: [(Self, &'static str); 8] = [
+    pub const ALL: [(Self, &'static str); 9] = [
         (Self::Done, "done"),
+        (Self::Different, "a comparison found a difference"),
         (Self::Usage, "bad options"),
         (Self::Unavailable, "no usable backend"),
         (Self::Refused, "the kernel or the restore tool refused"),

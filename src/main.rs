@@ -17,10 +17,10 @@ use istio_iptables::{logging, run};
 fn main() -> ExitCode {
     // Rust ignores SIGPIPE; a closed log must not end a run half way, so that is right here.
     match outcome() {
-        Ok(printed) => match std::io::stdout().write_all(printed.as_bytes()) {
-            Ok(()) => Exit::Done.into(),
+        Ok((printed, exit)) => match std::io::stdout().write_all(printed.as_bytes()) {
+            Ok(()) => exit.into(),
             // The reader is gone, `| head` for instance.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done.into(),
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => exit.into(),
             Err(error) => {
                 log::error!("cannot write to standard output: {error}");
                 Exit::CannotCreate.into()
@@ -34,13 +34,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn outcome() -> Result<String, Failure> {
+/// What is to be printed, and the exit code.
+fn outcome() -> Result<(String, Exit), Failure> {
     #[allow(clippy::disallowed_methods, reason = "the one place that reads the environment")]
     let machine = SystemHost::new(std::env::var_os("PATH"));
     let read = |path: &Path| machine.read(path);
     let parsed = cli::parse(std::env::args_os(), std::env::vars_os(), &mut input::stdin(), &read);
     let (raw, errors) = match parsed {
-        Ok(Outcome::Print(text)) => return Ok(text),
+        Ok(Outcome::Print(text)) => return Ok((text, Exit::Done)),
         Ok(Outcome::Run(raw)) => (raw, Vec::new()),
         Err(cli::Failure { errors, raw }) => (raw, errors),
     };

@@ -20,17 +20,17 @@ use crate::routing;
 /// How long a run waits for another one in the same namespace.
 const WAIT_FOR_OTHER_RUN: Duration = Duration::from_secs(30);
 
-/// Does what the options ask for. What is meant for standard output is handed back.
+/// Does what the options ask for. What is meant for standard output is handed back, with the exit code.
 ///
 /// # Errors
 /// The first stage that fails.
-pub fn run(host: &impl Host, resolved: Resolved) -> Result<String, Failure> {
+pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failure> {
     let Resolved { run, log: _, query, intent, warnings, given } = resolved;
     for warning in &warnings {
         log::warn!("{warning}");
     }
     if let Some(query) = query {
-        return explain(host, &query, intent, &run, &given);
+        return explain(host, &query, intent, &run, &given).map(|answer| (answer, Exit::Done));
     }
     if !given.is_empty() {
         let options: Vec<String> = given.iter().map(ToString::to_string).collect();
@@ -55,7 +55,7 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<String, Failure> {
     if let Some(validation) = run.validation.filter(|_| !run.dry_run) {
         validate(host, &config, &desired, &run, validation)?;
     }
-    Ok(printed)
+    Ok((printed, Exit::Done))
 }
 
 /// What happens to a packet: nothing is changed, and no privilege needed but that to enter another namespace.
