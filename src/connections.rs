@@ -9,8 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::model::{
-    Chain, CtState, Family, FamilyRules, Matcher, Protocol, Rule, Statement, Table, TableRules, Target, Why,
+    Chain, CtState, Family, FamilyRules, Matcher, PerFamily, Protocol, Rule, Statement, Table, TableRules,
+    Target, Why,
 };
+use crate::ordered::Ordered as _;
 use crate::parse::{Observed, ObservedTable};
 
 /// The open connections that a run has to care for, per family.
@@ -19,7 +21,7 @@ pub struct Connections {
     /// Families whose first capture meets TCP sockets, or was interrupted while it did.
     pub untracked: BTreeSet<Family>,
     /// Connections that live rules of ours have translated, in the families whose rules go.
-    pub translated: BTreeMap<Family, Translated>,
+    pub translated: PerFamily<Translated>,
     /// Families whose rules go, and in which a connection may begin before they are gone: capture ends first, and what is
     /// translated then is kept or counted. Where connections are kept, those that have some already need no second look.
     pub may_begin: BTreeSet<Family>,
@@ -27,9 +29,9 @@ pub struct Connections {
     pub from_passthrough: usize,
     /// Connections whose answers are routed by a mark that the desired state does not have: in TPROXY mode the proxy's own to the
     /// application, under the client's address.
-    pub marked: BTreeMap<Family, usize>,
+    pub marked: PerFamily<usize>,
     /// Connections between other hosts that live TPROXY rules hand to the proxy, and the desired ones do not.
-    pub intercepted: BTreeMap<Family, usize>,
+    pub intercepted: PerFamily<usize>,
 }
 
 /// How many connections depend on the translation of destinations.
@@ -221,5 +223,5 @@ pub fn redirect_ports(observed: &Observed) -> BTreeSet<u16> {
         | Target::SetMark(_)
         | Target::Tproxy { .. } => None,
     };
-    lines.filter_map(|line| port(line.statement.as_ref()?)).collect()
+    lines.filter_map(|line| port(line.statement.as_ref()?)).into_set()
 }

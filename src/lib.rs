@@ -16,6 +16,8 @@
 #![deny(clippy::self_named_module_files, reason = "one layout for modules: `x/mod.rs`")]
 
 // In the order of the data: a module imports from those above it only, which `tests/imports.rs` checks.
+mod ordered;
+
 pub mod model;
 pub mod nft;
 pub mod text;

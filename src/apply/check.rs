@@ -9,6 +9,7 @@ use crate::kernel::observe;
 use crate::kernel::process::Host;
 use crate::model::{Backend, Chain, FamilyRules, NATIVE_TABLES, Table, Variant};
 use crate::nft;
+use crate::ordered::Ordered as _;
 use crate::plan::DesiredState;
 use crate::record::Record;
 use crate::render;
@@ -48,14 +49,14 @@ fn native_counts(desired: &DesiredState) -> Result<(), Failure> {
         .iter()
         .map(|table| {
             let chains = table.chains.iter().map(|chain| (chain.name.to_string(), chain.rules.len()));
-            (table.name(), chains.collect())
+            (table.name(), chains.into_map())
         })
-        .collect();
+        .into_map();
     let none = BTreeMap::new();
     let mut differences = Vec::new();
     for (table, live) in &live {
         let wanted = wanted.get(table.as_str()).unwrap_or(&none);
-        let chains: BTreeSet<&String> = live.keys().chain(wanted.keys()).collect();
+        let chains: BTreeSet<&String> = live.keys().chain(wanted.keys()).into_set();
         for chain in chains.into_iter().filter(|chain| live.get(*chain) != wanted.get(*chain)) {
             let (live, wanted) = (number(live.get(chain).copied()), number(wanted.get(chain).copied()));
             differences.push(format!("inet {table} {chain}: {live}, not {wanted}"));

@@ -1,6 +1,6 @@
 //! Which open TCP connections a run has to care for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::connections::{self, Connections, Policy, Translated};
@@ -8,7 +8,8 @@ use crate::diff::marks_in_use;
 use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Entry, Filter, TcpState};
 use crate::kernel::rtnetlink::Rtnetlink;
 use crate::kernel::sock_diag::{self, State, TcpSocket};
-use crate::model::{Family, Mark, PASSTHROUGH_V6, Table, Transport};
+use crate::model::{Family, Mark, PASSTHROUGH_V6, PerFamily, Table, Transport};
+use crate::ordered::Ordered as _;
 use crate::parse::Observed;
 use crate::plan::{CurrentState, DesiredState};
 use crate::transition::saved_marks;
@@ -33,12 +34,12 @@ pub(super) fn inspect(desired: &DesiredState, current: &CurrentState, policy: Po
 
 /// Sockets for connections between other hosts that live TPROXY rules hand to the proxy, and the desired ones do not: without the
 /// rules their packets go on to the host that they are for, which knows no such connection.
-fn intercepted(desired: &DesiredState, current: &CurrentState) -> BTreeMap<Family, usize> {
+fn intercepted(desired: &DesiredState, current: &CurrentState) -> PerFamily<usize> {
     let loses = |family: &Family| {
         let wanted = desired.rules.get(family).is_some_and(|rules| saved_marks(rules).next().is_some());
         !wanted && !marks(current, *family).is_empty()
     };
-    let mut counts = BTreeMap::new();
+    let mut counts = PerFamily::new();
     let families: Vec<Family> = Family::ALL.into_iter().filter(loses).collect();
     let Some(local) = (!families.is_empty()).then(local_addresses).flatten() else { return counts };
     let is_local = |address: IpAddr| address.is_loopback() || local.contains(&address);
@@ -47,7 +48,7 @@ fn intercepted(desired: &DesiredState, current: &CurrentState) -> BTreeMap<Famil
         let [here, there] = [socket.local, socket.remote].map(|end| end.ip().to_canonical());
         let family = if here.is_ipv4() { Family::V4 } else { Family::V6 };
         if families.contains(&family) && !is_local(here) && !is_local(there) {
-            *counts.entry(family).or_default() += 1;
+            *counts.or_default(family) += 1;
         }
     }
     counts
@@ -57,14 +58,14 @@ fn intercepted(desired: &DesiredState, current: &CurrentState) -> BTreeMap<Famil
 fn local_addresses() -> Option<BTreeSet<IpAddr>> {
     let listed = Rtnetlink::open().and_then(|mut socket| socket.addresses());
     let listed = listed.inspect_err(|error| log::debug!("addresses cannot be listed: {error}")).ok()?;
-    Some(listed.into_iter().map(|listed| listed.address).collect())
+    Some(listed.into_iter().map(|listed| listed.address).into_set())
 }
 
 /// The marks that live rules of ours store in connections or look for.
 fn marks(current: &CurrentState, family: Family) -> BTreeSet<Mark> {
     let mangle = live(current, family).filter_map(|observed| observed.tables.get(&Table::Mangle));
     let native = current.native.concerns(family).then(|| current.native.marks());
-    mangle.flat_map(marks_in_use).chain(native.into_iter().flatten()).collect()
+    mangle.flat_map(marks_in_use).chain(native.into_iter().flatten()).into_set()
 }
 
 /// Sockets that use `::6`, if a run would take it away.
@@ -104,7 +105,7 @@ fn untracked(families: &[Family], current: &CurrentState) -> BTreeSet<Family> {
         |family: &Family| native.exempts(*family) || live(current, *family).any(connections::exempts);
     let first =
         |family: &Family| !native.captures(*family) && !live(current, *family).any(connections::captures);
-    let mut untracked: BTreeSet<Family> = families.iter().copied().filter(interrupted).collect();
+    let mut untracked: BTreeSet<Family> = families.iter().copied().filter(interrupted).into_set();
     let first: Vec<Family> = families.iter().copied().filter(first).collect();
     if first.is_empty() {
         return untracked;
@@ -118,7 +119,7 @@ fn untracked(families: &[Family], current: &CurrentState) -> BTreeSet<Family> {
     untracked
 }
 
-fn translated(families: &[Family], current: &CurrentState) -> BTreeMap<Family, Translated> {
+fn translated(families: &[Family], current: &CurrentState) -> PerFamily<Translated> {
     let ours =
         |family: &Family| current.native.concerns(*family) || live(current, *family).any(Observed::has_ours);
     let families = families.iter().copied().filter(ours);
@@ -127,11 +128,7 @@ fn translated(families: &[Family], current: &CurrentState) -> BTreeMap<Family, T
 
 /// Families whose live rules capture: with a socket, of the proxy for instance, a connection can begin at any time. One that
 /// is kept, or said to be reset, is known already if others are kept with it.
-fn may_begin(
-    translated: &BTreeMap<Family, Translated>,
-    current: &CurrentState,
-    policy: Policy,
-) -> BTreeSet<Family> {
+fn may_begin(translated: &PerFamily<Translated>, current: &CurrentState, policy: Policy) -> BTreeSet<Family> {
     let captures = |family: &Family| {
         current.native.captures(*family) || live(current, *family).any(connections::captures)
     };
@@ -141,7 +138,7 @@ fn may_begin(
         Policy::Reset => true,
     };
     let families = translated.iter().filter(|(_, translated)| open(translated)).map(|(family, _)| *family);
-    let mut families: BTreeSet<Family> = families.filter(captures).collect();
+    let mut families: BTreeSet<Family> = families.filter(captures).into_set();
     if !families.is_empty()
         && let Ok(in_use) = sock_diag::families_in_use()
     {
@@ -152,7 +149,7 @@ fn may_begin(
 
 fn ports(current: &CurrentState, family: Family) -> BTreeSet<u16> {
     let ports = live(current, family).flat_map(connections::redirect_ports);
-    ports.chain(current.native.redirect_ports()).collect()
+    ports.chain(current.native.redirect_ports()).into_set()
 }
 
 fn count(family: Family, ports: &BTreeSet<u16>) -> Translated {
@@ -181,14 +178,14 @@ const fn is_open(entry: &Entry) -> bool {
 }
 
 /// The ports to which live rules of ours redirect, in each family.
-pub(super) fn redirect_ports(current: &CurrentState) -> BTreeMap<Family, BTreeSet<u16>> {
+pub(super) fn redirect_ports(current: &CurrentState) -> PerFamily<BTreeSet<u16>> {
     Family::ALL.into_iter().map(|family| (family, ports(current, family))).collect()
 }
 
 /// Deletes the entries of the connections that a clean-up cut off, known by the port to which they were redirected: foreign rules
 /// may redirect others. Connection tracking may stop with the rules, and would not see how they end: an entry would stay for
 /// days, and translate the next connection on the same ports once there are rules again.
-pub(super) fn delete_translated(cut_off: &Connections, ports: &BTreeMap<Family, BTreeSet<u16>>) {
+pub(super) fn delete_translated(cut_off: &Connections, ports: &PerFamily<BTreeSet<u16>>) {
     let families =
         cut_off.translated.iter().filter(|(_, translated)| translated.any()).map(|(family, _)| family);
     for (family, ports) in families.filter_map(|family| Some((*family, ports.get(family)?))) {

@@ -12,7 +12,7 @@ use crate::kernel::process::Host;
 use crate::kernel::release::Release;
 use crate::kernel::snapshot::{self, Snapshot};
 use crate::kernel::{modules, nftables, restore, tools};
-use crate::model::{Backend, Family, NfTables, Tools, Variant};
+use crate::model::{Backend, Family, NfTables, PerFamily, Tools, Variant};
 use crate::parse::{self, Line, Observed};
 use crate::plan::CurrentState;
 use crate::record::Record;
@@ -215,7 +215,7 @@ fn read_foreign(host: &impl Host, variant: Variant, family: Family) -> Option<Ob
 }
 
 /// Reads the rules of iptables-legacy beside another backend that is to hold ours. The tool is started only where there are some.
-fn foreign_legacy(host: &impl Host, snapshot: &Snapshot) -> BTreeMap<Family, Observed> {
+fn foreign_legacy(host: &impl Host, snapshot: &Snapshot) -> PerFamily<Observed> {
     let foreign = |family: &Family| {
         snapshot.hooks_in_use(Variant::Legacy, *family) && !snapshot.has_chains(Variant::Legacy, *family)
     };

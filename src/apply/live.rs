@@ -1,13 +1,11 @@
 //! The rules in the kernel, for `explain --live`.
 
-use std::collections::BTreeMap;
-
 use super::{Access, inspect};
 use crate::config::BackendChoice;
 use crate::explain::{self, Live};
 use crate::foreign;
 use crate::kernel::process::Host;
-use crate::model::{Family, FamilyRules, Mark, Rule, TableRules, Target, Variant};
+use crate::model::{Family, FamilyRules, Mark, PerFamily, Rule, TableRules, Target, Variant};
 use crate::parse::Observed;
 use crate::plan::CurrentState;
 use crate::report::Failure;
@@ -18,7 +16,7 @@ pub struct Own {
     /// All of them, and what else may decide.
     pub live: Live,
     /// Ours, in each family that has some.
-    pub rules: BTreeMap<Family, FamilyRules>,
+    pub rules: PerFamily<FamilyRules>,
 }
 
 /// Reads the live rules, of iptables or of native nftables.
@@ -35,9 +33,9 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
         };
         (family, rules)
     };
-    let rules: BTreeMap<_, _> = Family::ALL.into_iter().map(of).collect();
+    let rules: PerFamily<_> = Family::ALL.into_iter().map(of).collect();
     let own = rules.iter().map(|(family, rules)| (*family, rules.own(*family)));
-    let own: BTreeMap<_, _> = own.filter(|(_, rules)| rules.count() > 0).collect();
+    let own: PerFamily<_> = own.filter(|(_, rules)| rules.count() > 0).collect();
     let routed_mark = own.values().flat_map(|rules| rules.tables.values()).flat_map(TableRules::rules);
     let routed_mark = routed_mark.cloned().find_map(|rule| routed(&rule));
     let (foreign, mut notices) = notices(&own, &current);
@@ -56,7 +54,7 @@ fn observed(current: &CurrentState, family: Family) -> Option<&Observed> {
 
 /// The foreign rules of the walk that decide before ours, and what may decide besides: tables of other programs, of another
 /// variant of iptables, and chains that packets meet later.
-fn notices(own: &BTreeMap<Family, FamilyRules>, current: &CurrentState) -> (Vec<String>, Vec<String>) {
+fn notices(own: &PerFamily<FamilyRules>, current: &CurrentState) -> (Vec<String>, Vec<String>) {
     let live = foreign::Live { rules: &current.rules, legacy: &current.foreign_legacy };
     let rules = foreign::that_decide_first(own, current.backend, live);
     let (walked, others): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule.is_beside_ours());

@@ -1,6 +1,5 @@
 //! Which DNS queries change their way when the rules change.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use nfnetlink::nftables::Expression;
@@ -8,8 +7,8 @@ use nfnetlink::nftables::Expression;
 use super::{Live, Native};
 use crate::diff::our_rules;
 use crate::model::{
-    APP_TO_PROXY_ZONE, Chain, DNS_PORT, Family, FamilyRules, Hook, Match, Matcher, Owner, Ports, Protocol,
-    Rule, Statement, Table, Target, Transport, Variant,
+    APP_TO_PROXY_ZONE, Chain, DNS_PORT, Family, FamilyRules, Hook, Match, Matcher, Owner, PerFamily, Ports,
+    Protocol, Rule, Statement, Table, Target, Transport, Variant,
 };
 use crate::nft::{self, DnsRule, NativeTable};
 use crate::parse::{Line, Observed};
@@ -90,7 +89,7 @@ pub(super) fn changed_flows(desired: &FamilyRules, live: &Live<'_>) -> Option<Dn
 
 /// The flows that a replacement of native tables sends another way, in each family in which it does.
 #[must_use]
-pub fn native_flows(live: &nft::Live, desired: &[NativeTable]) -> BTreeMap<Family, DnsFlows> {
+pub fn native_flows(live: &nft::Live, desired: &[NativeTable]) -> PerFamily<DnsFlows> {
     let changed = |family: Family| {
         let decisions = |path: Vec<DnsRule>| path.into_iter().map(Decision::native).collect::<Vec<_>>();
         let (before, after) = (live.dns_path(family), nft::dns_path_of(desired, family));

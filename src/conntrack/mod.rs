@@ -9,7 +9,7 @@ use std::fmt;
 
 pub use dns::{DnsFlows, native_flows};
 
-use crate::model::{Family, FamilyRules, Mark, Variant};
+use crate::model::{Family, FamilyRules, Mark, PerFamily, Variant};
 use crate::parse::Observed;
 
 /// Whether connections were tracked in the namespace before a run.
@@ -43,7 +43,7 @@ pub enum Step {
 pub struct StaleEntries {
     /// UDP entries with original destination port 53. A socket that keeps its source port follows its entry as long as
     /// its queries come faster than the entry's timeout (30 to 120 s).
-    pub dns: BTreeMap<Family, DnsFlows>,
+    pub dns: PerFamily<DnsFlows>,
     /// TCP entries. For 10 s after the server's reset, before or after the change of rules, a SYN on the same ports
     /// would follow the entry instead of the rules. They are not deleted: live connections depend on them, and so does a
     /// SYN that is on its way along a closed one.
@@ -59,7 +59,8 @@ impl StaleEntries {
 
     fn merge(&mut self, other: &Self) {
         for (family, flows) in &other.dns {
-            self.dns.entry(*family).and_modify(|known| *known = known.or(*flows)).or_insert(*flows);
+            let known = self.dns.get(family).copied();
+            self.dns.insert(*family, known.map_or(*flows, |known| known.or(*flows)));
         }
         self.tcp.extend(&other.tcp);
     }
@@ -142,7 +143,7 @@ pub enum Native {
     /// Istio's: which queries they captured is not known.
     Unread,
     /// Ours, which are replaced or go: the families whose DNS flows go another way.
-    Replaced(BTreeMap<Family, DnsFlows>),
+    Replaced(PerFamily<DnsFlows>),
 }
 
 /// The live state on which depends which entries are stale.

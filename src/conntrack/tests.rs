@@ -147,7 +147,7 @@ fn step_says_what_it_does_to_which_entries() {
     const UDP: &str = "conntrack entries of UDP to port 53 (IPv4, not captured before)";
     let tcp = StaleEntries { tcp: BTreeSet::from(Family::ALL), ..StaleEntries::default() };
     assert_eq!(Step::DeleteStale(tcp.clone()).to_string(), format!("flag {TCP}"));
-    let both = StaleEntries { dns: BTreeMap::from([(Family::V4, DnsFlows::Direct)]), ..tcp };
+    let both = StaleEntries { dns: PerFamily::from([(Family::V4, DnsFlows::Direct)]), ..tcp };
     assert_eq!(Step::DeleteStale(both.clone()).to_string(), format!("delete {UDP}; flag {TCP}"));
     let changed = Changed { deleted: 3, updated: 557 };
     assert_eq!(both.describe(Some(changed)), format!("3 deleted: {UDP}; 557 flagged: {TCP}"));
@@ -161,13 +161,13 @@ fn a_namespace_without_connections_has_no_stale_entry() {
 #[test]
 fn entries_of_an_interrupted_run_are_deleted_by_the_next() {
     let left = StaleEntries {
-        dns: BTreeMap::from([(Family::V4, DnsFlows::Direct)]),
+        dns: PerFamily::from([(Family::V4, DnsFlows::Direct)]),
         tcp: BTreeSet::from([Family::V6]),
     };
     let (captured, entries) = (|| [(Variant::Nft, live(DNS))], TrackingState::Interrupted(left.clone()));
     assert_eq!(stale(DNS, captured(), &entries, BTreeSet::new()), left);
     let narrowed = stale("-b * -i *", captured(), &entries, BTreeSet::from([Family::V4]));
-    assert_eq!(narrowed.dns, BTreeMap::from([(Family::V4, DnsFlows::All)]));
+    assert_eq!(narrowed.dns, PerFamily::from([(Family::V4, DnsFlows::All)]));
     assert_eq!(narrowed.tcp, BTreeSet::from(Family::ALL));
 }
 
@@ -186,5 +186,5 @@ proptest! {
 fn note_without_a_number_means_all_entries() {
     let everything = StaleEntries::from_bits(0);
     assert_eq!(everything.tcp, BTreeSet::from(Family::ALL));
-    assert_eq!(everything.dns, BTreeMap::from(Family::ALL.map(|family| (family, DnsFlows::All))));
+    assert_eq!(everything.dns, PerFamily::from(Family::ALL.map(|family| (family, DnsFlows::All))));
 }

@@ -155,7 +155,10 @@ impl Change {
 
     /// Has this table committed before the others.
     pub fn commit_first(&mut self, first: Table) {
-        self.tables.sort_by_key(|change| change.table != first);
+        let at = self.tables.iter().position(|change| change.table == first);
+        if let Some(up_to_first) = at.and_then(|at| self.tables.get_mut(..=at)) {
+            up_to_first.rotate_right(1);
+        }
     }
 
     /// Whether there is nothing to do.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Change, HookChange, TableChange, ownership};
 use crate::model::{Family, Hook, HookRules, Interface, Matcher, Rule, Statement, Table, Target, Why};
+use crate::ordered::Ordered as _;
 use crate::parse::{Line, Observed, ObservedTable};
 use crate::record::Record;
 
@@ -28,7 +29,7 @@ fn limit(family: Family, observed: &ObservedTable, record: Option<&Record>) -> O
         .iter()
         .copied()
         .filter(|at| statement(at).is_some_and(|s| limited_save_mark(s).is_some()))
-        .collect();
+        .into_set();
     let place = *everywhere.first()?;
     let limited = everywhere.iter().filter_map(|at| limited_save_mark(statement(at)?));
     let missing = limited.filter(|statement| !live.contains(&statement));

@@ -14,6 +14,7 @@ pub(crate) use ownership::{is_our_jump, marks_in_use, our_rules};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::model::{Chain, Family, FamilyRules, Hook, HookRules, Rule, Statement, Table, TableRules, Target};
+use crate::ordered::Ordered as _;
 use crate::parse::{Line, Observed, ObservedTable};
 use crate::record::Record;
 
@@ -77,7 +78,7 @@ fn table_change(
         .iter()
         .filter(|(chain, rules)| rewrite || differs(chain, rules))
         .map(|(chain, rules)| (*chain, rules.clone()))
-        .collect();
+        .into_map();
     let unwanted = observed.chains.iter().filter(|(chain, _)| !desired.chains.contains_key(chain));
     let (held, free): (Vec<_>, Vec<_>) =
         unwanted.partition(|(chain, _)| holder(table, observed, **chain).is_some());
@@ -199,7 +200,7 @@ fn differing_end(
         .zip(live())
         .take_while(|(rule, line)| Some(&rule.statement) == line.statement.as_ref())
         .count();
-    let wrong: BTreeSet<usize> = ours.iter().copied().skip(equal).collect();
+    let wrong: BTreeSet<usize> = ours.iter().copied().skip(equal).into_set();
     let kept_of_tail = equal.checked_sub(wanted.head.len())?;
     let first = wrong.first().copied().filter(|_| wanted.iter().count() == ours.len())?;
     let tail = wanted.tail.get(kept_of_tail..)?.to_vec();

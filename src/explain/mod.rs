@@ -17,10 +17,8 @@ mod tests;
 mod text;
 mod walk;
 
-use std::collections::BTreeMap;
-
 use crate::config::{CaptureConfig, GivenOption, Mode, Output, PacketQuery};
-use crate::model::{Family, Mark, Network};
+use crate::model::{Family, Mark, Network, PerFamily};
 use crate::policy;
 
 pub use live::live_config;
@@ -46,7 +44,7 @@ pub struct Pod<'a> {
 #[derive(Clone, Debug)]
 pub struct Live {
     /// Of each family.
-    pub rules: BTreeMap<Family, Rules>,
+    pub rules: PerFamily<Rules>,
     /// The mark that policy routing sends to `lo`.
     pub routed_mark: Option<Mark>,
     /// What else may decide, and cannot be followed.
@@ -65,7 +63,7 @@ impl Pod<'_> {
     }
 
     /// The rules of each family.
-    fn rules(&self) -> BTreeMap<Family, Rules> {
+    fn rules(&self) -> PerFamily<Rules> {
         if let Some(live) = &self.live {
             return live.rules.clone();
         }

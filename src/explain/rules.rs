@@ -7,6 +7,7 @@ use super::live;
 use crate::diff::owned;
 use crate::model::{Chain, Family, FamilyRules, Hook, HookRules, Rule, Statement, Table, TableRules, Why};
 use crate::nft;
+use crate::ordered::Ordered as _;
 use crate::parse::{self, Line, NativeLine, NativeRules, Observed, ObservedTable};
 
 /// The rules of one family.
@@ -72,12 +73,12 @@ impl From<&FamilyRules> for Rules {
             let named = table.chains.iter();
             let all = |rules: &[Rule]| rules.iter().map(Entry::of).collect();
             Chains {
-                hooks: hooks.map(|(hook, rules)| (*hook, rules.iter().map(Entry::of).collect())).collect(),
-                named: named.map(|(chain, rules)| (chain.name().to_owned(), all(rules))).collect(),
+                hooks: hooks.map(|(hook, rules)| (*hook, rules.iter().map(Entry::of).collect())).into_map(),
+                named: named.map(|(chain, rules)| (chain.name().to_owned(), all(rules))).into_map(),
                 drops: BTreeSet::new(),
             }
         };
-        Self { tables: rules.tables.iter().map(|(table, rules)| (*table, chains(rules))).collect() }
+        Self { tables: rules.tables.iter().map(|(table, rules)| (*table, chains(rules))).into_map() }
     }
 }
 
@@ -86,7 +87,7 @@ impl Rules {
     #[must_use]
     pub fn live(observed: &Observed) -> Self {
         let tables = observed.tables.iter();
-        Self { tables: tables.map(|(table, live)| (*table, live_chains(observed, *table, live))).collect() }
+        Self { tables: tables.map(|(table, live)| (*table, live_chains(observed, *table, live))).into_map() }
     }
 
     /// The live rules of native nftables, by what the kernel holds.
@@ -94,12 +95,12 @@ impl Rules {
     pub fn native(live: &nft::Live, family: Family) -> Self {
         let entries = |lines: Vec<NativeLine>| lines.into_iter().map(Entry::native).collect();
         let chains = |NativeRules { hooks, chains, drops }| Chains {
-            hooks: hooks.into_iter().map(|(hook, lines)| (hook, entries(lines))).collect(),
-            named: chains.into_iter().map(|(name, lines)| (name, entries(lines))).collect(),
+            hooks: hooks.into_iter().map(|(hook, lines)| (hook, entries(lines))).into_map(),
+            named: chains.into_iter().map(|(name, lines)| (name, entries(lines))).into_map(),
             drops,
         };
         let tables = parse::native(&live.active_tables(), family);
-        Self { tables: tables.into_iter().map(|(table, rules)| (table, chains(rules))).collect() }
+        Self { tables: tables.into_iter().map(|(table, rules)| (table, chains(rules))).into_map() }
     }
 
     /// Those of ours, without those that are not understood.
@@ -166,5 +167,5 @@ fn live_chains(observed: &Observed, table: Table, live: &ObservedTable) -> Chain
         };
         (name.clone(), lines.iter().map(read).collect())
     });
-    Chains { hooks: hooks.collect(), named: own.chain(foreign).collect(), drops: live.drops.clone() }
+    Chains { hooks: hooks.into_map(), named: own.chain(foreign).into_map(), drops: live.drops.clone() }
 }

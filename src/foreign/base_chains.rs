@@ -4,7 +4,7 @@
 //! that it is dropped, queued, not tracked, or redirected by another rule: the first translation of a connection counts. What
 //! ours have taken can still be dropped on its way to the proxy.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 
 use nfnetlink::nftables::{
@@ -13,7 +13,8 @@ use nfnetlink::nftables::{
 
 use super::concern::Captured;
 use super::ports_of_proxy;
-use crate::model::{self, Backend, Family, FamilyRules, Hook, Variant};
+use crate::model::{self, Backend, Family, FamilyRules, Hook, PerFamily, Variant};
+use crate::ordered::Ordered as _;
 use crate::parse::{self, INPUT};
 
 /// The priority of our rules of nat, with iptables and native nftables.
@@ -72,11 +73,7 @@ impl fmt::Display for BaseChain {
 
 /// The base chains that may decide over the packets of the desired rules of a backend. `tables` are those of other programs.
 #[must_use]
-pub fn on_the_way(
-    desired: &BTreeMap<Family, FamilyRules>,
-    backend: Backend,
-    tables: &[Table],
-) -> Vec<BaseChain> {
+pub fn on_the_way(desired: &PerFamily<FamilyRules>, backend: Backend, tables: &[Table]) -> Vec<BaseChain> {
     let mut found = Vec::new();
     for table in tables {
         for chain in table.chains.iter().filter(|chain| !is_of_backend(table, chain, backend)) {
@@ -138,11 +135,7 @@ pub(super) struct Ours {
 }
 
 impl Ours {
-    pub(super) fn of(
-        desired: &BTreeMap<Family, FamilyRules>,
-        table: &Table,
-        hook: Option<Hook>,
-    ) -> Option<Self> {
+    pub(super) fn of(desired: &PerFamily<FamilyRules>, table: &Table, hook: Option<Hook>) -> Option<Self> {
         let meets = |family: &Family| match table.name.family {
             NftFamily::Inet => true,
             NftFamily::Ip => *family == Family::V4,
@@ -154,7 +147,7 @@ impl Ours {
         let in_hook = rules.filter(|(_, rules)| {
             rules.hooks.iter().any(|(of, rules)| in_hook(of) && rules.iter().next().is_some())
         });
-        let priorities: BTreeSet<i32> = in_hook.map(|(table, _)| priority(*table)).collect();
+        let priorities: BTreeSet<i32> = in_hook.map(|(table, _)| priority(*table)).into_set();
         Some(Self {
             last: *priorities.last()?,
             nat: priorities.contains(&NAT_PRIORITY),

@@ -1,18 +1,18 @@
 //! Base chains of other programs that give a packet another mark or address before our rules.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use nfnetlink::nftables::{CtKey, Expression, MetaKey, Rule, Table};
 
 use super::base_chains::{Ours, Search, hook_of, is_of_backend};
-use crate::model::{Backend, Family, FamilyRules};
+use crate::model::{Backend, FamilyRules, PerFamily};
 
 /// Base chains before ours in which a packet may get another mark or address than it is asked about with: in words, for
 /// `explain`. Marks count only where rules of ours test them.
 #[must_use]
 pub fn that_change_packets(
-    desired: &BTreeMap<Family, FamilyRules>,
+    desired: &PerFamily<FamilyRules>,
     backend: Backend,
     tables: &[Table],
 ) -> Vec<String> {

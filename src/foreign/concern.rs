@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use ipnetwork::IpNetwork;
 
 use crate::model::{DNS_CAPTURE_PORT, DNS_PORT, FamilyRules, Port, Target, Transport};
+use crate::ordered::Ordered as _;
 use crate::parse;
 
 /// What the desired rules of a family capture.
@@ -38,7 +39,7 @@ impl Captured {
         };
         Self {
             dns: protocols.any(|protocol| protocol.transport == Transport::Udp),
-            ports: rules().filter_map(|rule| redirect(rule.statement.target)).collect(),
+            ports: rules().filter_map(|rule| redirect(rule.statement.target)).into_set(),
             keeps_port: rules().any(|rule| matches!(rule.statement.target, Target::Tproxy { .. })),
         }
     }

@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::concern::Captured;
 use super::{DEEPEST, DecidesFirst, Examined, Placement, TOO_DEEP};
 use crate::model::{Backend, Hook, Table, Variant};
+use crate::ordered::Ordered as _;
 use crate::parse::{self, INPUT, Observed, ObservedTable};
 
 /// `TCP to the ports 15001, 15006`, for a hint.
 pub(super) fn ports_of_proxy(captured: &[Captured]) -> String {
-    let ports: BTreeSet<u16> = captured.iter().flat_map(Captured::ports).collect();
+    let ports: BTreeSet<u16> = captured.iter().flat_map(Captured::ports).into_set();
     let ports: Vec<_> = ports.iter().map(u16::to_string).collect();
     if ports.is_empty() { "the captured ports".to_owned() } else { format!("the ports {}", ports.join(", ")) }
 }

@@ -9,7 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::diff::{is_our_jump, owned};
-use crate::model::{Backend, Chain, Family, FamilyRules, Hook, HookRules, Rule, Table, Target, Variant};
+use crate::model::{
+    Backend, Chain, Family, FamilyRules, Hook, HookRules, PerFamily, Rule, Table, Target, Variant,
+};
 use crate::parse::{self, Line, Observed, ObservedTable, UNREADABLE};
 
 pub use base_chains::{BaseChain, on_the_way};
@@ -86,13 +88,13 @@ pub struct Live<'a> {
     /// Those of each variant and family that has chains of ours, or in whose place they will be.
     pub rules: &'a BTreeMap<(Variant, Family), Observed>,
     /// Those of iptables-legacy, where they are all foreign and another backend holds ours.
-    pub legacy: &'a BTreeMap<Family, Observed>,
+    pub legacy: &'a PerFamily<Observed>,
 }
 
 /// Foreign rules that decide before the desired rules, in the order in which packets traverse them.
 #[must_use]
 pub fn that_decide_first(
-    desired: &BTreeMap<Family, FamilyRules>,
+    desired: &PerFamily<FamilyRules>,
     backend: Backend,
     live: Live<'_>,
 ) -> Vec<DecidesFirst> {

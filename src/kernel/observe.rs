@@ -8,8 +8,9 @@ use super::legacy;
 use super::netlink::{Protocol, Socket};
 use super::nftables::{self, Nftables, TableFamily, TableName};
 use super::rtnetlink::Rtnetlink;
-use crate::model::{Family, Hook, NATIVE_TABLES, Table, TableHandles, Variant};
+use crate::model::{Family, Hook, NATIVE_TABLES, PerFamily, Table, TableHandles, Variant};
 use crate::nft::Live;
+use crate::ordered::Ordered as _;
 
 /// Number of rules per chain, per table: of our tables those that exist.
 pub type Counts = BTreeMap<Table, BTreeMap<String, usize>>;
@@ -48,13 +49,13 @@ pub struct Handles {
 pub fn handles(family: Family) -> io::Result<Handles> {
     let Some(mut socket) = Nftables::open_if_present()? else { return Ok(Handles::default()) };
     let mut handles = Handles { generation: socket.generation()?, tables: BTreeMap::new() };
-    let numbers: BTreeMap<_, _> = socket.tables_with_handles()?.into_iter().collect();
+    let numbers: BTreeMap<_, _> = socket.tables_with_handles()?.into_iter().into_map();
     let tables = ours(&numbers.keys().cloned().collect::<Vec<_>>(), &[family]);
     let listed =
         tables.first().map(|(_, _, name)| socket.chains_of(name.family)).transpose()?.unwrap_or_default();
     for (_, table, name) in tables {
         let chains =
-            listed.iter().filter(|chain| chain.table == name.name).map(|chain| chain.handle).collect();
+            listed.iter().filter(|chain| chain.table == name.name).map(|chain| chain.handle).into_set();
         let number = numbers.get(&name).copied().unwrap_or_default();
         handles.tables.insert(table, TableHandles { table: number, chains, rules: socket.handles(&name)? });
     }
@@ -115,8 +116,8 @@ pub(super) fn ours(existing: &[TableName], families: &[Family]) -> Vec<(Family, 
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn counts(variant: Variant) -> io::Result<BTreeMap<Family, Counts>> {
-    let mut counts: BTreeMap<Family, Counts> = BTreeMap::new();
+pub fn counts(variant: Variant) -> io::Result<PerFamily<Counts>> {
+    let mut counts: PerFamily<Counts> = PerFamily::new();
     match variant {
         Variant::Legacy => {
             for family in Family::ALL {
@@ -128,13 +129,13 @@ pub fn counts(variant: Variant) -> io::Result<BTreeMap<Family, Counts>> {
                     listed => listed,
                 }?;
                 let of = |table: Table| Some((table, tables.remove(table.name())?.chains()));
-                counts.insert(family, Table::ALL.into_iter().filter_map(of).collect());
+                counts.insert(family, Table::ALL.into_iter().filter_map(of).into_map());
             }
         }
         Variant::Nft => {
             if let Some(mut socket) = Nftables::open_if_present()? {
                 for (family, table, name) in ours(&socket.tables()?, &Family::ALL) {
-                    counts.entry(family).or_default().insert(table, socket.rule_counts(&name)?);
+                    counts.or_default(family).insert(table, socket.rule_counts(&name)?);
                 }
             }
         }
@@ -150,7 +151,7 @@ pub fn native_counts(names: &[&str]) -> io::Result<BTreeMap<String, BTreeMap<Str
     let tables: Vec<_> = names.iter().map(|name| TableName::new(TableFamily::Inet, *name)).collect();
     let mut counts = Nftables::open()?.all_rule_counts(TableFamily::Inet, &tables)?;
     let of = |table: TableName| (counts.remove(&table).unwrap_or_default(), table.name);
-    Ok(tables.into_iter().map(of).map(|(counts, name)| (name, counts)).collect())
+    Ok(tables.into_iter().map(of).map(|(counts, name)| (name, counts)).into_map())
 }
 
 /// The live tables of a native backend.

@@ -1,14 +1,15 @@
 //! A snapshot of the packet filter: which tables and chains there are, read without starting a process and without side effects.
 
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
-use std::collections::btree_map::{BTreeMap, Entry};
 use std::io;
 
 use super::legacy::{self, LegacyTable};
 use super::nftables::{self, ListedChain, Nftables, TableFamily, TableName};
 use super::observe::ours;
-use crate::model::{Chain, Family, NATIVE_TABLES, NfTables, Table, Variant};
+use crate::model::{Chain, Family, NATIVE_TABLES, NfTables, PerFamily, Table, Variant};
 use crate::nft::Live;
+use crate::ordered::Ordered as _;
 
 /// The built-in chains that captured packets pass.
 const PASSED: [&str; 3] = ["PREROUTING", "OUTPUT", "INPUT"];
@@ -27,12 +28,12 @@ pub struct Snapshot {
     pub native: Live,
     /// Tables of iptables-nft that are switched off (`flags dormant`): no packet meets their rules.
     pub dormant: Vec<(Family, Table)>,
-    nft: BTreeMap<Family, Chains>,
+    nft: PerFamily<Chains>,
     /// Every table of nf_tables but those of a native backend.
     others: Vec<TableName>,
     /// The families in whose tables of iptables-nft there are rules in the shared chains.
     nft_in_use: BTreeSet<Family>,
-    legacy: BTreeMap<Family, BTreeMap<String, LegacyTable>>,
+    legacy: PerFamily<BTreeMap<String, LegacyTable>>,
     /// Whether legacy tables may not be listed: the list is for root and its group only, and in a user namespace that
     /// was made together with its network namespace for those outside.
     pub legacy_unlisted: bool,
@@ -52,7 +53,7 @@ impl Snapshot {
         };
         let NfTablesSnapshot { native, dormant, chains: nft, in_use: nft_in_use, others } =
             socket.map(nf_tables_snapshot).transpose()?.unwrap_or_default();
-        let mut legacy = BTreeMap::new();
+        let mut legacy = PerFamily::new();
         let mut legacy_unlisted = false;
         for family in Family::ALL {
             match legacy::all(family) {
@@ -132,7 +133,7 @@ impl Snapshot {
 struct NfTablesSnapshot {
     native: Live,
     dormant: Vec<(Family, Table)>,
-    chains: BTreeMap<Family, Chains>,
+    chains: PerFamily<Chains>,
     in_use: BTreeSet<Family>,
     others: Vec<TableName>,
 }
@@ -154,20 +155,20 @@ fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
     let ours_dormant =
         native.into_iter().filter(|table| dormant.contains(table)).map(|table| table.name.clone());
     snapshot.native = Live::new(nftables::read(&names)?, ours_dormant.collect());
-    let mut listed: BTreeMap<Family, Vec<ListedChain>> = BTreeMap::new();
+    let mut listed: PerFamily<Vec<ListedChain>> = PerFamily::new();
     for (family, table, name) in of_iptables {
         if dormant.contains(&name) {
             snapshot.dormant.push((family, table));
         }
-        if let Entry::Vacant(listed) = listed.entry(family) {
-            listed.insert(socket.chains_of(name.family)?);
+        if !listed.contains_key(&family) {
+            listed.insert(family, socket.chains_of(name.family)?);
         }
         let chains: Vec<_> =
             listed.get(&family).into_iter().flatten().filter(|chain| chain.table == name.name).collect();
         let has_own_chain = chains.iter().any(|chain| Chain::from_name(&chain.name).is_some());
         let drops = chains.iter().any(|chain| chain.drops && PASSED.contains(&chain.name.as_str()));
         let names = chains.into_iter().map(|chain| chain.name.clone()).collect();
-        snapshot.chains.entry(family).or_default().insert(table, names);
+        snapshot.chains.or_default(family).insert(table, names);
         // What holds rules of ours is read whole in any case.
         if has_own_chain || drops || snapshot.in_use.contains(&family) {
             snapshot.in_use.insert(family);
@@ -198,7 +199,7 @@ pub fn foreign_tables(snapshot: &Snapshot, without_iptables: bool) -> io::Result
     if !snapshot.others.iter().any(has_other_chains) {
         return Ok(Vec::new());
     }
-    let of_iptables: BTreeSet<TableName> = of_iptables.into_iter().map(|(_, _, name)| name).collect();
+    let of_iptables: BTreeSet<TableName> = of_iptables.into_iter().map(|(_, _, name)| name).into_set();
     let is_foreign = |table: &TableName, chain: &str| !(of_iptables.contains(table) && is_built_in(chain));
     let passed = nftables::tables_on_the_way(is_foreign)?;
     let foreign: Vec<&TableName> = snapshot.others.iter().filter(|table| passed.contains(table)).collect();

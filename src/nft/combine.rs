@@ -1,9 +1,12 @@
 //! The rules of both families in one list, in which each family's rules keep their order.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use super::form::ChainName;
-use crate::model::{Chain, Family, FamilyRules, Hook, HookRules, Rule, Statement, Table, TableRules};
+use crate::model::{
+    Chain, Family, FamilyRules, Hook, HookRules, PerFamily, Rule, Statement, Table, TableRules,
+};
+use crate::ordered::Ordered as _;
 
 /// A rule, and the only family it is for, if packets of the other one can come by.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +21,7 @@ pub(super) struct Combined {
     pub(super) chains: Vec<(ChainName, Vec<Guarded>)>,
 }
 
-pub(super) fn tables(rules: &BTreeMap<Family, FamilyRules>) -> Vec<Combined> {
+pub(super) fn tables(rules: &PerFamily<FamilyRules>) -> Vec<Combined> {
     let none = TableRules::default();
     let of = |family: Family, table: Table| {
         rules.get(&family).and_then(|rules| rules.tables.get(&table)).unwrap_or(&none)
@@ -30,11 +33,11 @@ pub(super) fn tables(rules: &BTreeMap<Family, FamilyRules>) -> Vec<Combined> {
 }
 
 fn chains(v4: &TableRules, v6: &TableRules) -> Vec<(ChainName, Vec<Guarded>)> {
-    let hooks: BTreeSet<_> = v4.hooks.keys().chain(v6.hooks.keys()).copied().collect();
+    let hooks: BTreeSet<_> = v4.hooks.keys().chain(v6.hooks.keys()).copied().into_set();
     // A base chain keeps the kernel's translation up, as the tables of iptables do: it is what the rule there is for.
     let keeps = [v4, v6].iter().any(|table| table.chains.contains_key(&Chain::Established));
-    let hooks: BTreeSet<_> = hooks.into_iter().chain(keeps.then_some(Hook::Output)).collect();
-    let own: BTreeSet<_> = v4.chains.keys().chain(v6.chains.keys()).copied().collect();
+    let hooks: BTreeSet<_> = hooks.into_iter().chain(keeps.then_some(Hook::Output)).into_set();
+    let own: BTreeSet<_> = v4.chains.keys().chain(v6.chains.keys()).copied().into_set();
     let hooks = hooks.into_iter().map(|hook| {
         let (in_v4, in_v6) = (v4.hooks.get(&hook), v6.hooks.get(&hook));
         let [v4, v6] =

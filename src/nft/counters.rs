@@ -1,5 +1,6 @@
 //! Counters that live on when rules are replaced.
 
+use crate::ordered::Ordered as _;
 use std::collections::BTreeMap;
 
 use nfnetlink::nftables::{Expression, Rule, Set, Table};
@@ -39,7 +40,7 @@ fn counter(rule: &Rule) -> Option<(u64, u64)> {
 
 /// The sets by name: numbers of anonymous ones depend on other rules.
 fn by_name(sets: &[Set]) -> BTreeMap<&str, &Set> {
-    sets.iter().map(|set| (set.name.as_str(), set)).collect()
+    sets.iter().map(|set| (set.name.as_str(), set)).into_map()
 }
 
 /// A rule without its counters: its chain, its reason, and what it does. A list that has changed is the same rule.

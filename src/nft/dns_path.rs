@@ -58,7 +58,7 @@ pub(super) fn dns_path(nat: &Table, family: Family) -> Vec<DnsRule> {
             |chain: &&NftChain| chain.name == *part || chain.name.starts_with(&format!("{part}-rest"));
         let mut chains: Vec<&NftChain> = nat.chains.iter().filter(begins).collect();
         // A rest with a higher number goes on where the one before it ends.
-        chains.sort_by_key(|chain| (chain.name.len(), chain.name.as_str()));
+        chains.sort_unstable_by_key(|chain| (chain.name.len(), chain.name.as_str()));
         chains
     };
     let jumps = |rule: &&Rule| matches!(rule.expressions.last(), Some(Expression::Verdict(Verdict::Jump(name))) if *name == dns);

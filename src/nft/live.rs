@@ -8,6 +8,7 @@ use nfnetlink::nftables::{Expression, MetaKey, PayloadBase, Rule, Table};
 use super::dns_path::{DnsRule, dns_path};
 use super::form::{ChainName, NativeTable};
 use crate::model::{Chain, Family, Mark, NATIVE_MANGLE, PROXY_LOOPBACK_MARK, Why};
+use crate::ordered::Ordered as _;
 
 /// The nat table.
 pub(super) const NAT: &str = "istio-proxy-nat";
@@ -185,7 +186,7 @@ impl Live {
             }
             _ => None,
         };
-        self.rules().flat_map(|rule| rule.expressions.windows(2)).filter_map(port).collect()
+        self.rules().flat_map(|rule| rule.expressions.windows(2)).filter_map(port).into_set()
     }
 
     /// Whether they compare an address of packets with this one.
@@ -215,7 +216,7 @@ impl Live {
 
 /// A set that was written while another one of its name was in use has a second name; here it gets the first one.
 fn first_names(mut table: Table) -> Table {
-    let names: BTreeSet<String> = table.sets.iter().map(|set| set.name.clone()).collect();
+    let names: BTreeSet<String> = table.sets.iter().map(|set| set.name.clone()).into_set();
     let first = |name: &mut String| {
         // Both are there after a run that was killed while it loaded one.
         let short = name.strip_suffix(SECOND).filter(|short| !names.contains(*short)).map(str::to_owned);
@@ -236,7 +237,7 @@ fn first_names(mut table: Table) -> Table {
 /// The families whose packets meet a rule in a base chain.
 pub(super) fn families(table: &Table) -> BTreeSet<Family> {
     let base = table.chains.iter().filter(|chain| chain.base.is_some()).flat_map(|chain| &chain.rules);
-    base.flat_map(|rule| family_of(rule).map_or(Family::ALL.to_vec(), |family| vec![family])).collect()
+    base.flat_map(|rule| family_of(rule).map_or(Family::ALL.to_vec(), |family| vec![family])).into_set()
 }
 
 /// The only family of a rule, if it names one.

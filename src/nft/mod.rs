@@ -26,9 +26,7 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-
-use crate::model::{Family, FamilyRules};
+use crate::model::{FamilyRules, PerFamily};
 
 pub use counters::carry_counters;
 pub use dns_path::{DnsRule, dns_path_of};
@@ -42,6 +40,6 @@ pub use text::text;
 /// The tables that hold the rules of all families, in the order in which a packet meets them. Families that get no rules
 /// may be absent.
 #[must_use]
-pub fn tables(rules: &BTreeMap<Family, FamilyRules>) -> Vec<NativeTable> {
+pub fn tables(rules: &PerFamily<FamilyRules>) -> Vec<NativeTable> {
     combine::tables(rules).into_iter().map(lower::table).collect()
 }

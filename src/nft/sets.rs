@@ -19,7 +19,7 @@ impl Sets {
     /// All of them, by name: the order in which they are written is that in which nft lists them.
     pub(super) fn into_list(self) -> Vec<(String, Values)> {
         let mut sets = self.0;
-        sets.sort_by(|(a, _), (b, _)| a.cmp(b));
+        sets.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
         sets
     }
 

@@ -3,6 +3,7 @@
 use nfnetlink::nftables::Comment;
 
 use super::*;
+use crate::model::Family;
 use crate::model::{
     Chain, Hook, HookRules, Interface, Match, Matcher, Owner, Port, Protocol, Rule, Statement, Table,
     TableRules, Target, Transport, Why,
@@ -31,7 +32,7 @@ fn to(network: &str) -> Matcher {
 
 /// The lines of the rules that IPv4 and IPv6 have in nat OUTPUT and ISTIO_OUTPUT, without counter and comment.
 fn lines(v4: &[Rule], v6: &[Rule]) -> Vec<String> {
-    let mut families = BTreeMap::new();
+    let mut families = PerFamily::new();
     for (family, rules) in [(Family::V4, v4), (Family::V6, v6)] {
         let jump = rule(Matcher::default(), Target::Jump(Chain::Output));
         let hooks = HookRules { head: Vec::new(), tail: vec![jump] };

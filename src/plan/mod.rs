@@ -14,8 +14,9 @@ use crate::connections::{self, Connections};
 use crate::conntrack;
 use crate::diff::{self, Change, holder, marks_in_use};
 use crate::foreign;
-use crate::model::{Backend, Chain, Family, FamilyRules, Mark, Table, Variant};
+use crate::model::{Backend, Chain, Family, FamilyRules, Mark, PerFamily, Table, Variant};
 use crate::nft;
+use crate::ordered::Ordered as _;
 use crate::parse::Observed;
 use crate::record::{Found, Record};
 use crate::routing;
@@ -42,7 +43,7 @@ pub struct CurrentState {
     /// Other programs' nftables tables in which packets are before they meet our rules.
     pub foreign: Vec<nfnetlink::nftables::Table>,
     /// Rules of iptables-legacy, all foreign, while another backend holds ours.
-    pub foreign_legacy: BTreeMap<Family, Observed>,
+    pub foreign_legacy: PerFamily<Observed>,
     /// Whether rules may be in the tables of iptables-legacy that are not seen here.
     pub legacy_unlisted: bool,
 }
@@ -61,7 +62,7 @@ impl CurrentState {
             alias: None,
             dormant: Vec::new(),
             foreign: Vec::new(),
-            foreign_legacy: BTreeMap::new(),
+            foreign_legacy: PerFamily::new(),
             legacy_unlisted: false,
         }
     }
@@ -107,7 +108,7 @@ impl CurrentState {
 #[derive(Clone, Debug)]
 pub struct DesiredState {
     /// The rules of each family; empty ones for a family that gets none.
-    pub rules: BTreeMap<Family, FamilyRules>,
+    pub rules: PerFamily<FamilyRules>,
     /// Address, policy rules and routes.
     pub network: routing::Desired,
     /// Rewrite rules that are already correct (`--force-apply`).
@@ -129,7 +130,7 @@ impl DesiredState {
     /// need it, and with the passthrough address while sockets use it.
     #[must_use]
     pub fn keeping_translation(mut self, connections: &Connections) -> Self {
-        for (family, rules) in &mut self.rules {
+        for (family, rules) in self.rules.iter_mut() {
             let translated = connections.translated.get(family).is_some_and(|translated| translated.any());
             if (translated || connections.may_begin.contains(family)) && rules.tables.is_empty() {
                 *rules = connections::keep_translation(*family);
@@ -210,7 +211,7 @@ fn captures_changed(steps: &[Step]) -> BTreeSet<Family> {
         | Step::DeleteByHandle(_)
         | Step::Record(_) => Vec::new(),
     });
-    families.collect()
+    families.into_set()
 }
 
 /// The marks that live rules of ours use.
@@ -289,10 +290,10 @@ fn found(current: &CurrentState) -> Found {
 /// What is there besides policy rules and routes. With a record of ours nothing that carries no tag is Istio's.
 fn evidence(current: &CurrentState) -> routing::Evidence {
     let record = current.record();
-    let mut istio: BTreeMap<Family, BTreeSet<Mark>> = BTreeMap::new();
+    let mut istio: PerFamily<BTreeSet<Mark>> = PerFamily::new();
     let live = current.rules.iter().filter(|(_, observed)| observed.record.is_none() && observed.has_ours());
     for ((_, family), observed) in live {
-        istio.entry(*family).or_default().extend(live_marks(observed));
+        istio.or_default(*family).extend(live_marks(observed));
     }
     routing::Evidence { istio, passthrough: record.is_some_and(|record| record.passthrough) }
 }
@@ -350,7 +351,7 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
     }
     // What only keeps translation captures nothing.
     let captures = |(_, rules): &(&Family, &FamilyRules)| !connections::only_keeps_translation(rules);
-    let capturing: BTreeMap<Family, FamilyRules> =
+    let capturing: PerFamily<FamilyRules> =
         desired.rules.iter().filter(captures).map(|(family, rules)| (*family, rules.clone())).collect();
     let live = foreign::Live { rules: &current.rules, legacy: &current.foreign_legacy };
     let first = foreign::that_decide_first(&capturing, current.backend, live);

@@ -1,12 +1,13 @@
 //! The changes of a run, phase by phase.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::{CurrentState, DeleteByHandle, DesiredState, ReplaceNative, Restore, Step, live_marks};
 use crate::conntrack;
 use crate::diff::{self, Change, TableChange};
-use crate::model::{Backend, Family, FamilyRules, Mark, Table, Variant};
+use crate::model::{Backend, Family, FamilyRules, Mark, PerFamily, Table, Variant};
 use crate::nft::{self, NativeTable};
+use crate::ordered::Ordered as _;
 use crate::parse::Observed;
 use crate::record::{Block, Found, Record};
 use crate::transition::{Transition, saved_marks};
@@ -82,7 +83,7 @@ impl Phases {
 
     fn native(&mut self, plans: &[Plan<'_>], rewrite: bool, current: &CurrentState) {
         let tables = |form: &dyn Fn(&Plan<'_>) -> FamilyRules| {
-            let rules: BTreeMap<_, _> = plans.iter().map(|plan| (plan.desired.family, form(plan))).collect();
+            let rules: PerFamily<_> = plans.iter().map(|plan| (plan.desired.family, form(plan))).collect();
             nft::tables(&rules)
         };
         let first = tables(&|plan| plan.transition.form(plan.desired));
@@ -141,7 +142,7 @@ impl Phases {
             marks.extend(saved_marks(desired));
         }
         let of_main = if self.backend == Backend::Native { current.native.marks() } else { live_marks(main) };
-        let of_others: BTreeSet<Mark> = others.iter().flat_map(|(_, other)| live_marks(other)).collect();
+        let of_others: BTreeSet<Mark> = others.iter().flat_map(|(_, other)| live_marks(other)).into_set();
         if !of_main.is_empty() && !of_others.is_empty() {
             // Also if no TPROXY rules remain: the next ones would look at these marks again.
             marks.extend(of_main.into_iter().chain(of_others));
@@ -165,7 +166,7 @@ impl Phases {
             return None;
         }
         let blocks = self.transitional.clone();
-        let variants = blocks.iter().map(|block| block.variant).collect();
+        let variants = blocks.iter().map(|block| block.variant).into_set();
         Some(Record::of_blocks(variants, blocks, false).with_places_of(found))
     }
 

@@ -9,6 +9,7 @@ mod text;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{Family, Hook, HookRules, Rule, Statement, Table, TableHandles, Target, Variant};
+use crate::ordered::Ordered as _;
 
 pub use text::NotOurs;
 
@@ -155,7 +156,7 @@ impl Record {
     #[must_use]
     pub fn of_variant(&self, variant: Variant) -> Option<Self> {
         let here = |blocks: &BTreeSet<Block>| -> BTreeSet<Block> {
-            blocks.iter().filter(|block| block.variant == variant).copied().collect()
+            blocks.iter().filter(|block| block.variant == variant).copied().into_set()
         };
         (self.incomplete || self.variants.contains(&variant)).then(|| Self {
             variants: [variant].into(),
@@ -259,7 +260,7 @@ impl Record {
             let is_new = table && matches!(block.at, Some(Place::Position(_)));
             Block { at: if is_new { Some(Place::New) } else { block.at }, ..block }
         };
-        self.live = self.live.into_iter().map(known).map(numbered).collect();
+        self.live = self.live.into_iter().map(known).map(numbered).into_set();
         self.numbering.clone_from(&found.numbering);
         self
     }

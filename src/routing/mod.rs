@@ -6,11 +6,12 @@
 //! tagged copy is put beside them before they go), so that a run that is killed half way leaves nothing that the next
 //! one would not recognise. A foreign route or address that does what ours would is used as it is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::config::{CaptureConfig, InboundPorts, Mode, Tproxy};
-use crate::model::{Family, Mark, PASSTHROUGH_V6, ROUTE_PROTOCOL, RULE_PRIORITY};
+use crate::model::{Family, Mark, PASSTHROUGH_V6, PerFamily, ROUTE_PROTOCOL, RULE_PRIORITY};
+use crate::ordered::Ordered as _;
 
 /// The desired routes, policy rules and addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,7 +19,7 @@ pub struct Desired {
     /// Whether `::6/128` is to be on `lo`.
     pub passthrough: bool,
     /// Per family: which marked packets are sent to `lo` by which table.
-    pub tproxy: BTreeMap<Family, Tproxy>,
+    pub tproxy: PerFamily<Tproxy>,
 }
 
 impl Desired {
@@ -175,7 +176,7 @@ pub struct Steps {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// The marks that live rules of Istio's own binary use, per family; a family is in it as soon as such rules are.
-    pub istio: BTreeMap<Family, BTreeSet<Mark>>,
+    pub istio: PerFamily<BTreeSet<Mark>>,
     /// Whether our record says that `::6` on `lo` is ours.
     pub passthrough: bool,
 }
@@ -212,14 +213,11 @@ pub fn plan(desired: &Desired, observed: &Observed, evidence: &Evidence) -> Step
 }
 
 /// `marks` with those of Istio's native tables.
-fn with_native(
-    marks: &BTreeMap<Family, BTreeSet<Mark>>,
-    native: &Native,
-) -> BTreeMap<Family, BTreeSet<Mark>> {
+fn with_native(marks: &PerFamily<BTreeSet<Mark>>, native: &Native) -> PerFamily<BTreeSet<Mark>> {
     let mut marks = marks.clone();
     let families = Family::ALL.into_iter().filter(|_| !native.marks.is_empty());
     for family in families.chain(native.passthrough.then_some(Family::V6)) {
-        marks.entry(family).or_default().extend(&native.marks);
+        marks.or_default(family).extend(&native.marks);
     }
     marks
 }
@@ -246,7 +244,7 @@ struct Adopted {
 
 /// Puts a tagged copy beside each rule of Istio's, and takes the untagged one out. One with the copy's own priority
 /// stays as it is: on kernels before 4.17, which keep no tag of rules, it is that copy. Its route identifies it as ours.
-fn adopt(observed: &Observed, marks: &BTreeMap<Family, BTreeSet<Mark>>, steps: &mut Steps) -> Vec<Adopted> {
+fn adopt(observed: &Observed, marks: &PerFamily<BTreeSet<Mark>>, steps: &mut Steps) -> Vec<Adopted> {
     let mut adopted: Vec<Adopted> = Vec::new();
     let untagged: Vec<_> = observed
         .rules
@@ -299,7 +297,7 @@ fn remove_stale(wanted: &[(Family, Tproxy)], observed: &Observed, adopted: &[Ado
     let tables =
         observed.routes.iter().filter(|route| is_ours(route)).map(|route| (route.family, route.table));
     let tables: BTreeSet<_> =
-        tables.chain(adopted.iter().map(|adopted| (adopted.family, adopted.tproxy.table))).collect();
+        tables.chain(adopted.iter().map(|adopted| (adopted.family, adopted.tproxy.table))).into_set();
     for (family, table) in tables {
         if !wanted.iter().any(|(f, tproxy)| (*f, tproxy.table) == (family, table)) {
             steps.after.push(Step::RemoveRoute(family, table));
@@ -336,7 +334,7 @@ const fn is_ours(route: &Route) -> bool {
     route.protocol == ROUTE_PROTOCOL && route.local_default
 }
 
-fn is_istios(rule: &MarkRule, observed: &Observed, marks: &BTreeMap<Family, BTreeSet<Mark>>) -> bool {
+fn is_istios(rule: &MarkRule, observed: &Observed, marks: &PerFamily<BTreeSet<Mark>>) -> bool {
     let in_use = marks.get(&rule.family).is_some_and(|marks| marks.contains(&Mark(rule.mark)));
     let mut routes = observed
         .routes

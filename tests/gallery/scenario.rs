@@ -1,6 +1,5 @@
 //! A folder of `rules/`: the options and the pod, and what the program makes of them.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -8,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use istio_iptables::cli::{self, Outcome};
 use istio_iptables::facts::Files;
-use istio_iptables::model::{Family, FamilyRules, InterfaceAddress, Network};
+use istio_iptables::model::{Family, FamilyRules, InterfaceAddress, Network, PerFamily};
 use istio_iptables::{config, policy, render, routing};
 use serde_json::{Map, Value};
 
@@ -29,7 +28,7 @@ pub(crate) struct Scenario {
 /// What the program makes of it.
 pub(crate) struct Made {
     /// The rules of each family.
-    pub(crate) rules: BTreeMap<Family, FamilyRules>,
+    pub(crate) rules: PerFamily<FamilyRules>,
     /// Address, policy rules and routes.
     pub(crate) desired: routing::Desired,
     /// The log lines about decisions.

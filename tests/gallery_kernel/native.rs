@@ -1,10 +1,8 @@
 //! The native form of every scenario: its text loaded by `nft`, and its netlink messages, make the same tables.
 
-use std::collections::BTreeMap;
-
 use istio_iptables::model::{
-    Chain, Family, FamilyRules, Hook, HookRules, Match, Matcher, Owner, Port, Protocol, Rule, Statement,
-    Table as ModelTable, TableRules, Target, Transport, Why,
+    Chain, Family, FamilyRules, Hook, HookRules, Match, Matcher, Owner, PerFamily, Port, Protocol, Rule,
+    Statement, Table as ModelTable, TableRules, Target, Transport, Why,
 };
 use istio_iptables::nft::{self, NativeTable};
 use nfnetlink::nftables::{Batch, Client, Expression, Table};
@@ -134,7 +132,7 @@ fn long_lists(family: Family) -> FamilyRules {
 
 #[test]
 fn long_lists_are_sets_in_text_and_messages() {
-    let rules: BTreeMap<_, _> = Family::ALL.into_iter().map(|family| (family, long_lists(family))).collect();
+    let rules: PerFamily<_> = Family::ALL.into_iter().map(|family| (family, long_lists(family))).collect();
     let native = nft::tables(&rules);
     let rules = assert_text_and_messages_agree("long lists", &native);
     assert_eq!(rules.len(), 11, "the jump, the wildcard, and one rule for each list: {rules:?}");

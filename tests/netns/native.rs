@@ -52,7 +52,7 @@ fn put(pod: &Pod, fixture: Fixture) {
         Backend::Native => pod.namespace.run(|| native::put(&rules)),
         Backend::IptablesNft | Backend::IptablesLegacy => {
             for family in fixture.families() {
-                pod.restore(*family, &render::fresh(&rules[&model(family)]));
+                pod.restore(*family, &render::fresh(rules.get(&model(family)).unwrap()));
             }
         }
     }

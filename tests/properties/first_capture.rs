@@ -97,7 +97,7 @@ proptest! {
         });
         let mut fresh = foreign();
         for (family, tables) in &mut fresh {
-            tables.restore(&render::fresh(&desired.rules[family]));
+            tables.restore(&render::fresh(desired.rules.get(family).unwrap()));
         }
         prop_assert_eq!(contents(&namespace), contents(&fresh));
     }
@@ -124,7 +124,7 @@ proptest! {
         run(&mut namespace, &steps, usize::MAX, |_, _| {});
         let mut fresh = empty();
         for (family, tables) in &mut fresh {
-            tables.restore(&render::fresh(&desired(&other).rules[family]));
+            tables.restore(&render::fresh(desired(&other).rules.get(family).unwrap()));
         }
         prop_assert_eq!(contents(&namespace), contents(&fresh));
     }

@@ -1,12 +1,11 @@
 //! The native form of rules does to every packet what the rules of its family do at the semantics of iptables.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use istio_iptables::model::{
-    CtState, Family, FamilyRules, Hook, Mark, Match, Matcher, Owner, Ports, Rule, Table, TableRules, Target,
-    Transport,
+    CtState, Family, FamilyRules, Hook, Mark, Match, Matcher, Owner, PerFamily, Ports, Rule, Table,
+    TableRules, Target, Transport,
 };
 use istio_iptables::nft::{
     self, Action, ChainName, Field, NativeChain, NativeRule, NativeTable, Operand, Test, Value, Values,
@@ -331,7 +330,7 @@ struct Pools {
 }
 
 impl Pools {
-    fn of(rules: &BTreeMap<Family, FamilyRules>) -> Self {
+    fn of(rules: &PerFamily<FamilyRules>) -> Self {
         let mut pools = Self {
             networks: ["127.0.0.6/32", "192.0.2.1/32", "::6/128", "2001:db8::1/128"]
                 .map(|n| n.parse().unwrap())
@@ -408,12 +407,12 @@ proptest! {
         seeds in vec(any::<[u32; 14]>(), 60),
     ) {
         let rules = policy::ruleset(&config);
-        let rules: BTreeMap<_, _> = Family::ALL.into_iter().map(|family| (family, rules.resolve(family))).collect();
+        let rules: PerFamily<_> = Family::ALL.into_iter().map(|family| (family, rules.resolve(family))).collect();
         let tables = nft::tables(&rules);
         let pools = Pools::of(&rules);
         for packet in seeds.iter().map(|seed| pools.packet(seed)) {
             for (table, hook) in Table::ALL.into_iter().flat_map(|table| Hook::ALL.map(|hook| (table, hook))) {
-                let of_family = rules[&packet.family].tables.get(&table);
+                let of_family = rules.get(&packet.family).unwrap().tables.get(&table);
                 let expected = iptables(of_family, hook, packet.clone());
                 let found = native(&tables, table, hook, packet.clone());
                 prop_assert_eq!(found, expected, "{:?} {:?} {:?}\n{}", table, hook, packet, nft::text(&tables));
@@ -427,10 +426,10 @@ proptest! {
         seeds in vec(any::<[u32; 14]>(), 60),
     ) {
         let rules = policy::ruleset(&config);
-        let rules: BTreeMap<_, _> = Family::ALL.into_iter().map(|family| (family, rules.resolve(family))).collect();
+        let rules: PerFamily<_> = Family::ALL.into_iter().map(|family| (family, rules.resolve(family))).collect();
         let tables: Vec<_> = nft::tables(&rules).iter().map(|table| nft::encode(table).normalized()).collect();
         let read = Family::ALL.map(|family| (family, parse::native(&tables, family)));
-        let read: BTreeMap<_, _> = read.into();
+        let read: PerFamily<_> = read.into();
         let lines = read.values().flat_map(|tables| tables.values());
         let lines = lines.flat_map(|rules| rules.hooks.values().chain(rules.chains.values())).flatten();
         for line in lines {
@@ -439,8 +438,8 @@ proptest! {
         let pools = Pools::of(&rules);
         for packet in seeds.iter().map(|seed| pools.packet(seed)) {
             for (table, hook) in Table::ALL.into_iter().flat_map(|table| Hook::ALL.map(|hook| (table, hook))) {
-                let expected = iptables(rules[&packet.family].tables.get(&table), hook, packet.clone());
-                let found = read_back(read[&packet.family].get(&table), hook, packet.clone());
+                let expected = iptables(rules.get(&packet.family).unwrap().tables.get(&table), hook, packet.clone());
+                let found = read_back(read.get(&packet.family).unwrap().get(&table), hook, packet.clone());
                 prop_assert_eq!(found, expected, "{:?} {:?} {:?}\n{:#?}", table, hook, packet, read);
             }
         }

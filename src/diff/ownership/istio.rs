@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use super::{Ours, forms, marks_in_use};
 use crate::model::{Hook, Interface, Statement, Table, Target};
+use crate::ordered::Ordered as _;
 use crate::parse::{Line, ObservedTable};
 
 pub(super) fn leftovers(table: Table, observed: &ObservedTable, ours: &mut Ours) {
@@ -33,7 +34,7 @@ fn excluded_interfaces(observed: &ObservedTable, ours: &mut Ours) {
     let inbound = returns_before_ours(observed.hook(Hook::Prerouting), &ours.of(Hook::Prerouting));
     let outbound = returns_before_ours(observed.hook(Hook::Output), &ours.of(Hook::Output));
     let names = |returns: &[(usize, Interface)]| -> BTreeSet<Interface> {
-        returns.iter().map(|(_, name)| name.clone()).collect()
+        returns.iter().map(|(_, name)| name.clone()).into_set()
     };
     let both = &names(&inbound) & &names(&outbound);
     for (hook, returns) in [(Hook::Prerouting, inbound), (Hook::Output, outbound)] {
@@ -72,7 +73,7 @@ fn virtual_interfaces(observed: &ObservedTable, ours: &mut Ours) {
     let heads: Vec<(usize, Interface)> =
         (0..lines.len()).filter_map(|at| Some((at, rerouted(at)?))).collect();
     let Some((last, _)) = heads.last() else { return };
-    let mut open: BTreeSet<_> = heads.iter().map(|(_, name)| name.clone()).collect();
+    let mut open: BTreeSet<_> = heads.iter().map(|(_, name)| name.clone()).into_set();
     let returns = (last + 1..lines.len()).take_while(|at| {
         statement(lines.get(*at))
             .filter(|found| forms::is_plain_return(found))

@@ -17,6 +17,7 @@ mod search;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{Chain, Family, Hook, HookRules, Mark, Match, Rule, Statement, Table, Target, Variant};
+use crate::ordered::Ordered as _;
 use crate::parse::{Line, Observed, ObservedTable};
 use crate::record::{Block, Found, Numbering, Part, Place, Position, Record, digest, hash, runs};
 
@@ -42,7 +43,7 @@ impl Ours {
     pub(super) fn ambiguous(&self, hook: Hook) -> BTreeSet<usize> {
         let certain = self.of(hook);
         let ambiguous = self.ambiguous.get(&hook).into_iter().flatten().copied();
-        ambiguous.filter(|at| !certain.contains(at)).collect()
+        ambiguous.filter(|at| !certain.contains(at)).into_set()
     }
 
     fn claim(&mut self, hook: Hook, places: impl IntoIterator<Item = usize>) {
@@ -214,7 +215,7 @@ pub(super) fn possibly_ours(
                 .iter()
                 .flat_map(|so_far| {
                     let more = search::all(table, hook, lines, &block, 0);
-                    let more = more.into_iter().map(|places| so_far.iter().copied().chain(places).collect());
+                    let more = more.into_iter().map(|places| so_far.iter().copied().chain(places).into_set());
                     std::iter::once(so_far.clone()).chain(more)
                 })
                 .take(search::MOST)
@@ -236,5 +237,5 @@ pub(crate) fn marks_in_use(observed: &ObservedTable) -> BTreeSet<Mark> {
         .values()
         .flat_map(|lines| statements(lines))
         .filter_map(|(_, statement)| of(statement))
-        .collect()
+        .into_set()
 }

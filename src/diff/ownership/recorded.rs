@@ -108,7 +108,7 @@ fn by_transaction(
         return claim(table, observed, generation, false, ours);
     }
     let mut all: Generation = found.iter().flatten().cloned().collect();
-    all.sort();
+    all.sort_unstable();
     all.dedup();
     claim(table, observed, &all, true, ours);
 }

@@ -16,6 +16,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use super::procfs;
 use crate::model::Family;
+use crate::ordered::Ordered as _;
 use blob::{Info, Layout};
 
 /// `IPT_SO_GET_INFO`, `IP6T_SO_GET_INFO`.
@@ -49,7 +50,7 @@ impl LegacyTable {
     #[must_use]
     pub fn chains(&self) -> BTreeMap<String, usize> {
         let all = self.built_in.iter().chain(&self.user);
-        all.map(|(name, rules)| (name.clone(), *rules)).collect()
+        all.map(|(name, rules)| (name.clone(), *rules)).into_map()
     }
 
     /// Whether the table holds a rule or a user-defined chain, ours or foreign.

@@ -10,6 +10,7 @@ use nfnetlink::nftables::{
 
 use super::staged;
 use crate::nft::carry_counters;
+use crate::ordered::Ordered as _;
 
 /// How often a transaction is tried whose base other programs change.
 const ATTEMPTS: usize = 16;
@@ -54,7 +55,7 @@ pub fn tables_on_the_way(concerns: impl Fn(&TableName, &str) -> bool) -> io::Res
         base.is_some_and(|base| matches!(base.hook, Hook::Prerouting | Hook::Output | Hook::Input))
             && concerns(table, &chain.name)
     });
-    Ok(passed.map(|(table, _)| table).collect())
+    Ok(passed.map(|(table, _)| table).into_set())
 }
 
 /// Replaces what is in tables and deletes others of the family `inet`, in one transaction. Rules that stay keep their

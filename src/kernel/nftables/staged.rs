@@ -11,6 +11,7 @@ use nfnetlink::nftables::{Batch, Client, CommitError, Expression, Set, Table, Ta
 
 use super::native::{commit, failed};
 use crate::nft::{SECOND, carry_counters};
+use crate::ordered::Ordered as _;
 
 /// Tables whose named sets are loaded ahead.
 struct Staged {
@@ -64,14 +65,14 @@ impl Staged {
         for table in &mut staged.tables {
             let live = client.table_without_elements(&table.name)?;
             let taken: BTreeSet<String> =
-                live.into_iter().flat_map(|live| live.sets).map(|set| set.name).collect();
+                live.into_iter().flat_map(|live| live.sets).map(|set| set.name).into_set();
             let names = table.sets.iter().filter(|set| !set.anonymous).map(|set| set.name.clone());
             for name in names.filter(|name| taken.contains(name)).collect::<Vec<_>>() {
                 rename(table, &name, &format!("{name}{SECOND}"));
             }
             let named = || table.sets.iter().filter(|set| !set.anonymous);
             staged.loading.extend(named().flat_map(|set| Batch::load_set(&table.name, set, limit)));
-            staged.loaded.insert(table.name.clone(), named().map(|set| set.name.clone()).collect());
+            staged.loaded.insert(table.name.clone(), named().map(|set| set.name.clone()).into_set());
         }
         Ok(staged)
     }

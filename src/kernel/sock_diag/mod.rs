@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use super::netlink::{Message, Protocol, Reply, Socket};
 use super::procfs;
 use crate::model::Family;
+use crate::ordered::Ordered as _;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 /// Length of `struct inet_diag_req_v2`.
@@ -115,7 +116,7 @@ pub fn families_in_use() -> io::Result<BTreeSet<Family>> {
         return Ok(BTreeSet::new());
     }
     match tcp_sockets(&State::ALL) {
-        Ok(sockets) => Ok(sockets.iter().flat_map(TcpSocket::families).copied().collect()),
+        Ok(sockets) => Ok(sockets.iter().flat_map(TcpSocket::families).copied().into_set()),
         Err(error) => listed_in_proc().map_err(|_| error),
     }
 }

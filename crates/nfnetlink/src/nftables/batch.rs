@@ -176,8 +176,8 @@ impl Batch {
         let stays = |chain: &&Chain| {
             table.chains.iter().any(|new| (&new.name, &new.base) == (&chain.name, &chain.base))
         };
-        let kept: BTreeSet<&str> =
-            live.chains.iter().filter(stays).map(|chain| chain.name.as_str()).collect();
+        let mut kept: BTreeSet<&str> = BTreeSet::new();
+        kept.extend(live.chains.iter().filter(stays).map(|chain| chain.name.as_str()));
         let deletion = |what: &str| Origin::Deletion(name.clone(), what.to_owned());
         let mut rules = encode::message(Kind::DelRule, name.family, 0);
         rules.push_text(number::rule::TABLE, &name.name);

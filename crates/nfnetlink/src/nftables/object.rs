@@ -168,7 +168,7 @@ impl Table {
     /// are equal in this form.
     #[must_use]
     pub fn normalized(mut self) -> Self {
-        self.chains.sort_by(|a, b| a.name.cmp(&b.name));
+        self.chains.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         self.numbered()
     }
 
@@ -177,8 +177,8 @@ impl Table {
     #[must_use]
     pub fn numbered(mut self) -> Self {
         let anonymous = self.sets.iter().filter(|set| set.anonymous);
-        let mut names: BTreeMap<String, Option<String>> =
-            anonymous.map(|set| (set.name.clone(), None)).collect();
+        let mut names: BTreeMap<String, Option<String>> = BTreeMap::new();
+        names.extend(anonymous.map(|set| (set.name.clone(), None)));
         let mut count = 0;
         for rule in self.chains.iter_mut().flat_map(|chain| &mut chain.rules) {
             rule.handle = None;
@@ -206,7 +206,7 @@ impl Table {
                 Elements::Ranges(list) => list.sort_unstable(),
             }
         }
-        self.sets.sort_by(|a, b| a.name.cmp(&b.name));
+        self.sets.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         self
     }
 }
