@@ -110,7 +110,8 @@ fuzz: ## a minute of fuzzing (FUZZ=iptables_save, netlink, nftables, options, te
 	RUSTC_BOOTSTRAP=1 cargo fuzz run -O $(FUZZ) -- -max_total_time=60
 
 static: $(CROSS) ## the release binary: static, stripped (ARCH=arm64 for another machine, here and in the next two)
-	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(TARGET) --bin istio-iptables
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) --bin istio-iptables -- \
+	    -C link-arg=-Wl,--no-eh-frame-hdr,-T,image/no-unwind-tables.ld
 	@echo "$(STATIC): $$(stat -c %s $(STATIC)) bytes"
 
 injector: $(CROSS) ## the release binary of sidecar-injector: static, stripped
