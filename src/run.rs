@@ -58,6 +58,18 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
     Ok((printed, Exit::Done))
 }
 
+/// Compares the live rules of this thread's network namespace with what the options ask for. Nothing is changed.
+///
+/// # Errors
+/// They differ ([`Exit::Refused`]), with the difference as detail; or they cannot be read.
+pub fn check(host: &impl Host, resolved: Resolved) -> Result<(), Failure> {
+    let Resolved { mut run, intent, .. } = resolved;
+    run.skip_rule_apply = true; // nothing may be created by reading
+    enter(&run)?;
+    let (config, _) = intent.decide(&network()?);
+    compare(host, &desired(&config, Action::Apply, false), &run).map(drop)
+}
+
 /// What happens to a packet: nothing is changed, and no privilege needed but that to enter another namespace.
 fn explain(
     host: &impl Host,

@@ -90,6 +90,17 @@ pub struct RawOptions {
 }
 
 impl RawOptions {
+    /// Options whose text does not come from a command line: a pod's annotations, for instance. Of two values for one
+    /// option the first counts.
+    #[must_use]
+    pub fn of(values: impl IntoIterator<Item = (Key, Given)>) -> Self {
+        let mut raw = Self::default();
+        for (key, given) in values {
+            raw.set_if_stronger(key, given);
+        }
+        raw
+    }
+
     /// The given value of `key`, if any. The text may be empty.
     #[must_use]
     pub fn given(&self, key: Key) -> Option<&Given> {

@@ -1,6 +1,7 @@
 //! The capture configuration, with every value parsed: a value that exists is valid.
 
 mod backend;
+mod capture_annotation;
 mod error;
 mod intent;
 mod packet_query;
@@ -21,6 +22,10 @@ use ipnetwork::{IpNetwork, Ipv4Network};
 
 use crate::model::{Families, Interface, Mark, Port};
 
+pub use capture_annotation::{
+    CAPTURE_ANNOTATION, CAPTURE_ANNOTATION_VERSION, CaptureAnnotationError, is_about_traffic,
+    read_capture_annotation, write_capture_annotation,
+};
 pub use error::{ConfigError, Expected, Warning};
 pub use intent::{DnsChoice, FamilyChoice, Intent, Notice};
 pub use packet_query::{ConnectionState, Output, PacketQuery, Sender};

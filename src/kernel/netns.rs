@@ -1,10 +1,10 @@
 //! Network namespaces: entering one, and what the tools need inside.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -54,24 +54,82 @@ impl fmt::Display for EnterError {
 
 impl std::error::Error for EnterError {}
 
+/// An open network namespace: what is behind its path later makes no difference.
+#[derive(Debug)]
+pub struct Namespace {
+    file: File,
+    path: PathBuf,
+}
+
+/// What identifies a namespace as long as it exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamespaceId {
+    /// The device of its file.
+    pub device: u64,
+    /// The inode of its file.
+    pub inode: u64,
+}
+
+impl NamespaceId {
+    fn of(metadata: &Metadata) -> Self {
+        Self { device: metadata.dev(), inode: metadata.ino() }
+    }
+
+    /// The network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read.
+    pub fn of_thread() -> io::Result<Self> {
+        Ok(Self::of(&std::fs::metadata("/proc/thread-self/ns/net")?))
+    }
+}
+
+impl Namespace {
+    /// Opens the network namespace at `path`. That it is one shows when it is entered.
+    ///
+    /// # Errors
+    /// See [`EnterError`].
+    pub fn open(path: &Path) -> Result<Self, EnterError> {
+        let named = || path.to_path_buf();
+        let file = open(path).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ENOTDIR) => EnterError::Missing(named()),
+            Some(libc::EACCES | libc::EPERM) => EnterError::NoPermission(named()),
+            _ => EnterError::Other(named(), error),
+        })?;
+        Ok(Self { file, path: named() })
+    }
+
+    /// What identifies it.
+    ///
+    /// # Errors
+    /// The file system does not answer.
+    pub fn id(&self) -> io::Result<NamespaceId> {
+        Ok(NamespaceId::of(&self.file.metadata()?))
+    }
+
+    /// Moves the current thread, and the processes it starts from now on, into it. Sockets that are open already stay where
+    /// they were.
+    ///
+    /// # Errors
+    /// See [`EnterError`].
+    pub fn enter(&self) -> Result<(), EnterError> {
+        let named = || self.path.clone();
+        setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|errno| match errno as libc::c_int {
+            // A namespace of another kind, and a file that is none.
+            libc::EINVAL | libc::EBADF => EnterError::NotANamespace(named()),
+            libc::EPERM => EnterError::NoPermission(named()),
+            _ => EnterError::Other(named(), errno.into()),
+        })
+    }
+}
+
 /// Moves the current thread, and the processes it starts from now on, into the network namespace at `path`.
 /// Sockets that are open already stay where they were.
 ///
 /// # Errors
 /// See [`EnterError`].
 pub fn enter(path: &Path) -> Result<(), EnterError> {
-    let named = || path.to_path_buf();
-    let file = open(path).map_err(|error| match error.raw_os_error() {
-        Some(libc::ENOENT | libc::ENOTDIR) => EnterError::Missing(named()),
-        Some(libc::EACCES | libc::EPERM) => EnterError::NoPermission(named()),
-        _ => EnterError::Other(named(), error),
-    })?;
-    setns(&file, CloneFlags::CLONE_NEWNET).map_err(|errno| match errno as libc::c_int {
-        // A namespace of another kind, and a file that is none.
-        libc::EINVAL | libc::EBADF => EnterError::NotANamespace(named()),
-        libc::EPERM => EnterError::NoPermission(named()),
-        _ => EnterError::Other(named(), errno.into()),
-    })
+    Namespace::open(path)?.enter()
 }
 
 /// A file that lives in memory and is inherited by child processes; where no directory is writable.
