@@ -21,6 +21,7 @@ endif
 TARGET := $(MACHINE)-unknown-linux-gnu
 STATIC := target/$(TARGET)/release/istio-iptables
 INJECTOR := target/$(TARGET)/release/sidecar-injector
+CNI := target/$(TARGET)/release/istio-cni
 STATIC_FLAGS := -C target-feature=+crt-static -C relocation-model=static \
     --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo
 
@@ -44,7 +45,7 @@ PEER ?=
 BASELINE ?=
 RUNS ?= 30
 
-.PHONY: help demo test bench bench-connections bench-injector bench-image bench-webhook chaos soak soak-explain fuzz static injector relay programs \
+.PHONY: help demo test bench bench-connections bench-injector bench-image bench-webhook chaos soak soak-explain fuzz static cni injector relay programs \
     lint checks tests parity unit unit-cross pod proxies registry registry-programs kernels kernel-tests cluster image image-local dist \
     gallery setup setup-demo setup-cross setup-registry setup-kernels clean
 
@@ -114,6 +115,10 @@ static: $(CROSS) ## the release binary: static, stripped (ARCH=arm64 for another
 	    -C link-arg=-Wl,--no-eh-frame-hdr,-T,image/no-unwind-tables.ld
 	@echo "$(STATIC): $$(stat -c %s $(STATIC)) bytes"
 
+cni: $(CROSS) ## the release binary of istio-cni: static, stripped
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(TARGET) -p istio-cni
+	@echo "$(CNI): $$(stat -c %s $(CNI)) bytes"
+
 injector: $(CROSS) ## the release binary of sidecar-injector: static, stripped
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --profile injector --target $(TARGET) -p sidecar-injector
 	@install -D target/$(TARGET)/injector/sidecar-injector $(INJECTOR) # beside the other program
@@ -123,13 +128,14 @@ lint: ## format, clippy, licences and bans, documentation
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo deny --locked check bans licenses sources # the init binary
+	cargo deny --locked --manifest-path cni/Cargo.toml --config cni/deny.toml check bans licenses sources
 	cargo deny --locked --workspace --config injector/deny.toml check bans licenses sources
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
 
 checks: lint # and the tests' binaries, which would wait for the same directory
 	cargo $(TEST) --locked --workspace --no-run
 
-programs: static injector relay
+programs: static cni injector relay
 
 tests: parity pod proxies cluster unit
 
@@ -144,7 +150,7 @@ endif
 # Under qemu-user there is no netlink of netfilter: what needs it runs in `make kernels`, on a kernel of that architecture.
 unit-cross: setup-cross ## unit tests of both programs and their crates for another machine, under qemu-user (ARCH=arm64)
 	@$(RUNNER)=qemu-$(MACHINE)-static RUSTFLAGS="$(STATIC_FLAGS)" \
-	    cargo test --locked --target $(TARGET) -p istio-iptables -p sidecar-injector -p goduration -p nfnetlink --lib \
+	    cargo test --locked --target $(TARGET) -p istio-iptables -p istio-cni -p sidecar-injector -p goduration -p nfnetlink --lib \
 	    -- --skip kernel::
 	@$(RUNNER)=qemu-$(MACHINE)-static RUSTFLAGS="$(STATIC_FLAGS)" cargo test --locked --target $(TARGET) -p gotemplate --tests
 

@@ -19,6 +19,11 @@ fn modules_of_the_init_crate_import_earlier_ones_only() {
 }
 
 #[test]
+fn modules_of_the_cni_plugin_import_earlier_ones_only() {
+    imports_run_one_way("cni/src");
+}
+
+#[test]
 fn modules_of_the_injector_import_earlier_ones_only() {
     imports_run_one_way("injector/src");
 }

@@ -1,0 +1,30 @@
+//! The CNI plugin `istio-cni`: captures a pod's traffic when the container runtime sets up its network, so that no container
+//! of the pod needs privileges.
+//!
+//! It decides whether a pod is captured and with which options; rules are made, written and compared by `istio_iptables`.
+//! The modules are listed in the order in which the data flows; none imports from a later one.
+
+#![deny(clippy::self_named_module_files, reason = "one layout for modules: `x/mod.rs`")]
+
+pub mod version;
+
+pub mod error;
+
+pub mod environment;
+pub mod netconf;
+
+pub mod pod;
+
+pub mod capture;
+pub mod decide;
+
+pub mod source;
+
+pub mod state;
+pub mod watch;
+
+pub mod namespace;
+
+pub mod plugin;
+
+pub mod output;

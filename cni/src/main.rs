@@ -1,0 +1,21 @@
+//! `istio-cni`: read the request and the configuration, run the command, print one JSON document.
+
+use std::process::ExitCode;
+
+use istio_cni::environment;
+use istio_cni::output;
+use istio_cni::plugin::{self, Outcome};
+use istio_cni::watch::Watch;
+use istio_iptables::kernel::process::SystemHost;
+
+fn main() -> ExitCode {
+    output::report_panics();
+    let watch = Watch::start();
+    #[allow(clippy::disallowed_methods, reason = "the one place that reads the environment")]
+    let machine = SystemHost::new(std::env::var_os("PATH"));
+    let Outcome { version, result } = match environment::request(std::env::vars_os()) {
+        Ok(request) => plugin::run(&request, watch.read_input(), &watch, &machine),
+        Err(error) => Outcome::early(error),
+    };
+    output::print(version, &result)
+}

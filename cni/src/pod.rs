@@ -1,0 +1,67 @@
+//! What a source reports about a pod.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// The container that sets up capture itself.
+pub const INIT: &str = "istio-init";
+/// The container that checks capture where a CNI plugin sets it up.
+pub const VALIDATION: &str = "istio-validation";
+/// The proxy's container.
+pub const PROXY: &str = "istio-proxy";
+
+/// A pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// Its labels; `None` if the source does not report them.
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Its containers; `None` if the source does not report them.
+    pub containers: Option<Containers>,
+}
+
+/// The containers of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Containers {
+    /// The names of all, init containers too.
+    pub names: Vec<String>,
+    /// What is known of the proxy's.
+    pub proxy: Proxy,
+}
+
+/// The proxy's container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Proxy {
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its variables with literal values.
+    pub env: BTreeMap<String, String>,
+    /// `securityContext.runAsUser`.
+    pub uid: Option<u32>,
+    /// `securityContext.runAsGroup`.
+    pub gid: Option<u32>,
+}
+
+/// What injection says that it added: the annotation `sidecar.istio.io/status`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Status {
+    init_containers: Option<Vec<String>>,
+    containers: Option<Vec<String>>,
+}
+
+impl Status {
+    /// Reads the annotation; `None` if it is no such object.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// Whether injection added the container of this name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        [&self.init_containers, &self.containers].into_iter().flatten().flatten().any(|one| one == name)
+    }
+}

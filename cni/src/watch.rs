@@ -1,0 +1,126 @@
+//! The deadline of a command, and the signals that end it before.
+
+use std::cell::Cell;
+use std::fmt;
+use std::io::{self, Read as _};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use crate::netconf::{DEADLINE, LARGEST};
+
+/// Waits for files to be readable, until the deadline.
+#[derive(Debug)]
+pub struct Watch {
+    begin: Instant,
+    limit: Cell<Duration>,
+    signals: Option<SignalFd>,
+}
+
+/// Why a command ends early.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupted {
+    /// It took too long.
+    Deadline(Duration),
+    /// The runtime ended it.
+    Signal,
+}
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deadline(limit) => write!(
+                f,
+                "not done after {} ms (deadline_ms); rules that are in place already are kept",
+                limit.as_millis()
+            ),
+            Self::Signal => {
+                f.write_str("ended by SIGTERM or SIGINT; rules that are in place already are kept")
+            }
+        }
+    }
+}
+
+impl Watch {
+    /// Begins now. SIGTERM and SIGINT do not end the process any more: they interrupt what it waits for.
+    #[must_use]
+    pub fn start() -> Self {
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGTERM);
+        set.add(Signal::SIGINT);
+        // Without it a signal ends the process, as if nothing were watched.
+        let signals =
+            SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC).ok().filter(|_| set.thread_block().is_ok());
+        Self { begin: Instant::now(), limit: Cell::new(DEADLINE), signals }
+    }
+
+    /// Sets the deadline, from the beginning on.
+    pub fn limit(&self, limit: Duration) {
+        self.limit.set(limit);
+    }
+
+    /// How long it has been.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.begin.elapsed()
+    }
+
+    /// Waits until a file is readable.
+    ///
+    /// # Errors
+    /// It was not, until the deadline or a signal.
+    pub fn wait(&self, file: &impl AsFd) -> Result<(), Interrupted> {
+        let limit = self.limit.get();
+        loop {
+            let left = limit.saturating_sub(self.elapsed());
+            // Rounded up: a wait of 0 ms at the end would spin.
+            let ms = left.as_millis().saturating_add(u128::from(!left.is_zero()));
+            let timeout = PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX);
+            let mut files = vec![PollFd::new(file.as_fd(), PollFlags::POLLIN)];
+            files.extend(self.signals.iter().map(|signals| PollFd::new(signals.as_fd(), PollFlags::POLLIN)));
+            match poll(&mut files, timeout) {
+                Ok(0) => return Err(Interrupted::Deadline(limit)),
+                Ok(_) => {}
+                Err(Errno::EINTR) => continue,
+                // Nothing can be waited for: what follows blocks, or fails by itself.
+                Err(_) => return Ok(()),
+            }
+            let mut ready = files.iter().map(|file| file.revents().is_some_and(|events| !events.is_empty()));
+            // What is done is done, even if a signal comes at the same time.
+            if ready.next() == Some(true) {
+                return Ok(());
+            }
+            if ready.next() == Some(true) {
+                return Err(Interrupted::Signal);
+            }
+        }
+    }
+
+    /// Reads standard input to its end.
+    ///
+    /// # Errors
+    /// `TimedOut`: it did not end in time; or it is too large, or cannot be read.
+    pub fn read_input(&self) -> io::Result<Vec<u8>> {
+        let mut input = io::stdin();
+        let mut bytes = Vec::new();
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            self.wait(&input)
+                .map_err(|interrupted| io::Error::new(io::ErrorKind::TimedOut, interrupted.to_string()))?;
+            match input.read(&mut buffer) {
+                Ok(0) => return Ok(bytes),
+                Ok(length) => bytes.extend(buffer.get(..length).unwrap_or_default()),
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}
+                Err(error) => return Err(error),
+            }
+            if bytes.len() > LARGEST {
+                return Err(io::Error::other(format!("larger than {} MiB", LARGEST >> 20)));
+            }
+        }
+    }
+}
