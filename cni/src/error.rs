@@ -68,7 +68,7 @@ impl CniError {
         let code = match failure.exit {
             Exit::Busy => Code::TryAgainLater,
             Exit::Usage => Code::InvalidConfig,
-            Exit::Refused => differ,
+            Exit::Different | Exit::Refused => differ,
             Exit::CannotCreate
             | Exit::Done
             | Exit::NoPermission
