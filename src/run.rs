@@ -88,7 +88,11 @@ fn explain(
     }
     let (config, live) = if query.live {
         let own = apply::live::rules(host, run.backend)?;
-        (explain::live_config(own.rules.values(), &config), Some(own.live))
+        let config = explain::live_config(own.rules.values(), &config);
+        let (runtime, unread) = apply::runtime::runtime(&own.rules, &config.traffic.proxy, &network);
+        let mut live = explain::Live { runtime, ..own.live };
+        live.notices.extend(unread.into_iter().filter(|_| query.destination.is_none()));
+        (config, Some(live))
     } else {
         (config, None)
     };

@@ -7,7 +7,7 @@ use crate::connections::{self, Connections, Policy, Translated};
 use crate::diff::marks_in_use;
 use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Entry, Filter, TcpState};
 use crate::kernel::rtnetlink::Rtnetlink;
-use crate::kernel::sock_diag::{self, State, TcpSocket};
+use crate::kernel::sock_diag::{self, InetSocket, State};
 use crate::model::{Family, Mark, PASSTHROUGH_V6, PerFamily, Table, Transport};
 use crate::ordered::Ordered as _;
 use crate::parse::Observed;
@@ -74,7 +74,7 @@ fn from_passthrough(desired: &DesiredState, current: &CurrentState) -> usize {
         return 0;
     }
     let uses =
-        |socket: &TcpSocket| [socket.local, socket.remote].iter().any(|end| end.ip() == PASSTHROUGH_V6);
+        |socket: &InetSocket| [socket.local, socket.remote].iter().any(|end| end.ip() == PASSTHROUGH_V6);
     let sockets = sock_diag::tcp_sockets(&State::CONNECTED).unwrap_or_default();
     sockets.iter().filter(|socket| uses(socket)).count()
 }

@@ -2,7 +2,7 @@
 
 use super::{Access, inspect};
 use crate::config::BackendChoice;
-use crate::explain::{self, Live};
+use crate::explain::{self, Live, Runtime};
 use crate::foreign;
 use crate::kernel::process::Host;
 use crate::model::{Family, FamilyRules, Mark, PerFamily, Rule, TableRules, Target, Variant};
@@ -44,7 +44,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
         .extend(dormant.map(|name| {
             format!("the nftables table inet {name} is switched off: no packet meets its rules")
         }));
-    Ok(Own { live: Live { rules, routed_mark, notices, foreign }, rules: own })
+    Ok(Own { live: Live { rules, routed_mark, notices, foreign, runtime: Runtime::default() }, rules: own })
 }
 
 fn observed(current: &CurrentState, family: Family) -> Option<&Observed> {

@@ -16,6 +16,7 @@ pub mod network;
 mod original_direction;
 mod parts;
 mod rollback;
+pub mod runtime;
 mod tool_error;
 mod track;
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::delete_on_syn::HALF_OPEN;
 use crate::kernel::conntrack::{Conntrack, Entry, NewEntry, TcpState, Tuple};
 use crate::kernel::rtnetlink::Rtnetlink;
-use crate::kernel::sock_diag::{State, TcpSocket, tcp_sockets};
+use crate::kernel::sock_diag::{InetSocket, State, tcp_sockets};
 
 /// How long entries of the wrong direction are looked for: connections that are open meanwhile can make others.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -49,13 +49,13 @@ impl OriginalDirection {
     }
 
     /// The side that began: the peer, where the local port has a listener.
-    pub(super) fn original(&self, socket: &TcpSocket) -> Tuple {
+    pub(super) fn original(&self, socket: &InetSocket) -> Tuple {
         let outgoing = Tuple { source: socket.local, destination: socket.remote };
         if self.listening.contains(&socket.local.port()) { outgoing.reversed() } else { outgoing }
     }
 
     /// The entry of an open connection.
-    pub(super) fn entry(&self, socket: &TcpSocket) -> Option<NewEntry> {
+    pub(super) fn entry(&self, socket: &InetSocket) -> Option<NewEntry> {
         let (state, timeout) = match socket.state {
             State::Established | State::CloseWait => (TcpState::Established, ESTABLISHED),
             State::FinWait1 => (TcpState::Established, CLOSED_HERE),

@@ -13,7 +13,7 @@ use super::delete_on_syn::{self, HALF_OPEN};
 use super::original_direction::OriginalDirection;
 use crate::kernel::conntrack::{Change, Conntrack, ConntrackError, Entry, Filter, NewEntry, TcpState, Tuple};
 use crate::kernel::netlink::Outcome;
-use crate::kernel::sock_diag::{State, TcpSocket, tcp_sockets};
+use crate::kernel::sock_diag::{InetSocket, State, tcp_sockets};
 use crate::model::{Family, Transport};
 
 /// How long a run waits for open handshakes: the answer to a SYN that no rule has seen may still come. A SYN that is sent
@@ -126,7 +126,7 @@ impl<'a> Tracking<'a> {
             .map(drop)
     }
 
-    fn make(&mut self, open: &[TcpSocket]) -> std::io::Result<()> {
+    fn make(&mut self, open: &[InetSocket]) -> std::io::Result<()> {
         let entries: Vec<NewEntry> = open.iter().filter_map(|socket| self.direction.entry(socket)).collect();
         let Outcome { done, expected, error } = self.table.create(&entries)?;
         self.made.done += done;
@@ -137,7 +137,7 @@ impl<'a> Tracking<'a> {
 
     /// A socket that ended before its entry was made sends nothing that ends the entry. A later connection with the same
     /// ports would follow it and bypass the proxy.
-    fn delete_closed(&mut self, tracked: &[TcpSocket]) -> std::io::Result<()> {
+    fn delete_closed(&mut self, tracked: &[InetSocket]) -> std::io::Result<()> {
         let now = sockets(self.families, &State::CONNECTED)?;
         let alive: HashSet<_> = now.iter().map(ends).collect();
         let ended: HashSet<Tuple> = tracked
@@ -159,16 +159,16 @@ impl<'a> Tracking<'a> {
     }
 }
 
-fn ends(socket: &TcpSocket) -> (SocketAddr, SocketAddr) {
+fn ends(socket: &InetSocket) -> (SocketAddr, SocketAddr) {
     (socket.local, socket.remote)
 }
 
-fn is_half_open(socket: &TcpSocket) -> bool {
+fn is_half_open(socket: &InetSocket) -> bool {
     HALF_OPEN.contains(&socket.state)
 }
 
 /// The sockets of these families in one of `states`.
-fn sockets(families: &BTreeSet<Family>, states: &[State]) -> std::io::Result<Vec<TcpSocket>> {
+fn sockets(families: &BTreeSet<Family>, states: &[State]) -> std::io::Result<Vec<InetSocket>> {
     let mut sockets = tcp_sockets(states)?;
     sockets.retain(|socket| socket.families().iter().any(|family| families.contains(family)));
     Ok(sockets)

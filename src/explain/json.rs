@@ -2,17 +2,21 @@
 
 use serde_json::{Map, Value, json};
 
-use super::Pod;
 use super::overview::Row;
 use super::packet::Packet;
 use super::reason::{Cause, Reason};
+use super::runtime::{self, ProxyPort};
 use super::walk::{Match, Step, Verdict, Walk};
+use super::{Connection, Live, Pod, RunningProcess};
 use crate::model::Why;
 
 /// The answer about one packet.
 pub(super) fn packet(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &Pod<'_>) -> String {
     let mut object = outcome(walk.verdict, reason);
     object.insert("packet".to_owned(), packet.to_string().into());
+    if let Verdict::Captured(port) = walk.verdict {
+        object.insert("problem".to_owned(), runtime::problem_of(packet, port, pod).into());
+    }
     object.insert("rule".to_owned(), walk.decisive().map(step).unwrap_or_default());
     let uncertain = walk.uncertain.iter().filter_map(|at| walk.steps.get(*at));
     object.insert("may_decide".to_owned(), uncertain.map(step).collect());
@@ -31,11 +35,44 @@ pub(super) fn overview(rows: &[Row], pod: &Pod<'_>) -> String {
         object.insert("packet".to_owned(), row.packet.clone().into());
         Value::Object(object)
     };
-    line(&json!({
-        "live": pod.live.is_some(),
-        "notices": notices(pod),
-        "traffic": rows.iter().map(row).collect::<Value>(),
-    }))
+    let mut object = Map::new();
+    object.insert("live".to_owned(), pod.live.is_some().into());
+    object.insert("notices".to_owned(), notices(pod).into());
+    object.insert("traffic".to_owned(), rows.iter().map(row).collect());
+    if let Some(live) = &pod.live {
+        running(&mut object, live, pod);
+    }
+    line(&Value::Object(object))
+}
+
+fn running(object: &mut Map<String, Value>, live: &Live, pod: &Pod<'_>) {
+    let listener = |found: ProxyPort| {
+        json!({
+            "for": found.name,
+            "family": found.family.to_string(),
+            "protocol": found.transport.name(),
+            "port": found.port.number(),
+            "address": found.listener.map(|listener| listener.address.to_string()),
+            "uid": found.listener.map(|listener| listener.uid),
+            "problem": found.problem,
+        })
+    };
+    let process = |found: &RunningProcess| {
+        json!({
+            "pid": found.pid,
+            "name": found.name,
+            "uid": found.uid,
+            "gid": found.gid,
+            "in_container_of_proxy": found.is_proxy,
+        })
+    };
+    let connection = |found: &Connection| json!({ "local": found.local.to_string(), "remote": found.remote.to_string(), "uid": found.uid });
+    let listeners = runtime::proxy_ports(live, pod.config).into_iter().map(listener).collect();
+    let processes = runtime::exempt_processes(live).into_iter().map(process).collect();
+    let connections = runtime::older_than_capture(live, pod.config, pod.network);
+    object.insert("listeners".to_owned(), listeners);
+    object.insert("exempt_processes".to_owned(), processes);
+    object.insert("older_connections".to_owned(), connections.into_iter().map(connection).collect());
 }
 
 fn notices(pod: &Pod<'_>) -> Vec<String> {

@@ -12,6 +12,7 @@ mod overview;
 mod packet;
 mod reason;
 mod rules;
+mod runtime;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -25,6 +26,7 @@ pub use live::live_config;
 pub use packet::{Packet, Process};
 pub use reason::{Cause, Reason};
 pub use rules::{Entry, Rules};
+pub use runtime::{Connection, Listener, Process as RunningProcess, Runtime};
 pub use walk::{Match, Step, Verdict, Walk, walk};
 
 /// What an answer is about: a pod, and how its traffic is, or would be, captured.
@@ -51,6 +53,8 @@ pub struct Live {
     pub notices: Vec<String>,
     /// The foreign rules among these that decide before ours.
     pub foreign: Vec<String>,
+    /// What runs in the pod.
+    pub runtime: Runtime,
 }
 
 impl Pod<'_> {

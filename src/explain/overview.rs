@@ -175,7 +175,7 @@ impl Kinds<'_> {
     }
 }
 
-const fn query(sender: Sender) -> PacketQuery {
+pub(super) const fn query(sender: Sender) -> PacketQuery {
     PacketQuery {
         sender,
         destination: None,

@@ -2,13 +2,12 @@
 
 use std::fmt::Write as _;
 
-use super::Pod;
 use super::overview::Row;
 use super::packet::Packet;
 use super::reason::Reason;
+use super::runtime::{self, ProxyPort};
 use super::walk::{Match, Step, Verdict, Walk};
-use crate::config::CaptureConfig;
-use crate::model::{DNS_CAPTURE_PORT, Port};
+use super::{Connection, Live, Pod, RunningProcess};
 use crate::text::one_line;
 
 /// Most rules in a row that are printed although they are not for the packet.
@@ -18,7 +17,7 @@ const MOST_MISMATCHES: usize = 12;
 pub(super) fn packet(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &Pod<'_>) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "{}", verdict(walk.verdict, packet, pod.config));
+    let _ = writeln!(text, "{}", verdict(walk.verdict, packet, pod));
     let _ = writeln!(text, "  because  {}", reason.sentence);
     if let Some(option) = &reason.option {
         let _ = writeln!(text, "  option   {option}");
@@ -73,9 +72,15 @@ const fn is_mismatch(step: &Step<'_>) -> bool {
 }
 
 /// What becomes of the packet, in a sentence.
-fn verdict(verdict: Verdict, packet: &Packet, config: &CaptureConfig) -> String {
+fn verdict(verdict: Verdict, packet: &Packet, pod: &Pod<'_>) -> String {
     match verdict {
-        Verdict::Captured(port) => format!("captured: goes to {} {port}", port_name(port, config)),
+        Verdict::Captured(port) => {
+            let name = runtime::port_name(port, pod.config);
+            let name = name.map_or_else(|| "port".to_owned(), |name| format!("the proxy's {name} port"));
+            let problem = runtime::problem_of(packet, port, pod);
+            let problem = problem.map_or_else(String::new, |problem| format!(", but {problem}"));
+            format!("captured: goes to {name} {port}{problem}")
+        }
         Verdict::Dropped => "dropped".to_owned(),
         Verdict::NotCaptured => format!("not captured: goes to {}, not to the proxy", packet.destination),
         Verdict::LikeItsConnection => {
@@ -86,15 +91,6 @@ fn verdict(verdict: Verdict, packet: &Packet, config: &CaptureConfig) -> String 
             "lost: its mark routes it to the pod itself, which has no such connection".to_owned()
         }
         Verdict::ToProxySocket => "captured: its mark routes it to the proxy's socket".to_owned(),
-    }
-}
-
-fn port_name(port: Port, config: &CaptureConfig) -> &'static str {
-    match port {
-        port if port == config.traffic.ports.outbound => "the proxy's outbound port",
-        port if port == config.traffic.ports.inbound => "the proxy's inbound port",
-        DNS_CAPTURE_PORT => "the proxy's DNS port",
-        _ => "port",
     }
 }
 
@@ -130,9 +126,45 @@ pub(super) fn overview(rows: &[Row], pod: &Pod<'_>) -> String {
             let _ = writeln!(text, "  {:<width$}  {outcome:<15}  {}", row.kind, row.reason.sentence);
         }
     }
+    if let Some(live) = &pod.live {
+        running(&mut text, live, pod);
+    }
     text.push_str(
         "\nNever captured: UDP other than DNS queries, ICMP and other protocols, raw sockets, and every process that \
          runs with a uid or gid of the proxy.\n",
     );
     text
+}
+
+/// What runs in the pod, as far as it matters for capture.
+fn running(text: &mut String, live: &Live, pod: &Pod<'_>) {
+    let ports = runtime::proxy_ports(live, pod.config);
+    if !ports.is_empty() {
+        text.push_str("\nListeners of the proxy\n");
+    }
+    for ProxyPort { name, transport, port, family, listener, problem } in ports {
+        let (transport, family) = (transport.name().to_uppercase(), family.to_string());
+        let state =
+            listener.map_or_else(String::new, |found| format!("{}, uid {}", found.address, found.uid));
+        let problem = problem.map_or_else(String::new, |problem| format!("PROBLEM: {problem} "));
+        let line = format!("  {name:<8}  {family} {transport} {port:<5}  {problem}{state}");
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    let processes = runtime::exempt_processes(live);
+    if !processes.is_empty() {
+        text.push_str(
+            "\nProcesses with a uid or gid of the proxy: not captured, unless they are the proxy\n",
+        );
+    }
+    for RunningProcess { pid, name, uid, gid, is_proxy } in processes {
+        let other = if *is_proxy == Some(false) { ", in another container than the proxy" } else { "" };
+        let _ = writeln!(text, "  {pid} {}, uid {uid}, gid {gid}{other}", one_line(name));
+    }
+    let connections = runtime::older_than_capture(live, pod.config, pod.network);
+    if !connections.is_empty() {
+        text.push_str("\nConnections that are not captured, since they began before capture\n");
+    }
+    for Connection { local, remote, uid } in connections {
+        let _ = writeln!(text, "  {local} with {remote}, uid {uid}");
+    }
 }

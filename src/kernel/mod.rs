@@ -16,6 +16,7 @@ pub mod nftables;
 pub mod observe;
 pub mod probe;
 pub mod process;
+pub mod processes;
 mod procfs;
 pub mod release;
 pub mod restore;

@@ -12,6 +12,7 @@ use super::expressions::words_of_native_rule;
 use super::statement::statement;
 use crate::model::{Family, Hook, Statement, Table, Why};
 use crate::nft::NativeTable;
+use crate::ordered::Ordered as _;
 
 /// A rule of a native table, or the part of it that is for one element of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,11 +47,11 @@ pub fn native(tables: &[NftTable], family: Family) -> BTreeMap<Table, NativeRule
         let is_met = !rules.drops.is_empty() || rules.hooks.values().any(|rules| !rules.is_empty());
         is_met.then_some((table, rules))
     };
-    Table::ALL.into_iter().filter_map(of).collect()
+    Table::ALL.into_iter().filter_map(of).into_map()
 }
 
 fn rules_of(table: &NftTable, family: Family) -> NativeRules {
-    let sets: BTreeMap<&str, &Set> = table.sets.iter().map(|set| (set.name.as_str(), set)).collect();
+    let sets = table.sets.iter().map(|set| (set.name.as_str(), set)).into_map();
     let mut rules = NativeRules::default();
     for chain in &table.chains {
         let lines =

@@ -25,6 +25,7 @@ mod dns;
 mod dns_changes;
 mod established;
 mod explain_live;
+mod explain_runtime;
 mod explained;
 mod families;
 mod foreign;

@@ -1,4 +1,4 @@
-//! The TCP sockets of a network namespace, over sock_diag. Takes no privilege.
+//! The TCP and UDP sockets of a network namespace, over sock_diag. Takes no privilege.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -75,9 +75,9 @@ impl State {
     }
 }
 
-/// A TCP socket.
+/// A TCP socket, or one of UDP: that has the state [`State::Close`] unless it is connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TcpSocket {
+pub struct InetSocket {
     /// Its state.
     pub state: State,
     /// Its own address; an IPv4 address in an IPv6 socket is an IPv4 address here.
@@ -86,6 +86,8 @@ pub struct TcpSocket {
     pub remote: SocketAddr,
     /// The user that made it.
     pub uid: u32,
+    /// Its number among the files of processes; 0 without a file.
+    pub inode: u32,
 }
 
 /// The TCP sockets in one of `states`, of both families, in the current thread's network namespace. A family that the
@@ -93,14 +95,29 @@ pub struct TcpSocket {
 ///
 /// # Errors
 /// The kernel refuses; `ENOENT` without the module `tcp_diag`.
-pub fn tcp_sockets(states: &[State]) -> io::Result<Vec<TcpSocket>> {
+pub fn tcp_sockets(states: &[State]) -> io::Result<Vec<InetSocket>> {
+    sockets(libc::IPPROTO_TCP, states)
+}
+
+/// The UDP sockets that are bound and not connected, as [`tcp_sockets`] has those of TCP.
+///
+/// # Errors
+/// The kernel refuses; `ENOENT` without the module `udp_diag`.
+pub fn udp_listeners() -> io::Result<Vec<InetSocket>> {
+    sockets(libc::IPPROTO_UDP, &[State::Close])
+}
+
+fn sockets(protocol: libc::c_int, states: &[State]) -> io::Result<Vec<InetSocket>> {
     let mut socket = Socket::open(Protocol::SockDiag)?;
     let mut sockets = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
         let family = u8::try_from(family).unwrap_or(0);
-        sockets.extend(socket.dump(&request(family, states), |list: &mut Vec<TcpSocket>, reply| {
-            list.extend(TcpSocket::read(reply));
-        })?);
+        sockets.extend(socket.dump(
+            &request(family, protocol, states),
+            |list: &mut Vec<InetSocket>, reply| {
+                list.extend(InetSocket::read(reply));
+            },
+        )?);
     }
     Ok(sockets)
 }
@@ -116,7 +133,7 @@ pub fn families_in_use() -> io::Result<BTreeSet<Family>> {
         return Ok(BTreeSet::new());
     }
     match tcp_sockets(&State::ALL) {
-        Ok(sockets) => Ok(sockets.iter().flat_map(TcpSocket::families).copied().into_set()),
+        Ok(sockets) => Ok(sockets.iter().flat_map(InetSocket::families).copied().into_set()),
         Err(error) => listed_in_proc().map_err(|_| error),
     }
 }
@@ -173,7 +190,7 @@ fn listed_in_proc() -> io::Result<BTreeSet<Family>> {
     Ok(families)
 }
 
-impl TcpSocket {
+impl InetSocket {
     /// The families of its packets.
     #[must_use]
     pub fn families(&self) -> &'static [Family] {
@@ -206,15 +223,16 @@ impl TcpSocket {
             local: SocketAddr::new(address(8)?, port(4)),
             remote: SocketAddr::new(address(24)?, port(6)),
             uid: reply.word(64),
+            inode: reply.word(68),
         })
     }
 }
 
-fn request(family: u8, states: &[State]) -> Message {
-    let tcp = u8::try_from(libc::IPPROTO_TCP).unwrap_or(0);
+fn request(family: u8, protocol: libc::c_int, states: &[State]) -> Message {
+    let protocol = u8::try_from(protocol).unwrap_or(0);
     let states = states.iter().fold(0, |bits, state| bits | state.bit());
     let mut header = Vec::with_capacity(REQUEST);
-    header.extend([family, tcp, 0, 0]);
+    header.extend([family, protocol, 0, 0]);
     header.extend(states.to_ne_bytes());
     header.resize(REQUEST, 0);
     Message::new(SOCK_DIAG_BY_FAMILY, 0, &header)

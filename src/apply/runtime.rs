@@ -1,0 +1,122 @@
+//! What runs in the network namespace beside the rules, for `explain --live`. What cannot be read is named.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use crate::config::ProxyOwner;
+use crate::explain::{Connection, Listener, RunningProcess as Process, Runtime};
+use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Filter};
+use crate::kernel::processes;
+use crate::kernel::sock_diag::{self, InetSocket, State};
+use crate::model::{Family, FamilyRules, Network, PerFamily, TableRules, Target, Transport};
+use crate::ordered::Ordered as _;
+
+/// What is found, and what could not be read.
+#[must_use]
+pub fn runtime(
+    own: &PerFamily<FamilyRules>,
+    proxy: &ProxyOwner,
+    network: &Network,
+) -> (Runtime, Vec<String>) {
+    let mut unread = Vec::new();
+    let tcp = sock_diag::tcp_sockets(&[State::Listen]);
+    let listeners = tcp.and_then(|tcp| Ok((tcp, sock_diag::udp_listeners()?)));
+    let listeners =
+        listeners.map_err(|error| unread.push(format!("the sockets cannot be listed: {error}"))).ok();
+    let inodes = listeners.as_ref().map(|(tcp, _)| inodes(tcp, own)).unwrap_or_default();
+    let processes = processes(proxy, &inodes, &mut unread);
+    let connections = connections(network).unwrap_or_else(|error| {
+        unread.push(format!("which open connections are captured is not known: {error}"));
+        Vec::new()
+    });
+    let listeners = listeners.map(|(tcp, udp)| {
+        let of = |transport: Transport| {
+            move |socket: InetSocket| Listener { transport, address: socket.local, uid: socket.uid }
+        };
+        tcp.into_iter().map(of(Transport::Tcp)).chain(udp.into_iter().map(of(Transport::Udp))).collect()
+    });
+    (Runtime { listeners, processes, connections }, unread)
+}
+
+/// The listeners that rules hand packets to.
+fn inodes(listeners: &[InetSocket], own: &PerFamily<FamilyRules>) -> Vec<u32> {
+    let rules = own.values().flat_map(|rules| rules.tables.values()).flat_map(TableRules::rules);
+    let ports = rules
+        .filter_map(|rule| match rule.statement.target {
+            Target::Redirect(port) | Target::Tproxy { port, .. } => Some(port.number()),
+            Target::Accept
+            | Target::ConntrackZone(_)
+            | Target::Drop
+            | Target::Jump(_)
+            | Target::RestoreMark
+            | Target::Return
+            | Target::SaveMark
+            | Target::SetMark(_) => None,
+        })
+        .into_set();
+    let wanted = listeners.iter().filter(|socket| ports.contains(&socket.local.port()));
+    wanted.map(|socket| socket.inode).collect()
+}
+
+fn processes(proxy: &ProxyOwner, listeners: &[u32], unread: &mut Vec<String>) -> Vec<Process> {
+    let found = match processes::in_network_namespace() {
+        Ok(processes::Processes { found, unreadable }) => {
+            if unreadable > 0 {
+                unread.push(format!(
+                    "{unreadable} processes cannot be examined without CAP_SYS_PTRACE: some may run as a user or group of the proxy"
+                ));
+            }
+            found
+        }
+        Err(error) => {
+            unread.push(format!("the processes cannot be listed: {error}"));
+            return Vec::new();
+        }
+    };
+    let is_exempt = |process: &&processes::Process| {
+        proxy.uids.contains(&process.uid) || proxy.gids.contains(&process.gid)
+    };
+    let exempt: Vec<_> = found.iter().filter(is_exempt).collect();
+    // The proxy may run as another user than rules exempt.
+    let listening = if exempt.is_empty() {
+        None
+    } else {
+        found.iter().find(|one| processes::has_socket(one.pid, listeners))
+    };
+    let container = listening.and_then(|process| process.mounts.clone());
+    let of = |process: &processes::Process| {
+        let processes::Process { pid, name, uid, gid, mounts } = process.clone();
+        let is_proxy = container.as_ref().map(|container| mounts.as_ref() == Some(container));
+        Process { pid, name, uid, gid, is_proxy }
+    };
+    exempt.into_iter().map(of).collect()
+}
+
+/// The open connections with other hosts whose destination is not translated.
+fn connections(network: &Network) -> Result<Vec<Connection>, ConntrackError> {
+    let is_own = |socket: &InetSocket| {
+        let address = socket.remote.ip();
+        address.is_loopback() || network.addresses.iter().any(|own| own.address == address)
+    };
+    let mut sockets = sock_diag::tcp_sockets(&State::CONNECTED)?;
+    sockets.retain(|socket| !is_own(socket));
+    // An empty table needs no request, which could load a module.
+    if !sockets.is_empty() && conntrack::count_in_proc() != Some(0) {
+        let translated = translated()?;
+        sockets.retain(|socket| !translated.contains(&(socket.local, socket.remote)));
+    }
+    let of = |socket: &InetSocket| Connection { local: socket.local, remote: socket.remote, uid: socket.uid };
+    Ok(sockets.iter().map(of).collect())
+}
+
+/// Source and destination of the connections of which another destination was made.
+fn translated() -> Result<BTreeSet<(SocketAddr, SocketAddr)>, ConntrackError> {
+    let mut table = Conntrack::open()?;
+    let mut found = BTreeSet::new();
+    for family in Family::ALL {
+        let entries = table.dump(&Filter { family, transport: Transport::Tcp, destination_port: None })?;
+        let translated = entries.iter().filter(|entry| entry.status.destination_translated());
+        found.extend(translated.map(|entry| (entry.original.source, entry.original.destination)));
+    }
+    Ok(found)
+}

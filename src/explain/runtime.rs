@@ -1,0 +1,226 @@
+//! What runs in the pod beside the rules: who listens on the ports that rules hand packets to, processes whose traffic is not
+//! captured because of their user or group, and connections that are older than capture.
+
+use std::net::SocketAddr;
+
+use super::overview::query;
+use super::packet::Packet;
+use super::rules::Rules;
+use super::walk::{Verdict, walk};
+use super::{Live, Pod};
+use crate::config::{CaptureConfig, PacketQuery, Sender};
+use crate::model::{DNS_CAPTURE_PORT, Family, Network, Port, Protocol, Target, Transport};
+use crate::ordered::Ordered as _;
+
+/// What was found in the network namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Runtime {
+    /// The sockets that wait for packets; `None` if they cannot be listed.
+    pub listeners: Option<Vec<Listener>>,
+    /// The processes that run as a user or a group of the proxy.
+    pub processes: Vec<Process>,
+    /// Open TCP connections with other hosts whose destination is not translated.
+    pub connections: Vec<Connection>,
+}
+
+/// A socket that waits for packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// TCP or UDP.
+    pub transport: Transport,
+    /// Its address.
+    pub address: SocketAddr,
+    /// The user that made it.
+    pub uid: u32,
+}
+
+/// A process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// The name of its program.
+    pub name: String,
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Whether it is in the container in which the proxy listens; `None` if that container is not known.
+    pub is_proxy: Option<bool>,
+}
+
+/// A TCP connection of a process of the pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connection {
+    /// The pod's end.
+    pub local: SocketAddr,
+    /// The other end.
+    pub remote: SocketAddr,
+    /// The user of its socket.
+    pub uid: u32,
+}
+
+/// A port of the proxy that live rules hand packets to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ProxyPort {
+    pub(super) name: &'static str,
+    pub(super) transport: Transport,
+    pub(super) port: Port,
+    pub(super) family: Family,
+    pub(super) listener: Option<Listener>,
+    pub(super) problem: Option<String>,
+}
+
+/// What a port of the proxy is for.
+pub(super) fn port_name(port: Port, config: &CaptureConfig) -> Option<&'static str> {
+    match port {
+        port if port == config.traffic.ports.outbound => Some("outbound"),
+        port if port == config.traffic.ports.inbound => Some("inbound"),
+        DNS_CAPTURE_PORT => Some("DNS"),
+        _ => None,
+    }
+}
+
+/// The ports of the proxy in use; empty if sockets cannot be listed.
+pub(super) fn proxy_ports(live: &Live, config: &CaptureConfig) -> Vec<ProxyPort> {
+    let Some(listeners) = &live.runtime.listeners else { return Vec::new() };
+    let mut ports = Vec::new();
+    for (family, rules) in &live.rules {
+        let targets = targets(rules).map(|(port, is_udp)| (port.number(), is_udp)).into_set();
+        for (number, is_udp) in targets {
+            let Some(port) = Port::new(number) else { continue };
+            let transport = if is_udp { Transport::Udp } else { Transport::Tcp };
+            let name = port_name(port, config).unwrap_or("proxy");
+            let wanted = |listener: &&Listener| {
+                listener.transport == transport
+                    && listener.address.port() == number
+                    && serves(listener, *family)
+            };
+            // One for every address says more than one for a single address.
+            let listener =
+                listeners.iter().filter(wanted).max_by_key(|found| found.address.ip().is_unspecified());
+            let problem = problem(listener, name, config);
+            ports.push(ProxyPort {
+                name,
+                transport,
+                port,
+                family: *family,
+                listener: listener.copied(),
+                problem,
+            });
+        }
+    }
+    ports
+}
+
+/// What is wrong with the listener on the port that a packet goes to.
+pub(super) fn problem_of(packet: &Packet, port: Port, pod: &Pod<'_>) -> Option<String> {
+    let ports = proxy_ports(pod.live.as_ref()?, pod.config);
+    let of_packet = |found: &ProxyPort| {
+        (found.port, found.transport, found.family) == (port, packet.transport, packet.family())
+    };
+    ports.into_iter().find(of_packet)?.problem
+}
+
+fn targets(rules: &Rules) -> impl Iterator<Item = (Port, bool)> {
+    let entries = rules.tables.values().flat_map(|chains| chains.hooks.values().chain(chains.named.values()));
+    let ours = entries.flatten().filter(|entry| !entry.is_foreign());
+    ours.filter_map(|entry| {
+        let statement = entry.statement.as_ref()?;
+        let is_udp = |protocol: &Protocol| protocol.transport == Transport::Udp;
+        let is_udp = statement.matcher.protocol.as_ref().is_some_and(is_udp);
+        match statement.target {
+            Target::Redirect(port) | Target::Tproxy { port, .. } => Some((port, is_udp)),
+            Target::Accept
+            | Target::ConntrackZone(_)
+            | Target::Drop
+            | Target::Jump(_)
+            | Target::RestoreMark
+            | Target::Return
+            | Target::SaveMark
+            | Target::SetMark(_) => None,
+        }
+    })
+}
+
+/// Whether packets of a family can get to a listener; that on `::` may take both.
+const fn serves(listener: &Listener, family: Family) -> bool {
+    let is_any = listener.address.is_ipv6() && listener.address.ip().is_unspecified();
+    is_any || listener.address.is_ipv4() == matches!(family, Family::V4)
+}
+
+fn problem(listener: Option<&Listener>, name: &str, config: &CaptureConfig) -> Option<String> {
+    let Some(Listener { address, uid, .. }) = listener else {
+        return Some("nothing listens there".to_owned());
+    };
+    if name == "inbound" && address.ip().is_loopback() {
+        return Some(format!("the listener there takes packets for {} only", address.ip()));
+    }
+    let uids = &config.traffic.proxy.uids;
+    // A proxy that root starts binds its ports before it becomes another user.
+    (*uid != 0 && !uids.contains(uid)).then(|| {
+        let uids: Vec<String> = uids.iter().map(u32::to_string).collect();
+        format!(
+            "the listener there runs as uid {uid}, not {}: unless its group is the proxy's, its own connections are captured again",
+            uids.join(", ")
+        )
+    })
+}
+
+/// Processes beside the proxy whose traffic is not captured.
+pub(super) fn exempt_processes(live: &Live) -> Vec<&Process> {
+    live.runtime.processes.iter().filter(|process| process.is_proxy != Some(true)).collect()
+}
+
+/// Connections that would be captured if they began now.
+pub(super) fn older_than_capture<'a>(
+    live: &'a Live,
+    config: &CaptureConfig,
+    network: &Network,
+) -> Vec<&'a Connection> {
+    let proxy = &config.traffic.proxy;
+    let may_be_exempt = |uid: u32| {
+        proxy.uids.contains(&uid)
+            || live
+                .runtime
+                .processes
+                .iter()
+                .any(|process| process.uid == uid && proxy.gids.contains(&process.gid))
+    };
+    let listens = |port: u16| {
+        let listeners = live.runtime.listeners.iter().flatten();
+        listeners
+            .filter(|listener| listener.transport == Transport::Tcp)
+            .any(|found| found.address.port() == port)
+    };
+    let is_older = |connection: &&Connection| {
+        let Connection { local, remote, uid } = **connection;
+        if may_be_exempt(uid) {
+            return false;
+        }
+        let packet = if listens(local.port()) {
+            // In TPROXY mode the proxy's own connections to the app have the client's address.
+            if live.routed_mark.is_some() {
+                return false;
+            }
+            let query = PacketQuery {
+                source: Some(remote.ip()),
+                source_port: Some(remote.port()),
+                ..query(Sender::Outside)
+            };
+            Packet::of(&query, local, config, network)
+        } else {
+            let query = PacketQuery {
+                source: Some(local.ip()),
+                source_port: Some(local.port()),
+                ..query(Sender::Uid(uid))
+            };
+            Packet::of(&query, remote, config, network)
+        };
+        let rules = live.rules.get(&packet.family());
+        rules.is_some_and(|rules| {
+            matches!(walk(rules, &packet, live.routed_mark).verdict, Verdict::Captured(_))
+        })
+    };
+    live.runtime.connections.iter().filter(is_older).collect()
+}

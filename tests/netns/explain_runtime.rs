@@ -1,0 +1,147 @@
+//! `explain --live` without a packet: the proxy's listeners, processes that are exempt, connections that are older than capture.
+
+use std::net::TcpListener;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::process::{Child, Command, Stdio};
+
+use netlab::Listen;
+use serde_json::Value;
+
+use crate::foreign::EVERYTHING;
+use crate::lab::fixture::at;
+use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native};
+
+for_each_backend_and_native!(
+    listeners_of_the_proxy_are_examined,
+    processes_with_the_proxys_ids_are_named,
+    connections_that_began_before_capture_are_named
+);
+
+fn overview(pod: &Pod) -> Value {
+    let output =
+        pod.bare_istio_iptables(&["explain", "--live", "--output", "json"]).run().succeeded().output();
+    let line = output.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{output}"));
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+/// Name, family, protocol and problem of each port in use.
+fn listeners(pod: &Pod) -> Vec<[String; 4]> {
+    let said = overview(pod);
+    let listeners = said["listeners"].as_array().unwrap_or_else(|| panic!("{said:#}")).iter();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    listeners
+        .map(|found| [&found["for"], &found["family"], &found["protocol"], &found["problem"]].map(text))
+        .collect()
+}
+
+fn listeners_of_the_proxy_are_examined(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&["-i", "*", "-b", "*", "--redirect-dns", "--capture-all-dns"]);
+    let families = fixture.families().len();
+    let none = listeners(&pod);
+    // TCP: outbound, inbound and DNS; UDP: DNS.
+    assert_eq!(none.len(), 4 * families, "{none:?}");
+    assert!(none.iter().all(|[.., problem]| problem == "nothing listens there"), "{none:?}");
+    let packet = ["explain", "--live", "--to", &at(Family::V4.service(), 80).to_string()];
+    pod.bare_istio_iptables(&packet)
+        .run()
+        .succeeded()
+        .output_contains("captured: goes to the proxy's outbound port 15001, but nothing listens there");
+    let _proxy = pod.proxy_listens();
+    let all = listeners(&pod);
+    assert!(all.iter().all(|[.., problem]| problem.is_empty()), "{all:?}");
+    let pod = fixture.pod();
+    pod.apply(&EVERYTHING);
+    let _app = pod.app().serve("app", &[Listen::Tcp(15001)]);
+    let local = at(Family::V4.loopback(), 15006);
+    let _proxy = pod.proxy().serve("proxy", &[Listen::TcpAt(local)]);
+    let wrong = listeners(&pod);
+    let problem = |name: &str| {
+        let of_name = wrong.iter().find(|[found, family, ..]| found == name && family == "IPv4");
+        of_name.map(|[.., problem]| problem.clone()).unwrap_or_default()
+    };
+    assert!(problem("outbound").contains("runs as uid"), "{wrong:?}");
+    assert!(problem("inbound").contains("takes packets for 127.0.0.1 only"), "{wrong:?}");
+}
+
+/// A process of its own in the pod, which waits for the end of its input.
+fn start(pod: &Pod, program: &str, listener: Option<&TcpListener>) -> Child {
+    let words: Vec<&str> = program.split(' ').collect();
+    pod.namespace.run(|| {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).stdin(Stdio::piped());
+        // A duplicate, as its standard output, is the process's own.
+        if let Some(listener) = listener {
+            let own: OwnedFd = listener.as_fd().try_clone_to_owned().expect("a duplicate");
+            command.stdout(own);
+        }
+        command.spawn().expect("start a process")
+    })
+}
+
+fn stop(mut process: Child) {
+    drop(process.stdin.take());
+    process.wait().expect("the process ends");
+}
+
+fn processes_with_the_proxys_ids_are_named(fixture: Fixture) {
+    const AS_PROXY: &str = "setpriv --reuid=1337 --regid=1337 --clear-groups cat";
+    const IN_GROUP: &str = "unshare -m setpriv --reuid=1000 --regid=1337 --clear-groups cat";
+    let pod = fixture.pod();
+    pod.apply(&EVERYTHING);
+    assert_eq!(overview(&pod)["exempt_processes"], serde_json::json!([]));
+    let (one, other) = (start(&pod, "cat", None), start(&pod, IN_GROUP, None));
+    // Both are under way: setpriv has replaced itself when the program's name is known.
+    let named = |pod: &Pod| -> Vec<(u64, Value)> {
+        let said = overview(pod);
+        let all = said["exempt_processes"].as_array().unwrap_or_else(|| panic!("{said:#}")).clone();
+        all.iter()
+            .map(|found| (found["pid"].as_u64().unwrap(), found["in_container_of_proxy"].clone()))
+            .collect()
+    };
+    let wait_for = |count: usize| {
+        let mut found = named(&pod);
+        while found.len() != count {
+            std::thread::yield_now();
+            found = named(&pod);
+        }
+        found
+    };
+    assert_eq!(wait_for(1), [(u64::from(other.id()), Value::Null)]);
+    let listener = pod.proxy().run(|| TcpListener::bind("0.0.0.0:15001").expect("a listener"));
+    let proxy = start(&pod, AS_PROXY, Some(&listener));
+    // The proxy itself is not named.
+    let mut found = named(&pod);
+    while found != [(u64::from(other.id()), Value::Bool(false))] {
+        std::thread::yield_now();
+        found = named(&pod);
+    }
+    [one, other, proxy].into_iter().for_each(stop);
+}
+
+fn connections_that_began_before_capture_are_named(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80, 443]));
+    for &family in fixture.families() {
+        let (service, own) = (at(family.service(), 80), at(family.pod(), 8080));
+        let older = [pod.app().connect(service), pod.proxy().connect(service), pod.outside().connect(own)];
+        let older = older.map(|connection| connection.expect("a connection"));
+        pod.apply(&["-i", "*", "-b", "*", "-o", "443"]);
+        let newer = [
+            pod.app().connect(service),
+            pod.app().connect(at(family.service(), 443)),
+            pod.outside().connect(own),
+        ];
+        let newer = newer.map(|connection| connection.expect("a connection"));
+        let said = overview(&pod);
+        let all = said["older_connections"].as_array().unwrap_or_else(|| panic!("{said:#}"));
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let ends: Vec<(String, String)> =
+            all.iter().map(|found| (text(&found["local"]), text(&found["remote"]))).collect();
+        let outbound = ends.iter().filter(|(_, remote)| *remote == service.to_string()).count();
+        let inbound = ends.iter().filter(|(local, _)| *local == own.to_string()).count();
+        assert_eq!((ends.len(), outbound, inbound), (2, 1, 1), "{said:#}");
+        drop((older, newer));
+        pod.bare_istio_iptables(&["cleanup"]).run().succeeded();
+    }
+}
