@@ -116,7 +116,8 @@ static: $(CROSS) ## the release binary: static, stripped (ARCH=arm64 for another
 	@echo "$(STATIC): $$(stat -c %s $(STATIC)) bytes"
 
 cni: $(CROSS) ## the release binary of istio-cni: static, stripped
-	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(TARGET) -p istio-cni
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) -p istio-cni --bin istio-cni -- \
+	    -C link-arg=-Wl,--no-eh-frame-hdr,-T,image/no-unwind-tables.ld
 	@echo "$(CNI): $$(stat -c %s $(CNI)) bytes"
 
 injector: $(CROSS) ## the release binary of sidecar-injector: static, stripped

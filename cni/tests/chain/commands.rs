@@ -1,0 +1,231 @@
+//! Commands that are repeated, come too late or many at once.
+
+use std::sync::Barrier;
+use std::thread;
+
+use netlab::process::{command, run};
+use serde_json::{Value, json};
+
+use crate::common::{INJECTED, Pod, call, plugin};
+use crate::runtime::Node;
+
+/// The tables of a pod, without counters.
+fn tables(pod: &Pod) -> String {
+    pod.netns.run(|| run("nft", &["--stateless", "list", "ruleset"]))
+}
+
+#[test]
+fn second_add_changes_nothing() {
+    let node = Node::new("nftables");
+    let pod = Pod::new("twice", &[INJECTED]);
+    let result = node.add(&pod);
+    let handles = || pod.netns.run(|| run("nft", &["--stateless", "--handle", "list", "ruleset"]));
+    let before = handles();
+    assert!(before.contains("redirect to :15006"), "{before}");
+    let again = node.ours(&pod, "ADD", &result);
+    assert_eq!(serde_json::from_str::<Value>(again.printed()).unwrap(), result);
+    assert!(again.stderr.contains("nothing written"), "{}", again.stderr);
+    assert_eq!(handles(), before);
+    assert_eq!(node.state(), ["twice.eth0.json"]);
+}
+
+#[test]
+fn check_finds_rules_that_are_gone_or_others() {
+    for backend in ["nftables", "iptables-nft", "iptables-legacy"] {
+        let node = Node::new(backend);
+        let pod = Pod::new("checked", &[INJECTED]);
+        let result = node.add(&pod);
+        let check = || node.ours(&pod, "CHECK", &result);
+        assert_eq!(check().printed(), "", "{backend}");
+        pod.netns.run(|| match backend {
+            "nftables" => {
+                run("nft", &["insert", "rule", "inet", "istio-proxy-nat", "istio-output", "return"])
+            }
+            "iptables-nft" => run("iptables-nft", &["-t", "nat", "-I", "ISTIO_OUTPUT", "-j", "RETURN"]),
+            _ => run("iptables-legacy", &["-t", "nat", "-I", "ISTIO_OUTPUT", "-j", "RETURN"]),
+        });
+        check().error(101);
+        // ADD corrects them.
+        node.ours(&pod, "ADD", &result).printed();
+        check().printed();
+        pod.netns.run(|| match backend {
+            "nftables" => run("nft", &["flush", "ruleset"]),
+            "iptables-nft" => run("iptables-nft", &["-t", "nat", "-F", "ISTIO_OUTPUT"]),
+            _ => run("iptables-legacy", &["-t", "nat", "-F", "ISTIO_OUTPUT"]),
+        });
+        check().error(101);
+        // Without state it is decided anew.
+        std::fs::remove_file(node.folder.path().join("run/state/checked.eth0.json")).unwrap();
+        check().error(101);
+    }
+}
+
+#[test]
+fn check_of_a_pod_that_is_not_captured_succeeds() {
+    let node = Node::new("nftables");
+    let pod = Pod::new("plain", &[]);
+    let result = node.add(&pod);
+    assert_eq!(node.ours(&pod, "CHECK", &result).printed(), "");
+}
+
+#[test]
+fn pod_is_deleted_twice_and_without_its_namespace() {
+    let node = Node::new("nftables");
+    let pod = Pod::new("deleted", &[INJECTED]);
+    let result = node.add(&pod);
+    assert_eq!(node.state(), ["deleted.eth0.json"]);
+    for _ in 0..2 {
+        node.delete(&pod, &result);
+        assert!(node.state().is_empty());
+    }
+    node.add(&pod);
+    let mut input = node.configuration();
+    input["prevResult"] = result;
+    let variables = [("CNI_COMMAND", "DEL"), ("CNI_CONTAINERID", "deleted"), ("CNI_IFNAME", "eth0")];
+    let without_netns = call(plugin(), &variables, input.to_string().as_bytes());
+    assert_eq!(without_netns.printed(), "");
+    assert!(node.state().is_empty());
+}
+
+#[test]
+fn gc_keeps_the_state_of_valid_attachments() {
+    let node = Node::new("nftables");
+    let pods = ["stays", "goes"].map(|name| Pod::new(name, &[INJECTED]));
+    for pod in &pods {
+        node.add(pod);
+    }
+    let gc = |name: &str, valid: &Value| {
+        let mut input = node.configuration();
+        input["name"] = json!(name);
+        input["cni.dev/valid-attachments"] = valid.clone();
+        call(plugin(), &[("CNI_COMMAND", "GC")], input.to_string().as_bytes())
+    };
+    let valid = json!([{"containerID": "stays", "ifname": "eth0"}]);
+    assert_eq!(gc("another network", &json!([])).printed(), "");
+    assert_eq!(node.state(), ["goes.eth0.json", "stays.eth0.json"]);
+    assert_eq!(gc("pods", &valid).printed(), "");
+    assert_eq!(node.state(), ["stays.eth0.json"]);
+    gc("pods", &Value::Null).error(7);
+    assert_eq!(node.state(), ["stays.eth0.json"]);
+}
+
+#[test]
+fn pod_that_cannot_be_captured_does_not_start() {
+    let node = Node::new("nftables");
+    let refused = |annotations: &[(&str, &str)], code: u64| {
+        let pod = Pod::new("refused", annotations);
+        let answer = node.try_add(&pod);
+        assert_eq!(tables(&pod), "", "nothing is half applied");
+        assert!(node.state().is_empty());
+        node.delete(&pod, &Value::Null);
+        answer.error(code)
+    };
+    let bad = refused(&[INJECTED, ("traffic.sidecar.istio.io/excludeInboundPorts", "80,http")], 7);
+    assert!(
+        bad.starts_with("annotation traffic.sidecar.istio.io/excludeInboundPorts: \"http\" is not accepted"),
+        "{bad}"
+    );
+    let version = refused(&[INJECTED, ("istio-iptables/capture-options", r#"{"version":2}"#)], 7);
+    assert!(version.contains("version 2 is not accepted, expected 1"), "{version}");
+    let unclear = refused(&[("sidecar.istio.io/status", r#"{"containers":["istio-proxy"]}"#)], 11);
+    assert!(unclear.contains("default/refused"), "{unclear}");
+    let mut without = Pod::new("without", &[]);
+    without.annotations = None;
+    assert!(node.try_add(&without).error(11).contains("capabilities"));
+}
+
+#[test]
+fn namespace_of_the_node_is_refused() {
+    let node = Node::new("nftables");
+    let mut pod = Pod::new("node", &[INJECTED]);
+    pod.netns = node.namespace.clone();
+    let result = json!({"cniVersion": "1.0.0"});
+    let refused = node.ours(&pod, "ADD", &result).error(4);
+    assert!(
+        refused.contains("CNI_NETNS") && refused.contains("network namespace of this process"),
+        "{refused}"
+    );
+    assert_eq!(tables(&pod), "");
+    for (path, part) in [("/nonexistent/ns", "no such file"), ("/dev/null", "not a network namespace")] {
+        let mut input = node.configuration();
+        input["prevResult"] = result.clone();
+        input["runtimeConfig"] = json!({"io.kubernetes.cri.pod-annotations": pod.annotations});
+        let variables = [
+            ("CNI_COMMAND", "ADD"),
+            ("CNI_CONTAINERID", "x"),
+            ("CNI_NETNS", path),
+            ("CNI_IFNAME", "eth0"),
+            ("CNI_ARGS", &pod.args),
+        ];
+        let answer = node.namespace.run(|| call(plugin(), &variables, input.to_string().as_bytes()));
+        assert!(answer.error(4).contains(part), "{answer:?}");
+    }
+}
+
+#[test]
+fn unwritable_run_directory_fails_and_rules_stay() {
+    let node = Node::new("nftables");
+    let pod = Pod::new("stateless", &[INJECTED]);
+    std::fs::write(node.folder.path().join("run"), "").unwrap();
+    assert!(node.try_add(&pod).error(5).contains("run/state"));
+    assert!(
+        tables(&pod).contains("redirect to :15006"),
+        "until the sandbox is deleted nothing bypasses the proxy"
+    );
+}
+
+/// As after a reboot.
+#[test]
+fn hundred_pods_at_once_are_captured() {
+    const PODS: usize = 100;
+    let node = Node::new("nftables");
+    let pods: Vec<Pod> = (0..PODS).map(|number| Pod::new(&format!("pod{number}"), &[INJECTED])).collect();
+    let result = json!({"cniVersion": "1.0.0"});
+    let begin = Barrier::new(PODS);
+    thread::scope(|scope| {
+        let added: Vec<_> = pods
+            .iter()
+            .map(|pod| {
+                let (node, result, begin) = (&node, &result, &begin);
+                scope.spawn(move || {
+                    begin.wait();
+                    node.ours(pod, "ADD", result)
+                })
+            })
+            .collect();
+        for answer in added {
+            assert_eq!(answer.join().unwrap().printed(), result.to_string());
+        }
+    });
+    assert_eq!(node.state().len(), PODS);
+    let wanted = tables(&pods[0]);
+    assert!(wanted.contains("redirect to :15001"), "{wanted}");
+    pods.iter().for_each(|pod| assert_eq!(tables(pod), wanted));
+}
+
+/// Where the processes of a pod are root in a user namespace of their own, its network namespace belongs to that one.
+#[test]
+fn pod_in_a_user_namespace_is_captured() {
+    use netlab::{Holder, Kinds};
+    let none: [(&str, &str); 0] = [];
+    let kinds = Kinds { user: true, net: true, mount: false };
+    let holder = Holder::new(kinds, "true", none);
+    let node = Node::new("nftables");
+    let pod = Pod::new("user", &[INJECTED]);
+    let mut input = node.configuration();
+    input["prevResult"] = json!({"cniVersion": "1.0.0"});
+    input["runtimeConfig"] = json!({"io.kubernetes.cri.pod-annotations": pod.annotations});
+    let netns = format!("/proc/{}/ns/net", holder.pid());
+    let variables = [
+        ("CNI_COMMAND", "ADD"),
+        ("CNI_CONTAINERID", "user"),
+        ("CNI_NETNS", &netns),
+        ("CNI_IFNAME", "eth0"),
+        ("CNI_ARGS", &pod.args),
+    ];
+    call(plugin(), &variables, input.to_string().as_bytes()).printed();
+    let listed = command("nsenter", &["-t", &holder.pid().to_string(), "-n", "nft", "list", "ruleset"])
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&listed.stdout).contains("redirect to :15006"), "{listed:?}");
+}

@@ -1,0 +1,16 @@
+//! The chain bridge → host-local → portmap → istio-cni in real network namespaces, with Debian's plugins
+//! (containernetworking-plugins): what becomes of packets, repeated commands, and many pods at once. Needs root.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests"
+)]
+
+mod commands;
+#[path = "../common/mod.rs"]
+mod common;
+mod packets;
+mod runtime;
