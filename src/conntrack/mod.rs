@@ -1,4 +1,4 @@
-//! Connection tracking entries that keep a connection on its old way after the rules changed.
+//! Conntrack entries that keep a connection on its earlier path after the rules changed, and are deleted.
 //!
 //! Only the first packet of a connection meets the nat rules; all others follow its entry.
 

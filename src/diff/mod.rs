@@ -1,4 +1,4 @@
-//! Desired against observed, in order, as statements: what has to change.
+//! Desired against observed, in order, as statements: what has to change. A second run is idempotent: nothing has.
 
 mod change;
 mod limit;

@@ -142,7 +142,7 @@ pub struct ToolsLock {
     _held: Flock<File>,
 }
 
-/// Takes the lock of the legacy tools, `/run/xtables.lock`.
+/// Takes the xtables lock, `/run/xtables.lock`, which iptables-legacy holds while it changes rules.
 ///
 /// # Errors
 /// The file cannot be used; `WouldBlock` if another program held it all the time.

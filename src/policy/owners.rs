@@ -1,4 +1,5 @@
-//! Rules by owner: the proxy's own traffic (uid and gid 1337 by default) is excluded, and so are groups that are not to be captured.
+//! Rules with the owner match: the proxy's own traffic (uid and gid 1337 by default) is excluded, and so are groups that
+//! are not to be captured.
 
 use super::{loopback, proxy_owners, when};
 use crate::config::{CaptureConfig, Dns, OwnerGroups};

@@ -1,4 +1,4 @@
-//! Routing for capture: the passthrough address, and TPROXY's policy rule and route.
+//! Policy routing for capture (`ip rule`, route table 133): the passthrough address, and TPROXY's policy rule and route.
 //!
 //! The kernel takes the same policy rule twice, so what is there is looked at first. Ours carry a protocol number of
 //! our own; Istio's carry none and are recognised, where no record of ours says that the rules are ours, by the mark

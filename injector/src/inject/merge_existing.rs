@@ -1,4 +1,4 @@
-//! Additions of others to the containers of an earlier injection survive a new one.
+//! Reinvocation: what other webhooks added to the containers of an earlier injection survives a new one.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 

@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// The largest body of a request, in bytes; objects in etcd are smaller.
+/// The body limit: the largest request body, in bytes. Objects in etcd are smaller.
 pub const MAX_BODY_BYTES: usize = 6 << 20;
 /// The longest uid, in bytes: it is part of each response. Those of Kubernetes have 36.
 pub(crate) const MAX_UID_BYTES: usize = 256;

@@ -1,4 +1,4 @@
-//! Shutdown: its two steps, and the signals that begin it.
+//! Graceful shutdown: its two steps, and the signals that begin it.
 
 use std::io;
 

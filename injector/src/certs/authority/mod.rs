@@ -3,10 +3,10 @@
 //! The CA lives ten years, as Istio's own does: it is rarely copied into a caBundle by hand. The leaf
 //! lives 90 days and is renewed after 60, so that renewals may fail for a month.
 //!
-//! A CA is replaced two years before it ends, in three steps, after each of which clients that know only the step
-//! before can still verify the leaf: the new CA is *announced* beside the old one, which goes on signing; a week later
-//! it is *promoted* and signs; a week after that the old one is *retired*. Any step may be late; none depends on the
-//! clock of more than one machine being right to better than an hour.
+//! Certificate rotation: a CA is replaced two years before it ends, in three steps, after each of which clients that
+//! know only the step before can still verify the leaf: the new CA is *announced* beside the old one, which goes on
+//! signing; a week later it is *promoted* and signs; a week after that the old one is *retired*. Any step may be
+//! late; none depends on the clock of more than one machine being right to better than an hour.
 
 mod issue;
 mod secret;
