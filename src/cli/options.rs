@@ -47,24 +47,31 @@ options! {
         "ENVOY_USER" Text Proxy.default("istio-proxy").from(Variables::Only("ENVOY_USER")).takes("NAME");
 
     InboundInterceptionMode: "How inbound connections reach the proxy: REDIRECT or TPROXY",
-        "istio-inbound-interception-mode" Text Inbound.short('m').default("REDIRECT").takes("MODE");
+        "istio-inbound-interception-mode" Text Inbound.short('m').default("REDIRECT").takes("MODE")
+        .annotation("sidecar.istio.io/interceptionMode");
     InboundTproxyMark: "Mark of inbound packets in TPROXY mode; not 1338",
         "istio-inbound-tproxy-mark" Number Inbound.short('t').default("1337").takes("MARK");
     InboundTproxyRouteTable: "Routing table for marked packets in TPROXY mode; not 0 or 253 to 255",
         "istio-inbound-tproxy-route-table" Number Inbound.short('r').default("133").takes("TABLE");
     InboundPorts: "Inbound ports to capture; `*` for all; unset: none",
-        "istio-inbound-ports" List Inbound.short('b').takes("PORTS");
+        "istio-inbound-ports" List Inbound.short('b').takes("PORTS")
+        .annotation("traffic.sidecar.istio.io/includeInboundPorts");
     LocalExcludePorts: "Inbound ports to exclude; only with -b '*'",
-        "istio-local-exclude-ports" List Inbound.short('d').takes("PORTS");
+        "istio-local-exclude-ports" List Inbound.short('d').takes("PORTS")
+        .annotation("traffic.sidecar.istio.io/excludeInboundPorts");
 
     ServiceCidr: "Outbound ranges to capture; `*` for all; unset: none",
-        "istio-service-cidr" List Outbound.short('i').takes("CIDRS");
+        "istio-service-cidr" List Outbound.short('i').takes("CIDRS")
+        .annotation("traffic.sidecar.istio.io/includeOutboundIPRanges");
     ServiceExcludeCidr: "Outbound ranges to exclude; takes precedence over -i",
-        "istio-service-exclude-cidr" List Outbound.short('x').takes("CIDRS");
+        "istio-service-exclude-cidr" List Outbound.short('x').takes("CIDRS")
+        .annotation("traffic.sidecar.istio.io/excludeOutboundIPRanges");
     OutboundPorts: "Outbound ports to capture whatever their range",
-        "istio-outbound-ports" List Outbound.short('q').takes("PORTS");
+        "istio-outbound-ports" List Outbound.short('q').takes("PORTS")
+        .annotation("traffic.sidecar.istio.io/includeOutboundPorts");
     LocalOutboundPortsExclude: "Outbound TCP and UDP ports to exclude",
-        "istio-local-outbound-ports-exclude" List Outbound.short('o').takes("PORTS");
+        "istio-local-outbound-ports-exclude" List Outbound.short('o').takes("PORTS")
+        .annotation("traffic.sidecar.istio.io/excludeOutboundPorts");
     OutboundOwnerGroups: "Groups (names or numbers) whose outbound traffic is captured; `*` for all",
         "ISTIO_OUTBOUND_OWNER_GROUPS" List Outbound.default("*")
         .from(Variables::Only("ISTIO_OUTBOUND_OWNER_GROUPS")).takes("GROUPS");
@@ -83,9 +90,11 @@ options! {
         "capture-all-dns" Boolean Dns;
 
     ExcludeInterfaces: "Interfaces whose traffic is neither captured in nor out",
-        "istio-exclude-interfaces" List Interfaces.short('c').takes("NAMES");
+        "istio-exclude-interfaces" List Interfaces.short('c').takes("NAMES")
+        .annotation("traffic.sidecar.istio.io/excludeInterfaces");
     KubeVirtInterfaces: "Virtual interfaces (KubeVirt) whose inbound traffic is treated as outbound",
-        "kube-virt-interfaces" List Interfaces.short('k').alias("reroute-virtual-interfaces").takes("NAMES");
+        "kube-virt-interfaces" List Interfaces.short('k').alias("reroute-virtual-interfaces").takes("NAMES")
+        .annotation("istio.io/reroute-virtual-interfaces");
 
     DualStack: "Capture IPv6 too as soon as the pod has an IPv6 address",
         "dual-stack" Boolean Families.from(Variables::DerivedAfter("ISTIO_DUAL_STACK"));
@@ -134,7 +143,8 @@ options! {
         "probe-timeout" Text Validation.default("5s").takes("DURATION");
 
     LogOutputLevel: "Level, or SCOPE:LEVEL pairs (scopes `default` and `all`): none, fatal, error, warn, info, debug",
-        "log_output_level" Text Logging.default("default:info").from(Variables::None).takes("LEVELS");
+        "log_output_level" Text Logging.default("default:info").from(Variables::None).takes("LEVELS")
+        .annotation("sidecar.istio.io/agentLogLevel");
     LogAsJson: "The same as --log-format json",
         "log_as_json" Boolean Logging.from(Variables::None);
     LogFormat: "text or json (one object per line); takes precedence over --log_as_json",

@@ -93,6 +93,8 @@ pub struct OptionSpec {
     pub help: &'static str,
     /// The word for the value in `--help`.
     pub value_name: &'static str,
+    /// The annotation of a pod from which an injector sets it.
+    pub annotation: Option<&'static str>,
 }
 
 impl OptionSpec {
@@ -112,6 +114,7 @@ impl OptionSpec {
                 Kind::Number => "NUMBER",
                 Kind::Text => "TEXT",
             },
+            annotation: None,
         }
     }
 
@@ -133,6 +136,10 @@ impl OptionSpec {
 
     pub(super) const fn takes(self, value_name: &'static str) -> Self {
         Self { value_name, ..self }
+    }
+
+    pub(super) const fn annotation(self, key: &'static str) -> Self {
+        Self { annotation: Some(key), ..self }
     }
 
     /// Whether there is a flag, not just a variable.

@@ -41,7 +41,7 @@ impl Cause {
     /// The annotation of a pod from which an injector sets the option.
     #[must_use]
     pub const fn annotation(&self) -> Option<&'static str> {
-        annotation(self.key)
+        self.key.spec().annotation
     }
 }
 
@@ -185,23 +185,5 @@ const fn option(why: Why) -> Option<Key> {
         Why::OutboundTraffic | Why::InboundPassthrough | Why::OpenConnection | Why::KeepsTranslation => {
             return None;
         }
-    })
-}
-
-/// Istio's annotation for an option.
-const fn annotation(key: Key) -> Option<&'static str> {
-    // A wildcard: most options have no annotation, and a new one that has is found by the injector's own table.
-    #[allow(clippy::wildcard_enum_match_arm, reason = "see above")]
-    Some(match key {
-        Key::InboundInterceptionMode => "sidecar.istio.io/interceptionMode",
-        Key::ServiceCidr => "traffic.sidecar.istio.io/includeOutboundIPRanges",
-        Key::ServiceExcludeCidr => "traffic.sidecar.istio.io/excludeOutboundIPRanges",
-        Key::OutboundPorts => "traffic.sidecar.istio.io/includeOutboundPorts",
-        Key::LocalOutboundPortsExclude => "traffic.sidecar.istio.io/excludeOutboundPorts",
-        Key::InboundPorts => "traffic.sidecar.istio.io/includeInboundPorts",
-        Key::LocalExcludePorts => "traffic.sidecar.istio.io/excludeInboundPorts",
-        Key::ExcludeInterfaces => "traffic.sidecar.istio.io/excludeInterfaces",
-        Key::KubeVirtInterfaces => "traffic.sidecar.istio.io/kubevirtInterfaces",
-        _ => return None,
     })
 }

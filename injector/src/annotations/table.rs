@@ -250,4 +250,21 @@ mod tests {
             assert!(!TABLE[..at].iter().any(|other| other.key == row.key), "{}", row.key);
         }
     }
+
+    /// `istio-iptables explain` names the annotation of an option.
+    #[test]
+    fn options_of_the_init_binary_name_the_same_annotations() {
+        for row in TABLE {
+            let Syntax::Capture(option) = row.syntax else { continue };
+            let older = row.key == keys::KUBEVIRT_INTERFACES;
+            let expected = if older { keys::REROUTE_VIRTUAL_INTERFACES } else { row.key };
+            assert_eq!(option.spec().annotation, Some(expected));
+        }
+        for option in Key::ALL {
+            let Some(annotation) = option.spec().annotation else { continue };
+            let syntax = row(annotation).map(|row| row.syntax);
+            let is_mode = annotation == keys::INTERCEPTION_MODE && *option == Key::InboundInterceptionMode;
+            assert!(is_mode || syntax == Some(Syntax::Capture(*option)), "{annotation}");
+        }
+    }
 }
