@@ -19,9 +19,9 @@ use sidecar_injector::inject::{InjectError, Injector, Options, functions};
 use sidecar_injector::pod::init_options::InitOptions;
 
 /// The error, or the warnings, for a pod.
-type Said = Result<Vec<String>, String>;
+type CheckResult = Result<Vec<String>, String>;
 
-fn with_file(text: &str, run: impl FnOnce(&str) -> Said) -> Said {
+fn with_file(text: &str, run: impl FnOnce(&str) -> CheckResult) -> CheckResult {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pod.yaml");
     std::fs::write(&path, text).unwrap();
@@ -33,7 +33,7 @@ fn command(words: &[&str]) -> Result<cli::Output, cli::Failure> {
     cli::run(words.map(Into::into), &Environment::default())
 }
 
-fn by_check(pod: &Value) -> Said {
+fn by_check(pod: &Value) -> CheckResult {
     with_file(&pod.to_string(), |file| {
         let output = command(&["check", "-o", "json", "-f", file]).unwrap();
         let answers: Value = serde_json::from_str(&output.text).unwrap();
@@ -45,14 +45,14 @@ fn by_check(pod: &Value) -> Said {
     })
 }
 
-fn by_inject(pod: &Value) -> Said {
+fn by_inject(pod: &Value) -> CheckResult {
     with_file(&pod.to_string(), |file| match command(&["inject", "-f", file]) {
         Ok(output) => Ok(output.notes),
         Err(failure) => Err(failure.problems.join("\n")),
     })
 }
 
-fn by_webhook(pod: &Value) -> Said {
+fn by_webhook(pod: &Value) -> CheckResult {
     let answer = send(&admission(injector()), &review(pod));
     let response = response(&answer);
     if response["allowed"] == true {
@@ -67,11 +67,12 @@ fn texts(list: &Value) -> Vec<String> {
     list.map(|text| text.as_str().unwrap().to_owned()).collect()
 }
 
-type Door = fn(&Value) -> Said;
+type EntryPoint = fn(&Value) -> CheckResult;
 
-const DOORS: [(&str, Door); 3] = [("check", by_check), ("inject", by_inject), ("webhook", by_webhook)];
+const ENTRY_POINTS: [(&str, EntryPoint); 3] =
+    [("check", by_check), ("inject", by_inject), ("webhook", by_webhook)];
 
-/// What the init binary's own parser says about the pod that comes out.
+/// What the init binary's own parser reports about the pod that comes out.
 fn follows(pod: &Value) {
     let injected = inject(&injector(), pod).unwrap().pod;
     let init = InitOptions::of(&injected).unwrap();
@@ -80,19 +81,19 @@ fn follows(pod: &Value) {
 
 #[track_caller]
 fn all_refuse(pod: &Value, parts: &[&str]) {
-    for (door, says) in DOORS {
-        let Err(error) = says(pod) else { panic!("{door}: {pod}") };
+    for (name, check) in ENTRY_POINTS {
+        let Err(error) = check(pod) else { panic!("{name}: {pod}") };
         for part in parts {
-            assert!(error.contains(part), "{door}: {part:?} is not in {error}");
+            assert!(error.contains(part), "{name}: {part:?} is not in {error}");
         }
     }
 }
 
 #[track_caller]
 fn all_warn(pod: &Value, part: &str) {
-    for (door, says) in DOORS {
-        let warnings = says(pod).unwrap_or_else(|error| panic!("{door}: {error}"));
-        assert!(warnings.iter().any(|warning| warning.contains(part)), "{door}: {part:?}: {warnings:?}");
+    for (name, check) in ENTRY_POINTS {
+        let warnings = check(pod).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(warnings.iter().any(|warning| warning.contains(part)), "{name}: {part:?}: {warnings:?}");
     }
 }
 
@@ -126,8 +127,8 @@ fn annotations_are_refused_by_all_commands_or_by_none() {
         let with = |value: &str| sent(&with(&deployment(), &json!({ key: value })));
         let given = format!("annotation {key}: {value:?} is not accepted, expected ");
         all_refuse(&with(value), &[&given]);
-        for (door, says) in DOORS {
-            says(&with(good)).unwrap_or_else(|error| panic!("{door}: {key}={good}: {error}"));
+        for (name, check) in ENTRY_POINTS {
+            check(&with(good)).unwrap_or_else(|error| panic!("{name}: {key}={good}: {error}"));
         }
         follows(&with(good));
     }
@@ -150,8 +151,8 @@ fn variables_of_the_init_container_are_refused_by_all_commands_or_by_none() {
     ] {
         let named = format!("annotation proxy.istio.io/config: proxyMetadata.{key}: ");
         all_refuse(&metadata(key, value), &[&named]);
-        for (door, says) in DOORS {
-            says(&metadata(key, good)).unwrap_or_else(|error| panic!("{door}: {key}={good}: {error}"));
+        for (name, check) in ENTRY_POINTS {
+            check(&metadata(key, good)).unwrap_or_else(|error| panic!("{name}: {key}={good}: {error}"));
         }
         follows(&metadata(key, good));
     }

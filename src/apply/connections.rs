@@ -127,7 +127,7 @@ fn translated(families: &[Family], current: &CurrentState) -> PerFamily<Translat
 }
 
 /// Families whose live rules capture: with a socket, of the proxy for instance, a connection can begin at any time. One that
-/// is kept, or said to be reset, is known already if others are kept with it.
+/// is kept, or reported as reset, is known already if others are kept with it.
 fn may_begin(translated: &PerFamily<Translated>, current: &CurrentState, policy: Policy) -> BTreeSet<Family> {
     let captures = |family: &Family| {
         current.native.captures(*family) || live(current, *family).any(connections::captures)

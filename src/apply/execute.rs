@@ -51,7 +51,7 @@ pub fn execute(
                 log::info!("{step} ({limited} rules)");
             }
             Step::TrackConnections(families) => track::connections(families),
-            // Without a record nothing breaks at once: later runs leave what they cannot tell from foreign rules.
+            // Without a record nothing breaks at once: later runs leave what they cannot distinguish from foreign rules.
             Step::Record(alias) => {
                 log::debug!("{step}");
                 if let Err(error) = observe::set_alias(alias) {

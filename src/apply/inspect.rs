@@ -292,7 +292,7 @@ fn read_rules_of(
     Ok(observed)
 }
 
-/// Whether a rule may have to be told from an identical one, or be deleted where the tool cannot. Jumps to our chains are ours, all
+/// Whether a rule may have to be distinguished from an identical one, or be deleted where the tool cannot. Jumps to our chains are ours, all
 /// of them, and what is not understood never is.
 fn needs_handles(observed: &Observed) -> bool {
     let may_be_ours = |line: &Line| line.jump.is_none() && line.statement.is_some();

@@ -112,7 +112,7 @@ fn change(
     }
     parts::refuse_first(&steps)?;
     let connections = &inspection.current.connections;
-    // What a clean-up resets is said as soon as it is certain.
+    // What a clean-up resets is logged as soon as it is certain.
     if policy == Policy::Keep || connections.may_begin.is_empty() {
         for outcome in connections.announcement(policy) {
             log::log!(if policy == Policy::Reset { log::Level::Warn } else { log::Level::Info }, "{outcome}");

@@ -24,7 +24,7 @@ const CLOSED_HERE: Duration = Duration::from_secs(600);
 /// For connections that miss the last acknowledgement only.
 const LAST_ACK: Duration = Duration::from_secs(120);
 
-/// What tells the direction of a connection.
+/// What determines the direction of a connection.
 #[derive(Debug)]
 pub(super) struct OriginalDirection {
     /// Local ports that accept connections.
@@ -84,7 +84,7 @@ impl OriginalDirection {
     }
 
     /// Turns entries around, or deletes those without a connection. Where the first packet that the tracker saw was an
-    /// answer, the next SYN on the same ports is invalid: it bypasses the proxy, or tells it the client as its destination,
+    /// answer, the next SYN on the same ports is invalid: it bypasses the proxy, or reports the client as its destination,
     /// or `--drop-invalid` drops it. A packet that comes between deletion and creation makes another entry, in either
     /// direction, so each is looked at again.
     pub(super) fn reverse(&self, table: &mut Conntrack, mut entries: Vec<Entry>) -> io::Result<()> {

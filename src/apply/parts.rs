@@ -1,4 +1,4 @@
-//! Plans with rules of iptables-nft that only their handles tell from identical foreign ones.
+//! Plans with rules of iptables-nft that only their handles distinguish from identical foreign ones.
 //!
 //! Another program can shift a rule that is deleted by its place, and iptables-nft has no lock: only a handle is safe. The rules
 //! that a step of the plan writes have none before. So the steps up to there are executed, and the rest is planned from
@@ -68,7 +68,6 @@ fn is_by_position(step: &Step) -> bool {
 }
 
 fn changing() -> Failure {
-    let what =
-        "another program changes the rules all the time: ours cannot be told from identical foreign ones";
+    let what = "another program changes the rules all the time: ours cannot be distinguished from identical foreign ones";
     Failure::new(Exit::Busy, what).hint("find it (`nft monitor`), or run again")
 }

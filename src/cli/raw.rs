@@ -14,7 +14,7 @@ pub enum SubCommand {
     Apply,
     /// Remove what an earlier run added.
     Cleanup,
-    /// Tell what happens to a packet.
+    /// Report what happens to a packet.
     Explain,
 }
 

@@ -100,8 +100,8 @@ fn table_change(
         hook_change(&mut change, (family, table, hook), desired, &known, record, rewrite);
     }
     if !change.hooks.is_empty() {
-        // Their rules come last in the transaction: what else it adds is numbered right before them, which tells it
-        // from whatever another program adds later.
+        // Their rules come last in the transaction: what else it adds is numbered right before them, which distinguishes
+        // it from whatever another program adds later.
         change.declare.extend(desired.chains.iter().map(|(chain, rules)| (*chain, rules.clone())));
     }
     change

@@ -33,7 +33,7 @@ fn know(family: Family, table: Table, observed: &mut ObservedTable, record: Opti
     }
 }
 
-/// What only handles tell, then the rules file: what is left is the same in either order.
+/// Deletions by handle, then the rules file: what is left is the same in either order.
 fn apply_change(change: &TableChange, table: &mut ObservedTable) {
     let TableChange {
         table: _,

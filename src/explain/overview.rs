@@ -192,7 +192,7 @@ pub(super) const fn query(sender: Sender) -> PacketQuery {
     }
 }
 
-/// An IPv4 address, or one that stands for it in IPv6.
+/// An IPv4 address, or its equivalent in IPv6.
 fn address(family: Family, v4: [u8; 4]) -> IpAddr {
     match (family, v4) {
         (Family::V4, v4) => Ipv4Addr::from(v4).into(),

@@ -142,7 +142,7 @@ fn pod_interface(network: &Network, destination: SocketAddr) -> String {
     same_family.or_else(|| others().next()).map_or(POD_INTERFACE, |own| &own.interface).to_owned()
 }
 
-/// The address that the kernel would choose, or one that stands for any client.
+/// The address that the kernel would choose, or one that represents any client.
 fn source(network: &Network, destination: SocketAddr, interface: &str, is_inbound: bool) -> IpAddr {
     let v4 = destination.is_ipv4();
     if is_inbound {

@@ -210,7 +210,7 @@ impl Examined<'_> {
     }
 }
 
-/// A jump for a virtual interface: it is before the rules that were there, and says nothing of those.
+/// A jump for a virtual interface: it is before the rules that were there, and depends on none of those.
 fn rerouted(line: &Line) -> bool {
     line.statement.as_ref().is_some_and(|statement| {
         statement.matcher.in_interface.is_some() && matches!(statement.target, Target::Jump(_))

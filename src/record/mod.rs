@@ -90,7 +90,7 @@ pub struct Position {
 /// of the sets of rules that the run writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Whose tables it speaks of: in those of another variant rules of ours are Istio's, or an older version's.
+    /// Whose tables it covers: in those of another variant rules of ours are Istio's, or an older version's.
     variants: BTreeSet<Variant>,
     /// What the last run wrote, or, while a run is under way, what it found.
     live: BTreeSet<Block>,
@@ -152,7 +152,7 @@ impl Record {
         self.variants.contains(&variant)
     }
 
-    /// What it says of one variant's tables; `None` if it does not speak of them.
+    /// The part about one variant's tables; `None` if it does not cover them.
     #[must_use]
     pub fn of_variant(&self, variant: Variant) -> Option<Self> {
         let here = |blocks: &BTreeSet<Block>| -> BTreeSet<Block> {
@@ -189,7 +189,7 @@ impl Record {
         Self { live: blocks, numbering, unfinished: Vec::new(), incomplete, ..self.clone() }
     }
 
-    /// Whether it names rules that only it tells from foreign ones.
+    /// Whether it names rules that nothing else distinguishes from foreign ones.
     #[must_use]
     pub fn names_rules(&self) -> bool {
         self.blocks().next().is_some()

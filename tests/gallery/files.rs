@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Said with every difference.
+/// Printed with every difference.
 const REMEDY: &str = "if that is meant: `make gallery` (UPDATE_GALLERY=1 cargo test --test gallery) regenerates it, to be \
                       looked at before it is committed";
 

@@ -16,7 +16,7 @@ PROGRAMS = re.compile(
 
 
 class Archive:
-    """A cpio archive in memory. Everything in it belongs to root, whoever makes it."""
+    """A cpio archive in memory. Everything in it belongs to root, whichever user makes it."""
 
     def __init__(self):
         self.parts, self.made, self.number = [], set(), 0

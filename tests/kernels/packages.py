@@ -94,7 +94,7 @@ class Release:
         return fields["Version"], re.findall(r"[a-z0-9][a-z0-9.+-]+(?=[ ,|(:]|$)", fields.get("Depends", ""))
 
     def kernel(self, metapackage):
-        """The kernel that a metapackage stands for: a folder with `vmlinuz`, `modules/` and `version`."""
+        """The kernel that a metapackage depends on: a folder with `vmlinuz`, `modules/` and `version`."""
         self.update()
         version, depends = self._depends(metapackage)
         image = next((name for name in depends if re.match(r"linux-image-.*\d", name)), None)

@@ -40,7 +40,7 @@ fn explain(pod: &Pod, args: &[&str], flow: &Flow) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-/// The connection, and what is said of it, agree on whether the proxy gets it.
+/// The connection, and what `explain` reports of it, agree on whether the proxy gets it.
 fn agrees(pod: &Pod, flow: &Flow) -> Value {
     let user = match flow.from.as_str() {
         "outside" => pod.outside(),
@@ -48,13 +48,13 @@ fn agrees(pod: &Pod, flow: &Flow) -> Value {
         _ => pod.app(),
     };
     let outcome = user.call(flow.to);
-    let said = explain(pod, &[], flow);
+    let explained = explain(pod, &[], flow);
     let by_proxy = match &outcome {
         Outcome::Answered(answer) if answer.server == "proxy" => Some(u64::from(answer.port)),
         Outcome::Answered(_) | Outcome::Refused | Outcome::TimedOut | Outcome::Failed(_) => None,
     };
-    assert_eq!(said["port"].as_u64(), by_proxy, "{flow}: {outcome:?}: {said:#}");
-    said
+    assert_eq!(explained["port"].as_u64(), by_proxy, "{flow}: {outcome:?}: {explained:#}");
+    explained
 }
 
 fn flow(from: &str, address: std::net::IpAddr, port: u16) -> Flow {
@@ -86,12 +86,12 @@ fn foreign_rules_that_take_connections_are_the_reason(fixture: Fixture) {
             (flow("outside", own, 7005), Some("PREROUTING")),
             (flow("outside", own, 80), None),
         ] {
-            let said = agrees(&pod, &flow);
-            let decisive = &said["rule"];
+            let explained = agrees(&pod, &flow);
+            let decisive = &explained["rule"];
             let by = decisive["chain"].as_str().filter(|_| decisive["foreign"] == true);
             // A list of ports with a range has no words in the model: it is named, not guessed.
-            let uncertain = said["may_decide"].as_array().is_some_and(|rules| !rules.is_empty());
-            assert!(by == foreign || uncertain && foreign.is_some(), "{flow}: {said:#}");
+            let uncertain = explained["may_decide"].as_array().is_some_and(|rules| !rules.is_empty());
+            assert!(by == foreign || uncertain && foreign.is_some(), "{flow}: {explained:#}");
         }
     }
 }
@@ -105,17 +105,21 @@ fn rules_that_cannot_be_evaluated_are_named(fixture: Fixture) {
             "*nat\n:SOMETIMES -\n-I OUTPUT -p tcp -m statistic --mode random --probability 0.5 -j SOMETIMES\n-A SOMETIMES -j ACCEPT\n\
              -I OUTPUT -p tcp -m statistic --mode random --probability 0.5 -j LOG\nCOMMIT\n",
         );
-        let said = explain(&pod, &[], &flow("app", family.service(), 80));
-        let rules: Vec<&str> =
-            said["may_decide"].as_array().unwrap().iter().filter_map(|rule| rule["rule"].as_str()).collect();
-        assert!(matches!(rules.as_slice(), [rule] if rule.contains("-j SOMETIMES")), "{said:#}");
+        let explained = explain(&pod, &[], &flow("app", family.service(), 80));
+        let rules: Vec<&str> = explained["may_decide"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|rule| rule["rule"].as_str())
+            .collect();
+        assert!(matches!(rules.as_slice(), [rule] if rule.contains("-j SOMETIMES")), "{explained:#}");
         let text =
             pod.bare_istio_iptables(&["explain", "--live", "--to", &at(family.service(), 80).to_string()]);
         text.run().succeeded().output_contains("unless   a rule decides that cannot be evaluated");
     }
 }
 
-/// What the kernel does with a connection beside each of these rules is what is said, or a rule is named that may decide.
+/// What the kernel does with a connection beside each of these rules is what `explain` reports, or a rule is named that may decide.
 fn odd_foreign_rules_are_followed_or_named(fixture: Fixture) {
     for mode in ["REDIRECT", "TPROXY"] {
         let pod = fixture.pod();
@@ -150,10 +154,11 @@ fn odd_foreign_rules_are_followed_or_named(fixture: Fixture) {
                             None
                         }
                     };
-                    let said = explain(&pod, &[], &flow);
-                    let is_uncertain = said["may_decide"].as_array().is_some_and(|rules| !rules.is_empty());
-                    let agrees = said["port"].as_u64() == by_proxy;
-                    assert!(agrees || is_uncertain, "{mode}, {rules}{flow}: {outcome:?}: {said:#}");
+                    let explained = explain(&pod, &[], &flow);
+                    let is_uncertain =
+                        explained["may_decide"].as_array().is_some_and(|rules| !rules.is_empty());
+                    let agrees = explained["port"].as_u64() == by_proxy;
+                    assert!(agrees || is_uncertain, "{mode}, {rules}{flow}: {outcome:?}: {explained:#}");
                 }
                 let undo: Vec<String> = rules.lines().filter_map(undone).collect();
                 pod.restore(family, &format!("{}\nCOMMIT\n", undo.join("\n")));
@@ -191,8 +196,11 @@ fn live_rules_are_explained_with_their_own_ports(fixture: Fixture) {
             (flow("app", family.pod(), 8080), "over loopback"),
             (flow("proxy", family.pod(), 8080), "own service"),
         ] {
-            let said = agrees(&pod, &flow);
-            assert!(said["because"].as_str().is_some_and(|text| text.contains(because)), "{flow}: {said:#}");
+            let explained = agrees(&pod, &flow);
+            assert!(
+                explained["because"].as_str().is_some_and(|text| text.contains(because)),
+                "{flow}: {explained:#}"
+            );
         }
     }
 }
@@ -205,10 +213,10 @@ fn base_chains_that_change_packets_are_named(fixture: Fixture) {
         let table = "table inet agent {\nchain early {\ntype filter hook prerouting priority -301\n\
                      tcp dport 8080 jump marks\n}\nchain marks {\nmeta mark set 1337\n}\n}\n";
         pod.namespace.run(|| crate::lab::program::tool("nft", &["-f", "-"], table));
-        let said = explain(&pod, &[], &flow("outside", Family::V4.pod(), 8080));
-        let notes = said["notices"].to_string();
+        let explained = explain(&pod, &[], &flow("outside", Family::V4.pod(), 8080));
+        let notes = explained["notices"].to_string();
         let note = "inet agent early (prerouting, priority -301): mark set to 1337";
-        assert_eq!(notes.contains(note), is_named, "{mode}: {said:#}");
+        assert_eq!(notes.contains(note), is_named, "{mode}: {explained:#}");
     }
 }
 
@@ -247,8 +255,8 @@ fn changed_native_rules_change_the_verdict(fixture: Fixture) {
             assert_ne!(after, before, "{change}");
             before = after;
         }
-        let said = explain(&pod, &[], &flow("outside", Family::V4.pod(), 8080));
-        assert_eq!(said["rule"]["foreign"], true, "{said:#}");
+        let explained = explain(&pod, &[], &flow("outside", Family::V4.pod(), 8080));
+        assert_eq!(explained["rule"]["foreign"], true, "{explained:#}");
         pod.apply(&["-i", "*", "-b", "*", "-m", mode, "--force-apply"]);
         let whole = verdicts();
         // A rule of ours is deleted: the one that jumps to the inbound chain.
@@ -278,10 +286,10 @@ fn process_names_the_network_namespace(fixture: Fixture) {
 
 fn without_rules_nothing_is_captured(fixture: Fixture) {
     let pod = fixture.pod();
-    let said = explain(&pod, &["-i", "*"], &flow("app", Family::V4.service(), 80));
-    assert_eq!(said["verdict"], "not-captured", "{said:#}");
+    let explained = explain(&pod, &["-i", "*"], &flow("app", Family::V4.service(), 80));
+    assert_eq!(explained["verdict"], "not-captured", "{explained:#}");
     assert!(
-        said["because"].as_str().is_some_and(|text| text.contains("no capture rule is live")),
-        "{said:#}"
+        explained["because"].as_str().is_some_and(|text| text.contains("no capture rule is live")),
+        "{explained:#}"
     );
 }

@@ -97,7 +97,7 @@ fn first_verify_passes_beside_a_foreign_return(fixture: Fixture) {
     pod.apply(&["-b", "80", "--verify"]).output_contains("converged");
 }
 
-/// The very form and place of what `-c` writes: only the record tells.
+/// The very form and place of what `-c` writes: only the record distinguishes it.
 fn foreign_pair_right_before_our_jumps_survives(fixture: Fixture) {
     let pod = fixture.pod();
     pod.apply(&EVERYTHING);

@@ -235,7 +235,7 @@ impl Socket {
                 self.buffer.resize(length, 0);
             }
             self.receive_once(flags)?;
-            // Anybody may send to our port number; only the kernel's is 0.
+            // Any process may send to our port number; only the kernel's is 0.
             if sender == Some(0) {
                 return Ok(length);
             }

@@ -29,7 +29,7 @@ pub async fn fetch(client: &Client, namespace: &str) -> (Vec<Value>, Vec<String>
     (objects, notes)
 }
 
-/// The pods of one more namespace or of all, and the ConfigMaps with CAs, which tell whether a control plane serves it.
+/// The pods of one more namespace or of all, and the ConfigMaps with CAs, which show whether a control plane serves it.
 pub async fn fetch_pods(client: &Client, namespace: Option<&str>) -> (Vec<Value>, Vec<String>) {
     let kinds = ["Pod", "ConfigMap"];
     let (mut objects, notes) =
@@ -55,13 +55,13 @@ pub async fn fetch_sidecars(
     }
     lists.push(list_of("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", None));
     lists.push(list_of("networking.istio.io", "v1beta1", PROXY_CONFIG, None));
-    // Of OpenShift for their ranges of users; those asked for have to exist.
+    // Of OpenShift for their ranges of users; requested ones have to exist.
     let needed = openshift || !namespaces.is_empty();
     lists.extend(needed.then(|| list_of("", "v1", "Namespace", None)));
     read_all(client, lists).await
 }
 
-/// Adds the objects whose pods could not be created, as they are now: events tell of the past.
+/// Adds the objects whose pods could not be created, as they are now: events report the past.
 async fn owners(client: &Client, objects: &mut Vec<Value>, notes: &mut Vec<String>) {
     const MOST: usize = 100;
     let text = |event: &Value, key: &str| -> String {

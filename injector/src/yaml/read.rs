@@ -137,7 +137,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Counts nodes, and thereby bounds memory.
+    /// Counts nodes, which bounds memory.
     fn spend(&mut self, nodes: usize) -> Result<(), YamlError> {
         self.nodes = self.nodes.saturating_add(nodes);
         if self.nodes > self.most { Err(self.error(Problem::TooManyNodes(self.most))) } else { Ok(()) }

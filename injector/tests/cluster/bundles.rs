@@ -52,8 +52,8 @@ async fn only_a_different_bundle_is_written_and_nothing_else() {
             .all(|field| { field.ends_with(".clientConfig.caBundle") || field.ends_with("].name") }),
         "{fields:?}"
     );
-    let asked = fake.asked();
-    let patch = asked.iter().find(|asked| asked.method == "PATCH").expect("a patch");
+    let received = fake.received();
+    let patch = received.iter().find(|received| received.method == "PATCH").expect("a patch");
     assert_eq!(patch.content_type, "application/apply-patch+yaml");
 
     // Other changes, and another replica, write nothing.
@@ -67,7 +67,10 @@ async fn only_a_different_bundle_is_written_and_nothing_else() {
     until("another CA is written", || ca_bundle(&fake) == "two").await;
     replica.end().await;
     assert_eq!(
-        fake.asked().iter().filter(|asked| asked.method != "GET" && asked.method != "PATCH").count(),
+        fake.received()
+            .iter()
+            .filter(|received| received.method != "GET" && received.method != "PATCH")
+            .count(),
         0
     );
 }
@@ -159,8 +162,8 @@ async fn nothing_is_written_when_managed_externally() {
     fake.put("cainjector", hooks());
     fake.put("kubectl", injector_config());
     until("all is well", || replica.status().waiting().is_empty()).await;
-    let about = |asked: &&crate::fake::Asked| asked.path.contains("mutatingwebhookconfigurations");
-    assert_eq!(fake.asked().iter().filter(about).count(), 0, "they are not even looked at");
+    let about = |received: &&crate::fake::Received| received.path.contains("mutatingwebhookconfigurations");
+    assert_eq!(fake.received().iter().filter(about).count(), 0, "they are not even looked at");
     assert!(replica.status().ca_bundles.is_empty());
 }
 

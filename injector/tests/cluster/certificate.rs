@@ -164,7 +164,7 @@ async fn a_foreign_secret_is_not_changed() {
     immutable["immutable"] = json!(true);
     fake.put("kubectl", immutable);
     until("logged", || replica.has_logged("is immutable and cannot be renewed: delete it")).await;
-    assert!(fake.asked().iter().all(|asked| asked.method == "GET"), "nothing was written");
+    assert!(fake.received().iter().all(|received| received.method == "GET"), "nothing was written");
     fake.delete(SECRET);
     until("then it makes its own", || replica.status().certificate == Part::Good).await;
     replica.end().await;

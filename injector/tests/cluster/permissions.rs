@@ -5,7 +5,7 @@ use sidecar_injector::cluster::{ClusterOptions, Part};
 use sidecar_injector::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES};
 use sidecar_injector::manifests::{Certificates, FailurePolicy, Options, Platform, Texts, objects};
 
-use crate::fake::{Asked, Fake, Store};
+use crate::fake::{Fake, Received, Store};
 use crate::replica::{HOOKS, NAME, NAMESPACE, Replica, SECRET, hooks, injector_config, self_signed, until};
 
 /// The ClusterRole and the Role that are installed.
@@ -31,8 +31,8 @@ fn roles() -> Vec<Value> {
 }
 
 /// Whether a rule allows the request. Lists and watches count as being of one name where a field selector names one.
-fn allowed(roles: &[Value], asked: &Asked) -> bool {
-    let (path, query) = asked.path.split_once('?').unwrap_or((&asked.path, ""));
+fn allowed(roles: &[Value], received: &Received) -> bool {
+    let (path, query) = received.path.split_once('?').unwrap_or((&received.path, ""));
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let parts = &parts[if parts[0] == "api" { 2 } else { 3 }..];
     let (namespace, parts) = match parts {
@@ -41,7 +41,7 @@ fn allowed(roles: &[Value], asked: &Asked) -> bool {
     };
     let selected = query.split('&').find_map(|pair| pair.strip_prefix("fieldSelector=metadata.name%3D"));
     let name = parts.get(1).copied().or(selected);
-    let verb = match asked.method.as_str() {
+    let verb = match received.method.as_str() {
         "GET" if query.contains("watch=true") => "watch",
         "GET" if parts.len() == 1 => "list",
         "GET" => "get",
@@ -105,17 +105,17 @@ async fn no_request_exceeds_the_installed_roles() {
     until("missed", || matches!(replica.status().ca_bundles[NAME], Part::Waiting(_))).await;
     replica.end().await;
 
-    let (asked, roles) = (fake.asked(), roles());
-    let beyond: Vec<_> = asked.iter().filter(|asked| !allowed(&roles, asked)).collect();
+    let (received, roles) = (fake.received(), roles());
+    let beyond: Vec<_> = received.iter().filter(|received| !allowed(&roles, received)).collect();
     assert!(beyond.is_empty(), "{beyond:#?}");
     let refused = |method: &str, path: &str| {
-        let asked = Asked {
+        let received = Received {
             method: method.to_owned(),
             path: path.to_owned(),
             content_type: String::new(),
             status: 200,
         };
-        !allowed(&roles, &asked)
+        !allowed(&roles, &received)
     };
     assert!(refused("DELETE", "/api/v1/nodes/a"));
     for unnamed in ["secrets", "configmaps"] {

@@ -176,7 +176,7 @@ impl Server {
         }
     }
 
-    /// What was said last, once the program has ended and all of it is collected.
+    /// The last output, once the program has ended and all of it is collected.
     pub(crate) fn wait_for_last_line(&self, message: &str) {
         while Arc::strong_count(&self.output) > 1 {
             std::thread::sleep(Duration::from_millis(1));

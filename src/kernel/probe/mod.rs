@@ -88,7 +88,7 @@ fn run(probe: &Probe, owner: &Owner, probes: &mut [FamilyProbe]) {
 fn wait(probes: &[FamilyProbe], time: Duration) {
     let mut descriptors: Vec<PollFd<'_>> =
         probes.iter().filter(|family_probe| family_probe.open()).flat_map(FamilyProbe::pollable).collect();
-    // Rounded up, lest the last fraction of a millisecond is spent in a busy loop.
+    // Rounded up: otherwise the last fraction of a millisecond would be a busy loop.
     let milliseconds = time.as_millis().saturating_add(1);
     let timeout = PollTimeout::try_from(milliseconds).unwrap_or(PollTimeout::MAX);
     // An interrupted wait is a short one: the loop looks at the clock. One that fails must not make the loop busy.

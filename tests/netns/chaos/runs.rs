@@ -166,7 +166,7 @@ impl Step {
 
     /// Whether every exit code is one that this step may have.
     pub(super) fn ended_as_expected(&self) -> bool {
-        let panicked = self.ended.iter().any(|(_, said)| said.contains("panicked"));
+        let panicked = self.ended.iter().any(|(_, output)| output.contains("panicked"));
         let stopped =
             matches!(self.action, Action::Kill(..) | Action::KillAtSend(..) | Action::Interfere(..));
         !panicked && (stopped || self.ended.iter().all(|(code, _)| *code == 0))
@@ -216,7 +216,7 @@ impl Step {
     }
 
     fn says(&self, what: impl Fn(&str) -> bool) -> bool {
-        self.ended.iter().any(|(_, said)| said.lines().any(&what))
+        self.ended.iter().any(|(_, output)| output.lines().any(&what))
     }
 
     /// The command lines, exit codes and output.
@@ -228,11 +228,11 @@ impl Step {
             Action::Interfere(goal, call, how) => format!("{goal}, {how:?} at tool call {call}"),
             Action::Two(one, other) => format!("{one}\n      and at once {other}"),
         };
-        for (code, said) in &self.ended {
+        for (code, output) in &self.ended {
             let _ = write!(text, "\n      exit {code}");
             // Not the rules files, and not the options again; all of an error.
             let mut in_error = false;
-            for line in said.lines() {
+            for line in output.lines() {
                 in_error |= line.contains("\terror\t");
                 if in_error || (line.contains('\t') && !line.contains("\toptions: ")) {
                     let _ =

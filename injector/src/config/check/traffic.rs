@@ -11,7 +11,7 @@ const DURATION: &str = "a duration of whole milliseconds, at least 1ms";
 const NOT_NEGATIVE: &str = "0 or more";
 const MILLISECOND: i64 = 1_000_000;
 
-/// Labels that `failover` stands for.
+/// Labels that `failover` means.
 const TOPOLOGY: [&str; 3] =
     ["topology.istio.io/subzone", "topology.kubernetes.io/region", "topology.kubernetes.io/zone"];
 

@@ -13,7 +13,7 @@ pub(super) fn owned(object: &mut Value, manager: &str, operation: &str, fields: 
     entries.push(json!({
         "manager": manager, "operation": operation, "time": time, "fieldsType": "FieldsV1", "fieldsV1": fields,
     }));
-    // The newest is the last, and times tell so.
+    // The newest is the last, by their times.
     for (number, entry) in entries.iter_mut().enumerate() {
         entry["time"] = json!(format!("2026-01-01T00:00:{number:02}Z"));
     }

@@ -22,7 +22,7 @@ pub(crate) use store::Store;
 
 /// One request that came in.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Received {
     pub method: String,
     /// Path and query.
     pub path: String,
@@ -42,7 +42,7 @@ pub(crate) struct Failure {
 pub(crate) struct State {
     pub store: Mutex<Store>,
     pub changed: watch::Sender<u64>,
-    asked: Mutex<Vec<Asked>>,
+    received: Mutex<Vec<Received>>,
     failures: Mutex<Vec<Failure>>,
     gate: Mutex<Option<(&'static str, String, Arc<Barrier>)>>,
 }
@@ -74,7 +74,7 @@ impl Fake {
         let state = State {
             store: Mutex::default(),
             changed: watch::Sender::new(0),
-            asked: Mutex::default(),
+            received: Mutex::default(),
             failures: Mutex::default(),
             gate: Mutex::default(),
         };
@@ -182,16 +182,17 @@ impl Fake {
     }
 
     /// All requests so far.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        lock(&self.state.asked).clone()
+    pub(crate) fn received(&self) -> Vec<Received> {
+        lock(&self.state.received).clone()
     }
 
     /// How many requests of that method, with that in their path, were answered with that code.
     pub(crate) fn count(&self, method: &str, path: &str, status: u16) -> usize {
-        let asked = self.asked();
-        let like =
-            |asked: &&Asked| asked.method == method && asked.path.contains(path) && asked.status == status;
-        asked.iter().filter(like).count()
+        let received = self.received();
+        let like = |received: &&Received| {
+            received.method == method && received.path.contains(path) && received.status == status
+        };
+        received.iter().filter(like).count()
     }
 }
 
@@ -205,8 +206,8 @@ impl Drop for Fake {
 }
 
 impl State {
-    pub(crate) fn note(&self, asked: Asked) {
-        lock(&self.asked).push(asked);
+    pub(crate) fn note(&self, received: Received) {
+        lock(&self.received).push(received);
     }
 
     pub(crate) fn failure(&self, method: &str, path: &str) -> Option<u16> {

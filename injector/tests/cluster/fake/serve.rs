@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use super::store::Refusal;
-use super::{Asked, State, lock};
+use super::{Received, State, lock};
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -67,7 +67,7 @@ impl Target {
         format!("{}/{}", self.collection, self.name.as_deref().unwrap_or_default())
     }
 
-    fn asks(&self, key: &str) -> &str {
+    fn parameter(&self, key: &str) -> &str {
         self.query.get(key).map_or("", String::as_str)
     }
 
@@ -82,7 +82,7 @@ impl Target {
                 found == Some(value)
             })
         };
-        fits(self.asks("fieldSelector"), false) && fits(self.asks("labelSelector"), true)
+        fits(self.parameter("fieldSelector"), false) && fits(self.parameter("labelSelector"), true)
     }
 }
 
@@ -112,7 +112,7 @@ async fn answer(request: Request<Incoming>, state: Arc<State>) -> Response<Body>
     let target = Target::of(parts.uri.path(), parts.uri.query().unwrap_or_default());
     state.pass_gate(&method, &path).await;
     let note = |status| {
-        state.note(Asked {
+        state.note(Received {
             method: method.clone(),
             path: path.clone(),
             content_type: content_type.clone(),
@@ -125,7 +125,7 @@ async fn answer(request: Request<Incoming>, state: Arc<State>) -> Response<Body>
         let empty = || Response::new(Full::new(Bytes::new()).boxed_unsync());
         return if status == 200 { empty() } else { refused((status, "made to fail".to_owned())) };
     }
-    if method == "GET" && target.asks("watch") == "true" {
+    if method == "GET" && target.parameter("watch") == "true" {
         note(200);
         return watch(target, Arc::clone(&state));
     }
@@ -151,7 +151,7 @@ fn stored(
 ) -> Result<(u16, Value), Refusal> {
     let mut store = lock(&state.store);
     let parsed = || serde_json::from_slice::<Value>(body).map_err(|error| (400, error.to_string()));
-    let manager = target.asks("fieldManager");
+    let manager = target.parameter("fieldManager");
     let missing = || (404, format!("{:?} not found", target.key()));
     let result = match (method, &target.name) {
         ("GET", Some(_)) => {
@@ -161,7 +161,7 @@ fn stored(
         ("POST", None) => store.create(&target.collection, parsed()?, manager).map(|object| (201, object)),
         ("PUT", Some(_)) => store.replace(&target.key(), parsed()?, manager).map(|object| (200, object)),
         ("PATCH", Some(_)) if content_type == "application/apply-patch+yaml" => {
-            let force = target.asks("force") == "true";
+            let force = target.parameter("force") == "true";
             store.apply(&target.key(), &parsed()?, manager, force).map(|object| (200, object))
         }
         ("PATCH", Some(_)) => Err((415, format!("{content_type:?} is not supported"))),
@@ -174,8 +174,8 @@ fn stored(
 
 /// A list, or a part of one: `continue` is the number of the first item.
 fn page(store: &super::Store, target: &Target) -> Value {
-    let start: usize = target.asks("continue").parse().unwrap_or(0);
-    let limit: usize = target.asks("limit").parse().unwrap_or(usize::MAX);
+    let start: usize = target.parameter("continue").parse().unwrap_or(0);
+    let limit: usize = target.parameter("limit").parse().unwrap_or(usize::MAX);
     let all: Vec<&Value> = store.list(&target.collection).filter(|object| target.selects(object)).collect();
     let mut items: Vec<Value> = all.iter().skip(start).take(limit).map(|object| (*object).clone()).collect();
     for item in &mut items {
@@ -214,7 +214,7 @@ fn status_object(code: u16, message: &str) -> Value {
 
 /// Events, one line and one chunk each, until the client goes away; or one error when the version is expired.
 fn watch(target: Target, state: Arc<State>) -> Response<Body> {
-    let version = target.asks("resourceVersion").parse().unwrap_or(0);
+    let version = target.parameter("resourceVersion").parse().unwrap_or(0);
     let changed = state.changed.subscribe();
     let events = stream::unfold(Some((target, state, changed, version)), |following| async {
         let (target, state, mut changed, mut version) = following?;
