@@ -4,7 +4,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_saphyr::SingleQuoted;
 
-use super::read::integers;
+use super::scalar;
 
 /// Writes `value` as block-style YAML, ending with a line break.
 ///
@@ -14,13 +14,11 @@ use super::read::integers;
 pub fn write(value: &Value) -> String {
     // Long texts stay on their line.
     let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
-    let mut value = value.clone();
-    integers(&mut value);
     // Maps with string keys, finite numbers: serializing them does not fail.
-    serde_saphyr::to_string_with_options(&Styled(&value), options).unwrap_or_default()
+    serde_saphyr::to_string_with_options(&Styled(value), options).unwrap_or_default()
 }
 
-/// A value in which texts of JSON are in single quotes, so that theirs need no escape.
+/// A value in which integral floats are integers, and texts of JSON are in single quotes, so that theirs need no escape.
 struct Styled<'a>(&'a Value);
 
 impl Serialize for Styled<'_> {
@@ -33,6 +31,10 @@ impl Serialize for Styled<'_> {
             }
             Value::Array(items) => serializer.collect_seq(items.iter().map(Styled)),
             Value::String(text) if is_json(text) => SingleQuoted(text).serialize(serializer),
+            Value::Number(number) if number.is_f64() => {
+                let integer = number.as_f64().and_then(scalar::integral);
+                integer.as_ref().unwrap_or(number).serialize(serializer)
+            }
             other => other.serialize(serializer),
         }
     }
