@@ -56,4 +56,6 @@ pub mod commits;
 
 pub mod apply;
 
+pub mod answers;
+
 pub mod run;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use crate::answers;
 use crate::apply;
 use crate::config::{
-    Action, CaptureConfig, GivenOption, Intent, PacketQuery, Resolved, RunOptions, Validation,
+    Action, CaptureConfig, GivenOption, Intent, PacketQuery, Question, Resolved, RunOptions, Validation,
 };
 use crate::exit::Exit;
 use crate::explain;
@@ -25,12 +26,15 @@ const WAIT_FOR_OTHER_RUN: Duration = Duration::from_secs(30);
 /// # Errors
 /// The first stage that fails.
 pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failure> {
-    let Resolved { run, log: _, query, intent, warnings, given } = resolved;
+    let Resolved { run, log: _, query, question, intent, warnings, given } = resolved;
     for warning in &warnings {
         log::warn!("{warning}");
     }
     if let Some(query) = query {
         return explain(host, &query, intent, &run, &given).map(|answer| (answer, Exit::Done));
+    }
+    if let Some(question) = question {
+        return answer(host, question, intent, &run);
     }
     if !given.is_empty() {
         let options: Vec<String> = given.iter().map(ToString::to_string).collect();
@@ -68,6 +72,26 @@ pub fn check(host: &impl Host, resolved: Resolved) -> Result<(), Failure> {
     enter(&run)?;
     let (config, _) = intent.decide(&network()?);
     compare(host, &desired(&config, Action::Apply, false), &run).map(drop)
+}
+
+/// Answers a question about the live rules. Nothing is changed.
+fn answer(
+    host: &impl Host,
+    question: Question,
+    intent: Intent,
+    run: &RunOptions,
+) -> Result<(String, Exit), Failure> {
+    require_net_admin()?;
+    enter(run)?;
+    match question {
+        Question::Check(output) => {
+            let config = decide(intent, run)?;
+            let desired = desired(&config, Action::Apply, false);
+            let found = apply::differences::differences(host, &desired, run.backend)?;
+            let exit = if found.is_none() { Exit::Done } else { Exit::Different };
+            Ok((answers::check(&found, output), exit))
+        }
+    }
 }
 
 /// What happens to a packet: nothing is changed, and no privilege needed but that to enter another namespace.

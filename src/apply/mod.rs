@@ -4,6 +4,7 @@ pub mod check;
 mod connections;
 mod conntrack;
 mod delete_on_syn;
+pub mod differences;
 mod execute;
 mod fallback;
 mod hidden;

@@ -48,13 +48,12 @@ pub(super) fn command() -> Command {
         .args(options)
         .args(ignored)
         .subcommands(SubCommand::ALL.into_iter().map(|sub| {
-            let packet: &[PacketKey] = if sub == SubCommand::Explain { &PacketKey::ALL } else { &[] };
             let live = (sub == SubCommand::Explain).then(|| {
                 let help =
                     "Ask about the rules in the kernel, foreign ones among them, not those of the options";
                 Arg::new(LIVE).long(LIVE).action(ArgAction::SetTrue).help_heading("Packet").help(help)
             });
-            let packet = packet.iter().map(|key| packet_argument(*key));
+            let packet = sub.own_options().iter().map(|key| packet_argument(*key));
             Command::new(sub.name()).about(sub.about()).args(packet.chain(live))
         }))
 }
@@ -120,9 +119,9 @@ pub(super) fn read(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<
 }
 
 fn read_packet(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<UsageError>) {
-    let Some(matches) = matches.subcommand_matches(SubCommand::Explain.name()) else { return };
-    raw.live = matches.get_flag(LIVE);
-    for key in PacketKey::ALL {
+    let Some(matches) = matches.subcommand_matches(raw.command.name()) else { return };
+    raw.live = raw.command == SubCommand::Explain && matches.get_flag(LIVE);
+    for &key in raw.command.own_options() {
         match matches.get_one::<OsString>(key.name()).map(|value| value.to_str().ok_or(value)) {
             Some(Ok(text)) => raw.ask(key, text.to_owned()),
             Some(Err(value)) => errors.push(UsageError::NotUtf8 {

@@ -12,6 +12,8 @@ pub enum SubCommand {
     /// Make the rules (also without a sub-command).
     #[default]
     Apply,
+    /// Compare the live state with what the options ask for.
+    Check,
     /// Remove what an earlier run added.
     Cleanup,
     /// Report what happens to a packet.
@@ -20,15 +22,26 @@ pub enum SubCommand {
 
 impl SubCommand {
     /// All of them, in the order of `--help`.
-    pub const ALL: [Self; 3] = [Self::Apply, Self::Cleanup, Self::Explain];
+    pub const ALL: [Self; 4] = [Self::Apply, Self::Check, Self::Cleanup, Self::Explain];
 
     /// The word on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Apply => "apply",
+            Self::Check => "check",
             Self::Cleanup => "cleanup",
             Self::Explain => "explain",
+        }
+    }
+
+    /// The options that it has besides those of a run.
+    #[must_use]
+    pub const fn own_options(self) -> &'static [PacketKey] {
+        match self {
+            Self::Explain => &PacketKey::ALL,
+            Self::Check => &[PacketKey::Output],
+            Self::Apply | Self::Cleanup => &[],
         }
     }
 
@@ -37,6 +50,9 @@ impl SubCommand {
     pub const fn about(self) -> &'static str {
         match self {
             Self::Apply => "Write the rules that the options ask for (the default)",
+            Self::Check => {
+                "Compare the live rules with those of the options; exit 0 if they are equal, 1 if not; changes nothing"
+            }
             Self::Cleanup => "Remove what an earlier run added; the same as --cleanup-only",
             Self::Explain => {
                 "Tell whether a packet is captured, and by which rule and option; changes nothing"

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::cli::{Origin, PacketKey, RawOptions};
+use crate::cli::{Origin, PacketKey, RawOptions, SubCommand};
 use crate::model::{Interface, Mark, Transport};
 
 use super::error::{ConfigError, Expected};
@@ -84,6 +84,21 @@ pub struct PacketQuery {
     pub output: Output,
     /// Whether it is about the rules in the kernel, not about those of the options.
     pub live: bool,
+}
+
+/// A question about the live rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// How they differ from those of the options.
+    Check(Output),
+}
+
+/// Reads the options of `check`.
+pub(super) fn question(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Question> {
+    match raw.command {
+        SubCommand::Check => Reader { raw, errors }.value(PacketKey::Output, output).map(Question::Check),
+        SubCommand::Apply | SubCommand::Cleanup | SubCommand::Explain => None,
+    }
 }
 
 /// Reads the options of `explain`.

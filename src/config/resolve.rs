@@ -9,7 +9,7 @@ use crate::text::one_line;
 use super::Traffic;
 use super::error::{ConfigError, Expected, Warning};
 use super::intent::{DnsChoice, FamilyChoice, Intent};
-use super::packet_query::{self, PacketQuery};
+use super::packet_query::{self, PacketQuery, Question};
 use super::reader::Reader;
 use super::run::{LogFormat, LogOptions, RunOptions};
 use super::{run_options, traffic, values};
@@ -23,6 +23,8 @@ pub struct Resolved {
     pub log: LogOptions,
     /// The packet that is to be explained; `None` in a run.
     pub query: Option<PacketQuery>,
+    /// A question about the live rules; `None` in a run, and for `explain`.
+    pub question: Option<Question>,
     /// Which traffic is captured, as far as it follows from options.
     pub intent: Intent,
     /// Warnings about options.
@@ -74,10 +76,17 @@ pub fn resolve(raw: &RawOptions, files: &Files) -> Result<Resolved, Vec<ConfigEr
     let intent = read_intent(&mut reader, files);
     let is_question = raw.command == SubCommand::Explain;
     let query = is_question.then(|| packet_query::read(raw, &mut reader.errors)).flatten();
+    let question = packet_query::question(raw, &mut reader.errors);
     match (run, intent) {
-        (Some(run), Some(intent)) if reader.errors.is_empty() => {
-            Ok(Resolved { run, log, query, intent, warnings: reader.warnings, given: differing(raw) })
-        }
+        (Some(run), Some(intent)) if reader.errors.is_empty() => Ok(Resolved {
+            run,
+            log,
+            query,
+            question,
+            intent,
+            warnings: reader.warnings,
+            given: differing(raw),
+        }),
         _ => Err(reader.errors),
     }
 }

@@ -1,11 +1,13 @@
 //! Desired against observed, in order, as statements: what has to change. A second run is idempotent: nothing has.
 
+mod chains;
 mod change;
 mod limit;
 mod ownership;
 mod projection;
 mod written;
 
+pub use chains::{ChainDifference, RuleDifference, of_iptables, of_native};
 pub use change::{Change, Deleted, Deletion, HookChange, RuleByHandle, TableChange};
 pub(crate) use limit::limited_save_mark;
 pub use ownership::found;

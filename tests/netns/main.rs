@@ -17,6 +17,7 @@ mod lab;
 mod agreement;
 mod change;
 mod chaos;
+mod check;
 mod choice;
 mod cleanup;
 mod closed_connections;

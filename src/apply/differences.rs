@@ -1,0 +1,95 @@
+//! How the live state differs from the desired one, for `check`.
+
+use super::{Access, inspect};
+use crate::config::BackendChoice;
+use crate::diff::{self, ChainDifference};
+use crate::kernel::process::Host;
+use crate::model::{Backend, Family, FamilyRules, Variant};
+use crate::nft;
+use crate::plan::{self, CurrentState, DesiredState, Step};
+use crate::report::Failure;
+
+/// What differs.
+#[derive(Clone, Debug)]
+pub struct Differences {
+    /// What holds the rules, or is to hold them.
+    pub backend: Backend,
+    /// The rules that differ, with what holds them.
+    pub chains: Vec<(Backend, ChainDifference)>,
+    /// What else a run would change: routes, policy rules, addresses, tables that are switched off.
+    pub others: Vec<String>,
+    /// Foreign rules that decide first, and what else a run would warn of.
+    pub notices: Vec<String>,
+}
+
+impl Differences {
+    /// Whether a run would change nothing, and nothing decides before our rules.
+    #[must_use]
+    pub const fn is_none(&self) -> bool {
+        self.chains.is_empty() && self.others.is_empty() && self.notices.is_empty()
+    }
+}
+
+/// Compares. Nothing is changed.
+///
+/// # Errors
+/// The live state cannot be read.
+pub fn differences(
+    host: &impl Host,
+    desired: &DesiredState,
+    choice: BackendChoice,
+) -> Result<Differences, Failure> {
+    let current = inspect(host, choice, Access::ReadOnly)?.current;
+    let desired = desired.clone().accepting_kept_translation(&current);
+    let mut chains = Vec::new();
+    for variant in Variant::ALL {
+        chains.extend(iptables(&desired, &current, variant).into_iter().map(|one| (variant.into(), one)));
+    }
+    let wanted = if current.backend == Backend::Native { nft::tables(&desired.rules) } else { Vec::new() };
+    let encoded: Vec<_> = wanted.iter().map(|table| nft::encode(table).normalized()).collect();
+    let before = chains.len();
+    for family in Family::ALL {
+        let found = diff::of_native(&encoded, &current.native, family);
+        chains.extend(found.into_iter().map(|one| (Backend::Native, one)));
+    }
+    let mut others: Vec<String> = network(&desired, &current);
+    let dormant = super::require_active_tables(&desired, &current).err();
+    others.extend(dormant.map(|failure| failure.what));
+    let is_same = chains.len() == before;
+    let tables = current.native.differing(&wanted).into_iter().filter(|_| is_same);
+    others.extend(tables.map(|name| {
+        let state = if current.native.dormant().iter().any(|dormant| dormant == name) {
+            "is switched off"
+        } else {
+            "has other comments, sets or chains than a run writes"
+        };
+        format!("the nftables table inet {name} {state}")
+    }));
+    let notices = plan::notices(&desired, &current);
+    Ok(Differences { backend: current.backend, chains, others, notices })
+}
+
+fn iptables(desired: &DesiredState, current: &CurrentState, variant: Variant) -> Vec<ChainDifference> {
+    let is_ours = current.backend == Backend::Iptables(variant);
+    let mut found = Vec::new();
+    for family in Family::ALL {
+        let observed = current.rules.get(&(variant, family));
+        let wanted = desired.rules.get(&family).filter(|_| is_ours);
+        let none = FamilyRules::none(family);
+        if observed.is_none() && wanted.is_none() {
+            continue;
+        }
+        let empty = crate::parse::Observed::empty(family);
+        found.extend(diff::of_iptables(wanted.unwrap_or(&none), observed.unwrap_or(&empty)));
+    }
+    found
+}
+
+/// The steps of a run that are about addresses, routes and policy rules.
+fn network(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
+    let steps = plan::plan(desired, current);
+    let of = |step: &Step| {
+        if let Step::Network(step) = step { Some(format!("a run would `{step}`")) } else { None }
+    };
+    steps.iter().filter_map(of).collect()
+}

@@ -1,0 +1,114 @@
+//! `check`: the live state against the options, rule by rule.
+
+use serde_json::Value;
+
+use crate::lab::program::tool;
+use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native};
+
+for_each_backend_and_native!(
+    equal_after_a_run_and_different_with_other_options,
+    missing_and_additional_rules_are_named_in_order,
+    foreign_rule_that_decides_first_is_not_equal,
+    missing_policy_rule_is_named
+);
+
+const OPTIONS: [&str; 8] = ["-i", "*", "-x", "10.96.0.0/12", "-b", "*", "-d", "15020,15090"];
+
+/// The exit code, and the answer.
+fn check(pod: &Pod, options: &[&str]) -> (i32, Value) {
+    let ended = pod.istio_iptables(&[&["check", "--output", "json"], options].concat()).run();
+    let output = ended.output();
+    let line = output.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{output}"));
+    (ended.code(), serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+}
+
+fn equal(pod: &Pod, options: &[&str]) {
+    let (code, said) = check(pod, options);
+    assert_eq!((code, &said["equal"]), (0, &Value::Bool(true)), "{said:#}");
+}
+
+/// `+rule` or `-rule` of a chain in IPv4.
+fn rules(said: &Value, table: &str, chain: &str) -> Vec<String> {
+    let chains = said["chains"].as_array().unwrap_or_else(|| panic!("{said:#}")).iter();
+    let chains = chains
+        .filter(|found| found["table"] == table && found["chain"] == chain && found["family"] == "IPv4");
+    let rules = chains.filter_map(|found| found["rules"].as_array()).flatten();
+    let sign = |rule: &Value| if rule["change"] == "missing" { '+' } else { '-' };
+    rules.map(|rule| format!("{}{}", sign(rule), rule["rule"].as_str().unwrap_or_default())).collect()
+}
+
+fn equal_after_a_run_and_different_with_other_options(fixture: Fixture) {
+    let pod = fixture.pod();
+    let before = pod.state();
+    let (code, said) = check(&pod, &OPTIONS);
+    assert_eq!(code, 1, "nothing is live: {said:#}");
+    assert!(!rules(&said, "nat", "ISTIO_OUTPUT").is_empty(), "{said:#}");
+    assert_eq!(pod.state(), before, "check writes nothing");
+    for mode in ["REDIRECT", "TPROXY"] {
+        let options = [&OPTIONS[..], &["--redirect-dns", "--capture-all-dns", "-m", mode]].concat();
+        pod.apply(&options);
+        equal(&pod, &options);
+    }
+    let (code, said) = check(&pod, &["-i", "*", "-b", "*", "-m", "TPROXY"]);
+    assert_eq!(code, 1, "{said:#}");
+    let output = rules(&said, "nat", "ISTIO_OUTPUT");
+    assert!(output.contains(&"--d 10.96.0.0/12 -j RETURN".to_owned()), "{said:#}");
+}
+
+fn missing_and_additional_rules_are_named_in_order(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&OPTIONS);
+    if fixture.backend == Backend::Native {
+        let chain = tool_in(&pod, &["-a", "list", "chain", "inet", "istio-proxy-nat", "istio-output"]);
+        let rule = chain.lines().find(|line| line.contains("10.96.0.0/12")).expect("the excluded range");
+        let handle = rule.rsplit(' ').next().expect("a handle");
+        tool_in(&pod, &["delete", "rule", "inet", "istio-proxy-nat", "istio-output", "handle", handle]);
+        let word =
+            "insert rule inet istio-proxy-nat istio-output meta nfproto ipv4 ip daddr 10.0.0.0/8 return";
+        tool_in(&pod, &word.split(' ').collect::<Vec<_>>());
+    } else {
+        pod.iptables(Family::V4, "-t nat -D ISTIO_OUTPUT -d 10.96.0.0/12 -j RETURN");
+        pod.iptables(Family::V4, "-t nat -I ISTIO_OUTPUT -d 10.0.0.0/8 -j RETURN");
+    }
+    let (code, said) = check(&pod, &OPTIONS);
+    assert_eq!(code, 1, "{said:#}");
+    let found = rules(&said, "nat", "ISTIO_OUTPUT");
+    assert_eq!(found, ["--d 10.0.0.0/8 -j RETURN", "+-d 10.96.0.0/12 -j RETURN"], "{said:#}");
+    let ended = pod.istio_iptables(&[&["check"], &OPTIONS[..]].concat()).run().ended_with(1);
+    ended.output_contains("different: 1 chains").output_contains("-   1  -d 10.0.0.0/8 -j RETURN");
+    pod.apply(&OPTIONS);
+    equal(&pod, &OPTIONS);
+}
+
+fn tool_in(pod: &Pod, words: &[&str]) -> String {
+    pod.namespace.run(|| tool("nft", words, ""))
+}
+
+fn foreign_rule_that_decides_first_is_not_equal(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&OPTIONS);
+    if fixture.backend == Backend::Native {
+        let table = "table inet agent {\nchain early {\ntype filter hook output priority -200\ntcp dport 80 drop\n}\n}\n";
+        pod.namespace.run(|| tool("nft", &["-f", "-"], table));
+    } else {
+        pod.iptables(Family::V4, "-t nat -I OUTPUT -d 10.0.0.0/8 -j ACCEPT");
+    }
+    let (code, said) = check(&pod, &OPTIONS);
+    let notices = said["notices"].to_string();
+    assert_eq!(code, 1, "{said:#}");
+    assert!(said["chains"].as_array().is_some_and(Vec::is_empty), "{said:#}");
+    let named =
+        if fixture.backend == Backend::Native { "inet agent early" } else { "-d 10.0.0.0/8 -j ACCEPT" };
+    assert!(notices.contains(named), "{said:#}");
+}
+
+fn missing_policy_rule_is_named(fixture: Fixture) {
+    let pod = fixture.pod();
+    let options = ["-i", "*", "-b", "*", "-m", "TPROXY"];
+    pod.apply(&options);
+    equal(&pod, &options);
+    pod.ip("rule del fwmark 1337 lookup 133");
+    let (code, said) = check(&pod, &options);
+    assert_eq!(code, 1, "{said:#}");
+    assert!(said["others"].to_string().contains("133"), "{said:#}");
+}
