@@ -123,8 +123,8 @@ pub struct HookChange {
     /// Behind how many of the remaining rules those of the tail are inserted, where ours were before; `None` for all of
     /// them. Foreign rules added behind ours stay behind ours: an ACCEPT there did no harm before.
     pub behind: Option<usize>,
-    /// How many foreign rules are in the chain.
-    pub foreign: usize,
+    /// Hashes of the rules that stay in the chain, in order.
+    pub foreign: Vec<u32>,
     /// How many rules of ours before that place are deleted only afterwards, by handle.
     pub leaving: usize,
 }
@@ -167,13 +167,12 @@ impl Change {
         self.tables.is_empty()
     }
 
-    /// How many foreign rules come before our tail in a shared chain, and how many there are; `None` if that chain is not
-    /// written.
+    /// The foreign rules of a shared chain; `None` if that chain is not written.
     #[must_use]
-    pub fn foreign_before(&self, table: Table, hook: Hook) -> Option<record::Position> {
+    pub fn foreign_rules(&self, table: Table, hook: Hook) -> Option<record::ForeignRules<'_>> {
         let change = self.tables.iter().find(|change| change.table == table)?.hooks.get(&hook)?;
         let HookChange { rules: _, behind, foreign, leaving: _ } = change;
-        Some(record::Position { before: behind.unwrap_or(*foreign), of: *foreign })
+        Some(record::ForeignRules { hashes: foreign, before: behind.unwrap_or(foreign.len()) })
     }
 
     /// Whether it deletes a rule by its place, which another program may shift.

@@ -34,8 +34,8 @@ fn limit(family: Family, observed: &ObservedTable, record: Option<&Record>) -> O
     let limited = everywhere.iter().filter_map(|at| limited_save_mark(statement(at)?));
     let missing = limited.filter(|statement| !live.contains(&statement));
     let tail = missing.map(|statement| Rule { statement, only: None, why: Why::SaveMark }).collect();
-    let foreign = lines.len() - everywhere.len();
-    let behind = (place < foreign).then_some(place);
+    let foreign = super::hashes_without(lines, &everywhere);
+    let behind = (place < foreign.len()).then_some(place);
     let rules = HookRules { head: Vec::new(), tail };
     let mut change = TableChange::of(Table::Mangle);
     super::delete(&mut change, HOOK, lines, &everywhere, observed.unlisted.contains(&HOOK));

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use crate::model::{Chain, Family, FamilyRules, Hook, HookRules, Rule, Statement, Table, TableRules, Target};
 use crate::ordered::Ordered as _;
 use crate::parse::{Line, Observed, ObservedTable};
-use crate::record::Record;
+use crate::record::{self, Record};
 
 impl Change {
     /// Everything, for a namespace that holds nothing of ours.
@@ -178,7 +178,7 @@ fn hook_change(
     delete(change, hook, lines, ours, *unlisted);
     if wanted.iter().next().is_some() {
         let behind = tail_position(lines, ours);
-        let foreign = lines.len() - ours.len();
+        let foreign = hashes_without(lines, ours);
         let leaving = change.by_handle.iter().filter(|rule| rule.hook == hook);
         let first = tail(lines, ours).and_then(|first| lines.get(first)?.handle);
         let leaving = leaving.take_while(|rule| Some(rule.handle) != first).count();
@@ -206,10 +206,10 @@ fn differing_end(
     let kept_of_tail = equal.checked_sub(wanted.head.len())?;
     let first = wrong.first().copied().filter(|_| wanted.iter().count() == ours.len())?;
     let tail = wanted.tail.get(kept_of_tail..)?.to_vec();
-    let staying = lines.len() - wrong.len();
-    let behind = (first < staying).then_some(first);
+    let foreign = hashes_without(lines, &wrong);
+    let behind = (first < foreign.len()).then_some(first);
     let rules = HookRules { head: Vec::new(), tail };
-    Some((wrong, HookChange { rules, behind, foreign: staying, leaving: 0 }))
+    Some((wrong, HookChange { rules, behind, foreign, leaving: 0 }))
 }
 
 /// The number of foreign rules before the first of ours that is certainly in the tail, unless no foreign one comes
@@ -255,6 +255,17 @@ fn same<'a>(rules: impl Iterator<Item = &'a Rule>, lines: impl IntoIterator<Item
     let wanted = rules.map(|rule| Some(&rule.statement));
     let live = lines.into_iter().map(|line| line.statement.as_ref());
     wanted.eq(live)
+}
+
+/// The hashes of the lines of a chain without these.
+fn hashes_without(lines: &[Line], left_out: &BTreeSet<usize>) -> Vec<u32> {
+    let staying = lines.iter().enumerate().filter(|(at, _)| !left_out.contains(at));
+    staying.map(|(_, line)| line_hash(line)).collect()
+}
+
+/// The hash of a line, whatever it is, for the digest of its chain.
+fn line_hash(line: &Line) -> u32 {
+    line.statement.as_ref().map_or_else(|| record::hash_of_words(&line.text), record::hash)
 }
 
 /// The statements of lines that are understood.

@@ -7,7 +7,7 @@ use crate::model::{FamilyRules, Variant};
 use crate::record::{Record, blocks_of};
 
 impl Record {
-    /// What is to be recorded for these rules. `changes` say how many foreign rules come before ours.
+    /// What is to be recorded for these rules. `changes` say which foreign rules are in their chains.
     #[must_use]
     pub fn of<'a>(
         rules: impl IntoIterator<Item = &'a FamilyRules>,
@@ -21,7 +21,7 @@ impl Record {
                 rules.hooks.iter().map(move |(hook, hooks)| (*table, *hook, hooks))
             }) {
                 let change = changes.iter().find(|change| change.family == rules.family);
-                let foreign = change.and_then(|change| change.foreign_before(table, hook));
+                let foreign = change.and_then(|change| change.foreign_rules(table, hook));
                 blocks.extend(blocks_of(variant, rules.family, (table, hook), hooks, foreign));
             }
         }

@@ -80,8 +80,26 @@ impl From<&TableHandles> for Numbering {
 pub struct Position {
     /// How many rules come before.
     pub before: usize,
-    /// How many rules the chain has.
-    pub of: usize,
+    /// Digest of all rules of the chain, ours and foreign ones, in order.
+    pub chain: u32,
+}
+
+/// The foreign rules of a shared chain that ours are written into.
+#[derive(Clone, Copy, Debug)]
+pub struct ForeignRules<'a> {
+    /// Their hashes, in order.
+    pub hashes: &'a [u32],
+    /// How many of them come before our tail.
+    pub before: usize,
+}
+
+impl ForeignRules<'_> {
+    /// Digest of the chain with these rules of ours.
+    fn chain(&self, rules: &HookRules) -> u32 {
+        let (before, after) = self.hashes.split_at(self.before.min(self.hashes.len()));
+        let ours = |rules: &[Rule]| rules.iter().map(|rule| hash(&rule.statement)).collect::<Vec<_>>();
+        chain_digest([&ours(&rules.head), before, &ours(&rules.tail), after].concat())
+    }
 }
 
 /// What one or more runs recorded.
@@ -303,15 +321,15 @@ impl Record {
     }
 }
 
-/// The blocks of rules that go into a shared chain which has, or is to have, `foreign` rules besides.
+/// The blocks of rules that go into a shared chain with these foreign rules.
 pub(crate) fn blocks_of(
     variant: Variant,
     family: Family,
     (table, hook): (Table, Hook),
     rules: &HookRules,
-    foreign: Option<Position>,
+    foreign: Option<ForeignRules<'_>>,
 ) -> Vec<Block> {
-    let length = foreign.map(|foreign| foreign.of + rules.iter().count());
+    let chain = foreign.map(|foreign| foreign.chain(rules));
     let tail = foreign.map_or(0, |foreign| foreign.before) + rules.head.len();
     let of = |part, rules: &[Rule], begin: usize| -> Vec<Block> {
         let jumps = |rule: &Rule| rule.statement.target.jump().is_some();
@@ -325,7 +343,7 @@ pub(crate) fn blocks_of(
                 behind_jump: offset.checked_sub(1).and_then(|before| rules.get(before)).is_some_and(jumps),
                 count: run.len(),
                 digest: digest(run.iter().map(|rule| hash(&rule.statement))),
-                at: length.map(|of| Place::Position(Position { before: begin + offset, of })),
+                at: chain.map(|chain| Place::Position(Position { before: begin + offset, chain })),
             })
             .collect()
     };
@@ -351,6 +369,17 @@ pub(crate) fn runs(rules: &[Rule]) -> impl Iterator<Item = (usize, &[Rule])> {
 /// FNV-1a of a statement's words.
 pub(crate) fn hash(statement: &Statement) -> u32 {
     fnv(statement.to_string().bytes())
+}
+
+/// FNV-1a of a foreign rule's words that are not understood.
+pub(crate) fn hash_of_words(words: &str) -> u32 {
+    fnv(words.bytes())
+}
+
+/// FNV-1a of the hashes of all rules of a chain.
+pub(crate) fn chain_digest(hashes: impl IntoIterator<Item = u32>) -> u32 {
+    // As much as the record has room for.
+    digest(hashes) & 0xff_ffff
 }
 
 /// FNV-1a of the hashes of several statements.

@@ -1,6 +1,6 @@
 //! The record as text: the alias of `lo`.
 //!
-//! `istio-iptables:2`, then one word of letters and a digit: `l` and `n` for the variants, `a` for the address, `?` if the record
+//! `istio-iptables:3`, then one word of letters and a digit: `l` and `n` for the variants, `a` for the address, `?` if the record
 //! is incomplete, and how many sets of rules the run under way writes. Then words with blocks, each after a digit whose bits say
 //! in which sets these are: the lowest one for the rules that were found. A word with `.` numbers the tables of iptables-nft.
 //! Numbers are written in digits of 6 bits.
@@ -15,7 +15,7 @@ use crate::model::{Family, Hook, Table, Variant};
 /// What every version of the record begins with.
 const NAME: &str = "istio-iptables:";
 /// The same with the version of this form.
-const PREFIX: &str = "istio-iptables:2";
+const PREFIX: &str = "istio-iptables:3";
 
 /// Whether this is a record, of whatever version.
 pub(super) fn is_ours(alias: &str) -> bool {
@@ -52,6 +52,8 @@ const MANY: u64 = 7;
 const DIGITS: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
 /// How many of them a digest has.
 const DIGEST_LENGTH: u32 = 5;
+/// How many of them the digest of a whole chain has.
+const CHAIN_LENGTH: u32 = 4;
 
 impl fmt::Display for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -68,7 +70,8 @@ impl fmt::Display for Record {
         for (sets, blocks) in self.by_sets() {
             f.write_str(" ")?;
             digits(f, sets, 1)?;
-            blocks.iter().try_for_each(|block| write_block(f, block, &blocks))?;
+            let mut chain = None;
+            blocks.iter().try_for_each(|block| write_block(f, block, &blocks, &mut chain))?;
         }
         f.write_str(if self.numbering.is_empty() { "" } else { " ." })?;
         for ((family, table), Numbering { table: handle, highest }) in &self.numbering {
@@ -122,8 +125,14 @@ fn number(f: &mut fmt::Formatter<'_>, mut number: u64) -> fmt::Result {
     digits(f, number, 1)
 }
 
-/// Two digits for tables, chain, part, kind of place and number of rules; the digest; the place.
-fn write_block(f: &mut fmt::Formatter<'_>, block: &Block, blocks: &BTreeSet<Block>) -> fmt::Result {
+/// Two digits for tables, chain, part, kind of place and number of rules; the digest; the place. `last` is the digest of a
+/// chain that was written last: the next blocks are mostly in the same chain.
+fn write_block(
+    f: &mut fmt::Formatter<'_>,
+    block: &Block,
+    blocks: &BTreeSet<Block>,
+    last: &mut Option<u32>,
+) -> fmt::Result {
     let Block { variant, family, table, hook, part, behind_jump, count, digest, at } = block;
     let same_block = |family: &Family| blocks.contains(&Block { family: *family, ..*block });
     let both = Family::ALL.iter().all(same_block);
@@ -149,9 +158,12 @@ fn write_block(f: &mut fmt::Formatter<'_>, block: &Block, blocks: &BTreeSet<Bloc
     match at {
         None | Some(Place::New) => Ok(()),
         Some(Place::Handle(handle)) => number(f, *handle),
-        Some(Place::Position(Position { before, of })) => [before, of]
-            .into_iter()
-            .try_for_each(|rules| number(f, u64::try_from(*rules).unwrap_or(u64::MAX))),
+        Some(Place::Position(Position { before, chain })) => {
+            let is_other = last.replace(*chain) != Some(*chain);
+            let before = u64::try_from(*before).unwrap_or(u64::MAX);
+            number(f, before.saturating_mul(2) | u64::from(is_other))?;
+            if is_other { digits(f, u64::from(*chain), CHAIN_LENGTH) } else { Ok(()) }
+        }
     }
 }
 
@@ -193,8 +205,9 @@ fn read(alias: &str) -> Option<Record> {
             continue;
         }
         let sets = reader.digits(1)?;
+        let mut chain = None;
         while !reader.0.is_empty() {
-            let blocks = reader.blocks()?;
+            let blocks = reader.blocks(&mut chain)?;
             let all = [&mut record.live].into_iter().chain(&mut record.unfinished).enumerate();
             all.filter(|(number, _)| sets >> number & 1 == 1)
                 .for_each(|(_, set)| set.extend(blocks.iter().copied()));
@@ -238,7 +251,15 @@ impl Reader<'_> {
         self.number().and_then(|count| usize::try_from(count).ok())
     }
 
-    fn blocks(&mut self) -> Option<Vec<Block>> {
+    fn position(&mut self, last: &mut Option<u32>) -> Option<Position> {
+        let code = self.number()?;
+        if code & 1 == 1 {
+            *last = Some(u32::try_from(self.digits(CHAIN_LENGTH)?).ok()?);
+        }
+        Some(Position { before: usize::try_from(code >> 1).ok()?, chain: (*last)? })
+    }
+
+    fn blocks(&mut self, last: &mut Option<u32>) -> Option<Vec<Block>> {
         let code = self.digits(2)?;
         let (code, count) = (code / MANY, code % MANY + 1);
         let (code, place) = (code / PLACES, code % PLACES);
@@ -250,7 +271,7 @@ impl Reader<'_> {
         let digest = u32::try_from(self.digits(DIGEST_LENGTH)?).ok()?;
         let at = match place {
             0 => None,
-            1 => Some(Place::Position(Position { before: self.count()?, of: self.count()? })),
+            1 => Some(Place::Position(self.position(last)?)),
             2 => Some(Place::New),
             _ => Some(Place::Handle(self.number()?)),
         };
@@ -266,7 +287,8 @@ mod tests {
     fn block(number: u64) -> Block {
         let (table, hook) = *get(&CHAINS, number % 6).unwrap();
         let (part, behind_jump) = *get(&PARTS, number / 6 % 4).unwrap();
-        let position = Position { before: usize::try_from(number * 7).unwrap(), of: 70_000 };
+        let chain = u32::try_from((number / 3 * 1_000_003) & 0xff_ffff).unwrap();
+        let position = Position { before: usize::try_from(number * 7).unwrap(), chain };
         Block {
             variant: *get(&Variant::ALL, number % 2).unwrap(),
             family: *get(&Family::ALL, number / 2 % 2).unwrap(),
@@ -325,7 +347,12 @@ mod tests {
 
     #[test]
     fn record_of_another_version_says_that_rules_may_be_there() {
-        for alias in ["istio-iptables:1 n znt0a1B-2@3/5", "istio-iptables:3", "istio-iptables:2 n0 1%"] {
+        for alias in [
+            "istio-iptables:1 n znt0a1B-2@3/5",
+            "istio-iptables:2 n0",
+            "istio-iptables:4",
+            "istio-iptables:3 n0 1%",
+        ] {
             let read = Record::read(Some(alias)).unwrap();
             assert!(read.is_incomplete() && !read.names_rules(), "{alias}");
         }

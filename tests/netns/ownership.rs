@@ -15,7 +15,11 @@ use crate::lab::program::tool;
 use crate::lab::tools::KillingTools;
 use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend};
 
-for_each_backend!(identical_foreign_rules_survive_runs_that_are_killed_and_ours_go);
+for_each_backend!(
+    identical_foreign_rules_survive_runs_that_are_killed_and_ours_go,
+    identical_foreign_rule_in_place_of_another_one_survives,
+    foreign_rule_where_a_killed_run_was_to_write_one_survives,
+);
 
 /// Sequences in a test run without variables, if they fit into the time.
 const SEQUENCES: u64 = 12;
@@ -87,6 +91,10 @@ struct Shared {
 }
 
 impl Shared {
+    fn new(pod: Pod, name: String) -> Self {
+        Self { pod, foreign: BTreeMap::new(), added: 0, said: String::new(), steps: vec![name] }
+    }
+
     fn is_nft(&self) -> bool {
         self.pod.fixture.backend == Backend::IptablesNft
     }
@@ -136,10 +144,14 @@ impl Shared {
 
     /// Another program inserts a rule at a place, 0 for the first one.
     fn insert(&mut self, random: &mut Random, place: Place, form: &str) {
+        let length = self.live()[&place].len();
+        let at = if random.chance(70) { [0, length][random.below(2)] } else { random.below(length + 1) };
+        self.insert_at(place, form, at);
+    }
+
+    fn insert_at(&mut self, place: Place, form: &str, at: usize) {
         let (number, ..) = place;
         let rules = self.live().remove(&place).unwrap();
-        let at =
-            if random.chance(70) { [0, rules.len()][random.below(2)] } else { random.below(rules.len() + 1) };
         self.added += 1;
         let form = form.replace("LO", ["127.0.0.1/32", "::1/128"][number]);
         self.iptables(place, "-I", &format!("{} {form} -c {} 777", at + 1, 1000 + self.added));
@@ -257,16 +269,56 @@ impl Shared {
     }
 }
 
+/// The chain is as long as recorded, and our recorded place holds the foreign rule: with iptables-legacy only the words of
+/// all rules say that the chain has changed.
+fn identical_foreign_rule_in_place_of_another_one_survives(fixture: Fixture) {
+    const TWIN: &str = "-o net9 -j RETURN";
+    let mut shared = Shared::new(fixture.pod(), "replaced".to_owned());
+    let mut random = Random::new(1, 1);
+    for (number, (family, ..)) in FAMILIES.into_iter().enumerate() {
+        let place = (number, "nat", "OUTPUT");
+        shared.pod.iptables(family, "-t nat -A OUTPUT -p tcp --dport 9 -j ACCEPT");
+        shared.run(&mut random, &["-i", "*", "-b", "*", "-c", "net9"], false);
+        let text = |shared: &Shared| -> Vec<String> {
+            shared.live().remove(&place).unwrap().into_iter().map(|rule| rule.text).collect()
+        };
+        let before = text(&shared);
+        assert_eq!(before.iter().position(|text| text == TWIN), Some(1), "{before:?}");
+        shared.pod.iptables(family, "-t nat -D OUTPUT 1");
+        shared.insert_at(place, TWIN, 1);
+        assert_eq!(text(&shared).len(), before.len());
+        shared.run(&mut random, &["--cleanup-only"], false);
+        shared.check("replaced");
+        let left = shared.left();
+        let expected = if shared.is_nft() { vec![] } else { vec![(place, TWIN.to_owned())] };
+        assert_eq!(left, expected, "{}", shared.steps.join("\n"));
+        for ((_, table, chain), text) in left {
+            assert!(shared.said.contains(&format!("`{table} {chain} {text}`")), "{}", shared.said);
+        }
+        shared.pod.iptables(family, "-t nat -F OUTPUT");
+        shared.foreign.clear();
+    }
+}
+
+/// The chain is as that run was to leave it. The table is not: the run would have written the other half of the pair too.
+fn foreign_rule_where_a_killed_run_was_to_write_one_survives(fixture: Fixture) {
+    let mut shared = Shared::new(fixture.pod(), "half a pair".to_owned());
+    let mut random = Random::new(1, 1);
+    shared.run(&mut random, &["-i", "*", "-b", "*"], false);
+    // Before the rules of IPv6.
+    let tools = KillingTools::at_call(2, When::Before);
+    let excluded = shared.pod.istio_iptables(&["-i", "*", "-b", "*", "-c", "net9"]);
+    excluded.env("PATH", &tools.path()).run().ended_with(-1);
+    shared.insert_at((1, "nat", "PREROUTING"), "-i net9 -j RETURN", 0);
+    shared.run(&mut random, &["--cleanup-only"], false);
+    shared.check("half a pair");
+    assert_eq!(shared.left(), []);
+}
+
 /// Returns how many of our rules are left and named.
 fn sequence(fixture: Fixture, seed: u64, number: u64) -> usize {
     let mut random = Random::new(seed, number);
-    let mut shared = Shared {
-        pod: fixture.pod(),
-        foreign: BTreeMap::new(),
-        added: 0,
-        said: String::new(),
-        steps: vec![format!("{seed} {number}")],
-    };
+    let mut shared = Shared::new(fixture.pod(), format!("{seed} {number}"));
     for _ in 0..random.below(3) {
         shared.change(&mut random);
     }

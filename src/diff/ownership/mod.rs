@@ -19,9 +19,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::model::{Chain, Family, Hook, HookRules, Mark, Match, Rule, Statement, Table, Target, Variant};
 use crate::ordered::Ordered as _;
 use crate::parse::{Line, Observed, ObservedTable};
-use crate::record::{Block, Found, Numbering, Part, Place, Position, Record, digest, hash, runs};
+use crate::record::{
+    Block, Found, Numbering, Part, Place, Position, Record, chain_digest, digest, hash, runs,
+};
 
-use super::statements;
+use super::{line_hash, statements};
 
 pub(crate) use forms::is_our_jump;
 
@@ -128,10 +130,11 @@ fn blocks(
         };
         follows && part(*one) == part(*next) && !saves(first) && !saves(second)
     };
+    let chain = chain_digest(lines.iter().map(line_hash));
     let block = |run: &[(usize, &Line)]| {
         let (before, _) = *run.first()?;
         let handle = run.iter().filter_map(|(_, line)| line.handle).min();
-        let position = Place::Position(Position { before, of: lines.len() });
+        let position = Place::Position(Position { before, chain });
         let jumps = |at: usize| lines.get(at).is_some_and(|line| line.jump.is_some());
         Some(Block {
             variant,

@@ -136,7 +136,15 @@ fn by_place(table: Table, observed: &ObservedTable, found: &[Generation], ours: 
         Some(generation) if same && found.iter().all(|generation| !generation.is_empty()) => {
             claim(table, observed, generation, false, ours);
         }
-        _ => named().for_each(|generation| claim(table, observed, generation, true, ours)),
+        _ => {
+            // A set is written in one transaction: what one of its runs is missing of was not written, or was changed since.
+            let (possible, broken): (Vec<_>, Vec<_>) =
+                named().partition(|generation| generation.iter().all(|(_, places)| !places.is_empty()));
+            possible.into_iter().for_each(|generation| claim(table, observed, generation, true, ours));
+            for (block, places) in broken.into_iter().flatten() {
+                ours.ambiguous.entry(block.hook).or_default().extend(places.iter().flatten());
+            }
+        }
     }
 }
 

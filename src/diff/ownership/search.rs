@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::forms;
+use super::{forms, line_hash};
 use crate::model::{Hook, Table};
 use crate::parse::Line;
-use crate::record::{Block, Part, Place, digest, hash};
+use crate::record::{Block, Part, Place, chain_digest, digest, hash};
 
 /// Most possibilities that are compared. With more, the chain has too many identical rules to decide which are ours.
 pub(super) const MOST: usize = 64;
@@ -68,13 +68,13 @@ fn is_contiguous(places: &[usize]) -> bool {
     places.windows(2).all(|pair| matches!(pair, [one, next] if one + 1 == *next))
 }
 
-/// Whether the run may be exactly where it was written, in a chain as long as then.
+/// Whether the run may be exactly where it was written, in a chain with the same rules as then.
 pub(super) fn is_where_it_was(lines: &[Line], block: &Block, places: &[Vec<usize>]) -> bool {
     let starts = |at: usize| places.iter().any(|places| places.first() == Some(&at));
     let jump = |at: usize| lines.get(at).is_some_and(|line| line.jump.is_some());
     let behind = |at: usize| !block.behind_jump || at.checked_sub(1).is_some_and(jump);
     let Some(Place::Position(at)) = block.at else { return false };
-    at.of == lines.len() && starts(at.before) && behind(at.before)
+    at.chain == chain_digest(lines.iter().map(line_hash)) && starts(at.before) && behind(at.before)
 }
 
 /// nf_tables handles in a table.
