@@ -1,5 +1,6 @@
 //! Carries out the steps of a plan.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
@@ -15,29 +16,48 @@ use crate::plan::{DeleteByHandle, ReplaceNative, Restore, Step};
 use crate::report::Failure;
 use crate::routing;
 
+/// The rules that earlier parts of a run have written: the file of `--rules-file` keeps them too, in order.
+#[derive(Debug, Default)]
+pub(super) struct WrittenRules(BTreeMap<(Variant, Family), String>);
+
+impl WrittenRules {
+    fn before(&self, step: &Restore) -> &str {
+        self.0.get(&(step.variant, step.family)).map_or("", String::as_str)
+    }
+
+    fn add(&mut self, steps: &[Step]) {
+        for step in restores(steps) {
+            *self.0.entry((step.variant, step.family)).or_default() += &step.text;
+        }
+    }
+}
+
 /// Carries out the steps in order. `main` is what holds our rules from now on.
 ///
 /// All tools are found and all rules files are written before the first one is read: what can be known beforehand
 /// leaves the kernel as it was.
 ///
-/// `locked` says that the caller holds the lock of iptables-legacy: the tools must not wait for it.
+/// `locked` says that the caller holds the lock of iptables-legacy: the tools must not wait for it. `written` is what
+/// earlier parts of the run wrote; these rules are added.
 ///
 /// # Errors
 /// The first step that fails. The next run continues from the state at that point.
-pub fn execute(
+pub(super) fn execute(
     host: &impl Host,
     steps: &[Step],
     main: Backend,
     run: &RunOptions,
     locked: bool,
+    written: &mut WrittenRules,
 ) -> Result<(), Failure> {
     require_loopback(steps)?;
     let mut prepared = Vec::new();
     for step in restores(steps) {
         let tools = needed(host, step.variant, step.family, "rules are written with them")?;
-        prepared.push((step, tools, rules_file(step, steps, main, run)?));
+        prepared.push((step, tools, rules_file(step, steps, (main, run), written.before(step))?));
     }
     native::keep_file(steps, run)?;
+    written.add(steps);
     let lock = lock_file(run, &prepared, locked)?;
     let mut prepared = prepared.into_iter();
     let mut table = conntrack::Table::default();
@@ -135,13 +155,18 @@ fn announce(step: &Restore, place: &str) {
 }
 
 /// The file that the tool reads. With `--rules-file` it is kept; where a family of the main variant is written more than
-/// once, the kept file holds everything in order, and the tool reads another one.
-fn rules_file(step: &Restore, steps: &[Step], main: Backend, run: &RunOptions) -> Result<RulesFile, Failure> {
+/// once, the kept file holds everything in order, `before` first, and the tool reads another one.
+fn rules_file(
+    step: &Restore,
+    steps: &[Step],
+    (main, run): (Backend, &RunOptions),
+    before: &str,
+) -> Result<RulesFile, Failure> {
     if let Some(path) = run.rules_file.as_ref().filter(|_| Backend::Iptables(step.variant) == main) {
-        let whole: String = restores(steps)
+        let texts = restores(steps)
             .filter(|other| (other.variant, other.family) == (step.variant, step.family))
-            .map(|other| other.text.as_str())
-            .collect();
+            .map(|other| other.text.as_str());
+        let whole: String = std::iter::once(before).chain(texts).collect();
         let kept = {
             let path = rules_file::path_of(path, step.family);
             rules_file::keep(&path, &whole)

@@ -25,11 +25,14 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use execute::WrittenRules;
+
 use crate::backend::Decision;
 use crate::commits;
 use crate::config::{Action, BackendChoice, RunOptions};
 use crate::connections::{Connections, Policy};
 use crate::exit::Exit;
+use crate::foreign;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Host;
 use crate::kernel::{limits, netns, observe, restore, rules_file, tools};
@@ -40,7 +43,6 @@ use crate::render;
 use crate::report::Failure;
 use crate::text::one_line;
 
-pub use execute::execute;
 pub use inspect::{Access, Inspection, inspect};
 
 /// Applies the desired state.
@@ -80,11 +82,12 @@ fn complete(
     inspection: Inspection,
 ) -> Result<Applied, Failure> {
     let ports = connections::redirect_ports(&inspection.current);
-    let mut applied = change(host, desired, run, inspection)?;
+    let mut written = WrittenRules::default();
+    let mut applied = change(host, desired, run, inspection, &mut written)?;
     if !applied.connections.may_begin.is_empty() {
         // Nothing captures any more: now it is certain which connections need what was kept.
         let inspection = inspect(host, run.backend, Access::MayCreateTables)?;
-        applied = Applied { is_written: true, ..change(host, desired, run, inspection)? };
+        applied = Applied { is_written: true, ..change(host, desired, run, inspection, &mut written)? };
     }
     if connection_policy(run) == Policy::Reset {
         connections::delete_translated(&applied.connections, &ports);
@@ -98,6 +101,7 @@ fn change(
     asked: &DesiredState,
     run: &RunOptions,
     mut inspection: Inspection,
+    written: &mut WrittenRules,
 ) -> Result<Applied, Failure> {
     let backend = inspection.decision.backend;
     let policy = connection_policy(run);
@@ -126,7 +130,7 @@ fn change(
         log::warn!("{notice}");
     }
     let is_written = !steps.is_empty();
-    parts::execute(host, asked, steps, backend, run, lock.is_some())?;
+    parts::execute(host, asked, steps, backend, run, lock.is_some(), written)?;
     drop(lock);
     // Where nothing was written, everything has just been compared whole.
     if is_written {
@@ -206,6 +210,22 @@ pub fn require_active_tables(desired: &DesiredState, current: &CurrentState) -> 
     Err(Failure::new(Exit::Refused, what).hint(format!("switch them on: `{}`", commands.join("; "))))
 }
 
+/// Makes sure that Istio's ambient mode does not capture this pod: its chain `ISTIO_OUTPUT` has the name of one of ours, which would
+/// replace its rules, and clean-up would delete them.
+///
+/// # Errors
+/// It does.
+pub fn refuse_ambient_mode(current: &CurrentState) -> Result<(), Failure> {
+    let Some(table) = current.rules.values().find_map(foreign::ambient_table) else { return Ok(()) };
+    let what = format!(
+        "Istio's ambient mode captures this pod: {} {}: its chain ISTIO_OUTPUT would be replaced",
+        table.name(),
+        foreign::AMBIENT_CHAIN
+    );
+    let hint = "a pod is in one mode only: set the label istio.io/dataplane-mode=none on it, or run it without a sidecar";
+    Err(Failure::new(Exit::Refused, what).hint(hint))
+}
+
 /// What a real run would do, printed; nothing is changed.
 ///
 /// # Errors
@@ -227,11 +247,9 @@ pub fn dry_run(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Re
         keep_dry_run(&desired, current.backend, path)?;
     }
     let mut notices = plan::notices(&desired, &current);
-    notices.extend(
-        require_active_tables(&desired, &current)
-            .err()
-            .map(|failure| failure.lines().collect::<Vec<_>>().join("; ")),
-    );
+    let refused = [require_active_tables(&desired, &current), refuse_ambient_mode(&current)];
+    let refused = refused.into_iter().filter_map(Result::err);
+    notices.extend(refused.map(|failure| failure.lines().collect::<Vec<_>>().join("; ")));
     let CurrentState { connections, .. } = &current;
     let passthrough = connections.losing_passthrough(policy).into_iter().collect();
     let notice =
@@ -278,6 +296,9 @@ fn describe(notices: &[String], warnings: &[String], steps: &[Step], desired: &D
     for (number, step) in (1..).zip(steps) {
         text += &format!("# step {number} of {}: {step}\n", steps.len());
         if let Step::Restore(restore) = step {
+            if restore.by_position && restore.variant == Variant::Nft {
+                text += "# what is deleted by its number here, a run deletes by its handle, once the steps before have given it one\n";
+            }
             text += &restore.text;
         }
         if let Step::ReplaceNative(replace) = step {

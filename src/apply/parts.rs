@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use super::execute::{self, WrittenRules};
 use super::{Access, Inspection, connection_policy, inspect, steps, with_connections};
 use crate::config::{BackendChoice, RunOptions};
 use crate::exit::Exit;
@@ -28,16 +29,17 @@ pub(super) fn execute(
     backend: Backend,
     run: &RunOptions,
     locked: bool,
+    written: &mut WrittenRules,
 ) -> Result<(), Failure> {
     // While two backends hold rules, the choice could be another one.
     let pinned = RunOptions { backend: BackendChoice::only(backend), ..run.clone() };
     for _ in 0..MOST {
         refuse_first(&all)?;
         let Some(end) = all.iter().position(is_by_position) else {
-            return super::execute(host, &all, backend, run, locked);
+            return execute::execute(host, &all, backend, run, locked, written);
         };
         all.truncate(end);
-        super::execute(host, &all, backend, run, locked)?;
+        execute::execute(host, &all, backend, run, locked, written)?;
         log::debug!("the rest is planned from what is live now: rules are deleted by handle");
         let Inspection { mut current, decision: _ } = inspect(host, pinned.backend, Access::MayCreateTables)?;
         let desired = with_connections(asked, &mut current, connection_policy(run));

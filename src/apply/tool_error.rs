@@ -86,8 +86,8 @@ fn refusal(line: &str, variant: Variant, family: Family, output: &Output, text: 
     if let Some(offending) = offending {
         failure = failure.detail(format!("the line is: {offending}"));
     }
-    let known =
-        missing_library(stderr).or_else(|| not_modules(variant, stderr, offending.unwrap_or_default(), text));
+    let known = missing_library(stderr)
+        .or_else(|| not_modules((variant, family), stderr, offending.unwrap_or_default(), text));
     if let Some((exit, hint)) = known {
         return Failure { exit, ..failure.hint(hint) };
     }
@@ -118,7 +118,12 @@ fn missing_library(stderr: &str) -> Option<(Exit, String)> {
 }
 
 /// The cause, unless it is a missing kernel module. The texts are those of iptables 1.6 to 1.8.11, both variants.
-fn not_modules(variant: Variant, stderr: &str, line: &str, text: &str) -> Option<(Exit, String)> {
+fn not_modules(
+    (variant, family): (Variant, Family),
+    stderr: &str,
+    line: &str,
+    text: &str,
+) -> Option<(Exit, String)> {
     let prints = |text: &str| stderr.contains(text);
     if prints("xtables lock") && prints("holding") {
         return Some((
@@ -160,9 +165,33 @@ fn not_modules(variant: Variant, stderr: &str, line: &str, text: &str) -> Option
                 .to_owned(),
         ));
     }
+    if let Some(chain) = unsuitable_chain(family, stderr, text) {
+        return Some((
+            Exit::Refused,
+            format!(
+                "a chain of that name has another type, hook or priority than iptables-nft needs (`nft list chain \
+                 {chain}`): have the program that made it use another table, delete it (`nft delete chain {chain}`), or \
+                 use --backend nftables"
+            ),
+        ));
+    }
     // iptables-legacy names the commit only.
     let owners = if line == "COMMIT" && prints("failed") { text } else { line };
     unmapped_owner(owners).map(|hint| (Exit::Refused, hint))
+}
+
+/// The foreign chain of nftables that has the name of one of iptables and is not like it: the kernel refuses to make that.
+fn unsuitable_chain(family: Family, stderr: &str, text: &str) -> Option<String> {
+    let refused = |why: &&str| stderr.contains(&format!("CHAIN_ADD failed ({why}): chain "));
+    ["File exists", "Operation not supported"].into_iter().find(refused)?;
+    let name = stderr.split_once("): chain ")?.1.split_whitespace().next()?;
+    let number = missing_modules::line_number(stderr)?;
+    let table = text.lines().take(number).filter_map(|line| line.strip_prefix('*')).last()?;
+    let family = match family {
+        Family::V4 => "ip",
+        Family::V6 => "ip6",
+    };
+    Some(format!("{family} {table} {name}"))
 }
 
 /// The kernel refuses rules with a uid or gid that the user namespace does not map.

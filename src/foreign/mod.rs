@@ -1,5 +1,6 @@
 //! Foreign rules that decide before ours see a packet, or over what ours have taken.
 
+mod ambient;
 mod base_chains;
 mod changes;
 mod concern;
@@ -14,6 +15,7 @@ use crate::model::{
 };
 use crate::parse::{self, Line, Observed, ObservedTable, UNREADABLE};
 
+pub use ambient::{AMBIENT_CHAIN, ambient_table};
 pub use base_chains::{BaseChain, on_the_way};
 pub use changes::that_change_packets;
 use concern::Captured;
@@ -74,10 +76,12 @@ impl fmt::Display for DecidesFirst {
         };
         let is_unknown = [UNREADABLE, TOO_DEEP].iter().any(|unknown| target.contains(unknown));
         let are = if is_unknown { "may not be" } else { "are not" };
+        // Not everything that enters a chain reaches the rule that decides.
+        let those = if target.contains(' ') && !is_unknown { " if the rules there match them" } else { "" };
         write!(
             f,
             "a foreign rule {decides} before ours ({family}, {variant}): {table} `{text}`: packets that it \
-             hands to {target} {are} captured; {mend}, if that is not meant"
+             hands to {target} {are} captured{those}; {mend}, if that is not meant"
         )
     }
 }

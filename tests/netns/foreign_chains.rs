@@ -2,8 +2,9 @@
 
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
-use crate::lab::{Fixture, Pod, for_each_backend_and_native};
+use crate::lab::{Fixture, Pod, for_each_backend_and_native, for_these_fixtures};
 
+for_these_fixtures!(only_nft: IptablesNft Dual; [base_chain_unlike_that_of_iptables_is_named_with_the_fix]);
 for_each_backend_and_native!(
     chains_that_decide_first_are_named_and_decide,
     chains_that_decide_nothing_before_ours_are_not_named,
@@ -131,4 +132,25 @@ fn tproxy_rules_are_preceded_by_other_chains(fixture: Fixture) {
     let lines = named(&pod, &[&EVERYTHING[..], &["-m", "TPROXY"]].concat());
     let early: Vec<_> = lines.iter().filter(|line| line.contains("inet one early")).collect();
     assert!(early.len() == 1 && early[0].contains("reject"), "{lines:#?}");
+}
+
+fn base_chain_unlike_that_of_iptables_is_named_with_the_fix(fixture: Fixture) {
+    for (family, chain, made) in [
+        ("ip", "nat PREROUTING", "{ type nat hook prerouting priority -50; }"),
+        ("ip", "nat OUTPUT", "{ type filter hook output priority -100; }"),
+        ("ip6", "nat PREROUTING", ""),
+    ] {
+        let pod = fixture.pod();
+        nft(&pod, &format!("add table {family} nat\nadd chain {family} {chain} {made}"));
+        let hint = format!("`nft list chain {family} {chain}`");
+        let fix = format!("`nft delete chain {family} {chain}`");
+        let run = || pod.istio_iptables(&EVERYTHING).run();
+        run().ended_with(70).output_contains(&hint).output_contains(&fix).output_contains("rolled back");
+        // Both ways out work.
+        pod.plain_istio_iptables(&[&EVERYTHING[..], &["--dual-stack", "--backend", "nftables"]].concat())
+            .run()
+            .succeeded();
+        nft(&pod, &format!("delete chain {family} {chain}"));
+        run().succeeded();
+    }
 }

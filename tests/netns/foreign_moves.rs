@@ -1,5 +1,7 @@
 //! Moves between backends beside foreign rules that are identical to ours.
 
+use std::{env, fs, process};
+
 use crate::foreign::{EVERYTHING, FAMILIES};
 use crate::lab::fixture::at;
 use crate::lab::program::tool;
@@ -9,6 +11,7 @@ for_these_fixtures!(
     to_nft: IptablesNft Dual, to_legacy: IptablesLegacy Dual, to_native: Native Dual;
     [move_beside_an_identical_foreign_rule_succeeds]
 );
+for_these_fixtures!(from_legacy: IptablesNft Dual; [rules_file_keeps_every_part_of_a_run]);
 
 /// The rule that `-c net1` writes too, in the tables of iptables-nft.
 const FOREIGN: &str = "-i net1 -j RETURN";
@@ -24,6 +27,37 @@ fn foreign(pod: &Pod) -> Vec<String> {
         first.expect("the foreign rule is live")
     });
     lines.to_vec()
+}
+
+/// The rules that are deleted by their handles have none when the run begins: the rest is planned once they have.
+fn rules_file_keeps_every_part_of_a_run(fixture: Fixture) {
+    let pod = fixture.pod();
+    let tproxy = [&EVERYTHING[..], &["-m", "TPROXY"]].concat();
+    let old = [&tproxy[..], &["--dual-stack", "--backend", Backend::IptablesLegacy.flag()]].concat();
+    pod.plain_istio_iptables(&old).run().succeeded();
+    for family in FAMILIES {
+        // What our rule looks like during the move.
+        let add = "-t mangle -A PREROUTING -i lo -p tcp -m mark --mark 1337 -j CONNMARK --save-mark";
+        let name = Backend::IptablesNft.tool(family, "");
+        pod.namespace.run(|| tool(&name, &add.split(' ').collect::<Vec<_>>(), ""));
+    }
+    pod.apply(&[&tproxy[..], &["--dry-run"]].concat()).output_contains("a run deletes by its handle");
+    let kept = env::temp_dir().join(format!("moved-rules-{}", process::id()));
+    let output = pod.apply(&[&tproxy[..], &["--rules-file", &kept.display().to_string()]].concat()).output();
+    assert!(output.contains("nft delete rule ip mangle PREROUTING handle"), "{output}");
+    for (path, family) in
+        [(kept.clone(), "(IPv4, iptables-nft)"), (kept.with_extension("v6"), "(IPv6, iptables-nft)")]
+    {
+        let written: Vec<String> = output
+            .split("Writing following contents to rules file: ")
+            .skip(1)
+            .filter_map(|text| text.split_once('\n').filter(|(first, _)| first.contains(family)))
+            .filter_map(|(_, text)| Some(format!("{}COMMIT\n", text.rsplit_once("COMMIT\n")?.0)))
+            .collect();
+        assert_eq!(written.len(), 2, "{output}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), written.concat());
+        fs::remove_file(&path).unwrap();
+    }
 }
 
 fn move_beside_an_identical_foreign_rule_succeeds(fixture: Fixture) {

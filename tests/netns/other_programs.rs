@@ -10,6 +10,8 @@ for_each_backend_and_native!(
     cluster_programs_live_beside_ours,
     host_programs_live_beside_ours,
     other_meshes_live_beside_ours,
+    ambient_mode_is_refused_and_keeps_its_rules,
+    firewalld_that_filters_forwarded_packets_only_passes_tproxy,
 );
 
 /// What another program puts into a network namespace.
@@ -34,12 +36,10 @@ struct Program {
     redirects: Option<(u16, u16)>,
     /// Keeps connections of clients from the proxy in TPROXY mode, in this family.
     drops_tproxy: Option<Family>,
-    /// A chain that has one of our names: the program replaces it.
-    replaced: Option<&'static str>,
 }
 
 const fn program(name: &'static str, rules: Rules, named: &'static [&'static str]) -> Program {
-    Program { name, rules, named, accepts: &[], redirects: None, drops_tproxy: None, replaced: None }
+    Program { name, rules, named, accepts: &[], redirects: None, drops_tproxy: None }
 }
 
 macro_rules! iptables {
@@ -82,17 +82,13 @@ const OF_HOSTS: [Program; 7] = [
     program("ufw", iptables!("ufw"), &["filter INPUT"]),
 ];
 
-const OF_MESHES: [Program; 2] = [
-    Program {
-        redirects: Some((4140, 4143)),
-        ..program("Linkerd", iptables!("linkerd"), &["nat PREROUTING", "nat OUTPUT"])
-    },
-    // Its redirection has our ports.
-    Program {
-        replaced: Some("ISTIO_OUTPUT"),
-        ..program("Istio ambient", iptables!("istio_ambient"), &["nat PREROUTING"])
-    },
-];
+const OF_MESHES: [Program; 1] = [Program {
+    redirects: Some((4140, 4143)),
+    ..program("Linkerd", iptables!("linkerd"), &["nat PREROUTING", "nat OUTPUT"])
+}];
+
+/// Its chain in OUTPUT has the name of ours.
+const AMBIENT: Program = program("Istio ambient", iptables!("istio_ambient"), &[]);
 
 impl Program {
     fn install(&self, pod: &Pod) {
@@ -128,7 +124,7 @@ impl Program {
                 .collect(),
         };
         assert!(!lists.is_empty(), "{}: its rules are live", self.name);
-        lists.into_iter().filter(|line| !self.replaced.is_some_and(|chain| line.contains(chain))).collect()
+        lists
     }
 
     /// The warnings about foreign rules are those that are expected, for every rule that is named.
@@ -176,7 +172,7 @@ impl Program {
             self.captures(&pod, args == tproxy);
             if args == EVERYTHING {
                 pod.apply(args).output_contains("already converged");
-            } else if args == excluded && self.redirects.is_none() && self.replaced.is_none() {
+            } else if args == excluded && self.redirects.is_none() {
                 for family in fixture.families() {
                     pod.app().call(at(family.other_service(), 80)).served_by("outside");
                 }
@@ -185,9 +181,7 @@ impl Program {
         assert!(self.named.iter().all(|part| seen.contains(part)), "{}: {seen:?}", self.name);
         pod.apply(&["cleanup"]).output_contains("no rules in place");
         assert_eq!(self.live(&pod), before, "{}", self.name);
-        if self.replaced.is_none() {
-            assert_eq!(pod.state(), state, "{}", self.name);
-        }
+        assert_eq!(pod.state(), state, "{}", self.name);
     }
 }
 
@@ -217,4 +211,33 @@ fn host_programs_live_beside_ours(fixture: Fixture) {
 
 fn other_meshes_live_beside_ours(fixture: Fixture) {
     OF_MESHES.iter().for_each(|program| program.lives_beside_ours(fixture));
+}
+
+fn ambient_mode_is_refused_and_keeps_its_rules(fixture: Fixture) {
+    let pod = fixture.pod();
+    AMBIENT.install(&pod);
+    let (before, state) = (AMBIENT.live(&pod), pod.state());
+    let words = "Istio's ambient mode captures this pod: mangle ISTIO_PRERT";
+    for args in [&EVERYTHING[..], &["cleanup"]] {
+        pod.istio_iptables(args).run().ended_with(70).output_contains(words);
+        assert_eq!((AMBIENT.live(&pod), pod.state()), (before.clone(), state.clone()), "{args:?}");
+    }
+    pod.apply(&[&EVERYTHING[..], &["--dry-run"]].concat()).output_contains(words);
+}
+
+/// `IPv6_rpfilter=strict-forward`: the lookup by `fib saddr . mark` is not in the path of inbound packets, which carry the mark
+/// of TPROXY there and would find the route of its table.
+fn firewalld_that_filters_forwarded_packets_only_passes_tproxy(fixture: Fixture) {
+    const FIREWALLD: &str = include_str!("other_programs/firewalld.nft");
+    const PREROUTING: &str = "type filter hook prerouting priority filter + 10;";
+    assert_eq!(FIREWALLD.matches(PREROUTING).count(), 1);
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let rules = FIREWALLD.replace(PREROUTING, "type filter hook forward priority filter + 10;");
+    pod.namespace.run(|| tool("nft", &["-f", "-"], &rules));
+    pod.apply(&[&EVERYTHING[..], &["-m", "TPROXY"]].concat());
+    for family in fixture.families() {
+        let app = at(family.pod(), 8080);
+        pod.outside().call(app).captured(15006, app);
+    }
 }
