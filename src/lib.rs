@@ -58,4 +58,6 @@ pub mod apply;
 
 pub mod answers;
 
+pub mod watch;
+
 pub mod run;

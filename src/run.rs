@@ -17,6 +17,7 @@ use crate::plan::{self, DesiredState};
 use crate::policy;
 use crate::report::Failure;
 use crate::routing;
+use crate::watch;
 
 /// How long a run waits for another one in the same namespace.
 const WAIT_FOR_OTHER_RUN: Duration = Duration::from_secs(30);
@@ -90,6 +91,13 @@ fn answer(
             let found = apply::differences::differences(host, &desired, run.backend)?;
             let exit = if found.is_none() { Exit::Done } else { Exit::Different };
             Ok((answers::check(&found, output), exit))
+        }
+        Question::Show { output, watch: true } => {
+            watch::watch(host, run.backend, output).map(|()| (String::new(), Exit::Done))
+        }
+        Question::Show { output, watch: false } => {
+            let shown = apply::show::rules(host, run.backend)?;
+            Ok((answers::show(&shown, None, output), Exit::Done))
         }
     }
 }

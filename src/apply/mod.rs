@@ -18,6 +18,7 @@ mod original_direction;
 mod parts;
 mod rollback;
 pub mod runtime;
+pub mod show;
 mod tool_error;
 mod track;
 

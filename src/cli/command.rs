@@ -53,13 +53,19 @@ pub(super) fn command() -> Command {
                     "Ask about the rules in the kernel, foreign ones among them, not those of the options";
                 Arg::new(LIVE).long(LIVE).action(ArgAction::SetTrue).help_heading("Packet").help(help)
             });
+            let watch = (sub == SubCommand::Show).then(|| {
+                let help = "Print them again every second, with packets per second, until interrupted";
+                Arg::new(WATCH).long(WATCH).action(ArgAction::SetTrue).help(help)
+            });
             let packet = sub.own_options().iter().map(|key| packet_argument(*key));
-            Command::new(sub.name()).about(sub.about()).args(packet.chain(live))
+            Command::new(sub.name()).about(sub.about()).args(packet.chain(live).chain(watch))
         }))
 }
 
 /// The flag of `explain` without a value.
 const LIVE: &str = "live";
+/// The flag of `show` without a value.
+const WATCH: &str = "watch";
 
 fn packet_argument(key: PacketKey) -> Arg {
     Arg::new(key.name())
@@ -121,6 +127,7 @@ pub(super) fn read(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<
 fn read_packet(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<UsageError>) {
     let Some(matches) = matches.subcommand_matches(raw.command.name()) else { return };
     raw.live = raw.command == SubCommand::Explain && matches.get_flag(LIVE);
+    raw.watch = raw.command == SubCommand::Show && matches.get_flag(WATCH);
     for &key in raw.command.own_options() {
         match matches.get_one::<OsString>(key.name()).map(|value| value.to_str().ok_or(value)) {
             Some(Ok(text)) => raw.ask(key, text.to_owned()),

@@ -18,11 +18,13 @@ pub enum SubCommand {
     Cleanup,
     /// Report what happens to a packet.
     Explain,
+    /// Print the live rules of ours with their counters.
+    Show,
 }
 
 impl SubCommand {
     /// All of them, in the order of `--help`.
-    pub const ALL: [Self; 4] = [Self::Apply, Self::Check, Self::Cleanup, Self::Explain];
+    pub const ALL: [Self; 5] = [Self::Apply, Self::Check, Self::Cleanup, Self::Explain, Self::Show];
 
     /// The word on the command line.
     #[must_use]
@@ -32,6 +34,7 @@ impl SubCommand {
             Self::Check => "check",
             Self::Cleanup => "cleanup",
             Self::Explain => "explain",
+            Self::Show => "show",
         }
     }
 
@@ -40,7 +43,7 @@ impl SubCommand {
     pub const fn own_options(self) -> &'static [PacketKey] {
         match self {
             Self::Explain => &PacketKey::ALL,
-            Self::Check => &[PacketKey::Output],
+            Self::Check | Self::Show => &[PacketKey::Output],
             Self::Apply | Self::Cleanup => &[],
         }
     }
@@ -57,6 +60,7 @@ impl SubCommand {
             Self::Explain => {
                 "Tell whether a packet is captured, and by which rule and option; changes nothing"
             }
+            Self::Show => "Print the live rules of ours with their counters and reasons; changes nothing",
         }
     }
 }
@@ -103,6 +107,8 @@ pub struct RawOptions {
     packet: BTreeMap<PacketKey, String>,
     /// `explain --live`.
     pub live: bool,
+    /// `show --watch`.
+    pub watch: bool,
 }
 
 impl RawOptions {

@@ -91,12 +91,23 @@ pub struct PacketQuery {
 pub enum Question {
     /// How they differ from those of the options.
     Check(Output),
+    /// What they have counted.
+    Show {
+        /// How the answer is written.
+        output: Output,
+        /// Again and again, with rates.
+        watch: bool,
+    },
 }
 
-/// Reads the options of `check`.
+/// Reads the options of `check` and `show`.
 pub(super) fn question(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Question> {
     match raw.command {
         SubCommand::Check => Reader { raw, errors }.value(PacketKey::Output, output).map(Question::Check),
+        SubCommand::Show => {
+            let output = Reader { raw, errors }.value(PacketKey::Output, output)?;
+            Some(Question::Show { output, watch: raw.watch })
+        }
         SubCommand::Apply | SubCommand::Cleanup | SubCommand::Explain => None,
     }
 }

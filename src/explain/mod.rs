@@ -25,7 +25,7 @@ use crate::policy;
 pub use live::live_config;
 pub use packet::{Packet, Process};
 pub use reason::{Cause, Reason};
-pub use rules::{Entry, Rules};
+pub use rules::{Entry, Listed, Rules};
 pub use runtime::{Connection, Listener, Process as RunningProcess, Runtime};
 pub use walk::{Match, Step, Verdict, Walk, walk};
 

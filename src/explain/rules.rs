@@ -35,20 +35,39 @@ pub struct Entry {
     pub(super) why: Option<Why>,
     /// Its words, where it was read from the kernel.
     text: Option<String>,
+    /// Its number in its chain; that of a native rule for several elements of a set is the same for each.
+    number: usize,
+}
+
+/// A live rule of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its table.
+    pub table: Table,
+    /// Its chain.
+    pub chain: String,
+    /// Its number in the chain, foreign rules included.
+    pub number: usize,
+    /// Its words behind `-A CHAIN`.
+    pub text: String,
+    /// How many more elements of a set it is for.
+    pub more: usize,
+    /// Why it exists.
+    pub why: Why,
 }
 
 impl Entry {
     fn of(rule: &Rule) -> Self {
-        Self { statement: Some(rule.statement.clone()), why: Some(rule.why), text: None }
+        Self { statement: Some(rule.statement.clone()), why: Some(rule.why), text: None, number: 0 }
     }
 
-    fn read(line: &Line, why: Option<Why>) -> Self {
-        Self { statement: line.statement.clone(), why, text: Some(line.text.clone()) }
+    fn read(number: usize, line: &Line, why: Option<Why>) -> Self {
+        Self { statement: line.statement.clone(), why, text: Some(line.text.clone()), number }
     }
 
     fn native(line: NativeLine) -> Self {
-        let NativeLine { text, statement, why, rule: _ } = line;
-        Self { statement, why, text: Some(text) }
+        let NativeLine { text, statement, why, rule } = line;
+        Self { statement, why, text: Some(text), number: rule }
     }
 
     /// Whether another program wrote it.
@@ -126,6 +145,33 @@ impl Rules {
         own
     }
 
+    /// Those of ours, in the order of tables and chains.
+    #[must_use]
+    pub fn listed(&self) -> Vec<Listed> {
+        let mut listed: Vec<Listed> = Vec::new();
+        for (table, chains) in &self.tables {
+            let hooks = chains.hooks.iter().map(|(hook, entries)| (hook.name(), entries));
+            let named = chains.named.iter().map(|(name, entries)| (name.as_str(), entries));
+            for (chain, entries) in hooks.chain(named) {
+                for (entry, why) in entries.iter().filter_map(|entry| Some((entry, entry.why?))) {
+                    let (table, number) = (*table, entry.number);
+                    match listed.last_mut() {
+                        Some(last)
+                            if (last.table, last.chain.as_str(), last.number) == (table, chain, number) =>
+                        {
+                            last.more += 1;
+                        }
+                        _ => {
+                            let (chain, text) = (chain.to_owned(), entry.text().into_owned());
+                            listed.push(Listed { table, chain, number, text, more: 0, why });
+                        }
+                    }
+                }
+            }
+        }
+        listed
+    }
+
     /// Whether a rule of ours is among them.
     #[must_use]
     pub fn has_ours(&self) -> bool {
@@ -150,20 +196,21 @@ fn live_chains(observed: &Observed, table: Table, live: &ObservedTable) -> Chain
             Some(if is_alone { Why::VirtualInterfaceLocal } else { why })
         };
         let lines = live.hook(hook).iter().enumerate();
-        (hook, lines.map(|(at, line)| Entry::read(line, why(&at, line))).collect())
+        (hook, lines.map(|(at, line)| Entry::read(at, line, why(&at, line))).collect())
     });
     let own = live.chains.iter().map(|(chain, lines)| {
         let why = |at: usize, line: &Line| {
             live::why_in_chain((table, *chain), at, line.statement.as_ref()?, &proxy)
         };
         let lines = lines.iter().enumerate();
-        (chain.name().to_owned(), lines.map(|(at, line)| Entry::read(line, why(at, line))).collect())
+        (chain.name().to_owned(), lines.map(|(at, line)| Entry::read(at, line, why(at, line))).collect())
     });
     let foreign = live.foreign.iter().map(|(name, lines)| {
         let read = |text: &String| Entry {
             statement: parse::statement(observed.family, text),
             why: None,
             text: Some(text.clone()),
+            number: 0,
         };
         (name.clone(), lines.iter().map(read).collect())
     });

@@ -25,4 +25,5 @@ pub mod rules_file;
 pub mod snapshot;
 pub mod sock_diag;
 mod startup;
+pub mod terminal;
 pub mod tools;

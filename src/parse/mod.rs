@@ -3,6 +3,7 @@
 //! What is ours is understood rule by rule; what is not, is kept as the text it is. `iptables-save` rewrites marks,
 //! option order, TPROXY and CONNMARK, so text cannot be compared; statements can.
 
+mod counters;
 mod expressions;
 mod native;
 mod statement;
@@ -14,6 +15,7 @@ use std::ops::RangeInclusive;
 use crate::model::{Chain, Family, Hook, Statement, Table, TableHandles};
 use crate::record::Record;
 
+pub use counters::{Counts, counters, native_counters};
 pub use expressions::words_of_rule;
 pub use native::{NativeLine, NativeRules, native, why_of};
 pub use statement::statement;

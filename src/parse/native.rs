@@ -42,12 +42,17 @@ pub struct NativeRules {
 #[must_use]
 pub fn native(tables: &[NftTable], family: Family) -> BTreeMap<Table, NativeRules> {
     let of = |table: Table| {
-        let name = NativeTable { table, sets: Vec::new(), chains: Vec::new() }.name();
-        let rules = rules_of(tables.iter().find(|live| live.name.name == name)?, family);
+        let rules = rules_of(tables.iter().find(|live| table_of(live) == Some(table))?, family);
         let is_met = !rules.drops.is_empty() || rules.hooks.values().any(|rules| !rules.is_empty());
         is_met.then_some((table, rules))
     };
     Table::ALL.into_iter().filter_map(of).into_map()
+}
+
+/// Its counterpart in iptables.
+pub(super) fn table_of(live: &NftTable) -> Option<Table> {
+    let name = |table| NativeTable { table, sets: Vec::new(), chains: Vec::new() }.name();
+    Table::ALL.into_iter().find(|table| name(*table) == live.name.name)
 }
 
 fn rules_of(table: &NftTable, family: Family) -> NativeRules {
@@ -69,7 +74,7 @@ fn rules_of(table: &NftTable, family: Family) -> NativeRules {
     rules
 }
 
-fn hook_of(chain: &NftChain) -> Option<Hook> {
+pub(super) fn hook_of(chain: &NftChain) -> Option<Hook> {
     match chain.base.as_ref()?.hook {
         NftHook::Prerouting => Some(Hook::Prerouting),
         NftHook::Output => Some(Hook::Output),

@@ -54,6 +54,7 @@ mod outbound;
 mod owners;
 mod ownership;
 mod proxy;
+mod show;
 mod state;
 mod tproxy;
 mod unlisted_chains;

@@ -1,0 +1,80 @@
+//! The live rules of ours with their counters, for `show`.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use super::{Access, from_kernel, inspect, needed, tool_error};
+use crate::config::BackendChoice;
+use crate::explain::{Listed, Rules};
+use crate::kernel::process::Host;
+use crate::kernel::{nftables, restore};
+use crate::model::{Backend, Family, NATIVE_TABLES, Table, Variant};
+use crate::parse::{self, Counts};
+use crate::report::Failure;
+
+/// A live rule of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// What holds it.
+    pub backend: Backend,
+    /// Its family.
+    pub family: Family,
+    /// The rule.
+    pub rule: Listed,
+    /// What it has counted; `None` if its counter cannot be read.
+    pub counts: Option<Counts>,
+}
+
+impl Shown {
+    /// Whether both are the same rule.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.backend, self.family, &self.rule) == (other.backend, other.family, &other.rule)
+    }
+}
+
+/// The rules with their counters.
+///
+/// # Errors
+/// The live state cannot be read.
+pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Vec<Shown>, Failure> {
+    let current = inspect(host, choice, Access::ReadOnly)?.current;
+    let mut shown = Vec::new();
+    if !current.native.is_empty() {
+        let counts =
+            native().map_err(|error| from_kernel(format!("cannot read counters: {error}"), &error))?;
+        for family in Family::ALL {
+            shown.extend(of(Backend::Native, family, &Rules::native(&current.native, family), &counts));
+        }
+    }
+    for ((variant, family), observed) in &current.rules {
+        let rules = Rules::live(observed);
+        if rules.has_ours() {
+            let counts = iptables(host, *variant, *family)?;
+            shown.extend(of((*variant).into(), *family, &rules, &counts));
+        }
+    }
+    Ok(shown)
+}
+
+type Counters = BTreeMap<(Table, String), Vec<Counts>>;
+
+fn of(backend: Backend, family: Family, rules: &Rules, counters: &Counters) -> Vec<Shown> {
+    let counts = |rule: &Listed| {
+        let chain = counters.get(&(rule.table, rule.chain.clone()))?;
+        chain.get(rule.number).copied()
+    };
+    let with_counts = |rule: Listed| Shown { backend, family, counts: counts(&rule), rule };
+    rules.listed().into_iter().map(with_counts).collect()
+}
+
+fn iptables(host: &impl Host, variant: Variant, family: Family) -> Result<Counters, Failure> {
+    let tools = needed(host, variant, family, "counters are read with them")?;
+    let saved = restore::save_with_counters(host, &tools);
+    let saved = saved.map_err(|error| tool_error::of_save(&error, variant, family))?;
+    Ok(parse::counters(&saved))
+}
+
+fn native() -> io::Result<Counters> {
+    Ok(parse::native_counters(&nftables::read(&NATIVE_TABLES.map(str::to_owned))?))
+}
