@@ -232,6 +232,8 @@ table! {
     TUNNEL "networking.istio.io/tunnel": Label, Syntax::Text, "http, with HBONE", "Marks the pod as capable of HBONE";
     NETWORK "topology.istio.io/network": Label, Syntax::Text, "`global.network`", "Network of the pod";
     STATUS "sidecar.istio.io/status": Annotation, Syntax::Written, "", "What injection added";
+    CAPTURE_OPTIONS "istio-iptables/capture-options": Annotation, Syntax::Written,
+        "", "Capture options for the CNI plugin, with `pilot.cni.enabled` and `pilot.cni.captureAnnotation`; docs/cni.md";
     OVERRIDES "proxy.istio.io/overrides": Annotation, Syntax::Written,
         "", "The user's versions of containers that the templates have too";
     DEFAULT_CONTAINER "kubectl.kubernetes.io/default-container": Annotation, Syntax::Written,

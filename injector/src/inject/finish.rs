@@ -101,7 +101,7 @@ impl Injector {
         own.unwrap_or(value == Some(&Value::Bool(true)))
     }
 
-    fn flag(&self, pointer: &str) -> bool {
+    pub(super) fn flag(&self, pointer: &str) -> bool {
         at(&self.settings.values, pointer) == Some(&Value::Bool(true))
     }
 }

@@ -1,6 +1,7 @@
 //! From pod to injected pod.
 
 mod capture;
+mod capture_options;
 mod check;
 mod combine;
 mod error;
@@ -128,6 +129,7 @@ impl Injector {
         let init = InitOptions::of(&injected.pod);
         if let Some(init) = &init {
             injected.warnings.extend(self.check_capture(init, request)?);
+            injected.warnings.extend(self.write_capture_options(&mut injected.pod, init));
         }
         self.check_users(&mut injected, init.as_ref(), request.place.ids)?;
         Ok(injected)
