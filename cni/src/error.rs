@@ -29,12 +29,28 @@ pub enum Code {
     TryAgainLater = 11,
     /// STATUS: no ADD can succeed.
     NotAvailable = 50,
-    /// A defect of this program, or live rules that differ from those just written.
+    /// A defect of this program.
     Internal = 100,
     /// CHECK: the live rules are not those that the pod needs.
     RulesDiffer = 101,
-    /// The kernel or a tool refused the rules.
+    /// The kernel or a tool refused the rules, or the live ones differ from those just written.
     RulesRefused = 102,
+}
+
+impl Code {
+    /// All of them, in numeric order.
+    pub const ALL: [Self; 10] = [
+        Self::IncompatibleVersion,
+        Self::InvalidEnvironment,
+        Self::Io,
+        Self::Decoding,
+        Self::InvalidConfig,
+        Self::TryAgainLater,
+        Self::NotAvailable,
+        Self::Internal,
+        Self::RulesDiffer,
+        Self::RulesRefused,
+    ];
 }
 
 /// An error, as it goes to the runtime.
