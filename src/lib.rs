@@ -50,6 +50,8 @@ pub mod foreign;
 pub mod render;
 pub mod transition;
 
+pub mod compare;
+
 pub mod plan;
 
 pub mod commits;
@@ -59,5 +61,7 @@ pub mod apply;
 pub mod answers;
 
 pub mod watch;
+
+pub mod sides;
 
 pub mod run;

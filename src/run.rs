@@ -17,6 +17,7 @@ use crate::plan::{self, DesiredState};
 use crate::policy;
 use crate::report::Failure;
 use crate::routing;
+use crate::sides;
 use crate::watch;
 
 /// How long a run waits for another one in the same namespace.
@@ -27,7 +28,7 @@ const WAIT_FOR_OTHER_RUN: Duration = Duration::from_secs(30);
 /// # Errors
 /// The first stage that fails.
 pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failure> {
-    let Resolved { run, log: _, query, question, intent, warnings, given } = resolved;
+    let Resolved { run, log: _, query, question, diff, intent, warnings, given } = resolved;
     for warning in &warnings {
         log::warn!("{warning}");
     }
@@ -36,6 +37,10 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
     }
     if let Some(question) = question {
         return answer(host, question, intent, &run);
+    }
+    if let Some(query) = diff {
+        enter(&run)?;
+        return sides::diff(host, &query, &sides::Known { intent, run, network: network()? });
     }
     if !given.is_empty() {
         let options: Vec<String> = given.iter().map(ToString::to_string).collect();

@@ -48,6 +48,8 @@ pub(super) fn command() -> Command {
         .args(options)
         .args(ignored)
         .subcommands(SubCommand::ALL.into_iter().map(|sub| {
+            let compared =
+                COMPARED.iter().filter(|_| sub == SubCommand::Diff).map(|name| rule_set_argument(name));
             let live = (sub == SubCommand::Explain).then(|| {
                 let help =
                     "Ask about the rules in the kernel, foreign ones among them, not those of the options";
@@ -58,7 +60,8 @@ pub(super) fn command() -> Command {
                 Arg::new(WATCH).long(WATCH).action(ArgAction::SetTrue).help(help)
             });
             let packet = sub.own_options().iter().map(|key| packet_argument(*key));
-            Command::new(sub.name()).about(sub.about()).args(packet.chain(live).chain(watch))
+            let own = packet.chain(live).chain(watch).chain(compared);
+            Command::new(sub.name()).about(sub.about()).args(own)
         }))
 }
 
@@ -66,6 +69,15 @@ pub(super) fn command() -> Command {
 const LIVE: &str = "live";
 /// The flag of `show` without a value.
 const WATCH: &str = "watch";
+
+/// The arguments of `diff`.
+const COMPARED: [&str; 2] = ["A", "B"];
+
+fn rule_set_argument(name: &'static str) -> Arg {
+    let help = "A rule set: options (those of this command line), live (the rules in the kernel), or a file: options as for \
+                --config, the output of iptables-save (IPv6 in FILE.v6), a rules file, or the output of nft list ruleset";
+    Arg::new(name).value_name(name).value_parser(OsStringValueParser::new()).help(help)
+}
 
 fn packet_argument(key: PacketKey) -> Arg {
     Arg::new(key.name())
@@ -108,6 +120,7 @@ pub(super) fn read(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<
         .find(|sub| matches.subcommand_name() == Some(sub.name()))
         .unwrap_or_default();
     read_packet(matches, raw, errors);
+    read_compared(matches, raw, errors);
     for &key in Key::ALL.iter().filter(|key| key.spec().has_flag()) {
         let name = key.spec().name;
         if matches.value_source(name) != Some(ValueSource::CommandLine) {
@@ -137,6 +150,20 @@ fn read_packet(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<Usag
             }),
             None => {}
         }
+    }
+}
+
+fn read_compared(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<UsageError>) {
+    let Some(matches) = matches.subcommand_matches(SubCommand::Diff.name()) else { return };
+    match COMPARED.map(|name| matches.get_one::<OsString>(name)) {
+        [Some(a), Some(b)] => match [a, b].map(|name| name.to_str().map(str::to_owned)) {
+            [Some(a), Some(b)] => raw.compared = Some(Box::new([a, b])),
+            _ => errors
+                .push(UsageError::Other("the rule sets that are compared are named in UTF-8".to_owned())),
+        },
+        _ => errors.push(UsageError::Other(
+            "diff compares two rule sets: name both, each of them options, live or a file".to_owned(),
+        )),
     }
 }
 

@@ -80,6 +80,17 @@ pub fn parse(
     if errors.is_empty() { Ok(Outcome::Run(raw)) } else { Err(Failure { errors, raw }) }
 }
 
+/// Reads options from the text of a config file alone; `source` is its name in errors.
+///
+/// # Errors
+///
+/// Everything that cannot be read, at once.
+pub fn parse_document(source: &str, text: &str) -> Result<RawOptions, Vec<UsageError>> {
+    let (mut raw, mut errors) = (RawOptions::default(), Vec::new());
+    document::read(source, text, &mut raw, &mut errors);
+    if errors.is_empty() { Ok(raw) } else { Err(errors) }
+}
+
 fn read_document(
     raw: &mut RawOptions,
     errors: &mut Vec<UsageError>,

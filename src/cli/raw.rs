@@ -16,6 +16,8 @@ pub enum SubCommand {
     Check,
     /// Remove what an earlier run added.
     Cleanup,
+    /// Compare two rule sets.
+    Diff,
     /// Report what happens to a packet.
     Explain,
     /// Print the live rules of ours with their counters.
@@ -24,7 +26,8 @@ pub enum SubCommand {
 
 impl SubCommand {
     /// All of them, in the order of `--help`.
-    pub const ALL: [Self; 5] = [Self::Apply, Self::Check, Self::Cleanup, Self::Explain, Self::Show];
+    pub const ALL: [Self; 6] =
+        [Self::Apply, Self::Check, Self::Cleanup, Self::Diff, Self::Explain, Self::Show];
 
     /// The word on the command line.
     #[must_use]
@@ -33,6 +36,7 @@ impl SubCommand {
             Self::Apply => "apply",
             Self::Check => "check",
             Self::Cleanup => "cleanup",
+            Self::Diff => "diff",
             Self::Explain => "explain",
             Self::Show => "show",
         }
@@ -43,7 +47,7 @@ impl SubCommand {
     pub const fn own_options(self) -> &'static [PacketKey] {
         match self {
             Self::Explain => &PacketKey::ALL,
-            Self::Check | Self::Show => &[PacketKey::Output],
+            Self::Check | Self::Diff | Self::Show => &[PacketKey::Output],
             Self::Apply | Self::Cleanup => &[],
         }
     }
@@ -57,6 +61,9 @@ impl SubCommand {
                 "Compare the live rules with those of the options; exit 0 if they are equal, 1 if not; changes nothing"
             }
             Self::Cleanup => "Remove what an earlier run added; the same as --cleanup-only",
+            Self::Diff => {
+                "Prove that two rule sets do the same with every packet, or name a packet that differs; changes nothing"
+            }
             Self::Explain => {
                 "Tell whether a packet is captured, and by which rule and option; changes nothing"
             }
@@ -109,6 +116,8 @@ pub struct RawOptions {
     pub live: bool,
     /// `show --watch`.
     pub watch: bool,
+    /// The rule sets that `diff` compares.
+    pub compared: Option<Box<[String; 2]>>,
 }
 
 impl RawOptions {

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::cli::{Origin, PacketKey, RawOptions, SubCommand};
+use crate::facts::Files;
 use crate::model::{Interface, Mark, Transport};
 
 use super::error::{ConfigError, Expected};
@@ -108,8 +109,25 @@ pub(super) fn question(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Optio
             let output = Reader { raw, errors }.value(PacketKey::Output, output)?;
             Some(Question::Show { output, watch: raw.watch })
         }
-        SubCommand::Apply | SubCommand::Cleanup | SubCommand::Explain => None,
+        SubCommand::Apply | SubCommand::Cleanup | SubCommand::Diff | SubCommand::Explain => None,
     }
+}
+
+/// Two rule sets to be compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiffQuery {
+    /// `options`, `live` or a path, twice.
+    pub sides: [String; 2],
+    /// How the answer is written.
+    pub output: Output,
+    /// Files of the pod, for options in a file.
+    pub files: Files,
+}
+
+/// Reads the options of `diff`.
+pub(super) fn read_diff(raw: &RawOptions, files: &Files, errors: &mut Vec<ConfigError>) -> Option<DiffQuery> {
+    let output = Reader { raw, errors }.value(PacketKey::Output, output)?;
+    Some(DiffQuery { sides: *raw.compared.clone()?, output, files: files.clone() })
 }
 
 /// Reads the options of `explain`.

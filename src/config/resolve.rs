@@ -9,7 +9,7 @@ use crate::text::one_line;
 use super::Traffic;
 use super::error::{ConfigError, Expected, Warning};
 use super::intent::{DnsChoice, FamilyChoice, Intent};
-use super::packet_query::{self, PacketQuery, Question};
+use super::packet_query::{self, DiffQuery, PacketQuery, Question};
 use super::reader::Reader;
 use super::run::{LogFormat, LogOptions, RunOptions};
 use super::{run_options, traffic, values};
@@ -25,6 +25,8 @@ pub struct Resolved {
     pub query: Option<PacketQuery>,
     /// A question about the live rules; `None` in a run, and for `explain`.
     pub question: Option<Question>,
+    /// The rule sets that are to be compared; `None` in a run.
+    pub diff: Option<DiffQuery>,
     /// Which traffic is captured, as far as it follows from options.
     pub intent: Intent,
     /// Warnings about options.
@@ -77,12 +79,15 @@ pub fn resolve(raw: &RawOptions, files: &Files) -> Result<Resolved, Vec<ConfigEr
     let is_question = raw.command == SubCommand::Explain;
     let query = is_question.then(|| packet_query::read(raw, &mut reader.errors)).flatten();
     let question = packet_query::question(raw, &mut reader.errors);
+    let is_diff = raw.command == SubCommand::Diff;
+    let diff = is_diff.then(|| packet_query::read_diff(raw, files, &mut reader.errors)).flatten();
     match (run, intent) {
         (Some(run), Some(intent)) if reader.errors.is_empty() => Ok(Resolved {
             run,
             log,
             query,
             question,
+            diff,
             intent,
             warnings: reader.warnings,
             given: differing(raw),

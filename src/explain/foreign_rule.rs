@@ -17,7 +17,7 @@ pub(super) enum Applies {
 
 /// What a rule does with a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Does {
+pub(crate) enum Does {
     /// Something that the model knows.
     Known(Target),
     /// It goes on in this chain, and does not come back if the rule is a `goto`.
@@ -83,7 +83,7 @@ pub(super) fn applies(family: Family, text: &str, packet: &AtHook) -> Applies {
 }
 
 /// The options before the target, each with its values.
-fn tests(words: &[String]) -> Vec<Vec<&str>> {
+pub(crate) fn tests(words: &[String]) -> Vec<Vec<&str>> {
     let mut tests: Vec<Vec<&str>> = Vec::new();
     let mut words = words.iter().map(String::as_str).peekable();
     while let Some(word) = words.next() {
@@ -166,7 +166,7 @@ fn evaluate(
 }
 
 /// What the rule with these words does.
-pub(super) fn does(family: Family, text: &str, is_chain: impl Fn(&str) -> bool) -> Does {
+pub(crate) fn does(family: Family, text: &str, is_chain: impl Fn(&str) -> bool) -> Does {
     let target = parse::target_words(text).unwrap_or_default();
     let (option, name) = match target.as_slice() {
         [option, name, ..] => (option.as_str(), name.as_str()),

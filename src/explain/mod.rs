@@ -22,9 +22,11 @@ use crate::config::{CaptureConfig, GivenOption, Mode, Output, PacketQuery};
 use crate::model::{Family, Mark, Network, PerFamily};
 use crate::policy;
 
+pub(crate) use foreign_rule::{Does, does, tests as tests_of};
 pub use live::live_config;
 pub use packet::{Packet, Process};
 pub use reason::{Cause, Reason};
+pub(crate) use rules::Chains;
 pub use rules::{Entry, Listed, Rules};
 pub use runtime::{Connection, Listener, Process as RunningProcess, Runtime};
 pub use walk::{Match, Step, Verdict, Walk, walk};

@@ -13,26 +13,26 @@ use crate::parse::{self, Line, NativeLine, NativeRules, Observed, ObservedTable}
 /// The rules of one family.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    pub(super) tables: BTreeMap<Table, Chains>,
+    pub(crate) tables: BTreeMap<Table, Chains>,
 }
 
 /// The chains of one table.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Chains {
-    pub(super) hooks: BTreeMap<Hook, Vec<Entry>>,
+pub(crate) struct Chains {
+    pub(crate) hooks: BTreeMap<Hook, Vec<Entry>>,
     /// All others, ours and foreign ones.
-    pub(super) named: BTreeMap<String, Vec<Entry>>,
+    pub(crate) named: BTreeMap<String, Vec<Entry>>,
     /// The shared chains with the policy DROP.
-    pub(super) drops: BTreeSet<Hook>,
+    pub(crate) drops: BTreeSet<Hook>,
 }
 
 /// One rule.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The rule, if the model has words for all of it.
-    pub(super) statement: Option<Statement>,
+    pub(crate) statement: Option<Statement>,
     /// Why it exists, if it is ours.
-    pub(super) why: Option<Why>,
+    pub(crate) why: Option<Why>,
     /// Its words, where it was read from the kernel.
     text: Option<String>,
     /// Its number in its chain; that of a native rule for several elements of a set is the same for each.
@@ -76,7 +76,7 @@ impl Entry {
     }
 
     /// Its words behind `-A CHAIN`.
-    pub(super) fn text(&self) -> Cow<'_, str> {
+    pub(crate) fn text(&self) -> Cow<'_, str> {
         match (&self.text, &self.statement) {
             (Some(text), _) => Cow::Borrowed(text),
             (None, Some(statement)) => Cow::Owned(statement.to_string()),

@@ -15,6 +15,7 @@
 mod addresses;
 mod contention;
 mod detection;
+mod diff;
 mod dry_run;
 mod failing_tools;
 mod file_system;

@@ -6,10 +6,14 @@
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::panic,
+    clippy::unwrap_used,
     reason = "a test reads files and may fail"
 )]
 
+mod compared;
 mod files;
+mod mutated;
+mod mutation;
 mod pages;
 mod parity;
 mod scenario;

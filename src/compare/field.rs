@@ -1,0 +1,224 @@
+//! The fields of a packet, and classes of packets: a set of values for each field.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnetwork::IpNetwork;
+
+use super::set::{Range, Set};
+use crate::model::{Family, Interface};
+
+/// A field of a packet, as rules test it. Each value is a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Field {
+    /// One of the constants `FROM_OUTSIDE` to `TO_OUTSIDE`.
+    Path,
+    /// Its name as 16 bytes; 0 for none.
+    InInterface,
+    OutInterface,
+    Protocol,
+    Source,
+    Destination,
+    SourcePort,
+    DestinationPort,
+    /// `NO_SOCKET` without a socket, then of `Gid` too.
+    Uid,
+    Gid,
+    Mark,
+    Connmark,
+    /// One of the constants `NEW` to `UNTRACKED`.
+    State,
+    /// 1 for a TCP segment that opens a connection.
+    Syn,
+}
+
+impl Field {
+    pub(super) const ALL: [Self; 14] = [
+        Self::Path,
+        Self::InInterface,
+        Self::OutInterface,
+        Self::Protocol,
+        Self::Source,
+        Self::Destination,
+        Self::SourcePort,
+        Self::DestinationPort,
+        Self::Uid,
+        Self::Gid,
+        Self::Mark,
+        Self::Connmark,
+        Self::State,
+        Self::Syn,
+    ];
+}
+
+/// From another host to an address of the pod.
+pub(super) const FROM_OUTSIDE: u128 = 0;
+/// From another host to a third one: forwarded.
+pub(super) const FORWARDED: u128 = 1;
+/// From the pod to an address of the pod.
+pub(super) const INSIDE: u128 = 2;
+/// From the pod to another host.
+pub(super) const TO_OUTSIDE: u128 = 3;
+
+pub(super) const NEW: u128 = 0;
+pub(super) const ESTABLISHED: u128 = 1;
+pub(super) const INVALID: u128 = 2;
+/// Never a packet's own state: what `NOTRACK` makes of it.
+pub(super) const UNTRACKED: u128 = 3;
+
+pub(super) const TCP: u128 = 6;
+pub(super) const UDP: u128 = 17;
+
+/// The uid and gid of a packet without a socket: no user has this number.
+pub(super) const NO_SOCKET: u128 = 1 << 32;
+/// The largest value of a mark, and beyond that of any uid or gid.
+pub(super) const MAX_U32: u128 = 0xffff_ffff;
+
+/// The interface `lo`.
+pub(super) fn loopback_interface() -> u128 {
+    name_number(b"lo")
+}
+
+/// Name of an interface as a number: names with a common prefix are a range.
+pub(super) fn name_number(name: &[u8]) -> u128 {
+    let mut bytes = [0; 16];
+    bytes.iter_mut().zip(name).for_each(|(byte, letter)| *byte = *letter);
+    u128::from_be_bytes(bytes)
+}
+
+/// The names that begin with these bytes.
+pub(super) fn name_prefix(prefix: &[u8]) -> Range {
+    let first = name_number(prefix);
+    let bits = u32::try_from(prefix.len() * 8).unwrap_or(u32::BITS);
+    (first, first | u128::MAX.checked_shr(bits).unwrap_or(0))
+}
+
+/// The names that are meant by one that may end with `+`.
+pub(super) fn interfaces(name: &Interface) -> Set {
+    match name.as_str().strip_suffix('+') {
+        Some(prefix) => Set::of(vec![name_prefix(prefix.as_bytes())]),
+        None => Set::one(name_number(name.as_str().as_bytes())),
+    }
+}
+
+/// The interface's name, if the number is one that an interface may have.
+pub(super) fn name_of(number: u128) -> Option<String> {
+    let bytes = number.to_be_bytes();
+    let end = bytes.iter().position(|byte| *byte == 0)?;
+    let (name, rest) = bytes.split_at(end);
+    let is_valid = !name.is_empty()
+        && rest.iter().all(|byte| *byte == 0)
+        && name.iter().all(|byte| byte.is_ascii_graphic() && !b"/:".contains(byte));
+    is_valid.then(|| String::from_utf8_lossy(name).into_owned())
+}
+
+pub(super) fn address_number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(v4) => u32::from(v4).into(),
+        IpAddr::V6(v6) => v6.into(),
+    }
+}
+
+pub(super) fn address_of(family: Family, number: u128) -> IpAddr {
+    match family {
+        Family::V4 => Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX)).into(),
+        Family::V6 => Ipv6Addr::from(number).into(),
+    }
+}
+
+pub(super) fn network(network: IpNetwork) -> Range {
+    (address_number(network.network()), address_number(network.broadcast()))
+}
+
+/// Every address of a family.
+pub(super) fn addresses(family: Family) -> Set {
+    match family {
+        Family::V4 => Set::range(0, MAX_U32),
+        Family::V6 => Set::all(),
+    }
+}
+
+/// The addresses that are the machine's own, whatever its interfaces have.
+pub(super) fn loopback_addresses(family: Family) -> Set {
+    match family {
+        Family::V4 => Set::range(0x7f00_0000, 0x7fff_ffff),
+        Family::V6 => Set::one(1),
+    }
+}
+
+/// A set for each field: the packets whose fields have values in these sets.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Class([Set; Field::ALL.len()]);
+
+impl Class {
+    /// Every value of every field.
+    pub(super) fn every(family: Family) -> Self {
+        Self(Field::ALL.map(|field| match field {
+            Field::Path => Set::range(FROM_OUTSIDE, TO_OUTSIDE),
+            Field::InInterface | Field::OutInterface => Set::all(),
+            Field::Protocol => Set::range(0, 255),
+            Field::Source | Field::Destination => addresses(family),
+            Field::SourcePort | Field::DestinationPort => Set::range(0, 0xffff),
+            // The last 32-bit number is no id.
+            Field::Uid | Field::Gid => Set::range(0, MAX_U32 - 1),
+            Field::Mark | Field::Connmark => Set::range(0, MAX_U32),
+            Field::State => Set::range(NEW, INVALID),
+            Field::Syn => Set::range(0, 1),
+        }))
+    }
+
+    #[allow(clippy::indexing_slicing, reason = "one place for each field")]
+    pub(super) fn get(&self, field: Field) -> &Set {
+        &self.0[field as usize]
+    }
+
+    #[allow(clippy::indexing_slicing, reason = "one place for each field")]
+    pub(super) fn get_mut(&mut self, field: Field) -> &mut Set {
+        &mut self.0[field as usize]
+    }
+
+    /// The packets of which a field has one of these values.
+    #[must_use]
+    pub(super) fn with(mut self, field: Field, values: &Set) -> Self {
+        let some = self.get(field).and(values);
+        *self.get_mut(field) = some;
+        self
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().any(Set::is_empty)
+    }
+}
+
+/// Every packet of a family that can be, in a few classes. `routed_marks` are those that policy routing sends to `lo`.
+pub(super) fn packets(family: Family, routed_marks: &Set) -> Vec<Class> {
+    let every = Class::every(family);
+    let (nowhere, lo) = (Set::one(0), Set::one(loopback_interface()));
+    let others = nowhere.or(&lo).complement();
+    let (own, no_socket) = (loopback_addresses(family), Set::one(NO_SOCKET));
+    let mut without_socket = every.clone();
+    for field in [Field::Uid, Field::Gid] {
+        *without_socket.get_mut(field) = no_socket.clone();
+    }
+    // The kernel discards packets from outside whose source is a loopback address.
+    let inbound = without_socket
+        .clone()
+        .with(Field::Path, &Set::range(FROM_OUTSIDE, FORWARDED))
+        .with(Field::InInterface, &others)
+        .with(Field::OutInterface, &nowhere)
+        .with(Field::Source, &own.complement());
+    let mut all = vec![inbound];
+    for sent in [every, without_socket] {
+        let sent = sent.with(Field::InInterface, &nowhere);
+        let inside = sent.clone().with(Field::Path, &Set::one(INSIDE)).with(Field::OutInterface, &lo);
+        let away = sent.with(Field::Path, &Set::one(TO_OUTSIDE)).with(Field::Destination, &own.complement());
+        let by_mark = away.clone().with(Field::OutInterface, &lo).with(Field::Mark, routed_marks);
+        all.extend([inside, away.with(Field::OutInterface, &others), by_mark]);
+    }
+    let by_state = all.into_iter().flat_map(|class| {
+        let tracked = class.clone().with(Field::State, &Set::range(NEW, ESTABLISHED));
+        // A packet without a connection has no mark of one.
+        let invalid = class.with(Field::State, &Set::one(INVALID)).with(Field::Connmark, &Set::one(0));
+        [tracked, invalid]
+    });
+    by_state.filter(|class| !class.is_empty()).collect()
+}

@@ -1,0 +1,332 @@
+//! Rules at the semantics of iptables, of options or read from a namespace, as a [`Program`].
+
+use ipnetwork::IpNetwork;
+
+use super::field::{
+    ESTABLISHED, FROM_OUTSIDE, Field, INSIDE, INVALID, NEW, TCP, UDP, UNTRACKED, interfaces, network,
+};
+use super::program::{Action, BaseChain, Chain, Program, Rule, Test, joined};
+use super::set::{Range, Set};
+use crate::explain::{Chains, Does, Entry, Rules, does, tests_of};
+use crate::model::{
+    CtState, Family, Mark, Match, Matcher, Owner, Ports, Protocol, Statement, Table, Target, Transport,
+};
+use crate::parse::{self, Observed};
+
+/// The built-in chains that are not walked.
+const NOT_WALKED: [&str; 3] = ["INPUT", "FORWARD", "POSTROUTING"];
+/// Match extensions with tests that can be evaluated.
+const MODULES: [&str; 10] =
+    ["addrtype", "comment", "connmark", "conntrack", "mark", "multiport", "owner", "state", "tcp", "udp"];
+
+/// The rules of one family.
+pub(super) fn program(family: Family, rules: &Rules) -> Program {
+    let mut program = Program::default();
+    for table in Table::ALL {
+        let Some(chains) = rules.tables.get(&table) else { continue };
+        let first = program.chains.len();
+        let reader = Reader { family, table, chains, first };
+        for (name, entries) in &chains.named {
+            let chain = reader.chain(name, entries);
+            program.chains.push(chain);
+        }
+        for (hook, entries) in &chains.hooks {
+            let chain = program.chains.len();
+            let (is_nat, drops) = (table == Table::Nat, chains.drops.contains(hook));
+            program.bases.push((*hook, BaseChain { is_nat, drops, chain }));
+            program.chains.push(reader.chain(hook.name(), entries));
+        }
+    }
+    let targets =
+        program.chains.iter().flat_map(|chain| &chain.rules).flat_map(|rule| rule.actions.windows(2));
+    program.routed_marks = targets.filter_map(routed_mark).collect();
+    program
+}
+
+/// The mark that comes with TPROXY: policy routing sends it to `lo`.
+pub(super) fn routed_mark(pair: &[Action]) -> Option<u32> {
+    match pair {
+        [Action::Set(Field::Mark, mark), Action::Tproxy(_)]
+        | [Action::Tproxy(_), Action::Set(Field::Mark, mark)] => u32::try_from(*mark).ok(),
+        _ => None,
+    }
+}
+
+/// The rules of chains that captured packets meet later, or not at all.
+pub(super) fn unwalked(observed: &Observed) -> Vec<String> {
+    let own_tables = observed.tables.iter().flat_map(|(table, live)| {
+        let later = NOT_WALKED.iter().filter_map(|name| live.foreign.get_key_value(*name));
+        later.flat_map(move |(name, rules)| {
+            rules.iter().map(move |rule| format!("{} {name} {rule}", table.name()))
+        })
+    });
+    let filter = &observed.filter;
+    let foreign = filter
+        .foreign
+        .iter()
+        .flat_map(|(name, rules)| rules.iter().map(move |rule| format!("filter {name} {rule}")));
+    let hooks = filter.hooks.iter().flat_map(|(hook, lines)| {
+        lines.iter().map(move |line| format!("filter {} {}", hook.name(), line.text))
+    });
+    let drops = filter.drops.iter().map(|hook| format!("filter {} has the policy DROP", hook.name()));
+    let input = filter.input_drops.then(|| "filter INPUT has the policy DROP".to_owned());
+    own_tables.chain(foreign).chain(hooks).chain(drops).chain(input).collect()
+}
+
+struct Reader<'a> {
+    family: Family,
+    table: Table,
+    chains: &'a Chains,
+    /// The number of the first chain that has a name.
+    first: usize,
+}
+
+impl Reader<'_> {
+    fn chain(&self, name: &str, entries: &[Entry]) -> Chain {
+        let rules = entries.iter().filter_map(|entry| self.rule(entry)).collect();
+        let rules = joined(rules, |chain| self.is_pure(chain));
+        Chain { name: format!("{} {name}", self.table.name()), rules }
+    }
+
+    /// Whether a chain does nothing but decide.
+    fn is_pure(&self, number: usize) -> bool {
+        let decides = |entry: &Entry| {
+            matches!(
+                entry.statement.as_ref().map(|statement| statement.target),
+                Some(
+                    Target::Accept
+                        | Target::Drop
+                        | Target::Redirect(_)
+                        | Target::Return
+                        | Target::Tproxy { .. }
+                )
+            )
+        };
+        let entries = number.checked_sub(self.first).and_then(|at| self.chains.named.values().nth(at));
+        entries.is_some_and(|entries| entries.iter().all(decides))
+    }
+
+    /// The rule; `None` if it is for no packet of this family, or does nothing.
+    fn rule(&self, entry: &Entry) -> Option<Rule> {
+        let text = entry.text();
+        let (tests, is_unknown) = match &entry.statement {
+            Some(Statement { matcher, .. }) => (of_matcher(matcher), false),
+            None => of_words(self.family, &text)?,
+        };
+        let actions = self.actions(entry, &text);
+        (!actions.is_empty()).then(|| Rule::new(tests, is_unknown, actions, text.into_owned(), entry.why))
+    }
+
+    fn actions(&self, entry: &Entry, text: &str) -> Vec<Action> {
+        let does = match &entry.statement {
+            Some(statement) => Does::Known(statement.target),
+            None => does(self.family, text, |name| self.chains.named.contains_key(name)),
+        };
+        let words = || parse::target_words(text).unwrap_or_default().join(" ");
+        let number = |name: &str| self.chains.named.keys().position(|known| known == name);
+        let chain = |name: &str| number(name).map(|at| self.first + at);
+        match does {
+            Does::Continues => Vec::new(),
+            Does::Takes | Does::MayTake => vec![Action::Take(words())],
+            Does::Marks => vec![Action::Obscure(Field::Mark), Action::Obscure(Field::Connmark)],
+            Does::Untracks => vec![Action::Untrack],
+            // A chain without rules is left at once.
+            Does::Chain { name, goes } => match (chain(&name), goes) {
+                (Some(chain), false) => vec![Action::Jump(chain)],
+                (Some(chain), true) => vec![Action::Goto(chain)],
+                (None, false) => Vec::new(),
+                (None, true) => vec![Action::Return],
+            },
+            Does::Known(target) => match target {
+                Target::Accept => vec![Action::Accept],
+                Target::ConntrackZone(zone) => vec![Action::Zone(zone)],
+                Target::Drop => vec![Action::Drop],
+                Target::Jump(name) => chain(name.name()).map(Action::Jump).into_iter().collect(),
+                Target::Redirect(port) => vec![Action::Redirect(port.number())],
+                Target::RestoreMark => vec![Action::Copy(Field::Mark, Field::Connmark)],
+                Target::Return => vec![Action::Return],
+                Target::SaveMark => vec![Action::Copy(Field::Connmark, Field::Mark)],
+                Target::SetMark(Mark(mark)) => vec![Action::Set(Field::Mark, mark.into())],
+                Target::Tproxy { port, mark: Mark(mark) } => {
+                    vec![Action::Set(Field::Mark, mark.into()), Action::Tproxy(port.number()), Action::Accept]
+                }
+            },
+        }
+    }
+}
+
+fn of_matcher(matcher: &Matcher) -> Vec<Test> {
+    let Matcher {
+        source,
+        destination,
+        in_interface,
+        out_interface,
+        protocol,
+        ct_state,
+        mark,
+        connmark,
+        owners,
+    } = matcher;
+    // First what has few values: classes are split the least by it.
+    let mut tests = Vec::new();
+    tests.extend(
+        protocol.iter().map(|protocol| is(Field::Protocol, Set::one(protocol_number(protocol.transport)))),
+    );
+    tests.extend(in_interface.iter().map(|name| is(Field::InInterface, interfaces(name))));
+    tests.extend(out_interface.iter().map(|name| is(Field::OutInterface, interfaces(name))));
+    tests.extend(ct_state.map(|state| {
+        is(
+            Field::State,
+            Set::one(match state {
+                CtState::Invalid => INVALID,
+                CtState::RelatedOrEstablished => ESTABLISHED,
+            }),
+        )
+    }));
+    tests.extend(mark.map(|mark| of(Field::Mark, mark.map(|Mark(mark)| Set::one(mark.into())))));
+    tests.extend(connmark.map(|Mark(mark)| is(Field::Connmark, Set::one(mark.into()))));
+    tests.extend(owners.iter().map(|owner| match owner.value() {
+        Owner::Uid(uid) => of(Field::Uid, owner.map(|_| Set::one((*uid).into()))),
+        Owner::Gid(gid) => of(Field::Gid, owner.map(|_| Set::one((*gid).into()))),
+    }));
+    if let Some(Protocol { transport: _, source, destination, syn }) = protocol {
+        tests.extend(source.map(|port| is(Field::SourcePort, Set::one(port.number().into()))));
+        tests.extend(destination.iter().map(|test| match test {
+            Match::Is(ports) => is(Field::DestinationPort, port_set(ports)),
+            Match::Not(ports) => Test::new(Field::DestinationPort, port_set(ports), true),
+        }));
+        tests.extend(syn.map(|syn| of(Field::Syn, syn.map(|_| Set::one(1)))));
+    }
+    let address = |test: Match<IpNetwork>| test.map(|range| Set::of(vec![network(range)]));
+    tests.extend(source.map(|test| of(Field::Source, address(test))));
+    tests.extend(destination.map(|test| of(Field::Destination, address(test))));
+    tests
+}
+
+fn is(field: Field, values: Set) -> Test {
+    Test::new(field, values, false)
+}
+
+fn of(field: Field, test: Match<Set>) -> Test {
+    match test {
+        Match::Is(values) => Test::new(field, values, false),
+        Match::Not(values) => Test::new(field, values, true),
+    }
+}
+
+const fn protocol_number(transport: Transport) -> u128 {
+    match transport {
+        Transport::Tcp => TCP,
+        Transport::Udp => UDP,
+    }
+}
+
+fn port_set(ports: &Ports) -> Set {
+    let ports = match ports {
+        Ports::One(port) => std::slice::from_ref(port),
+        Ports::Any(ports) => ports,
+    };
+    Set::of(ports.iter().map(|port| (port.number().into(), port.number().into())).collect())
+}
+
+/// The tests of a rule for which the model has no words, and whether it has others that cannot be evaluated. `None` if it is
+/// for no packet.
+fn of_words(family: Family, text: &str) -> Option<(Vec<Test>, bool)> {
+    let Some(words) = parse::words_of(text) else { return Some((Vec::new(), true)) };
+    let (mut found, mut is_unknown, mut module) = (Vec::new(), false, "");
+    for test in tests_of(&words) {
+        let (is_negated, bare) = match test.as_slice() {
+            ["!", bare @ ..] => (true, bare),
+            bare => (false, bare),
+        };
+        match bare {
+            ["--comment", ..] | ["-p", "all"] => {}
+            ["-m", name] if MODULES.contains(name) => module = name,
+            bare => match word_test(family, module, bare) {
+                Some((field, values)) => found.push(Test::new(field, values, is_negated)),
+                // With `-m` it may test something without any option, as `-m socket` does.
+                None => is_unknown = true,
+            },
+        }
+    }
+    Some((found, is_unknown))
+}
+
+/// One test without its negation; `None` if it cannot be evaluated.
+fn word_test(family: Family, module: &str, test: &[&str]) -> Option<(Field, Set)> {
+    if let ["--syn"] | ["--tcp-flags", "FIN,SYN,RST,ACK", "SYN"] = test {
+        return Some((Field::Syn, Set::one(1)));
+    }
+    let [option, value] = test else { return None };
+    let number = || value.parse::<u32>().ok().map(|number| Set::one(number.into()));
+    let address = || {
+        let range: IpNetwork = value.parse().ok()?;
+        family.holds(&range).then(|| Set::of(vec![network(range)]))
+    };
+    let ports = || {
+        let range = |range: &std::ops::RangeInclusive<u16>| ((*range.start()).into(), (*range.end()).into());
+        let ranges: Vec<Range> = parse::port_ranges(value)?.iter().map(range).collect();
+        ranges.iter().all(|(first, last)| first <= last).then(|| Set::of(ranges))
+    };
+    Some(match (*option, module) {
+        ("-p", _) => (Field::Protocol, Set::one(named_protocol(value)?)),
+        ("-i", _) => (Field::InInterface, interfaces(&value.parse().ok()?)),
+        ("-o", _) => (Field::OutInterface, interfaces(&value.parse().ok()?)),
+        ("-s", _) => (Field::Source, address()?),
+        ("-d", _) => (Field::Destination, address()?),
+        ("--dport", "tcp" | "udp") | ("--dports", "multiport") => (Field::DestinationPort, ports()?),
+        ("--sport", "tcp" | "udp") | ("--sports", "multiport") => (Field::SourcePort, ports()?),
+        ("--uid-owner", "owner") => (Field::Uid, number()?),
+        ("--gid-owner", "owner") => (Field::Gid, number()?),
+        ("--mark", "mark") => (Field::Mark, whole_mark(value)?),
+        ("--mark", "connmark") => (Field::Connmark, whole_mark(value)?),
+        ("--ctstate", "conntrack") | ("--state", "state") => (Field::State, states(value)?),
+        // Where a packet goes is known where it was sent; of what arrives, too.
+        ("--dst-type", "addrtype") if *value == "LOCAL" => {
+            (Field::Path, Set::one(FROM_OUTSIDE).or(&Set::one(INSIDE)))
+        }
+        _ => return None,
+    })
+}
+
+/// A protocol as `iptables-save` names it.
+pub(super) fn named_protocol(name: &str) -> Option<u128> {
+    const NAMES: [(&str, u128); 12] = [
+        ("tcp", TCP),
+        ("udp", UDP),
+        ("icmp", 1),
+        ("igmp", 2),
+        ("gre", 47),
+        ("esp", 50),
+        ("ah", 51),
+        ("ipv6-icmp", 58),
+        ("icmpv6", 58),
+        ("sctp", 132),
+        ("udplite", 136),
+        ("dccp", 33),
+    ];
+    let named = NAMES.iter().find(|(known, _)| *known == name).map(|(_, number)| *number);
+    named.or_else(|| name.parse::<u8>().ok().map(Into::into))
+}
+
+fn whole_mark(text: &str) -> Option<Set> {
+    let statement = parse::statement(Family::V4, &format!("-m mark --mark {text} -j RETURN"))?;
+    statement.matcher.mark.map(|mark| Set::one(mark.value().0.into()))
+}
+
+/// A list of states. A packet of a connection that belongs to another one is not told from one of a connection.
+fn states(list: &str) -> Option<Set> {
+    let state = |name: &str| match name {
+        "NEW" | "new" => Some(NEW),
+        "ESTABLISHED" | "established" | "RELATED" | "related" => Some(ESTABLISHED),
+        "INVALID" | "invalid" => Some(INVALID),
+        "UNTRACKED" | "untracked" => Some(UNTRACKED),
+        _ => None,
+    };
+    let has = |name: &str| list.split(',').any(|found| found.eq_ignore_ascii_case(name));
+    if has("RELATED") && !has("ESTABLISHED") {
+        return None;
+    }
+    let states: Option<Vec<_>> = list.split(',').map(|name| state(name.trim())).collect();
+    Some(Set::of(states?.into_iter().map(|state| (state, state)).collect()))
+}

@@ -1,0 +1,467 @@
+//! Classes of packets on their way through the rules: [`crate::explain::walk`] for many packets at once.
+//!
+//! A rule splits a class into the packets that it matches and the rest. Classes that nothing tells apart any more are joined
+//! again at the end of each chain.
+
+use super::field::{
+    Class, Field, INSIDE, NEW, NO_SOCKET, TO_OUTSIDE, UNTRACKED, address_number, loopback_interface,
+};
+use super::program::{Action, Program, Rule};
+use super::set::Set;
+use crate::model::{Family, Hook};
+
+/// Deepest jumps that are followed, as in [`crate::explain::walk`].
+const DEEPEST: usize = 64;
+/// Most classes at a time. Beyond, an answer would take too long.
+const MOST_CLASSES: usize = 100_000;
+
+/// The rules make more classes than can be followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooManyClasses;
+
+/// The number of a rule: of its chain, and in it.
+pub(super) type RuleNumber = (usize, usize);
+
+/// The current value of a field of all packets of a class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Value {
+    /// What this field was in the beginning.
+    Of(Field),
+    /// The same for all.
+    Constant(u128),
+    /// Not known.
+    Unknown,
+}
+
+/// Packets of a class, somewhere on their way.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Walker {
+    /// The packets, as they were in the beginning.
+    pub(super) class: Class,
+    now: [Value; Field::ALL.len()],
+    zone: u16,
+    is_untracked: bool,
+    is_translated: bool,
+    tproxy: Option<u16>,
+    redirect: Option<u16>,
+    /// A rule that may have decided something else.
+    unsure: Option<RuleNumber>,
+    /// What the caller wants to know again.
+    pub(super) tag: usize,
+}
+
+impl Walker {
+    pub(super) const fn new(class: Class, tag: usize) -> Self {
+        Self {
+            class,
+            now: {
+                let mut now = [Value::Unknown; Field::ALL.len()];
+                let mut at = 0;
+                while at < now.len() {
+                    #[allow(clippy::indexing_slicing, reason = "both arrays have the same length")]
+                    {
+                        now[at] = Value::Of(Field::ALL[at]);
+                    }
+                    at += 1;
+                }
+                now
+            },
+            zone: 0,
+            is_untracked: false,
+            is_translated: false,
+            tproxy: None,
+            redirect: None,
+            unsure: None,
+            tag,
+        }
+    }
+
+    #[allow(clippy::indexing_slicing, reason = "one place for each field")]
+    const fn now(&self, field: Field) -> Value {
+        self.now[field as usize]
+    }
+
+    #[allow(clippy::indexing_slicing, reason = "one place for each field")]
+    const fn set(&mut self, field: Field, value: Value) {
+        self.now[field as usize] = value;
+    }
+
+    /// Splits off the packets of which a field now has one of these values: those, and the others. Neither is there if it is
+    /// empty.
+    fn split(self, field: Field, values: &Set, others: &Set) -> [Option<Self>; 2] {
+        match self.now(field) {
+            Value::Unknown => [Some(self.clone()), Some(self)],
+            Value::Constant(value) if values.contains(value) => [Some(self), None],
+            Value::Constant(_) => [None, Some(self)],
+            Value::Of(original) => [values, others].map(|values| {
+                let some = self.class.get(original).and(values);
+                if some.is_empty() {
+                    return None;
+                }
+                let mut part = self.clone();
+                *part.class.get_mut(original) = some;
+                Some(part)
+            }),
+        }
+    }
+
+    /// Whether no packet has one of these values.
+    fn misses(&self, field: Field, values: &Set) -> bool {
+        match self.now(field) {
+            Value::Unknown => false,
+            Value::Constant(value) => !values.contains(value),
+            Value::Of(original) => self.class.get(original).and(values).is_empty(),
+        }
+    }
+}
+
+/// What becomes of the packets of a class.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Outcome {
+    pub(super) way: Way,
+    pub(super) mark: Value,
+    pub(super) connmark: Value,
+    /// Its zone of connection tracking.
+    pub(super) zone: u16,
+    /// Whether connection tracking does not see it.
+    pub(super) is_untracked: bool,
+    /// A rule that may decide something else.
+    pub(super) unsure: Option<RuleNumber>,
+}
+
+/// Where a packet goes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Way {
+    /// To a socket that its mark routes it to.
+    ByMark,
+    Dropped,
+    /// Where it was sent, or where its connection goes.
+    On,
+    /// A target takes it, with these words.
+    Taken(String),
+    /// To this port of the pod.
+    To(u16),
+}
+
+/// How packets leave a chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Flow {
+    Next,
+    Return,
+    Accept,
+    Drop,
+    Take(String),
+}
+
+/// A rule that a packet met and that matched: the hook, whether its table is nat, and the rule.
+pub(super) type Met = (Hook, bool, RuleNumber);
+
+/// Classes of packets at the end of their way.
+pub(super) type Ended = Vec<(Walker, Outcome)>;
+
+/// Follows classes of packets through `program`.
+pub(super) struct Run<'a> {
+    family: Family,
+    program: &'a Program,
+    routed_marks: Set,
+    ended: Ended,
+    hook: (Hook, bool),
+    /// The rules that matched, in order, if there is one packet only.
+    met: Vec<Met>,
+}
+
+/// The classes into which the packets come apart, each with what becomes of it.
+pub(super) fn run(family: Family, program: &Program, start: Vec<Walker>) -> Result<Ended, TooManyClasses> {
+    run_with_trace(family, program, start).map(|(ended, _)| ended)
+}
+
+/// The same, with the rules that matched: of use for a single packet.
+pub(super) fn run_with_trace(
+    family: Family,
+    program: &Program,
+    start: Vec<Walker>,
+) -> Result<(Ended, Vec<Met>), TooManyClasses> {
+    let marks = program.routed_marks.iter().map(|mark| ((*mark).into(), (*mark).into())).collect();
+    let (hook, ended, met) = ((Hook::Output, false), Vec::new(), Vec::new());
+    let mut run = Run { family, program, routed_marks: Set::of(marks), ended, hook, met };
+    run.all(start)?;
+    Ok((run.ended, run.met))
+}
+
+impl Run<'_> {
+    fn all(&mut self, start: Vec<Walker>) -> Result<(), TooManyClasses> {
+        let (new, old) = (Set::one(NEW), Set::one(NEW).complement());
+        let outbound = Set::range(INSIDE, TO_OUTSIDE);
+        let (mut sent, mut arriving) = (Vec::new(), Vec::new());
+        for walker in start {
+            let [first, mut later] = walker.split(Field::State, &new, &old);
+            if let Some(later) = &mut later {
+                later.is_translated = true;
+            }
+            for walker in [first, later].into_iter().flatten() {
+                let [outbound, inbound] = walker.split(Field::Path, &outbound, &outbound.complement());
+                sent.extend(outbound);
+                arriving.extend(inbound);
+            }
+        }
+        for walker in self.hook(Hook::Output, sent)? {
+            arriving.extend(self.looped(walker));
+        }
+        let arriving = joined(arriving)?;
+        for walker in self.hook(Hook::Prerouting, arriving)? {
+            self.arrived(walker);
+        }
+        Ok(())
+    }
+
+    /// What stays in the pod comes back over `lo`; the others end here.
+    fn looped(&mut self, mut walker: Walker) -> Vec<Walker> {
+        walker.tproxy = None;
+        let mut staying = Vec::new();
+        let mut rest = Some(walker);
+        if let Some(walker) = rest.take_if(|walker| walker.redirect.is_some()) {
+            staying.push(walker);
+        }
+        let inside = Set::one(INSIDE);
+        for (field, values) in [(Field::Path, inside), (Field::Mark, self.routed_marks.clone())] {
+            if let Some(walker) = rest.take() {
+                let [stays, leaves] = walker.split(field, &values, &values.complement());
+                staying.extend(stays);
+                rest = leaves;
+            }
+        }
+        if let Some(walker) = rest {
+            self.end(walker, Way::On);
+        }
+        for walker in &mut staying {
+            // The kernel removes the owner with the socket when the packet passes `lo`.
+            walker.set(Field::Uid, Value::Constant(NO_SOCKET));
+            walker.set(Field::Gid, Value::Constant(NO_SOCKET));
+            walker.set(Field::OutInterface, Value::Constant(0));
+            walker.set(Field::InInterface, Value::Constant(loopback_interface()));
+        }
+        staying
+    }
+
+    /// Behind the last rule of PREROUTING.
+    fn arrived(&mut self, walker: Walker) {
+        if let Some(port) = walker.tproxy.or(walker.redirect) {
+            return self.end(walker, Way::To(port));
+        }
+        let marks = self.routed_marks.clone();
+        let [routed, others] = walker.split(Field::Mark, &marks, &marks.complement());
+        for (walker, way) in routed
+            .map(|walker| (walker, Way::ByMark))
+            .into_iter()
+            .chain(others.map(|walker| (walker, Way::On)))
+        {
+            self.end(walker, way);
+        }
+    }
+
+    fn end(&mut self, walker: Walker, way: Way) {
+        let is_gone = matches!(way, Way::Dropped | Way::Taken(_));
+        let [mark, connmark] = [Field::Mark, Field::Connmark]
+            .map(|field| if is_gone { Value::Of(field) } else { walker.now(field) });
+        let (zone, is_untracked) = if is_gone { (0, false) } else { (walker.zone, walker.is_untracked) };
+        let outcome = Outcome { way, mark, connmark, zone, is_untracked, unsure: walker.unsure };
+        self.ended.push((walker, outcome));
+    }
+
+    /// All base chains of one hook.
+    fn hook(&mut self, hook: Hook, mut walkers: Vec<Walker>) -> Result<Vec<Walker>, TooManyClasses> {
+        let program = self.program;
+        for (_, base) in program.bases.iter().filter(|(at, _)| *at == hook) {
+            self.hook = (hook, base.is_nat);
+            let is_over =
+                |walker: &Walker| base.is_nat && (walker.is_translated || walker.redirect.is_some());
+            let (mut passed, entering): (Vec<_>, Vec<_>) = walkers.into_iter().partition(is_over);
+            for (walker, flow) in self.chain(base.chain, entering, 0)? {
+                match flow {
+                    Flow::Drop => self.end(walker, Way::Dropped),
+                    Flow::Take(words) => self.end(walker, Way::Taken(words)),
+                    Flow::Next | Flow::Return if base.drops => self.end(walker, Way::Dropped),
+                    Flow::Next | Flow::Return | Flow::Accept => passed.push(walker),
+                }
+            }
+            walkers = joined(passed)?;
+        }
+        for walker in &mut walkers {
+            walker.is_translated = true;
+        }
+        Ok(walkers)
+    }
+
+    fn chain(
+        &mut self,
+        number: usize,
+        walkers: Vec<Walker>,
+        depth: usize,
+    ) -> Result<Vec<(Walker, Flow)>, TooManyClasses> {
+        let program = self.program;
+        let (mut here, mut left) = (walkers, Vec::new());
+        let rules = program.chains.get(number).filter(|_| depth < DEEPEST);
+        for (at, rule) in rules.into_iter().flat_map(|chain| &chain.rules).enumerate() {
+            if here.is_empty() {
+                break;
+            }
+            let (mut matching, mut rest) = (Vec::new(), Vec::new());
+            for walker in here {
+                matching.extend(of_rule(rule, (number, at), walker, &mut rest));
+            }
+            if !matching.is_empty() {
+                self.met.push((self.hook.0, self.hook.1, (number, at)));
+                for (walker, flow) in self.actions(&rule.actions, matching, depth)? {
+                    if flow == Flow::Next { rest.push(walker) } else { left.push((walker, flow)) }
+                }
+            }
+            if rest.len() + left.len() > MOST_CLASSES {
+                return Err(TooManyClasses);
+            }
+            here = rest;
+        }
+        left.extend(joined(here)?.into_iter().map(|walker| (walker, Flow::Next)));
+        Ok(left)
+    }
+
+    fn actions(
+        &mut self,
+        actions: &[Action],
+        mut walkers: Vec<Walker>,
+        depth: usize,
+    ) -> Result<Vec<(Walker, Flow)>, TooManyClasses> {
+        let mut left = Vec::new();
+        for action in actions {
+            let flow = match action {
+                Action::Accept => Flow::Accept,
+                Action::Drop => Flow::Drop,
+                Action::Return => Flow::Return,
+                Action::Take(words) => Flow::Take(words.clone()),
+                Action::Jump(chain) | Action::Goto(chain) => {
+                    let goes = matches!(action, Action::Goto(_));
+                    let mut back = Vec::new();
+                    for (walker, flow) in self.chain(*chain, std::mem::take(&mut walkers), depth + 1)? {
+                        match flow {
+                            Flow::Next | Flow::Return if goes => left.push((walker, Flow::Return)),
+                            Flow::Next | Flow::Return => back.push(walker),
+                            Flow::Accept | Flow::Drop | Flow::Take(_) => left.push((walker, flow)),
+                        }
+                    }
+                    walkers = joined(back)?;
+                    continue;
+                }
+                Action::Redirect(port) => {
+                    let loopback = match self.family {
+                        Family::V4 => std::net::Ipv4Addr::LOCALHOST.into(),
+                        Family::V6 => std::net::Ipv6Addr::LOCALHOST.into(),
+                    };
+                    // What has its socket by TPROXY stays there, whatever nat does.
+                    for walker in walkers.iter_mut().filter(|walker| walker.tproxy.is_none()) {
+                        walker.redirect = Some(*port);
+                        walker.set(Field::Destination, Value::Constant(address_number(loopback)));
+                        walker.set(Field::DestinationPort, Value::Constant((*port).into()));
+                        walker.set(Field::Path, Value::Constant(INSIDE));
+                    }
+                    Flow::Accept
+                }
+                change @ (Action::Copy(..)
+                | Action::Obscure(_)
+                | Action::Set(..)
+                | Action::Tproxy(_)
+                | Action::Untrack
+                | Action::Zone(_)) => {
+                    walkers.iter_mut().for_each(|walker| changed(walker, change));
+                    continue;
+                }
+            };
+            left.extend(walkers.into_iter().map(|walker| (walker, flow.clone())));
+            return Ok(left);
+        }
+        left.extend(walkers.into_iter().map(|walker| (walker, Flow::Next)));
+        Ok(left)
+    }
+}
+
+/// What an action does that ends nothing.
+const fn changed(walker: &mut Walker, action: &Action) {
+    match action {
+        Action::Set(field, value) => walker.set(*field, Value::Constant(*value)),
+        Action::Copy(to, from) => walker.set(*to, walker.now(*from)),
+        Action::Obscure(field) => walker.set(*field, Value::Unknown),
+        Action::Tproxy(port) => walker.tproxy = Some(*port),
+        // The first one stays, also when the packet comes back over `lo`.
+        Action::Zone(zone) => {
+            if walker.zone == 0 && !walker.is_untracked {
+                walker.zone = *zone;
+            }
+        }
+        Action::Untrack => {
+            if walker.zone == 0 {
+                (walker.is_untracked, walker.is_translated) = (true, true);
+                walker.set(Field::State, Value::Constant(UNTRACKED));
+            }
+        }
+        Action::Accept
+        | Action::Drop
+        | Action::Goto(_)
+        | Action::Jump(_)
+        | Action::Redirect(_)
+        | Action::Return
+        | Action::Take(_) => {}
+    }
+}
+
+/// The packets that a rule matches; the others go to `rest`, and so do those of which that is not known.
+fn of_rule(rule: &Rule, number: RuleNumber, walker: Walker, rest: &mut Vec<Walker>) -> Option<Walker> {
+    if rule.tests.iter().any(|test| walker.misses(test.field, &test.values)) {
+        rest.push(walker);
+        return None;
+    }
+    let mut matching = walker;
+    let mut is_unsure = rule.is_unknown;
+    for test in &rule.tests {
+        if matching.now(test.field) == Value::Unknown {
+            is_unsure = true;
+            continue;
+        }
+        let [inside, outside] = matching.split(test.field, &test.values, &test.others);
+        rest.extend(outside);
+        matching = inside?;
+    }
+    if is_unsure {
+        matching.unsure = matching.unsure.or(Some(number));
+        rest.push(matching.clone());
+    }
+    Some(matching)
+}
+
+/// Joins classes that differ in one field only.
+pub(super) fn joined(mut walkers: Vec<Walker>) -> Result<Vec<Walker>, TooManyClasses> {
+    if walkers.len() > MOST_CLASSES {
+        return Err(TooManyClasses);
+    }
+    for field in Field::ALL {
+        if walkers.len() < 2 {
+            break;
+        }
+        let without = |mut walker: Walker| {
+            let values = std::mem::replace(walker.class.get_mut(field), Set::none());
+            (walker, values)
+        };
+        let mut apart: Vec<(Walker, Set)> = walkers.into_iter().map(without).collect();
+        apart.sort();
+        let mut alike: Vec<(Walker, Vec<Set>)> = Vec::new();
+        for (walker, values) in apart {
+            match alike.last_mut() {
+                Some((last, others)) if *last == walker => others.push(values),
+                _ => alike.push((walker, vec![values])),
+            }
+        }
+        let whole = |(mut walker, values): (Walker, Vec<Set>)| {
+            *walker.class.get_mut(field) = Set::any(values);
+            walker
+        };
+        walkers = alike.into_iter().map(whole).collect();
+    }
+    Ok(walkers)
+}
