@@ -66,9 +66,10 @@ fn returns_before_ours(lines: &[Line], certain: &BTreeSet<usize>) -> Vec<(usize,
 /// Where no range is captured nothing distinguishes it from a foreign rule.
 fn virtual_interfaces(observed: &ObservedTable, ours: &mut Ours) {
     let lines = observed.hook(Hook::Prerouting);
+    let claimed = ours.of(Hook::Prerouting);
     let rerouted = |at: usize| {
         let found = statement(lines.get(at)).filter(|found| found.target.jump().is_some())?;
-        ours.of(Hook::Prerouting).contains(&at).then(|| found.matcher.in_interface.clone()).flatten()
+        claimed.contains(&at).then(|| found.matcher.in_interface.clone()).flatten()
     };
     let heads: Vec<(usize, Interface)> =
         (0..lines.len()).filter_map(|at| Some((at, rerouted(at)?))).collect();

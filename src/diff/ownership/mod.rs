@@ -48,6 +48,17 @@ impl Ours {
         ambiguous.filter(|at| !certain.contains(at)).into_set()
     }
 
+    /// The part of the chain that each recorded rule belongs to, by its place.
+    fn parts(&self, hook: Hook) -> BTreeMap<usize, Part> {
+        let mut parts = BTreeMap::new();
+        for (block, places) in self.blocks.iter().filter(|(block, _)| block.hook == hook) {
+            for at in places {
+                parts.entry(*at).or_insert(block.part);
+            }
+        }
+        parts
+    }
+
     fn claim(&mut self, hook: Hook, places: impl IntoIterator<Item = usize>) {
         self.certain.entry(hook).or_default().extend(places);
     }
@@ -112,16 +123,11 @@ fn blocks(
     lines: &[Line],
     ours: &Ours,
 ) -> Vec<Block> {
-    let part = |at: usize| {
-        let of = |(block, places): &(Block, Vec<usize>)| block.hook == hook && places.contains(&at);
-        ours.blocks.iter().find(|claimed| of(claimed)).map_or(Part::Tail, |(block, _)| block.part)
-    };
+    let (certain, parts) = (ours.of(hook), ours.parts(hook));
+    let part = |at: usize| parts.get(&at).copied().unwrap_or(Part::Tail);
     let saves = |line: &Line| line.statement.as_ref().is_some_and(|found| found.target == Target::SaveMark);
-    let certain: Vec<(usize, &Line)> = lines
-        .iter()
-        .enumerate()
-        .filter(|(at, line)| line.jump.is_none() && ours.of(hook).contains(at))
-        .collect();
+    let certain: Vec<(usize, &Line)> =
+        lines.iter().enumerate().filter(|(at, line)| line.jump.is_none() && certain.contains(at)).collect();
     let follows = |(one, first): &(usize, &Line), (next, second): &(usize, &Line)| {
         let follows = match (first.handle, second.handle) {
             (Some(first), Some(second)) => first.abs_diff(second) == 1,
