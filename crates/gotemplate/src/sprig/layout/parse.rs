@@ -38,7 +38,7 @@ pub(in crate::sprig) fn parse(layout: &str, given: &str) -> Result<Time, String>
     if !value.is_empty() {
         return Err(format!("parsing time {given:?}: extra text: {value:?}"));
     }
-    parts.time().ok_or_else(|| format!("parsing time {given:?}: day out of range"))
+    parts.time().map_err(|part| format!("parsing time {given:?}: {part} out of range"))
 }
 
 /// `value` behind a literal of the layout, in which a blank is any number of blanks.
@@ -140,8 +140,8 @@ impl Parts {
         Some(rest)
     }
 
-    /// The time of the parts; `None` if the day is not in its month.
-    fn time(&self) -> Option<Time> {
+    /// The time of the parts. Errors: what is out of range: the day in its month, or a leap second, which Go does not have.
+    fn time(&self) -> Result<Time, &'static str> {
         let parsed = &self.parsed;
         let hour = parsed.hour_24().or(parsed.hour_12().map(NonZero::get)).unwrap_or_default();
         let hour = match parsed.hour_12_is_pm() {
@@ -157,8 +157,28 @@ impl Parts {
                 Date::from_calendar_date(year, month.unwrap_or(Month::January), day.map_or(1, NonZero::get))
             }
         };
-        let time = time::Time::from_hms(hour, minute, second).ok()?;
-        let local = PrimitiveDateTime::new(date.ok()?, time).assume_utc().unix_timestamp();
-        Some(Time { unix: local - self.offset, nanos: self.nanos, offset: self.offset })
+        let time = time::Time::from_hms(hour, minute, second).map_err(|_| "second")?;
+        let local = PrimitiveDateTime::new(date.map_err(|_| "day")?, time).assume_utc().unix_timestamp();
+        Ok(Time { unix: local - self.offset, nanos: self.nanos, offset: self.offset })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_name_the_part_that_is_out_of_range() {
+        for (given, part) in [
+            ("2026-02-30 10:00:00", "day"),
+            ("2026-13-01 10:00:00", "month"),
+            ("2026-01-01 24:00:00", "hour"),
+            ("2026-01-01 10:60:00", "minute"),
+            ("2026-12-31 23:59:60", "second"),
+            ("2026-12-31 23:59:61", "second"),
+        ] {
+            let error = parse("2006-01-02 15:04:05", given).err();
+            assert_eq!(error, Some(format!("parsing time {given:?}: {part} out of range")));
+        }
     }
 }
