@@ -7,7 +7,7 @@ use super::packet::Packet;
 use super::rules::Rules;
 use super::walk::{Verdict, Walk};
 use crate::cli::{Key, Origin};
-use crate::config::{ConnectionState, InboundPorts, OutboundRanges};
+use crate::config::{CaptureConfig, ConnectionState, InboundPorts, OutboundRanges};
 use crate::model::{DNS_PORT, Transport, Why};
 use crate::text::one_line;
 
@@ -93,10 +93,12 @@ pub(super) fn reason(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> Reason 
 fn no_rule(packet: &Packet, pod: &Pod<'_>) -> (String, Option<Key>) {
     if let Some(live) = &pod.live {
         let has_ours = live.rules.get(&packet.family()).is_some_and(Rules::has_ours);
-        let sentence = if has_ours { "no live rule captures it" } else { "no capture rule is live" };
-        let is_dns = packet.transport == Transport::Udp && packet.destination.port() == DNS_PORT.number();
-        let key = if is_dns && has_ours { Some(Key::RedirectDns) } else { None };
-        return (format!("{sentence} ({})", packet.family()), key);
+        if !has_ours {
+            return (format!("no capture rule is live ({})", packet.family()), None);
+        }
+        if packet.transport == Transport::Tcp && is_meant(packet, pod.config) {
+            return (format!("no live rule captures it ({})", packet.family()), None);
+        }
     }
     let config = pod.config;
     let traffic = &config.traffic;
@@ -133,6 +135,25 @@ fn no_rule(packet: &Packet, pod: &Pod<'_>) -> (String, Option<Key>) {
             (sentence, Some(Key::ServiceCidr))
         }
     }
+}
+
+/// Whether rules for a packet's port or address are live: then they do not work, a jump to them is missing for instance.
+fn is_meant(packet: &Packet, config: &CaptureConfig) -> bool {
+    let (traffic, to) = (&config.traffic, packet.destination);
+    if packet.is_inbound {
+        return match &traffic.inbound {
+            InboundPorts::All { .. } => true,
+            InboundPorts::None => false,
+            InboundPorts::Only(ports) => ports.iter().any(|port| port.number() == to.port()),
+        };
+    }
+    let is_listed = traffic.outbound.ports.iter().any(|port| port.number() == to.port());
+    is_listed
+        || match &traffic.outbound.ranges {
+            OutboundRanges::All => true,
+            OutboundRanges::None => false,
+            OutboundRanges::Only(ranges) => ranges.iter().any(|range| range.contains(to.ip())),
+        }
 }
 
 fn dns(packet: &Packet) -> (String, Option<Key>) {

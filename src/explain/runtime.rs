@@ -11,6 +11,7 @@ use super::{Live, Pod};
 use crate::config::{CaptureConfig, PacketQuery, Sender};
 use crate::model::{DNS_CAPTURE_PORT, Family, Network, Port, Protocol, Target, Transport};
 use crate::ordered::Ordered as _;
+use crate::text::one_line;
 
 /// What was found in the network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -223,4 +224,29 @@ pub(super) fn older_than_capture<'a>(
         })
     };
     live.runtime.connections.iter().filter(is_older).collect()
+}
+
+/// What is wrong with a live pod, each in a few words.
+pub(super) fn problems(live: &Live, config: &CaptureConfig, network: &Network) -> Vec<String> {
+    let mut problems = Vec::new();
+    if !live.rules.values().any(Rules::has_ours) {
+        problems.push("no capture rule is live".to_owned());
+    }
+    for ProxyPort { name, port, problem, .. } in proxy_ports(live, config) {
+        let problem = problem.map(|problem| format!("{name} port {port}: {problem}"));
+        problems.extend(problem.filter(|problem| !problems.contains(problem)));
+    }
+    let others = live.runtime.processes.iter().filter(|process| process.is_proxy == Some(false));
+    for Process { pid, name, uid, gid, .. } in others {
+        problems.push(format!(
+            "process {pid} ({}) is not captured: it runs as uid {uid}, gid {gid}",
+            one_line(name)
+        ));
+    }
+    let older = older_than_capture(live, config, network).len();
+    if older > 0 {
+        problems.push(format!("{older} open connections began before capture and are not captured"));
+    }
+    problems.extend(live.foreign.iter().map(|rule| one_line(rule).into_owned()));
+    problems
 }

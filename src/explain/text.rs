@@ -17,8 +17,16 @@ const MOST_MISMATCHES: usize = 12;
 pub(super) fn packet(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &Pod<'_>) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
-    let _ = writeln!(text, "{}", verdict(walk.verdict, packet, pod));
-    let _ = writeln!(text, "  because  {}", reason.sentence);
+    let _ = writeln!(text, "{}", headline(packet, walk, reason, pod));
+    match walk.verdict {
+        Verdict::NotCaptured => {
+            let _ = writeln!(text, "  goes to  {}, not to the proxy", packet.destination);
+        }
+        Verdict::Dropped | Verdict::TakenByForeignRule => {}
+        Verdict::Captured(_) | Verdict::LikeItsConnection | Verdict::Misrouted | Verdict::ToProxySocket => {
+            let _ = writeln!(text, "  because  {}", reason.sentence);
+        }
+    }
     if let Some(option) = &reason.option {
         let _ = writeln!(text, "  option   {option}");
     }
@@ -71,9 +79,10 @@ const fn is_mismatch(step: &Step<'_>) -> bool {
     matches!(step.matches, Match::Mismatch(_))
 }
 
-/// What becomes of the packet, in a sentence.
-fn verdict(verdict: Verdict, packet: &Packet, pod: &Pod<'_>) -> String {
-    match verdict {
+/// What becomes of the packet, and why if it is not what capture is for.
+fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &Pod<'_>) -> String {
+    let sentence = &reason.sentence;
+    let verdict = match walk.verdict {
         Verdict::Captured(port) => {
             let name = runtime::port_name(port, pod.config);
             let name = name.map_or_else(|| "port".to_owned(), |name| format!("the proxy's {name} port"));
@@ -81,16 +90,22 @@ fn verdict(verdict: Verdict, packet: &Packet, pod: &Pod<'_>) -> String {
             let problem = problem.map_or_else(String::new, |problem| format!(", but {problem}"));
             format!("captured: goes to {name} {port}{problem}")
         }
-        Verdict::Dropped => "dropped".to_owned(),
-        Verdict::NotCaptured => format!("not captured: goes to {}, not to the proxy", packet.destination),
+        Verdict::Dropped => format!("dropped: {sentence}"),
+        Verdict::NotCaptured | Verdict::TakenByForeignRule => format!("not captured: {sentence}"),
         Verdict::LikeItsConnection => {
             "as its connection: ask about the first packet (--state new)".to_owned()
         }
-        Verdict::TakenByForeignRule => "not captured: a foreign rule takes it".to_owned(),
         Verdict::Misrouted => {
             "lost: its mark routes it to the pod itself, which has no such connection".to_owned()
         }
         Verdict::ToProxySocket => "captured: its mark routes it to the proxy's socket".to_owned(),
+    };
+    match walk.uncertain.first().and_then(|at| walk.steps.get(*at)) {
+        Some(step) => {
+            let (table, chain, rule) = (step.table.name(), step.chain, step.rule.text());
+            format!("{verdict}; unless a foreign rule in {table} {chain} decides: {}", one_line(&rule))
+        }
+        None => verdict,
     }
 }
 
@@ -102,7 +117,10 @@ pub(super) fn overview(rows: &[Row], pod: &Pod<'_>) -> String {
             let _ = writeln!(text, "{}", pod.config);
         }
         Some(live) => {
-            let _ = writeln!(text, "the live rules of this network namespace");
+            let problems = runtime::problems(live, pod.config, pod.network);
+            let problems =
+                if problems.is_empty() { "no problem found".to_owned() } else { problems.join("; ") };
+            let _ = writeln!(text, "the live rules of this network namespace: {problems}");
             for notice in live.foreign.iter().chain(&live.notices) {
                 let _ = writeln!(text, "note: {}", one_line(notice));
             }

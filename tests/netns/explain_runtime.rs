@@ -116,6 +116,8 @@ fn processes_with_the_proxys_ids_are_named(fixture: Fixture) {
         std::thread::yield_now();
         found = named(&pod);
     }
+    let problems = overview(&pod)["problems"].to_string();
+    assert!(problems.contains("is not captured: it runs as uid 1000, gid 1337"), "{problems}");
     [one, other, proxy].into_iter().for_each(stop);
 }
 
@@ -141,6 +143,8 @@ fn connections_that_began_before_capture_are_named(fixture: Fixture) {
         let outbound = ends.iter().filter(|(_, remote)| *remote == service.to_string()).count();
         let inbound = ends.iter().filter(|(local, _)| *local == own.to_string()).count();
         assert_eq!((ends.len(), outbound, inbound), (2, 1, 1), "{said:#}");
+        let problems = said["problems"].to_string();
+        assert!(problems.contains("2 open connections began before capture"), "{said:#}");
         drop((older, newer));
         pod.bare_istio_iptables(&["cleanup"]).run().succeeded();
     }

@@ -56,6 +56,7 @@ mod ownership;
 mod proxy;
 mod show;
 mod state;
+mod tickets;
 mod tproxy;
 mod unlisted_chains;
 mod validation;
