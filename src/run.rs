@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use crate::answers;
 use crate::apply;
+use crate::apply::differences::Differences;
 use crate::config::{
-    Action, CaptureConfig, GivenOption, Intent, PacketQuery, Question, Resolved, RunOptions, Validation,
+    Action, BackendChoice, CaptureConfig, GivenOption, Intent, PacketQuery, Question, Resolved, RunOptions,
+    Validation,
 };
 use crate::exit::Exit;
 use crate::explain;
@@ -71,13 +73,13 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
 /// Compares the live rules of this thread's network namespace with what the options ask for. Nothing is changed.
 ///
 /// # Errors
-/// They differ ([`Exit::Refused`]), with the difference as detail; or they cannot be read.
-pub fn check(host: &impl Host, resolved: Resolved) -> Result<(), Failure> {
-    let Resolved { mut run, intent, .. } = resolved;
-    run.skip_rule_apply = true; // nothing may be created by reading
+/// They cannot be read.
+pub fn check(host: &impl Host, resolved: Resolved) -> Result<Differences, Failure> {
+    let Resolved { run, intent, .. } = resolved;
+    require_net_admin()?;
     enter(&run)?;
     let (config, _) = intent.decide(&network()?);
-    compare(host, &desired(&config, Action::Apply, false), &run).map(drop)
+    apply::differences::differences(host, &desired(&config, Action::Apply, false), run.backend)
 }
 
 /// Answers a question about the live rules. Nothing is changed.
@@ -181,8 +183,10 @@ fn enter(run: &RunOptions) -> Result<(), Failure> {
             )
         })?;
     }
+    // Native nftables runs no tool, and copying the mounts of a busy node takes longer than its rules.
     if run.cni_mode
         && !run.dry_run
+        && run.backend != BackendChoice::Nftables
         && let Err(error) = netns::private_mounts_without_nss()
     {
         log::warn!("the host's name service is not hidden from the tools: {error}");

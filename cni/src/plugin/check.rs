@@ -1,6 +1,9 @@
 //! CHECK: compares a pod's live rules with those that it needs.
 
-use istio_iptables::run;
+use istio_iptables::apply::differences::Differences;
+use istio_iptables::config::Output;
+use istio_iptables::diff::RuleDifference;
+use istio_iptables::{answers, run};
 
 use super::{Context, add};
 use crate::capture::CaptureOptions;
@@ -33,7 +36,24 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
         .map_err(|problem| CniError::new(Code::InvalidConfig, problem))?;
     let machine = context.machine.clone();
     let compared = namespace::run(&attachment.netns, context.watch, move || {
-        run::check(&machine, resolved).map_err(|failure| CniError::of_rules(&failure, Code::RulesDiffer))
+        run::check(&machine, resolved).map_err(|failure| CniError::of_rules(&failure, Code::RulesRefused))
     });
-    compared.map(drop)
+    let (differences, _) = compared?;
+    for notice in &differences.notices {
+        log::warn!(pod:% = pod; "{notice}");
+    }
+    first(&differences).map_or(Ok(()), |first| {
+        let details = answers::check(&differences, Output::Text);
+        Err(CniError::new(Code::RulesDiffer, format!("the live rules differ: {first}")).details(details))
+    })
+}
+
+/// The first difference.
+fn first(differences: &Differences) -> Option<String> {
+    let rule = differences.chains.iter().find_map(|(backend, chain)| {
+        let RuleDifference { is_missing, place, rule } = chain.rules.first()?;
+        let what = if *is_missing { "missing" } else { "unexpected" };
+        Some(format!("{} {} ({backend}), rule {place} is {what}: {rule}", chain.table.name(), chain.chain))
+    });
+    rule.or_else(|| differences.others.first().cloned())
 }

@@ -44,7 +44,9 @@ fn check_finds_rules_that_are_gone_or_others() {
             "iptables-nft" => run("iptables-nft", &["-t", "nat", "-I", "ISTIO_OUTPUT", "-j", "RETURN"]),
             _ => run("iptables-legacy", &["-t", "nat", "-I", "ISTIO_OUTPUT", "-j", "RETURN"]),
         });
-        check().error(101);
+        let first = check().error(101);
+        let wanted = "rule 1 is unexpected: ";
+        assert!(first.contains(wanted) && first.to_lowercase().contains("return"), "{backend}: {first}");
         // ADD corrects them.
         node.ours(&pod, "ADD", &result).printed();
         check().printed();
