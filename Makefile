@@ -45,7 +45,7 @@ PEER ?=
 BASELINE ?=
 RUNS ?= 30
 
-.PHONY: help demo test bench bench-connections bench-injector bench-image bench-webhook chaos soak soak-explain fuzz static cni injector relay programs \
+.PHONY: help demo test bench bench-cni bench-connections bench-injector bench-image bench-webhook chaos soak soak-explain fuzz static cni injector relay programs \
     lint checks tests parity unit unit-cross pod proxies registry registry-programs kernels kernel-tests cluster image image-local dist \
     gallery setup setup-demo setup-cross setup-registry setup-kernels clean
 
@@ -85,6 +85,10 @@ bench-webhook: injector ## measure the webhook over TLS, and write the figures i
 SOAK ?= 1800
 soak: injector ## good and bad input mixed while config and certificates change (SOAK=1800 seconds)
 	cargo bench --locked -p sidecar-injector --bench webhook -- --bin "$(CURDIR)/$(INJECTOR)" --soak --seconds $(SOAK)
+
+bench-cni: cni ## measure the CNI plugin in a chain with Debian's, and write the figures into docs/performance.md (root)
+	@$(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") cargo bench --locked -p istio-cni --bench chain -- --bin "$(CURDIR)/$(CNI)" \
+	    --write "$(CURDIR)/docs/performance.md"
 
 bench-injector: ## measure the injection engine, in process and as a whole
 	cargo bench --locked -p sidecar-injector --bench injection
