@@ -16,6 +16,7 @@ mod mutated;
 mod mutation;
 mod pages;
 mod parity;
+mod recorded;
 mod scenario;
 
 use std::collections::BTreeSet;

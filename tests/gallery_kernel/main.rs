@@ -3,10 +3,14 @@
 #![allow(
     clippy::disallowed_methods,
     clippy::expect_used,
+    clippy::indexing_slicing,
     clippy::panic,
     reason = "a test starts programs, reads files and may fail"
 )]
 
+mod mutated;
+#[path = "../gallery/mutation.rs"]
+mod mutation;
 mod native;
 #[path = "../gallery/scenario.rs"]
 mod scenario;

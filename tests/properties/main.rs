@@ -9,6 +9,7 @@
 )]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test looks at what it is about")]
 
+mod compared;
 mod configs;
 mod convergence;
 mod first_capture;
