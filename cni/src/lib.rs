@@ -28,3 +28,5 @@ pub mod namespace;
 pub mod plugin;
 
 pub mod output;
+
+pub mod install;

@@ -1,0 +1,228 @@
+//! `install-cni`: installs, and keeps the program and the entry in place until it is ended.
+
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use istio_iptables::kernel::process::SystemHost;
+use istio_iptables::text::path_shown;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use super::backoff::ConflictBackoff;
+use super::error::InstallError;
+use super::options::{Install, Placement};
+use super::probes::Readiness;
+use super::{binary, dry_add, entry, files, net_dir, probes, uninstall};
+
+/// How long without an event until everything is looked at again: an event may be lost.
+const RESYNC: Duration = Duration::from_secs(30);
+/// The shortest time between an attempt that failed and the next.
+const PAUSE: Duration = Duration::from_secs(1);
+/// A file that was written so recently, and is invalid, may be written still.
+const SETTLED: Duration = Duration::from_secs(2);
+
+/// The installation as it was last found.
+#[derive(Debug, Default)]
+struct Installed {
+    backoff: ConflictBackoff,
+    /// Whether the entry has been in place.
+    placed: Option<PathBuf>,
+    tried: bool,
+    failures: u32,
+}
+
+/// Runs until SIGTERM or SIGINT; with `once`, until it is installed.
+///
+/// # Errors
+/// With `once`: what keeps it from being installed. Otherwise only what makes running impossible.
+pub fn run(options: &Install, host: &SystemHost) -> Result<(), InstallError> {
+    let mut installed = Installed::default();
+    if options.once {
+        return installed.reconcile(options, host).map(drop);
+    }
+    let failed = |what: &str, error: Errno| InstallError::new(format!("{what}: {error}"));
+    let mut ends = SigSet::empty();
+    ends.add(Signal::SIGTERM);
+    ends.add(Signal::SIGINT);
+    ends.thread_block().map_err(|error| failed("cannot block signals", error))?;
+    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+    let signals = SignalFd::with_flags(&ends, flags).map_err(|error| failed("signalfd", error))?;
+    let readiness = Readiness::default();
+    if let Some(address) = options.listen {
+        let bound = probes::serve(address, &readiness)
+            .map_err(|error| InstallError::new(format!("--listen: {address}: {error}")))?;
+        log::info!(address:% = bound; "serving /healthz and /readyz");
+    }
+    let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK);
+    let inotify = inotify.map_err(|error| failed("inotify", error))?;
+    loop {
+        // Before anything is read: what changes meanwhile is an event.
+        drain(&inotify);
+        watch(&inotify, options);
+        let wait = match installed.reconcile(options, host) {
+            Ok(wait) => {
+                installed.failures = 0;
+                readiness.set(installed.waiting(wait));
+                wait.unwrap_or(RESYNC)
+            }
+            Err(error) => {
+                let wait = Duration::from_secs(1 << installed.failures.min(5));
+                installed.failures += 1;
+                log::error!(retry_s = wait.as_secs(); "{error}");
+                readiness.set(Some(error.to_string()));
+                // The attempt may have caused events itself.
+                if is_signalled(&signals, None, PAUSE)? {
+                    break;
+                }
+                wait
+            }
+        };
+        if is_signalled(&signals, Some(&inotify), wait)? {
+            break;
+        }
+    }
+    finish(options)
+}
+
+fn finish(options: &Install) -> Result<(), InstallError> {
+    if !options.uninstall {
+        log::info!("ended; program, entry and state stay, so that pods are captured without the agent");
+        return Ok(());
+    }
+    let changed = uninstall::entry_and_state(&options.dirs)?;
+    log::info!(files = shown(&changed); "uninstalled; the program stays until `istio-cni uninstall --binary`");
+    Ok(())
+}
+
+fn shown(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path_shown(path)).collect::<Vec<_>>().join(" ")
+}
+
+impl Installed {
+    /// One look at everything. Returns how long a write is delayed, if it is.
+    fn reconcile(&mut self, options: &Install, host: &SystemHost) -> Result<Option<Duration>, InstallError> {
+        let dirs = &options.dirs;
+        files::create_dir(&dirs.run)?;
+        let (program, written) = binary::install(host, &dirs.bin)?;
+        if written {
+            log::info!(file = path_shown(&program); "program written, answers VERSION");
+        }
+        if options.placement == Placement::Standalone {
+            files::create_dir(&dirs.net)?;
+        } else {
+            settled(&dirs.net, SETTLED)?;
+        }
+        if let Some(placed) = &self.placed {
+            let delay = self.backoff.delay(Instant::now());
+            if !delay.is_zero() && !entry::is_in_place(&dirs.net, options.placement, &options.entry)? {
+                let file = path_shown(placed);
+                log::warn!(file, delay_s = delay.as_secs_f32(); "another program took the entry out again: delayed");
+                return Ok(Some(delay));
+            }
+        }
+        let placed = entry::insert(&dirs.net, options.placement, &options.entry)?;
+        if placed.changed {
+            let file = path_shown(&placed.path);
+            match &self.placed {
+                None => log::info!(file; "entry written and read back"),
+                Some(old) => {
+                    let old = path_shown(old);
+                    log::warn!(file, changed = old; "another program changed the configuration: entry written again");
+                }
+            }
+            self.backoff.written(Instant::now());
+        }
+        self.placed = Some(placed.path);
+        self.tried &= !(placed.changed || written);
+        if options.dry_add && !self.tried {
+            dry_add::dry_add(host, &program, &dirs.run, &options.entry)?;
+            log::info!("trial of ADD in a network namespace succeeded");
+        }
+        self.tried = true;
+        Ok(None)
+    }
+
+    /// Why the agent is not ready although nothing failed.
+    fn waiting(&self, wait: Option<Duration>) -> Option<String> {
+        let file = self.placed.as_ref().map(|path| path_shown(path)).unwrap_or_default();
+        wait.map(|wait| {
+            format!(
+                "another program takes the entry out of {file}; written again in {} s",
+                wait.as_secs() + 1
+            )
+        })
+    }
+}
+
+/// Waits for other writers: a file that sorts before the runtime's and is invalid may be incomplete.
+fn settled(net: &Path, settled: Duration) -> Result<(), InstallError> {
+    for path in net_dir::invalid(net)? {
+        if files::age(&path).is_some_and(|age| age < settled) {
+            let path = path_shown(&path);
+            return Err(InstallError::new(format!(
+                "{path}: invalid, and just written; waiting until it is complete"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// A directory that appears later is watched from then on; watching one twice is watching it once.
+fn watch(inotify: &Inotify, options: &Install) {
+    let flags = AddWatchFlags::IN_CLOSE_WRITE
+        | AddWatchFlags::IN_CREATE
+        | AddWatchFlags::IN_MOVE
+        | AddWatchFlags::IN_DELETE
+        | AddWatchFlags::IN_DELETE_SELF
+        | AddWatchFlags::IN_MOVE_SELF
+        | AddWatchFlags::IN_ATTRIB;
+    let dirs = &options.dirs;
+    let mut watched = vec![dirs.net.clone(), dirs.bin.clone()];
+    if options.placement == Placement::DropIn {
+        let networks = files::directories(&dirs.net).unwrap_or_default();
+        watched.extend(networks.iter().map(|name| dirs.net.join(name)));
+    }
+    for dir in watched {
+        if let Err(error) = inotify.add_watch(&dir, flags) {
+            log::debug!(directory = path_shown(&dir); "not watched, looked at every {} s: {error}", RESYNC.as_secs());
+        }
+    }
+}
+
+fn drain(inotify: &Inotify) {
+    while inotify.read_events().is_ok_and(|events| !events.is_empty()) {}
+}
+
+/// Waits for an event, or this long. Returns whether the agent shall end.
+fn is_signalled(signals: &SignalFd, inotify: Option<&Inotify>, wait: Duration) -> Result<bool, InstallError> {
+    let timeout = PollTimeout::try_from(wait.as_millis() + 1).unwrap_or(PollTimeout::MAX);
+    let mut polled = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+    polled.extend(inotify.map(|inotify| PollFd::new(inotify.as_fd(), PollFlags::POLLIN)));
+    match poll(&mut polled, timeout) {
+        Ok(_) | Err(Errno::EINTR) => {}
+        Err(error) => return Err(InstallError::new(format!("poll: {error}"))),
+    }
+    Ok(polled.first().and_then(PollFd::any).unwrap_or(false))
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invalid_file_that_was_just_written_is_waited_for() {
+        let net = tempfile::tempdir().unwrap();
+        std::fs::write(net.path().join("10-a.conf"), "{\"type\": \"bridge\"}").unwrap();
+        std::fs::write(net.path().join("20-b.conf"), "{").unwrap();
+        assert_eq!(settled(net.path(), Duration::MAX), Ok(()), "behind the first valid file");
+        std::fs::write(net.path().join("05-c.conflist"), "{").unwrap();
+        let problem = settled(net.path(), Duration::MAX).unwrap_err().to_string();
+        assert!(problem.contains("/05-c.conflist: invalid, and just written"), "{problem}");
+        assert_eq!(settled(net.path(), Duration::ZERO), Ok(()));
+    }
+}

@@ -1,0 +1,72 @@
+//! The plugin's program on the node.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use istio_iptables::kernel::process::{Command, Host, SystemHost};
+use istio_iptables::text::path_shown;
+use serde::Deserialize;
+
+use super::error::InstallError;
+use super::files::{self, Expected, LockedDir};
+use super::splice::TYPE;
+
+/// How long `VERSION` may take. It takes milliseconds; a node that has just booted is slow.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// This program, whatever became of its file.
+const OWN: &str = "/proc/self/exe";
+
+/// Puts this program into the directory, by a temporary file that has answered VERSION. Returns its path, and whether it was
+/// written: the same bytes are not written again.
+///
+/// # Errors
+/// It cannot be written, or does not run there.
+pub fn install(host: &SystemHost, dir: &Path) -> Result<(PathBuf, bool), InstallError> {
+    let path = dir.join(TYPE);
+    let own =
+        files::read(Path::new(OWN))?.ok_or_else(|| InstallError::new(format!("{OWN}: no such file")))?;
+    let is_there = |path: &Path| Ok::<_, InstallError>(files::read(path)?.as_deref() == Some(&own));
+    if is_there(&path)? && version(host, &path).is_ok() {
+        return Ok((path, false));
+    }
+    let dir = LockedDir::lock(dir)?;
+    let temporary = dir.temporary(&path, &own, 0o755, None)?;
+    let verified = version(host, &temporary);
+    if let Err(error) = verified {
+        dir.remove(&temporary)?;
+        return Err(error);
+    }
+    dir.put(&temporary, &path, &own, Expected::Anything)?;
+    version(host, &path)?;
+    Ok((path, true))
+}
+
+/// Checks that a program answers VERSION as this one does.
+///
+/// # Errors
+/// It cannot be run, or answers something else.
+pub fn version(host: &SystemHost, path: &Path) -> Result<(), InstallError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Versions {
+        supported_versions: Vec<String>,
+    }
+    let mut command = Command::new(path.to_owned());
+    command.env = vec![("CNI_COMMAND".to_owned(), OsString::from("VERSION"))];
+    command.timeout = TIMEOUT;
+    let shown = path_shown(path);
+    let output = host.run(command).map_err(|error| {
+        InstallError::new(format!(
+            "cannot run {shown}: {error}; expected a directory that is writable and not mounted noexec"
+        ))
+    })?;
+    let versions: Option<Versions> = serde_json::from_str(&output.stdout).ok();
+    let own = crate::version::Version::ALL.map(crate::version::Version::name);
+    if output.code == Some(0) && versions.is_some_and(|versions| versions.supported_versions == own) {
+        return Ok(());
+    }
+    let (code, out) = (output.code, output.stdout.trim());
+    Err(InstallError::new(format!("{shown}: VERSION failed (exit code {code:?}): {out}")))
+}

@@ -1,0 +1,108 @@
+//! One ADD by the installed program, in a network namespace that vanishes: rules of the kind that pods get can be written here.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{Seek as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use istio_iptables::kernel::process::{Command, Host, SystemHost};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use serde_json::{Value, json};
+
+use super::error::InstallError;
+use crate::netconf::POD_ANNOTATIONS;
+
+/// How long the program may take: more than its own deadline.
+const TIMEOUT: Duration = Duration::from_secs(250);
+
+/// What names the attachment.
+const CONTAINER: &str = "istio-cni-dry-add";
+const INTERFACE: &str = "eth0";
+
+/// Runs ADD with this entry for a pod that is captured, then DEL.
+///
+/// # Errors
+/// No namespace can be made, or what the plugin reports.
+pub fn dry_add(host: &SystemHost, program: &Path, run_dir: &Path, entry: &Value) -> Result<(), InstallError> {
+    let namespace = namespace()?;
+    let state = run_dir.join("state").join(format!("{CONTAINER}.{INTERFACE}.json"));
+    let path = format!("/proc/{}/fd/{}", std::process::id(), namespace.as_raw_fd());
+    let config = config(entry);
+    let captured = call(host, program, "ADD", &path, &config).and_then(|()| {
+        // The plugin keeps state of what it captured, and only of that.
+        if state.exists() {
+            return Ok(());
+        }
+        Err(InstallError::new("trial of ADD in a network namespace: the plugin captured nothing"))
+    });
+    let deleted = call(host, program, "DEL", &path, &config);
+    captured.and(deleted)
+}
+
+/// A new network namespace, which the file keeps.
+fn namespace() -> Result<File, InstallError> {
+    let failed = |error: &dyn std::fmt::Display| {
+        InstallError::new(format!(
+            "cannot make a network namespace for the trial of ADD: {error}; expected CAP_SYS_ADMIN"
+        ))
+    };
+    let made = thread::spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNET)?;
+        OpenOptions::new().read(true).open("/proc/thread-self/ns/net")
+    });
+    let made = made.join().map_err(|_| failed(&"its thread panicked"))?;
+    made.map_err(|error| failed(&error))
+}
+
+/// The entry as the runtime hands it over, for a pod that was injected.
+fn config(entry: &Value) -> Value {
+    let mut config = entry.clone();
+    let status = r#"{"initContainers":["istio-validation"],"containers":["istio-proxy"]}"#;
+    if let Some(keys) = config.as_object_mut() {
+        keys.insert("name".to_owned(), json!(CONTAINER));
+        keys.insert("cniVersion".to_owned(), json!("1.0.0"));
+        keys.insert("prevResult".to_owned(), json!({"cniVersion": "1.0.0", "interfaces": [], "ips": []}));
+        let annotations = json!({"sidecar.istio.io/status": status, "kubernetes.io/config.source": "api"});
+        keys.insert("runtimeConfig".to_owned(), json!({ POD_ANNOTATIONS: annotations }));
+    }
+    config
+}
+
+fn call(
+    host: &SystemHost,
+    program: &Path,
+    name: &str,
+    netns: &str,
+    config: &Value,
+) -> Result<(), InstallError> {
+    let failed = |error: &dyn std::fmt::Display| {
+        InstallError::new(format!("trial of {name} in a network namespace: {error}"))
+    };
+    let input = memfd_create(c"config", MFdFlags::MFD_CLOEXEC).map_err(|error| failed(&error))?;
+    let mut input = File::from(input);
+    let written = input.write_all(config.to_string().as_bytes()).and_then(|()| input.rewind());
+    written.map_err(|error| failed(&error))?;
+    let mut command = Command::new(program.to_owned());
+    let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={CONTAINER};K8S_POD_NAME={CONTAINER}");
+    let variables = [
+        ("CNI_COMMAND", name),
+        ("CNI_CONTAINERID", CONTAINER),
+        ("CNI_NETNS", netns),
+        ("CNI_IFNAME", INTERFACE),
+        ("CNI_ARGS", &args),
+        ("CNI_PATH", "/"),
+    ];
+    command.env = variables.map(|(name, value)| (name.to_owned(), OsString::from(value))).to_vec();
+    command.input = Some(input);
+    command.timeout = TIMEOUT;
+    let output = host.run(command).map_err(|error| failed(&error))?;
+    if output.code == Some(0) {
+        return Ok(());
+    }
+    let error: Value = serde_json::from_str(&output.stdout).unwrap_or_default();
+    Err(failed(&error.get("msg").and_then(Value::as_str).unwrap_or(output.stderr.trim())))
+}

@@ -1,0 +1,101 @@
+//! The node agent `install-cni`: puts the plugin's program and its entry of the network configuration on the node, keeps
+//! them there, and takes them out again.
+
+pub mod agent;
+pub mod backoff;
+pub mod binary;
+pub mod dry_add;
+pub mod entry;
+pub mod error;
+pub mod files;
+pub mod net_dir;
+pub mod options;
+pub mod platform;
+pub mod probes;
+pub mod splice;
+pub mod uninstall;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use istio_iptables::cli::{Given, Key, Origin, RawOptions};
+use istio_iptables::kernel::process::SystemHost;
+use istio_iptables::text::path_shown;
+use istio_iptables::{config, logging};
+
+use error::InstallError;
+use options::Command;
+
+/// The agent's command line, if this is not a call by a container runtime: the program is called `install-cni`, or its first
+/// argument is `install` or `uninstall`.
+#[must_use]
+pub fn requested(args: impl Iterator<Item = OsString>) -> Option<Vec<String>> {
+    let args: Vec<String> = args.map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let (program, rest) = args.split_first()?;
+    let name = Path::new(program).file_name()?;
+    match rest.first().map(String::as_str) {
+        Some("install" | "uninstall") => Some(rest.to_vec()),
+        _ if name == "install-cni" => Some([vec!["install".to_owned()], rest.to_vec()].concat()),
+        Some(_) | None => None,
+    }
+}
+
+/// Runs a command of the agent to its end.
+#[must_use]
+pub fn main(args: &[String], host: &SystemHost) -> ExitCode {
+    let parsed = match args.split_first() {
+        Some((command, rest)) if command == "uninstall" => options::uninstall(rest),
+        Some((_, rest)) => options::install(rest),
+        None => options::install(&[]),
+    };
+    let (command, level) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::from(2);
+        }
+    };
+    start_log(level);
+    match run(&command, host) {
+        Ok(code) => code,
+        Err(error) => {
+            log::error!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command, host: &SystemHost) -> Result<ExitCode, InstallError> {
+    match command {
+        Command::Help(text) => print(text),
+        Command::Install(options) => agent::run(options, host)?,
+        Command::Uninstall(options) => {
+            let report = uninstall::uninstall(options)?;
+            let mut text = String::new();
+            for path in &report.changed {
+                text.push_str(&format!("changed: {}\n", path_shown(path)));
+            }
+            for path in &report.blockers {
+                text.push_str(&format!("program kept, named by: {}\n", path_shown(path)));
+            }
+            print(&text);
+            if !report.blockers.is_empty() {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(text: &str) {
+    // Nothing reads it any more if this fails.
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+fn start_log(level: &str) {
+    let given = |key: Key, text: &str| (key, Given { text: text.to_owned(), origin: Origin::Document(key) });
+    let raw = RawOptions::of([given(Key::LogFormat, "json"), given(Key::LogOutputLevel, level)]);
+    logging::init(config::log_options(&raw));
+}

@@ -1,0 +1,304 @@
+//! The directory of network configurations: which file the runtime uses, and our entry in it.
+
+use std::path::{Path, PathBuf};
+
+use istio_iptables::text::path_shown;
+
+use super::error::InstallError;
+use super::files::{self, Expected, LockedDir, Written};
+use super::splice::{Invalid, List, Single};
+
+/// Configurations that libcni converts into lists of one plugin.
+const SINGLE: [&str; 2] = [".conf", ".json"];
+const LIST: &str = ".conflist";
+/// The list that a single configuration becomes: `-` sorts before `.`, so the list is the first of the two.
+const CONVERTED: &str = "-istio.conflist";
+/// The single configuration that a list was made of.
+const BACKUP: &str = ".istio-cni-backup";
+
+/// How often a file that another process changes meanwhile is read anew.
+const ATTEMPTS: usize = 20;
+
+/// Permissions of new files: what they hold is no secret.
+const MODE: u32 = 0o644;
+
+/// A configuration that the runtime uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it holds.
+    pub text: String,
+    is_list: bool,
+}
+
+/// What an installation did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// The file with the entry.
+    pub path: PathBuf,
+    /// Whether it was written.
+    pub changed: bool,
+}
+
+impl ConfigFile {
+    /// The name of the network, if it is a list.
+    #[must_use]
+    pub fn list(&self) -> Option<List<'_>> {
+        if self.is_list { List::parse(&self.text).ok() } else { None }
+    }
+
+    fn read(path: PathBuf) -> Result<Result<Self, Invalid>, InstallError> {
+        let is_list = path.to_string_lossy().ends_with(LIST);
+        let Some(bytes) = files::read(&path)? else { return Ok(Err(Invalid::new("no such file"))) };
+        let Ok(text) = String::from_utf8(bytes) else { return Ok(Err(Invalid::new("not valid UTF-8"))) };
+        let problem = if is_list { List::parse(&text).map(drop) } else { Single::parse(&text).map(drop) };
+        Ok(problem.map(|()| Self { path, text, is_list }))
+    }
+}
+
+/// The file that the runtime uses: the first valid one, as in libcni.
+///
+/// # Errors
+/// There is none, or the directory cannot be read.
+pub fn choose(dir: &Path) -> Result<ConfigFile, InstallError> {
+    let mut problems = Vec::new();
+    for name in configs(dir)? {
+        match ConfigFile::read(dir.join(&name))? {
+            Ok(file) => {
+                for problem in &problems {
+                    log::warn!("invalid network configuration, skipped: {problem}");
+                }
+                return Ok(file);
+            }
+            Err(invalid) => problems.push(format!("{name}: {invalid}")),
+        }
+    }
+    let dir = path_shown(dir);
+    let found = if problems.is_empty() { "no file".to_owned() } else { problems.join("; ") };
+    Err(InstallError::new(format!(
+        "no valid network configuration in {dir} ({found}), expected that of the cluster's network plugin"
+    )))
+}
+
+/// The names of the networks of all lists.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn networks(dir: &Path) -> Result<Vec<String>, InstallError> {
+    let mut networks = Vec::new();
+    for name in configs(dir)? {
+        let file = ConfigFile::read(dir.join(name))?;
+        networks.extend(file.ok().and_then(|file| file.list().map(|list| list.name().to_owned())));
+    }
+    Ok(networks)
+}
+
+/// The invalid files before the one that the runtime uses: with containerd they keep it from being used.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn invalid(dir: &Path) -> Result<Vec<PathBuf>, InstallError> {
+    let mut invalid = Vec::new();
+    for name in configs(dir)? {
+        let path = dir.join(name);
+        match ConfigFile::read(path.clone())? {
+            Ok(_) => break,
+            Err(_) => invalid.push(path),
+        }
+    }
+    Ok(invalid)
+}
+
+/// Whether the file that the runtime uses has this entry.
+///
+/// # Errors
+/// There is none, or it cannot be read.
+pub fn has_entry(dir: &Path, entry: &str) -> Result<bool, InstallError> {
+    let file = choose(dir)?;
+    Ok(file.list().is_some_and(|list| list.with_entry(entry).is_none()))
+}
+
+fn configs(dir: &Path) -> Result<Vec<String>, InstallError> {
+    let is_config =
+        |name: &String| name.ends_with(LIST) || SINGLE.iter().any(|ending| name.ends_with(ending));
+    Ok(files::names(dir)?.into_iter().filter(is_config).collect())
+}
+
+/// Puts our entry into the list that the runtime uses. Nothing is written if it is there.
+///
+/// # Errors
+/// There is no list, it cannot be written, or another process keeps changing it.
+pub fn insert(dir: &LockedDir, entry: &str) -> Result<Placed, InstallError> {
+    for _ in 0..ATTEMPTS {
+        let file = choose(dir.path())?;
+        let placed = match (file.list(), source(dir, &file)?) {
+            (Some(_), Some(single)) => convert(dir, &single, entry)?,
+            (Some(list), None) => insert_into_list(dir, &file, &list, entry)?,
+            (None, _) => convert(dir, &file, entry)?,
+        };
+        if let Some(placed) = placed {
+            return Ok(placed);
+        }
+    }
+    Err(contended(dir))
+}
+
+fn contended(dir: &LockedDir) -> InstallError {
+    let dir = path_shown(dir.path());
+    InstallError::new(format!(
+        "{dir}: changed {ATTEMPTS} times while it was edited; another program writes to it"
+    ))
+}
+
+/// `None`: the file changed meanwhile.
+fn insert_into_list(
+    dir: &LockedDir,
+    file: &ConfigFile,
+    list: &List<'_>,
+    entry: &str,
+) -> Result<Option<Placed>, InstallError> {
+    let Some(text) = list.with_entry(entry) else {
+        return Ok(Some(Placed { path: file.path.clone(), changed: false }));
+    };
+    replace(dir, file, &text)
+}
+
+fn replace(dir: &LockedDir, file: &ConfigFile, text: &str) -> Result<Option<Placed>, InstallError> {
+    let path = files::resolved(&file.path);
+    if path.parent() != Some(&files::resolved(dir.path())) {
+        let (link, target) = (path_shown(&file.path), path_shown(&path));
+        return Err(InstallError::new(format!(
+            "{link}: a link to {target}, outside of the directory: not edited; expected a file"
+        )));
+    }
+    let written = dir.write(&path, text.as_bytes(), MODE, Expected::Bytes(file.text.as_bytes()))?;
+    Ok((written == Written::Yes).then(|| Placed { path: file.path.clone(), changed: true }))
+}
+
+/// The single configuration that a list of ours was made of, if it is there again: another program wrote it, or this one was
+/// killed before it renamed it.
+fn source(dir: &LockedDir, file: &ConfigFile) -> Result<Option<ConfigFile>, InstallError> {
+    let Some(stem) = converted_stem(&file.path) else { return Ok(None) };
+    let Some(list) = file.list() else { return Ok(None) };
+    for ending in SINGLE {
+        let path = dir.path().join(format!("{stem}{ending}"));
+        let Ok(single) = ConfigFile::read(path.clone())? else { continue };
+        let is_source = Single::parse(&single.text).is_ok_and(|single| single.is_source_of(&list));
+        if list.has_entry() && (is_source || files::read(&backup(&path))?.is_some()) {
+            return Ok(Some(single));
+        }
+    }
+    Ok(None)
+}
+
+fn converted_stem(path: &Path) -> Option<String> {
+    path.file_name()?.to_str()?.strip_suffix(CONVERTED).map(str::to_owned)
+}
+
+fn backup(single: &Path) -> PathBuf {
+    let mut name = single.as_os_str().to_owned();
+    name.push(BACKUP);
+    name.into()
+}
+
+/// Writes the list, then renames the single configuration: at every instant one of both is the first valid file.
+fn convert(dir: &LockedDir, single: &ConfigFile, entry: &str) -> Result<Option<Placed>, InstallError> {
+    let name = single.path.file_name().unwrap_or_default().to_string_lossy();
+    let stem = SINGLE.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(&name);
+    let path = dir.path().join(format!("{stem}{CONVERTED}"));
+    let text = Single::parse(&single.text).and_then(|single| single.to_list(entry));
+    let text =
+        text.map_err(|invalid| InstallError::new(format!("{}: {invalid}", path_shown(&single.path))))?;
+    let old = files::read(&path)?;
+    if old.as_deref() != Some(text.as_bytes()) {
+        let expected = old.as_deref().map_or(Expected::Absent, Expected::Bytes);
+        if dir.write(&path, text.as_bytes(), MODE, expected)? == Written::Changed {
+            return Ok(None);
+        }
+    }
+    // What was written since would be lost.
+    if files::read(&single.path)?.as_deref() != Some(single.text.as_bytes()) {
+        return Ok(None);
+    }
+    dir.rename(&single.path, &backup(&single.path))?;
+    Ok(Some(Placed { path, changed: true }))
+}
+
+/// Takes our entry out of every list of the directory; a single configuration that was converted comes back as it was.
+/// Returns the files that were changed.
+///
+/// # Errors
+/// One cannot be changed; those before are.
+pub fn remove(dir: &LockedDir) -> Result<Vec<PathBuf>, InstallError> {
+    let mut changed = Vec::new();
+    for name in configs(dir.path())?.iter().filter(|name| name.ends_with(LIST)) {
+        let path = dir.path().join(name);
+        if remove_from(dir, &path)? {
+            changed.push(path);
+        }
+    }
+    Ok(changed)
+}
+
+/// Returns whether the file had our entry.
+fn remove_from(dir: &LockedDir, path: &Path) -> Result<bool, InstallError> {
+    for _ in 0..ATTEMPTS {
+        let Ok(file) = ConfigFile::read(path.to_owned())? else { return Ok(false) };
+        let Some(list) = file.list() else { return Ok(false) };
+        if list.has_entry() && restore(dir, &file, &list)? {
+            return Ok(true);
+        }
+        let text = list.without_entry();
+        let text = text.map_err(|invalid| InstallError::new(format!("{}: {invalid}", path_shown(path))))?;
+        let Some(text) = text else { return Ok(false) };
+        if replace(dir, &file, &text)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Err(contended(dir))
+}
+
+/// Puts a converted configuration back; false if the list was not made by us, or was changed since.
+fn restore(dir: &LockedDir, file: &ConfigFile, list: &List<'_>) -> Result<bool, InstallError> {
+    let Some(stem) = converted_stem(&file.path) else { return Ok(false) };
+    for ending in SINGLE {
+        let single = dir.path().join(format!("{stem}{ending}"));
+        let kept = backup(&single);
+        for (source, is_backup) in [(&single, false), (&kept, true)] {
+            let text = files::read(source)?.and_then(|bytes| String::from_utf8(bytes).ok());
+            let is_source =
+                text.is_some_and(|text| Single::parse(&text).is_ok_and(|single| single.is_source_of(list)));
+            if !is_source {
+                continue;
+            }
+            // The list is the first file until it is removed; a newer single configuration is not overwritten.
+            if is_backup && files::read(&single)?.is_none() {
+                dir.rename(&kept, &single)?;
+            }
+            dir.remove(&file.path)?;
+            dir.remove(&kept)?;
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The files of a directory that name the plugin, in lists or as a single configuration.
+///
+/// # Errors
+/// It cannot be read.
+pub fn users(dir: &Path) -> Result<Vec<PathBuf>, InstallError> {
+    let mut users = Vec::new();
+    for name in configs(dir)? {
+        let path = dir.join(&name);
+        let bytes = files::read(&path)?.unwrap_or_default();
+        // Whatever the file is: its text decides, with escapes read where it is JSON.
+        let text = serde_json::from_slice::<serde_json::Value>(&bytes)
+            .map_or_else(|_| String::from_utf8_lossy(&bytes).into_owned(), |value| value.to_string());
+        if text.contains(&format!("\"{}\"", super::splice::TYPE)) {
+            users.push(path);
+        }
+    }
+    Ok(users)
+}

@@ -1,0 +1,307 @@
+//! The options of `install-cni` and `istio-cni uninstall`: one table, from which `--help` is made.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+use super::error::InstallError;
+use super::platform::{PLATFORMS, Platform};
+use super::splice::TYPE;
+use crate::netconf::{POD_ANNOTATIONS, RUN_DIR};
+
+/// One option: name, value if it takes one, what it does.
+type Row = (&'static str, Option<&'static str>, &'static str);
+
+const COMMON: [Row; 6] = [
+    ("platform", Some("NAME"), "directories of default, gke, k3s, microk8s or openshift [default: default]"),
+    ("net-dir", Some("DIR"), "directory of network configurations [default: that of the platform]"),
+    ("bin-dir", Some("DIR"), "directory of the plugins' programs [default: that of the platform]"),
+    ("run-dir", Some("DIR"), "directory of the plugin's state [default: /var/run/istio-cni]"),
+    ("log-level", Some("LEVEL"), "error, warn, info or debug [default: info]"),
+    ("help", None, "print this"),
+];
+
+const INSTALL: [Row; 12] = [
+    ("once", None, "install, verify, and end"),
+    (
+        "drop-in",
+        Some("WHEN"),
+        "yes: a file of its own beside the list, for libcni 1.3 or later; no: edit the list; auto: as no [default: auto]",
+    ),
+    ("uninstall", None, "on SIGTERM, take entry and state out; without it they stay, as an upgrade needs it"),
+    ("listen", Some("ADDRESS"), "address of /healthz and /readyz; empty: none [default: [::]:8000]"),
+    ("kubeconfig", Some("FILE"), "not supported by this version: the plugin does not use the API server"),
+    (
+        "exclude-namespaces",
+        Some("NAMES"),
+        "namespaces of which no pod is captured, by commas [default: kube-system]",
+    ),
+    ("pod-namespace", Some("NAME"), "namespace of the agent itself, whose pods are not captured"),
+    ("backend", Some("NAME"), "backend of the plugin [default: chosen on the node]"),
+    ("on-unknown", Some("fail|pass"), "pods that the plugin knows nothing of [default: fail]"),
+    ("deadline-ms", Some("NUMBER"), "deadline of one call of the plugin [default: 5000]"),
+    ("capture", Some("JSON"), "configuration key `capture` of the plugin"),
+    ("no-dry-add", None, "skip the trial of the plugin in a network namespace of its own"),
+];
+
+const UNINSTALL: [Row; 2] = [
+    ("binary", None, "remove the program too, unless a configuration or a cached result names it"),
+    ("results-dir", Some("DIR"), "directory of cached results [default: /var/lib/cni/results]"),
+];
+
+/// Where the files are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dirs {
+    /// Network configurations.
+    pub net: PathBuf,
+    /// Programs.
+    pub bin: PathBuf,
+    /// State.
+    pub run: PathBuf,
+}
+
+/// How the plugin gets into the network's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// The runtime's list is edited.
+    List,
+    /// A file in the network's drop-in directory.
+    DropIn,
+    /// A configuration of its own, which multus calls.
+    Standalone,
+}
+
+/// `install-cni`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Install {
+    /// Where the files are.
+    pub dirs: Dirs,
+    /// How the plugin is called.
+    pub placement: Placement,
+    /// Our object of the list.
+    pub entry: Value,
+    /// Ends after the installation.
+    pub once: bool,
+    /// Uninstalls at the end.
+    pub uninstall: bool,
+    /// Address for probes.
+    pub listen: Option<SocketAddr>,
+    /// Whether ADD is tried.
+    pub dry_add: bool,
+}
+
+/// `istio-cni uninstall`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uninstall {
+    /// Where the files are.
+    pub dirs: Dirs,
+    /// Whether the program goes too.
+    pub binary: bool,
+    /// What libcni keeps for DEL.
+    pub results: PathBuf,
+}
+
+/// A command of the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Installs.
+    Install(Box<Install>),
+    /// Uninstalls.
+    Uninstall(Uninstall),
+    /// Prints a text.
+    Help(String),
+}
+
+/// What was given, by name.
+struct Given(BTreeMap<&'static str, String>);
+
+impl Given {
+    fn read(rows: &[Row], args: &[String]) -> Result<Self, InstallError> {
+        let mut given = BTreeMap::new();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            let (name, value) = match arg.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_owned())),
+                None => (arg.as_str(), None),
+            };
+            let row = name.strip_prefix("--").and_then(|name| rows.iter().find(|row| row.0 == name));
+            let Some((name, takes, _)) = row else {
+                return Err(InstallError::new(format!("unknown argument {arg:?}; see --help")));
+            };
+            let value = match (takes, value) {
+                (Some(_), Some(value)) => value,
+                (Some(what), None) => args
+                    .next()
+                    .cloned()
+                    .ok_or_else(|| InstallError::new(format!("--{name}: missing value, expected {what}")))?,
+                (None, None) => String::new(),
+                (None, Some(value)) => {
+                    return Err(InstallError::new(format!(
+                        "--{name}: {value:?} is not accepted, expected no value"
+                    )));
+                }
+            };
+            if given.insert(*name, value).is_some() {
+                return Err(InstallError::new(format!("--{name}: given twice")));
+            }
+        }
+        Ok(Self(given))
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    fn one_of(&self, name: &str, accepted: &[&'static str]) -> Result<&'static str, InstallError> {
+        let Some(text) = self.text(name) else { return Ok(accepted.first().copied().unwrap_or_default()) };
+        accepted.iter().copied().find(|one| *one == text).ok_or_else(|| {
+            let accepted = accepted.join(", ");
+            InstallError::new(format!("--{name}: {text:?} is not accepted, expected one of {accepted}"))
+        })
+    }
+
+    fn directory(&self, name: &str, default: &str) -> Result<PathBuf, InstallError> {
+        let path = PathBuf::from(self.text(name).unwrap_or(default));
+        if path.is_absolute() {
+            return Ok(path);
+        }
+        let given = path.display();
+        Err(InstallError::new(format!("--{name}: {given:?} is not accepted, expected an absolute path")))
+    }
+
+    fn platform(&self) -> Result<Platform, InstallError> {
+        let name = self.one_of("platform", &PLATFORMS.map(|platform| platform.name))?;
+        Platform::by_name(name).ok_or_else(|| InstallError::new("--platform: unknown"))
+    }
+
+    fn dirs(&self, platform: Platform) -> Result<Dirs, InstallError> {
+        Ok(Dirs {
+            net: self.directory("net-dir", platform.net_dir)?,
+            bin: self.directory("bin-dir", platform.bin_dir)?,
+            run: self.directory("run-dir", RUN_DIR)?,
+        })
+    }
+
+    fn log_level(&self) -> Result<&'static str, InstallError> {
+        self.one_of("log-level", &["info", "error", "warn", "debug"])
+    }
+}
+
+/// Reads `install-cni`'s arguments. Returns the log level, too.
+///
+/// # Errors
+/// The first argument that is not accepted.
+pub fn install(args: &[String]) -> Result<(Command, &'static str), InstallError> {
+    let rows = [COMMON.as_slice(), &INSTALL].concat();
+    let given = Given::read(&rows, args)?;
+    let level = given.log_level()?;
+    if given.flag("help") {
+        return Ok((Command::Help(help("install-cni", &rows)), level));
+    }
+    if given.flag("kubeconfig") {
+        return Err(InstallError::new(
+            "--kubeconfig: not supported by this version: the plugin reads annotations that the runtime hands over, and \
+             does not use the API server; remove the option",
+        ));
+    }
+    let platform = given.platform()?;
+    let placement = match (platform.chained, given.one_of("drop-in", &["auto", "yes", "no"])?) {
+        (true, "yes") => Placement::DropIn,
+        (true, _) => Placement::List,
+        (false, "yes") => {
+            let name = platform.name;
+            return Err(InstallError::new(format!(
+                "--drop-in: yes is not accepted with --platform={name}, expected no"
+            )));
+        }
+        (false, _) => Placement::Standalone,
+    };
+    let dirs = given.dirs(platform)?;
+    let listen = match given.text("listen").unwrap_or("[::]:8000") {
+        "" => None,
+        text => Some(text.parse().map_err(|_| {
+            InstallError::new(format!(
+                "--listen: {text:?} is not accepted, expected ADDRESS:PORT, as [::]:8000"
+            ))
+        })?),
+    };
+    let install = Install {
+        entry: entry(&given, &dirs, placement, level)?,
+        dirs,
+        placement,
+        once: given.flag("once"),
+        uninstall: given.flag("uninstall"),
+        listen,
+        dry_add: !given.flag("no-dry-add"),
+    };
+    Ok((Command::Install(Box::new(install)), level))
+}
+
+/// Reads the arguments of `istio-cni uninstall`. Returns the log level, too.
+///
+/// # Errors
+/// The first argument that is not accepted.
+pub fn uninstall(args: &[String]) -> Result<(Command, &'static str), InstallError> {
+    let rows = [COMMON.as_slice(), &UNINSTALL].concat();
+    let given = Given::read(&rows, args)?;
+    let level = given.log_level()?;
+    if given.flag("help") {
+        return Ok((Command::Help(help("istio-cni uninstall", &rows)), level));
+    }
+    let dirs = given.dirs(given.platform()?)?;
+    let results = given.directory("results-dir", "/var/lib/cni/results")?;
+    Ok((Command::Uninstall(Uninstall { dirs, binary: given.flag("binary"), results }), level))
+}
+
+/// Our object of the list: what the plugin reads, as `netconf` has it.
+fn entry(given: &Given, dirs: &Dirs, placement: Placement, level: &str) -> Result<Value, InstallError> {
+    let mut entry = Map::new();
+    entry.insert("type".to_owned(), json!(TYPE));
+    entry.insert("capabilities".to_owned(), json!({ POD_ANNOTATIONS: true }));
+    entry.insert("plugin_log_level".to_owned(), json!(level));
+    entry.insert("cni_agent_run_dir".to_owned(), json!(dirs.run));
+    let names = given.text("exclude-namespaces").unwrap_or("kube-system");
+    let names: Vec<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    entry.insert("exclude_namespaces".to_owned(), json!(names));
+    for (option, key) in [("pod-namespace", "pod_namespace"), ("backend", "backend")] {
+        entry.extend(given.text(option).map(|text| (key.to_owned(), json!(text))));
+    }
+    entry.insert("on_unknown".to_owned(), json!(given.one_of("on-unknown", &["fail", "pass"])?));
+    if let Some(text) = given.text("deadline-ms") {
+        let number: u64 = text.parse().map_err(|_| {
+            InstallError::new(format!("--deadline-ms: {text:?} is not accepted, expected a number"))
+        })?;
+        entry.insert("deadline_ms".to_owned(), json!(number));
+    }
+    if let Some(text) = given.text("capture") {
+        let value: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
+            InstallError::new(format!("--capture: {text:?} is not accepted, expected a JSON object: {error}"))
+        })?;
+        entry.insert("capture".to_owned(), Value::Object(value));
+    }
+    if placement == Placement::Standalone {
+        entry.insert("cniVersion".to_owned(), json!("1.0.0"));
+        entry.insert("name".to_owned(), json!(TYPE));
+        entry.insert("standalone".to_owned(), json!(true));
+    }
+    Ok(Value::Object(entry))
+}
+
+fn help(program: &str, rows: &[Row]) -> String {
+    let mut text = format!("Usage: {program} [OPTIONS]\n\n");
+    for (name, value, what) in rows {
+        let option = value.map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}"));
+        text.push_str(&format!("  {option:<28} {what}\n"));
+    }
+    text.push_str("\nPlatforms:\n");
+    for platform in PLATFORMS {
+        text.push_str(&format!("  {platform}\n"));
+    }
+    text
+}

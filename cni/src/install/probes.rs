@@ -1,0 +1,148 @@
+//! `/healthz` and `/readyz` over HTTP, for kubelet.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use istio_iptables::text::one_line;
+
+/// How long a client may take for its request, and for reading the response.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Connections at a time; others are closed.
+const LIMIT: usize = 16;
+/// Size of the longest request, in bytes.
+const LONGEST: usize = 8 << 10;
+
+/// Why the agent is not ready; `None` if it is.
+#[derive(Clone, Debug)]
+pub struct Readiness(Arc<Mutex<Option<String>>>);
+
+impl Default for Readiness {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Some("not installed yet".to_owned()))))
+    }
+}
+
+impl Readiness {
+    /// Sets it.
+    pub fn set(&self, problem: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+    }
+
+    fn get(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Listens; connections are served by threads until the process ends. Returns the address.
+///
+/// # Errors
+/// The address cannot be used.
+pub fn serve(address: SocketAddr, readiness: &Readiness) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind(address)?;
+    let bound = listener.local_addr()?;
+    let readiness = readiness.clone();
+    let open = Arc::new(AtomicUsize::new(0));
+    thread::Builder::new().name("probes".to_owned()).spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                // Out of file descriptors, for instance: it would fail again at once.
+                thread::sleep(Duration::from_millis(100));
+                continue;
+            };
+            if open.fetch_add(1, Ordering::SeqCst) < LIMIT {
+                let (readiness, open) = (readiness.clone(), Arc::clone(&open));
+                let served = thread::Builder::new().spawn(move || {
+                    // A client that is gone needs no response.
+                    let _ = respond(stream, &readiness);
+                    open.fetch_sub(1, Ordering::SeqCst);
+                });
+                if served.is_ok() {
+                    continue;
+                }
+            }
+            open.fetch_sub(1, Ordering::SeqCst);
+        }
+    })?;
+    Ok(bound)
+}
+
+fn respond(mut stream: TcpStream, readiness: &Readiness) -> io::Result<()> {
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    let request = read_request(&mut stream)?;
+    let mut words = request.split(' ');
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let (status, body) = match (method, path) {
+        ("GET" | "HEAD", "/healthz") => ("200 OK", "ok".to_owned()),
+        ("GET" | "HEAD", "/readyz") => match readiness.get() {
+            None => ("200 OK", "ok".to_owned()),
+            Some(problem) => ("503 Service Unavailable", one_line(&problem).into_owned()),
+        },
+        ("GET" | "HEAD", _) => ("404 Not Found", "expected /healthz or /readyz".to_owned()),
+        _ => ("405 Method Not Allowed", "expected GET".to_owned()),
+    };
+    let length = body.len() + 1;
+    let body = if method == "HEAD" { String::new() } else { format!("{body}\n") };
+    let head = "Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\n";
+    write!(stream, "HTTP/1.1 {status}\r\n{head}Content-Length: {length}\r\n\r\n{body}")
+}
+
+/// Reads up to the empty line.
+fn read_request(stream: &mut TcpStream) -> io::Result<String> {
+    let begin = Instant::now();
+    let mut request = Vec::new();
+    let mut buffer = [0; 1024];
+    while !request.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
+        let left = TIMEOUT.saturating_sub(begin.elapsed());
+        if left.is_zero() || request.len() > LONGEST {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut buffer)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            length => request.extend(buffer.get(..length).unwrap_or_default()),
+        }
+    }
+    Ok(String::from_utf8_lossy(&request).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn get(address: SocketAddr, request: &str) -> String {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        response
+    }
+
+    #[test]
+    fn readiness_is_reported_with_its_reason() {
+        let readiness = Readiness::default();
+        let address = serve("127.0.0.1:0".parse().unwrap(), &readiness).unwrap();
+        let ready = || get(address, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(ready().starts_with("HTTP/1.1 503 "), "{}", ready());
+        assert!(ready().ends_with("\r\n\r\nnot installed yet\n"), "{}", ready());
+        readiness.set(None);
+        assert!(ready().starts_with("HTTP/1.1 200 ") && ready().ends_with("\r\n\r\nok\n"), "{}", ready());
+        readiness.set(Some("a\nb".to_owned()));
+        assert!(ready().starts_with("HTTP/1.1 503 ") && !ready().ends_with("a\nb\n"), "{}", ready());
+        assert!(get(address, "GET /healthz HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 "));
+        assert!(get(address, "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+        assert!(get(address, "POST /readyz HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
+    }
+
+    #[test]
+    fn idle_connections_do_not_delay_probes() {
+        let readiness = Readiness::default();
+        let address = serve("127.0.0.1:0".parse().unwrap(), &readiness).unwrap();
+        let idle: Vec<_> = (0..LIMIT - 1).map(|_| TcpStream::connect(address).unwrap()).collect();
+        assert!(get(address, "GET /healthz HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 "));
+        drop(idle);
+    }
+}

@@ -1,0 +1,251 @@
+//! The text of a network configuration list, and edits of it that leave all other bytes as they are.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// The type under which the plugin is in a list: the name of its program.
+pub const TYPE: &str = "istio-cni";
+
+/// Why a text is no configuration that libcni loads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid(String);
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Invalid {
+    pub(super) fn new(problem: impl Into<String>) -> Self {
+        Self(problem.into())
+    }
+}
+
+/// One object of `plugins`, with its place in the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Plugin {
+    span: Range<usize>,
+    kind: String,
+}
+
+/// A network configuration list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct List<'a> {
+    text: &'a str,
+    name: String,
+    inlined_only: bool,
+    /// Where the white space before the first plugin begins.
+    opened: usize,
+    plugins: Vec<Plugin>,
+}
+
+type Keys<'a> = BTreeMap<String, &'a RawValue>;
+
+impl<'a> List<'a> {
+    /// Reads a list by the rules of libcni.
+    ///
+    /// # Errors
+    /// What libcni would not load.
+    pub fn parse(text: &'a str) -> Result<Self, Invalid> {
+        let keys: Keys<'a> = object(text)?;
+        let name = string(&keys, "name")?.ok_or_else(|| Invalid::new("missing name"))?;
+        string(&keys, "cniVersion")?;
+        let array = keys.get("plugins").ok_or_else(|| Invalid::new("missing plugins"))?;
+        let elements: Vec<&'a RawValue> =
+            serde_json::from_str(array.get()).map_err(|error| Invalid(format!("plugins: {error}")))?;
+        if elements.is_empty() {
+            return Err(Invalid::new("plugins: empty"));
+        }
+        let plugin = |(index, element): (usize, &&'a RawValue)| {
+            let kind =
+                plugin_type(element.get()).map_err(|error| Invalid(format!("plugins[{index}]: {error}")))?;
+            Ok(Plugin { span: span(text, element.get()), kind })
+        };
+        let plugins = elements.iter().enumerate().map(plugin).collect::<Result<_, Invalid>>()?;
+        let inlined_only = keys
+            .get("loadOnlyInlinedPlugins")
+            .is_some_and(|value| value.get().trim_matches('"').eq_ignore_ascii_case("true"));
+        Ok(Self { text, name, inlined_only, opened: span(text, array.get()).start + 1, plugins })
+    }
+
+    /// The name of the network.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether libcni ignores the network's drop-in directory.
+    #[must_use]
+    pub const fn inlined_only(&self) -> bool {
+        self.inlined_only
+    }
+
+    /// Whether one of the plugins is ours.
+    #[must_use]
+    pub fn has_entry(&self) -> bool {
+        self.plugins.iter().any(Plugin::is_ours)
+    }
+
+    /// The plugins that are not ours, by value.
+    #[must_use]
+    pub fn others(&self) -> Vec<Value> {
+        let others = self.plugins.iter().filter(|plugin| !plugin.is_ours());
+        others.filter_map(|plugin| serde_json::from_str(self.slice(&plugin.span)).ok()).collect()
+    }
+
+    /// The text with `entry`, a JSON object, as our only plugin: in place of the one that is there, or else last. `None` if
+    /// it has this entry.
+    #[must_use]
+    pub fn with_entry(&self, entry: &str) -> Option<String> {
+        let ours: Vec<&Plugin> = self.plugins.iter().filter(|plugin| plugin.is_ours()).collect();
+        match ours.as_slice() {
+            [] => Some(self.append(entry)),
+            [one] if is_equal(self.slice(&one.span), entry) => None,
+            [one] => Some(self.edit(&[(one.span.clone(), entry)])),
+            [first, more @ ..] => {
+                let removed = more.iter().map(|plugin| (self.removal(plugin), ""));
+                let edits: Vec<_> = [(first.span.clone(), entry)].into_iter().chain(removed).collect();
+                Some(self.edit(&edits))
+            }
+        }
+    }
+
+    /// The text without our plugins. `None` if it has none.
+    ///
+    /// # Errors
+    /// There is no other plugin: libcni loads no empty list.
+    pub fn without_entry(&self) -> Result<Option<String>, Invalid> {
+        if !self.has_entry() {
+            return Ok(None);
+        }
+        if self.plugins.iter().all(Plugin::is_ours) {
+            return Err(Invalid::new("plugins: istio-cni is the only one"));
+        }
+        let ours = self.plugins.iter().filter(|plugin| plugin.is_ours());
+        let edits: Vec<_> = ours.map(|plugin| (self.removal(plugin), "")).collect();
+        Ok(Some(self.edit(&edits)))
+    }
+
+    fn slice(&self, span: &Range<usize>) -> &'a str {
+        self.text.get(span.clone()).unwrap_or_default()
+    }
+
+    /// Behind the last plugin, with the white space that is before the first one.
+    fn append(&self, entry: &str) -> String {
+        let first = self.plugins.first().map_or(self.opened, |plugin| plugin.span.start);
+        let end = self.plugins.last().map_or(self.opened, |plugin| plugin.span.end);
+        let inserted = format!(",{}{entry}", self.slice(&(self.opened..first)));
+        self.edit(&[(end..end, &inserted)])
+    }
+
+    /// What goes with a plugin: the comma and white space before it or, if no other plugin is before it, behind it.
+    fn removal(&self, plugin: &Plugin) -> Range<usize> {
+        let before = self.plugins.iter().take_while(|one| one.span.start < plugin.span.start);
+        let is_leading = before.clone().all(Plugin::is_ours);
+        match before.last() {
+            Some(previous) if !is_leading => previous.span.end..plugin.span.end,
+            Some(_) | None => {
+                let next = self.plugins.iter().find(|one| one.span.start > plugin.span.start);
+                plugin.span.start..next.map_or(plugin.span.end, |next| next.span.start)
+            }
+        }
+    }
+
+    /// Replaces disjoint spans, in the order of the text.
+    fn edit(&self, edits: &[(Range<usize>, &str)]) -> String {
+        let mut text = String::with_capacity(self.text.len() + 512);
+        let mut at = 0;
+        for (span, replacement) in edits {
+            text.push_str(self.slice(&(at..span.start)));
+            text.push_str(replacement);
+            at = span.end;
+        }
+        text.push_str(self.slice(&(at..self.text.len())));
+        text
+    }
+}
+
+impl Plugin {
+    fn is_ours(&self) -> bool {
+        self.kind == TYPE
+    }
+}
+
+/// A network configuration of a single plugin, which is what `.conf` and `.json` files hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Single<'a> {
+    text: &'a str,
+    name: Option<String>,
+    version: Option<String>,
+}
+
+impl<'a> Single<'a> {
+    /// Reads one by the rules of libcni.
+    ///
+    /// # Errors
+    /// What libcni would not load.
+    pub fn parse(text: &'a str) -> Result<Self, Invalid> {
+        plugin_type(text)?;
+        let keys = object(text)?;
+        Ok(Self { text: text.trim(), name: string(&keys, "name")?, version: string(&keys, "cniVersion")? })
+    }
+
+    /// The list that libcni would make of it, and `entry` as the second plugin.
+    ///
+    /// # Errors
+    /// It has no name: the list would have none.
+    pub fn to_list(&self, entry: &str) -> Result<String, Invalid> {
+        let name = self.name.as_deref().ok_or_else(|| Invalid::new("missing name"))?;
+        let version = self.version.as_ref();
+        let version = version
+            .map(|text| format!("  \"cniVersion\": {},\n", Value::from(text.as_str())))
+            .unwrap_or_default();
+        let name = Value::from(name);
+        let text = self.text;
+        Ok(format!("{{\n{version}  \"name\": {name},\n  \"plugins\": [\n{text},\n{entry}\n  ]\n}}\n"))
+    }
+
+    /// Whether a list is this configuration, with or without our entry.
+    #[must_use]
+    pub fn is_source_of(&self, list: &List<'_>) -> bool {
+        let own: Option<Value> = serde_json::from_str(self.text).ok();
+        own.is_some_and(|own| list.others() == [own]) && self.name.as_deref() == Some(list.name())
+    }
+}
+
+fn object(text: &str) -> Result<Keys<'_>, Invalid> {
+    serde_json::from_str(text).map_err(|error| Invalid(error.to_string()))
+}
+
+fn string(keys: &Keys<'_>, key: &str) -> Result<Option<String>, Invalid> {
+    let read = keys.get(key).map(|value| serde_json::from_str(value.get()));
+    read.transpose().map_err(|_| Invalid(format!("{key}: not a string")))
+}
+
+/// Go reads the keys of a plugin without regard to case.
+fn plugin_type(text: &str) -> Result<String, Invalid> {
+    let keys = object(text)?;
+    let name = if keys.contains_key("type") { Some("type") } else { None };
+    let name = name.or_else(|| keys.keys().map(String::as_str).find(|key| key.eq_ignore_ascii_case("type")));
+    let kind = name.map(|name| string(&keys, name)).transpose()?.flatten();
+    kind.filter(|kind| !kind.is_empty()).ok_or_else(|| Invalid::new("missing type"))
+}
+
+/// Where a part of a text is.
+fn span(text: &str, part: &str) -> Range<usize> {
+    let start = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
+    start..start + part.len()
+}
+
+fn is_equal(one: &str, other: &str) -> bool {
+    let value = |text| serde_json::from_str::<Value>(text).ok();
+    value(one) == value(other)
+}
+
+#[cfg(test)]
+mod tests;

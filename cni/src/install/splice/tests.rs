@@ -1,0 +1,215 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const ENTRY: &str = r#"{"type":"istio-cni","capabilities":{"io.kubernetes.cri.pod-annotations":true}}"#;
+
+fn parse(text: &str) -> List<'_> {
+    List::parse(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn entry_is_inserted_last_in_the_style_of_the_list() {
+    for (before, after) in [
+        (
+            "{\"name\":\"x\",\"plugins\":[{\"type\":\"a\"}]}",
+            format!("{{\"name\":\"x\",\"plugins\":[{{\"type\":\"a\"}},{ENTRY}]}}"),
+        ),
+        (
+            "{\r\n \"plugins\": [\r\n\t{\"type\": \"a\"},\r\n\t{\"type\": \"b\"}\r\n ],\r\n \"name\": \"x\"}\r\n",
+            format!(
+                "{{\r\n \"plugins\": [\r\n\t{{\"type\": \"a\"}},\r\n\t{{\"type\": \"b\"}},\r\n\t{ENTRY}\r\n ],\r\n \"name\": \"x\"}}\r\n"
+            ),
+        ),
+    ] {
+        assert_eq!(parse(before).with_entry(ENTRY).as_ref(), Some(&after));
+        assert_eq!(parse(&after).with_entry(ENTRY), None);
+        assert_eq!(parse(&after).without_entry(), Ok(Some(before.to_owned())));
+    }
+}
+
+#[test]
+fn another_entry_of_ours_is_replaced_in_its_place() {
+    let text = r#"{"name":"x","plugins":[ {"type":"a"} , {"type":"istio-cni","x":1} , {"type":"b"} ]}"#;
+    let replaced = text.replace(r#"{"type":"istio-cni","x":1}"#, ENTRY);
+    assert_eq!(parse(text).with_entry(ENTRY), Some(replaced));
+    let without = r#"{"name":"x","plugins":[ {"type":"a"} , {"type":"b"} ]}"#;
+    assert_eq!(parse(text).without_entry(), Ok(Some(without.to_owned())));
+}
+
+#[test]
+fn equal_entry_is_recognized_whatever_its_white_space_and_order() {
+    let own = r#"{ "capabilities" : {"io.kubernetes.cri.pod-annotations": true}, "type": "istio\u002dcni" }"#;
+    let text = format!("{{\"name\":\"x\",\"plugins\":[{{\"type\":\"a\"}},{own}]}}");
+    assert_eq!(parse(&text).with_entry(ENTRY), None);
+}
+
+#[test]
+fn several_entries_become_one_and_go_together() {
+    let ours = r#"{"type":"istio-cni"}"#;
+    let text =
+        format!(r#"{{"name":"x","plugins":[{ours},{ours},{{"type":"a"}},{ours},{{"type":"b"}},{ours}]}}"#);
+    let one = parse(&text).with_entry(ENTRY).unwrap();
+    assert_eq!(one, format!(r#"{{"name":"x","plugins":[{ENTRY},{{"type":"a"}},{{"type":"b"}}]}}"#));
+    let none = parse(&text).without_entry().unwrap().unwrap();
+    assert_eq!(none, r#"{"name":"x","plugins":[{"type":"a"},{"type":"b"}]}"#);
+}
+
+#[test]
+fn only_plugin_is_not_removed() {
+    let text = r#"{"name":"x","plugins":[{"type":"istio-cni"}]}"#;
+    assert_eq!(parse(text).without_entry().unwrap_err().to_string(), "plugins: istio-cni is the only one");
+}
+
+#[test]
+fn what_libcni_does_not_load_is_invalid() {
+    for bad in [
+        "",
+        "[]",
+        "{}",
+        r#"{"name":"x"}"#,
+        r#"{"name":1,"plugins":[{"type":"a"}]}"#,
+        r#"{"name":"x","plugins":null}"#,
+        r#"{"name":"x","plugins":{}}"#,
+        r#"{"name":"x","plugins":[]}"#,
+        r#"{"name":"x","plugins":[1]}"#,
+        r#"{"name":"x","plugins":[{}]}"#,
+        r#"{"name":"x","plugins":[{"type":""}]}"#,
+        r#"{"name":"x","cniVersion":1,"plugins":[{"type":"a"}]}"#,
+        r#"{"name":"x","plugins":[{"type":"a"}]} x"#,
+        r#"{"name":"x","plugins":[{"type":"a"}],}"#,
+    ] {
+        assert!(List::parse(bad).is_err(), "{bad}");
+    }
+    for bad in ["", "[]", "{}", r#"{"type":1}"#, r#"{"type":""}"#, r#"{"type":"a","name":1}"#] {
+        assert!(Single::parse(bad).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn last_of_several_equal_keys_counts_as_in_go() {
+    let text = r#"{"name":"x","plugins":[{"type":"a"}],"plugins":[{"type":"b"}]}"#;
+    let with = parse(text).with_entry(ENTRY).unwrap();
+    assert_eq!(with, text.replace(r#"{"type":"b"}"#, &format!(r#"{{"type":"b"}},{ENTRY}"#)));
+}
+
+#[test]
+fn single_configuration_becomes_a_list_with_its_own_text() {
+    let text =
+        "{\n  \"cniVersion\": \"0.3.1\", \"name\": \"n\\u0065t\",\n  \"type\": \"bridge\", \"x\": 1.50 }\n";
+    let single = Single::parse(text).unwrap();
+    let list = single.to_list(ENTRY).unwrap();
+    assert!(list.contains(text.trim()) && list.contains("\"cniVersion\": \"0.3.1\""), "{list}");
+    let parsed = parse(&list);
+    assert_eq!((parsed.name(), parsed.plugins.len(), parsed.has_entry()), ("net", 2, true));
+    assert_eq!(parsed.with_entry(ENTRY), None);
+    assert!(single.is_source_of(&parsed));
+    let other = Single::parse(r#"{"name": "net", "type": "ptp"}"#).unwrap();
+    assert!(!other.is_source_of(&parsed));
+    let nameless = Single::parse(r#"{"type":"a"}"#).unwrap();
+    assert_eq!(nameless.to_list(ENTRY), Err(Invalid::new("missing name")));
+}
+
+/// JSON text: a value with white space of any kind around its parts.
+fn space() -> impl Strategy<Value = String> {
+    prop::collection::vec(prop::sample::select(vec![" ", "\n", "\r\n", "\t"]), 0..4)
+        .prop_map(|parts| parts.concat())
+}
+
+fn string_text() -> impl Strategy<Value = String> {
+    let escaped =
+        prop::sample::select(vec!["\\n", "\\u00e4", "\\\"", "\\\\", "\\ud83d\\ude00", "]", "}", ",", "[{"]);
+    let plain = "[a-zA-Zäß漢🦀 /:-]{0,6}";
+    prop::collection::vec(prop_oneof![escaped.prop_map(str::to_owned), plain], 0..4)
+        .prop_map(|parts| format!("\"{}\"", parts.concat()))
+}
+
+fn value() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        string_text(),
+        prop::sample::select(vec!["null", "true", "0", "-1.50", "1e3", "12345678901234567890123"])
+            .prop_map(str::to_owned),
+    ];
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        let element = (space(), inner.clone(), space()).prop_map(|(a, v, b)| format!("{a}{v}{b}"));
+        let member = (space(), string_text(), space(), inner, space())
+            .prop_map(|(a, k, b, v, c)| format!("{a}{k}{b}:{c}{v}"));
+        prop_oneof![
+            prop::collection::vec(element, 0..4).prop_map(|all| format!("[{}]", all.join(","))),
+            prop::collection::vec(member, 0..4).prop_map(|all| format!("{{{}}}", all.join(","))),
+        ]
+    })
+}
+
+fn plugin() -> impl Strategy<Value = String> {
+    (space(), value(), space(), "[a-z]{1,8}", space(), any::<bool>()).prop_map(|(a, v, b, kind, c, first)| {
+        let (kind, other) = (format!("\"type\"{b}:{c}\"{kind}\""), format!("\"zz\":{v}"));
+        if first { format!("{{{a}{kind},{other}{c}}}") } else { format!("{{{other}{a},{kind}{b}}}") }
+    })
+}
+
+fn list() -> impl Strategy<Value = String> {
+    let plugins = prop::collection::vec((space(), plugin(), space()), 1..5)
+        .prop_map(|all| all.into_iter().map(|(a, p, b)| format!("{a}{p}{b}")).collect::<Vec<_>>().join(","));
+    (space(), plugins, space(), string_text(), value(), any::<bool>()).prop_map(
+        |(a, plugins, b, name, v, first)| {
+            let plugins = format!("\"plugins\"{b}:{a}[{plugins}]");
+            let rest = format!("\"name\":{a}{name},{b}\"extra\"{a}:{v}");
+            if first {
+                format!("{a}{{{plugins},{rest}{b}}}{a}")
+            } else {
+                format!("{{{b}{rest}{a},{plugins}}}{b}")
+            }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn insertion_keeps_all_other_bytes_and_removal_is_its_inverse(text in list()) {
+        let parsed = parse(&text);
+        let count = parsed.plugins.len();
+        let with = parsed.with_entry(ENTRY).expect("no entry yet");
+        // One run of bytes is new, behind the last plugin; what is before and behind it is as it was.
+        let at = parsed.plugins.last().unwrap().span.end;
+        let (before, behind) = text.split_at(at);
+        let inserted = with.strip_prefix(before).unwrap().strip_suffix(behind).unwrap();
+        prop_assert!(inserted.starts_with(',') && inserted.ends_with(ENTRY), "{}", inserted);
+        prop_assert_eq!(inserted.len(), with.len() - text.len());
+        let again = parse(&with);
+        prop_assert_eq!(again.plugins.len(), count + 1);
+        prop_assert!(again.plugins.last().unwrap().is_ours());
+        prop_assert_eq!(again.with_entry(ENTRY), None);
+        prop_assert_eq!(again.name(), parsed.name());
+        prop_assert_eq!(again.others(), parsed.others());
+        prop_assert_eq!(again.without_entry(), Ok(Some(text.clone())));
+        prop_assert_eq!(parsed.without_entry(), Ok(None));
+    }
+
+    #[test]
+    fn entries_anywhere_are_replaced_and_removed(text in list(), places in prop::collection::vec(0_usize..6, 1..3)) {
+        let others = parse(&text).others();
+        let mut with = text;
+        for place in places {
+            let parsed = parse(&with);
+            let at = parsed.plugins.get(place).map_or(parsed.plugins[0].span.start, |plugin| plugin.span.start);
+            let (before, behind) = with.split_at(at);
+            with = format!("{before}{{\"type\":\"istio-cni\",\"old\":[]}} , {behind}");
+        }
+        let one = parse(&with).with_entry(ENTRY).unwrap();
+        prop_assert_eq!(parse(&one).plugins.iter().filter(|plugin| plugin.is_ours()).count(), 1);
+        prop_assert_eq!(parse(&one).with_entry(ENTRY), None);
+        prop_assert_eq!(&parse(&one).others(), &others);
+        let none = parse(&with).without_entry().unwrap().unwrap();
+        prop_assert_eq!(parse(&none).without_entry(), Ok(None));
+        prop_assert_eq!(parse(&none).others(), others);
+    }
+
+    #[test]
+    fn arbitrary_text_is_read_without_panic(text in "\\PC{0,64}") {
+        let _ = List::parse(&text);
+        let _ = Single::parse(&text);
+    }
+}

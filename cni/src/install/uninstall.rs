@@ -1,0 +1,134 @@
+//! `istio-cni uninstall`: the entry first, then the state, then the program if nothing names it.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::entry;
+use super::error::InstallError;
+use super::files::{self, LockedDir};
+use super::options::{Dirs, Uninstall};
+use super::splice::TYPE;
+
+/// What was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Files that were changed or removed.
+    pub changed: Vec<PathBuf>,
+    /// What keeps the program on the node; empty if it was removed, or was not to be.
+    pub blockers: Vec<PathBuf>,
+}
+
+/// Takes out the entry and the state. Pods that run stay captured, and the program stays for their DEL.
+///
+/// # Errors
+/// A file cannot be changed: what comes after it is left.
+pub fn entry_and_state(dirs: &Dirs) -> Result<Vec<PathBuf>, InstallError> {
+    let changed = entry::remove(&dirs.net)?;
+    files::remove_dir(&dirs.run.join("state"))?;
+    Ok(changed)
+}
+
+/// Uninstalls.
+///
+/// # Errors
+/// A file cannot be changed: what comes after it is left.
+pub fn uninstall(options: &Uninstall) -> Result<Report, InstallError> {
+    let mut report = Report { changed: entry_and_state(&options.dirs)?, blockers: Vec::new() };
+    if options.binary {
+        report.blockers = blockers(&options.dirs, &options.results)?;
+        let path = options.dirs.bin.join(TYPE);
+        if report.blockers.is_empty() && files::read(&path)?.is_some() {
+            LockedDir::lock(&options.dirs.bin)?.remove(&path)?;
+            report.changed.push(path);
+        }
+    }
+    Ok(report)
+}
+
+/// Configurations, and cached results of pods, that name the plugin: the runtime calls it for their DEL.
+fn blockers(dirs: &Dirs, results: &Path) -> Result<Vec<PathBuf>, InstallError> {
+    let mut blockers = entry::users(&dirs.net)?;
+    if results.exists() {
+        for name in files::names(results)? {
+            let path = results.join(name);
+            if names_plugin(&files::read(&path)?.unwrap_or_default()) {
+                blockers.push(path);
+            }
+        }
+    }
+    Ok(blockers)
+}
+
+/// Whether a cached result names the plugin: libcni keeps the configuration in Base64. One that cannot be read counts if its
+/// text does.
+fn names_plugin(bytes: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Cached {
+        #[serde(default)]
+        config: String,
+    }
+    let quoted = format!("\"{TYPE}\"");
+    let text = String::from_utf8_lossy(bytes);
+    if text.contains(&quoted) {
+        return true;
+    }
+    let Ok(cached) = serde_json::from_slice::<Cached>(bytes) else { return text.contains(TYPE) };
+    let Some(config) = base64(&cached.config) else { return cached.config.contains(TYPE) };
+    match serde_json::from_slice::<Value>(&config) {
+        Ok(value) => value.to_string().contains(&quoted),
+        Err(_) => String::from_utf8_lossy(&config).contains(TYPE),
+    }
+}
+
+/// Base64 with padding, as Go's `encoding/json` writes bytes.
+fn base64(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let (mut buffer, mut bits) = (0_u32, 0_u32);
+    for c in text.trim_end_matches('=').bytes() {
+        let value = match c {
+            b'A'..=b'Z' => c - b'A',
+            b'a'..=b'z' => c - b'a' + 26,
+            b'0'..=b'9' => c - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        buffer = (buffer << 6 | u32::from(value)) & 0xffff;
+        bits += 6;
+        if bits >= 8 {
+            bits -= 8;
+            bytes.extend(u8::try_from(buffer >> bits & 0xff));
+        }
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_read_as_go_writes_it() {
+        for (text, bytes) in
+            [("", ""), ("Zg==", "f"), ("Zm8=", "fo"), ("Zm9v", "foo"), ("Zm9vYmFy", "foobar")]
+        {
+            assert_eq!(base64(text).as_deref(), Some(bytes.as_bytes()), "{text}");
+        }
+        assert_eq!(base64("+/+/").unwrap(), [0xfb, 0xff, 0xbf]);
+        assert_eq!(base64("a b"), None);
+    }
+
+    #[test]
+    fn cached_results_name_the_plugin_in_their_configuration() {
+        let config =
+            "eyJuYW1lIjoibmV0IiwicGx1Z2lucyI6W3sidHlwZSI6ImJyaWRnZSJ9LHsidHlwZSI6ImlzdGlvLWNuaSJ9XX0=";
+        let cached = format!(r#"{{"kind":"cniCacheV1","containerId":"x","config":"{config}"}}"#);
+        assert!(names_plugin(cached.as_bytes()));
+        let other = r#"{"kind":"cniCacheV1","config":"eyJ0eXBlIjoiYnJpZGdlIn0="}"#;
+        assert!(!names_plugin(other.as_bytes()));
+        assert!(names_plugin(b"broken istio-cni"));
+        assert!(!names_plugin(b"broken"));
+    }
+}

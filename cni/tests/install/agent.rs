@@ -1,0 +1,184 @@
+//! The agent as a process: readiness, other writers, its end.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use super::node::{LIST, Node, SINGLE};
+use super::reader::{Reader, wanted};
+
+/// Far longer than anything here takes.
+const LIMIT: Duration = Duration::from_secs(120);
+
+struct Agent {
+    child: Child,
+    log: Receiver<Value>,
+    address: String,
+}
+
+impl Agent {
+    fn start(node: &Node, options: &[&str]) -> Self {
+        let mut command = node.command("install", &[&["--listen=127.0.0.1:0"], options].concat());
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let (send, log) = channel();
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let line = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
+                if send.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut agent = Self { child, log, address: String::new() };
+        let line = agent.logged("serving /healthz and /readyz");
+        line["address"].as_str().unwrap().clone_into(&mut agent.address);
+        agent
+    }
+
+    /// Waits for a line of the log.
+    #[track_caller]
+    fn logged(&self, message: &str) -> Value {
+        let begin = Instant::now();
+        loop {
+            let left = LIMIT.saturating_sub(begin.elapsed());
+            let line = self.log.recv_timeout(left).unwrap_or_else(|error| panic!("{message}: {error}"));
+            println!("{line}");
+            if line["msg"].as_str().is_some_and(|text| text.contains(message)) {
+                return line;
+            }
+        }
+    }
+
+    fn readyz(&self) -> String {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: agent\r\n\r\n").unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        response
+    }
+
+    /// Waits until `/readyz` contains a text.
+    #[track_caller]
+    fn readyz_is(&self, expected: &str) {
+        let begin = Instant::now();
+        loop {
+            let response = self.readyz();
+            if response.contains(expected) {
+                return;
+            }
+            assert!(begin.elapsed() < LIMIT, "{expected}: {response}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Ends it by SIGTERM.
+    #[track_caller]
+    fn end(mut self) {
+        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGTERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn ready_only_after_installation_and_everything_stays_at_its_end() {
+    let node = Node::new(&[]);
+    let agent = Agent::start(&node, &[]);
+    agent.readyz_is("HTTP/1.1 503 ");
+    agent.readyz_is("no valid network configuration in");
+    node.write("10-a.conflist", LIST);
+    agent.logged("trial of ADD in a network namespace succeeded");
+    agent.readyz_is("HTTP/1.1 200 ");
+    let text = node.read("10-a.conflist");
+    agent.end();
+    assert_eq!(node.read("10-a.conflist"), text);
+    assert_eq!(node.types("10-a.conflist"), ["bridge", "portmap", "istio-cni"]);
+    assert!(node.bin.join("istio-cni").exists());
+    // The next version finds it as it is.
+    let inode = node.inode("10-a.conflist");
+    let agent = Agent::start(&node, &["--uninstall"]);
+    agent.readyz_is("HTTP/1.1 200 ");
+    assert_eq!(node.inode("10-a.conflist"), inode);
+    agent.end();
+    assert_eq!(node.read("10-a.conflist"), LIST);
+    assert!(node.bin.join("istio-cni").exists());
+}
+
+#[test]
+fn program_that_vanishes_is_written_again() {
+    let node = Node::new(&[("10-a.conflist", LIST)]);
+    let agent = Agent::start(&node, &[]);
+    agent.readyz_is("HTTP/1.1 200 ");
+    std::fs::remove_file(node.bin.join("istio-cni")).unwrap();
+    agent.logged("program written");
+    agent.logged("trial of ADD in a network namespace succeeded");
+    agent.end();
+}
+
+/// A network plugin that writes its list again and again, by rename.
+#[test]
+fn writers_that_fight_are_delayed_and_named() {
+    let node = Node::new(&[("10-a.conflist", LIST)]);
+    let agent = Agent::start(&node, &["--no-dry-add"]);
+    agent.readyz_is("HTTP/1.1 200 ");
+    let reader = Reader::start(node.net.clone());
+    let overwrite = || {
+        let new = node.net.join("new");
+        std::fs::write(&new, LIST).unwrap();
+        std::fs::rename(new, node.net.join("10-a.conflist")).unwrap();
+    };
+    overwrite();
+    // Not earlier than the first delay, 1 s after the installation.
+    let line = agent.logged("another program changed the configuration: entry written again");
+    assert!(line["file"].as_str().unwrap().ends_with("/10-a.conflist"), "{line}");
+    // The delay doubles: sooner or later it is longer than this test is kept from running.
+    let begin = Instant::now();
+    let line = loop {
+        overwrite();
+        let line = agent.logged("another program ");
+        let is_delayed = line["msg"].as_str().unwrap().contains("took the entry out again: delayed");
+        let waits = || agent.readyz().contains("another program takes the entry out of");
+        if is_delayed && (0..50).any(|_| waits()) {
+            break line;
+        }
+        assert!(begin.elapsed() < LIMIT, "{line}");
+    };
+    assert!(line["file"].as_str().unwrap().ends_with("/10-a.conflist"), "{line}");
+    agent.logged("another program changed the configuration: entry written again");
+    assert!(line["delay_s"].as_f64().unwrap() > 0.0, "{line}");
+    agent.readyz_is("HTTP/1.1 200 ");
+    assert_eq!(node.types("10-a.conflist"), ["bridge", "portmap", "istio-cni"]);
+    while reader.readings() < wanted() {
+        std::thread::yield_now();
+    }
+    reader.finish();
+    agent.end();
+}
+
+#[test]
+fn configuration_of_another_network_that_becomes_first_gets_the_entry() {
+    let node = Node::new(&[("10-a.conflist", LIST)]);
+    let agent = Agent::start(&node, &["--no-dry-add"]);
+    agent.readyz_is("HTTP/1.1 200 ");
+    node.write("05-b.conf", SINGLE);
+    let line = agent.logged("entry written again");
+    assert!(line["file"].as_str().unwrap().ends_with("/05-b-istio.conflist"), "{line}");
+    agent.end();
+    node.uninstall(&[]);
+    assert_eq!(node.names(), ["05-b.conf", "10-a.conflist"]);
+    assert_eq!((node.read("05-b.conf").as_str(), node.read("10-a.conflist").as_str()), (SINGLE, LIST));
+}

@@ -1,0 +1,157 @@
+//! Which file is edited, and how.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+use super::node::{LIST, Node, SINGLE, names};
+
+const FAST: [&str; 1] = ["--no-dry-add"];
+
+#[test]
+fn first_valid_file_is_edited_and_all_other_bytes_stay() {
+    let node = Node::with_program(&[("10-a.conflist", LIST), ("20-b.conflist", LIST)]);
+    node.write_old("05-broken.conflist", "{");
+    std::fs::set_permissions(node.net.join("10-a.conflist"), std::fs::Permissions::from_mode(0o640)).unwrap();
+    node.install(&FAST);
+    assert_eq!(node.types("10-a.conflist"), ["bridge", "portmap", "istio-cni"]);
+    assert_eq!(node.read("20-b.conflist"), LIST);
+    let text = node.read("10-a.conflist");
+    let (before, behind) = LIST.split_at(LIST.find("true}}").unwrap() + "true}}".len());
+    assert!(text.starts_with(before) && text.ends_with(behind), "{text}");
+    assert_eq!(std::fs::metadata(node.net.join("10-a.conflist")).unwrap().mode() & 0o7777, 0o640);
+    assert_eq!(node.names(), ["05-broken.conflist", "10-a.conflist", "20-b.conflist"]);
+}
+
+#[test]
+fn second_installation_writes_nothing_and_another_option_replaces_the_entry() {
+    let node = Node::with_program(&[("10-a.conflist", LIST)]);
+    node.install(&FAST);
+    let (inode, text) = (node.inode("10-a.conflist"), node.read("10-a.conflist"));
+    let program = std::fs::metadata(node.bin.join("istio-cni")).unwrap().ino();
+    node.install(&FAST);
+    assert_eq!((node.inode("10-a.conflist"), node.read("10-a.conflist")), (inode, text));
+    assert_eq!(std::fs::metadata(node.bin.join("istio-cni")).unwrap().ino(), program);
+    node.install(&["--no-dry-add", "--exclude-namespaces=a, b", "--backend=nftables"]);
+    let text = node.read("10-a.conflist");
+    assert_eq!(node.types("10-a.conflist"), ["bridge", "portmap", "istio-cni"]);
+    assert!(
+        text.contains(r#""exclude_namespaces":["a","b"]"#) && text.contains(r#""backend":"nftables""#),
+        "{text}"
+    );
+    node.uninstall(&[]);
+    assert_eq!(node.read("10-a.conflist"), LIST);
+}
+
+#[test]
+fn single_configuration_is_converted_and_comes_back() {
+    for name in ["10-a.conf", "10-a.json"] {
+        let node = Node::with_program(&[(name, SINGLE)]);
+        node.install(&FAST);
+        assert_eq!(node.names(), ["10-a-istio.conflist".to_owned(), format!("{name}.istio-cni-backup")]);
+        assert_eq!(node.types("10-a-istio.conflist"), ["bridge", "istio-cni"]);
+        assert!(node.read("10-a-istio.conflist").contains(SINGLE.trim()));
+        let inode = node.inode("10-a-istio.conflist");
+        node.install(&FAST);
+        assert_eq!(node.inode("10-a-istio.conflist"), inode);
+        // The network plugin writes a new one.
+        let newer = SINGLE.replace("1.50e3", "9000");
+        node.write(name, &newer);
+        node.install(&FAST);
+        assert!(node.read("10-a-istio.conflist").contains("9000"));
+        node.uninstall(&[]);
+        assert_eq!((node.names(), node.read(name)), (vec![name.to_owned()], newer));
+    }
+}
+
+#[test]
+fn converted_list_that_was_changed_since_is_kept() {
+    let node = Node::with_program(&[("10-a.conf", SINGLE)]);
+    node.install(&FAST);
+    let changed = node.read("10-a-istio.conflist").replace("\n  ]", ",\n{\"type\":\"tuning\"}\n  ]");
+    node.write("10-a-istio.conflist", &changed);
+    node.uninstall(&[]);
+    assert_eq!(node.types("10-a-istio.conflist"), ["bridge", "tuning"]);
+    assert_eq!(node.names(), ["10-a-istio.conflist", "10-a.conf.istio-cni-backup"]);
+}
+
+#[test]
+fn drop_in_file_leaves_the_list_as_it_is() {
+    let node = Node::with_program(&[("10-a.conflist", LIST)]);
+    node.install(&FAST);
+    node.install(&["--no-dry-add", "--drop-in=yes"]);
+    assert_eq!(node.read("10-a.conflist"), LIST, "the entry moves");
+    assert_eq!(names(&node.net.join("cluster")), ["50-istio-cni.conf"]);
+    assert!(node.read("cluster/50-istio-cni.conf").contains(r#""type":"istio-cni""#));
+    let inode = node.inode("cluster/50-istio-cni.conf");
+    node.install(&["--no-dry-add", "--drop-in=yes"]);
+    assert_eq!(node.inode("cluster/50-istio-cni.conf"), inode);
+    node.uninstall(&[]);
+    assert_eq!(node.names(), ["10-a.conflist"]);
+    for (text, problem) in [
+        (
+            LIST.replace("\"name\":", "\"loadOnlyInlinedPlugins\": true, \"name\":"),
+            "loadOnlyInlinedPlugins is true",
+        ),
+        (LIST.replace("\"cluster\"", "\"a/b\""), "is no name of a directory"),
+    ] {
+        node.write("10-a.conflist", &text);
+        node.fails("install", &["--once", "--drop-in=yes"], problem);
+        assert_eq!(node.read("10-a.conflist"), text);
+    }
+}
+
+#[test]
+fn configuration_for_multus_is_a_file_of_its_own() {
+    let node = Node::with_program(&[("10-a.conflist", LIST)]);
+    node.install(&["--platform=openshift"]);
+    assert!(node.read("istio-cni.conf").contains(r#""standalone":true"#));
+    assert_eq!(node.read("10-a.conflist"), LIST);
+    node.uninstall(&["--platform=openshift"]);
+    assert_eq!(node.names(), ["10-a.conflist"]);
+}
+
+#[test]
+fn what_cannot_be_edited_is_named_and_left() {
+    let node = Node::with_program(&[]);
+    let problem = "no valid network configuration in";
+    node.fails("install", &["--once"], problem);
+    node.write_old("10-a.conflist", "{\"name\": \"x\", \"plugins\": []}");
+    node.fails("install", &["--once"], "10-a.conflist: plugins: empty");
+    let outside = node.path("outside.conflist");
+    std::fs::write(&outside, LIST).unwrap();
+    std::fs::remove_file(node.net.join("10-a.conflist")).unwrap();
+    symlink(&outside, node.net.join("10-a.conflist")).unwrap();
+    node.fails("install", &["--once"], "outside of the directory");
+    assert_eq!(std::fs::read_to_string(&outside).unwrap(), LIST);
+    node.write("05-nameless.conf", r#"{"type": "bridge"}"#);
+    node.fails("install", &["--once"], "05-nameless.conf: missing name");
+}
+
+#[test]
+fn failed_trial_of_add_is_an_error_with_the_plugins_message() {
+    let node = Node::with_program(&[("10-a.conflist", LIST)]);
+    node.install(&[]);
+    assert_eq!(names(&node.run.join("state")), [""; 0], "the trial leaves no state");
+    node.fails(
+        "install",
+        &["--once", "--backend=bogus"],
+        "trial of ADD in a network namespace: configuration key backend",
+    );
+}
+
+#[test]
+fn arguments_are_checked() {
+    let node = Node::with_program(&[("10-a.conflist", LIST)]);
+    for (options, problem) in [
+        (["--kubeconfig=/x"], "--kubeconfig: not supported by this version"),
+        (["--platform=x"], "expected one of default, gke, k3s, microk8s, openshift"),
+        (["--drop-in=maybe"], "expected one of auto, yes, no"),
+        (["--bogus"], "unknown argument"),
+        (["--listen=x"], "expected ADDRESS:PORT"),
+        (["--once=1"], "expected no value"),
+        (["--capture=[]"], "expected a JSON object"),
+        (["--deadline-ms=x"], "expected a number"),
+    ] {
+        node.fails("install", &options, problem);
+    }
+    assert_eq!(node.read("10-a.conflist"), LIST);
+}

@@ -1,0 +1,20 @@
+//! The node agent: installation, upgrade and removal in directories of a node, with another reader and other writers beside it.
+//!
+//! Needs root: the trial of ADD makes a network namespace.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests, which fail by panicking"
+)]
+
+mod agent;
+mod kill;
+mod kills;
+mod lists;
+mod node;
+mod reader;
+mod removal;
