@@ -75,7 +75,15 @@ fn gallery_matches_the_code() {
 
 #[test]
 fn gallery_has_no_extra_files() {
-    let known = ["scenario.json", "iptables.rules", "ip6tables.rules", "nft.rules", "routing.sh", "why.md"];
+    let known = [
+        "scenario.json",
+        "iptables.rules",
+        "ip6tables.rules",
+        "nft.rules",
+        "routing.sh",
+        "why.md",
+        "packets.json",
+    ];
     let names = scenario::all().into_iter().map(|scenario| scenario.name);
     let mut allowed: BTreeSet<_> =
         names.flat_map(|name| known.map(|file| scenario::root().join(&name).join(file))).collect();

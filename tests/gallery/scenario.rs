@@ -96,16 +96,37 @@ impl Scenario {
         env.chain(["istio-iptables".to_owned()]).chain(args).collect::<Vec<_>>().join(" ")
     }
 
+    /// The command line, without the program's name.
+    pub(crate) fn arguments(&self) -> impl Iterator<Item = &str> {
+        // Istio's template passes the program's name once more.
+        self.args.iter().map(String::as_str).filter(|arg| *arg != "istio-iptables")
+    }
+
+    /// The environment.
+    pub(crate) fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.env.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// The pod's files.
+    pub(crate) const fn files(&self) -> &Files {
+        &self.files
+    }
+
+    /// The pod's addresses.
+    pub(crate) const fn network(&self) -> &Network {
+        &self.network
+    }
+
     /// The way of a real run, up to the kernel.
     pub(crate) fn make(&self) -> Made {
-        let args = ["istio-iptables"].into_iter().chain(self.args.iter().map(String::as_str));
-        let env = self.env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let args = ["istio-iptables"].into_iter().chain(self.arguments());
+        let env = self.variables().map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let no_file = |_: &Path| Err(io::ErrorKind::NotFound.into());
         let parsed = cli::parse(args.map(OsString::from), env, &mut io::empty(), &no_file);
         let Ok(Outcome::Run(raw)) = parsed else { panic!("{}: {parsed:?}", self.name) };
         let resolved =
-            config::resolve(&raw, &self.files).unwrap_or_else(|errors| panic!("{}: {errors:?}", self.name));
-        let (config, notices) = resolved.intent.decide(&self.network);
+            config::resolve(&raw, self.files()).unwrap_or_else(|errors| panic!("{}: {errors:?}", self.name));
+        let (config, notices) = resolved.intent.decide(self.network());
         let rules = policy::ruleset(&config);
         let warnings = resolved.warnings.iter().map(|warning| format!("warning: {warning}"));
         let notices =

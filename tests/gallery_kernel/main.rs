@@ -12,6 +12,7 @@ mod mutated;
 #[path = "../gallery/mutation.rs"]
 mod mutation;
 mod native;
+mod packets;
 #[path = "../gallery/scenario.rs"]
 mod scenario;
 mod walk;
