@@ -220,13 +220,15 @@ fn report(
 ) -> String {
     let size = std::fs::metadata(&options.bin).unwrap().len();
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap();
     let mut text = format!(
-        "Command: `make bench-cni`. {} pods, plugins in turn; {} linux, Linux {}, {} CPUs. The binary has {size} bytes (static, stripped). \
+        "Command: `make bench-cni`. {} pods, plugins in turn; {} linux, Linux {}, {} CPUs, load average {}. The binary has {size} bytes (static, stripped). \
          Milliseconds: median (least–most).\n\n| | {} |\n|---|{}\n",
         options.runs,
         std::env::consts::ARCH,
-        kernel.trim(),
+        kernel.trim().split('-').next().unwrap_or_default(),
         thread::available_parallelism().unwrap(),
+        load.split(' ').next().unwrap_or_default(),
         COMMANDS.join(" | "),
         "---|".repeat(COMMANDS.len()),
     );
