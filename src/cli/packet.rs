@@ -49,7 +49,7 @@ impl PacketKey {
                 "from",
                 "SENDER",
                 "app",
-                "Sender: app, proxy, outside, uid:N, gid:N, or kernel (a packet without a socket)",
+                "Sender: app, proxy, outside, uid:N, gid:N, uid:N,gid:N, or kernel (a packet without a socket)",
             ),
             Self::To => (
                 "to",

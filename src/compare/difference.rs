@@ -2,8 +2,9 @@
 
 use super::field::{Class, Field, packets};
 use super::program::Program;
-use super::run::{Outcome, RuleNumber, TooManyClasses, Value, Walker, Way, joined, run};
+use super::run::{Outcome, TooManyClasses, Way, run};
 use super::set::Set;
+use super::walker::{RuleNumber, Value, Walker, joined};
 use super::witness::{Witness, Words};
 use crate::model::Family;
 

@@ -15,6 +15,7 @@ mod run;
 mod saved;
 mod set;
 mod text;
+mod walker;
 mod witness;
 
 use crate::config::Output;

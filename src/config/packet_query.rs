@@ -20,6 +20,13 @@ pub enum Sender {
     Kernel,
     /// A host outside the pod.
     Outside,
+    /// A process of this user and this group.
+    Process {
+        /// Its user.
+        uid: u32,
+        /// Its group.
+        gid: u32,
+    },
     /// The proxy: the first of its users and of its groups.
     Proxy,
     /// A process of this user.
@@ -217,14 +224,19 @@ fn sender(text: &str) -> Result<Sender, Expected> {
             "kernel" => Ok(Sender::Kernel),
             _ => Err(senders()),
         },
-        Some(("uid", id)) => number(id).map(Sender::Uid),
+        Some(("uid", ids)) => match ids.split_once(",gid:") {
+            Some((uid, gid)) => Ok(Sender::Process { uid: number(uid)?, gid: number(gid)? }),
+            None => number(ids).map(Sender::Uid),
+        },
         Some(("gid", id)) => number(id).map(Sender::Gid),
         Some(_) => Err(senders()),
     }
 }
 
 fn senders() -> Expected {
-    Expected::new("app, proxy, outside, kernel, uid:N or gid:N with a number from 0 to 4294967294")
+    Expected::new(
+        "app, proxy, outside, kernel, uid:N, gid:N or uid:N,gid:N with numbers from 0 to 4294967294",
+    )
 }
 
 fn destination(text: &str) -> Result<SocketAddr, Expected> {

@@ -120,6 +120,7 @@ fn process(sender: Sender, config: &CaptureConfig) -> Option<Process> {
         Sender::Proxy => Some(Process { uid: first(&proxy.uids), gid: first(&proxy.gids) }),
         Sender::Uid(uid) => Some(Process { uid, gid: uid }),
         Sender::Gid(gid) => Some(Process { uid: app, gid }),
+        Sender::Process { uid, gid } => Some(Process { uid, gid }),
         Sender::Kernel | Sender::Outside => None,
     }
 }
@@ -129,7 +130,7 @@ fn sender(sender: Sender, process: Option<Process>) -> String {
     match sender {
         Sender::App => format!("the app with {ids}"),
         Sender::Proxy => format!("the proxy with {ids}"),
-        Sender::Uid(_) | Sender::Gid(_) => format!("a process with {ids}"),
+        Sender::Uid(_) | Sender::Gid(_) | Sender::Process { .. } => format!("a process with {ids}"),
         Sender::Kernel => "the kernel, without a socket,".to_owned(),
         Sender::Outside => "outside the pod".to_owned(),
     }

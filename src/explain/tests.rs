@@ -63,6 +63,8 @@ const VERDICTS: &[(&str, &str, &str, &str)] = &[
     (ALL, "--to 8.8.8.8:9000", "not captured", "outbound port is not captured (-o)"),
     (ALL, "--from proxy --to 8.8.8.8:443", "not captured", "the proxy's own traffic"),
     (ALL, "--from gid:1337 --to 8.8.8.8:443", "not captured", "the proxy's own traffic"),
+    (ALL, "--from uid:7,gid:1337 --to 8.8.8.8:443", "not captured", "the proxy's own traffic"),
+    (ALL, "--from uid:7,gid:8 --to 8.8.8.8:443", "captured", "(-i '*')"),
     (ALL, "--from proxy --to 10.1.0.5:80", "captured: goes to the proxy's inbound port 15006", "own service"),
     (ALL, "--to 127.0.0.1:80", "not captured", "over loopback"),
     (ALL, "--from outside --to 10.1.0.5:80", "captured: goes to the proxy's inbound port 15006", "(-b '*')"),
