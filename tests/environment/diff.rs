@@ -54,6 +54,11 @@ fn rule_that_cannot_be_evaluated_is_named_and_nothing_is_called_equal() {
     assert!(ended.stdout.starts_with("not proved"), "{ended}");
     assert!(ended.stdout.contains("-m set --match-set allowed src -j ACCEPT"), "{ended}");
     assert!(ended.stdout.contains("not compared: IPv6"), "{ended}");
+    let marks = "*mangle\n-A PREROUTING -p tcp -j MARK --set-xmark 0x4000/0x4000\nCOMMIT\n";
+    let marks = file(&directory, "marks", &format!("{marks}{SAVED}"));
+    let ended = Pod::new().istio(&["diff", &saved, &marks]).end().exits(1);
+    assert!(ended.stdout.starts_with("not proved"), "{ended}");
+    assert!(ended.stdout.contains("-j MARK --set-xmark 0x4000/0x4000"), "{ended}");
     let later =
         SAVED.to_owned() + "*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p tcp --dport 15006 -j DROP\nCOMMIT\n";
     let later = file(&directory, "later", &later);
