@@ -17,6 +17,7 @@ use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend};
 
 for_each_backend!(
     identical_foreign_rules_survive_runs_that_are_killed_and_ours_go,
+    rules_of_a_killed_run_go_where_foreign_rules_changed_since,
     identical_foreign_rule_in_place_of_another_one_survives,
     foreign_rule_where_a_killed_run_was_to_write_one_survives,
 );
@@ -313,6 +314,24 @@ fn foreign_rule_where_a_killed_run_was_to_write_one_survives(fixture: Fixture) {
     shared.run(&mut random, &["--cleanup-only"], false);
     shared.check("half a pair");
     assert_eq!(shared.left(), []);
+}
+
+/// The chain is not as that run left it. A whole set of rules that each are in one place only is no chance.
+fn rules_of_a_killed_run_go_where_foreign_rules_changed_since(fixture: Fixture) {
+    let (family, ..) = FAMILIES[1];
+    for call in 1..=5 {
+        let pod = fixture.pod();
+        pod.iptables(family, "-t mangle -A OUTPUT -p udp --dport 9 -j ACCEPT");
+        let mut shared = Shared::new(pod, format!("killed after tool call {call}"));
+        let tools = KillingTools::at_call(call, When::After);
+        let tproxy = shared.pod.istio_iptables(&["-i", "*", "-b", "*", "-m", "TPROXY"]);
+        tproxy.env("PATH", &tools.path()).run();
+        shared.pod.iptables(family, "-t mangle -D OUTPUT -p udp --dport 9 -j ACCEPT");
+        shared.insert_at((1, "mangle", "OUTPUT"), "-p udp -m udp --dport 10 -j ACCEPT", 0);
+        shared.run(&mut Random::new(1, 1), &["--cleanup-only"], false);
+        shared.check(&shared.steps.join("\n"));
+        assert_eq!(shared.left(), [], "killed after tool call {call}");
+    }
 }
 
 /// Returns how many of our rules are left and named.

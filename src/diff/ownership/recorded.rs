@@ -113,6 +113,17 @@ fn by_transaction(
     claim(table, observed, &all, true, ours);
 }
 
+/// How many rules a set has at least that cannot all be foreign by chance: those of TPROXY mode in mangle. Two interfaces that are
+/// excluded have four, which another program may have too.
+const CONCLUSIVE: usize = 5;
+
+/// Whether the table holds this set, although the other possibility is that a killed run had not written any: it is long, and each
+/// of its rules is in one place only.
+fn is_conclusive(generation: &Generation) -> bool {
+    let rules: usize = generation.iter().map(|(block, _)| block.count).sum();
+    rules >= CONCLUSIVE && generation.iter().all(|(_, places)| places.len() == 1)
+}
+
 /// Claims the set of rules that is where it was written, or the only one that can be there; else what each place proves.
 fn by_place(table: Table, observed: &ObservedTable, found: &[Generation], ours: &mut Ours) {
     let named = || found.iter().filter(|generation| !generation.is_empty());
@@ -133,7 +144,10 @@ fn by_place(table: Table, observed: &ObservedTable, found: &[Generation], ours: 
         |generation: &Generation| generation.iter().map(|(_, places)| places.clone()).collect::<Vec<_>>();
     let same = whole.windows(2).all(|pair| matches!(pair, [one, other] if places(one) == places(other)));
     match whole.first() {
-        Some(generation) if same && found.iter().all(|generation| !generation.is_empty()) => {
+        Some(generation)
+            if same
+                && (found.iter().all(|generation| !generation.is_empty()) || is_conclusive(generation)) =>
+        {
             claim(table, observed, generation, false, ours);
         }
         _ => {
