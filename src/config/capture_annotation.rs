@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::cli::{Given, Heading, Key, Origin};
 
@@ -55,9 +55,10 @@ pub fn is_about_traffic(key: Key) -> bool {
 #[must_use]
 pub fn write_capture_annotation<'a>(options: impl IntoIterator<Item = (Key, &'a str)>) -> String {
     let sorted: BTreeMap<Key, &str> = options.into_iter().filter(|(key, _)| is_about_traffic(*key)).collect();
-    let options: Map<String, Value> =
-        sorted.into_iter().map(|(key, text)| (key.spec().name.to_owned(), text.into())).collect();
-    json!({"version": CAPTURE_ANNOTATION_VERSION, "options": options}).to_string()
+    // Piece by piece: the order of keys in a `Value` is a feature of the crate, which another program of the workspace may switch on.
+    let options = sorted.into_iter().map(|(key, text)| format!("{}:{}", json!(key.spec().name), json!(text)));
+    let options = options.collect::<Vec<_>>().join(",");
+    format!("{{\"version\":{CAPTURE_ANNOTATION_VERSION},\"options\":{{{options}}}}}")
 }
 
 /// Reads the annotation. The values themselves are parsed with all other options.
@@ -110,7 +111,7 @@ mod tests {
         let text = write_capture_annotation(options);
         assert_eq!(
             text,
-            r#"{"options":{"ISTIO_OUTBOUND_OWNER_GROUPS":"202","istio-inbound-ports":"*","proxy-uid":"1337","redirect-dns":"true"},"version":1}"#
+            r#"{"version":1,"options":{"proxy-uid":"1337","istio-inbound-ports":"*","ISTIO_OUTBOUND_OWNER_GROUPS":"202","redirect-dns":"true"}}"#
         );
         let mut read: Vec<(Key, String)> = read_capture_annotation(&text)
             .unwrap()
