@@ -124,7 +124,13 @@ fn by_containers(pod: &Pod) -> Result<Option<Pass>, String> {
 
 /// From annotations alone. Istio's sidecar template adds `istio-validation` to each pod that a CNI plugin is to capture.
 fn by_status(pod: &Pod) -> Result<Option<Pass>, String> {
-    let Some(text) = pod.annotations.get(STATUS) else { return Ok(Some(Pass::NotInjected)) };
+    let Some(text) = pod.annotations.get(STATUS) else {
+        return if pod.annotations.contains_key(CAPTURE_ANNOTATION) {
+            Err(format!("annotation {CAPTURE_ANNOTATION} without {STATUS}: injection writes both"))
+        } else {
+            Ok(Some(Pass::NotInjected))
+        };
+    };
     if injection_disabled(pod) {
         return Ok(Some(Pass::InjectionDisabled));
     }

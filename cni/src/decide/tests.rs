@@ -199,6 +199,13 @@ const WITH_INIT: &str = r#"{"initContainers":["istio-init"],"containers":["istio
 const PROXY_ALONE: &str = r#"{"initContainers":null,"containers":["istio-proxy"]}"#;
 
 #[test]
+fn options_of_the_injector_without_its_status_are_no_answer() {
+    let pod = annotated(&[(CAPTURE_ANNOTATION, r#"{"version":1,"options":{"istio-inbound-ports":"*"}}"#)]);
+    let Decision::Refuse(Refusal::Unknown(problem)) = decided(&pod) else { panic!("{:?}", decided(&pod)) };
+    assert!(problem.contains(CAPTURE_ANNOTATION) && problem.contains(STATUS), "{problem}");
+}
+
+#[test]
 fn status_says_what_annotations_lack() {
     assert_eq!(captured(&annotated(&[(STATUS, WITH_VALIDATION)])), istio(&[]));
     for (annotations, pass) in [
