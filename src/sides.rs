@@ -115,7 +115,7 @@ fn saved(
     read: &impl Fn(&str) -> std::io::Result<String>,
 ) -> Result<Side, Failure> {
     let of = |path: &str, text: &str, first: Family| {
-        compare::by_family(text, first).map_err(|line| not_read(path, &format!("`{}`", one_line(&line))))
+        compare::by_family(text, first).map_err(|problem| not_read(path, &one_line(&problem)))
     };
     let mut texts = of(path, text, Family::V4)?;
     let v6 = format!("{path}.v6");

@@ -99,6 +99,8 @@ fn what_is_no_rule_set_is_refused() {
         ("unknown-key", r#"{"inbound": "80"}"#),
         ("cut", "table inet x {\n"),
         ("words", "hello\n"),
+        ("no-commit", "*nat\n:OUTPUT ACCEPT [0:0]\n-A OUTPUT -j ACCEPT\n"),
+        ("no-commit-between", "*nat\n:OUTPUT ACCEPT [0:0]\n*mangle\nCOMMIT\n"),
     ] {
         let other = file(&directory, name, text);
         pod.istio(&["diff", &saved, &other]).end().exits(64).stderr_contains(&other);
