@@ -16,7 +16,7 @@ const CONVERTED: &str = "-istio.conflist";
 /// The single configuration that a list was made of.
 const BACKUP: &str = ".istio-cni-backup";
 
-/// How often a file that another process changes meanwhile is read anew.
+/// How often a file that another process changes meanwhile is read again.
 const ATTEMPTS: usize = 20;
 
 /// Permissions of new files: what they hold is no secret.

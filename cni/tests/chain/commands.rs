@@ -56,7 +56,7 @@ fn check_finds_rules_that_are_gone_or_others() {
             _ => run("iptables-legacy", &["-t", "nat", "-F", "ISTIO_OUTPUT"]),
         });
         check().error(101);
-        // Without state it is decided anew.
+        // Without state CHECK decides again.
         std::fs::remove_file(node.folder.path().join("run/state/checked.eth0.json")).unwrap();
         check().error(101);
     }
