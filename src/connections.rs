@@ -39,7 +39,7 @@ pub struct Connections {
 pub enum Translated {
     /// So many.
     Count(usize),
-    /// The kernel does not report it.
+    /// The kernel does not report it, or a clean-up counts them once none can begin any more.
     Unknown,
 }
 

@@ -5,29 +5,59 @@ use std::net::IpAddr;
 
 use crate::connections::{self, Connections, Policy, Translated};
 use crate::diff::marks_in_use;
-use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Entry, Filter, TcpState};
+use crate::kernel::conntrack::{self, Change, Conntrack, ConntrackError, Entry, Filter, TcpState};
 use crate::kernel::rtnetlink::Rtnetlink;
 use crate::kernel::sock_diag::{self, InetSocket, State};
-use crate::model::{Family, Mark, PASSTHROUGH_V6, PerFamily, Table, Transport};
+use crate::model::{Family, Mark, PASSTHROUGH_V6, PerFamily, Table};
 use crate::ordered::Ordered as _;
 use crate::parse::Observed;
 use crate::plan::{CurrentState, DesiredState};
 use crate::transition::saved_marks;
 
+/// When connections are counted that a clean-up resets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counting {
+    /// At once: a dry run reports them as they are.
+    Now,
+    /// Not before none can begin any more. Until then the number decides nothing.
+    OnceCertain,
+}
+
 /// Looks at sockets if a family is captured for the first time, and at conntrack entries if one loses its rules.
-pub(super) fn inspect(desired: &DesiredState, current: &CurrentState, policy: Policy) -> Connections {
+pub(super) fn inspect(
+    desired: &DesiredState,
+    current: &CurrentState,
+    policy: Policy,
+    counting: Counting,
+) -> Connections {
     let wants = |family: &Family| desired.rules.get(family).is_some_and(|rules| !rules.tables.is_empty());
     let (gets, loses): (Vec<_>, Vec<_>) = Family::ALL.into_iter().partition(wants);
-    let translated = translated(&loses, current);
+    let ours =
+        |family: &Family| current.native.concerns(*family) || live(current, *family).any(Observed::has_ours);
+    let loses: BTreeSet<Family> = loses.into_iter().filter(ours).into_set();
+    let (translated, may_begin) = match policy {
+        // Where connections are kept, those that have some already need no second look.
+        Policy::Keep => {
+            let translated = translated(&loses, current);
+            let none = translated.iter().filter(|(_, translated)| !translated.any());
+            let may_begin = may_begin(none.map(|(family, _)| *family).into_set(), current);
+            (translated, may_begin)
+        }
+        Policy::Reset => {
+            let may_begin = may_begin(loses.clone(), current);
+            let is_certain = |family: &Family| counting == Counting::Now || !may_begin.contains(family);
+            let (certain, later): (BTreeSet<_>, BTreeSet<_>) = loses.into_iter().partition(is_certain);
+            let mut translated = translated(&certain, current);
+            translated.extend(later.into_iter().map(|family| (family, Translated::Unknown)));
+            (translated, may_begin)
+        }
+    };
     Connections {
         untracked: untracked(&gets, current),
-        may_begin: may_begin(&translated, current, policy),
+        may_begin,
         translated,
         from_passthrough: from_passthrough(desired, current),
-        marked: Family::ALL
-            .into_iter()
-            .filter_map(|family| Some((family, marked(family, desired, current)?)))
-            .collect(),
+        marked: marked(desired, current),
         intercepted: intercepted(desired, current),
     }
 }
@@ -79,19 +109,33 @@ fn from_passthrough(desired: &DesiredState, current: &CurrentState) -> usize {
     sockets.iter().filter(|socket| uses(socket)).count()
 }
 
-/// Open connections with a mark of live rules that the desired state does not save any more; `None` if there are none.
-fn marked(family: Family, desired: &DesiredState, current: &CurrentState) -> Option<usize> {
-    let mut marks = marks(current, family);
-    for mark in desired.rules.get(&family).into_iter().flat_map(saved_marks) {
-        marks.remove(&mark);
+/// Open connections with a mark of live rules that the desired state does not save any more, in each family that has some.
+fn marked(desired: &DesiredState, current: &CurrentState) -> PerFamily<usize> {
+    let mut counts = PerFamily::new();
+    let leaving = |family: Family| {
+        let mut marks = marks(current, family);
+        for mark in desired.rules.get(&family).into_iter().flat_map(saved_marks) {
+            marks.remove(&mark);
+        }
+        marks.into_iter().map(move |mark| (family, mark)).collect::<Vec<_>>()
+    };
+    let leaving: BTreeSet<(Family, Mark)> = Family::ALL.into_iter().flat_map(leaving).into_set();
+    for mark in leaving.iter().map(|(_, mark)| *mark).into_set() {
+        let Ok(entries) = entries(Filter::MarkedTcp(mark.0)) else { return counts };
+        for entry in entries.iter().filter(|entry| is_open(entry) && leaving.contains(&(entry.family, mark)))
+        {
+            *counts.or_default(entry.family) += 1;
+        }
     }
-    if marks.is_empty() || conntrack::count_in_proc() == Some(0) {
-        return None;
+    counts
+}
+
+/// The entries that a filter admits. An empty table needs no request, which could load a module.
+fn entries(filter: Filter) -> Result<Vec<Entry>, ConntrackError> {
+    if conntrack::count_in_proc() == Some(0) {
+        return Ok(Vec::new());
     }
-    let filter = Filter { family, transport: Transport::Tcp, destination_port: None };
-    let entries = Conntrack::open().ok()?.dump(&filter).ok()?;
-    let count = entries.iter().filter(|entry| is_open(entry) && marks.contains(&Mark(entry.mark))).count();
-    (count > 0).then_some(count)
+    Ok(Conntrack::open()?.dump(filter)?)
 }
 
 /// Our live rules of a family, in either variant.
@@ -119,26 +163,12 @@ fn untracked(families: &[Family], current: &CurrentState) -> BTreeSet<Family> {
     untracked
 }
 
-fn translated(families: &[Family], current: &CurrentState) -> PerFamily<Translated> {
-    let ours =
-        |family: &Family| current.native.concerns(*family) || live(current, *family).any(Observed::has_ours);
-    let families = families.iter().copied().filter(ours);
-    families.map(|family| (family, count(family, &ports(current, family)))).collect()
-}
-
-/// Families whose live rules capture: with a socket, of the proxy for instance, a connection can begin at any time. One that
-/// is kept, or reported as reset, is known already if others are kept with it.
-fn may_begin(translated: &PerFamily<Translated>, current: &CurrentState, policy: Policy) -> BTreeSet<Family> {
-    let captures = |family: &Family| {
+/// Of these families, those whose live rules capture: with a socket, of the proxy for instance, a connection can begin at any
+/// time.
+fn may_begin(mut families: BTreeSet<Family>, current: &CurrentState) -> BTreeSet<Family> {
+    families.retain(|family| {
         current.native.captures(*family) || live(current, *family).any(connections::captures)
-    };
-    let open = |translated: &Translated| match policy {
-        Policy::Keep => !translated.any(),
-        // How many are reset is certain only when none can begin any more.
-        Policy::Reset => true,
-    };
-    let families = translated.iter().filter(|(_, translated)| open(translated)).map(|(family, _)| *family);
-    let mut families: BTreeSet<Family> = families.filter(captures).into_set();
+    });
     if !families.is_empty()
         && let Ok(in_use) = sock_diag::families_in_use()
     {
@@ -152,24 +182,28 @@ fn ports(current: &CurrentState, family: Family) -> BTreeSet<u16> {
     ports.chain(current.native.redirect_ports()).into_set()
 }
 
-fn count(family: Family, ports: &BTreeSet<u16>) -> Translated {
-    // An empty table needs no request, which could load a module.
-    if conntrack::count_in_proc() == Some(0) {
-        return Translated::Count(0);
+/// How many connections live rules of ours have translated in each of these families.
+fn translated(families: &BTreeSet<Family>, current: &CurrentState) -> PerFamily<Translated> {
+    if families.is_empty() {
+        return PerFamily::new();
     }
-    let filter = Filter { family, transport: Transport::Tcp, destination_port: None };
-    let dump = || -> Result<Vec<Entry>, ConntrackError> { Ok(Conntrack::open()?.dump(&filter)?) };
-    match dump() {
-        Ok(entries) => {
-            let local = local_addresses().unwrap_or_default();
-            let redirected = |entry: &&Entry| is_open(entry) && is_redirected(entry, ports, &local);
-            Translated::Count(entries.iter().filter(redirected).count())
-        }
+    let entries = match entries(Filter::TranslatedTcp) {
+        Ok(entries) => entries,
         Err(error) => {
-            log::warn!("proxied {family} connections cannot be counted: {error}");
-            Translated::Unknown
+            let names: Vec<_> = families.iter().map(Family::to_string).collect();
+            log::warn!("proxied {} connections cannot be counted: {error}", names.join(" and "));
+            return families.iter().map(|family| (*family, Translated::Unknown)).collect();
         }
-    }
+    };
+    let local = if entries.is_empty() { BTreeSet::new() } else { local_addresses().unwrap_or_default() };
+    let count = |family: &Family| {
+        let ports = ports(current, *family);
+        let redirected = |entry: &&Entry| {
+            entry.family == *family && is_open(entry) && is_redirected(entry, &ports, &local)
+        };
+        (*family, Translated::Count(entries.iter().filter(redirected).count()))
+    };
+    families.iter().map(count).collect()
 }
 
 /// Connections that have ended need no translation.
@@ -186,19 +220,22 @@ pub(super) fn redirect_ports(current: &CurrentState) -> PerFamily<BTreeSet<u16>>
 /// may redirect others. Connection tracking may stop with the rules, and would not see how they end: an entry would stay for
 /// days, and translate the next connection on the same ports once there are rules again.
 pub(super) fn delete_translated(cut_off: &Connections, ports: &PerFamily<BTreeSet<u16>>) {
-    let families =
-        cut_off.translated.iter().filter(|(_, translated)| translated.any()).map(|(family, _)| family);
-    for (family, ports) in families.filter_map(|family| Some((*family, ports.get(family)?))) {
-        let filter = Filter { family, transport: Transport::Tcp, destination_port: None };
-        let is_ours = |entry: &Entry| {
-            entry.status.destination_translated() && ports.contains(&entry.reply.source.port())
-        };
-        let delete =
-            || -> Result<usize, ConntrackError> { Ok(Conntrack::open()?.delete_if(&filter, is_ours)?) };
-        match delete() {
-            Ok(count) => log::debug!("{count} deleted: conntrack entries of redirected {family} connections"),
-            Err(error) => log::warn!("conntrack entries of redirected {family} connections stay: {error}"),
-        }
+    let of = |(family, translated): (&Family, &Translated)| translated.any().then_some(*family);
+    let families: BTreeSet<Family> = cut_off.translated.iter().filter_map(of).into_set();
+    if families.is_empty() {
+        return;
+    }
+    let is_ours = |entry: &Entry| {
+        let ports = ports.get(&entry.family).filter(|_| families.contains(&entry.family));
+        ports.is_some_and(|ports| ports.contains(&entry.reply.source.port()))
+    };
+    let delete = || -> Result<usize, ConntrackError> {
+        let change = |entry: &Entry| is_ours(entry).then_some(Change::Delete);
+        Ok(Conntrack::open()?.change_if(Filter::TranslatedTcp, change)?)
+    };
+    match delete() {
+        Ok(count) => log::debug!("{count} deleted: conntrack entries of redirected connections"),
+        Err(error) => log::warn!("conntrack entries of redirected connections stay: {error}"),
     }
 }
 

@@ -1,7 +1,6 @@
 //! Carries out the steps of [`crate::conntrack`]. The rules are in place already, so a failure is a warning.
 
-use std::cell::Cell;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::net::SocketAddr;
 
@@ -10,6 +9,7 @@ use crate::conntrack::{Changed, DnsFlows, StaleEntries, Step, TrackingState};
 use crate::kernel::conntrack::{self, Change, Conntrack, ConntrackError, Entry, Filter, Zone};
 use crate::kernel::sock_diag::{self, State};
 use crate::model::{APP_TO_PROXY_ZONE, Chain, DNS_PORT, Family, FamilyRules, Mark, Transport};
+use crate::ordered::Ordered as _;
 use crate::plan::DesiredState;
 
 /// The states of a socket that has begun, or got, a connection.
@@ -69,40 +69,87 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Carries out one step.
-    pub(super) fn execute(&mut self, step: &Step) {
+    /// Carries out steps that follow each other: those that change entries share one dump.
+    pub(super) fn execute(&mut self, steps: &[&Step]) {
         // An empty table needs no request, which could load a module.
-        if self.failed || conntrack::count_in_proc() == Some(0) {
+        if steps.is_empty() || self.failed || conntrack::count_in_proc() == Some(0) {
             return;
         }
-        match (self.try_execute(step), step) {
-            (Ok(changed), Step::DeleteStale(stale)) => log::info!("{}", stale.describe(Some(changed))),
-            (Ok(Changed { deleted: _, updated }), Step::ClearForeignMark(..)) => {
-                log::info!("{step}: {updated}");
+        let (notes, changes): (Vec<&Step>, Vec<&Step>) =
+            steps.iter().copied().partition(|step| matches!(step, Step::Note(_)));
+        for step in notes {
+            if let Err(error) = self.leave_note(step) {
+                // What the note is for meets the same error, and logs it.
+                log::debug!("{step}: {error}");
             }
-            (Ok(_), Step::Note(_)) => {}
-            // What the note is for meets the same error, and logs it.
-            (Err(error), Step::Note(_)) => log::debug!("{step}: {error}"),
-            (Err(error), Step::DeleteStale(_) | Step::ClearForeignMark(..)) => {
+        }
+        match self.change(&changes) {
+            Ok(lines) => lines.iter().for_each(|line| log::info!("{line}")),
+            Err(error) => {
                 self.failed = true;
-                log::warn!("{step}: {error}; {}", consequence(step));
+                let names: Vec<_> = changes.iter().map(ToString::to_string).collect();
+                let consequences: BTreeSet<&str> = changes.iter().map(|step| consequence(step)).into_set();
+                let consequences: Vec<_> = consequences.into_iter().collect();
+                log::warn!("{}: {error}; {}", names.join("; "), consequences.join("; "));
             }
         }
     }
 
-    /// How many entries were changed.
-    fn try_execute(&mut self, step: &Step) -> Result<Changed, ConntrackError> {
-        let table = match &mut self.open {
+    fn open(&mut self) -> Result<&mut Conntrack, ConntrackError> {
+        Ok(match &mut self.open {
             Some(table) => table,
             closed => closed.insert(Conntrack::open()?),
+        })
+    }
+
+    fn leave_note(&mut self, step: &Step) -> Result<(), ConntrackError> {
+        let Step::Note(stale) = step else { return Ok(()) };
+        Ok(self.open()?.leave_note(stale.to_bits())?)
+    }
+
+    /// Returns the outcome of each step.
+    fn change(&mut self, steps: &[&Step]) -> Result<Vec<String>, ConntrackError> {
+        if steps.is_empty() {
+            return Ok(Vec::new());
+        }
+        let table = self.open()?;
+        let marks: Vec<(Family, Mark)> = steps
+            .iter()
+            .filter_map(|step| match step {
+                Step::ClearForeignMark(family, mark) => Some((*family, *mark)),
+                Step::Note(_) | Step::DeleteStale(_) => None,
+            })
+            .collect();
+        let stale = steps.iter().find_map(|step| match step {
+            Step::DeleteStale(stale) => Some(stale),
+            Step::Note(_) | Step::ClearForeignMark(..) => None,
+        });
+        let cleared = |cleared: Vec<usize>| {
+            let steps = marks.iter().map(|(family, mark)| Step::ClearForeignMark(*family, *mark));
+            steps.zip(cleared).map(|(step, count)| format!("{step}: {count}")).collect::<Vec<_>>()
         };
-        let updated = |updated| Changed { deleted: 0, updated };
-        let changed = match step {
-            Step::Note(stale) => table.leave_note(stale.to_bits()).map(|()| Changed::default()),
-            Step::DeleteStale(stale) => delete_stale(table, stale),
-            Step::ClearForeignMark(family, mark) => clear_foreign_mark(table, *family, *mark).map(updated),
+        let Some(stale) = stale else {
+            let mut marked = Vec::new();
+            for mark in marks.iter().map(|(_, mark)| mark.0).into_set() {
+                marked.extend(table.dump(Filter::MarkedTcp(mark))?);
+            }
+            return Ok(cleared(clear_foreign_marks(table, &marks, &marked)?));
         };
-        Ok(changed?)
+        let (mut marked, mut deleted) = (Vec::new(), 0);
+        let unfinished = delete_on_syn::change_all(table, |entry| {
+            marked.extend(marks.contains(&(entry.family, Mark(entry.mark))).then_some(*entry));
+            let change = change(stale, entry);
+            deleted += usize::from(change == Some(Change::Delete));
+            change
+        })?;
+        let mut lines = cleared(clear_foreign_marks(table, &marks, &marked)?);
+        let all = unfinished.changed;
+        unfinished.finish(table)?;
+        table.remove_note()?;
+        // An entry that had ended by itself is in the first number only.
+        let deleted = deleted.min(all);
+        lines.push(stale.describe(Some(Changed { deleted, updated: all - deleted })));
+        Ok(lines)
     }
 }
 
@@ -117,20 +164,6 @@ const fn consequence(step: &Step) -> &'static str {
             "inbound connections that an interrupted backend change stalled remain stalled until they are closed"
         }
     }
-}
-
-/// The kernel's answer has the number of both kinds together.
-fn delete_stale(table: &mut Conntrack, stale: &StaleEntries) -> io::Result<Changed> {
-    let deleted = Cell::new(0);
-    let all = delete_on_syn::change_all(table, |entry| {
-        let change = change(stale, entry);
-        deleted.update(|count| count + usize::from(change == Some(Change::Delete)));
-        change
-    })?;
-    table.remove_note()?;
-    // An entry that had ended by itself is in the first number only.
-    let deleted = deleted.get().min(all);
-    Ok(Changed { deleted, updated: all - deleted })
 }
 
 fn change(StaleEntries { dns, tcp }: &StaleEntries, entry: &Entry) -> Option<Change> {
@@ -156,19 +189,30 @@ fn is_stale_dns(flows: DnsFlows, entry: &Entry) -> bool {
     zone && flows.contains(captured)
 }
 
-/// The entries are listed before the sockets: a connection of the proxy that begins meanwhile is not among them.
-fn clear_foreign_mark(table: &mut Conntrack, family: Family, mark: Mark) -> io::Result<usize> {
-    let filter = Filter { family, transport: Transport::Tcp, destination_port: None };
-    let mut marked: Vec<Entry> = table.dump(&filter)?;
-    marked.retain(|entry| entry.mark == mark.0);
+/// Clears each mark of its family from the listed entries. The entries are listed before the sockets: a connection of the proxy
+/// that begins meanwhile is not among them. Returns how many had each.
+fn clear_foreign_marks(
+    table: &mut Conntrack,
+    marks: &[(Family, Mark)],
+    listed: &[Entry],
+) -> io::Result<Vec<usize>> {
+    let mut cleared = vec![0; marks.len()];
+    let of = |entry: &Entry| marks.iter().position(|mark| *mark == (entry.family, Mark(entry.mark)));
+    let marked: Vec<(usize, &Entry)> = listed
+        .iter()
+        .filter(|entry| entry.transport == Transport::Tcp)
+        .filter_map(|entry| Some((of(entry)?, entry)))
+        .collect();
     if marked.is_empty() {
-        return Ok(0);
+        return Ok(cleared);
     }
     let local: HashSet<SocketAddr> =
         sock_diag::tcp_sockets(&CONNECTION_STATES)?.into_iter().map(|socket| socket.local).collect();
-    let mut cleared = 0;
-    for entry in marked.iter().filter(|entry| !local.contains(&entry.original.source)) {
-        cleared += usize::from(table.set_mark(entry, 0)?);
+    for (mark, entry) in marked.into_iter().filter(|(_, entry)| !local.contains(&entry.original.source)) {
+        let is_cleared = table.set_mark(entry, 0)?;
+        if let Some(count) = cleared.get_mut(mark) {
+            *count += usize::from(is_cleared);
+        }
     }
     Ok(cleared)
 }

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::original_direction::{OriginalDirection, may_be_reversed};
-use crate::kernel::conntrack::{Change, Conntrack, Entry, TcpState};
+use crate::kernel::conntrack::{Change, Conntrack, Entry, Filter, TcpState};
 use crate::kernel::sock_diag::{State, tcp_sockets};
 
 /// How long the answer to a SYN is waited for. A client sends a SYN again after 1 s, and that one finds the flag.
@@ -21,13 +21,23 @@ const INTERVAL: Duration = Duration::from_millis(5);
 /// States in which the handshake is under way.
 pub(super) const HALF_OPEN: [State; 3] = [State::SynSent, State::SynReceived, State::NewSynReceived];
 
-/// Changes entries of both families and protocols. Returns how many there were.
+/// What is left to do after a dump in which entries were changed.
+#[derive(Debug)]
+#[must_use]
+pub(super) struct Unfinished {
+    /// How many entries were changed.
+    pub(super) changed: usize,
+    closing: Vec<Entry>,
+    reversed: Vec<Entry>,
+}
+
+/// Changes entries of both families and protocols, in one dump.
 pub(super) fn change_all(
     table: &mut Conntrack,
-    change: impl Fn(&Entry) -> Option<Change>,
-) -> io::Result<usize> {
+    mut change: impl FnMut(&Entry) -> Option<Change>,
+) -> io::Result<Unfinished> {
     let (mut closing, mut reversed) = (Vec::new(), Vec::new());
-    let count = table.change_any(|entry| {
+    let changed = table.change_if(Filter::All, |entry| {
         let change = change(entry);
         if change == Some(Change::DeleteOnSyn) {
             closing.extend(is_closing(entry).then_some(*entry));
@@ -35,11 +45,18 @@ pub(super) fn change_all(
         }
         change
     })?;
-    if !reversed.is_empty() {
-        OriginalDirection::read()?.reverse(table, reversed)?;
+    Ok(Unfinished { changed, closing, reversed })
+}
+
+impl Unfinished {
+    /// Takes care of the entries for which the flag is not enough. This may wait for handshakes.
+    pub(super) fn finish(self, table: &mut Conntrack) -> io::Result<()> {
+        let Self { changed: _, closing, reversed } = self;
+        if !reversed.is_empty() {
+            OriginalDirection::read()?.reverse(table, reversed)?;
+        }
+        flag_again(table, closing)
     }
-    flag_again(table, closing)?;
-    Ok(count)
 }
 
 /// The states in which the kernel lets a SYN pass along an entry without the flag.

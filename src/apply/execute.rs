@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use super::{conntrack, from_kernel, native, needed, network, tool_error, track};
 use crate::config::RunOptions;
+use crate::conntrack::Step as ConntrackStep;
 use crate::exit::Exit;
 use crate::kernel::process::Host;
 use crate::kernel::rtnetlink::loopback;
@@ -61,10 +62,16 @@ pub(super) fn execute(
     let lock = lock_file(run, &prepared, locked)?;
     let mut prepared = prepared.into_iter();
     let mut table = conntrack::Table::default();
-    for step in steps {
+    let mut rest = steps;
+    loop {
+        let following: Vec<_> = rest.iter().map_while(of_conntrack).collect();
+        table.execute(&following);
+        let Some((step, later)) = rest.get(following.len()..).and_then(<[Step]>::split_first) else { break };
+        rest = later;
         match step {
+            // Those that follow each other are carried out together.
+            Step::Conntrack(_) => {}
             Step::Network(step) => network_step(*step)?,
-            Step::Conntrack(step) => table.execute(step),
             Step::LimitNative => {
                 let limited =
                     observe::limit_save_mark(NATIVE_MANGLE).map_err(|error| refused(step, &error))?;
@@ -103,6 +110,20 @@ pub(super) fn execute(
         }
     }
     Ok(())
+}
+
+const fn of_conntrack(step: &Step) -> Option<&ConntrackStep> {
+    match step {
+        Step::Conntrack(step) => Some(step),
+        Step::LimitNative
+        | Step::DeleteNative(_)
+        | Step::ReplaceNative(_)
+        | Step::Network(_)
+        | Step::Restore(_)
+        | Step::TrackConnections(_)
+        | Step::DeleteByHandle(_)
+        | Step::Record(_) => None,
+    }
 }
 
 /// All at once, or, if another program has deleted some of them meanwhile, those that are left.

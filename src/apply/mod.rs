@@ -26,6 +26,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use connections::Counting;
 use execute::WrittenRules;
 
 use crate::backend::Decision;
@@ -84,11 +85,12 @@ fn complete(
 ) -> Result<Applied, Failure> {
     let ports = connections::redirect_ports(&inspection.current);
     let mut written = WrittenRules::default();
-    let mut applied = change(host, desired, run, inspection, &mut written)?;
+    let mut applied = change(host, desired, run, inspection, Counting::OnceCertain, &mut written)?;
     if !applied.connections.may_begin.is_empty() {
         // Nothing captures any more: now it is certain which connections need what was kept.
         let inspection = inspect(host, run.backend, Access::MayCreateTables)?;
-        applied = Applied { is_written: true, ..change(host, desired, run, inspection, &mut written)? };
+        let last = change(host, desired, run, inspection, Counting::Now, &mut written)?;
+        applied = Applied { is_written: true, ..last };
     }
     if connection_policy(run) == Policy::Reset {
         connections::delete_translated(&applied.connections, &ports);
@@ -102,18 +104,19 @@ fn change(
     asked: &DesiredState,
     run: &RunOptions,
     mut inspection: Inspection,
+    counting: Counting,
     written: &mut WrittenRules,
 ) -> Result<Applied, Failure> {
     let backend = inspection.decision.backend;
     let policy = connection_policy(run);
-    let mut desired = with_connections(asked, &mut inspection.current, policy);
+    let mut desired = with_connections(asked, &mut inspection.current, policy, counting);
     let mut steps = steps(&desired, &inspection.current);
     let by_position = steps.iter().any(|step| matches!(step, Step::Restore(restore) if restore.by_position));
     // A rule that is deleted by its place must still be there: nothing changes while the tools' lock is held.
     let lock = if by_position { hold_tools_lock(run)? } else { None };
     if by_position {
         inspection = inspect(host, run.backend, Access::MayCreateTables)?;
-        desired = with_connections(asked, &mut inspection.current, policy);
+        desired = with_connections(asked, &mut inspection.current, policy, counting);
         steps = self::steps(&desired, &inspection.current);
     }
     parts::refuse_first(&steps)?;
@@ -166,8 +169,13 @@ const fn connection_policy(run: &RunOptions) -> Policy {
 }
 
 /// Looks at the open connections, and adds to the desired state what those need that are kept.
-fn with_connections(desired: &DesiredState, current: &mut CurrentState, policy: Policy) -> DesiredState {
-    current.connections = connections::inspect(desired, current, policy);
+fn with_connections(
+    desired: &DesiredState,
+    current: &mut CurrentState,
+    policy: Policy,
+    counting: Counting,
+) -> DesiredState {
+    current.connections = connections::inspect(desired, current, policy, counting);
     if let Some(entries) = conntrack::entries_during_capture(desired, &current.entries) {
         current.entries = entries;
     }
@@ -235,7 +243,7 @@ pub fn dry_run(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Re
     let policy = connection_policy(run);
     let (current, desired, notice) = match inspect(host, run.backend, Access::ReadOnly) {
         Ok(Inspection { decision: Decision { backend, why }, mut current }) => {
-            let desired = with_connections(desired, &mut current, policy);
+            let desired = with_connections(desired, &mut current, policy, Counting::Now);
             (current, desired, format!("backend {backend}: {why}"))
         }
         Err(failure) => {

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use super::connections::Counting;
 use super::execute::{self, WrittenRules};
 use super::{Access, Inspection, connection_policy, inspect, steps, with_connections};
 use crate::config::{BackendChoice, RunOptions};
@@ -42,7 +43,8 @@ pub(super) fn execute(
         execute::execute(host, &all, backend, run, locked, written)?;
         log::debug!("the rest is planned from what is live now: rules are deleted by handle");
         let Inspection { mut current, decision: _ } = inspect(host, pinned.backend, Access::MayCreateTables)?;
-        let desired = with_connections(asked, &mut current, connection_policy(run));
+        let policy = connection_policy(run);
+        let desired = with_connections(asked, &mut current, policy, Counting::OnceCertain);
         all = steps(&desired, &current);
     }
     Err(changing())

@@ -8,7 +8,7 @@ use crate::explain::{Connection, Listener, RunningProcess as Process, Runtime};
 use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Filter};
 use crate::kernel::processes;
 use crate::kernel::sock_diag::{self, InetSocket, State};
-use crate::model::{Family, FamilyRules, Network, PerFamily, TableRules, Target, Transport};
+use crate::model::{FamilyRules, Network, PerFamily, TableRules, Target, Transport};
 use crate::ordered::Ordered as _;
 
 /// What is found, and what could not be read.
@@ -111,12 +111,6 @@ fn connections(network: &Network) -> Result<Vec<Connection>, ConntrackError> {
 
 /// Source and destination of the connections of which another destination was made.
 fn translated() -> Result<BTreeSet<(SocketAddr, SocketAddr)>, ConntrackError> {
-    let mut table = Conntrack::open()?;
-    let mut found = BTreeSet::new();
-    for family in Family::ALL {
-        let entries = table.dump(&Filter { family, transport: Transport::Tcp, destination_port: None })?;
-        let translated = entries.iter().filter(|entry| entry.status.destination_translated());
-        found.extend(translated.map(|entry| (entry.original.source, entry.original.destination)));
-    }
-    Ok(found)
+    let entries = Conntrack::open()?.dump(Filter::TranslatedTcp)?;
+    Ok(entries.iter().map(|entry| (entry.original.source, entry.original.destination)).into_set())
 }

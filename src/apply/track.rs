@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::conntrack::CONNECTION_STATES;
 use super::delete_on_syn::{self, HALF_OPEN};
 use super::original_direction::OriginalDirection;
-use crate::kernel::conntrack::{Change, Conntrack, ConntrackError, Entry, Filter, NewEntry, TcpState, Tuple};
+use crate::kernel::conntrack::{Change, Conntrack, ConntrackError, Entry, NewEntry, TcpState, Tuple};
 use crate::kernel::netlink::Outcome;
 use crate::kernel::sock_diag::{InetSocket, State, tcp_sockets};
 use crate::model::{Family, Transport};
@@ -79,36 +79,53 @@ impl<'a> Tracking<'a> {
             tracked.extend(open);
             waiting = still;
         }
-        self.delete_closed(&tracked).map_err(|error| failed(error, 0))?;
-        self.delete_ended_unseen().and_then(|()| self.flag()).map_err(|error| failed(error, 0))?;
+        self.settle(&tracked).map_err(|error| failed(error, 0))?;
         Ok(self.made)
+    }
+
+    /// Deletes the entries of connections that have ended, and flags all others, those too that connection tracking made by
+    /// itself meanwhile. One dump serves all of it.
+    fn settle(&mut self, tracked: &[InetSocket]) -> std::io::Result<()> {
+        let ended = self.ended(tracked)?;
+        let mut established = Vec::new();
+        let Self { families, direction, table, made: _ } = self;
+        let unfinished = delete_on_syn::change_all(table, |entry| {
+            if entry.transport != Transport::Tcp || !families.contains(&entry.family) {
+                return None;
+            }
+            let is_open = matches!(entry.tcp_state, Some(TcpState::Established | TcpState::CloseWait));
+            if is_open && !entry.status.destination_translated() && ended.contains(&entry.original) {
+                return Some(Change::Delete);
+            }
+            let is_established = entry.tcp_state == Some(TcpState::Established);
+            established
+                .extend((is_established && !local_ends(direction, entry).is_empty()).then_some(*entry));
+            Some(Change::DeleteOnSyn)
+        })?;
+        self.delete_ended_unseen(&established)?;
+        unfinished.finish(&mut self.table)
+    }
+
+    /// The original tuples of the sockets that ended before their entry was made: they send nothing that ends the entry. A later
+    /// connection with the same ports would follow it and bypass the proxy.
+    fn ended(&self, tracked: &[InetSocket]) -> std::io::Result<HashSet<Tuple>> {
+        let now = sockets(self.families, &State::CONNECTED)?;
+        let alive: HashSet<_> = now.iter().map(ends).collect();
+        let ended = tracked.iter().filter(|one| !alive.contains(&ends(one)));
+        Ok(ended.map(|one| self.direction.original(one)).collect())
     }
 
     /// While nothing needs connection tracking, the entries of earlier rules stay, and the ends of their connections are not
     /// seen. The kernel lets a SYN pass along an established entry: past the proxy, or to it, if the entry is of a
     /// captured connection and the port is used by the proxy now.
-    fn delete_ended_unseen(&mut self) -> std::io::Result<()> {
-        let mut established = Vec::new();
-        for family in self.families {
-            let filter = Filter { family: *family, transport: Transport::Tcp, destination_port: None };
-            established.extend(self.table.dump(&filter)?);
-        }
-        // The side that began is the source of the original tuple, the other one of the reply, whatever is translated.
-        // What is forwarded has neither here.
-        let local_ends = |entry: &Entry| {
-            let both =
-                [entry.original, entry.reply].map(|Tuple { source, destination }| (source, destination));
-            both.into_iter().filter(|(local, _)| self.direction.is_local(*local)).collect::<Vec<_>>()
-        };
-        established
-            .retain(|entry| entry.tcp_state == Some(TcpState::Established) && !local_ends(entry).is_empty());
+    fn delete_ended_unseen(&mut self, established: &[Entry]) -> std::io::Result<()> {
         // After the entries: a connection that begins meanwhile has a socket. One in TIME_WAIT has ended: an entry that is
         // established even so did not see that, and never will.
         let states = CONNECTION_STATES.into_iter().filter(|state| *state != State::TimeWait);
         let states: Vec<State> = states.collect();
         let alive: HashSet<_> = sockets(self.families, &states)?.iter().map(ends).collect();
-        for entry in &established {
-            let has_socket = local_ends(entry).iter().any(|ends| alive.contains(ends));
+        for entry in established {
+            let has_socket = local_ends(&self.direction, entry).iter().any(|ends| alive.contains(ends));
             // Its connection may have ended since, seen.
             let is_established = |now: Entry| now.tcp_state == Some(TcpState::Established);
             if !has_socket && self.table.find(entry)?.is_some_and(is_established) {
@@ -116,14 +133,6 @@ impl<'a> Tracking<'a> {
             }
         }
         Ok(())
-    }
-
-    /// The entries that connection tracking made by itself meanwhile.
-    fn flag(&mut self) -> std::io::Result<()> {
-        let families = self.families;
-        let concerns = |entry: &Entry| entry.transport == Transport::Tcp && families.contains(&entry.family);
-        delete_on_syn::change_all(&mut self.table, |entry| concerns(entry).then_some(Change::DeleteOnSyn))
-            .map(drop)
     }
 
     fn make(&mut self, open: &[InetSocket]) -> std::io::Result<()> {
@@ -134,29 +143,13 @@ impl<'a> Tracking<'a> {
         self.made.error = self.made.error.take().or(error);
         Ok(())
     }
+}
 
-    /// A socket that ended before its entry was made sends nothing that ends the entry. A later connection with the same
-    /// ports would follow it and bypass the proxy.
-    fn delete_closed(&mut self, tracked: &[InetSocket]) -> std::io::Result<()> {
-        let now = sockets(self.families, &State::CONNECTED)?;
-        let alive: HashSet<_> = now.iter().map(ends).collect();
-        let ended: HashSet<Tuple> = tracked
-            .iter()
-            .filter(|one| !alive.contains(&ends(one)))
-            .map(|one| self.direction.original(one))
-            .collect();
-        if ended.is_empty() {
-            return Ok(());
-        }
-        for family in self.families {
-            let filter = Filter { family: *family, transport: Transport::Tcp, destination_port: None };
-            self.table.delete_if(&filter, |entry| {
-                let open = matches!(entry.tcp_state, Some(TcpState::Established | TcpState::CloseWait));
-                open && !entry.status.destination_translated() && ended.contains(&entry.original)
-            })?;
-        }
-        Ok(())
-    }
+/// The local ends of a connection, with the remote end of each. The side that began is the source of the original tuple, the other
+/// one of the reply, whatever is translated. What is forwarded has neither here.
+fn local_ends(direction: &OriginalDirection, entry: &Entry) -> Vec<(SocketAddr, SocketAddr)> {
+    let both = [entry.original, entry.reply].map(|Tuple { source, destination }| (source, destination));
+    both.into_iter().filter(|(local, _)| direction.is_local(*local)).collect()
 }
 
 fn ends(socket: &InetSocket) -> (SocketAddr, SocketAddr) {

@@ -17,7 +17,7 @@ use crate::foreign;
 use crate::model::{Backend, Chain, Family, FamilyRules, Mark, PerFamily, Table, Variant};
 use crate::nft;
 use crate::ordered::Ordered as _;
-use crate::parse::Observed;
+use crate::parse::{Observed, ObservedTable};
 use crate::record::{Found, Record};
 use crate::routing;
 
@@ -93,6 +93,18 @@ impl CurrentState {
         self.native.is_empty() && !self.rules.values().any(Observed::has_ours)
     }
 
+    /// Whether rules of ours may decide about new connections of a family. What only keeps translation does not.
+    fn captures(&self, family: Family) -> bool {
+        let decides = |table: &ObservedTable| {
+            table.hooks.values().flatten().any(|line| line.jump.is_some())
+                || table.chains.keys().any(|chain| *chain != Chain::Established)
+        };
+        let mut live = self.rules.iter().filter(|((_, of), _)| *of == family);
+        live.any(|(_, observed)| observed.tables.values().any(decides))
+            || self.native.captures(family)
+            || self.native.marks_packets()
+    }
+
     /// Whether the chosen backend holds the rule that keeps translation of a family.
     fn keeps_translation(&self, family: Family) -> bool {
         match self.backend {
@@ -151,6 +163,12 @@ impl DesiredState {
         self
     }
 
+    /// Whether a family is to have rules, and not only the one that keeps translation.
+    fn captures(&self, family: Family) -> bool {
+        let rules = self.rules.get(&family).filter(|rules| rules.count() > 0);
+        rules.is_some_and(|rules| !connections::only_keeps_translation(rules))
+    }
+
     /// Whether no family is to have a rule.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -186,7 +204,9 @@ pub fn plan(desired: &DesiredState, current: &CurrentState) -> Vec<Step> {
     let mut steps: Vec<Step> = network.before.into_iter().map(Step::Network).collect();
     steps.extend(phases.steps(current));
     steps.extend(network.after.into_iter().map(Step::Network));
-    let mut stale = conntrack::plan(desired.rules.values(), &tracked, captures_changed(&steps));
+    let mut changed = captures_changed(&steps);
+    changed.retain(|family| desired.captures(*family) || current.captures(*family));
+    let mut stale = conntrack::plan(desired.rules.values(), &tracked, changed);
     // A first capture tracks new connections from its first commit on, and captures them from the last.
     stale.tcp.extend(current.connections.untracked.iter().copied());
     if !stale.is_empty() {

@@ -22,6 +22,7 @@ mod choice;
 mod cleanup;
 mod closed_connections;
 mod confined;
+mod conntrack_walks;
 mod dns;
 mod dns_changes;
 mod established;

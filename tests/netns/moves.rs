@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use istio_iptables::kernel::conntrack::{Conntrack, Entry, Filter};
-use istio_iptables::model::{self, Transport};
+use istio_iptables::model::Transport;
 
 use crate::lab::fixture::at;
 use crate::lab::program::{Ended, tool};
@@ -285,11 +285,10 @@ fn marked(pod: &Pod, held: &[(&Flow, Conversation)], kind: &str) -> Vec<SocketAd
 fn entries(pod: &Pod) -> Vec<Entry> {
     pod.namespace.run(|| {
         let mut table = Conntrack::open().expect("ctnetlink");
-        let mut of = |family| {
-            let filter = Filter { family, transport: Transport::Tcp, destination_port: Some(8080) };
-            table.dump(&filter).expect("conntrack entries")
-        };
-        [of(model::Family::V4), of(model::Family::V6)].concat()
+        let mut entries = table.dump(Filter::All).expect("conntrack entries");
+        entries
+            .retain(|entry| (entry.transport, entry.original.destination.port()) == (Transport::Tcp, 8080));
+        entries
     })
 }
 

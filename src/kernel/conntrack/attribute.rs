@@ -11,7 +11,7 @@ pub(super) mod root {
     pub(in super::super) const ID: u16 = 12;
     pub(in super::super) const ZONE: u16 = 18;
     pub(in super::super) const MARK_MASK: u16 = 21;
-    pub(in super::super) const FILTER: u16 = 25;
+    pub(in super::super) const STATUS_MASK: u16 = 26;
 }
 
 /// `CTA_TUPLE_*`.
@@ -42,12 +42,6 @@ pub(super) mod tcp {
     pub(in super::super) const STATE: u16 = 1;
     pub(in super::super) const FLAGS_ORIGINAL: u16 = 4;
     pub(in super::super) const FLAGS_REPLY: u16 = 5;
-}
-
-/// `CTA_FILTER_*`.
-pub(super) mod filter {
-    pub(in super::super) const ORIGINAL_FLAGS: u16 = 1;
-    pub(in super::super) const REPLY_FLAGS: u16 = 2;
 }
 
 /// `CTA_STATS_*` of the namespace as a whole.

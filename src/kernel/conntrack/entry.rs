@@ -76,7 +76,7 @@ impl Status {
     /// `IPS_SEEN_REPLY`, `IPS_ASSURED` and `IPS_CONFIRMED`: what an established connection has.
     pub const ESTABLISHED: Self = Self(2 | 4 | 8);
     const SOURCE_TRANSLATED: u32 = 0x10;
-    const DESTINATION_TRANSLATED: u32 = 0x20;
+    pub(super) const DESTINATION_TRANSLATED: u32 = 0x20;
 
     /// Whether source or destination is translated.
     #[must_use]

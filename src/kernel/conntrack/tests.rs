@@ -23,9 +23,11 @@ fn iptables(family: Family, words: &str) {
     run(tool, &words.split(' ').collect::<Vec<_>>());
 }
 
-/// Everything of one protocol.
-const fn every(family: Family, transport: Transport) -> Filter {
-    Filter { family, transport, destination_port: None }
+/// All entries of one family and protocol.
+fn every(table: &mut Conntrack, family: Family, transport: Transport) -> Vec<Entry> {
+    let mut seen = table.dump(Filter::All).unwrap();
+    seen.retain(|entry| (entry.family, entry.transport) == (family, transport));
+    seen
 }
 
 /// An untracked connection, as the table of a namespace without rules lacks it.
@@ -68,7 +70,7 @@ fn created_entries_are_established_and_liberal_and_are_created_once() {
             assert_eq!((again.done, again.expected), (0, 250), "{again:?}");
             assert!(again.error.is_none());
 
-            let seen = table.dump(&every(family, Transport::Tcp)).unwrap();
+            let seen = every(&mut table, family, Transport::Tcp);
             assert_eq!((seen.len(), table.count().unwrap()), (250, 250));
             assert_eq!(count_in_proc(), Some(250));
             for entry in &seen {
@@ -94,8 +96,8 @@ fn entries_are_found_by_protocol_port_and_family_in_all_zones() {
             let _other = datagram(at(3000), at(54));
 
             let mut table = Conntrack::open().unwrap();
-            let filter = Filter { family, transport: Transport::Udp, destination_port: Some(53) };
-            let mut seen = table.dump(&filter).unwrap();
+            let mut seen = every(&mut table, family, Transport::Udp);
+            seen.retain(|entry| entry.original.destination.port() == 53);
             seen.sort_by_key(|entry| entry.original.source.port());
             let ports: Vec<_> = seen.iter().map(|entry| (entry.original.source.port(), entry.zone)).collect();
             let expected = [
@@ -110,9 +112,9 @@ fn entries_are_found_by_protocol_port_and_family_in_all_zones() {
                 assert_eq!(entry.reply.source.port(), 5353);
                 assert_eq!(entry.tcp_state, None);
             }
-            assert_eq!(table.dump(&every(family, Transport::Udp)).unwrap().len(), 5);
+            assert_eq!(every(&mut table, family, Transport::Udp).len(), 5);
             let other = Family::ALL.into_iter().find(|other| *other != family).unwrap();
-            assert_eq!(table.dump(&every(other, Transport::Udp)).unwrap(), []);
+            assert_eq!(every(&mut table, other, Transport::Udp), []);
 
             for entry in &seen {
                 assert!(table.delete(entry).unwrap(), "{entry:?}");
@@ -124,12 +126,43 @@ fn entries_are_found_by_protocol_port_and_family_in_all_zones() {
 }
 
 #[test]
+fn one_dump_lists_the_translated_or_the_marked_connections_of_both_families() {
+    in_new_namespace(|| {
+        let mut held = Vec::new();
+        for family in Family::ALL {
+            iptables(family, "-t mangle -A OUTPUT -p tcp --dport 81 -j CONNMARK --set-mark 1337");
+            iptables(family, "-t nat -A OUTPUT -p tcp --dport 80 -j REDIRECT --to-ports 8080");
+            iptables(family, "-t nat -A OUTPUT -p udp --dport 53 -j REDIRECT --to-ports 5353");
+            iptables(family, "-t mangle -A OUTPUT -p udp --dport 53 -j CONNMARK --set-mark 1337");
+            let at = |port| SocketAddr::new(loopback(family), port);
+            for (listens, to) in [(8080, 80), (81, 81), (82, 82)] {
+                let listener = TcpListener::bind(at(listens)).unwrap();
+                let client = TcpStream::connect(at(to)).unwrap();
+                let server = listener.accept().unwrap();
+                held.push((listener, client, server));
+            }
+            datagram(at(3000), at(53));
+        }
+        let mut table = Conntrack::open().unwrap();
+        assert_eq!(table.dump(Filter::All).unwrap().len(), 8);
+        for (filter, port) in [(Filter::TranslatedTcp, 80), (Filter::MarkedTcp(1337), 81)] {
+            let seen = table.dump(filter).unwrap();
+            let mut seen: Vec<_> =
+                seen.iter().map(|entry| (entry.family, entry.original.destination.port())).collect();
+            seen.sort_unstable();
+            assert_eq!(seen, Family::ALL.map(|family| (family, port)), "{filter}");
+        }
+        assert_eq!(table.dump(Filter::MarkedTcp(1338)).unwrap(), []);
+    });
+}
+
+#[test]
 fn an_entry_that_took_the_place_of_a_deleted_one_stays() {
     in_new_namespace(|| {
         let mut table = Conntrack::open().unwrap();
         let new = [untracked(Family::V4, 1)];
         table.create(&new).unwrap().done().unwrap();
-        let first = table.dump(&every(Family::V4, Transport::Tcp)).unwrap();
+        let first = every(&mut table, Family::V4, Transport::Tcp);
         assert!(table.delete(&Entry { id: first[0].id.map(|id| !id), ..first[0] }).is_ok_and(|done| !done));
         assert_eq!(table.count().unwrap(), 1);
         assert!(table.delete(&first[0]).unwrap());
@@ -162,12 +195,12 @@ fn the_mark_of_a_translated_entry_is_set_and_nothing_else_of_it() {
             let _client = TcpStream::connect(SocketAddr::new(loopback(family), 80)).unwrap();
             let _server = listener.accept().unwrap();
             let mut table = Conntrack::open().unwrap();
-            let before = table.dump(&every(family, Transport::Tcp)).unwrap();
+            let before = every(&mut table, family, Transport::Tcp);
             assert_eq!((before.len(), before[0].mark), (1, 1337), "{before:?}");
             assert!(before[0].status.destination_translated());
 
             assert!(table.set_mark(&before[0], 0).unwrap());
-            let after = table.dump(&every(family, Transport::Tcp)).unwrap();
+            let after = every(&mut table, family, Transport::Tcp);
             assert_eq!(after, [Entry { mark: 0, ..before[0] }]);
             table.delete(&before[0]).unwrap();
             assert!(!table.set_mark(&before[0], 0).unwrap(), "no entry is created");
@@ -184,20 +217,21 @@ fn ten_thousand_entries_are_deleted_while_they_are_listed() {
             let new: Vec<_> = (0..10_000).map(|number| untracked(family, number)).collect();
             assert_eq!(table.create(&new).unwrap().done().unwrap(), 10_000);
         }
-        let filter = every(Family::V4, Transport::Tcp);
         let start = Instant::now();
-        let seen = table.dump(&filter).unwrap();
-        println!("dump of 10,000: {:?}", start.elapsed());
-        assert_eq!(seen.len(), 10_000);
+        let seen = table.dump(Filter::All).unwrap();
+        println!("dump of 20,000: {:?}", start.elapsed());
+        assert_eq!(seen.len(), 20_000);
 
         let start = Instant::now();
-        let even = |entry: &Entry| entry.original.source.port().is_multiple_of(2);
-        assert_eq!(table.delete_if(&filter, even).unwrap(), 5000);
-        println!("5,000 of 10,000 deleted: {:?}", start.elapsed());
-        let left = table.dump(&filter).unwrap();
+        let even =
+            |entry: &Entry| entry.family == Family::V4 && entry.original.source.port().is_multiple_of(2);
+        let delete = |entry: &Entry| even(entry).then_some(Change::Delete);
+        assert_eq!(table.change_if(Filter::All, delete).unwrap(), 5000);
+        println!("5,000 of 20,000 deleted: {:?}", start.elapsed());
+        let left = every(&mut table, Family::V4, Transport::Tcp);
         assert_eq!(left.len(), 5000);
         assert!(left.iter().all(|entry| !even(entry)));
-        assert_eq!(table.dump(&every(Family::V6, Transport::Tcp)).unwrap().len(), 10_000);
+        assert_eq!(every(&mut table, Family::V6, Transport::Tcp).len(), 10_000);
     });
 }
 
