@@ -74,7 +74,8 @@ pub(super) fn is_where_it_was(lines: &[Line], block: &Block, places: &[Vec<usize
     let jump = |at: usize| lines.get(at).is_some_and(|line| line.jump.is_some());
     let behind = |at: usize| !block.behind_jump || at.checked_sub(1).is_some_and(jump);
     let Some(Place::Position(at)) = block.at else { return false };
-    at.chain == chain_digest(lines.iter().map(line_hash)) && starts(at.before) && behind(at.before)
+    // The whole chain is hashed only for the place that was recorded.
+    starts(at.before) && behind(at.before) && at.chain == chain_digest(lines.iter().map(line_hash))
 }
 
 /// nf_tables handles in a table.
