@@ -153,18 +153,23 @@ fn hook_change(
     let (none, (_, _, hook)) = (HookRules::default(), place);
     let Known { lines, ours, ambiguous, chains: _, unlisted } = known;
     let wanted = desired.hooks.get(&hook).unwrap_or(&none);
-    let right = |ours: &BTreeSet<usize>| {
+    let right = |ours: &&BTreeSet<usize>| {
         let live = lines.iter().enumerate().filter(|(at, _)| ours.contains(at)).map(|(_, line)| line);
         same(wanted.iter(), live)
     };
-    let perhaps = || ownership::possibly_ours(place, wanted, lines, ours, record, known.chains);
     let recorded = ownership::is_recorded(place, wanted, lines, record);
-    if !rewrite && recorded && (right(ours) || perhaps().iter().any(right)) {
-        let asked_for = |at: &&usize| {
-            let statement = lines.get(**at).and_then(|line| line.statement.as_ref());
+    let perhaps = || ownership::possibly_ours(place, wanted, lines, ours, record, known.chains);
+    let chosen =
+        || Some(ours).filter(right).cloned().or_else(|| perhaps().into_iter().find(|ours| right(&ours)));
+    if let Some(chosen) = (!rewrite && recorded).then(chosen).flatten() {
+        let asked_for = |at: &usize| {
+            let statement = lines.get(*at).and_then(|line| line.statement.as_ref());
             wanted.iter().any(|rule| Some(&rule.statement) == statement)
         };
-        let stray = ambiguous.iter().filter(|at| !asked_for(at)).filter_map(|at| lines.get(*at));
+        // A rule like one of ours is foreign, unless a killed run had to leave some of ours. No later run knows of those.
+        let may_be_left = record.is_some_and(Record::is_incomplete);
+        let is_stray = |at: &&usize| !chosen.contains(at) && (may_be_left || !asked_for(at));
+        let stray = ambiguous.iter().filter(is_stray).filter_map(|at| lines.get(*at));
         change.ambiguous.extend(stray.map(|line| format!("{} {}", hook.name(), line.text)));
         return;
     }
