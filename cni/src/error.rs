@@ -78,6 +78,16 @@ impl CniError {
         self
     }
 
+    /// Logs the details, and leaves them out: the runtime's library joins message and details, and the whole is the pod's
+    /// `FailedCreatePodSandBox` event.
+    #[must_use]
+    pub fn with_details_logged(self) -> Self {
+        if !self.details.is_empty() {
+            log::error!(details = self.details; "{}", self.msg);
+        }
+        Self { details: String::new(), ..self }
+    }
+
     /// A failure to write or compare rules. `differ` is the code of rules that differ.
     #[must_use]
     pub fn of_rules(failure: &Failure, differ: Code) -> Self {

@@ -93,7 +93,9 @@ fn dispatch(request: &Request, context: &Context<'_>) -> Result<String, CniError
         log::warn!(key; "unknown configuration key, ignored");
     }
     let done = match request {
-        Request::Add(attachment) => return add::add(context, attachment),
+        Request::Add(attachment) => {
+            return add::add(context, attachment).map_err(CniError::with_details_logged);
+        }
         Request::Check(attachment) => check::check(context, attachment),
         Request::Gc => gc(conf),
         Request::Status => status(conf).map(drop),

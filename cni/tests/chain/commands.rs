@@ -29,6 +29,38 @@ fn second_add_changes_nothing() {
     assert_eq!(node.state(), ["twice.eth0.json"]);
 }
 
+/// The runtime's library joins message and details; the whole is the pod's event.
+#[test]
+fn error_of_add_has_no_details_which_are_logged() {
+    let node = Node::new("iptables-legacy");
+    let pod = Pod::new("refused", &[INJECTED]);
+    let mut input = node.configuration();
+    input["prevResult"] = json!({"cniVersion": "1.1.0"});
+    input["runtimeConfig"] = json!({"io.kubernetes.cri.pod-annotations": pod.annotations});
+    let netns = pod.netns.path();
+    let variables = [
+        ("CNI_COMMAND", "ADD"),
+        ("CNI_CONTAINERID", "refused"),
+        ("CNI_NETNS", &netns),
+        ("CNI_IFNAME", "eth0"),
+        ("CNI_ARGS", &pod.args),
+        ("PATH", "/nonexistent"),
+    ];
+    let answer = call(plugin(), &variables, input.to_string().as_bytes());
+    let message = answer.error(102);
+    assert!(message.starts_with("--backend iptables-legacy cannot be used"), "{message}");
+    let document: Value = serde_json::from_str(&answer.stdout).unwrap();
+    assert_eq!(document.get("details"), None, "{document}");
+    let lines = answer.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let detailed: Vec<Value> = lines.filter(|line| line["details"] != Value::Null).collect();
+    assert!(
+        matches!(detailed.as_slice(), [line] if line["level"] == "error"
+            && line["details"].as_str().unwrap().contains("what to do: put the package `iptables`")),
+        "{}",
+        answer.stderr
+    );
+}
+
 #[test]
 fn check_finds_rules_that_are_gone_or_others() {
     for backend in ["nftables", "iptables-nft", "iptables-legacy"] {
