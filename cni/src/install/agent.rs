@@ -14,6 +14,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::backoff::ConflictBackoff;
 use super::error::InstallError;
+use super::foreign::{self, Kind};
 use super::options::{Install, Placement};
 use super::probes::Readiness;
 use super::{binary, dry_add, entry, files, net_dir, probes, uninstall};
@@ -31,6 +32,8 @@ struct Installed {
     backoff: ConflictBackoff,
     /// Whether the entry has been in place.
     placed: Option<PathBuf>,
+    /// What changes the configuration, as far as that is known.
+    writer: &'static str,
     tried: bool,
     failures: u32,
 }
@@ -94,6 +97,9 @@ fn finish(options: &Install) -> Result<(), InstallError> {
         return Ok(());
     }
     let changed = uninstall::entry_and_state(&options.dirs)?;
+    for foreign in foreign::find(&options.dirs)? {
+        log::warn!("left: {foreign}");
+    }
     log::info!(files = shown(&changed); "uninstalled; the program stays until `istio-cni uninstall --binary`");
     Ok(())
 }
@@ -106,6 +112,12 @@ impl Installed {
     /// One look at everything. Returns how long a write is delayed, if it is.
     fn reconcile(&mut self, options: &Install, host: &SystemHost) -> Result<Option<Duration>, InstallError> {
         let dirs = &options.dirs;
+        let istio = foreign::check(options)?;
+        self.writer = if istio.is_empty() { "another program" } else { "Istio's agent" };
+        let delay = self.placed.as_ref().map_or(Duration::ZERO, |_| self.backoff.delay(Instant::now()));
+        if !delay.is_zero() && istio.iter().any(|one| one.kind == Kind::Program) {
+            return Ok(self.delayed(delay));
+        }
         files::create_dir(&dirs.run)?;
         let (program, written) = binary::install(host, &dirs.bin)?;
         if written {
@@ -116,24 +128,21 @@ impl Installed {
         } else {
             settled(&dirs.net, SETTLED)?;
         }
-        if let Some(placed) = &self.placed {
-            let delay = self.backoff.delay(Instant::now());
-            if !delay.is_zero() && !entry::is_in_place(&dirs.net, options.placement, &options.entry)? {
-                let file = path_shown(placed);
-                log::warn!(file, delay_s = delay.as_secs_f32(); "another program took the entry out again: delayed");
-                return Ok(Some(delay));
-            }
+        if !delay.is_zero() && !entry::is_in_place(&dirs.net, options.placement, &options.entry)? {
+            return Ok(self.delayed(delay));
         }
-        let placed = entry::insert(&dirs.net, options.placement, &options.entry)?;
+        let placed = entry::insert(&dirs.net, options.placement, &options.entry, options.replace_istio)?;
         if placed.changed {
             let file = path_shown(&placed.path);
             match &self.placed {
                 None => log::info!(file; "entry written and read back"),
                 Some(old) => {
-                    let old = path_shown(old);
-                    log::warn!(file, changed = old; "another program changed the configuration: entry written again");
+                    let (changed, writer) = (path_shown(old), self.writer);
+                    log::warn!(file, changed, writer; "another program changed the configuration: entry written again");
                 }
             }
+        }
+        if placed.changed || written && !istio.is_empty() {
             self.backoff.written(Instant::now());
         }
         self.placed = Some(placed.path);
@@ -146,14 +155,19 @@ impl Installed {
         Ok(None)
     }
 
+    fn delayed(&self, delay: Duration) -> Option<Duration> {
+        let file = self.placed.as_ref().map(|path| path_shown(path)).unwrap_or_default();
+        let (delay_s, writer) = (delay.as_secs_f32(), self.writer);
+        log::warn!(file, delay_s, writer; "another program took the entry out again: delayed");
+        Some(delay)
+    }
+
     /// Why the agent is not ready although nothing failed.
     fn waiting(&self, wait: Option<Duration>) -> Option<String> {
         let file = self.placed.as_ref().map(|path| path_shown(path)).unwrap_or_default();
+        let writer = self.writer;
         wait.map(|wait| {
-            format!(
-                "another program takes the entry out of {file}; written again in {} s",
-                wait.as_secs() + 1
-            )
+            format!("{writer} takes the entry out of {file}; written again in {} s", wait.as_secs() + 1)
         })
     }
 }
@@ -161,7 +175,7 @@ impl Installed {
 /// Waits for other writers: a file that sorts before the runtime's and is invalid may be incomplete.
 fn settled(net: &Path, settled: Duration) -> Result<(), InstallError> {
     for path in net_dir::invalid(net)? {
-        if files::age(&path).is_some_and(|age| age < settled) {
+        if !files::is_special(&path) && files::age(&path).is_some_and(|age| age < settled) {
             let path = path_shown(&path);
             return Err(InstallError::new(format!(
                 "{path}: invalid, and just written; waiting until it is complete"

@@ -27,8 +27,10 @@ pub fn install(host: &SystemHost, dir: &Path) -> Result<(PathBuf, bool), Install
     let path = dir.join(TYPE);
     let own =
         files::read(Path::new(OWN))?.ok_or_else(|| InstallError::new(format!("{OWN}: no such file")))?;
-    let is_there = |path: &Path| Ok::<_, InstallError>(files::read(path)?.as_deref() == Some(&own));
-    if is_there(&path)? && version(host, &path).is_ok() {
+    // Istio's may be larger than what is read as a whole.
+    let is_there =
+        files::size(&path) == Some(own.len() as u64) && files::read(&path)?.as_deref() == Some(&own);
+    if is_there && version(host, &path).is_ok() {
         return Ok((path, false));
     }
     let dir = LockedDir::lock(dir)?;

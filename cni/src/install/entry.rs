@@ -9,32 +9,43 @@ use super::error::InstallError;
 use super::files::{self, Expected, LockedDir, Written};
 use super::net_dir::{self, Placed};
 use super::options::Placement;
+use super::splice::{Owner, Single};
 
 /// In the drop-in directory of a network. Behind those with lower numbers.
 const DROP_IN: &str = "50-istio-cni.conf";
 /// Beside the configurations of other networks that multus calls.
 const STANDALONE: &str = "istio-cni.conf";
 
-/// Puts the entry in its place, and reads it back. Nothing is written if it is there.
+/// Puts the entry in its place, and reads it back. Nothing is written if it is there. With `istio`, Istio's is replaced.
 ///
 /// # Errors
 /// It cannot be put there.
-pub fn insert(net: &Path, placement: Placement, entry: &Value) -> Result<Placed, InstallError> {
+pub fn insert(net: &Path, placement: Placement, entry: &Value, istio: bool) -> Result<Placed, InstallError> {
     let dir = LockedDir::lock(net)?;
     let text = entry.to_string();
-    match placement {
-        Placement::List => net_dir::insert(&dir, &text),
-        Placement::Standalone => own_file(&dir, &net.join(STANDALONE), &text),
+    let (placed, kept) = match placement {
+        Placement::List => {
+            let placed = net_dir::insert(&dir, &text, istio)?;
+            let path = placed.path.clone();
+            (placed, Some(path))
+        }
+        Placement::Standalone => return own_file(&dir, &standalone(net), &text, istio),
         Placement::DropIn => {
             let path = drop_in(net)?;
             let parent = path.parent().unwrap_or(net);
             files::create_dir(parent)?;
-            let placed = own_file(&LockedDir::lock(parent)?, &path, &text)?;
-            // Libcni would load both.
-            let removed = net_dir::remove(&dir)?;
-            Ok(Placed { changed: placed.changed || !removed.is_empty(), ..placed })
+            (own_file(&LockedDir::lock(parent)?, &path, &text, istio)?, None)
         }
+    };
+    // Libcni would load both; and a plugin that delegates to another list, as multus does, hands over no annotations.
+    let mut removed = net_dir::remove(&dir, istio, kept.as_deref())?;
+    if placement == Placement::List {
+        removed.extend(remove_drop_ins(net)?);
     }
+    for path in &removed {
+        log::info!(file = path_shown(path); "entry taken out of a configuration that is not the first");
+    }
+    Ok(Placed { changed: placed.changed || !removed.is_empty(), ..placed })
 }
 
 /// Whether `insert` would write nothing.
@@ -46,13 +57,22 @@ pub fn is_in_place(net: &Path, placement: Placement, entry: &Value) -> Result<bo
     let has = |path: &Path| Ok(files::read(path)?.as_deref() == Some(text.as_bytes()));
     match placement {
         Placement::List => net_dir::has_entry(net, &text),
-        Placement::Standalone => has(&net.join(STANDALONE)),
+        Placement::Standalone => has(&standalone(net)),
         Placement::DropIn => has(&drop_in(net)?),
     }
 }
 
+/// Where the configuration is that multus calls.
+#[must_use]
+pub fn standalone(net: &Path) -> PathBuf {
+    net.join(STANDALONE)
+}
+
 /// Where the drop-in file of the runtime's network is.
-fn drop_in(net: &Path) -> Result<PathBuf, InstallError> {
+///
+/// # Errors
+/// There is no list that loads drop-in files.
+pub fn drop_in(net: &Path) -> Result<PathBuf, InstallError> {
     let file = net_dir::choose(net)?;
     let shown = path_shown(&file.path);
     let Some(list) = file.list() else {
@@ -72,12 +92,14 @@ fn drop_in(net: &Path) -> Result<PathBuf, InstallError> {
     Ok(net.join(name).join(DROP_IN))
 }
 
-fn own_file(dir: &LockedDir, path: &Path, text: &str) -> Result<Placed, InstallError> {
+fn own_file(dir: &LockedDir, path: &Path, text: &str, istio: bool) -> Result<Placed, InstallError> {
     let placed = |changed| Placed { path: path.to_owned(), changed };
-    if files::read(path)?.as_deref() == Some(text.as_bytes()) {
+    let old = check_own_file(path, istio)?;
+    if old.as_deref() == Some(text.as_bytes()) {
         return Ok(placed(false));
     }
-    match dir.write(path, text.as_bytes(), 0o644, Expected::Anything)? {
+    let expected = old.as_deref().map_or(Expected::Absent, Expected::Bytes);
+    match dir.write(path, text.as_bytes(), None, expected)? {
         Written::Yes => Ok(placed(true)),
         Written::Changed => {
             let shown = path_shown(path);
@@ -86,18 +108,58 @@ fn own_file(dir: &LockedDir, path: &Path, text: &str) -> Result<Placed, InstallE
     }
 }
 
-/// Takes the entry out, wherever it is. Returns what was changed or removed.
+/// Reads a file of our own. With `istio`, Istio's counts as ours.
+///
+/// # Errors
+/// It cannot be read, or is something else.
+pub fn check_own_file(path: &Path, istio: bool) -> Result<Option<Vec<u8>>, InstallError> {
+    let bytes = files::read(path)?;
+    match bytes.as_deref().map(owner) {
+        None | Some(Owner::Ours) => Ok(bytes),
+        Some(Owner::Istio { ambient: false }) if istio => Ok(bytes),
+        Some(_) => Err(InstallError::new(format!(
+            "{}: not ours; nothing was changed; remove the file or rename it",
+            path_shown(path)
+        ))),
+    }
+}
+
+/// What is no valid configuration is not ours.
+fn owner(bytes: &[u8]) -> Owner {
+    let single = std::str::from_utf8(bytes).ok().and_then(|text| Single::parse(text).ok());
+    single.map_or(Owner::Other, |single| single.owner())
+}
+
+fn is_ours(path: &Path) -> Result<bool, InstallError> {
+    if files::is_special(path) {
+        return Ok(false);
+    }
+    Ok(files::read(path)?.is_some_and(|bytes| owner(&bytes) == Owner::Ours))
+}
+
+/// Takes our entry out, wherever it is. Returns what was changed or removed.
 ///
 /// # Errors
 /// A file cannot be changed.
 pub fn remove(net: &Path) -> Result<Vec<PathBuf>, InstallError> {
     let dir = LockedDir::lock(net)?;
-    let mut changed = net_dir::remove(&dir)?;
+    let mut changed = net_dir::remove(&dir, false, None)?;
+    changed.extend(remove_drop_ins(net)?);
+    let standalone = standalone(net);
+    if is_ours(&standalone)? {
+        dir.remove(&standalone)?;
+        changed.push(standalone);
+    }
+    Ok(changed)
+}
+
+fn remove_drop_ins(net: &Path) -> Result<Vec<PathBuf>, InstallError> {
+    let mut changed = Vec::new();
     let networks = net_dir::networks(net)?;
     for name in files::directories(net)? {
         let network = net.join(&name);
         let path = network.join(DROP_IN);
-        if files::read(&path)?.is_some() {
+        if is_ours(&path)? {
             LockedDir::lock(&network)?.remove(&path)?;
             changed.push(path);
         } else if files::has_temporary(&network)? {
@@ -107,11 +169,6 @@ pub fn remove(net: &Path) -> Result<Vec<PathBuf>, InstallError> {
         if networks.contains(&name) {
             files::remove_empty_dir(&network);
         }
-    }
-    let standalone = net.join(STANDALONE);
-    if files::read(&standalone)?.is_some() {
-        dir.remove(&standalone)?;
-        changed.push(standalone);
     }
     Ok(changed)
 }

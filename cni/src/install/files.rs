@@ -2,22 +2,29 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use istio_iptables::text::path_shown;
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, OFlag};
 
+use super::attributes;
 use super::error::InstallError;
 
 /// Size of the largest file that is read, in bytes: programs too.
 const LARGEST: u64 = 64 << 20;
 
+/// What reading says of a FIFO, socket, device or directory.
+pub const NOT_REGULAR: &str = "not a regular file";
+
 /// Temporary files. Libcni loads no file with this ending.
 const PREFIX: &str = ".istio-cni.";
 const SUFFIX: &str = ".tmp";
+
+/// Permissions of new files: what they hold is no secret.
+const MODE: u32 = 0o644;
 
 /// How long to wait for another agent or `uninstall`.
 const LOCKED: Duration = Duration::from_secs(10);
@@ -55,7 +62,8 @@ impl LockedDir {
     /// # Errors
     /// There is none, or another process holds it for 10 s.
     pub fn lock(path: &Path) -> Result<Self, InstallError> {
-        let mut file = open(path).map_err(|error| InstallError::io("open", path, &error))?;
+        let mut file =
+            open(path, OFlag::O_DIRECTORY).map_err(|error| InstallError::io("open", path, &error))?;
         let begin = Instant::now();
         let lock = loop {
             match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
@@ -86,8 +94,8 @@ impl LockedDir {
         names(&self.path)
     }
 
-    /// Writes a whole file of this directory, synchronized to disk. An existing file's owner and permissions stay; a new one
-    /// has these.
+    /// Writes a whole file of this directory, synchronized to disk. An existing file's owner, permissions and label stay; a
+    /// new one has those of `like`.
     ///
     /// # Errors
     /// The file system's.
@@ -95,12 +103,18 @@ impl LockedDir {
         &self,
         path: &Path,
         bytes: &[u8],
-        mode: u32,
+        like: Option<&Path>,
         expected: Expected<'_>,
     ) -> Result<Written, InstallError> {
-        let old = fs::metadata(path).ok();
-        let owner = old.as_ref().map(|old| (old.uid(), old.gid()));
-        let temporary = self.temporary(path, bytes, old.map_or(mode, |old| old.mode()), owner)?;
+        let existing = |path: &Path| match open_regular(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            opened => opened.map(Some).map_err(|error| InstallError::io("open", path, &error)),
+        };
+        let mut old = existing(path)?;
+        if let (None, Some(like)) = (&old, like) {
+            old = existing(like)?;
+        }
+        let temporary = self.temporary(path, bytes, MODE, old.as_ref())?;
         let written = self.put(&temporary, path, bytes, expected);
         if !matches!(written, Ok(Written::Yes)) {
             // The first error is reported; what is left is removed under the next lock.
@@ -109,7 +123,7 @@ impl LockedDir {
         written
     }
 
-    /// Writes a temporary file beside `path`, with the permissions, and the owner if it is not to be our own.
+    /// Writes a temporary file beside `path`, with the permissions, or with all that a file has besides its bytes.
     ///
     /// # Errors
     /// The file system's.
@@ -118,17 +132,17 @@ impl LockedDir {
         path: &Path,
         bytes: &[u8],
         mode: u32,
-        owner: Option<(u32, u32)>,
+        like: Option<&File>,
     ) -> Result<PathBuf, InstallError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let temporary = self.path.join(format!("{PREFIX}{name}{SUFFIX}"));
         let create = || {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
             file.write_all(bytes)?;
-            if let Some((user, group)) = owner {
-                fchown(&file, Some(user), Some(group))?;
+            match like {
+                Some(like) => attributes::copy(like, &file)?,
+                None => file.set_permissions(Permissions::from_mode(mode))?,
             }
-            file.set_permissions(Permissions::from_mode(mode & 0o7777))?;
             file.sync_all()
         };
         create().map_err(|error| {
@@ -206,19 +220,40 @@ pub fn has_temporary(dir: &Path) -> Result<bool, InstallError> {
     Ok(names(dir)?.iter().any(|name| is_temporary(name)))
 }
 
-#[allow(clippy::disallowed_methods, reason = "files of the node are read here")]
-fn open(path: &Path) -> io::Result<File> {
-    File::open(path)
+/// Without waiting: opening a FIFO waits for a writer.
+fn open(path: &Path, flags: OFlag) -> io::Result<File> {
+    let flags = flags | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)
+}
+
+/// Opens a file of bytes for reading. Others are not even opened, which has effects on devices.
+///
+/// # Errors
+/// The file system's, or it is no regular file.
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let regular = |metadata: fs::Metadata| {
+        if metadata.is_file() { Ok(()) } else { Err(io::Error::other(NOT_REGULAR)) }
+    };
+    regular(fs::metadata(path)?)?;
+    let file = open(path, OFlag::empty())?;
+    regular(file.metadata()?)?;
+    Ok(file)
+}
+
+/// Whether something other than a file of bytes is there: a directory, FIFO, socket or device, links followed.
+#[must_use]
+pub fn is_special(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
 }
 
 /// Reads a whole file; `None` if there is none.
 ///
 /// # Errors
-/// The file system's, or it is too large.
+/// The file system's, it is no regular file, or it is too large.
 pub fn read(path: &Path) -> Result<Option<Vec<u8>>, InstallError> {
     let read = || {
         let mut bytes = Vec::new();
-        open(path)?.take(LARGEST).read_to_end(&mut bytes)?;
+        open_regular(path)?.take(LARGEST).read_to_end(&mut bytes)?;
         Ok::<_, io::Error>(bytes)
     };
     match read() {
@@ -232,30 +267,28 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>, InstallError> {
     }
 }
 
-/// The names of the files in a directory that are valid UTF-8, sorted by bytes. Links count as what they lead to.
+/// The names in a directory that are valid UTF-8, sorted by bytes, without those of directories. Links count whatever they
+/// lead to, as in libcni.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn names(dir: &Path) -> Result<Vec<String>, InstallError> {
-    entries(dir, false)
+    entries(dir, |entry| entry.file_type().is_ok_and(|kind| !kind.is_dir()))
 }
 
-/// The names of the directories in a directory.
+/// The names of the directories in a directory, and of links to directories.
 ///
 /// # Errors
 /// It cannot be read.
 pub fn directories(dir: &Path) -> Result<Vec<String>, InstallError> {
-    entries(dir, true)
+    entries(dir, |entry| fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_dir()))
 }
 
-fn entries(dir: &Path, directories: bool) -> Result<Vec<String>, InstallError> {
+fn entries(dir: &Path, is_wanted: impl Fn(&fs::DirEntry) -> bool) -> Result<Vec<String>, InstallError> {
     let listed = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<_>>>);
     let listed = listed.map_err(|error| InstallError::io("read", dir, &error))?;
-    let of_kind = listed.iter().filter(|entry| {
-        // A file that vanishes meanwhile is none.
-        fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_dir() == directories)
-    });
-    let mut names: Vec<String> = of_kind.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let wanted = listed.iter().filter(|entry| is_wanted(entry));
+    let mut names: Vec<String> = wanted.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     Ok(names)
 }
@@ -291,6 +324,12 @@ pub fn remove_empty_dir(path: &Path) {
 #[must_use]
 pub fn resolved(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// How many bytes a file has; `None` if it is not there.
+#[must_use]
+pub fn size(path: &Path) -> Option<u64> {
+    fs::metadata(path).ok().map(|metadata| metadata.len())
 }
 
 /// How long ago a file was written; `None` if that is not known.

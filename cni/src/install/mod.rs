@@ -2,12 +2,14 @@
 //! them there, and takes them out again.
 
 pub mod agent;
+pub mod attributes;
 pub mod backoff;
 pub mod binary;
 pub mod dry_add;
 pub mod entry;
 pub mod error;
 pub mod files;
+pub mod foreign;
 pub mod net_dir;
 pub mod options;
 pub mod platform;
@@ -79,6 +81,9 @@ fn run(command: &Command, host: &SystemHost) -> Result<ExitCode, InstallError> {
             }
             for path in &report.blockers {
                 text.push_str(&format!("program kept, named by: {}\n", path_shown(path)));
+            }
+            for foreign in &report.left {
+                text.push_str(&format!("left: {foreign}\n"));
             }
             print(&text);
             if !report.blockers.is_empty() {

@@ -6,7 +6,7 @@ use istio_iptables::text::path_shown;
 
 use super::error::InstallError;
 use super::files::{self, Expected, LockedDir, Written};
-use super::splice::{Invalid, List, Single};
+use super::splice::{Invalid, List, Owner, Single};
 
 /// Configurations that libcni converts into lists of one plugin.
 const SINGLE: [&str; 2] = [".conf", ".json"];
@@ -18,9 +18,6 @@ const BACKUP: &str = ".istio-cni-backup";
 
 /// How often a file that another process changes meanwhile is read again.
 const ATTEMPTS: usize = 20;
-
-/// Permissions of new files: what they hold is no secret.
-const MODE: u32 = 0o644;
 
 /// A configuration that the runtime uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,8 +45,15 @@ impl ConfigFile {
         if self.is_list { List::parse(&self.text).ok() } else { None }
     }
 
-    fn read(path: PathBuf) -> Result<Result<Self, Invalid>, InstallError> {
+    /// Reads a file; what libcni would not load is no error.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn read(path: PathBuf) -> Result<Result<Self, Invalid>, InstallError> {
         let is_list = path.to_string_lossy().ends_with(LIST);
+        if files::is_special(&path) {
+            return Ok(Err(Invalid::new(files::NOT_REGULAR)));
+        }
         let Some(bytes) = files::read(&path)? else { return Ok(Err(Invalid::new("no such file"))) };
         let Ok(text) = String::from_utf8(bytes) else { return Ok(Err(Invalid::new("not valid UTF-8"))) };
         let problem = if is_list { List::parse(&text).map(drop) } else { Single::parse(&text).map(drop) };
@@ -119,19 +123,29 @@ pub fn has_entry(dir: &Path, entry: &str) -> Result<bool, InstallError> {
     Ok(file.list().is_some_and(|list| list.with_entry(entry).is_none()))
 }
 
-fn configs(dir: &Path) -> Result<Vec<String>, InstallError> {
+/// The names of the files that libcni reads.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn configs(dir: &Path) -> Result<Vec<String>, InstallError> {
     let is_config =
         |name: &String| name.ends_with(LIST) || SINGLE.iter().any(|ending| name.ends_with(ending));
     Ok(files::names(dir)?.into_iter().filter(is_config).collect())
 }
 
-/// Puts our entry into the list that the runtime uses. Nothing is written if it is there.
+/// Puts our entry into the list that the runtime uses, with `istio` in place of Istio's. Nothing is written if it is there.
 ///
 /// # Errors
 /// There is no list, it cannot be written, or another process keeps changing it.
-pub fn insert(dir: &LockedDir, entry: &str) -> Result<Placed, InstallError> {
+pub fn insert(dir: &LockedDir, entry: &str, istio: bool) -> Result<Placed, InstallError> {
     for _ in 0..ATTEMPTS {
         let file = choose(dir.path())?;
+        let is_refused = |owner| matches!(owner, Owner::Istio { ambient } if ambient || !istio);
+        if file.list().is_some_and(|list| list.owners().any(is_refused)) {
+            // Since it was looked for.
+            let path = path_shown(&file.path);
+            return Err(InstallError::new(format!("{path}: Istio's agent wrote its entry meanwhile")));
+        }
         let placed = match (file.list(), source(dir, &file)?) {
             (Some(_), Some(single)) => convert(dir, &single, entry)?,
             (Some(list), None) => insert_into_list(dir, &file, &list, entry)?,
@@ -172,7 +186,7 @@ fn replace(dir: &LockedDir, file: &ConfigFile, text: &str) -> Result<Option<Plac
             "{link}: a link to {target}, outside of the directory: not edited; expected a file"
         )));
     }
-    let written = dir.write(&path, text.as_bytes(), MODE, Expected::Bytes(file.text.as_bytes()))?;
+    let written = dir.write(&path, text.as_bytes(), None, Expected::Bytes(file.text.as_bytes()))?;
     Ok((written == Written::Yes).then(|| Placed { path: file.path.clone(), changed: true }))
 }
 
@@ -213,7 +227,8 @@ fn convert(dir: &LockedDir, single: &ConfigFile, entry: &str) -> Result<Option<P
     let old = files::read(&path)?;
     if old.as_deref() != Some(text.as_bytes()) {
         let expected = old.as_deref().map_or(Expected::Absent, Expected::Bytes);
-        if dir.write(&path, text.as_bytes(), MODE, expected)? == Written::Changed {
+        // What the single configuration keeps from other users stays so.
+        if dir.write(&path, text.as_bytes(), Some(&single.path), expected)? == Written::Changed {
             return Ok(None);
         }
     }
@@ -225,16 +240,16 @@ fn convert(dir: &LockedDir, single: &ConfigFile, entry: &str) -> Result<Option<P
     Ok(Some(Placed { path, changed: true }))
 }
 
-/// Takes our entry out of every list of the directory; a single configuration that was converted comes back as it was.
-/// Returns the files that were changed.
+/// Takes our entry out of every list of the directory but one, with `istio` Istio's too; a single configuration that was
+/// converted comes back as it was. Returns the files that were changed.
 ///
 /// # Errors
 /// One cannot be changed; those before are.
-pub fn remove(dir: &LockedDir) -> Result<Vec<PathBuf>, InstallError> {
+pub fn remove(dir: &LockedDir, istio: bool, kept: Option<&Path>) -> Result<Vec<PathBuf>, InstallError> {
     let mut changed = Vec::new();
     for name in configs(dir.path())?.iter().filter(|name| name.ends_with(LIST)) {
         let path = dir.path().join(name);
-        if remove_from(dir, &path)? {
+        if kept != Some(&path) && remove_from(dir, &path, istio)? {
             changed.push(path);
         }
     }
@@ -242,14 +257,14 @@ pub fn remove(dir: &LockedDir) -> Result<Vec<PathBuf>, InstallError> {
 }
 
 /// Returns whether the file had our entry.
-fn remove_from(dir: &LockedDir, path: &Path) -> Result<bool, InstallError> {
+fn remove_from(dir: &LockedDir, path: &Path, istio: bool) -> Result<bool, InstallError> {
     for _ in 0..ATTEMPTS {
         let Ok(file) = ConfigFile::read(path.to_owned())? else { return Ok(false) };
         let Some(list) = file.list() else { return Ok(false) };
         if list.has_entry() && restore(dir, &file, &list)? {
             return Ok(true);
         }
-        let text = list.without_entry();
+        let text = list.without_entry(istio);
         let text = text.map_err(|invalid| InstallError::new(format!("{}: {invalid}", path_shown(path))))?;
         let Some(text) = text else { return Ok(false) };
         if replace(dir, &file, &text)?.is_some() {
@@ -292,6 +307,9 @@ pub fn users(dir: &Path) -> Result<Vec<PathBuf>, InstallError> {
     let mut users = Vec::new();
     for name in configs(dir)? {
         let path = dir.join(&name);
+        if files::is_special(&path) {
+            continue;
+        }
         let bytes = files::read(&path)?.unwrap_or_default();
         // Whatever the file is: its text decides, with escapes read where it is JSON.
         let text = serde_json::from_slice::<serde_json::Value>(&bytes)

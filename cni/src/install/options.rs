@@ -23,12 +23,17 @@ const COMMON: [Row; 6] = [
     ("help", None, "print this"),
 ];
 
-const INSTALL: [Row; 12] = [
+const INSTALL: [Row; 13] = [
     ("once", None, "install, verify, and end"),
     (
         "drop-in",
         Some("WHEN"),
         "yes: a file of its own beside the list, for libcni 1.3 or later; no: edit the list; auto: as no [default: auto]",
+    ),
+    (
+        "replace-istio",
+        None,
+        "put program and entry in place of those of Istio's CNI in sidecar mode; otherwise they are refused",
     ),
     ("uninstall", None, "on SIGTERM, take entry and state out; without it they stay, as an upgrade needs it"),
     ("listen", Some("ADDRESS"), "address of /healthz and /readyz; empty: none [default: [::]:8000]"),
@@ -90,6 +95,8 @@ pub struct Install {
     pub listen: Option<SocketAddr>,
     /// Whether ADD is tried.
     pub dry_add: bool,
+    /// Whether program and entry of Istio's own plugin are replaced.
+    pub replace_istio: bool,
 }
 
 /// `istio-cni uninstall`.
@@ -239,6 +246,7 @@ pub fn install(args: &[String]) -> Result<(Command, &'static str), InstallError>
         uninstall: given.flag("uninstall"),
         listen,
         dry_add: !given.flag("no-dry-add"),
+        replace_istio: given.flag("replace-istio"),
     };
     Ok((Command::Install(Box::new(install)), level))
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::entry;
 use super::error::InstallError;
 use super::files::{self, LockedDir};
+use super::foreign::{self, Foreign, Kind};
 use super::options::{Dirs, Uninstall};
 use super::splice::TYPE;
 
@@ -18,9 +19,11 @@ pub struct Report {
     pub changed: Vec<PathBuf>,
     /// What keeps the program on the node; empty if it was removed, or was not to be.
     pub blockers: Vec<PathBuf>,
+    /// What has our type or name and is not ours: it was left.
+    pub left: Vec<Foreign>,
 }
 
-/// Takes out the entry and the state. Pods that run stay captured, and the program stays for their DEL.
+/// Takes out our entry and the state. Pods that run stay captured, and the program stays for their DEL.
 ///
 /// # Errors
 /// A file cannot be changed: what comes after it is left.
@@ -35,8 +38,11 @@ pub fn entry_and_state(dirs: &Dirs) -> Result<Vec<PathBuf>, InstallError> {
 /// # Errors
 /// A file cannot be changed: what comes after it is left.
 pub fn uninstall(options: &Uninstall) -> Result<Report, InstallError> {
-    let mut report = Report { changed: entry_and_state(&options.dirs)?, blockers: Vec::new() };
-    if options.binary {
+    let changed = entry_and_state(&options.dirs)?;
+    let left = foreign::find(&options.dirs)?;
+    let is_program_ours = left.iter().all(|one| one.kind != Kind::Program);
+    let mut report = Report { changed, blockers: Vec::new(), left };
+    if options.binary && is_program_ours {
         report.blockers = blockers(&options.dirs, &options.results)?;
         let path = options.dirs.bin.join(TYPE);
         if report.blockers.is_empty() && files::read(&path)?.is_some() {
@@ -53,7 +59,7 @@ fn blockers(dirs: &Dirs, results: &Path) -> Result<Vec<PathBuf>, InstallError> {
     if results.exists() {
         for name in files::names(results)? {
             let path = results.join(name);
-            if names_plugin(&files::read(&path)?.unwrap_or_default()) {
+            if !files::is_special(&path) && names_plugin(&files::read(&path)?.unwrap_or_default()) {
                 blockers.push(path);
             }
         }

@@ -16,14 +16,14 @@ use super::reader::{Reader, wanted};
 /// Far longer than anything here takes.
 const LIMIT: Duration = Duration::from_secs(120);
 
-struct Agent {
+pub(crate) struct Agent {
     child: Child,
     log: Receiver<Value>,
     address: String,
 }
 
 impl Agent {
-    fn start(node: &Node, options: &[&str]) -> Self {
+    pub(crate) fn start(node: &Node, options: &[&str]) -> Self {
         let mut command = node.command("install", &[&["--listen=127.0.0.1:0"], options].concat());
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -44,7 +44,7 @@ impl Agent {
 
     /// Waits for a line of the log.
     #[track_caller]
-    fn logged(&self, message: &str) -> Value {
+    pub(crate) fn logged(&self, message: &str) -> Value {
         let begin = Instant::now();
         loop {
             let left = LIMIT.saturating_sub(begin.elapsed());
@@ -66,7 +66,7 @@ impl Agent {
 
     /// Waits until `/readyz` contains a text.
     #[track_caller]
-    fn readyz_is(&self, expected: &str) {
+    pub(crate) fn readyz_is(&self, expected: &str) {
         let begin = Instant::now();
         loop {
             let response = self.readyz();
@@ -80,7 +80,7 @@ impl Agent {
 
     /// Ends it by SIGTERM.
     #[track_caller]
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), Signal::SIGTERM).unwrap();
         assert!(self.child.wait().unwrap().success());
     }

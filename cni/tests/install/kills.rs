@@ -113,6 +113,9 @@ fn drop_in_file_survives_kills_at_every_call() {
     kill_everywhere(&DROPPED);
 }
 
+/// Recognized as ours by the annotation that it reads.
+const EARLIER: &str = "#!/bin/sh\necho earlier, reads istio-iptables/capture-options\n";
+
 #[test]
 fn program_survives_kills_at_every_call() {
     let calls = Calls::of_environment();
@@ -121,14 +124,11 @@ fn program_survives_kills_at_every_call() {
     let options = ["--once", "--no-dry-add"];
     let mut kills = 0;
     for number in 1.. {
-        std::fs::write(&program, "#!/bin/sh\necho earlier\n").unwrap();
+        std::fs::write(&program, EARLIER).unwrap();
         let end = run_and_kill(&node.command("install", &options), calls, number);
         let bytes = std::fs::read(&program).unwrap();
         let own = std::fs::metadata(super::node::program()).unwrap().len();
-        assert!(
-            bytes.starts_with(b"#!/bin/sh\necho earlier\n") || bytes.len() as u64 == own,
-            "call {number}"
-        );
+        assert!(bytes.starts_with(EARLIER.as_bytes()) || bytes.len() as u64 == own, "call {number}");
         if end != End::Killed {
             assert_eq!(end, End::Exited(0));
             break;

@@ -84,6 +84,9 @@ fn drop_in_file_leaves_the_list_as_it_is() {
     let inode = node.inode("cluster/50-istio-cni.conf");
     node.install(&["--no-dry-add", "--drop-in=yes"]);
     assert_eq!(node.inode("cluster/50-istio-cni.conf"), inode);
+    node.install(&FAST);
+    assert_eq!(node.names(), ["10-a.conflist"], "the entry moves back: libcni would load both");
+    node.install(&["--no-dry-add", "--drop-in=yes"]);
     node.uninstall(&[]);
     assert_eq!(node.names(), ["10-a.conflist"]);
     for (text, problem) in [
@@ -97,6 +100,39 @@ fn drop_in_file_leaves_the_list_as_it_is() {
         node.fails("install", &["--once", "--drop-in=yes"], problem);
         assert_eq!(node.read("10-a.conflist"), text);
     }
+}
+
+/// Multus makes its configuration of the first other one, to which it delegates: with the entry there, `istio-cni` would be called
+/// twice, by multus without annotations.
+#[test]
+fn entry_moves_to_the_configuration_of_multus() {
+    let multus = |network: &str| {
+        format!(
+            r#"{{"capabilities":{{"portMappings":true}},"cniVersion":"1.0.0","name":"multus-cni-network","clusterNetwork":"{network}","readinessindicatorfile":"/etc/cni/net.d/10-a.conflist","type":"multus-shim"}}"#
+        )
+    };
+    let node = Node::with_program(&[("10-a.conflist", LIST)]);
+    node.install(&FAST);
+    // Written in place, readable by root only; again when the other network changes, and when multus starts.
+    for network in ["/host/etc/cni/net.d/10-a.conflist", "/host/etc/cni/net.d/10-b.conflist"] {
+        node.write("00-multus.conf", &multus(network));
+        std::fs::set_permissions(node.net.join("00-multus.conf"), std::fs::Permissions::from_mode(0o600))
+            .unwrap();
+        node.install(&FAST);
+        assert_eq!(node.types("00-multus-istio.conflist"), ["multus-shim", "istio-cni"]);
+        assert!(node.read("00-multus-istio.conflist").contains(network));
+        assert_eq!(
+            std::fs::metadata(node.net.join("00-multus-istio.conflist")).unwrap().mode() & 0o7777,
+            0o600
+        );
+        assert_eq!(node.read("10-a.conflist"), LIST);
+        let names = ["00-multus-istio.conflist", "00-multus.conf.istio-cni-backup", "10-a.conflist"];
+        assert_eq!(node.names(), names);
+    }
+    node.uninstall(&[]);
+    assert_eq!(node.names(), ["00-multus.conf", "10-a.conflist"]);
+    assert_eq!(node.read("00-multus.conf"), multus("/host/etc/cni/net.d/10-b.conflist"));
+    assert_eq!(node.read("10-a.conflist"), LIST);
 }
 
 #[test]

@@ -12,9 +12,11 @@
 )]
 
 mod agent;
+mod foreign;
 mod kill;
 mod kills;
 mod lists;
 mod node;
 mod reader;
 mod removal;
+mod special;

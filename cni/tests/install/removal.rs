@@ -50,6 +50,7 @@ fn entry_is_removed_from_every_list_and_changes_of_others_stay() {
 
 #[test]
 fn list_of_nothing_else_is_refused() {
-    let node = Node::with_program(&[("10-a.conflist", r#"{"name":"x","plugins":[{"type":"istio-cni"}]}"#)]);
+    let entry = r#"{"type":"istio-cni","capabilities":{"io.kubernetes.cri.pod-annotations":true}}"#;
+    let node = Node::with_program(&[("10-a.conflist", &format!(r#"{{"name":"x","plugins":[{entry}]}}"#))]);
     node.fails("uninstall", &[], "istio-cni is the only one");
 }

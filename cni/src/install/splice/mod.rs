@@ -7,6 +7,8 @@ use std::ops::Range;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::netconf::POD_ANNOTATIONS;
+
 /// The type under which the plugin is in a list: the name of its program.
 pub const TYPE: &str = "istio-cni";
 
@@ -26,11 +28,25 @@ impl Invalid {
     }
 }
 
+/// Whose an object is, by what is in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// Written by this program, in any version: it asks for the pod's annotations, which Istio's never does.
+    Ours,
+    /// Of our type, but not ours: Istio's own plugin has the same.
+    Istio {
+        /// Whether it is in ambient mode.
+        ambient: bool,
+    },
+    /// Another plugin's.
+    Other,
+}
+
 /// One object of `plugins`, with its place in the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Plugin {
     span: Range<usize>,
-    kind: String,
+    owner: Owner,
 }
 
 /// A network configuration list.
@@ -62,9 +78,9 @@ impl<'a> List<'a> {
             return Err(Invalid::new("plugins: empty"));
         }
         let plugin = |(index, element): (usize, &&'a RawValue)| {
-            let kind =
-                plugin_type(element.get()).map_err(|error| Invalid(format!("plugins[{index}]: {error}")))?;
-            Ok(Plugin { span: span(text, element.get()), kind })
+            let owner =
+                owner(element.get()).map_err(|error| Invalid(format!("plugins[{index}]: {error}")))?;
+            Ok(Plugin { span: span(text, element.get()), owner })
         };
         let plugins = elements.iter().enumerate().map(plugin).collect::<Result<_, Invalid>>()?;
         let inlined_only = keys
@@ -88,46 +104,53 @@ impl<'a> List<'a> {
     /// Whether one of the plugins is ours.
     #[must_use]
     pub fn has_entry(&self) -> bool {
-        self.plugins.iter().any(Plugin::is_ours)
+        self.owners().any(|owner| owner == Owner::Ours)
+    }
+
+    /// Whose the plugins are.
+    pub fn owners(&self) -> impl Iterator<Item = Owner> {
+        self.plugins.iter().map(|plugin| plugin.owner)
     }
 
     /// The plugins that are not ours, by value.
     #[must_use]
     pub fn others(&self) -> Vec<Value> {
-        let others = self.plugins.iter().filter(|plugin| !plugin.is_ours());
+        let others = self.plugins.iter().filter(|plugin| plugin.owner != Owner::Ours);
         others.filter_map(|plugin| serde_json::from_str(self.slice(&plugin.span)).ok()).collect()
     }
 
-    /// The text with `entry`, a JSON object, as our only plugin: in place of the one that is there, or else last. `None` if
-    /// it has this entry.
+    /// The text with `entry`, a JSON object, as the only plugin of our type: in place of the one that is there, Istio's too,
+    /// or else last. `None` if it has this entry.
     #[must_use]
     pub fn with_entry(&self, entry: &str) -> Option<String> {
-        let ours: Vec<&Plugin> = self.plugins.iter().filter(|plugin| plugin.is_ours()).collect();
-        match ours.as_slice() {
+        let same: Vec<&Plugin> = self.plugins.iter().filter(|plugin| plugin.is_of_type()).collect();
+        match same.as_slice() {
             [] => Some(self.append(entry)),
             [one] if is_equal(self.slice(&one.span), entry) => None,
-            [one] => Some(self.edit(&[(one.span.clone(), entry)])),
             [first, more @ ..] => {
-                let removed = more.iter().map(|plugin| (self.removal(plugin), ""));
+                let kept = |plugin: &Plugin| !plugin.is_of_type() || plugin == *first;
+                let removed = more.iter().map(|plugin| (self.removal(plugin, kept), ""));
                 let edits: Vec<_> = [(first.span.clone(), entry)].into_iter().chain(removed).collect();
                 Some(self.edit(&edits))
             }
         }
     }
 
-    /// The text without our plugins. `None` if it has none.
+    /// The text without our plugins, or without all of our type, Istio's too. `None` if it has none.
     ///
     /// # Errors
     /// There is no other plugin: libcni loads no empty list.
-    pub fn without_entry(&self) -> Result<Option<String>, Invalid> {
-        if !self.has_entry() {
+    pub fn without_entry(&self, istio: bool) -> Result<Option<String>, Invalid> {
+        let is_removed = |plugin: &Plugin| plugin.owner == Owner::Ours || istio && plugin.is_of_type();
+        let removed: Vec<&Plugin> = self.plugins.iter().filter(|plugin| is_removed(plugin)).collect();
+        if removed.is_empty() {
             return Ok(None);
         }
-        if self.plugins.iter().all(Plugin::is_ours) {
+        if removed.len() == self.plugins.len() {
             return Err(Invalid::new("plugins: istio-cni is the only one"));
         }
-        let ours = self.plugins.iter().filter(|plugin| plugin.is_ours());
-        let edits: Vec<_> = ours.map(|plugin| (self.removal(plugin), "")).collect();
+        let edits: Vec<_> =
+            removed.iter().map(|plugin| (self.removal(plugin, |one| !is_removed(one)), "")).collect();
         Ok(Some(self.edit(&edits)))
     }
 
@@ -143,10 +166,10 @@ impl<'a> List<'a> {
         self.edit(&[(end..end, &inserted)])
     }
 
-    /// What goes with a plugin: the comma and white space before it or, if no other plugin is before it, behind it.
-    fn removal(&self, plugin: &Plugin) -> Range<usize> {
+    /// What goes with a plugin: the comma and white space before it or, if no plugin that is kept is before it, behind it.
+    fn removal(&self, plugin: &Plugin, is_kept: impl Fn(&Plugin) -> bool) -> Range<usize> {
         let before = self.plugins.iter().take_while(|one| one.span.start < plugin.span.start);
-        let is_leading = before.clone().all(Plugin::is_ours);
+        let is_leading = !before.clone().any(is_kept);
         match before.last() {
             Some(previous) if !is_leading => previous.span.end..plugin.span.end,
             Some(_) | None => {
@@ -171,8 +194,8 @@ impl<'a> List<'a> {
 }
 
 impl Plugin {
-    fn is_ours(&self) -> bool {
-        self.kind == TYPE
+    fn is_of_type(&self) -> bool {
+        self.owner != Owner::Other
     }
 }
 
@@ -182,6 +205,7 @@ pub struct Single<'a> {
     text: &'a str,
     name: Option<String>,
     version: Option<String>,
+    owner: Owner,
 }
 
 impl<'a> Single<'a> {
@@ -190,9 +214,16 @@ impl<'a> Single<'a> {
     /// # Errors
     /// What libcni would not load.
     pub fn parse(text: &'a str) -> Result<Self, Invalid> {
-        plugin_type(text)?;
+        let owner = owner(text)?;
         let keys = object(text)?;
-        Ok(Self { text: text.trim(), name: string(&keys, "name")?, version: string(&keys, "cniVersion")? })
+        let version = string(&keys, "cniVersion")?;
+        Ok(Self { text: text.trim(), name: string(&keys, "name")?, version, owner })
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub const fn owner(&self) -> Owner {
+        self.owner
     }
 
     /// The list that libcni would make of it, and `entry` as the second plugin.
@@ -227,13 +258,33 @@ fn string(keys: &Keys<'_>, key: &str) -> Result<Option<String>, Invalid> {
     read.transpose().map_err(|_| Invalid(format!("{key}: not a string")))
 }
 
-/// Go reads the keys of a plugin without regard to case.
-fn plugin_type(text: &str) -> Result<String, Invalid> {
+/// Whose a plugin's object is.
+fn owner(text: &str) -> Result<Owner, Invalid> {
     let keys = object(text)?;
-    let name = if keys.contains_key("type") { Some("type") } else { None };
-    let name = name.or_else(|| keys.keys().map(String::as_str).find(|key| key.eq_ignore_ascii_case("type")));
-    let kind = name.map(|name| string(&keys, name)).transpose()?.flatten();
-    kind.filter(|kind| !kind.is_empty()).ok_or_else(|| Invalid::new("missing type"))
+    // Go reads the keys of a plugin without regard to case.
+    let field = |name: &str| {
+        let other = || keys.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value);
+        keys.get(name)
+            .or_else(other)
+            .map(|value| serde_json::from_str::<Value>(value.get()).unwrap_or_default())
+    };
+    let kind = match field("type") {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(kind)) => kind,
+        Some(_) => return Err(Invalid::new("type: not a string")),
+    };
+    match kind.as_str() {
+        "" => Err(Invalid::new("missing type")),
+        TYPE if field("capabilities").is_some_and(|value| value.get(POD_ANNOTATIONS).is_some()) => {
+            Ok(Owner::Ours)
+        }
+        TYPE => {
+            let ambient =
+                field("ambient_enabled").is_some_and(|value| value != Value::Null && value != false);
+            Ok(Owner::Istio { ambient })
+        }
+        _ => Ok(Owner::Other),
+    }
 }
 
 /// Where a part of a text is.

@@ -24,17 +24,19 @@ fn entry_is_inserted_last_in_the_style_of_the_list() {
     ] {
         assert_eq!(parse(before).with_entry(ENTRY).as_ref(), Some(&after));
         assert_eq!(parse(&after).with_entry(ENTRY), None);
-        assert_eq!(parse(&after).without_entry(), Ok(Some(before.to_owned())));
+        assert_eq!(parse(&after).without_entry(false), Ok(Some(before.to_owned())));
     }
 }
 
 #[test]
 fn another_entry_of_ours_is_replaced_in_its_place() {
-    let text = r#"{"name":"x","plugins":[ {"type":"a"} , {"type":"istio-cni","x":1} , {"type":"b"} ]}"#;
-    let replaced = text.replace(r#"{"type":"istio-cni","x":1}"#, ENTRY);
+    let older = ENTRY.replace("{\"type", "{\"x\":1,\"type");
+    let text = format!(r#"{{"name":"x","plugins":[ {{"type":"a"}} , {older} , {{"type":"b"}} ]}}"#);
+    let text = text.as_str();
+    let replaced = text.replace(&older, ENTRY);
     assert_eq!(parse(text).with_entry(ENTRY), Some(replaced));
     let without = r#"{"name":"x","plugins":[ {"type":"a"} , {"type":"b"} ]}"#;
-    assert_eq!(parse(text).without_entry(), Ok(Some(without.to_owned())));
+    assert_eq!(parse(text).without_entry(false), Ok(Some(without.to_owned())));
 }
 
 #[test]
@@ -46,19 +48,49 @@ fn equal_entry_is_recognized_whatever_its_white_space_and_order() {
 
 #[test]
 fn several_entries_become_one_and_go_together() {
-    let ours = r#"{"type":"istio-cni"}"#;
+    let ours = ENTRY.replace("true", "false");
     let text =
         format!(r#"{{"name":"x","plugins":[{ours},{ours},{{"type":"a"}},{ours},{{"type":"b"}},{ours}]}}"#);
     let one = parse(&text).with_entry(ENTRY).unwrap();
     assert_eq!(one, format!(r#"{{"name":"x","plugins":[{ENTRY},{{"type":"a"}},{{"type":"b"}}]}}"#));
-    let none = parse(&text).without_entry().unwrap().unwrap();
+    let none = parse(&text).without_entry(false).unwrap().unwrap();
     assert_eq!(none, r#"{"name":"x","plugins":[{"type":"a"},{"type":"b"}]}"#);
 }
 
 #[test]
 fn only_plugin_is_not_removed() {
-    let text = r#"{"name":"x","plugins":[{"type":"istio-cni"}]}"#;
-    assert_eq!(parse(text).without_entry().unwrap_err().to_string(), "plugins: istio-cni is the only one");
+    let text = format!(r#"{{"name":"x","plugins":[{ENTRY}]}}"#);
+    assert_eq!(
+        parse(&text).without_entry(false).unwrap_err().to_string(),
+        "plugins: istio-cni is the only one"
+    );
+}
+
+#[test]
+fn entry_that_does_not_ask_for_annotations_is_not_ours() {
+    for (entry, owner) in [
+        (ENTRY, Owner::Ours),
+        (
+            r#"{"TYPE":"istio\u002dcni","Capabilities":{"io.kubernetes.cri.pod-annotations":true}}"#,
+            Owner::Ours,
+        ),
+        (r#"{"type":"istio-cni"}"#, Owner::Istio { ambient: false }),
+        (r#"{"type":"istio-cni","capabilities":{"portMappings":true}}"#, Owner::Istio { ambient: false }),
+        (
+            r#"{"type":"istio-cni","capabilities":null,"ambient_enabled":false}"#,
+            Owner::Istio { ambient: false },
+        ),
+        (r#"{"type":"istio-cni","ambient_enabled":true}"#, Owner::Istio { ambient: true }),
+        (r#"{"type":"istio-cni","Ambient_Enabled":"yes"}"#, Owner::Istio { ambient: true }),
+        (r#"{"type":"istio-cni2","capabilities":{"io.kubernetes.cri.pod-annotations":true}}"#, Owner::Other),
+    ] {
+        assert_eq!(Single::parse(entry).unwrap().owner(), owner, "{entry}");
+        let text = format!(r#"{{"name":"x","plugins":[{{"type":"a"}},{entry}]}}"#);
+        let list = parse(&text);
+        assert_eq!(list.owners().collect::<Vec<_>>(), [Owner::Other, owner], "{entry}");
+        assert_eq!(list.without_entry(false).unwrap().is_some(), owner == Owner::Ours, "{entry}");
+        assert_eq!(list.without_entry(true).unwrap().is_some(), owner != Owner::Other, "{entry}");
+    }
 }
 
 #[test]
@@ -180,31 +212,42 @@ proptest! {
         prop_assert_eq!(inserted.len(), with.len() - text.len());
         let again = parse(&with);
         prop_assert_eq!(again.plugins.len(), count + 1);
-        prop_assert!(again.plugins.last().unwrap().is_ours());
+        prop_assert_eq!(again.plugins.last().unwrap().owner, Owner::Ours);
         prop_assert_eq!(again.with_entry(ENTRY), None);
         prop_assert_eq!(again.name(), parsed.name());
         prop_assert_eq!(again.others(), parsed.others());
-        prop_assert_eq!(again.without_entry(), Ok(Some(text.clone())));
-        prop_assert_eq!(parsed.without_entry(), Ok(None));
+        prop_assert_eq!(again.without_entry(false), Ok(Some(text.clone())));
+        prop_assert_eq!(parsed.without_entry(false), Ok(None));
     }
 
     #[test]
-    fn entries_anywhere_are_replaced_and_removed(text in list(), places in prop::collection::vec(0_usize..6, 1..3)) {
+    fn entries_anywhere_are_replaced_and_removed(
+        text in list(), places in prop::collection::vec((0_usize..6, any::<bool>()), 1..4)
+    ) {
         let others = parse(&text).others();
+        let older = ENTRY.replace("{\"type", "{\"old\":[],\"type");
+        let is_foreign = |owner: &Owner| matches!(owner, Owner::Istio { .. });
         let mut with = text;
-        for place in places {
+        for (place, ours) in places {
             let parsed = parse(&with);
             let at = parsed.plugins.get(place).map_or(parsed.plugins[0].span.start, |plugin| plugin.span.start);
             let (before, behind) = with.split_at(at);
-            with = format!("{before}{{\"type\":\"istio-cni\",\"old\":[]}} , {behind}");
+            let entry = if ours { older.as_str() } else { r#"{"type":"istio-cni","old":[]}"# };
+            with = format!("{before}{entry} , {behind}");
         }
         let one = parse(&with).with_entry(ENTRY).unwrap();
-        prop_assert_eq!(parse(&one).plugins.iter().filter(|plugin| plugin.is_ours()).count(), 1);
+        prop_assert_eq!(parse(&one).owners().filter(|owner| *owner != Owner::Other).count(), 1);
         prop_assert_eq!(parse(&one).with_entry(ENTRY), None);
         prop_assert_eq!(&parse(&one).others(), &others);
-        let none = parse(&with).without_entry().unwrap().unwrap();
-        prop_assert_eq!(parse(&none).without_entry(), Ok(None));
+        let none = parse(&with).without_entry(true).unwrap().unwrap();
+        prop_assert_eq!(parse(&none).without_entry(true), Ok(None));
         prop_assert_eq!(parse(&none).others(), others);
+        let foreign = parse(&with).without_entry(false).unwrap().unwrap_or_else(|| with.clone());
+        prop_assert!(!parse(&foreign).has_entry());
+        prop_assert_eq!(parse(&foreign).others(), parse(&with).others());
+        prop_assert_eq!(
+            parse(&foreign).owners().filter(is_foreign).count(), parse(&with).owners().filter(is_foreign).count()
+        );
     }
 
     #[test]
