@@ -46,7 +46,7 @@ BASELINE ?=
 RUNS ?= 30
 
 .PHONY: help demo test bench bench-cni bench-connections bench-injector bench-image bench-webhook chaos soak soak-explain fuzz static cni injector relay programs \
-    lint checks tests parity unit unit-cross pod proxies registry registry-programs kernels kernel-tests cluster image image-local dist \
+    lint checks tests parity unit unit-cross pod containerd proxies registry registry-programs kernels kernel-tests cluster image image-local dist \
     gallery setup setup-demo setup-cross setup-registry setup-kernels clean
 
 help: ## this list
@@ -169,6 +169,11 @@ relay: $(CROSS)
 
 pod: setup static injector relay ## run a whole injected pod in podman, both variants (root)
 	@$(AS_ROOT) tests/pod/run target/$(TARGET)/release
+
+# CASES="killed many" runs these alone.
+CASES ?=
+containerd: setup cni injector ## run pods in containerd with the CNI plugin, as kubelet does (root; SANDBOXES=100 at once, CASES)
+	@$(AS_ROOT) tests/containerd/run target/$(TARGET)/release $(CASES)
 
 # In one folder for each architecture.
 registry-programs: programs
