@@ -45,6 +45,9 @@ pub const KEYS: [&str; 13] = [
     "standalone",
 ];
 
+/// Keys that Istio's plugin does not have; the node agent writes `on_unknown` into each entry.
+pub const OWN_KEYS: [&str; 6] = ["backend", "capture", "deadline_ms", "on_unknown", "source", "standalone"];
+
 /// Keys of the specification, and those of Istio's plugin that have no effect here.
 const IGNORED: [&str; 14] = [
     "args",

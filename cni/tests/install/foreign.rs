@@ -170,6 +170,11 @@ fn other_versions_of_ours_are_ours() {
     node.install(&["--no-dry-add"]);
     assert!(!node.read("10-a.conflist").contains("older"));
     assert_eq!(std::fs::read(node.bin.join("istio-cni")).unwrap().len(), bytes.len() - 4096);
+    // Without the capability, by which containerd would hand over annotations: installation mends it.
+    let text = node.read("10-a.conflist").replace("io.kubernetes.cri.pod-annotations", "other");
+    node.write("10-a.conflist", &text);
+    node.install(&["--no-dry-add"]);
+    assert!(node.read("10-a.conflist").contains("io.kubernetes.cri.pod-annotations"));
     // The annotation, across the boundary of what is read at once.
     let bytes = [vec![0; (1 << 20) - 5], b"istio-iptables/capture-options".to_vec(), vec![0; 100]].concat();
     std::fs::write(node.bin.join("istio-cni"), bytes).unwrap();

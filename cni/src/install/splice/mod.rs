@@ -7,7 +7,7 @@ use std::ops::Range;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::netconf::POD_ANNOTATIONS;
+use crate::netconf::{OWN_KEYS, POD_ANNOTATIONS};
 
 /// The type under which the plugin is in a list: the name of its program.
 pub const TYPE: &str = "istio-cni";
@@ -31,7 +31,7 @@ impl Invalid {
 /// Whose an object is, by what is in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// Written by this program, in any version: it asks for the pod's annotations, which Istio's never does.
+    /// Written by this program, in any version: it asks for the pod's annotations or has a key of ours. Istio's never does.
     Ours,
     /// Of our type, but not ours: Istio's own plugin has the same.
     Istio {
@@ -275,7 +275,9 @@ fn owner(text: &str) -> Result<Owner, Invalid> {
     };
     match kind.as_str() {
         "" => Err(Invalid::new("missing type")),
-        TYPE if field("capabilities").is_some_and(|value| value.get(POD_ANNOTATIONS).is_some()) => {
+        TYPE if OWN_KEYS.iter().any(|key| keys.contains_key(*key))
+            || field("capabilities").is_some_and(|value| value.get(POD_ANNOTATIONS).is_some()) =>
+        {
             Ok(Owner::Ours)
         }
         TYPE => {

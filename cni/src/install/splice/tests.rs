@@ -67,13 +67,14 @@ fn only_plugin_is_not_removed() {
 }
 
 #[test]
-fn entry_that_does_not_ask_for_annotations_is_not_ours() {
+fn entry_with_nothing_of_ours_is_not_ours() {
     for (entry, owner) in [
         (ENTRY, Owner::Ours),
         (
             r#"{"TYPE":"istio\u002dcni","Capabilities":{"io.kubernetes.cri.pod-annotations":true}}"#,
             Owner::Ours,
         ),
+        (r#"{"type":"istio-cni","on_unknown":"fail"}"#, Owner::Ours),
         (r#"{"type":"istio-cni"}"#, Owner::Istio { ambient: false }),
         (r#"{"type":"istio-cni","capabilities":{"portMappings":true}}"#, Owner::Istio { ambient: false }),
         (
