@@ -1,12 +1,14 @@
 //! What runs in the network namespace beside the rules, for `explain --live`. What cannot be read is named.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::net::SocketAddr;
 
 use crate::config::ProxyOwner;
 use crate::explain::{Connection, Listener, RunningProcess as Process, Runtime};
 use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Filter};
 use crate::kernel::processes;
+use crate::kernel::recording;
 use crate::kernel::sock_diag::{self, InetSocket, State};
 use crate::model::{FamilyRules, Network, PerFamily, TableRules, Target, Transport};
 use crate::ordered::Ordered as _;
@@ -36,6 +38,13 @@ pub fn runtime(
         tcp.into_iter().map(of(Transport::Tcp)).chain(udp.into_iter().map(of(Transport::Udp))).collect()
     });
     (Runtime { listeners, processes, connections }, unread)
+}
+
+/// Records which processes have the sockets of listeners open.
+pub fn record_owners() {
+    let tcp = sock_diag::tcp_sockets(&[State::Listen]).unwrap_or_default();
+    let udp = sock_diag::udp_listeners().unwrap_or_default();
+    processes::record_owners(&tcp.iter().chain(&udp).map(|socket| socket.inode).collect::<Vec<_>>());
 }
 
 /// The listeners that rules hand packets to.
@@ -93,7 +102,24 @@ fn processes(proxy: &ProxyOwner, listeners: &[u32], unread: &mut Vec<String>) ->
 }
 
 /// The open connections with other hosts whose destination is not translated.
-fn connections(network: &Network) -> Result<Vec<Connection>, ConntrackError> {
+fn connections(network: &Network) -> io::Result<Vec<Connection>> {
+    let line = |Connection { local, remote, uid }: &Connection| format!("{local} {remote} {uid}\n");
+    let text = recording::text("connections that are not translated", &mut || {
+        let found = untranslated(network).map_err(|error| io::Error::other(error.to_string()))?;
+        Ok(found.iter().map(line).collect())
+    })?;
+    let connection = |line: &str| {
+        let mut words = line.split(' ');
+        Some(Connection {
+            local: words.next()?.parse().ok()?,
+            remote: words.next()?.parse().ok()?,
+            uid: words.next()?.parse().ok()?,
+        })
+    };
+    Ok(text.lines().filter_map(connection).collect())
+}
+
+fn untranslated(network: &Network) -> Result<Vec<Connection>, ConntrackError> {
     let is_own = |socket: &InetSocket| {
         let address = socket.remote.ip();
         address.is_loopback() || network.addresses.iter().any(|own| own.address == address)

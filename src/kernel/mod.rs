@@ -18,6 +18,7 @@ pub mod probe;
 pub mod process;
 pub mod processes;
 mod procfs;
+pub mod recording;
 pub mod release;
 pub mod restore;
 pub mod rtnetlink;

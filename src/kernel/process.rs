@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use super::{child, input, memory};
+use super::{child, input, memory, recording};
 
 /// A program to run.
 #[derive(Debug)]
@@ -129,21 +129,22 @@ impl Host for SystemHost {
         let executable = |path: &PathBuf| {
             fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
         };
-        self.directories.iter().map(|directory| directory.join(name)).find(executable)
+        let find = || self.directories.iter().map(|directory| directory.join(name)).find(executable);
+        let found = recording::text(&["program ", name].concat(), &mut || {
+            find().map(|path| path.display().to_string()).ok_or_else(|| io::ErrorKind::NotFound.into())
+        });
+        found.ok().map(PathBuf::from)
     }
 
     fn resolve(&self, path: &Path) -> PathBuf {
-        fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+        let resolved = recording::text(&format!("target of {}", path.display()), &mut || {
+            Ok(fs::canonicalize(path)?.display().to_string())
+        });
+        resolved.map_or_else(|_| path.to_owned(), PathBuf::from)
     }
 
-    #[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]
     fn run(&self, command: Command) -> io::Result<Output> {
-        let Command { program, args, env, input, timeout } = command;
-        // Not /dev/null: it may be missing.
-        let stdin = Stdio::from(input.map_or_else(|| memory::file(c"nothing", false), Ok)?);
-        let mut command = std::process::Command::new(program);
-        command.args(args).envs(env).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
-        child::output(command.spawn()?, timeout)
+        if recording::is_off() { run_program(command) } else { recorded_run(command) }
     }
 
     #[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]
@@ -160,6 +161,34 @@ impl Host for SystemHost {
         Limited::new(file).read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
+}
+
+#[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]
+fn run_program(command: Command) -> io::Result<Output> {
+    let Command { program, args, env, input, timeout } = command;
+    // Not /dev/null: it may be missing.
+    let stdin = Stdio::from(input.map_or_else(|| memory::file(c"nothing", false), Ok)?);
+    let mut command = std::process::Command::new(program);
+    command.args(args).envs(env).stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+    child::output(command.spawn()?, timeout)
+}
+
+/// Runs a program while its output is recorded, or takes that from a recording: exit code, standard output, and standard error
+/// behind it.
+fn recorded_run(command: Command) -> io::Result<Output> {
+    let line = command.line();
+    let (mut command, mut complaints) = (Some(command), None);
+    let text = recording::text(&["output of ", &line].concat(), &mut || {
+        let Some(command) = command.take() else { return Err(io::ErrorKind::NotFound.into()) };
+        let Output { code, stdout, stderr } = run_program(command)?;
+        complaints = Some(stderr);
+        Ok(format!("{}\n{stdout}", code.map_or_else(|| "signal".to_owned(), |code| code.to_string())))
+    })?;
+    let stderr = recording::text(&["standard error of ", &line].concat(), &mut || {
+        Ok(complaints.take().unwrap_or_default())
+    })?;
+    let (code, stdout) = text.split_once('\n').unwrap_or_default();
+    Ok(Output { code: code.parse().ok(), stdout: stdout.to_owned(), stderr })
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::procfs;
+use super::{procfs, recording};
 
 /// A process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,36 @@ pub struct Processes {
 /// # Errors
 /// `/proc` is not mounted.
 pub fn in_network_namespace() -> io::Result<Processes> {
+    let text = recording::text("processes", &mut || Ok(listed()?.lines()))?;
+    Ok(Processes::of_lines(&text))
+}
+
+impl Processes {
+    /// The number of those that are unreadable, then a line for each process.
+    fn lines(&self) -> String {
+        let line = |Process { pid, name, uid, gid, mounts }: &Process| {
+            format!("{pid} {uid} {gid} {} {name}\n", mounts.as_deref().unwrap_or("-"))
+        };
+        std::iter::once(format!("{}\n", self.unreadable)).chain(self.found.iter().map(line)).collect()
+    }
+
+    fn of_lines(text: &str) -> Self {
+        let process = |line: &str| {
+            let mut words = line.splitn(5, ' ');
+            Some(Process {
+                pid: words.next()?.parse().ok()?,
+                uid: words.next()?.parse().ok()?,
+                gid: words.next()?.parse().ok()?,
+                mounts: words.next().filter(|mounts| *mounts != "-").map(str::to_owned),
+                name: words.next()?.to_owned(),
+            })
+        };
+        let unreadable = text.lines().next().and_then(|count| count.parse().ok()).unwrap_or_default();
+        Self { found: text.lines().skip(1).filter_map(process).collect(), unreadable }
+    }
+}
+
+fn listed() -> io::Result<Processes> {
     let own =
         ["/proc/thread-self/ns/net", "/proc/self/ns/net"].iter().find_map(|path| fs::read_link(path).ok());
     let own = own.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
@@ -42,6 +72,10 @@ pub fn in_network_namespace() -> io::Result<Processes> {
     for entry in fs::read_dir("/proc")? {
         let path = entry?.path();
         let Some(pid) = path.file_name().and_then(|name| name.to_str()?.parse().ok()) else { continue };
+        // This process has nothing to capture.
+        if pid == std::process::id() {
+            continue;
+        }
         match fs::read_link(path.join("ns/net")) {
             Ok(found) if found == own => processes.found.extend(process(&path, pid)),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => processes.unreadable += 1,
@@ -71,6 +105,29 @@ fn process(path: &Path, pid: u32) -> Option<Process> {
 /// Whether a process has one of these sockets open.
 #[must_use]
 pub fn has_socket(pid: u32, inodes: &[u32]) -> bool {
+    if recording::is_off() {
+        return has_open(pid, inodes);
+    }
+    // What a recording has, it has for every socket that waits for packets.
+    let owners = recording::text(OWNERS, &mut || Err(io::ErrorKind::NotFound.into())).unwrap_or_default();
+    let owned = inodes.iter().map(|inode| format!("{pid} {inode}"));
+    let owned: Vec<String> = owned.collect();
+    owners.lines().any(|line| owned.iter().any(|owned| owned == line))
+}
+
+/// The fact that says which process has which socket open.
+const OWNERS: &str = "processes with the sockets that wait for packets";
+
+/// Records which of the processes have these sockets open.
+pub fn record_owners(inodes: &[u32]) {
+    let found = in_network_namespace().unwrap_or_default().found;
+    let pairs = found.iter().flat_map(|process| inodes.iter().map(|inode| (process.pid, *inode)));
+    let owned = pairs.filter(|(pid, inode)| has_open(*pid, &[*inode]));
+    let lines = owned.map(|(pid, inode)| format!("{pid} {inode}\n")).collect::<String>();
+    let _ = recording::text(OWNERS, &mut || Ok(lines.clone()));
+}
+
+fn has_open(pid: u32, inodes: &[u32]) -> bool {
     let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
     let names = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect::<Vec<_>>();
     let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());

@@ -4,6 +4,8 @@ use std::str::FromStr;
 
 use nix::sys::utsname::uname;
 
+use super::recording;
+
 /// Major and minor version of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Release {
@@ -26,7 +28,10 @@ impl Release {
     /// Whether the running kernel is older than `self`. One that does not say its version is not.
     #[must_use]
     pub fn is_after_running(self) -> bool {
-        let running = uname().ok().and_then(|names| names.release().to_str()?.parse().ok());
+        let running = recording::text("release of the kernel", &mut || {
+            Ok(uname()?.release().to_string_lossy().into_owned())
+        });
+        let running = running.ok().and_then(|running| running.parse().ok());
         running.is_some_and(|running: Self| running < self)
     }
 }

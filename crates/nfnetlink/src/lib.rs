@@ -10,6 +10,7 @@
 #![deny(clippy::self_named_module_files, reason = "one layout for modules: `x/mod.rs`")]
 
 mod batch;
+mod intercept;
 mod message;
 pub mod nftables;
 mod reply;
@@ -17,6 +18,7 @@ mod requests;
 mod socket;
 
 pub use batch::BatchError;
+pub use intercept::{Interceptor, intercept};
 pub use message::{Message, OpenAttribute};
 pub use reply::{Attribute, Attributes, Reply};
 pub use requests::Outcome;

@@ -11,6 +11,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
+use crate::intercept::{self, Interceptor};
 use crate::reply::{replies, status};
 use crate::{Message, Reply, request_flags};
 
@@ -57,6 +58,8 @@ pub struct Socket {
     pub(crate) descriptor: OwnedFd,
     sequence: u32,
     buffer: Vec<u8>,
+    protocol: Protocol,
+    interceptor: Option<Interceptor>,
 }
 
 impl Socket {
@@ -65,6 +68,14 @@ impl Socket {
     /// # Errors
     /// `EPROTONOSUPPORT` if the kernel lacks this protocol altogether.
     pub fn open(protocol: Protocol) -> io::Result<Self> {
+        let Some(interceptor) = intercept::interceptor() else { return Self::open_in_kernel(protocol) };
+        interceptor(protocol, &[], &mut || Self::open_in_kernel(protocol).map(|_| Vec::new()))?;
+        // What answers may know of a protocol that this kernel lacks.
+        let socket = Self::open_in_kernel(protocol).or_else(|_| Self::open_in_kernel(Protocol::Route))?;
+        Ok(Self { protocol, interceptor: Some(interceptor), ..socket })
+    }
+
+    fn open_in_kernel(protocol: Protocol) -> io::Result<Self> {
         let kind = match protocol {
             Protocol::Route => SockProtocol::NetlinkRoute,
             Protocol::Netfilter => SockProtocol::NetlinkNetFilter,
@@ -85,7 +96,8 @@ impl Socket {
             }
             Protocol::SockDiag => {}
         }
-        Ok(Self { descriptor, sequence: 1, buffer: vec![0; 32 * 1024] })
+        let buffer = vec![0; 32 * 1024];
+        Ok(Self { descriptor, sequence: 1, buffer, protocol, interceptor: None })
     }
 
     /// Whether the send buffer may be made larger than `net.core.wmem_max`.
@@ -130,6 +142,10 @@ impl Socket {
     /// # Errors
     /// The kernel's errno, as it is.
     pub fn query<T>(&mut self, message: &Message, read: impl Fn(&Reply<'_>) -> T) -> io::Result<T> {
+        if let Some(interceptor) = self.interceptor {
+            let bytes = self.intercepted(interceptor, message, false)?;
+            return replies(&bytes).next().map(|reply| read(&reply)).ok_or_else(|| Errno::ENODATA.into());
+        }
         let sequence = self.next_sequence(1);
         let mut bytes = Vec::new();
         message.write(&mut bytes, request_flags(0), sequence)?;
@@ -159,6 +175,12 @@ impl Socket {
         message: &Message,
         mut fold: impl FnMut(&mut S, &Reply<'_>),
     ) -> io::Result<S> {
+        if let Some(interceptor) = self.interceptor {
+            let bytes = self.intercepted(interceptor, message, true)?;
+            let mut state = S::default();
+            replies(&bytes).for_each(|reply| fold(&mut state, &reply));
+            return Ok(state);
+        }
         for _ in 0..DUMP_ATTEMPTS {
             let sequence = self.next_sequence(1);
             let mut bytes = Vec::new();
@@ -172,6 +194,31 @@ impl Socket {
         Err(io::Error::other(format!(
             "the kernel's list changed each of the {DUMP_ATTEMPTS} times it was read"
         )))
+    }
+
+    /// Has a query or a dump answered by the interceptor, which may ask the kernel.
+    fn intercepted(
+        &mut self,
+        interceptor: Interceptor,
+        message: &Message,
+        is_dump: bool,
+    ) -> io::Result<Vec<u8>> {
+        let mut request = Vec::new();
+        let flags = request_flags(if is_dump { libc::NLM_F_DUMP } else { 0 });
+        message.write(&mut request, flags, 0)?;
+        self.interceptor = None;
+        let answer = interceptor(self.protocol, &request, &mut || {
+            if is_dump {
+                return self.dump(message, intercept::push);
+            }
+            self.query(message, |reply| {
+                let mut bytes = Vec::new();
+                intercept::push(&mut bytes, reply);
+                bytes
+            })
+        });
+        self.interceptor = Some(interceptor);
+        answer
     }
 
     /// Reads a dump to its end; false if it was not consistent.

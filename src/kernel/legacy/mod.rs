@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
-use super::procfs;
+use super::{procfs, recording};
 use crate::model::Family;
 use crate::ordered::Ordered as _;
 use blob::{Info, Layout};
@@ -51,6 +51,31 @@ impl LegacyTable {
     pub fn chains(&self) -> BTreeMap<String, usize> {
         let all = self.built_in.iter().chain(&self.user);
         all.map(|(name, rules)| (name.clone(), *rules)).into_map()
+    }
+
+    /// A line for each chain and its number of rules; `-` if it is not built in.
+    fn lines(&self) -> String {
+        let built_in = self.built_in.iter().map(|(name, rules)| {
+            let policy = if self.drops.contains(name) { "DROP" } else { "ACCEPT" };
+            format!("{policy} {rules} {name}\n")
+        });
+        built_in.chain(self.user.iter().map(|(name, rules)| format!("- {rules} {name}\n"))).collect()
+    }
+
+    fn of_lines(text: &str) -> Self {
+        let mut table = Self::default();
+        for line in text.lines() {
+            let mut words = line.splitn(3, ' ');
+            let (Some(policy), Some(rules), Some(name)) = (words.next(), words.next(), words.next()) else {
+                continue;
+            };
+            let chains = if policy == "-" { &mut table.user } else { &mut table.built_in };
+            chains.insert(name.to_owned(), rules.parse().unwrap_or_default());
+            if policy == "DROP" {
+                table.drops.insert(name.to_owned());
+            }
+        }
+        table
     }
 
     /// Whether the table holds a rule or a user-defined chain, ours or foreign.
@@ -108,6 +133,14 @@ pub fn by_name(family: Family, names: &[&str]) -> io::Result<BTreeMap<String, Le
 }
 
 fn read(family: Family, name: &str) -> io::Result<LegacyTable> {
+    if recording::is_off() {
+        return read_table(family, name);
+    }
+    let fact = format!("{family} table {name} of iptables-legacy");
+    Ok(LegacyTable::of_lines(&recording::text(&fact, &mut || Ok(read_table(family, name)?.lines()))?))
+}
+
+fn read_table(family: Family, name: &str) -> io::Result<LegacyTable> {
     let socket = open(family)?;
     for _ in 0..ATTEMPTS {
         let info = info(&socket, family, name)?;

@@ -8,7 +8,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use super::{Added, LOOPBACK, ROUTE_PROTOCOL, Rtnetlink, flags};
 use crate::kernel::netlink::{Message, Reply};
-use crate::kernel::procfs;
+use crate::kernel::{procfs, recording};
 use crate::model::{InterfaceAddress, PASSTHROUGH_V6};
 
 /// Length of `struct ifaddrmsg`.
@@ -131,8 +131,10 @@ pub(super) fn read_address(reply: &Reply<'_>) -> Option<Listed> {
 
 /// The name of a link, `if5` for one that has gone meanwhile.
 fn link_name(index: u32) -> String {
-    nix::net::if_::if_indextoname(index)
-        .map_or_else(|_| format!("if{index}"), |name| name.to_string_lossy().into_owned())
+    let name = recording::text(&format!("name of interface {index}"), &mut || {
+        Ok(nix::net::if_::if_indextoname(index)?.to_string_lossy().into_owned())
+    });
+    name.unwrap_or_else(|_| format!("if{index}"))
 }
 
 /// Whether the kernel does IPv6 in this thread's network namespace. Given `addresses`, those of its links.
@@ -147,7 +149,8 @@ pub fn ipv6_usable(addresses: &[InterfaceAddress]) -> io::Result<bool> {
         return Ok(if procfs::is_mounted() {
             procfs::own_exists("net/if_inet6")
         } else {
-            socket(AddressFamily::Inet6, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).is_ok()
+            let open = || socket(AddressFamily::Inet6, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None);
+            recording::text("sockets of IPv6", &mut || Ok(open().map(|_| String::new())?)).is_ok()
         });
     };
     Ok(switch.trim() != "1" || addresses.iter().any(|address| address.address.is_ipv6()))

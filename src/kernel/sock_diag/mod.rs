@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::netlink::{Message, Protocol, Reply, Socket};
-use super::procfs;
+use super::{procfs, recording};
 use crate::model::Family;
 use crate::ordered::Ordered as _;
 
@@ -108,6 +108,17 @@ pub fn udp_listeners() -> io::Result<Vec<InetSocket>> {
 }
 
 fn sockets(protocol: libc::c_int, states: &[State]) -> io::Result<Vec<InetSocket>> {
+    if recording::is_off() {
+        return listed(protocol, states);
+    }
+    let bits = states.iter().fold(0, |bits, state| bits | state.bit());
+    let text = recording::text(&format!("sockets of protocol {protocol} in states {bits:#x}"), &mut || {
+        Ok(listed(protocol, states)?.iter().map(InetSocket::line).collect())
+    })?;
+    Ok(text.lines().filter_map(InetSocket::of_line).collect())
+}
+
+fn listed(protocol: libc::c_int, states: &[State]) -> io::Result<Vec<InetSocket>> {
     let mut socket = Socket::open(Protocol::SockDiag)?;
     let mut sockets = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
@@ -199,6 +210,22 @@ impl InetSocket {
             IpAddr::V6(address) if address.is_unspecified() => &Family::ALL,
             IpAddr::V6(_) => &[Family::V6],
         }
+    }
+
+    fn line(&self) -> String {
+        let Self { state, local, remote, uid, inode } = self;
+        format!("{} {local} {remote} {uid} {inode}\n", *state as u8)
+    }
+
+    fn of_line(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        Some(Self {
+            state: State::of(words.next()?.parse().ok()?)?,
+            local: words.next()?.parse().ok()?,
+            remote: words.next()?.parse().ok()?,
+            uid: words.next()?.parse().ok()?,
+            inode: words.next()?.parse().ok()?,
+        })
     }
 
     /// Reads the socket in a message; `None` if it is incomplete.
