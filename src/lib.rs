@@ -60,8 +60,12 @@ pub mod apply;
 
 pub mod answers;
 
+pub mod color;
+
 pub mod watch;
 
 pub mod sides;
+
+pub mod bundle;
 
 pub mod run;

@@ -1,15 +1,17 @@
 //! `istio-iptables`: parse, run, exit.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use istio_iptables::cli::{self, Outcome};
+use istio_iptables::bundle::{self, Bundle};
+use istio_iptables::cli::{self, Outcome, PacketKey};
 use istio_iptables::config;
 use istio_iptables::exit::Exit;
 use istio_iptables::facts::Files;
 use istio_iptables::kernel::input;
 use istio_iptables::kernel::process::{Host as _, SystemHost};
+use istio_iptables::kernel::recording;
 use istio_iptables::kernel::rules_file;
 use istio_iptables::report::Failure;
 use istio_iptables::{logging, run};
@@ -17,10 +19,10 @@ use istio_iptables::{logging, run};
 fn main() -> ExitCode {
     // Rust ignores SIGPIPE; a closed log must not end a run half way, so that is right here.
     match outcome() {
-        Ok((printed, exit)) => match std::io::stdout().write_all(printed.as_bytes()) {
+        Ok((printed, exit)) => match io::stdout().write_all(printed.as_bytes()) {
             Ok(()) => exit.into(),
             // The reader is gone, `| head` for instance.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => exit.into(),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => exit.into(),
             Err(error) => {
                 log::error!("cannot write to standard output: {error}");
                 Exit::CannotCreate.into()
@@ -40,7 +42,7 @@ fn outcome() -> Result<(String, Exit), Failure> {
     let machine = SystemHost::new(std::env::var_os("PATH"));
     let read = |path: &Path| machine.read(path);
     let parsed = cli::parse(std::env::args_os(), std::env::vars_os(), &mut input::stdin(), &read);
-    let (raw, errors) = match parsed {
+    let (mut raw, errors) = match parsed {
         Ok(Outcome::Print(text)) => return Ok((text, Exit::Done)),
         Ok(Outcome::Run(raw)) => (raw, Vec::new()),
         Err(cli::Failure { errors, raw }) => (raw, errors),
@@ -49,24 +51,42 @@ fn outcome() -> Result<(String, Exit), Failure> {
     if log::log_enabled!(log::Level::Debug) {
         log::debug!("environment: {}", cli::known_variables(std::env::vars_os()).join(" "));
     }
-    let files = Files {
-        passwd: names(&machine, "/etc/passwd"),
-        group: names(&machine, "/etc/group"),
-        resolv_conf: machine.read_lossily(Path::new("/etc/resolv.conf")).map_err(|error| error.to_string()),
+    let files = match raw.packet(PacketKey::Bundle).to_owned() {
+        path if path.is_empty() => files(&machine),
+        path => {
+            let content =
+                if path == "-" { io::read_to_string(input::stdin()) } else { machine.read(Path::new(&path)) };
+            let Bundle { options, files, facts } = bundle::read(&path, content)?;
+            raw.complete(options);
+            recording::replay(facts);
+            files
+        }
     };
     let mut messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
     match config::resolve(&raw, &files) {
-        Ok(resolved) if messages.is_empty() => return run::run(&machine, resolved),
+        Ok(resolved) if messages.is_empty() => {
+            let answer = run::run(&machine, resolved);
+            return recording::missing().map_or(answer, |fact| Err(bundle::lacks(&raw, &fact)));
+        }
         Ok(_) => {}
         Err(errors) => messages.extend(errors.iter().map(ToString::to_string)),
     }
     Err(bad_options(&messages))
 }
 
+/// The files that options refer to.
+fn files(machine: &SystemHost) -> Files {
+    Files {
+        passwd: names(machine, "/etc/passwd"),
+        group: names(machine, "/etc/group"),
+        resolv_conf: machine.read_lossily(Path::new("/etc/resolv.conf")).map_err(|error| error.to_string()),
+    }
+}
+
 /// A file of names and numbers. An image need not have one; one that cannot be read is worth a word.
 fn names(machine: &SystemHost, path: &str) -> String {
     machine.read_lossily(Path::new(path)).unwrap_or_else(|error| {
-        if error.kind() != std::io::ErrorKind::NotFound {
+        if error.kind() != io::ErrorKind::NotFound {
             log::warn!("{path} cannot be read, so the names in it are not known: {error}");
         }
         String::new()

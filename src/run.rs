@@ -5,15 +5,18 @@ use std::time::Duration;
 use crate::answers;
 use crate::apply;
 use crate::apply::differences::Differences;
+use crate::bundle;
+use crate::color;
 use crate::config::{
-    Action, BackendChoice, CaptureConfig, GivenOption, Intent, PacketQuery, Question, Resolved, RunOptions,
-    Validation,
+    Action, BackendChoice, CaptureConfig, Color, GivenOption, Intent, PacketQuery, Question, Resolved,
+    RunOptions, Sender, Validation,
 };
 use crate::exit::Exit;
 use crate::explain;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Host;
-use crate::kernel::{lock, netns, probe, rtnetlink};
+use crate::kernel::recording::{self, Facts};
+use crate::kernel::{lock, netns, observe, probe, rtnetlink, terminal};
 use crate::model::{Family, Network};
 use crate::plan::{self, DesiredState};
 use crate::policy;
@@ -30,19 +33,26 @@ const WAIT_FOR_OTHER_RUN: Duration = Duration::from_secs(30);
 /// # Errors
 /// The first stage that fails.
 pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failure> {
-    let Resolved { run, log: _, query, question, diff, intent, warnings, given } = resolved;
+    let Resolved { run, log: _, query, question, diff, color, intent, warnings, given } = resolved;
+    let has_colors = match color {
+        Color::Always => true,
+        Color::Auto => terminal::is_terminal(),
+        Color::Never => false,
+    };
+    let paint = |answer: String| if has_colors { color::paint(&answer) } else { answer };
     for warning in &warnings {
         log::warn!("{warning}");
     }
     if let Some(query) = query {
-        return explain(host, &query, intent, &run, &given).map(|answer| (answer, Exit::Done));
+        return explain(host, &query, intent, &run, &given).map(|answer| (paint(answer), Exit::Done));
     }
     if let Some(question) = question {
-        return answer(host, question, intent, &run);
+        return answer(host, question, intent, &run, &paint).map(|(answer, exit)| (paint(answer), exit));
     }
     if let Some(query) = diff {
         enter(&run)?;
-        return sides::diff(host, &query, &sides::Known { intent, run, network: network()? });
+        let known = sides::Known { intent, run, network: network()? };
+        return sides::diff(host, &query, &known).map(|(answer, exit)| (paint(answer), exit));
     }
     if !given.is_empty() {
         let options: Vec<String> = given.iter().map(ToString::to_string).collect();
@@ -88,10 +98,15 @@ fn answer(
     question: Question,
     intent: Intent,
     run: &RunOptions,
+    paint: &dyn Fn(String) -> String,
 ) -> Result<(String, Exit), Failure> {
     require_net_admin()?;
     enter(run)?;
     match question {
+        Question::Bundle(context) => {
+            let (facts, answer) = record(host, &intent, run);
+            Ok((bundle::write(&context, &facts, &answer), Exit::Done))
+        }
         Question::Check(output) => {
             let config = decide(intent, run)?;
             let desired = desired(&config, Action::Apply, false);
@@ -100,13 +115,49 @@ fn answer(
             Ok((answers::check(&found, output), exit))
         }
         Question::Show { output, watch: true } => {
-            watch::watch(host, run.backend, output).map(|()| (String::new(), Exit::Done))
+            watch::watch(host, run.backend, output, paint).map(|()| (String::new(), Exit::Done))
         }
         Question::Show { output, watch: false } => {
             let shown = apply::show::rules(host, run.backend)?;
             Ok((answers::show(&shown, None, output), Exit::Done))
         }
     }
+}
+
+/// How often a machine is recorded whose rules change meanwhile.
+const RECORDINGS: usize = 5;
+
+/// Reads all that answers about this network namespace depend on, with the answer about all kinds of traffic. What cannot be
+/// read is recorded as that.
+fn record(host: &impl Host, intent: &Intent, run: &RunOptions) -> (Facts, String) {
+    let query = PacketQuery { live: true, ..explain::query(Sender::App) };
+    let mut recorded = (Facts::new(), String::new());
+    for _ in 0..RECORDINGS {
+        let generation = observe::generation().ok();
+        recording::start();
+        apply::runtime::record_owners();
+        // Answers are read by what they are made by. A backend may be asked for elsewhere that is not here.
+        let answers = [run.backend].into_iter().chain(BackendChoice::ALL).map(|backend| {
+            let run = RunOptions { backend, network_namespace: None, cni_mode: false, ..run.clone() };
+            let answer = explain(host, &query, intent.clone(), &run, &[]);
+            let _ = apply::show::rules(host, backend);
+            if let Ok(network) = network() {
+                let (config, _) = intent.clone().decide(&network);
+                let desired = desired(&config, Action::Apply, false);
+                let _ = apply::differences::differences(host, &desired, backend);
+            }
+            answer.unwrap_or_else(|failure| failure.to_string())
+        });
+        let answer = answers.reduce(|first, _| first).unwrap_or_default();
+        recorded = (recording::finish(), answer);
+        if observe::generation().ok() == generation {
+            return recorded;
+        }
+    }
+    log::warn!(
+        "the rules changed each of the {RECORDINGS} times they were read: the bundle may have parts of both"
+    );
+    recorded
 }
 
 /// What happens to a packet: nothing is changed, and no privilege needed but that to enter another namespace.
@@ -156,6 +207,9 @@ fn exclusive() -> Result<Option<lock::Lock>, Failure> {
 
 /// Without NET_ADMIN nothing can be read or written: reported before anything is tried.
 fn require_net_admin() -> Result<(), Failure> {
+    if recording::is_replayed() {
+        return Ok(());
+    }
     // If the kernel does not say, the first request reports it.
     let has = Capabilities::current().map_or(true, |capabilities| capabilities.net_admin);
     if has {

@@ -12,17 +12,22 @@ use crate::report::Failure;
 /// The pause between two lists.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Prints the rules with their rates again and again, until nothing reads them any more.
+/// Prints the rules with their rates again and again, until nothing reads them any more; `paint` gives text its colours.
 ///
 /// # Errors
 /// The live state cannot be read.
-pub fn watch(host: &impl Host, choice: BackendChoice, output: Output) -> Result<(), Failure> {
+pub fn watch(
+    host: &impl Host,
+    choice: BackendChoice,
+    output: Output,
+    paint: &dyn Fn(String) -> String,
+) -> Result<(), Failure> {
     let mut before: Option<(Instant, Vec<Shown>)> = None;
     loop {
         let now = Instant::now();
         let shown = rules(host, choice)?;
         let earlier = before.as_ref().map(|(at, shown)| (now.duration_since(*at), shown.as_slice()));
-        let text = answers::show(&shown, earlier, output);
+        let text = paint(answers::show(&shown, earlier, output));
         if terminal::show(&text, output == Output::Text).is_err() {
             return Ok(());
         }

@@ -1,15 +1,17 @@
 //! The command line, by clap, made from the table of options.
 
 use std::cell::RefCell;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
-use clap::builder::OsStringValueParser;
+use clap::builder::{PossibleValue, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 
+use super::completion;
 use super::error::UsageError;
 use super::help;
+use super::man;
 use super::options::{IGNORED, Key};
 use super::packet::PacketKey;
 use super::raw::{Given, Origin, RawOptions, SubCommand};
@@ -30,12 +32,7 @@ pub(super) fn matches(arguments: &[OsString]) -> Result<ArgMatches, clap::Error>
 pub(super) fn command() -> Command {
     let options = Key::ALL.iter().filter(|key| key.spec().has_flag()).map(|key| argument(*key));
     let ignored = IGNORED.iter().map(|name| {
-        Arg::new(*name)
-            .long(*name)
-            .hide(true)
-            .global(true)
-            .allow_hyphen_values(true)
-            .value_parser(OsStringValueParser::new())
+        Arg::new(*name).long(*name).hide(true).global(true).allow_hyphen_values(true).value_parser(Words(&[]))
     });
     Command::new("istio-iptables")
         .bin_name("istio-iptables")
@@ -59,9 +56,18 @@ pub(super) fn command() -> Command {
                 let help = "Print them again every second, with packets per second, until interrupted";
                 Arg::new(WATCH).long(WATCH).action(ArgAction::SetTrue).help(help)
             });
-            let packet = sub.own_options().iter().map(|key| packet_argument(*key));
-            let own = packet.chain(live).chain(watch).chain(compared);
-            Command::new(sub.name()).about(sub.about()).args(own)
+            let packet = sub.own_options().iter().map(|key| packet_argument(*key, sub));
+            let shell = (sub == SubCommand::Completions).then(|| {
+                Arg::new(SHELL)
+                    .value_name(SHELL)
+                    .value_parser(Words(&completion::SHELLS))
+                    .hide_possible_values(true)
+                    .help("bash, fish or zsh")
+            });
+            let own = packet.chain(live).chain(watch).chain(compared).chain(shell);
+            let examples = sub.examples().iter().flat_map(|line| ["\n  istio-iptables ", line]);
+            let examples = std::iter::once("Examples:").chain(examples).collect::<String>();
+            Command::new(sub.name()).about(sub.about()).args(own).after_help(examples)
         }))
 }
 
@@ -70,20 +76,64 @@ const LIVE: &str = "live";
 /// The flag of `show` without a value.
 const WATCH: &str = "watch";
 
+/// The argument of `completions`.
+const SHELL: &str = "SHELL";
+
+/// Takes any value, since a wrong one is refused by name later, and lists those that shells complete.
+#[derive(Clone)]
+struct Words(&'static [&'static str]);
+
+impl TypedValueParser for Words {
+    type Value = OsString;
+
+    fn parse_ref(&self, _: &Command, _: Option<&Arg>, value: &OsStr) -> Result<OsString, clap::Error> {
+        Ok(value.to_owned())
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        if self.0.is_empty() {
+            None
+        } else {
+            Some(Box::new(self.0.iter().map(|word| PossibleValue::new(*word))))
+        }
+    }
+}
+
+/// What `completions` and `man` print; `None` for other sub-commands.
+pub(super) fn generated(matches: &ArgMatches) -> Option<Result<String, UsageError>> {
+    let (name, own) = matches.subcommand()?;
+    if name == SubCommand::Man.name() {
+        return Some(Ok(man::page(&command())));
+    }
+    if name != SubCommand::Completions.name() {
+        return None;
+    }
+    let given = own.get_one::<OsString>(SHELL).map(|shell| shell.to_string_lossy()).unwrap_or_default();
+    let refused =
+        || UsageError::Other(format!("completions: {given:?} is not accepted, expected bash, fish or zsh"));
+    Some(completion::script(&given, &command()).ok_or_else(refused))
+}
+
 /// The arguments of `diff`.
 const COMPARED: [&str; 2] = ["A", "B"];
 
 fn rule_set_argument(name: &'static str) -> Arg {
     let help = "A rule set: options (those of this command line), live (the rules in the kernel), or a file: options as for \
                 --config, the output of iptables-save (IPv6 in FILE.v6), a rules file, or the output of nft list ruleset";
-    Arg::new(name).value_name(name).value_parser(OsStringValueParser::new()).help(help)
+    Arg::new(name)
+        .value_name(name)
+        .value_parser(Words(&["options", "live"]))
+        .hide_possible_values(true)
+        .value_hint(ValueHint::AnyPath)
+        .help(help)
 }
 
-fn packet_argument(key: PacketKey) -> Arg {
+fn packet_argument(key: PacketKey, command: SubCommand) -> Arg {
     Arg::new(key.name())
         .long(key.name())
         .value_name(key.value_name())
-        .value_parser(OsStringValueParser::new())
+        .value_parser(Words(key.words(command)))
+        .hide_possible_values(true)
         .help_heading("Packet")
         .help(key.help())
 }
@@ -95,7 +145,8 @@ fn argument(key: Key) -> Arg {
         .action(ArgAction::Set)
         .global(true)
         .value_name(spec.value_name)
-        .value_parser(OsStringValueParser::new())
+        .value_parser(Words(spec.words))
+        .hide_possible_values(true)
         .help_heading(spec.heading.title())
         .help(help::of(spec));
     let argument = match spec.short {

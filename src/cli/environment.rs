@@ -1,10 +1,11 @@
 //! Environment variables into [`RawOptions`].
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use super::error::UsageError;
 use super::options::Key;
+use super::packet::PacketKey;
 use super::raw::{Given, Origin, RawOptions};
 use crate::text::one_line;
 
@@ -19,6 +20,14 @@ pub(super) fn read(
 ) {
     let mut variables: HashMap<OsString, OsString> = environment.into_iter().collect();
     if variables.is_empty() {
+        return;
+    }
+    let value = |name: &str| variables.get(OsStr::new(name)).map(OsString::as_os_str).unwrap_or_default();
+    if !value("NO_COLOR").is_empty() || value("TERM") == "dumb" {
+        raw.ask(PacketKey::Color, "never".to_owned());
+    }
+    // The variables that count are those of the machine in question.
+    if !raw.packet(PacketKey::Bundle).is_empty() {
         return;
     }
     for &key in Key::ALL {

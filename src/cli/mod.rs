@@ -1,10 +1,12 @@
 //! Flags, environment and config file: what was asked for, as text with its origin.
 
 mod command;
+pub mod completion;
 mod document;
 mod environment;
 mod error;
 mod help;
+pub mod man;
 mod options;
 mod packet;
 mod raw;
@@ -63,7 +65,11 @@ pub fn parse(
     let mut raw = RawOptions::default();
     let mut errors = Vec::from_iter(command::one_dash(&arguments));
     match command::matches(&arguments) {
-        Ok(matches) => command::read(&matches, &mut raw, &mut errors),
+        Ok(matches) => match command::generated(&matches) {
+            Some(Ok(text)) if errors.is_empty() => return Ok(Outcome::Print(text)),
+            Some(generated) => errors.extend(generated.err()),
+            None => command::read(&matches, &mut raw, &mut errors),
+        },
         Err(error) if !error.use_stderr() => return Ok(Outcome::Print(error.to_string())),
         Err(error) => {
             errors.push(command::explain(&error, &arguments));

@@ -48,6 +48,7 @@ options! {
 
     InboundInterceptionMode: "How inbound connections reach the proxy: REDIRECT or TPROXY",
         "istio-inbound-interception-mode" Text Inbound.short('m').default("REDIRECT").takes("MODE")
+        .words(&["REDIRECT", "TPROXY"])
         .annotation("sidecar.istio.io/interceptionMode");
     InboundTproxyMark: "Mark of inbound packets in TPROXY mode; not 1338",
         "istio-inbound-tproxy-mark" Number Inbound.short('t').default("1337").takes("MARK");
@@ -99,12 +100,14 @@ options! {
     DualStack: "Capture IPv6 too as soon as the pod has an IPv6 address",
         "dual-stack" Boolean Families.from(Variables::DerivedAfter("ISTIO_DUAL_STACK"));
     IpFamily: "Families that get rules: auto, ipv4, ipv6 (only) or dual",
-        "ip-family" Text Families.default("auto").from(Variables::Prefixed).takes("FAMILY");
+        "ip-family" Text Families.default("auto").from(Variables::Prefixed).takes("FAMILY")
+        .words(&["auto", "ipv4", "ipv6", "dual"]);
 
     Backend: "What holds the rules: auto, iptables, iptables-nft, iptables-legacy or nftables (native, without tools)",
-        "backend" Text Backend.default("auto").from(Variables::Prefixed).takes("BACKEND");
+        "backend" Text Backend.default("auto").from(Variables::Prefixed).takes("BACKEND")
+        .words(&["auto", "iptables", "iptables-nft", "iptables-legacy", "nftables"]);
     ForceIptablesBinary: "nft or legacy: the same as --backend iptables-nft or iptables-legacy",
-        "force-iptables-binary" Text Backend.takes("VARIANT");
+        "force-iptables-binary" Text Backend.takes("VARIANT").words(&["nft", "legacy"]);
     NativeNftables: "The same as --backend nftables",
         "native-nftables" Boolean Backend;
 
@@ -144,11 +147,12 @@ options! {
 
     LogOutputLevel: "Level, or SCOPE:LEVEL pairs (scopes `default` and `all`): none, fatal, error, warn, info, debug",
         "log_output_level" Text Logging.default("default:info").from(Variables::None).takes("LEVELS")
+        .words(&["none", "fatal", "error", "warn", "info", "debug"])
         .annotation("sidecar.istio.io/agentLogLevel");
     LogAsJson: "The same as --log-format json",
         "log_as_json" Boolean Logging.from(Variables::None);
     LogFormat: "text or json (one object per line); takes precedence over --log_as_json",
-        "log-format" Text Logging.default("text").from(Variables::Prefixed).takes("FORMAT");
+        "log-format" Text Logging.default("text").from(Variables::Prefixed).takes("FORMAT").words(&["text", "json"]);
 }
 
 impl Key {

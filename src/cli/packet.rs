@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::raw::SubCommand;
+
 /// An option of `explain`. None has a variable or a config key: a question is asked on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PacketKey {
@@ -25,11 +27,15 @@ pub enum PacketKey {
     State,
     /// How the answer is written.
     Output,
+    /// Whether text has colours.
+    Color,
+    /// The recorded machine that it is about.
+    Bundle,
 }
 
 impl PacketKey {
     /// All of them, in the order of `--help`.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::From,
         Self::To,
         Self::Proto,
@@ -40,6 +46,8 @@ impl PacketKey {
         Self::Connmark,
         Self::State,
         Self::Output,
+        Self::Color,
+        Self::Bundle,
     ];
 
     /// Name of the flag, placeholder of its value, default, and one sentence for `--help`.
@@ -71,7 +79,38 @@ impl PacketKey {
                 "new",
                 "State of its connection: new (its first packet), established or invalid",
             ),
-            Self::Output => ("output", "FORMAT", "text", "Format of the answer: text or json"),
+            Self::Output => (
+                "output",
+                "FORMAT",
+                "text",
+                "Format of the answer: text or json; explain --to: mermaid or dot too",
+            ),
+            Self::Color => (
+                "color",
+                "WHEN",
+                "auto",
+                "Colours in text: auto (on a terminal, unless $NO_COLOR is set or $TERM is dumb), always or never",
+            ),
+            Self::Bundle => (
+                "bundle",
+                "FILE",
+                "",
+                "Ask about the machine on which `istio-iptables bundle` wrote FILE; `-` reads standard input",
+            ),
+        }
+    }
+
+    /// The values that shells complete; empty if any text may be one.
+    #[must_use]
+    pub const fn words(self, command: SubCommand) -> &'static [&'static str] {
+        match self {
+            Self::From => &["app", "proxy", "outside", "kernel"],
+            Self::Proto => &["tcp", "udp"],
+            Self::State => &["new", "established", "invalid"],
+            Self::Output if matches!(command, SubCommand::Explain) => &["text", "json", "mermaid", "dot"],
+            Self::Output => &["text", "json"],
+            Self::Color => &["auto", "always", "never"],
+            Self::To | Self::Src | Self::In | Self::Out | Self::Mark | Self::Connmark | Self::Bundle => &[],
         }
     }
 

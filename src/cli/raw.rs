@@ -12,32 +12,50 @@ pub enum SubCommand {
     /// Make the rules (also without a sub-command).
     #[default]
     Apply,
+    /// Write the facts of this machine into a file.
+    Bundle,
     /// Compare the live state with what the options ask for.
     Check,
     /// Remove what an earlier run added.
     Cleanup,
+    /// Print a completion script for a shell.
+    Completions,
     /// Compare two rule sets.
     Diff,
     /// Report what happens to a packet.
     Explain,
+    /// Print the man page.
+    Man,
     /// Print the live rules of ours with their counters.
     Show,
 }
 
 impl SubCommand {
     /// All of them, in the order of `--help`.
-    pub const ALL: [Self; 6] =
-        [Self::Apply, Self::Check, Self::Cleanup, Self::Diff, Self::Explain, Self::Show];
+    pub const ALL: [Self; 9] = [
+        Self::Apply,
+        Self::Bundle,
+        Self::Check,
+        Self::Cleanup,
+        Self::Completions,
+        Self::Diff,
+        Self::Explain,
+        Self::Man,
+        Self::Show,
+    ];
 
     /// The word on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Apply => "apply",
+            Self::Bundle => "bundle",
             Self::Check => "check",
             Self::Cleanup => "cleanup",
+            Self::Completions => "completions",
             Self::Diff => "diff",
             Self::Explain => "explain",
+            Self::Man => "man",
             Self::Show => "show",
         }
     }
@@ -47,8 +65,9 @@ impl SubCommand {
     pub const fn own_options(self) -> &'static [PacketKey] {
         match self {
             Self::Explain => &PacketKey::ALL,
-            Self::Check | Self::Diff | Self::Show => &[PacketKey::Output],
-            Self::Apply | Self::Cleanup => &[],
+            Self::Check | Self::Show => &[PacketKey::Output, PacketKey::Color, PacketKey::Bundle],
+            Self::Diff => &[PacketKey::Output, PacketKey::Color],
+            Self::Apply | Self::Bundle | Self::Cleanup | Self::Completions | Self::Man => &[],
         }
     }
 
@@ -57,17 +76,45 @@ impl SubCommand {
     pub const fn about(self) -> &'static str {
         match self {
             Self::Apply => "Write the rules that the options ask for (the default)",
+            Self::Bundle => {
+                "Print a file from which explain, check and show answer elsewhere as on this machine; changes nothing"
+            }
             Self::Check => {
                 "Compare the live rules with those of the options; exit 0 if they are equal, 1 if not; changes nothing"
             }
             Self::Cleanup => "Remove what an earlier run added; the same as --cleanup-only",
+            Self::Completions => "Print a completion script for bash, fish or zsh",
             Self::Diff => {
                 "Prove that two rule sets do the same with every packet, or name a packet that differs; changes nothing"
             }
             Self::Explain => {
                 "Tell whether a packet is captured, and by which rule and option; changes nothing"
             }
+            Self::Man => "Print the man page",
             Self::Show => "Print the live rules of ours with their counters and reasons; changes nothing",
+        }
+    }
+
+    /// Command lines for `--help`, without the program's name.
+    pub(super) const fn examples(self) -> &'static [&'static str] {
+        match self {
+            Self::Apply => &[
+                "apply -p 15001 -z 15006 -u 1337 -m REDIRECT -i '*' -b '*' -d 15020",
+                "apply --dry-run -i '*' -b '*'",
+            ],
+            Self::Bundle => &["bundle > pod.json", "bundle --pid 4711 -i '*' -b '*' > pod.json"],
+            Self::Check => &["check -i '*' -b '*'", "check --pid 4711 --output json -i '*' -b '*'"],
+            Self::Cleanup => &["cleanup", "cleanup --keep-connections --pid 4711"],
+            Self::Completions => &["completions bash > /etc/bash_completion.d/istio-iptables"],
+            Self::Diff => &["diff live options -i '*' -b '*'", "diff before.rules after.rules"],
+            Self::Explain => &[
+                "explain -i '*' -b '*' -d 15020",
+                "explain --live --pid 4711 --to 10.0.0.1:443",
+                "explain --live --from outside --to 10.1.0.5:8080",
+                "explain --bundle pod.json --to 10.0.0.1:443",
+            ],
+            Self::Man => &["man | man -l -"],
+            Self::Show => &["show --pid 4711", "show --watch"],
         }
     }
 }
@@ -126,9 +173,7 @@ impl RawOptions {
     #[must_use]
     pub fn of(values: impl IntoIterator<Item = (Key, Given)>) -> Self {
         let mut raw = Self::default();
-        for (key, given) in values {
-            raw.set_if_stronger(key, given);
-        }
+        raw.complete(values);
         raw
     }
 
@@ -149,9 +194,16 @@ impl RawOptions {
         self.packet.get(&key).map_or(key.default(), |text| text.trim())
     }
 
-    /// Takes an option of `explain`.
+    /// Adds options of lower precedence than those that are there.
+    pub fn complete(&mut self, values: impl IntoIterator<Item = (Key, Given)>) {
+        for (key, given) in values {
+            self.set_if_stronger(key, given);
+        }
+    }
+
+    /// Takes an option of `explain`, unless it is there already.
     pub(super) fn ask(&mut self, key: PacketKey, text: String) {
-        self.packet.insert(key, text);
+        self.packet.entry(key).or_insert(text);
     }
 
     /// Takes a value unless one of higher precedence is there already.

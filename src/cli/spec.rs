@@ -95,6 +95,8 @@ pub struct OptionSpec {
     pub value_name: &'static str,
     /// The annotation of a pod from which an injector sets it.
     pub annotation: Option<&'static str>,
+    /// The values that shells complete; empty if any text may be one.
+    pub words: &'static [&'static str],
 }
 
 impl OptionSpec {
@@ -115,6 +117,10 @@ impl OptionSpec {
                 Kind::Text => "TEXT",
             },
             annotation: None,
+            words: match kind {
+                Kind::Boolean => &["true", "false"],
+                Kind::List | Kind::Number | Kind::Text => &[],
+            },
         }
     }
 
@@ -136,6 +142,10 @@ impl OptionSpec {
 
     pub(super) const fn takes(self, value_name: &'static str) -> Self {
         Self { value_name, ..self }
+    }
+
+    pub(super) const fn words(self, words: &'static [&'static str]) -> Self {
+        Self { words, ..self }
     }
 
     pub(super) const fn annotation(self, key: &'static str) -> Self {

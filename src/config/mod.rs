@@ -28,7 +28,9 @@ pub use capture_annotation::{
 };
 pub use error::{ConfigError, Expected, Warning};
 pub use intent::{DnsChoice, FamilyChoice, Intent, Notice};
-pub use packet_query::{ConnectionState, DiffQuery, Output, PacketQuery, Question, Sender};
+pub use packet_query::{
+    BundleContext, Color, ConnectionState, Diagram, DiffQuery, Output, PacketQuery, Question, Sender,
+};
 pub use resolve::{GivenOption, Resolved, log_options, resolve};
 pub use run::{Action, BackendChoice, LogFormat, LogOptions, NetworkNamespace, RunOptions, Validation};
 pub use values::{decimal, parse_bool};

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::cli::{Origin, PacketKey, RawOptions, SubCommand};
-use crate::facts::Files;
+use crate::cli::{Given, Heading, Key, Origin, PacketKey, RawOptions, SubCommand};
+use crate::facts::{self, Files, NameServers};
 use crate::model::{Interface, Mark, Transport};
 
 use super::error::{ConfigError, Expected};
@@ -65,6 +65,18 @@ pub enum Output {
     Text,
 }
 
+/// Whether an answer has colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Color {
+    /// Always.
+    Always,
+    /// On a terminal.
+    Auto,
+    /// Never.
+    #[default]
+    Never,
+}
+
 /// A packet, as far as it is described.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketQuery {
@@ -90,13 +102,35 @@ pub struct PacketQuery {
     pub state: ConnectionState,
     /// How the answer is written.
     pub output: Output,
+    /// The diagram in which it is written, in the place of text.
+    pub diagram: Option<Diagram>,
     /// Whether it is about the rules in the kernel, not about those of the options.
     pub live: bool,
 }
 
-/// A question about the live rules.
+/// A language for diagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Diagram {
+    /// That of Graphviz.
+    Dot,
+    /// That of Mermaid.
+    Mermaid,
+}
+
+/// What a bundle has besides what is read from the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BundleContext {
+    /// The options in force that answers depend on.
+    pub options: Vec<(Key, Given)>,
+    /// The lines of files that they refer to.
+    pub files: Files,
+}
+
+/// A question about the live rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
+    /// All that answers depend on, to be answered elsewhere.
+    Bundle(Box<BundleContext>),
     /// How they differ from those of the options.
     Check(Output),
     /// What they have counted.
@@ -108,15 +142,84 @@ pub enum Question {
     },
 }
 
+/// Reads the option about colours, of all sub-commands that have it. Only text has any.
+pub(super) fn read_color(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Color {
+    if !raw.command.own_options().contains(&PacketKey::Color) {
+        return Color::Never;
+    }
+    let color = Reader { raw, errors }.value(PacketKey::Color, color).unwrap_or_default();
+    if raw.packet(PacketKey::Output) == "text" { color } else { Color::Never }
+}
+
 /// Reads the options of `check` and `show`.
-pub(super) fn question(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Question> {
+pub(super) fn question(raw: &RawOptions, files: &Files, errors: &mut Vec<ConfigError>) -> Option<Question> {
     match raw.command {
+        SubCommand::Bundle => Some(Question::Bundle(Box::new(context(raw, files)))),
         SubCommand::Check => Reader { raw, errors }.value(PacketKey::Output, output).map(Question::Check),
         SubCommand::Show => {
             let output = Reader { raw, errors }.value(PacketKey::Output, output)?;
             Some(Question::Show { output, watch: raw.watch })
         }
-        SubCommand::Apply | SubCommand::Cleanup | SubCommand::Diff | SubCommand::Explain => None,
+        SubCommand::Apply
+        | SubCommand::Cleanup
+        | SubCommand::Completions
+        | SubCommand::Diff
+        | SubCommand::Explain
+        | SubCommand::Man => None,
+    }
+}
+
+/// Options that answers depend on, and what they refer to in files: nothing else of these leaves the machine.
+fn context(raw: &RawOptions, files: &Files) -> BundleContext {
+    let decides = |key: Key| {
+        matches!(
+            key.spec().heading,
+            Heading::Proxy
+                | Heading::Inbound
+                | Heading::Outbound
+                | Heading::Dns
+                | Heading::Interfaces
+                | Heading::Families
+                | Heading::Backend
+        )
+    };
+    let options = raw.iter().filter(|(key, _)| decides(*key)).map(|(key, given)| (key, given.clone()));
+    let names = |keys: &[Key]| {
+        let texts = keys.iter().map(|key| raw.given(*key).map_or(key.spec().default, |given| &given.text));
+        texts.flat_map(|text| text.split(',').map(str::trim)).collect::<Vec<_>>()
+    };
+    let user = |name: &str| Some(format!("{name}:x:{}:0:::\n", facts::uid_of(&files.passwd, name)?));
+    let group = |name: &str| Some(format!("{name}:x:{}:\n", facts::gid_of(&files.group, name)?));
+    let servers = |text: &String| {
+        let NameServers { v4, v6 } = facts::name_servers(text);
+        let v6 = v6.iter().map(|address| format!("nameserver {address}\n"));
+        v4.iter().map(|address| format!("nameserver {address}\n")).chain(v6).collect::<String>()
+    };
+    let groups = [Key::OutboundOwnerGroups, Key::OutboundOwnerGroupsExclude];
+    BundleContext {
+        options: options.collect(),
+        files: Files {
+            passwd: names(&[Key::EnvoyUser]).into_iter().filter_map(user).collect(),
+            group: names(&groups).into_iter().filter_map(group).collect(),
+            resolv_conf: files.resolv_conf.as_ref().map(servers).map_err(Clone::clone),
+        },
+    }
+}
+
+/// Refuses what a recorded machine cannot do.
+pub(super) fn conflicts_with_bundle(raw: &RawOptions, errors: &mut Vec<ConfigError>) {
+    if raw.packet(PacketKey::Bundle).is_empty() {
+        return;
+    }
+    let mut reader = Reader { raw, errors };
+    if raw.watch {
+        reader.refuse(PacketKey::Bundle, Expected::new("no --watch: nothing changes in a bundle"));
+    }
+    for key in [Key::NetworkNamespace, Key::Pid].into_iter().filter(|key| raw.given(*key).is_some()) {
+        reader.refuse(
+            PacketKey::Bundle,
+            Expected::new(format!("no --{}: it is about one network namespace", key.spec().name)),
+        );
     }
 }
 
@@ -147,7 +250,8 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
     let interfaces = [PacketKey::In, PacketKey::Out].map(|key| reader.optional(key, interface));
     let marks = [PacketKey::Mark, PacketKey::Connmark].map(|key| reader.value(key, mark));
     let state = reader.value(PacketKey::State, state);
-    let output = reader.value(PacketKey::Output, output);
+    let diagram = diagram(raw.packet(PacketKey::Output));
+    let output = if diagram.is_some() { Some(Output::Text) } else { reader.value(PacketKey::Output, output) };
     let ([in_interface, out_interface], [mark, connmark]) = (interfaces, marks);
     let (destination, source) = (destination?, source?);
     if let (Some(to), Some((from, _))) = (destination, source)
@@ -156,6 +260,13 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
         let expected =
             Expected::new(format!("an address of the same family as the destination, {}", to.ip()));
         reader.refuse(PacketKey::Src, expected);
+        return None;
+    }
+    if diagram.is_some() && destination.is_none() {
+        reader.refuse(
+            PacketKey::Output,
+            Expected::new("text or json without a packet: add --to for a diagram"),
+        );
         return None;
     }
     let sender = sender?;
@@ -183,7 +294,8 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
         connmark: connmark?,
         state: state?,
         output: output?,
-        live: raw.live,
+        diagram,
+        live: raw.live || !raw.packet(PacketKey::Bundle).is_empty(),
     })
 }
 
@@ -296,6 +408,23 @@ fn state(text: &str) -> Result<ConnectionState, Expected> {
         "established" => Ok(ConnectionState::Established),
         "invalid" => Ok(ConnectionState::Invalid),
         _ => Err(Expected::new("new, established or invalid")),
+    }
+}
+
+fn color(text: &str) -> Result<Color, Expected> {
+    match text {
+        "always" => Ok(Color::Always),
+        "auto" => Ok(Color::Auto),
+        "never" => Ok(Color::Never),
+        _ => Err(Expected::new("auto, always or never")),
+    }
+}
+
+fn diagram(text: &str) -> Option<Diagram> {
+    match text {
+        "dot" => Some(Diagram::Dot),
+        "mermaid" => Some(Diagram::Mermaid),
+        _ => None,
     }
 }
 

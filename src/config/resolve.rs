@@ -9,7 +9,7 @@ use crate::text::one_line;
 use super::Traffic;
 use super::error::{ConfigError, Expected, Warning};
 use super::intent::{DnsChoice, FamilyChoice, Intent};
-use super::packet_query::{self, DiffQuery, PacketQuery, Question};
+use super::packet_query::{self, Color, DiffQuery, PacketQuery, Question};
 use super::reader::Reader;
 use super::run::{LogFormat, LogOptions, RunOptions};
 use super::{run_options, traffic, values};
@@ -27,6 +27,8 @@ pub struct Resolved {
     pub question: Option<Question>,
     /// The rule sets that are to be compared; `None` in a run.
     pub diff: Option<DiffQuery>,
+    /// Whether the answer has colours.
+    pub color: Color,
     /// Which traffic is captured, as far as it follows from options.
     pub intent: Intent,
     /// Warnings about options.
@@ -78,9 +80,11 @@ pub fn resolve(raw: &RawOptions, files: &Files) -> Result<Resolved, Vec<ConfigEr
     let intent = read_intent(&mut reader, files);
     let is_question = raw.command == SubCommand::Explain;
     let query = is_question.then(|| packet_query::read(raw, &mut reader.errors)).flatten();
-    let question = packet_query::question(raw, &mut reader.errors);
+    let question = packet_query::question(raw, files, &mut reader.errors);
+    packet_query::conflicts_with_bundle(raw, &mut reader.errors);
     let is_diff = raw.command == SubCommand::Diff;
     let diff = is_diff.then(|| packet_query::read_diff(raw, files, &mut reader.errors)).flatten();
+    let color = packet_query::read_color(raw, &mut reader.errors);
     match (run, intent) {
         (Some(run), Some(intent)) if reader.errors.is_empty() => Ok(Resolved {
             run,
@@ -88,6 +92,7 @@ pub fn resolve(raw: &RawOptions, files: &Files) -> Result<Resolved, Vec<ConfigEr
             query,
             question,
             diff,
+            color,
             intent,
             warnings: reader.warnings,
             given: differing(raw),

@@ -31,6 +31,10 @@ pub enum BackendChoice {
 }
 
 impl BackendChoice {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Auto, Self::Iptables, Self::IptablesLegacy, Self::IptablesNft, Self::Nftables];
+
     /// The choice that leaves this backend only.
     #[must_use]
     pub const fn only(backend: Backend) -> Self {

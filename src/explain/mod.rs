@@ -4,6 +4,7 @@
 //! this is one more interpreter of them.
 
 mod decisive;
+mod diagram;
 mod foreign_rule;
 mod json;
 mod live;
@@ -24,6 +25,7 @@ use crate::policy;
 
 pub(crate) use foreign_rule::{Does, does, tests as tests_of};
 pub use live::live_config;
+pub(crate) use overview::query;
 pub use packet::{Packet, Process};
 pub use reason::{Cause, Reason};
 pub(crate) use rules::Chains;
@@ -91,6 +93,10 @@ pub fn answer(query: &PacketQuery, pod: &Pod<'_>) -> String {
     if let Some(destination) = query.destination {
         let packet = Packet::of(query, destination, pod.config, pod.network);
         let (walk, reason) = explain(&packet);
+        if let Some(language) = query.diagram {
+            let verdict = text::headline(&packet, &walk, &reason, pod);
+            return diagram::diagram(language, &packet.to_string(), &walk, &verdict);
+        }
         return match query.output {
             Output::Text => text::packet(&packet, &walk, &reason, pod),
             Output::Json => json::packet(&packet, &walk, &reason, pod),

@@ -175,7 +175,7 @@ impl Kinds<'_> {
     }
 }
 
-pub(super) const fn query(sender: Sender) -> PacketQuery {
+pub(crate) const fn query(sender: Sender) -> PacketQuery {
     PacketQuery {
         sender,
         destination: None,
@@ -188,6 +188,7 @@ pub(super) const fn query(sender: Sender) -> PacketQuery {
         connmark: Mark(0),
         state: ConnectionState::New,
         output: Output::Text,
+        diagram: None,
         live: false,
     }
 }

@@ -80,7 +80,7 @@ const fn is_mismatch(step: &Step<'_>) -> bool {
 }
 
 /// What becomes of the packet, and why if it is not what capture is for.
-fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &Pod<'_>) -> String {
+pub(super) fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &Pod<'_>) -> String {
     let sentence = &reason.sentence;
     let verdict = match walk.verdict {
         Verdict::Captured(port) => {

@@ -2,6 +2,12 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
+/// Whether standard output is a terminal.
+#[must_use]
+pub fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
 /// Prints `text` at once; on a terminal in place of what is there, if `replaces`.
 ///
 /// # Errors

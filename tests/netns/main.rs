@@ -15,6 +15,7 @@
 mod lab;
 
 mod agreement;
+mod bundle;
 mod change;
 mod chaos;
 mod check;

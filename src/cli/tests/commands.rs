@@ -91,3 +91,70 @@ fn help_shows_every_option_and_exit_code() {
     }
     assert!(line(&["--version"]).printed().contains(env!("CARGO_PKG_VERSION")));
 }
+
+#[test]
+fn completions_and_the_man_page_have_every_option_and_command() {
+    let texts = completion::SHELLS.map(|shell| line(&["completions", shell]).printed());
+    let man = line(&["man"]).printed().replace("\\-", "-");
+    for text in texts.iter().chain([&man]) {
+        for spec in Key::ALL.iter().map(|key| key.spec()).filter(|spec| spec.has_flag()) {
+            for name in std::iter::once(spec.name).chain(spec.alias) {
+                assert!(
+                    text.contains(&format!("--{name}")) || text.contains(&format!("-l {name} ")),
+                    "{name}\n{text}"
+                );
+            }
+            let words = spec.words.join(" ");
+            assert!(spec.kind == Kind::Boolean || text == &man || text.contains(&words), "{words}\n{text}");
+        }
+        for sub in SubCommand::ALL {
+            // Bash shows no descriptions.
+            let is_described = text == &texts[0] || text.contains(sub.about());
+            assert!(
+                text.contains(sub.name()) && is_described,
+                "{}
+{text}",
+                sub.name()
+            );
+            for key in sub.own_options() {
+                assert!(text.contains(key.name()), "{key}\n{text}");
+            }
+        }
+        assert!(!text.contains("vklog"));
+    }
+    assert_eq!(
+        line(&["completions", "ksh"]).errors(),
+        ["completions: \"ksh\" is not accepted, expected bash, fish or zsh"]
+    );
+    assert_eq!(
+        line(&["completions"]).errors(),
+        ["completions: \"\" is not accepted, expected bash, fish or zsh"]
+    );
+    // The pod's variables are no part of it.
+    assert!(line(&["man"]).env("ISTIO_INBOUND_PORTS", "80").printed().starts_with(".TH"));
+}
+
+#[test]
+fn examples_in_help_are_accepted() {
+    for sub in SubCommand::ALL {
+        let help = line(&[sub.name(), "--help"]).printed();
+        let (_, examples) = help.split_once("Examples:\n").unwrap();
+        assert!(examples.lines().count() > 0, "{help}");
+        for example in examples.lines() {
+            let words = example.split_whitespace().take_while(|word| !["|", ">"].contains(word));
+            let words: Vec<&str> = words.map(|word| word.trim_matches('\'')).collect();
+            assert_eq!(words.first(), Some(&"istio-iptables"), "{example}");
+            assert!(line(words.get(1..).unwrap()).parse().is_ok(), "{example}");
+        }
+    }
+}
+
+#[test]
+fn colours_are_off_without_a_terminal_s_consent() {
+    let color = |input: &Input<'_>| input.raw().packet(PacketKey::Color).to_owned();
+    assert_eq!(color(&line(&["explain"])), "auto");
+    assert_eq!(color(&line(&["explain"]).env("NO_COLOR", "")), "auto");
+    assert_eq!(color(&line(&["show"]).env("NO_COLOR", "1")), "never");
+    assert_eq!(color(&line(&["check"]).env("TERM", "dumb")), "never");
+    assert_eq!(color(&line(&["check", "--color", "always"]).env("NO_COLOR", "1")), "always");
+}

@@ -280,3 +280,34 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn values_that_shells_complete_are_those_that_are_accepted() {
+    for key in cli::Key::ALL.iter().filter(|key| !key.spec().words.is_empty()) {
+        // A boolean has more spellings.
+        let is_boolean = key.spec().kind == cli::Kind::Boolean;
+        let spec = key.spec();
+        for word in spec.words {
+            resolved_of(&[&format!("--{}={word}", spec.name)], &[]);
+        }
+        let error = errors_of(&[&format!("--{}=neither", spec.name)], &[]).remove(0);
+        let (_, expected) = error.split_once("expected ").unwrap();
+        let listed = expected.split_once(" levels ").map_or(expected, |(_, levels)| levels);
+        let listed = listed.split([',', ' ']).filter(|word| !["", "or", "and"].contains(word));
+        let (mut listed, mut words): (Vec<_>, _) = (listed.collect(), spec.words.to_vec());
+        listed.sort_unstable();
+        words.sort_unstable();
+        assert!(is_boolean || listed == words, "{key}: {listed:?}, not {words:?}");
+    }
+    for sub in cli::SubCommand::ALL {
+        for key in sub.own_options() {
+            for word in key.words(sub) {
+                let option = format!("--{}={word}", key.name());
+                let (diff, explain) = (cli::SubCommand::Diff, cli::SubCommand::Explain);
+                let sides: &[&str] = if sub == diff { &["options", "live"] } else { &[] };
+                let more = if sub == explain { &["--to=10.0.0.1:80"] } else { sides };
+                resolved_of(&[&[sub.name(), &option], more].concat(), &[]);
+            }
+        }
+    }
+}

@@ -281,6 +281,10 @@ impl Ended {
 
     /// It must have ended with 0.
     #[track_caller]
+    pub(crate) fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.output.stdout).into_owned()
+    }
+
     pub(crate) fn succeeded(self) -> Self {
         self.ended_with(0)
     }

@@ -1,0 +1,101 @@
+//! Completion scripts for shells, made from a command line's definition.
+
+mod bash;
+mod fish;
+mod zsh;
+
+use clap::{Arg, ArgAction, Command, ValueHint};
+
+/// The shells, as they are named on the command line.
+pub const SHELLS: [&str; 3] = ["bash", "fish", "zsh"];
+
+/// The completion script of a program for a shell; `None` for a shell that is not one of [`SHELLS`].
+///
+/// `command` is the definition as it was made: options that are global are listed with the program.
+#[must_use]
+pub fn script(shell: &str, command: &Command) -> Option<String> {
+    match shell {
+        "bash" => Some(bash::script(command)),
+        "fish" => Some(fish::script(command)),
+        "zsh" => Some(zsh::script(command)),
+        _ => None,
+    }
+}
+
+/// What follows an option.
+pub(super) enum Value {
+    /// Nothing.
+    None,
+    /// One of these words, behind `=` only.
+    Optional(String),
+    /// One of these words.
+    Words(String),
+    /// A file.
+    File,
+    /// Any text.
+    Any,
+}
+
+/// What follows an option, or may be in the place of an argument.
+pub(super) fn value(argument: &Arg) -> Value {
+    if !argument.get_action().takes_values() {
+        return Value::None;
+    }
+    let words: Vec<String> =
+        argument.get_possible_values().iter().map(|word| word.get_name().to_owned()).collect();
+    let is_optional = argument.get_num_args().is_some_and(|count| count.min_values() == 0);
+    match value_name(argument).as_str() {
+        _ if is_optional => Value::Optional(words.join(" ")),
+        _ if !words.is_empty() => Value::Words(words.join(" ")),
+        "FILE" | "PATH" => Value::File,
+        _ => Value::Any,
+    }
+}
+
+/// Whether a file may be named, beside words.
+pub(super) fn is_path(argument: &Arg) -> bool {
+    argument.get_value_hint() == ValueHint::AnyPath
+}
+
+/// The placeholder of a value.
+pub(super) fn value_name(argument: &Arg) -> String {
+    let name = argument.get_value_names().and_then(|names| names.first());
+    name.map_or_else(|| "VALUE".to_owned(), ToString::to_string)
+}
+
+/// The options and arguments of a command that `--help` lists, without those that every command has.
+pub(super) fn arguments(command: &Command) -> impl Iterator<Item = &Arg> {
+    command.get_arguments().filter(|argument| !argument.is_hide_set())
+}
+
+/// The options every command has, besides the global ones.
+pub(super) fn standard(has_version: bool) -> Vec<Arg> {
+    let help = Arg::new("help").short('h').long("help").help("Print help").action(ArgAction::Help);
+    let version =
+        Arg::new("version").short('V').long("version").help("Print version").action(ArgAction::Version);
+    std::iter::once(help).chain(has_version.then_some(version)).collect()
+}
+
+/// All spellings of an option, with dashes.
+pub(super) fn names(argument: &Arg) -> Vec<String> {
+    let short = argument.get_short().map(|short| format!("-{short}"));
+    let aliases = argument.get_visible_aliases().unwrap_or_default();
+    let long = argument.get_long().into_iter().chain(aliases).map(|long| format!("--{long}"));
+    short.into_iter().chain(long).collect()
+}
+
+/// A sub-command by all its names.
+pub(super) fn command_names(command: &Command) -> Vec<&str> {
+    std::iter::once(command.get_name()).chain(command.get_visible_aliases()).collect()
+}
+
+/// The first sentence of a help text, without default and variables.
+pub(super) fn summary(help: Option<&clap::builder::StyledStr>) -> String {
+    let text = help.map(ToString::to_string).unwrap_or_default();
+    text.split(" [").next().unwrap_or_default().to_owned()
+}
+
+/// The name of a program as part of a shell function's name.
+pub(super) fn function(command: &Command) -> String {
+    command.get_name().replace('-', "_")
+}

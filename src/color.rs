@@ -1,0 +1,99 @@
+//! Colours for answers in text: by what a line begins with, since the answers themselves have none.
+
+const GREEN: &str = "\x1b[32m";
+const RED: &str = "\x1b[31m";
+const YELLOW: &str = "\x1b[33m";
+const BOLD: &str = "\x1b[1m";
+const RESET: &str = "\x1b[0m";
+
+/// Verdicts, as the first words of an answer.
+const VERDICTS: [(&str, &str); 8] = [
+    ("captured", GREEN),
+    ("equal", GREEN),
+    ("not captured", YELLOW),
+    ("as its connection", YELLOW),
+    ("not proved", YELLOW),
+    ("different", RED),
+    ("dropped", RED),
+    ("lost", RED),
+];
+
+/// Beginnings of other lines.
+const LINES: [(&str, &str); 10] = [
+    ("> ", GREEN),
+    ("+ ", GREEN),
+    ("- ", RED),
+    ("? ", YELLOW),
+    ("! ", YELLOW),
+    ("note", YELLOW),
+    ("also different", RED),
+    ("not proved", YELLOW),
+    ("  note ", YELLOW),
+    ("  unless ", YELLOW),
+];
+
+/// Outcomes in the table of all traffic, with the blanks around them.
+const OUTCOMES: [(&str, &str); 4] =
+    [("  captured", GREEN), ("  not captured", YELLOW), ("  dropped", RED), ("  lost", RED)];
+
+/// An answer with colours.
+#[must_use]
+pub fn paint(answer: &str) -> String {
+    let mut painted = String::with_capacity(answer.len() + 512);
+    for (number, line) in answer.split_inclusive('\n').enumerate() {
+        let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
+        let styles: &[_] = if number == 0 { &VERDICTS } else { &LINES };
+        let whole = styles.iter().find(|(start, _)| line.starts_with(start)).map(|(_, style)| *style);
+        // Titles of chains and of sections.
+        let title = (number > 0 && line.starts_with(|c: char| c.is_ascii_alphabetic())).then_some(BOLD);
+        match (whole.or(title), outcome(line)) {
+            (Some(style), _) => painted.extend([style, line, RESET]),
+            (None, Some((before, word, style, rest))) => painted.extend([before, style, word, RESET, rest]),
+            (None, None) => painted.push_str(line),
+        }
+        painted.push_str(end);
+    }
+    painted
+}
+
+/// A row of the table, taken apart at its outcome.
+fn outcome(line: &str) -> Option<(&str, &str, &str, &str)> {
+    let found = OUTCOMES.iter().filter_map(|(word, style)| Some((line.find(word)?, *word, *style)));
+    let (at, word, style) = found.min_by_key(|(at, ..)| *at).filter(|(at, ..)| *at > 0)?;
+    let (before, rest) = line.split_at_checked(at + word.len())?;
+    let (before, word) = before.split_at_checked(at)?;
+    Some((before, word, style, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_have_the_colour_of_their_meaning() {
+        let answer = "not captured: excluded (-x)\n  goes to  10.0.0.1:80\n  note     other rules\n\nnat OUTPUT\n> -j RETURN  matches\n";
+        let expected = "\x1b[33mnot captured: excluded (-x)\x1b[0m\n  goes to  10.0.0.1:80\n\x1b[33m  note     other rules\x1b[0m\n\n\
+                        \x1b[1mnat OUTPUT\x1b[0m\n\x1b[32m> -j RETURN  matches\x1b[0m\n";
+        assert_eq!(paint(answer), expected);
+    }
+
+    #[test]
+    fn outcome_in_the_table_is_coloured_alone() {
+        let row = "  app to a server   captured, 15001   everything else\n";
+        assert_eq!(
+            paint(&["IPv4\n", row].concat()).lines().nth(1).unwrap(),
+            "  app to a server \x1b[32m  captured\x1b[0m, 15001   everything else"
+        );
+        let row = "IPv4\n  client to the app   not captured    this port is not captured (-d)";
+        assert!(paint(row).contains("\x1b[33m  not captured\x1b[0m    this port"), "{}", paint(row));
+    }
+
+    #[test]
+    fn without_colours_the_text_is_the_same() {
+        let answer = "different: 1 chains\n\nnat A (IPv4)\n-   1  -j X\n+   2  -j Y\n\nüber\n\n";
+        let plain =
+            [GREEN, RED, YELLOW, BOLD, RESET].iter().fold(paint(answer), |text, code| text.replace(code, ""));
+        assert_eq!(plain, answer);
+        assert_eq!(paint(""), "");
+    }
+}

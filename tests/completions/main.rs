@@ -1,0 +1,66 @@
+//! The completion scripts in the shells that they are for, and the man page in groff.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "runs shells, and fails by panicking"
+)]
+
+mod shells;
+
+use std::path::Path;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_istio-iptables");
+
+#[test]
+fn bash_completes_commands_options_and_values() {
+    let bash = |words: &[&str]| shells::bash(Path::new(PROGRAM), words);
+    assert_eq!(bash(&["exp"]), ["explain"]);
+    assert_eq!(bash(&["explain", "--prot"]), ["--proto"]);
+    assert_eq!(bash(&["explain", "--proto", ""]), ["tcp", "udp"]);
+    assert_eq!(bash(&["explain", "--proto", "=", "u"]), ["udp"]);
+    assert_eq!(
+        bash(&["--backend", "="]),
+        ["auto", "iptables", "iptables-nft", "iptables-legacy", "nftables"]
+    );
+    assert_eq!(bash(&["-n", "-m", "T"]), ["TPROXY"]);
+    assert_eq!(bash(&["--dry-run", "=", "f"]), ["false"]);
+    // Without `=` there is no value: a command may follow.
+    assert_eq!(bash(&["--dry-run", "cle"]), ["cleanup"]);
+    assert_eq!(bash(&["completions", "z"]), ["zsh"]);
+    // An option of `explain` only.
+    assert_eq!(bash(&["cleanup", "--prot"]), [""; 0]);
+    assert_eq!(bash(&["cleanup", "--reroute"]), ["--reroute-virtual-interfaces"]);
+}
+
+#[test]
+fn fish_completes_commands_options_and_values() {
+    let fish = |rest: &str| shells::fish(Path::new(PROGRAM), &format!("istio-iptables {rest}"));
+    assert_eq!(fish("exp"), ["explain"]);
+    assert_eq!(fish("explain --prot"), ["--proto"]);
+    assert_eq!(fish("explain --proto "), ["tcp", "udp"]);
+    assert_eq!(fish("explain --proto=u"), ["--proto=udp"]);
+    assert_eq!(fish("cleanup -m "), ["REDIRECT", "TPROXY"]);
+    assert_eq!(fish("cleanup --prot"), [""; 0]);
+    assert_eq!(fish("completions z"), ["zsh"]);
+}
+
+#[test]
+fn zsh_completes_commands_options_and_values() {
+    let zsh = |typed: &str| shells::zsh(Path::new(PROGRAM), typed);
+    assert_eq!(zsh("exp\t--prot\tu\t"), "explain --proto=udp");
+    assert_eq!(zsh("--backe\tnft\t"), "--backend=nftables");
+    assert_eq!(zsh("cleanup -m T\t"), "cleanup -m TPROXY");
+    assert_eq!(zsh("completions z\t"), "completions zsh");
+    // An option of `explain` only.
+    assert_eq!(zsh("cleanup --prot\t"), "cleanup --prot");
+}
+
+#[test]
+fn man_page_is_valid_roff() {
+    let text = shells::man(Path::new(PROGRAM));
+    for word in ["TPROXY", "explain", "Exit codes", "126"] {
+        assert!(text.contains(word), "{word}\n{text}");
+    }
+}
