@@ -1,6 +1,8 @@
 //! The commands.
 
-use clap::{Parser, Subcommand};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Parser, Subcommand};
+use istio_iptables::cli::completion;
 
 use super::Exit;
 use super::args::RewriteArgs;
@@ -23,21 +25,75 @@ pub(super) struct Cli {
 pub(super) enum Command {
     /// Inject the pods of files; other documents keep every byte
     #[command(visible_alias = "kube-inject")]
+    #[command(
+        after_help = "Examples:\n  sidecar-injector inject -f deploy.yaml | kubectl apply -f -\n  sidecar-injector inject -f deploy.yaml --inject-config inject-config.yaml --values values.json --diff"
+    )]
     Inject(RewriteArgs),
     /// Remove the sidecar from the pods of files
+    #[command(after_help = "Examples:\n  sidecar-injector uninject -f injected.yaml > deploy.yaml")]
     Uninject(RewriteArgs),
     /// Show whether pods are injected, and why or why not
+    #[command(
+        after_help = "Examples:\n  sidecar-injector check -f deploy.yaml\n  sidecar-injector check -f deploy.yaml --output json"
+    )]
     Check(CheckArgs),
     /// Print the built-in config, values and mesh config
+    #[command(after_help = "Examples:\n  sidecar-injector config values > values.json")]
     Config(PrintArgs),
     /// Find problems in injector config, values and mesh config
+    #[command(
+        after_help = "Examples:\n  sidecar-injector lint --inject-config inject-config.yaml --values values.json"
+    )]
     Lint(LintArgs),
     /// Print the objects of an installation, in the order in which to apply them
+    #[command(after_help = "Examples:\n  sidecar-injector manifests --revision capture | kubectl apply -f -")]
     Manifests(ManifestsArgs),
     /// Find why pods are not injected, or not created
+    #[command(
+        after_help = "Examples:\n  sidecar-injector doctor --namespace shop\n  sidecar-injector doctor -f saved/"
+    )]
     Doctor(DoctorArgs),
     /// List the pods with a sidecar, and what an injection would change in them now
+    #[command(after_help = "Examples:\n  sidecar-injector list --namespace shop --output json")]
     List(ListArgs),
     /// Serve the admission webhook
+    #[command(
+        after_help = "Examples:\n  sidecar-injector webhook --self-signed\n  sidecar-injector webhook --tls-cert cert.pem --tls-key key.pem"
+    )]
     Webhook(Box<WebhookArgs>),
+    /// Print a completion script for bash, fish or zsh
+    #[command(
+        after_help = "Examples:\n  sidecar-injector completions bash > /etc/bash_completion.d/sidecar-injector"
+    )]
+    Completions(CompletionsArgs),
+    /// Print the man page
+    #[command(after_help = "Examples:\n  sidecar-injector man | man -l -")]
+    Man,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_parser = PossibleValuesParser::new(completion::SHELLS))]
+    pub(super) shell: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn examples_in_help_are_accepted() {
+        for sub in Cli::command().get_subcommands() {
+            let help = sub.get_after_help().unwrap().to_string();
+            let examples: Vec<&str> = help.strip_prefix("Examples:\n").unwrap().lines().collect();
+            assert!(!examples.is_empty());
+            for example in examples {
+                let words = example.split_whitespace().take_while(|word| !["|", ">"].contains(word));
+                let parsed = Cli::try_parse_from(words);
+                assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
+            }
+        }
+    }
 }

@@ -20,8 +20,9 @@ mod webhook_args;
 
 use std::ffi::OsString;
 
-use clap::Parser as _;
 use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
+use istio_iptables::cli::{completion, man};
 
 use command::{Cli, Command};
 pub use exit::{Exit, Failure};
@@ -68,7 +69,7 @@ pub fn run(
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) if !error.use_stderr() => {
-            return Ok(Output { text: error.to_string(), target: "-".to_owned(), ..Output::default() });
+            return Ok(printed(error.to_string()));
         }
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             return Err(Failure { exit: Exit::Usage, help: error.to_string(), problems: Vec::new() });
@@ -85,5 +86,14 @@ pub fn run(
         Command::Doctor(args) => doctor::run(&args),
         Command::List(args) => list::run(&args, environment),
         Command::Webhook(args) => webhook::run(&args, environment),
+        Command::Completions(args) => {
+            Ok(printed(completion::script(&args.shell, &Cli::command()).unwrap_or_default()))
+        }
+        Command::Man => Ok(printed(man::page(&Cli::command()))),
     }
+}
+
+/// A text for standard output.
+fn printed(text: String) -> Output {
+    Output { text, target: "-".to_owned(), ..Output::default() }
 }

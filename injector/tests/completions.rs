@@ -1,0 +1,52 @@
+//! The completion scripts in the shells that they are for, and the man page in groff.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "runs shells, and fails by panicking"
+)]
+
+#[path = "../../tests/completions/shells.rs"]
+mod shells;
+
+use std::path::Path;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_sidecar-injector");
+
+#[test]
+fn bash_completes_commands_options_and_values() {
+    let bash = |words: &[&str]| shells::bash(Path::new(PROGRAM), words);
+    assert_eq!(bash(&["inj"]), ["inject"]);
+    assert_eq!(bash(&["kube-inject", "--reject"]), ["--reject-proxy-uid"]);
+    assert_eq!(bash(&["list", "--output", ""]), ["text", "json"]);
+    assert_eq!(bash(&["manifests", "--failure-policy", "=", "I"]), [""; 0]);
+    assert_eq!(bash(&["manifests", "--failure-policy", "=", "i"]), ["ignore"]);
+    assert_eq!(bash(&["config", "v"]), ["values"]);
+    assert_eq!(bash(&["completions", "z"]), ["zsh"]);
+}
+
+#[test]
+fn fish_completes_commands_options_and_values() {
+    let fish = |rest: &str| shells::fish(Path::new(PROGRAM), &format!("sidecar-injector {rest}"));
+    assert_eq!(fish("inj"), ["inject"]);
+    assert_eq!(fish("kube-inject --reject"), ["--reject-proxy-uid"]);
+    assert_eq!(fish("list --output "), ["json", "text"]);
+    assert_eq!(fish("lint --reject"), [""; 0]);
+}
+
+#[test]
+fn zsh_completes_commands_options_and_values() {
+    let zsh = |typed: &str| shells::zsh(Path::new(PROGRAM), typed);
+    assert_eq!(zsh("uninj\t--reject\t"), "uninject --reject-proxy-uid");
+    assert_eq!(zsh("list --out\tj\t"), "list --output=json");
+    assert_eq!(zsh("config v\t"), "config values");
+}
+
+#[test]
+fn man_page_is_valid_roff() {
+    let text = shells::man(Path::new(PROGRAM));
+    for word in ["kube-inject", "reject-proxy-uid", "Examples:", "doctor"] {
+        assert!(text.contains(word), "{word}\n{text}");
+    }
+}
