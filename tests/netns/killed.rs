@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
-use crate::lab::kill::When;
 use crate::lab::program::{Program, tool};
 use crate::lab::tools::path;
 use crate::lab::{Family, Fixture, Pod, for_each_backend, for_these_fixtures};
@@ -107,21 +106,14 @@ fn killed_at_any_message_of_cleanup_is_completed_by_next_run(fixture: Fixture) {
     );
 }
 
-/// Kills a run before and after each message that it sends to the kernel, each time in a new pod, until it ends by itself.
+/// Kills a run at each of its messages that leaves another state than the one before, each time in a new pod.
 fn at_every_message(prepare: impl Fn() -> Pod, run: impl Fn(&Pod) -> Program, check: impl Fn(&Pod, &str)) {
-    for when in [When::Before, When::After] {
-        let mut number = 1;
-        loop {
-            let pod = prepare();
-            let ended = run(&pod).run_and_kill_at_send(number, when);
-            check(&pod, &format!("{when:?} message {number}"));
-            if ended.code() == 0 {
-                break;
-            }
-            ended.ended_with(-1);
-            number += 1;
-        }
-        assert!(number > 3, "a run that sends {} messages does nothing", number - 1);
+    let points = run(&prepare()).points();
+    assert!(points.len() > 3, "a run that can be killed at {points:?} only does nothing");
+    for (number, when) in points {
+        let pod = prepare();
+        run(&pod).run_and_kill_at_send(number, when).ended_with(-1);
+        check(&pod, &format!("{when:?} message {number}"));
     }
 }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 use crate::established::{REDIRECT, TPROXY, apply_family, captures};
 use crate::held::Held;
 use crate::lab::fixture::at;
-use crate::lab::kill::When;
 use crate::lab::program::tool;
 use crate::lab::socket::Binding;
 use crate::lab::tools::WaitingTools;
@@ -191,31 +190,38 @@ fn closed_entry_of_the_other_direction_does_not_bypass_the_proxy(fixture: Fixtur
     held.all_alive();
 }
 
-/// The family that is captured already stays so while the first capture of the other one exempts TCP: after the message
-/// with which that begins, and, where the run was killed there, after each message of the run that completes it.
+/// The family that is captured already stays so while the first capture of the other one exempts TCP: at each point of the run
+/// up to the one where that begins, and, where the run was killed there, at each point of the run that completes it.
 fn first_capture_of_a_second_family_leaves_no_gap_in_the_first_one(fixture: Fixture) {
     let dual = |pod: &Pod| pod.bare_istio_iptables(&[&REDIRECT[..], &["--ip-family", "dual"]].concat());
-    // The message after which the first of two runs is killed.
-    let mut exempt_after = None;
+    // Where the first of two runs is killed.
+    let mut exempt_at = None;
     for killed_twice in [false, true] {
-        for number in 1.. {
+        let in_new_pod = |work: &mut dyn FnMut(&Pod)| {
             let pod = fixture.pod();
             let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
             apply_family(&pod, &REDIRECT, "ipv4");
             let held = Held::open(&pod, &[Family::V6], 3, "app", "outside");
             if killed_twice {
-                let at = exempt_after.expect("a first capture with open connections exempts TCP");
-                dual(&pod).run_and_kill_at_send(at, When::After).ended_with(-1);
+                let (number, when) = exempt_at.expect("a first capture with open connections exempts TCP");
+                dual(&pod).run_and_kill_at_send(number, when).ended_with(-1);
             }
-            let ended = dual(&pod).run_and_kill_at_send(number, When::After);
+            work(&pod);
             captures(&pod, &[Family::V4]);
-            if exempts(&pod) {
-                exempt_after.get_or_insert(number);
-            }
+            let exempts = exempts(&pod);
             apply_family(&pod, &REDIRECT, "dual");
             captures(&pod, &[Family::V4, Family::V6]);
             held.all_alive();
-            if ended.code() == 0 || (exempt_after.is_some() && !killed_twice) {
+            exempts
+        };
+        let mut points = Vec::new();
+        in_new_pod(&mut |pod| points = dual(pod).points());
+        for (number, when) in points {
+            let exempts = in_new_pod(&mut |pod| {
+                dual(pod).run_and_kill_at_send(number, when).ended_with(-1);
+            });
+            if exempts && !killed_twice {
+                exempt_at = Some((number, when));
                 break;
             }
         }

@@ -34,7 +34,8 @@ pub(crate) struct Pod {
     pub(crate) fixture: Fixture,
     pub(crate) namespace: Namespace,
     outside: Namespace,
-    guest: Namespace,
+    /// Where there is a guest: a namespace costs the kernel time to make and to take apart.
+    guest: Option<Namespace>,
 }
 
 impl Drop for Pod {
@@ -48,7 +49,8 @@ impl Drop for Pod {
 impl Pod {
     pub(crate) fn new(fixture: Fixture, world: Topology) -> Self {
         program::require_tools();
-        let (namespace, outside, guest) = (Namespace::new(), Namespace::new(), Namespace::new());
+        let (namespace, outside) = (Namespace::new(), Namespace::new());
+        let guest = (world == Topology::Guest).then(Namespace::new);
         let pod = Self { fixture, namespace, outside, guest };
         pod.namespace.run(|| {
             set_sysctls();
@@ -58,8 +60,8 @@ impl Pod {
             set_sysctls();
             ip_batch(&outside_links(fixture, world));
         });
-        if world == Topology::Guest {
-            pod.guest.run(|| {
+        if let Some(guest) = &pod.guest {
+            guest.run(|| {
                 set_sysctls();
                 ip_batch(&guest_links(fixture));
             });
@@ -89,7 +91,7 @@ impl Pod {
 
     /// A user on the virtual machine.
     pub(crate) fn guest(&self) -> User {
-        User::new(&self.guest, 0, 0)
+        User::new(self.guest.as_ref().expect("this pod has a guest"), 0, 0)
     }
 
     /// Starts a proxy that listens where Istio's does.
@@ -203,7 +205,8 @@ fn pod_links(pod: &Pod, world: Topology) -> String {
             fs::write("/proc/sys/net/ipv4/ip_forward", "1").unwrap();
             fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1").unwrap();
             lines.push("link add br0 type bridge".to_owned());
-            lines.push(format!("link add vnet0 type veth peer name eth0 netns {}", pod.guest.path()));
+            let guest = pod.guest.as_ref().expect("its namespace");
+            lines.push(format!("link add vnet0 type veth peer name eth0 netns {}", guest.path()));
             lines.push("link set vnet0 master br0 up".to_owned());
             lines.push("link set br0 up".to_owned());
             lines.extend(families.iter().map(|f| address(*f, f.bridge(), f.link_prefix(), "br0")));

@@ -152,6 +152,13 @@ impl Program {
         Ended { program: self.clone(), output }
     }
 
+    /// Runs it to its end, and returns the points at which killing it leaves different states.
+    pub(crate) fn points(&self) -> Vec<kill::Point> {
+        let (points, output) = self.inside(kill::points);
+        Ended { program: self.clone(), output }.succeeded();
+        points
+    }
+
     fn inside<T: Send>(&self, work: impl FnOnce(&mut Command) -> T + Send) -> T {
         let namespace = self.namespace.clone().unwrap_or_default();
         namespace.run(|| {

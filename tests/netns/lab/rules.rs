@@ -98,18 +98,23 @@ impl Pod {
         let ipv6 = Path::new("/proc/net/if_inet6").exists();
         self.namespace.run(|| {
             let mut lines = Vec::new();
+            // One process for each family; its lines tell what they are about.
             for &family in if ipv6 { &["-4", "-6"][..] } else { &["-4"] } {
-                lines.extend(tool("ip", &[family, "rule"], "").lines().map(|l| format!("{family} rule {l}")));
-                let routes =
-                    tool("ip", &["-o", family, "route", "show", "table", "all", "type", "local"], "");
-                let added = routes.lines().filter(|l| l.contains("table") && !l.contains("table local"));
-                lines.extend(added.map(|l| format!("{family} route {l}")));
-            }
-            if ipv6 {
-                let addresses = tool("ip", &["-o", "-6", "address", "show", "dev", "lo"], "");
-                lines.extend(addresses.lines().map(|l| {
-                    let address = l.split_whitespace().nth(3).unwrap_or(l);
-                    format!("-6 lo {address}")
+                let mut batch = "rule\nroute show table all type local\n".to_owned();
+                if family == "-6" {
+                    batch += "address show dev lo\n";
+                }
+                let listed = tool("ip", &["-o", family, "-batch", "-"], &batch);
+                lines.extend(listed.lines().filter_map(|line| {
+                    if line.starts_with("local ") {
+                        let is_added = line.contains("table") && !line.contains("table local");
+                        is_added.then(|| format!("{family} route {line}"))
+                    } else if line.contains(":\t") {
+                        Some(format!("{family} rule {line}"))
+                    } else {
+                        let address = line.split_whitespace().nth(3).unwrap_or(line);
+                        Some(format!("{family} lo {address}"))
+                    }
                 }));
             }
             lines.retain(|l| !usual.iter().any(|u| l.trim_end().ends_with(u)) && l != "-6 lo ::1/128");

@@ -1,15 +1,18 @@
 //! Killing a run at a message that it sends to the kernel: exact, however fast the run is.
 
+mod call;
+
 use std::fs;
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, ExitStatus, Output, Stdio};
 
-use nix::libc;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
+
+use call::Call;
 
 /// When the run is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,9 +23,49 @@ pub(crate) enum When {
     After,
 }
 
+/// The message at which a run is killed, counted from 1, and on which side of it.
+pub(crate) type Point = (usize, When);
+
+/// The points between which the run changes something: before its first message, after each that may change the kernel's
+/// state, and before each that follows other work, such as a tool. A run that is killed anywhere else leaves the state of
+/// one of these. Runs `command` to its end.
+pub(crate) fn points(command: &mut Command) -> (Vec<Point>, Output) {
+    let mut points = Vec::new();
+    let (mut has_worked, mut reads) = (true, false);
+    let output = traced(command, |pid, stop| {
+        match stop {
+            Stop::Message(number, When::Before) => {
+                if has_worked {
+                    points.push((number, When::Before));
+                }
+                has_worked = false;
+                reads = Call::of(pid).is_some_and(|call| call.only_reads(pid));
+            }
+            Stop::Message(number, When::After) if !reads => points.push((number, When::After)),
+            Stop::Message(_, When::After) => {}
+            Stop::Other => has_worked |= Call::of(pid).is_some_and(|call| !call.changes_nothing()),
+        }
+        false
+    });
+    (points, output)
+}
+
 /// Runs `command` and kills it, with its process group, at its `number`-th message, counted from 1. A run that sends
 /// fewer ends by itself.
 pub(crate) fn run_and_kill_at_send(command: &mut Command, number: usize, when: When) -> Output {
+    traced(command, |_, stop| matches!(stop, Stop::Message(at, side) if (at, side) == (number, when)))
+}
+
+/// Where a run is stopped.
+enum Stop {
+    /// At its message of this number.
+    Message(usize, When),
+    /// At another system call.
+    Other,
+}
+
+/// Runs `command` until it ends, or `is_end` at one of its stops; then it is killed with its process group.
+fn traced(command: &mut Command, is_end: impl FnMut(Pid, Stop) -> bool) -> Output {
     // Files: nothing reads while the run is stopped, and a full pipe would block it.
     let (mut out, mut err) = (temporary(), temporary());
     let mut gated = Command::new("/bin/sh");
@@ -37,14 +80,14 @@ pub(crate) fn run_and_kill_at_send(command: &mut Command, number: usize, when: W
     ptrace::seize(pid, options).expect("trace the run");
     ptrace::interrupt(pid).expect("stop the run");
     child.stdin.take().unwrap().write_all(b"go\n").expect("start the run");
-    let status = follow(pid, number, when);
+    let status = follow(pid, is_end);
     // Its end has been collected already.
     let _ = child.wait();
     Output { status, stdout: read(&mut out), stderr: read(&mut err) }
 }
 
 /// Lets it run from system call to system call.
-fn follow(pid: Pid, number: usize, when: When) -> ExitStatus {
+fn follow(pid: Pid, mut is_end: impl FnMut(Pid, Stop) -> bool) -> ExitStatus {
     let mut sent = 0;
     let mut sends = false;
     loop {
@@ -53,10 +96,14 @@ fn follow(pid: Pid, number: usize, when: When) -> ExitStatus {
             WaitStatus::Signaled(_, signal, _) => return ExitStatus::from_raw(signal as i32),
             WaitStatus::PtraceSyscall(_) => {
                 // A stop follows at the entry and at the exit of each call.
-                let enters = !sends && is_send(pid);
+                let enters = !sends && Call::of(pid).is_some_and(|call| call.is_send());
                 sent += usize::from(enters);
-                let at = if enters { When::Before } else { When::After };
-                if (enters || sends) && sent == number && at == when {
+                let stop = match (enters, sends) {
+                    (true, _) => Stop::Message(sent, When::Before),
+                    (false, true) => Stop::Message(sent, When::After),
+                    (false, false) => Stop::Other,
+                };
+                if is_end(pid, stop) {
                     // Its tools are not traced; the group may be gone already.
                     let _ = killpg(pid, Signal::SIGKILL);
                     kill(pid, Signal::SIGKILL).expect("kill the run");
@@ -77,19 +124,12 @@ fn resume(pid: Pid, signal: Option<Signal>) {
     let _ = ptrace::syscall(pid, signal);
 }
 
-/// Whether the call at which it is stopped sends a message.
-fn is_send(pid: Pid) -> bool {
-    let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
-    let number = call.split_whitespace().next().and_then(|word| word.parse::<libc::c_long>().ok());
-    number.is_some_and(|number| number == libc::SYS_sendto || number == libc::SYS_sendmsg)
-}
-
 fn temporary() -> fs::File {
     tempfile::tempfile().expect("a temporary file")
 }
 
 fn read(file: &mut fs::File) -> Vec<u8> {
     let mut text = Vec::new();
-    file.rewind().and_then(|()| file.read_to_end(&mut text)).expect("read what the run said");
+    file.rewind().and_then(|()| file.read_to_end(&mut text)).expect("read the output of the run");
     text
 }
