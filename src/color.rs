@@ -7,7 +7,7 @@ const BOLD: &str = "\x1b[1m";
 const RESET: &str = "\x1b[0m";
 
 /// Verdicts, as the first words of an answer.
-const VERDICTS: [(&str, &str); 8] = [
+const VERDICTS: [(&str, &str); 10] = [
     ("captured", GREEN),
     ("equal", GREEN),
     ("not captured", YELLOW),
@@ -16,6 +16,8 @@ const VERDICTS: [(&str, &str); 8] = [
     ("different", RED),
     ("dropped", RED),
     ("lost", RED),
+    ("the live rules of this network namespace: no problem found", GREEN),
+    ("the live rules", YELLOW),
 ];
 
 /// Beginnings of other lines.
@@ -75,6 +77,13 @@ mod tests {
         let expected = "\x1b[33mnot captured: excluded (-x)\x1b[0m\n  goes to  10.0.0.1:80\n\x1b[33m  note     other rules\x1b[0m\n\n\
                         \x1b[1mnat OUTPUT\x1b[0m\n\x1b[32m> -j RETURN  matches\x1b[0m\n";
         assert_eq!(paint(answer), expected);
+    }
+
+    #[test]
+    fn first_line_of_the_table_has_a_colour_for_problems() {
+        let first = "the live rules of this network namespace: ";
+        assert!(paint(&[first, "no problem found\n"].concat()).starts_with(GREEN));
+        assert!(paint(&[first, "no capture rule is live\n"].concat()).starts_with(YELLOW));
     }
 
     #[test]

@@ -81,3 +81,15 @@ impl Writer {
         quoted
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_foreign_rules_cannot_end_a_label() {
+        let quoted = |diagram| Writer { diagram, text: String::new() }.quoted("--comment \"a\\b\" <x>;#&\n");
+        assert_eq!(quoted(Diagram::Dot), r#""--comment \"a\\b\" <x>;#&\\n""#);
+        assert_eq!(quoted(Diagram::Mermaid), r#""--comment #quot;a\b#quot; #lt;x#gt;;#35;#amp;\n""#);
+    }
+}

@@ -158,3 +158,19 @@ fn every_kind_of_traffic_is_listed() {
         assert!(answer.contains(row), "{row}: {answer}");
     }
 }
+
+#[test]
+fn diagrams_lead_from_the_packet_over_each_chain_to_the_verdict() {
+    let question = "--to 10.96.0.1:443 --output";
+    let mermaid = ask(ALL, &format!("{question} mermaid"));
+    let packet = "TCP, first packet of a connection, from the app with uid 1000, gid 1000 (10.1.0.5:50000) to 10.96.0.1:443, leaving by eth0";
+    let expected = format!(
+        "flowchart TD\n  packet[\"{packet}\"]\n  c0[\"nat OUTPUT\"]\n  packet --> c0\n  c1[\"nat ISTIO_OUTPUT\"]\n  \
+         c0 -->|\"-j ISTIO_OUTPUT\"| c1\n  verdict[\"not captured: this outbound range is not captured (-x)\"]\n  \
+         c1 -->|\"-d 10.96.0.0/12 -j RETURN\"| verdict\n"
+    );
+    assert_eq!(mermaid, expected);
+    let dot = ask(ALL, &format!("{question} dot"));
+    assert!(dot.starts_with("digraph packet {\n  node [shape=box]\n  packet [label=\"TCP, first"), "{dot}");
+    assert!(dot.ends_with("  c1 -> verdict [label=\"-d 10.96.0.0/12 -j RETURN\"]\n}\n"), "{dot}");
+}
