@@ -183,7 +183,8 @@ fn of_proxy(options: &mut CaptureOptions, proxy: &Proxy) {
             Some(true) => options.set(key, "true"),
             Some(false) => {}
             None => {
-                log::warn!(variable = name, value = text; "the proxy's variable is not a boolean and counts as false")
+                // Its value may be a secret that was set in the wrong place.
+                log::warn!(variable = name; "the proxy's variable is not a boolean and counts as false")
             }
         }
     }

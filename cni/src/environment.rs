@@ -23,6 +23,21 @@ pub enum Request {
     Version,
 }
 
+impl Request {
+    /// Its name, as in `CNI_COMMAND`.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Add(_) => "ADD",
+            Self::Check(_) => "CHECK",
+            Self::Del(_) => "DEL",
+            Self::Gc => "GC",
+            Self::Status => "STATUS",
+            Self::Version => "VERSION",
+        }
+    }
+}
+
 /// Container and interface: what names an attachment within a network. Both are safe in file names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttachmentId {

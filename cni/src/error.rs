@@ -68,7 +68,7 @@ impl CniError {
     /// An error without details.
     #[must_use]
     pub fn new(code: Code, msg: impl AsRef<str>) -> Self {
-        Self { code, msg: shortened(&one_line(msg.as_ref())), details: String::new() }
+        Self { code, msg: shortened(&one_line(msg.as_ref()), LONGEST_MESSAGE), details: String::new() }
     }
 
     /// Adds details.
@@ -78,13 +78,10 @@ impl CniError {
         self
     }
 
-    /// Logs the details, and leaves them out: the runtime's library joins message and details, and the whole is the pod's
+    /// Without details: the runtime's library joins message and details, and the whole is the pod's
     /// `FailedCreatePodSandBox` event.
     #[must_use]
-    pub fn with_details_logged(self) -> Self {
-        if !self.details.is_empty() {
-            log::error!(details = self.details; "{}", self.msg);
-        }
+    pub fn without_details(self) -> Self {
         Self { details: String::new(), ..self }
     }
 
@@ -129,11 +126,13 @@ impl CniError {
     }
 }
 
-fn shortened(text: &str) -> String {
+/// The text, or as much of it as fits into so many characters, with an ellipsis.
+#[must_use]
+pub fn shortened(text: &str, longest: usize) -> String {
     const ELLIPSIS: char = '…';
-    match text.char_indices().nth(LONGEST_MESSAGE) {
+    match text.char_indices().nth(longest) {
         None => text.to_owned(),
-        Some(_) => text.chars().take(LONGEST_MESSAGE - 1).chain([ELLIPSIS]).collect(),
+        Some(_) => text.chars().take(longest.saturating_sub(1)).chain([ELLIPSIS]).collect(),
     }
 }
 
@@ -146,7 +145,7 @@ mod tests {
         let long = CniError::new(Code::InvalidConfig, format!("a\n{}", "ü".repeat(1000)));
         assert_eq!(long.msg.chars().count(), LONGEST_MESSAGE);
         assert!(long.msg.starts_with("a\\nüü") && long.msg.ends_with("ü…"));
-        assert_eq!(shortened(&"x".repeat(LONGEST_MESSAGE)), "x".repeat(LONGEST_MESSAGE));
+        assert_eq!(shortened(&"x".repeat(LONGEST_MESSAGE), LONGEST_MESSAGE), "x".repeat(LONGEST_MESSAGE));
     }
 
     #[test]

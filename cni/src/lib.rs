@@ -18,12 +18,18 @@ pub mod pod;
 pub mod capture;
 pub mod decide;
 
+pub mod watch;
+
+pub mod unix_socket;
+
+pub mod lookup;
 pub mod source;
 
 pub mod state;
-pub mod watch;
 
 pub mod namespace;
+
+pub mod log_sink;
 
 pub mod plugin;
 

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use istio_cni::environment;
 use istio_cni::install;
+use istio_cni::log_sink;
 use istio_cni::output;
 use istio_cni::plugin::{self, Outcome};
 use istio_cni::watch::Watch;
@@ -13,13 +14,20 @@ fn main() -> ExitCode {
     #[allow(clippy::disallowed_methods, reason = "the one place that reads the environment")]
     let machine = SystemHost::new(std::env::var_os("PATH"));
     if let Some(args) = install::requested(std::env::args_os()) {
-        return install::main(&args, &machine);
+        // Whatever became of this program's file.
+        let program = install::Program { plugin: "/proc/self/exe".into(), pods: None };
+        return install::main(&args, &machine, &program);
     }
     output::report_panics();
     let watch = Watch::start();
     let Outcome { version, result } = match environment::request(std::env::vars_os()) {
-        Ok(request) => plugin::run(&request, watch.read_input(), &watch, &machine),
+        Ok(request) => {
+            plugin::limit_input(&request, &watch);
+            plugin::run(&request, watch.read_input(), &watch, &machine)
+        }
         Err(error) => Outcome::early(error),
     };
-    output::print(version, &result)
+    let code = output::print(version, &result);
+    log_sink::deliver();
+    code
 }

@@ -77,6 +77,25 @@ pub struct NetConf<'a> {
 pub enum SourceKind {
     /// The annotations that the runtime hands over.
     Annotations,
+    /// The agent's socket: pods of the node that it knows, and others from the API server.
+    Agent,
+    /// The API server, by the agent's socket: only the agent has a client.
+    Api,
+}
+
+impl SourceKind {
+    /// All of them, in the order in which they are asked by default.
+    pub const ALL: [Self; 3] = [Self::Annotations, Self::Agent, Self::Api];
+
+    /// As it is written in configurations.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Annotations => "annotations",
+            Self::Agent => "agent",
+            Self::Api => "api",
+        }
+    }
 }
 
 /// What becomes of a pod that no source knows.
@@ -271,8 +290,7 @@ impl<'a> NetConf<'a> {
             return Err(invalid("ambient_enabled", "true is not accepted: ambient mode is not supported"));
         }
         let sources: Option<Vec<String>> = self.value("source")?;
-        let sources =
-            sources.map_or_else(|| Ok(vec![SourceKind::Annotations]), |names| sources_of(&names))?;
+        let sources = sources.map_or_else(|| Ok(SourceKind::ALL.to_vec()), |names| sources_of(&names))?;
         let on_unknown = match self.value::<String>("on_unknown")?.as_deref() {
             None | Some("fail") => OnUnknown::Fail,
             Some("pass") => OnUnknown::Pass,
@@ -289,6 +307,13 @@ impl<'a> NetConf<'a> {
         let text = text.or_else(|| native.then(|| "nftables".to_owned()));
         let backend = text.map(|text| (Key::Backend, Given { text, origin: Origin::Document(Key::Backend) }));
         Ok(Settings { sources, on_unknown, defaults, backend })
+    }
+
+    /// Whether the runtime is asked to hand over annotations.
+    #[must_use]
+    pub fn wants_annotations(&self) -> bool {
+        let capabilities: Option<BTreeMap<String, bool>> = self.value("capabilities").ok().flatten();
+        capabilities.is_some_and(|all| all.get(POD_ANNOTATIONS) == Some(&true))
     }
 
     /// The annotations of the pod, if the runtime hands them over.
@@ -318,15 +343,15 @@ impl<'a> NetConf<'a> {
 }
 
 fn sources_of(names: &[String]) -> Result<Vec<SourceKind>, CniError> {
+    let accepted = SourceKind::ALL.map(SourceKind::name).join(", ");
     if names.is_empty() {
-        return Err(invalid("source", "an empty list is not accepted, expected [\"annotations\"]"));
+        let problem = format!("an empty list is not accepted, expected a list of {accepted}");
+        return Err(invalid("source", &problem));
     }
-    let source = |name: &String| match name.as_str() {
-        "annotations" => Ok(SourceKind::Annotations),
-        other => Err(invalid(
-            "source",
-            &format!("{other:?} is not accepted by this version, expected annotations"),
-        )),
+    let source = |name: &String| {
+        SourceKind::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
+            invalid("source", &format!("{name:?} is not accepted, expected a list of {accepted}"))
+        })
     };
     names.iter().map(source).collect()
 }
@@ -379,7 +404,7 @@ mod tests {
     fn defaults_are_safe() {
         let settings = parse("{}").settings().unwrap();
         assert_eq!(settings.on_unknown, OnUnknown::Fail);
-        assert_eq!(settings.sources, [SourceKind::Annotations]);
+        assert_eq!(settings.sources, [SourceKind::Annotations, SourceKind::Agent, SourceKind::Api]);
         assert_eq!((settings.defaults, settings.backend), (Defaults::default(), None));
         assert_eq!(parse("{}").run_dir(), Ok("/var/run/istio-cni".into()));
         assert_eq!(parse("{}").deadline(), Ok(DEADLINE));
@@ -389,8 +414,8 @@ mod tests {
     fn refusals_name_key_value_and_what_is_accepted() {
         for (text, part) in [
             (
-                r#"{"source": ["annotations", "api"]}"#,
-                "key source: \"api\" is not accepted by this version, expected annotations",
+                r#"{"source": ["annotations", "kubelet"]}"#,
+                "key source: \"kubelet\" is not accepted, expected a list of annotations, agent, api",
             ),
             (r#"{"source": []}"#, "key source: an empty list"),
             (r#"{"source": "annotations"}"#, "key source: invalid type"),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The container that sets up capture itself.
 pub const INIT: &str = "istio-init";
@@ -12,7 +12,7 @@ pub const VALIDATION: &str = "istio-validation";
 pub const PROXY: &str = "istio-proxy";
 
 /// A pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pod {
     /// Its labels; `None` if the source does not report them.
     pub labels: Option<BTreeMap<String, String>>,
@@ -23,7 +23,7 @@ pub struct Pod {
 }
 
 /// The containers of a pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Containers {
     /// The names of all, init containers too.
     pub names: Vec<String>,
@@ -32,7 +32,7 @@ pub struct Containers {
 }
 
 /// The proxy's container.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proxy {
     /// Its arguments.
     pub args: Vec<String>,

@@ -1,21 +1,44 @@
 //! Where the facts of a pod come from, in the configured order.
 
-use crate::error::CniError;
+use crate::environment::PodName;
+use crate::error::{CniError, Code};
+use crate::lookup::{self, Failure};
 use crate::netconf::{NetConf, POD_ANNOTATIONS, SourceKind};
 use crate::pod::Pod;
+use crate::watch::Watch;
 
 /// Kubelet sets it on every pod: the annotations are complete.
 const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 /// Injection sets it.
 const STATUS: &str = "sidecar.istio.io/status";
 
+/// The part of the deadline that the agent may take for a pod, and that is left for the rules when the API server takes longest.
+const PART: u32 = 10;
+
 /// The pod as the source reports it, or why it does not.
 ///
 /// # Errors
-/// Code 7: the configuration is invalid.
-pub fn pod(conf: &NetConf<'_>, source: SourceKind) -> Result<Result<Pod, String>, CniError> {
-    match source {
-        SourceKind::Annotations => annotations(conf),
+/// Code 7: the configuration is invalid. Code 11: the pod does not exist any more, or the runtime ended this process.
+pub fn pod(
+    conf: &NetConf<'_>,
+    source: SourceKind,
+    name: &PodName,
+    watch: &Watch,
+) -> Result<Result<Pod, String>, CniError> {
+    let part = watch.deadline() / PART;
+    let (refresh, within) = match source {
+        SourceKind::Annotations => return annotations(conf),
+        SourceKind::Agent => (false, part),
+        SourceKind::Api => (true, watch.remaining().saturating_sub(part)),
+    };
+    let later = |problem: String| CniError::new(Code::TryAgainLater, problem);
+    match lookup::ask(&conf.run_dir()?, name, refresh, within, watch) {
+        Ok(known) => Ok(Ok(known.pod)),
+        Err(Failure::Problem(problem)) => Ok(Err(problem)),
+        Err(Failure::NotFound) => {
+            Err(later(format!("pod {name} does not exist: the API server knows no pod of this name (404)")))
+        }
+        Err(Failure::Interrupted(interrupted)) => Err(later(interrupted.to_string())),
     }
 }
 
@@ -24,15 +47,13 @@ pub fn pod(conf: &NetConf<'_>, source: SourceKind) -> Result<Result<Pod, String>
 fn annotations(conf: &NetConf<'_>) -> Result<Result<Pod, String>, CniError> {
     let Some(annotations) = conf.pod_annotations()? else {
         let problem = format!(
-            "annotations: the runtime hands over none; set \"capabilities\": {{{POD_ANNOTATIONS:?}: true}} in the entry \
+            "the runtime hands over none; set \"capabilities\": {{{POD_ANNOTATIONS:?}: true}} in the entry \
              of istio-cni"
         );
         return Ok(Err(problem));
     };
     if !annotations.contains_key(CONFIG_SOURCE) && !annotations.contains_key(STATUS) {
-        return Ok(Err(format!(
-            "annotations: incomplete, without {CONFIG_SOURCE}, which kubelet sets on every pod"
-        )));
+        return Ok(Err(format!("incomplete, without {CONFIG_SOURCE}, which kubelet sets on every pod")));
     }
     Ok(Ok(Pod { annotations, ..Pod::default() }))
 }
@@ -43,7 +64,7 @@ mod tests {
 
     fn of(runtime: &str) -> Result<Pod, String> {
         let text = format!("{{\"runtimeConfig\": {runtime}}}");
-        pod(&NetConf::parse(text.as_bytes()).unwrap(), SourceKind::Annotations).unwrap()
+        annotations(&NetConf::parse(text.as_bytes()).unwrap()).unwrap()
     }
 
     #[test]
@@ -56,7 +77,8 @@ mod tests {
             r#"{"io.kubernetes.cri.pod-annotations": {}}"#,
             r#"{"io.kubernetes.cri.pod-annotations": {"a": "b"}}"#,
         ] {
-            assert!(of(unknown).unwrap_err().starts_with("annotations: "), "{unknown}");
+            let problem = of(unknown).unwrap_err();
+            assert!(problem.contains("hands over none") || problem.contains("incomplete"), "{problem}");
         }
         for known in [CONFIG_SOURCE, STATUS] {
             let pod =

@@ -1,14 +1,14 @@
 //! State files: one for each captured attachment, `<run_dir>/state/<container>.<interface>.json`.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use istio_iptables::cli::Key;
 use istio_iptables::text::path_shown;
+use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::{AccessFlags, access};
 use serde::{Deserialize, Serialize};
 
@@ -17,9 +17,6 @@ use crate::error::{CniError, Code};
 
 /// The version of the files.
 const VERSION: u32 = 1;
-
-/// A temporary file older than this belongs to a process that was killed: none runs so long.
-const TEMPORARY: Duration = Duration::from_secs(600);
 
 /// What is known of a captured attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,19 +96,21 @@ impl StateDir {
         let path = self.path(id);
         let failed = |error: &io::Error| failed("write", &path, error);
         let text = serde_json::to_vec(state).map_err(|error| failed(&error.into()))?;
-        let temporary = self.0.join(format!(".{}.{}.{}.tmp", id.container, id.interface, std::process::id()));
+        let temporary = self.temporary(id);
         let write = || {
             self.create()?;
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(true).mode(0o600);
-            options.open(&temporary)?.write_all(&text)?;
+            let mut file = lock_new(&temporary)?;
+            file.set_len(0)?;
+            file.write_all(&text)?;
+            // The lock is kept until the file has its name.
             fs::rename(&temporary, &path)
         };
-        write().map_err(|error| {
-            // The error itself is reported; what is left is removed by GC.
-            let _ = fs::remove_file(&temporary);
-            failed(&error)
-        })
+        write().map_err(|error| failed(&error))
+    }
+
+    /// One for each attachment, so that DEL finds what a killed ADD has left.
+    fn temporary(&self, id: &AttachmentId) -> PathBuf {
+        self.0.join(format!(".{}.{}.tmp", id.container, id.interface))
     }
 
     fn create(&self) -> io::Result<()> {
@@ -126,15 +125,16 @@ impl StateDir {
         read(&self.path(id))
     }
 
-    /// Removes a state file, if it is there.
+    /// Removes a state file, if it is there, and what an ADD that was killed has left of it.
     ///
     /// # Errors
     /// Code 5.
     pub fn remove(&self, id: &AttachmentId) -> Result<(), CniError> {
-        remove(&self.path(id))
+        remove(&self.path(id)).and(remove(&self.temporary(id)))
     }
 
-    /// Removes the files of attachments of this network that are not listed, and old temporary files. Returns how many.
+    /// Removes the files of attachments of this network that are not listed, and temporary files that no process writes.
+    /// Returns how many.
     ///
     /// # Errors
     /// Code 5: the first file that cannot be removed; the others are.
@@ -150,10 +150,10 @@ impl StateDir {
             let path = entry.path();
             let is_garbage = match path.extension().and_then(|ending| ending.to_str()) {
                 Some("json") => !kept.contains(&path) && is_of(&path, network),
-                Some("tmp") => entry.metadata().is_ok_and(|metadata| {
-                    let age = metadata.modified().ok().and_then(|time| time.elapsed().ok());
-                    age.is_some_and(|age| age > TEMPORARY)
-                }),
+                Some("tmp") => {
+                    removed += usize::from(remove_abandoned(&path));
+                    false
+                }
                 Some(_) | None => false,
             };
             if is_garbage {
@@ -180,6 +180,38 @@ impl StateDir {
             )
         })
     }
+}
+
+/// Makes a file, or takes one that a killed process has left, and locks it: GC removes it only without its lock, which the
+/// kernel gives up when the process ends.
+fn lock_new(path: &Path) -> io::Result<Flock<File>> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    loop {
+        let file = options.open(path)?;
+        let locked = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| {
+            io::Error::other(format!("another ADD of the same attachment runs: {error}"))
+        })?;
+        // Between the two, GC may have removed it.
+        if is_at(&locked, path) {
+            return Ok(locked);
+        }
+    }
+}
+
+/// Whether a path still names this file.
+pub(crate) fn is_at(file: &File, path: &Path) -> bool {
+    let id = |metadata: Metadata| (metadata.dev(), metadata.ino());
+    file.metadata().is_ok_and(|ours| fs::metadata(path).is_ok_and(|there| id(there) == id(ours)))
+}
+
+/// Removes a temporary file unless a process holds it. Returns whether it was removed.
+#[allow(clippy::disallowed_methods, reason = "state files are opened here")]
+fn remove_abandoned(path: &Path) -> bool {
+    let Ok(file) = File::open(path) else { return false };
+    // What cannot be removed now is garbage of the next GC.
+    Flock::lock(file, FlockArg::LockExclusiveNonblock)
+        .is_ok_and(|locked| is_at(&locked, path) && fs::remove_file(path).is_ok())
 }
 
 /// Whether a state file is of this network. One that cannot be read is of none.
@@ -245,11 +277,29 @@ mod tests {
             dir.write(&id(container), &state(network, &id(container))).unwrap();
         }
         fs::write(dir.0.join("broken.json"), "{").unwrap();
-        fs::write(dir.0.join(".now.tmp"), "").unwrap();
-        assert_eq!(dir.collect("net", &[id("stays")]), Ok(1));
+        fs::write(dir.0.join(".killed.eth0.tmp"), "").unwrap();
+        let written = lock_new(&dir.temporary(&id("now"))).unwrap();
+        assert_eq!(dir.collect("net", &[id("stays")]), Ok(2));
         let mut left: Vec<_> = fs::read_dir(&dir.0).unwrap().map(|one| one.unwrap().file_name()).collect();
         left.sort();
-        assert_eq!(left, [".now.tmp", "broken.json", "other.eth0.json", "stays.eth0.json"]);
+        assert_eq!(left, [".now.eth0.tmp", "broken.json", "other.eth0.json", "stays.eth0.json"]);
+        // The kernel ends the lock with the process.
+        drop(written);
+        assert_eq!(dir.collect("net", &[id("stays")]), Ok(1));
+    }
+
+    #[test]
+    fn state_that_a_killed_add_has_left_is_replaced_and_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = StateDir::new(folder.path());
+        dir.write(&id("x"), &state("net", &id("x"))).unwrap();
+        fs::write(dir.temporary(&id("x")), "longer than any state ".repeat(100)).unwrap();
+        let second = state("second", &id("x"));
+        dir.write(&id("x"), &second).unwrap();
+        assert_eq!(dir.read(&id("x")), Ok(Some(second)));
+        fs::write(dir.temporary(&id("x")), "{").unwrap();
+        dir.remove(&id("x")).unwrap();
+        assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 0);
     }
 
     #[test]

@@ -69,30 +69,76 @@ impl Watch {
         self.begin.elapsed()
     }
 
+    /// The deadline, from the beginning on.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.limit.get()
+    }
+
+    /// How long is left until the deadline.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.limit.get().saturating_sub(self.elapsed())
+    }
+
     /// Waits until a file is readable.
     ///
     /// # Errors
     /// It was not, until the deadline or a signal.
     pub fn wait(&self, file: &impl AsFd) -> Result<(), Interrupted> {
         let limit = self.limit.get();
+        if self.poll(file, PollFlags::POLLIN, limit)? { Ok(()) } else { Err(Interrupted::Deadline(limit)) }
+    }
+
+    /// Waits for an event of a file, until `end`, counted from the beginning, or the deadline. Returns whether it came.
+    ///
+    /// # Errors
+    /// A signal.
+    pub fn wait_until(
+        &self,
+        file: &impl AsFd,
+        events: PollFlags,
+        end: Duration,
+    ) -> Result<bool, Interrupted> {
+        self.poll(file, events, end.min(self.limit.get()))
+    }
+
+    /// Waits until `end`, counted from the beginning, or the deadline.
+    ///
+    /// # Errors
+    /// A signal.
+    pub fn pause(&self, end: Duration) -> Result<(), Interrupted> {
+        let left = end.min(self.limit.get()).saturating_sub(self.elapsed());
+        let Some(signals) = &self.signals else {
+            std::thread::sleep(left);
+            return Ok(());
+        };
+        let timeout = PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(signals.as_fd(), PollFlags::POLLIN)], timeout) {
+            Ok(1..) => Err(Interrupted::Signal),
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    fn poll(&self, file: &impl AsFd, events: PollFlags, end: Duration) -> Result<bool, Interrupted> {
         loop {
-            let left = limit.saturating_sub(self.elapsed());
+            let left = end.saturating_sub(self.elapsed());
             // Rounded up: a wait of 0 ms at the end would spin.
             let ms = left.as_millis().saturating_add(u128::from(!left.is_zero()));
             let timeout = PollTimeout::try_from(ms).unwrap_or(PollTimeout::MAX);
-            let mut files = vec![PollFd::new(file.as_fd(), PollFlags::POLLIN)];
+            let mut files = vec![PollFd::new(file.as_fd(), events)];
             files.extend(self.signals.iter().map(|signals| PollFd::new(signals.as_fd(), PollFlags::POLLIN)));
             match poll(&mut files, timeout) {
-                Ok(0) => return Err(Interrupted::Deadline(limit)),
+                Ok(0) => return Ok(false),
                 Ok(_) => {}
                 Err(Errno::EINTR) => continue,
                 // Nothing can be waited for: what follows blocks, or fails by itself.
-                Err(_) => return Ok(()),
+                Err(_) => return Ok(true),
             }
             let mut ready = files.iter().map(|file| file.revents().is_some_and(|events| !events.is_empty()));
             // What is done is done, even if a signal comes at the same time.
             if ready.next() == Some(true) {
-                return Ok(());
+                return Ok(true);
             }
             if ready.next() == Some(true) {
                 return Err(Interrupted::Signal);
@@ -100,19 +146,29 @@ impl Watch {
         }
     }
 
-    /// Reads standard input to its end.
+    /// Reads standard input to its end. What was read is returned with an error, too.
     ///
     /// # Errors
     /// `TimedOut`: it did not end in time; or it is too large, or cannot be read.
-    pub fn read_input(&self) -> io::Result<Vec<u8>> {
-        let mut input = io::stdin();
+    pub fn read_input(&self) -> (Vec<u8>, io::Result<()>) {
         let mut bytes = Vec::new();
+        let read = self.read_into(&mut bytes);
+        (bytes, read)
+    }
+
+    fn read_into(&self, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let late =
+            |interrupted: Interrupted| io::Error::new(io::ErrorKind::TimedOut, interrupted.to_string());
+        let mut input = io::stdin();
         let mut buffer = vec![0; 64 << 10];
         loop {
-            self.wait(&input)
-                .map_err(|interrupted| io::Error::new(io::ErrorKind::TimedOut, interrupted.to_string()))?;
+            self.wait(&input).map_err(late)?;
+            // Input without end is always readable.
+            if self.remaining().is_zero() {
+                return Err(late(Interrupted::Deadline(self.limit.get())));
+            }
             match input.read(&mut buffer) {
-                Ok(0) => return Ok(bytes),
+                Ok(0) => return Ok(()),
                 Ok(length) => bytes.extend(buffer.get(..length).unwrap_or_default()),
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock) => {}

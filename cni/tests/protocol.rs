@@ -106,8 +106,10 @@ fn versions_decide_which_commands_there_are() {
     let versions = ["0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0", "2.0.0"];
     for (command, since) in [("ADD", 1), ("CHECK", 3), ("GC", 5), ("STATUS", 5)] {
         for (at, version) in versions.iter().enumerate() {
-            let more =
-                json!({"cniVersion": version, "exclude_namespaces": ["a"], "cni.dev/valid-attachments": []});
+            let more = json!({
+                "cniVersion": version, "exclude_namespaces": ["a"], "cni.dev/valid-attachments": [],
+                "capabilities": {"io.kubernetes.cri.pod-annotations": true}
+            });
             let answer = run(command, &conf(&folder, &more).to_string());
             if at >= since && at < versions.len() - 1 {
                 answer.printed();
@@ -171,15 +173,15 @@ fn pod_that_no_source_knows_does_not_start() {
     let pass = run("ADD", &conf(&folder, &json!({"on_unknown": "pass"})).to_string());
     assert_eq!(pass.printed(), r#"{"cniVersion":"1.1.0"}"#);
     assert!(pass.stderr.contains("NOT captured"), "{}", pass.stderr);
-    let source =
-        run("ADD", &conf(&folder, &json!({"source": ["annotations", "agent"]})).to_string()).error(7);
-    assert!(source.contains("\"agent\" is not accepted by this version, expected annotations"), "{source}");
+    let source = run("ADD", &conf(&folder, &json!({"source": ["annotations", "x"]})).to_string()).error(7);
+    assert!(source.contains("\"x\" is not accepted, expected a list of annotations, agent, api"), "{source}");
 }
 
 #[test]
 fn status_reports_what_would_make_every_add_fail() {
     let folder = tempfile::tempdir().unwrap();
-    assert_eq!(run("STATUS", &conf(&folder, &json!({})).to_string()).printed(), "");
+    let capabilities = json!({"capabilities": {"io.kubernetes.cri.pod-annotations": true}});
+    assert_eq!(run("STATUS", &conf(&folder, &capabilities).to_string()).printed(), "");
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
     let unusable = run("STATUS", &conf(&folder, &json!({ "cni_agent_run_dir": file })).to_string()).error(50);
@@ -206,11 +208,38 @@ fn log_lines_are_json_on_standard_error() {
     assert_eq!(quiet.stderr, "");
 }
 
+#[test]
+fn log_lines_reach_the_agent_and_a_file() {
+    use std::io::Read as _;
+    let folder = tempfile::tempdir().unwrap();
+    let listener = std::os::unix::net::UnixListener::bind(folder.path().join("log.sock")).unwrap();
+    let more = json!({"exclude_namespaces": ["a"], "unheard_of": 1});
+    let answer = run("ADD", &conf(&folder, &more).to_string());
+    let mut request = String::new();
+    listener.accept().unwrap().0.read_to_string(&mut request).unwrap();
+    let (head, body) = request.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("POST /log HTTP/1.1\r\n"), "{head}");
+    assert!(head.contains(&format!("Content-Length: {}", body.len())), "{head}");
+    let lines: Vec<String> = serde_json::from_str(body).unwrap();
+    assert_eq!(lines, answer.stderr.lines().collect::<Vec<_>>());
+    assert_eq!(std::fs::read_to_string(folder.path().join("istio-cni.log")).unwrap(), answer.stderr);
+    // What fails is there, too, with the pod.
+    let failed = run("ADD", &conf(&folder, &json!({"source": []})).to_string());
+    let log = std::fs::read_to_string(folder.path().join("istio-cni.log")).unwrap();
+    let line: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+    assert_eq!((&line["level"], &line["pod"], &line["code"]), (&json!("error"), &json!("a/b"), &json!(7)));
+    assert_eq!(line["msg"], failed.error(7));
+}
+
 /// The plugin, waiting for its input.
 fn pending() -> std::process::Child {
+    pending_command("ADD")
+}
+
+fn pending_command(command: &str) -> std::process::Child {
     Command::new(plugin())
         .env_clear()
-        .envs([("CNI_COMMAND", "ADD")].into_iter().chain(GOOD))
+        .envs([("CNI_COMMAND", command)].into_iter().chain(GOOD))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -252,6 +281,54 @@ fn sigterm_is_reported_as_an_error() {
     let answer = answered(child);
     assert!(answer.error(11).contains("SIGTERM"), "{answer:?}");
     drop(input);
+}
+
+/// Neither waits for the deadline of the others, nor at all longer than about a second.
+#[test]
+fn version_and_del_do_not_wait_for_input_that_does_not_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    std::fs::write(state.join("c1.eth0.json"), "{}").unwrap();
+    let conf = conf(&folder, &json!({"cniVersion": "0.4.0"})).to_string();
+    for (command, wanted) in [("VERSION", "\"cniVersion\":\"0.4.0\""), ("DEL", "")] {
+        let mut child = pending_command(command);
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(conf.as_bytes()).unwrap();
+        // The end is not before the answer, however long that takes.
+        let answer = answered(child);
+        assert!(answer.printed().contains(wanted), "{answer:?}");
+        drop(input);
+    }
+    assert!(!state.join("c1.eth0.json").exists(), "the configuration that came was used");
+}
+
+#[test]
+fn result_that_cannot_be_printed_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let conf = conf(&folder, &json!({"exclude_namespaces": ["a"]})).to_string();
+    let run = |command: &str, redirection: &str| {
+        let mut child = Command::new("sh")
+            .args(["-c", &format!("exec \"$0\" {redirection}")])
+            .arg(plugin())
+            .envs([("CNI_COMMAND", command)].into_iter().chain(GOOD))
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(conf.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    for command in ["ADD", "VERSION"] {
+        for (redirection, part) in [(">&-", "standard output: closed"), (">/dev/full", "No space left")] {
+            let (code, log) = run(command, redirection);
+            assert_eq!(code, Some(1), "{command} {redirection}: {log}");
+            assert!(log.contains(part), "{command} {redirection}: {log}");
+        }
+        assert_eq!(run(command, ">/dev/null").0, Some(0), "{command}");
+    }
+    assert_eq!(run("DEL", ">&-").0, Some(0), "no result, nothing lost");
 }
 
 /// Runs in a process of its own: see the next test.

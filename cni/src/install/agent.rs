@@ -2,6 +2,7 @@
 
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use istio_iptables::kernel::process::SystemHost;
@@ -15,9 +16,10 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use super::backoff::ConflictBackoff;
 use super::error::InstallError;
 use super::foreign::{self, Kind};
-use super::options::{Install, Placement};
+use super::options::{Install, Placement, PodsOptions};
+use super::pods::Pods;
 use super::probes::Readiness;
-use super::{binary, dry_add, entry, files, net_dir, probes, uninstall};
+use super::{Program, binary, dry_add, entry, files, net_dir, plugin_log, pods, probes, uninstall};
 
 /// How long without an event until everything is looked at again: an event may be lost.
 const RESYNC: Duration = Duration::from_secs(30);
@@ -42,10 +44,11 @@ struct Installed {
 ///
 /// # Errors
 /// With `once`: what keeps it from being installed. Otherwise only what makes running impossible.
-pub fn run(options: &Install, host: &SystemHost) -> Result<(), InstallError> {
+pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<(), InstallError> {
+    let pods = options.pods.as_ref().map(|wanted| connect(wanted, program)).transpose()?;
     let mut installed = Installed::default();
     if options.once {
-        return installed.reconcile(options, host).map(drop);
+        return installed.reconcile(options, host, program).map(drop);
     }
     let failed = |what: &str, error: Errno| InstallError::new(format!("{what}: {error}"));
     let mut ends = SigSet::empty();
@@ -55,6 +58,12 @@ pub fn run(options: &Install, host: &SystemHost) -> Result<(), InstallError> {
     let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
     let signals = SignalFd::with_flags(&ends, flags).map_err(|error| failed("signalfd", error))?;
     let readiness = Readiness::default();
+    files::create_dir(&options.dirs.run)?;
+    plugin_log::serve(&options.dirs.run)?;
+    if let Some(pods) = pods {
+        pods::serve(&options.dirs.run, Arc::clone(&pods))?;
+        readiness.also(Arc::new(move || pods.problem()));
+    }
     if let Some(address) = options.listen {
         let bound = probes::serve(address, &readiness)
             .map_err(|error| InstallError::new(format!("--listen: {address}: {error}")))?;
@@ -66,7 +75,7 @@ pub fn run(options: &Install, host: &SystemHost) -> Result<(), InstallError> {
         // Before anything is read: what changes meanwhile is an event.
         drain(&inotify);
         watch(&inotify, options);
-        let wait = match installed.reconcile(options, host) {
+        let wait = match installed.reconcile(options, host, program) {
             Ok(wait) => {
                 installed.failures = 0;
                 readiness.set(installed.waiting(wait));
@@ -91,6 +100,13 @@ pub fn run(options: &Install, host: &SystemHost) -> Result<(), InstallError> {
     finish(options)
 }
 
+fn connect(wanted: &PodsOptions, program: &Program) -> Result<Arc<dyn Pods>, InstallError> {
+    let connect = program.pods.ok_or_else(|| {
+        InstallError::new("--node-name: not supported by this program, which has no client of the API server; run install-cni")
+    })?;
+    connect(wanted)
+}
+
 fn finish(options: &Install) -> Result<(), InstallError> {
     if !options.uninstall {
         log::info!("ended; program, entry and state stay, so that pods are captured without the agent");
@@ -110,7 +126,12 @@ fn shown(paths: &[PathBuf]) -> String {
 
 impl Installed {
     /// One look at everything. Returns how long a write is delayed, if it is.
-    fn reconcile(&mut self, options: &Install, host: &SystemHost) -> Result<Option<Duration>, InstallError> {
+    fn reconcile(
+        &mut self,
+        options: &Install,
+        host: &SystemHost,
+        program: &Program,
+    ) -> Result<Option<Duration>, InstallError> {
         let dirs = &options.dirs;
         let istio = foreign::check(options)?;
         self.writer = if istio.is_empty() { "another program" } else { "Istio's agent" };
@@ -119,7 +140,7 @@ impl Installed {
             return Ok(self.delayed(delay));
         }
         files::create_dir(&dirs.run)?;
-        let (program, written) = binary::install(host, &dirs.bin)?;
+        let (program, written) = binary::install(host, &program.plugin, &dirs.bin)?;
         if written {
             log::info!(file = path_shown(&program); "program written, answers VERSION");
         }

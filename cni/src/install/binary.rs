@@ -15,18 +15,18 @@ use super::splice::TYPE;
 /// How long `VERSION` may take. It takes milliseconds; a node that has just booted is slow.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// This program, whatever became of its file.
-const OWN: &str = "/proc/self/exe";
-
-/// Puts this program into the directory, by a temporary file that has answered VERSION. Returns its path, and whether it was
+/// Puts the plugin's program into the directory, by a temporary file that has answered VERSION. Returns its path, and whether it was
 /// written: the same bytes are not written again.
 ///
 /// # Errors
 /// It cannot be written, or does not run there.
-pub fn install(host: &SystemHost, dir: &Path) -> Result<(PathBuf, bool), InstallError> {
+pub fn install(host: &SystemHost, source: &Path, dir: &Path) -> Result<(PathBuf, bool), InstallError> {
     let path = dir.join(TYPE);
-    let own =
-        files::read(Path::new(OWN))?.ok_or_else(|| InstallError::new(format!("{OWN}: no such file")))?;
+    let missing = || {
+        let source = path_shown(source);
+        InstallError::new(format!("{source}: no such file, expected the program {TYPE} beside install-cni"))
+    };
+    let own = files::read(source)?.ok_or_else(missing)?;
     // Istio's may be larger than what is read as a whole.
     let is_there =
         files::size(&path) == Some(own.len() as u64) && files::read(&path)?.as_deref() == Some(&own);

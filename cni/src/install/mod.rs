@@ -13,14 +13,17 @@ pub mod foreign;
 pub mod net_dir;
 pub mod options;
 pub mod platform;
+pub mod plugin_log;
+pub mod pods;
 pub mod probes;
 pub mod splice;
 pub mod uninstall;
 
 use std::ffi::OsString;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use istio_iptables::cli::{Given, Key, Origin, RawOptions};
 use istio_iptables::kernel::process::SystemHost;
@@ -28,7 +31,8 @@ use istio_iptables::text::path_shown;
 use istio_iptables::{config, logging};
 
 use error::InstallError;
-use options::Command;
+use options::{Command, PodsOptions};
+use pods::Pods;
 
 /// The agent's command line, if this is not a call by a container runtime: the program is called `install-cni`, or its first
 /// argument is `install` or `uninstall`.
@@ -44,9 +48,21 @@ pub fn requested(args: impl Iterator<Item = OsString>) -> Option<Vec<String>> {
     }
 }
 
+/// What differs between the programs that are an agent.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The plugin's program, which is installed.
+    pub plugin: PathBuf,
+    /// How pods are read from an API server, if this program can.
+    pub pods: Option<Connect>,
+}
+
+/// Begins to read pods from an API server.
+pub type Connect = fn(&PodsOptions) -> Result<Arc<dyn Pods>, InstallError>;
+
 /// Runs a command of the agent to its end.
 #[must_use]
-pub fn main(args: &[String], host: &SystemHost) -> ExitCode {
+pub fn main(args: &[String], host: &SystemHost, program: &Program) -> ExitCode {
     let parsed = match args.split_first() {
         Some((command, rest)) if command == "uninstall" => options::uninstall(rest),
         Some((_, rest)) => options::install(rest),
@@ -60,7 +76,7 @@ pub fn main(args: &[String], host: &SystemHost) -> ExitCode {
         }
     };
     start_log(level);
-    match run(&command, host) {
+    match run(&command, host, program) {
         Ok(code) => code,
         Err(error) => {
             log::error!("{error}");
@@ -69,10 +85,10 @@ pub fn main(args: &[String], host: &SystemHost) -> ExitCode {
     }
 }
 
-fn run(command: &Command, host: &SystemHost) -> Result<ExitCode, InstallError> {
+fn run(command: &Command, host: &SystemHost, program: &Program) -> Result<ExitCode, InstallError> {
     match command {
         Command::Help(text) => print(text),
-        Command::Install(options) => agent::run(options, host)?,
+        Command::Install(options) => agent::run(options, host, program)?,
         Command::Uninstall(options) => {
             let report = uninstall::uninstall(options)?;
             let mut text = String::new();

@@ -23,7 +23,7 @@ const COMMON: [Row; 6] = [
     ("help", None, "print this"),
 ];
 
-const INSTALL: [Row; 13] = [
+const INSTALL: [Row; 14] = [
     ("once", None, "install, verify, and end"),
     (
         "drop-in",
@@ -37,7 +37,12 @@ const INSTALL: [Row; 13] = [
     ),
     ("uninstall", None, "on SIGTERM, take entry and state out; without it they stay, as an upgrade needs it"),
     ("listen", Some("ADDRESS"), "address of /healthz and /readyz; empty: none [default: [::]:8000]"),
-    ("kubeconfig", Some("FILE"), "not supported by this version: the plugin does not use the API server"),
+    (
+        "node-name",
+        Some("NAME"),
+        "answer the plugin's questions about pods of this node, from the API server (the program install-cni only)",
+    ),
+    ("kubeconfig", Some("FILE"), "how to reach the API server [default: the pod's service account]"),
     (
         "exclude-namespaces",
         Some("NAMES"),
@@ -97,6 +102,17 @@ pub struct Install {
     pub dry_add: bool,
     /// Whether program and entry of Istio's own plugin are replaced.
     pub replace_istio: bool,
+    /// Which pods are reported to the plugin.
+    pub pods: Option<PodsOptions>,
+}
+
+/// Which pods the agent reports to the plugin, and where it gets them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodsOptions {
+    /// The node's name.
+    pub node: String,
+    /// How to reach the API server; `None`: by the service account.
+    pub kubeconfig: Option<PathBuf>,
 }
 
 /// `istio-cni uninstall`.
@@ -211,12 +227,7 @@ pub fn install(args: &[String]) -> Result<(Command, &'static str), InstallError>
     if given.flag("help") {
         return Ok((Command::Help(help("install-cni", &rows)), level));
     }
-    if given.flag("kubeconfig") {
-        return Err(InstallError::new(
-            "--kubeconfig: not supported by this version: the plugin reads annotations that the runtime hands over, and \
-             does not use the API server; remove the option",
-        ));
-    }
+    let pods = pods(&given)?;
     let platform = given.platform()?;
     let placement = match (platform.chained, given.one_of("drop-in", &["auto", "yes", "no"])?) {
         (true, "yes") => Placement::DropIn,
@@ -247,8 +258,32 @@ pub fn install(args: &[String]) -> Result<(Command, &'static str), InstallError>
         listen,
         dry_add: !given.flag("no-dry-add"),
         replace_istio: given.flag("replace-istio"),
+        pods,
     };
     Ok((Command::Install(Box::new(install)), level))
+}
+
+fn pods(given: &Given) -> Result<Option<PodsOptions>, InstallError> {
+    let Some(node) = given.text("node-name") else {
+        if given.flag("kubeconfig") {
+            return Err(InstallError::new("--kubeconfig: not accepted without --node-name"));
+        }
+        return Ok(None);
+    };
+    // A DNS subdomain. `$(NODE_NAME)` is what a variable that is not set leaves.
+    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    if node.is_empty() || node.len() > 253 || !node.chars().all(is_name) {
+        return Err(InstallError::new(format!(
+            "--node-name: {node:?} is not accepted, expected the name of a node: lower-case letters, digits, `-` and `.`"
+        )));
+    }
+    if given.flag("once") {
+        return Err(InstallError::new(
+            "--node-name: not accepted with --once, expected an agent that keeps running",
+        ));
+    }
+    let kubeconfig = given.flag("kubeconfig").then(|| given.directory("kubeconfig", "")).transpose()?;
+    Ok(Some(PodsOptions { node: node.to_owned(), kubeconfig }))
 }
 
 /// Reads the arguments of `istio-cni uninstall`. Returns the log level, too.

@@ -3,7 +3,7 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,24 +16,43 @@ const LIMIT: usize = 16;
 /// Size of the longest request, in bytes.
 const LONGEST: usize = 8 << 10;
 
-/// Why the agent is not ready; `None` if it is.
-#[derive(Clone, Debug)]
-pub struct Readiness(Arc<Mutex<Option<String>>>);
+/// Why the agent is not ready; nothing if it is.
+#[derive(Clone)]
+pub struct Readiness(Arc<Mutex<State>>);
+
+struct State {
+    problem: Option<String>,
+    check: Option<Check>,
+}
+
+/// Something else that has to be ready: why it is not.
+pub type Check = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 impl Default for Readiness {
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(Some("not installed yet".to_owned()))))
+        let state = State { problem: Some("not installed yet".to_owned()), check: None };
+        Self(Arc::new(Mutex::new(state)))
     }
 }
 
 impl Readiness {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Sets it.
     pub fn set(&self, problem: Option<String>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+        self.state().problem = problem;
+    }
+
+    /// From now on this is checked, too, at each request.
+    pub fn also(&self, check: Check) {
+        self.state().check = Some(check);
     }
 
     fn get(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let state = self.state();
+        state.problem.clone().or_else(|| state.check.as_ref()?())
     }
 }
 
@@ -132,6 +151,9 @@ mod tests {
         assert!(ready().starts_with("HTTP/1.1 200 ") && ready().ends_with("\r\n\r\nok\n"), "{}", ready());
         readiness.set(Some("a\nb".to_owned()));
         assert!(ready().starts_with("HTTP/1.1 503 ") && !ready().ends_with("a\nb\n"), "{}", ready());
+        readiness.set(None);
+        readiness.also(Arc::new(|| Some("pods".to_owned())));
+        assert!(ready().starts_with("HTTP/1.1 503 ") && ready().ends_with("\r\n\r\npods\n"), "{}", ready());
         assert!(get(address, "GET /healthz HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 "));
         assert!(get(address, "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
         assert!(get(address, "POST /readyz HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));

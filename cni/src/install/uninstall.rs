@@ -10,7 +10,9 @@ use super::error::InstallError;
 use super::files::{self, LockedDir};
 use super::foreign::{self, Foreign, Kind};
 use super::options::{Dirs, Uninstall};
+use super::plugin_log;
 use super::splice::TYPE;
+use crate::{log_sink, lookup};
 
 /// What was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +32,10 @@ pub struct Report {
 pub fn entry_and_state(dirs: &Dirs) -> Result<Vec<PathBuf>, InstallError> {
     let changed = entry::remove(&dirs.net)?;
     files::remove_dir(&dirs.run.join("state"))?;
+    // The log stays: it may say why this was needed.
+    for socket in [lookup::socket(&dirs.run), dirs.run.join(log_sink::SOCKET)] {
+        plugin_log::remove_abandoned(&socket)?;
+    }
     Ok(changed)
 }
 

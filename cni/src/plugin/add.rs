@@ -6,9 +6,9 @@ use super::{Context, passed};
 use crate::capture::CaptureOptions;
 use crate::decide::{Decision, Refusal, decide};
 use crate::environment::{Attachment, PodName};
-use crate::error::{CniError, Code};
+use crate::error::{CniError, Code, LONGEST_MESSAGE, shortened};
 use crate::namespace;
-use crate::netconf::{OnUnknown, Settings};
+use crate::netconf::{OnUnknown, Settings, SourceKind};
 use crate::source;
 use crate::state::{State, StateDir};
 
@@ -48,12 +48,12 @@ pub(super) fn options(
     settings: &Settings,
     pod: &PodName,
 ) -> Result<Option<CaptureOptions>, CniError> {
-    let mut unknown = Vec::new();
+    let mut unknown = Unknown::default();
     for kind in &settings.sources {
-        let facts = match source::pod(context.conf, *kind)? {
+        let facts = match source::pod(context.conf, *kind, pod, context.watch)? {
             Ok(facts) => facts,
             Err(problem) => {
-                unknown.push(problem);
+                unknown.push(*kind, problem);
                 continue;
             }
         };
@@ -66,21 +66,60 @@ pub(super) fn options(
             Decision::Refuse(Refusal::BadAnnotation(problem)) => {
                 return Err(CniError::new(Code::InvalidConfig, problem));
             }
-            Decision::Refuse(Refusal::Unknown(problem)) => unknown.push(problem),
+            Decision::Refuse(Refusal::Unknown(problem)) => unknown.push(*kind, problem),
         }
     }
-    let problem = unknown.join("; ");
     match settings.on_unknown {
-        OnUnknown::Fail => Err(CniError::new(
-            Code::TryAgainLater,
-            format!("unknown whether pod {pod} is captured: {problem}"),
-        )),
+        OnUnknown::Fail => Err(unknown.error(pod)),
         OnUnknown::Pass => {
-            log::warn!(pod:% = pod, reason = problem; "NOT captured: no source knows the pod, and on_unknown is pass");
+            let reason = unknown.reasons().join("; ");
+            log::warn!(pod:% = pod, reason; "NOT captured: no source knows the pod, and on_unknown is pass");
             Ok(None)
         }
     }
 }
+
+/// Why each source knows nothing of a pod.
+#[derive(Debug, Default)]
+struct Unknown(Vec<(String, String)>);
+
+impl Unknown {
+    /// Sources that fail alike one after the other are named together.
+    fn push(&mut self, kind: SourceKind, problem: String) {
+        match self.0.last_mut() {
+            Some((names, same)) if *same == problem => names.push_str(&format!(", {}", kind.name())),
+            Some(_) | None => self.0.push((kind.name().to_owned(), problem)),
+        }
+    }
+
+    fn reasons(&self) -> Vec<String> {
+        self.0.iter().map(|(names, problem)| format!("{names}: {problem}")).collect()
+    }
+
+    /// Each reason gets its part of the message; the details have all of each.
+    fn error(&self, pod: &PodName) -> CniError {
+        const NAME: usize = 80;
+        let head = format!("unknown whether pod {} is captured", shortened(&pod.to_string(), NAME));
+        let mut left = LONGEST_MESSAGE.saturating_sub(head.chars().count());
+        let mut reasons = self.reasons();
+        let full = reasons.join("\n");
+        // The shortest first: what they do not need is for the others.
+        let mut order: Vec<&mut String> = reasons.iter_mut().collect();
+        order.sort_by_key(|reason| reason.chars().count());
+        let mut count = order.len();
+        for reason in order {
+            let part = (left / count).saturating_sub(SEPARATOR);
+            *reason = shortened(reason, part);
+            left = left.saturating_sub(reason.chars().count() + SEPARATOR);
+            count -= 1;
+        }
+        let error = CniError::new(Code::TryAgainLater, format!("{head}: {}", reasons.join("; ")));
+        if error.msg.ends_with(full.as_str()) { error } else { error.details(full) }
+    }
+}
+
+/// Between two reasons.
+const SEPARATOR: usize = 2;
 
 fn capture(
     context: &Context<'_>,
@@ -117,4 +156,39 @@ fn capture(
         "captured"
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str) -> PodName {
+        PodName { namespace: "default".to_owned(), name: name.to_owned(), uid: String::new() }
+    }
+
+    #[test]
+    fn every_source_is_in_the_message_whatever_its_length() {
+        let mut unknown = Unknown::default();
+        unknown.push(SourceKind::Annotations, "x".repeat(1000));
+        unknown.push(SourceKind::Agent, "short".to_owned());
+        unknown.push(SourceKind::Api, "y".repeat(400));
+        let error = unknown.error(&pod(&"p".repeat(253)));
+        assert_eq!(error.code, Code::TryAgainLater);
+        assert!(error.msg.chars().count() <= LONGEST_MESSAGE, "{}", error.msg);
+        for part in ["pod default/ppp", "annotations: xxx", "agent: short", "api: yyy"] {
+            assert!(error.msg.contains(part), "{part}: {}", error.msg);
+        }
+        assert!(error.details.contains(&"x".repeat(1000)) && error.details.contains(&"y".repeat(400)));
+    }
+
+    #[test]
+    fn sources_that_fail_alike_are_named_together() {
+        let mut unknown = Unknown::default();
+        unknown.push(SourceKind::Annotations, "none".to_owned());
+        unknown.push(SourceKind::Agent, "no socket".to_owned());
+        unknown.push(SourceKind::Api, "no socket".to_owned());
+        let error = unknown.error(&pod("a"));
+        let wanted = "unknown whether pod default/a is captured: annotations: none; agent, api: no socket";
+        assert_eq!(error.msg, wanted);
+    }
 }

@@ -39,21 +39,21 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
         run::check(&machine, resolved).map_err(|failure| CniError::of_rules(&failure, Code::RulesRefused))
     });
     let (differences, _) = compared?;
-    for notice in &differences.notices {
-        log::warn!(pod:% = pod; "{notice}");
-    }
     first(&differences).map_or(Ok(()), |first| {
         let details = answers::check(&differences, Output::Text);
-        Err(CniError::new(Code::RulesDiffer, format!("the live rules differ: {first}")).details(details))
+        Err(CniError::new(Code::RulesDiffer, first).details(details))
     })
 }
 
-/// The first difference.
+/// The first difference; without any, the first foreign rule that decides before ours.
 fn first(differences: &Differences) -> Option<String> {
     let rule = differences.chains.iter().find_map(|(backend, chain)| {
         let RuleDifference { is_missing, place, rule } = chain.rules.first()?;
         let what = if *is_missing { "missing" } else { "unexpected" };
         Some(format!("{} {} ({backend}), rule {place} is {what}: {rule}", chain.table.name(), chain.chain))
     });
-    rule.or_else(|| differences.others.first().cloned())
+    let difference = rule.or_else(|| differences.others.first().cloned());
+    difference
+        .map(|difference| format!("the live rules differ: {difference}"))
+        .or_else(|| differences.notices.first().cloned())
 }

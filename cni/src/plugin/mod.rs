@@ -4,7 +4,7 @@ mod add;
 mod check;
 
 use std::io;
-use std::path::Path;
+use std::time::Duration;
 
 use istio_iptables::cli::{Given, Key, Origin, RawOptions};
 use istio_iptables::kernel::process::SystemHost;
@@ -13,7 +13,9 @@ use serde::Serialize;
 
 use crate::environment::{AttachmentId, PodName, Request};
 use crate::error::{CniError, Code};
-use crate::netconf::{NetConf, Settings};
+use crate::log_sink::{self, LogSink};
+use crate::lookup;
+use crate::netconf::{NetConf, OnUnknown, POD_ANNOTATIONS, RUN_DIR, Settings, SourceKind};
 use crate::state::StateDir;
 use crate::version::Version;
 use crate::watch::Watch;
@@ -43,14 +45,35 @@ struct Context<'a> {
     machine: &'a SystemHost,
 }
 
-/// Runs a command.
+/// How long commands that need no input wait for its end.
+const OPTIONAL_INPUT: Duration = Duration::from_secs(1);
+
+/// VERSION and DEL succeed without input: they do not wait for it as long as the others.
+pub fn limit_input(request: &Request, watch: &Watch) {
+    match request {
+        Request::Version | Request::Del(_) => watch.limit(OPTIONAL_INPUT),
+        Request::Add(_) | Request::Check(_) | Request::Gc | Request::Status => {}
+    }
+}
+
+/// Runs a command. The input is what was read, and whether that was all.
 #[must_use]
-pub fn run(request: &Request, input: io::Result<Vec<u8>>, watch: &Watch, machine: &SystemHost) -> Outcome {
-    let input = input.map_err(|error| {
+pub fn run(
+    request: &Request,
+    (input, ended): (Vec<u8>, io::Result<()>),
+    watch: &Watch,
+    machine: &SystemHost,
+) -> Outcome {
+    let ended = ended.map_err(|error| {
         let code = if error.kind() == io::ErrorKind::TimedOut { Code::TryAgainLater } else { Code::Io };
         CniError::new(code, format!("standard input: {error}"))
     });
-    let conf = input.as_ref().map_err(Clone::clone).and_then(|bytes| NetConf::parse(bytes));
+    let needs_all = !matches!(request, Request::Version | Request::Del(_));
+    let conf = match ended {
+        Err(error) if needs_all => Err(error),
+        // Of input that did not end, what came is used if it is a whole document.
+        Ok(()) | Err(_) => NetConf::parse(&input),
+    };
     let conf = match (request, conf) {
         (Request::Version, conf) => {
             let asked = conf.ok().and_then(|conf| conf.version_text());
@@ -69,10 +92,31 @@ pub fn run(request: &Request, input: io::Result<Vec<u8>>, watch: &Watch, machine
     start_log(Some(&conf));
     match conf.version() {
         Ok(version) => {
-            Outcome { version, result: dispatch(request, &Context { conf: &conf, version, watch, machine }) }
+            let result = dispatch(request, &Context { conf: &conf, version, watch, machine });
+            let result = result.map_err(|error| {
+                log_error(request, &error);
+                if let Request::Add(_) = request { error.without_details() } else { error }
+            });
+            Outcome { version, result }
         }
-        Err(error) => Outcome::early(error),
+        Err(error) => {
+            log_error(request, &error);
+            Outcome::early(error)
+        }
     }
+}
+
+/// The runtime shows the error to some users; the log to others.
+fn log_error(request: &Request, error: &CniError) {
+    let attachment = match request {
+        Request::Add(attachment) | Request::Check(attachment) => Some(attachment),
+        Request::Del(_) | Request::Gc | Request::Status | Request::Version => None,
+    };
+    let pod = attachment.and_then(|attachment| attachment.pod.as_ref()).map(PodName::to_string);
+    let container = attachment.map(|attachment| attachment.id.container.as_str());
+    let (pod, container) = (pod.unwrap_or_default(), container.unwrap_or_default());
+    let (code, details) = (error.code as u16, error.details.as_str());
+    log::error!(command:% = request.name(), pod, container, code, details; "{}", error.msg);
 }
 
 fn dispatch(request: &Request, context: &Context<'_>) -> Result<String, CniError> {
@@ -93,23 +137,23 @@ fn dispatch(request: &Request, context: &Context<'_>) -> Result<String, CniError
         log::warn!(key; "unknown configuration key, ignored");
     }
     let done = match request {
-        Request::Add(attachment) => {
-            return add::add(context, attachment).map_err(CniError::with_details_logged);
-        }
+        Request::Add(attachment) => return add::add(context, attachment),
         Request::Check(attachment) => check::check(context, attachment),
         Request::Gc => gc(conf),
-        Request::Status => status(conf).map(drop),
+        Request::Status => status(conf, context.watch).map(drop),
         Request::Del(_) | Request::Version => Ok(()),
     };
     done.map(|()| String::new())
 }
 
-/// Log lines go to standard error, as JSON.
+/// Log lines are JSON. Where they go besides standard error depends on the run directory.
 fn start_log(conf: Option<&NetConf<'_>>) {
+    let run_dir = conf.and_then(|conf| conf.run_dir().ok());
+    log_sink::set_run_dir(run_dir.unwrap_or_else(|| RUN_DIR.into()));
     let format = Given { text: "json".to_owned(), origin: Origin::Document(Key::LogFormat) };
     let level = conf.and_then(NetConf::log_level).map(|level| (Key::LogOutputLevel, level));
     let raw = RawOptions::of([(Key::LogFormat, format)].into_iter().chain(level));
-    logging::init(config::log_options(&raw));
+    logging::init_to(config::log_options(&raw), Box::new(LogSink));
 }
 
 /// The versions; the one that is asked for is echoed, as the specification wants it.
@@ -137,7 +181,7 @@ fn del(id: Option<&AttachmentId>, conf: Option<&NetConf<'_>>) {
         return;
     };
     let configured = conf.and_then(|conf| conf.run_dir().ok());
-    let run_dir = configured.unwrap_or_else(|| Path::new(crate::netconf::RUN_DIR).to_owned());
+    let run_dir = configured.unwrap_or_else(|| RUN_DIR.into());
     match StateDir::new(&run_dir).remove(id) {
         Ok(()) => log::info!(container = id.container, interface = id.interface; "state removed"),
         Err(error) => log::warn!(container = id.container, interface = id.interface; "{}", error.msg),
@@ -152,10 +196,30 @@ fn gc(conf: &NetConf<'_>) -> Result<(), CniError> {
 }
 
 /// What would make every ADD of a captured pod fail.
-fn status(conf: &NetConf<'_>) -> Result<Settings, CniError> {
+fn status(conf: &NetConf<'_>, watch: &Watch) -> Result<Settings, CniError> {
     conf.name()?;
-    StateDir::new(&conf.run_dir()?).writable()?;
-    conf.settings()
+    let run_dir = conf.run_dir()?;
+    StateDir::new(&run_dir).writable()?;
+    let settings = conf.settings()?;
+    let of_runtime = settings.sources.contains(&SourceKind::Annotations) && conf.wants_annotations();
+    if !of_runtime && settings.on_unknown == OnUnknown::Fail {
+        let named = settings.sources.iter().any(|kind| *kind != SourceKind::Annotations);
+        let found = if named {
+            lookup::connects(&run_dir, watch)
+        } else {
+            Err("source is annotations alone".to_owned())
+        };
+        found.map_err(|problem| {
+            CniError::new(
+                Code::NotAvailable,
+                format!(
+                    "nothing reports pods: the runtime hands over no annotations (capabilities has no \
+                     {POD_ANNOTATIONS:?}), and no agent answers: {problem}"
+                ),
+            )
+        })?;
+    }
+    Ok(settings)
 }
 
 /// Logs a pod that is not captured.

@@ -94,6 +94,42 @@ fn check_finds_rules_that_are_gone_or_others() {
     }
 }
 
+/// Our rules are as they should be, and no packet reaches them.
+#[test]
+fn check_finds_a_foreign_rule_that_decides_before_ours() {
+    for backend in ["nftables", "iptables-nft", "iptables-legacy"] {
+        let node = Node::new(backend);
+        let pod = Pod::new("checked", &[INJECTED]);
+        let result = node.add(&pod);
+        let check = || node.ours(&pod, "CHECK", &result);
+        assert_eq!(check().printed(), "", "{backend}");
+        let iptables = if backend == "nftables" { "iptables-nft" } else { backend };
+        let table = ["-t", "nat"];
+        if backend == "nftables" {
+            pod.netns.run(|| run("nft", &["add", "table", "ip", "foreign"]));
+            let chain = "{ type nat hook output priority -150; policy accept; }";
+            pod.netns.run(|| run("nft", &["add", "chain", "ip", "foreign", "first", chain]));
+            let rule = "ip protocol tcp redirect to :7777";
+            pod.netns.run(|| run("nft", &["add", "rule", "ip", "foreign", "first", rule]));
+        } else {
+            let rule = ["-I", "OUTPUT", "-p", "tcp", "-j", "ACCEPT"];
+            pod.netns.run(|| run(iptables, &[&table[..], &rule].concat()));
+        }
+        let problem = check().error(101);
+        assert!(!problem.contains("the live rules differ"), "{backend}: {problem}");
+        let named = if backend == "nftables" { "foreign" } else { "ACCEPT" };
+        assert!(problem.contains(named), "{backend}: {problem}");
+        pod.netns.run(|| {
+            if backend == "nftables" {
+                run("nft", &["delete", "table", "ip", "foreign"])
+            } else {
+                run(iptables, &[&table[..], &["-D", "OUTPUT", "1"]].concat())
+            }
+        });
+        assert_eq!(check().printed(), "", "{backend}");
+    }
+}
+
 #[test]
 fn check_of_a_pod_that_is_not_captured_succeeds() {
     let node = Node::new("nftables");

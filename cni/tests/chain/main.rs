@@ -9,6 +9,9 @@
     reason = "tests"
 )]
 
+#[path = "../common/agent.rs"]
+mod agent;
+mod agent_facts;
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;

@@ -178,7 +178,13 @@ fn failed_trial_of_add_is_an_error_with_the_plugins_message() {
 fn arguments_are_checked() {
     let node = Node::with_program(&[("10-a.conflist", LIST)]);
     for (options, problem) in [
-        (["--kubeconfig=/x"], "--kubeconfig: not supported by this version"),
+        (["--kubeconfig=/x"], "--kubeconfig: not accepted without --node-name"),
+        (["--node-name=a"], "--node-name: not supported by this program"),
+        (
+            ["--node-name=$(NODE_NAME)"],
+            "--node-name: \"$(NODE_NAME)\" is not accepted, expected the name of a node",
+        ),
+        (["--node-name="], "--node-name: \"\" is not accepted"),
         (["--platform=x"], "expected one of default, gke, k3s, microk8s, openshift"),
         (["--drop-in=maybe"], "expected one of auto, yes, no"),
         (["--bogus"], "unknown argument"),

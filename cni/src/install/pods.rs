@@ -1,0 +1,119 @@
+//! The agent's side of its socket: a thread for each question, which the API server may be asked for.
+
+use std::fs::{self, Permissions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use istio_iptables::text::path_shown;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::unistd::geteuid;
+
+use super::error::InstallError;
+use crate::lookup::{self, Answer, LARGEST, Query, VERSION};
+
+/// How long a client may take for its question, and for reading the answer.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Questions at a time: more than pods that start at once. Further ones wait in the socket's queue.
+const LIMIT: usize = 256;
+/// How long to wait while there are as many.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The pods of this node.
+pub trait Pods: Send + Sync {
+    /// Answers a question.
+    fn find(&self, query: &Query) -> Answer;
+
+    /// Why questions cannot be answered yet.
+    fn problem(&self) -> Option<String>;
+}
+
+/// Answers questions until the process ends. A socket that an earlier agent has left is replaced.
+///
+/// # Errors
+/// The socket cannot be made.
+pub fn serve(run_dir: &Path, pods: Arc<dyn Pods>) -> Result<(), InstallError> {
+    let path = lookup::socket(run_dir);
+    let failed = |error: io::Error| InstallError::io("listen on", &path, &error);
+    let listener = bind(&path).map_err(failed)?;
+    let open = Arc::new(AtomicUsize::new(0));
+    let accept = move || {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                // Out of file descriptors, for instance: it would fail again at once.
+                thread::sleep(PAUSE);
+                continue;
+            };
+            while open.load(Ordering::SeqCst) >= LIMIT {
+                thread::sleep(PAUSE);
+            }
+            open.fetch_add(1, Ordering::SeqCst);
+            let (pods, counter) = (Arc::clone(&pods), Arc::clone(&open));
+            let answered = thread::Builder::new().name("pod".to_owned()).spawn(move || {
+                let _open = Open(counter);
+                if let Err(error) = respond(stream, pods.as_ref()) {
+                    log::debug!("a question about a pod was not answered: {error}");
+                }
+            });
+            if answered.is_err() {
+                open.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+    };
+    thread::Builder::new().name("pods".to_owned()).spawn(accept).map_err(failed)?;
+    log::info!(socket = path_shown(&path); "answering the plugin's questions about pods");
+    Ok(())
+}
+
+/// Counts a question until it is answered.
+struct Open(Arc<AtomicUsize>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// By another name first: at each moment the socket is one that is listened on, and for this user alone.
+pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
+    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
+    match fs::remove_file(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let listener = UnixListener::bind(&temporary)?;
+    fs::set_permissions(&temporary, Permissions::from_mode(0o600))?;
+    fs::rename(&temporary, path)?;
+    Ok(listener)
+}
+
+/// A connection of this user or root, with limits: until the permissions were set, others could connect.
+pub(super) fn accepted(stream: &UnixStream) -> io::Result<&UnixStream> {
+    let peer = getsockopt(stream, PeerCredentials)?.uid();
+    if peer != 0 && peer != geteuid().as_raw() {
+        return Err(io::Error::other(format!("connection of user {peer}")));
+    }
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    Ok(stream)
+}
+
+fn respond(mut stream: UnixStream, pods: &dyn Pods) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    accepted(&stream)?.take(LARGEST as u64).read_to_end(&mut bytes)?;
+    let answer = match serde_json::from_slice::<Query>(&bytes) {
+        Ok(query) if query.version == VERSION => pods.find(&query),
+        Ok(query) => Answer::Unknown(format!(
+            "version {} of the protocol is not supported, expected {VERSION}: plugin and agent are of different versions",
+            query.version
+        )),
+        Err(error) => Answer::Unknown(format!("the question is invalid: {error}")),
+    };
+    stream.write_all(&serde_json::to_vec(&answer)?)
+}
