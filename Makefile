@@ -22,6 +22,7 @@ TARGET := $(MACHINE)-unknown-linux-gnu
 STATIC := target/$(TARGET)/release/istio-iptables
 INJECTOR := target/$(TARGET)/release/sidecar-injector
 CNI := target/$(TARGET)/release/istio-cni
+AGENT := target/$(TARGET)/release/install-cni
 STATIC_FLAGS := -C target-feature=+crt-static -C relocation-model=static \
     --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo
 
@@ -119,10 +120,12 @@ static: $(CROSS) ## the release binary: static, stripped (ARCH=arm64 for another
 	    -C link-arg=-Wl,--no-eh-frame-hdr,-T,image/no-unwind-tables.ld
 	@echo "$(STATIC): $$(stat -c %s $(STATIC)) bytes"
 
-cni: $(CROSS) ## the release binary of istio-cni: static, stripped
+cni: $(CROSS) ## the release binaries of istio-cni and install-cni: static, stripped
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) -p istio-cni --bin istio-cni -- \
 	    -C link-arg=-Wl,--no-eh-frame-hdr,-T,image/no-unwind-tables.ld
 	@echo "$(CNI): $$(stat -c %s $(CNI)) bytes"
+	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --release --target $(TARGET) -p install-cni
+	@echo "$(AGENT): $$(stat -c %s $(AGENT)) bytes"
 
 injector: $(CROSS) ## the release binary of sidecar-injector: static, stripped
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --profile injector --target $(TARGET) -p sidecar-injector
@@ -134,7 +137,7 @@ lint: ## format, clippy, licences and bans, documentation
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo deny --locked check bans licenses sources # the init binary
 	cargo deny --locked --manifest-path cni/Cargo.toml --config cni/deny.toml check bans licenses sources
-	cargo deny --locked --workspace --config injector/deny.toml check bans licenses sources
+	cargo deny --locked --workspace --config injector/deny.toml check bans licenses sources # the injector and the node agent
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
 
 checks: lint # and the tests' binaries, which would wait for the same directory

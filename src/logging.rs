@@ -26,7 +26,7 @@ fn start(options: LogOptions, target: env_logger::Target) {
     // Callers report what other crates log, in their own words; debug level shows both.
     let others = if options.level >= LevelFilter::Debug { options.level } else { LevelFilter::Off };
     builder.filter_level(others);
-    for own in ["istio_iptables", "istio_cni", "sidecar_injector"] {
+    for own in ["istio_iptables", "istio_cni", "install_cni", "sidecar_injector"] {
         builder.filter_module(own, options.level);
     }
     match options.format {

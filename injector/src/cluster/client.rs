@@ -131,7 +131,8 @@ async fn of_kubeconfig(
 
 /// An error of the API as a sentence.
 #[expect(clippy::wildcard_enum_match_arm, reason = "all errors but two are alike")]
-pub(super) fn describe(error: &kube::Error) -> String {
+#[must_use]
+pub fn describe(error: &kube::Error) -> String {
     let status = match error {
         kube::Error::Api(status) => status,
         kube::Error::Service(cause) => return format!("the API server is unreachable: {}", chain(&**cause)),

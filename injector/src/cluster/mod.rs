@@ -25,7 +25,7 @@ use futures_util::future::join_all;
 use tokio::sync::watch::{Receiver, Sender};
 use tokio_util::sync::CancellationToken;
 
-pub use client::{ClientError, Connection, client, connect};
+pub use client::{ClientError, Connection, client, connect, describe};
 pub use configmaps::{ConfigMapName, sources};
 pub use fetch::{fetch, fetch_pods, fetch_sidecars};
 pub use kube::Client;
@@ -33,6 +33,7 @@ pub use owners::{Owners, owners};
 pub use secret::SharedSecret;
 pub use state::ClusterState;
 pub use status::{Part, Status};
+pub use watch::{Cached, watch_selected};
 
 use crate::certs::Publisher;
 use crate::certs::self_signed::Trusted;

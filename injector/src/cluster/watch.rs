@@ -21,15 +21,17 @@ const PAGE_SIZE: u32 = 100;
 
 /// What is known of the objects.
 #[derive(Clone, Debug)]
-pub(super) struct Cached<V> {
+pub struct Cached<V> {
     /// By namespace and name; nothing until they were listed once.
-    pub(super) objects: Option<BTreeMap<String, V>>,
+    pub objects: Option<BTreeMap<String, V>>,
     /// Why this may be outdated.
-    pub(super) problem: Option<String>,
+    pub problem: Option<String>,
 }
 
 impl<V> Cached<V> {
-    pub(super) const fn empty() -> Self {
+    /// Before anything was listed.
+    #[must_use]
+    pub const fn empty() -> Self {
         Self { objects: None, problem: None }
     }
 
@@ -50,9 +52,24 @@ where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
     V: PartialEq,
 {
+    let fields = name.map(|name| format!("metadata.name={name}"));
+    watch_selected(api, fields.as_deref(), keep, cache).await
+}
+
+/// Watches the objects that match a field selector, or all.
+pub async fn watch_selected<K, V>(
+    api: Api<K>,
+    fields: Option<&str>,
+    keep: impl Fn(K) -> V,
+    cache: &watch::Sender<Cached<V>>,
+) -> Infallible
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    V: PartialEq,
+{
     let mut config = watcher::Config::default().page_size(PAGE_SIZE);
-    if let Some(name) = name {
-        config = config.fields(&format!("metadata.name={name}"));
+    if let Some(fields) = fields {
+        config = config.fields(fields);
     }
     let mut backoff = DefaultBackoff::default();
     loop {

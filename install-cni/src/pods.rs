@@ -1,0 +1,101 @@
+//! The pods of this node, kept up to date by a watch. A pod that is not among them is read once more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use istio_cni::install::error::InstallError;
+use istio_cni::install::options::PodsOptions;
+use istio_cni::install::pods::Pods;
+use istio_cni::lookup::{Answer, KnownPod, Query};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client};
+use sidecar_injector::cluster::{Cached, connect as connect_to_cluster, describe, watch_selected};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch::{Receiver, Sender};
+
+use crate::facts::known;
+
+/// Longer than a node waits for a sandbox: whatever a question asks for.
+const LONGEST: Duration = Duration::from_secs(240);
+
+/// The pods of one node.
+struct NodePods {
+    node: String,
+    runtime: Runtime,
+    client: Client,
+    cached: Receiver<Cached<KnownPod>>,
+}
+
+/// Begins to watch the pods of a node.
+pub(crate) fn connect(options: &PodsOptions) -> Result<Arc<dyn Pods>, InstallError> {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.map_err(|error| InstallError::new(format!("cannot start a thread: {error}")))?;
+    let connection = runtime.block_on(connect_to_cluster(options.kubeconfig.as_deref(), None));
+    let connection = connection.map_err(|error| InstallError::new(error.to_string()))?;
+    log::info!(api_server = connection.target, node = options.node; "watching pods of this node");
+    let client = connection.client;
+    let sender = Sender::new(Cached::empty());
+    let cached = sender.subscribe();
+    runtime.spawn(report(sender.subscribe()));
+    let api = Api::<Pod>::all(client.clone());
+    let fields = format!("spec.nodeName={}", options.node);
+    runtime.spawn(async move { watch_selected(api, Some(&fields), known, &sender).await });
+    Ok(Arc::new(NodePods { node: options.node.clone(), runtime, client, cached }))
+}
+
+/// Logs when the watch fails and when it works again.
+async fn report(mut cached: Receiver<Cached<KnownPod>>) {
+    let mut last = None;
+    while cached.changed().await.is_ok() {
+        let (problem, pods) = {
+            let cached = cached.borrow_and_update();
+            (cached.problem.clone(), cached.objects.as_ref().map_or(0, std::collections::BTreeMap::len))
+        };
+        if last.as_ref() != Some(&problem) {
+            match &problem {
+                Some(problem) => log::warn!(pods; "pods of this node may be outdated: {problem}"),
+                None => log::info!(pods; "pods of this node are known"),
+            }
+            last = Some(problem);
+        }
+    }
+}
+
+impl Pods for NodePods {
+    fn find(&self, query: &Query) -> Answer {
+        // Without a uid, the pod may be an earlier one of the same name.
+        if !query.refresh && !query.uid.is_empty() {
+            let cached = self.cached.borrow();
+            let found = cached
+                .objects
+                .as_ref()
+                .and_then(|all| all.get(&format!("{}/{}", query.namespace, query.name)));
+            if let Some(known) = found.filter(|known| known.has_uid(&query.uid)) {
+                return Answer::Pod(Box::new(known.clone()));
+            }
+        }
+        let api = Api::<Pod>::namespaced(self.client.clone(), &query.namespace);
+        let wait = Duration::from_millis(query.wait_ms).min(LONGEST);
+        match self.runtime.block_on(async { tokio::time::timeout(wait, api.get(&query.name)).await }) {
+            Ok(Ok(pod)) => Answer::Pod(Box::new(known(pod))),
+            // Anything else with this status is not the API server's, a proxy's for instance.
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 && status.reason == "NotFound" => {
+                Answer::NotFound
+            }
+            Ok(Err(error)) => Answer::Unknown(describe(&error)),
+            Err(_) => {
+                Answer::Unknown(format!("no response from the API server within {} ms", wait.as_millis()))
+            }
+        }
+    }
+
+    /// An outage later on is no problem for pods that are known.
+    fn problem(&self) -> Option<String> {
+        let cached = self.cached.borrow();
+        if cached.objects.is_some() {
+            return None;
+        }
+        let reason = cached.problem.as_deref().unwrap_or("waiting for the API server");
+        Some(format!("pods of node {} are not known yet: {reason}", self.node))
+    }
+}

@@ -1,0 +1,149 @@
+//! The agent as a process, an API server behind it, and the plugin's ADD in front of it: a pod is decided on by what the API server
+//! knows, and does not start where it cannot be asked.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests"
+)]
+
+mod node;
+mod server;
+
+use std::time::Duration;
+
+use node::{LIMIT, Node, injected, pod};
+use serde_json::json;
+use server::{Mode, Server};
+
+#[test]
+fn pods_of_the_node_are_known_without_further_requests() {
+    let server = Server::start(Mode::Well, &[injected("web-0", "u-0"), pod("plain", "u-1", &json!({}))]);
+    let node = Node::start(&server);
+    node.is_ready();
+    let before = server.requests();
+    assert!(before[0].contains("fieldSelector=spec.nodeName%3Dnode-1"), "{before:?}");
+    node.captured("web-0", "u-0");
+    node.passed("plain", "u-1");
+    // An outage later on does not matter to them.
+    for mode in [Mode::Closes, Mode::Silent, Mode::Fails(401, "Unauthorized")] {
+        server.behave(mode);
+        node.captured("web-0", "u-0");
+        node.passed("plain", "u-1");
+        assert!(node.readyz().starts_with("HTTP/1.1 200 "), "{}", node.readyz());
+    }
+    let gets = server.requests().into_iter().filter(|target| target.contains("/namespaces/")).count();
+    assert_eq!(gets, 0);
+}
+
+#[test]
+fn pod_that_is_not_known_yet_is_read_from_the_api_server() {
+    let server = Server::start(Mode::Well, &[injected("web-0", "u-0")]);
+    let node = Node::start(&server);
+    node.is_ready();
+    server.add(&injected("late", "u-9"));
+    node.captured("late", "u-9");
+    // The same name again, as in a StatefulSet: what is cached is about the pod before.
+    server.add(&injected("web-0", "u-2"));
+    node.captured("web-0", "u-2");
+    // Neither cached nor at the API server.
+    let problem = node.refused("web-0", "u-7");
+    assert!(problem.contains("with uid \"u-2\", the runtime starts uid \"u-7\""), "{problem}");
+}
+
+#[test]
+fn pod_without_uid_is_read_again() {
+    let server = Server::start(Mode::Well, &[injected("web-0", "u-0")]);
+    let node = Node::start(&server);
+    node.is_ready();
+    server.add(&pod("web-0", "u-2", &json!({})));
+    node.passed("web-0", "");
+}
+
+#[test]
+fn static_pod_is_known_by_its_mirror() {
+    let mut mirror = injected("etcd-node-1", "u-api");
+    mirror["metadata"]["annotations"]["kubernetes.io/config.mirror"] = json!("hash-of-the-file");
+    let server = Server::start(Mode::Well, &[mirror]);
+    let node = Node::start(&server);
+    node.is_ready();
+    node.captured("etcd-node-1", "hash-of-the-file");
+    node.refused("etcd-node-1", "another-hash");
+}
+
+#[test]
+fn pod_that_the_api_server_does_not_know_does_not_start() {
+    let server = Server::start(Mode::Well, &[]);
+    let node = Node::start(&server);
+    node.is_ready();
+    let problem = node.refused("gone", "u-0");
+    assert!(problem.contains("pod default/gone does not exist"), "{problem}");
+}
+
+/// From the start on, so that the agent knows no pod.
+#[test]
+fn without_an_api_server_no_pod_starts_and_the_reason_is_named() {
+    for (mode, part) in [
+        (Mode::Fails(401, "Unauthorized"), "responded 401: the message of 401"),
+        (Mode::Fails(403, "Forbidden"), "forbidden: the message of 403"),
+        (Mode::Fails(500, "InternalError"), "responded 500"),
+        // Of a proxy in between, for instance: no API server says that there is no such pod.
+        (Mode::Fails(404, ""), "responded 404"),
+        (Mode::Silent, "no response from the API server within "),
+        (Mode::Garbage, "the API server is unreachable"),
+        (Mode::Closes, "the API server is unreachable"),
+    ] {
+        let server = Server::start(mode, &[injected("web-0", "u-0")]);
+        let node = Node::start(&server);
+        let deadline = if mode == Mode::Silent { Duration::from_secs(2) } else { LIMIT };
+        let problem = node.refused_within(deadline, "web-0", "u-0");
+        assert!(problem.contains(part) && problem.contains("agent"), "{mode:?}: {problem}");
+        assert!(problem.contains("annotations: the runtime hands over none"), "{mode:?}: {problem}");
+        if mode != Mode::Fails(404, "") {
+            node.is_not_ready("pods of node node-1 are not known yet");
+        }
+        // It recovers by itself, without a restart.
+        server.behave(Mode::Well);
+        if mode != Mode::Silent {
+            node.captured("web-0", "u-0");
+        }
+    }
+}
+
+#[test]
+fn agent_that_is_killed_leaves_no_pod_uncaptured() {
+    let server = Server::start(Mode::Well, &[injected("web-0", "u-0")]);
+    let mut node = Node::start(&server);
+    node.is_ready();
+    node.kill();
+    assert!(node.refused("web-0", "u-0").contains("Connection refused"));
+    // The next one takes over the socket that was left.
+    node.restart(&server);
+    node.is_ready();
+    node.captured("web-0", "u-0");
+}
+
+#[test]
+fn facts_of_the_proxys_container_decide() {
+    let with = |name: &str, container: serde_json::Value| {
+        let mut pod = injected(name, "u-0");
+        pod["spec"]["containers"][1] = container;
+        pod
+    };
+    let env = json!([{"name": "DISABLE_ENVOY", "value": "true"}]);
+    let server = Server::start(
+        Mode::Well,
+        &[
+            with("router", json!({"name": "istio-proxy", "args": ["proxy", "router"]})),
+            with("envoyless", json!({"name": "istio-proxy", "env": env})),
+            with("proxyless", json!({"name": "other"})),
+        ],
+    );
+    let node = Node::start(&server);
+    node.is_ready();
+    for name in ["router", "envoyless", "proxyless"] {
+        node.passed(name, "u-0");
+    }
+}

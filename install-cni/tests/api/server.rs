@@ -1,0 +1,139 @@
+//! An API server in small: lists, watches and gets pods over HTTP, or fails as a test wants it to.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// How it behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// As it should.
+    Well,
+    /// Responds with this status and reason to every request.
+    Fails(u16, &'static str),
+    /// Accepts requests and never responds.
+    Silent,
+    /// Responds with something that is no HTTP.
+    Garbage,
+    /// Closes every connection.
+    Closes,
+}
+
+struct State {
+    mode: Mode,
+    pods: BTreeMap<String, Value>,
+    requests: Vec<String>,
+}
+
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    state: Arc<Mutex<State>>,
+}
+
+impl Server {
+    pub(crate) fn start(mode: Mode, pods: &[Value]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let pods = pods.iter().map(|pod| (path(pod), pod.clone())).collect();
+        let state = Arc::new(Mutex::new(State { mode, pods, requests: Vec::new() }));
+        let shared = Arc::clone(&state);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (stream, state) = (stream.unwrap(), Arc::clone(&shared));
+                // The client closes connections as it likes.
+                thread::spawn(move || drop(serve(stream, &state)));
+            }
+        });
+        Self { address, state }
+    }
+
+    pub(crate) fn behave(&self, mode: Mode) {
+        self.state.lock().unwrap().mode = mode;
+    }
+
+    /// Adds a pod that is not among those that are listed: a watch is never told.
+    pub(crate) fn add(&self, pod: &Value) {
+        self.state.lock().unwrap().pods.insert(path(pod), pod.clone());
+    }
+
+    pub(crate) fn requests(&self) -> Vec<String> {
+        self.state.lock().unwrap().requests.clone()
+    }
+}
+
+fn path(pod: &Value) -> String {
+    let of = |key: &str| pod["metadata"][key].as_str().unwrap().to_owned();
+    format!("/api/v1/namespaces/{}/pods/{}", of("namespace"), of("name"))
+}
+
+fn serve(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        let target = line.split(' ').nth(1).unwrap_or_default().to_owned();
+        while reader.read_line(&mut line)? > 2 {}
+        let (mode, pods) = {
+            let mut state = state.lock().unwrap();
+            state.requests.push(target.clone());
+            (state.mode, state.pods.clone())
+        };
+        match mode {
+            Mode::Well => {}
+            Mode::Fails(code, reason) => {
+                respond(&mut stream, code, &status(code, reason))?;
+                continue;
+            }
+            Mode::Silent => loop {
+                thread::sleep(Duration::from_secs(1));
+            },
+            Mode::Garbage => return stream.write_all(b"\x00\x01 no HTTP\r\n\r\n"),
+            Mode::Closes => return Ok(()),
+        }
+        let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+        if path != "/api/v1/pods" {
+            match pods.get(path) {
+                Some(pod) => respond(&mut stream, 200, pod)?,
+                None => respond(&mut stream, 404, &status(404, "NotFound"))?,
+            }
+        } else if query.contains("watch=true") {
+            stream.write_all(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
+            )?;
+            // Nothing ever changes.
+            loop {
+                thread::sleep(Duration::from_secs(1));
+            }
+        } else {
+            let items: Vec<&Value> = pods.values().collect();
+            let list = json!({
+                "kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items
+            });
+            respond(&mut stream, 200, &list)?;
+        }
+    }
+}
+
+fn status(code: u16, reason: &str) -> Value {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
+        "message": format!("the message of {code}")
+    })
+}
+
+fn respond(stream: &mut TcpStream, code: u16, body: &Value) -> std::io::Result<()> {
+    let body = body.to_string();
+    let head = format!(
+        "HTTP/1.1 {code} x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())
+}
