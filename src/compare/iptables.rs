@@ -240,7 +240,8 @@ fn of_words(family: Family, text: &str) -> Option<(Vec<Test>, bool)> {
             bare => (false, bare),
         };
         match bare {
-            ["--comment", ..] | ["-p", "all"] => {}
+            ["--comment", ..] => {}
+            ["-p", name] if !is_negated && parse::protocol_number(name) == Some(0) => {}
             ["-m", name] if MODULES.contains(name) => module = name,
             bare => match word_test(family, module, bare) {
                 Some((field, values)) => found.push(Test::new(field, values, is_negated)),
@@ -269,7 +270,7 @@ fn word_test(family: Family, module: &str, test: &[&str]) -> Option<(Field, Set)
         ranges.iter().all(|(first, last)| first <= last).then(|| Set::of(ranges))
     };
     Some(match (*option, module) {
-        ("-p", _) => (Field::Protocol, Set::one(named_protocol(value)?)),
+        ("-p", _) => (Field::Protocol, Set::one(parse::protocol_number(value)?.into())),
         ("-i", _) => (Field::InInterface, interfaces(&value.parse().ok()?)),
         ("-o", _) => (Field::OutInterface, interfaces(&value.parse().ok()?)),
         ("-s", _) => (Field::Source, address()?),
@@ -287,26 +288,6 @@ fn word_test(family: Family, module: &str, test: &[&str]) -> Option<(Field, Set)
         }
         _ => return None,
     })
-}
-
-/// A protocol as `iptables-save` names it.
-pub(super) fn named_protocol(name: &str) -> Option<u128> {
-    const NAMES: [(&str, u128); 12] = [
-        ("tcp", TCP),
-        ("udp", UDP),
-        ("icmp", 1),
-        ("igmp", 2),
-        ("gre", 47),
-        ("esp", 50),
-        ("ah", 51),
-        ("ipv6-icmp", 58),
-        ("icmpv6", 58),
-        ("sctp", 132),
-        ("udplite", 136),
-        ("dccp", 33),
-    ];
-    let named = NAMES.iter().find(|(known, _)| *known == name).map(|(_, number)| *number);
-    named.or_else(|| name.parse::<u8>().ok().map(Into::into))
 }
 
 fn whole_mark(text: &str) -> Option<Set> {

@@ -1,12 +1,13 @@
 //! The text of `iptables-save` and of rules files, taken apart by family.
 
 use crate::model::{Family, PerFamily};
+use crate::parse;
 
 /// The text of each family: that of its own headers, and what is in front of any header as `first`. Rules that a rules file
 /// inserts are moved to where `iptables-save` would list them.
 ///
 /// # Errors
-/// A line that neither program writes, or a table without its end.
+/// A line that neither program writes, a table without its end, or a rule that `iptables-restore` refuses.
 pub fn by_family(text: &str, first: Family) -> Result<PerFamily<String>, String> {
     let mut texts = PerFamily::new();
     let mut family = first;
@@ -41,7 +42,10 @@ pub fn by_family(text: &str, first: Family) -> Result<PerFamily<String>, String>
     if let Some(table) = open {
         return Err(cut_off(table));
     }
-    Ok(texts.into_iter().map(|(family, text)| (family, inserted_first(&text))).collect())
+    let texts: PerFamily<String> =
+        texts.into_iter().map(|(family, text)| (family, inserted_first(&text))).collect();
+    texts.values().try_for_each(|text| parse::refused(text))?;
+    Ok(texts)
 }
 
 fn cut_off(table: &str) -> String {

@@ -53,14 +53,15 @@ pub(super) fn applies(family: Family, text: &str, packet: &AtHook) -> Applies {
     let mut unknown = Vec::new();
     for test in &tests {
         match test.as_slice() {
-            ["--comment", ..] | ["-p", "all"] => {}
+            ["--comment", ..] => {}
+            ["-p", name] if parse::protocol_number(name) == Some(0) => {}
             ["-m", name] if MODULES.contains(name) => module = name,
             // It may test something without any option, as `-m socket` does.
             ["-m", ..] => {
                 module = "";
                 unknown.push(test.join(" "));
             }
-            ["-p", name] if !["tcp", "udp", "6", "17"].contains(name) => {
+            ["-p", name] if parse::protocol_number(name).is_some_and(|number| ![6, 17].contains(&number)) => {
                 return Applies::No(format!("not {}", name.to_uppercase()));
             }
             ["!", option @ ("-i" | "-o"), name] => {
@@ -183,6 +184,8 @@ pub(crate) fn does(family: Family, text: &str, is_chain: impl Fn(&str) -> bool) 
         }
         "NFQUEUE" if has("--queue-bypass") => Does::MayTake,
         name if TAKING.contains(&name) || name == parse::UNREADABLE => Does::Takes,
+        // No bit is changed.
+        "MARK" if has("0x0/0x0") => Does::Continues,
         name if MARKING.contains(&name) => Does::Marks,
         "NOTRACK" => Does::Untracks,
         "CT" if has("--notrack") => Does::Untracks,

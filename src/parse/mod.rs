@@ -6,6 +6,7 @@
 mod counters;
 mod expressions;
 mod native;
+mod refused;
 mod statement;
 mod words;
 
@@ -18,7 +19,8 @@ use crate::record::Record;
 pub use counters::{Counts, counters, native_counters};
 pub use expressions::words_of_rule;
 pub use native::{NativeLine, NativeRules, native, why_of};
-pub use statement::statement;
+pub use refused::refused;
+pub use statement::{protocol_number, statement};
 
 /// One rule as the kernel has it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -59,6 +59,7 @@ impl Reader<'_> {
             ("-d", _) => set(&mut self.matcher.destination, test(negated, network(self.family, value)?)),
             ("-i", false) => set(&mut self.matcher.in_interface, value.parse::<Interface>().ok()?),
             ("-o", false) => set(&mut self.matcher.out_interface, value.parse::<Interface>().ok()?),
+            ("-p", false) if protocol_number(value) == Some(0) => Some(()),
             ("-p", false) => set(&mut self.matcher.protocol, Protocol::all(transport(value)?)),
             _ => self.module_option(option, negated, value),
         }
@@ -148,11 +149,33 @@ fn network(family: Family, text: &str) -> Option<IpNetwork> {
 }
 
 fn transport(name: &str) -> Option<Transport> {
-    match name {
-        "tcp" | "6" => Some(Transport::Tcp),
-        "udp" | "17" => Some(Transport::Udp),
+    match protocol_number(name)? {
+        6 => Some(Transport::Tcp),
+        17 => Some(Transport::Udp),
         _ => None,
     }
+}
+
+/// The number of a protocol in any spelling that iptables takes; 0 stands for all. `None` if it is not known.
+#[must_use]
+pub fn protocol_number(name: &str) -> Option<u8> {
+    const NAMES: [(&str, u8); 13] = [
+        ("all", 0),
+        ("tcp", 6),
+        ("udp", 17),
+        ("icmp", 1),
+        ("igmp", 2),
+        ("gre", 47),
+        ("esp", 50),
+        ("ah", 51),
+        ("ipv6-icmp", 58),
+        ("icmpv6", 58),
+        ("sctp", 132),
+        ("udplite", 136),
+        ("dccp", 33),
+    ];
+    let named = NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, number)| *number);
+    named.or_else(|| number(name)?.try_into().ok())
 }
 
 fn ports(list: &str) -> Option<Vec<Port>> {
@@ -176,11 +199,13 @@ fn mark(text: &str) -> Option<Mark> {
     Some(Mark(number(value)?))
 }
 
+/// A number as the C library reads it: hexadecimal, octal or decimal.
 fn number(text: &str) -> Option<u32> {
-    match text.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    }
+    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None => (text, if text.starts_with('0') { 8 } else { 10 }),
+    };
+    u32::from_str_radix(digits, radix).ok().filter(|_| !digits.starts_with('+'))
 }
 
 /// What `iptables-save` adds to a mark that is copied as a whole.

@@ -123,3 +123,52 @@ fn live_rules_are_equal_to_their_own_options_only() {
         assert!(ended.stdout.contains("to 10.0.0.1:8080"), "{backend}: {ended}");
     }
 }
+
+/// Spellings of one rule are equal; what `iptables-restore` refuses is refused.
+#[test]
+fn spellings_are_equal_and_what_the_tools_refuse_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let head = "*nat\n:PREROUTING ACCEPT [0:0]\n:OUTPUT ACCEPT [0:0]\n:ISTIO_OUTPUT - [0:0]\n-A OUTPUT -p tcp -j ISTIO_OUTPUT\n";
+    let pod = Pod::new();
+    let made = |name: &str, rules: &str| file(&directory, name, &format!("{head}{rules}COMMIT\n"));
+    let plain = made("plain", "-A ISTIO_OUTPUT -p tcp -m mark --mark 8 -j REDIRECT --to-ports 15001\n");
+    for (number, rules) in [
+        "-A ISTIO_OUTPUT -p 0x6 -m mark --mark 8 -j REDIRECT --to-ports 15001\n",
+        "-A ISTIO_OUTPUT -p 006 -m mark --mark 010 -j REDIRECT --to-ports 15001\n",
+        "-A ISTIO_OUTPUT -p TCP -m mark --mark 0X8/0xffffffff -j REDIRECT --to-ports 15001\n",
+        "-A OUTPUT -p 0 -j MARK --set-xmark 0x0/0x0\n-A ISTIO_OUTPUT -p tcp -m mark --mark 0x8 -j REDIRECT --to-ports 15001\n",
+        "-A ISTIO_OUTPUT -p 1 -j RETURN\n-A ISTIO_OUTPUT -p tcp -m mark --mark 0x8 -j REDIRECT --to-ports 15001\n",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let other = made(&format!("spelling-{number}"), rules);
+        let ended = pod.istio(&["diff", &plain, &other]).end().exits(0);
+        assert!(ended.stdout.starts_with("equal for all IPv4"), "{rules}: {ended}");
+    }
+    let all = made("all", "-A ISTIO_OUTPUT -p 0 -j ACCEPT\n");
+    let none = made("none", "-A ISTIO_OUTPUT -j ACCEPT\n");
+    pod.istio(&["diff", &all, &none]).end().exits(0);
+    let redirects = made(
+        "redirects",
+        "-A ISTIO_OUTPUT -p 0 -j RETURN\n-A ISTIO_OUTPUT -p tcp -j REDIRECT --to-ports 15001\n",
+    );
+    let nothing = made("nothing", "");
+    pod.istio(&["diff", &redirects, &nothing]).end().exits(0);
+    for (rule, problem) in [
+        ("-A CORP -j ACCEPT", "chain CORP is not declared: `:CORP -` before it is accepted"),
+        ("-A ISTIO_OUTPUT -j CORP", "-j CORP: a declared chain or a target of iptables is accepted"),
+        ("-A ISTIO_OUTPUT -g LOG", "-g LOG: a declared chain or a target of iptables is accepted"),
+        ("-A ISTIO_OUTPUT -j OUTPUT", "-j OUTPUT: a declared chain or a target of iptables is accepted"),
+        ("-A FORWARD -j ACCEPT", "chain FORWARD is not declared"),
+        ("-A ISTIO_OUTPUT -p 300 -j ACCEPT", "-p 300: a number from 0 to 255 or a name is accepted"),
+        ("-A ISTIO_OUTPUT ! -p 0 -j ACCEPT", "! -p 0: no packet has none: another protocol is accepted"),
+        ("-A ISTIO_OUTPUT -p 0x6x -j ACCEPT", "-p 0x6x: a number from 0 to 255 or a name is accepted"),
+    ] {
+        let wrong = made("wrong", &format!("{rule}\n"));
+        pod.istio(&["diff", &plain, &wrong]).end().exits(64).stderr_contains(problem);
+    }
+    let table = file(&directory, "table", "*foo\nCOMMIT\n");
+    let ended = pod.istio(&["diff", &plain, &table]).end().exits(64);
+    ended.stderr_contains("table foo: raw, mangle, nat, filter and security are accepted");
+}

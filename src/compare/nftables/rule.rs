@@ -8,11 +8,11 @@ use super::super::field::{
     ESTABLISHED, FROM_OUTSIDE, Field, INSIDE, INVALID, MAX_U32, NEW, TCP, UDP, UNTRACKED, address_number,
     interfaces, network,
 };
-use super::super::iptables::named_protocol;
 use super::super::program::{Action, Rule, Test};
 use super::super::set::{Range, Set};
 use super::listing::{Listed, listed};
 use crate::model::{Family, Interface, Why};
+use crate::parse;
 
 /// Reads one rule.
 pub(super) struct Reader<'a> {
@@ -339,7 +339,7 @@ fn port(text: &str) -> Option<Range> {
 }
 
 fn protocol(text: &str) -> Option<Range> {
-    range(text, named_protocol)
+    range(text, |name| parse::protocol_number(name).map(Into::into))
 }
 
 fn range(text: &str, read: impl Fn(&str) -> Option<u128>) -> Option<Range> {
