@@ -3,9 +3,14 @@
 use std::io;
 
 use crate::kernel::rtnetlink::{self, Rtnetlink};
-use crate::model::{Family, PASSTHROUGH_V6, ROUTE_PROTOCOL};
+use crate::model::{
+    DEFAULT_TABLE, Family, LOCAL_TABLE, MAIN_TABLE, PASSTHROUGH_V6, PolicyAction, PolicyRule, ROUTE_PROTOCOL,
+};
 use crate::nft::Live;
 use crate::routing::{MarkRule, Native, Observed, Route, Step};
+
+/// Unspecified, and those that the kernel fills itself.
+const STANDARD_TABLES: [u32; 4] = [0, DEFAULT_TABLE, MAIN_TABLE, LOCAL_TABLE];
 
 /// The passthrough address, policy rules by mark, and routes in other than the standard tables.
 ///
@@ -18,23 +23,35 @@ pub fn observed() -> io::Result<Observed> {
         ..Observed::default()
     };
     for family in Family::ALL {
-        let rules = socket.mark_rules(family)?.into_iter().filter(|rule| rule.plain && rule.mask == u32::MAX);
-        observed.rules.extend(rules.map(|rule| MarkRule {
-            family,
-            mark: rule.mark,
-            table: rule.table,
-            priority: rule.priority,
-            protocol: rule.protocol.unwrap_or(0),
-        }));
-        let routes = socket.routes_of_other_tables(family)?.into_iter();
-        observed.routes.extend(routes.map(|route| Route {
+        let fib = socket.fib(family)?;
+        observed.rules.extend(fib.rules.iter().filter_map(|rule| mark_rule(family, rule)));
+        let others = fib.routes.iter().filter(|route| !STANDARD_TABLES.contains(&route.table));
+        observed.routes.extend(others.map(|route| Route {
             family,
             table: route.table,
-            protocol: route.protocol,
+            protocol: route.origin,
             local_default: route.is_local_default(),
         }));
+        observed.fib.insert(family, fib);
     }
     Ok(observed)
+}
+
+/// A policy rule that looks at the mark and at nothing else.
+fn mark_rule(family: Family, rule: &PolicyRule) -> Option<MarkRule> {
+    let (Some((mark, _)), PolicyAction::Table(table)) = (rule.mark, rule.action) else { return None };
+    let plain = PolicyRule {
+        mark: Some((mark, u32::MAX)),
+        origin: rule.origin,
+        ..PolicyRule::lookup(rule.priority, table)
+    };
+    (*rule == plain).then_some(MarkRule {
+        family,
+        mark,
+        table,
+        priority: rule.priority,
+        protocol: rule.origin,
+    })
 }
 
 /// What the tables of a native backend refer to.

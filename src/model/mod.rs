@@ -7,6 +7,7 @@
 mod chain;
 mod constants;
 mod family;
+mod fib;
 mod handles;
 mod interface;
 mod matcher;
@@ -24,6 +25,9 @@ use ipnetwork::IpNetwork;
 pub use chain::{Chain, Hook, Table};
 pub use constants::*;
 pub use family::{Families, Family};
+pub use fib::{
+    DEFAULT_TABLE, Fib, FibRoute, IdRange, LOCAL_TABLE, MAIN_TABLE, PolicyAction, PolicyRule, RouteKind,
+};
 pub use handles::TableHandles;
 pub use interface::{Interface, InterfaceError};
 pub use matcher::{Address, CtState, Mark, Match, Matcher, Owner, Protocol, Syn, Transport};

@@ -378,6 +378,10 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
     notices.extend(first.iter().map(ToString::to_string));
     let chains = foreign::on_the_way(&capturing, current.backend, &current.foreign);
     notices.extend(chains.iter().map(ToString::to_string));
+    for (family, tproxy) in desired.network.tproxy.iter() {
+        let fib = current.network.fib.get(family).into_iter();
+        notices.extend(fib.flat_map(|fib| routing::that_decide_first(*family, fib, tproxy.mark, false)));
+    }
     for variant in Variant::ALL {
         for change in changes(desired, current, variant).iter().filter(|change| !change.ambiguous.is_empty())
         {

@@ -6,12 +6,18 @@
 //! tagged copy is put beside them before they go), so that a run that is killed half way leaves nothing that the next
 //! one would not recognise. A foreign route or address that does what ours would is used as it is.
 
+mod first;
+mod lookup;
+
 use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::config::{CaptureConfig, InboundPorts, Mode, Tproxy};
-use crate::model::{Family, Mark, PASSTHROUGH_V6, PerFamily, ROUTE_PROTOCOL, RULE_PRIORITY};
+use crate::model::{Family, Fib, Mark, PASSTHROUGH_V6, PerFamily, ROUTE_PROTOCOL, RULE_PRIORITY};
 use crate::ordered::Ordered as _;
+
+pub use first::that_decide_first;
+pub use lookup::{Flow, Found, Lookup, Tried, lookup};
 
 /// The desired routes, policy rules and addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,6 +86,8 @@ pub struct Observed {
     pub passthrough: Option<u8>,
     /// References of Istio's native nftables tables.
     pub native: Native,
+    /// All policy rules and routes.
+    pub fib: PerFamily<Fib>,
 }
 
 /// What the tables of Istio's native nftables mode refer to. They hold both families.

@@ -130,7 +130,7 @@ pub(super) fn read_address(reply: &Reply<'_>) -> Option<Listed> {
 }
 
 /// The name of a link, `if5` for one that has gone meanwhile.
-fn link_name(index: u32) -> String {
+pub(super) fn link_name(index: u32) -> String {
     let name = recording::text(&format!("name of interface {index}"), &mut || {
         Ok(nix::net::if_::if_indextoname(index)?.to_string_lossy().into_owned())
     });

@@ -3,6 +3,7 @@
 //! What we add carries [`ROUTE_PROTOCOL`], so that cleanup takes out exactly that.
 
 mod address;
+mod fib;
 mod link;
 pub mod loopback;
 mod route;

@@ -8,21 +8,18 @@ use crate::kernel::netlink::{Message, Reply};
 use crate::model::Family;
 
 /// Length of `struct rtmsg`.
-const RTMSG: usize = 12;
-const RTA_DST: u16 = 1;
-const RTA_OIF: u16 = 4;
-const RTA_PRIORITY: u16 = 6;
-const RTA_TABLE: u16 = 15;
+pub(super) const RTMSG: usize = 12;
+pub(super) const RTA_DST: u16 = 1;
+pub(super) const RTA_OIF: u16 = 4;
+pub(super) const RTA_PRIORITY: u16 = 6;
+pub(super) const RTA_TABLE: u16 = 15;
 const RTN_UNSPEC: u8 = 0;
 const RTN_LOCAL: u8 = 2;
 const RT_SCOPE_UNIVERSE: u8 = 0;
 const RT_SCOPE_HOST: u8 = 254;
 const RT_SCOPE_NOWHERE: u8 = 255;
 /// An entry of the route cache or of an exception, not of the table.
-const RTM_F_CLONED: u32 = 0x200;
-
-/// Unspecified, default, main and local.
-const STANDARD_TABLES: [u32; 4] = [0, 253, 254, 255];
+pub(super) const RTM_F_CLONED: u32 = 0x200;
 
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,30 +67,13 @@ impl Rtnetlink {
     /// # Errors
     /// The kernel refuses.
     pub fn routes(&mut self, family: Family, table: u32) -> io::Result<Vec<Route>> {
-        self.matching_routes(family, Some(table))
-    }
-
-    /// The routes of a family outside the tables that the kernel fills itself (main, local, default).
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn routes_of_other_tables(&mut self, family: Family) -> io::Result<Vec<Route>> {
-        let mut routes = self.matching_routes(family, None)?;
-        routes.retain(|route| !STANDARD_TABLES.contains(&route.table));
-        Ok(routes)
-    }
-
-    fn matching_routes(&mut self, family: Family, table: Option<u32>) -> io::Result<Vec<Route>> {
         let mut header = [0; RTMSG];
         header[0] = af(family);
-        let mut message = Message::new(libc::RTM_GETROUTE, 0, &header);
-        if let Some(table) = table {
-            message = message.with(RTA_TABLE, &table.to_ne_bytes());
-        }
+        let message = Message::new(libc::RTM_GETROUTE, 0, &header).with(RTA_TABLE, &table.to_ne_bytes());
         let routes = self.socket.dump(&message, |list: &mut Vec<Route>, reply| {
             // A kernel without IPv6 answers with the routes of the families that it has.
             if reply.kind == libc::RTM_NEWROUTE && reply.byte(0) == af(family) {
-                let wanted = |route: &Route| table.is_none_or(|table| route.table == table);
+                let wanted = |route: &Route| route.table == table;
                 list.extend(read_route(reply).filter(wanted));
             }
         });
@@ -182,7 +162,7 @@ pub(super) fn read_route(reply: &Reply<'_>) -> Option<Route> {
     })
 }
 
-fn address(bytes: &[u8]) -> Option<IpAddr> {
+pub(super) fn address(bytes: &[u8]) -> Option<IpAddr> {
     <[u8; 4]>::try_from(bytes)
         .map(|octets| IpAddr::V4(Ipv4Addr::from(octets)))
         .or_else(|_| <[u8; 16]>::try_from(bytes).map(|octets| IpAddr::V6(Ipv6Addr::from(octets))))

@@ -7,18 +7,18 @@ use crate::kernel::netlink::{Message, Reply};
 use crate::model::Family;
 
 /// Length of `struct fib_rule_hdr`.
-const HEADER: usize = 12;
-const FRA_PRIORITY: u16 = 6;
-const FRA_FWMARK: u16 = 10;
-const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
-const FRA_TABLE: u16 = 15;
-const FRA_FWMASK: u16 = 16;
-const FRA_PAD: u16 = 18;
-const FRA_PROTOCOL: u16 = 21;
+pub(super) const HEADER: usize = 12;
+pub(super) const FRA_PRIORITY: u16 = 6;
+pub(super) const FRA_FWMARK: u16 = 10;
+pub(super) const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
+pub(super) const FRA_TABLE: u16 = 15;
+pub(super) const FRA_FWMASK: u16 = 16;
+pub(super) const FRA_PAD: u16 = 18;
+pub(super) const FRA_PROTOCOL: u16 = 21;
 /// The action of a rule that names a table.
-const FR_ACT_TO_TBL: u8 = 1;
+pub(super) const FR_ACT_TO_TBL: u8 = 1;
 /// The rule is for what does not match.
-const FIB_RULE_INVERT: u32 = 2;
+pub(super) const FIB_RULE_INVERT: u32 = 2;
 
 /// A policy rule that looks at the mark.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,189 @@
+//! All policy rules and routes of a family, for look-ups.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use super::address::link_name;
+use super::route::{self, RTA_DST, RTA_OIF, RTA_PRIORITY, RTA_TABLE, RTM_F_CLONED, RTMSG};
+use super::rule::{self, FIB_RULE_INVERT};
+use super::{Rtnetlink, af};
+use crate::kernel::netlink::{Message, Reply};
+use crate::model::{
+    DEFAULT_TABLE, Family, Fib, FibRoute, LOCAL_TABLE, MAIN_TABLE, PolicyAction, PolicyRule, RouteKind,
+};
+
+const RTA_SRC: u16 = 2;
+/// `RTNH_F_DEAD`: the interface is down.
+const RTNH_F_DEAD: u32 = 1;
+
+const FRA_DST: u16 = 1;
+const FRA_SRC: u16 = 2;
+const FRA_IIFNAME: u16 = 3;
+const FRA_GOTO: u16 = 4;
+const FRA_OIFNAME: u16 = 17;
+const FRA_UID_RANGE: u16 = 20;
+const FRA_IP_PROTO: u16 = 22;
+const FRA_SPORT_RANGE: u16 = 23;
+const FRA_DPORT_RANGE: u16 = 24;
+const FRA_SPORT_MASK: u16 = 28;
+const FRA_DPORT_MASK: u16 = 29;
+
+impl Rtnetlink {
+    /// Every policy rule and route of a family. Those that a kernel without policy rules follows, if it has none.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn fib(&mut self, family: Family) -> io::Result<Fib> {
+        let mut header = [0; RTMSG];
+        header[0] = af(family);
+        let mut listed = self.listed(&Message::new(libc::RTM_GETRULE, 0, &header))?;
+        // Without rules of this family the kernel lists those of all others.
+        let is_of_family = |of: &u8| *of == af(family);
+        listed.rules.retain(|(of, _)| is_of_family(of));
+        let routes = self.listed(&Message::new(libc::RTM_GETROUTE, 0, &header))?.routes.into_iter();
+        let routes = routes.filter(|(of, _)| is_of_family(of)).map(|(_, route)| route).collect();
+        let mut rules: Vec<PolicyRule> = listed.rules.into_iter().map(|(_, rule)| rule).collect();
+        if rules.is_empty() {
+            let tables = [(0, LOCAL_TABLE), (32766, MAIN_TABLE), (32767, DEFAULT_TABLE)];
+            rules = tables.map(|(priority, table)| PolicyRule::lookup(priority, table)).into();
+        }
+        Ok(Fib { rules, routes })
+    }
+
+    fn listed(&mut self, message: &Message) -> io::Result<Listed> {
+        let listed = self.socket.dump(message, |listed: &mut Listed, reply| {
+            let family = reply.byte(0);
+            match reply.kind {
+                libc::RTM_NEWRULE => listed.rules.extend(read_rule(reply).map(|rule| (family, rule))),
+                libc::RTM_NEWROUTE => {
+                    let route = read_route(reply, &mut listed.names);
+                    listed.routes.extend(route.map(|route| (family, route)));
+                }
+                _ => {}
+            }
+        });
+        match listed {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EOPNOTSUPP)) => {
+                Ok(Listed::default())
+            }
+            other => other,
+        }
+    }
+}
+
+/// What a dump lists, with the family of each entry.
+#[derive(Default)]
+struct Listed {
+    rules: Vec<(u8, PolicyRule)>,
+    routes: Vec<(u8, FibRoute)>,
+    /// The names of links, by number.
+    names: BTreeMap<u32, String>,
+}
+
+/// The network of an attribute, whose length is in the header.
+fn network(bytes: &[u8], length: u8) -> Option<IpNetwork> {
+    let address: IpAddr = route::address(bytes)?;
+    IpNetwork::new(address, length).ok()
+}
+
+fn pair<const N: usize>(bytes: &[u8]) -> Option<([u8; N], [u8; N])> {
+    let (first, last) = bytes.split_at_checked(N)?;
+    Some((first.try_into().ok()?, last.try_into().ok()?))
+}
+
+fn kind(number: u8) -> RouteKind {
+    match number {
+        1 => RouteKind::Unicast,
+        2 => RouteKind::Local,
+        6 => RouteKind::Blackhole,
+        7 => RouteKind::Unreachable,
+        8 => RouteKind::Prohibit,
+        9 => RouteKind::Throw,
+        _ => RouteKind::Other,
+    }
+}
+
+fn read_rule(reply: &Reply<'_>) -> Option<PolicyRule> {
+    let [destination, source, tos, action] = [1, 2, 3, 7].map(|offset| reply.byte(offset));
+    let mut rule = PolicyRule::lookup(0, u32::from(reply.byte(4)));
+    rule.is_negated = reply.word(8) & FIB_RULE_INVERT != 0;
+    rule.has_other_tests = tos != 0;
+    let (mut target, mut mark, mut mask) = (0, None, None);
+    for attribute in reply.attributes(rule::HEADER) {
+        let bytes = attribute.payload;
+        let ports = || pair(bytes).map(|(first, last)| (u16::from_ne_bytes(first), u16::from_ne_bytes(last)));
+        match attribute.kind {
+            FRA_DST => rule.destination = Some(network(bytes, destination)?),
+            FRA_SRC => rule.source = Some(network(bytes, source)?),
+            FRA_IIFNAME => rule.in_interface = Some(attribute.text()),
+            FRA_OIFNAME => rule.out_interface = Some(attribute.text()),
+            FRA_GOTO => target = attribute.u32()?,
+            rule::FRA_PRIORITY => rule.priority = attribute.u32()?,
+            rule::FRA_FWMARK => mark = attribute.u32(),
+            rule::FRA_FWMASK => mask = attribute.u32(),
+            rule::FRA_TABLE => rule.action = PolicyAction::Table(attribute.u32()?),
+            rule::FRA_PROTOCOL => rule.origin = attribute.byte()?,
+            rule::FRA_SUPPRESS_PREFIXLEN => {
+                rule.suppress_prefix = attribute.u32().filter(|length| *length != u32::MAX);
+            }
+            FRA_UID_RANGE => {
+                let ends = pair(bytes)?;
+                rule.uids = Some((u32::from_ne_bytes(ends.0), u32::from_ne_bytes(ends.1)));
+            }
+            FRA_IP_PROTO => rule.protocol = attribute.byte(),
+            FRA_SPORT_RANGE => rule.source_ports = Some(ports()?),
+            FRA_DPORT_RANGE => rule.destination_ports = Some(ports()?),
+            // All bits of the one port.
+            FRA_SPORT_MASK | FRA_DPORT_MASK if bytes == [0xff, 0xff] => {}
+            rule::FRA_PAD => {}
+            _ => rule.has_other_tests = true,
+        }
+    }
+    rule.mark = (mark.is_some() || mask.is_some())
+        .then(|| (mark.unwrap_or(0), mask.unwrap_or(u32::MAX)))
+        .filter(|(_, mask)| *mask != 0);
+    rule.action = match (action, rule.action) {
+        (rule::FR_ACT_TO_TBL, table) => table,
+        (2, _) => PolicyAction::Goto(target),
+        (3, _) => PolicyAction::Nop,
+        (6..=8, _) => PolicyAction::Reject(kind(action)),
+        _ => PolicyAction::Unknown(action),
+    };
+    Some(rule)
+}
+
+fn read_route(reply: &Reply<'_>, names: &mut BTreeMap<u32, String>) -> Option<FibRoute> {
+    let [length, source, tos, number] = [1, 2, 3, 7].map(|offset| reply.byte(offset));
+    let flags = reply.word(8);
+    // An unspecified kind is no route.
+    if number == 0 || flags & RTM_F_CLONED != 0 {
+        return None;
+    }
+    let mut route = FibRoute {
+        table: u32::from(reply.byte(4)),
+        destination: None,
+        kind: kind(number),
+        interface: None,
+        metric: 0,
+        has_other_tests: tos != 0 || source != 0,
+        is_dead: flags & RTNH_F_DEAD != 0,
+        origin: reply.byte(5),
+    };
+    for attribute in reply.attributes(RTMSG) {
+        match attribute.kind {
+            RTA_DST if length != 0 => route.destination = Some(network(attribute.payload, length)?),
+            RTA_SRC => route.has_other_tests = true,
+            RTA_OIF => {
+                let index = attribute.u32()?;
+                route.interface = Some(names.entry(index).or_insert_with(|| link_name(index)).clone());
+            }
+            RTA_PRIORITY => route.metric = attribute.u32()?,
+            RTA_TABLE => route.table = attribute.u32()?,
+            _ => {}
+        }
+    }
+    Some(route)
+}
