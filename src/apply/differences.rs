@@ -65,7 +65,8 @@ pub fn differences(
         };
         format!("the nftables table inet {name} {state}")
     }));
-    let notices = plan::notices(&desired, &current);
+    let mut notices = plan::notices(&desired, &current);
+    notices.extend(super::device_chains());
     Ok(Differences { backend: current.backend, chains, others, notices })
 }
 

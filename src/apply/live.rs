@@ -5,10 +5,11 @@ use crate::config::BackendChoice;
 use crate::explain::{self, Live, Runtime};
 use crate::foreign;
 use crate::kernel::process::Host;
-use crate::model::{Family, FamilyRules, Mark, PerFamily, Rule, TableRules, Target, Variant};
+use crate::model::{Backend, Family, FamilyRules, Mark, PerFamily, Rule, TableRules, Target, Variant};
 use crate::parse::Observed;
 use crate::plan::CurrentState;
 use crate::report::Failure;
+use crate::routing;
 
 /// The live rules, and those among them that are ours.
 #[derive(Debug)]
@@ -26,25 +27,52 @@ pub struct Own {
 pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
     let current = inspect(host, choice, Access::ReadOnly)?.current;
     let of = |family: Family| {
-        let rules = match observed(&current, family) {
+        let mut rules = match observed(&current, family) {
             Some(observed) if current.native.is_empty() => explain::Rules::live(observed),
             None if current.native.is_empty() => explain::Rules::default(),
             _ => explain::Rules::native(&current.native, family),
         };
+        add_behind(&mut rules, family, &current);
         (family, rules)
     };
     let rules: PerFamily<_> = Family::ALL.into_iter().map(of).collect();
     let own = rules.iter().map(|(family, rules)| (*family, rules.own(*family)));
     let own: PerFamily<_> = own.filter(|(_, rules)| rules.count() > 0).collect();
-    let routed_mark = own.values().flat_map(|rules| rules.tables.values()).flat_map(TableRules::rules);
-    let routed_mark = routed_mark.cloned().find_map(|rule| routed(&rule));
-    let (foreign, mut notices) = notices(&own, &current);
+    let tables = || own.values().flat_map(|rules| rules.tables.values());
+    let routed_mark = tables().flat_map(TableRules::rules).find_map(routed);
+    let (mut foreign, mut notices) = notices(&own, &current);
+    for (family, rules) in &own {
+        let mark = rules.tables.values().flat_map(TableRules::rules).find_map(routed);
+        let fib = current.network.fib.get(family);
+        foreign.extend(
+            mark.zip(fib)
+                .into_iter()
+                .flat_map(|(mark, fib)| routing::that_decide_first(*family, fib, mark, true)),
+        );
+    }
+    notices.extend(super::device_chains());
     let dormant = current.native.dormant().iter();
     notices
         .extend(dormant.map(|name| {
             format!("the nftables table inet {name} is switched off: no packet meets its rules")
         }));
-    Ok(Own { live: Live { rules, routed_mark, notices, foreign, runtime: Runtime::default() }, rules: own })
+    let fib = current.network.fib.clone();
+    let live = Live { rules, routed_mark, fib, notices, foreign, runtime: Runtime::default() };
+    Ok(Own { live, rules: own })
+}
+
+/// What packets of a family meet behind our rules.
+fn add_behind(rules: &mut explain::Rules, family: Family, current: &CurrentState) {
+    for variant in Variant::ALL {
+        // Beside native tables of ours those of iptables-nft are read as tables of nftables.
+        let is_text = variant == Variant::Legacy || current.backend == Backend::Iptables(variant);
+        let observed = current.rules.get(&(variant, family)).filter(|_| is_text);
+        let legacy = current.foreign_legacy.get(&family).filter(|_| variant == Variant::Legacy);
+        if let Some(observed) = observed.or(legacy) {
+            rules.add_behind(observed);
+        }
+    }
+    rules.add_base_chains(family, &current.foreign);
 }
 
 fn observed(current: &CurrentState, family: Family) -> Option<&Observed> {

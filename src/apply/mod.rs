@@ -36,6 +36,7 @@ use crate::connections::{Connections, Policy};
 use crate::exit::Exit;
 use crate::foreign;
 use crate::kernel::capabilities::Capabilities;
+use crate::kernel::nftables::Nftables;
 use crate::kernel::process::Host;
 use crate::kernel::{limits, netns, observe, restore, rules_file, tools};
 use crate::model::{Backend, Family, Tools, Variant};
@@ -315,6 +316,16 @@ fn describe(notices: &[String], warnings: &[String], steps: &[Step], desired: &D
         }
     }
     text
+}
+
+/// The base chains at network devices, in words. Nothing depends on them.
+fn device_chains() -> Vec<String> {
+    let chains = Nftables::open_if_present()
+        .and_then(|socket| socket.map_or(Ok(Vec::new()), |mut socket| socket.device_chains()));
+    match chains {
+        Ok(chains) => chains.iter().map(ToString::to_string).collect(),
+        Err(error) => vec![format!("the base chains of nftables at network devices cannot be read: {error}")],
+    }
 }
 
 /// The tools of a variant for a family; without them nothing is begun.

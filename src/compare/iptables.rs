@@ -3,7 +3,7 @@
 use ipnetwork::IpNetwork;
 
 use super::field::{
-    ESTABLISHED, FROM_OUTSIDE, Field, INSIDE, INVALID, NEW, TCP, UDP, UNTRACKED, interfaces, network,
+    ESTABLISHED, FROM_OUTSIDE, Field, INSIDE, INVALID, MAX_U32, NEW, TCP, UDP, UNTRACKED, interfaces, network,
 };
 use super::program::{Action, BaseChain, Chain, Program, Rule, Test, joined};
 use super::set::{Range, Set};
@@ -11,7 +11,7 @@ use crate::explain::{Chains, Does, Entry, Rules, does, tests_of};
 use crate::model::{
     CtState, Family, Mark, Match, Matcher, Owner, Ports, Protocol, Statement, Table, Target, Transport,
 };
-use crate::parse::{self, Observed};
+use crate::parse::{self, Observed, ObservedTable};
 
 /// The built-in chains that are not walked.
 const NOT_WALKED: [&str; 3] = ["INPUT", "FORWARD", "POSTROUTING"];
@@ -60,17 +60,21 @@ pub(super) fn unwalked(observed: &Observed) -> Vec<String> {
             rules.iter().map(move |rule| format!("{} {name} {rule}", table.name()))
         })
     });
-    let filter = &observed.filter;
-    let foreign = filter
-        .foreign
-        .iter()
-        .flat_map(|(name, rules)| rules.iter().map(move |rule| format!("filter {name} {rule}")));
-    let hooks = filter.hooks.iter().flat_map(|(hook, lines)| {
-        lines.iter().map(move |line| format!("filter {} {}", hook.name(), line.text))
+    let behind = [("filter", &observed.filter), ("security", &observed.security)];
+    own_tables.chain(behind.into_iter().flat_map(|(table, live)| rules_of(table, live))).collect()
+}
+
+/// The rules and the dropping policies of a table.
+fn rules_of(table: &str, live: &ObservedTable) -> Vec<String> {
+    let foreign = live.foreign.iter();
+    let foreign =
+        foreign.flat_map(|(name, rules)| rules.iter().map(move |rule| format!("{table} {name} {rule}")));
+    let hooks = live.hooks.iter().flat_map(|(hook, lines)| {
+        lines.iter().map(move |line| format!("{table} {} {}", hook.name(), line.text))
     });
-    let drops = filter.drops.iter().map(|hook| format!("filter {} has the policy DROP", hook.name()));
-    let input = filter.input_drops.then(|| "filter INPUT has the policy DROP".to_owned());
-    own_tables.chain(foreign).chain(hooks).chain(drops).chain(input).collect()
+    let drops = live.drops.iter().map(|hook| format!("{table} {} has the policy DROP", hook.name()));
+    let input = live.input_drops.then(|| format!("{table} INPUT has the policy DROP"));
+    foreign.chain(hooks).chain(drops).chain(input).collect()
 }
 
 struct Reader<'a> {
@@ -110,7 +114,7 @@ impl Reader<'_> {
     fn rule(&self, entry: &Entry) -> Option<Rule> {
         let text = entry.text();
         let (tests, is_unknown) = match &entry.statement {
-            Some(Statement { matcher, .. }) => (of_matcher(matcher), false),
+            Some(Statement { matcher, .. }) => (of_matcher(matcher, entry.is_native), false),
             None => of_words(self.family, &text)?,
         };
         let actions = self.actions(entry, &text);
@@ -155,7 +159,8 @@ impl Reader<'_> {
     }
 }
 
-fn of_matcher(matcher: &Matcher) -> Vec<Test> {
+/// The tests of a matcher. Those of the owner fail without a socket in nftables, negated or not.
+fn of_matcher(matcher: &Matcher, is_native: bool) -> Vec<Test> {
     let Matcher {
         source,
         destination,
@@ -185,9 +190,15 @@ fn of_matcher(matcher: &Matcher) -> Vec<Test> {
     }));
     tests.extend(mark.map(|mark| of(Field::Mark, mark.map(|Mark(mark)| Set::one(mark.into())))));
     tests.extend(connmark.map(|Mark(mark)| is(Field::Connmark, Set::one(mark.into()))));
-    tests.extend(owners.iter().map(|owner| match owner.value() {
-        Owner::Uid(uid) => of(Field::Uid, owner.map(|_| Set::one((*uid).into()))),
-        Owner::Gid(gid) => of(Field::Gid, owner.map(|_| Set::one((*gid).into()))),
+    tests.extend(owners.iter().map(|owner| {
+        let (field, id) = match *owner.value() {
+            Owner::Uid(uid) => (Field::Uid, uid),
+            Owner::Gid(gid) => (Field::Gid, gid),
+        };
+        match owner.map(|_| Set::one(id.into())) {
+            Match::Not(one) if is_native => is(field, one.complement().and(&Set::range(0, MAX_U32))),
+            test @ (Match::Is(_) | Match::Not(_)) => of(field, test),
+        }
     }));
     if let Some(Protocol { transport: _, source, destination, syn }) = protocol {
         tests.extend(source.map(|port| is(Field::SourcePort, Set::one(port.number().into()))));

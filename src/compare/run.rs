@@ -3,7 +3,9 @@
 //! A rule splits a class into the packets that it matches and the rest. Classes that nothing tells apart any more are joined
 //! again at the end of each chain.
 
-use super::field::{Field, INSIDE, NEW, NO_SOCKET, TO_OUTSIDE, address_number, loopback_interface};
+use super::field::{
+    FROM_OUTSIDE, Field, INSIDE, NEW, NO_SOCKET, TO_OUTSIDE, address_number, loopback_interface,
+};
 use super::program::{Action, Program, Rule};
 use super::set::Set;
 use super::walker::{MOST_CLASSES, RuleNumber, Value, Walker, changed, joined};
@@ -151,13 +153,27 @@ impl Run<'_> {
         }
         let marks = self.routed_marks.clone();
         let [routed, others] = walker.split(Field::Mark, &marks, &marks.complement());
-        for (walker, way) in routed
-            .map(|walker| (walker, Way::ByMark))
-            .into_iter()
-            .chain(others.map(|walker| (walker, Way::On)))
-        {
-            self.end(walker, way);
+        let (mut on, mut by_mark): (Vec<_>, Vec<_>) = (others.into_iter().collect(), Vec::new());
+        // The kernel finds the pod's own addresses first, whatever the mark.
+        let (inside, from_outside, new) = (Set::one(INSIDE), Set::one(FROM_OUTSIDE), Set::one(NEW));
+        let mut rest = routed;
+        if let Some(walker) = rest.take() {
+            let [own, others] = walker.split(Field::Path, &inside, &inside.complement());
+            on.extend(own);
+            rest = others;
         }
+        if let Some(walker) = rest.take() {
+            let [to_pod, others] = walker.split(Field::Path, &from_outside, &from_outside.complement());
+            by_mark.extend(others);
+            rest = to_pod;
+        }
+        if let Some(walker) = rest {
+            let [first, later] = walker.split(Field::State, &new, &new.complement());
+            on.extend(first);
+            by_mark.extend(later);
+        }
+        on.into_iter().for_each(|walker| self.end(walker, Way::On));
+        by_mark.into_iter().for_each(|walker| self.end(walker, Way::ByMark));
     }
 
     fn end(&mut self, walker: Walker, way: Way) {

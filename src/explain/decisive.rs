@@ -41,8 +41,8 @@ pub(super) fn decisive(steps: &[Step<'_>], packet: &Packet, verdict: Verdict) ->
             // Where new connections are captured: of a sender in the pod it is the nat table.
             let hook = if packet.is_inbound { Hook::Prerouting } else { Hook::Output };
             last(&|step| {
-                step.hook == hook
-                    && (packet.is_inbound || step.table == Table::Nat)
+                step.hook == hook.name()
+                    && (packet.is_inbound || step.table == Table::Nat.name())
                     && matches!(target(step), Some(Target::Return | Target::Accept))
             })
         }

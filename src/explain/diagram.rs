@@ -25,7 +25,7 @@ pub(super) fn diagram(diagram: Diagram, packet: &str, walk: &Walk<'_>, verdict: 
     for (number, chain) in walk.steps.chunk_by(is_same).enumerate() {
         let Some(first) = chain.first() else { continue };
         let to = ["c", &number.to_string()].concat();
-        writer.node(&to, &[first.table.name(), " ", first.chain].concat());
+        writer.node(&to, &[first.table, " ", first.chain].concat());
         writer.edge(&from, &to, &rule);
         let matching = chain.iter().rev().find(|step| matches!(step.matches, Match::Matches));
         rule = matching.map_or_else(|| "no rule matches".to_owned(), |step| step.rule.text().into_owned());

@@ -5,19 +5,36 @@ use serde_json::{Map, Value, json};
 use super::overview::Row;
 use super::packet::Packet;
 use super::reason::{Cause, Reason};
+use super::routing;
 use super::runtime::{self, ProxyPort};
+use super::unless::Otherwise;
 use super::walk::{Match, Step, Verdict, Walk};
 use super::{Connection, Live, Pod, RunningProcess};
 use crate::model::Why;
 
 /// The answer about one packet.
-pub(super) fn packet(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &Pod<'_>) -> String {
+pub(super) fn packet(
+    packet: &Packet,
+    walk: &Walk<'_>,
+    (reason, otherwise): (&Reason, &[Otherwise]),
+    pod: &Pod<'_>,
+) -> String {
     let mut object = outcome(walk.verdict, reason);
     object.insert("packet".to_owned(), packet.to_string().into());
     if let Verdict::Captured(port) = walk.verdict {
         object.insert("problem".to_owned(), runtime::problem_of(packet, port, pod).into());
     }
     object.insert("rule".to_owned(), walk.decisive().map(step).unwrap_or_default());
+    let routed = walk.routed.iter().map(|looked| {
+        let unsure = looked.lookup.uncertain.iter().map(routing::words);
+        json!({ "packet": looked.packet, "by": looked.words(), "may_decide": unsure.collect::<Vec<_>>() })
+    });
+    object.insert("routed".to_owned(), routed.collect());
+    let otherwise = otherwise.iter().map(|Otherwise { condition, verdict, rule }| {
+        let (verdict, port) = name(*verdict);
+        json!({ "if": condition, "verdict": verdict, "port": port, "rule": rule })
+    });
+    object.insert("unless".to_owned(), otherwise.collect());
     let uncertain = walk.uncertain.iter().filter_map(|at| walk.steps.get(*at));
     object.insert("may_decide".to_owned(), uncertain.map(step).collect());
     object.insert("live".to_owned(), pod.live.is_some().into());
@@ -81,7 +98,18 @@ fn notices(pod: &Pod<'_>) -> Vec<String> {
 }
 
 fn outcome(verdict: Verdict, reason: &Reason) -> Map<String, Value> {
-    let (name, port) = match verdict {
+    let (name, port) = name(verdict);
+    let mut object = Map::new();
+    object.insert("verdict".to_owned(), name.into());
+    object.insert("port".to_owned(), port.into());
+    object.insert("because".to_owned(), reason.sentence.clone().into());
+    object.insert("option".to_owned(), reason.option.as_ref().map(option).unwrap_or_default());
+    object
+}
+
+/// The name of a verdict, and the proxy's port.
+const fn name(verdict: Verdict) -> (&'static str, Option<u16>) {
+    match verdict {
         Verdict::Captured(port) => ("captured", Some(port.number())),
         Verdict::Dropped => ("dropped", None),
         Verdict::LikeItsConnection => ("like-its-connection", None),
@@ -89,13 +117,7 @@ fn outcome(verdict: Verdict, reason: &Reason) -> Map<String, Value> {
         Verdict::Misrouted => ("misrouted", None),
         Verdict::TakenByForeignRule => ("taken-by-foreign-rule", None),
         Verdict::ToProxySocket => ("captured-by-mark", None),
-    };
-    let mut object = Map::new();
-    object.insert("verdict".to_owned(), name.into());
-    object.insert("port".to_owned(), port.into());
-    object.insert("because".to_owned(), reason.sentence.clone().into());
-    object.insert("option".to_owned(), reason.option.as_ref().map(option).unwrap_or_default());
-    object
+    }
 }
 
 fn option(cause: &Cause) -> Value {
@@ -114,8 +136,8 @@ fn step(step: &Step<'_>) -> Value {
         Match::Maybe(unknown) => (None, None, Some(unknown)),
     };
     json!({
-        "hook": step.hook.name(),
-        "table": step.table.name(),
+        "hook": step.hook,
+        "table": step.table,
         "chain": step.chain,
         "rule": step.rule.text(),
         "foreign": step.rule.is_foreign(),

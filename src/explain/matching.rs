@@ -8,6 +8,9 @@ use super::packet::Process;
 use crate::config::ConnectionState;
 use crate::model::{CtState, Interface, Mark, Match, Matcher, Owner, Port, Ports, Protocol, Transport};
 
+/// Why a test of the owner fails.
+pub(super) const NO_SOCKET: &str = "has no socket, so neither uid nor gid";
+
 /// A packet at one hook.
 #[derive(Clone, Debug)]
 pub(super) struct AtHook {
@@ -119,7 +122,7 @@ fn mark(what: &str, test: Match<Mark>, mark: Mark) -> Option<String> {
 /// As the kernel does (`owner_mt` in `xt_owner.c`): without a socket, a negated test holds and any other fails.
 fn owner(test: Match<Owner>, process: Option<Process>) -> Option<String> {
     let Some(Process { uid, gid }) = process else {
-        return matches!(test, Match::Is(_)).then(|| "has no socket, so neither uid nor gid".to_owned());
+        return matches!(test, Match::Is(_)).then(|| NO_SOCKET.to_owned());
     };
     let (what, expected, found) = match *test.value() {
         Owner::Uid(expected) => ("uid", expected, uid),

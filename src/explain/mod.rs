@@ -3,6 +3,7 @@
 //! The rules are those that [`crate::policy`] makes, or those that were read from the kernel, foreign ones among them;
 //! this is one more interpreter of them.
 
+mod behind;
 mod decisive;
 mod diagram;
 mod foreign_rule;
@@ -12,15 +13,17 @@ mod matching;
 mod overview;
 mod packet;
 mod reason;
+mod routing;
 mod rules;
 mod runtime;
 #[cfg(test)]
 mod tests;
 mod text;
+mod unless;
 mod walk;
 
 use crate::config::{CaptureConfig, GivenOption, Mode, Output, PacketQuery};
-use crate::model::{Family, Mark, Network, PerFamily};
+use crate::model::{Family, Fib, Mark, Network, PerFamily};
 use crate::policy;
 
 pub(crate) use foreign_rule::{Does, does, tests as tests_of};
@@ -28,6 +31,7 @@ pub use live::live_config;
 pub(crate) use overview::query;
 pub use packet::{Packet, Process};
 pub use reason::{Cause, Reason};
+pub use routing::{Looked, Routing};
 pub(crate) use rules::Chains;
 pub use rules::{Entry, Listed, Rules};
 pub use runtime::{Connection, Listener, Process as RunningProcess, Runtime};
@@ -51,8 +55,10 @@ pub struct Pod<'a> {
 pub struct Live {
     /// Of each family.
     pub rules: PerFamily<Rules>,
-    /// The mark that policy routing sends to `lo`.
+    /// The mark that policy routing is to send to `lo`.
     pub routed_mark: Option<Mark>,
+    /// The policy rules and routes of each family.
+    pub fib: PerFamily<Fib>,
     /// What else may decide, and cannot be followed.
     pub notices: Vec<String>,
     /// The foreign rules among these that decide before ours.
@@ -61,13 +67,22 @@ pub struct Live {
     pub runtime: Runtime,
 }
 
+impl Live {
+    /// What routes packets of a family.
+    #[must_use]
+    pub fn routing(&self, family: Family) -> Routing<'_> {
+        Routing { mark: self.routed_mark, fib: self.fib.get(&family) }
+    }
+}
+
 impl Pod<'_> {
-    fn routed_mark(&self) -> Option<Mark> {
-        match (&self.live, self.config.traffic.mode) {
-            (Some(live), _) => live.routed_mark,
+    fn routing(&self, family: Family) -> Routing<'_> {
+        let mark = match (&self.live, self.config.traffic.mode) {
+            (Some(live), _) => return live.routing(family),
             (None, Mode::Tproxy(tproxy)) => Some(tproxy.mark),
             (None, Mode::Redirect) => None,
-        }
+        };
+        Routing { mark, fib: None }
     }
 
     /// The rules of each family.
@@ -84,22 +99,25 @@ impl Pod<'_> {
 #[must_use]
 pub fn answer(query: &PacketQuery, pod: &Pod<'_>) -> String {
     let (rules, none) = (pod.rules(), Rules::default());
+    let of_family = |packet: &Packet| rules.get(&packet.family()).unwrap_or(&none);
     let explain = |packet: &Packet| {
-        let rules = rules.get(&packet.family()).unwrap_or(&none);
-        let walk = walk(rules, packet, pod.routed_mark());
+        let walk = walk(of_family(packet), packet, pod.routing(packet.family()));
         let reason = reason::reason(packet, &walk, pod);
         (walk, reason)
     };
     if let Some(destination) = query.destination {
         let packet = Packet::of(query, destination, pod.config, pod.network);
+        let routing = pod.routing(packet.family());
+        let packet = packet.by_route(query, routing, pod.network);
         let (walk, reason) = explain(&packet);
         if let Some(language) = query.diagram {
             let verdict = text::headline(&packet, &walk, &reason, pod);
             return diagram::diagram(language, &packet.to_string(), &walk, &verdict);
         }
+        let otherwise = unless::otherwise(of_family(&packet), (query, &packet), &walk, pod);
         return match query.output {
-            Output::Text => text::packet(&packet, &walk, &reason, pod),
-            Output::Json => json::packet(&packet, &walk, &reason, pod),
+            Output::Text => text::packet(&packet, &walk, (&reason, &otherwise), pod),
+            Output::Json => json::packet(&packet, &walk, (&reason, &otherwise), pod),
         };
     }
     let rows = overview::packets(pod.config, pod.network).into_iter().map(|(kind, packet)| {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use super::routing::Routing;
 use crate::config::{CaptureConfig, ConnectionState, PacketQuery, Sender};
 use crate::model::{Family, Mark, Network, Transport};
 
@@ -80,6 +81,19 @@ impl Packet {
             connmark: query.connmark,
             state: query.state,
         }
+    }
+
+    /// The same packet, leaving by the interface of its route where none is asked about.
+    #[must_use]
+    pub(super) fn by_route(mut self, query: &PacketQuery, routing: Routing<'_>, network: &Network) -> Self {
+        let interface =
+            routing.interface(&self).filter(|_| !self.is_inbound && query.out_interface.is_none());
+        if let Some(interface) = interface.filter(|name| *name != self.interface) {
+            let given = query.source.unwrap_or_else(|| source(network, self.destination, &interface, false));
+            self.source.set_ip(given);
+            self.interface = interface;
+        }
+        self
     }
 
     /// Its address family.

@@ -72,13 +72,20 @@ fn shortened(text: &str) -> String {
 
 /// The reason for the verdict of a walk.
 pub(super) fn reason(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> Reason {
+    if let Some(sentence) = &walk.because {
+        return Reason { sentence: sentence.clone(), option: None };
+    }
     let decisive = walk.decisive().map(|step| (step, step.rule.why));
     let (sentence, key) = match (decisive, walk.verdict) {
         (Some((_, Some(why))), _) => (why.sentence().to_owned(), option(why)),
         (Some((step, None)), _) => {
-            let (table, chain) = (step.table.name(), step.chain);
+            let (table, chain) = (step.table, step.chain);
             (format!("a foreign rule in {table} {chain} decides: {}", one_line(&step.rule.text())), None)
         }
+        (_, Verdict::Misrouted) => (
+            "its mark routes it to the pod itself, which has no such connection".to_owned(),
+            Some(Key::InboundTproxyMark),
+        ),
         (None, Verdict::LikeItsConnection) => (
             "nat rules see the first packet of a connection only; what they decided holds for the others"
                 .to_owned(),

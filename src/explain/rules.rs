@@ -14,6 +14,25 @@ use crate::parse::{self, Line, NativeLine, NativeRules, Observed, ObservedTable}
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     pub(crate) tables: BTreeMap<Table, Chains>,
+    /// The base chains that packets meet behind ours, in their order at each hook.
+    pub(super) later: Vec<Later>,
+}
+
+/// The hook of packets for this machine, by the name of its chain.
+pub(super) const INPUT: &str = parse::INPUT;
+
+/// A base chain behind ours.
+#[derive(Clone, Debug)]
+pub(super) struct Later {
+    pub(super) hook: &'static str,
+    pub(super) priority: i32,
+    pub(super) table: String,
+    pub(super) chain: String,
+    pub(super) rules: Vec<Entry>,
+    /// Whether its policy is to drop.
+    pub(super) drops: bool,
+    /// The chains that it may jump to.
+    pub(super) chains: Chains,
 }
 
 /// The chains of one table.
@@ -35,6 +54,8 @@ pub struct Entry {
     pub(crate) why: Option<Why>,
     /// Its words, where it was read from the kernel.
     text: Option<String>,
+    /// Whether it is one of nftables, whose tests of the owner fail without a socket.
+    pub(crate) is_native: bool,
     /// Its number in its chain; that of a native rule for several elements of a set is the same for each.
     number: usize,
 }
@@ -58,16 +79,34 @@ pub struct Listed {
 
 impl Entry {
     fn of(rule: &Rule) -> Self {
-        Self { statement: Some(rule.statement.clone()), why: Some(rule.why), text: None, number: 0 }
+        Self {
+            statement: Some(rule.statement.clone()),
+            why: Some(rule.why),
+            text: None,
+            is_native: false,
+            number: 0,
+        }
     }
 
     fn read(number: usize, line: &Line, why: Option<Why>) -> Self {
-        Self { statement: line.statement.clone(), why, text: Some(line.text.clone()), number }
+        let (statement, text) = (line.statement.clone(), Some(line.text.clone()));
+        Self { statement, why, text, is_native: false, number }
     }
 
     fn native(line: NativeLine) -> Self {
         let NativeLine { text, statement, why, rule } = line;
-        Self { statement, why, text: Some(text), number: rule }
+        Self { statement, why, text: Some(text), is_native: true, number: rule }
+    }
+
+    /// A foreign rule.
+    pub(super) fn foreign(family: Family, text: &str, is_native: bool) -> Self {
+        let statement = parse::statement(family, text);
+        Self { statement, why: None, text: Some(text.to_owned()), is_native, number: 0 }
+    }
+
+    /// Whether it answers with an error in place of the receiver.
+    pub(super) fn rejects(&self) -> bool {
+        parse::target_words(&self.text()).is_some_and(|words| words.iter().any(|word| word == "REJECT"))
     }
 
     /// Whether another program wrote it.
@@ -97,7 +136,8 @@ impl From<&FamilyRules> for Rules {
                 drops: BTreeSet::new(),
             }
         };
-        Self { tables: rules.tables.iter().map(|(table, rules)| (*table, chains(rules))).into_map() }
+        let tables = rules.tables.iter().map(|(table, rules)| (*table, chains(rules))).into_map();
+        Self { tables, later: Vec::new() }
     }
 }
 
@@ -106,7 +146,8 @@ impl Rules {
     #[must_use]
     pub fn live(observed: &Observed) -> Self {
         let tables = observed.tables.iter();
-        Self { tables: tables.map(|(table, live)| (*table, live_chains(observed, *table, live))).into_map() }
+        let tables = tables.map(|(table, live)| (*table, live_chains(observed, *table, live))).into_map();
+        Self { tables, later: Vec::new() }
     }
 
     /// The live rules of native nftables, by what the kernel holds.
@@ -119,7 +160,8 @@ impl Rules {
             drops,
         };
         let tables = parse::native(&live.active_tables(), family);
-        Self { tables: tables.into_iter().map(|(table, rules)| (table, chains(rules))).into_map() }
+        let tables = tables.into_iter().map(|(table, rules)| (table, chains(rules))).into_map();
+        Self { tables, later: Vec::new() }
     }
 
     /// Those of ours, without those that are not understood.
@@ -206,13 +248,7 @@ fn live_chains(observed: &Observed, table: Table, live: &ObservedTable) -> Chain
         (chain.name().to_owned(), lines.map(|(at, line)| Entry::read(at, line, why(at, line))).collect())
     });
     let foreign = live.foreign.iter().map(|(name, lines)| {
-        let read = |text: &String| Entry {
-            statement: parse::statement(observed.family, text),
-            why: None,
-            text: Some(text.clone()),
-            number: 0,
-        };
-        (name.clone(), lines.iter().map(read).collect())
+        (name.clone(), lines.iter().map(|text| Entry::foreign(observed.family, text, false)).collect())
     });
     Chains { hooks: hooks.into_map(), named: own.chain(foreign).into_map(), drops: live.drops.clone() }
 }

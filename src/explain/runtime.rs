@@ -220,7 +220,7 @@ pub(super) fn older_than_capture<'a>(
         };
         let rules = live.rules.get(&packet.family());
         rules.is_some_and(|rules| {
-            matches!(walk(rules, &packet, live.routed_mark).verdict, Verdict::Captured(_))
+            matches!(walk(rules, &packet, live.routing(packet.family())).verdict, Verdict::Captured(_))
         })
     };
     live.runtime.connections.iter().filter(is_older).collect()

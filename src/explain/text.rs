@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use super::overview::Row;
 use super::packet::Packet;
 use super::reason::Reason;
+use super::routing;
 use super::runtime::{self, ProxyPort};
+use super::unless::Otherwise;
 use super::walk::{Match, Step, Verdict, Walk};
 use super::{Connection, Live, Pod, RunningProcess};
 use crate::text::one_line;
@@ -14,7 +16,12 @@ use crate::text::one_line;
 const MOST_MISMATCHES: usize = 12;
 
 /// The verdict, its reason, and every rule that was tried.
-pub(super) fn packet(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &Pod<'_>) -> String {
+pub(super) fn packet(
+    packet: &Packet,
+    walk: &Walk<'_>,
+    (reason, otherwise): (&Reason, &[Otherwise]),
+    pod: &Pod<'_>,
+) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = writeln!(text, "{}", headline(packet, walk, reason, pod));
@@ -31,28 +38,42 @@ pub(super) fn packet(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &Po
         let _ = writeln!(text, "  option   {option}");
     }
     if let Some(step) = walk.decisive() {
-        let _ =
-            writeln!(text, "  rule     {} {} {}", step.table.name(), step.chain, one_line(&step.rule.text()));
+        let _ = writeln!(text, "  rule     {} {} {}", step.table, step.chain, one_line(&step.rule.text()));
     }
     for step in walk.uncertain.iter().filter_map(|at| walk.steps.get(*at)) {
-        let (table, chain, text_) = (step.table.name(), step.chain, step.rule.text());
+        let (table, chain, text_) = (step.table, step.chain, step.rule.text());
         let rule = one_line(&text_);
         let _ = writeln!(text, "  unless   a rule decides that cannot be evaluated: {table} {chain} {rule}");
+    }
+    for tried in walk.routed.iter().flat_map(|looked| &looked.lookup.uncertain) {
+        let _ = writeln!(
+            text,
+            "  unless   a policy rule decides that cannot be evaluated: {}",
+            routing::words(tried)
+        );
+    }
+    for Otherwise { condition, verdict, rule } in otherwise {
+        let rule = rule.as_ref().map_or_else(String::new, |rule| format!(" ({})", one_line(rule)));
+        let _ = writeln!(text, "  unless   {condition}: {}{rule}", outcome(*verdict));
     }
     let _ = writeln!(text, "  packet   {packet}");
     for notice in pod.live.iter().flat_map(|live| &live.notices) {
         let _ = writeln!(text, "  note     {}", one_line(notice));
     }
     trace(&mut text, walk);
+    for looked in &walk.routed {
+        let words = looked.words().unwrap_or_else(|| "no route".to_owned());
+        let _ = writeln!(text, "\nrouted {}\n> {words}", looked.packet);
+    }
     text
 }
 
 fn trace(text: &mut String, walk: &Walk<'_>) {
     let decided = walk.decisive();
-    let place = |step: &Step<'_>| (step.hook, step.table, step.chain.to_owned());
+    let place = |step: &Step<'_>| (step.hook, step.table.to_owned(), step.chain.to_owned());
     for group in walk.steps.chunk_by(|one, next| place(one) == place(next)) {
         let Some(first) = group.first() else { continue };
-        let _ = writeln!(text, "\n{} {}", first.table.name(), first.chain);
+        let _ = writeln!(text, "\n{} {}", first.table, first.chain);
         for run in group.chunk_by(|one, next| is_mismatch(one) == is_mismatch(next)) {
             let hidden = run.len().saturating_sub(MOST_MISMATCHES);
             let is_mismatch = run.first().is_some_and(is_mismatch);
@@ -95,17 +116,28 @@ pub(super) fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &
         Verdict::LikeItsConnection => {
             "as its connection: ask about the first packet (--state new)".to_owned()
         }
-        Verdict::Misrouted => {
-            "lost: its mark routes it to the pod itself, which has no such connection".to_owned()
-        }
+        Verdict::Misrouted => format!("lost: {sentence}"),
         Verdict::ToProxySocket => "captured: its mark routes it to the proxy's socket".to_owned(),
     };
     match walk.uncertain.first().and_then(|at| walk.steps.get(*at)) {
         Some(step) => {
-            let (table, chain, rule) = (step.table.name(), step.chain, step.rule.text());
+            let (table, chain, rule) = (step.table, step.chain, step.rule.text());
             format!("{verdict}; unless a foreign rule in {table} {chain} decides: {}", one_line(&rule))
         }
         None => verdict,
+    }
+}
+
+/// A verdict in few words.
+fn outcome(verdict: Verdict) -> String {
+    match verdict {
+        Verdict::Captured(port) => format!("captured, {port}"),
+        Verdict::Dropped => "dropped".to_owned(),
+        Verdict::NotCaptured | Verdict::LikeItsConnection | Verdict::TakenByForeignRule => {
+            "not captured".to_owned()
+        }
+        Verdict::ToProxySocket => "captured".to_owned(),
+        Verdict::Misrouted => "lost".to_owned(),
     }
 }
 
@@ -132,15 +164,7 @@ pub(super) fn overview(rows: &[Row], pod: &Pod<'_>) -> String {
             let _ = writeln!(text, "\n{}", row.family);
         }
         for row in family {
-            let outcome = match row.verdict {
-                Verdict::Captured(port) => format!("captured, {port}"),
-                Verdict::Dropped => "dropped".to_owned(),
-                Verdict::NotCaptured | Verdict::LikeItsConnection | Verdict::TakenByForeignRule => {
-                    "not captured".to_owned()
-                }
-                Verdict::ToProxySocket => "captured".to_owned(),
-                Verdict::Misrouted => "lost".to_owned(),
-            };
+            let outcome = outcome(row.verdict);
             let _ = writeln!(text, "  {:<width$}  {outcome:<15}  {}", row.kind, row.reason.sentence);
         }
     }

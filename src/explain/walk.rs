@@ -8,9 +8,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::decisive::decisive;
 use super::foreign_rule::{Applies, Does, applies, does};
-use super::matching::{AtHook, mismatch};
+use super::matching::{AtHook, NO_SOCKET, mismatch};
 use super::packet::Packet;
-use super::rules::{Chains, Entry, Rules};
+use super::routing::{Looked, Routing, Way};
+use super::rules::{Chains, Entry, INPUT, Rules};
 use crate::config::ConnectionState;
 use crate::model::{Hook, Mark, Matcher, Port, Statement, Table, Target};
 
@@ -26,7 +27,7 @@ pub enum Verdict {
     Dropped,
     /// It goes where the first packet of its connection went.
     LikeItsConnection,
-    /// It is the first packet of a connection, and its mark routes it to the pod, where nothing expects it.
+    /// Policy routing sends it to the pod, where nothing expects it, or away from the proxy.
     Misrouted,
     /// It goes where it was sent.
     NotCaptured,
@@ -51,9 +52,9 @@ pub enum Match {
 #[derive(Clone, Debug)]
 pub struct Step<'a> {
     /// At this hook.
-    pub hook: Hook,
+    pub hook: &'static str,
     /// In this table.
-    pub table: Table,
+    pub table: &'a str,
     /// In this chain.
     pub chain: &'a str,
     /// The rule.
@@ -75,6 +76,10 @@ pub struct Walk<'a> {
     pub decided_by: Option<usize>,
     /// Steps with rules that may decide something else.
     pub uncertain: Vec<usize>,
+    /// Where it was routed, each time.
+    pub routed: Vec<Looked<'a>>,
+    /// The reason for the verdict, if it is no rule that was tried.
+    pub because: Option<String>,
 }
 
 impl<'a> Walk<'a> {
@@ -101,9 +106,9 @@ enum Flow {
     Taken,
 }
 
-/// Follows `packet` through the rules of its family; `routed_mark` is the one that policy routing sends to `lo`.
+/// Follows `packet` through the rules of its family.
 #[must_use]
-pub fn walk<'a>(rules: &'a Rules, packet: &Packet, routed_mark: Option<Mark>) -> Walk<'a> {
+pub fn walk<'a>(rules: &'a Rules, packet: &Packet, routing: Routing<'a>) -> Walk<'a> {
     let at = AtHook {
         process: packet.process,
         transport: packet.transport,
@@ -118,16 +123,30 @@ pub fn walk<'a>(rules: &'a Rules, packet: &Packet, routed_mark: Option<Mark>) ->
     };
     let is_translated = packet.state != ConnectionState::New;
     let (steps, uncertain) = (Vec::new(), Vec::new());
-    let mut walker = Walker { rules, at, packet, steps, uncertain, is_translated, has_known_marks: true };
-    let verdict = walker.verdict(packet, routed_mark);
-    let decided_by = decisive(&walker.steps, packet, verdict);
-    let Walker { steps, uncertain, .. } = walker;
-    Walk { steps, verdict, decided_by, uncertain }
+    let mut walker = Walker {
+        rules,
+        at,
+        packet,
+        routing,
+        steps,
+        uncertain,
+        is_translated,
+        has_known_marks: true,
+        routed: Vec::new(),
+        later: None,
+        because: None,
+    };
+    let verdict = walker.verdict(packet);
+    let Walker { steps, uncertain, routed, later, because, .. } = walker;
+    let is_decided = later.is_some() || because.is_some();
+    let decided_by = if is_decided { later } else { decisive(&steps, packet, verdict) };
+    Walk { steps, verdict, decided_by, uncertain, routed, because }
 }
 
 struct Walker<'a, 'b> {
     rules: &'a Rules,
     packet: &'b Packet,
+    routing: Routing<'a>,
     at: AtHook,
     steps: Vec<Step<'a>>,
     uncertain: Vec<usize>,
@@ -135,48 +154,133 @@ struct Walker<'a, 'b> {
     is_translated: bool,
     /// Whether the marks are known: a foreign rule may have set others.
     has_known_marks: bool,
+    routed: Vec<Looked<'a>>,
+    /// The step in a chain behind ours that decides.
+    later: Option<usize>,
+    because: Option<String>,
 }
 
 /// Where in a table the walk is.
 #[derive(Clone, Copy)]
 struct Place<'a> {
-    hook: Hook,
-    table: Table,
+    hook: &'static str,
+    table: &'a str,
     chains: &'a Chains,
     chain: &'a str,
     depth: usize,
 }
 
 impl<'a> Walker<'a, '_> {
-    fn verdict(&mut self, packet: &Packet, routed_mark: Option<Mark>) -> Verdict {
+    fn verdict(&mut self, packet: &Packet) -> Verdict {
         let mut captured = None;
+        let mut way = None;
         if !packet.is_inbound {
+            // The first look-up is before any rule.
+            if self.route(true) == Way::Rejected {
+                return Verdict::Dropped;
+            }
             match self.hook(Hook::Output) {
                 Flow::Drop => return Verdict::Dropped,
                 Flow::Taken => return Verdict::TakenByForeignRule,
                 Flow::Redirect(port) => captured = Some(port),
                 Flow::Continue | Flow::Return | Flow::Accept | Flow::Tproxy(_) => {}
             }
-            if captured.is_none() && !packet.is_local && routed_mark != Some(self.at.mark) {
-                return ended(packet);
+            if let Some(verdict) = self.later(Hook::Output.name()) {
+                return verdict;
+            }
+            let found = self.route(false);
+            match found {
+                Way::Rejected => return Verdict::Dropped,
+                Way::Away if captured.is_some() || self.is_for_proxy() => return self.misrouted(),
+                Way::Away => return ended(packet),
+                Way::Own | Way::Here => way = Some(found),
             }
             // The kernel removes the owner with the socket when the packet passes `lo`.
             (self.at.process, self.at.out_interface) = (None, None);
             self.at.in_interface = Some("lo".to_owned());
         }
         match self.hook(Hook::Prerouting) {
-            Flow::Drop => Verdict::Dropped,
-            Flow::Taken => Verdict::TakenByForeignRule,
-            Flow::Redirect(port) | Flow::Tproxy(port) => Verdict::Captured(port),
-            Flow::Continue | Flow::Return | Flow::Accept => match captured {
-                Some(port) => Verdict::Captured(port),
-                None if routed_mark == Some(self.at.mark) => match packet.state {
-                    ConnectionState::New => Verdict::Misrouted,
-                    ConnectionState::Established | ConnectionState::Invalid => Verdict::ToProxySocket,
-                },
-                None => ended(packet),
-            },
+            Flow::Drop => return Verdict::Dropped,
+            Flow::Taken => return Verdict::TakenByForeignRule,
+            Flow::Redirect(port) => (captured, way) = (Some(port), None),
+            Flow::Tproxy(port) => captured = Some(port),
+            Flow::Continue | Flow::Return | Flow::Accept => {}
         }
+        // What comes over `lo` has its route already, unless its destination is another by now.
+        let way = way.unwrap_or_else(|| self.route(false));
+        let verdict = match (captured, way) {
+            (_, Way::Rejected) => return Verdict::Dropped,
+            (Some(_), Way::Away) => return self.misrouted(),
+            (None, Way::Away) if self.is_for_proxy() => return self.misrouted(),
+            (None, Way::Away) => return ended(packet),
+            (Some(port), Way::Own | Way::Here) => Verdict::Captured(port),
+            (None, Way::Own) if packet.is_inbound && self.is_for_proxy() => Verdict::ToProxySocket,
+            (None, Way::Own) => ended(packet),
+            (None, Way::Here) if packet.state == ConnectionState::New => return Verdict::Misrouted,
+            (None, Way::Here) => Verdict::ToProxySocket,
+        };
+        self.later(INPUT).unwrap_or(verdict)
+    }
+
+    /// Whether a later packet has the mark that belongs to the proxy's connections.
+    fn is_for_proxy(&self) -> bool {
+        self.packet.state != ConnectionState::New && self.routing.mark() == Some(self.at.mark)
+    }
+
+    /// The proxy does not get the packet although a rule sends it there.
+    fn misrouted(&mut self) -> Verdict {
+        let decisive = self.routed.last().and_then(Looked::words);
+        let decisive = decisive.unwrap_or_else(|| "no policy rule leads to a route for it".to_owned());
+        self.because = Some(format!("policy routing does not bring it to the proxy: {decisive}"));
+        Verdict::Misrouted
+    }
+
+    /// Where the packet goes as it is now: before the rules, or behind them.
+    fn route(&mut self, is_first: bool) -> Way {
+        let in_interface = if self.packet.is_inbound { self.at.in_interface.as_deref() } else { Some("lo") };
+        let mark = self.has_known_marks.then_some(self.at.mark);
+        let is_changed = (self.at.mark, self.at.destination) != (self.packet.mark, self.packet.destination);
+        let is_anew = !self.packet.is_inbound && is_changed;
+        let looked = self.routing.look(&self.at, mark, in_interface.unwrap_or_default(), is_anew);
+        let Some(looked) = looked else { return self.routing.way_of_options(self.packet, &self.at) };
+        let way = looked.way();
+        if way == Way::Rejected {
+            self.because = looked.words().map(|words| format!("policy routing drops it: {words}"));
+        }
+        // The same question has the same answer.
+        if is_first || is_changed || self.packet.is_inbound {
+            self.routed.push(looked);
+        }
+        way
+    }
+
+    /// The chains of a hook behind ours; `None` if none of them decides.
+    fn later(&mut self, hook: &'static str) -> Option<Verdict> {
+        let rules = self.rules;
+        for base in rules.later.iter().filter(|base| base.hook == hook) {
+            let place =
+                Place { hook, table: &base.table, chains: &base.chains, chain: &base.chain, depth: 0 };
+            let flow = self.rules(place, &base.rules);
+            let last = self.steps.len().checked_sub(1);
+            match flow {
+                Flow::Drop => self.later = last,
+                Flow::Taken => {
+                    self.later = last;
+                    let step = last.and_then(|last| self.steps.get(last))?;
+                    if !step.rule.rejects() {
+                        return Some(Verdict::TakenByForeignRule);
+                    }
+                }
+                Flow::Continue | Flow::Return if base.drops => {
+                    self.because = Some(format!("the policy of {} {} drops it", base.table, base.chain));
+                }
+                Flow::Continue | Flow::Return | Flow::Accept | Flow::Redirect(_) | Flow::Tproxy(_) => {
+                    continue;
+                }
+            }
+            return Some(Verdict::Dropped);
+        }
+        None
     }
 
     /// All tables at one hook.
@@ -187,7 +291,8 @@ impl<'a> Walker<'a, '_> {
                 continue;
             }
             let Some(chains) = self.rules.tables.get(&table) else { continue };
-            let place = Place { hook, table, chains, chain: hook.name(), depth: 0 };
+            let place =
+                Place { hook: hook.name(), table: table.name(), chains, chain: hook.name(), depth: 0 };
             let rules = chains.hooks.get(&hook).map_or(&[][..], Vec::as_slice);
             let flow = self.rules(place, rules);
             let is_dropped = matches!(flow, Flow::Continue | Flow::Return) && chains.drops.contains(&hook);
@@ -245,6 +350,10 @@ impl<'a> Walker<'a, '_> {
     }
 
     fn matches(&self, rule: &Entry) -> Match {
+        // In nftables a test of the owner fails without a socket, negated or not.
+        if rule.is_native && self.at.process.is_none() && rule.text().contains("-owner ") {
+            return Match::Mismatch(NO_SOCKET.to_owned());
+        }
         match &rule.statement {
             Some(Statement { matcher, .. })
                 if !self.has_known_marks && (matcher.mark.is_some() || matcher.connmark.is_some()) =>
@@ -275,7 +384,14 @@ impl<'a> Walker<'a, '_> {
 
     /// Whether a rule ends the walk if it matches. What is in a chain is tried with a copy of the packet.
     fn may_decide(&mut self, place: Place<'a>, does: Does) -> bool {
-        let mut copy = Walker { at: self.at.clone(), steps: Vec::new(), uncertain: Vec::new(), ..*self };
+        let mut copy = Walker {
+            at: self.at.clone(),
+            steps: Vec::new(),
+            uncertain: Vec::new(),
+            routed: Vec::new(),
+            because: None,
+            ..*self
+        };
         let flow = copy.target(place, does);
         let changes = (copy.at.mark, copy.at.connmark) != (self.at.mark, self.at.connmark);
         self.has_known_marks &= copy.has_known_marks && !changes;

@@ -21,7 +21,7 @@ fn drops(target: &str) -> bool {
 }
 
 impl Examined<'_> {
-    /// The rules and policies there that may decide. The table `filter` of iptables-nft is examined with the other base
+    /// The rules and policies there that may decide. The tables `filter` and `security` of iptables-nft are examined with the other base
     /// chains.
     pub(super) fn later(&self, observed: &Observed, backend: Backend) -> Vec<DecidesFirst> {
         let captured = Captured::of(self.desired);
@@ -36,8 +36,12 @@ impl Examined<'_> {
         let mut chains = vec![("mangle", INPUT, mangle, input(mangle), mangle.input_drops)];
         if !of_nft {
             let drops = filter.drops.contains(&Hook::Output);
+            let security = &observed.security;
+            let has_policy = security.drops.contains(&Hook::Output);
             chains.push(("filter", INPUT, filter, input(filter), filter.input_drops));
             chains.push(("filter", Hook::Output.name(), filter, texts(filter), drops));
+            chains.push(("security", INPUT, security, input(security), security.input_drops));
+            chains.push(("security", Hook::Output.name(), security, texts(security), has_policy));
         }
         let mut found = Vec::new();
         for (name, chain, table, rules, has_drop_policy) in chains {

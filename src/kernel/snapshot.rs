@@ -13,8 +13,8 @@ use crate::ordered::Ordered as _;
 
 /// The built-in chains that captured packets pass.
 const PASSED: [&str; 3] = ["PREROUTING", "OUTPUT", "INPUT"];
-/// The legacy table in which packets are behind our rules.
-const FILTER: &str = "filter";
+/// The legacy tables in which packets are behind our rules.
+const BEHIND: [&str; 2] = ["filter", "security"];
 
 /// Names of the chains in each of our tables that exists.
 type Chains = BTreeMap<Table, Vec<String>>;
@@ -109,7 +109,8 @@ impl Snapshot {
     pub fn hooks_in_use(&self, variant: Variant, family: Family) -> bool {
         match variant {
             Variant::Legacy => self.legacy.get(&family).into_iter().flatten().any(|(name, table)| {
-                let relevant = name == FILTER || Table::ALL.iter().any(|table| table.name() == name);
+                let relevant =
+                    BEHIND.contains(&name.as_str()) || Table::ALL.iter().any(|table| table.name() == name);
                 let decides =
                     |chain: &&str| table.rules(chain).unwrap_or(0) > 0 || table.drops.contains(*chain);
                 relevant && PASSED.iter().any(decides)

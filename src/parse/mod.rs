@@ -17,8 +17,8 @@ use crate::model::{Chain, Family, Hook, Statement, Table, TableHandles};
 use crate::record::Record;
 
 pub use counters::{Counts, counters, native_counters};
-pub use expressions::words_of_rule;
-pub use native::{NativeLine, NativeRules, native, why_of};
+pub use expressions::{words_of_foreign_rule, words_of_rule};
+pub use native::{NativeLine, NativeRules, chain_name, native, why_of};
 pub use refused::refused;
 pub use statement::{protocol_number, statement};
 
@@ -76,6 +76,8 @@ pub struct Observed {
     pub tables: BTreeMap<Table, ObservedTable>,
     /// The table `filter`, in which we never write. Captured packets come through it behind our rules.
     pub filter: ObservedTable,
+    /// The table `security`, which packets meet behind it.
+    pub security: ObservedTable,
     /// What the last run recorded in the namespace; `None` if our rules are not there, or another program's.
     pub record: Option<Record>,
 }
@@ -84,7 +86,8 @@ impl Observed {
     /// A namespace without rules of ours.
     #[must_use]
     pub fn empty(family: Family) -> Self {
-        Self { family, tables: BTreeMap::new(), filter: ObservedTable::default(), record: None }
+        let (filter, security) = Default::default();
+        Self { family, tables: BTreeMap::new(), filter, security, record: None }
     }
 
     /// Adds the handles of one table.
@@ -115,6 +118,8 @@ pub const UNREADABLE: &str = "rules that iptables cannot read";
 
 /// The table that decides which packets are let through.
 const FILTER: &str = "filter";
+/// The table for mandatory access control.
+const SECURITY: &str = "security";
 /// The chain of packets for this machine.
 pub const INPUT: &str = "INPUT";
 
@@ -136,6 +141,10 @@ pub fn iptables_save(family: Family, text: &str) -> Observed {
                 None if name.trim() == FILTER => {
                     observed.filter = ObservedTable::default();
                     &mut observed.filter
+                }
+                None if name.trim() == SECURITY => {
+                    observed.security = ObservedTable::default();
+                    &mut observed.security
                 }
                 None => &mut ignored,
             };

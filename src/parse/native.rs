@@ -83,7 +83,8 @@ pub(super) fn hook_of(chain: &NftChain) -> Option<Hook> {
 }
 
 /// The name in iptables: that of `istio-output` is `ISTIO_OUTPUT`.
-pub(super) fn chain_name(name: &str) -> String {
+#[must_use]
+pub fn chain_name(name: &str) -> String {
     name.to_ascii_uppercase().replace('-', "_")
 }
 

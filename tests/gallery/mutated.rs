@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use istio_iptables::compare::{self, Side};
 use istio_iptables::config::{ConnectionState, Output};
-use istio_iptables::explain::{Packet, Process, Rules, Verdict, walk};
+use istio_iptables::explain::{Packet, Process, Routing, Rules, Verdict, walk};
 use istio_iptables::model::{Family, Mark, Network, Transport};
 use istio_iptables::parse;
 use serde_json::Value;
@@ -43,7 +43,7 @@ fn saved(family: Family, name: &str, text: &str) -> Saved {
 
 /// The verdict as `diff --output json` names it.
 fn walked(saved: &Saved, packet: &Packet) -> (String, Option<u64>) {
-    match walk(&saved.rules, packet, saved.routed_mark).verdict {
+    match walk(&saved.rules, packet, Routing { mark: saved.routed_mark, fib: None }).verdict {
         Verdict::Captured(port) => ("captured".to_owned(), Some(port.number().into())),
         Verdict::Dropped => ("dropped".to_owned(), None),
         Verdict::LikeItsConnection => ("like-its-connection".to_owned(), None),

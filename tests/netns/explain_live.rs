@@ -1,5 +1,6 @@
 //! `explain --live` beside foreign rules: each verdict against a connection.
 
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
 use netlab::Namespace;
@@ -30,14 +31,27 @@ for_these_fixtures!(
     ]
 );
 
+/// What is asked of `explain`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question<'a> {
+    /// As in `--from`.
+    pub(crate) from: &'a str,
+    pub(crate) to: SocketAddr,
+    pub(crate) is_udp: bool,
+}
+
 /// What `explain --live` says of a packet.
-fn explain(pod: &Pod, args: &[&str], flow: &Flow) -> Value {
-    let (to, proto) = (flow.to.to_string(), if flow.is_udp { "udp" } else { "tcp" });
-    let question =
-        ["explain", "--live", "--from", &flow.from, "--to", &to, "--proto", proto, "--output", "json"];
-    let output = pod.bare_istio_iptables(&[&question, args].concat()).run().succeeded().output();
+pub(crate) fn answer(pod: &Pod, args: &[&str], question: &Question<'_>) -> Value {
+    let (to, proto) = (question.to.to_string(), if question.is_udp { "udp" } else { "tcp" });
+    let words =
+        ["explain", "--live", "--from", question.from, "--to", &to, "--proto", proto, "--output", "json"];
+    let output = pod.bare_istio_iptables(&[&words, args].concat()).run().succeeded().output();
     let line = output.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{output}"));
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+fn explain(pod: &Pod, args: &[&str], flow: &Flow) -> Value {
+    answer(pod, args, &Question { from: &flow.from, to: flow.to, is_udp: flow.is_udp })
 }
 
 /// The connection, and what `explain` reports of it, agree on whether the proxy gets it.

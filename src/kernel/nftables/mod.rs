@@ -1,5 +1,6 @@
 //! Looking at nf_tables, and taking tables out. Reading has no side effects on the rules.
 
+mod device;
 mod native;
 mod save_mark;
 mod staged;

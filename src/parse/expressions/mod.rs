@@ -33,6 +33,22 @@ pub fn words_of_rule(family: Family, rule: &Rule) -> String {
     reader.into_words()
 }
 
+/// The words of a rule of another program's nftables; `None` if it is for packets of the other family only.
+#[must_use]
+pub fn words_of_foreign_rule(family: Family, rule: &Rule) -> Option<String> {
+    let mut reader = Reader { family, ..Reader::default() };
+    // What is logged goes on.
+    let is_log =
+        |expression: &Expression| matches!(expression, Expression::Foreign { name, .. } if name == "log");
+    for expression in rule.expressions.iter().filter(|expression| !is_log(expression)) {
+        let understood = reader.native(expression).or_else(|| reader.read(expression));
+        reader.note(understood);
+    }
+    // Which packets it is for is known all the same.
+    reader.has_unread_target = false;
+    (!reader.is_other_family).then(|| reader.into_words())
+}
+
 /// What the register holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Loaded {
@@ -67,6 +83,8 @@ struct Reader {
     /// Destination ports that are excluded.
     other_ports: Vec<u16>,
     is_unknown: bool,
+    /// Whether the target has parameters that are not read.
+    has_unread_target: bool,
     /// Whether only packets of the other family match.
     is_other_family: bool,
     /// The last constant that was loaded.
@@ -87,6 +105,7 @@ impl Default for Reader {
             tests,
             other_ports: Vec::new(),
             is_unknown: false,
+            has_unread_target: false,
             is_other_family: false,
             constant: Vec::new(),
             target,
@@ -107,8 +126,8 @@ impl Reader {
     }
 
     fn into_words(self) -> String {
-        let Self { address, interface, protocol, ports, tests, other_ports, is_unknown, target, .. } = self;
-        let unknown = if is_unknown { UNKNOWN } else { "" };
+        let Self { address, interface, protocol, ports, tests, other_ports, target, .. } = self;
+        let unknown = if self.is_unknown || self.has_unread_target { UNKNOWN } else { "" };
         let listed: Vec<String> = other_ports.iter().map(u16::to_string).collect();
         let other_ports = match listed.as_slice() {
             [] => String::new(),
@@ -265,7 +284,8 @@ impl Reader {
     /// A target whose parameters are not read.
     fn jump(&mut self, target: &str) -> Option<()> {
         self.target = format!("-j {}", quoted(target));
-        None
+        self.has_unread_target = true;
+        Some(())
     }
 
     fn foreign(&mut self, name: &str, data: &[u8]) -> Option<()> {
@@ -288,7 +308,10 @@ impl Reader {
             "queue" => self.jump("QUEUE"),
             "notrack" => self.jump("NOTRACK"),
             "tproxy" => self.jump("TPROXY"),
-            "immediate" | "lookup" | "fwd" | "synproxy" | "objref" => self.jump(UNREADABLE),
+            "immediate" | "lookup" | "fwd" | "synproxy" | "objref" => {
+                self.unknown();
+                self.jump(UNREADABLE)
+            }
             _ => None,
         }
     }

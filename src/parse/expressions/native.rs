@@ -19,7 +19,7 @@ pub(in crate::parse) fn words_of_native_rule(family: Family, expressions: &[Expr
 impl Reader {
     /// What only native rules of ours consist of.
     #[allow(clippy::wildcard_enum_match_arm, reason = "everything else is read as in a rule of iptables")]
-    fn native(&mut self, expression: &Expression) -> Option<()> {
+    pub(super) fn native(&mut self, expression: &Expression) -> Option<()> {
         let loaded = match expression {
             Expression::Meta { key: MetaKey::SocketUid, .. } => Loaded::Owner("--uid-owner"),
             Expression::Meta { key: MetaKey::SocketGid, .. } => Loaded::Owner("--gid-owner"),

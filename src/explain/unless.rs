@@ -1,0 +1,249 @@
+//! Values of what was not asked about with which the verdict would be another: found by walks with the values that the rules
+//! test.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnetwork::IpNetwork;
+
+use super::foreign_rule::tests;
+use super::packet::{Packet, Process};
+use super::rules::Rules;
+use super::walk::{Step, Verdict, Walk, walk};
+use super::{Pod, Routing};
+use crate::config::{PacketQuery, ProxyOwner, Sender};
+use crate::model::{Mark, Owner, PolicyRule};
+use crate::parse;
+
+/// Most walks for one answer.
+const MOST: usize = 64;
+
+/// A condition that the question leaves open, and what becomes of a packet that fulfils it.
+#[derive(Clone, Debug)]
+pub(super) struct Otherwise {
+    /// As in `its source port is 22`.
+    pub(super) condition: String,
+    pub(super) verdict: Verdict,
+    /// The rule that decides then.
+    pub(super) rule: Option<String>,
+}
+
+/// What a question leaves open.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    source: bool,
+    source_port: bool,
+    uid: bool,
+    gid: bool,
+    mark: bool,
+    /// Of what arrives: what leaves goes by its route.
+    interface: bool,
+}
+
+impl Open {
+    fn of(query: &PacketQuery) -> Self {
+        Self {
+            source: query.source.is_none(),
+            source_port: query.source_port.is_none(),
+            uid: matches!(query.sender, Sender::App | Sender::Gid(_)),
+            gid: matches!(query.sender, Sender::App | Sender::Uid(_)),
+            mark: query.mark == Mark(0),
+            interface: query.in_interface.is_none() && query.sender == Sender::Outside,
+        }
+    }
+}
+
+/// A value, or a range of them, that a rule tests.
+#[derive(Clone, Debug, PartialEq)]
+enum Value {
+    Source(IpNetwork),
+    SourcePort(u16, u16),
+    Uid(u32, u32),
+    Gid(u32, u32),
+    Mark(u32),
+    Interface(String),
+}
+
+/// The conditions with which the verdict of `first` would be another.
+pub(super) fn otherwise(
+    rules: &Rules,
+    (query, packet): (&PacketQuery, &Packet),
+    first: &Walk<'_>,
+    pod: &Pod<'_>,
+) -> Vec<Otherwise> {
+    let open = Open::of(query);
+    let routing = pod.routing(packet.family());
+    let mut values = Vec::new();
+    collect(&first.steps, routing, &mut values);
+    if open.interface {
+        let links = pod.network.addresses.iter().map(|own| own.interface.clone());
+        values.extend(links.filter(|name| name != "lo").map(Value::Interface));
+    }
+    let mut found: Vec<Otherwise> = Vec::new();
+    let (mut at, mut walks) = (0, 0);
+    while let Some(value) = values.get(at).cloned() {
+        at += 1;
+        if values.iter().take(at - 1).any(|earlier| *earlier == value) {
+            continue;
+        }
+        let Some((other, condition)) = changed(packet, &value, open, pod) else { continue };
+        if walks == MOST {
+            let condition = format!("a value beyond the first {MOST} is tested, which were tried");
+            found.push(Otherwise { condition, verdict: first.verdict, rule: None });
+            break;
+        }
+        walks += 1;
+        let walk = walk(rules, &other, routing);
+        if walk.verdict != first.verdict {
+            let rule =
+                walk.decisive().map(|step| format!("{} {} {}", step.table, step.chain, step.rule.text()));
+            let rule = rule.or_else(|| walk.because.clone());
+            found.push(Otherwise { condition, verdict: walk.verdict, rule });
+        }
+        collect(&walk.steps, routing, &mut values);
+    }
+    found
+}
+
+/// The values that rules test.
+fn collect(steps: &[Step<'_>], routing: Routing<'_>, values: &mut Vec<Value>) {
+    for step in steps {
+        let Some(statement) = &step.rule.statement else {
+            of_words(&step.rule.text(), values);
+            continue;
+        };
+        let matcher = &statement.matcher;
+        values.extend(matcher.source.map(|test| Value::Source(*test.value())));
+        let port = matcher.protocol.as_ref().and_then(|protocol| protocol.source);
+        values.extend(port.map(|port| Value::SourcePort(port.number(), port.number())));
+        values.extend(matcher.owners.iter().map(|owner| match *owner.value() {
+            Owner::Uid(uid) => Value::Uid(uid, uid),
+            Owner::Gid(gid) => Value::Gid(gid, gid),
+        }));
+        // Marks of ours belong to packets of the proxy.
+        let mark = matcher.mark.filter(|_| step.rule.is_foreign());
+        values.extend(mark.map(|mark| Value::Mark(mark.value().0)));
+    }
+    for rule in routing.fib.iter().flat_map(|fib| &fib.rules) {
+        let PolicyRule { source, source_ports, uids, .. } = rule;
+        values.extend(source.map(Value::Source));
+        values.extend(source_ports.map(|(first, last)| Value::SourcePort(first, last)));
+        values.extend(uids.map(|(first, last)| Value::Uid(first, last)));
+    }
+}
+
+/// The values in the words of a rule for which the model has none.
+fn of_words(text: &str, values: &mut Vec<Value>) {
+    for test in tests(&parse::words_of(text).unwrap_or_default()) {
+        let [option, value] = (if let ["!", test @ ..] = test.as_slice() { test } else { test.as_slice() })
+        else {
+            continue;
+        };
+        let ids = || {
+            let (first, last) = value.split_once('-').unwrap_or((value, value));
+            first.parse().ok().zip(last.parse().ok())
+        };
+        match *option {
+            "-s" => values.extend(value.parse().ok().map(Value::Source)),
+            "--sport" | "--sports" => {
+                let ranges = parse::port_ranges(value).into_iter().flatten();
+                values.extend(ranges.map(|range| Value::SourcePort(*range.start(), *range.end())));
+            }
+            "--uid-owner" => values.extend(ids().map(|(first, last)| Value::Uid(first, last))),
+            "--gid-owner" => values.extend(ids().map(|(first, last)| Value::Gid(first, last))),
+            _ => {}
+        }
+    }
+}
+
+/// The packet with another value, on the other side of the test, and the condition in words; `None` if the question says what it
+/// has, or no such packet is asked about.
+fn changed(packet: &Packet, value: &Value, open: Open, pod: &Pod<'_>) -> Option<(Packet, String)> {
+    let mut other = packet.clone();
+    let is = |what: &str, is_in: bool, range: String| {
+        let not = if is_in { "not " } else { "" };
+        format!("its {what} is {not}{range}")
+    };
+    let condition = match value {
+        Value::Source(range) if open.source => {
+            let is_in = range.contains(packet.source.ip());
+            let address = source(packet, *range, is_in, pod)?;
+            other.source.set_ip(address);
+            let host = range.prefix() == if range.is_ipv4() { 32 } else { 128 };
+            is("source address", is_in, if host { range.ip().to_string() } else { format!("in {range}") })
+        }
+        Value::SourcePort(first, last) if open.source_port => {
+            let is_in = (first..=last).contains(&&packet.source.port());
+            other
+                .source
+                .set_port(beside(u32::from(*first), u32::from(*last), is_in, 65_535)?.try_into().ok()?);
+            is("source port", is_in, range(first, last))
+        }
+        Value::Uid(first, last) if open.uid => {
+            let Process { uid, gid } = packet.process?;
+            let is_in = (first..=last).contains(&&uid);
+            let uid = beside(*first, *last, is_in, u32::MAX - 1)?;
+            let ProxyOwner { uids, .. } = &pod.config.traffic.proxy;
+            other.process = Some(Process { uid, gid }).filter(|_| !uids.contains(&uid));
+            other.process?;
+            is("uid", is_in, range(first, last))
+        }
+        Value::Gid(first, last) if open.gid => {
+            let Process { uid, gid } = packet.process?;
+            let is_in = (first..=last).contains(&&gid);
+            let gid = beside(*first, *last, is_in, u32::MAX - 1)?;
+            let ProxyOwner { gids, .. } = &pod.config.traffic.proxy;
+            other.process = Some(Process { uid, gid }).filter(|_| !gids.contains(&gid));
+            other.process?;
+            is("gid", is_in, range(first, last))
+        }
+        Value::Mark(mark) if open.mark && *mark != packet.mark.0 => {
+            other.mark = Mark(*mark);
+            is("mark", false, mark.to_string())
+        }
+        Value::Interface(name) if open.interface && *name != packet.interface => {
+            other.interface.clone_from(name);
+            format!("it arrives on {name}")
+        }
+        Value::Source(_)
+        | Value::SourcePort(..)
+        | Value::Uid(..)
+        | Value::Gid(..)
+        | Value::Mark(_)
+        | Value::Interface(_) => return None,
+    };
+    Some((other, condition))
+}
+
+fn range<T: PartialEq + std::fmt::Display>(first: &T, last: &T) -> String {
+    if first == last { first.to_string() } else { format!("in {first}-{last}") }
+}
+
+/// A number in a range, or one beside it.
+fn beside(first: u32, last: u32, is_in: bool, most: u32) -> Option<u32> {
+    if !is_in {
+        return Some(first);
+    }
+    last.checked_add(1).filter(|next| *next <= most).or_else(|| first.checked_sub(1))
+}
+
+/// A source address in a range, or one outside, that such a packet may have.
+fn source(packet: &Packet, range: IpNetwork, is_in: bool, pod: &Pod<'_>) -> Option<IpAddr> {
+    let is_own = |address: IpAddr| pod.network.addresses.iter().any(|own| own.address == address);
+    let fits = |address: IpAddr| {
+        let is_other = address.is_ipv4() == packet.source.is_ipv4() && range.contains(address) != is_in;
+        let is_possible = match packet.interface.as_str() {
+            // Every address of loopback may be bound.
+            "lo" => address.is_loopback() || is_own(address),
+            _ if packet.is_inbound => !address.is_loopback() && !is_own(address),
+            _ => is_own(address) && !address.is_loopback(),
+        };
+        is_other && is_possible
+    };
+    let last = match range.broadcast() {
+        IpAddr::V4(last) => u32::from(last).checked_add(1).map(|next| Ipv4Addr::from(next).into()),
+        IpAddr::V6(last) => u128::from(last).checked_add(1).map(|next| Ipv6Addr::from(next).into()),
+    };
+    let own = pod.network.addresses.iter().map(|own| own.address);
+    let first = [range.ip(), range.network()].into_iter();
+    first.chain(last).chain(own).find(|address| fits(*address))
+}

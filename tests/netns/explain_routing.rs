@@ -1,0 +1,161 @@
+//! `explain --live` and `check` beside foreign policy rules and routes, with TPROXY: each verdict against connections.
+
+use std::net::{SocketAddr, TcpStream};
+
+use netlab::User;
+use netlab::socket::{self, Binding};
+use serde_json::Value;
+
+use crate::explain_live::{Question, answer};
+use crate::lab::fixture::at;
+use crate::lab::{Family, Fixture, for_each_backend_and_native};
+
+for_each_backend_and_native!(
+    policy_routing_decides_where_marked_packets_go,
+    marked_packets_to_own_addresses_are_delivered,
+    packets_without_a_route_are_not_sent,
+    policy_rules_of_a_user_may_decide_over_answers,
+);
+
+const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
+
+/// Commands of `ip`, and whether they keep packets with our mark from the proxy: the app's answers, and calls to an address that
+/// is only routed to the pod.
+const COMMANDS: [(&str, bool, bool); 19] = [
+    ("rule add pref 50 fwmark 0x539 lookup 200", false, false),
+    (
+        "rule add pref 50 fwmark 0x539 lookup 200\nroute add default via {outside} dev eth0 onlink table 200",
+        true,
+        true,
+    ),
+    ("rule add pref 50 fwmark 0x539 blackhole", true, true),
+    ("rule add pref 50 fwmark 0x39/0xff prohibit", true, true),
+    ("rule add pref 50 fwmark 0x38/0xff prohibit", false, false),
+    ("rule add pref 50 fwmark 0x539 goto 32766", true, true),
+    ("rule add pref 50 iif eth0 fwmark 0x539 unreachable", false, true),
+    ("rule add pref 50 iif lo fwmark 0x539 unreachable", true, false),
+    ("rule add pref 50 oif eth0 fwmark 0x539 unreachable", false, false),
+    ("rule add pref 50 ipproto tcp dport 8080 iif eth0 fwmark 0x539 blackhole", false, true),
+    ("rule add pref 50 ipproto udp fwmark 0x539 blackhole", false, false),
+    ("rule add pref 50 not fwmark 0x539 lookup 133\nrule del pref 50", false, false),
+    ("rule add pref 50 to {routed} lookup main suppress_prefixlength 0", false, false),
+    ("rule add pref 50 to {outside} lookup main suppress_prefixlength 0", true, false),
+    ("route add blackhole {routed} table 133", false, true),
+    ("route add unreachable {outside} table 133", true, false),
+    ("route add throw {outside} table 133", true, false),
+    ("rule del fwmark 1337 lookup 133", true, true),
+    ("route del local default dev lo table 133", true, true),
+];
+
+/// A connection that has sent its first packet.
+fn start(user: &User, to: SocketAddr, binding: Binding) -> Option<TcpStream> {
+    user.run(|| socket::start_connect(to, binding)).ok()
+}
+
+fn policy_routing_decides_where_marked_packets_go(fixture: Fixture) {
+    for (commands, keeps_answers, keeps_calls) in &COMMANDS {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080, 9090]));
+        pod.apply(&TPROXY);
+        for &family in fixture.families() {
+            let flag = if family == Family::V4 { "-4" } else { "-6" };
+            let commands = commands
+                .replace("{outside}", &family.outside().to_string())
+                .replace("{routed}", &family.routed_to_pod().to_string());
+            for line in commands.lines() {
+                pod.ip(&format!("{flag} {line}"));
+            }
+            let (own, routed) = (at(family.pod(), 8080), at(family.routed_to_pod(), 8080));
+            // The proxy hands a call to the app, from the caller's address.
+            let caller = Binding { source: Some(at(family.outside(), 0)), spoofed_mark: Some(1337) };
+            let answered = start(&pod.user(0, 1337), own, caller);
+            let called = start(&pod.outside(), routed, Binding::default());
+            // Later packets have come through.
+            pod.outside().call(own).captured(15006, own);
+            pod.app().call(at(family.loopback(), 9090)).served_by("app");
+            let is_open =
+                |connection: Option<TcpStream>| connection.is_some_and(|one| one.peer_addr().is_ok());
+            let by_kernel = (is_open(answered), is_open(called));
+            assert_eq!(by_kernel, (!keeps_answers, !keeps_calls), "{commands}, {family:?}");
+
+            let client = at(family.outside(), 40_000);
+            let (from, source) = (own.to_string(), at(family.outside(), 50_000).to_string());
+            let answer_of_app = Question { from: "app", to: client, is_udp: false };
+            let options = ["--src", &from, "--state", "established", "--connmark", "1337"];
+            let explained = answer(&pod, &options, &answer_of_app);
+            assert_eq!(explained["verdict"] == "captured-by-mark", by_kernel.0, "{commands}: {explained:#}");
+            let call = Question { from: "outside", to: routed, is_udp: false };
+            let explained = answer(&pod, &["--src", &source, "--in", "eth0"], &call);
+            assert_eq!(explained["port"] == 15006, by_kernel.1, "{commands}: {explained:#}");
+            let to_pod = Question { from: "outside", to: own, is_udp: false };
+            assert_eq!(answer(&pod, &[], &to_pod)["port"], 15006, "{commands}");
+        }
+        let check = pod.istio_iptables(&[&["check"], &TPROXY[..]].concat()).run();
+        let overview = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().output();
+        let first = overview.lines().find(|line| line.starts_with("the live rules")).unwrap_or_default();
+        if *keeps_answers || *keeps_calls {
+            assert_eq!(check.code(), 1, "{commands}: {}", check.output());
+            assert!(
+                first.contains("policy rule") || first.contains("foreign route"),
+                "{commands}: {overview}"
+            );
+        } else {
+            assert_eq!(check.code(), 0, "{commands}: {}", check.output());
+            assert!(!first.contains("policy rule"), "{commands}: {overview}");
+        }
+    }
+}
+
+/// The kernel finds the pod's own addresses first, whatever the mark.
+fn marked_packets_to_own_addresses_are_delivered(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    pod.apply(&TPROXY);
+    for family in fixture.families() {
+        for address in [family.pod(), family.loopback()] {
+            let to = at(address, 8080);
+            let marked = Binding { source: None, spoofed_mark: Some(1337) };
+            pod.user(0, 0).call_bound(to, marked).served_by("app");
+            let question = Question { from: "uid:0,gid:0", to, is_udp: false };
+            let explained = answer(&pod, &["--mark", "1337"], &question);
+            assert_eq!(explained["verdict"], "not-captured", "{explained:#}");
+        }
+    }
+}
+
+/// A policy rule that rejects is before every rule of the packet filter.
+fn packets_without_a_route_are_not_sent(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    pod.apply(&["-i", "*", "-b", "*"]);
+    for &family in fixture.families() {
+        let flag = if family == Family::V4 { "-4" } else { "-6" };
+        pod.ip(&format!("{flag} rule add pref 50 uidrange 1000-1000 to {} prohibit", family.service_range()));
+        let to = at(family.service(), 80);
+        let refused = pod.app().run(|| socket::start_connect(to, Binding::default()));
+        assert!(refused.is_err(), "{refused:?}");
+        let explained = answer(&pod, &[], &Question { from: "uid:1000,gid:1000", to, is_udp: false });
+        assert_eq!(explained["verdict"], "dropped", "{explained:#}");
+        let because = explained["because"].as_str().unwrap_or_default().to_owned();
+        assert!(because.contains("prohibit"), "{explained:#}");
+        pod.user(1001, 1001).call(to).captured(15001, to);
+        let explained: Value = answer(&pod, &[], &Question { from: "uid:1001,gid:1001", to, is_udp: false });
+        assert_eq!(explained["port"], 15001, "{explained:#}");
+    }
+}
+
+/// The kernel asks about packets that were marked by a rule without their user in IPv4, and with it in IPv6.
+fn policy_rules_of_a_user_may_decide_over_answers(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&TPROXY);
+    pod.ip("-4 rule add pref 50 fwmark 0x539 uidrange 1000-1000 blackhole");
+    let question = Question { from: "app", to: at(Family::V4.outside(), 40_000), is_udp: false };
+    let source = at(Family::V4.pod(), 8080).to_string();
+    let options = ["--src", &source, "--state", "established", "--connmark", "1337"];
+    let explained = answer(&pod, &options, &question);
+    let named = explained["routed"].to_string();
+    assert!(named.contains("may_decide") && named.contains("uidrange 1000-1000"), "{explained:#}");
+    let words = ["explain", "--live", "--to", &question.to.to_string()];
+    let text = pod.bare_istio_iptables(&[&words[..], &options].concat()).run().succeeded();
+    text.output_contains("unless   a policy rule decides that cannot be evaluated: policy rule `50:");
+}
