@@ -1,5 +1,5 @@
-# Four images: `iptables` (the default) for init containers, `native` for those whose node has nf_tables of Linux 5.2 or later,
-# `injector` for the webhook, `stand-in-proxy` in place of Istio's proxy in the quick start.
+# Five images: `iptables` (the default) for init containers, `native` for those whose node has nf_tables of Linux 5.2 or later,
+# `cni` for the node agent, `injector` for the webhook, `stand-in-proxy` in place of Istio's proxy in the quick start.
 #
 #   make image        builds this file: needs a registry for one base image, and Debian's archive as it was on a day
 #   make image-local  builds only the last part, from binaries and a root file system made on this machine
@@ -34,8 +34,8 @@ RUN DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommend
 WORKDIR /src
 COPY . .
 ARG ARCH
-RUN make static injector relay ${ARCH:+ARCH="$ARCH"} && mkdir /out && \
-    cp target/*/release/istio-iptables target/*/release/sidecar-injector target/*/release/relay /out/
+RUN make static cni injector relay ${ARCH:+ARCH="$ARCH"} && mkdir /out && \
+    cp target/*/release/istio-iptables target/*/release/istio-cni target/*/release/sidecar-injector target/*/release/relay /out/
 
 FROM scratch AS programs
 COPY --from=compile /out/ /
@@ -59,6 +59,22 @@ LABEL org.opencontainers.image.title="sidecar-injector" \
 COPY --chmod=755 --from=programs sidecar-injector /sidecar-injector
 USER 65532:65532
 ENTRYPOINT ["/sidecar-injector"]
+
+# One static file, the CNI plugin and the node agent that puts it on the node. The trial of ADD writes native nftables; on the
+# node the plugin takes what is there.
+FROM scratch AS cni
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="istio-cni" \
+      org.opencontainers.image.description="Installs the CNI plugin that redirects pods' traffic to their sidecar proxy" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+COPY --chmod=755 --from=programs istio-cni /usr/local/bin/istio-cni
+ENV PATH=/usr/local/bin
+USER 0:0
+ENTRYPOINT ["/usr/local/bin/istio-cni"]
+CMD ["install"]
 
 # Forwards what is captured and logs it: no mTLS, no policy, no control plane. Its path is that of Istio's proxy, for the hooks.
 FROM scratch AS stand-in-proxy

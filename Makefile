@@ -170,7 +170,7 @@ relay: $(CROSS)
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo build --locked --quiet --release --target $(TARGET) -p netlab --example relay
 	@install target/$(TARGET)/release/examples/relay target/$(TARGET)/release/relay # beside the other programs
 
-pod: setup static injector relay ## run a whole injected pod in podman, both variants (root)
+pod: setup static cni injector relay ## run a whole injected pod in podman, both variants (root)
 	@$(AS_ROOT) tests/pod/run target/$(TARGET)/release
 
 # CASES="killed many" runs these alone.
@@ -180,7 +180,7 @@ containerd: setup cni injector ## run pods in containerd with the CNI plugin, as
 
 # In one folder for each architecture.
 registry-programs: programs
-	@install -D -t target/registry/$(ARCH) $(STATIC) $(INJECTOR) $(dir $(STATIC))relay
+	@install -D -t target/registry/$(ARCH) $(STATIC) $(CNI) $(INJECTOR) $(dir $(STATIC))relay
 
 registry: setup setup-registry ## push images for amd64 and arm64 to a registry on loopback, pull and run both (root)
 	@for arch in amd64 arm64; do $(MAKE) registry-programs ARCH=$$arch; done
@@ -220,10 +220,10 @@ image: ## all images, by podman, docker or buildah (needs a registry for the bas
 	@image/build registry
 
 image-local: ## the same images from this machine's packages, without a registry
-	@for arch in $(ARCHES); do $(MAKE) static injector relay ARCH=$$arch; done
+	@for arch in $(ARCHES); do $(MAKE) static cni injector relay ARCH=$$arch; done
 	@image/build local
 
-bench-image: static injector relay ## what a start of the init container costs in podman (root)
+bench-image: static cni injector relay ## what a start of the init container costs in podman (root)
 	@$(AS_ROOT) tests/pod/bench target/$(TARGET)/release
 
 dist: static injector ## both programs with checksums and bills of materials, in dist/
