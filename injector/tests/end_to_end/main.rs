@@ -23,6 +23,7 @@ mod doctor;
 mod installation;
 mod manifests;
 mod outage;
+mod pod_security;
 mod reinvocation;
 mod replica;
 mod rollout;
@@ -46,6 +47,10 @@ const TESTS: &[Test] = &[
     ("manifests::uninstalling_spares_the_namespace", manifests::uninstalling_spares_the_namespace),
     ("access::the_service_account_may_do_no_more", access::the_service_account_may_do_no_more),
     ("access::every_granted_verb_is_used", access::every_granted_verb_is_used),
+    (
+        "pod_security::only_pods_for_the_plugin_are_admitted",
+        pod_security::only_pods_for_the_plugin_are_admitted,
+    ),
     ("decisions::check_predicts_the_api_server", decisions::check_predicts_the_api_server),
     (
         "certificate::the_ca_bundle_is_written_and_repaired",
