@@ -4,6 +4,9 @@ use std::num::NonZeroU16;
 use std::str::FromStr as _;
 
 use clap::Args as ClapArgs;
+use clap::builder::PossibleValuesParser;
+use istio_cni::install::platform::PLATFORMS;
+use serde_json::Value;
 
 use super::args::ConfigArgs;
 use super::connect::{unavailable, with_cluster};
@@ -11,13 +14,15 @@ use super::load::{local_image, sources, values};
 use super::{Environment, Exit, Failure, Output};
 use crate::config::BUILTIN_VALUES;
 use crate::inject::functions;
+use crate::manifests::node_agent::{self, NodeAgent};
 use crate::manifests::{
     self, Certificates, FailurePolicy, Image, InstalledRevision, Namespace, Options, Platform, Texts,
 };
 use crate::yaml;
 
-/// The image of a local build, as that of the init container.
+/// The images of a local build, as that of the init container.
 const IMAGE: &str = concat!("localhost/sidecar-injector:", env!("CARGO_PKG_VERSION"));
+const AGENT_IMAGE: &str = concat!("localhost/istio-cni:", env!("CARGO_PKG_VERSION"));
 
 const OWNED_BY_ISTIOD: &str = "--revision is missing: without one the objects have the names of istiod's (ConfigMaps istio and \
     istio-sidecar-injector, MutatingWebhookConfiguration istio-sidecar-injector) and overwrite or delete them: give --revision NAME \
@@ -25,13 +30,19 @@ const OWNED_BY_ISTIOD: &str = "--revision is missing: without one the objects ha
 
 #[derive(ClapArgs, Clone, Debug)]
 pub(super) struct ManifestsArgs {
+    /// The node agent of istio-cni instead: a DaemonSet, which serves all revisions
+    #[arg(long, conflicts_with_all = [
+        "revision", "replace_istiod", "replicas", "failure_policy", "enable_namespaces_by_default", "cert_manager",
+        "validating_policy", "inject_config", "values", "mesh_config", "init_image", "set",
+    ])]
+    cni: bool,
     /// Where the injector runs; its pods are never injected
     #[arg(short, long, default_value = "istio-system")]
     namespace: Namespace,
     /// Revision of the injector: names end with it, namespaces select it with istio.io/rev
     #[arg(short, long, default_value = "", hide_default_value = true)]
     revision: InstalledRevision,
-    /// The injector's image; default: that of a local build
+    /// The injector's image, with --cni the node agent's; default: that of a local build
     #[arg(long)]
     image: Option<Image>,
     /// Without --revision: take the names of istiod's objects, and replace them if it is there
@@ -49,9 +60,9 @@ pub(super) struct ManifestsArgs {
     /// Leave the certificate to cert-manager
     #[arg(long)]
     cert_manager: bool,
-    /// Platform; with openshift, users come from the namespace
-    #[arg(long, value_enum, value_name = "NAME")]
-    platform: Option<Platform>,
+    /// Platform; with openshift, users come from the namespace; with --cni, it is where the node's directories are
+    #[arg(long, default_value = "kubernetes", value_name = "NAME", value_parser = platforms())]
+    platform: String,
     /// Reject pods that still have `image: auto` (Kubernetes 1.30 or newer)
     #[arg(long)]
     validating_policy: bool,
@@ -78,56 +89,111 @@ fn replicas(given: &str) -> Result<NonZeroU16, String> {
     given.parse().map_err(|_| "expected a number of replicas, 1 to 65535".to_owned())
 }
 
+/// Those of the node agent, whose `default` is Kubernetes.
+fn platforms() -> PossibleValuesParser {
+    PossibleValuesParser::new(PLATFORMS.iter().map(node_agent::platform_name))
+}
+
+/// The image that was given, or that of a local build.
+fn image(given: Option<&Image>, local: &str) -> Result<Image, Failure> {
+    let local = || Image::from_str(local).map_err(|error| Failure::one(Exit::Data, error.to_string()));
+    given.cloned().map_or_else(local, Ok)
+}
+
+fn warning(what: &str, image: &str) -> String {
+    format!(
+        "warning: {what} image {image} is that of a local build, which no other machine can pull: give --image IMAGE"
+    )
+}
+
 pub(super) fn run(args: &ManifestsArgs, environment: &Environment) -> Result<Output, Failure> {
+    if args.cni {
+        return node_agents(args);
+    }
     if args.revision.as_str().is_empty() && !args.replace_istiod && !args.check {
         return Err(Failure::one(Exit::Usage, OWNED_BY_ISTIOD));
     }
     let (texts, mut notes) = texts(args, environment)?;
     if args.image.is_none() && !args.uninstall {
-        notes.push(format!(
-            "warning: the injector's image {IMAGE} is that of a local build, which no other machine can pull: give --image IMAGE"
-        ));
+        notes.push(warning("the injector's", IMAGE));
     }
-    let local = || Image::from_str(IMAGE).map_err(|error| Failure::one(Exit::Data, error.to_string()));
     let options = Options {
         namespace: args.namespace.clone(),
         revision: args.revision.clone(),
-        image: args.image.clone().map_or_else(local, Ok)?,
+        image: image(args.image.as_ref(), IMAGE)?,
         replicas: args.replicas,
         failure_policy: args.failure_policy,
         by_default: args.enable_namespaces_by_default,
         certificates: if args.cert_manager { Certificates::CertManager } else { Certificates::SelfSigned },
-        platform: args.platform.unwrap_or_default(),
+        platform: if args.platform == "openshift" { Platform::Openshift } else { Platform::Kubernetes },
         validating_policy: args.validating_policy,
         texts,
     };
     let objects = if args.uninstall { manifests::uninstall(&options) } else { manifests::objects(&options) };
+    finish(args, objects, notes)
+}
+
+/// The node agent's objects.
+fn node_agents(args: &ManifestsArgs) -> Result<Output, Failure> {
+    let name = args.platform.as_str();
+    let platform = PLATFORMS.into_iter().find(|platform| node_agent::platform_name(platform) == name);
+    let options = NodeAgent {
+        namespace: args.namespace.clone(),
+        image: image(args.image.as_ref(), AGENT_IMAGE)?,
+        platform: platform
+            .ok_or_else(|| Failure::one(Exit::Usage, format!("--platform: {name:?} is unknown")))?,
+    };
+    let mut notes = Vec::new();
+    if !args.uninstall {
+        notes.extend(args.image.is_none().then(|| warning("the node agent's", AGENT_IMAGE)));
+        notes.extend((!options.platform.chained).then(|| {
+            format!("warning: with {name} pods are captured only through a NetworkAttachmentDefinition istio-cni: docs/cni.md")
+        }));
+    }
+    let objects =
+        if args.uninstall { node_agent::uninstall(&options) } else { node_agent::objects(&options) };
+    finish(args, objects, notes)
+}
+
+fn finish(
+    args: &ManifestsArgs,
+    objects: Result<Vec<Value>, String>,
+    notes: Vec<String>,
+) -> Result<Output, Failure> {
     let mut objects = objects.map_err(|problem| Failure::one(Exit::Data, problem))?;
     if args.check {
         return check(args, &objects);
     }
     if args.create_namespace {
-        objects.insert(0, manifests::namespace(&options));
+        objects.insert(0, manifests::namespace(&args.namespace));
     }
     let text = manifests::to_yaml(&objects);
     Ok(Output { text, notes, target: "-".to_owned(), ..Output::default() })
 }
 
 /// Compares the objects with those of the cluster.
-fn check(args: &ManifestsArgs, objects: &[serde_json::Value]) -> Result<Output, Failure> {
+fn check(args: &ManifestsArgs, objects: &[Value]) -> Result<Output, Failure> {
     let flags = (args.kubeconfig.as_deref(), args.context.as_deref());
-    let found = with_cluster(flags.0, flags.1, async |client, target| {
-        let owners = crate::cluster::owners(&client, objects).await;
-        owners.map_err(|problem| unavailable(format!("{target}: {problem}")))
+    let (found, obstacles) = with_cluster(flags.0, flags.1, async |client, target| {
+        let failed = |problem: String| unavailable(format!("{target}: {problem}"));
+        let owners = crate::cluster::owners(&client, objects).await.map_err(failed)?;
+        let obstacles = if args.cni {
+            crate::cluster::obstacles(&client, args.namespace.as_str()).await.map_err(failed)?
+        } else {
+            Vec::new()
+        };
+        Ok((owners, obstacles))
     })?;
-    let mut text: String = found.foreign.iter().map(|line| format!("{line}\n")).collect();
+    let lines = found.foreign.iter().chain(&obstacles);
+    let mut text: String = lines.map(|line| format!("{line}\n")).collect();
     text.push_str(&format!(
         "{} objects are new, {} belong to this installation, {} to others\n",
         found.new,
         found.own,
         found.foreign.len()
     ));
-    Ok(Output { text, refused: !found.foreign.is_empty(), target: "-".to_owned(), ..Output::default() })
+    let refused = !found.foreign.is_empty() || !obstacles.is_empty();
+    Ok(Output { text, refused, target: "-".to_owned(), ..Output::default() })
 }
 
 /// What the ConfigMaps hold. A config that cannot be used is not installed.

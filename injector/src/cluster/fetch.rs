@@ -14,7 +14,7 @@ const PROXY_CONFIG: &str = "ProxyConfig";
 const PUBLIC: [&str; 2] = ["ca.crt", "tls.crt"];
 
 /// A list: objects of one kind, of one namespace or of all.
-struct List {
+pub(super) struct List {
     kind: ApiResource,
     namespace: Option<String>,
     params: ListParams,
@@ -127,7 +127,7 @@ async fn read_all(client: &Client, lists: Vec<List>) -> (Vec<Value>, Vec<String>
     (objects, notes)
 }
 
-fn list_of(group: &str, version: &str, kind: &str, namespace: Option<&str>) -> List {
+pub(super) fn list_of(group: &str, version: &str, kind: &str, namespace: Option<&str>) -> List {
     List {
         kind: ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)),
         namespace: namespace.map(str::to_owned),
@@ -162,7 +162,7 @@ fn lists(namespace: &str) -> Vec<List> {
     ]
 }
 
-async fn read(client: &Client, list: &List) -> Result<Vec<Value>, RequestFailed> {
+pub(super) async fn read(client: &Client, list: &List) -> Result<Vec<Value>, RequestFailed> {
     let url = DynamicObject::url_path(&list.kind, list.namespace.as_deref());
     let (mut objects, mut params) = (Vec::new(), list.params.clone());
     loop {

@@ -3,6 +3,7 @@
 mod dns;
 mod image;
 mod names;
+pub mod node_agent;
 mod options;
 
 use gotemplate::{Functions, Limits, Template, Value as Data};
@@ -27,13 +28,15 @@ const MONITORING_PORT: u16 = 15014;
 ///
 /// A template that cannot be rendered, which a test excludes.
 pub fn objects(options: &Options) -> Result<Vec<Value>, String> {
+    render("installation", include_str!("installation.yaml"), &data(options))
+}
+
+/// The objects of a template.
+fn render(name: &str, text: &str, data: &Value) -> Result<Vec<Value>, String> {
     let mut functions = Functions::builtin();
     functions.add_sprig();
-    let text = include_str!("installation.yaml");
-    let template = Template::parse("installation", text, &functions, gotemplate::Options::default());
-    let data = data(options);
-    let rendered =
-        template.as_ref().map_err(ToString::to_string)?.render(Data::any(&data), Limits::default());
+    let template = Template::parse(name, text, &functions, gotemplate::Options::default());
+    let rendered = template.as_ref().map_err(ToString::to_string)?.render(Data::any(data), Limits::default());
     let rendered = rendered.map_err(|error| error.to_string())?.text;
     let documents = yaml::read_documents(rendered.as_bytes()).map_err(|error| error.to_string())?;
     Ok(documents.into_iter().map(|document| document.value).collect())
@@ -90,21 +93,23 @@ pub fn uninstall(options: &Options) -> Result<Vec<Value>, String> {
     let default = options.revision.as_str().is_empty();
     let shared = |object: &Value| default && object.pointer("/metadata/name") == Some(&json!(names.mesh()));
     let objects = objects(options)?.into_iter().rev().filter(|object| !shared(object));
-    let reference = |mut object: Value| {
-        for (pointer, kept) in
-            [("", ["apiVersion", "kind", "metadata"]), ("/metadata", ["name", "namespace", ""])]
-        {
-            if let Some(map) = object.pointer_mut(pointer).and_then(Value::as_object_mut) {
-                map.retain(|key, _| kept.contains(&key.as_str()));
-            }
+    Ok(objects.chain(secrets.map(secret)).map(uninstalled).collect())
+}
+
+/// An object by its kind and name, as `kubectl delete` takes it.
+fn uninstalled(mut object: Value) -> Value {
+    for (pointer, kept) in
+        [("", ["apiVersion", "kind", "metadata"]), ("/metadata", ["name", "namespace", ""])]
+    {
+        if let Some(map) = object.pointer_mut(pointer).and_then(Value::as_object_mut) {
+            map.retain(|key, _| kept.contains(&key.as_str()));
         }
-        object
-    };
-    Ok(objects.chain(secrets.map(secret)).map(reference).collect())
+    }
+    object
 }
 
 /// Without labels of its own: the namespace may hold a control plane, whose labels count.
 #[must_use]
-pub fn namespace(options: &Options) -> Value {
-    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": options.namespace.as_str()}})
+pub fn namespace(name: &Namespace) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name.as_str()}})
 }

@@ -90,3 +90,60 @@ async fn an_unreadable_cluster_is_an_error() {
         "{failure}"
     );
 }
+
+fn agent_s(namespace: &str, name: &str, labels: &Value) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"operator.istio.io/component": "Cni"}},
+        "spec": {"template": {"metadata": {"labels": labels}}}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_node_agent_is_an_obstacle_wherever_it_is() {
+    let fake = Fake::start().await;
+    fake.put("other", agent_s("kube-system", "flannel", &json!({"k8s-app": "flannel"})));
+    assert!(!check(&fake, &["--cni"]).await.expect("a cluster").refused);
+    for (namespace, name) in [("kube-system", "istio-cni-node"), ("mesh", "istio-cni-node-agent")] {
+        fake.put("helm", agent_s(namespace, name, &json!({"k8s-app": "istio-cni-node"})));
+    }
+    let found = check(&fake, &["--cni"]).await.expect("a cluster");
+    assert!(found.refused, "{}", found.text);
+    for title in ["kube-system/istio-cni-node", "mesh/istio-cni-node-agent"] {
+        let line = format!(
+            "DaemonSet \"{title}\": it installs a plugin istio-cni on the same nodes, and belongs to Istio's component Cni"
+        );
+        assert!(found.text.contains(&line), "{line}: {}", found.text);
+    }
+    assert!(
+        found.text.contains(" objects are new, 0 belong to this installation, 0 to others\n"),
+        "{}",
+        found.text
+    );
+    assert!(
+        !check(&fake, &["--revision", "canary"]).await.expect("a cluster").refused,
+        "the injector is not affected"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn namespace_that_rejects_the_agent_is_an_obstacle() {
+    let fake = Fake::start().await;
+    let namespace = |level: &str| {
+        let labels = json!({"pod-security.kubernetes.io/enforce": level});
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
+    };
+    for (level, refused) in [("privileged", false), ("baseline", true), ("restricted", true)] {
+        fake.put("kubectl", namespace(level));
+        let found = check(&fake, &["--cni"]).await.expect("a cluster");
+        assert_eq!(found.refused, refused, "{}", found.text);
+        assert_eq!(
+            found.text.contains(&format!("enforce={level} rejects the agent's pods")),
+            refused,
+            "{}",
+            found.text
+        );
+    }
+    fake.fail("GET", "apps/v1/daemonsets", 403, 9);
+    let failure = check(&fake, &["--cni"]).await.expect_err("forbidden");
+    assert_eq!(failure.exit, Exit::Unavailable);
+    assert!(failure.problems[0].contains("daemonsets"), "{failure}");
+}

@@ -29,6 +29,7 @@ const KINDS: &[(&str, &str, bool)] = &[
     ("ClusterRole", "clusterroles", false),
     ("ClusterRoleBinding", "clusterrolebindings", false),
     ("ConfigMap", "configmaps", true),
+    ("DaemonSet", "daemonsets", true),
     ("Deployment", "deployments", true),
     ("EndpointSlice", "endpointslices", true),
     ("Event", "events", true),

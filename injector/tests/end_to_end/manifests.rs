@@ -31,6 +31,15 @@ pub(crate) fn every_object_passes_strict_validation(cluster: &Cluster) {
             }
         }
     }
+    for platform in ["kubernetes", "gke", "k3s", "microk8s", "openshift"] {
+        for object in manifests(&["--cni", "--namespace", &namespace, "--platform", platform]) {
+            // A resource of OpenShift's API.
+            if object["kind"] != "SecurityContextConstraints" {
+                let applied = cluster.api.apply(&object, "&dryRun=All");
+                assert!(applied.is_ok(), "{platform}: {object:#}: {applied:?}");
+            }
+        }
+    }
     installation.apply(
         &json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": namespace}}),
     );

@@ -4,9 +4,10 @@
 
 use std::path::{Path, PathBuf};
 
+use istio_cni::install::platform::PLATFORMS;
 use serde_json::{Value, json};
 use sidecar_injector::config::BUILTIN_INIT_IMAGE;
-use sidecar_injector::manifests::{namespace, to_yaml};
+use sidecar_injector::manifests::{namespace, node_agent, to_yaml};
 use sidecar_injector::yaml;
 
 use super::{Options, canary, cert_manager, objects, openshift, options};
@@ -39,11 +40,15 @@ fn same(one: &Value, other: &Value) -> bool {
 }
 
 fn overlay(name: &str, options: &Options) -> Vec<(PathBuf, String)> {
-    let (base, wanted) = (objects(&base()), objects(options));
+    overlay_of(&format!("overlays/{name}"), &objects(&base()), &objects(options))
+}
+
+/// The overlay in that folder, whose base is two folders up.
+fn overlay_of(folder: &str, base: &[Value], wanted: &[Value]) -> Vec<(PathBuf, String)> {
     let more: Vec<Value> =
         wanted.iter().filter(|object| !base.iter().any(|old| same(old, object))).cloned().collect();
     let mut patches = Vec::new();
-    for old in &base {
+    for old in base {
         let new = wanted.iter().find(|object| same(old, object)).unwrap();
         let patch = json_patch::diff(old, new);
         if !patch.0.is_empty() {
@@ -63,10 +68,10 @@ fn overlay(name: &str, options: &Options) -> Vec<(PathBuf, String)> {
     let mut files = Vec::new();
     if !more.is_empty() {
         resources.push("more.yaml");
-        files.push(file(&format!("overlays/{name}/more.yaml"), &to_yaml(&more)));
+        files.push(file(&format!("{folder}/more.yaml"), &to_yaml(&more)));
     }
     let text = kustomization(&json!({"resources": resources, "patches": patches}));
-    files.push(file(&format!("overlays/{name}/kustomization.yaml"), &text));
+    files.push(file(&format!("{folder}/kustomization.yaml"), &text));
     files
 }
 
@@ -123,7 +128,7 @@ fn files() -> Vec<(PathBuf, String)> {
         file("base/kustomization.yaml", &kustomization(&json!({"resources": ["sidecar-injector.yaml"]}))),
         file("base/sidecar-injector.yaml", &to_yaml(&objects(&base()))),
         // Not in any kustomization: deleting one must not delete the namespace and what else is in it.
-        file("namespace.yaml", &to_yaml(&[namespace(&base())])),
+        file("namespace.yaml", &to_yaml(&[namespace(&base().namespace)])),
     ];
     let plain = |options: Options| Options { validating_policy: false, ..options };
     files.extend(overlay("canary", &plain(canary())));
@@ -131,6 +136,22 @@ fn files() -> Vec<(PathBuf, String)> {
     files.extend(overlay("openshift", &plain(openshift())));
     files.extend(overlay("validating-policy", &options()));
     files.extend(images());
+    files.extend(node_agents());
+    files
+}
+
+/// The node agent's: a base, and an overlay for each platform with other directories.
+fn node_agents() -> Vec<(PathBuf, String)> {
+    let objects =
+        |platform: &str| node_agent::objects(&super::node_agent::of(platform, "istio-system")).unwrap();
+    let base = objects("default");
+    let mut files = vec![
+        file("cni/base/kustomization.yaml", &kustomization(&json!({"resources": ["istio-cni.yaml"]}))),
+        file("cni/base/istio-cni.yaml", &to_yaml(&base)),
+    ];
+    for platform in PLATFORMS.iter().map(|platform| platform.name).filter(|name| *name != "default") {
+        files.extend(overlay_of(&format!("cni/overlays/{platform}"), &base, &objects(platform)));
+    }
     files
 }
 

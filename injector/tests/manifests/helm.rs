@@ -7,7 +7,7 @@ use gotemplate::{Functions, Limits, Template, Value as Data};
 use serde_json::{Value, json};
 use sidecar_injector::config::{BUILTIN_CONFIG, BUILTIN_MESH, BUILTIN_VALUES};
 use sidecar_injector::decide::{SYSTEM_NAMESPACES, selectors};
-use sidecar_injector::manifests::{Certificates, Options, Platform};
+use sidecar_injector::manifests::{self, Certificates, Options, Platform};
 use sidecar_injector::yaml;
 
 use super::{all, objects};
@@ -24,13 +24,12 @@ fn generated() -> String {
     let at = installation.find("apiVersion: v1\nkind: ServiceAccount").unwrap();
     let (head, body) = installation.split_at(at);
     let defines = &head[head.find("{{- define").unwrap()..];
-    let mut text = format!("{defines}{{{{ define \"sidecar-injector.objects\" -}}}}\n{body}{{{{- end }}}}\n");
-    for name in ["labels", "metadata", "subjects", "message", "none-left"] {
-        for word in ["define", "template"] {
-            let (old, new) = (format!("{word} \"{name}\""), format!("{word} \"sidecar-injector.{name}\""));
-            text = text.replace(&old, &new);
-        }
-    }
+    let text = format!("{defines}{{{{ define \"objects\" -}}}}\n{body}{{{{- end }}}}\n");
+    let text = named(
+        "sidecar-injector",
+        text,
+        &["labels", "metadata", "subjects", "message", "none-left", "objects"],
+    );
     let except: Vec<&str> = SYSTEM_NAMESPACES.iter().copied().chain(["@NAMESPACE"]).collect();
     let hooks = |revision: &str, by_default| selectors::of_revision(revision, by_default, &except);
     let webhooks =
@@ -44,6 +43,16 @@ fn generated() -> String {
         .replace("@CONFIG@", &literal(BUILTIN_CONFIG));
     format!(
         "{{{{/* Made by `make gallery` from injector/src/manifests; do not edit by hand. */ -}}}}\n{text}{data}"
+    )
+}
+
+/// Templates with names of the chart's own, as all charts of a release share them.
+pub(super) fn named(chart: &str, text: String, names: &[&str]) -> String {
+    names.iter().flat_map(|name| ["define", "template"].map(|word| (word, name))).fold(
+        text,
+        |text, (word, name)| {
+            text.replace(&format!("{word} \"{name}\""), &format!("{word} \"{chart}.{name}\""))
+        },
     )
 }
 
@@ -85,12 +94,21 @@ fn values_of(options: &Options) -> Value {
     })
 }
 
-/// What `helm template` prints, by our own engine.
 fn rendered(values: &Value, namespace: &str) -> Result<Vec<Value>, String> {
+    rendered_by_us(&chart(""), &generated(), values, namespace)
+}
+
+/// What `helm template` prints, by our own engine.
+pub(super) fn rendered_by_us(
+    chart: &Path,
+    generated: &str,
+    values: &Value,
+    namespace: &str,
+) -> Result<Vec<Value>, String> {
     let mut functions = Functions::builtin();
     functions.add_sprig();
-    let read = |name: &str| std::fs::read_to_string(chart(name)).unwrap();
-    let text = generated() + &read("templates/installation.yaml");
+    let read = |name: &str| std::fs::read_to_string(chart.join(name)).unwrap();
+    let text = generated.to_owned() + &read("templates/installation.yaml");
     let template = Template::parse("chart", &text, &functions, gotemplate::Options::default()).unwrap();
     let mut all = yaml::read(&read("values.yaml")).unwrap();
     all.as_object_mut().unwrap().extend(values.as_object().unwrap().clone());
@@ -181,21 +199,29 @@ fn helm_renders_the_chart_alike() {
         println!("NOT CHECKED: helm is not installed");
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
+    let key = |object: &Value| format!("{} {}", object["kind"], object["metadata"]["name"]);
+    let sorted = |mut objects: Vec<Value>| {
+        objects.sort_by_key(key);
+        objects
+    };
     for options in all() {
-        let file = folder.path().join("values.yaml");
-        std::fs::write(&file, values_of(&options).to_string()).unwrap();
-        let mut helm = Command::new("helm");
-        helm.args(["template", "release"]).arg(chart("")).arg("--values").arg(&file);
-        let output = helm.args(["--namespace", options.namespace.as_str()]).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let key = |object: &Value| format!("{} {}", object["kind"], object["metadata"]["name"]);
-        let sorted = |mut objects: Vec<Value>| {
-            objects.sort_by_key(key);
-            objects
-        };
         // Helm sorts objects by kind.
-        let found = sorted(comparable(documents(&String::from_utf8(output.stdout).unwrap())));
-        assert_eq!(found, sorted(expected(&options)));
+        let found = rendered_by_helm(&chart(""), &values_of(&options), options.namespace.as_str());
+        assert_eq!(sorted(comparable(found)), sorted(expected(&options)));
     }
+    for options in super::node_agent::all() {
+        let values = super::node_agent_helm::values_of(&options);
+        let found = rendered_by_helm(&super::node_agent_helm::chart(""), &values, options.namespace.as_str());
+        assert_eq!(sorted(found), sorted(manifests::node_agent::objects(&options).unwrap()));
+    }
+}
+
+fn rendered_by_helm(chart: &Path, values: &Value, namespace: &str) -> Vec<Value> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), values.to_string()).unwrap();
+    let mut helm = Command::new("helm");
+    helm.args(["template", "release"]).arg(chart).arg("--values").arg(file.path());
+    let output = helm.args(["--namespace", namespace]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    documents(&String::from_utf8(output.stdout).unwrap())
 }

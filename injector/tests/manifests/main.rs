@@ -13,6 +13,8 @@ mod command;
 mod deploy;
 mod helm;
 mod monitoring;
+mod node_agent;
+mod node_agent_helm;
 mod quick_start;
 mod schema;
 mod webhooks;

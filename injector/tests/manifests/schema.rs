@@ -3,15 +3,16 @@
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ResourceQuota, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde_json::Value;
+use sidecar_injector::manifests;
 
-use super::{all, objects};
+use super::{all, node_agent, objects};
 
 macro_rules! through {
     ($type:ty, $object:expr) => {{
@@ -25,12 +26,14 @@ fn through_its_type(object: &Value) -> Option<Value> {
         "ClusterRole" => through!(ClusterRole, object),
         "ClusterRoleBinding" => through!(ClusterRoleBinding, object),
         "ConfigMap" => through!(ConfigMap, object),
+        "DaemonSet" => through!(DaemonSet, object),
         "Deployment" => through!(Deployment, object),
         "HorizontalPodAutoscaler" => through!(HorizontalPodAutoscaler, object),
         "MutatingWebhookConfiguration" => through!(MutatingWebhookConfiguration, object),
         "Namespace" => through!(Namespace, object),
         "NetworkPolicy" => through!(NetworkPolicy, object),
         "PodDisruptionBudget" => through!(PodDisruptionBudget, object),
+        "ResourceQuota" => through!(ResourceQuota, object),
         "Role" => through!(Role, object),
         "RoleBinding" => through!(RoleBinding, object),
         "Service" => through!(Service, object),
@@ -42,17 +45,21 @@ fn through_its_type(object: &Value) -> Option<Value> {
             assert_eq!(object["apiVersion"], "cert-manager.io/v1");
             return None;
         }
+        "SecurityContextConstraints" => {
+            assert_eq!(object["apiVersion"], "security.openshift.io/v1");
+            return None;
+        }
         other => panic!("no type for {other}"),
     })
 }
 
 #[test]
 fn kubernetes_knows_every_field() {
-    for options in all() {
-        for object in objects(&options) {
-            if let Some(typed) = through_its_type(&object) {
-                assert_eq!(typed, object);
-            }
+    let agents =
+        node_agent::all().into_iter().flat_map(|options| manifests::node_agent::objects(&options).unwrap());
+    for object in all().iter().flat_map(objects).chain(agents) {
+        if let Some(typed) = through_its_type(&object) {
+            assert_eq!(typed, object);
         }
     }
 }

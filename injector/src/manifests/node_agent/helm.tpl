@@ -1,0 +1,30 @@
+{{- define "istio-cni.installation" }}
+{{- if not .Values.image }}{{ fail "image is missing: the node agent's image, as the nodes pull it" }}{{ end }}
+{{- $platforms := fromJson @PLATFORMS@ }}
+{{- if not (hasKey $platforms .Values.platform) }}
+{{- fail (printf "platform: %q is not accepted, expected one of %s" .Values.platform (keys $platforms | sortAlpha | join ", ")) }}
+{{- end }}
+{{- $platform := get $platforms .Values.platform }}
+{{- $settings := dict
+  "BACKEND" .Values.backend
+  "CAPTURE" (toJson .Values.capture)
+  "DEADLINE_MS" (int .Values.deadlineMs | toString)
+  "EXCLUDE_NAMESPACES" (append .Values.excludeNamespaces .Release.Namespace | uniq | join ",")
+  "LOG_LEVEL" .Values.logLevel
+  "ON_UNKNOWN" .Values.onUnknown
+}}
+{{- template "istio-cni.objects" (dict
+  "agent" @NAME@
+  "namespace" .Release.Namespace
+  "inCluster" (printf "%s-%s" @NAME@ .Release.Namespace)
+  "image" .Values.image
+  "platform" $platform.name
+  "openshift" (eq $platform.name "openshift")
+  "binDir" $platform.binDir
+  "netDir" $platform.netDir
+  "runDir" @RUN_DIR@
+  "port" @PORT@
+  "settings" $settings
+  "variables" (fromJson @VARIABLES@)
+) }}
+{{- end }}

@@ -1,0 +1,316 @@
+//! The node agent's objects: what it takes, what it may do, where it runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use istio_cni::environment::PodName;
+use istio_cni::install::options::{Command, Install, Placement, install};
+use istio_cni::install::platform::{PLATFORMS, Platform};
+use istio_cni::netconf::NetConf;
+use serde_json::{Value, json};
+use sidecar_injector::cli::{self, Environment, Exit, Failure, Output};
+use sidecar_injector::manifests::node_agent::{NAME, NodeAgent, POD_LABEL, objects, uninstall};
+use sidecar_injector::yaml;
+
+use super::only;
+
+pub(crate) fn of(platform: &str, namespace: &str) -> NodeAgent {
+    NodeAgent {
+        namespace: namespace.parse().unwrap(),
+        image: concat!("localhost/istio-cni:", env!("CARGO_PKG_VERSION")).parse().unwrap(),
+        platform: Platform::by_name(platform).unwrap(),
+    }
+}
+
+pub(crate) fn all() -> Vec<NodeAgent> {
+    let names = PLATFORMS.iter().map(|platform| platform.name);
+    names.flat_map(|name| ["istio-system", "kube-system"].map(|namespace| of(name, namespace))).collect()
+}
+
+fn pod(objects: &[Value]) -> &Value {
+    &only(objects, "DaemonSet")["spec"]["template"]
+}
+
+fn container(objects: &[Value]) -> &Value {
+    let containers = pod(objects)["spec"]["containers"].as_array().unwrap();
+    assert_eq!(containers.len(), 1);
+    &containers[0]
+}
+
+/// The arguments as kubelet expands them.
+fn arguments(options: &NodeAgent, objects: &[Value]) -> Vec<String> {
+    let mut variables: BTreeMap<String, String> =
+        serde_json::from_value(only(objects, "ConfigMap")["data"].clone()).unwrap();
+    assert_eq!(
+        container(objects)["envFrom"][0]["configMapRef"]["name"],
+        only(objects, "ConfigMap")["metadata"]["name"]
+    );
+    variables.insert("POD_NAMESPACE".to_owned(), options.namespace.as_str().to_owned());
+    let expand = |text: &str| {
+        variables
+            .iter()
+            .fold(text.to_owned(), |text, (name, value)| text.replace(&format!("$({name})"), value))
+    };
+    let all = container(objects)["args"].as_array().unwrap().iter();
+    let all: Vec<String> = all.map(|argument| expand(argument.as_str().unwrap())).collect();
+    assert!(all.iter().all(|argument| !argument.contains("$(")), "{all:?}");
+    all
+}
+
+fn installs(options: &NodeAgent, objects: &[Value]) -> Install {
+    let all = arguments(options, objects);
+    assert_eq!(all[0], "install");
+    match install(&all[1..]).unwrap().0 {
+        Command::Install(install) => *install,
+        other @ (Command::Uninstall(_) | Command::Help(_)) => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn agent_takes_its_arguments_and_writes_where_the_node_is_mounted() {
+    for options in all() {
+        let objects = objects(&options).unwrap();
+        let install = installs(&options, &objects);
+        let platform = options.platform;
+        assert_eq!(install.dirs.bin.to_str(), Some(platform.bin_dir));
+        assert_eq!(install.dirs.net.to_str(), Some(platform.net_dir));
+        assert_eq!(install.placement, if platform.chained { Placement::List } else { Placement::Standalone });
+        assert!(install.dry_add && !install.once && !install.uninstall);
+        let mounts = container(&objects)["volumeMounts"].as_array().unwrap();
+        let mounted = |mount: &Value| {
+            let volumes = pod(&objects)["spec"]["volumes"].as_array().unwrap();
+            let volume = volumes.iter().find(|volume| volume["name"] == mount["name"]).unwrap();
+            // The plugin reads the run directory by its path on the node, so it has the same one in the agent.
+            assert_eq!(volume["hostPath"]["path"], mount["mountPath"]);
+            mount["mountPath"].as_str().unwrap().to_owned()
+        };
+        let mounted: BTreeSet<String> = mounts.iter().map(mounted).collect();
+        let dirs = [&install.dirs.bin, &install.dirs.net, &install.dirs.run];
+        assert_eq!(
+            mounted,
+            dirs.map(|dir| dir.to_str().unwrap().to_owned()).into(),
+            "and nothing else of the node"
+        );
+    }
+}
+
+#[test]
+fn every_setting_reaches_the_entry_and_the_plugin_reads_it() {
+    let options = of("default", "mesh");
+    let mut objects = objects(&options).unwrap();
+    let map = objects.iter_mut().find(|object| object["kind"] == "ConfigMap").unwrap();
+    let changed = json!({"BACKEND": "nftables", "CAPTURE": "{\"dns\": true}", "DEADLINE_MS": "7000",
+        "EXCLUDE_NAMESPACES": "a,b", "LOG_LEVEL": "debug", "ON_UNKNOWN": "pass"});
+    assert_eq!(map["data"].as_object().unwrap().len(), changed.as_object().unwrap().len());
+    map["data"] = changed;
+    let entry = installs(&options, &objects).entry;
+    for (key, value) in [
+        ("backend", json!("nftables")),
+        ("capture", json!({"dns": true})),
+        ("deadline_ms", json!(7000)),
+        ("exclude_namespaces", json!(["a", "b"])),
+        ("plugin_log_level", json!("debug")),
+        ("on_unknown", json!("pass")),
+        ("pod_namespace", json!("mesh")),
+    ] {
+        assert_eq!(entry[key], value, "{key}");
+    }
+    for options in all() {
+        let entry = installs(&options, &super::node_agent::objects(&options).unwrap()).entry.to_string();
+        NetConf::parse(entry.as_bytes()).unwrap().settings().unwrap();
+    }
+}
+
+#[test]
+fn plugin_never_captures_the_agent_and_the_system() {
+    for options in all() {
+        let entry = installs(&options, &objects(&options).unwrap()).entry.to_string();
+        let excluded = |namespace: &str, name: &str| {
+            let pod = PodName { namespace: namespace.to_owned(), name: name.to_owned(), uid: String::new() };
+            NetConf::parse(entry.as_bytes()).unwrap().excludes(&pod).unwrap()
+        };
+        assert_eq!(
+            excluded(options.namespace.as_str(), &format!("{NAME}-abcde")),
+            Some("pod of the node agent")
+        );
+        assert_eq!(excluded("kube-system", "coredns"), Some("excluded namespace"));
+        assert_eq!(
+            excluded(options.namespace.as_str(), "istio-sidecar-injector-abcde"),
+            Some("excluded namespace")
+        );
+        assert_eq!(excluded("shop", "web"), None);
+    }
+}
+
+/// What the agent does today needs this; each further capability is a reason to change this test.
+#[test]
+fn agent_has_the_least_privileges() {
+    for options in all() {
+        let objects = objects(&options).unwrap();
+        let spec = &pod(&objects)["spec"];
+        for key in
+            ["hostNetwork", "hostPID", "hostIPC", "hostUsers", "shareProcessNamespace", "initContainers"]
+        {
+            assert_eq!(spec.get(key), None);
+        }
+        assert_eq!(spec["securityContext"], json!({"seccompProfile": {"type": "RuntimeDefault"}}));
+        let context = &container(&objects)["securityContext"];
+        assert_eq!(context["capabilities"], json!({"add": ["NET_ADMIN", "SYS_ADMIN"], "drop": ["ALL"]}));
+        assert_eq!(
+            (&context["privileged"], &context["allowPrivilegeEscalation"]),
+            (&json!(false), &json!(false))
+        );
+        assert_eq!(context["readOnlyRootFilesystem"], true);
+        assert!(
+            container(&objects)["ports"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|port| port.get("hostPort").is_none())
+        );
+        assert_eq!(only(&objects, "ServiceAccount")["automountServiceAccountToken"], false);
+        let roles = objects.iter().filter(|object| object["kind"].as_str().unwrap().contains("Role"));
+        let openshift = options.platform.name == "openshift";
+        assert_eq!(roles.count(), if openshift { 2 } else { 0 }, "nothing of the API is read");
+        if openshift {
+            let constraints = only(&objects, "SecurityContextConstraints");
+            assert_eq!(constraints["allowedCapabilities"], context["capabilities"]["add"]);
+            assert_eq!(constraints["allowPrivilegedContainer"], false);
+            let rule = &only(&objects, "ClusterRole")["rules"];
+            assert_eq!(rule.as_array().unwrap().len(), 1);
+            assert_eq!(rule[0]["verbs"], json!(["use"]));
+            assert_eq!(rule[0]["resourceNames"], json!([constraints["metadata"]["name"]]));
+            let binding = only(&objects, "RoleBinding");
+            assert_eq!(binding["roleRef"]["name"], only(&objects, "ClusterRole")["metadata"]["name"]);
+            assert_eq!(binding["subjects"][0]["name"], spec["serviceAccountName"]);
+        }
+    }
+}
+
+#[test]
+fn agent_runs_on_every_node_and_is_ready_when_it_has_installed() {
+    for options in all() {
+        let objects = objects(&options).unwrap();
+        let set = only(&objects, "DaemonSet");
+        let spec = &pod(&objects)["spec"];
+        assert_eq!(spec["tolerations"], json!([{"operator": "Exists"}]));
+        assert_eq!(spec["priorityClassName"], "system-node-critical");
+        assert_eq!(spec["serviceAccountName"], only(&objects, "ServiceAccount")["metadata"]["name"]);
+        let labels = pod(&objects)["metadata"]["labels"].as_object().unwrap();
+        let selected = set["spec"]["selector"]["matchLabels"].as_object().unwrap();
+        assert!(selected.iter().all(|(key, value)| labels.get(key) == Some(value)));
+        assert!(!selected.contains_key(POD_LABEL.0), "pods of Istio's agent are not adopted");
+        assert_eq!(labels[POD_LABEL.0], POD_LABEL.1);
+        assert_eq!(labels["sidecar.istio.io/inject"], "false");
+        let container = container(&objects);
+        let port = installs(&options, &objects).listen.unwrap().port();
+        for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
+            assert_eq!(container[probe]["httpGet"]["path"], path);
+            assert_eq!(container[probe]["httpGet"]["port"], container["ports"][0]["name"]);
+        }
+        assert_eq!(container["ports"][0]["containerPort"], port);
+        let quotas = objects.iter().filter(|object| object["kind"] == "ResourceQuota");
+        assert_eq!(quotas.count(), usize::from(options.namespace.as_str() != "kube-system"));
+        assert_eq!(objects.last(), Some(set), "what it needs comes first");
+    }
+}
+
+#[test]
+fn change_of_a_setting_restarts_the_agents() {
+    let objects = objects(&of("default", "mesh")).unwrap();
+    let sum = |data: &Value| {
+        use sha2::Digest as _;
+        let digest = sha2::Sha256::digest(data.to_string());
+        digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    let annotation = &pod(&objects)["metadata"]["annotations"]["checksum/config"];
+    assert_eq!(annotation, &sum(&only(&objects, "ConfigMap")["data"]));
+}
+
+#[test]
+fn names_are_those_of_no_other_installation() {
+    const ISTIO: [&str; 6] = [
+        "istio-cni-node",
+        "istio-cni",
+        "istio-cni-config",
+        "istio-cni-resource-quota",
+        "istio-cni-repair-role",
+        "istio-cni-ambient",
+    ];
+    for options in all() {
+        for object in objects(&options).unwrap() {
+            let name = object["metadata"]["name"].as_str().unwrap();
+            assert!(name.starts_with(NAME) && !ISTIO.contains(&name), "{name}");
+        }
+    }
+}
+
+#[test]
+fn uninstalling_begins_with_the_agents() {
+    for options in all() {
+        let (installed, deleted) = (objects(&options).unwrap(), uninstall(&options).unwrap());
+        assert_eq!(deleted[0]["kind"], "DaemonSet");
+        assert_eq!(deleted.len(), installed.len());
+        for (one, other) in deleted.iter().zip(installed.iter().rev()) {
+            assert_eq!(
+                (&one["kind"], &one["metadata"]["name"]),
+                (&other["kind"], &other["metadata"]["name"])
+            );
+            assert_eq!(one["metadata"].get("namespace"), other["metadata"].get("namespace"));
+            assert_eq!(one.get("spec"), None);
+        }
+    }
+}
+
+fn run(arguments: &[&str]) -> Result<Output, Failure> {
+    let all = ["sidecar-injector", "manifests", "--cni"].iter().chain(arguments);
+    cli::run(all.map(Into::into), &Environment::default())
+}
+
+fn printed(arguments: &[&str]) -> Vec<Value> {
+    let text = run(arguments).unwrap().text;
+    yaml::read_documents(text.as_bytes()).unwrap().into_iter().map(|document| document.value).collect()
+}
+
+#[test]
+fn command_prints_the_agent_alone() {
+    assert_eq!(printed(&[]), objects(&of("default", "istio-system")).unwrap());
+    for platform in ["gke", "k3s", "microk8s", "openshift"] {
+        let flags = ["--namespace=kube-system", &format!("--platform={platform}"), "--image=example.com/a:1"];
+        let options = NodeAgent { image: "example.com/a:1".parse().unwrap(), ..of(platform, "kube-system") };
+        assert_eq!(printed(&flags), objects(&options).unwrap());
+    }
+    assert_eq!(printed(&["--uninstall"]), uninstall(&of("default", "istio-system")).unwrap());
+    assert_eq!(printed(&["--create-namespace"])[0]["kind"], "Namespace");
+    let notes = |arguments: &[&str]| run(arguments).unwrap().notes;
+    assert!(notes(&[])[0].contains("the node agent's image localhost/istio-cni:"), "{:?}", notes(&[]));
+    assert_eq!(notes(&["--image=example.com/a:1"]), [""; 0]);
+    assert!(notes(&["--image=a:1", "--platform=openshift"])[0].contains("NetworkAttachmentDefinition"));
+    assert_eq!(notes(&["--uninstall", "--platform=openshift"]), [""; 0]);
+}
+
+#[test]
+fn options_of_the_injector_are_refused() {
+    for argument in [
+        "--revision=canary",
+        "--replace-istiod",
+        "--replicas=3",
+        "--failure-policy=ignore",
+        "--enable-namespaces-by-default",
+        "--cert-manager",
+        "--validating-policy",
+        "--inject-config=x",
+        "--values=x",
+        "--mesh-config=x",
+        "--init-image=x",
+        "--set=a=b",
+    ] {
+        let failure = run(&[argument]).unwrap_err();
+        let flag = argument.split('=').next().unwrap();
+        assert_eq!(failure.exit, Exit::Usage, "{argument}");
+        assert!(failure.to_string().contains("--cni") && failure.to_string().contains(flag), "{failure}");
+    }
+    let failure = run(&["--platform=aks"]).unwrap_err().to_string();
+    for part in ["aks", "kubernetes", "gke", "k3s", "microk8s", "openshift"] {
+        assert!(failure.contains(part), "{failure}");
+    }
+}
