@@ -28,7 +28,7 @@ use crate::policy;
 
 pub(crate) use foreign_rule::{Does, does, tests as tests_of};
 pub use live::live_config;
-pub(crate) use overview::query;
+pub use overview::query;
 pub use packet::{Packet, Process};
 pub use reason::{Cause, Reason};
 pub use routing::{Looked, Routing};

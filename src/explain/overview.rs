@@ -175,7 +175,9 @@ impl Kinds<'_> {
     }
 }
 
-pub(crate) const fn query(sender: Sender) -> PacketQuery {
+/// The question about all kinds of traffic, or, with a destination, about a packet of this sender.
+#[must_use]
+pub const fn query(sender: Sender) -> PacketQuery {
     PacketQuery {
         sender,
         destination: None,

@@ -5,12 +5,16 @@ use istio_iptables::cli::Origin;
 use serde_json::{Map, Value, json};
 
 use super::args::{Format, InjectionArgs, InputArgs};
-use super::load::{Loaded, load, text_of};
-use super::report::{CheckResult, Gate, as_json, as_text};
+use super::connect::{merged, unavailable, with_cluster};
+use super::load::{Loaded, load, load_from, sources, text_of};
+use super::own_capture;
+use super::report::{CheckResult, Gate, as_json, as_summary, as_text};
 use super::rewrite::{is_read, read};
 use super::{Environment, Exit, Failure, Output};
+use crate::cluster;
 use crate::decide::{self, Called, Webhooks};
 use crate::inject::Request;
+use crate::manifests::{NameError, Namespace, Subdomain};
 use crate::object::{self, Shape};
 use crate::pod::init_options::InitOptions;
 use crate::pod::list::{List, containers, find};
@@ -21,20 +25,93 @@ use crate::yaml;
 
 #[derive(Args, Clone, Debug)]
 pub(super) struct CheckArgs {
-    #[command(flatten)]
-    pub(super) input: InputArgs,
+    /// A pod of the cluster instead of files; its namespace is --namespace, or else default
+    #[arg(value_name = "pod/NAME", value_parser = pod_name, conflicts_with_all = ["filename", "recursive"])]
+    pub(super) pod: Option<Subdomain>,
+    /// File, directory (its .yaml, .yml and .json files) or - for standard input; may be repeated
+    #[arg(short, long, required_unless_present = "pod", value_name = "FILE")]
+    pub(super) filename: Vec<String>,
+    /// Read directories with all that are in them
+    #[arg(short = 'R', long)]
+    pub(super) recursive: bool,
     #[command(flatten)]
     pub(super) injection: InjectionArgs,
     /// Saved MutatingWebhookConfigurations; may be repeated. Default: those of an installation of the revision
     #[arg(long, value_name = "FILE")]
     pub(super) webhooks: Vec<String>,
+    /// One line for each object
+    #[arg(long, conflicts_with = "output")]
+    pub(super) summary: bool,
     /// How to print
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     pub(super) output: Format,
 }
 
+/// `pod/NAME`, as kubectl takes it.
+fn pod_name(given: &str) -> Result<Subdomain, String> {
+    let name = ["pod/", "pods/", "po/"].iter().find_map(|kind| given.strip_prefix(kind));
+    let name = name.ok_or_else(|| "expected pod/NAME, or --filename for files".to_owned())?;
+    name.parse().map_err(|error: NameError| error.to_string())
+}
+
 pub(super) fn run(args: &CheckArgs, environment: &Environment) -> Result<Output, Failure> {
-    let files = read(&args.input)?;
+    match &args.pod {
+        Some(name) => live(args, environment, name),
+        None => saved(args, environment),
+    }
+}
+
+/// A pod of the cluster, with the injector's config, the Namespace and the webhooks there.
+fn live(args: &CheckArgs, environment: &Environment, name: &Subdomain) -> Result<Output, Failure> {
+    let InjectionArgs { pod, cluster: flags, config } = &args.injection;
+    let namespace = pod.namespace.as_ref().map_or("default", Namespace::as_str);
+    let map = flags.config_map(&pod.revision);
+    let (found, config_map) =
+        with_cluster(flags.kubeconfig.as_deref(), flags.context.as_deref(), async |client, target| {
+            let found = cluster::fetch_pod(&client, namespace, name.as_str()).await;
+            let found = found.map_err(|problem| unavailable(format!("{target}: {problem}")))?;
+            Ok((found, cluster::sources(&client, &map).await))
+        })?;
+    let (object, own_namespace, configurations) = found;
+    let mut notes = Vec::new();
+    let mut sources = sources(config)?;
+    match config_map {
+        Ok(live) => sources = merged(sources, live),
+        // The options of an injected pod are its own.
+        Err(problem) => notes.push(format!("warning: {problem}: the built-in config counts")),
+    }
+    let mut loaded = load_from(&args.injection, environment, &sources)?;
+    loaded.namespace = loaded.namespace.or(own_namespace);
+    let webhooks = match configurations {
+        Ok(all) if args.webhooks.is_empty() => {
+            Webhooks::parse(&all).map_err(|problem| Failure::one(Exit::Data, problem))?
+        }
+        Ok(_) => webhooks(args, &loaded)?,
+        Err(problem) => {
+            notes.push(format!("warning: {problem}: the webhooks of an installation count"));
+            webhooks(args, &loaded)?
+        }
+    };
+    let malformed = Shape::malformed(&object);
+    if !malformed.is_empty() {
+        return Err(Failure::new(Exit::Data, malformed.iter().map(ToString::to_string).collect()));
+    }
+    let result = check_object(args, &loaded, &webhooks, "cluster", &object, Shape::Pod);
+    Ok(finish(args, &[result], notes))
+}
+
+fn finish(args: &CheckArgs, results: &[CheckResult], notes: Vec<String>) -> Output {
+    let text = match args.output {
+        Format::Json => as_json(results),
+        Format::Text if args.summary => as_summary(results),
+        Format::Text => as_text(results),
+    };
+    let refused = results.iter().any(|result| !result.injected());
+    Output { text, notes, refused, target: "-".to_owned(), ..Output::default() }
+}
+
+fn saved(args: &CheckArgs, environment: &Environment) -> Result<Output, Failure> {
+    let files = read(&InputArgs { filename: args.filename.clone(), recursive: args.recursive })?;
     let loaded = load(&args.injection, environment)?;
     let loaded = loaded.with_proxy_configs(&files, args.injection.pod.namespace.as_ref())?;
     let webhooks = webhooks(args, &loaded)?;
@@ -70,12 +147,7 @@ pub(super) fn run(args: &CheckArgs, environment: &Environment) -> Result<Output,
     if results.is_empty() {
         return Err(Failure::one(Exit::Data, "there is no object with a pod in these files"));
     }
-    let text = match args.output {
-        Format::Json => as_json(&results),
-        Format::Text => as_text(&results),
-    };
-    let refused = results.iter().any(|result| !result.injected());
-    Ok(Output { text, notes: Vec::new(), refused, target: "-".to_owned(), ..Output::default() })
+    Ok(finish(args, &results, Vec::new()))
 }
 
 /// Every object, the items of Lists rather than the Lists.
@@ -136,6 +208,7 @@ fn check_object(
         error: None,
         added: Vec::new(),
         capture: Vec::new(),
+        own: None,
     };
     if shape == Shape::CronJob {
         result.warnings.push(
@@ -144,15 +217,36 @@ fn check_object(
     }
     result.warnings.extend(object::unread(object, shape));
     if let Some(status) = Status::of(&pod) {
-        result.warnings.push(format!(
-            "it is injected already, by revision {}; this is about injecting it again",
-            status.revision
-        ));
-    }
-    if result.decision.inject() {
+        injected_already(loaded, shape, &pod, &status, &mut result);
+    } else if result.decision.inject() {
         inject(loaded, object, namespace, &pod, &mut result);
     }
     result
+}
+
+/// What the pod's own options do, whatever an injection would make of it now.
+fn injected_already(loaded: &Loaded, shape: Shape, pod: &Value, status: &Status, result: &mut CheckResult) {
+    let revision = if status.revision.is_empty() { "default" } else { &status.revision };
+    if shape != Shape::Pod {
+        result.warnings.push(
+            "this is about the template as it is: pods that a webhook is called for are injected again"
+                .to_owned(),
+        );
+    }
+    for (list, names) in List::BOTH.iter().zip([&status.containers, &status.init_containers]) {
+        result.added.extend(names.iter().map(|name| format!("{}: {name}", list.key())));
+    }
+    match own_capture::of(pod, &loaded.injector.settings) {
+        Ok(own) => {
+            result.capture = own.options.iter().map(|one| format!("{}={}", one.name, one.value)).collect();
+            result.warnings.extend(own.warnings.iter().cloned());
+            result.own = Some((revision.to_owned(), Some(own)));
+        }
+        Err(problem) => {
+            result.error = Some(problem);
+            result.own = Some((revision.to_owned(), None));
+        }
+    }
 }
 
 /// What the API server does, as far as the labels of the namespace are known.

@@ -73,8 +73,13 @@ impl ClusterArgs {
                     .await
                     .map_err(|problem| unavailable(format!("{target}: {problem}")))
             })?;
-        // The values are in the ConfigMap of the config.
-        let values = files.values.or_else(|| live.config.clone().filter(|_| files.config.is_some()));
-        Ok(Sources { config: files.config.or(live.config), values, mesh: files.mesh.or(live.mesh) })
+        Ok(merged(files, live))
     }
+}
+
+/// What files hold, and the rest from the cluster.
+pub(super) fn merged(files: Sources, live: Sources) -> Sources {
+    // The values are in the ConfigMap of the config.
+    let values = files.values.or_else(|| live.config.clone().filter(|_| files.config.is_some()));
+    Sources { config: files.config.or(live.config), values, mesh: files.mesh.or(live.mesh) }
 }

@@ -72,11 +72,20 @@ pub(super) struct Loaded {
 
 /// Reads config, values, mesh config and the namespace.
 pub(super) fn load(args: &InjectionArgs, environment: &Environment) -> Result<Loaded, Failure> {
-    let InjectionArgs { config, pod, cluster } = args;
+    let sources = args.cluster.beside(sources(&args.config)?, &args.pod.revision)?;
+    load_from(args, environment, &sources)
+}
+
+/// The same with sources that were read already.
+pub(super) fn load_from(
+    args: &InjectionArgs,
+    environment: &Environment,
+    sources: &Sources,
+) -> Result<Loaded, Failure> {
+    let InjectionArgs { config, pod, .. } = args;
     let variables = environment.clone();
     let lookup = move |name: &str| Some(variables.get(name).to_owned()).filter(|value| !value.is_empty());
-    let settings = cluster
-        .beside(sources(config)?, &pod.revision)?
+    let settings = sources
         .load_with(&functions(lookup), values(config))
         .map_err(|problems| Failure::new(Exit::Data, problems.iter().map(ToString::to_string).collect()))?;
     let options = Options {

@@ -11,6 +11,7 @@ mod inject;
 mod list;
 mod load;
 mod manifests;
+mod own_capture;
 mod report;
 mod rewrite;
 mod saved;

@@ -2,8 +2,10 @@
 
 use std::fmt::Write as _;
 
+use istio_iptables::text::one_line;
 use serde_json::{Value, json};
 
+use super::own_capture::{self, OwnCapture};
 use crate::decide::{Decision, Reason};
 
 /// What is known about one object.
@@ -16,6 +18,8 @@ pub(super) struct CheckResult {
     pub(super) error: Option<String>,
     pub(super) added: Vec<String>,
     pub(super) capture: Vec<String>,
+    /// Of a pod that is injected already: the revision, and what captures its traffic.
+    pub(super) own: Option<(String, Option<OwnCapture>)>,
     pub(super) warnings: Vec<String>,
 }
 
@@ -29,10 +33,15 @@ pub(super) enum Gate {
 
 impl CheckResult {
     pub(super) fn injected(&self) -> bool {
-        !matches!(self.gate, Gate::NotCalled(_)) && self.decision.inject() && self.error.is_none()
+        let would_be = || !matches!(self.gate, Gate::NotCalled(_)) && self.decision.inject();
+        self.error.is_none() && (self.own.is_some() || would_be())
     }
 
     fn verdict(&self) -> String {
+        if let Some((revision, own)) = &self.own {
+            let by = own.as_ref().map_or("nothing: see the error", |own| own.by.as_str());
+            return format!("injected, by revision {revision}; captured by {by}");
+        }
         match (&self.gate, &self.error) {
             (Gate::NotCalled(_), _) => "not injected: no webhook is called for it".to_owned(),
             (_, Some(_)) if self.decision.inject() => "refused: see the error".to_owned(),
@@ -41,6 +50,9 @@ impl CheckResult {
     }
 
     fn reason(&self) -> &'static str {
+        if self.own.is_some() {
+            return "injected";
+        }
         match &self.gate {
             Gate::NotCalled(_) => Reason::Webhook.slug(),
             Gate::Called { .. } | Gate::Unknown => {
@@ -55,6 +67,10 @@ pub(super) fn as_text(results: &[CheckResult]) -> String {
     for result in results {
         // Writing to a string does not fail.
         let _ = writeln!(text, "{}: {}", result.title, result.verdict());
+        if let Some((_, own)) = &result.own {
+            injected(&mut text, result, own.as_ref());
+            continue;
+        }
         webhook(&mut text, &result.gate);
         for step in &result.decision.steps {
             let mark = match step.verdict {
@@ -76,8 +92,35 @@ pub(super) fn as_text(results: &[CheckResult]) -> String {
             let _ = writeln!(text, "  error: {line}");
         }
     }
-    text.push_str("ProxyConfig resources are not read: what they change is not shown.\n");
+    if results.iter().any(|result| result.own.is_none()) {
+        text.push_str("ProxyConfig resources are not read: what they change is not shown.\n");
+    }
     text
+}
+
+/// One line for each object.
+pub(super) fn as_summary(results: &[CheckResult]) -> String {
+    results
+        .iter()
+        .map(|result| format!("{}: {}: {}\n", result.file, result.title, result.verdict()))
+        .collect()
+}
+
+/// A pod that is injected already: its own options, where each comes from, and what they do.
+fn injected(text: &mut String, result: &CheckResult, own: Option<&OwnCapture>) {
+    // Writing to a string does not fail.
+    for option in own.iter().flat_map(|own| &own.options) {
+        let _ = writeln!(text, "  option   {}={}  ({})", option.name, one_line(&option.value), option.from);
+    }
+    for warning in &result.warnings {
+        let _ = writeln!(text, "  warning: {warning}");
+    }
+    for line in result.error.iter().flat_map(|error| error.lines()) {
+        let _ = writeln!(text, "  error: {line}");
+    }
+    for line in own.iter().flat_map(|own| own.table.lines()) {
+        let _ = writeln!(text, "{}", format!("  {line}").trim_end());
+    }
 }
 
 fn webhook(text: &mut String, gate: &Gate) {
@@ -116,10 +159,9 @@ pub(super) fn as_json(results: &[CheckResult]) -> String {
     let all: Vec<Value> = results
         .iter()
         .map(|result| {
-            let steps: Vec<Value> = result
-                .decision
-                .steps
-                .iter()
+            // Of an injection that is not about to happen.
+            let steps = result.decision.steps.iter().filter(|_| result.own.is_none());
+            let steps: Vec<Value> = steps
                 .map(|step| json!({"step": step.reason.slug(), "found": step.found, "verdict": step.verdict}))
                 .collect();
             json!({
@@ -128,10 +170,11 @@ pub(super) fn as_json(results: &[CheckResult]) -> String {
                 "injected": result.injected(),
                 "reason": result.reason(),
                 "summary": result.verdict(),
-                "webhook": webhook_json(&result.gate),
+                "webhook": if result.own.is_none() { webhook_json(&result.gate) } else { Value::Null },
                 "steps": steps,
                 "adds": result.added,
                 "capture": result.capture,
+                "own": result.own.as_ref().and_then(|(_, own)| own.as_ref()).map(own_capture::as_json),
                 "warnings": result.warnings,
                 "error": result.error,
             })

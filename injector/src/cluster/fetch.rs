@@ -42,6 +42,26 @@ pub async fn fetch_pods(client: &Client, namespace: Option<&str>) -> (Vec<Value>
     (objects, notes)
 }
 
+/// A pod, its Namespace and the webhook configurations that may be called for pods; beside what cannot be read but the pod.
+///
+/// # Errors
+///
+/// The pod cannot be read.
+pub async fn fetch_pod(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> Result<(Value, Option<Value>, Result<Vec<Value>, String>), String> {
+    let kind = list_of("", "v1", "Pod", Some(namespace)).kind;
+    let pod = get(client, &kind, Some(namespace), name).await;
+    let pod = pod.map_err(|failed| format!("pod {namespace}/{name}: {}", failed.problem))?;
+    let kind_of_namespace = list_of("", "v1", "Namespace", None).kind;
+    let own = get(client, &kind_of_namespace, None, namespace).await.ok();
+    let webhooks = list_of("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", None);
+    let webhooks = read(client, &webhooks).await.map_err(|failed| failed.problem);
+    Ok((titled(pod, &kind), own, webhooks))
+}
+
 /// The pods of these namespaces, else of all; and what prescribes their sidecars: webhook configurations, ProxyConfig resources where
 /// there are any, and namespaces where they count.
 pub async fn fetch_sidecars(

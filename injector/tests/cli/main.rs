@@ -9,6 +9,7 @@
 )]
 
 mod inputs;
+mod own;
 
 use std::path::{Path, PathBuf};
 

@@ -177,3 +177,59 @@ async fn list_reads_one_namespace_or_all() {
         "{text}"
     );
 }
+
+fn pod_of(text: &str) -> Value {
+    sidecar_injector::yaml::read(text).expect("YAML")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_reads_a_pod_of_the_cluster() {
+    let fake = Fake::start().await;
+    let arguments = ["check", "pod/web", "-n", "shop"];
+    let missing = run(&fake, &arguments).await.expect_err("no pod");
+    assert_eq!(missing.exit, Exit::Unavailable);
+    assert!(missing.to_string().contains("pod shop/web: "), "{missing}");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), POD).expect("written");
+    let inject = ["sidecar-injector", "inject", "-f", file.path().to_str().expect("a path")];
+    let injected = cli::run(inject.map(Into::into), &Environment::default()).expect("injected").text;
+    let mut pod = pod_of(&injected);
+    pod["status"] = json!({"podIPs": [{"ip": "10.9.8.7"}]});
+    fake.put("kubectl", pod);
+    // The config in force says nothing about an injected pod: without it the pod's own options are still there.
+    let found = run(&fake, &arguments).await.expect("a pod");
+    assert!(
+        found.text.starts_with(
+            "Pod \"shop/web\": injected, by revision default; captured by container istio-init\n"
+        )
+    );
+    assert!(
+        found.text.contains("option   istio-inbound-ports=*  (values global.proxy.includeInboundPorts)"),
+        "{}",
+        found.text
+    );
+    assert!(!found.refused && !found.text.contains("addresses are not known"), "{}", found.text);
+    assert!(found.notes.iter().any(|note| note.contains("the built-in config counts")), "{:?}", found.notes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn check_decides_about_a_pod_by_what_the_cluster_has() {
+    let fake = Fake::start().await;
+    install(&fake, "live-tag");
+    fake.put("kubectl", pod_of(POD));
+    let namespace = |labels: Value| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop", "labels": labels}});
+    fake.put("kubectl", namespace(json!({})));
+    let check = ["check", "pod/web", "-n", "shop"];
+    let found = run(&fake, &check).await.expect("a pod");
+    assert!(found.refused && found.text.contains("no webhook is called for it"), "{}", found.text);
+    let manifests = ["sidecar-injector", "manifests", "--replace-istiod"];
+    let text = cli::run(manifests.map(Into::into), &Environment::default()).expect("manifests").text;
+    let objects = sidecar_injector::yaml::read_documents(text.as_bytes()).expect("YAML").into_iter();
+    let hooks =
+        objects.map(|object| object.value).find(|object| object["kind"] == "MutatingWebhookConfiguration");
+    fake.put("kubectl", hooks.expect("the configuration"));
+    fake.put("kubectl", namespace(json!({"istio-injection": "enabled"})));
+    let found = run(&fake, &check).await.expect("a pod");
+    assert!(!found.refused && found.notes.is_empty(), "{} {:?}", found.text, found.notes);
+    assert!(found.text.contains("is called"), "{}", found.text);
+}
