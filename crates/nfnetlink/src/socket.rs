@@ -142,9 +142,36 @@ impl Socket {
     /// # Errors
     /// The kernel's errno, as it is.
     pub fn query<T>(&mut self, message: &Message, read: impl Fn(&Reply<'_>) -> T) -> io::Result<T> {
+        let mut answer = None;
+        self.first_answer(message, &mut |reply| answer = Some(read(reply)))?;
+        answer.ok_or_else(|| Errno::ENODATA.into())
+    }
+
+    /// Dumps a list: `fold` sees every entry in the kernel's order. If the list changed meanwhile, all begins again
+    /// with a fresh `S`.
+    ///
+    /// # Errors
+    /// The kernel's errno; or a list that changed during every attempt.
+    pub fn dump<S: Default>(
+        &mut self,
+        message: &Message,
+        mut fold: impl FnMut(&mut S, &Reply<'_>),
+    ) -> io::Result<S> {
+        let mut state = S::default();
+        self.list(message, &mut |entry| match entry {
+            Some(reply) => fold(&mut state, reply),
+            None => state = S::default(),
+        })?;
+        Ok(state)
+    }
+
+    // The work is in functions that are compiled once, not for each kind of answer.
+
+    fn first_answer(&mut self, message: &Message, read: &mut dyn FnMut(&Reply<'_>)) -> io::Result<()> {
         if let Some(interceptor) = self.interceptor {
             let bytes = self.intercepted(interceptor, message, false)?;
-            return replies(&bytes).next().map(|reply| read(&reply)).ok_or_else(|| Errno::ENODATA.into());
+            replies(&bytes).take(1).for_each(|reply| read(&reply));
+            return Ok(());
         }
         let sequence = self.next_sequence(1);
         let mut bytes = Vec::new();
@@ -159,36 +186,30 @@ impl Socket {
             if let Some(reply) = replies(self.received(length)).find(|reply| reply.sequence == sequence) {
                 return match status(&reply) {
                     Some(Err(errno)) => Err(errno.into()),
-                    Some(Ok(())) | None => Ok(read(&reply)),
+                    Some(Ok(())) | None => {
+                        read(&reply);
+                        Ok(())
+                    }
                 };
             }
         }
     }
 
-    /// Dumps a list: `fold` sees every entry in the kernel's order. If the list changed meanwhile, all begins again
-    /// with a fresh `S`.
-    ///
-    /// # Errors
-    /// The kernel's errno; or a list that changed during every attempt.
-    pub fn dump<S: Default>(
-        &mut self,
-        message: &Message,
-        mut fold: impl FnMut(&mut S, &Reply<'_>),
-    ) -> io::Result<S> {
+    /// Gives every entry of a list to `each`, and nothing in its place where all begins again.
+    fn list(&mut self, message: &Message, each: &mut dyn FnMut(Option<&Reply<'_>>)) -> io::Result<()> {
         if let Some(interceptor) = self.interceptor {
             let bytes = self.intercepted(interceptor, message, true)?;
-            let mut state = S::default();
-            replies(&bytes).for_each(|reply| fold(&mut state, &reply));
-            return Ok(state);
+            replies(&bytes).for_each(|reply| each(Some(&reply)));
+            return Ok(());
         }
         for _ in 0..DUMP_ATTEMPTS {
             let sequence = self.next_sequence(1);
             let mut bytes = Vec::new();
             message.write(&mut bytes, request_flags(libc::NLM_F_DUMP), sequence)?;
             self.send(&bytes)?;
-            let mut state = S::default();
-            if self.read_dump(sequence, |reply| fold(&mut state, reply))? {
-                return Ok(state);
+            each(None);
+            if self.read_dump(sequence, each)? {
+                return Ok(());
             }
         }
         Err(io::Error::other(format!(
@@ -222,7 +243,7 @@ impl Socket {
     }
 
     /// Reads a dump to its end; false if it was not consistent.
-    fn read_dump(&mut self, sequence: u32, mut each: impl FnMut(&Reply<'_>)) -> io::Result<bool> {
+    fn read_dump(&mut self, sequence: u32, each: &mut dyn FnMut(Option<&Reply<'_>>)) -> io::Result<bool> {
         let mut consistent = true;
         let mut wait = MsgFlags::empty();
         loop {
@@ -247,7 +268,7 @@ impl Socket {
                     // Some lists report a change at the end, with EINTR rather than the flag.
                     Some(Err(Errno::EINTR)) => return Ok(false),
                     Some(Err(errno)) => return Err(errno.into()),
-                    None => each(&reply),
+                    None => each(Some(&reply)),
                 }
             }
         }
