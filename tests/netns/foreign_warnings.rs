@@ -16,6 +16,8 @@ for_each_backend!(
 for_these_fixtures!(beside_legacy_nft: IptablesNft Dual; [rules_of_iptables_legacy_beside_another_backend_are_named]);
 for_these_fixtures!(beside_legacy_native: Native Dual; [rules_of_iptables_legacy_beside_another_backend_are_named]);
 
+for_these_fixtures!(zones_beside_native: Native Dual; [zones_of_both_variants_beside_native_nftables_are_named]);
+
 fn foreign_rules_that_decide_first_are_named(fixture: Fixture) {
     let pod = fixture.pod();
     for family in FAMILIES {
@@ -191,5 +193,37 @@ fn rules_of_iptables_legacy_beside_another_backend_are_named(fixture: Fixture) {
         let (direct, captured) = (at(family.service(), 9999), at(family.service(), 80));
         pod.app().call(direct).served_by("app");
         pod.app().call(captured).captured(15001, captured);
+    }
+}
+
+/// A connection that is in another zone in one direction gets no answer: the rule is named, and the kernel shows it.
+fn zones_of_both_variants_beside_native_nftables_are_named(fixture: Fixture) {
+    for backend in [Backend::IptablesNft, Backend::IptablesLegacy] {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.outside_listens(&[80, 443]));
+        let zones = |command: &str, port: u16| {
+            for family in FAMILIES {
+                let rule = format!("-t raw {command} OUTPUT -p tcp --dport {port} -j CT --zone 7");
+                pod.namespace
+                    .run(|| tool(&backend.tool(family, ""), &rule.split(' ').collect::<Vec<_>>(), ""));
+            }
+        };
+        zones("-A", 80);
+        let dry = [&EVERYTHING[..], &["--dry-run"]].concat();
+        for args in [&dry[..], &EVERYTHING, &EVERYTHING] {
+            let lines = named(&pod, args);
+            assert_eq!(lines.len(), 2, "{backend:?}, {args:?}: one line for each family: {lines:#?}");
+            assert!(lines.iter().all(|line| line.to_lowercase().contains("zone")), "{backend:?}: {lines:#?}");
+        }
+        for family in FAMILIES {
+            let (decided, marker) = (at(family.service(), 80), at(family.service(), 443));
+            let attempt = pod
+                .app()
+                .run(|| socket::start_connect(decided, Binding::default()).expect("start to connect"));
+            pod.app().call(marker).captured(15001, marker);
+            assert!(!socket::is_ready(&attempt), "{backend:?} decides nothing for {family:?}");
+        }
+        zones("-D", 80);
+        assert_eq!(named(&pod, &EVERYTHING), [""; 0], "{backend:?}");
     }
 }

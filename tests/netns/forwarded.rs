@@ -8,6 +8,7 @@ for_each_backend_and_native!(
     translated_connections_of_a_guest_survive_first_capture,
     connections_to_a_published_port_survive_first_capture,
     cleanup_counts_captured_connections_of_a_guest,
+    connections_to_other_hosts_that_tproxy_takes_are_counted,
 );
 
 /// Another program translates the guest's addresses, so that its connections are tracked before ours are.
@@ -72,6 +73,38 @@ fn cleanup_counts_captured_connections_of_a_guest(fixture: Fixture) {
         }
         for mut conversation in held {
             assert!(conversation.echo("after clean-up").is_err(), "{mode}: it was announced");
+        }
+    }
+}
+
+/// TPROXY hands the proxy what the pod was to forward. Without its rules those packets go on to a host that knows no such
+/// connection.
+fn connections_to_other_hosts_that_tproxy_takes_are_counted(fixture: Fixture) {
+    let everything = ["-b", "*", "-i", "*"];
+    for leave in [
+        &[&everything[..], &["--dry-run"]].concat()[..],
+        &["cleanup", "--dry-run"],
+        &["cleanup"],
+        &everything,
+    ] {
+        // What was cut off never ends in its pod.
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+        pod.apply(&[&everything[..], &["-m", "TPROXY"]].concat());
+        let mut open = Vec::new();
+        for &family in fixture.families() {
+            for target in [family.routed_to_pod(), family.routed_to_pod(), family.pod()] {
+                let target = at(target, 8080);
+                let conversation = pod.outside().connect(target).expect("connect");
+                let greeting = &conversation.greeting;
+                assert_eq!((greeting.server.as_str(), greeting.original), ("proxy", target));
+                open.push(conversation);
+            }
+        }
+        let output = pod.apply(leave).output();
+        for family in ["IPv4", "IPv6"] {
+            let expected = format!("2 {family} connections that pass through the pod are cut off");
+            assert_eq!(output.matches(&expected).count(), 1, "{leave:?}: {expected}: {output}");
         }
     }
 }
