@@ -345,6 +345,33 @@ mod tests {
         assert!(5 < kept[0] && kept[0] < kept[1] && kept[1] < kept[2], "{kept:?}");
     }
 
+    /// How many blocks fit, the last one with this place; those of both families that are equal count once.
+    fn most(place: impl Fn(u64) -> Place) -> u64 {
+        let blocks = |count: u64| {
+            (0..count).map(|number| Block { at: Some(place(number)), count: 1, ..block(4 + 12 * number) })
+        };
+        let variant = |count: u64| blocks(count).map(|block| block.variant).collect();
+        let fits = |count: &u64| {
+            let record = Record::of_blocks(variant(*count), blocks(*count).collect(), true);
+            assert_eq!(record.live.len() as u64, *count);
+            record.to_string().len() <= super::super::LONGEST
+        };
+        (1..100).take_while(fits).last().unwrap_or_default()
+    }
+
+    /// The figures of docs/parity.md.
+    #[test]
+    fn alias_has_room_for_19_to_33_groups() {
+        let position = |before: u64, chain: u32| {
+            Place::Position(Position { before: usize::try_from(before).unwrap(), chain })
+        };
+        let written = most(|_| Place::New);
+        let found = [most(Place::Handle), most(|number| Place::Handle(2000 + number))];
+        let legacy =
+            [most(|number| position(number, 7)), most(|number| position(3, u32::try_from(number).unwrap()))];
+        assert_eq!((written, found, legacy), (33, [29, 23], [27, 19]));
+    }
+
     #[test]
     fn record_of_another_version_says_that_rules_may_be_there() {
         for alias in [

@@ -57,6 +57,7 @@ mod other_programs;
 mod outbound;
 mod owners;
 mod ownership;
+mod ownership_native;
 mod proxy;
 mod show;
 mod state;

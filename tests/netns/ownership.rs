@@ -4,6 +4,7 @@
 //! seed, number and steps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{RefUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use istio_iptables::kernel::observe;
@@ -32,7 +33,7 @@ const FAMILIES: [(Family, Of, NftFamily); 2] =
     [(Family::V4, Of::V4, NftFamily::Ip), (Family::V6, Of::V6, NftFamily::Ip6)];
 
 /// Rules that ours are identical to, by table and chain; `LO` is the loopback range.
-const FORMS: [(&str, &str, &[&str]); 4] = [
+pub(crate) const FORMS: [(&str, &str, &[&str]); 4] = [
     ("nat", "PREROUTING", &["-i net9 -j RETURN", "-i net8 -j RETURN", "-i net1 -j RETURN"]),
     ("nat", "OUTPUT", &["-o net9 -j RETURN", "-o net8 -j RETURN", "-o net1 -j RETURN"]),
     (
@@ -57,7 +58,7 @@ const FORMS: [(&str, &str, &[&str]); 4] = [
     ),
 ];
 
-const OPTIONS: [&[&str]; 10] = [
+pub(crate) const OPTIONS: [&[&str]; 10] = [
     &["-i", "*", "-b", "*"],
     &["-i", "*", "-b", "*", "-c", "net9"],
     &["-i", "*", "-b", "80", "-c", "net8,net9"],
@@ -404,22 +405,27 @@ fn variable(name: &str) -> Option<u64> {
 }
 
 fn identical_foreign_rules_survive_runs_that_are_killed_and_ours_go(fixture: Fixture) {
+    let named = sequences(|seed, number| sequence(fixture, seed, number));
+    eprintln!("{named} rules of ours are left and named");
+}
+
+/// Runs the sequences that the variables ask for, and adds up what they return.
+pub(crate) fn sequences(sequence: impl Fn(u64, u64) -> usize + RefUnwindSafe) -> usize {
     let seed = variable("OWNERSHIP_SEED").unwrap_or(1);
     let asked = variable("OWNERSHIP_SEQUENCES");
     let start = Instant::now();
-    let (mut named, mut failed, mut done) = (0, Vec::new(), 0);
+    let (mut sum, mut failed, mut done) = (0, Vec::new(), 0);
     for number in variable("OWNERSHIP_FROM").unwrap_or(0)..asked.unwrap_or(SEQUENCES) {
         if asked.is_none() && start.elapsed() > TIME {
             break;
         }
-        match std::panic::catch_unwind(|| sequence(fixture, seed, number)) {
-            Ok(left) => named += left,
+        match catch_unwind(|| sequence(seed, number)) {
+            Ok(found) => sum += found,
             Err(_) => failed.push(number),
         }
         done += 1;
     }
-    eprintln!(
-        "OWNERSHIP_SEED={seed}: {done} sequences, {named} rules of ours are left and named, failed: {failed:?}"
-    );
+    eprintln!("OWNERSHIP_SEED={seed}: {done} sequences, failed: {failed:?}");
     assert!(failed.is_empty(), "OWNERSHIP_SEED={seed}: {failed:?}");
+    sum
 }
