@@ -284,7 +284,7 @@ fn recorded_removal(
     found: &Found,
 ) -> Vec<Step> {
     let record = live.cloned().unwrap_or_default().removing(found);
-    let removes = !steps.is_empty() && live.is_some() && record.names_rules();
+    let removes = !steps.is_empty() && live.is_some() && record.tells_of_rules();
     let first = removes.then(|| record.alias()).filter(|alias| Some(alias) != current.alias.as_ref());
     steps.splice(0..0, first.map(Step::Record)).for_each(drop);
     steps.extend(live.map(|_| Step::Record(String::new())));

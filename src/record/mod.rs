@@ -207,24 +207,25 @@ impl Record {
         Self { live: blocks, numbering, unfinished: Vec::new(), incomplete, ..self.clone() }
     }
 
-    /// Whether it names rules that nothing else distinguishes from foreign ones.
+    /// Whether it names rules that nothing else distinguishes from foreign ones, or says that there may be others.
     #[must_use]
-    pub fn names_rules(&self) -> bool {
-        self.blocks().next().is_some()
+    pub fn tells_of_rules(&self) -> bool {
+        self.incomplete || self.blocks().next().is_some()
     }
 
-    /// Whether it names rules, tables or the address beyond what this one names: what a run that is killed leaves would not be
+    /// Whether it tells of rules, tables or the address beyond what this one names: what a run that is killed leaves would not be
     /// recognised by the other one.
     #[must_use]
     pub fn tells_more_than(&self, other: &Self) -> bool {
-        self.names_rules() || self.variants != other.variants || (self.passthrough && !other.passthrough)
+        self.tells_of_rules() || self.variants != other.variants || (self.passthrough && !other.passthrough)
     }
 
     /// Whether a run was interrupted that may have left rules of ours in these tables without a chain of ours.
     #[must_use]
     pub fn may_have_left(&self, variant: Variant, family: Family) -> bool {
         let here = |block: &Block| (block.variant, block.family) == (variant, family);
-        self.is_changing() && self.blocks().any(here)
+        let unnamed = || self.incomplete && self.variants.contains(&variant);
+        self.is_changing() && (unnamed() || self.blocks().any(here))
     }
 
     fn blocks(&self) -> impl Iterator<Item = &Block> {

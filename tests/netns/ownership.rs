@@ -23,6 +23,7 @@ for_each_backend!(
     identical_foreign_rule_in_place_of_another_one_survives,
     foreign_rule_where_a_killed_run_was_to_write_one_survives,
     rules_that_a_killed_run_could_not_take_out_are_named,
+    rules_that_a_killed_cleanup_has_passed_are_named,
 );
 
 /// Sequences in a test run without variables, if they fit into the time.
@@ -366,6 +367,28 @@ fn rules_that_a_killed_run_could_not_take_out_are_named(fixture: Fixture) {
     let left = shared.left();
     assert_eq!(left.is_empty(), shared.is_nft(), "{left:?}");
     shared.is_named(&left);
+}
+
+/// Identical foreign rules are beside all of ours, and the clean-up is killed when it has taken out the chains, so nothing but the
+/// record tells the next one of the rules that are left with iptables-legacy.
+fn rules_that_a_killed_cleanup_has_passed_are_named(fixture: Fixture) {
+    for call in 1..=2 {
+        let mut shared = Shared::new(fixture.pod(), format!("passed, {call}"));
+        let mut random = Random::new(1, 1);
+        shared.run(&mut random, &["-i", "*", "-b", "*", "-c", "net9"], false);
+        for number in 0..FAMILIES.len() {
+            for (chain, form) in [("PREROUTING", "-i net9 -j RETURN"), ("OUTPUT", "-o net9 -j RETURN")] {
+                shared.insert_at((number, "nat", chain), form, 0);
+            }
+        }
+        let tools = KillingTools::at_call(call, When::After);
+        shared.pod.istio_iptables(&["--cleanup-only"]).env("PATH", &tools.path()).run().ended_with(-1);
+        shared.run(&mut random, &["--cleanup-only"], false);
+        shared.check(&shared.steps.join("\n"));
+        let left = shared.left();
+        assert_eq!(left.len(), if shared.is_nft() { 0 } else { 4 }, "killed after restore {call}: {left:?}");
+        shared.is_named(&left);
+    }
 }
 
 /// Returns how many of our rules are left and named.
