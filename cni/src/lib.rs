@@ -27,6 +27,7 @@ pub mod source;
 
 pub mod state;
 
+pub mod loopback;
 pub mod namespace;
 
 pub mod log_sink;

@@ -90,7 +90,7 @@ def without_annotations(node):
     with Sandbox(node, "system", injected({}), namespace="kube-system") as pod:
         expect("a pod of an excluded namespace starts", "", pod.rules())
     expect_clean(node)
-    node.install()
+    node.install("--replace-istio")  # without `capabilities` it may be Istio's entry
     with Sandbox(node, "again", injected({"proxy.istio.io/config": DUAL_STACK})) as pod:
         expect_traffic("installed again: captured", pod, captured=True)
 
@@ -172,6 +172,29 @@ def many(node):
 def call_of_app(pod):
     with Servers(pod.netns, {"proxy": [15001]}):
         return call(pod.netns, GATEWAY, 8080)
+
+
+def slow_loopback(node):
+    """containerd calls the plugin `loopback`, which refuses other addresses on `lo`, at the same time as the list."""
+    plugin = node.path("bin", "loopback")
+    real = os.readlink(plugin)
+    os.unlink(plugin)
+    with open(plugin, "w", encoding="utf-8") as file:
+        file.write(
+            "#!/bin/sh\n"
+            '[ "$CNI_COMMAND" != ADD ] || { sleep 1; nsenter --net="$CNI_NETNS" ip link set lo up; sleep 1; }\n'
+            f"exec {real}\n"
+        )
+    os.chmod(plugin, 0o755)
+    tproxy = injected({"proxy.istio.io/config": DUAL_STACK, TPROXY: "TPROXY"})
+    for backend in ("nftables", "iptables-nft"):
+        node.install(f"--backend={backend}")
+        with Sandbox(node, "slow", tproxy) as pod:
+            expect_traffic(f"{backend}: a pod whose loopback interface is late is captured", pod, captured=True)
+    node.install()
+    os.unlink(plugin)
+    os.symlink(real, plugin)
+    expect_clean(node)
 
 
 def upgraded(node):
@@ -295,7 +318,7 @@ def podman(node):
     expect_clean(node)
 
 
-CASES = [captured, not_captured, without_annotations, killed, many, upgraded, uninstalled, single, podman]
+CASES = [captured, not_captured, without_annotations, killed, slow_loopback, many, upgraded, uninstalled, single, podman]
 
 
 def print_log(node):

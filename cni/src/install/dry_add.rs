@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use istio_iptables::kernel::process::{Command, Host, SystemHost};
+use istio_iptables::kernel::rtnetlink::loopback;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde_json::{Value, json};
@@ -52,6 +53,7 @@ fn namespace() -> Result<File, InstallError> {
     };
     let made = thread::spawn(|| {
         unshare(CloneFlags::CLONE_NEWNET)?;
+        loopback::set_up()?; // as the runtime does
         OpenOptions::new().read(true).open("/proc/thread-self/ns/net")
     });
     let made = made.join().map_err(|_| failed(&"its thread panicked"))?;

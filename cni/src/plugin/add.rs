@@ -7,10 +7,10 @@ use crate::capture::CaptureOptions;
 use crate::decide::{Decision, Refusal, decide};
 use crate::environment::{Attachment, PodName};
 use crate::error::{CniError, Code, LONGEST_MESSAGE, shortened};
-use crate::namespace;
 use crate::netconf::{OnUnknown, Settings, SourceKind};
 use crate::source;
 use crate::state::{State, StateDir};
+use crate::{loopback, namespace};
 
 /// Sets up a pod; returns the result of the plugins before, byte for byte.
 ///
@@ -139,7 +139,11 @@ fn capture(
     let (network, run_dir) = (context.conf.name()?, context.conf.run_dir()?);
     let decided = context.watch.elapsed();
     let machine = context.machine.clone();
+    // The other half is for the rules.
+    let patience = (context.watch.remaining() / 2).min(loopback::LONGEST);
+    let container = attachment.id.container.clone();
     let ((), netns) = namespace::run(&attachment.netns, context.watch, move || {
+        loopback::wait_until_set_up(&container, patience);
         let written = run::run(&machine, resolved);
         written.map(drop).map_err(|failure| CniError::of_rules(&failure, Code::RulesRefused))
     })?;

@@ -2,6 +2,7 @@
 
 use std::sync::Barrier;
 use std::thread;
+use std::time::Duration;
 
 use netlab::process::{command, run};
 use serde_json::{Value, json};
@@ -27,6 +28,31 @@ fn second_add_changes_nothing() {
     assert!(again.stderr.contains("nothing written"), "{}", again.stderr);
     assert_eq!(handles(), before);
     assert_eq!(node.state(), ["twice.eth0.json"]);
+}
+
+/// containerd calls the plugin `loopback` at the same time, which refuses an address of ours on `lo`.
+#[test]
+fn add_waits_for_the_loopback_interface() {
+    let node = Node::new("nftables");
+    let pod = Pod::new("early", &[INJECTED]);
+    pod.netns.run(|| run("ip", &["link", "set", "lo", "down"]));
+    let result = json!({"cniVersion": "1.1.0", "interfaces": [], "ips": []});
+    // A process of the runtime that sets up the interface, checks it, and ends.
+    let checked = node.folder.path().join("checked");
+    let check = format!("sleep 0.3; touch {}", checked.display());
+    let environment = [("CNI_CONTAINERID", "early"), ("CNI_IFNAME", "lo")];
+    thread::scope(|scope| {
+        let add = scope.spawn(|| {
+            node.ours(&pod, "ADD", &result).printed();
+            checked.exists()
+        });
+        thread::sleep(Duration::from_millis(300));
+        let mut loopback = command("sh", &["-c", &check]).envs(environment).spawn().unwrap();
+        pod.netns.run(|| run("ip", &["link", "set", "lo", "up"]));
+        assert!(loopback.wait().unwrap().success());
+        assert!(add.join().unwrap(), "ADD did not wait");
+    });
+    assert!(tables(&pod).contains("redirect to :15006"));
 }
 
 /// The runtime's library joins message and details; the whole is the pod's event.
@@ -280,6 +306,7 @@ fn pod_in_a_user_namespace_is_captured() {
     let none: [(&str, &str); 0] = [];
     let kinds = Kinds { user: true, net: true, mount: false };
     let holder = Holder::new(kinds, "true", none);
+    run("nsenter", &["-t", &holder.pid().to_string(), "-n", "ip", "link", "set", "lo", "up"]);
     let node = Node::new("nftables");
     let pod = Pod::new("user", &[INJECTED]);
     let mut input = node.configuration();

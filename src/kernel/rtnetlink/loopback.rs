@@ -19,6 +19,18 @@ pub fn is_up() -> io::Result<bool> {
     Ok(u32::try_from(libc::IFF_UP).is_ok_and(|up| flags & up != 0))
 }
 
+/// Sets `lo` up in this thread's network namespace.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn set_up() -> io::Result<()> {
+    let [a, b, c, d] = LOOPBACK.to_ne_bytes();
+    let [e, f, g, h] = libc::IFF_UP.to_ne_bytes();
+    // Flags, and which of them are to change.
+    let message = Message::new(libc::RTM_NEWLINK, 0, &[0, 0, 0, 0, a, b, c, d, e, f, g, h, e, f, g, h]);
+    Rtnetlink::open()?.socket.request(&message)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -31,6 +43,8 @@ mod tests {
             assert!(is_up().unwrap());
             run("ip", &["link", "set", "lo", "down"]);
             assert!(!is_up().unwrap());
+            set_up().unwrap();
+            assert!(is_up().unwrap());
         });
     }
 }
