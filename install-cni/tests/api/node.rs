@@ -10,6 +10,7 @@ use istio_cni::environment;
 use istio_cni::plugin::{self, Outcome};
 use istio_cni::version::Version;
 use istio_cni::watch::Watch;
+use istio_iptables::config::CAPTURE_ANNOTATION;
 use istio_iptables::kernel::process::SystemHost;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -52,11 +53,12 @@ impl Node {
             r#"{"cniVersion":"1.0.0","name":"a","plugins":[{"type":"bridge"}]}"#,
         )
         .unwrap();
-        // The plugin's code runs in this process: here it is enough that a program answers VERSION.
+        // The plugin's code runs in this process: here it is enough that a program answers VERSION, and names the annotation by
+        // which the agent tells it from Istio's.
         let versions = Version::ALL.map(Version::name);
         let answer = json!({"cniVersion": "1.1.0", "supportedVersions": versions});
         let plugin = path("program/istio-cni");
-        std::fs::write(&plugin, format!("#!/bin/sh\necho '{answer}'\n")).unwrap();
+        std::fs::write(&plugin, format!("#!/bin/sh\n# {CAPTURE_ANNOTATION}\necho '{answer}'\n")).unwrap();
         std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::copy(env!("CARGO_BIN_EXE_install-cni"), path("program/install-cni")).unwrap();
         let (child, address) = run(&folder, server);
