@@ -30,7 +30,7 @@ pub fn print(version: Version, result: &Result<String, CniError>) -> ExitCode {
     match printed {
         Ok(()) => code,
         Err(error) => {
-            // The runtime is gone; whatever reads standard error is told.
+            // The runtime is gone; the error is still logged.
             let _ = writeln!(io::stderr(), "standard output: {error}");
             ExitCode::FAILURE
         }

@@ -179,7 +179,7 @@ fn other_versions_of_ours_are_ours() {
     let bytes = [vec![0; (1 << 20) - 5], b"istio-iptables/capture-options".to_vec(), vec![0; 100]].concat();
     std::fs::write(node.bin.join("istio-cni"), bytes).unwrap();
     node.install(&["--no-dry-add"]);
-    // A program of no bytes belongs to nobody.
+    // An empty file counts as no program.
     std::fs::write(node.bin.join("istio-cni"), "").unwrap();
     node.install(&["--no-dry-add"]);
 }
