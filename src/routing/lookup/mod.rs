@@ -14,14 +14,14 @@ pub struct Flow<'a> {
     pub destination: IpAddr,
     /// Its mark, if that is known.
     pub mark: Option<u32>,
-    /// The user of its socket; 0 for what the kernel sends. Not known of what arrives and when a packet is routed anew: that depends
-    /// on the family.
+    /// The uid of its socket; 0 for a packet that the kernel sends. `None` for an inbound packet and for a re-routed one, where the
+    /// kernel's value depends on the family.
     pub uid: Option<u32>,
     /// The interface that it arrives on; `lo` for what a local process sends.
     pub in_interface: &'a str,
     /// Protocol number.
     pub protocol: u8,
-    /// Source port and destination port, if this look-up regards them: not all kernels do when a packet is routed anew.
+    /// Source and destination port; `None` if this lookup ignores them, as some kernels do for re-routed packets.
     pub ports: Option<(u16, u16)>,
 }
 
