@@ -58,7 +58,7 @@ pub mod commits;
 
 pub mod apply;
 
-pub mod answers;
+pub mod format;
 
 pub mod color;
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::answers;
 use crate::apply;
 use crate::apply::differences::Differences;
 use crate::bundle;
@@ -13,6 +12,7 @@ use crate::config::{
 };
 use crate::exit::Exit;
 use crate::explain;
+use crate::format;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Host;
 use crate::kernel::recording::{self, Facts};
@@ -51,7 +51,7 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
     }
     if let Some(query) = diff {
         enter(&run)?;
-        let known = sides::Known { intent, run, network: network()? };
+        let known = sides::DiffContext { intent, run, network: network()? };
         return sides::diff(host, &query, &known).map(|(answer, exit)| (paint(answer), exit));
     }
     if !given.is_empty() {
@@ -112,14 +112,14 @@ fn answer(
             let desired = desired(&config, Action::Apply, false);
             let found = apply::differences::differences(host, &desired, run.backend)?;
             let exit = if found.is_none() { Exit::Done } else { Exit::Different };
-            Ok((answers::check(&found, output), exit))
+            Ok((format::check(&found, output), exit))
         }
         Question::Show { output, watch: true } => {
             watch::watch(host, run.backend, output, paint).map(|()| (String::new(), Exit::Done))
         }
         Question::Show { output, watch: false } => {
             let shown = apply::show::rules(host, run.backend)?;
-            Ok((answers::show(&shown, None, output), Exit::Done))
+            Ok((format::show(&shown, None, output), Exit::Done))
         }
     }
 }

@@ -16,9 +16,9 @@ use crate::policy;
 use crate::report::Failure;
 use crate::text::one_line;
 
-/// What is known without a file.
+/// What rule sets are made of besides files.
 #[derive(Debug)]
-pub struct Known {
+pub struct DiffContext {
     /// What the options of this command line ask for.
     pub intent: Intent,
     /// How they are carried out.
@@ -31,10 +31,10 @@ pub struct Known {
 ///
 /// # Errors
 /// One of them cannot be read.
-pub fn diff(host: &impl Host, query: &DiffQuery, known: &Known) -> Result<(String, Exit), Failure> {
+pub fn diff(host: &impl Host, query: &DiffQuery, context: &DiffContext) -> Result<(String, Exit), Failure> {
     let [a, b] = &query.sides;
-    let sides = [side(host, a, query, known)?, side(host, b, query, known)?];
-    let (answer, conclusion) = compare::answer(&sides, &known.network, query.output);
+    let sides = [side(host, a, query, context)?, side(host, b, query, context)?];
+    let (answer, conclusion) = compare::answer(&sides, &context.network, query.output);
     let exit = match conclusion {
         Conclusion::Equal => Exit::Done,
         Conclusion::Different | Conclusion::NotProved => Exit::Different,
@@ -42,18 +42,18 @@ pub fn diff(host: &impl Host, query: &DiffQuery, known: &Known) -> Result<(Strin
     Ok((answer, exit))
 }
 
-fn side(host: &impl Host, name: &str, query: &DiffQuery, known: &Known) -> Result<Side, Failure> {
+fn side(host: &impl Host, name: &str, query: &DiffQuery, context: &DiffContext) -> Result<Side, Failure> {
     match name {
         "options" => {
-            Ok(of_options(Side::new(name.to_owned()), known.intent.clone(), known.run.backend, known))
+            Ok(of_options(Side::new(name.to_owned()), context.intent.clone(), context.run.backend, context))
         }
-        "live" => live(host, known),
-        path => of_file(host, path, query, known),
+        "live" => live(host, context),
+        path => of_file(host, path, query, context),
     }
 }
 
-fn of_options(side: Side, intent: Intent, backend: BackendChoice, known: &Known) -> Side {
-    let (config, _) = intent.decide(&known.network);
+fn of_options(side: Side, intent: Intent, backend: BackendChoice, context: &DiffContext) -> Side {
+    let (config, _) = intent.decide(&context.network);
     let rules = rules(&config, backend);
     rules.iter().fold(side, |side, (family, rules)| side.rules(*family, rules))
 }
@@ -70,11 +70,11 @@ fn rules(config: &CaptureConfig, backend: BackendChoice) -> PerFamily<Rules> {
     Family::ALL.into_iter().map(|family| (family, Rules::native(&live, family))).collect()
 }
 
-fn live(host: &impl Host, known: &Known) -> Result<Side, Failure> {
-    let live = apply::live::rules(host, known.run.backend)?.live;
+fn live(host: &impl Host, context: &DiffContext) -> Result<Side, Failure> {
+    let live = apply::live::rules(host, context.run.backend)?.live;
     let mut side = Side::new("live".to_owned());
     let mut words = ["istio-iptables", "explain", "--live"].map(str::to_owned).to_vec();
-    if let Some(namespace) = &known.run.network_namespace {
+    if let Some(namespace) = &context.run.network_namespace {
         words.extend(["--network-namespace".to_owned(), namespace.path().display().to_string()]);
     }
     side.explain = Some(words);
@@ -82,7 +82,7 @@ fn live(host: &impl Host, known: &Known) -> Result<Side, Failure> {
     Ok(side.besides(&live.notices))
 }
 
-fn of_file(host: &impl Host, path: &str, query: &DiffQuery, known: &Known) -> Result<Side, Failure> {
+fn of_file(host: &impl Host, path: &str, query: &DiffQuery, context: &DiffContext) -> Result<Side, Failure> {
     let read = |path: &str| host.read_lossily(Path::new(path));
     let text = read(path).map_err(|error| {
         let hint = "name a file, or one of the words options and live";
@@ -92,7 +92,7 @@ fn of_file(host: &impl Host, path: &str, query: &DiffQuery, known: &Known) -> Re
     let begin = text.lines().map(str::trim_start).find(|line| !line.is_empty() && !line.starts_with('#'));
     match begin.unwrap_or_default() {
         "" => saved(side, path, &text, &read),
-        line if line.starts_with('{') => of_document(side, path, &text, query, known),
+        line if line.starts_with('{') => of_document(side, path, &text, query, context),
         line if line.starts_with("table ") => side
             .listed(&text)
             .map_err(|error| not_read(path, &format!("as output of nft list ruleset: {error}"))),
@@ -135,7 +135,7 @@ fn of_document(
     path: &str,
     text: &str,
     query: &DiffQuery,
-    known: &Known,
+    context: &DiffContext,
 ) -> Result<Side, Failure> {
     if text.trim_start_matches(|c: char| c == '{' || c.is_whitespace()).starts_with("\"nftables\"") {
         return Err(not_read(path, "it is JSON of nft"));
@@ -148,5 +148,5 @@ fn of_document(
     let resolved = config::resolve(&raw, &query.files)
         .map_err(|errors| bad(errors.iter().map(ToString::to_string).collect()))?;
     side.explain = Some(["istio-iptables", "explain", "--config", path].map(str::to_owned).to_vec());
-    Ok(of_options(side, resolved.intent, resolved.run.backend, known))
+    Ok(of_options(side, resolved.intent, resolved.run.backend, context))
 }

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use crate::answers;
 use crate::apply::show::{Shown, rules};
 use crate::config::{BackendChoice, Output};
+use crate::format;
 use crate::kernel::process::Host;
 use crate::kernel::terminal;
 use crate::report::Failure;
@@ -27,7 +27,7 @@ pub fn watch(
         let now = Instant::now();
         let shown = rules(host, choice)?;
         let earlier = before.as_ref().map(|(at, shown)| (now.duration_since(*at), shown.as_slice()));
-        let text = paint(answers::show(&shown, earlier, output));
+        let text = paint(format::show(&shown, earlier, output));
         if terminal::show(&text, output == Output::Text).is_err() {
             return Ok(());
         }

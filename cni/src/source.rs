@@ -42,8 +42,8 @@ pub fn pod(
     }
 }
 
-/// The annotations that the runtime hands over. A pod that seems not to be injected counts as known only if kubelet's own
-/// annotation is there too: a runtime that hands over none must not leave pods uncaptured.
+/// The annotations that the runtime passes. A pod that seems not to be injected counts as known only if kubelet's own
+/// annotation is there too: a runtime that passes none must not leave pods uncaptured.
 fn annotations(conf: &NetConf<'_>) -> Result<Result<Pod, String>, CniError> {
     let Some(annotations) = conf.pod_annotations()? else {
         let problem = format!(

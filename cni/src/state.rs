@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_what_is_not_attached_to_this_network() {
+    fn gc_removes_state_of_detached_containers_of_its_network_only() {
         let folder = tempfile::tempdir().unwrap();
         let dir = StateDir::new(folder.path());
         assert_eq!(dir.collect("net", &[]), Ok(0), "without a directory");

@@ -12,7 +12,7 @@ mod builtin;
 use std::collections::BTreeMap;
 
 use builtin::{deployment, inject, with};
-use istio_cni::decide::{Decision, Pass, decide};
+use istio_cni::decide::{Decision, NotCaptured, decide};
 use istio_cni::netconf::Defaults;
 use istio_cni::pod::Pod;
 use istio_iptables::config::{CAPTURE_ANNOTATION, DnsChoice, Intent, read_capture_annotation};
@@ -40,7 +40,7 @@ fn decided(pod: &Value) -> Decision {
 fn of_plugin(pod: &Value) -> Intent {
     match decided(pod) {
         Decision::Capture(options) => options.resolve(None).unwrap().intent,
-        other @ (Decision::Pass(_) | Decision::Refuse(_)) => panic!("{other:?}"),
+        other @ (Decision::NotCaptured(_) | Decision::Refuse(_)) => panic!("{other:?}"),
     }
 }
 
@@ -107,13 +107,16 @@ fn annotation_is_written_where_it_is_wanted_and_read() {
     assert_eq!(absent, None);
     assert!(matches!(decision, Decision::Capture(_)), "by Istio's annotations");
     let (absent, decision) = of(&json!({"enabled": false}), &deployment());
-    assert_eq!((absent, decision), (None, Decision::Pass(Pass::InitContainer)));
+    assert_eq!((absent, decision), (None, Decision::NotCaptured(NotCaptured::InitContainer)));
     let none = with(&deployment(), &json!({"sidecar.istio.io/interceptionMode": "NONE"}));
-    assert_eq!(of(&json!({"enabled": true}), &none), (None, Decision::Pass(Pass::ModeNone)));
+    assert_eq!(of(&json!({"enabled": true}), &none), (None, Decision::NotCaptured(NotCaptured::ModeNone)));
     let gateway = json!({"metadata": {"annotations": {"inject.istio.io/templates": "gateway"}},
                          "spec": {"containers": [{"name": "istio-proxy", "image": "auto"}]}});
     let (absent, decision) = of(&json!({"enabled": true}), &gateway);
-    assert_eq!((absent, decision), (None, Decision::Pass(Pass::ProxyType("gateway".to_owned()))));
+    assert_eq!(
+        (absent, decision),
+        (None, Decision::NotCaptured(NotCaptured::ProxyType("gateway".to_owned())))
+    );
 }
 
 #[test]

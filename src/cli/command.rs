@@ -32,7 +32,12 @@ pub(super) fn matches(arguments: &[OsString]) -> Result<ArgMatches, clap::Error>
 pub(super) fn command() -> Command {
     let options = Key::ALL.iter().filter(|key| key.spec().has_flag()).map(|key| argument(*key));
     let ignored = IGNORED.iter().map(|name| {
-        Arg::new(*name).long(*name).hide(true).global(true).allow_hyphen_values(true).value_parser(Words(&[]))
+        Arg::new(*name)
+            .long(*name)
+            .hide(true)
+            .global(true)
+            .allow_hyphen_values(true)
+            .value_parser(SuggestedValues(&[]))
     });
     Command::new("istio-iptables")
         .bin_name("istio-iptables")
@@ -60,7 +65,7 @@ pub(super) fn command() -> Command {
             let shell = (sub == SubCommand::Completions).then(|| {
                 Arg::new(SHELL)
                     .value_name(SHELL)
-                    .value_parser(Words(&completion::SHELLS))
+                    .value_parser(SuggestedValues(&completion::SHELLS))
                     .hide_possible_values(true)
                     .help("bash, fish or zsh")
             });
@@ -81,9 +86,9 @@ const SHELL: &str = "SHELL";
 
 /// Takes any value, since a wrong one is refused by name later, and lists those that shells complete.
 #[derive(Clone)]
-struct Words(&'static [&'static str]);
+struct SuggestedValues(&'static [&'static str]);
 
-impl TypedValueParser for Words {
+impl TypedValueParser for SuggestedValues {
     type Value = OsString;
 
     fn parse_ref(&self, _: &Command, _: Option<&Arg>, value: &OsStr) -> Result<OsString, clap::Error> {
@@ -122,7 +127,7 @@ fn rule_set_argument(name: &'static str) -> Arg {
                 --config, the output of iptables-save (IPv6 in FILE.v6), a rules file, or the output of nft list ruleset";
     Arg::new(name)
         .value_name(name)
-        .value_parser(Words(&["options", "live"]))
+        .value_parser(SuggestedValues(&["options", "live"]))
         .hide_possible_values(true)
         .value_hint(ValueHint::AnyPath)
         .help(help)
@@ -132,7 +137,7 @@ fn packet_argument(key: PacketKey, command: SubCommand) -> Arg {
     Arg::new(key.name())
         .long(key.name())
         .value_name(key.value_name())
-        .value_parser(Words(key.words(command)))
+        .value_parser(SuggestedValues(key.words(command)))
         .hide_possible_values(true)
         .help_heading("Packet")
         .help(key.help())
@@ -145,7 +150,7 @@ fn argument(key: Key) -> Arg {
         .action(ArgAction::Set)
         .global(true)
         .value_name(spec.value_name)
-        .value_parser(Words(spec.words))
+        .value_parser(SuggestedValues(spec.words))
         .hide_possible_values(true)
         .help_heading(spec.heading.title())
         .help(help::of(spec));

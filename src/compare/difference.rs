@@ -2,10 +2,10 @@
 
 use super::field::{Class, Field, packets};
 use super::program::Program;
-use super::run::{Outcome, TooManyClasses, Way, run};
+use super::run::{Outcome, TooManyClasses, Verdict, run};
 use super::set::Set;
 use super::walker::{RuleNumber, Value, Walker, joined};
-use super::witness::{Witness, Words};
+use super::witness::{UsualValues, Witness};
 use crate::model::Family;
 
 /// Packets of which two rule sets make something different.
@@ -42,7 +42,7 @@ pub(super) struct Comparison {
 pub(super) fn compare(
     family: Family,
     sides: [&Program; 2],
-    words: &Words,
+    usual: &UsualValues,
 ) -> Result<Comparison, TooManyClasses> {
     let [a, b] = sides;
     if a == b {
@@ -77,7 +77,7 @@ pub(super) fn compare(
             }
             continue;
         }
-        let witness = Witness::of(family, &class, words);
+        let witness = Witness::of(family, &class, usual);
         let outcomes = [first.clone(), second];
         let difference = Difference { family, class, witness, outcomes };
         let known = comparison.differences.iter_mut().find(|known| known.outcomes == difference.outcomes);
@@ -98,11 +98,11 @@ pub(super) fn compare(
 
 /// The packets of a class with which two outcomes are not the same.
 fn differing(first: &Outcome, second: &Outcome, class: Class) -> Option<Class> {
-    let apart = |outcome: &Outcome| (outcome.way.clone(), outcome.zone, outcome.is_untracked);
+    let apart = |outcome: &Outcome| (outcome.verdict.clone(), outcome.zone, outcome.is_untracked);
     if apart(first) != apart(second) {
         return Some(class);
     }
-    if matches!(first.way, Way::Dropped | Way::Taken(_)) {
+    if matches!(first.verdict, Verdict::Dropped | Verdict::TakenByForeignRule(_)) {
         return None;
     }
     [(first.mark, second.mark), (first.connmark, second.connmark)]

@@ -7,7 +7,7 @@ use super::field::{
 };
 use super::program::{Action, BaseChain, Chain, Program, Rule, Test, joined};
 use super::set::{Range, Set};
-use crate::explain::{Chains, Does, Entry, Rules, does, tests_of};
+use crate::explain::{Chains, Effect, Entry, Rules, effect, tests_of};
 use crate::model::{
     CtState, Family, Mark, Match, Matcher, Owner, Ports, Protocol, Statement, Table, Target, Transport,
 };
@@ -122,26 +122,26 @@ impl Reader<'_> {
     }
 
     fn actions(&self, entry: &Entry, text: &str) -> Vec<Action> {
-        let does = match &entry.statement {
-            Some(statement) => Does::Known(statement.target),
-            None => does(self.family, text, |name| self.chains.named.contains_key(name)),
+        let effect = match &entry.statement {
+            Some(statement) => Effect::Known(statement.target),
+            None => effect(self.family, text, |name| self.chains.named.contains_key(name)),
         };
         let words = || parse::target_words(text).unwrap_or_default().join(" ");
         let number = |name: &str| self.chains.named.keys().position(|known| known == name);
         let chain = |name: &str| number(name).map(|at| self.first + at);
-        match does {
-            Does::Continues => Vec::new(),
-            Does::Takes | Does::MayTake => vec![Action::Take(words())],
-            Does::Marks => vec![Action::Obscure(Field::Mark), Action::Obscure(Field::Connmark)],
-            Does::Untracks => vec![Action::Untrack],
+        match effect {
+            Effect::Continues => Vec::new(),
+            Effect::Takes | Effect::MayTake => vec![Action::Take(words())],
+            Effect::Marks => vec![Action::Obscure(Field::Mark), Action::Obscure(Field::Connmark)],
+            Effect::Untracks => vec![Action::Untrack],
             // A chain without rules is left at once.
-            Does::Chain { name, goes } => match (chain(&name), goes) {
+            Effect::Chain { name, is_goto } => match (chain(&name), is_goto) {
                 (Some(chain), false) => vec![Action::Jump(chain)],
                 (Some(chain), true) => vec![Action::Goto(chain)],
                 (None, false) => Vec::new(),
                 (None, true) => vec![Action::Return],
             },
-            Does::Known(target) => match target {
+            Effect::Known(target) => match target {
                 Target::Accept => vec![Action::Accept],
                 Target::ConntrackZone(zone) => vec![Action::Zone(zone)],
                 Target::Drop => vec![Action::Drop],

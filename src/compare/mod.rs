@@ -25,7 +25,7 @@ use crate::parse::Observed;
 
 use difference::{Comparison, compare};
 use program::Program;
-use witness::Words;
+use witness::UsualValues;
 
 pub use nftables::NftError;
 pub use saved::by_family;
@@ -35,7 +35,7 @@ pub use saved::by_family;
 pub struct Side {
     /// What it was called on the command line.
     pub name: String,
-    /// The command line of `explain` that asks about it, without the packet; `None` if `explain` cannot.
+    /// The command line of `explain` that follows a packet through it, without the packet; `None` if `explain` cannot.
     pub explain: Option<Vec<String>>,
     programs: PerFamily<Program>,
 }
@@ -138,7 +138,7 @@ pub fn answer(sides: &[Side; 2], network: &Network, output: Output) -> (String, 
 }
 
 fn compared<'a>(sides: &'a [Side; 2], network: &Network) -> Compared<'a> {
-    let words = Words::of(network);
+    let usual = UsualValues::of(network);
     let [a, b] = sides;
     let mut found =
         Compared { sides, families: PerFamily::new(), unknown: Vec::new(), obstacles: Vec::new() };
@@ -149,7 +149,7 @@ fn compared<'a>(sides: &'a [Side; 2], network: &Network) -> Compared<'a> {
             continue;
         };
         found.obstacles.extend(unwalked(sides, [first, second]));
-        match compare(family, [first, second], &words) {
+        match compare(family, [first, second], &usual) {
             Ok(comparison) => drop(found.families.insert(family, comparison)),
             Err(run::TooManyClasses) => {
                 found.obstacles.push(format!("the rules of {family} split packets into too many classes"));

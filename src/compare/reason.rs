@@ -4,7 +4,7 @@ use super::Side;
 use super::difference::Difference;
 use super::field::{ESTABLISHED, Field, NEW};
 use super::program::{Action, Part, Program, Rule};
-use super::run::{Met, Outcome, Way, run_with_trace};
+use super::run::{Met, Outcome, Verdict, run_with_trace};
 use super::walker::{RuleNumber, Value, Walker};
 use super::witness::Witness;
 use crate::model::Hook;
@@ -34,7 +34,7 @@ pub(super) fn reasons(difference: &Difference, sides: &[Side; 2]) -> [Reason; 2]
 
 fn reason(difference: &Difference, side: &Side, outcome: &Outcome, other: &Outcome) -> Reason {
     let witness = &difference.witness;
-    let (verdict, port, mut words) = verdict(&outcome.way, witness);
+    let (verdict, port, mut words) = verdict(&outcome.verdict, witness);
     for effect in effects(outcome, other) {
         words.push_str(", ");
         words.push_str(&effect);
@@ -71,28 +71,30 @@ fn command(words: &[String], more: &[String]) -> String {
     words.iter().chain(more).map(quoted).collect::<Vec<_>>().join(" ")
 }
 
-fn verdict(way: &Way, witness: &Witness) -> (&'static str, Option<u16>, String) {
+fn verdict(verdict: &Verdict, witness: &Witness) -> (&'static str, Option<u16>, String) {
     let state = witness.get(Field::State);
-    match way {
-        Way::To(port) => ("captured", Some(*port), format!("captured: goes to port {port}")),
-        Way::Dropped => ("dropped", None, "dropped".to_owned()),
-        Way::Taken(words) => (
+    match verdict {
+        Verdict::ToPort(port) => ("captured", Some(*port), format!("captured: goes to port {port}")),
+        Verdict::Dropped => ("dropped", None, "dropped".to_owned()),
+        Verdict::TakenByForeignRule(words) => (
             "taken-by-foreign-rule",
             None,
             format!("not captured: a foreign rule takes it ({})", one_line(words)),
         ),
-        Way::ByMark if state == NEW => {
+        Verdict::ToProxySocket if state == NEW => {
             ("misrouted", None, "lost: its mark routes it to the pod itself".to_owned())
         }
-        Way::ByMark => {
+        Verdict::ToProxySocket => {
             ("captured-by-mark", None, "captured: its mark routes it to the proxy's socket".to_owned())
         }
-        Way::On if state == ESTABLISHED => ("like-its-connection", None, "as its connection".to_owned()),
-        Way::On => ("not-captured", None, "not captured: goes where it was sent".to_owned()),
+        Verdict::Unchanged if state == ESTABLISHED => {
+            ("like-its-connection", None, "as its connection".to_owned())
+        }
+        Verdict::Unchanged => ("not-captured", None, "not captured: goes where it was sent".to_owned()),
     }
 }
 
-/// What differs although the packet goes the same way.
+/// What differs although the verdict is the same.
 fn effects(outcome: &Outcome, other: &Outcome) -> Vec<String> {
     let mut effects = Vec::new();
     let mark = |what: &str, value: Value| match value {
@@ -110,7 +112,7 @@ fn effects(outcome: &Outcome, other: &Outcome) -> Vec<String> {
     } else if outcome.zone != other.zone {
         effects.push(format!("tracked in zone {}", outcome.zone));
     }
-    if outcome.way == other.way {
+    if outcome.verdict == other.verdict {
         effects.extend((outcome.mark != other.mark).then(|| mark("mark", outcome.mark)));
         effects
             .extend((outcome.connmark != other.connmark).then(|| mark("connection mark", outcome.connmark)));
@@ -119,12 +121,14 @@ fn effects(outcome: &Outcome, other: &Outcome) -> Vec<String> {
 }
 
 const fn no_rule(outcome: &Outcome, witness: &Witness) -> &'static str {
-    match outcome.way {
-        Way::On if witness.get(Field::State) == ESTABLISHED => {
+    match outcome.verdict {
+        Verdict::Unchanged if witness.get(Field::State) == ESTABLISHED => {
             "nat rules see the first packet of a connection only; what they decided holds for the others"
         }
-        Way::Dropped => "the policy of a chain is DROP",
-        Way::On | Way::ByMark | Way::Taken(_) | Way::To(_) => "no rule captures it",
+        Verdict::Dropped => "the policy of a chain is DROP",
+        Verdict::Unchanged | Verdict::ToProxySocket | Verdict::TakenByForeignRule(_) | Verdict::ToPort(_) => {
+            "no rule captures it"
+        }
     }
 }
 
@@ -140,8 +144,8 @@ fn decisive(
     let last = |wanted: &dyn Fn(&Rule) -> bool| met.iter().rev().find(|met| of(met).is_some_and(wanted));
     let has = |wanted: fn(&Action) -> bool| last(&move |rule: &Rule| rule.actions.iter().any(wanted));
     let marks = |action: &Action| matches!(action, Action::Set(..) | Action::Copy(..) | Action::Obscure(_));
-    let found = if outcome.way == other.way {
-        // The way is the same: what else happens is the difference.
+    let found = if outcome.verdict == other.verdict {
+        // The verdict is the same: another effect is the difference.
         if outcome.is_untracked {
             has(|action| *action == Action::Untrack)
         } else if outcome.zone != other.zone {
@@ -155,11 +159,11 @@ fn decisive(
             last(&|rule| rule.actions.iter().any(marks))
         }
     } else {
-        match &outcome.way {
-            Way::Dropped => has(|action| *action == Action::Drop),
-            Way::Taken(_) => has(|action| matches!(action, Action::Take(_))),
-            Way::ByMark => last(&|rule| rule.actions.iter().any(marks)),
-            Way::To(_) => {
+        match &outcome.verdict {
+            Verdict::Dropped => has(|action| *action == Action::Drop),
+            Verdict::TakenByForeignRule(_) => has(|action| matches!(action, Action::Take(_))),
+            Verdict::ToProxySocket => last(&|rule| rule.actions.iter().any(marks)),
+            Verdict::ToPort(_) => {
                 let by_tproxy = has(|action| matches!(action, Action::Tproxy(_)));
                 let taken = by_tproxy.or_else(|| has(|action| matches!(action, Action::Redirect(_))))?;
                 // A chain that only redirects: the reason is what jumped to it.
@@ -173,7 +177,7 @@ fn decisive(
                 let jump = last(&|rule| rule.actions.contains(&Action::Jump(chain)));
                 jump.filter(|_| only).or(Some(taken))
             }
-            Way::On => return not_captured(program, met, outcome, witness),
+            Verdict::Unchanged => return not_captured(program, met, outcome, witness),
         }
     };
     found.map(|met| met.2)

@@ -21,7 +21,7 @@ pub(super) struct TooManyClasses;
 /// What becomes of the packets of a class.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Outcome {
-    pub(super) way: Way,
+    pub(super) verdict: Verdict,
     pub(super) mark: Value,
     pub(super) connmark: Value,
     /// Its zone of connection tracking.
@@ -34,16 +34,16 @@ pub(super) struct Outcome {
 
 /// Where a packet goes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Way {
+pub(super) enum Verdict {
     /// To a socket that its mark routes it to.
-    ByMark,
+    ToProxySocket,
     Dropped,
     /// Where it was sent, or where its connection goes.
-    On,
+    Unchanged,
     /// A target takes it, with these words.
-    Taken(String),
+    TakenByForeignRule(String),
     /// To this port of the pod.
-    To(u16),
+    ToPort(u16),
 }
 
 /// How packets leave a chain.
@@ -134,7 +134,7 @@ impl Run<'_> {
             }
         }
         if let Some(walker) = rest {
-            self.end(walker, Way::On);
+            self.end(walker, Verdict::Unchanged);
         }
         for walker in &mut staying {
             // The kernel removes the owner with the socket when the packet passes `lo`.
@@ -149,7 +149,7 @@ impl Run<'_> {
     /// Behind the last rule of PREROUTING.
     fn arrived(&mut self, walker: Walker) {
         if let Some(port) = walker.tproxy.or(walker.redirect) {
-            return self.end(walker, Way::To(port));
+            return self.end(walker, Verdict::ToPort(port));
         }
         let marks = self.routed_marks.clone();
         let [routed, others] = walker.split(Field::Mark, &marks, &marks.complement());
@@ -172,16 +172,16 @@ impl Run<'_> {
             on.extend(first);
             by_mark.extend(later);
         }
-        on.into_iter().for_each(|walker| self.end(walker, Way::On));
-        by_mark.into_iter().for_each(|walker| self.end(walker, Way::ByMark));
+        on.into_iter().for_each(|walker| self.end(walker, Verdict::Unchanged));
+        by_mark.into_iter().for_each(|walker| self.end(walker, Verdict::ToProxySocket));
     }
 
-    fn end(&mut self, walker: Walker, way: Way) {
-        let is_gone = matches!(way, Way::Dropped | Way::Taken(_));
+    fn end(&mut self, walker: Walker, verdict: Verdict) {
+        let is_gone = matches!(verdict, Verdict::Dropped | Verdict::TakenByForeignRule(_));
         let [mark, connmark] = [Field::Mark, Field::Connmark]
             .map(|field| if is_gone { Value::Of(field) } else { walker.now(field) });
         let (zone, is_untracked) = if is_gone { (0, false) } else { (walker.zone, walker.is_untracked) };
-        let outcome = Outcome { way, mark, connmark, zone, is_untracked, unsure: walker.unsure };
+        let outcome = Outcome { verdict, mark, connmark, zone, is_untracked, unsure: walker.unsure };
         self.ended.push((walker, outcome));
     }
 
@@ -195,9 +195,9 @@ impl Run<'_> {
             let (mut passed, entering): (Vec<_>, Vec<_>) = walkers.into_iter().partition(is_over);
             for (walker, flow) in self.chain(base.chain, entering, 0)? {
                 match flow {
-                    Flow::Drop => self.end(walker, Way::Dropped),
-                    Flow::Take(words) => self.end(walker, Way::Taken(words)),
-                    Flow::Next | Flow::Return if base.drops => self.end(walker, Way::Dropped),
+                    Flow::Drop => self.end(walker, Verdict::Dropped),
+                    Flow::Take(words) => self.end(walker, Verdict::TakenByForeignRule(words)),
+                    Flow::Next | Flow::Return if base.drops => self.end(walker, Verdict::Dropped),
                     Flow::Next | Flow::Return | Flow::Accept => passed.push(walker),
                 }
             }

@@ -20,13 +20,13 @@ const UNUSUAL: usize = 12;
 
 /// The addresses and interfaces of usual packets.
 #[derive(Clone, Debug)]
-pub(super) struct Words {
+pub(super) struct UsualValues {
     interfaces: Vec<u128>,
     /// Addresses of the pod.
     own: Vec<IpAddr>,
 }
 
-impl Words {
+impl UsualValues {
     pub(super) fn of(network: &Network) -> Self {
         let others = || network.addresses.iter().filter(|own| own.interface != "lo");
         let names = others().map(|own| name_number(own.interface.as_bytes()));
@@ -68,15 +68,15 @@ pub(super) struct Witness {
 
 impl Witness {
     /// The simplest packet of a class.
-    pub(super) fn of(family: Family, class: &Class, words: &Words) -> Self {
+    pub(super) fn of(family: Family, class: &Class, usual: &UsualValues) -> Self {
         let mut chosen = Self { family, cost: 0, values: [0; Field::ALL.len()], question: None };
         for field in Field::ALL {
-            let usual = chosen.usual(field, words);
+            let usual = chosen.usual(field, usual);
             let (value, cost) = choose(field, class.get(field), &usual);
             chosen.cost += cost;
             chosen.set(field, value);
         }
-        chosen.question = chosen.question(class, words);
+        chosen.question = chosen.question(class, usual);
         chosen
     }
 
@@ -100,7 +100,7 @@ impl Witness {
     }
 
     /// The usual values of a field, the most usual first. Fields before it are chosen already.
-    fn usual(&self, field: Field, words: &Words) -> Vec<u128> {
+    fn usual(&self, field: Field, usual: &UsualValues) -> Vec<u128> {
         let (family, path) = (self.family, self.get(Field::Path));
         let is_sent = [INSIDE, TO_OUTSIDE].contains(&path);
         let of = |addresses: &[[u8; 4]]| -> Vec<u128> {
@@ -108,10 +108,10 @@ impl Witness {
         };
         match field {
             Field::Path => vec![TO_OUTSIDE, FROM_OUTSIDE, INSIDE, FORWARDED],
-            Field::InInterface | Field::OutInterface => words.interfaces.clone(),
+            Field::InInterface | Field::OutInterface => usual.interfaces.clone(),
             Field::Protocol => vec![TCP, UDP, 1, 58],
-            Field::Source if path == INSIDE => vec![words.pod(family)],
-            Field::Source if is_sent => vec![words.pod(family)],
+            Field::Source if path == INSIDE => vec![usual.pod(family)],
+            Field::Source if is_sent => vec![usual.pod(family)],
             Field::Source => of(&[[192, 0, 2, 1], [198, 51, 100, 1]]),
             Field::Destination if path == TO_OUTSIDE || path == FORWARDED => {
                 of(&[[198, 51, 100, 1], [203, 0, 113, 1], [192, 0, 2, 1]])
@@ -121,7 +121,7 @@ impl Witness {
                     Family::V4 => Ipv4Addr::LOCALHOST.into(),
                     Family::V6 => Ipv6Addr::LOCALHOST.into(),
                 };
-                vec![words.pod(family), address_number(loopback)]
+                vec![usual.pod(family), address_number(loopback)]
             }
             Field::SourcePort => vec![CLIENT_PORT],
             Field::DestinationPort => vec![8080, 80, 443, 53, 9090],
@@ -186,7 +186,7 @@ impl Witness {
     }
 
     /// The options of `explain` for this packet: those whose values are free are left out.
-    fn question(&self, class: &Class, words: &Words) -> Option<Vec<String>> {
+    fn question(&self, class: &Class, usual: &UsualValues) -> Option<Vec<String>> {
         let (protocol, path) = (self.get(Field::Protocol), self.get(Field::Path));
         let source = self.address(Field::Source, Field::SourcePort);
         let destination = self.address(Field::Destination, Field::DestinationPort);
@@ -195,8 +195,8 @@ impl Witness {
         let is_askable = [TCP, UDP].contains(&protocol)
             && destination.port() != 0
             && (protocol != TCP || is_free(Field::Syn) || (self.get(Field::Syn) == 1) == self.opens())
-            && (path != INSIDE || words.is_own(destination.ip()))
-            && (path != TO_OUTSIDE || !words.is_own(destination.ip()));
+            && (path != INSIDE || usual.is_own(destination.ip()))
+            && (path != TO_OUTSIDE || !usual.is_own(destination.ip()));
         let mut options = Vec::new();
         let mut add = |name: &str, value: String| options.extend([name.to_owned(), value]);
         match (self.get(Field::Uid), self.get(Field::Gid)) {

@@ -1,6 +1,6 @@
 //! Which of the rules that were tried is the reason for the verdict.
 
-use super::foreign_rule::Does;
+use super::foreign_rule::Effect;
 use super::packet::Packet;
 use super::walk::{Match, Step, Verdict};
 use crate::model::{Chain, Hook, Table, Target};
@@ -8,7 +8,7 @@ use crate::model::{Chain, Hook, Table, Target};
 /// The step that is the reason for the verdict.
 pub(super) fn decisive(steps: &[Step<'_>], packet: &Packet, verdict: Verdict) -> Option<usize> {
     let target =
-        |step: &Step<'_>| if let Some(Does::Known(target)) = step.does { Some(target) } else { None };
+        |step: &Step<'_>| if let Some(Effect::Known(target)) = step.effect { Some(target) } else { None };
     let last = |wanted: &dyn Fn(&Step<'_>) -> bool| {
         steps.iter().rposition(|step| step.matches == Match::Matches && wanted(step))
     };
@@ -34,7 +34,7 @@ pub(super) fn decisive(steps: &[Step<'_>], packet: &Packet, verdict: Verdict) ->
             Some(jumped.unwrap_or(taken))
         }
         Verdict::NotCaptured => {
-            let untracked = last(&|step| step.does == Some(Does::Untracks));
+            let untracked = last(&|step| step.effect == Some(Effect::Untracks));
             if untracked.is_some() {
                 return untracked;
             }

@@ -15,13 +15,13 @@ pub(super) enum Applies {
     Maybe(String),
 }
 
-/// What a rule does with a packet.
+/// The effect of a rule on a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Does {
+pub(crate) enum Effect {
     /// Something that the model knows.
     Known(Target),
     /// It goes on in this chain, and does not come back if the rule is a `goto`.
-    Chain { name: String, goes: bool },
+    Chain { name: String, is_goto: bool },
     /// It takes the packet away from the rules behind it.
     Takes,
     /// The same, if a program is there that takes it.
@@ -166,30 +166,30 @@ fn evaluate(
     Some(mismatch(&alone.matcher, packet))
 }
 
-/// What the rule with these words does.
-pub(crate) fn does(family: Family, text: &str, is_chain: impl Fn(&str) -> bool) -> Does {
+/// The effect of the rule with these words.
+pub(crate) fn effect(family: Family, text: &str, is_chain: impl Fn(&str) -> bool) -> Effect {
     let target = parse::target_words(text).unwrap_or_default();
     let (option, name) = match target.as_slice() {
         [option, name, ..] => (option.as_str(), name.as_str()),
-        _ => return Does::Continues,
+        _ => return Effect::Continues,
     };
     if let Some(known) = parse::statement(family, &target.join(" ")) {
-        return Does::Known(known.target);
+        return Effect::Known(known.target);
     }
     let has = |word: &str| target.iter().any(|found| found == word);
     match name {
         // An empty chain has no rules that could be seen.
         name if option == "-g" || is_chain(name) => {
-            Does::Chain { name: name.to_owned(), goes: option == "-g" }
+            Effect::Chain { name: name.to_owned(), is_goto: option == "-g" }
         }
-        "NFQUEUE" if has("--queue-bypass") => Does::MayTake,
-        name if TAKING.contains(&name) || name == parse::UNREADABLE => Does::Takes,
+        "NFQUEUE" if has("--queue-bypass") => Effect::MayTake,
+        name if TAKING.contains(&name) || name == parse::UNREADABLE => Effect::Takes,
         // No bit is changed.
-        "MARK" if has("0x0/0x0") => Does::Continues,
-        name if MARKING.contains(&name) => Does::Marks,
-        "NOTRACK" => Does::Untracks,
-        "CT" if has("--notrack") => Does::Untracks,
-        _ => Does::Continues,
+        "MARK" if has("0x0/0x0") => Effect::Continues,
+        name if MARKING.contains(&name) => Effect::Marks,
+        "NOTRACK" => Effect::Untracks,
+        "CT" if has("--notrack") => Effect::Untracks,
+        _ => Effect::Continues,
     }
 }
 
@@ -250,15 +250,15 @@ mod tests {
 
     #[test]
     fn targets_of_foreign_rules_take_jump_or_continue() {
-        let does = |rule: &str| does(Family::V4, rule, |name| name == "cali-IN");
-        assert_eq!(does("-p tcp -j ACCEPT"), Does::Known(Target::Accept));
-        assert_eq!(does("-g cali-IN"), Does::Chain { name: "cali-IN".to_owned(), goes: true });
-        assert_eq!(does("-j DNAT --to-destination 10.0.0.1:80"), Does::Takes);
-        assert_eq!(does("-j REJECT --reject-with tcp-reset"), Does::Takes);
-        assert_eq!(does("-j LOG --log-prefix x"), Does::Continues);
-        assert_eq!(does("-j MARK --set-xmark 0x4000/0x4000"), Does::Marks);
-        assert_eq!(does("-g empty"), Does::Chain { name: "empty".to_owned(), goes: true });
-        assert_eq!(does("-j NFQUEUE --queue-num 5 --queue-bypass"), Does::MayTake);
-        assert_eq!(does("-j CT --notrack"), Does::Untracks);
+        let effect = |rule: &str| effect(Family::V4, rule, |name| name == "cali-IN");
+        assert_eq!(effect("-p tcp -j ACCEPT"), Effect::Known(Target::Accept));
+        assert_eq!(effect("-g cali-IN"), Effect::Chain { name: "cali-IN".to_owned(), is_goto: true });
+        assert_eq!(effect("-j DNAT --to-destination 10.0.0.1:80"), Effect::Takes);
+        assert_eq!(effect("-j REJECT --reject-with tcp-reset"), Effect::Takes);
+        assert_eq!(effect("-j LOG --log-prefix x"), Effect::Continues);
+        assert_eq!(effect("-j MARK --set-xmark 0x4000/0x4000"), Effect::Marks);
+        assert_eq!(effect("-g empty"), Effect::Chain { name: "empty".to_owned(), is_goto: true });
+        assert_eq!(effect("-j NFQUEUE --queue-num 5 --queue-bypass"), Effect::MayTake);
+        assert_eq!(effect("-j CT --notrack"), Effect::Untracks);
     }
 }

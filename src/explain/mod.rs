@@ -26,7 +26,7 @@ use crate::config::{CaptureConfig, GivenOption, Mode, Output, PacketQuery};
 use crate::model::{Family, Fib, Mark, Network, PerFamily};
 use crate::policy;
 
-pub(crate) use foreign_rule::{Does, does, tests as tests_of};
+pub(crate) use foreign_rule::{Effect, effect, tests as tests_of};
 pub use live::live_config;
 pub use overview::query;
 pub use packet::{Packet, Process};

@@ -17,7 +17,7 @@ pub struct Routing<'a> {
 
 /// Where a packet goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Routed {
     /// To this machine, whose address it has.
     Own,
     /// To this machine, because of a policy rule or route.
@@ -83,12 +83,12 @@ impl<'a> Routing<'a> {
     }
 
     /// The same with the rule and the route that a run makes.
-    pub(super) fn way_of_options(&self, packet: &Packet, at: &AtHook) -> Way {
+    pub(super) fn routed_by_options(&self, packet: &Packet, at: &AtHook) -> Routed {
         let is_own = packet.is_local || at.destination != packet.destination;
         match self.mark {
-            _ if is_own => Way::Own,
-            Some(mark) if mark == at.mark => Way::Here,
-            _ => Way::Away,
+            _ if is_own => Routed::Own,
+            Some(mark) if mark == at.mark => Routed::Here,
+            _ => Routed::Away,
         }
     }
 }
@@ -101,12 +101,12 @@ const fn protocol(transport: Transport) -> u8 {
 }
 
 impl Looked<'_> {
-    pub(super) fn way(&self) -> Way {
+    pub(super) fn routed(&self) -> Routed {
         match self.lookup.kind() {
-            _ if self.lookup.is_own_address() => Way::Own,
-            _ if self.lookup.is_local() => Way::Here,
-            Some(kind) if kind.is_rejecting() => Way::Rejected,
-            _ => Way::Away,
+            _ if self.lookup.is_own_address() => Routed::Own,
+            _ if self.lookup.is_local() => Routed::Here,
+            Some(kind) if kind.is_rejecting() => Routed::Rejected,
+            _ => Routed::Away,
         }
     }
 

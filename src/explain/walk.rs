@@ -7,10 +7,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::decisive::decisive;
-use super::foreign_rule::{Applies, Does, applies, does};
+use super::foreign_rule::{Applies, Effect, applies, effect};
 use super::matching::{AtHook, NO_SOCKET, mismatch};
 use super::packet::Packet;
-use super::routing::{Looked, Routing, Way};
+use super::routing::{Looked, Routed, Routing};
 use super::rules::{Chains, Entry, INPUT, Rules};
 use crate::config::ConnectionState;
 use crate::model::{Hook, Mark, Matcher, Port, Statement, Table, Target};
@@ -61,8 +61,8 @@ pub struct Step<'a> {
     pub rule: &'a Entry,
     /// Whether it is for the packet.
     pub matches: Match,
-    /// What it does; `None` if it is not for the packet.
-    pub(super) does: Option<Does>,
+    /// Its effect; `None` if it is not for the packet.
+    pub(super) effect: Option<Effect>,
 }
 
 /// The rules that a packet meets, and what becomes of it.
@@ -173,10 +173,10 @@ struct Place<'a> {
 impl<'a> Walker<'a, '_> {
     fn verdict(&mut self, packet: &Packet) -> Verdict {
         let mut captured = None;
-        let mut way = None;
+        let mut routed = None;
         if !packet.is_inbound {
             // The first look-up is before any rule.
-            if self.route(true) == Way::Rejected {
+            if self.route(true) == Routed::Rejected {
                 return Verdict::Dropped;
             }
             match self.hook(Hook::Output) {
@@ -190,10 +190,10 @@ impl<'a> Walker<'a, '_> {
             }
             let found = self.route(false);
             match found {
-                Way::Rejected => return Verdict::Dropped,
-                Way::Away if captured.is_some() || self.is_for_proxy() => return self.misrouted(),
-                Way::Away => return ended(packet),
-                Way::Own | Way::Here => way = Some(found),
+                Routed::Rejected => return Verdict::Dropped,
+                Routed::Away if captured.is_some() || self.is_for_proxy() => return self.misrouted(),
+                Routed::Away => return ended(packet),
+                Routed::Own | Routed::Here => routed = Some(found),
             }
             // The kernel removes the owner with the socket when the packet passes `lo`.
             (self.at.process, self.at.out_interface) = (None, None);
@@ -202,22 +202,22 @@ impl<'a> Walker<'a, '_> {
         match self.hook(Hook::Prerouting) {
             Flow::Drop => return Verdict::Dropped,
             Flow::Taken => return Verdict::TakenByForeignRule,
-            Flow::Redirect(port) => (captured, way) = (Some(port), None),
+            Flow::Redirect(port) => (captured, routed) = (Some(port), None),
             Flow::Tproxy(port) => captured = Some(port),
             Flow::Continue | Flow::Return | Flow::Accept => {}
         }
         // What comes over `lo` has its route already, unless its destination is another by now.
-        let way = way.unwrap_or_else(|| self.route(false));
-        let verdict = match (captured, way) {
-            (_, Way::Rejected) => return Verdict::Dropped,
-            (Some(_), Way::Away) => return self.misrouted(),
-            (None, Way::Away) if self.is_for_proxy() => return self.misrouted(),
-            (None, Way::Away) => return ended(packet),
-            (Some(port), Way::Own | Way::Here) => Verdict::Captured(port),
-            (None, Way::Own) if packet.is_inbound && self.is_for_proxy() => Verdict::ToProxySocket,
-            (None, Way::Own) => ended(packet),
-            (None, Way::Here) if packet.state == ConnectionState::New => return Verdict::Misrouted,
-            (None, Way::Here) => Verdict::ToProxySocket,
+        let routed = routed.unwrap_or_else(|| self.route(false));
+        let verdict = match (captured, routed) {
+            (_, Routed::Rejected) => return Verdict::Dropped,
+            (Some(_), Routed::Away) => return self.misrouted(),
+            (None, Routed::Away) if self.is_for_proxy() => return self.misrouted(),
+            (None, Routed::Away) => return ended(packet),
+            (Some(port), Routed::Own | Routed::Here) => Verdict::Captured(port),
+            (None, Routed::Own) if packet.is_inbound && self.is_for_proxy() => Verdict::ToProxySocket,
+            (None, Routed::Own) => ended(packet),
+            (None, Routed::Here) if packet.state == ConnectionState::New => return Verdict::Misrouted,
+            (None, Routed::Here) => Verdict::ToProxySocket,
         };
         self.later(INPUT).unwrap_or(verdict)
     }
@@ -236,22 +236,22 @@ impl<'a> Walker<'a, '_> {
     }
 
     /// Where the packet goes as it is now: before the rules, or behind them.
-    fn route(&mut self, is_first: bool) -> Way {
+    fn route(&mut self, is_first: bool) -> Routed {
         let in_interface = if self.packet.is_inbound { self.at.in_interface.as_deref() } else { Some("lo") };
         let mark = self.has_known_marks.then_some(self.at.mark);
         let is_changed = (self.at.mark, self.at.destination) != (self.packet.mark, self.packet.destination);
         let is_anew = !self.packet.is_inbound && is_changed;
         let looked = self.routing.look(&self.at, mark, in_interface.unwrap_or_default(), is_anew);
-        let Some(looked) = looked else { return self.routing.way_of_options(self.packet, &self.at) };
-        let way = looked.way();
-        if way == Way::Rejected {
+        let Some(looked) = looked else { return self.routing.routed_by_options(self.packet, &self.at) };
+        let routed = looked.routed();
+        if routed == Routed::Rejected {
             self.because = looked.words().map(|words| format!("policy routing drops it: {words}"));
         }
         // The same question has the same answer.
         if is_first || is_changed || self.packet.is_inbound {
             self.routed.push(looked);
         }
-        way
+        routed
     }
 
     /// The chains of a hook behind ours; `None` if none of them decides.
@@ -324,19 +324,19 @@ impl<'a> Walker<'a, '_> {
             let matches = self.matches(rule);
             let Place { hook, table, chain, .. } = place;
             let is_certain = matches == Match::Matches;
-            let does = (!matches!(matches, Match::Mismatch(_))).then(|| self.does(place, rule));
+            let effect = (!matches!(matches, Match::Mismatch(_))).then(|| self.effect(place, rule));
             let number = self.steps.len();
-            self.steps.push(Step { hook, table, chain, rule, matches, does: does.clone() });
-            let flow = match does {
+            self.steps.push(Step { hook, table, chain, rule, matches, effect: effect.clone() });
+            let flow = match effect {
                 None => Flow::Continue,
-                Some(does) if is_certain => {
-                    let flow = self.target(place, does);
+                Some(effect) if is_certain => {
+                    let flow = self.target(place, effect);
                     // To another program's port.
                     let is_taken = matches!(flow, Flow::Redirect(_) | Flow::Tproxy(_)) && rule.is_foreign();
                     if is_taken { Flow::Taken } else { flow }
                 }
-                Some(does) => {
-                    if self.may_decide(place, does) {
+                Some(effect) => {
+                    if self.may_decide(place, effect) {
                         self.uncertain.push(number);
                     }
                     Flow::Continue
@@ -374,16 +374,16 @@ impl<'a> Walker<'a, '_> {
         }
     }
 
-    fn does(&self, place: Place<'_>, rule: &Entry) -> Does {
+    fn effect(&self, place: Place<'_>, rule: &Entry) -> Effect {
         let is_chain = |name: &str| place.chains.named.contains_key(name);
         match &rule.statement {
-            Some(statement) => Does::Known(statement.target),
-            None => does(self.packet.family(), &rule.text(), is_chain),
+            Some(statement) => Effect::Known(statement.target),
+            None => effect(self.packet.family(), &rule.text(), is_chain),
         }
     }
 
     /// Whether a rule ends the walk if it matches. What is in a chain is tried with a copy of the packet.
-    fn may_decide(&mut self, place: Place<'a>, does: Does) -> bool {
+    fn may_decide(&mut self, place: Place<'a>, effect: Effect) -> bool {
         let mut copy = Walker {
             at: self.at.clone(),
             steps: Vec::new(),
@@ -392,33 +392,33 @@ impl<'a> Walker<'a, '_> {
             because: None,
             ..*self
         };
-        let flow = copy.target(place, does);
+        let flow = copy.target(place, effect);
         let changes = (copy.at.mark, copy.at.connmark) != (self.at.mark, self.at.connmark);
         self.has_known_marks &= copy.has_known_marks && !changes;
         flow != Flow::Continue || !copy.uncertain.is_empty() || copy.is_translated != self.is_translated
     }
 
-    fn target(&mut self, place: Place<'a>, does: Does) -> Flow {
-        match does {
-            Does::Continues => Flow::Continue,
-            Does::Takes => Flow::Taken,
-            Does::MayTake => {
+    fn target(&mut self, place: Place<'a>, effect: Effect) -> Flow {
+        match effect {
+            Effect::Continues => Flow::Continue,
+            Effect::Takes => Flow::Taken,
+            Effect::MayTake => {
                 self.uncertain.extend(self.steps.len().checked_sub(1));
                 Flow::Continue
             }
-            Does::Marks => {
+            Effect::Marks => {
                 self.has_known_marks = false;
                 Flow::Continue
             }
-            Does::Untracks => {
+            Effect::Untracks => {
                 (self.is_translated, self.at.is_tracked) = (true, false);
                 Flow::Continue
             }
-            Does::Chain { name, goes } => {
+            Effect::Chain { name, is_goto } => {
                 let flow = self.chain(place, &name);
-                if goes && flow == Flow::Continue { Flow::Return } else { flow }
+                if is_goto && flow == Flow::Continue { Flow::Return } else { flow }
             }
-            Does::Known(target) => self.known(place, target),
+            Effect::Known(target) => self.known(place, target),
         }
     }
 

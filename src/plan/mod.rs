@@ -267,7 +267,7 @@ fn recorded(
     let wanted = wanted.with_places_of(found);
     let last = wanted.alias();
     let changing = wanted.taking_over(&live.unwrap_or_default(), found, transitional);
-    let is_first = steps.is_empty() || !changing.tells_more_than(&wanted);
+    let is_first = steps.is_empty() || !changing.names_more_than(&wanted);
     let first = if is_first { last.clone() } else { changing.alias() };
     let is_last = first == last;
     let is_new = current.alias.as_ref() != Some(&first);

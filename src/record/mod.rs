@@ -216,7 +216,7 @@ impl Record {
     /// Whether it tells of rules, tables or the address beyond what this one names: what a run that is killed leaves would not be
     /// recognised by the other one.
     #[must_use]
-    pub fn tells_more_than(&self, other: &Self) -> bool {
+    pub fn names_more_than(&self, other: &Self) -> bool {
         self.tells_of_rules() || self.variants != other.variants || (self.passthrough && !other.passthrough)
     }
 

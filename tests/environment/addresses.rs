@@ -10,12 +10,12 @@ fn rules_per_family(pod: &Pod) -> [bool; 2] {
 
 #[test]
 fn disabled_ipv6_means_ipv4_only() {
-    for asked_for in [&[][..], &["--dual-stack"], &["--ip-family", "dual"]] {
+    for dual_stack in [&[][..], &["--dual-stack"], &["--ip-family", "dual"]] {
         let pod = Pod::with(&format!("{V4}; {NO_IPV6}"));
-        let ended = pod.istio(&[&SIDECAR[..], asked_for].concat()).good();
+        let ended = pod.istio(&[&SIDECAR[..], dual_stack].concat()).good();
         assert_eq!(rules_per_family(&pod), [true, false], "{ended}");
         assert!(!pod.sh("ip -6 addr").contains("::6"));
-        let options = [&SIDECAR[..], asked_for].concat();
+        let options = [&SIDECAR[..], dual_stack].concat();
         pod.istio(&options).good().stderr_contains("already converged");
         pod.istio(&["cleanup"]).good();
     }

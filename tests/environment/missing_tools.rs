@@ -47,7 +47,7 @@ fn one_variant_is_enough() {
 }
 
 #[test]
-fn the_other_variant_asked_for_by_name_is_refused() {
+fn variant_without_tools_is_refused_when_named() {
     for (tools, missing) in [(NFT_V4, "legacy"), (LEGACY_V4, "nft")] {
         let pod = Pod::new();
         let before = pod.state();
@@ -75,7 +75,7 @@ fn plain_names_are_distinguished_by_their_link_target() {
 }
 
 #[test]
-fn plain_names_that_are_wrappers_are_asked_for_their_version() {
+fn version_output_decides_the_variant_of_wrappers() {
     for variant in ["nft", "legacy"] {
         let pod = Pod::new();
         for action in ["restore", "save"] {

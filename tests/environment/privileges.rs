@@ -133,17 +133,17 @@ fn in_a_user_namespace(kinds: Kinds, script: &str) -> Output {
 }
 
 /// Applies twice and cleans up. Returns the rules after the first run.
-fn whole_life(kinds: Kinds, options: &str) -> String {
-    let life = format!(
+fn apply_twice_and_clean_up(kinds: Kinds, options: &str) -> String {
+    let script = format!(
         "ip link set lo up; ip addr add 10.4.4.4/32 dev lo; \"$BIN\" {options}; \
          iptables-nft-save; iptables-legacy-save 2>/dev/null || :; \"$BIN\" {options}; \"$BIN\" cleanup; \
          echo; iptables-nft-save; iptables-legacy-save 2>/dev/null || :"
     );
     let output = if kinds == USER {
         // As container runtimes do it: first the ids are mapped, then the network is made.
-        in_a_user_namespace(kinds, &format!("exec unshare --net sh -euc '{}'", life.replace('\'', "'\\''")))
+        in_a_user_namespace(kinds, &format!("exec unshare --net sh -euc '{}'", script.replace('\'', "'\\''")))
     } else {
-        in_a_user_namespace(kinds, &life)
+        in_a_user_namespace(kinds, &script)
     };
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{errors}");
@@ -156,7 +156,7 @@ fn whole_life(kinds: Kinds, options: &str) -> String {
 
 #[test]
 fn in_a_user_namespace_nft_works_with_hundreds_of_rules() {
-    let applied = whole_life(USER, &format!("-b \"*\" -i \"*\" -o {}", ports(200)));
+    let applied = apply_twice_and_clean_up(USER, &format!("-b \"*\" -i \"*\" -o {}", ports(200)));
     assert_eq!(applied.matches("--dport 20").count(), 400);
 }
 
@@ -244,14 +244,14 @@ fn in_a_user_namespace_entries_of_the_previous_rules_are_deleted() {
 
 #[test]
 fn in_a_user_namespace_legacy_works_though_it_may_not_lock_run() {
-    let applied = whole_life(USER, "-b \"*\" -i \"*\" --force-iptables-binary legacy");
+    let applied = apply_twice_and_clean_up(USER, "-b \"*\" -i \"*\" --force-iptables-binary legacy");
     assert!(applied.contains("-A OUTPUT -j ISTIO_OUTPUT"), "{applied}");
 }
 
 #[test]
 fn in_a_user_namespace_that_may_not_list_legacy_tables_both_variants_work() {
     // As `unshare -Urn` makes it: what /proc shows of the network belongs to root outside.
-    let applied = whole_life(USER_AND_NET, "-b \"*\" -i \"*\"");
+    let applied = apply_twice_and_clean_up(USER_AND_NET, "-b \"*\" -i \"*\"");
     assert!(applied.contains("-A OUTPUT -j ISTIO_OUTPUT"), "{applied}");
     let legacy = "\"$BIN\" -b 80 --force-iptables-binary legacy";
     let output = in_a_user_namespace(

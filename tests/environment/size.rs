@@ -6,7 +6,7 @@ use std::fs;
 use crate::pod::Pod;
 
 /// Applies, converges, changes and cleans up.
-fn whole_life(pod: &Pod, options: &[&str], input: Option<&str>) -> String {
+fn apply_twice_and_clean_up(pod: &Pod, options: &[&str], input: Option<&str>) -> String {
     let fresh = pod.rules();
     let run = || {
         let run = pod.istio(options);
@@ -33,7 +33,7 @@ fn two_hundred_excluded_ports() {
     for variant in ["nft", "legacy"] {
         let ports = list(20_000..20_200);
         let options = ["-b", "*", "-i", "*", "-o", &ports, "-d", &ports, "--force-iptables-binary", variant];
-        let rules = whole_life(&Pod::new(), &options, None);
+        let rules = apply_twice_and_clean_up(&Pod::new(), &options, None);
         assert_eq!(rules.matches("--dport 20").count(), 600, "{variant}");
     }
 }
@@ -77,7 +77,7 @@ fn ten_thousand_ranges_and_a_thousand_ports_from_a_config_file() {
     let pod = Pod::new();
     let file = pod.path("config.json");
     fs::write(&file, document()).unwrap();
-    let rules = whole_life(&pod, &["--config", file.to_str().unwrap()], None);
+    let rules = apply_twice_and_clean_up(&pod, &["--config", file.to_str().unwrap()], None);
     assert_eq!(rules.matches(".0/24 -j RETURN").count(), 10_000);
     assert_eq!(rules.matches("--dport 20").count(), 2_000);
 }
@@ -85,7 +85,7 @@ fn ten_thousand_ranges_and_a_thousand_ports_from_a_config_file() {
 #[test]
 fn ten_thousand_ranges_and_a_thousand_ports_from_standard_input() {
     let options = ["--config", "-", "--force-iptables-binary", "legacy"];
-    let rules = whole_life(&Pod::new(), &options, Some(&document()));
+    let rules = apply_twice_and_clean_up(&Pod::new(), &options, Some(&document()));
     assert_eq!(rules.matches(".0/24 -j RETURN").count(), 10_000);
 }
 

@@ -22,7 +22,7 @@ for_each_fixture_and_native!(
 
 /// Asks the name server over UDP; the proxy asks the real one in turn, from the same port.
 #[track_caller]
-fn asked_through_the_proxy(outcome: &Outcome) {
+fn answered_through_the_proxy(outcome: &Outcome) {
     outcome.served_by("proxy+outside");
 }
 
@@ -32,7 +32,7 @@ fn queries_to_the_name_server_are_captured(fixture: Fixture) {
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
     for family in fixture.families() {
         let server = at(family.name_server(), 53);
-        asked_through_the_proxy(&pod.app().ask(server));
+        answered_through_the_proxy(&pod.app().ask(server));
         pod.app().call(server).captured(15053, server);
     }
 }
@@ -55,7 +55,7 @@ fn all_dns_means_any_server(fixture: Fixture) {
     pod.istio_iptables(&args).file("/etc/resolv.conf", "").run().succeeded();
     for family in fixture.families() {
         for server in [at(family.name_server(), 53), at(family.service(), 53)] {
-            asked_through_the_proxy(&pod.app().ask(server));
+            answered_through_the_proxy(&pod.app().ask(server));
             pod.app().call(server).captured(15053, server);
             pod.proxy().ask(server).served_by("outside").coming_from(family.pod());
         }
@@ -84,7 +84,7 @@ fn proxy_may_use_the_source_port_of_a_waiting_app(fixture: Fixture) {
     for family in fixture.families() {
         let from = at(family.pod(), 42_053);
         let outcome = pod.app().ask_from(from, at(family.name_server(), 53));
-        asked_through_the_proxy(&outcome);
+        answered_through_the_proxy(&outcome);
         assert_eq!(outcome.answer().source, from, "the real server must have been asked from the app's port");
     }
 }
@@ -95,9 +95,9 @@ fn proxy_may_reuse_the_app_source_port(fixture: Fixture) {
     with_name_server(&pod, &["-b", "*", "-i", "*", "--redirect-dns"]).run().succeeded();
     for family in fixture.families() {
         let (from, server) = (at(family.pod(), 43_053), at(family.name_server(), 53));
-        asked_through_the_proxy(&pod.app().ask_from(from, server));
+        answered_through_the_proxy(&pod.app().ask_from(from, server));
         pod.proxy().ask_from(from, server).served_by("outside");
-        asked_through_the_proxy(&pod.app().ask_from(from, server));
+        answered_through_the_proxy(&pod.app().ask_from(from, server));
     }
 }
 
@@ -108,7 +108,7 @@ fn app_may_reuse_the_proxy_source_port(fixture: Fixture) {
     for family in fixture.families() {
         let (from, server) = (at(family.pod(), 44_053), at(family.name_server(), 53));
         pod.proxy().ask_from(from, server).served_by("outside");
-        asked_through_the_proxy(&pod.app().ask_from(from, server));
+        answered_through_the_proxy(&pod.app().ask_from(from, server));
         pod.proxy().ask_from(from, server).served_by("outside");
     }
 }
@@ -121,7 +121,7 @@ fn a_firewall_that_lets_only_answers_in_lets_dns_answers_in(fixture: Fixture) {
     for &family in fixture.families() {
         pod.iptables(family, "-A INPUT -i eth0 -p udp -m conntrack ! --ctstate ESTABLISHED -j DROP");
         let server = at(family.name_server(), 53);
-        asked_through_the_proxy(&pod.app().ask(server));
+        answered_through_the_proxy(&pod.app().ask(server));
         pod.proxy().ask(server).served_by("outside");
         pod.app().ask(at(family.service(), 53)).served_by("outside");
     }

@@ -23,14 +23,14 @@ pub enum Decision {
     /// It is captured.
     Capture(CaptureOptions),
     /// It is not.
-    Pass(Pass),
+    NotCaptured(NotCaptured),
     /// It must not start.
     Refuse(Refusal),
 }
 
 /// Why a pod is not captured.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pass {
+pub enum NotCaptured {
     /// Its init container does it.
     InitContainer,
     /// The proxy runs without Envoy.
@@ -47,7 +47,7 @@ pub enum Pass {
     ModeNone,
 }
 
-impl fmt::Display for Pass {
+impl fmt::Display for NotCaptured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InitContainer => write!(f, "container {INIT} sets up capture"),
@@ -80,7 +80,7 @@ pub fn decide(pod: &Pod, defaults: &Defaults) -> Decision {
     };
     match passed {
         Err(missing) => return Decision::Refuse(Refusal::Unknown(missing)),
-        Ok(Some(pass)) => return Decision::Pass(pass),
+        Ok(Some(reason)) => return Decision::NotCaptured(reason),
         Ok(None) => {}
     }
     let options = match pod.annotations.get(CAPTURE_ANNOTATION) {
@@ -97,7 +97,7 @@ pub fn decide(pod: &Pod, defaults: &Defaults) -> Decision {
     }
 }
 
-fn by_containers(pod: &Pod) -> Result<Option<Pass>, String> {
+fn by_containers(pod: &Pod) -> Result<Option<NotCaptured>, String> {
     let Some(containers) = &pod.containers else { return Ok(None) };
     let has = |name: &str| containers.names.iter().any(|one| one == name);
     let proxy = &containers.proxy;
@@ -106,39 +106,39 @@ fn by_containers(pod: &Pod) -> Result<Option<Pass>, String> {
         _ => "sidecar",
     };
     Ok(if has(INIT) {
-        Some(Pass::InitContainer)
+        Some(NotCaptured::InitContainer)
     } else if proxy.env.get("DISABLE_ENVOY").and_then(|text| parse_bool(text)) == Some(true) {
-        Some(Pass::EnvoyDisabled)
+        Some(NotCaptured::EnvoyDisabled)
     } else if !has(PROXY) {
-        Some(Pass::NoProxy)
+        Some(NotCaptured::NoProxy)
     } else if kind != "sidecar" {
-        Some(Pass::ProxyType(kind.to_owned()))
+        Some(NotCaptured::ProxyType(kind.to_owned()))
     } else if injection_disabled(pod) {
-        Some(Pass::InjectionDisabled)
+        Some(NotCaptured::InjectionDisabled)
     } else if !pod.annotations.contains_key(STATUS) {
-        Some(Pass::NotInjected)
+        Some(NotCaptured::NotInjected)
     } else {
         mode_none(pod)
     })
 }
 
 /// From annotations alone. Istio's sidecar template adds `istio-validation` to each pod that a CNI plugin is to capture.
-fn by_status(pod: &Pod) -> Result<Option<Pass>, String> {
+fn by_status(pod: &Pod) -> Result<Option<NotCaptured>, String> {
     let Some(text) = pod.annotations.get(STATUS) else {
         return if pod.annotations.contains_key(CAPTURE_ANNOTATION) {
             Err(format!("annotation {CAPTURE_ANNOTATION} without {STATUS}: injection writes both"))
         } else {
-            Ok(Some(Pass::NotInjected))
+            Ok(Some(NotCaptured::NotInjected))
         };
     };
     if injection_disabled(pod) {
-        return Ok(Some(Pass::InjectionDisabled));
+        return Ok(Some(NotCaptured::InjectionDisabled));
     }
     let Some(status) = Status::parse(text) else {
         return Err(format!("annotation {STATUS} is not the JSON object that injection writes"));
     };
     if status.has(INIT) {
-        return Ok(Some(Pass::InitContainer));
+        return Ok(Some(NotCaptured::InitContainer));
     }
     if let Some(pass) = mode_none(pod) {
         return Ok(Some(pass));
@@ -147,13 +147,13 @@ fn by_status(pod: &Pod) -> Result<Option<Pass>, String> {
         return Ok(None);
     }
     if !status.has(PROXY) {
-        return Ok(Some(Pass::NoProxy));
+        return Ok(Some(NotCaptured::NoProxy));
     }
     let templates = pod.annotations.get(TEMPLATES).map(String::as_str).unwrap_or_default();
     let uncaptured = |name: &&str| matches!(*name, "gateway" | "grpc-agent" | "grpc-simple");
     let names: Vec<&str> = templates.split(',').map(str::trim).collect();
     match names.iter().find(|name| uncaptured(name)) {
-        Some(name) if !names.contains(&"sidecar") => Ok(Some(Pass::ProxyType((*name).to_owned()))),
+        Some(name) if !names.contains(&"sidecar") => Ok(Some(NotCaptured::ProxyType((*name).to_owned()))),
         _ => Err(format!(
             "annotation {STATUS} names container {PROXY}, but neither {INIT} nor {VALIDATION}: annotations do not say \
              whether the proxy is a sidecar"
@@ -169,8 +169,9 @@ fn injection_disabled(pod: &Pod) -> bool {
 }
 
 /// In Istio's plugin this is an error; no rule is what it means.
-fn mode_none(pod: &Pod) -> Option<Pass> {
-    (pod.annotations.get(INTERCEPTION_MODE).map(String::as_str) == Some("NONE")).then_some(Pass::ModeNone)
+fn mode_none(pod: &Pod) -> Option<NotCaptured> {
+    (pod.annotations.get(INTERCEPTION_MODE).map(String::as_str) == Some("NONE"))
+        .then_some(NotCaptured::ModeNone)
 }
 
 /// Proxy configuration in an annotation that changes capture: without the proxy's environment it is not resolved.

@@ -41,7 +41,7 @@ fn captured(pod: &Pod) -> Vec<(Key, String)> {
 fn captured_with(pod: &Pod, defaults: &Defaults) -> Vec<(Key, String)> {
     match decide(pod, defaults) {
         Decision::Capture(options) => options.values().clone().into_iter().collect(),
-        other @ (Decision::Pass(_) | Decision::Refuse(_)) => panic!("{other:?}"),
+        other @ (Decision::NotCaptured(_) | Decision::Refuse(_)) => panic!("{other:?}"),
     }
 }
 
@@ -72,20 +72,30 @@ fn proxy_env(name: &str, value: &str) -> Proxy {
 #[test]
 fn pods_that_istio_skips_are_not_captured() {
     let none = Proxy::default;
-    let pass = |pod: &Pod, reason: Pass| assert_eq!(decided(pod), Decision::Pass(reason), "{pod:?}");
-    pass(&pod(&["app", PROXY, INIT], &[INJECTED], none()), Pass::InitContainer);
-    pass(&pod(&APP_AND_PROXY, &[INJECTED], proxy_env("DISABLE_ENVOY", "true")), Pass::EnvoyDisabled);
-    pass(&pod(&["app", "other"], &[INJECTED], none()), Pass::NoProxy);
-    pass(&pod(&["app", PROXY, "third"], &[], none()), Pass::NotInjected);
-    pass(&pod(&APP_AND_PROXY, &[], none()), Pass::NotInjected);
-    pass(&pod(&APP_AND_PROXY, &[INJECTED, (INJECT, "false")], none()), Pass::InjectionDisabled);
+    let not_captured =
+        |pod: &Pod, reason: NotCaptured| assert_eq!(decided(pod), Decision::NotCaptured(reason), "{pod:?}");
+    not_captured(&pod(&["app", PROXY, INIT], &[INJECTED], none()), NotCaptured::InitContainer);
+    not_captured(
+        &pod(&APP_AND_PROXY, &[INJECTED], proxy_env("DISABLE_ENVOY", "true")),
+        NotCaptured::EnvoyDisabled,
+    );
+    not_captured(&pod(&["app", "other"], &[INJECTED], none()), NotCaptured::NoProxy);
+    not_captured(&pod(&["app", PROXY, "third"], &[], none()), NotCaptured::NotInjected);
+    not_captured(&pod(&APP_AND_PROXY, &[], none()), NotCaptured::NotInjected);
+    not_captured(
+        &pod(&APP_AND_PROXY, &[INJECTED, (INJECT, "false")], none()),
+        NotCaptured::InjectionDisabled,
+    );
     let router = Proxy { args: vec!["proxy".to_owned(), "router".to_owned()], ..none() };
-    pass(&pod(&APP_AND_PROXY, &[INJECTED], router), Pass::ProxyType("router".to_owned()));
+    not_captured(&pod(&APP_AND_PROXY, &[INJECTED], router), NotCaptured::ProxyType("router".to_owned()));
     let mut by_label = pod(&APP_AND_PROXY, &[INJECTED, (INJECT, "true")], none());
     by_label.labels = Some(map(&[(INJECT, "false")]));
-    pass(&by_label, Pass::InjectionDisabled);
+    not_captured(&by_label, NotCaptured::InjectionDisabled);
     // An error in Istio's plugin, which never lets such a pod start.
-    pass(&pod(&APP_AND_PROXY, &[INJECTED, (INTERCEPTION_MODE, "NONE")], none()), Pass::ModeNone);
+    not_captured(
+        &pod(&APP_AND_PROXY, &[INJECTED, (INTERCEPTION_MODE, "NONE")], none()),
+        NotCaptured::ModeNone,
+    );
 }
 
 #[test]
@@ -208,16 +218,16 @@ fn options_of_the_injector_without_its_status_are_no_answer() {
 #[test]
 fn status_says_what_annotations_lack() {
     assert_eq!(captured(&annotated(&[(STATUS, WITH_VALIDATION)])), istio(&[]));
-    for (annotations, pass) in [
-        (&[("a", "b")][..], Pass::NotInjected),
-        (&[(STATUS, WITH_INIT)], Pass::InitContainer),
-        (&[(STATUS, WITH_INIT), (CAPTURE_ANNOTATION, "not read")], Pass::InitContainer),
-        (&[(STATUS, WITH_VALIDATION), (INJECT, "false")], Pass::InjectionDisabled),
-        (&[(STATUS, PROXY_ALONE), (INTERCEPTION_MODE, "NONE")], Pass::ModeNone),
-        (&[(STATUS, PROXY_ALONE), (TEMPLATES, "gateway")], Pass::ProxyType("gateway".to_owned())),
-        (&[(STATUS, "{}")], Pass::NoProxy),
+    for (annotations, not_captured) in [
+        (&[("a", "b")][..], NotCaptured::NotInjected),
+        (&[(STATUS, WITH_INIT)], NotCaptured::InitContainer),
+        (&[(STATUS, WITH_INIT), (CAPTURE_ANNOTATION, "not read")], NotCaptured::InitContainer),
+        (&[(STATUS, WITH_VALIDATION), (INJECT, "false")], NotCaptured::InjectionDisabled),
+        (&[(STATUS, PROXY_ALONE), (INTERCEPTION_MODE, "NONE")], NotCaptured::ModeNone),
+        (&[(STATUS, PROXY_ALONE), (TEMPLATES, "gateway")], NotCaptured::ProxyType("gateway".to_owned())),
+        (&[(STATUS, "{}")], NotCaptured::NoProxy),
     ] {
-        assert_eq!(decided(&annotated(annotations)), Decision::Pass(pass), "{annotations:?}");
+        assert_eq!(decided(&annotated(annotations)), Decision::NotCaptured(not_captured), "{annotations:?}");
     }
 }
 

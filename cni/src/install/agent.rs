@@ -170,7 +170,7 @@ impl Installed {
         self.tried &= !(placed.changed || written);
         if options.dry_add && !self.tried {
             dry_add::dry_add(host, &program, &dirs.run, &options.entry)?;
-            log::info!("trial of ADD in a network namespace succeeded");
+            log::info!("test run of ADD in a temporary network namespace succeeded");
         }
         self.tried = true;
         Ok(None)

@@ -38,7 +38,9 @@ pub fn dry_add(host: &SystemHost, program: &Path, run_dir: &Path, entry: &Value)
         if state.exists() {
             return Ok(());
         }
-        Err(InstallError::new("trial of ADD in a network namespace: the plugin captured nothing"))
+        Err(InstallError::new(
+            "test run of ADD in a temporary network namespace: the plugin captured nothing",
+        ))
     });
     let deleted = call(host, program, "DEL", &path, &config);
     captured.and(deleted)
@@ -48,7 +50,7 @@ pub fn dry_add(host: &SystemHost, program: &Path, run_dir: &Path, entry: &Value)
 fn namespace() -> Result<File, InstallError> {
     let failed = |error: &dyn std::fmt::Display| {
         InstallError::new(format!(
-            "cannot make a network namespace for the trial of ADD: {error}; expected CAP_SYS_ADMIN"
+            "cannot make a network namespace for the test run of ADD: {error}; expected CAP_SYS_ADMIN"
         ))
     };
     let made = thread::spawn(|| {
@@ -60,7 +62,7 @@ fn namespace() -> Result<File, InstallError> {
     made.map_err(|error| failed(&error))
 }
 
-/// The entry as the runtime hands it over, for a pod that was injected.
+/// The entry as the runtime passes it, for a pod that was injected.
 fn config(entry: &Value) -> Value {
     let mut config = entry.clone();
     let status = r#"{"initContainers":["istio-validation"],"containers":["istio-proxy"]}"#;
@@ -82,7 +84,7 @@ fn call(
     config: &Value,
 ) -> Result<(), InstallError> {
     let failed = |error: &dyn std::fmt::Display| {
-        InstallError::new(format!("trial of {name} in a network namespace: {error}"))
+        InstallError::new(format!("test run of {name} in a temporary network namespace: {error}"))
     };
     let input = memfd_create(c"config", MFdFlags::MFD_CLOEXEC).map_err(|error| failed(&error))?;
     let mut input = File::from(input);

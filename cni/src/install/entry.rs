@@ -37,7 +37,7 @@ pub fn insert(net: &Path, placement: Placement, entry: &Value, istio: bool) -> R
             (own_file(&LockedDir::lock(parent)?, &path, &text, istio)?, None)
         }
     };
-    // Libcni would load both; and a plugin that delegates to another list, as multus does, hands over no annotations.
+    // Libcni would load both; and a plugin that delegates to another list, as multus does, passes no annotations.
     let mut removed = net_dir::remove(&dir, istio, kept.as_deref())?;
     if placement == Placement::List {
         removed.extend(remove_drop_ins(net)?);

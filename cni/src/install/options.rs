@@ -53,7 +53,7 @@ const INSTALL: [Row; 14] = [
     ("on-unknown", Some("fail|pass"), "pods that the plugin knows nothing of [default: fail]"),
     ("deadline-ms", Some("NUMBER"), "deadline of one call of the plugin [default: 5000]"),
     ("capture", Some("JSON"), "configuration key `capture` of the plugin"),
-    ("no-dry-add", None, "skip the trial of the plugin in a network namespace of its own"),
+    ("no-dry-add", None, "skip the test run of the plugin in a temporary network namespace"),
 ];
 
 const UNINSTALL: [Row; 2] = [

@@ -2,7 +2,7 @@
 
 use istio_iptables::run;
 
-use super::{Context, passed};
+use super::{Context, log_not_captured};
 use crate::capture::CaptureOptions;
 use crate::decide::{Decision, Refusal, decide};
 use crate::environment::{Attachment, PodName};
@@ -33,7 +33,7 @@ pub(super) fn add(context: &Context<'_>, attachment: &Attachment) -> Result<Stri
         return Ok(result);
     };
     if let Some(reason) = conf.excludes(pod)? {
-        passed(pod, &reason);
+        log_not_captured(pod, &reason);
         return Ok(result);
     }
     let settings = conf.settings()?;
@@ -59,8 +59,8 @@ pub(super) fn options(
         };
         match decide(&facts, &settings.defaults) {
             Decision::Capture(options) => return Ok(Some(options)),
-            Decision::Pass(reason) => {
-                passed(pod, &reason);
+            Decision::NotCaptured(reason) => {
+                log_not_captured(pod, &reason);
                 return Ok(None);
             }
             Decision::Refuse(Refusal::BadAnnotation(problem)) => {

@@ -3,7 +3,7 @@
 use istio_iptables::apply::differences::Differences;
 use istio_iptables::config::Output;
 use istio_iptables::diff::RuleDifference;
-use istio_iptables::{answers, run};
+use istio_iptables::{format, run};
 
 use super::{Context, add};
 use crate::capture::CaptureOptions;
@@ -40,7 +40,7 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
     });
     let (differences, _) = compared?;
     first(&differences).map_or(Ok(()), |first| {
-        let details = answers::check(&differences, Output::Text);
+        let details = format::check(&differences, Output::Text);
         Err(CniError::new(Code::RulesDiffer, first).details(details))
     })
 }

@@ -223,6 +223,6 @@ fn status(conf: &NetConf<'_>, watch: &Watch) -> Result<Settings, CniError> {
 }
 
 /// Logs a pod that is not captured.
-fn passed(pod: &PodName, reason: &dyn std::fmt::Display) {
+fn log_not_captured(pod: &PodName, reason: &dyn std::fmt::Display) {
     log::info!(pod:% = pod, reason:% = reason; "not captured");
 }

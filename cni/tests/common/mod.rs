@@ -73,7 +73,7 @@ pub(crate) struct Pod {
     pub(crate) container: String,
     pub(crate) netns: Namespace,
     pub(crate) args: String,
-    /// Annotations that the runtime hands over; `None`: it does not.
+    /// Annotations that the runtime passes; `None`: it does not.
     pub(crate) annotations: Option<Value>,
 }
 

@@ -101,7 +101,7 @@ fn ready_only_after_installation_and_everything_stays_at_its_end() {
     agent.readyz_is("HTTP/1.1 503 ");
     agent.readyz_is("no valid network configuration in");
     node.write("10-a.conflist", LIST);
-    agent.logged("trial of ADD in a network namespace succeeded");
+    agent.logged("test run of ADD in a temporary network namespace succeeded");
     agent.readyz_is("HTTP/1.1 200 ");
     let text = node.read("10-a.conflist");
     agent.end();
@@ -125,7 +125,7 @@ fn program_that_vanishes_is_written_again() {
     agent.readyz_is("HTTP/1.1 200 ");
     std::fs::remove_file(node.bin.join("istio-cni")).unwrap();
     agent.logged("program written");
-    agent.logged("trial of ADD in a network namespace succeeded");
+    agent.logged("test run of ADD in a temporary network namespace succeeded");
     agent.end();
 }
 

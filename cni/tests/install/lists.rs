@@ -163,14 +163,14 @@ fn what_cannot_be_edited_is_named_and_left() {
 }
 
 #[test]
-fn failed_trial_of_add_is_an_error_with_the_plugins_message() {
+fn failed_test_run_of_add_is_an_error_with_the_plugins_message() {
     let node = Node::with_program(&[("10-a.conflist", LIST)]);
     node.install(&[]);
-    assert_eq!(names(&node.run.join("state")), [""; 0], "the trial leaves no state");
+    assert_eq!(names(&node.run.join("state")), [""; 0], "the test run leaves no state");
     node.fails(
         "install",
         &["--once", "--backend=bogus"],
-        "trial of ADD in a network namespace: configuration key backend",
+        "test run of ADD in a temporary network namespace: configuration key backend",
     );
 }
 

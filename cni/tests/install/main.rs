@@ -1,6 +1,6 @@
 //! The node agent: installation, upgrade and removal in directories of a node, with another reader and other writers beside it.
 //!
-//! Needs root: the trial of ADD makes a network namespace.
+//! Needs root: the test run of ADD makes a network namespace.
 
 #![allow(
     clippy::disallowed_methods,

@@ -145,7 +145,7 @@ fn by_plugin(pod: &Value) -> Result<OwnCapture, String> {
         Decision::Refuse(Refusal::BadAnnotation(problem) | Refusal::Unknown(problem)) => {
             Err(format!("the {PLUGIN} refuses the pod: {problem}"))
         }
-        Decision::Pass(reason) => Ok(nothing(format!("nothing: {reason}"))),
+        Decision::NotCaptured(reason) => Ok(nothing(format!("nothing: {reason}"))),
         Decision::Capture(options) => {
             let resolved = options.resolve(None)?;
             let mut own = nothing(PLUGIN.to_owned());

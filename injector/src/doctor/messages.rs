@@ -13,7 +13,7 @@ use crate::decide::Labels as _;
 use crate::decide::selectors::{INJECTION, REVISION, SUFFIX};
 
 /// Texts, what they come from, and what to do about them; `{ns}`, `{service}` and `{configuration}` are filled in.
-struct Known {
+struct KnownMessage {
     texts: &'static [&'static str],
     cause: &'static str,
     fix: &'static str,
@@ -26,46 +26,50 @@ const FIREWALL: &str = "let the control plane reach TCP port 15017 of the nodes 
                         does not route: run the injector with hostNetwork)";
 
 /// The first that occurs in a message counts.
-const KNOWN: [Known; 10] = [
-    Known {
+const KNOWN_MESSAGES: [KnownMessage; 10] = [
+    KnownMessage {
         texts: &["certificate signed by unknown authority"],
         cause: "the caBundle is empty, or not that of the certificate that is served",
         fix: RESTART,
     },
-    Known {
+    KnownMessage {
         texts: &["certificate has expired or is not yet valid"],
         cause: "the certificate that is served, or its CA, is not valid at this time",
         fix: RESTART,
     },
-    Known {
+    KnownMessage {
         texts: &["certificate is not valid for any names"],
         cause: "the certificate that is served has no name",
         fix: RESTART,
     },
-    Known {
+    KnownMessage {
         texts: &["certificate is valid for"],
         cause: "the certificate that is served is for other names than {service}.{ns}.svc",
         fix: RESTART,
     },
-    Known { texts: &["no endpoints available"], cause: "no replica of the injector was ready", fix: LOOK },
-    Known {
+    KnownMessage {
+        texts: &["no endpoints available"],
+        cause: "no replica of the injector was ready",
+        fix: LOOK,
+    },
+    KnownMessage {
         texts: &["no such host"],
         cause: "the Service was not there, or the API server asked its own name server because it calls by way of a proxy",
         fix: "kubectl -n {ns} get service {service}",
     },
-    Known {
+    KnownMessage {
         texts: &["not found"],
         cause: "the Service, or the path on which the webhook is called, was not there",
         fix: "kubectl get mutatingwebhookconfiguration {configuration} -o jsonpath='{.webhooks[*].clientConfig.service}'",
     },
-    Known {
+    KnownMessage {
         texts: &["Service Unavailable"],
         cause: "a proxy responded instead of the injector: the API server's no_proxy does not cover .svc",
         fix: "on each control plane node, add .svc to no_proxy in /etc/kubernetes/manifests/kube-apiserver.yaml",
     },
-    Known { texts: &["connection refused"], cause: REFUSED, fix: LOOK },
+    KnownMessage { texts: &["connection refused"], cause: REFUSED, fix: LOOK },
     // The address that is called ends with ?timeout=: the word alone is no sign of a timeout.
-    Known {
+    KnownMessage {
         texts: &["context deadline exceeded", "i/o timeout", "handshake timeout", "Client.Timeout"],
         cause: LATE,
         fix: LOOK,
@@ -79,20 +83,20 @@ const BLOCKED: &str = "the injector is ready, but the API server does not reach 
 const FOREIGN: &str = "may not be set for init containers without restartPolicy=Always";
 
 /// Rejections by others than the injector.
-const REJECTED: [Known; 3] = [
-    Known {
+const REJECTED: [KnownMessage; 3] = [
+    KnownMessage {
         texts: &["violates PodSecurity"],
         cause: "the Pod Security level of the namespace rejects the pod; istio-init needs NET_ADMIN and NET_RAW",
         fix: "let Istio's CNI plugin set the rules (pilot.cni.enabled: true in the values), which needs no istio-init; or: kubectl \
               label namespace {pods} pod-security.kubernetes.io/enforce=privileged --overwrite",
     },
-    Known {
+    KnownMessage {
         texts: &["exceeded quota", "failed quota"],
         cause: "the resources of the pod, the sidecar's included, exceed a ResourceQuota",
         fix: "kubectl -n {pods} describe resourcequota   # raise it, or annotate the pod: sidecar.istio.io/proxyCPU, proxyMemory, \
               proxyCPULimit, proxyMemoryLimit",
     },
-    Known {
+    KnownMessage {
         texts: &["usage per Container", "usage per Pod", "to request ratio per"],
         cause: "the resources of a container, maybe the sidecar's, are outside of a LimitRange",
         fix: "kubectl -n {pods} describe limitrange   # change it, or annotate the pod: sidecar.istio.io/proxyCPU, proxyMemory, \
@@ -279,7 +283,7 @@ fn read(context: &Context<'_>, message: &Message<'_>) -> Option<Finding> {
     let installation = context.installations.iter().find(named).or_else(|| context.installations.first());
     let called = installation.and_then(|one| one.service);
     let ready = called.and_then(|called| serving::ready(context.cluster, called));
-    let (cause, fix) = KNOWN
+    let (cause, fix) = KNOWN_MESSAGES
         .iter()
         .find(|known| known.texts.iter().any(|text| message.contains(text)))
         .map_or(("the call failed; the message says how", LOOK), |known| match (known.cause, ready) {

@@ -192,12 +192,12 @@ impl Fixture {
 /// Makes `#[test]`s of functions that take a [`Fixture`]: `nft_v4::name`, `legacy_dual::name`, ...
 macro_rules! for_these_fixtures {
     ($($module:ident: $backend:ident $stack:ident),+; $tests:tt) => {
-        $($crate::lab::fixture::on_one_ground!($module $backend $stack $tests);)+
+        $($crate::lab::fixture::for_one_fixture!($module $backend $stack $tests);)+
     };
 }
 
 /// One module of tests.
-macro_rules! on_one_ground {
+macro_rules! for_one_fixture {
     ($module:ident $backend:ident $stack:ident [$($test:ident),+ $(,)?]) => {
         mod $module {
             use $crate::lab::{Backend, Fixture, Stack};
@@ -250,5 +250,5 @@ macro_rules! for_each_backend_and_native {
 
 pub(crate) use {
     for_each_backend, for_each_backend_and_native, for_each_fixture, for_each_fixture_and_native,
-    for_these_fixtures, on_one_ground,
+    for_one_fixture, for_these_fixtures,
 };

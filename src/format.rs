@@ -1,4 +1,4 @@
-//! The answers of `check` and `show`, as they are printed.
+//! The output of `check` and `show`, as text and as JSON.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::model::Backend;
 use crate::parse::Counts;
 use crate::text::one_line;
 
-/// The answer of `check`.
+/// The output of `check`.
 #[must_use]
 pub fn check(differences: &Differences, output: Output) -> String {
     match output {
@@ -73,7 +73,7 @@ fn check_json(differences: &Differences) -> Value {
     })
 }
 
-/// The answer of `show`; `earlier` is an earlier list with the time since then.
+/// The output of `show`; `earlier` is an earlier list with the time since then.
 #[must_use]
 pub fn show(shown: &[Shown], earlier: Option<(Duration, &[Shown])>, output: Output) -> String {
     let rate = |rule: &Shown| {
