@@ -2,7 +2,6 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::time::Duration;
 
 use crate::held::{ECHO_LIMIT, Held, during_all};
 use crate::lab::fixture::at;
@@ -62,19 +61,22 @@ fn first_capture_of_a_second_family_keeps_its_connections(fixture: Fixture) {
 }
 
 fn first_capture_that_is_killed_is_completed_by_the_next_run(fixture: Fixture) {
+    let kept = |pod: &Pod| Held::open(pod, fixture.families(), 3, "app", "outside");
+    let listening = |pod: &Pod| (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
     for options in [&REDIRECT[..], &TPROXY] {
         let fresh = fixture.pod();
         fresh.apply(options);
-        for step in 0..30_u64 {
-            let moment = Duration::from_micros(step * step * 60);
+        let whole = fixture.pod();
+        let (_servers, _held) = (listening(&whole), kept(&whole));
+        for (number, when) in whole.istio_iptables(options).points() {
             let pod = fixture.pod();
-            let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
-            let held = Held::open(&pod, fixture.families(), 3, "app", "outside");
+            let _servers = listening(&pod);
+            let held = kept(&pod);
             held.during(|| {
-                pod.istio_iptables(options).run_and_kill_after(moment);
+                pod.istio_iptables(options).run_and_kill_at_send(number, when).ended_with(-1);
                 pod.apply(options);
             });
-            assert_eq!(pod.state(), fresh.state(), "{options:?}, killed after {moment:?}");
+            assert_eq!(pod.state(), fresh.state(), "{options:?}, killed {when:?} message {number}");
             held.all_alive();
         }
     }
