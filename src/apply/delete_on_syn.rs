@@ -39,7 +39,7 @@ pub(super) fn change_all(
     let (mut closing, mut reversed) = (Vec::new(), Vec::new());
     let changed = table.change_if(Filter::All, |entry| {
         let change = change(entry);
-        if change == Some(Change::DeleteOnSyn) {
+        if change.is_some_and(|change| change != Change::Delete) {
             closing.extend(is_closing(entry).then_some(*entry));
             reversed.extend(may_be_reversed(entry).then_some(*entry));
         }

@@ -57,9 +57,10 @@ impl OriginalDirection {
     /// The entry of an open connection.
     pub(super) fn entry(&self, socket: &InetSocket) -> Option<NewEntry> {
         let (state, timeout) = match socket.state {
-            State::Established | State::CloseWait => (TcpState::Established, ESTABLISHED),
-            State::FinWait1 => (TcpState::Established, CLOSED_HERE),
-            State::FinWait2 => (TcpState::CloseWait, CLOSED_HERE),
+            State::Established => (TcpState::Established, ESTABLISHED),
+            // One side has closed it unseen: see `Change::Resume`.
+            State::CloseWait => (TcpState::TimeWait, ESTABLISHED),
+            State::FinWait1 | State::FinWait2 => (TcpState::TimeWait, CLOSED_HERE),
             State::Closing | State::LastAck => (TcpState::LastAck, LAST_ACK),
             State::SynSent
             | State::SynReceived

@@ -86,50 +86,61 @@ impl<'a> Tracking<'a> {
     /// Deletes the entries of connections that have ended, and flags all others, those too that connection tracking made by
     /// itself meanwhile. One dump serves all of it.
     fn settle(&mut self, tracked: &[InetSocket]) -> std::io::Result<()> {
-        let ended = self.ended(tracked)?;
-        let mut established = Vec::new();
+        let now = sockets(self.families, &State::CONNECTED)?;
+        let ended = self.ended(tracked, &now);
+        let is_half_closed = |socket: &&InetSocket| socket.state != State::Established;
+        let half_closed: HashSet<_> = now.iter().filter(is_half_closed).map(ends).collect();
+        let mut unfinished = Vec::new();
         let Self { families, direction, table, made: _ } = self;
-        let unfinished = delete_on_syn::change_all(table, |entry| {
+        let flagged = delete_on_syn::change_all(table, |entry| {
             if entry.transport != Transport::Tcp || !families.contains(&entry.family) {
                 return None;
             }
-            let is_open = matches!(entry.tcp_state, Some(TcpState::Established | TcpState::CloseWait));
-            if is_open && !entry.status.destination_translated() && ended.contains(&entry.original) {
+            let is_established = entry.tcp_state == Some(TcpState::Established);
+            if is_established && !entry.status.destination_translated() && ended.contains(&entry.original) {
                 return Some(Change::Delete);
             }
-            let is_established = entry.tcp_state == Some(TcpState::Established);
-            established
-                .extend((is_established && !local_ends(direction, entry).is_empty()).then_some(*entry));
-            Some(Change::DeleteOnSyn)
+            if !is_unfinished(entry) {
+                return Some(Change::Resume { closing: false });
+            }
+            unfinished.extend((!local_ends(direction, entry).is_empty()).then_some(*entry));
+            // What is translated was tracked all the time, or is cut off.
+            let is_translated = entry.status.destination_translated();
+            let closing = !is_translated && both_ends(entry).iter().any(|ends| half_closed.contains(ends));
+            Some(Change::Resume { closing })
         })?;
-        self.delete_ended_unseen(&established)?;
-        unfinished.finish(&mut self.table)
+        self.finish_ended_unseen(&unfinished)?;
+        flagged.finish(&mut self.table)
     }
 
     /// The original tuples of the sockets that ended before their entry was made: they send nothing that ends the entry. A later
     /// connection with the same ports would follow it and bypass the proxy.
-    fn ended(&self, tracked: &[InetSocket]) -> std::io::Result<HashSet<Tuple>> {
-        let now = sockets(self.families, &State::CONNECTED)?;
+    fn ended(&self, tracked: &[InetSocket], now: &[InetSocket]) -> HashSet<Tuple> {
         let alive: HashSet<_> = now.iter().map(ends).collect();
         let ended = tracked.iter().filter(|one| !alive.contains(&ends(one)));
-        Ok(ended.map(|one| self.direction.original(one)).collect())
+        ended.map(|one| self.direction.original(one)).collect()
     }
 
     /// While nothing needs connection tracking, the entries of earlier rules stay, and the ends of their connections are not
     /// seen. The kernel lets a SYN pass along an established entry: past the proxy, or to it, if the entry is of a
-    /// captured connection and the port is used by the proxy now.
-    fn delete_ended_unseen(&mut self, established: &[Entry]) -> std::io::Result<()> {
-        // After the entries: a connection that begins meanwhile has a socket. One in TIME_WAIT has ended: an entry that is
-        // established even so did not see that, and never will.
+    /// captured connection and the port is used by the proxy now. Where the end of one side was seen, the last packet of the
+    /// connection may be on its way, and its entry is not deleted.
+    fn finish_ended_unseen(&mut self, entries: &[Entry]) -> std::io::Result<()> {
+        // After the entries: a connection that begins meanwhile has a socket. One in TIME_WAIT has ended: an entry that does not
+        // have that state even so did not see it, and never will.
         let states = CONNECTION_STATES.into_iter().filter(|state| *state != State::TimeWait);
         let states: Vec<State> = states.collect();
         let alive: HashSet<_> = sockets(self.families, &states)?.iter().map(ends).collect();
-        for entry in established {
-            let has_socket = local_ends(&self.direction, entry).iter().any(|ends| alive.contains(ends));
-            // Its connection may have ended since, seen.
-            let is_established = |now: Entry| now.tcp_state == Some(TcpState::Established);
-            if !has_socket && self.table.find(entry)?.is_some_and(is_established) {
+        for entry in entries {
+            if local_ends(&self.direction, entry).iter().any(|ends| alive.contains(ends)) {
+                continue;
+            }
+            // Its connection may have ended since, seen, and another one begun.
+            let Some(now) = self.table.find(entry)?.filter(|now| now.id == entry.id) else { continue };
+            if now.tcp_state == Some(TcpState::Established) {
                 self.table.delete(entry)?;
+            } else if is_unfinished(&now) {
+                self.table.change(&[now], Change::Resume { closing: true })?;
             }
         }
         Ok(())
@@ -145,11 +156,19 @@ impl<'a> Tracking<'a> {
     }
 }
 
+/// Whether an entry waits for a packet that ends its connection, and lets a SYN on the same ports pass along until then.
+const fn is_unfinished(entry: &Entry) -> bool {
+    matches!(entry.tcp_state, Some(TcpState::Established | TcpState::FinWait | TcpState::CloseWait))
+}
+
 /// The local ends of a connection, with the remote end of each. The side that began is the source of the original tuple, the other
 /// one of the reply, whatever is translated. What is forwarded has neither here.
 fn local_ends(direction: &OriginalDirection, entry: &Entry) -> Vec<(SocketAddr, SocketAddr)> {
-    let both = [entry.original, entry.reply].map(|Tuple { source, destination }| (source, destination));
-    both.into_iter().filter(|(local, _)| direction.is_local(*local)).collect()
+    both_ends(entry).into_iter().filter(|(local, _)| direction.is_local(*local)).collect()
+}
+
+fn both_ends(entry: &Entry) -> [(SocketAddr, SocketAddr); 2] {
+    [entry.original, entry.reply].map(|Tuple { source, destination }| (source, destination))
 }
 
 fn ends(socket: &InetSocket) -> (SocketAddr, SocketAddr) {

@@ -38,16 +38,16 @@ const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
 const CONNECTIONS: u16 = 100;
 
 /// One who calls one target from a port range.
-struct Caller {
-    name: String,
-    user: User,
+pub(crate) struct Caller {
+    pub(crate) name: String,
+    pub(crate) user: User,
     source: SocketAddr,
-    target: SocketAddr,
+    pub(crate) target: SocketAddr,
 }
 
 impl Caller {
     /// Inbound and outbound, in each family.
-    fn all(pod: &Pod) -> Vec<Self> {
+    pub(crate) fn all(pod: &Pod) -> Vec<Self> {
         let both = |family: &Family| {
             let inbound = (pod.outside(), family.outside(), at(family.pod(), 8080), "inbound");
             let outbound = (pod.app(), family.pod(), at(family.service(), 80), "outbound");
@@ -62,14 +62,14 @@ impl Caller {
     }
 
     /// One connection from each port.
-    fn open_all(&self) -> Vec<Conversation> {
+    pub(crate) fn open_all(&self) -> Vec<Conversation> {
         let to = |source| Conversation::to(self.target, Binding { source: Some(source), spoofed_mark: None });
         let open = || self.sources().map(|source| to(source).expect("a connection")).collect();
         self.user.run(open)
     }
 
     /// The first packet of one connection from each port.
-    fn begin_all(&self) -> Vec<TcpStream> {
+    pub(crate) fn begin_all(&self) -> Vec<TcpStream> {
         let to =
             |source| Conversation::begin(self.target, Binding { source: Some(source), spoofed_mark: None });
         let begin = || self.sources().map(|source| to(source).expect("a first packet")).collect();
@@ -77,7 +77,7 @@ impl Caller {
     }
 
     /// Calls from each port are captured.
-    fn are_captured(&self) {
+    pub(crate) fn are_captured(&self) {
         let outcomes = self.sources().map(|source| self.user.call_from(source, self.target));
         let past: Vec<_> = outcomes.filter(|outcome| outcome.answer().server != "proxy").collect();
         assert!(
@@ -89,7 +89,19 @@ impl Caller {
         );
     }
 
-    fn sources(&self) -> impl Iterator<Item = SocketAddr> {
+    /// One connection from each port, and what the server has of each: it is in the test's hands when which side ends.
+    pub(crate) fn pairs(&self, listener: &TcpListener) -> Vec<(TcpStream, TcpStream)> {
+        let accepted = |client| (client, listener.accept().expect("a connection").0);
+        self.begin_all().into_iter().map(accepted).collect()
+    }
+
+    /// The target's own listener, in the network of the target.
+    pub(crate) fn listener(&self, pod: &Pod) -> TcpListener {
+        let server = if self.name.starts_with("inbound") { pod.app() } else { pod.outside() };
+        server.run(|| TcpListener::bind(self.target).expect("listen"))
+    }
+
+    pub(crate) fn sources(&self) -> impl Iterator<Item = SocketAddr> {
         let port = self.source.port();
         (port..port + CONNECTIONS).map(|port| at(self.source.ip(), port))
     }
@@ -284,16 +296,8 @@ fn entries_that_began_with_an_answer(fixture: Fixture) {
         let pod = fixture.pod();
         let _proxy = pod.proxy_listens();
         let callers = Caller::all(&pod);
-        let listeners = callers.iter().map(|caller| {
-            let server = if caller.name.starts_with("inbound") { pod.app() } else { pod.outside() };
-            server.run(|| TcpListener::bind(caller.target).expect("listen"))
-        });
-        let listeners: Vec<_> = listeners.collect();
-        let open = |caller: &Caller, listener: &TcpListener| -> Vec<_> {
-            let accepted = |client| (client, listener.accept().expect("a connection").0);
-            caller.begin_all().into_iter().map(accepted).collect()
-        };
-        let open: Vec<_> = callers.iter().zip(&listeners).map(|(caller, at)| open(caller, at)).collect();
+        let listeners: Vec<_> = callers.iter().map(|caller| caller.listener(&pod)).collect();
+        let open: Vec<_> = callers.iter().zip(&listeners).map(|(caller, at)| caller.pairs(at)).collect();
         tracked(&pod);
         for (_, server) in open.iter().flatten() {
             (&*server).write_all(b"first\n").expect("the server's first words");

@@ -50,6 +50,7 @@ mod lab_selftest;
 mod leaving;
 mod leftovers;
 mod matrix;
+mod missed_packets;
 mod moves;
 mod native;
 mod new_connections;

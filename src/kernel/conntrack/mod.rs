@@ -89,6 +89,14 @@ pub enum Change {
     /// Its TCP connection goes on. Once that is closed, by whichever side, a SYN on the same ports deletes the entry and
     /// is looked up as a new connection.
     DeleteOnSyn,
+    /// The same where packets of the connection may have passed unseen. The kernel forgets the window by itself when tracking
+    /// begins again, but not the last acknowledged number: a reset that does not have it leaves the entry established.
+    Resume {
+        /// One side may have closed it unseen. Its entry takes the state TIME_WAIT: data still pass, and whatever else is seen
+        /// of its end, it leaves the entry in a state in which a SYN deletes it. From ESTABLISHED the close of the other side
+        /// leads to CLOSE_WAIT, where a SYN on the same ports follows the entry for a minute.
+        closing: bool,
+    },
 }
 
 /// A connection to the table of the network namespace in which it was opened.
@@ -270,6 +278,7 @@ impl Change {
         match self {
             Self::Delete => request::delete(entry),
             Self::DeleteOnSyn => request::delete_on_syn(entry),
+            Self::Resume { closing } => request::resume(entry, closing),
         }
     }
 }

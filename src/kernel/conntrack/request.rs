@@ -16,6 +16,8 @@ use crate::model::{Family, Transport};
 const TCP_CLOSE_INIT: u8 = 4;
 /// The window of a connection is not checked: its sequence numbers are not known.
 pub(super) const TCP_BE_LIBERAL: u8 = 8;
+/// `IP_CT_TCP_FLAG_MAXACK_SET`: the last acknowledged number is known, which a reset has to have to end the connection.
+const TCP_MAXACK_SET: u8 = 0x20;
 /// `IPS_DST_NAT` of linux/netfilter/nf_conntrack_common.h.
 const TRANSLATED: u32 = Status::DESTINATION_TRANSLATED;
 
@@ -110,6 +112,23 @@ pub(super) fn delete_on_syn(entry: &Entry) -> Message {
         inner.nested(tcp::INFO, |inner| {
             inner.push(tcp::FLAGS_ORIGINAL, &[TCP_CLOSE_INIT; 2]);
             inner.push(tcp::FLAGS_REPLY, &[TCP_CLOSE_INIT; 2]);
+        });
+    });
+    message
+}
+
+/// See [`super::Change::Resume`].
+pub(super) fn resume(entry: &Entry, closing: bool) -> Message {
+    let mut message = existing(Kind::New, entry);
+    message.nested(root::PROTOCOL_INFO, |inner| {
+        inner.nested(tcp::INFO, |inner| {
+            if closing {
+                inner.push(tcp::STATE, &[TcpState::TimeWait.number()]);
+            }
+            // The flags, and which of them are set or cleared.
+            for direction in [tcp::FLAGS_ORIGINAL, tcp::FLAGS_REPLY] {
+                inner.push(direction, &[TCP_CLOSE_INIT, TCP_CLOSE_INIT | TCP_MAXACK_SET]);
+            }
         });
     });
     message
