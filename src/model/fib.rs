@@ -41,7 +41,7 @@ pub struct PolicyRule {
     pub source_ports: Option<IdRange<u16>>,
     /// Destination ports.
     pub destination_ports: Option<IdRange<u16>>,
-    /// Whether it has a test that is not read: TOS, a tunnel, a VRF.
+    /// Whether it has a test that is not read: TOS, a tunnel, the group of the route's interface.
     pub has_other_tests: bool,
     /// Routes with no more than this prefix length do not count.
     pub suppress_prefix: Option<u32>,
@@ -80,6 +80,8 @@ impl PolicyRule {
 pub enum PolicyAction {
     /// Looks up a table.
     Table(u32),
+    /// Looks up the table of the VRF that the packet's interface belongs to, and nothing without one (`l3mdev`).
+    Vrf,
     /// Goes on with the rule of this priority.
     Goto(u32),
     /// Nothing.
@@ -223,6 +225,7 @@ impl fmt::Display for PolicyRule {
         }
         match self.action {
             PolicyAction::Table(table) => write!(f, " lookup {}", TableNumber(table))?,
+            PolicyAction::Vrf => f.write_str(" lookup [l3mdev-table]")?,
             PolicyAction::Goto(priority) => write!(f, " goto {priority}")?,
             PolicyAction::Nop => f.write_str(" nop")?,
             PolicyAction::Reject(kind) => write!(f, " {}", kind.name())?,

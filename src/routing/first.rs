@@ -47,6 +47,7 @@ pub fn that_decide_first(family: Family, fib: &Fib, mark: Mark, is_live: bool) -
             PolicyAction::Table(_) => routes().find(leads_away).map(|route| format!("take `{route}`")),
             PolicyAction::Goto(priority) => Some(format!("go on with the rules from {priority} on")),
             PolicyAction::Reject(kind) => Some(format!("are dropped ({})", kind.name())),
+            PolicyAction::Vrf => Some("are looked up in the table of their interface's VRF".to_owned()),
             PolicyAction::Unknown(_) => Some("may go elsewhere".to_owned()),
             PolicyAction::Nop => None,
         };

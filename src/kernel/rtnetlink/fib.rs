@@ -24,6 +24,7 @@ const FRA_SRC: u16 = 2;
 const FRA_IIFNAME: u16 = 3;
 const FRA_GOTO: u16 = 4;
 const FRA_OIFNAME: u16 = 17;
+const FRA_L3MDEV: u16 = 19;
 const FRA_UID_RANGE: u16 = 20;
 const FRA_IP_PROTO: u16 = 22;
 const FRA_SPORT_RANGE: u16 = 23;
@@ -129,6 +130,8 @@ fn read_rule(reply: &Reply<'_>) -> Option<PolicyRule> {
             rule::FRA_SUPPRESS_PREFIXLEN => {
                 rule.suppress_prefix = attribute.u32().filter(|length| *length != u32::MAX);
             }
+            // It names no table.
+            FRA_L3MDEV if attribute.byte() != Some(0) => rule.action = PolicyAction::Vrf,
             FRA_UID_RANGE => {
                 let ends = pair(bytes)?;
                 rule.uids = Some((u32::from_ne_bytes(ends.0), u32::from_ne_bytes(ends.1)));

@@ -124,7 +124,8 @@ pub fn lookup<'a>(fib: &'a Fib, flow: &Flow<'_>) -> Lookup<'a> {
                 }
             }
             PolicyAction::Reject(kind) => Some(Found::Rejected(kind)),
-            PolicyAction::Unknown(_) => Some(Found::Unknown),
+            // Which interfaces belong to one is not known.
+            PolicyAction::Vrf | PolicyAction::Unknown(_) => Some(Found::Unknown),
             PolicyAction::Table(table) => {
                 let count = |route: &&FibRoute| is_counted(rule, route);
                 // One for some packets only may be the best.

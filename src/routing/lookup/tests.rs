@@ -11,7 +11,8 @@ use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
 use crate::kernel::rtnetlink::Rtnetlink;
-use crate::model::Family;
+use crate::model::{Family, Mark};
+use crate::routing::that_decide_first;
 
 /// Something that is asked about.
 #[derive(Clone, Debug)]
@@ -71,13 +72,19 @@ impl Question {
             protocol: ports.0,
             ports: Some((ports.1, ports.2)),
         };
-        // IPv4 refuses what comes from an address that is its own by the way back.
+        let outcome = lookup(fib, &flow);
+        let leaves_by = match outcome.decisive.map(|tried| tried.found) {
+            Some(Found::Route(FibRoute { kind: RouteKind::Unicast, interface: Some(name), .. })) => name,
+            _ => "lo",
+        };
+        // IPv4 refuses what comes from an address that is its own by the way back: what is forwarded comes back by the interface
+        // that it leaves by.
         let back = Flow {
             source: *destination,
             destination: *source,
             mark: Some(0),
             uid: Some(0),
-            in_interface: "lo",
+            in_interface: leaves_by,
             ports: None,
             ..flow
         };
@@ -87,7 +94,6 @@ impl Question {
         if *is_inbound && self.family == Family::V4 && is_refused {
             return None;
         }
-        let outcome = lookup(fib, &flow);
         outcome.uncertain.is_empty().then(|| match outcome.kind() {
             Some(RouteKind::Local) => "local",
             Some(RouteKind::Unicast | RouteKind::Other) => "out",
@@ -264,4 +270,36 @@ fn lookup_is_that_of_the_kernel() {
     if let Err(error) = outcome {
         panic!("{error}");
     }
+}
+
+/// The kernel looks up the table of the interface's VRF, which the rule does not name.
+#[test]
+fn rule_for_vrfs_may_decide() {
+    in_new_namespace(|| {
+        network();
+        for (family, source) in [(Family::V4, "10.9.0.9"), (Family::V6, "fd00:9::9")] {
+            run("ip", &[flag(family), "rule", "add", "pref", "1000", "l3mdev"]);
+            let fib = Rtnetlink::open().unwrap().fib(family).unwrap();
+            let rule = fib.rules.iter().find(|rule| rule.priority == 1000).unwrap();
+            assert_eq!(rule.to_string(), "1000: from all lookup [l3mdev-table]");
+            let source: IpAddr = source.parse().unwrap();
+            let flow = Flow {
+                source,
+                destination: source,
+                mark: Some(1337),
+                uid: None,
+                in_interface: "eth0",
+                protocol: 6,
+                ports: Some((1500, 80)),
+            };
+            let found = lookup(&fib, &flow);
+            assert!(found.is_local(), "{found:?}");
+            let uncertain: Vec<_> = found.uncertain.iter().map(|tried| tried.rule.priority).collect();
+            assert_eq!(uncertain, [1000], "{found:?}");
+            for is_live in [true, false] {
+                let first = that_decide_first(family, &fib, Mark(1337), is_live);
+                assert!(first.len() == 1 && first[0].contains("[l3mdev-table]"), "{first:?}");
+            }
+        }
+    });
 }
