@@ -35,7 +35,7 @@ WORKDIR /src
 COPY . .
 ARG ARCH
 RUN make static cni injector relay ${ARCH:+ARCH="$ARCH"} && mkdir /out && \
-    cp target/*/release/istio-iptables target/*/release/istio-cni target/*/release/sidecar-injector target/*/release/relay /out/
+    cp target/*/release/istio-iptables target/*/release/istio-cni target/*/release/install-cni target/*/release/sidecar-injector target/*/release/relay /out/
 
 FROM scratch AS programs
 COPY --from=compile /out/ /
@@ -60,8 +60,8 @@ COPY --chmod=755 --from=programs sidecar-injector /sidecar-injector
 USER 65532:65532
 ENTRYPOINT ["/sidecar-injector"]
 
-# One static file, the CNI plugin and the node agent that puts it on the node. The trial of ADD writes native nftables; on the
-# node the plugin takes what is there.
+# Two static files: the CNI plugin, and the node agent that puts it on the node and reads pods from the API server. The test run of
+# ADD writes native nftables; on the node the plugin takes what is there.
 FROM scratch AS cni
 ARG VERSION=unknown
 ARG REVISION=unknown
@@ -70,10 +70,10 @@ LABEL org.opencontainers.image.title="istio-cni" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-COPY --chmod=755 --from=programs istio-cni /usr/local/bin/istio-cni
+COPY --chmod=755 --from=programs istio-cni install-cni /usr/local/bin/
 ENV PATH=/usr/local/bin
 USER 0:0
-ENTRYPOINT ["/usr/local/bin/istio-cni"]
+ENTRYPOINT ["/usr/local/bin/install-cni"]
 CMD ["install"]
 
 # Forwards what is captured and logs it: no mTLS, no policy, no control plane. Its path is that of Istio's proxy, for the hooks.

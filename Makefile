@@ -180,7 +180,7 @@ containerd: setup cni injector ## run pods in containerd with the CNI plugin, as
 
 # In one folder for each architecture.
 registry-programs: programs
-	@install -D -t target/registry/$(ARCH) $(STATIC) $(CNI) $(INJECTOR) $(dir $(STATIC))relay
+	@install -D -t target/registry/$(ARCH) $(STATIC) $(CNI) $(AGENT) $(INJECTOR) $(dir $(STATIC))relay
 
 registry: setup setup-registry ## push images for amd64 and arm64 to a registry on loopback, pull and run both (root)
 	@for arch in amd64 arm64; do $(MAKE) registry-programs ARCH=$$arch; done

@@ -137,6 +137,10 @@ pub enum Command {
     Help(String),
 }
 
+/// Values of a flag, which is true without one: a DaemonSet takes them from a ConfigMap.
+const TRUE: &str = "true";
+const FALSE: &str = "false";
+
 /// What was given, by name.
 struct Given(BTreeMap<&'static str, String>);
 
@@ -159,10 +163,11 @@ impl Given {
                     .next()
                     .cloned()
                     .ok_or_else(|| InstallError::new(format!("--{name}: missing value, expected {what}")))?,
-                (None, None) => String::new(),
+                (None, None) => TRUE.to_owned(),
+                (None, Some(value)) if [TRUE, FALSE].contains(&value.as_str()) => value,
                 (None, Some(value)) => {
                     return Err(InstallError::new(format!(
-                        "--{name}: {value:?} is not accepted, expected no value"
+                        "--{name}: {value:?} is not accepted, expected {TRUE}, {FALSE} or no value"
                     )));
                 }
             };
@@ -174,7 +179,7 @@ impl Given {
     }
 
     fn flag(&self, name: &str) -> bool {
-        self.0.contains_key(name)
+        self.text(name) == Some(TRUE)
     }
 
     fn text(&self, name: &str) -> Option<&str> {
@@ -265,7 +270,7 @@ pub fn install(args: &[String]) -> Result<(Command, &'static str), InstallError>
 
 fn pods(given: &Given) -> Result<Option<PodsOptions>, InstallError> {
     let Some(node) = given.text("node-name") else {
-        if given.flag("kubeconfig") {
+        if given.text("kubeconfig").is_some() {
             return Err(InstallError::new("--kubeconfig: not accepted without --node-name"));
         }
         return Ok(None);
@@ -282,7 +287,7 @@ fn pods(given: &Given) -> Result<Option<PodsOptions>, InstallError> {
             "--node-name: not accepted with --once, expected an agent that keeps running",
         ));
     }
-    let kubeconfig = given.flag("kubeconfig").then(|| given.directory("kubeconfig", "")).transpose()?;
+    let kubeconfig = given.text("kubeconfig").map(|_| given.directory("kubeconfig", "")).transpose()?;
     Ok(Some(PodsOptions { node: node.to_owned(), kubeconfig }))
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use istio_cni::environment::PodName;
-use istio_cni::install::options::{Command, Install, Placement, install};
+use istio_cni::install::options::{Command, Install, Placement, PodsOptions, install};
 use istio_cni::install::platform::{PLATFORMS, Platform};
 use istio_cni::netconf::NetConf;
 use serde_json::{Value, json};
@@ -26,8 +26,21 @@ pub(crate) fn all() -> Vec<NodeAgent> {
     names.flat_map(|name| ["istio-system", "kube-system"].map(|namespace| of(name, namespace))).collect()
 }
 
+/// The node of the agent that the tests look at.
+const NODE: &str = "node-1.example.com";
+
 fn pod(objects: &[Value]) -> &Value {
     &only(objects, "DaemonSet")["spec"]["template"]
+}
+
+/// The only object of its kind whose name ends like this.
+fn only_named<'a>(objects: &'a [Value], kind: &str, end: &str) -> &'a Value {
+    let named = |object: &&Value| {
+        object["kind"] == kind && object["metadata"]["name"].as_str().unwrap().ends_with(end)
+    };
+    let found: Vec<&Value> = objects.iter().filter(named).collect();
+    assert_eq!(found.len(), 1, "{kind} {end}");
+    found[0]
 }
 
 fn container(objects: &[Value]) -> &Value {
@@ -44,7 +57,15 @@ fn arguments(options: &NodeAgent, objects: &[Value]) -> Vec<String> {
         container(objects)["envFrom"][0]["configMapRef"]["name"],
         only(objects, "ConfigMap")["metadata"]["name"]
     );
-    variables.insert("POD_NAMESPACE".to_owned(), options.namespace.as_str().to_owned());
+    for (name, field, value) in [
+        ("NODE_NAME", "spec.nodeName", NODE),
+        ("POD_NAMESPACE", "metadata.namespace", options.namespace.as_str()),
+    ] {
+        let env = container(objects)["env"].as_array().unwrap().iter();
+        let variable = env.clone().find(|variable| variable["name"] == name).unwrap();
+        assert_eq!(variable["valueFrom"]["fieldRef"]["fieldPath"], field);
+        variables.insert(name.to_owned(), value.to_owned());
+    }
     let expand = |text: &str| {
         variables
             .iter()
@@ -74,7 +95,8 @@ fn agent_takes_its_arguments_and_writes_where_the_node_is_mounted() {
         assert_eq!(install.dirs.bin.to_str(), Some(platform.bin_dir));
         assert_eq!(install.dirs.net.to_str(), Some(platform.net_dir));
         assert_eq!(install.placement, if platform.chained { Placement::List } else { Placement::Standalone });
-        assert!(install.dry_add && !install.once && !install.uninstall);
+        assert!(install.dry_add && !install.once && !install.uninstall && !install.replace_istio);
+        assert_eq!(install.pods, Some(PodsOptions { node: NODE.to_owned(), kubeconfig: None }));
         let mounts = container(&objects)["volumeMounts"].as_array().unwrap();
         let mounted = |mount: &Value| {
             let volumes = pod(&objects)["spec"]["volumes"].as_array().unwrap();
@@ -99,10 +121,12 @@ fn every_setting_reaches_the_entry_and_the_plugin_reads_it() {
     let mut objects = objects(&options).unwrap();
     let map = objects.iter_mut().find(|object| object["kind"] == "ConfigMap").unwrap();
     let changed = json!({"BACKEND": "nftables", "CAPTURE": "{\"dns\": true}", "DEADLINE_MS": "7000",
-        "EXCLUDE_NAMESPACES": "a,b", "LOG_LEVEL": "debug", "ON_UNKNOWN": "pass"});
+        "EXCLUDE_NAMESPACES": "a,b", "LOG_LEVEL": "debug", "ON_UNKNOWN": "pass", "REPLACE_ISTIO": "true"});
     assert_eq!(map["data"].as_object().unwrap().len(), changed.as_object().unwrap().len());
     map["data"] = changed;
-    let entry = installs(&options, &objects).entry;
+    let install = installs(&options, &objects);
+    assert!(install.replace_istio);
+    let entry = install.entry;
     for (key, value) in [
         ("backend", json!("nftables")),
         ("capture", json!({"dns": true})),
@@ -167,20 +191,33 @@ fn agent_has_the_least_privileges() {
                 .iter()
                 .all(|port| port.get("hostPort").is_none())
         );
+        // Its own pods have the token, and no other pod of the account.
         assert_eq!(only(&objects, "ServiceAccount")["automountServiceAccountToken"], false);
-        let roles = objects.iter().filter(|object| object["kind"].as_str().unwrap().contains("Role"));
+        assert_eq!(spec["automountServiceAccountToken"], true);
         let openshift = options.platform.name == "openshift";
-        assert_eq!(roles.count(), if openshift { 2 } else { 0 }, "nothing of the API is read");
+        let (role, binding) =
+            (only_named(&objects, "ClusterRole", "-pods"), only(&objects, "ClusterRoleBinding"));
+        let pods = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]);
+        assert_eq!(role["rules"], pods);
+        assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
+        let account =
+            json!([{"kind": "ServiceAccount", "name": NAME, "namespace": options.namespace.as_str()}]);
+        assert_eq!(binding["subjects"], account);
+        let roles = objects.iter().filter(|object| object["kind"].as_str().unwrap().contains("Role"));
+        assert_eq!(roles.count(), if openshift { 4 } else { 2 });
         if openshift {
             let constraints = only(&objects, "SecurityContextConstraints");
             assert_eq!(constraints["allowedCapabilities"], context["capabilities"]["add"]);
             assert_eq!(constraints["allowPrivilegedContainer"], false);
-            let rule = &only(&objects, "ClusterRole")["rules"];
+            // The hostPath volumes, and that of the token.
+            assert_eq!(constraints["volumes"], json!(["hostPath", "projected"]));
+            let role = only_named(&objects, "ClusterRole", constraints["metadata"]["name"].as_str().unwrap());
+            let rule = &role["rules"];
             assert_eq!(rule.as_array().unwrap().len(), 1);
             assert_eq!(rule[0]["verbs"], json!(["use"]));
             assert_eq!(rule[0]["resourceNames"], json!([constraints["metadata"]["name"]]));
             let binding = only(&objects, "RoleBinding");
-            assert_eq!(binding["roleRef"]["name"], only(&objects, "ClusterRole")["metadata"]["name"]);
+            assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
             assert_eq!(binding["subjects"][0]["name"], spec["serviceAccountName"]);
         }
     }

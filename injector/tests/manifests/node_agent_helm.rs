@@ -81,11 +81,11 @@ fn chart_installs_what_manifests_prints() {
 #[test]
 fn values_reach_the_config_map() {
     let values = json!({"image": "a:1", "backend": "nftables", "capture": {"dns": true}, "deadlineMs": 9000,
-        "excludeNamespaces": ["a"], "logLevel": "debug", "onUnknown": "pass"});
+        "excludeNamespaces": ["a"], "logLevel": "debug", "onUnknown": "pass", "replaceIstio": true});
     let found = rendered(&values, "mesh").unwrap();
     let map = super::only(&found, "ConfigMap");
     let expected = json!({"BACKEND": "nftables", "CAPTURE": "{\"dns\":true}", "DEADLINE_MS": "9000",
-        "EXCLUDE_NAMESPACES": "a,mesh", "LOG_LEVEL": "debug", "ON_UNKNOWN": "pass"});
+        "EXCLUDE_NAMESPACES": "a,mesh", "LOG_LEVEL": "debug", "ON_UNKNOWN": "pass", "REPLACE_ISTIO": "true"});
     assert_eq!(map["data"], expected);
 }
 

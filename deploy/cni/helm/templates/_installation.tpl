@@ -5,11 +5,24 @@
 {{- define "istio-cni.volume" }}{name: {{ .name }}, hostPath: {path: {{ quote .path }}, type: DirectoryOrCreate}}{{ end -}}
 {{ define "istio-cni.objects" -}}
 {{- $volumes := list (dict "name" "programs" "path" .binDir) (dict "name" "configurations" "path" .netDir) (dict "name" "run" "path" .runDir) -}}
-# Nothing of the API is read: facts of a pod are in the annotations that the runtime hands over.
 apiVersion: v1
 kind: ServiceAccount
 metadata: {{ template "istio-cni.metadata" . }}
+# Only the pods of the DaemonSet have its token.
 automountServiceAccountToken: false
+---
+# For pods whose annotations the runtime does not hand over, or do not decide. The watch selects the pods of a node, which RBAC cannot.
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: {{ .inCluster }}-pods, labels: {{ template "istio-cni.labels" . }}}
+rules:
+- {apiGroups: [""], resources: [pods], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: {{ .inCluster }}-pods, labels: {{ template "istio-cni.labels" . }}}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ .inCluster }}-pods}
+subjects: [{kind: ServiceAccount, name: {{ .agent }}, namespace: {{ quote .namespace }}}]
 ---
 {{- if .openshift }}
 # What the pods of the DaemonSet need, and no more: `privileged` would allow everything.
@@ -31,7 +44,8 @@ runAsUser: {type: RunAsAny}
 seLinuxContext: {type: RunAsAny}
 seccompProfiles: [runtime/default]
 supplementalGroups: {type: RunAsAny}
-volumes: [hostPath]
+# The token is in a projected volume.
+volumes: [hostPath, projected]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -95,11 +109,13 @@ spec:
         {{- end }}
         - --run-dir={{ .runDir }}
         - --listen=[::]:{{ .port }}
+        - --node-name=$(NODE_NAME)
         - --pod-namespace=$(POD_NAMESPACE)
         {{- range $option, $variable := .variables }}
         - --{{ $option }}=$({{ $variable }})
         {{- end }}
         env:
+        - {name: NODE_NAME, valueFrom: {fieldRef: {apiVersion: v1, fieldPath: spec.nodeName}}}
         - {name: POD_NAMESPACE, valueFrom: {fieldRef: {apiVersion: v1, fieldPath: metadata.namespace}}}
         envFrom:
         - {configMapRef: {name: {{ .agent }}}}
@@ -123,6 +139,7 @@ spec:
         {{- range $volumes }}
         - {{ template "istio-cni.mount" . }}
         {{- end }}
+      automountServiceAccountToken: true
       enableServiceLinks: false
       nodeSelector: {kubernetes.io/os: linux}
       priorityClassName: system-node-critical
@@ -150,6 +167,7 @@ spec:
   "EXCLUDE_NAMESPACES" (append .Values.excludeNamespaces .Release.Namespace | uniq | join ",")
   "LOG_LEVEL" .Values.logLevel
   "ON_UNKNOWN" .Values.onUnknown
+  "REPLACE_ISTIO" (toString .Values.replaceIstio)
 }}
 {{- template "istio-cni.objects" (dict
   "agent" "istio-cni-node-agent"
@@ -163,6 +181,6 @@ spec:
   "runDir" "/var/run/istio-cni"
   "port" 8000
   "settings" $settings
-  "variables" (fromJson "{\"backend\":\"BACKEND\",\"capture\":\"CAPTURE\",\"deadline-ms\":\"DEADLINE_MS\",\"exclude-namespaces\":\"EXCLUDE_NAMESPACES\",\"log-level\":\"LOG_LEVEL\",\"on-unknown\":\"ON_UNKNOWN\"}")
+  "variables" (fromJson "{\"backend\":\"BACKEND\",\"capture\":\"CAPTURE\",\"deadline-ms\":\"DEADLINE_MS\",\"exclude-namespaces\":\"EXCLUDE_NAMESPACES\",\"log-level\":\"LOG_LEVEL\",\"on-unknown\":\"ON_UNKNOWN\",\"replace-istio\":\"REPLACE_ISTIO\"}")
 ) }}
 {{- end }}

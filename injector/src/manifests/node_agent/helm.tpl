@@ -12,6 +12,7 @@
   "EXCLUDE_NAMESPACES" (append .Values.excludeNamespaces .Release.Namespace | uniq | join ",")
   "LOG_LEVEL" .Values.logLevel
   "ON_UNKNOWN" .Values.onUnknown
+  "REPLACE_ISTIO" (toString .Values.replaceIstio)
 }}
 {{- template "istio-cni.objects" (dict
   "agent" @NAME@

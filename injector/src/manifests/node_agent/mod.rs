@@ -21,13 +21,14 @@ const SYSTEM: &str = "kube-system";
 const EXCLUDED: &str = "EXCLUDE_NAMESPACES";
 
 /// Options of `install-cni` that the ConfigMap sets: option, variable, default.
-pub const SETTINGS: [(&str, &str, &str); 6] = [
+pub const SETTINGS: [(&str, &str, &str); 7] = [
     ("backend", "BACKEND", "auto"),
     ("capture", "CAPTURE", "{}"),
     ("deadline-ms", "DEADLINE_MS", "5000"),
     ("exclude-namespaces", EXCLUDED, SYSTEM),
     ("log-level", "LOG_LEVEL", "info"),
     ("on-unknown", "ON_UNKNOWN", "fail"),
+    ("replace-istio", "REPLACE_ISTIO", "false"),
 ];
 
 /// Everything that the objects depend on.
