@@ -163,6 +163,9 @@ impl Installed {
                 }
             }
         }
+        if options.placement == Placement::DropIn && self.placed.is_none() && !placed.changed {
+            entry::notify_runtime(&dirs.net)?;
+        }
         if placed.changed || written && !istio.is_empty() {
             self.backoff.written(Instant::now());
         }

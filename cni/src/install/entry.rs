@@ -40,7 +40,9 @@ pub fn insert(net: &Path, placement: Placement, entry: &Value, istio: bool) -> R
     // Libcni would load both; and a plugin that delegates to another list, as multus does, passes no annotations.
     let mut removed = net_dir::remove(&dir, istio, kept.as_deref())?;
     if placement == Placement::List {
-        removed.extend(remove_drop_ins(net)?);
+        removed.extend(remove_drop_ins(&dir)?);
+    } else if placed.changed {
+        dir.notify_watchers()?;
     }
     for path in &removed {
         log::info!(file = path_shown(path); "entry taken out of a configuration that is not the first");
@@ -144,7 +146,7 @@ fn is_ours(path: &Path) -> Result<bool, InstallError> {
 pub fn remove(net: &Path) -> Result<Vec<PathBuf>, InstallError> {
     let dir = LockedDir::lock(net)?;
     let mut changed = net_dir::remove(&dir, false, None)?;
-    changed.extend(remove_drop_ins(net)?);
+    changed.extend(remove_drop_ins(&dir)?);
     let standalone = standalone(net);
     if is_ours(&standalone)? {
         dir.remove(&standalone)?;
@@ -153,7 +155,16 @@ pub fn remove(net: &Path) -> Result<Vec<PathBuf>, InstallError> {
     Ok(changed)
 }
 
-fn remove_drop_ins(net: &Path) -> Result<Vec<PathBuf>, InstallError> {
+/// Makes the runtime read a drop-in file that may have been written by an agent that was killed before it did that.
+///
+/// # Errors
+/// The directory cannot be written.
+pub fn notify_runtime(net: &Path) -> Result<(), InstallError> {
+    LockedDir::lock(net)?.notify_watchers()
+}
+
+fn remove_drop_ins(dir: &LockedDir) -> Result<Vec<PathBuf>, InstallError> {
+    let net = dir.path();
     let mut changed = Vec::new();
     let networks = net_dir::networks(net)?;
     for name in files::directories(net)? {
@@ -169,6 +180,9 @@ fn remove_drop_ins(net: &Path) -> Result<Vec<PathBuf>, InstallError> {
         if networks.contains(&name) {
             files::remove_empty_dir(&network);
         }
+    }
+    if !changed.is_empty() {
+        dir.notify_watchers()?;
     }
     Ok(changed)
 }

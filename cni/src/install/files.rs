@@ -203,6 +203,16 @@ impl LockedDir {
         }
     }
 
+    /// Makes runtimes read the directory again, which watch no directory in it: containerd reacts to a file of any name that is
+    /// written or removed, CRI-O to one that is made.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn notify_watchers(&self) -> Result<(), InstallError> {
+        let temporary = self.temporary(&self.path.join("changed"), b"\n", 0o600, None)?;
+        self.remove(&temporary)
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.lock.sync_all()
     }

@@ -1,13 +1,14 @@
 //! `/healthz` and `/readyz` over HTTP, for kubelet.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use istio_iptables::text::one_line;
+use nix::errno::Errno;
 
 /// How long a client may take for its request, and for reading the response.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -61,7 +62,7 @@ impl Readiness {
 /// # Errors
 /// The address cannot be used.
 pub fn serve(address: SocketAddr, readiness: &Readiness) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind(address)?;
+    let listener = bind(address, TcpListener::bind)?;
     let bound = listener.local_addr()?;
     let readiness = readiness.clone();
     let open = Arc::new(AtomicUsize::new(0));
@@ -87,6 +88,24 @@ pub fn serve(address: SocketAddr, readiness: &Readiness) -> io::Result<SocketAdd
         }
     })?;
     Ok(bound)
+}
+
+/// Takes all addresses of IPv4 where all of both families are wanted and the node has no IPv6 (`ipv6.disable=1`).
+fn bind<T>(address: SocketAddr, listen: impl Fn(SocketAddr) -> io::Result<T>) -> io::Result<T> {
+    let ipv4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
+    match listen(address) {
+        Err(error) if is_without_ipv6(&error) && address.ip() == Ipv6Addr::UNSPECIFIED => {
+            log::info!(address:%, instead:% = ipv4; "no IPv6 on this node");
+            listen(ipv4)
+        }
+        bound => bound,
+    }
+}
+
+/// The errors of `socket` where the kernel has no IPv6, and of `bind` where it has no address of that family.
+fn is_without_ipv6(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw);
+    matches!(errno, Some(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL))
 }
 
 fn respond(mut stream: TcpStream, readiness: &Readiness) -> io::Result<()> {
@@ -157,6 +176,25 @@ mod tests {
         assert!(get(address, "GET /healthz HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 "));
         assert!(get(address, "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
         assert!(get(address, "POST /readyz HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
+    }
+
+    /// As `socket` fails with `ipv6.disable=1`.
+    fn without_ipv6(address: SocketAddr) -> io::Result<SocketAddr> {
+        if address.is_ipv6() { Err(Errno::EAFNOSUPPORT.into()) } else { Ok(address) }
+    }
+
+    #[test]
+    fn node_without_ipv6_is_probed_over_ipv4() {
+        let bound =
+            |address: &str| bind(address.parse().unwrap(), without_ipv6).map(|bound| bound.to_string());
+        assert_eq!(bound("[::]:8000").unwrap(), "0.0.0.0:8000");
+        assert_eq!(bound("127.0.0.1:8000").unwrap(), "127.0.0.1:8000");
+        // An address that was meant is not replaced by another.
+        bound("[::1]:8000").unwrap_err();
+        // A port in use is no reason to take another address.
+        let used =
+            bind("[::]:8000".parse().unwrap(), |_| -> io::Result<()> { Err(Errno::EADDRINUSE.into()) });
+        assert_eq!(used.unwrap_err().kind(), io::ErrorKind::AddrInUse);
     }
 
     #[test]

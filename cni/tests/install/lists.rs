@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent};
+
 use super::node::{LIST, Node, SINGLE, names};
 
 const FAST: [&str; 1] = ["--no-dry-add"];
@@ -102,6 +104,44 @@ fn drop_in_file_leaves_the_list_as_it_is() {
     }
 }
 
+/// They watch the directory, and none in it: containerd reads the configuration again when a file of any name is written, renamed or
+/// removed there, CRI-O when one is made, written or renamed.
+#[test]
+fn runtimes_read_the_configuration_again_after_a_change_of_the_drop_in_file() {
+    let node = Node::with_program(&[("10-a.conflist", LIST)]);
+    std::fs::create_dir(node.net.join("cluster")).unwrap();
+    let inotify = Inotify::init(InitFlags::IN_NONBLOCK).unwrap();
+    let [made, written, removed] =
+        [AddWatchFlags::IN_CREATE, AddWatchFlags::IN_MODIFY, AddWatchFlags::IN_DELETE];
+    let renamed = AddWatchFlags::IN_MOVED_FROM;
+    inotify.add_watch(&node.net, made | written | removed | renamed).unwrap();
+    let network = inotify.add_watch(&node.net.join("cluster"), made | AddWatchFlags::IN_MOVED_TO | removed);
+    let network = network.unwrap();
+    let is_read_again = || {
+        let mut events = Vec::new();
+        while let Ok(more) = inotify.read_events() {
+            events.extend(more);
+        }
+        let changes = |event: &InotifyEvent| {
+            event.wd == network && event.name.as_deref() == Some("50-istio-cni.conf".as_ref())
+        };
+        let last = events.iter().rposition(changes).expect("a change of the drop-in file");
+        let later = &events[last + 1..];
+        for wanted in [written | removed | renamed, made | written | renamed] {
+            assert!(
+                later.iter().any(|event| event.wd != network && wanted.intersects(event.mask)),
+                "{events:?}"
+            );
+        }
+    };
+    node.install(&["--no-dry-add", "--drop-in=yes"]);
+    is_read_again();
+    node.install(&["--no-dry-add", "--drop-in=yes", "--on-unknown=pass"]);
+    is_read_again();
+    node.uninstall(&[]);
+    is_read_again();
+}
+
 /// Multus makes its configuration of the first other one, to which it delegates: with the entry there, `istio-cni` would be called
 /// twice, by multus without annotations.
 #[test]
@@ -189,7 +229,7 @@ fn arguments_are_checked() {
         (["--drop-in=maybe"], "expected one of auto, yes, no"),
         (["--bogus"], "unknown argument"),
         (["--listen=x"], "expected ADDRESS:PORT"),
-        (["--once=1"], "expected no value"),
+        (["--once=1"], "expected true, false or no value"),
         (["--capture=[]"], "expected a JSON object"),
         (["--deadline-ms=x"], "expected a number"),
     ] {
