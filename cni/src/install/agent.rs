@@ -16,6 +16,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use super::backoff::ConflictBackoff;
 use super::error::InstallError;
 use super::foreign::{self, Kind};
+use super::metrics::Metrics;
 use super::options::{Install, Placement, PodsOptions};
 use super::pods::Pods;
 use super::probes::Readiness;
@@ -38,6 +39,7 @@ struct Installed {
     writer: &'static str,
     tried: bool,
     failures: u32,
+    metrics: Arc<Metrics>,
 }
 
 /// Runs until SIGTERM or SIGINT; with `once`, until it is installed.
@@ -59,15 +61,15 @@ pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<()
     let signals = SignalFd::with_flags(&ends, flags).map_err(|error| failed("signalfd", error))?;
     let readiness = Readiness::default();
     files::create_dir(&options.dirs.run)?;
-    plugin_log::serve(&options.dirs.run)?;
+    plugin_log::serve(&options.dirs.run, &installed.metrics)?;
     if let Some(pods) = pods {
-        pods::serve(&options.dirs.run, Arc::clone(&pods))?;
+        pods::serve(&options.dirs.run, Arc::clone(&pods), &installed.metrics)?;
         readiness.also(Arc::new(move || pods.problem()));
     }
     if let Some(address) = options.listen {
-        let bound = probes::serve(address, &readiness)
+        let bound = probes::serve(address, &readiness, &installed.metrics)
             .map_err(|error| InstallError::new(format!("--listen: {address}: {error}")))?;
-        log::info!(address:% = bound; "serving /healthz and /readyz");
+        log::info!(address:% = bound; "serving /healthz, /readyz and /metrics");
     }
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK);
     let inotify = inotify.map_err(|error| failed("inotify", error))?;
@@ -84,6 +86,7 @@ pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<()
             Err(error) => {
                 let wait = Duration::from_secs(1 << installed.failures.min(5));
                 installed.failures += 1;
+                installed.metrics.installation(false);
                 log::error!(retry_s = wait.as_secs(); "{error}");
                 readiness.set(Some(error.to_string()));
                 // The attempt may have caused events itself.
@@ -158,10 +161,14 @@ impl Installed {
             match &self.placed {
                 None => log::info!(file; "entry written and read back"),
                 Some(old) => {
+                    self.metrics.conflict();
                     let (changed, writer) = (path_shown(old), self.writer);
                     log::warn!(file, changed, writer; "another program changed the configuration: entry written again");
                 }
             }
+        }
+        if placed.changed || written {
+            self.metrics.installation(true);
         }
         if options.placement == Placement::DropIn && self.placed.is_none() && !placed.changed {
             entry::notify_runtime(&dirs.net)?;

@@ -23,6 +23,8 @@ const TIMEOUT: Duration = Duration::from_secs(250);
 /// What names the attachment.
 const CONTAINER: &str = "istio-cni-dry-add";
 const INTERFACE: &str = "eth0";
+/// The pod, as the plugin logs it.
+pub(super) const POD: &str = "istio-cni-dry-add/istio-cni-dry-add";
 
 /// Runs ADD with this entry for a pod that is captured, then DEL.
 ///

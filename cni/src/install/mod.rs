@@ -10,6 +10,7 @@ pub mod entry;
 pub mod error;
 pub mod files;
 pub mod foreign;
+pub mod metrics;
 pub mod net_dir;
 pub mod options;
 pub mod platform;

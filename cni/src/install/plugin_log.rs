@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use nix::errno::Errno;
 use serde_json::{Map, Value};
 
 use super::error::InstallError;
+use super::metrics::Metrics;
 use super::pods::{accepted, bind};
 use crate::log_sink::SOCKET;
 use crate::lookup::LARGEST;
@@ -24,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// The socket cannot be made.
-pub fn serve(run_dir: &Path) -> Result<(), InstallError> {
+pub fn serve(run_dir: &Path, metrics: &Arc<Metrics>) -> Result<(), InstallError> {
     let path = run_dir.join(SOCKET);
     let shown = path_shown(&path);
     if is_served(&path) {
@@ -33,6 +35,7 @@ pub fn serve(run_dir: &Path) -> Result<(), InstallError> {
     }
     let failed = |error: io::Error| InstallError::io("listen on", &path, &error);
     let listener = bind(&path).map_err(failed)?;
+    let metrics = Arc::clone(metrics);
     let receive = move || {
         for stream in listener.incoming() {
             let lines = stream.and_then(|stream| {
@@ -41,7 +44,7 @@ pub fn serve(run_dir: &Path) -> Result<(), InstallError> {
                 Ok(serde_json::from_slice::<Vec<String>>(&body)?)
             });
             match lines {
-                Ok(lines) => print(&lines),
+                Ok(lines) => print(&lines, &metrics),
                 Err(error) => {
                     log::debug!("log lines of the plugin were not received: {error}");
                     thread::sleep(PAUSE);
@@ -110,13 +113,14 @@ fn respond(mut stream: &UnixStream) {
     let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
 }
 
-/// Each line is an object already; it gets the source, so that it is not taken for one of the agent.
-fn print(lines: &[String]) {
+/// Each line is an object already, and is counted; it gets the source, so that it is not taken for one of the agent.
+fn print(lines: &[String], metrics: &Metrics) {
     let mut text = String::new();
     for line in lines {
         let mut object: Map<String, Value> = serde_json::from_str(line).unwrap_or_else(|_| {
             Map::from_iter([("level".to_owned(), "info".into()), ("msg".to_owned(), line.as_str().into())])
         });
+        metrics.plugin_line(&object);
         object.insert("source".to_owned(), "plugin".into());
         text.push_str(&format!("{}\n", Value::Object(object)));
     }

@@ -16,6 +16,7 @@ use nix::sys::socket::sockopt::PeerCredentials;
 use nix::unistd::geteuid;
 
 use super::error::InstallError;
+use super::metrics::Metrics;
 use crate::lookup::{self, Answer, LARGEST, Query, VERSION};
 
 /// How long a client may take for its question, and for reading the answer.
@@ -38,11 +39,12 @@ pub trait Pods: Send + Sync {
 ///
 /// # Errors
 /// The socket cannot be made.
-pub fn serve(run_dir: &Path, pods: Arc<dyn Pods>) -> Result<(), InstallError> {
+pub fn serve(run_dir: &Path, pods: Arc<dyn Pods>, metrics: &Arc<Metrics>) -> Result<(), InstallError> {
     let path = lookup::socket(run_dir);
     let failed = |error: io::Error| InstallError::io("listen on", &path, &error);
     let listener = bind(&path).map_err(failed)?;
     let open = Arc::new(AtomicUsize::new(0));
+    let metrics = Arc::clone(metrics);
     let accept = move || {
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
@@ -54,10 +56,10 @@ pub fn serve(run_dir: &Path, pods: Arc<dyn Pods>) -> Result<(), InstallError> {
                 thread::sleep(PAUSE);
             }
             open.fetch_add(1, Ordering::SeqCst);
-            let (pods, counter) = (Arc::clone(&pods), Arc::clone(&open));
+            let (pods, metrics, counter) = (Arc::clone(&pods), Arc::clone(&metrics), Arc::clone(&open));
             let answered = thread::Builder::new().name("pod".to_owned()).spawn(move || {
                 let _open = Open(counter);
-                if let Err(error) = respond(stream, pods.as_ref()) {
+                if let Err(error) = respond(stream, pods.as_ref(), &metrics) {
                     log::debug!("a question about a pod was not answered: {error}");
                 }
             });
@@ -104,7 +106,7 @@ pub(super) fn accepted(stream: &UnixStream) -> io::Result<&UnixStream> {
     Ok(stream)
 }
 
-fn respond(mut stream: UnixStream, pods: &dyn Pods) -> io::Result<()> {
+fn respond(mut stream: UnixStream, pods: &dyn Pods, metrics: &Metrics) -> io::Result<()> {
     let mut bytes = Vec::new();
     accepted(&stream)?.take(LARGEST as u64).read_to_end(&mut bytes)?;
     let answer = match serde_json::from_slice::<Query>(&bytes) {
@@ -115,5 +117,6 @@ fn respond(mut stream: UnixStream, pods: &dyn Pods) -> io::Result<()> {
         )),
         Err(error) => Answer::Unknown(format!("the question is invalid: {error}")),
     };
+    metrics.answer(&answer);
     stream.write_all(&serde_json::to_vec(&answer)?)
 }

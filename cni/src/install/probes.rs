@@ -1,4 +1,4 @@
-//! `/healthz` and `/readyz` over HTTP, for kubelet.
+//! `/healthz` and `/readyz` over HTTP, for kubelet; `/metrics`, for Prometheus.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use istio_iptables::text::one_line;
 use nix::errno::Errno;
+
+use super::metrics::Metrics;
 
 /// How long a client may take for its request, and for reading the response.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -61,10 +63,10 @@ impl Readiness {
 ///
 /// # Errors
 /// The address cannot be used.
-pub fn serve(address: SocketAddr, readiness: &Readiness) -> io::Result<SocketAddr> {
+pub fn serve(address: SocketAddr, readiness: &Readiness, metrics: &Arc<Metrics>) -> io::Result<SocketAddr> {
     let listener = bind(address, TcpListener::bind)?;
     let bound = listener.local_addr()?;
-    let readiness = readiness.clone();
+    let (readiness, metrics) = (readiness.clone(), Arc::clone(metrics));
     let open = Arc::new(AtomicUsize::new(0));
     thread::Builder::new().name("probes".to_owned()).spawn(move || {
         for stream in listener.incoming() {
@@ -74,10 +76,10 @@ pub fn serve(address: SocketAddr, readiness: &Readiness) -> io::Result<SocketAdd
                 continue;
             };
             if open.fetch_add(1, Ordering::SeqCst) < LIMIT {
-                let (readiness, open) = (readiness.clone(), Arc::clone(&open));
+                let (readiness, metrics, open) = (readiness.clone(), Arc::clone(&metrics), Arc::clone(&open));
                 let served = thread::Builder::new().spawn(move || {
                     // A client that is gone needs no response.
-                    let _ = respond(stream, &readiness);
+                    let _ = respond(stream, &readiness, &metrics);
                     open.fetch_sub(1, Ordering::SeqCst);
                 });
                 if served.is_ok() {
@@ -108,7 +110,7 @@ fn is_without_ipv6(error: &io::Error) -> bool {
     matches!(errno, Some(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL))
 }
 
-fn respond(mut stream: TcpStream, readiness: &Readiness) -> io::Result<()> {
+fn respond(mut stream: TcpStream, readiness: &Readiness, metrics: &Metrics) -> io::Result<()> {
     stream.set_write_timeout(Some(TIMEOUT))?;
     let request = read_request(&mut stream)?;
     let mut words = request.split(' ');
@@ -119,7 +121,10 @@ fn respond(mut stream: TcpStream, readiness: &Readiness) -> io::Result<()> {
             None => ("200 OK", "ok".to_owned()),
             Some(problem) => ("503 Service Unavailable", one_line(&problem).into_owned()),
         },
-        ("GET" | "HEAD", _) => ("404 Not Found", "expected /healthz or /readyz".to_owned()),
+        ("GET" | "HEAD", "/metrics") => {
+            ("200 OK", metrics.text(readiness.get().is_none()).trim_end().to_owned())
+        }
+        ("GET" | "HEAD", _) => ("404 Not Found", "expected /healthz, /readyz or /metrics".to_owned()),
         _ => ("405 Method Not Allowed", "expected GET".to_owned()),
     };
     let length = body.len() + 1;
@@ -162,7 +167,7 @@ mod tests {
     #[test]
     fn readiness_is_reported_with_its_reason() {
         let readiness = Readiness::default();
-        let address = serve("127.0.0.1:0".parse().unwrap(), &readiness).unwrap();
+        let address = serve("127.0.0.1:0".parse().unwrap(), &readiness, &Arc::default()).unwrap();
         let ready = || get(address, "GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n");
         assert!(ready().starts_with("HTTP/1.1 503 "), "{}", ready());
         assert!(ready().ends_with("\r\n\r\nnot installed yet\n"), "{}", ready());
@@ -174,6 +179,7 @@ mod tests {
         readiness.also(Arc::new(|| Some("pods".to_owned())));
         assert!(ready().starts_with("HTTP/1.1 503 ") && ready().ends_with("\r\n\r\npods\n"), "{}", ready());
         assert!(get(address, "GET /healthz HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 "));
+        assert!(get(address, "GET /metrics HTTP/1.1\r\n\r\n").contains("\nistio_cni_install_ready 0\n"));
         assert!(get(address, "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
         assert!(get(address, "POST /readyz HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
     }
@@ -200,7 +206,7 @@ mod tests {
     #[test]
     fn idle_connections_do_not_delay_probes() {
         let readiness = Readiness::default();
-        let address = serve("127.0.0.1:0".parse().unwrap(), &readiness).unwrap();
+        let address = serve("127.0.0.1:0".parse().unwrap(), &readiness, &Arc::default()).unwrap();
         let idle: Vec<_> = (0..LIMIT - 1).map(|_| TcpStream::connect(address).unwrap()).collect();
         assert!(get(address, "GET /healthz HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200 "));
         drop(idle);

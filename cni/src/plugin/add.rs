@@ -2,7 +2,7 @@
 
 use istio_iptables::run;
 
-use super::{Context, log_not_captured};
+use super::{Context, NOT_CAPTURED, log_not_captured};
 use crate::capture::CaptureOptions;
 use crate::decide::{Decision, Refusal, decide};
 use crate::environment::{Attachment, PodName};
@@ -37,17 +37,32 @@ pub(super) fn add(context: &Context<'_>, attachment: &Attachment) -> Result<Stri
         return Ok(result);
     }
     let settings = conf.settings()?;
-    let Some(options) = options(context, &settings, pod)? else { return Ok(result) };
-    capture(context, attachment, pod, &settings, &options)?;
+    match options(context, &settings, pod)? {
+        Decided::Capture(options) => capture(context, attachment, pod, &settings, &options)?,
+        Decided::NotCaptured(reason) => log_not_captured(pod, &reason),
+        Decided::Unknown(reason) => {
+            log::warn!(pod:% = pod, reason, outcome = NOT_CAPTURED; "NOT captured: no source knows the pod, and on_unknown is pass");
+        }
+    }
     Ok(result)
 }
 
-/// The options of a pod that is to be captured; `None` if it is not.
+/// What becomes of a pod that may start.
+pub(super) enum Decided {
+    /// It is captured.
+    Capture(CaptureOptions),
+    /// It is not: why.
+    NotCaptured(String),
+    /// No source knows it, and the configuration allows that: why.
+    Unknown(String),
+}
+
+/// Asks the sources.
 pub(super) fn options(
     context: &Context<'_>,
     settings: &Settings,
     pod: &PodName,
-) -> Result<Option<CaptureOptions>, CniError> {
+) -> Result<Decided, CniError> {
     let mut unknown = Unknown::default();
     for kind in &settings.sources {
         let facts = match source::pod(context.conf, *kind, pod, context.watch)? {
@@ -58,11 +73,8 @@ pub(super) fn options(
             }
         };
         match decide(&facts, &settings.defaults) {
-            Decision::Capture(options) => return Ok(Some(options)),
-            Decision::NotCaptured(reason) => {
-                log_not_captured(pod, &reason);
-                return Ok(None);
-            }
+            Decision::Capture(options) => return Ok(Decided::Capture(options)),
+            Decision::NotCaptured(reason) => return Ok(Decided::NotCaptured(reason.to_string())),
             Decision::Refuse(Refusal::BadAnnotation(problem)) => {
                 return Err(CniError::new(Code::InvalidConfig, problem));
             }
@@ -71,11 +83,7 @@ pub(super) fn options(
     }
     match settings.on_unknown {
         OnUnknown::Fail => Err(unknown.error(pod)),
-        OnUnknown::Pass => {
-            let reason = unknown.reasons().join("; ");
-            log::warn!(pod:% = pod, reason; "NOT captured: no source knows the pod, and on_unknown is pass");
-            Ok(None)
-        }
+        OnUnknown::Pass => Ok(Decided::Unknown(unknown.reasons().join("; "))),
     }
 }
 
@@ -156,7 +164,8 @@ fn capture(
         pod:% = pod,
         decide_us = micros(decided),
         rules_us = micros(captured.saturating_sub(decided)),
-        total_us = micros(context.watch.elapsed());
+        total_us = micros(context.watch.elapsed()),
+        outcome = "captured";
         "captured"
     );
     Ok(())

@@ -5,7 +5,8 @@ use istio_iptables::config::Output;
 use istio_iptables::diff::RuleDifference;
 use istio_iptables::{format, run};
 
-use super::{Context, add};
+use super::Context;
+use super::add::{self, Decided};
 use crate::capture::CaptureOptions;
 use crate::environment::Attachment;
 use crate::error::{CniError, Code};
@@ -27,8 +28,8 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
     let options = match state.as_ref().and_then(State::options) {
         Some(values) => CaptureOptions::of_values(values),
         None => match add::options(context, &settings, pod)? {
-            Some(options) => options,
-            None => return Ok(()),
+            Decided::Capture(options) => options,
+            Decided::NotCaptured(_) | Decided::Unknown(_) => return Ok(()),
         },
     };
     let resolved = options

@@ -222,7 +222,10 @@ fn status(conf: &NetConf<'_>, watch: &Watch) -> Result<Settings, CniError> {
     Ok(settings)
 }
 
+/// The outcome of ADD for a pod that starts without capture, as a field of its log line.
+const NOT_CAPTURED: &str = "not_captured";
+
 /// Logs a pod that is not captured.
 fn log_not_captured(pod: &PodName, reason: &dyn std::fmt::Display) {
-    log::info!(pod:% = pod, reason:% = reason; "not captured");
+    log::info!(pod:% = pod, reason:% = reason, outcome = NOT_CAPTURED; "not captured");
 }

@@ -2,13 +2,13 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::node::{LIST, Node, SINGLE};
 use super::reader::{Reader, wanted};
@@ -37,7 +37,7 @@ impl Agent {
             }
         });
         let mut agent = Self { child, log, address: String::new() };
-        let line = agent.logged("serving /healthz and /readyz");
+        let line = agent.logged("serving /healthz, /readyz and /metrics");
         line["address"].as_str().unwrap().clone_into(&mut agent.address);
         agent
     }
@@ -57,8 +57,12 @@ impl Agent {
     }
 
     fn readyz(&self) -> String {
+        self.get("/readyz")
+    }
+
+    fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: agent\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: agent\r\n\r\n").unwrap();
         let mut response = String::new();
         stream.read_to_string(&mut response).unwrap();
         response
@@ -67,9 +71,14 @@ impl Agent {
     /// Waits until `/readyz` contains a text.
     #[track_caller]
     pub(crate) fn readyz_is(&self, expected: &str) {
+        self.until("/readyz", expected);
+    }
+
+    #[track_caller]
+    fn until(&self, path: &str, expected: &str) {
         let begin = Instant::now();
         loop {
-            let response = self.readyz();
+            let response = self.get(path);
             if response.contains(expected) {
                 return;
             }
@@ -116,6 +125,45 @@ fn ready_only_after_installation_and_everything_stays_at_its_end() {
     agent.end();
     assert_eq!(node.read("10-a.conflist"), LIST);
     assert!(node.bin.join("istio-cni").exists());
+}
+
+/// ADD by the installed program, for a pod with these annotations and no network namespace.
+fn add(node: &Node, annotations: &Value) {
+    let conf = json!({
+        "cniVersion": "1.0.0", "name": "cluster", "type": "istio-cni", "cni_agent_run_dir": node.run,
+        "prevResult": {"cniVersion": "1.0.0"}, "runtimeConfig": {"io.kubernetes.cri.pod-annotations": annotations}
+    });
+    let variables = [
+        ("CNI_COMMAND", "ADD"),
+        ("CNI_CONTAINERID", "c1"),
+        ("CNI_NETNS", "/nonexistent/ns"),
+        ("CNI_IFNAME", "eth0"),
+        ("CNI_ARGS", "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web"),
+    ];
+    let mut call = Command::new(node.bin.join("istio-cni"));
+    call.envs(variables).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = call.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(conf.to_string().as_bytes()).unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn installations_and_calls_of_the_runtime_are_counted() {
+    let node = Node::new(&[("10-a.conflist", LIST)]);
+    let agent = Agent::start(&node, &[]);
+    agent.readyz_is("HTTP/1.1 200 ");
+    agent.until("/metrics", "\nistio_cni_install_ready 1\n");
+    agent.until("/metrics", "\nistio_cni_installs_total{result=\"SUCCESS\"} 1\n");
+    // That of the test run is none of a pod.
+    assert!(!agent.get("/metrics").contains("istio_cni_adds_total"), "{}", agent.get("/metrics"));
+    let source = ("kubernetes.io/config.source", "api");
+    add(&node, &json!({source.0: source.1}));
+    agent.until("/metrics", "\nistio_cni_adds_total{outcome=\"not_captured\"} 1\n");
+    let status = r#"{"initContainers":["istio-validation"],"containers":["istio-proxy"]}"#;
+    add(&node, &json!({source.0: source.1, "sidecar.istio.io/status": status}));
+    agent.until("/metrics", "\nistio_cni_adds_total{outcome=\"failed\"} 1\n");
+    agent.until("/metrics", "\nistio_cni_errors_total{command=\"ADD\",code=\"4\"} 1\n");
+    agent.end();
 }
 
 #[test]

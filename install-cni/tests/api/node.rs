@@ -182,7 +182,7 @@ fn run(folder: &TempDir, server: &Server) -> (Child, String) {
         let line = line.unwrap();
         println!("{line}");
         let line: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
-        (line["msg"] == "serving /healthz and /readyz").then(|| line["address"].as_str().unwrap().to_owned())
+        (line["msg"] == "serving /healthz, /readyz and /metrics").then(|| line["address"].as_str().unwrap().to_owned())
     });
     // Whatever else it logs is read, so that it is not kept from logging.
     std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| println!("{line}")));

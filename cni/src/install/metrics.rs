@@ -1,0 +1,173 @@
+//! What the agent counts, in the text format of Prometheus.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::{Map, Value};
+
+use super::dry_add::POD as DRY_ADD;
+use crate::lookup::Answer;
+
+/// A family of counters: name and help.
+type Family = (&'static str, &'static str);
+
+/// As Istio's agent has it.
+const READY: Family = ("istio_cni_install_ready", "Whether the plugin is installed and the agent is ready.");
+/// As Istio's agent has it.
+const INSTALLS: Family = (
+    "istio_cni_installs_total",
+    "Installations: program or entry written (SUCCESS), attempts that failed (FAILURE).",
+);
+const CONFLICTS: Family =
+    ("istio_cni_conflicts_total", "How often another program changed the entry, which was written again.");
+const ADDS: Family = (
+    "istio_cni_adds_total",
+    "Calls of ADD by the runtime that ended with this outcome, from the plugin's log lines.",
+);
+const ERRORS: Family = (
+    "istio_cni_errors_total",
+    "Calls by the runtime that failed, by the error's code, from the plugin's log lines.",
+);
+const ANSWERS: Family =
+    ("istio_cni_pod_answers_total", "Questions of the plugin about a pod, by the agent's answer.");
+
+/// The counters, by family and labels.
+#[derive(Debug, Default)]
+pub struct Metrics(Mutex<BTreeMap<(Family, String), u64>>);
+
+impl Metrics {
+    fn add(&self, family: Family, labels: String) {
+        let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counter = counters.entry((family, labels)).or_default();
+        *counter = counter.saturating_add(1);
+    }
+
+    /// An attempt to install, which wrote something or failed.
+    pub fn installation(&self, succeeded: bool) {
+        let result = if succeeded { "SUCCESS" } else { "FAILURE" };
+        self.add(INSTALLS, format!("{{result=\"{result}\"}}"));
+    }
+
+    /// Another program changed the entry.
+    pub fn conflict(&self) {
+        self.add(CONFLICTS, String::new());
+    }
+
+    /// The agent has answered a question.
+    pub fn answer(&self, answer: &Answer) {
+        let answer = match answer {
+            Answer::Pod(_) => "pod",
+            Answer::NotFound => "not_found",
+            Answer::Unknown(_) => "unknown",
+        };
+        self.add(ANSWERS, format!("{{answer=\"{answer}\"}}"));
+    }
+
+    /// The plugin has sent a log line. Lines of the test run are not those of a pod.
+    pub fn plugin_line(&self, line: &Map<String, Value>) {
+        let text = |key: &str| line.get(key).and_then(Value::as_str);
+        if text("pod") == Some(DRY_ADD) {
+            return;
+        }
+        // The plugin runs as root, but what it logs is no reason for a series of any name.
+        let outcomes = ["captured", "not_captured"];
+        if let Some(outcome) = outcomes.into_iter().find(|outcome| text("outcome") == Some(outcome)) {
+            self.add(ADDS, format!("{{outcome=\"{outcome}\"}}"));
+        }
+        let commands = ["ADD", "CHECK", "GC", "STATUS"];
+        let command = commands.into_iter().find(|command| text("command") == Some(command));
+        let code = line.get("code").and_then(Value::as_u64).filter(|code| *code < 1000);
+        if let (Some(command), Some(code)) = (command, code) {
+            if command == "ADD" {
+                self.add(ADDS, "{outcome=\"failed\"}".to_owned());
+            }
+            self.add(ERRORS, format!("{{command=\"{command}\",code=\"{code}\"}}"));
+        }
+    }
+
+    /// Everything, for a scrape.
+    #[must_use]
+    pub fn text(&self, ready: bool) -> String {
+        let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // Without labels, so that a rate begins at 0.
+        counters.entry((CONFLICTS, String::new())).or_default();
+        let mut text = head(READY, "gauge");
+        text.push_str(&format!("{} {}\n", READY.0, u8::from(ready)));
+        let mut last = None;
+        for ((family, labels), count) in &counters {
+            if last != Some(family) {
+                text.push_str(&head(*family, "counter"));
+                last = Some(family);
+            }
+            text.push_str(&format!("{}{labels} {count}\n", family.0));
+        }
+        text
+    }
+}
+
+fn head((name, help): Family, kind: &str) -> String {
+    format!("# HELP {name} {help}\n# TYPE {name} {kind}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn line(metrics: &Metrics, line: &Value) {
+        metrics.plugin_line(line.as_object().unwrap());
+    }
+
+    #[test]
+    fn counters_are_in_the_text_format() {
+        let metrics = Metrics::default();
+        metrics.installation(true);
+        metrics.installation(false);
+        metrics.installation(false);
+        metrics.answer(&Answer::NotFound);
+        line(&metrics, &json!({"msg": "captured", "outcome": "captured", "pod": "a/b"}));
+        line(&metrics, &json!({"level": "error", "command": "ADD", "code": 11, "pod": "a/b"}));
+        line(&metrics, &json!({"level": "error", "command": "STATUS", "code": 50}));
+        let text = metrics.text(true);
+        for sample in [
+            "istio_cni_install_ready 1",
+            "istio_cni_installs_total{result=\"SUCCESS\"} 1",
+            "istio_cni_installs_total{result=\"FAILURE\"} 2",
+            "istio_cni_conflicts_total 0",
+            "istio_cni_adds_total{outcome=\"captured\"} 1",
+            "istio_cni_adds_total{outcome=\"failed\"} 1",
+            "istio_cni_errors_total{command=\"ADD\",code=\"11\"} 1",
+            "istio_cni_errors_total{command=\"STATUS\",code=\"50\"} 1",
+            "istio_cni_pod_answers_total{answer=\"not_found\"} 1",
+        ] {
+            assert!(text.lines().any(|line| line == sample), "{sample}: {text}");
+        }
+        assert!(metrics.text(false).contains("\nistio_cni_install_ready 0\n"));
+        // Each family has its head once, and before its samples.
+        let heads: Vec<&str> = text.lines().filter(|line| line.starts_with("# TYPE ")).collect();
+        assert_eq!(heads.len(), 6, "{text}");
+        for head in heads {
+            let name = head.split(' ').nth(2).unwrap();
+            let at = text.find(head).unwrap();
+            assert!(text.find(&format!("\n{name}")).unwrap() > at, "{text}");
+        }
+    }
+
+    #[test]
+    fn lines_make_no_series_of_any_name() {
+        let metrics = Metrics::default();
+        let before = metrics.text(true);
+        for other in [
+            json!({"msg": "captured", "outcome": "x\"} 1\n"}),
+            json!({"command": "ADD\"", "code": 1}),
+            json!({"command": "ADD", "code": 100_000}),
+            json!({"outcome": "captured", "pod": DRY_ADD}),
+            json!({"command": "ADD", "code": 102, "pod": DRY_ADD}),
+            json!({"msg": "captured"}),
+        ] {
+            line(&metrics, &other);
+        }
+        assert_eq!(metrics.text(true), before);
+    }
+}
