@@ -202,9 +202,12 @@ kernel-tests: static
 	    --message-format=json >target/kernels/tests-$(ARCH).json
 
 # The cluster of KUBECONFIG is used only if CLUSTER_CONTEXT names its current context.
-cluster: ## the injector against a real API server (KUBEBUILDER_ASSETS, or KUBECONFIG with CLUSTER_CONTEXT)
+cluster: ## the injector and the node agent against a real API server (KUBEBUILDER_ASSETS, or KUBECONFIG with CLUSTER_CONTEXT)
 ifneq ($(KUBEBUILDER_ASSETS)$(CLUSTER_CONTEXT),)
 	cargo test --locked -p sidecar-injector --test end_to_end -- --include-ignored
+ifneq ($(KUBEBUILDER_ASSETS),)
+	CLUSTER_CONTEXT= cargo test --locked -p install-cni --test cluster -- --include-ignored
+endif
 else
 	@echo "end to end on a real API server: NOT CHECKED: set KUBEBUILDER_ASSETS to a directory with kube-apiserver and etcd," \
 	    "or KUBECONFIG and CLUSTER_CONTEXT (its current context)"

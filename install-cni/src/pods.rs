@@ -82,6 +82,13 @@ impl Pods for NodePods {
             Ok(Err(kube::Error::Api(status))) if status.code == 404 && status.reason == "NotFound" => {
                 Answer::NotFound
             }
+            // The message of a pod's event has no room for the API server's.
+            Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
+                let problem = describe(&kube::Error::Api(status));
+                let problem = format!("missing permission to get pods: {problem}");
+                log::warn!("{problem}");
+                Answer::Unknown(problem)
+            }
             Ok(Err(error)) => Answer::Unknown(describe(&error)),
             Err(_) => {
                 Answer::Unknown(format!("no response from the API server within {} ms", wait.as_millis()))

@@ -9,14 +9,16 @@
     reason = "tests"
 )]
 
+mod agent;
+#[path = "../common/node.rs"]
 mod node;
 mod server;
 
 use std::time::Duration;
 
-use node::{LIMIT, Node, injected, pod};
+use node::{LIMIT, Node, injected, pod, until};
 use serde_json::json;
-use server::{Mode, Server};
+use server::{Mode, Server, WatchEnd};
 
 #[test]
 fn pods_of_the_node_are_known_without_further_requests() {
@@ -34,8 +36,30 @@ fn pods_of_the_node_are_known_without_further_requests() {
         node.passed("plain", "u-1");
         assert!(node.readyz().starts_with("HTTP/1.1 200 "), "{}", node.readyz());
     }
-    let gets = server.requests().into_iter().filter(|target| target.contains("/namespaces/")).count();
-    assert_eq!(gets, 0);
+    assert_eq!(server.gets(), 0);
+}
+
+/// What an API server does every few minutes, after a long outage, and while it is restarted.
+#[test]
+fn watch_that_ends_is_begun_again() {
+    let server = Server::start(Mode::Well, &[injected("web-0", "u-0")]);
+    let node = Node::start(&server);
+    node.is_ready();
+    for (number, end) in [WatchEnd::Closed, WatchEnd::Gone, WatchEnd::Reset].into_iter().enumerate() {
+        let name = format!("late-{number}");
+        until("a watch is open", || server.watches() == 1);
+        server.end_watches(end);
+        server.change(&injected(&name, "u-1"));
+        until(&format!("{name} is known after {end:?}"), || {
+            let before = server.gets();
+            node.captured(&name, "u-1");
+            server.gets() == before
+        });
+        let before = server.gets();
+        node.captured("web-0", "u-0");
+        assert_eq!(server.gets(), before, "{end:?}");
+        assert!(node.readyz().starts_with("HTTP/1.1 200 "), "{}", node.readyz());
+    }
 }
 
 #[test]

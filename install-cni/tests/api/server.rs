@@ -24,10 +24,26 @@ pub(crate) enum Mode {
     Closes,
 }
 
+/// How a watch ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WatchEnd {
+    /// As after its time-out.
+    Closed,
+    /// With the event of a resourceVersion that is too old.
+    Gone,
+    /// In the middle of the response.
+    Reset,
+}
+
 struct State {
     mode: Mode,
     pods: BTreeMap<String, Value>,
     requests: Vec<String>,
+    /// Events that watches report: their resourceVersion is their position, after 1 for what is there at the start.
+    changes: Vec<Value>,
+    /// How often watches were ended, and how the last time.
+    ended: (usize, WatchEnd),
+    watches: usize,
 }
 
 pub(crate) struct Server {
@@ -40,7 +56,9 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let pods = pods.iter().map(|pod| (path(pod), pod.clone())).collect();
-        let state = Arc::new(Mutex::new(State { mode, pods, requests: Vec::new() }));
+        let (requests, changes) = (Vec::new(), Vec::new());
+        let ended = (0, WatchEnd::Closed);
+        let state = Arc::new(Mutex::new(State { mode, pods, requests, changes, ended, watches: 0 }));
         let shared = Arc::clone(&state);
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -59,6 +77,31 @@ impl Server {
     /// Adds a pod that is not among those that are listed: a watch is never told.
     pub(crate) fn add(&self, pod: &Value) {
         self.state.lock().unwrap().pods.insert(path(pod), pod.clone());
+    }
+
+    /// Adds a pod, and reports it to watches.
+    pub(crate) fn change(&self, pod: &Value) {
+        let mut state = self.state.lock().unwrap();
+        state.pods.insert(path(pod), pod.clone());
+        let mut object = pod.clone();
+        object["metadata"]["resourceVersion"] = json!((state.changes.len() + 2).to_string());
+        state.changes.push(json!({"type": "ADDED", "object": object}));
+    }
+
+    /// Ends all watches that are open.
+    pub(crate) fn end_watches(&self, how: WatchEnd) {
+        let mut state = self.state.lock().unwrap();
+        state.ended = (state.ended.0 + 1, how);
+    }
+
+    /// How many watches are open.
+    pub(crate) fn watches(&self) -> usize {
+        self.state.lock().unwrap().watches
+    }
+
+    /// How often a single pod was read.
+    pub(crate) fn gets(&self) -> usize {
+        self.requests().iter().filter(|target| target.contains("/namespaces/")).count()
     }
 
     pub(crate) fn requests(&self) -> Vec<String> {
@@ -104,21 +147,55 @@ fn serve(mut stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
                 None => respond(&mut stream, 404, &status(404, "NotFound"))?,
             }
         } else if query.contains("watch=true") {
-            stream.write_all(
-                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
-            )?;
-            // Nothing ever changes.
-            loop {
-                thread::sleep(Duration::from_secs(1));
+            state.lock().unwrap().watches += 1;
+            let served = watch(&mut stream, query, state);
+            state.lock().unwrap().watches -= 1;
+            match served? {
+                WatchEnd::Reset => return Ok(()),
+                WatchEnd::Closed | WatchEnd::Gone => stream.write_all(b"0\r\n\r\n")?,
             }
         } else {
             let items: Vec<&Value> = pods.values().collect();
+            let version = (state.lock().unwrap().changes.len() + 1).to_string();
             let list = json!({
-                "kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items
+                "kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": version}, "items": items
             });
             respond(&mut stream, 200, &list)?;
         }
     }
+}
+
+/// Reports what has changed since the resourceVersion of the request, until watches are ended.
+fn watch(stream: &mut TcpStream, query: &str, state: &Mutex<State>) -> std::io::Result<WatchEnd> {
+    stream.write_all(
+        b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n",
+    )?;
+    let version = query.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
+    let mut reported = version.and_then(|version| version.parse::<usize>().ok()).unwrap_or(1) - 1;
+    let begin = state.lock().unwrap().ended.0;
+    loop {
+        let (changes, ended) = {
+            let state = state.lock().unwrap();
+            (state.changes.get(reported..).unwrap_or_default().to_vec(), state.ended)
+        };
+        if ended.0 != begin {
+            if ended.1 == WatchEnd::Gone {
+                let error = status(410, "Expired");
+                chunk(stream, &json!({"type": "ERROR", "object": error}))?;
+            }
+            return Ok(ended.1);
+        }
+        for change in &changes {
+            chunk(stream, change)?;
+        }
+        reported += changes.len();
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn chunk(stream: &mut TcpStream, event: &Value) -> std::io::Result<()> {
+    let line = format!("{event}\n");
+    write!(stream, "{:x}\r\n{line}\r\n", line.len())
 }
 
 fn status(code: u16, reason: &str) -> Value {

@@ -1,9 +1,13 @@
 //! A node: the agent in directories of its own, and ADD by the plugin's code.
 
+#![allow(dead_code, reason = "each test program uses a part")]
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use istio_cni::environment;
@@ -15,8 +19,6 @@ use istio_iptables::kernel::process::SystemHost;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::server::Server;
-
 /// Far longer than anything here takes.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
@@ -24,9 +26,13 @@ const RESULT: &str = r#"{"cniVersion":"1.1.0"}"#;
 
 /// A pod of the API server.
 pub(crate) fn pod(name: &str, uid: &str, annotations: &Value) -> Value {
+    let image = "localhost/image:1";
     json!({
+        "apiVersion": "v1", "kind": "Pod",
         "metadata": {"namespace": "default", "name": name, "uid": uid, "annotations": annotations, "resourceVersion": "1"},
-        "spec": {"containers": [{"name": "app"}, {"name": "istio-proxy", "args": ["proxy", "sidecar"]}]}
+        "spec": {"containers": [
+            {"name": "app", "image": image}, {"name": "istio-proxy", "image": image, "args": ["proxy", "sidecar"]}
+        ]}
     })
 }
 
@@ -39,10 +45,15 @@ pub(crate) struct Node {
     folder: TempDir,
     child: Child,
     address: String,
+    log: Log,
 }
 
+/// The lines of the agent's log.
+type Log = Arc<Mutex<Vec<Value>>>;
+
 impl Node {
-    pub(crate) fn start(server: &Server) -> Self {
+    /// Starts the agent by a command, which is made of the program's path. Directories and address are added to its arguments.
+    pub(crate) fn start_by(command: impl FnOnce(&Path) -> Command) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         for name in ["net.d", "bin", "program"] {
@@ -61,12 +72,18 @@ impl Node {
         std::fs::write(&plugin, format!("#!/bin/sh\n# {CAPTURE_ANNOTATION}\necho '{answer}'\n")).unwrap();
         std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
         std::fs::copy(env!("CARGO_BIN_EXE_install-cni"), path("program/install-cni")).unwrap();
-        let (child, address) = run(&folder, server);
-        Self { folder, child, address }
+        let log = Log::default();
+        let (child, address) = run(&folder, command, &log);
+        Self { folder, child, address, log }
     }
 
-    pub(crate) fn restart(&mut self, server: &Server) {
-        (self.child, self.address) = run(&self.folder, server);
+    pub(crate) fn restart_by(&mut self, command: impl FnOnce(&Path) -> Command) {
+        (self.child, self.address) = run(&self.folder, command, &self.log);
+    }
+
+    /// Whether a line of the log contains a text.
+    pub(crate) fn has_logged(&self, part: &str) -> bool {
+        self.log.lock().unwrap().iter().any(|line| line.to_string().contains(part))
     }
 
     pub(crate) fn kill(&mut self) {
@@ -75,8 +92,12 @@ impl Node {
     }
 
     pub(crate) fn readyz(&self) -> String {
+        self.get("/readyz")
+    }
+
+    pub(crate) fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: agent\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: agent\r\n\r\n").unwrap();
         let mut response = String::new();
         stream.read_to_string(&mut response).unwrap();
         response
@@ -125,6 +146,11 @@ impl Node {
         plugin::run(&request, input, &Watch::start(), &SystemHost::new(None))
     }
 
+    /// ADD, whatever becomes of it.
+    pub(crate) fn attempt(&self, name: &str, uid: &str) {
+        drop(self.add(name, uid, LIMIT));
+    }
+
     #[track_caller]
     pub(crate) fn captured(&self, name: &str, uid: &str) {
         let error = self.add(name, uid, LIMIT).result.unwrap_err();
@@ -159,32 +185,41 @@ impl Drop for Node {
 }
 
 /// Starts the agent, and waits until it listens.
-fn run(folder: &TempDir, server: &Server) -> (Child, String) {
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let kubeconfig = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "x",
-        "clusters": [{"name": "x", "cluster": {"server": format!("http://{}", server.address)}}],
-        "users": [{"name": "x", "user": {"token": "t"}}],
-        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}]
-    });
-    std::fs::write(path("kubeconfig"), kubeconfig.to_string()).unwrap();
-    let mut child = Command::new(path("program/install-cni"))
-        .args(["--node-name=node-1", "--listen=127.0.0.1:0", "--no-dry-add", "--log-level=debug"])
+fn run(folder: &TempDir, command: impl FnOnce(&Path) -> Command, log: &Log) -> (Child, String) {
+    let path = |name: &str| folder.path().join(name);
+    let mut child = command(&path("program/install-cni"))
+        .args(["--listen=127.0.0.1:0", "--no-dry-add"])
         .args(
-            [("net-dir", "net.d"), ("bin-dir", "bin"), ("run-dir", "run"), ("kubeconfig", "kubeconfig")]
-                .map(|(option, name)| format!("--{option}={}", path(name))),
+            [("net-dir", "net.d"), ("bin-dir", "bin"), ("run-dir", "run")]
+                .map(|(option, name)| format!("--{option}={}", path(name).display())),
         )
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let address = lines.by_ref().find_map(|line| {
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(|line| {
         let line = line.unwrap();
         println!("{line}");
-        let line: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
-        (line["msg"] == "serving /healthz, /readyz and /metrics").then(|| line["address"].as_str().unwrap().to_owned())
+        serde_json::from_str::<Value>(&line).unwrap_or_else(|_| panic!("{line}"))
+    });
+    let address = lines.by_ref().find_map(|line| {
+        let address =
+            line["address"].as_str().filter(|_| line["msg"] == "serving /healthz, /readyz and /metrics");
+        let address = address.map(str::to_owned);
+        log.lock().unwrap().push(line);
+        address
     });
     // Whatever else it logs is read, so that it is not kept from logging.
-    std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| println!("{line}")));
+    let log = Arc::clone(log);
+    std::thread::spawn(move || lines.for_each(|line| log.lock().unwrap().push(line)));
     (child, address.expect("the agent listens"))
+}
+
+/// Waits until something is so.
+#[track_caller]
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < LIMIT, "{what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }

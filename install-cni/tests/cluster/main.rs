@@ -1,0 +1,79 @@
+//! The agent against a real API server, over TLS, with the objects that `sidecar-injector manifests --cni` prints: their arguments, and
+//! the rights of their service account.
+//!
+//! A control plane is made from `KUBEBUILDER_ASSETS` (kube-apiserver and etcd) in a network namespace. All tests are ignored
+//! unless asked for (`make cluster`).
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "tests"
+)]
+
+mod agent;
+#[allow(dead_code, reason = "a part is used")]
+#[path = "../../../injector/tests/end_to_end/api.rs"]
+mod api;
+#[allow(dead_code, reason = "a part is used")]
+#[path = "../../../injector/tests/end_to_end/control_plane.rs"]
+mod control_plane;
+#[path = "../common/node.rs"]
+mod node;
+mod outage;
+mod rights;
+mod token;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use control_plane::Cluster;
+use libtest_mimic::{Arguments, Trial};
+
+type Test = (&'static str, fn(&Cluster));
+
+const TESTS: &[Test] = &[
+    ("rights::every_right_of_the_manifest_is_used_and_no_other", rights::every_right_is_used_and_no_other),
+    ("rights::permission_that_is_missing_is_named", rights::permission_that_is_missing_is_named),
+    ("rights::pod_of_the_agent_has_its_token", rights::pod_of_the_agent_has_its_token),
+    ("outage::pod_with_the_same_name_is_another_pod", outage::pod_with_the_same_name_is_another_pod),
+    ("token::token_is_read_again_when_it_was_rotated", token::token_is_read_again_when_it_was_rotated),
+    // Last: they end the API server of the others.
+    ("outage::restart_of_the_api_server_is_survived", outage::restart_of_the_api_server_is_survived),
+    (
+        "outage::changes_that_etcd_has_compacted_are_listed",
+        outage::changes_that_etcd_has_compacted_are_listed,
+    ),
+];
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    if arguments.list || !(arguments.include_ignored || arguments.ignored) {
+        let listed = TESTS.iter().map(|(name, _)| Trial::test(*name, || Ok(())).with_ignored_flag(true));
+        return libtest_mimic::run(&arguments, listed.collect()).exit_code();
+    }
+    let cluster = match control_plane::of_environment() {
+        Ok(cluster) if cluster.is_own() => Arc::new(cluster),
+        Ok(_) => {
+            eprintln!(
+                "NOT CHECKED: the node agent's tests need a control plane of their own: KUBEBUILDER_ASSETS"
+            );
+            return ExitCode::FAILURE;
+        }
+        Err(code) => return code,
+    };
+    let trial = |(name, test): &Test| {
+        let (cluster, test) = (Arc::clone(&cluster), *test);
+        Trial::test(*name, move || {
+            test(&cluster);
+            Ok(())
+        })
+        .with_ignored_flag(true)
+    };
+    let arguments = Arguments { test_threads: Some(1), ..arguments };
+    let conclusion = libtest_mimic::run(&arguments, TESTS.iter().map(trial).collect());
+    cluster.end();
+    conclusion.exit_code()
+}
