@@ -49,6 +49,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
                 .into_iter()
                 .flat_map(|(mark, fib)| routing::that_decide_first(*family, fib, mark, true)),
         );
+        foreign.extend(routing::that_drop(rules, &current.network.links, fib));
     }
     notices.extend(super::device_chains());
     let dormant = current.native.dormant().iter();
@@ -57,7 +58,8 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
             format!("the nftables table inet {name} is switched off: no packet meets its rules")
         }));
     let fib = current.network.fib.clone();
-    let live = Live { rules, routed_mark, fib, notices, foreign, runtime: Runtime::default() };
+    let links = current.network.links.clone();
+    let live = Live { rules, routed_mark, fib, links, notices, foreign, runtime: Runtime::default() };
     Ok(Own { live, rules: own })
 }
 

@@ -20,6 +20,7 @@ pub fn observed() -> io::Result<Observed> {
     let mut socket = Rtnetlink::open()?;
     let mut observed = Observed {
         passthrough: socket.passthrough_address()?.map(|address| address.protocol.unwrap_or(0)),
+        links: socket.links()?,
         ..Observed::default()
     };
     for family in Family::ALL {

@@ -23,7 +23,7 @@ mod unless;
 mod walk;
 
 use crate::config::{CaptureConfig, GivenOption, Mode, Output, PacketQuery};
-use crate::model::{Family, Fib, Mark, Network, PerFamily};
+use crate::model::{Family, Fib, Links, Mark, Network, PerFamily};
 use crate::policy;
 
 pub(crate) use foreign_rule::{Effect, effect, tests as tests_of};
@@ -59,6 +59,8 @@ pub struct Live {
     pub routed_mark: Option<Mark>,
     /// The policy rules and routes of each family.
     pub fib: PerFamily<Fib>,
+    /// The interfaces.
+    pub links: Links,
     /// What else may decide, and cannot be followed.
     pub notices: Vec<String>,
     /// The foreign rules among these that decide before ours.

@@ -11,6 +11,7 @@ use super::{Live, Pod};
 use crate::config::{CaptureConfig, PacketQuery, Sender};
 use crate::model::{DNS_CAPTURE_PORT, Family, Network, Port, Protocol, Target, Transport};
 use crate::ordered::Ordered as _;
+use crate::routing;
 use crate::text::one_line;
 
 /// What was found in the network namespace.
@@ -114,9 +115,17 @@ pub(super) fn proxy_ports(live: &Live, config: &CaptureConfig) -> Vec<ProxyPort>
     ports
 }
 
-/// What is wrong with the listener on the port that a packet goes to.
+/// What keeps a captured packet from the port that it goes to: the kernel, or the listener there.
 pub(super) fn problem_of(packet: &Packet, port: Port, pod: &Pod<'_>) -> Option<String> {
-    let ports = proxy_ports(pod.live.as_ref()?, pod.config);
+    let live = pod.live.as_ref()?;
+    if packet.is_inbound && packet.transport == Transport::Tcp {
+        let is_tproxy = live.routed_mark.is_some();
+        let why = routing::drops(packet.family(), &live.links, &packet.interface, is_tproxy);
+        if let Some(why) = why {
+            return Some(format!("the kernel drops it: {why}"));
+        }
+    }
+    let ports = proxy_ports(live, pod.config);
     let of_packet = |found: &ProxyPort| {
         (found.port, found.transport, found.family) == (port, packet.transport, packet.family())
     };

@@ -10,6 +10,7 @@ mod family;
 mod fib;
 mod handles;
 mod interface;
+mod link;
 mod matcher;
 mod network;
 mod per_family;
@@ -30,6 +31,7 @@ pub use fib::{
 };
 pub use handles::TableHandles;
 pub use interface::{Interface, InterfaceError};
+pub use link::{Link, Links, SourceValidation};
 pub use matcher::{Address, CtState, Mark, Match, Matcher, Owner, Protocol, Syn, Transport};
 pub use network::{InterfaceAddress, Network};
 pub use per_family::PerFamily;

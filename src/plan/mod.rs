@@ -382,6 +382,9 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
         let fib = current.network.fib.get(family).into_iter();
         notices.extend(fib.flat_map(|fib| routing::that_decide_first(*family, fib, tproxy.mark, false)));
     }
+    for (family, rules) in capturing.iter() {
+        notices.extend(routing::that_drop(rules, &current.network.links, current.network.fib.get(family)));
+    }
     for variant in Variant::ALL {
         for change in changes(desired, current, variant).iter().filter(|change| !change.ambiguous.is_empty())
         {

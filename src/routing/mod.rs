@@ -7,16 +7,18 @@
 //! one would not recognise. A foreign route or address that does what ours would is used as it is.
 
 mod first;
+mod links;
 mod lookup;
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::config::{CaptureConfig, InboundPorts, Mode, Tproxy};
-use crate::model::{Family, Fib, Mark, PASSTHROUGH_V6, PerFamily, ROUTE_PROTOCOL, RULE_PRIORITY};
+use crate::model::{Family, Fib, Links, Mark, PASSTHROUGH_V6, PerFamily, ROUTE_PROTOCOL, RULE_PRIORITY};
 use crate::ordered::Ordered as _;
 
 pub use first::that_decide_first;
+pub use links::{drops, that_drop};
 pub use lookup::{Flow, Found, Lookup, Tried, lookup};
 
 /// The desired routes, policy rules and addresses.
@@ -88,6 +90,8 @@ pub struct Observed {
     pub native: Native,
     /// All policy rules and routes.
     pub fib: PerFamily<Fib>,
+    /// The interfaces.
+    pub links: Links,
 }
 
 /// What the tables of Istio's native nftables mode refer to. They hold both families.

@@ -41,6 +41,7 @@ mod foreign_warnings;
 mod forwarded;
 mod held;
 mod inbound;
+mod interface_settings;
 mod interfaces;
 mod interrupted;
 mod istio_leftovers;

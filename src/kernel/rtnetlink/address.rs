@@ -43,6 +43,13 @@ pub(super) struct Listed {
     protocol: Option<u8>,
 }
 
+impl Listed {
+    /// The index of its interface, if it is an IPv4 address.
+    pub(super) fn link_of_ipv4(&self) -> Option<u32> {
+        self.address.is_ipv4().then_some(self.link)
+    }
+}
+
 impl Rtnetlink {
     /// Every address of every link, in the kernel's order: IPv4 before IPv6.
     ///
@@ -98,7 +105,7 @@ impl Rtnetlink {
         self.delete(&passthrough_message(libc::RTM_DELADDR, 0), &[libc::EADDRNOTAVAIL])
     }
 
-    fn listed_addresses(&mut self) -> io::Result<Vec<Listed>> {
+    pub(super) fn listed_addresses(&mut self) -> io::Result<Vec<Listed>> {
         let all_families = Message::new(libc::RTM_GETADDR, 0, &[0; IFADDRMSG]);
         self.socket.dump(&all_families, |list: &mut Vec<Listed>, reply| list.extend(read_address(reply)))
     }

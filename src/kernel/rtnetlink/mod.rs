@@ -5,6 +5,7 @@
 mod address;
 mod fib;
 mod link;
+mod links;
 pub mod loopback;
 mod route;
 mod rule;

@@ -1,0 +1,82 @@
+//! Interfaces, and how the kernel validates source addresses on them.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use super::Rtnetlink;
+use super::address::Listed;
+use crate::kernel::netlink::{Attribute, Message, Reply};
+use crate::kernel::procfs;
+use crate::model::{Link, Links, SourceValidation};
+
+/// Length of `struct ifinfomsg`.
+const IFINFOMSG: usize = 16;
+/// Where it has the index and the flags.
+const INDEX: usize = 4;
+const FLAGS: usize = 8;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MASTER: u16 = 10;
+const IFLA_AF_SPEC: u16 = 26;
+/// The family `AF_INET` in `IFLA_AF_SPEC`.
+const AF_INET: u16 = 2;
+const IFLA_INET_CONF: u16 = 1;
+// The numbers of settings in `IFLA_INET_CONF`, counted from 1.
+const RP_FILTER: usize = 8;
+const ACCEPT_LOCAL: usize = 23;
+const SRC_VALID_MARK: usize = 24;
+
+impl Rtnetlink {
+    /// Every interface, with the settings that decide over captured packets.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn links(&mut self) -> io::Result<Links> {
+        let addresses = self.listed_addresses()?;
+        let with_address: BTreeSet<u32> = addresses.iter().filter_map(Listed::link_of_ipv4).collect();
+        let message = Message::new(libc::RTM_GETLINK, 0, &[0; IFINFOMSG]);
+        let each = self.socket.dump(&message, |list: &mut Vec<Link>, reply| {
+            list.extend(read_link(reply, &with_address));
+        })?;
+        Ok(Links { each, all: of_all() })
+    }
+}
+
+fn read_link(reply: &Reply<'_>, with_address: &BTreeSet<u32>) -> Option<Link> {
+    if reply.kind != libc::RTM_NEWLINK {
+        return None;
+    }
+    let attributes = reply.attributes(IFINFOMSG);
+    let index = reply.word(INDEX);
+    let is_up = u32::try_from(libc::IFF_UP).is_ok_and(|up| reply.word(FLAGS) & up != 0);
+    Some(Link {
+        name: attributes.of(IFLA_IFNAME)?.text(),
+        is_up,
+        is_port: attributes.of(IFLA_MASTER).is_some(),
+        has_v4: with_address.contains(&index),
+        settings: attributes.of(IFLA_AF_SPEC).and_then(settings).unwrap_or_default(),
+    })
+}
+
+fn settings(families: Attribute<'_>) -> Option<SourceValidation> {
+    let values = families.nested().of(AF_INET)?.nested().of(IFLA_INET_CONF)?.payload;
+    let (values, _) = values.as_chunks::<4>();
+    let setting = |number: usize| values.get(number - 1).map(|bytes| u32::from_ne_bytes(*bytes));
+    Some(SourceValidation {
+        uses_mark: setting(SRC_VALID_MARK)? != 0,
+        accepts_local: setting(ACCEPT_LOCAL)? != 0,
+        rp_filter: u8::try_from(setting(RP_FILTER)?).unwrap_or(u8::MAX),
+    })
+}
+
+/// The settings of all interfaces, which netlink does not list. Without `/proc` the kernel's defaults.
+fn of_all() -> SourceValidation {
+    let read = |name: &str| -> Option<u8> {
+        let path = ["/proc/sys/net/ipv4/conf/all/", name].concat();
+        procfs::read_if_present(path).ok()??.trim().parse().ok()
+    };
+    SourceValidation {
+        uses_mark: read("src_valid_mark").is_some_and(|value| value != 0),
+        accepts_local: read("accept_local").is_some_and(|value| value != 0),
+        rp_filter: read("rp_filter").unwrap_or(0),
+    }
+}

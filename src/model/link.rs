@@ -1,0 +1,44 @@
+//! Interfaces, and the settings of them that decide over captured packets: plain data.
+
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// Its name.
+    pub name: String,
+    /// Whether it is up.
+    pub is_up: bool,
+    /// Whether it is a port of another one, such as a bridge, on which packets then arrive.
+    pub is_port: bool,
+    /// Whether it has an IPv4 address.
+    pub has_v4: bool,
+    /// Its own settings.
+    pub settings: SourceValidation,
+}
+
+/// How the kernel validates the source addresses of IPv4 packets: `net.ipv4.conf.NAME`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourceValidation {
+    /// `src_valid_mark`: the policy rules are asked with the mark of the packet.
+    pub uses_mark: bool,
+    /// `accept_local`: addresses of this machine are valid.
+    pub accepts_local: bool,
+    /// `rp_filter`: 1 is strict, 2 is loose.
+    pub rp_filter: u8,
+}
+
+/// The interfaces of a network namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Links {
+    /// Each of them.
+    pub each: Vec<Link>,
+    /// `net.ipv4.conf.all`, which the kernel combines with the settings of each.
+    pub all: SourceValidation,
+}
+
+impl Links {
+    /// The interface of this name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&Link> {
+        self.each.iter().find(|link| link.name == name)
+    }
+}

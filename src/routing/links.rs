@@ -1,0 +1,94 @@
+//! Interfaces on which the kernel drops the connections that our rules capture.
+
+use crate::model::{
+    Chain, Family, FamilyRules, Fib, Hook, HookRules, Interface, Link, Links, Mark, RouteKind,
+    SourceValidation, Table, Target,
+};
+use crate::text::one_line;
+
+/// What the kernel does to connections that arrive on interfaces of the pod and are captured by these rules, each in a sentence.
+#[must_use]
+pub fn that_drop(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Vec<String> {
+    let family = rules.family;
+    let mut found = Vec::new();
+    let arrives =
+        |link: &&Link| link.is_up && link.name != "lo" && !link.is_port && !is_excluded(rules, link);
+    for link in links.each.iter().filter(arrives) {
+        let name = one_line(&link.name);
+        if let Some(mark) = tproxy_mark(rules) {
+            let why = validates_by_mark(family, link, links.all);
+            found.extend(why.map(|why| {
+                format!(
+                    "connections that arrive on {name} are dropped ({family}, mark {mark} of TPROXY): {why}"
+                )
+            }));
+        }
+        let is_routed = || {
+            let by_it = |of: &Option<String>| of.as_ref() == Some(&link.name);
+            let routes = fib.into_iter().flat_map(|fib| &fib.routes);
+            routes.filter(|route| route.kind == RouteKind::Unicast).any(|route| by_it(&route.interface))
+        };
+        if redirects_inbound(rules) && is_routed() {
+            let why = has_no_address(family, link);
+            found.extend(why.map(|why| format!("connections that arrive on {name} are dropped: {why}")));
+        }
+    }
+    found
+}
+
+/// Why the kernel drops a captured packet that arrives on this interface, if it does.
+#[must_use]
+pub fn drops(family: Family, links: &Links, name: &str, is_tproxy: bool) -> Option<String> {
+    let link = links.named(name)?;
+    if is_tproxy { validates_by_mark(family, link, links.all) } else { has_no_address(family, link) }
+}
+
+/// The source of a marked packet is looked up as the destination of a packet with this mark: the policy rule of TPROXY then says
+/// that it is an address of this machine, and such a source is a martian. IPv6 has no such check.
+fn validates_by_mark(family: Family, link: &Link, all: SourceValidation) -> Option<String> {
+    let own = link.settings;
+    let uses_mark = own.uses_mark || all.uses_mark;
+    let is_valid = (own.accepts_local || all.accepts_local) && own.rp_filter.max(all.rp_filter) != 1;
+    (family == Family::V4 && uses_mark && !is_valid).then(|| {
+        let name = if all.uses_mark { "all".to_owned() } else { one_line(&link.name).into_owned() };
+        format!(
+            "with net.ipv4.conf.{name}.src_valid_mark=1 the policy rule of TPROXY makes each source an address of this machine; \
+             set it to 0, with rp_filter=2 for a VPN that needs it, or use REDIRECT"
+        )
+    })
+}
+
+/// REDIRECT sends a packet to the first address of the interface on which it arrives, and drops it if there is none. Interfaces
+/// with IPv6 have a link-local one.
+fn has_no_address(family: Family, link: &Link) -> Option<String> {
+    let name = one_line(&link.name);
+    (family == Family::V4 && !link.has_v4).then(|| {
+        format!(
+            "REDIRECT needs an IPv4 address on the interface, and {name} has none; add one, exclude the interface with \
+             --istio-exclude-interfaces (-c), or use TPROXY"
+        )
+    })
+}
+
+/// The mark that inbound connections get.
+fn tproxy_mark(rules: &FamilyRules) -> Option<Mark> {
+    let chains = rules.tables.get(&Table::Mangle)?;
+    chains.rules().find_map(|rule| {
+        if let Target::Tproxy { mark, .. } = rule.statement.target { Some(mark) } else { None }
+    })
+}
+
+fn redirects_inbound(rules: &FamilyRules) -> bool {
+    let inbound = rules.tables.get(&Table::Nat).and_then(|table| table.chains.get(&Chain::Inbound));
+    let to_proxy = Target::Jump(Chain::InRedirect);
+    inbound.is_some_and(|rules| rules.iter().any(|rule| rule.statement.target == to_proxy))
+}
+
+fn is_excluded(rules: &FamilyRules, link: &Link) -> bool {
+    let hooks = rules.tables.get(&Table::Nat).and_then(|table| table.hooks.get(&Hook::Prerouting));
+    hooks.into_iter().flat_map(HookRules::iter).any(|rule| {
+        let statement = &rule.statement;
+        let covers = |name: &Interface| name.covers(&link.name);
+        statement.target == Target::Return && statement.matcher.in_interface.as_ref().is_some_and(covers)
+    })
+}

@@ -1,0 +1,100 @@
+//! Settings and addresses of interfaces with which the kernel drops what our rules capture: each is named, and what is named is
+//! dropped.
+
+use std::fs;
+
+use crate::lab::fixture::at;
+use crate::lab::{Family, Fixture, Pod, Topology, for_each_backend_and_native};
+
+for_each_backend_and_native!(
+    source_validation_by_mark_drops_what_tproxy_captures,
+    redirect_drops_connections_by_an_interface_without_address,
+);
+
+const EVERYTHING: [&str; 4] = ["-b", "*", "-i", "*"];
+const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
+
+fn set(pod: &Pod, settings: &str) {
+    for setting in settings.split(' ') {
+        let (name, value) = setting.split_once('=').unwrap();
+        let path = format!("/proc/sys/net/ipv4/conf/{}", name.replace('.', "/"));
+        pod.namespace.run(|| fs::write(&path, value).unwrap_or_else(|error| panic!("{path}: {error}")));
+    }
+}
+
+/// The first line of the overview, and that of the answer about a client's connection.
+fn explained(pod: &Pod, family: Family, interface: &str) -> (String, String) {
+    let overview = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().output();
+    let of_pod = overview.lines().find(|line| line.starts_with("the live rules")).unwrap_or_default();
+    let to = at(family.pod(), 8080).to_string();
+    let words = ["explain", "--live", "--from", "outside", "--in", interface, "--to", &to];
+    let answer = pod.bare_istio_iptables(&words).run().succeeded().output();
+    (of_pod.to_owned(), answer.lines().next().unwrap_or_default().to_owned())
+}
+
+/// VPN clients such as wg-quick set `src_valid_mark`: the policy rule of TPROXY then makes each client an address of the pod.
+fn source_validation_by_mark_drops_what_tproxy_captures(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let (app, marker) = (at(Family::V4.pod(), 8080), at(Family::V6.pod(), 8080));
+    let message = "connections that arrive on eth0 are dropped (IPv4, mark 1337 of TPROXY)";
+    let states = [
+        (
+            "all.src_valid_mark=0 eth0.src_valid_mark=0 all.accept_local=0 all.rp_filter=0 eth0.rp_filter=0",
+            false,
+        ),
+        ("all.src_valid_mark=1", true),
+        ("all.rp_filter=2", true),
+        ("all.src_valid_mark=0 eth0.src_valid_mark=1", true),
+        ("eth0.accept_local=1", false),
+        ("eth0.rp_filter=1 all.rp_filter=0", true),
+        ("eth0.src_valid_mark=0", false),
+    ];
+    pod.apply(&TPROXY);
+    for (settings, is_dropped) in states {
+        set(&pod, settings);
+        let by_kernel = pod.outside().gets_no_reply(app, marker);
+        assert_eq!(by_kernel, is_dropped, "{settings}");
+        let output = pod.apply(&TPROXY).output();
+        assert_eq!(output.contains(message), is_dropped, "{settings}: {output}");
+        let check = pod.istio_iptables(&[&["check"], &TPROXY[..]].concat()).run();
+        assert_eq!(check.output().contains(message), is_dropped, "{settings}: {}", check.output());
+        assert_eq!(check.code(), i32::from(is_dropped), "{settings}");
+        let (of_pod, answer) = explained(&pod, Family::V4, "eth0");
+        assert_eq!(of_pod.contains(message), is_dropped, "{settings}: {of_pod}");
+        assert_eq!(answer.contains("src_valid_mark=1"), is_dropped, "{settings}: {answer}");
+        assert!(answer.starts_with("captured: goes to the proxy's inbound port 15006"), "{answer}");
+    }
+    // Without TPROXY the mark is not set.
+    set(&pod, "all.src_valid_mark=1");
+    assert!(!pod.apply(&EVERYTHING).output().contains("src_valid_mark"));
+    pod.outside().call(app).captured(15006, app);
+}
+
+/// The pod's address is on another interface than that of its routes.
+fn redirect_drops_connections_by_an_interface_without_address(fixture: Fixture) {
+    let pod = fixture.pod_in(Topology::SecondNic);
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+    let family = Family::V4;
+    let (address, outside) = (family.pod(), family.outside());
+    pod.ip(&format!("address add {address}/32 dev lo"));
+    pod.ip(&format!("address del {address}/{} dev eth0", family.link_prefix()));
+    pod.ip(&format!("route replace {outside} dev eth0"));
+    pod.ip(&format!("route replace default via {outside} dev eth0 src {address}"));
+    let (app, marker) = (at(address, 8080), at(family.pod_second(), 8080));
+    assert!(!pod.outside().gets_no_reply(app, marker));
+    let words = "connections that arrive on eth0 are dropped: REDIRECT needs an IPv4 address";
+    let excluded = [&EVERYTHING[..], &["-c", "eth0"]].concat();
+    for (options, is_dropped) in [(&EVERYTHING[..], true), (&TPROXY, false), (&excluded, false)] {
+        let run = pod.apply(options).output();
+        let check = pod.istio_iptables(&[&["check"], options].concat()).run().output();
+        assert_eq!(pod.outside().gets_no_reply(app, marker), is_dropped, "{options:?}");
+        assert_eq!(run.contains(words), is_dropped, "{options:?}: {run}");
+        assert_eq!(check.contains(words), is_dropped, "{options:?}: {check}");
+        let (of_pod, answer) = explained(&pod, family, "eth0");
+        assert_eq!(of_pod.contains(words), is_dropped, "{options:?}: {of_pod}");
+        assert_eq!(answer.contains("REDIRECT needs an"), is_dropped, "{options:?}: {answer}");
+        // That of the other interface has an address.
+        assert!(!run.contains("connections that arrive on eth1"), "{run}");
+    }
+}
