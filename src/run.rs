@@ -23,6 +23,7 @@ use crate::policy;
 use crate::report::Failure;
 use crate::routing;
 use crate::sides;
+use crate::text::path_shown;
 use crate::watch;
 
 /// How long a run waits for another one in the same namespace.
@@ -60,6 +61,9 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
     }
     if !run.dry_run && !run.skip_rule_apply {
         require_net_admin()?;
+    }
+    if run.action == Action::Apply && !run.skip_rule_apply {
+        require_other_namespace(&run)?;
     }
     enter(&run)?;
     let config = decide(intent, &run)?;
@@ -219,6 +223,26 @@ fn require_net_admin() -> Result<(), Failure> {
         "add it to the container (securityContext.capabilities.add: [NET_ADMIN]) and run as root (runAsUser: 0); \
          --dry-run needs neither",
     ))
+}
+
+/// A pod with `hostNetwork: true` has the network namespace of its node: rules for it would capture everything there.
+fn require_other_namespace(run: &RunOptions) -> Result<(), Failure> {
+    let Some(namespace) = &run.network_namespace else { return Ok(()) };
+    let path = namespace.path();
+    // What cannot be opened is reported when it is entered.
+    let named = netns::Namespace::open(&path).ok().and_then(|opened| opened.id().ok());
+    if named.is_none() || named != netns::NamespaceId::of_thread().ok() {
+        return Ok(());
+    }
+    let option = namespace.option().spec().name;
+    let what = format!(
+        "--{option}: {} is the network namespace of this process: rules for it would capture all traffic of this machine",
+        path_shown(&path)
+    );
+    Err(Failure::new(Exit::Usage, what).hint(format!(
+        "a pod with hostNetwork has no network namespace of its own and cannot be captured: name a process of another pod; to \
+         capture this machine, leave --{option} out"
+    )))
 }
 
 fn enter(run: &RunOptions) -> Result<(), Failure> {

@@ -47,6 +47,26 @@ fn a_namespace_that_cannot_be_entered_is_an_error_and_nothing_is_applied_here() 
     assert_eq!(host.state(), before);
 }
 
+/// `--pid` of a pod with hostNetwork.
+#[test]
+fn own_namespace_by_its_path_is_refused_and_nothing_is_applied() {
+    let host = Pod::new();
+    let before = host.state();
+    let path = format!("/proc/{}/ns/net", host.pid());
+    for more in [&[][..], &["--dry-run"]] {
+        from_outside(&host, &path, more)
+            .exits(64)
+            .stderr_contains(&path)
+            .stderr_contains("is the network namespace of this process")
+            .stderr_contains("hostNetwork");
+    }
+    assert_eq!(host.state(), before);
+    // Reading and removing are possible.
+    from_outside(&host, &path, &["--cleanup-only"]).exits(0);
+    host.istio(&["check", "--network-namespace", &path]).end().exits(1);
+    host.istio(&SIDECAR).good();
+}
+
 #[test]
 fn a_namespace_that_is_a_pipe_does_not_hang() {
     let host = Pod::new();
