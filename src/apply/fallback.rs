@@ -26,7 +26,7 @@ pub(super) fn apply(host: &impl Host, desired: &DesiredState, run: &RunOptions) 
         let Decision { backend, why } = inspection.decision;
         log::info!("backend {backend}: {why}");
         require_active_tables(desired, &inspection.current)?;
-        refuse_ambient_mode(&inspection.current)?;
+        refuse_ambient_mode(desired, &inspection.current)?;
         let is_first = run.action == Action::Apply && inspection.current.is_empty();
         // The decision is not made again without the refusals.
         let fallback = (!refused.is_empty())

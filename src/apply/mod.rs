@@ -32,14 +32,14 @@ use execute::WrittenRules;
 use crate::backend::Decision;
 use crate::commits;
 use crate::config::{Action, BackendChoice, RunOptions};
-use crate::connections::{Connections, Policy};
+use crate::connections::{Connections, Policy, only_keeps_translation};
 use crate::exit::Exit;
 use crate::foreign;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::nftables::Nftables;
 use crate::kernel::process::Host;
 use crate::kernel::{limits, netns, observe, restore, rules_file, tools};
-use crate::model::{Backend, Family, Tools, Variant};
+use crate::model::{Backend, Family, FamilyRules, Tools, Variant};
 use crate::nft;
 use crate::plan::{self, CurrentState, DesiredState, Step};
 use crate::render;
@@ -221,17 +221,25 @@ pub fn require_active_tables(desired: &DesiredState, current: &CurrentState) -> 
 }
 
 /// Makes sure that Istio's ambient mode does not capture this pod: its chain `ISTIO_OUTPUT` has the name of one of ours, which would
-/// replace its rules, and clean-up would delete them.
+/// replace its rules, and clean-up would delete them. Beside its tables of native nftables only a clean-up does no harm.
 ///
 /// # Errors
 /// It does.
-pub fn refuse_ambient_mode(current: &CurrentState) -> Result<(), Failure> {
-    let Some(table) = current.rules.values().find_map(foreign::ambient_table) else { return Ok(()) };
-    let what = format!(
-        "Istio's ambient mode captures this pod: {} {}: its chain ISTIO_OUTPUT would be replaced",
-        table.name(),
-        foreign::AMBIENT_CHAIN
-    );
+pub fn refuse_ambient_mode(desired: &DesiredState, current: &CurrentState) -> Result<(), Failure> {
+    let captures = |rules: &FamilyRules| rules.count() > 0 && !only_keeps_translation(rules);
+    let what = if let Some(table) = current.rules.values().find_map(foreign::ambient_table) {
+        let chain = foreign::AMBIENT_CHAIN;
+        format!(
+            "Istio's ambient mode captures this pod: {} {chain}: its chain ISTIO_OUTPUT would be replaced",
+            table.name()
+        )
+    } else if let Some(table) = foreign::native_ambient_table(&current.foreign)
+        && desired.rules.values().any(captures)
+    {
+        format!("Istio's ambient mode captures this pod: inet {table}: connections would go to two proxies")
+    } else {
+        return Ok(());
+    };
     let hint = "a pod is in one mode only: set the label istio.io/dataplane-mode=none on it, or run it without a sidecar";
     Err(Failure::new(Exit::Refused, what).hint(hint))
 }
@@ -257,7 +265,7 @@ pub fn dry_run(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Re
         keep_dry_run(&desired, current.backend, path)?;
     }
     let mut notices = plan::notices(&desired, &current);
-    let refused = [require_active_tables(&desired, &current), refuse_ambient_mode(&current)];
+    let refused = [require_active_tables(&desired, &current), refuse_ambient_mode(&desired, &current)];
     let refused = refused.into_iter().filter_map(Result::err);
     notices.extend(refused.map(|failure| failure.lines().collect::<Vec<_>>().join("; ")));
     let CurrentState { connections, .. } = &current;

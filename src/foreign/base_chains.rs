@@ -12,7 +12,7 @@ use nfnetlink::nftables::{
 };
 
 use super::concern::Captured;
-use super::ports_of_proxy;
+use super::{DNS_IN_ZONES, ports_of_proxy};
 use crate::model::{self, Backend, Family, FamilyRules, Hook, PerFamily, Variant};
 use crate::ordered::Ordered as _;
 use crate::parse::{self, INPUT};
@@ -34,6 +34,8 @@ pub struct BaseChain {
     priority: i32,
     place: Place,
     does: Vec<String>,
+    /// Whether it may translate DNS queries over UDP that have a conntrack zone.
+    translates_dns: bool,
 }
 
 /// Where a base chain is.
@@ -47,7 +49,7 @@ enum Place {
 
 impl fmt::Display for BaseChain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { table, chain, hook, priority, place, does } = self;
+        let Self { table, chain, hook, priority, place, does, translates_dns } = self;
         let does = does.join(", ");
         match place {
             Place::Behind(ports) => write!(
@@ -61,10 +63,11 @@ impl fmt::Display for BaseChain {
                 } else {
                     ("decides before ours", "")
                 };
+                let dns = if *translates_dns { DNS_IN_ZONES } else { "" };
                 write!(
                     f,
                     "a foreign base chain {decides}: {table} {chain} ({hook}, priority {priority}{order}): {does}: packets \
-                     that it takes are not captured; give it a priority above {ours} or delete it, if that is not meant"
+                     that it takes are not captured; give it a priority above {ours} or delete it, if that is not meant{dns}"
                 )
             }
         }
@@ -95,7 +98,11 @@ pub fn on_the_way(desired: &PerFamily<FamilyRules>, backend: Backend, tables: &[
             if !does.is_empty() {
                 let place = if is_behind { Place::Behind(ours.ports()) } else { Place::Before(ours.last) };
                 let (table, chain) = (table.name.to_string(), chain.name.clone());
-                found.push(BaseChain { table, chain, hook: name, priority: base.priority, place, does });
+                let has_translation = does.iter().any(|word| ["dnat", "redirect"].contains(&word.as_str()));
+                let has_dns = ours.captured.iter().any(|captured| captured.dns);
+                let translates_dns = hook == Some(Hook::Output) && has_dns && has_translation;
+                let priority = base.priority;
+                found.push(BaseChain { table, chain, hook: name, priority, place, does, translates_dns });
             }
         }
     }

@@ -72,6 +72,7 @@ impl Examined<'_> {
                 target,
                 of_other_variant,
                 place: place(),
+                translates_dns: false,
             })
             .collect()
     }

@@ -15,7 +15,7 @@ use crate::model::{
 };
 use crate::parse::{self, Line, Observed, ObservedTable, UNREADABLE};
 
-pub use ambient::{AMBIENT_CHAIN, ambient_table};
+pub use ambient::{AMBIENT_CHAIN, ambient_table, native_ambient_table};
 pub use base_chains::{BaseChain, on_the_way};
 pub use changes::that_change_packets;
 use concern::Captured;
@@ -39,7 +39,14 @@ pub struct DecidesFirst {
     of_other_variant: bool,
     /// Where it is.
     place: Placement,
+    /// Whether it may translate DNS queries over UDP that have a conntrack zone.
+    translates_dns: bool,
 }
+
+/// A translated answer has another address or port than those by which our rules know answers, so it is looked up in another zone
+/// than its query.
+const DNS_IN_ZONES: &str = "; DNS queries over UDP that it translates get no answer while DNS is captured (--redirect-dns): let it \
+                            translate none, or capture no DNS";
 
 impl DecidesFirst {
     /// Whether it is in a shared chain of the variant that holds our rules, where `explain` follows it.
@@ -54,7 +61,7 @@ impl DecidesFirst {
 
 impl fmt::Display for DecidesFirst {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { family, variant, table, text, target, of_other_variant, place } = self;
+        let Self { family, variant, table, text, target, of_other_variant, place, translates_dns } = self;
         if text.starts_with("-P") {
             return write!(
                 f,
@@ -74,6 +81,7 @@ impl fmt::Display for DecidesFirst {
             Placement::Before => "move it behind our rule or delete it",
             Placement::Beside | Placement::Later(_) => "delete it",
         };
+        let dns = if *translates_dns { DNS_IN_ZONES } else { "" };
         let is_unknown = [UNREADABLE, TOO_DEEP].iter().any(|unknown| target.contains(unknown));
         let are = if is_unknown { "may not be" } else { "are not" };
         // Not everything that enters a chain reaches the rule that decides.
@@ -81,7 +89,7 @@ impl fmt::Display for DecidesFirst {
         write!(
             f,
             "a foreign rule {decides} before ours ({family}, {variant}): {table} `{text}`: packets that it \
-             hands to {target} {are} captured{those}; {mend}, if that is not meant"
+             hands to {target} {are} captured{those}; {mend}, if that is not meant{dns}"
         )
     }
 }
@@ -145,16 +153,32 @@ enum Placement {
 }
 
 impl Examined<'_> {
-    fn named(&self, table: Table, place: Placement, text: String, target: String) -> DecidesFirst {
+    fn named(
+        &self,
+        (table, hook): (Table, Hook),
+        place: Placement,
+        text: String,
+        target: String,
+    ) -> DecidesFirst {
         let Self { family, variant, of_other_variant, desired: _ } = *self;
         let table = table.name();
-        DecidesFirst { family, variant, table, text, target, of_other_variant, place }
+        let translates = |name: &str| target.split([' ', '(', ')']).any(|word| word == name);
+        let translates_dns = hook == Hook::Output
+            && Captured::of(self.desired).dns
+            && !text.contains(" -p tcp ")
+            && ["DNAT", "REDIRECT", "NETMAP"].into_iter().any(translates);
+        DecidesFirst { family, variant, table, text, target, of_other_variant, place, translates_dns }
     }
 
     fn policy(&self, table: Table, hook: Hook, observed: &ObservedTable) -> Option<DecidesFirst> {
         let drops = observed.drops.contains(&hook);
         drops.then(|| {
-            self.named(table, Placement::Beside, format!("-P {} DROP", hook.name()), "DROP".to_owned())
+            self.named(
+                (table, hook),
+                Placement::Beside,
+                format!("-P {} DROP", hook.name()),
+                "DROP".to_owned(),
+            )
         })
     }
 
@@ -198,7 +222,7 @@ impl Examined<'_> {
                 };
                 let target = search.decides(&line.text, true, 0)?;
                 let words = line.text.escape_debug().to_string().replace("\\\"", "\"");
-                Some(self.named(table, place, format!("-A {} {words}", hook.name()), target))
+                Some(self.named((table, hook), place, format!("-A {} {words}", hook.name()), target))
             })
             .collect()
     }

@@ -1,5 +1,8 @@
 //! Warnings about foreign rules and policies that decide before ours.
 
+use std::net::UdpSocket;
+use std::time::Duration;
+
 use netlab::socket::{self, Binding};
 
 use crate::foreign::{EVERYTHING, FAMILIES, insert};
@@ -11,6 +14,11 @@ for_each_backend!(
     foreign_rules_that_decide_first_are_named,
     foreign_drops_policies_and_zones_are_named_and_decide,
     rules_that_concern_no_captured_packet_are_not_named,
+);
+
+for_these_fixtures!(
+    dns_nft: IptablesNft Dual, dns_legacy: IptablesLegacy Dual, dns_native: Native Dual;
+    [dns_that_another_program_translates_gets_no_answer_and_is_named]
 );
 
 for_these_fixtures!(beside_legacy_nft: IptablesNft Dual; [rules_of_iptables_legacy_beside_another_backend_are_named]);
@@ -226,4 +234,44 @@ fn zones_of_both_variants_beside_native_nftables_are_named(fixture: Fixture) {
         zones("-D", 80);
         assert_eq!(named(&pod, &EVERYTHING), [""; 0], "{backend:?}");
     }
+}
+
+/// Answers come from where the foreign rule sends the queries: that is another conntrack zone than that of the query.
+fn dns_that_another_program_translates_gets_no_answer_and_is_named(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    let words = "DNS queries over UDP that it translates get no answer while DNS is captured";
+    for family in fixture.families() {
+        let (server, other) = (at(family.name_server(), 53), at(family.service(), 53));
+        pod.iptables(
+            *family,
+            &format!(
+                "-t nat -A OUTPUT -d {} -p udp --dport 53 -j DNAT --to-destination {other}",
+                server.ip()
+            ),
+        );
+    }
+    let is_answered = |family: Family| {
+        pod.app().run(|| {
+            let asked = [at(family.name_server(), 53), at(family.service(), 5353)].map(|server| {
+                let socket = UdpSocket::bind(at(family.unspecified(), 0)).unwrap();
+                socket.connect(server).unwrap();
+                socket.send(b"query").unwrap();
+                socket
+            });
+            // The second answer takes the same way, later.
+            asked[1].set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            asked[1].recv(&mut [0; 512]).unwrap();
+            asked[0].set_nonblocking(true).unwrap();
+            asked[0].recv(&mut [0; 512]).is_ok()
+        })
+    };
+    let run = pod.apply(&EVERYTHING).output();
+    assert!(!run.contains(words), "{run}");
+    assert!(fixture.families().iter().all(|family| is_answered(*family)));
+    let run = pod.apply(&[&EVERYTHING[..], &["--redirect-dns", "--capture-all-dns"]].concat()).output();
+    assert!(run.contains(words), "{run}");
+    // Ours decide first in native nftables, whose chains are newer; then the queries of the proxy are translated.
+    let is_captured = fixture.backend == Backend::Native;
+    assert!(fixture.families().iter().all(|family| is_answered(*family) == is_captured));
 }

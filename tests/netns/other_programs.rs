@@ -11,6 +11,7 @@ for_each_backend_and_native!(
     host_programs_live_beside_ours,
     other_meshes_live_beside_ours,
     ambient_mode_is_refused_and_keeps_its_rules,
+    ambient_mode_with_nftables_is_refused_and_keeps_its_rules,
     firewalld_that_filters_forwarded_packets_only_passes_tproxy,
 );
 
@@ -89,6 +90,9 @@ const OF_MESHES: [Program; 1] = [Program {
 
 /// Its chain in OUTPUT has the name of ours.
 const AMBIENT: Program = program("Istio ambient", iptables!("istio_ambient"), &[]);
+
+/// Its chains are in tables of its own.
+const AMBIENT_NFT: Program = program("Istio ambient, nftables", nft!("istio_ambient"), &[]);
 
 impl Program {
     fn install(&self, pod: &Pod) {
@@ -223,6 +227,19 @@ fn ambient_mode_is_refused_and_keeps_its_rules(fixture: Fixture) {
         assert_eq!((AMBIENT.live(&pod), pod.state()), (before.clone(), state.clone()), "{args:?}");
     }
     pod.apply(&[&EVERYTHING[..], &["--dry-run"]].concat()).output_contains(words);
+}
+
+fn ambient_mode_with_nftables_is_refused_and_keeps_its_rules(fixture: Fixture) {
+    let pod = fixture.pod();
+    AMBIENT_NFT.install(&pod);
+    let (before, state) = (AMBIENT_NFT.live(&pod), pod.state());
+    let words = "Istio's ambient mode captures this pod: inet istio-ambient-";
+    pod.istio_iptables(&EVERYTHING).run().ended_with(70).output_contains(words);
+    pod.apply(&[&EVERYTHING[..], &["--dry-run"]].concat()).output_contains(words);
+    assert_eq!((AMBIENT_NFT.live(&pod), pod.state()), (before.clone(), state));
+    // A sidecar that was there before can be taken out.
+    pod.apply(&["cleanup"]);
+    assert_eq!(AMBIENT_NFT.live(&pod), before);
 }
 
 /// `IPv6_rpfilter=strict-forward`: the lookup by `fib saddr . mark` is not in the path of inbound packets, which carry the mark
