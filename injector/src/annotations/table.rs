@@ -232,6 +232,8 @@ table! {
     TUNNEL "networking.istio.io/tunnel": Label, Syntax::Text, "http, with HBONE", "Marks the pod as capable of HBONE";
     NETWORK "topology.istio.io/network": Label, Syntax::Text, "`global.network`", "Network of the pod";
     STATUS "sidecar.istio.io/status": Annotation, Syntax::Written, "", "What injection added";
+    INJECTED_FIELDS "istio-iptables/injected-fields": Annotation, Syntax::Written,
+        "", "Digests of the fields that the webhook wrote into its containers: what other webhooks change in them is kept";
     CAPTURE_OPTIONS "istio-iptables/capture-options": Annotation, Syntax::Written,
         "", "Capture options for the CNI plugin, with `pilot.cni.enabled` and `pilot.cni.captureAnnotation`; docs/cni.md";
     OVERRIDES "proxy.istio.io/overrides": Annotation, Syntax::Written,

@@ -169,7 +169,7 @@ fn changes(before: &Value, after: &Value) -> Vec<String> {
     for (pointer, word, ignored) in [
         ("/spec", "spec", &["containers", "initContainers"][..]),
         ("/metadata/labels", "label", &[]),
-        ("/metadata/annotations", "annotation", &[keys::STATUS]),
+        ("/metadata/annotations", "annotation", &[keys::STATUS, keys::INJECTED_FIELDS]),
     ] {
         let (old, fresh) = (part(before, pointer), part(after, pointer));
         found.extend(keys_that_differ(&old, &fresh, ignored).map(|key| format!("{word} {key}")));

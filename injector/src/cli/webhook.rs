@@ -74,6 +74,7 @@ fn options(args: &WebhookArgs, environment: &Environment) -> Result<ServeOptions
             compliance_policy: environment.get("COMPLIANCE_POLICY").to_owned(),
             init_image: args.init_image.as_ref().map(|image| image.as_str().to_owned()),
             reject_proxy_uid: args.reject_proxy_uid,
+            note_fields: true,
         },
         limits: args.limits,
         kubeconfig: args.cluster.kubeconfig.as_ref().map(Into::into),

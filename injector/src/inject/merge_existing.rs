@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{InjectError, Injected};
 use crate::overlay;
-use crate::pod::list::{self, all_containers, containers_mut, name};
+use crate::pod::list::{self, all_containers, containers_mut, find, name};
 use crate::pod::status::Status;
 use crate::pod::strip::Previous;
 use crate::pod::{PROXY, env, probes};
@@ -14,9 +14,10 @@ use crate::schema;
 
 /// Merges each fresh container with the existing one: a field or list item that only the old one has stays. A proxy that the
 /// same templates had added, and that has got more arguments since, counts as the user's: there
-/// the old one wins.
+/// the old one wins. `before` is the pod as it came; of its fields, those win that others changed since the injection.
 pub(super) fn merge_existing(
     injected: &mut Injected,
+    before: &Value,
     previous: &Previous,
     status: &Status,
 ) -> Result<(), InjectError> {
@@ -25,8 +26,13 @@ pub(super) fn merge_existing(
         for fresh in
             containers_mut(&mut injected.pod, *list).iter_mut().filter(|item| name(item) == container)
         {
-            let customized =
-                container == PROXY && previous.status == *status && has_more_arguments(old, fresh);
+            // A container that has moved to the other list is not the one that is noted.
+            let noted = previous.fields.as_ref().filter(|fields| fields.has(&container));
+            let noted = noted.zip(find(list::containers(before, *list), &container));
+            let customized = noted.is_none()
+                && container == PROXY
+                && previous.status == *status
+                && has_more_arguments(old, fresh);
             let mut old = old.clone();
             if !customized {
                 probes::drop_other_handlers(&mut old, fresh);
@@ -43,6 +49,9 @@ pub(super) fn merge_existing(
                 overwrite_probes(&mut merged, fresh);
             }
             drop_zeros(&old, &mut merged);
+            if let Some((fields, current)) = noted {
+                fields.keep_changes(&mut merged, fresh, current);
+            }
             *fresh = merged;
         }
     }

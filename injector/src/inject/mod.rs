@@ -27,6 +27,7 @@ use crate::pod::annotations::{self, AnnotationError};
 use crate::pod::ids::{self, Ids};
 use crate::pod::image::{self, Which};
 use crate::pod::init_options::InitOptions;
+use crate::pod::injected_fields::InjectedFields;
 use crate::pod::list::{self, annotation};
 use crate::pod::prometheus;
 use crate::pod::status::Status;
@@ -52,6 +53,9 @@ pub struct Options {
     pub init_image: Option<String>,
     /// Whether an app container with the proxy's user denies the pod, or only gives a warning.
     pub reject_proxy_uid: bool,
+    /// Whether the fields of injected containers are noted in an annotation, so that a second injection keeps what others
+    /// changed in them.
+    pub note_fields: bool,
 }
 
 /// Where a pod is to run: what its cluster, network and namespace prescribe.
@@ -184,16 +188,35 @@ impl Injector {
         let status = Status::of_templates(&combined.templates, &self.options.revision);
         let mut injected = Injected { pod: combined.pod, warnings };
         self.finish(&mut injected, request.place, &combined.asked, &own_mesh, &status);
-        if let Some(previous) = &stripped.previous {
-            merge_existing::merge_existing(&mut injected, previous, &status)?;
-            merge_existing::keep_volumes(&mut injected.pod, request.pod, &previous.status);
-            injected.warnings.extend(previous.foreign_additions(request.pod, &injected.pod, &status));
-        }
+        self.merge_previous(&mut injected, request, &stripped, &status)?;
         check::check_result(&mut injected, &names)?;
         injected.warnings.extend(check::windows(&injected.pod));
         injected.warnings.extend(check::endless_job(&injected.pod, request.workload));
         finish::preserve_order(&mut injected.pod, request.pod);
         Ok(injected)
+    }
+
+    /// Merges with an earlier injection, and notes what the templates give by themselves.
+    fn merge_previous(
+        &self,
+        injected: &mut Injected,
+        request: Request<'_>,
+        stripped: &Stripped,
+        status: &Status,
+    ) -> Result<(), InjectError> {
+        let was_noted = stripped.previous.as_ref().is_some_and(|previous| previous.fields.is_some());
+        if self.options.note_fields || was_noted {
+            let fields = InjectedFields::of(&injected.pod, status).to_json();
+            if let Some(annotations) = list::metadata_mut(&mut injected.pod, "annotations") {
+                annotations.insert(keys::INJECTED_FIELDS.to_owned(), json!(fields));
+            }
+        }
+        if let Some(previous) = &stripped.previous {
+            merge_existing::merge_existing(injected, request.pod, previous, status)?;
+            merge_existing::keep_volumes(&mut injected.pod, request.pod, &previous.status);
+            injected.warnings.extend(previous.foreign_additions(request.pod, &injected.pod, status));
+        }
+        Ok(())
     }
 
     fn stripped(&self, request: &Request<'_>) -> Result<Stripped, AnnotationError> {

@@ -9,6 +9,7 @@ pub(crate) mod exempt;
 pub mod ids;
 pub(crate) mod image;
 pub mod init_options;
+pub(crate) mod injected_fields;
 pub(crate) mod list;
 pub(crate) mod order;
 pub(crate) mod overrides;

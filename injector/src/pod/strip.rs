@@ -10,6 +10,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::{Value, json};
 
 use super::annotations::AnnotationError;
+use super::injected_fields::InjectedFields;
 use super::list::{List, find, name, put, take};
 use super::overrides::Overrides;
 use super::status::Status;
@@ -32,6 +33,8 @@ pub(crate) struct Previous {
     pub status: Status,
     /// The user's versions of its containers.
     pub overrides: Overrides,
+    /// What it noted about the fields of its containers.
+    pub fields: Option<InjectedFields>,
     /// Its containers, as they were in the pod.
     pub containers: Vec<(List, Value)>,
 }
@@ -53,7 +56,12 @@ pub(crate) fn strip(injected: &Value, status_port: i64, merges: bool) -> Result<
         }
         prometheus::restore(&mut pod, status_port, merges);
     }
-    let mut previous = Previous { status: status.unwrap_or_default(), overrides, containers: Vec::new() };
+    let mut previous = Previous {
+        status: status.unwrap_or_default(),
+        overrides,
+        fields: InjectedFields::noted(injected),
+        containers: Vec::new(),
+    };
     for list in List::BOTH {
         let (gone, stay) =
             take(&mut pod, list).into_iter().partition(|container| previous.was_added(list, container));
@@ -67,6 +75,7 @@ pub(crate) fn strip(injected: &Value, status_port: i64, merges: bool) -> Result<
     }
     list::remove_annotation(&mut pod, keys::STATUS);
     list::remove_annotation(&mut pod, keys::OVERRIDES);
+    list::remove_annotation(&mut pod, keys::INJECTED_FIELDS);
     Ok(Stripped { pod, previous: was_injected.then_some(previous) })
 }
 

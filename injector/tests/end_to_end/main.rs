@@ -21,6 +21,7 @@ mod control_plane;
 mod decisions;
 mod doctor;
 mod installation;
+mod later_webhook;
 mod manifests;
 mod outage;
 mod pod_security;
@@ -60,6 +61,7 @@ const TESTS: &[Test] = &[
     ("config::a_change_is_used_and_a_broken_one_is_not", config::a_change_is_used_and_a_broken_one_is_not),
     ("rollout::no_pod_is_lost_in_a_rolling_update", rollout::no_pod_is_lost_in_a_rolling_update),
     ("reinvocation::a_second_call_has_an_empty_patch", reinvocation::a_second_call_has_an_empty_patch),
+    ("reinvocation::changes_of_a_later_webhook_are_kept", reinvocation::changes_of_a_later_webhook_are_kept),
     ("doctor::each_breakage_has_its_finding", doctor::each_breakage_has_its_finding),
     ("doctor::the_role_for_doctor_suffices", doctor::the_role_for_doctor_suffices),
     // Last: it ends the API server of the others.

@@ -1,0 +1,129 @@
+//! `istio-iptables/injected-fields`: a digest of each field that the webhook wrote into the containers of an injection.
+//!
+//! The API server calls the webhook again for a pod that others have changed since. Where the templates still give what they
+//! gave then, a field with another value was changed by another writer, and its value stays.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::list::{List, annotation, containers, name};
+use super::status::Status;
+use crate::annotations::keys;
+
+/// Enough to notice a change; a collision keeps the value that is in the pod.
+const DIGEST_BYTES: usize = 4;
+
+/// By container and field.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct InjectedFields(BTreeMap<String, BTreeMap<String, String>>);
+
+impl InjectedFields {
+    /// Reads the annotation; `None` if there is none or it cannot be read: then the templates take precedence.
+    pub(crate) fn noted(pod: &Value) -> Option<Self> {
+        serde_json::from_str(annotation(pod, keys::INJECTED_FIELDS)?).ok().map(Self)
+    }
+
+    /// What an injection has written; `status` names its containers.
+    pub(crate) fn of(pod: &Value, status: &Status) -> Self {
+        let mut all = BTreeMap::new();
+        for list in List::BOTH {
+            for container in containers(pod, list).iter().filter(|item| status.lists(list, name(item))) {
+                let fields =
+                    container.as_object().into_iter().flatten().filter(|(field, _)| *field != "name");
+                let fields = fields.map(|(field, value)| (field.clone(), digest(value))).collect();
+                all.insert(name(container).to_owned(), fields);
+            }
+        }
+        Self(all)
+    }
+
+    /// Whether anything is noted about a container.
+    pub(crate) fn has(&self, container: &str) -> bool {
+        self.0.contains_key(container)
+    }
+
+    /// Takes over what others changed in a container. `written` is what the templates give now, `current` what the pod has.
+    pub(crate) fn keep_changes(&self, container: &mut Value, written: &Value, current: &Value) {
+        let noted = self.0.get(name(written)).into_iter().flatten();
+        let same =
+            noted.filter(|(field, noted)| written.get(field).is_some_and(|value| digest(value) == **noted));
+        let Some(fields) = container.as_object_mut() else { return };
+        for (field, _) in same {
+            match current.get(field) {
+                Some(value) => fields.insert(field.clone(), value.clone()),
+                None => fields.shift_remove(field),
+            };
+        }
+    }
+
+    /// The annotation's text.
+    pub(crate) fn to_json(&self) -> String {
+        serde_json::to_string(&self.0).unwrap_or_default()
+    }
+}
+
+/// The start of a digest that does not depend on the order of keys.
+fn digest(value: &Value) -> String {
+    let mut sorted = value.clone();
+    sorted.sort_all_objects();
+    let digest = Sha256::digest(sorted.to_string());
+    let mut text = String::with_capacity(2 * DIGEST_BYTES);
+    for byte in digest.iter().take(DIGEST_BYTES) {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_can_be_read() {
+        let status = Status { containers: vec!["istio-proxy".to_owned()], ..Status::default() };
+        let pod = json!({"spec": {"containers": [
+            {"name": "web", "image": "w"}, {"name": "istio-proxy", "image": "p", "resources": {"limits": {}, "requests": {}}},
+        ]}});
+        let fields = InjectedFields::of(&pod, &status);
+        assert!(fields.has("istio-proxy") && !fields.has("web"));
+        let text = fields.to_json();
+        assert_eq!(text, r#"{"istio-proxy":{"image":"1fb680aa","resources":"675194c7"}}"#);
+        let pod = json!({"metadata": {"annotations": {(keys::INJECTED_FIELDS): text}}});
+        assert_eq!(InjectedFields::noted(&pod), Some(fields));
+        for text in ["", "{", "[]", "7", r#"{"istio-proxy":{"image":7}}"#] {
+            let pod = json!({"metadata": {"annotations": {(keys::INJECTED_FIELDS): text}}});
+            assert_eq!(InjectedFields::noted(&pod), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn digests_do_not_depend_on_the_order_of_keys() {
+        assert_eq!(
+            digest(&json!({"a": [{"b": 1, "c": 2}], "d": 3})),
+            digest(&json!({"d": 3, "a": [{"c": 2, "b": 1}]}))
+        );
+        assert_ne!(digest(&json!(["a", "b"])), digest(&json!(["b", "a"])));
+    }
+
+    #[test]
+    fn a_changed_field_stays_where_the_templates_give_what_they_gave() {
+        let status = Status { containers: vec!["p".to_owned()], ..Status::default() };
+        let then = json!({"name": "p", "image": "x", "args": ["a"], "tty": true, "resources": {"limits": {"cpu": 1}}});
+        let noted = InjectedFields::of(&json!({"spec": {"containers": [then]}}), &status);
+        let now = json!({"name": "p", "image": "x", "args": ["b"], "tty": true, "resources": {"limits": {"cpu": 1}}});
+        let current =
+            json!({"name": "p", "image": "mirror/x", "args": ["c"], "resources": {}, "stdin": true});
+        let mut merged = json!({"name": "p", "image": "x", "args": ["b"], "tty": true, "resources": {"limits": {"cpu": 1}}, "stdin": true});
+        noted.keep_changes(&mut merged, &now, &current);
+        assert_eq!(
+            merged,
+            json!({"name": "p", "image": "mirror/x", "args": ["b"], "resources": {}, "stdin": true})
+        );
+    }
+}
