@@ -12,7 +12,7 @@ use super::report::{CheckResult, Gate, as_json, as_summary, as_text};
 use super::rewrite::{is_read, read};
 use super::{Environment, Exit, Failure, Output};
 use crate::cluster;
-use crate::decide::{self, Called, Webhooks};
+use crate::decide::{self, Called, Webhook, Webhooks};
 use crate::inject::Request;
 use crate::manifests::{NameError, Namespace, Subdomain};
 use crate::object::{self, Shape};
@@ -261,11 +261,14 @@ fn gate(args: &CheckArgs, loaded: &Loaded, webhooks: &Webhooks, namespace: &str,
     let own_name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or(namespace);
     labels.entry("kubernetes.io/metadata.name").or_insert_with(|| json!(own_name));
     match webhooks.called(&labels, pod_labels) {
-        Called::By(webhook) => {
+        Called::By(webhook, more) => {
+            let title = |webhook: &Webhook| format!("{} of {}", webhook.name, webhook.configuration);
+            let of_others = more.iter().filter(|one| one.configuration != webhook.configuration);
             let asked = args.injection.pod.revision.label();
             let other = webhook.revision.clone().filter(|revision| revision != asked);
             Gate::Called {
-                name: format!("{} of {}", webhook.name, webhook.configuration),
+                name: title(&webhook),
+                also: of_others.map(title).collect(),
                 other_revision: other,
                 conditions: webhook.conditions,
             }

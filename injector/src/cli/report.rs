@@ -6,6 +6,7 @@ use istio_iptables::text::one_line;
 use serde_json::{Value, json};
 
 use super::own_capture::{self, OwnCapture};
+use crate::decide::selectors::SUFFIX;
 use crate::decide::{Decision, Reason};
 
 /// What is known about one object.
@@ -26,7 +27,7 @@ pub(super) struct CheckResult {
 /// Whether the API server calls a webhook at all.
 #[derive(Clone, Debug)]
 pub(super) enum Gate {
-    Called { name: String, other_revision: Option<String>, conditions: Vec<String> },
+    Called { name: String, also: Vec<String>, other_revision: Option<String>, conditions: Vec<String> },
     NotCalled(Vec<(String, Vec<String>)>),
     Unknown,
 }
@@ -125,8 +126,12 @@ fn injected(text: &mut String, result: &CheckResult, own: Option<&OwnCapture>) {
 
 fn webhook(text: &mut String, gate: &Gate) {
     match gate {
-        Gate::Called { name, other_revision, conditions } => {
+        Gate::Called { name, also, other_revision, conditions } => {
             let _ = writeln!(text, "  -   {:<17} {name} is called", Reason::Webhook.slug());
+            if !also.is_empty() {
+                let names = also.join(", ");
+                let _ = writeln!(text, "  warning: the pod is injected again, by {names}: the last one wins");
+            }
             if !conditions.is_empty() {
                 let names = conditions.join(", ");
                 let _ = writeln!(
@@ -141,6 +146,12 @@ fn webhook(text: &mut String, gate: &Gate) {
         }
         Gate::NotCalled(all) => {
             let _ = writeln!(text, "  no  {:<17} none is called for this pod", Reason::Webhook.slug());
+            if all.is_empty() {
+                let _ = writeln!(
+                    text,
+                    "      no MutatingWebhookConfiguration has a webhook for pods whose name ends with {SUFFIX}"
+                );
+            }
             for (name, unmet) in all {
                 let _ = writeln!(text, "      {name}: {}", unmet.join("; "));
             }
@@ -187,8 +198,8 @@ pub(super) fn as_json(results: &[CheckResult]) -> String {
 
 fn webhook_json(gate: &Gate) -> Value {
     match gate {
-        Gate::Called { name, other_revision, conditions } => {
-            json!({"called": true, "name": name, "otherRevision": other_revision, "notEvaluated": conditions})
+        Gate::Called { name, also, other_revision, conditions } => {
+            json!({"called": true, "name": name, "also": also, "otherRevision": other_revision, "notEvaluated": conditions})
         }
         Gate::NotCalled(all) => {
             let why: Vec<Value> =

@@ -55,16 +55,21 @@ fn webhooks_are_read_from_lists_and_others_are_passed_over() {
     let configuration = json!({
         "kind": "MutatingWebhookConfiguration", "metadata": {"name": "c"},
         "webhooks": [
-            {"name": "pods", "rules": [{"resources": ["pods"]}]}, {"name": "others", "rules": [{"resources": ["secrets"]}]},
+            {"name": "pods.sidecar-injector.istio.io", "rules": [{"resources": ["pods"]}]},
+            {"name": "others.sidecar-injector.istio.io", "rules": [{"resources": ["secrets"]}]},
+            {"name": "vpa.k8s.io", "rules": [{"resources": ["pods"]}], "objectSelector": {"matchExpressions": 7}},
         ],
     });
     let list = json!({"kind": "List", "items": [configuration, {"kind": "ConfigMap"}]});
     let webhooks = Webhooks::parse(&[list]).unwrap();
-    assert_eq!(webhooks.all.iter().map(|webhook| webhook.name.as_str()).collect::<Vec<_>>(), ["pods"]);
+    assert_eq!(
+        webhooks.all.iter().map(|webhook| webhook.name.as_str()).collect::<Vec<_>>(),
+        ["pods.sidecar-injector.istio.io"]
+    );
     let broken = json!({
         "kind": "MutatingWebhookConfiguration", "metadata": {"name": "c"},
-        "webhooks": [{"name": "w", "objectSelector": {"matchExpressions": [{"key": "k", "operator": "?"}]}}],
+        "webhooks": [{"name": "w.sidecar-injector.istio.io", "objectSelector": {"matchExpressions": [{"key": "k", "operator": "?"}]}}],
     });
     let error = Webhooks::parse(&[broken]).unwrap_err();
-    assert!(error.starts_with("c, webhook w, objectSelector: "), "{error}");
+    assert!(error.starts_with("c, webhook w.sidecar-injector.istio.io, objectSelector: "), "{error}");
 }

@@ -24,7 +24,7 @@ pub struct Webhook {
     pub conditions: Vec<String>,
 }
 
-/// Every webhook that may inject.
+/// Every webhook that may inject; those of other programs are passed over.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Webhooks {
     /// In the order in which the API server knows them.
@@ -34,8 +34,8 @@ pub struct Webhooks {
 /// Which webhook is called for a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Called {
-    /// This one.
-    By(Webhook),
+    /// This one, and these after it: each injects.
+    By(Webhook, Vec<Webhook>),
     /// None; for each webhook, what keeps it from being called.
     ByNone(Vec<(Webhook, Vec<String>)>),
 }
@@ -97,21 +97,20 @@ impl Webhooks {
         })
     }
 
-    /// The first webhook that the API server calls for a pod with these labels, in a namespace with those.
+    /// The webhooks that the API server calls for a pod with these labels, in a namespace with those.
     #[must_use]
     pub fn called(&self, namespace: &Map<String, Value>, pod: &Map<String, Value>) -> Called {
-        let mut kept = Vec::new();
-        for webhook in &self.all {
-            let mut unmet = Vec::new();
-            let of_namespace = webhook.namespace_selector.unmet(namespace);
-            unmet.extend(of_namespace.into_iter().map(|text| format!("namespace: {text}")));
-            unmet.extend(webhook.object_selector.unmet(pod).into_iter().map(|text| format!("pod: {text}")));
-            if unmet.is_empty() {
-                return Called::By(webhook.clone());
-            }
-            kept.push((webhook.clone(), unmet));
+        let mut all = self.all_called(namespace, pod).cloned();
+        if let Some(first) = all.next() {
+            return Called::By(first, all.collect());
         }
-        Called::ByNone(kept)
+        let unmet = |webhook: &Webhook| -> Vec<String> {
+            let of_namespace = webhook.namespace_selector.unmet(namespace).into_iter();
+            let of_pod = webhook.object_selector.unmet(pod).into_iter();
+            let of_namespace = of_namespace.map(|text| format!("namespace: {text}"));
+            of_namespace.chain(of_pod.map(|text| format!("pod: {text}"))).collect()
+        };
+        Called::ByNone(self.all.iter().map(|webhook| (webhook.clone(), unmet(webhook))).collect())
     }
 }
 
@@ -120,7 +119,9 @@ fn read(document: &Value) -> Result<Vec<Webhook>, String> {
     let revision =
         document.pointer("/metadata/labels/istio.io~1rev").and_then(Value::as_str).map(str::to_owned);
     let list = document.get("webhooks").and_then(Value::as_array);
-    let webhooks = list.into_iter().flatten().filter(|webhook| is_for_pods(webhook));
+    let injects =
+        |webhook: &&Value| text(webhook, "/name").ends_with(selectors::SUFFIX) && is_for_pods(webhook);
+    let webhooks = list.into_iter().flatten().filter(injects);
     webhooks
         .map(|webhook| {
             let name = text(webhook, "/name").to_owned();

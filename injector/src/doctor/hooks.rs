@@ -137,9 +137,7 @@ pub(super) fn webhooks(installations: &[Installation<'_>], diagnosis: &mut Diagn
     let mut webhooks = Webhooks::default();
     for installation in installations {
         match Webhooks::parse(std::slice::from_ref(installation.configuration)) {
-            Ok(own) => {
-                webhooks.all.extend(own.all.into_iter().filter(|webhook| webhook.name.ends_with(SUFFIX)));
-            }
+            Ok(own) => webhooks.all.extend(own.all),
             Err(problem) => diagnosis.found(Finding {
                 problem: Problem::SelectorUnreadable,
                 object: installation.title(),

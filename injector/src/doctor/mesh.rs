@@ -24,7 +24,7 @@ pub(super) fn examine(context: &mut Context<'_>) {
         let own = name(installation.configuration);
         for namespace in context.cluster.all("Namespace") {
             let called = context.webhooks.called(&namespace_labels(namespace), &Map::new());
-            let selected = matches!(called, Called::By(webhook) if webhook.configuration == own);
+            let selected = matches!(called, Called::By(webhook, _) if webhook.configuration == own);
             if !selected || !context.is_requested(name(namespace)) {
                 continue;
             }

@@ -54,7 +54,7 @@ fn one(namespace: &Value, requested: bool, webhooks: &Webhooks, diagnosis: &mut 
         );
     }
     let kept = match webhooks.called(&labels, &Map::new()) {
-        Called::By(_) => return,
+        Called::By(..) => return,
         Called::ByNone(kept) => kept,
     };
     match (injection, revision) {

@@ -87,7 +87,7 @@ impl PodCheck<'_, '_> {
         let called = self.context.webhooks.called(&self.of_namespace, &labels);
         if left_over(self.pod) {
             let cause = match &called {
-                Called::By(webhook) => format!(
+                Called::By(webhook, _) => format!(
                     "{} is called for such a pod now: it was created before, or while the injector was away and failurePolicy Ignore",
                     webhook.name
                 ),
@@ -99,7 +99,7 @@ impl PodCheck<'_, '_> {
             return self.of_ended_job();
         }
         match called {
-            Called::By(webhook) => self.of_called(&webhook),
+            Called::By(webhook, _) => self.of_called(&webhook),
             Called::ByNone(kept) => self.of_not_called(&kept),
         }
     }
@@ -177,7 +177,7 @@ impl PodCheck<'_, '_> {
             let mut without = labels(self.pod, "/metadata/labels");
             without.shift_remove(INJECT);
             let otherwise =
-                matches!(self.context.webhooks.called(&self.of_namespace, &without), Called::By(_));
+                matches!(self.context.webhooks.called(&self.of_namespace, &without), Called::By(..));
             let cause = "the selectors leave such pods out: the injector is not called".to_owned();
             return otherwise.then(|| (Problem::OptedOut, format!("its label {INJECT} is \"false\""), cause));
         }
@@ -215,7 +215,7 @@ impl PodCheck<'_, '_> {
         };
         let called = matches!(
             self.context.webhooks.called(&self.of_namespace, &labels(self.pod, "/metadata/labels")),
-            Called::By(_)
+            Called::By(..)
         );
         if !called
             && matches!(problem, Problem::RequestIgnored | Problem::ImageAuto | Problem::UnknownRevision)
@@ -248,7 +248,7 @@ impl PodCheck<'_, '_> {
             let mut labelled = self.of_namespace.clone();
             labelled.shift_remove(INJECTION);
             labelled.insert(key.to_owned(), json!(value));
-            matches!(self.context.webhooks.called(&labelled, &pod), Called::By(_))
+            matches!(self.context.webhooks.called(&labelled, &pod), Called::By(..))
         });
         !SYSTEM_NAMESPACES.contains(&self.namespace) && called.into_iter().any(|called| called)
     }

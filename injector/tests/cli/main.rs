@@ -223,6 +223,49 @@ fn a_file_without_webhooks_is_refused() {
     assert!(run(&["check", "-f", &file, "--webhooks", &folder.file("hooks.yaml", hooks)]).is_ok());
 }
 
+/// Webhooks for pods without selectors, such as those of autoscalers and policy engines, are in most clusters.
+#[test]
+fn webhooks_of_other_programs_inject_nothing() {
+    let folder = Folder::new();
+    let file = folder.file("a.yaml", DEPLOYMENT);
+    let namespace = folder.file("n.yaml", "{apiVersion: v1, kind: Namespace, metadata: {name: shop}}");
+    let other = r#"{"kind": "MutatingWebhookConfiguration", "metadata": {"name": "vpa-webhook-config"}, "webhooks": [
+        {"name": "vpa.k8s.io", "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}]}]}"#;
+    let check = |hooks: &str, more: &[&str]| {
+        let hooks = folder.file("hooks.yaml", hooks);
+        let given = ["check", "-f", &file, "--namespace-file", &namespace, "--webhooks", &hooks];
+        run(&[&given, more].concat()).unwrap()
+    };
+    let output = check(other, &[]);
+    assert!(
+        output.text.starts_with("Deployment \"shop/web\": not injected: no webhook is called"),
+        "{}",
+        output.text
+    );
+    assert!(output.text.contains("name ends with sidecar-injector.istio.io"), "{}", output.text);
+    assert!(output.refused);
+    // Two that inject are both named.
+    let ours = |name: &str| {
+        format!(
+            r#"{{"kind": "MutatingWebhookConfiguration", "metadata": {{"name": "{name}"}}, "webhooks": [{{"name": "namespace.sidecar-injector.istio.io"}}]}}"#
+        )
+    };
+    let both = format!("{}\n---\n{other}\n---\n{}", ours("one"), ours("two"));
+    let output = check(&both, &[]);
+    assert!(output.text.contains("sidecar-injector.istio.io of one is called\n"), "{}", output.text);
+    assert!(
+        output.text.contains("injected again, by namespace.sidecar-injector.istio.io of two"),
+        "{}",
+        output.text
+    );
+    assert!(!output.text.contains("vpa"), "{}", output.text);
+    let answers: Value = serde_json::from_str(&check(&both, &["-o", "json"]).text).unwrap();
+    assert_eq!(
+        answers[0]["webhook"]["also"],
+        serde_json::json!(["namespace.sidecar-injector.istio.io of two"])
+    );
+}
+
 #[test]
 fn malformed_pods_are_refused_before_anything_is_done() {
     let folder = Folder::new();

@@ -20,7 +20,7 @@ fn called(webhooks: &Webhooks, namespace: &str, name: &str, pod: &str) -> Option
     let mut namespace = labels(namespace);
     namespace.insert("kubernetes.io/metadata.name".to_owned(), json!(name));
     match webhooks.called(&namespace, &labels(pod)) {
-        Called::By(webhook) => webhook.revision,
+        Called::By(webhook, _) => webhook.revision,
         Called::ByNone(_) => None,
     }
 }
