@@ -72,7 +72,7 @@ pub(super) struct ManifestsArgs {
     /// Print what an uninstallation deletes, for kubectl delete --ignore-not-found -f -
     #[arg(long, conflicts_with = "create_namespace")]
     uninstall: bool,
-    /// Print which of the objects the cluster has of others instead; exit 1 if applying would overwrite any
+    /// Print which of the objects the cluster has of others instead, and whose webhooks select the same pods; exit 1 if there are any
     #[arg(long, conflicts_with = "uninstall")]
     check: bool,
     /// Kubeconfig for --check; default: the pod's service account, then $KUBECONFIG, then ~/.kube/config
@@ -178,10 +178,11 @@ fn check(args: &ManifestsArgs, objects: &[Value]) -> Result<Output, Failure> {
         let failed = |problem: String| unavailable(format!("{target}: {problem}"));
         let owners = crate::cluster::owners(&client, objects).await.map_err(failed)?;
         let obstacles = if args.cni {
-            crate::cluster::obstacles(&client, args.namespace.as_str()).await.map_err(failed)?
+            crate::cluster::obstacles(&client, args.namespace.as_str()).await
         } else {
-            Vec::new()
+            crate::cluster::overlapping(&client, objects, args.revision.as_str()).await
         };
+        let obstacles = obstacles.map_err(failed)?;
         Ok((owners, obstacles))
     })?;
     let lines = found.foreign.iter().chain(&obstacles);

@@ -57,9 +57,13 @@ pub async fn fetch_pod(
     let pod = pod.map_err(|failed| format!("pod {namespace}/{name}: {}", failed.problem))?;
     let kind_of_namespace = list_of("", "v1", "Namespace", None).kind;
     let own = get(client, &kind_of_namespace, None, namespace).await.ok();
-    let webhooks = list_of("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", None);
-    let webhooks = read(client, &webhooks).await.map_err(|failed| failed.problem);
-    Ok((titled(pod, &kind), own, webhooks))
+    Ok((titled(pod, &kind), own, webhook_configurations(client).await))
+}
+
+/// All MutatingWebhookConfigurations.
+pub(super) async fn webhook_configurations(client: &Client) -> Result<Vec<Value>, String> {
+    let list = list_of("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", None);
+    read(client, &list).await.map_err(|failed| failed.problem)
 }
 
 /// The pods of these namespaces, else of all; and what prescribes their sidecars: webhook configurations, ProxyConfig resources where

@@ -31,7 +31,7 @@ pub use configmaps::{ConfigMapName, sources};
 pub use fetch::{fetch, fetch_pod, fetch_pods, fetch_sidecars};
 pub use kube::Client;
 pub use node_agents::obstacles;
-pub use owners::{Owners, owners};
+pub use owners::{Owners, overlapping, owners};
 pub use secret::SharedSecret;
 pub use state::ClusterState;
 pub use status::{Part, Status};

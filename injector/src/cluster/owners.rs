@@ -5,7 +5,9 @@ use kube::api::{ApiResource, GroupVersionKind};
 use serde_json::Value;
 
 use super::client::{RequestFailed, get};
-use crate::object;
+use super::fetch::webhook_configurations;
+use crate::decide::Webhooks;
+use crate::{object, path};
 
 /// Labels by which an object of the same installation is known.
 const LABELS: [&str; 3] = ["app", "istio", "istio.io/rev"];
@@ -39,6 +41,34 @@ pub async fn owners(client: &Client, objects: &[Value]) -> Result<Owners, String
         }
     }
     Ok(found)
+}
+
+/// Webhook configurations of others that are called for pods of this revision, with their owners: such pods would be
+/// injected twice.
+///
+/// # Errors
+///
+/// They cannot be read, or a selector of one.
+pub async fn overlapping(client: &Client, objects: &[Value], revision: &str) -> Result<Vec<String>, String> {
+    let own = Webhooks::parse(objects)?;
+    let live = webhook_configurations(client).await?;
+    let is_own = |live: &Value| own.all.iter().any(|webhook| webhook.configuration == name(live));
+    let others: Vec<Value> = live.into_iter().filter(|live| !is_own(live)).collect();
+    let webhooks = Webhooks::parse(&others)?;
+    let overlaps = own.overlaps(&webhooks, revision);
+    let line = |(configuration, labels): (&str, String)| {
+        let owner = others.iter().find(|live| name(live) == configuration).and_then(object::owner);
+        format!(
+            "MutatingWebhookConfiguration {configuration:?}: it is called for pods with {labels}, too, which would be injected \
+             twice; it belongs to {}",
+            owner.unwrap_or_else(|| "an unknown owner".to_owned())
+        )
+    };
+    Ok(overlaps.into_iter().map(line).collect())
+}
+
+fn name(object: &Value) -> &str {
+    path::text(object, "/metadata/name")
 }
 
 async fn read(client: &Client, object: &Value) -> Result<Option<Value>, String> {

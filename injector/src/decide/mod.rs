@@ -1,5 +1,6 @@
 //! Whether a pod is injected, and why: every step says what it looked at and what it found.
 
+mod overlap;
 mod selector;
 pub mod selectors;
 mod webhook;

@@ -147,3 +147,28 @@ async fn namespace_that_rejects_the_agent_is_an_obstacle() {
     assert_eq!(failure.exit, Exit::Unavailable);
     assert!(failure.problems[0].contains("daemonsets"), "{failure}");
 }
+
+/// A tag of istiod's has another name than the objects of the revision, and selects the same pods.
+#[tokio::test(flavor = "multi_thread")]
+async fn webhooks_that_select_the_same_pods_are_listed() {
+    let fake = Fake::start().await;
+    let configuration = |name: &str, webhook: &str, selector: Value| {
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": name, "labels": {"operator.istio.io/component": "Pilot"}},
+            "webhooks": [{"name": webhook, "namespaceSelector": selector}]})
+    };
+    let tag = json!({"matchLabels": {"istio.io/rev": "prod"}});
+    fake.put(
+        "istioctl",
+        configuration("istio-revision-tag-prod", "rev.namespace.sidecar-injector.istio.io", tag.clone()),
+    );
+    // Called for the same pods, and injects nothing.
+    fake.put("kyverno", configuration("policies", "mutate.example.com", Value::Null));
+    let found = check(&fake, &["--revision", "prod"]).await.expect("a cluster");
+    assert!(found.refused);
+    let line = "MutatingWebhookConfiguration \"istio-revision-tag-prod\": it is called for pods with istio.io/rev=prod on the \
+                namespace, too, which would be injected twice; it belongs to Istio's component Pilot\n";
+    assert!(found.text.starts_with(line) && !found.text.contains("policies"), "{}", found.text);
+    let other = check(&fake, &["--revision", "canary"]).await.expect("a cluster");
+    assert!(!other.refused, "{}", other.text);
+}
