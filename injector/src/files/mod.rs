@@ -26,15 +26,9 @@ pub fn plain(error: &io::Error) -> String {
 ///
 /// # Errors
 ///
-/// What the system says.
+/// What the system says, or that it is too large: a part of a file is not its content.
 pub fn read(name: &str) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    if name == "-" {
-        io::stdin().lock().take(LARGEST).read_to_end(&mut bytes)?;
-    } else {
-        std::fs::File::open(name)?.take(LARGEST).read_to_end(&mut bytes)?;
-    }
-    Ok(bytes)
+    read_at_most(name, LARGEST)
 }
 
 /// The same, for what may be larger.

@@ -391,3 +391,17 @@ fn a_bad_value_is_named_with_its_file() {
         "{failure}"
     );
 }
+
+/// A part of a file is neither invalid nor the whole.
+#[test]
+fn a_file_that_is_too_large_is_refused_as_such() {
+    let folder = Folder::new();
+    let pod = r#"{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "annotations": {"a": "PAD"}}, "spec": {"containers": []}}"#;
+    let file = folder.file("large.json", &pod.replace("PAD", &"x".repeat(17 << 20)));
+    let failure = run(&["inject", "-f", &file]).unwrap_err();
+    assert_eq!(failure.exit, Exit::NoInput);
+    assert!(
+        failure.problems[0].ends_with("large.json: larger than 16 MiB, the most that is read"),
+        "{failure}"
+    );
+}
