@@ -10,7 +10,7 @@ use istio_iptables::config;
 use istio_iptables::exit::Exit;
 use istio_iptables::facts::Files;
 use istio_iptables::kernel::input;
-use istio_iptables::kernel::process::{Host as _, SystemHost};
+use istio_iptables::kernel::process::{self, Host as _, SystemHost};
 use istio_iptables::kernel::recording;
 use istio_iptables::kernel::rules_file;
 use istio_iptables::report::Failure;
@@ -52,7 +52,7 @@ fn outcome() -> Result<(String, Exit), Failure> {
         log::debug!("environment: {}", cli::known_variables(std::env::vars_os()).join(" "));
     }
     let files = match raw.packet(PacketKey::Bundle).to_owned() {
-        path if path.is_empty() => files(&machine),
+        path if path.is_empty() => files(&machine, config::target_pid(&raw)),
         path => {
             let content =
                 if path == "-" { io::read_to_string(input::stdin()) } else { machine.read(Path::new(&path)) };
@@ -74,12 +74,16 @@ fn outcome() -> Result<(String, Exit), Failure> {
     Err(bad_options(&messages))
 }
 
-/// The files that options refer to.
-fn files(machine: &SystemHost) -> Files {
+/// The files that options refer to. The containers of a pod have one `/etc/resolv.conf`, and user names of their own.
+fn files(machine: &SystemHost, pid: Option<u32>) -> Files {
+    let resolv_conf = pid.map_or_else(
+        || machine.read_lossily(Path::new("/etc/resolv.conf")),
+        |pid| process::read_in_root(pid, "etc/resolv.conf"),
+    );
     Files {
         passwd: names(machine, "/etc/passwd"),
         group: names(machine, "/etc/group"),
-        resolv_conf: machine.read_lossily(Path::new("/etc/resolv.conf")).map_err(|error| error.to_string()),
+        resolv_conf: resolv_conf.map_err(|error| error.to_string()),
     }
 }
 

@@ -157,6 +157,11 @@ pub enum Warning {
         /// Why.
         reason: &'static str,
     },
+    /// Name servers of the caller for another network namespace.
+    NameServersOfCaller {
+        /// The option that names the network namespace.
+        origin: Origin,
+    },
 }
 
 impl Warning {
@@ -166,7 +171,8 @@ impl Warning {
         match self {
             Self::EmptyList { origin, .. }
             | Self::HostBits { origin, .. }
-            | Self::NoEffect { origin, .. } => origin,
+            | Self::NoEffect { origin, .. }
+            | Self::NameServersOfCaller { origin } => origin,
         }
     }
 
@@ -180,6 +186,10 @@ impl Warning {
                 format!("{name}: {given} has bits set behind its prefix; {used} counts")
             }
             Self::NoEffect { reason, .. } => format!("{name} has no effect: {reason}"),
+            Self::NameServersOfCaller { .. } => format!(
+                "{name}: DNS capture takes the name servers from /etc/resolv.conf of the caller, not of the pod; --pid \
+                 takes the pod's, --capture-all-dns needs none"
+            ),
         }
     }
 }

@@ -33,6 +33,7 @@ pub use packet_query::{
 };
 pub use resolve::{GivenOption, Resolved, log_options, resolve};
 pub use run::{Action, BackendChoice, LogFormat, LogOptions, NetworkNamespace, RunOptions, Validation};
+pub use run_options::target_pid;
 pub use values::{decimal, parse_bool};
 
 /// Everything that decides the rules. Made from [`crate::cli::RawOptions`] and [`crate::facts`]; read by

@@ -75,17 +75,23 @@ impl<'a> Reader<'a> {
         self.value(key, parse)
     }
 
-    /// False after an error. A flag or config key that is given as nothing (`--dry-run=`) is an error, as in Istio: the run
-    /// would do the opposite of what was meant. An empty variable counts as unset.
+    /// False after an error. One that is given as nothing (`--dry-run=`) is an error, as in Istio: the run would do the
+    /// opposite of what was meant.
     pub(super) fn boolean(&mut self, key: Key) -> bool {
+        self.required(key, values::boolean).unwrap_or_default()
+    }
+
+    /// One value that may be missing, but not be given as nothing: a flag (`--pid=`) or config key without a value is an
+    /// error, an empty variable counts as unset. Also `None` after an error.
+    pub(super) fn required<T>(&mut self, key: Key, parse: impl Fn(&str) -> Result<T, Expected>) -> Option<T> {
         let empty = self.raw.given(key).filter(|given| given.text.trim().is_empty());
         if empty.is_some_and(|given| matches!(given.origin, Origin::Flag(_) | Origin::Document(_))) {
-            if let Err(expected) = values::boolean("") {
+            if let Err(expected) = parse("") {
                 self.refuse(key, "", expected);
             }
-            return false;
+            return None;
         }
-        self.optional(key, values::boolean).unwrap_or_default()
+        self.optional(key, parse)
     }
 
     /// The items of a list.

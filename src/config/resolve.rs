@@ -161,7 +161,13 @@ fn dns(reader: &mut Reader<'_>, files: &Files) -> DnsChoice {
     match (redirect, all, &files.resolv_conf) {
         (false, _, _) => DnsChoice::Off,
         (true, true, _) => DnsChoice::All,
-        (true, false, Ok(text)) => DnsChoice::Servers(facts::name_servers(text)),
+        (true, false, Ok(text)) => {
+            let makes_rules = run_options::makes_rules(reader);
+            if let Some(origin) = reader.given(Key::NetworkNamespace).filter(|_| makes_rules) {
+                reader.warnings.push(Warning::NameServersOfCaller { origin });
+            }
+            DnsChoice::Servers(facts::name_servers(text))
+        }
         // A run that makes no rules has no use for the servers.
         (true, false, Err(_)) if !run_options::makes_rules(reader) => DnsChoice::Off,
         (true, false, Err(reason)) => {

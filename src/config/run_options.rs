@@ -1,6 +1,6 @@
 //! The options that decide what a run does, apart from the rules.
 
-use crate::cli::{Key, SubCommand};
+use crate::cli::{Key, RawOptions, SubCommand};
 
 use super::reader::Reader;
 use super::run::{Action, NetworkNamespace, RunOptions, Validation};
@@ -35,9 +35,17 @@ pub(super) fn run(reader: &mut Reader<'_>) -> Option<RunOptions> {
     Some(RunOptions { validation: validation?.filter(|_| skip_rule_apply || !(dry_run || clean)), ..run })
 }
 
+/// The process in whose network namespace the run is, where a valid one is named.
+#[must_use]
+pub fn target_pid(raw: &RawOptions) -> Option<u32> {
+    values::pid(raw.given(Key::Pid)?.text.trim()).ok()
+}
+
 fn network_namespace(reader: &mut Reader<'_>) -> Option<NetworkNamespace> {
-    let path = reader.optional(Key::NetworkNamespace, values::path);
-    let pid = reader.optional(Key::Pid, values::pid);
+    // Given as nothing, for instance by a variable that is unset in a script, they would mean this network namespace, which
+    // on a node is the node's own.
+    let path = reader.required(Key::NetworkNamespace, values::network_namespace);
+    let pid = reader.required(Key::Pid, values::pid);
     if path.is_some() && pid.is_some() {
         reader.conflict(Key::NetworkNamespace, Key::Pid, "each names a network namespace");
     }

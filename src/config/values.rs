@@ -89,7 +89,7 @@ pub(super) fn mark(text: &str) -> Result<Mark, Expected> {
         Some(Ok(number)) if Mark(number) == PROXY_LOOPBACK_MARK => {
             Err(expected.hint("1338 marks the proxy's own outbound packets"))
         }
-        Some(Ok(0)) => Err(expected.hint("mark 0 is every matched_by_shape packet")),
+        Some(Ok(0)) => Err(expected.hint("mark 0 is that of every unmarked packet")),
         Some(Ok(number)) => Ok(Mark(number)),
         Some(Err(_)) | None => Err(flag_hint(expected, text)),
     }
@@ -118,6 +118,11 @@ pub(super) fn path(text: &str) -> Result<PathBuf, Expected> {
     } else {
         Ok(PathBuf::from(text))
     }
+}
+
+/// The path of a network namespace.
+pub(super) fn network_namespace(text: &str) -> Result<PathBuf, Expected> {
+    if text.is_empty() { Err(Expected::new("the path of a network namespace")) } else { path(text) }
 }
 
 pub(super) fn log_format(text: &str) -> Result<LogFormat, Expected> {

@@ -15,6 +15,6 @@ pub struct Files {
     pub passwd: String,
     /// `/etc/group`; empty if there is none.
     pub group: String,
-    /// `/etc/resolv.conf`.
+    /// `/etc/resolv.conf`; with `--pid` that of the process.
     pub resolv_conf: Result<String, String>,
 }

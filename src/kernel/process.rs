@@ -8,6 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::sys::stat::Mode;
+
 use super::{child, input, memory, recording};
 
 /// A program to run.
@@ -155,12 +159,35 @@ impl Host for SystemHost {
     #[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]
     fn read_lossily(&self, path: &Path) -> io::Result<String> {
         // A pipe in the place of a system file may have no writer.
-        let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-        // Most system files are shorter: one call reads them.
-        let mut bytes = Vec::with_capacity(8 << 10);
-        Limited::new(file).read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        all_lossily(File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?)
     }
+}
+
+fn all_lossily(file: File) -> io::Result<String> {
+    // Most system files are shorter: one call reads them.
+    let mut bytes = Vec::with_capacity(8 << 10);
+    Limited::new(file).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Reads a file as another process sees it; `path` is relative to its root directory. Links end in that root: the process
+/// may be untrusted. Before Linux 5.6, and where `openat2` is denied, the last component must not be a link.
+///
+/// # Errors
+/// When it cannot be read.
+#[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]
+pub fn read_in_root(pid: u32, path: &str) -> io::Result<String> {
+    let root = File::options()
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
+        .open(format!("/proc/{pid}/root"))?;
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_IN_ROOT);
+    let file = match openat2(&root, path, how) {
+        Err(Errno::ENOSYS | Errno::EPERM) => openat(&root, path, flags | OFlag::O_NOFOLLOW, Mode::empty()),
+        other => other,
+    };
+    all_lossily(file?.into())
 }
 
 #[allow(clippy::disallowed_methods, reason = "the place that is named in the rule")]

@@ -1,8 +1,12 @@
 //! DNS capture, over UDP and TCP, and the conntrack zones that keep the app's and the proxy's questions apart.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
 use crate::lab::fixture::at;
 use crate::lab::program::Program;
 use crate::lab::{Family, Fixture, Outcome, Pod, for_each_fixture_and_native};
+use netlab::Namespace;
 
 for_each_fixture_and_native!(
     queries_to_the_name_server_are_captured,
@@ -16,6 +20,7 @@ for_each_fixture_and_native!(
     other_udp_is_not_captured,
     without_name_servers_dns_is_not_captured_with_a_warning,
     a_missing_resolver_file_is_an_error,
+    name_servers_of_a_process_are_those_of_its_pod,
     dns_capture_ends_when_it_is_switched_off,
     the_unspecified_address_as_name_server_is_this_pod,
 );
@@ -44,6 +49,44 @@ fn queries_to_other_servers_are_not_captured(fixture: Fixture) {
     for family in fixture.families() {
         pod.app().ask(at(family.service(), 53)).served_by("outside");
         pod.app().call(at(family.service(), 53)).served_by("outside");
+    }
+}
+
+/// The agent of a node runs with the node's files.
+fn name_servers_of_a_process_are_those_of_its_pod(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[]));
+    let servers: Vec<_> = fixture.families().iter().map(|family| family.name_server()).collect();
+    let text: String = servers.iter().map(|server| format!("nameserver {server}\n")).collect();
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(&file, text).expect("write it");
+    let mut process = pod.namespace.run(|| {
+        Command::new("unshare")
+            .args(["--mount", "sh", "-c", "mount --bind \"$0\" /etc/resolv.conf && echo mounted && exec cat"])
+            .arg(file.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("start unshare")
+    });
+    let mut mounted = String::new();
+    let output = process.stdout.take().expect("its output");
+    BufReader::new(output).read_line(&mut mounted).expect("read its output");
+    assert_eq!(mounted, "mounted\n");
+    let run = |option: &str, value: &str| {
+        let backend = format!("--backend={}", fixture.backend.flag());
+        let args = ["-b", "*", "-i", "*", "--redirect-dns", "--dual-stack", &backend, option, value];
+        let elsewhere = Program::new(&Namespace::new(), &args);
+        elsewhere.file("/etc/resolv.conf", "nameserver 203.0.113.53\n").run().succeeded()
+    };
+    let by_path = run("--network-namespace", &pod.namespace.path());
+    by_path.output_contains("takes the name servers from /etc/resolv.conf of the caller, not of the pod");
+    let by_pid = run("--pid", &process.id().to_string()).output();
+    assert!(!by_pid.contains("of the caller"), "{by_pid}");
+    drop(process.stdin.take());
+    process.wait().expect("cat ends");
+    for server in servers {
+        answered_through_the_proxy(&pod.app().ask(at(server, 53)));
     }
 }
 

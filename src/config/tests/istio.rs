@@ -20,6 +20,21 @@ fn empty_boolean_flag_is_refused() {
 }
 
 #[test]
+fn target_without_value_is_refused() {
+    for (flag, accepted) in [
+        ("--pid=", "--pid: \"\" is not accepted, expected the number of a process"),
+        (
+            "--network-namespace=",
+            "--network-namespace: \"\" is not accepted, expected the path of a network namespace",
+        ),
+    ] {
+        let errors = errors_of(&[flag], &[]);
+        assert!(errors[0].starts_with(accepted), "{errors:?}");
+    }
+    assert_eq!(resolved_of(&[], &["NETWORK_NAMESPACE="]).run.network_namespace, None);
+}
+
+#[test]
 fn loopback_is_decided_by_the_address_as_written() {
     for (range, expected) in [
         ("127.9.9.9/7", true),

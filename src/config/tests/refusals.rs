@@ -102,8 +102,8 @@ fn interface_names_that_mean_something_else() {
 #[test]
 fn marks_that_capture_the_wrong_packets() {
     for (text, hint) in [
-        ("0", "mark 0 is every matched_by_shape packet"),
-        ("0x0", "mark 0 is every matched_by_shape packet"),
+        ("0", "mark 0 is that of every unmarked packet"),
+        ("0x0", "mark 0 is that of every unmarked packet"),
         ("1338", "1338 marks the proxy's own outbound packets"),
         ("0x53a", "1338 marks the proxy's own outbound packets"),
         ("abc", ""),
