@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use istio_cni::install::error::InstallError;
 use istio_cni::install::options::PodsOptions;
-use istio_cni::install::pods::Pods;
+use istio_cni::install::pods::{Pods, TAINT};
 use istio_cni::lookup::{Answer, KnownPod, Query};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::serde_json::json;
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use sidecar_injector::cluster::{Cached, connect as connect_to_cluster, describe, watch_selected};
 use tokio::runtime::{Builder, Runtime};
@@ -17,6 +19,11 @@ use crate::facts::known;
 
 /// Longer than a node waits for a sandbox: whatever a question asks for.
 const LONGEST: Duration = Duration::from_secs(240);
+
+/// For a request about the Node object. The installation waits for it, and must not depend on an API server.
+const NODE_REQUEST: Duration = Duration::from_secs(3);
+/// How often a Node that another client changes meanwhile is read again.
+const ATTEMPTS: usize = 5;
 
 /// The pods of one node.
 struct NodePods {
@@ -61,7 +68,51 @@ async fn report(mut cached: Receiver<Cached<KnownPod>>) {
     }
 }
 
+impl NodePods {
+    fn nodes(&self) -> Api<Node> {
+        Api::all(self.client.clone())
+    }
+
+    fn wait<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+        match self.runtime.block_on(async { tokio::time::timeout(NODE_REQUEST, request).await }) {
+            Ok(response) => response.map_err(|error| describe(&error)),
+            Err(_) => Err(format!("no response from the API server within {} s", NODE_REQUEST.as_secs())),
+        }
+    }
+}
+
+/// Removes the taint with any value and effect, if nothing else has changed the Node since it was read.
+async fn remove_taint(nodes: &Api<Node>, name: &str) -> kube::Result<bool> {
+    let mut attempts = 0;
+    loop {
+        let node = nodes.get(name).await?;
+        let mut taints = node.spec.and_then(|spec| spec.taints).unwrap_or_default();
+        let before = taints.len();
+        taints.retain(|taint| taint.key != TAINT);
+        if taints.len() == before {
+            return Ok(false);
+        }
+        let version = node.metadata.resource_version;
+        let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"taints": taints}});
+        match nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Err(kube::Error::Api(status)) if status.code == 409 && attempts < ATTEMPTS => attempts += 1,
+            patched => return patched.map(|_| true),
+        }
+    }
+}
+
 impl Pods for NodePods {
+    fn container_runtime(&self) -> Result<String, String> {
+        let node = self.wait(self.nodes().get(&self.node))?;
+        let info = node.status.and_then(|status| status.node_info);
+        let version = info.map(|info| info.container_runtime_version).filter(|version| !version.is_empty());
+        version.ok_or_else(|| format!("Node {}: no containerRuntimeVersion", self.node))
+    }
+
+    fn remove_taint(&self) -> Result<bool, String> {
+        self.wait(remove_taint(&self.nodes(), &self.node))
+    }
+
     fn find(&self, query: &Query) -> Answer {
         // Without a uid, the pod may be an earlier one of the same name.
         if !query.refresh && !query.uid.is_empty() {

@@ -20,17 +20,19 @@ use super::metrics::Metrics;
 use super::options::{Install, Placement, PodsOptions};
 use super::pods::Pods;
 use super::probes::Readiness;
-use super::{Program, binary, dry_add, entry, files, net_dir, plugin_log, pods, probes, uninstall};
+use super::{Program, binary, dry_add, entry, files, net_dir, plugin_log, pods, probes, runtime, uninstall};
 
 /// How long without an event until everything is looked at again: an event may be lost.
 const RESYNC: Duration = Duration::from_secs(30);
 /// The shortest time between an attempt that failed and the next.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long a runtime is taken for the one that it was.
+const RUNTIME: Duration = Duration::from_secs(600);
 /// A file that was written so recently, and is invalid, may be written still.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// The installation as it was last found.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Installed {
     backoff: ConflictBackoff,
     /// Whether the entry has been in place.
@@ -40,6 +42,12 @@ struct Installed {
     tried: bool,
     failures: u32,
     metrics: Arc<Metrics>,
+    pods: Option<Arc<dyn Pods>>,
+    /// The runtime, or why it is not known; and when that was asked.
+    runtime: Option<(Instant, Result<String, String>)>,
+    untainted: bool,
+    /// How often the taint has waited for the pods to be known.
+    waits: u32,
 }
 
 /// Runs until SIGTERM or SIGINT; with `once`, until it is installed.
@@ -48,10 +56,11 @@ struct Installed {
 /// With `once`: what keeps it from being installed. Otherwise only what makes running impossible.
 pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<(), InstallError> {
     let pods = options.pods.as_ref().map(|wanted| connect(wanted, program)).transpose()?;
-    let mut installed = Installed::default();
+    let mut installed = Installed { pods: pods.clone(), ..Installed::default() };
     if options.once {
         return installed.reconcile(options, host, program).map(drop);
     }
+    let mut options = options.clone();
     let failed = |what: &str, error: Errno| InstallError::new(format!("{what}: {error}"));
     let mut ends = SigSet::empty();
     ends.add(Signal::SIGTERM);
@@ -76,14 +85,21 @@ pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<()
     loop {
         // Before anything is read: what changes meanwhile is an event.
         drain(&inotify);
-        watch(&inotify, options);
-        let wait = match installed.reconcile(options, host, program) {
+        options.placement = installed.placement(&options);
+        watch(&inotify, &options);
+        let wait = match installed.reconcile(&options, host, program) {
             Ok(wait) => {
                 installed.failures = 0;
                 readiness.set(installed.waiting(wait));
-                wait.unwrap_or(RESYNC)
+                match wait {
+                    None if options.pods.as_ref().is_some_and(|pods| pods.remove_taint) => {
+                        installed.untaint()
+                    }
+                    wait => wait.unwrap_or(RESYNC),
+                }
             }
             Err(error) => {
+                installed.untainted = false;
                 let wait = Duration::from_secs(1 << installed.failures.min(5));
                 installed.failures += 1;
                 installed.metrics.installation(false);
@@ -100,7 +116,7 @@ pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<()
             break;
         }
     }
-    finish(options)
+    finish(&options)
 }
 
 fn connect(wanted: &PodsOptions, program: &Program) -> Result<Arc<dyn Pods>, InstallError> {
@@ -128,6 +144,57 @@ fn shown(paths: &[PathBuf]) -> String {
 }
 
 impl Installed {
+    /// A drop-in file where the runtime is known to load it: any runtime uses a list.
+    fn placement(&mut self, options: &Install) -> Placement {
+        let Some(pods) = self.pods.as_ref().filter(|_| options.drop_in_auto) else {
+            return options.placement;
+        };
+        if self
+            .runtime
+            .as_ref()
+            .is_none_or(|(asked, found)| asked.elapsed() >= if found.is_ok() { RUNTIME } else { RESYNC })
+        {
+            let found = pods.container_runtime();
+            if self.runtime.as_ref().is_none_or(|(_, before)| *before != found) {
+                match &found {
+                    Ok(runtime) => {
+                        log::info!(runtime, loads_drop_in_files:? = runtime::loads_drop_in_files(runtime); "container runtime of the node")
+                    }
+                    Err(problem) => log::info!(
+                        "--drop-in=auto: the list is edited, as the container runtime is not known: {problem}"
+                    ),
+                }
+            }
+            self.runtime = Some((Instant::now(), found));
+        }
+        let runtime = self.runtime.as_ref().and_then(|(_, found)| found.as_deref().ok());
+        let loads = runtime.and_then(runtime::loads_drop_in_files) == Some(true);
+        // A configuration that is no list has no drop-in files.
+        if loads && entry::drop_in(&options.dirs.net).is_ok() { Placement::DropIn } else { Placement::List }
+    }
+
+    /// Removes the taint of the node once pods can start. Returns how long to wait for the next attempt.
+    fn untaint(&mut self) -> Duration {
+        let Some(pods) = self.pods.as_ref().filter(|_| !self.untainted) else { return RESYNC };
+        if pods.problem().is_some() {
+            // Soon, as pods wait for the node; not often, as each time everything is looked at.
+            self.waits += 1;
+            return RESYNC.min(Duration::from_secs(1 << self.waits.min(5)));
+        }
+        match pods.remove_taint() {
+            Ok(removed) => {
+                self.untainted = true;
+                if removed {
+                    log::info!(taint = pods::TAINT; "taint of the node removed");
+                }
+            }
+            Err(problem) => {
+                log::warn!(taint = pods::TAINT, retry_s = RESYNC.as_secs(); "taint of the node not removed: {problem}")
+            }
+        }
+        RESYNC
+    }
+
     /// One look at everything. Returns how long a write is delayed, if it is.
     fn reconcile(
         &mut self,

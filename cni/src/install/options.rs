@@ -23,12 +23,13 @@ const COMMON: [Row; 6] = [
     ("help", None, "print this"),
 ];
 
-const INSTALL: [Row; 14] = [
+const INSTALL: [Row; 15] = [
     ("once", None, "install, verify, and end"),
     (
         "drop-in",
         Some("WHEN"),
-        "yes: a file of its own beside the list, for libcni 1.3 or later; no: edit the list; auto: as no [default: auto]",
+        "yes: a file of its own beside the list, for libcni 1.3 or later; no: edit the list; auto: yes if the runtime of the Node object \
+         loads it (containerd 2.1, CRI-O 1.33), else no [default: auto]",
     ),
     (
         "replace-istio",
@@ -41,6 +42,11 @@ const INSTALL: [Row; 14] = [
         "node-name",
         Some("NAME"),
         "answer the plugin's questions about pods of this node, from the API server (the program install-cni only)",
+    ),
+    (
+        "remove-taint",
+        None,
+        "remove the taint cni.istio.io/not-ready of the node when the agent is ready; needs --node-name",
     ),
     ("kubeconfig", Some("FILE"), "how to reach the API server [default: the pod's service account]"),
     (
@@ -90,6 +96,8 @@ pub struct Install {
     pub dirs: Dirs,
     /// How the plugin is called.
     pub placement: Placement,
+    /// Whether a list becomes a drop-in file where the runtime loads that.
+    pub drop_in_auto: bool,
     /// Our object of the list.
     pub entry: Value,
     /// Ends after the installation.
@@ -113,6 +121,8 @@ pub struct PodsOptions {
     pub node: String,
     /// How to reach the API server; `None`: by the service account.
     pub kubeconfig: Option<PathBuf>,
+    /// Whether the taint of the node is removed.
+    pub remove_taint: bool,
 }
 
 /// `istio-cni uninstall`.
@@ -234,7 +244,8 @@ pub fn install(args: &[String]) -> Result<(Command, &'static str), InstallError>
     }
     let pods = pods(&given)?;
     let platform = given.platform()?;
-    let placement = match (platform.chained, given.one_of("drop-in", &["auto", "yes", "no"])?) {
+    let drop_in = given.one_of("drop-in", &["auto", "yes", "no"])?;
+    let placement = match (platform.chained, drop_in) {
         (true, "yes") => Placement::DropIn,
         (true, _) => Placement::List,
         (false, "yes") => {
@@ -258,6 +269,7 @@ pub fn install(args: &[String]) -> Result<(Command, &'static str), InstallError>
         entry: entry(&given, &dirs, placement, level)?,
         dirs,
         placement,
+        drop_in_auto: placement == Placement::List && drop_in == "auto",
         once: given.flag("once"),
         uninstall: given.flag("uninstall"),
         listen,
@@ -270,8 +282,12 @@ pub fn install(args: &[String]) -> Result<(Command, &'static str), InstallError>
 
 fn pods(given: &Given) -> Result<Option<PodsOptions>, InstallError> {
     let Some(node) = given.text("node-name") else {
-        if given.text("kubeconfig").is_some() {
-            return Err(InstallError::new("--kubeconfig: not accepted without --node-name"));
+        let needs_it = [
+            ("kubeconfig", given.text("kubeconfig").is_some()),
+            ("remove-taint", given.flag("remove-taint")),
+        ];
+        if let Some((name, _)) = needs_it.into_iter().find(|(_, is_given)| *is_given) {
+            return Err(InstallError::new(format!("--{name}: not accepted without --node-name")));
         }
         return Ok(None);
     };
@@ -288,7 +304,7 @@ fn pods(given: &Given) -> Result<Option<PodsOptions>, InstallError> {
         ));
     }
     let kubeconfig = given.text("kubeconfig").map(|_| given.directory("kubeconfig", "")).transpose()?;
-    Ok(Some(PodsOptions { node: node.to_owned(), kubeconfig }))
+    Ok(Some(PodsOptions { node: node.to_owned(), kubeconfig, remove_taint: given.flag("remove-taint") }))
 }
 
 /// Reads the arguments of `istio-cni uninstall`. Returns the log level, too.

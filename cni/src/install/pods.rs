@@ -23,16 +23,30 @@ use crate::lookup::{self, Answer, LARGEST, Query, VERSION};
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Questions at a time: more than pods that start at once. Further ones wait in the socket's queue.
 const LIMIT: usize = 256;
+/// The taint of nodes on which no plugin captures pods yet. Istio's control plane removes it as well.
+pub const TAINT: &str = "cni.istio.io/not-ready";
 /// How long to wait while there are as many.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The pods of this node.
+/// What the API server knows of this node: its pods, and its Node object.
 pub trait Pods: Send + Sync {
     /// Answers a question.
     fn find(&self, query: &Query) -> Answer;
 
     /// Why questions cannot be answered yet.
     fn problem(&self) -> Option<String>;
+
+    /// The container runtime of the node and its version, as `containerd://2.1.4`.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    fn container_runtime(&self) -> Result<String, String>;
+
+    /// Removes the taint [`TAINT`] of the node. Returns whether it was there.
+    ///
+    /// # Errors
+    /// Why it could not be removed, if it is there.
+    fn remove_taint(&self) -> Result<bool, String>;
 }
 
 /// Answers questions until the process ends. A socket that an earlier agent has left is replaced.

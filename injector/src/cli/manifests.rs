@@ -12,9 +12,9 @@ use super::args::ConfigArgs;
 use super::connect::{unavailable, with_cluster};
 use super::load::{local_image, sources, values};
 use super::{Environment, Exit, Failure, Output};
-use crate::config::BUILTIN_VALUES;
+use crate::config::{BUILTIN_VALUES, SetValues};
 use crate::inject::functions;
-use crate::manifests::node_agent::{self, NodeAgent};
+use crate::manifests::node_agent::{self, NodeAgent, Settings};
 use crate::manifests::{
     self, Certificates, FailurePolicy, Image, InstalledRevision, Namespace, Options, Platform, Texts,
 };
@@ -30,10 +30,10 @@ const OWNED_BY_ISTIOD: &str = "--revision is missing: without one the objects ha
 
 #[derive(ClapArgs, Clone, Debug)]
 pub(super) struct ManifestsArgs {
-    /// The node agent of istio-cni instead: a DaemonSet, which serves all revisions
+    /// The node agent of istio-cni instead: a DaemonSet, which serves all revisions; --set KEY=VALUE is a key of its ConfigMap
     #[arg(long, conflicts_with_all = [
         "revision", "replace_istiod", "replicas", "failure_policy", "enable_namespaces_by_default", "cert_manager",
-        "validating_policy", "inject_config", "values", "mesh_config", "init_image", "set",
+        "validating_policy", "inject_config", "values", "mesh_config", "init_image",
     ])]
     cni: bool,
     /// Where the injector runs; its pods are never injected
@@ -137,11 +137,15 @@ pub(super) fn run(args: &ManifestsArgs, environment: &Environment) -> Result<Out
 fn node_agents(args: &ManifestsArgs) -> Result<Output, Failure> {
     let name = args.platform.as_str();
     let platform = PLATFORMS.into_iter().find(|platform| node_agent::platform_name(platform) == name);
+    let platform =
+        platform.ok_or_else(|| Failure::one(Exit::Usage, format!("--platform: {name:?} is unknown")))?;
+    let settings = Settings::new(&SetValues::merged(&args.config.set, None), &platform)
+        .map_err(|problem| Failure::one(Exit::Usage, format!("--set: {problem}")))?;
     let options = NodeAgent {
         namespace: args.namespace.clone(),
         image: image(args.image.as_ref(), AGENT_IMAGE)?,
-        platform: platform
-            .ok_or_else(|| Failure::one(Exit::Usage, format!("--platform: {name:?} is unknown")))?,
+        platform,
+        settings,
     };
     let mut notes = Vec::new();
     if !args.uninstall {

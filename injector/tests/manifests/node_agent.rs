@@ -8,7 +8,9 @@ use istio_cni::install::platform::{PLATFORMS, Platform};
 use istio_cni::netconf::NetConf;
 use serde_json::{Value, json};
 use sidecar_injector::cli::{self, Environment, Exit, Failure, Output};
-use sidecar_injector::manifests::node_agent::{NAME, NodeAgent, POD_LABEL, objects, uninstall};
+use sidecar_injector::manifests::node_agent::{
+    NAME, NodeAgent, POD_LABEL, SETTINGS, Settings, objects, uninstall,
+};
 use sidecar_injector::yaml;
 
 use super::only;
@@ -18,6 +20,7 @@ pub(crate) fn of(platform: &str, namespace: &str) -> NodeAgent {
         namespace: namespace.parse().unwrap(),
         image: concat!("localhost/istio-cni:", env!("CARGO_PKG_VERSION")).parse().unwrap(),
         platform: Platform::by_name(platform).unwrap(),
+        settings: Settings::default(),
     }
 }
 
@@ -96,7 +99,10 @@ fn agent_takes_its_arguments_and_writes_where_the_node_is_mounted() {
         assert_eq!(install.dirs.net.to_str(), Some(platform.net_dir));
         assert_eq!(install.placement, if platform.chained { Placement::List } else { Placement::Standalone });
         assert!(install.dry_add && !install.once && !install.uninstall && !install.replace_istio);
-        assert_eq!(install.pods, Some(PodsOptions { node: NODE.to_owned(), kubeconfig: None }));
+        assert_eq!(
+            install.pods,
+            Some(PodsOptions { node: NODE.to_owned(), kubeconfig: None, remove_taint: false })
+        );
         let mounts = container(&objects)["volumeMounts"].as_array().unwrap();
         let mounted = |mount: &Value| {
             let volumes = pod(&objects)["spec"]["volumes"].as_array().unwrap();
@@ -121,11 +127,13 @@ fn every_setting_reaches_the_entry_and_the_plugin_reads_it() {
     let mut objects = objects(&options).unwrap();
     let map = objects.iter_mut().find(|object| object["kind"] == "ConfigMap").unwrap();
     let changed = json!({"BACKEND": "nftables", "CAPTURE": "{\"dns\": true}", "DEADLINE_MS": "7000",
-        "EXCLUDE_NAMESPACES": "a,b", "LOG_LEVEL": "debug", "ON_UNKNOWN": "pass", "REPLACE_ISTIO": "true"});
+        "EXCLUDE_NAMESPACES": "a,b", "LOG_LEVEL": "debug", "DROP_IN": "yes", "ON_UNKNOWN": "pass", "REPLACE_ISTIO": "true",
+        "REMOVE_TAINT": "true"});
     assert_eq!(map["data"].as_object().unwrap().len(), changed.as_object().unwrap().len());
     map["data"] = changed;
     let install = installs(&options, &objects);
-    assert!(install.replace_istio);
+    assert!(install.replace_istio && install.pods.unwrap().remove_taint);
+    assert_eq!(install.placement, Placement::DropIn);
     let entry = install.entry;
     for (key, value) in [
         ("backend", json!("nftables")),
@@ -196,7 +204,7 @@ fn agent_has_the_least_privileges() {
         assert_eq!(spec["automountServiceAccountToken"], true);
         let openshift = options.platform.name == "openshift";
         let (role, binding) =
-            (only_named(&objects, "ClusterRole", "-pods"), only(&objects, "ClusterRoleBinding"));
+            (only_named(&objects, "ClusterRole", "-api"), only(&objects, "ClusterRoleBinding"));
         let pods = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]);
         assert_eq!(role["rules"], pods);
         assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
@@ -326,6 +334,50 @@ fn command_prints_the_agent_alone() {
 }
 
 #[test]
+fn settings_are_those_of_the_config_map_and_rights_follow() {
+    let rules = |flags: &[&str]| {
+        let objects = printed(flags);
+        only_named(&objects, "ClusterRole", "-api")["rules"].as_array().unwrap()[1..].to_vec()
+    };
+    assert_eq!(rules(&[]), [] as [Value; 0]);
+    let nodes = |verbs: &[&str]| json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": verbs}]);
+    assert_eq!(json!(rules(&["--set=DROP_IN=auto"])), nodes(&["get"]));
+    assert_eq!(rules(&["--set=DROP_IN=yes"]), [] as [Value; 0]);
+    assert_eq!(json!(rules(&["--set=REMOVE_TAINT=true,DROP_IN=auto"])), nodes(&["get", "patch"]));
+    let objects = printed(&[
+        "--set=CAPTURE.dns=true",
+        "--set=EXCLUDE_NAMESPACES=a\\,b",
+        "--set=DEADLINE_MS=7000",
+        "--set=BACKEND=nftables",
+    ]);
+    let data = &only(&objects, "ConfigMap")["data"];
+    assert_eq!(data.as_object().unwrap().len(), SETTINGS.len());
+    for (key, value) in [
+        ("CAPTURE", "{\"dns\":true}"),
+        ("EXCLUDE_NAMESPACES", "a,b"),
+        ("DEADLINE_MS", "7000"),
+        ("BACKEND", "nftables"),
+        ("LOG_LEVEL", "info"),
+    ] {
+        assert_eq!(data[key], value, "{key}");
+    }
+    for (set, parts) in [
+        ("backend=nftables", ["backend", "BACKEND, CAPTURE"]),
+        ("BACKEND=nftable", ["nftable", "iptables-nft"]),
+        ("DEADLINE_MS=0", ["deadline_ms", "240000"]),
+        ("REMOVE_TAINT=yes", ["\"yes\"", "true, false"]),
+        ("CAPTURE.dsn=true", ["dsn", "dns"]),
+    ] {
+        let failure = run(&["--set", set]).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage, "{set}");
+        assert!(parts.iter().all(|part| failure.to_string().contains(part)), "{set}: {failure}");
+    }
+    // A drop-in file needs a list.
+    let failure = run(&["--platform=openshift", "--set=DROP_IN=yes"]).unwrap_err().to_string();
+    assert!(failure.contains("--drop-in: yes is not accepted with --platform=openshift"), "{failure}");
+}
+
+#[test]
 fn options_of_the_injector_are_refused() {
     for argument in [
         "--revision=canary",
@@ -339,7 +391,6 @@ fn options_of_the_injector_are_refused() {
         "--values=x",
         "--mesh-config=x",
         "--init-image=x",
-        "--set=a=b",
     ] {
         let failure = run(&[argument]).unwrap_err();
         let flag = argument.split('=').next().unwrap();

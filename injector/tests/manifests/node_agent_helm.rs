@@ -81,11 +81,13 @@ fn chart_installs_what_manifests_prints() {
 #[test]
 fn values_reach_the_config_map() {
     let values = json!({"image": "a:1", "backend": "nftables", "capture": {"dns": true}, "deadlineMs": 9000,
-        "excludeNamespaces": ["a"], "logLevel": "debug", "onUnknown": "pass", "replaceIstio": true});
+        "excludeNamespaces": ["a"], "logLevel": "debug", "onUnknown": "pass", "replaceIstio": true,
+        "dropIn": "auto", "removeTaint": true});
     let found = rendered(&values, "mesh").unwrap();
     let map = super::only(&found, "ConfigMap");
     let expected = json!({"BACKEND": "nftables", "CAPTURE": "{\"dns\":true}", "DEADLINE_MS": "9000",
-        "EXCLUDE_NAMESPACES": "a,mesh", "LOG_LEVEL": "debug", "ON_UNKNOWN": "pass", "REPLACE_ISTIO": "true"});
+        "EXCLUDE_NAMESPACES": "a,mesh", "LOG_LEVEL": "debug", "ON_UNKNOWN": "pass", "REPLACE_ISTIO": "true",
+        "DROP_IN": "auto", "REMOVE_TAINT": "true"});
     assert_eq!(map["data"], expected);
 }
 

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use base64::Engine as _;
 use istio_cni::install::platform::PLATFORMS;
 use serde_json::{Value, json};
-use sidecar_injector::manifests::node_agent::{self, NodeAgent};
+use sidecar_injector::manifests::node_agent::{self, NodeAgent, Settings};
 
+use crate::api::path;
 use crate::control_plane::Cluster;
 use crate::node::{Node, injected};
 
@@ -27,14 +28,20 @@ pub(crate) struct Installation<'c> {
 }
 
 impl<'c> Installation<'c> {
-    /// All objects are applied, and a token is mounted.
+    /// With the default settings.
     pub(crate) fn new(cluster: &'c Cluster) -> Self {
+        Self::with(cluster, &json!({}))
+    }
+
+    /// All objects are applied, and a token is mounted.
+    pub(crate) fn with(cluster: &'c Cluster, settings: &Value) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let namespace = format!("agents-{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let options = NodeAgent {
             namespace: namespace.parse().unwrap(),
             image: "localhost/istio-cni:1".parse().unwrap(),
             platform: PLATFORMS[0],
+            settings: Settings::new(settings, &PLATFORMS[0]).unwrap(),
         };
         let objects = node_agent::objects(&options).unwrap();
         let mounted = tempfile::tempdir().unwrap();
@@ -166,6 +173,29 @@ impl<'c> Installation<'c> {
         let made = self.cluster.api.create(&pod).unwrap_or_else(|rejected| panic!("{rejected:?}"));
         self.made.push(pod);
         made["metadata"]["uid"].as_str().unwrap().to_owned()
+    }
+
+    /// Makes the agent's Node object, with these taints and this container runtime.
+    pub(crate) fn node(&mut self, taints: &Value, runtime: &str) {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}, "spec": {"taints": taints}});
+        // One of an earlier test.
+        self.cluster.api.delete(&node);
+        let mut made = self.cluster.api.create(&node).unwrap();
+        self.made.push(node.clone());
+        let texts =
+            ["architecture", "bootID", "kernelVersion", "kubeProxyVersion", "kubeletVersion", "machineID"];
+        let texts = texts.into_iter().chain(["operatingSystem", "osImage", "systemUUID"]);
+        let mut info: serde_json::Map<_, _> = texts.map(|key| (key.to_owned(), json!("x"))).collect();
+        info.insert("containerRuntimeVersion".to_owned(), json!(runtime));
+        made["status"] = json!({"nodeInfo": info});
+        self.cluster.api.put(&format!("{}/status", path(&node)), &made).unwrap();
+    }
+
+    /// The keys of the taints of the agent's Node object.
+    pub(crate) fn taints(&self) -> Vec<String> {
+        let node = self.cluster.api.get(&format!("/api/v1/nodes/{NODE}")).unwrap();
+        let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+        taints.iter().map(|taint| taint["key"].as_str().unwrap().to_owned()).collect()
     }
 
     /// Deletes a pod at once.

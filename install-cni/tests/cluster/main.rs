@@ -22,6 +22,7 @@ mod api;
 mod control_plane;
 #[path = "../common/node.rs"]
 mod node;
+mod node_object;
 mod outage;
 mod rights;
 mod token;
@@ -39,6 +40,9 @@ const TESTS: &[Test] = &[
     ("rights::permission_that_is_missing_is_named", rights::permission_that_is_missing_is_named),
     ("rights::pod_of_the_agent_has_its_token", rights::pod_of_the_agent_has_its_token),
     ("outage::pod_with_the_same_name_is_another_pod", outage::pod_with_the_same_name_is_another_pod),
+    ("node_object::taint_is_removed_only_if_asked_for", node_object::taint_is_removed_only_if_asked_for),
+    ("node_object::container_runtime_decides_about_a_drop_in_file", node_object::container_runtime_decides),
+    ("node_object::missing_rights_on_nodes_are_named", node_object::missing_rights_on_nodes_are_named),
     ("token::token_is_read_again_when_it_was_rotated", token::token_is_read_again_when_it_was_rotated),
     // Last: they end the API server of the others.
     ("outage::restart_of_the_api_server_is_survived", outage::restart_of_the_api_server_is_survived),

@@ -86,6 +86,11 @@ impl Node {
         self.log.lock().unwrap().iter().any(|line| line.to_string().contains(part))
     }
 
+    /// The text of a file in the directory of network configurations, if it is there.
+    pub(crate) fn configuration(&self, name: &str) -> Option<String> {
+        std::fs::read_to_string(self.folder.path().join("net.d").join(name)).ok()
+    }
+
     pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

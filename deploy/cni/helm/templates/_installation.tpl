@@ -14,14 +14,21 @@ automountServiceAccountToken: false
 # For pods whose annotations the runtime does not hand over, or do not decide. The watch selects the pods of a node, which RBAC cannot.
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
-metadata: {name: {{ .inCluster }}-pods, labels: {{ template "istio-cni.labels" . }}}
+metadata: {name: {{ .inCluster }}-api, labels: {{ template "istio-cni.labels" . }}}
 rules:
 - {apiGroups: [""], resources: [pods], verbs: [get, list, watch]}
+{{- if eq .settings.REMOVE_TAINT "true" }}
+# The taint of the agent's own node, which RBAC cannot single out.
+- {apiGroups: [""], resources: [nodes], verbs: [get, patch]}
+{{- else if eq .settings.DROP_IN "auto" }}
+# The container runtime of the agent's own node, which RBAC cannot single out.
+- {apiGroups: [""], resources: [nodes], verbs: [get]}
+{{- end }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
-metadata: {name: {{ .inCluster }}-pods, labels: {{ template "istio-cni.labels" . }}}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ .inCluster }}-pods}
+metadata: {name: {{ .inCluster }}-api, labels: {{ template "istio-cni.labels" . }}}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ .inCluster }}-api}
 subjects: [{kind: ServiceAccount, name: {{ .agent }}, namespace: {{ quote .namespace }}}]
 ---
 {{- if .openshift }}
@@ -164,9 +171,11 @@ spec:
   "BACKEND" .Values.backend
   "CAPTURE" (toJson .Values.capture)
   "DEADLINE_MS" (int .Values.deadlineMs | toString)
+  "DROP_IN" .Values.dropIn
   "EXCLUDE_NAMESPACES" (append .Values.excludeNamespaces .Release.Namespace | uniq | join ",")
   "LOG_LEVEL" .Values.logLevel
   "ON_UNKNOWN" .Values.onUnknown
+  "REMOVE_TAINT" (toString .Values.removeTaint)
   "REPLACE_ISTIO" (toString .Values.replaceIstio)
 }}
 {{- template "istio-cni.objects" (dict
@@ -181,6 +190,6 @@ spec:
   "runDir" "/var/run/istio-cni"
   "port" 8000
   "settings" $settings
-  "variables" (fromJson "{\"backend\":\"BACKEND\",\"capture\":\"CAPTURE\",\"deadline-ms\":\"DEADLINE_MS\",\"exclude-namespaces\":\"EXCLUDE_NAMESPACES\",\"log-level\":\"LOG_LEVEL\",\"on-unknown\":\"ON_UNKNOWN\",\"replace-istio\":\"REPLACE_ISTIO\"}")
+  "variables" (fromJson "{\"backend\":\"BACKEND\",\"capture\":\"CAPTURE\",\"deadline-ms\":\"DEADLINE_MS\",\"drop-in\":\"DROP_IN\",\"exclude-namespaces\":\"EXCLUDE_NAMESPACES\",\"log-level\":\"LOG_LEVEL\",\"on-unknown\":\"ON_UNKNOWN\",\"remove-taint\":\"REMOVE_TAINT\",\"replace-istio\":\"REPLACE_ISTIO\"}")
 ) }}
 {{- end }}

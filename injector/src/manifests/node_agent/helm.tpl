@@ -9,9 +9,11 @@
   "BACKEND" .Values.backend
   "CAPTURE" (toJson .Values.capture)
   "DEADLINE_MS" (int .Values.deadlineMs | toString)
+  "DROP_IN" .Values.dropIn
   "EXCLUDE_NAMESPACES" (append .Values.excludeNamespaces .Release.Namespace | uniq | join ",")
   "LOG_LEVEL" .Values.logLevel
   "ON_UNKNOWN" .Values.onUnknown
+  "REMOVE_TAINT" (toString .Values.removeTaint)
   "REPLACE_ISTIO" (toString .Values.replaceIstio)
 }}
 {{- template "istio-cni.objects" (dict

@@ -1,8 +1,12 @@
 //! The objects of the node agent of `istio-cni`: a DaemonSet that installs the plugin on every node. It serves all
 //! revisions, so its objects are an installation of their own.
 
+use std::collections::BTreeMap;
+
+use istio_cni::capture::CaptureOptions;
+use istio_cni::install::options::{self, Command};
 use istio_cni::install::platform::Platform;
-use istio_cni::netconf::RUN_DIR;
+use istio_cni::netconf::{NetConf, RUN_DIR};
 use serde_json::{Map, Value, json};
 
 use super::dns::Namespace;
@@ -21,13 +25,15 @@ const SYSTEM: &str = "kube-system";
 const EXCLUDED: &str = "EXCLUDE_NAMESPACES";
 
 /// Options of `install-cni` that the ConfigMap sets: option, variable, default.
-pub const SETTINGS: [(&str, &str, &str); 7] = [
+pub const SETTINGS: [(&str, &str, &str); 9] = [
     ("backend", "BACKEND", "auto"),
     ("capture", "CAPTURE", "{}"),
     ("deadline-ms", "DEADLINE_MS", "5000"),
+    ("drop-in", "DROP_IN", "no"),
     ("exclude-namespaces", EXCLUDED, SYSTEM),
     ("log-level", "LOG_LEVEL", "info"),
     ("on-unknown", "ON_UNKNOWN", "fail"),
+    ("remove-taint", "REMOVE_TAINT", "false"),
     ("replace-istio", "REPLACE_ISTIO", "false"),
 ];
 
@@ -40,6 +46,46 @@ pub struct NodeAgent {
     pub image: Image,
     /// Whose directories they write to.
     pub platform: Platform,
+    /// Keys of the ConfigMap with another value than the default.
+    pub settings: Settings,
+}
+
+/// Keys of the ConfigMap and their values, which the agent accepts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings(Map<String, Value>);
+
+impl Settings {
+    /// Reads values as `--set` gives them: what is no text is JSON.
+    ///
+    /// # Errors
+    ///
+    /// The first key or value that is not accepted, and what is.
+    pub fn new(given: &Value, platform: &Platform) -> Result<Self, String> {
+        let mut settings = Map::new();
+        for (key, value) in given.as_object().into_iter().flatten() {
+            if !SETTINGS.iter().any(|(_, variable, _)| variable == key) {
+                let known = SETTINGS.map(|(_, variable, _)| variable).join(", ");
+                return Err(format!("{key:?} is not accepted with --cni, expected one of {known}"));
+            }
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            settings.insert(key.clone(), json!(text));
+        }
+        let own = settings.iter().filter_map(|(key, value)| {
+            let (option, ..) = SETTINGS.iter().find(|(_, variable, _)| variable == key)?;
+            Some(format!("--{option}={}", value.as_str()?))
+        });
+        let fixed = ["--node-name=node".to_owned(), format!("--platform={}", platform.name)];
+        let arguments: Vec<String> = fixed.into_iter().chain(own).collect();
+        let (command, _) = options::install(&arguments).map_err(|error| error.to_string())?;
+        if let Command::Install(install) = command {
+            let entry = install.entry.to_string();
+            let conf = NetConf::parse(entry.as_bytes()).map_err(|error| error.msg)?;
+            conf.deadline().map_err(|error| error.msg)?;
+            let settings = conf.settings().map_err(|error| error.msg)?;
+            CaptureOptions::of_values(BTreeMap::new()).resolve(settings.backend.as_ref())?;
+        }
+        Ok(Self(settings))
+    }
 }
 
 /// Every object, in the order in which to apply them.
@@ -60,6 +106,7 @@ fn data(options: &NodeAgent) -> Value {
         // The injector is there, too, and starts without the plugin knowing its pods.
         settings.insert(EXCLUDED.to_owned(), json!(format!("{SYSTEM},{namespace}")));
     }
+    settings.extend(options.settings.0.clone());
     json!({
         "agent": NAME,
         "namespace": namespace,
