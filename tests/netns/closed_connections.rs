@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -205,16 +204,6 @@ fn connections_that_end_while_nothing_is_tracked(fixture: Fixture) {
         [&REDIRECT[..], &TPROXY].into_iter().zip(endings).chain([(&REDIRECT[..], Ending::Close)])
     {
         let pod = fixture.pod();
-        // After an ordinary end the client's socket waits in TIME_WAIT, and its port may be used again.
-        pod.namespace.run(|| {
-            for (setting, value) in [("tcp_tw_reuse", "1"), ("tcp_tw_reuse_delay", "1")] {
-                let path = Path::new("/proc/sys/net/ipv4").join(setting);
-                // Kernels before 6.14 have no setting for the delay, which is a second there.
-                if path.exists() {
-                    fs::write(path, value).unwrap();
-                }
-            }
-        });
         let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         pod.apply(&["-b", "9999"]);
         let callers = Caller::all(&pod);

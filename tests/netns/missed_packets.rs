@@ -1,12 +1,10 @@
 //! Connections go on, or end, while nothing tracks them: the packets in between are missing from their entries.
 
-use std::fs;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
-use std::path::Path;
 
 use crate::closed_connections::Caller;
-use crate::lab::{Fixture, User, for_each_backend_and_native, socket};
+use crate::lab::{Fixture, for_each_backend_and_native, socket};
 
 for_each_backend_and_native!(
     half_closed_by_the_client,
@@ -25,19 +23,6 @@ enum Side {
     Server,
 }
 
-/// After an ordinary end the client's socket waits in TIME_WAIT; its port may be used again.
-fn reuse_ports(user: &User) {
-    user.run(|| {
-        for (setting, value) in [("tcp_tw_reuse", "1"), ("tcp_tw_reuse_delay", "1")] {
-            let path = Path::new("/proc/sys/net/ipv4").join(setting);
-            // Kernels before 6.14 have no setting for the delay, which is a second there.
-            if path.exists() {
-                fs::write(path, value).unwrap();
-            }
-        }
-    });
-}
-
 /// Ends one side, which the other side learns.
 fn end(stream: &TcpStream, peer: &mut TcpStream) {
     stream.shutdown(Shutdown::Write).expect("an open connection");
@@ -50,8 +35,6 @@ fn end(stream: &TcpStream, peer: &mut TcpStream) {
 fn half_closed(fixture: Fixture, first: Side, was_tracked: bool) {
     for options in [&REDIRECT[..], &TPROXY] {
         let pod = fixture.pod();
-        reuse_ports(&User::new(&pod.namespace, 0, 0));
-        reuse_ports(&pod.outside());
         let _proxy = pod.proxy_listens();
         if was_tracked {
             pod.apply(&["-b", "9999"]);
