@@ -115,9 +115,11 @@ FUZZ ?= iptables_save
 fuzz: ## a minute of fuzzing (FUZZ=conflist, iptables_save, netlink, nftables, options, template or yaml); needs cargo-fuzz
 	RUSTC_BOOTSTRAP=1 cargo fuzz run -O $(FUZZ) -- -max_total_time=60
 
+# The binary has its own, empty _Unwind_Backtrace (src/kernel/link_stubs.rs); libgcc's is in a file with others that are needed. The first
+# of two definitions is taken.
 static: $(CROSS) ## the release binary: static, stripped (ARCH=arm64 for another machine, here and in the next two)
 	@RUSTFLAGS="$(STATIC_FLAGS)" cargo rustc --locked --release --target $(TARGET) --bin istio-iptables -- \
-	    -C link-arg=-Wl,--no-eh-frame-hdr,-T,image/no-unwind-tables.ld
+	    -C link-arg=-Wl,--no-eh-frame-hdr,-T,image/no-unwind-tables.ld --cfg no_unwind_tables -C link-arg=-Wl,-z,muldefs
 	@echo "$(STATIC): $$(stat -c %s $(STATIC)) bytes"
 
 cni: $(CROSS) ## the release binaries of istio-cni and install-cni: static, stripped

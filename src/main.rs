@@ -1,5 +1,9 @@
 //! `istio-iptables`: parse, run, exit.
 
+#[cfg(no_unwind_tables)]
+#[path = "kernel/link_stubs.rs"]
+mod link_stubs;
+
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;

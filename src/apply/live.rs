@@ -41,14 +41,13 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
     let tables = || own.values().flat_map(|rules| rules.tables.values());
     let routed_mark = tables().flat_map(TableRules::rules).find_map(routed);
     let (mut foreign, mut notices) = notices(&own, &current);
+    let mut foreign_routes = PerFamily::new();
     for (family, rules) in &own {
         let mark = rules.tables.values().flat_map(TableRules::rules).find_map(routed);
         let fib = current.network.fib.get(family);
-        foreign.extend(
-            mark.zip(fib)
-                .into_iter()
-                .flat_map(|(mark, fib)| routing::that_decide_first(*family, fib, mark, true)),
-        );
+        if let Some((mark, fib)) = mark.zip(fib) {
+            foreign_routes.insert(*family, routing::that_decide_first(*family, fib, mark, true));
+        }
         foreign.extend(routing::that_drop(rules, &current.network.links, fib));
     }
     notices.extend(super::device_chains());
@@ -59,7 +58,8 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
         }));
     let fib = current.network.fib.clone();
     let links = current.network.links.clone();
-    let live = Live { rules, routed_mark, fib, links, notices, foreign, runtime: Runtime::default() };
+    let runtime = Runtime::default();
+    let live = Live { rules, routed_mark, fib, links, notices, foreign, foreign_routes, runtime };
     Ok(Own { live, rules: own })
 }
 

@@ -59,7 +59,10 @@ impl Side {
     pub fn saved(self, observed: &Observed) -> Self {
         let family = observed.family;
         let mut side = self.rules(family, &Rules::live(observed));
-        side.unwalked(family, &iptables::unwalked(observed));
+        let unwalked = iptables::unwalked(observed);
+        let unwalked: Vec<_> =
+            unwalked.iter().map(|rule| format!("{rule} (its chain is not walked)")).collect();
+        side.unwalked(family, &unwalked);
         side
     }
 
@@ -80,6 +83,13 @@ impl Side {
         for family in Family::ALL {
             self.unwalked(family, notices);
         }
+        self
+    }
+
+    /// The same for one family.
+    #[must_use]
+    pub fn besides_of(mut self, family: Family, notices: &[String]) -> Self {
+        self.unwalked(family, notices);
         self
     }
 
@@ -168,7 +178,7 @@ fn unwalked(sides: &[Side; 2], programs: [&Program; 2]) -> Vec<String> {
     let [a, b] = sides;
     let only = |side: &Side, own: &Program, other: &Program| -> Vec<String> {
         let missing = own.unwalked.iter().filter(|rule| !other.unwalked.contains(*rule));
-        missing.map(|rule| format!("{}: {rule} (its chain is not walked)", side.name)).collect()
+        missing.map(|rule| format!("{}: {rule}", side.name)).collect()
     };
     let mut rules = only(a, first, second);
     rules.extend(only(b, second, first));

@@ -3,17 +3,22 @@
 use super::foreign_rule::Effect;
 use super::packet::Packet;
 use super::walk::{Match, Step, Verdict};
-use crate::model::{Chain, Hook, Table, Target};
+use crate::model::{Chain, Hook, Mark, Table, Target};
 
-/// The step that is the reason for the verdict.
-pub(super) fn decisive(steps: &[Step<'_>], packet: &Packet, verdict: Verdict) -> Option<usize> {
+/// The step that is the reason for the verdict; `mark` is that of TPROXY.
+pub(super) fn decisive(
+    steps: &[Step<'_>],
+    packet: &Packet,
+    verdict: Verdict,
+    mark: Option<Mark>,
+) -> Option<usize> {
     let target =
         |step: &Step<'_>| if let Some(Effect::Known(target)) = step.effect { Some(target) } else { None };
     let last = |wanted: &dyn Fn(&Step<'_>) -> bool| {
         steps.iter().rposition(|step| step.matches == Match::Matches && wanted(step))
     };
     match verdict {
-        Verdict::LikeItsConnection => None,
+        Verdict::LikeItsConnection | Verdict::NoRoute => None,
         Verdict::Misrouted => {
             last(&|step| step.rule.is_foreign() && matches!(target(step), Some(Target::SetMark(_))))
         }
@@ -38,11 +43,12 @@ pub(super) fn decisive(steps: &[Step<'_>], packet: &Packet, verdict: Verdict) ->
             if untracked.is_some() {
                 return untracked;
             }
-            // Where new connections are captured: of a sender in the pod it is the nat table.
+            // Where new connections are captured: by REDIRECT in the nat table, those from outside by TPROXY in mangle.
+            let is_by_tproxy = packet.is_inbound && mark.is_some();
             let hook = if packet.is_inbound { Hook::Prerouting } else { Hook::Output };
             last(&|step| {
                 step.hook == hook.name()
-                    && (packet.is_inbound || step.table == Table::Nat.name())
+                    && (step.table == Table::Nat.name() || is_by_tproxy && step.table == Table::Mangle.name())
                     && matches!(target(step), Some(Target::Return | Target::Accept))
             })
         }

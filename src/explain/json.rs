@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::answers;
 use super::overview::Row;
 use super::packet::Packet;
 use super::reason::{Cause, Reason};
@@ -22,7 +23,7 @@ pub(super) fn packet(
     let mut object = outcome(walk.verdict, reason);
     object.insert("packet".to_owned(), packet.to_string().into());
     if let Verdict::Captured(port) = walk.verdict {
-        object.insert("problem".to_owned(), runtime::problem_of(packet, port, pod).into());
+        object.insert("problem".to_owned(), answers::problem(packet, walk, port, pod).into());
     }
     object.insert("rule".to_owned(), walk.decisive().map(step).unwrap_or_default());
     let routed = walk.routed.iter().map(|looked| {
@@ -115,6 +116,7 @@ const fn name(verdict: Verdict) -> (&'static str, Option<u16>) {
         Verdict::LikeItsConnection => ("like-its-connection", None),
         Verdict::NotCaptured => ("not-captured", None),
         Verdict::Misrouted => ("misrouted", None),
+        Verdict::NoRoute => ("no-route", None),
         Verdict::TakenByForeignRule => ("taken-by-foreign-rule", None),
         Verdict::ToProxySocket => ("captured-by-mark", None),
     }

@@ -3,6 +3,7 @@
 //! The rules are those that [`crate::policy`] makes, or those that were read from the kernel, foreign ones among them;
 //! this is one more interpreter of them.
 
+mod answers;
 mod behind;
 mod decisive;
 mod diagram;
@@ -65,11 +66,18 @@ pub struct Live {
     pub notices: Vec<String>,
     /// The foreign rules among these that decide before ours.
     pub foreign: Vec<String>,
+    /// Foreign policy rules and routes that may keep packets with our mark from the proxy.
+    pub foreign_routes: PerFamily<Vec<String>>,
     /// What runs in the pod.
     pub runtime: Runtime,
 }
 
 impl Live {
+    /// What is foreign and decides before our rules, or over packets that they marked.
+    fn foreign(&self) -> impl Iterator<Item = &String> {
+        self.foreign.iter().chain(self.foreign_routes.values().flatten())
+    }
+
     /// What routes packets of a family.
     #[must_use]
     pub fn routing(&self, family: Family) -> Routing<'_> {

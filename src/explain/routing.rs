@@ -22,9 +22,11 @@ pub(super) enum Routed {
     Own,
     /// To this machine, because of a policy rule or route.
     Here,
-    /// To another machine, or it has no route.
+    /// To another machine, or that is not known.
     Away,
-    /// Nowhere.
+    /// It has no route.
+    Nowhere,
+    /// A policy rule or route throws it away.
     Rejected,
 }
 
@@ -106,6 +108,7 @@ impl Looked<'_> {
             _ if self.lookup.is_own_address() => Routed::Own,
             _ if self.lookup.is_local() => Routed::Here,
             Some(kind) if kind.is_rejecting() => Routed::Rejected,
+            None if self.lookup.decisive.is_none() && self.lookup.uncertain.is_empty() => Routed::Nowhere,
             _ => Routed::Away,
         }
     }

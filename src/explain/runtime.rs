@@ -256,6 +256,6 @@ pub(super) fn problems(live: &Live, config: &CaptureConfig, network: &Network) -
     if older > 0 {
         problems.push(format!("{older} open connections began before capture and are not captured"));
     }
-    problems.extend(live.foreign.iter().map(|rule| one_line(rule).into_owned()));
+    problems.extend(live.foreign().map(|rule| one_line(rule).into_owned()));
     problems
 }

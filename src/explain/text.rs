@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::answers;
 use super::overview::Row;
 use super::packet::Packet;
 use super::reason::Reason;
@@ -29,7 +30,7 @@ pub(super) fn packet(
         Verdict::NotCaptured => {
             let _ = writeln!(text, "  goes to  {}, not to the proxy", packet.destination);
         }
-        Verdict::Dropped | Verdict::TakenByForeignRule => {}
+        Verdict::Dropped | Verdict::NoRoute | Verdict::TakenByForeignRule => {}
         Verdict::Captured(_) | Verdict::LikeItsConnection | Verdict::Misrouted | Verdict::ToProxySocket => {
             let _ = writeln!(text, "  because  {}", reason.sentence);
         }
@@ -107,7 +108,7 @@ pub(super) fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &
         Verdict::Captured(port) => {
             let name = runtime::port_name(port, pod.config);
             let name = name.map_or_else(|| "port".to_owned(), |name| format!("the proxy's {name} port"));
-            let problem = runtime::problem_of(packet, port, pod);
+            let problem = answers::problem(packet, walk, port, pod);
             let problem = problem.map_or_else(String::new, |problem| format!(", but {problem}"));
             format!("captured: goes to {name} {port}{problem}")
         }
@@ -117,6 +118,7 @@ pub(super) fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &
             "as its connection: ask about the first packet (--state new)".to_owned()
         }
         Verdict::Misrouted => format!("lost: {sentence}"),
+        Verdict::NoRoute => format!("no route: {sentence}"),
         Verdict::ToProxySocket => "captured: its mark routes it to the proxy's socket".to_owned(),
     };
     match walk.uncertain.first().and_then(|at| walk.steps.get(*at)) {
@@ -138,6 +140,7 @@ fn outcome(verdict: Verdict) -> String {
         }
         Verdict::ToProxySocket => "captured".to_owned(),
         Verdict::Misrouted => "lost".to_owned(),
+        Verdict::NoRoute => "no route".to_owned(),
     }
 }
 
@@ -153,7 +156,7 @@ pub(super) fn overview(rows: &[Row], pod: &Pod<'_>) -> String {
             let problems =
                 if problems.is_empty() { "no problem found".to_owned() } else { problems.join("; ") };
             let _ = writeln!(text, "the live rules of this network namespace: {problems}");
-            for notice in live.foreign.iter().chain(&live.notices) {
+            for notice in live.foreign().chain(&live.notices) {
                 let _ = writeln!(text, "note: {}", one_line(notice));
             }
         }

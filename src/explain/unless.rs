@@ -72,20 +72,23 @@ pub(super) fn otherwise(
 ) -> Vec<Otherwise> {
     let open = Open::of(query);
     let routing = pod.routing(packet.family());
-    let mut values = Vec::new();
-    collect(&first.steps, routing, &mut values);
+    let mut tests = Vec::new();
+    collect(&first.steps, routing, &mut tests);
     if open.interface {
         let links = pod.network.addresses.iter().map(|own| own.interface.clone());
-        values.extend(links.filter(|name| name != "lo").map(Value::Interface));
+        tests.extend(links.filter(|name| name != "lo").map(|name| vec![Value::Interface(name)]));
     }
+    // Values that change the verdict by themselves.
+    let mut alone: Vec<Value> = Vec::new();
     let mut found: Vec<Otherwise> = Vec::new();
     let (mut at, mut walks) = (0, 0);
-    while let Some(value) = values.get(at).cloned() {
+    while let Some(test) = tests.get(at).cloned() {
         at += 1;
-        if values.iter().take(at - 1).any(|earlier| *earlier == value) {
+        let is_known = tests.iter().take(at - 1).any(|earlier| *earlier == test);
+        if is_known || test.iter().any(|value| alone.contains(value)) {
             continue;
         }
-        let Some((other, condition)) = changed(packet, &value, open, pod) else { continue };
+        let Some((other, condition)) = all_changed(packet, &test, open, pod) else { continue };
         if walks == MOST {
             let condition = format!("a value beyond the first {MOST} is tested, which were tried");
             found.push(Otherwise { condition, verdict: first.verdict, rule: None });
@@ -98,17 +101,22 @@ pub(super) fn otherwise(
                 walk.decisive().map(|step| format!("{} {} {}", step.table, step.chain, step.rule.text()));
             let rule = rule.or_else(|| walk.because.clone());
             found.push(Otherwise { condition, verdict: walk.verdict, rule });
+            if let [value] = test.as_slice() {
+                alone.push(value.clone());
+            }
         }
-        collect(&walk.steps, routing, &mut values);
+        collect(&walk.steps, routing, &mut tests);
     }
     found
 }
 
-/// The values that rules test.
-fn collect(steps: &[Step<'_>], routing: Routing<'_>, values: &mut Vec<Value>) {
+/// The values that rules test, each by itself, and together those that one rule tests.
+fn collect(steps: &[Step<'_>], routing: Routing<'_>, tests: &mut Vec<Vec<Value>>) {
     for step in steps {
+        let mut values = Vec::new();
         let Some(statement) = &step.rule.statement else {
-            of_words(&step.rule.text(), values);
+            of_words(&step.rule.text(), &mut values);
+            combine(&values, tests);
             continue;
         };
         let matcher = &statement.matcher;
@@ -122,12 +130,32 @@ fn collect(steps: &[Step<'_>], routing: Routing<'_>, values: &mut Vec<Value>) {
         // Marks of ours belong to packets of the proxy.
         let mark = matcher.mark.filter(|_| step.rule.is_foreign());
         values.extend(mark.map(|mark| Value::Mark(mark.value().0)));
+        combine(&values, tests);
     }
     for rule in routing.fib.iter().flat_map(|fib| &fib.rules) {
         let PolicyRule { source, source_ports, uids, .. } = rule;
+        let mut values = Vec::new();
         values.extend(source.map(Value::Source));
         values.extend(source_ports.map(|(first, last)| Value::SourcePort(first, last)));
         values.extend(uids.map(|(first, last)| Value::Uid(first, last)));
+        combine(&values, tests);
+    }
+}
+
+/// Each value of a rule, each two of different fields, and one of every field.
+fn combine(values: &[Value], tests: &mut Vec<Vec<Value>>) {
+    let is_other = |one: &Value, other: &Value| std::mem::discriminant(one) != std::mem::discriminant(other);
+    tests.extend(values.iter().map(|value| vec![value.clone()]));
+    let mut every: Vec<Value> = Vec::new();
+    for (at, value) in values.iter().enumerate() {
+        let others = values.iter().skip(at + 1).filter(|other| is_other(value, other));
+        tests.extend(others.map(|other| vec![value.clone(), other.clone()]));
+        if every.iter().all(|known| is_other(known, value)) {
+            every.push(value.clone());
+        }
+    }
+    if every.len() > 2 {
+        tests.push(every);
     }
 }
 
@@ -153,6 +181,18 @@ fn of_words(text: &str, values: &mut Vec<Value>) {
             _ => {}
         }
     }
+}
+
+/// The packet with other values, and the condition in words.
+fn all_changed(packet: &Packet, test: &[Value], open: Open, pod: &Pod<'_>) -> Option<(Packet, String)> {
+    let mut other = packet.clone();
+    let mut conditions = Vec::new();
+    for value in test {
+        let (next, condition) = changed(&other, value, open, pod)?;
+        other = next;
+        conditions.push(condition);
+    }
+    Some((other, conditions.join(" and ")))
 }
 
 /// The packet with another value, on the other side of the test, and the condition in words; `None` if the question says what it

@@ -124,6 +124,25 @@ fn live_rules_are_equal_to_their_own_options_only() {
     }
 }
 
+/// Foreign policy rules are not followed: nothing is called equal where they may decide.
+#[test]
+fn foreign_policy_rules_for_the_mark_leave_nothing_proved() {
+    for backend in ["iptables-nft", "nftables"] {
+        let pod = Pod::new();
+        let options = ["-b", "*", "-i", "*", "-m", "TPROXY", "--backend", backend];
+        pod.istio(&options).end().exits(0);
+        let diff = [&["diff", "options", "live"][..], &options].concat();
+        pod.istio(&diff).end().exits(0);
+        pod.sh("ip rule add pref 50 fwmark 0x38/0xff prohibit");
+        pod.istio(&diff).end().exits(0);
+        pod.sh("ip rule add pref 60 fwmark 0x539 iif eth0 blackhole");
+        let ended = pod.istio(&diff).end().exits(1);
+        assert!(ended.stdout.starts_with("not proved"), "{backend}: {ended}");
+        assert!(ended.stdout.contains("fwmark 0x539 iif eth0 blackhole"), "{backend}: {ended}");
+        pod.istio(&["diff", "live", "live", "--backend", backend]).end().exits(0);
+    }
+}
+
 /// Spellings of one rule are equal; what `iptables-restore` refuses is refused.
 #[test]
 fn spellings_are_equal_and_what_the_tools_refuse_is_refused() {

@@ -48,6 +48,7 @@ fn walked(saved: &Saved, packet: &Packet) -> (String, Option<u64>) {
         Verdict::Dropped => ("dropped".to_owned(), None),
         Verdict::LikeItsConnection => ("like-its-connection".to_owned(), None),
         Verdict::Misrouted => ("misrouted".to_owned(), None),
+        Verdict::NoRoute => ("no-route".to_owned(), None),
         Verdict::NotCaptured => ("not-captured".to_owned(), None),
         Verdict::TakenByForeignRule => ("taken-by-foreign-rule".to_owned(), None),
         Verdict::ToProxySocket => ("captured-by-mark".to_owned(), None),

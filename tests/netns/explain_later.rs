@@ -147,14 +147,31 @@ fn negated_owner_does_not_match_without_a_socket(fixture: Fixture) {
     }
 }
 
+/// Chain, test of a rule, the flag and its value by which a question says what decides, and the condition in words.
+const OPEN_FIELDS: [(&str, &str, &str, &str, &str); 6] = [
+    ("PREROUTING", "--sport 40022", "--src", "port", "its source port is 40022"),
+    ("PREROUTING", "-s {outside}", "--src", "address", "its source address is {outside}"),
+    ("OUTPUT", "-m owner --uid-owner 77", "--from", "uid:77", "its uid is 77"),
+    ("OUTPUT", "-m owner --gid-owner 1000", "--from", "uid:1000,gid:5", "its gid is not 1000"),
+    (
+        "PREROUTING",
+        "-s {outside} --sport 40022",
+        "--src",
+        "both",
+        "its source address is {outside} and its source port is 40022",
+    ),
+    (
+        "OUTPUT",
+        "-m owner --uid-owner 77 --gid-owner 78",
+        "--from",
+        "uid:77,gid:78",
+        "its uid is 77 and its gid is 78",
+    ),
+];
+
 /// A value that the question leaves open decides: the line names it, and the kernel does what it says.
 fn other_values_of_what_was_not_asked_about_are_named(fixture: Fixture) {
-    for (chain, test, flag, value, condition) in [
-        ("PREROUTING", "--sport 40022", "--src", "port", "its source port is 40022"),
-        ("PREROUTING", "-s {outside}", "--src", "address", "its source address is {outside}"),
-        ("OUTPUT", "-m owner --uid-owner 77", "--from", "uid:77", "its uid is 77"),
-        ("OUTPUT", "-m owner --gid-owner 1000", "--from", "uid:1000,gid:5", "its gid is not 1000"),
-    ] {
+    for (chain, test, flag, value, condition) in OPEN_FIELDS {
         let pod = fixture.pod();
         let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80]));
         pod.apply(&["-i", "*", "-b", "*"]);
@@ -179,6 +196,7 @@ fn other_values_of_what_was_not_asked_about_are_named(fixture: Fixture) {
             let outcome = match (is_inbound, value) {
                 (true, _) => pod.outside().call_from(at(outside, 40_022), to),
                 (false, "uid:77") => pod.user(77, 77).call(to),
+                (false, "uid:77,gid:78") => pod.user(77, 78).call(to),
                 (false, _) => pod.user(1000, 5).call(to),
             };
             let by_proxy = outcome.answer().server == "proxy";

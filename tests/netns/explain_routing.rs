@@ -13,6 +13,7 @@ use crate::lab::{Family, Fixture, for_each_backend_and_native};
 for_each_backend_and_native!(
     policy_routing_decides_where_marked_packets_go,
     marked_packets_to_own_addresses_are_delivered,
+    rejected_packets_are_not_sent,
     packets_without_a_route_are_not_sent,
     policy_rules_of_a_user_may_decide_over_answers,
 );
@@ -88,7 +89,10 @@ fn policy_routing_decides_where_marked_packets_go(fixture: Fixture) {
             let explained = answer(&pod, &["--src", &source, "--in", "eth0"], &call);
             assert_eq!(explained["port"] == 15006, by_kernel.1, "{commands}: {explained:#}");
             let to_pod = Question { from: "outside", to: own, is_udp: false };
-            assert_eq!(answer(&pod, &[], &to_pod)["port"], 15006, "{commands}");
+            let explained = answer(&pod, &["--src", &source], &to_pod);
+            assert_eq!(explained["port"], 15006, "{commands}");
+            let problem = explained["problem"].as_str().unwrap_or_default();
+            assert_eq!(problem.contains("answers"), *keeps_answers, "{commands}: {explained:#}");
         }
         let check = pod.istio_iptables(&[&["check"], &TPROXY[..]].concat()).run();
         let overview = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().output();
@@ -124,7 +128,7 @@ fn marked_packets_to_own_addresses_are_delivered(fixture: Fixture) {
 }
 
 /// A policy rule that rejects is before every rule of the packet filter.
-fn packets_without_a_route_are_not_sent(fixture: Fixture) {
+fn rejected_packets_are_not_sent(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
     pod.apply(&["-i", "*", "-b", "*"]);
@@ -141,6 +145,25 @@ fn packets_without_a_route_are_not_sent(fixture: Fixture) {
         pod.user(1001, 1001).call(to).captured(15001, to);
         let explained: Value = answer(&pod, &[], &Question { from: "uid:1001,gid:1001", to, is_udp: false });
         assert_eq!(explained["port"], 15001, "{explained:#}");
+    }
+}
+
+/// What a process sends has a route before it meets a rule.
+fn packets_without_a_route_are_not_sent(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = pod.proxy_listens();
+    pod.apply(&["-i", "*", "-b", "*"]);
+    for &family in fixture.families() {
+        let flag = if family == Family::V4 { "-4" } else { "-6" };
+        let to = at(family.service(), 80);
+        pod.app().call(to).captured(15001, to);
+        pod.ip(&format!("{flag} route del default"));
+        let refused = pod.app().run(|| socket::start_connect(to, Binding::default())).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(101), "ENETUNREACH: {refused}");
+        let explained = answer(&pod, &[], &Question { from: "app", to, is_udp: false });
+        assert_eq!(explained["verdict"], "no-route", "{explained:#}");
+        let text = pod.bare_istio_iptables(&["explain", "--live", "--to", &to.to_string()]).run().succeeded();
+        text.output_contains(&format!("no route: no policy rule leads to a route to {}", to.ip()));
     }
 }
 

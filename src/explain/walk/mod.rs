@@ -4,19 +4,18 @@
 //! packets from outside begin with `PREROUTING`. At each hook the tables follow each other: raw, connection tracking,
 //! mangle, nat.
 
+mod chain;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::decisive::decisive;
-use super::foreign_rule::{Applies, Effect, applies, effect};
-use super::matching::{AtHook, NO_SOCKET, mismatch};
+use super::foreign_rule::Effect;
+use super::matching::AtHook;
 use super::packet::Packet;
 use super::routing::{Looked, Routed, Routing};
 use super::rules::{Chains, Entry, INPUT, Rules};
 use crate::config::ConnectionState;
-use crate::model::{Hook, Mark, Matcher, Port, Statement, Table, Target};
-
-/// Deepest jumps that are followed; the kernel allows 16 in nf_tables.
-const DEEPEST: usize = 64;
+use crate::model::{Hook, Port, Table};
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +28,8 @@ pub enum Verdict {
     LikeItsConnection,
     /// Policy routing sends it to the pod, where nothing expects it, or away from the proxy.
     Misrouted,
+    /// No policy rule leads to a route for it.
+    NoRoute,
     /// It goes where it was sent.
     NotCaptured,
     /// A foreign rule decides where it goes.
@@ -139,7 +140,7 @@ pub fn walk<'a>(rules: &'a Rules, packet: &Packet, routing: Routing<'a>) -> Walk
     let verdict = walker.verdict(packet);
     let Walker { steps, uncertain, routed, later, because, .. } = walker;
     let is_decided = later.is_some() || because.is_some();
-    let decided_by = if is_decided { later } else { decisive(&steps, packet, verdict) };
+    let decided_by = if is_decided { later } else { decisive(&steps, packet, verdict, routing.mark()) };
     Walk { steps, verdict, decided_by, uncertain, routed, because }
 }
 
@@ -176,8 +177,10 @@ impl<'a> Walker<'a, '_> {
         let mut routed = None;
         if !packet.is_inbound {
             // The first look-up is before any rule.
-            if self.route(true) == Routed::Rejected {
-                return Verdict::Dropped;
+            match self.route(true) {
+                Routed::Rejected => return Verdict::Dropped,
+                Routed::Nowhere => return self.no_route(),
+                Routed::Own | Routed::Here | Routed::Away => {}
             }
             match self.hook(Hook::Output) {
                 Flow::Drop => return Verdict::Dropped,
@@ -191,8 +194,11 @@ impl<'a> Walker<'a, '_> {
             let found = self.route(false);
             match found {
                 Routed::Rejected => return Verdict::Dropped,
-                Routed::Away if captured.is_some() || self.is_for_proxy() => return self.misrouted(),
+                Routed::Away | Routed::Nowhere if captured.is_some() || self.is_for_proxy() => {
+                    return self.misrouted();
+                }
                 Routed::Away => return ended(packet),
+                Routed::Nowhere => return self.no_route(),
                 Routed::Own | Routed::Here => routed = Some(found),
             }
             // The kernel removes the owner with the socket when the packet passes `lo`.
@@ -210,9 +216,10 @@ impl<'a> Walker<'a, '_> {
         let routed = routed.unwrap_or_else(|| self.route(false));
         let verdict = match (captured, routed) {
             (_, Routed::Rejected) => return Verdict::Dropped,
-            (Some(_), Routed::Away) => return self.misrouted(),
-            (None, Routed::Away) if self.is_for_proxy() => return self.misrouted(),
+            (Some(_), Routed::Away | Routed::Nowhere) => return self.misrouted(),
+            (None, Routed::Away | Routed::Nowhere) if self.is_for_proxy() => return self.misrouted(),
             (None, Routed::Away) => return ended(packet),
+            (None, Routed::Nowhere) => return self.no_route(),
             (Some(port), Routed::Own | Routed::Here) => Verdict::Captured(port),
             (None, Routed::Own) if packet.is_inbound && self.is_for_proxy() => Verdict::ToProxySocket,
             (None, Routed::Own) => ended(packet),
@@ -233,6 +240,14 @@ impl<'a> Walker<'a, '_> {
         let decisive = decisive.unwrap_or_else(|| "no policy rule leads to a route for it".to_owned());
         self.because = Some(format!("policy routing does not bring it to the proxy: {decisive}"));
         Verdict::Misrouted
+    }
+
+    /// The kernel refuses to send the packet, or throws it away when it has arrived.
+    fn no_route(&mut self) -> Verdict {
+        let destination = self.at.destination.ip();
+        let failure = if self.packet.is_inbound { "" } else { ": sending it fails (ENETUNREACH)" };
+        self.because = Some(format!("no policy rule leads to a route to {destination}{failure}"));
+        Verdict::NoRoute
     }
 
     /// Where the packet goes as it is now: before the rules, or behind them.
@@ -272,7 +287,7 @@ impl<'a> Walker<'a, '_> {
                     }
                 }
                 Flow::Continue | Flow::Return if base.drops => {
-                    self.because = Some(format!("the policy of {} {} drops it", base.table, base.chain));
+                    self.because = Some(dropped_by_policy(&base.table, &base.chain));
                 }
                 Flow::Continue | Flow::Return | Flow::Accept | Flow::Redirect(_) | Flow::Tproxy(_) => {
                     continue;
@@ -298,7 +313,10 @@ impl<'a> Walker<'a, '_> {
             let is_dropped = matches!(flow, Flow::Continue | Flow::Return) && chains.drops.contains(&hook);
             match flow {
                 Flow::Drop | Flow::Taken => return flow,
-                _ if is_dropped => return Flow::Drop,
+                _ if is_dropped => {
+                    self.because = Some(dropped_by_policy(table.name(), hook.name()));
+                    return Flow::Drop;
+                }
                 // What has its socket by TPROXY stays there, whatever nat does.
                 Flow::Redirect(_) if matches!(outcome, Flow::Tproxy(_)) => {}
                 Flow::Redirect(port) => {
@@ -318,145 +336,10 @@ impl<'a> Walker<'a, '_> {
         let loopback: IpAddr = if v4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
         self.at.destination = (loopback, port.number()).into();
     }
+}
 
-    fn rules(&mut self, place: Place<'a>, rules: &'a [Entry]) -> Flow {
-        for rule in rules {
-            let matches = self.matches(rule);
-            let Place { hook, table, chain, .. } = place;
-            let is_certain = matches == Match::Matches;
-            let effect = (!matches!(matches, Match::Mismatch(_))).then(|| self.effect(place, rule));
-            let number = self.steps.len();
-            self.steps.push(Step { hook, table, chain, rule, matches, effect: effect.clone() });
-            let flow = match effect {
-                None => Flow::Continue,
-                Some(effect) if is_certain => {
-                    let flow = self.target(place, effect);
-                    // To another program's port.
-                    let is_taken = matches!(flow, Flow::Redirect(_) | Flow::Tproxy(_)) && rule.is_foreign();
-                    if is_taken { Flow::Taken } else { flow }
-                }
-                Some(effect) => {
-                    if self.may_decide(place, effect) {
-                        self.uncertain.push(number);
-                    }
-                    Flow::Continue
-                }
-            };
-            if flow != Flow::Continue {
-                return flow;
-            }
-        }
-        Flow::Continue
-    }
-
-    fn matches(&self, rule: &Entry) -> Match {
-        // In nftables a test of the owner fails without a socket, negated or not.
-        if rule.is_native && self.at.process.is_none() && rule.text().contains("-owner ") {
-            return Match::Mismatch(NO_SOCKET.to_owned());
-        }
-        match &rule.statement {
-            Some(Statement { matcher, .. })
-                if !self.has_known_marks && (matcher.mark.is_some() || matcher.connmark.is_some()) =>
-            {
-                let apart = Matcher { mark: None, connmark: None, ..matcher.clone() };
-                let unknown = || Match::Maybe("a foreign rule may have set the mark".to_owned());
-                mismatch(&apart, &self.at).map_or_else(unknown, Match::Mismatch)
-            }
-            Some(statement) => match mismatch(&statement.matcher, &self.at) {
-                None => Match::Matches,
-                Some(mismatch) => Match::Mismatch(mismatch),
-            },
-            None => match applies(self.packet.family(), &rule.text(), &self.at) {
-                Applies::Yes => Match::Matches,
-                Applies::No(mismatch) => Match::Mismatch(mismatch),
-                Applies::Maybe(unknown) => Match::Maybe(unknown),
-            },
-        }
-    }
-
-    fn effect(&self, place: Place<'_>, rule: &Entry) -> Effect {
-        let is_chain = |name: &str| place.chains.named.contains_key(name);
-        match &rule.statement {
-            Some(statement) => Effect::Known(statement.target),
-            None => effect(self.packet.family(), &rule.text(), is_chain),
-        }
-    }
-
-    /// Whether a rule ends the walk if it matches. What is in a chain is tried with a copy of the packet.
-    fn may_decide(&mut self, place: Place<'a>, effect: Effect) -> bool {
-        let mut copy = Walker {
-            at: self.at.clone(),
-            steps: Vec::new(),
-            uncertain: Vec::new(),
-            routed: Vec::new(),
-            because: None,
-            ..*self
-        };
-        let flow = copy.target(place, effect);
-        let changes = (copy.at.mark, copy.at.connmark) != (self.at.mark, self.at.connmark);
-        self.has_known_marks &= copy.has_known_marks && !changes;
-        flow != Flow::Continue || !copy.uncertain.is_empty() || copy.is_translated != self.is_translated
-    }
-
-    fn target(&mut self, place: Place<'a>, effect: Effect) -> Flow {
-        match effect {
-            Effect::Continues => Flow::Continue,
-            Effect::Takes => Flow::Taken,
-            Effect::MayTake => {
-                self.uncertain.extend(self.steps.len().checked_sub(1));
-                Flow::Continue
-            }
-            Effect::Marks => {
-                self.has_known_marks = false;
-                Flow::Continue
-            }
-            Effect::Untracks => {
-                (self.is_translated, self.at.is_tracked) = (true, false);
-                Flow::Continue
-            }
-            Effect::Chain { name, is_goto } => {
-                let flow = self.chain(place, &name);
-                if is_goto && flow == Flow::Continue { Flow::Return } else { flow }
-            }
-            Effect::Known(target) => self.known(place, target),
-        }
-    }
-
-    fn known(&mut self, place: Place<'a>, target: Target) -> Flow {
-        match target {
-            Target::Accept => Flow::Accept,
-            Target::Drop => Flow::Drop,
-            Target::Return => Flow::Return,
-            Target::Redirect(port) => Flow::Redirect(port),
-            Target::Tproxy { port, mark } => {
-                self.at.mark = mark;
-                Flow::Tproxy(port)
-            }
-            Target::Jump(chain) => self.chain(place, chain.name()),
-            // None of these ends a chain.
-            Target::ConntrackZone(_) => Flow::Continue,
-            Target::SetMark(mark) => self.mark(mark),
-            Target::RestoreMark => self.mark(self.at.connmark),
-            Target::SaveMark => {
-                self.at.connmark = self.at.mark;
-                Flow::Continue
-            }
-        }
-    }
-
-    fn chain(&mut self, place: Place<'a>, name: &str) -> Flow {
-        let Some((name, rules)) = place.chains.named.get_key_value(name) else { return Flow::Continue };
-        if place.depth == DEEPEST {
-            return Flow::Continue;
-        }
-        let flow = self.rules(Place { chain: name, depth: place.depth + 1, ..place }, rules);
-        if flow == Flow::Return { Flow::Continue } else { flow }
-    }
-
-    const fn mark(&mut self, mark: Mark) -> Flow {
-        self.at.mark = mark;
-        Flow::Continue
-    }
+fn dropped_by_policy(table: &str, chain: &str) -> String {
+    format!("the policy of {table} {chain} drops it")
 }
 
 /// What becomes of a packet that no rule takes.

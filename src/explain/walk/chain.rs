@@ -1,0 +1,151 @@
+//! The rules of one chain, and of those that it jumps to.
+
+use super::super::foreign_rule::{Applies, Effect, applies, effect};
+use super::super::matching::{NO_SOCKET, mismatch};
+use super::super::rules::Entry;
+use super::{Flow, Match, Place, Step, Walker};
+use crate::model::{Mark, Matcher, Statement, Target};
+
+/// Deepest jumps that are followed; the kernel allows 16 in nf_tables.
+const DEEPEST: usize = 64;
+
+impl<'a> Walker<'a, '_> {
+    pub(super) fn rules(&mut self, place: Place<'a>, rules: &'a [Entry]) -> Flow {
+        for rule in rules {
+            let matches = self.matches(rule);
+            let Place { hook, table, chain, .. } = place;
+            let is_certain = matches == Match::Matches;
+            let effect = (!matches!(matches, Match::Mismatch(_))).then(|| self.effect(place, rule));
+            let number = self.steps.len();
+            self.steps.push(Step { hook, table, chain, rule, matches, effect: effect.clone() });
+            let flow = match effect {
+                None => Flow::Continue,
+                Some(effect) if is_certain => {
+                    let flow = self.target(place, effect);
+                    // To another program's port.
+                    let is_taken = matches!(flow, Flow::Redirect(_) | Flow::Tproxy(_)) && rule.is_foreign();
+                    if is_taken { Flow::Taken } else { flow }
+                }
+                Some(effect) => {
+                    if self.may_decide(place, effect) {
+                        self.uncertain.push(number);
+                    }
+                    Flow::Continue
+                }
+            };
+            if flow != Flow::Continue {
+                return flow;
+            }
+        }
+        Flow::Continue
+    }
+
+    fn matches(&self, rule: &Entry) -> Match {
+        // In nftables a test of the owner fails without a socket, negated or not.
+        if rule.is_native && self.at.process.is_none() && rule.text().contains("-owner ") {
+            return Match::Mismatch(NO_SOCKET.to_owned());
+        }
+        match &rule.statement {
+            Some(Statement { matcher, .. })
+                if !self.has_known_marks && (matcher.mark.is_some() || matcher.connmark.is_some()) =>
+            {
+                let apart = Matcher { mark: None, connmark: None, ..matcher.clone() };
+                let unknown = || Match::Maybe("a foreign rule may have set the mark".to_owned());
+                mismatch(&apart, &self.at).map_or_else(unknown, Match::Mismatch)
+            }
+            Some(statement) => match mismatch(&statement.matcher, &self.at) {
+                None => Match::Matches,
+                Some(mismatch) => Match::Mismatch(mismatch),
+            },
+            None => match applies(self.packet.family(), &rule.text(), &self.at) {
+                Applies::Yes => Match::Matches,
+                Applies::No(mismatch) => Match::Mismatch(mismatch),
+                Applies::Maybe(unknown) => Match::Maybe(unknown),
+            },
+        }
+    }
+
+    fn effect(&self, place: Place<'_>, rule: &Entry) -> Effect {
+        let is_chain = |name: &str| place.chains.named.contains_key(name);
+        match &rule.statement {
+            Some(statement) => Effect::Known(statement.target),
+            None => effect(self.packet.family(), &rule.text(), is_chain),
+        }
+    }
+
+    /// Whether a rule ends the walk if it matches. What is in a chain is tried with a copy of the packet.
+    fn may_decide(&mut self, place: Place<'a>, effect: Effect) -> bool {
+        let mut copy = Walker {
+            at: self.at.clone(),
+            steps: Vec::new(),
+            uncertain: Vec::new(),
+            routed: Vec::new(),
+            because: None,
+            ..*self
+        };
+        let flow = copy.target(place, effect);
+        let changes = (copy.at.mark, copy.at.connmark) != (self.at.mark, self.at.connmark);
+        self.has_known_marks &= copy.has_known_marks && !changes;
+        flow != Flow::Continue || !copy.uncertain.is_empty() || copy.is_translated != self.is_translated
+    }
+
+    fn target(&mut self, place: Place<'a>, effect: Effect) -> Flow {
+        match effect {
+            Effect::Continues => Flow::Continue,
+            Effect::Takes => Flow::Taken,
+            Effect::MayTake => {
+                self.uncertain.extend(self.steps.len().checked_sub(1));
+                Flow::Continue
+            }
+            Effect::Marks => {
+                self.has_known_marks = false;
+                Flow::Continue
+            }
+            Effect::Untracks => {
+                (self.is_translated, self.at.is_tracked) = (true, false);
+                Flow::Continue
+            }
+            Effect::Chain { name, is_goto } => {
+                let flow = self.chain(place, &name);
+                if is_goto && flow == Flow::Continue { Flow::Return } else { flow }
+            }
+            Effect::Known(target) => self.known(place, target),
+        }
+    }
+
+    fn known(&mut self, place: Place<'a>, target: Target) -> Flow {
+        match target {
+            Target::Accept => Flow::Accept,
+            Target::Drop => Flow::Drop,
+            Target::Return => Flow::Return,
+            Target::Redirect(port) => Flow::Redirect(port),
+            Target::Tproxy { port, mark } => {
+                self.at.mark = mark;
+                Flow::Tproxy(port)
+            }
+            Target::Jump(chain) => self.chain(place, chain.name()),
+            // None of these ends a chain.
+            Target::ConntrackZone(_) => Flow::Continue,
+            Target::SetMark(mark) => self.mark(mark),
+            Target::RestoreMark => self.mark(self.at.connmark),
+            Target::SaveMark => {
+                self.at.connmark = self.at.mark;
+                Flow::Continue
+            }
+        }
+    }
+
+    fn chain(&mut self, place: Place<'a>, name: &str) -> Flow {
+        let Some((name, rules)) = place.chains.named.get_key_value(name) else { return Flow::Continue };
+        if place.depth == DEEPEST {
+            return Flow::Continue;
+        }
+        let flow = self.rules(Place { chain: name, depth: place.depth + 1, ..place }, rules);
+        if flow == Flow::Return { Flow::Continue } else { flow }
+    }
+
+    const fn mark(&mut self, mark: Mark) -> Flow {
+        self.at.mark = mark;
+        Flow::Continue
+    }
+}
