@@ -40,7 +40,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
     let own: PerFamily<_> = own.filter(|(_, rules)| rules.count() > 0).collect();
     let tables = || own.values().flat_map(|rules| rules.tables.values());
     let routed_mark = tables().flat_map(TableRules::rules).find_map(routed);
-    let (mut foreign, mut notices) = notices(&own, &current);
+    let Foreign { walked: mut foreign, before, mut notices } = foreign_rules(&own, &current);
     let mut foreign_routes = PerFamily::new();
     for (family, rules) in &own {
         let mark = rules.tables.values().flat_map(TableRules::rules).find_map(routed);
@@ -59,7 +59,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
     let fib = current.network.fib.clone();
     let links = current.network.links.clone();
     let runtime = Runtime::default();
-    let live = Live { rules, routed_mark, fib, links, notices, foreign, foreign_routes, runtime };
+    let live = Live { rules, routed_mark, fib, links, notices, foreign, before, foreign_routes, runtime };
     Ok(Own { live, rules: own })
 }
 
@@ -74,7 +74,8 @@ fn add_behind(rules: &mut explain::Rules, family: Family, current: &CurrentState
             rules.add_behind(observed);
         }
     }
-    rules.add_base_chains(family, &current.foreign);
+    let is_read = |table: &_, chain: &_| foreign::is_of_backend(table, chain, current.backend);
+    rules.add_base_chains(family, &current.foreign, is_read);
 }
 
 fn observed(current: &CurrentState, family: Family) -> Option<&Observed> {
@@ -82,17 +83,28 @@ fn observed(current: &CurrentState, family: Family) -> Option<&Observed> {
     current.backend.variant().and_then(of).or_else(|| Variant::ALL.into_iter().find_map(of))
 }
 
-/// The foreign rules of the walk that decide before ours, and what may decide besides: tables of other programs, of another
-/// variant of iptables, and chains that packets meet later.
-fn notices(own: &PerFamily<FamilyRules>, current: &CurrentState) -> (Vec<String>, Vec<String>) {
+/// What other programs have put beside our rules, as text.
+struct Foreign {
+    /// The rules of the walk that decide before ours.
+    walked: Vec<String>,
+    /// Rules that are before ours in tables of other programs, or of another variant of iptables.
+    before: Vec<String>,
+    /// These, and what is behind ours or changes packets.
+    notices: Vec<String>,
+}
+
+fn foreign_rules(own: &PerFamily<FamilyRules>, current: &CurrentState) -> Foreign {
     let live = foreign::Live { rules: &current.rules, legacy: &current.foreign_legacy };
     let rules = foreign::that_decide_first(own, current.backend, live);
     let (walked, others): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule.is_beside_ours());
     let chains = foreign::on_the_way(own, current.backend, &current.foreign);
-    let chains = chains.iter().map(ToString::to_string);
+    let (chains, behind): (Vec<_>, Vec<_>) = chains.iter().partition(|chain| chain.is_before());
     let changing = foreign::that_change_packets(own, current.backend, &current.foreign);
-    let others = others.into_iter().map(ToString::to_string).chain(chains).chain(changing);
-    (walked.into_iter().map(ToString::to_string).collect(), others.collect())
+    let text =
+        |found: Vec<&foreign::BaseChain>| found.into_iter().map(ToString::to_string).collect::<Vec<_>>();
+    let before: Vec<_> = others.into_iter().map(ToString::to_string).chain(text(chains)).collect();
+    let notices = before.iter().cloned().chain(text(behind)).chain(changing).collect();
+    Foreign { walked: walked.into_iter().map(ToString::to_string).collect(), before, notices }
 }
 
 /// The mark that policy routing sends to `lo`.

@@ -128,10 +128,7 @@ impl Intent {
         let addresses: Vec<&InterfaceAddress> =
             network.addresses.iter().filter(|address| counts(address)).collect();
         let has_v4 = addresses.iter().any(|address| address.address.is_ipv4());
-        let v6 = addresses.iter().copied().find(|address| {
-            let excluded = |interface: &Interface| interface.covers(&address.interface);
-            address.address.is_ipv6() && !self.traffic.excluded_interfaces.iter().any(excluded)
-        });
+        let v6 = self.traffic.ipv6_address(network);
         let has_v6 = addresses.iter().any(|address| address.address.is_ipv6());
         if !network.ipv6 {
             let asked_for = matches!(self.family, FamilyChoice::Dual | FamilyChoice::Ipv6);
@@ -159,6 +156,17 @@ impl Intent {
             }
             FamilyChoice::Auto => Families::Both,
         }
+    }
+}
+
+impl Traffic {
+    /// An IPv6 address by which the pod is reached, at an interface that is captured.
+    #[must_use]
+    pub fn ipv6_address<'a>(&self, network: &'a Network) -> Option<&'a InterfaceAddress> {
+        network.addresses.iter().filter(|address| counts(address)).find(|address| {
+            let excluded = |interface: &Interface| interface.covers(&address.interface);
+            address.address.is_ipv6() && !self.excluded_interfaces.iter().any(excluded)
+        })
     }
 }
 

@@ -58,7 +58,7 @@ pub(super) fn overview(rows: &[Row], pod: &Pod<'_>) -> String {
     object.insert("notices".to_owned(), notices(pod).into());
     object.insert("traffic".to_owned(), rows.iter().map(row).collect());
     if let Some(live) = &pod.live {
-        object.insert("problems".to_owned(), runtime::problems(live, pod.config, pod.network).into());
+        object.insert("problems".to_owned(), runtime::problems(rows, live, pod.config, pod.network).into());
         running(&mut object, live, pod);
     }
     line(&Value::Object(object))

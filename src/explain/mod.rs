@@ -4,7 +4,7 @@
 //! this is one more interpreter of them.
 
 mod answers;
-mod behind;
+mod beside;
 mod decisive;
 mod diagram;
 mod foreign_rule;
@@ -66,6 +66,8 @@ pub struct Live {
     pub notices: Vec<String>,
     /// The foreign rules among these that decide before ours.
     pub foreign: Vec<String>,
+    /// Those of the notices that are about rules before ours: of other tables, and of another variant of iptables.
+    pub before: Vec<String>,
     /// Foreign policy rules and routes that may keep packets with our mark from the proxy.
     pub foreign_routes: PerFamily<Vec<String>>,
     /// What runs in the pod.

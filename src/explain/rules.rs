@@ -2,10 +2,13 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use super::live;
 use crate::diff::owned;
-use crate::model::{Chain, Family, FamilyRules, Hook, HookRules, Rule, Statement, Table, TableRules, Why};
+use crate::model::{
+    Chain, Family, FamilyRules, Hook, HookRules, Rule, Statement, Table, TableRules, Target, Why,
+};
 use crate::nft;
 use crate::ordered::Ordered as _;
 use crate::parse::{self, Line, NativeLine, NativeRules, Observed, ObservedTable};
@@ -14,25 +17,44 @@ use crate::parse::{self, Line, NativeLine, NativeRules, Observed, ObservedTable}
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     pub(crate) tables: BTreeMap<Table, Chains>,
+    /// The base chains of other programs' tables that packets meet before ours, in their order at each hook.
+    pub(super) before: Vec<BaseChain>,
     /// The base chains that packets meet behind ours, in their order at each hook.
-    pub(super) later: Vec<Later>,
+    pub(super) later: Vec<BaseChain>,
 }
 
 /// The hook of packets for this machine, by the name of its chain.
 pub(super) const INPUT: &str = parse::INPUT;
 
-/// A base chain behind ours.
+/// A base chain before or behind ours.
 #[derive(Clone, Debug)]
-pub(super) struct Later {
+pub(super) struct BaseChain {
     pub(super) hook: &'static str,
     pub(super) priority: i32,
     pub(super) table: String,
     pub(super) chain: String,
     pub(super) rules: Vec<Entry>,
+    /// Whether it translates addresses: it sees the first packet of a connection.
+    pub(super) is_nat: bool,
     /// Whether its policy is to drop.
     pub(super) drops: bool,
     /// The chains that it may jump to.
     pub(super) chains: Chains,
+}
+
+/// A chain of ours that is not as a run leaves it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrokenChain {
+    table: Table,
+    chain: Chain,
+    problem: &'static str,
+}
+
+impl fmt::Display for BrokenChain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { table, chain, problem } = self;
+        write!(f, "{problem} {} {}", table.name(), chain.name())
+    }
 }
 
 /// The chains of one table.
@@ -109,6 +131,15 @@ impl Entry {
         parse::target_words(&self.text()).is_some_and(|words| words.iter().any(|word| word == "REJECT"))
     }
 
+    /// The chain that it jumps or goes to, if that is one of ours.
+    fn jump(&self) -> Option<Chain> {
+        if let Some(Statement { target: Target::Jump(chain), .. }) = self.statement {
+            return Some(chain);
+        }
+        let words = parse::target_words(self.text.as_deref()?)?;
+        words.iter().find_map(|word| Chain::from_name(word))
+    }
+
     /// Whether another program wrote it.
     pub(super) const fn is_foreign(&self) -> bool {
         self.why.is_none()
@@ -137,7 +168,7 @@ impl From<&FamilyRules> for Rules {
             }
         };
         let tables = rules.tables.iter().map(|(table, rules)| (*table, chains(rules))).into_map();
-        Self { tables, later: Vec::new() }
+        Self { tables, before: Vec::new(), later: Vec::new() }
     }
 }
 
@@ -147,7 +178,7 @@ impl Rules {
     pub fn live(observed: &Observed) -> Self {
         let tables = observed.tables.iter();
         let tables = tables.map(|(table, live)| (*table, live_chains(observed, *table, live))).into_map();
-        Self { tables, later: Vec::new() }
+        Self { tables, before: Vec::new(), later: Vec::new() }
     }
 
     /// The live rules of native nftables, by what the kernel holds.
@@ -161,7 +192,7 @@ impl Rules {
         };
         let tables = parse::native(&live.active_tables(), family);
         let tables = tables.into_iter().map(|(table, rules)| (table, chains(rules))).into_map();
-        Self { tables, later: Vec::new() }
+        Self { tables, before: Vec::new(), later: Vec::new() }
     }
 
     /// Those of ours, without those that are not understood.
@@ -212,6 +243,26 @@ impl Rules {
             }
         }
         listed
+    }
+
+    /// Chains of ours that no rule jumps to, or that something jumps to and that are empty: another program has removed rules.
+    #[must_use]
+    pub fn broken_chains(&self) -> Vec<BrokenChain> {
+        let mut broken = Vec::new();
+        for (table, chains) in &self.tables {
+            let rules = chains.hooks.values().chain(chains.named.values()).flatten();
+            let targets: BTreeSet<Chain> = rules.filter_map(Entry::jump).collect();
+            for (name, rules) in &chains.named {
+                let Some(chain) = Chain::from_name(name) else { continue };
+                let problem = match (targets.contains(&chain), rules.is_empty()) {
+                    (false, false) => "no rule jumps to",
+                    (true, true) => "no rule is in",
+                    (true, false) | (false, true) => continue,
+                };
+                broken.push(BrokenChain { table: *table, chain, problem });
+            }
+        }
+        broken
     }
 
     /// Whether a rule of ours is among them.

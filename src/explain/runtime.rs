@@ -3,13 +3,13 @@
 
 use std::net::SocketAddr;
 
-use super::overview::query;
+use super::overview::{Row, query};
 use super::packet::Packet;
 use super::rules::Rules;
 use super::walk::{Verdict, walk};
 use super::{Live, Pod};
 use crate::config::{CaptureConfig, PacketQuery, Sender};
-use crate::model::{DNS_CAPTURE_PORT, Family, Network, Port, Protocol, Target, Transport};
+use crate::model::{DNS_CAPTURE_PORT, Family, InterfaceAddress, Network, Port, Protocol, Target, Transport};
 use crate::ordered::Ordered as _;
 use crate::routing;
 use crate::text::one_line;
@@ -235,11 +235,25 @@ pub(super) fn older_than_capture<'a>(
     live.runtime.connections.iter().filter(is_older).collect()
 }
 
-/// What is wrong with a live pod, each in a few words.
-pub(super) fn problems(live: &Live, config: &CaptureConfig, network: &Network) -> Vec<String> {
+/// What is wrong with a live pod, each in a few words. `rows` are all kinds of traffic.
+pub(super) fn problems(rows: &[Row], live: &Live, config: &CaptureConfig, network: &Network) -> Vec<String> {
     let mut problems = Vec::new();
     if !live.rules.values().any(Rules::has_ours) {
         problems.push("no capture rule is live".to_owned());
+    }
+    for (family, rules) in &live.rules {
+        let broken = rules.broken_chains();
+        let words = |chain| format!("{chain} ({family}): run istio-iptables again with the pod's options");
+        problems.extend(broken.iter().map(words));
+    }
+    let has_ours = |family| live.rules.get(&family).is_some_and(Rules::has_ours);
+    if let Some(InterfaceAddress { interface, address, .. }) = config.traffic.ipv6_address(network)
+        && has_ours(Family::V4)
+        && !has_ours(Family::V6)
+    {
+        problems.push(format!(
+            "IPv6 is not captured, although {interface} has {address}: --dual-stack captures it"
+        ));
     }
     for ProxyPort { name, port, problem, .. } in proxy_ports(live, config) {
         let problem = problem.map(|problem| format!("{name} port {port}: {problem}"));
@@ -257,5 +271,19 @@ pub(super) fn problems(live: &Live, config: &CaptureConfig, network: &Network) -
         problems.push(format!("{older} open connections began before capture and are not captured"));
     }
     problems.extend(live.foreign().map(|rule| one_line(rule).into_owned()));
+    problems.extend(live.before.iter().map(|notice| one_line(notice).into_owned()));
+    problems.extend(lost(rows));
     problems
+}
+
+/// The first kind of traffic that does not arrive, and how many there are.
+fn lost(rows: &[Row]) -> Option<String> {
+    let is_lost = |row: &&Row| matches!(row.verdict, Verdict::Dropped | Verdict::Misrouted);
+    let mut lost = rows.iter().filter(is_lost);
+    let Row { kind, family, reason, .. } = lost.next()?;
+    let more = match lost.count() {
+        0 => String::new(),
+        more => format!(" (and {more} more kinds of traffic)"),
+    };
+    Some(format!("{kind} ({family}) is lost: {}{more}", reason.sentence))
 }

@@ -58,6 +58,12 @@ pub(super) fn packet(
         let _ = writeln!(text, "  unless   {condition}: {}{rule}", outcome(*verdict));
     }
     let _ = writeln!(text, "  packet   {packet}");
+    let is_own = pod.network.addresses.iter().any(|own| own.address == packet.destination.ip());
+    if is_own && !packet.is_inbound && !packet.destination.ip().is_loopback() {
+        text.push_str(
+            "  note     this is a call of the pod to its own address; for a client, add --from outside\n",
+        );
+    }
     for notice in pod.live.iter().flat_map(|live| &live.notices) {
         let _ = writeln!(text, "  note     {}", one_line(notice));
     }
@@ -152,7 +158,7 @@ pub(super) fn overview(rows: &[Row], pod: &Pod<'_>) -> String {
             let _ = writeln!(text, "{}", pod.config);
         }
         Some(live) => {
-            let problems = runtime::problems(live, pod.config, pod.network);
+            let problems = runtime::problems(rows, live, pod.config, pod.network);
             let problems =
                 if problems.is_empty() { "no problem found".to_owned() } else { problems.join("; ") };
             let _ = writeln!(text, "the live rules of this network namespace: {problems}");

@@ -47,6 +47,14 @@ enum Place {
     Behind(String),
 }
 
+impl BaseChain {
+    /// Whether packets meet it before our rules.
+    #[must_use]
+    pub const fn is_before(&self) -> bool {
+        matches!(self.place, Place::Before(_))
+    }
+}
+
 impl fmt::Display for BaseChain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { table, chain, hook, priority, place, does, translates_dns } = self;
@@ -110,7 +118,8 @@ pub fn on_the_way(desired: &PerFamily<FamilyRules>, backend: Backend, tables: &[
 }
 
 /// The shared chains of iptables-nft, and INPUT, are examined rule by rule where it is the backend.
-pub(super) fn is_of_backend(table: &Table, chain: &Chain, backend: Backend) -> bool {
+#[must_use]
+pub fn is_of_backend(table: &Table, chain: &Chain, backend: Backend) -> bool {
     let is_shared = chain.name == INPUT || Hook::ALL.iter().any(|hook| hook.name() == chain.name);
     backend == Backend::Iptables(Variant::Nft) && is_of_iptables(table) && is_shared
 }

@@ -16,7 +16,7 @@ use crate::model::{
 use crate::parse::{self, Line, Observed, ObservedTable, UNREADABLE};
 
 pub use ambient::{AMBIENT_CHAIN, ambient_table, native_ambient_table};
-pub use base_chains::{BaseChain, on_the_way};
+pub use base_chains::{BaseChain, is_of_backend, on_the_way};
 pub use changes::that_change_packets;
 use concern::Captured;
 use later::ports_of_proxy;

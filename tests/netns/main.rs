@@ -27,6 +27,7 @@ mod conntrack_walks;
 mod dns;
 mod dns_changes;
 mod established;
+mod explain_before;
 mod explain_later;
 mod explain_live;
 mod explain_routing;

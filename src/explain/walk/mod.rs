@@ -4,6 +4,7 @@
 //! packets from outside begin with `PREROUTING`. At each hook the tables follow each other: raw, connection tracking,
 //! mangle, nat.
 
+mod beside;
 mod chain;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -156,7 +157,7 @@ struct Walker<'a, 'b> {
     /// Whether the marks are known: a foreign rule may have set others.
     has_known_marks: bool,
     routed: Vec<Looked<'a>>,
-    /// The step in a chain behind ours that decides.
+    /// The step in a chain before or behind ours that decides.
     later: Option<usize>,
     because: Option<String>,
 }
@@ -211,6 +212,9 @@ impl<'a> Walker<'a, '_> {
             Flow::Redirect(port) => (captured, routed) = (Some(port), None),
             Flow::Tproxy(port) => captured = Some(port),
             Flow::Continue | Flow::Return | Flow::Accept => {}
+        }
+        if let Some(verdict) = self.later(Hook::Prerouting.name()) {
+            return verdict;
         }
         // What comes over `lo` has its route already, unless its destination is another by now.
         let routed = routed.unwrap_or_else(|| self.route(false));
@@ -269,37 +273,11 @@ impl<'a> Walker<'a, '_> {
         routed
     }
 
-    /// The chains of a hook behind ours; `None` if none of them decides.
-    fn later(&mut self, hook: &'static str) -> Option<Verdict> {
-        let rules = self.rules;
-        for base in rules.later.iter().filter(|base| base.hook == hook) {
-            let place =
-                Place { hook, table: &base.table, chains: &base.chains, chain: &base.chain, depth: 0 };
-            let flow = self.rules(place, &base.rules);
-            let last = self.steps.len().checked_sub(1);
-            match flow {
-                Flow::Drop => self.later = last,
-                Flow::Taken => {
-                    self.later = last;
-                    let step = last.and_then(|last| self.steps.get(last))?;
-                    if !step.rule.rejects() {
-                        return Some(Verdict::TakenByForeignRule);
-                    }
-                }
-                Flow::Continue | Flow::Return if base.drops => {
-                    self.because = Some(dropped_by_policy(&base.table, &base.chain));
-                }
-                Flow::Continue | Flow::Return | Flow::Accept | Flow::Redirect(_) | Flow::Tproxy(_) => {
-                    continue;
-                }
-            }
-            return Some(Verdict::Dropped);
-        }
-        None
-    }
-
     /// All tables at one hook.
     fn hook(&mut self, hook: Hook) -> Flow {
+        if let Some(flow) = self.before(hook) {
+            return flow;
+        }
         let mut outcome = Flow::Continue;
         for table in Table::ALL {
             if table == Table::Nat && std::mem::replace(&mut self.is_translated, true) {

@@ -1,16 +1,19 @@
-//! Base chains that packets meet behind our rules: `INPUT`, `filter` and `security` of iptables, and those of nftables.
+//! Base chains that packets meet beside our rules: behind them `INPUT`, `filter` and `security` of iptables; before or behind
+//! them those of other programs' tables of nftables.
 
 use nfnetlink::nftables::{
-    ChainKind, Family as NftFamily, Hook as NftHook, Rule, Table as NftTable, Verdict,
+    Chain as NftChain, ChainKind, Family as NftFamily, Hook as NftHook, Rule, Table as NftTable, Verdict,
 };
 
-use super::rules::{Chains, Entry, INPUT, Later, Rules};
+use super::rules::{BaseChain, Chains, Entry, INPUT, Rules};
 use crate::model::{Family, Hook, Table};
 use crate::ordered::Ordered as _;
 use crate::parse::{self, Observed, ObservedTable};
 
 /// Our last rules have the priority of nat.
-const NAT_PRIORITY: i32 = -100;
+pub(super) const NAT_PRIORITY: i32 = -100;
+/// Connection tracking has this priority.
+pub(super) const CONNTRACK_PRIORITY: i32 = -200;
 
 impl Rules {
     /// Adds the chains behind ours of one variant of iptables.
@@ -31,7 +34,8 @@ impl Rules {
             let mut add = |hook, rules: Vec<Entry>, drops| {
                 if drops || !rules.is_empty() {
                     let (table, chain, chains) = (table.to_owned(), String::from(hook), chains.clone());
-                    self.later.push(Later { hook, priority, table, chain, rules, drops, chains });
+                    let is_nat = false;
+                    self.later.push(BaseChain { hook, priority, table, chain, rules, is_nat, drops, chains });
                 }
             };
             add(INPUT, chains.named.get(INPUT).cloned().unwrap_or_default(), live.input_drops);
@@ -43,8 +47,14 @@ impl Rules {
         self.later.sort_by_key(|base| base.priority);
     }
 
-    /// Adds the base chains behind ours in tables of nftables that other programs wrote.
-    pub fn add_base_chains(&mut self, family: Family, tables: &[NftTable]) {
+    /// Adds the base chains in tables of nftables that other programs wrote. `is_read`: whether a chain is one of those that
+    /// iptables shares, which have been read as text.
+    pub fn add_base_chains(
+        &mut self,
+        family: Family,
+        tables: &[NftTable],
+        is_read: impl Fn(&NftTable, &NftChain) -> bool,
+    ) {
         for table in tables.iter().filter(|table| is_met(table, family)) {
             let entries = |rules: &[Rule]| -> Vec<Entry> {
                 let words = rules.iter().filter_map(|rule| parse::words_of_foreign_rule(family, rule));
@@ -54,34 +64,35 @@ impl Rules {
             let named =
                 named().map(|chain| (parse::chain_name(&chain.name), entries(&chain.rules))).into_map();
             let chains = Chains { named, ..Chains::default() };
-            for chain in &table.chains {
+            for chain in table.chains.iter().filter(|chain| !is_read(table, chain)) {
                 let Some(base) = &chain.base else { continue };
-                let hook = match base.hook {
-                    NftHook::Input => INPUT,
-                    NftHook::Output if base.priority > NAT_PRIORITY => Hook::Output.name(),
-                    NftHook::Prerouting
-                    | NftHook::Output
-                    | NftHook::Forward
-                    | NftHook::Postrouting
-                    | NftHook::Foreign(_) => continue,
+                let (hook, is_before) = match base.hook {
+                    NftHook::Input => (INPUT, false),
+                    NftHook::Output => (Hook::Output.name(), base.priority <= NAT_PRIORITY),
+                    NftHook::Prerouting => (Hook::Prerouting.name(), base.priority <= NAT_PRIORITY),
+                    NftHook::Forward | NftHook::Postrouting | NftHook::Foreign(_) => continue,
                 };
                 let is_read = self.later.iter().any(|known| {
                     known.chain == chain.name && table.name.name == known.table && is_of_iptables(table)
                 });
-                if base.kind == ChainKind::Nat || is_read {
+                let is_nat = base.kind == ChainKind::Nat;
+                if is_read || is_nat && !is_before {
                     continue;
                 }
-                self.later.push(Later {
+                let list = if is_before { &mut self.before } else { &mut self.later };
+                list.push(BaseChain {
                     hook,
                     priority: base.priority,
                     table: table.name.to_string(),
                     chain: chain.name.clone(),
                     rules: entries(&chain.rules),
+                    is_nat,
                     drops: base.policy == Verdict::Drop,
                     chains: chains.clone(),
                 });
             }
         }
+        self.before.sort_by_key(|base| base.priority);
         self.later.sort_by_key(|base| base.priority);
     }
 }
