@@ -1,10 +1,10 @@
 //! Network namespaces that belong to a test and vanish with it.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::panic::resume_unwind;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 use std::thread;
 
 use nix::sched::{CloneFlags, setns, unshare};
@@ -21,10 +21,26 @@ impl Default for Namespace {
     }
 }
 
+/// Packets that wait for a processor. All namespaces share its queue, and what `veth` hands over goes through it: on a busy
+/// machine the usual 1,000 are too few, and the kernel drops packets, which UDP does not repeat.
+const BACKLOG: u32 = 20_000;
+
+/// Without the right to do so, for instance in a container, the queue stays as it is.
+fn give_backlog_room() {
+    const PATH: &str = "/proc/sys/net/core/netdev_max_backlog";
+    let now = fs::read_to_string(PATH).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    if now.is_some_and(|now| now < BACKLOG) {
+        let _ = fs::write(PATH, BACKLOG.to_string());
+    }
+}
+
 impl Namespace {
-    /// Makes an empty namespace with `lo` down.
+    /// Makes an empty namespace with `lo` down. The first one of a process gives the machine's queue for received packets room
+    /// for [`BACKLOG`] of them.
     #[must_use]
     pub fn new() -> Self {
+        static ROOM: Once = Once::new();
+        ROOM.call_once(give_backlog_room);
         let made = thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).unwrap_or_else(|error| {
                 panic!("a network namespace cannot be made: {error}: run as root, with CAP_SYS_ADMIN")
