@@ -25,6 +25,7 @@ pub fn check(differences: &Differences, output: Output) -> String {
 
 fn check_text(differences: &Differences) -> String {
     let Differences { backend, chains, others, notices } = differences;
+    let notices = notices.clone().all();
     let mut text = match (chains.len() + others.len(), notices.len()) {
         (0, 0) => format!("equal: the live rules ({backend}) are those of these options\n"),
         (0, _) => format!(
@@ -47,7 +48,7 @@ fn check_text(differences: &Differences) -> String {
         let _ = writeln!(text, "\n{}", one_line(other));
     }
     for notice in notices {
-        let _ = writeln!(text, "\nnote: {}", one_line(notice));
+        let _ = writeln!(text, "\nnote: {}", one_line(&notice));
     }
     text
 }
@@ -69,7 +70,7 @@ fn check_json(differences: &Differences) -> Value {
         "backend": backend.to_string(),
         "chains": chains.iter().map(chain).collect::<Value>(),
         "others": others,
-        "notices": notices,
+        "notices": notices.clone().all(),
     })
 }
 

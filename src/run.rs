@@ -312,7 +312,7 @@ fn compare(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Result
     let desired = &desired.clone().accepting_kept_translation(&inspection.current);
     apply::require_active_tables(desired, &inspection.current)?;
     apply::check::rules(host, desired, inspection.decision.backend)?;
-    Ok(plan::notices(desired, &inspection.current))
+    Ok(plan::notices(desired, &inspection.current).all())
 }
 
 /// The likely cause: missing rules, or an exemption of the probe although the rules are live.

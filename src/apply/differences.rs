@@ -6,7 +6,7 @@ use crate::diff::{self, ChainDifference};
 use crate::kernel::process::Host;
 use crate::model::{Backend, Family, FamilyRules, Variant};
 use crate::nft;
-use crate::plan::{self, CurrentState, DesiredState, Step};
+use crate::plan::{self, CurrentState, DesiredState, Notices, Step};
 use crate::report::Failure;
 
 /// What differs.
@@ -18,15 +18,19 @@ pub struct Differences {
     pub chains: Vec<(Backend, ChainDifference)>,
     /// What else a run would change: routes, policy rules, addresses, tables that are switched off.
     pub others: Vec<String>,
-    /// Foreign rules that decide first, and what else a run would warn of.
-    pub notices: Vec<String>,
+    /// What a run would warn of.
+    pub notices: Notices,
 }
 
 impl Differences {
     /// Whether a run would change nothing, and nothing decides before our rules.
     #[must_use]
     pub const fn is_none(&self) -> bool {
-        self.chains.is_empty() && self.others.is_empty() && self.notices.is_empty()
+        self.chains.is_empty() && self.others.is_empty() && self.is_undisturbed()
+    }
+
+    const fn is_undisturbed(&self) -> bool {
+        self.notices.deciding.is_empty() && self.notices.others.is_empty()
     }
 }
 
@@ -66,7 +70,7 @@ pub fn differences(
         format!("the nftables table inet {name} {state}")
     }));
     let mut notices = plan::notices(&desired, &current);
-    notices.extend(super::device_chains());
+    notices.others.extend(super::device_chains());
     Ok(Differences { backend: current.backend, chains, others, notices })
 }
 

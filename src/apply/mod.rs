@@ -130,7 +130,7 @@ fn change(
         connections.losing_passthrough(policy).iter().for_each(|sockets| log::warn!("{sockets}"));
     }
     connections.losing_marks().iter().for_each(|connections| log::warn!("{connections}"));
-    let notices = plan::notices(&desired, &inspection.current);
+    let notices = plan::notices(&desired, &inspection.current).all();
     for notice in &notices {
         log::warn!("{notice}");
     }
@@ -264,7 +264,7 @@ pub fn dry_run(host: &impl Host, desired: &DesiredState, run: &RunOptions) -> Re
     if let Some(path) = &run.dry_run_file {
         keep_dry_run(&desired, current.backend, path)?;
     }
-    let mut notices = plan::notices(&desired, &current);
+    let mut notices = plan::notices(&desired, &current).all();
     let refused = [require_active_tables(&desired, &current), refuse_ambient_mode(&desired, &current)];
     let refused = refused.into_iter().filter_map(Result::err);
     notices.extend(refused.map(|failure| failure.lines().collect::<Vec<_>>().join("; ")));

@@ -346,10 +346,27 @@ fn changes(desired: &DesiredState, current: &CurrentState, variant: Variant) -> 
     Family::ALL.into_iter().map(change).collect()
 }
 
+/// What a run leaves, and warns of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Notices {
+    /// Foreign rules that may keep packets from ours.
+    pub deciding: Vec<String>,
+    /// Everything else.
+    pub others: Vec<String>,
+}
+
+impl Notices {
+    /// All of them.
+    #[must_use]
+    pub fn all(self) -> Vec<String> {
+        [self.deciding, self.others].concat()
+    }
+}
+
 /// Warnings to log before the steps are executed.
 #[must_use]
-pub fn notices(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
-    let mut notices = Vec::new();
+pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
+    let Notices { mut deciding, others: mut notices } = Notices::default();
     if current.legacy_unlisted {
         notices.push(
             "the tables of iptables-legacy cannot be listed: rules of an earlier run in them are kept"
@@ -375,12 +392,13 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
         desired.rules.iter().filter(captures).map(|(family, rules)| (*family, rules.clone())).collect();
     let live = foreign::Live { rules: &current.rules, legacy: &current.foreign_legacy };
     let first = foreign::that_decide_first(&capturing, current.backend, live);
-    notices.extend(first.iter().map(ToString::to_string));
-    let chains = foreign::on_the_way(&capturing, current.backend, &current.foreign);
-    notices.extend(chains.iter().map(ToString::to_string));
+    deciding.extend(first.iter().map(ToString::to_string));
+    for chain in foreign::on_the_way(&capturing, current.backend, &current.foreign) {
+        if chain.is_before() { &mut deciding } else { &mut notices }.push(chain.to_string());
+    }
     for (family, tproxy) in desired.network.tproxy.iter() {
         let fib = current.network.fib.get(family).into_iter();
-        notices.extend(fib.flat_map(|fib| routing::that_decide_first(*family, fib, tproxy.mark, false)));
+        deciding.extend(fib.flat_map(|fib| routing::that_decide_first(*family, fib, tproxy.mark, false)));
     }
     for (family, rules) in capturing.iter() {
         notices.extend(routing::that_drop(rules, &current.network.links, current.network.fib.get(family)));
@@ -396,5 +414,5 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
             ));
         }
     }
-    notices
+    Notices { deciding, others: notices }
 }

@@ -67,6 +67,7 @@ impl Namespace {
     /// Whether identical foreign rules leave it open which rules are ours: those stay then, and are named.
     fn is_ambiguous(&self, desired: &DesiredState, variant: Variant) -> bool {
         notices(desired, &self.current(variant))
+            .others
             .iter()
             .any(|notice| notice.contains("may be ours or foreign"))
     }

@@ -32,14 +32,16 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
             Decided::NotCaptured(_) | Decided::Unknown(_) => return Ok(()),
         },
     };
-    let resolved = options
-        .resolve(settings.backend.as_ref())
-        .map_err(|problem| CniError::new(Code::InvalidConfig, problem))?;
+    // Whatever holds them: pods keep their rules when the option of the node changes.
+    let resolved = options.resolve(None).map_err(|problem| CniError::new(Code::InvalidConfig, problem))?;
     let machine = context.machine.clone();
     let compared = namespace::run(&attachment.netns, context.watch, move || {
         run::check(&machine, resolved).map_err(|failure| CniError::of_rules(&failure, Code::RulesRefused))
     });
     let (differences, _) = compared?;
+    for notice in &differences.notices.others {
+        log::info!(pod:% = pod; "{notice}");
+    }
     first(&differences).map_or(Ok(()), |first| {
         let details = format::check(&differences, Output::Text);
         Err(CniError::new(Code::RulesDiffer, first).details(details))
@@ -56,5 +58,5 @@ fn first(differences: &Differences) -> Option<String> {
     let difference = rule.or_else(|| differences.others.first().cloned());
     difference
         .map(|difference| format!("the live rules differ: {difference}"))
-        .or_else(|| differences.notices.first().cloned())
+        .or_else(|| differences.notices.deciding.first().cloned())
 }

@@ -156,6 +156,48 @@ fn check_finds_a_foreign_rule_that_decides_before_ours() {
     }
 }
 
+/// What other programs have in the pod's namespace, and no packet is less captured for.
+#[test]
+fn check_succeeds_beside_what_does_not_decide_over_capture() {
+    for backend in ["nftables", "iptables-nft", "iptables-legacy"] {
+        let node = Node::new(backend);
+        let pod = Pod::new("checked", &[INJECTED]);
+        let result = node.add(&pod);
+        let check = |case: &str| {
+            let answer = node.ours(&pod, "CHECK", &result);
+            assert_eq!(answer.printed(), "", "{backend}: {case}");
+            answer.stderr
+        };
+        let nft = |text: &str| pod.netns.run(|| netlab::process::run_with_input("nft", &["-f", "-"], text));
+        nft("add table netdev other\n\
+             add chain netdev other count { type filter hook ingress device eth0 priority 0; }\n\
+             add rule netdev other count counter\n");
+        assert!(check("a chain at a device").contains("ingress"), "{backend}: it is logged");
+        nft("add table inet other\n\
+             add chain inet other behind { type filter hook input priority 10; }\n\
+             add rule inet other behind tcp dport 15001 drop\n");
+        assert!(check("a chain behind ours").contains("15001"), "{backend}: it is logged");
+    }
+}
+
+/// The agent's option changes; pods that run keep the rules that they have.
+#[test]
+fn check_of_rules_in_an_earlier_backend_succeeds() {
+    let backends = ["nftables", "iptables-nft", "iptables-legacy"];
+    for before in backends {
+        let node = Node::new(before);
+        let pod = Pod::new("checked", &[INJECTED]);
+        let result = node.add(&pod);
+        for after in backends {
+            let mut input = node.configuration();
+            input["backend"] = json!(after);
+            input["prevResult"] = result.clone();
+            let answer = node.namespace.run(|| pod.plugin("CHECK", &input));
+            assert_eq!(answer.printed(), "", "{before}, then {after}");
+        }
+    }
+}
+
 #[test]
 fn check_of_a_pod_that_is_not_captured_succeeds() {
     let node = Node::new("nftables");
