@@ -41,7 +41,103 @@ fn proxy(container: &v1::Container) -> Proxy {
 
 #[cfg(test)]
 mod tests {
+    use istio_cni::decide::{Decision, decide};
+    use istio_cni::netconf::Defaults;
+    use serde_json::{Value, json};
+
     use super::*;
+
+    /// What becomes of a pod of the API server.
+    fn decided(init: &Value, containers: &Value, annotations: &Value, labels: &Value) -> String {
+        let pod = json!({
+            "metadata": {"namespace": "a", "name": "b", "annotations": annotations, "labels": labels},
+            "spec": {"initContainers": init, "containers": containers}
+        });
+        match decide(&known(serde_json::from_value(pod).unwrap()).pod, &Defaults::default()) {
+            Decision::Capture(_) => "captured".to_owned(),
+            Decision::NotCaptured(reason) => reason.to_string(),
+            Decision::Refuse(reason) => format!("{reason:?}"),
+        }
+    }
+
+    /// The cases of Istio's own plugin tests: containers.
+    #[test]
+    fn containers_of_the_api_server_are_decided_on_as_istio_does() {
+        let (app, proxy) = (json!({"name": "app"}), json!({"name": "istio-proxy"}));
+        let with = |key: &str, value: Value| {
+            let mut proxy = proxy.clone();
+            proxy[key] = value;
+            json!([app, proxy])
+        };
+        let env = |value: &str| with("env", json!([{"name": "DISABLE_ENVOY", "value": value}]));
+        let none = json!([]);
+        let init = json!([{"name": "istio-init"}]);
+        let native =
+            json!([{"name": "istio-proxy", "restartPolicy": "Always"}, {"name": "istio-validation"}]);
+        for (init, containers, expected) in [
+            (&none, json!([app, proxy]), "captured"),
+            (&native, json!([app]), "captured"),
+            (&none, with("args", json!(["proxy", "sidecar"])), "captured"),
+            (&none, with("args", json!(["proxy"])), "captured"),
+            (&none, with("args", json!(["proxy", "router"])), "proxy type router"),
+            (&init, json!([app, proxy]), "container istio-init"),
+            (&none, env("true"), "DISABLE_ENVOY is true"),
+            (&none, env("false"), "captured"),
+            (&none, env("invalid"), "captured"),
+            (&none, json!([app, {"name": "other"}]), "no container istio-proxy"),
+            (&none, json!([app]), "no container istio-proxy"),
+        ] {
+            let text = decided(init, &containers, &json!({"sidecar.istio.io/status": "true"}), &json!({}));
+            assert!(text.contains(expected), "{init} {containers}: {text}");
+        }
+    }
+
+    /// The same: labels and annotations.
+    #[test]
+    fn metadata_of_the_api_server_is_decided_on_as_istio_does() {
+        let inject = "sidecar.istio.io/inject";
+        let and = |key: &str, value: &str| json!({"sidecar.istio.io/status": "true", key: value});
+        let none = json!({});
+        let disabled = "sidecar.istio.io/inject is false";
+        for (annotations, labels, expected) in [
+            (json!({}), &none, "no annotation sidecar.istio.io/status"),
+            (and(inject, "false"), &none, disabled),
+            (and(inject, "true"), &json!({inject: "false"}), disabled),
+            (and(inject, "false"), &json!({inject: "true"}), "captured"),
+            (and("sidecar.istio.io/interceptionMode", "NONE"), &none, "interceptionMode is NONE"),
+        ] {
+            let containers = json!([{"name": "app"}, {"name": "istio-proxy"}]);
+            let text = decided(&json!([]), &containers, &annotations, labels);
+            assert!(text.contains(expected), "{annotations} {labels}: {text}");
+        }
+    }
+
+    #[test]
+    fn options_are_those_of_the_proxys_container() {
+        let pod = json!({
+            "metadata": {"namespace": "a", "name": "b", "annotations": {
+                "sidecar.istio.io/status": "true", "sidecar.istio.io/interceptionMode": "TPROXY",
+                "traffic.sidecar.istio.io/includeInboundPorts": "*", "traffic.sidecar.istio.io/excludeInboundPorts": "4,5"
+            }},
+            "spec": {"initContainers": [{
+                "name": "istio-proxy", "env": [{"name": "ISTIO_META_DNS_CAPTURE", "value": "true"}],
+                "securityContext": {"runAsUser": 2000, "runAsGroup": 2001}
+            }], "containers": [{"name": "app", "securityContext": {"runAsUser": 7}}]}
+        });
+        let decided = decide(&known(serde_json::from_value(pod).unwrap()).pod, &Defaults::default());
+        let Decision::Capture(options) = decided else { panic!("{decided:?}") };
+        let values: Vec<(&str, &str)> =
+            options.values().iter().map(|(key, text)| (key.spec().name, text.as_str())).collect();
+        for expected in [
+            ("proxy-uid", "2000"),
+            ("proxy-gid", "2001"),
+            ("istio-inbound-interception-mode", "TPROXY"),
+            ("istio-local-exclude-ports", "4,5,15020,15021,15090"),
+            ("redirect-dns", "true"),
+        ] {
+            assert!(values.contains(&expected), "{expected:?}: {values:?}");
+        }
+    }
 
     #[test]
     fn only_what_capture_depends_on_is_kept() {

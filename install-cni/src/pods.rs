@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::serde_json::json;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use sidecar_injector::cluster::{Cached, connect as connect_to_cluster, describe, watch_selected};
+use sidecar_injector::cluster::{Cached, connect_with_rate, describe, watch_selected};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch::{Receiver, Sender};
 
@@ -24,6 +24,9 @@ const LONGEST: Duration = Duration::from_secs(240);
 const NODE_REQUEST: Duration = Duration::from_secs(3);
 /// How often a Node that another client changes meanwhile is read again.
 const ATTEMPTS: usize = 5;
+/// Requests in 10 s, as kubelet may send (`kubeAPIQPS`: 50 per second): each pod that starts may need one, and after a reboot
+/// all of a node start at once.
+const RATE_LIMIT: u64 = 500;
 
 /// The pods of one node.
 struct NodePods {
@@ -37,7 +40,7 @@ struct NodePods {
 pub(crate) fn connect(options: &PodsOptions) -> Result<Arc<dyn Pods>, InstallError> {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|error| InstallError::new(format!("cannot start a thread: {error}")))?;
-    let connection = runtime.block_on(connect_to_cluster(options.kubeconfig.as_deref(), None));
+    let connection = runtime.block_on(connect_with_rate(options.kubeconfig.as_deref(), None, RATE_LIMIT));
     let connection = connection.map_err(|error| InstallError::new(error.to_string()))?;
     log::info!(api_server = connection.target, node = options.node; "watching pods of this node");
     let client = connection.client;

@@ -17,6 +17,7 @@ pub mod platform;
 pub mod plugin_log;
 pub mod pods;
 pub mod probes;
+mod requests;
 pub mod runtime;
 pub mod splice;
 pub mod uninstall;

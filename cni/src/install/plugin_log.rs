@@ -1,8 +1,8 @@
 //! `log.sock`: log lines of the plugin become lines of the agent's log. Runtimes discard the plugin's standard error.
 
 use std::fs;
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::net::UnixStream;
+use std::io::{self, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -14,46 +14,64 @@ use serde_json::{Map, Value};
 
 use super::error::InstallError;
 use super::metrics::Metrics;
-use super::pods::{accepted, bind};
+use super::pods::bind;
+use super::requests;
 use crate::log_sink::SOCKET;
-use crate::lookup::LARGEST;
 use crate::unix_socket::connect_nonblocking;
 
-/// How long to wait after a connection that could not be accepted.
-const PAUSE: Duration = Duration::from_millis(100);
+/// How often a socket is looked at on which another process listens.
+const TAKE_OVER: Duration = Duration::from_secs(5);
 
-/// Copies log lines to standard error until the process ends. A socket on which another agent listens is left to it.
+/// Copies log lines to standard error until the process ends. A socket on which another agent listens is left to it until that
+/// one ends.
 ///
 /// # Errors
 /// The socket cannot be made.
 pub fn serve(run_dir: &Path, metrics: &Arc<Metrics>) -> Result<(), InstallError> {
     let path = run_dir.join(SOCKET);
-    let shown = path_shown(&path);
-    if is_served(&path) {
-        log::warn!(socket = shown; "another process listens: log lines of the plugin go there");
-        return Ok(());
-    }
     let failed = |error: io::Error| InstallError::io("listen on", &path, &error);
-    let listener = bind(&path).map_err(failed)?;
+    let listener = if is_served(&path) {
+        log::warn!(socket = path_shown(&path); "another process listens: log lines of the plugin go there");
+        None
+    } else {
+        Some(bind(&path).map_err(failed)?)
+    };
+    let awaited = path.clone();
     let metrics = Arc::clone(metrics);
     let receive = move || {
-        for stream in listener.incoming() {
-            let lines = stream.and_then(|stream| {
-                let body = receive(&stream)?;
+        let listener = listener.unwrap_or_else(|| take_over(&awaited));
+        // What is no request is complete, too: nothing more is read of it.
+        let is_complete = |bytes: &[u8], _| !matches!(body(bytes), Ok(None));
+        let print = |stream: UnixStream, bytes: Vec<u8>| match lines(&bytes) {
+            Ok(lines) => {
+                print(&lines, &metrics);
                 respond(&stream);
-                Ok(serde_json::from_slice::<Vec<String>>(&body)?)
-            });
-            match lines {
-                Ok(lines) => print(&lines, &metrics),
-                Err(error) => {
-                    log::debug!("log lines of the plugin were not received: {error}");
-                    thread::sleep(PAUSE);
-                }
             }
+            Err(error) => log::debug!("log lines of the plugin were not received: {error}"),
+        };
+        if let Err(error) = requests::receive(&listener, is_complete, print) {
+            log::error!("log lines of the plugin are not received any more: {error}");
         }
     };
     thread::Builder::new().name("log".to_owned()).spawn(receive).map_err(failed)?;
     Ok(())
+}
+
+/// Waits until no other process listens any more.
+fn take_over(path: &Path) -> UnixListener {
+    loop {
+        thread::sleep(TAKE_OVER);
+        if is_served(path) {
+            continue;
+        }
+        match bind(path) {
+            Ok(listener) => {
+                log::info!(socket = path_shown(path); "the other process has ended: log lines of the plugin come here");
+                return listener;
+            }
+            Err(error) => log::debug!(socket = path_shown(path); "cannot listen: {error}"),
+        }
+    }
 }
 
 /// Whether a process listens on a socket.
@@ -77,23 +95,10 @@ pub fn remove_abandoned(path: &Path) -> Result<(), InstallError> {
     }
 }
 
-/// The body of an HTTP request.
-fn receive(stream: &UnixStream) -> io::Result<Vec<u8>> {
-    let mut stream = accepted(stream)?;
-    let mut bytes = Vec::new();
-    let mut buffer = [0; 4096];
-    loop {
-        if let Some(body) = body(&bytes)? {
-            return Ok(body);
-        }
-        match stream.read(&mut buffer)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            length => bytes.extend(buffer.get(..length).unwrap_or_default()),
-        }
-        if bytes.len() > LARGEST {
-            return Err(io::Error::other("too large"));
-        }
-    }
+/// The lines of a whole request.
+fn lines(request: &[u8]) -> io::Result<Vec<String>> {
+    let body = body(request)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    Ok(serde_json::from_slice(&body)?)
 }
 
 /// The body, once it is complete.

@@ -1,7 +1,7 @@
 //! The agent's side of its socket: a thread for each question, which the API server may be asked for.
 
 use std::fs::{self, Permissions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -10,18 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use istio_iptables::text::path_shown;
-use nix::sys::socket::getsockopt;
-use nix::sys::socket::sockopt::PeerCredentials;
-use nix::unistd::geteuid;
-
 use super::error::InstallError;
 use super::metrics::Metrics;
-use crate::lookup::{self, Answer, LARGEST, Query, VERSION};
+use super::requests;
+use crate::lookup::{self, Answer, Query, VERSION};
+use istio_iptables::text::path_shown;
 
-/// How long a client may take for its question, and for reading the answer.
-const TIMEOUT: Duration = Duration::from_secs(2);
-/// Questions at a time: more than pods that start at once. Further ones wait in the socket's queue.
+/// Questions that are answered at a time: more than pods that start at once. Further ones wait in the socket's queue.
 const LIMIT: usize = 256;
 /// The taint of nodes on which no plugin captures pods yet. Istio's control plane removes it as well.
 pub const TAINT: &str = "cni.istio.io/not-ready";
@@ -59,28 +54,25 @@ pub fn serve(run_dir: &Path, pods: Arc<dyn Pods>, metrics: &Arc<Metrics>) -> Res
     let listener = bind(&path).map_err(failed)?;
     let open = Arc::new(AtomicUsize::new(0));
     let metrics = Arc::clone(metrics);
-    let accept = move || {
-        for stream in listener.incoming() {
-            let Ok(stream) = stream else {
-                // Out of file descriptors, for instance: it would fail again at once.
-                thread::sleep(PAUSE);
-                continue;
-            };
-            while open.load(Ordering::SeqCst) >= LIMIT {
-                thread::sleep(PAUSE);
-            }
-            open.fetch_add(1, Ordering::SeqCst);
-            let (pods, metrics, counter) = (Arc::clone(&pods), Arc::clone(&metrics), Arc::clone(&open));
-            let answered = thread::Builder::new().name("pod".to_owned()).spawn(move || {
-                let _open = Open(counter);
-                if let Err(error) = respond(stream, pods.as_ref(), &metrics) {
-                    log::debug!("a question about a pod was not answered: {error}");
-                }
-            });
-            if answered.is_err() {
-                open.fetch_sub(1, Ordering::SeqCst);
-            }
+    let answer = move |stream: UnixStream, question: Vec<u8>| {
+        while open.load(Ordering::SeqCst) >= LIMIT {
+            thread::sleep(PAUSE);
         }
+        open.fetch_add(1, Ordering::SeqCst);
+        let (pods, metrics, counter) = (Arc::clone(&pods), Arc::clone(&metrics), Arc::clone(&open));
+        let answered = thread::Builder::new().name("pod".to_owned()).spawn(move || {
+            let _open = Open(counter);
+            if let Err(error) = respond(stream, &question, pods.as_ref(), &metrics) {
+                log::debug!("a question about a pod was not answered: {error}");
+            }
+        });
+        if answered.is_err() {
+            open.fetch_sub(1, Ordering::SeqCst);
+        }
+    };
+    let accept = move || {
+        let Err(error) = requests::receive(&listener, |_, has_ended| has_ended, answer) else { return };
+        log::error!("questions of the plugin are not answered any more: {error}");
     };
     thread::Builder::new().name("pods".to_owned()).spawn(accept).map_err(failed)?;
     log::info!(socket = path_shown(&path); "answering the plugin's questions about pods");
@@ -109,21 +101,8 @@ pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// A connection of this user or root, with limits: until the permissions were set, others could connect.
-pub(super) fn accepted(stream: &UnixStream) -> io::Result<&UnixStream> {
-    let peer = getsockopt(stream, PeerCredentials)?.uid();
-    if peer != 0 && peer != geteuid().as_raw() {
-        return Err(io::Error::other(format!("connection of user {peer}")));
-    }
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    Ok(stream)
-}
-
-fn respond(mut stream: UnixStream, pods: &dyn Pods, metrics: &Metrics) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    accepted(&stream)?.take(LARGEST as u64).read_to_end(&mut bytes)?;
-    let answer = match serde_json::from_slice::<Query>(&bytes) {
+fn respond(mut stream: UnixStream, question: &[u8], pods: &dyn Pods, metrics: &Metrics) -> io::Result<()> {
+    let answer = match serde_json::from_slice::<Query>(question) {
         Ok(query) if query.version == VERSION => pods.find(&query),
         Ok(query) => Answer::Unknown(format!(
             "version {} of the protocol is not supported, expected {VERSION}: plugin and agent are of different versions",

@@ -57,6 +57,19 @@ pub struct Connection {
 ///
 /// What is missing or cannot be read.
 pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result<Connection, ClientError> {
+    connect_with_rate(kubeconfig, context, RATE_LIMIT).await
+}
+
+/// [`connect`] with so many requests in 10 s at most.
+///
+/// # Errors
+///
+/// What is missing or cannot be read.
+pub async fn connect_with_rate(
+    kubeconfig: Option<&Path>,
+    context: Option<&str>,
+    rate: u64,
+) -> Result<Connection, ClientError> {
     // The client's TLS takes the process's provider; one that is installed already is as good.
     let _ = provider().install_default();
     let (mut config, source) = match kubeconfig {
@@ -68,7 +81,7 @@ pub async fn connect(kubeconfig: Option<&Path>, context: Option<&str>) -> Result
     let target = format!("{source}, {server}");
     let builder = ClientBuilder::try_from(config)
         .map_err(|error| ClientError { subject: server, problem: describe(&error) })?;
-    let client = builder.with_layer(&RateLimitLayer::new(RATE_LIMIT, RATE_PERIOD)).build();
+    let client = builder.with_layer(&RateLimitLayer::new(rate, RATE_PERIOD)).build();
     Ok(Connection { client, target })
 }
 

@@ -26,7 +26,7 @@ use futures_util::future::join_all;
 use tokio::sync::watch::{Receiver, Sender};
 use tokio_util::sync::CancellationToken;
 
-pub use client::{ClientError, Connection, client, connect, describe};
+pub use client::{ClientError, Connection, client, connect, connect_with_rate, describe};
 pub use configmaps::{ConfigMapName, sources};
 pub use fetch::{fetch, fetch_pod, fetch_pods, fetch_sidecars};
 pub use kube::Client;

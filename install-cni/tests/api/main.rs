@@ -14,7 +14,12 @@ mod agent;
 mod node;
 mod server;
 
-use std::time::Duration;
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use node::{LIMIT, Node, injected, pod, until};
 use serde_json::json;
@@ -170,4 +175,65 @@ fn facts_of_the_proxys_container_decide() {
     for name in ["router", "envoyless", "proxyless"] {
         node.passed(name, "u-0");
     }
+}
+
+/// As after a reboot, of a large node.
+#[test]
+fn many_pods_at_once_are_decided_on_by_the_agent() {
+    const PODS: usize = 200;
+    const DEADLINE: Duration = Duration::from_secs(30);
+    let names: Vec<String> = (0..PODS).map(|number| format!("pod-{number}")).collect();
+    let pods: Vec<_> = names.iter().map(|name| injected(name, "u-0")).collect();
+    let server = Server::start(Mode::Well, &pods);
+    let node = Node::start(&server);
+    node.is_ready();
+    let at_once = |uid: &'static str| {
+        let begin = Barrier::new(PODS + 1);
+        let started = thread::scope(|scope| {
+            for name in &names {
+                let (node, begin) = (&node, &begin);
+                scope.spawn(move || {
+                    begin.wait();
+                    node.captured_within(DEADLINE, name, uid);
+                });
+            }
+            begin.wait();
+            Instant::now()
+        });
+        started.elapsed()
+    };
+    let known = at_once("u-0");
+    // Pods of which the watch has not told yet: each is read from the API server.
+    pods.iter().for_each(|pod| {
+        let mut next = pod.clone();
+        next["metadata"]["uid"] = json!("u-1");
+        server.add(&next);
+    });
+    println!("{PODS} pods at once: known {known:?}, read from the API server {:?}", at_once("u-1"));
+}
+
+/// More than the agent reads at a time, and none is ever complete.
+#[test]
+fn clients_that_send_nothing_or_never_end_delay_no_pod() {
+    const CLIENTS: usize = 1000;
+    let server = Server::start(Mode::Well, &[injected("web-0", "u-0")]);
+    let node = Node::start(&server);
+    node.is_ready();
+    let mut clients: Vec<UnixStream> = (0..CLIENTS).map(|_| node.connect()).collect();
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::SeqCst) {
+                for client in &mut clients {
+                    // The agent closes them one by one; the next one comes at once.
+                    if client.write_all(b" ").is_err() {
+                        *client = node.connect();
+                    }
+                }
+                thread::sleep(Duration::from_millis(200));
+            }
+        });
+        node.captured("web-0", "u-0");
+        is_done.store(true, Ordering::SeqCst);
+    });
 }

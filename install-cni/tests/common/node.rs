@@ -5,6 +5,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -131,6 +132,11 @@ impl Node {
         self.readyz_is(reason);
     }
 
+    /// A client of the agent's socket. While its queue is full, this waits.
+    pub(crate) fn connect(&self) -> UnixStream {
+        UnixStream::connect(self.folder.path().join("run/agent.sock")).unwrap()
+    }
+
     /// ADD for a pod of which the runtime hands over no annotations.
     fn add(&self, name: &str, uid: &str, deadline: Duration) -> Outcome {
         let conf = json!({
@@ -158,7 +164,12 @@ impl Node {
 
     #[track_caller]
     pub(crate) fn captured(&self, name: &str, uid: &str) {
-        let error = self.add(name, uid, LIMIT).result.unwrap_err();
+        self.captured_within(LIMIT, name, uid);
+    }
+
+    #[track_caller]
+    pub(crate) fn captured_within(&self, deadline: Duration, name: &str, uid: &str) {
+        let error = self.add(name, uid, deadline).result.unwrap_err();
         assert!(error.code as u16 == 4 && error.msg.starts_with("CNI_NETNS: "), "{error:?}");
     }
 
