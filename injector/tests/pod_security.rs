@@ -14,187 +14,25 @@ use builtin::{with, workload};
 use serde_json::{Value, json};
 use sidecar_injector::config::{Source, Sources};
 use sidecar_injector::inject::{Injector, Options, Placement, Request, functions};
+use sidecar_injector::pod::security::{FIELDS, Level, Scope, Violation, violations};
 
-/// Values of a field that the standard accepts.
-#[derive(Clone, Copy)]
-enum Accepts {
-    /// The field is missing, `null`, empty, or one of these.
-    Unset(&'static [&'static str]),
-    /// The field is one of these.
-    Set(&'static [&'static str]),
-}
-
-use Accepts::{Set, Unset};
-
-/// Fields of the pod's spec and of each of its containers, `*` for every item of a list: baseline.
-const BASELINE_POD: [(&str, Accepts); 11] = [
-    ("hostNetwork", Unset(&["false"])),
-    ("hostPID", Unset(&["false"])),
-    ("hostIPC", Unset(&["false"])),
-    ("volumes/*/hostPath", Unset(&[])),
-    ("securityContext/windowsOptions/hostProcess", Unset(&["false"])),
-    ("securityContext/appArmorProfile/type", Unset(&["RuntimeDefault", "Localhost"])),
-    ("securityContext/seLinuxOptions/type", Unset(SELINUX_TYPES)),
-    ("securityContext/seLinuxOptions/user", Unset(&[])),
-    ("securityContext/seLinuxOptions/role", Unset(&[])),
-    ("securityContext/seccompProfile/type", Unset(&["RuntimeDefault", "Localhost"])),
-    ("securityContext/sysctls/*/name", Unset(SYSCTLS)),
-];
-const BASELINE_CONTAINER: [(&str, Accepts); 20] = [
-    ("securityContext/windowsOptions/hostProcess", Unset(&["false"])),
-    ("securityContext/privileged", Unset(&["false"])),
-    ("securityContext/capabilities/add/*", Unset(CAPABILITIES)),
-    ("ports/*/hostPort", Unset(&["0"])),
-    ("livenessProbe/httpGet/host", Unset(&[])),
-    ("livenessProbe/tcpSocket/host", Unset(&[])),
-    ("readinessProbe/httpGet/host", Unset(&[])),
-    ("readinessProbe/tcpSocket/host", Unset(&[])),
-    ("startupProbe/httpGet/host", Unset(&[])),
-    ("startupProbe/tcpSocket/host", Unset(&[])),
-    ("lifecycle/postStart/httpGet/host", Unset(&[])),
-    ("lifecycle/postStart/tcpSocket/host", Unset(&[])),
-    ("lifecycle/preStop/httpGet/host", Unset(&[])),
-    ("lifecycle/preStop/tcpSocket/host", Unset(&[])),
-    ("securityContext/appArmorProfile/type", Unset(&["RuntimeDefault", "Localhost"])),
-    ("securityContext/seLinuxOptions/type", Unset(SELINUX_TYPES)),
-    ("securityContext/seLinuxOptions/user", Unset(&[])),
-    ("securityContext/seLinuxOptions/role", Unset(&[])),
-    ("securityContext/procMount", Unset(&["Default"])),
-    ("securityContext/seccompProfile/type", Unset(&["RuntimeDefault", "Localhost"])),
-];
-/// The same beyond baseline: restricted. Volumes, and fields that the pod sets for its containers, are in [`restricted`].
-const RESTRICTED_CONTAINER: [(&str, Accepts); 2] = [
-    ("securityContext/allowPrivilegeEscalation", Set(&["false"])),
-    ("securityContext/capabilities/add/*", Unset(&["NET_BIND_SERVICE"])),
-];
-/// Beyond baseline, for the container or else for the pod.
-const RESTRICTED_EITHER: [(&str, Accepts); 2] = [
-    ("securityContext/runAsNonRoot", Set(&["true"])),
-    ("securityContext/seccompProfile/type", Set(&["RuntimeDefault", "Localhost"])),
-];
-
-const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
-const SELINUX_TYPES: &[&str] = &["container_t", "container_init_t", "container_kvm_t", "container_engine_t"];
-const SYSCTLS: &[&str] = &[
-    "kernel.shm_rmid_forced",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.ip_unprivileged_port_start",
-    "net.ipv4.tcp_syncookies",
-    "net.ipv4.ping_group_range",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.tcp_keepalive_time",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_keepalive_intvl",
-    "net.ipv4.tcp_keepalive_probes",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_wmem",
-];
-const CAPABILITIES: &[&str] = &[
-    "AUDIT_WRITE",
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "FOWNER",
-    "FSETID",
-    "KILL",
-    "MKNOD",
-    "NET_BIND_SERVICE",
-    "SETFCAP",
-    "SETGID",
-    "SETPCAP",
-    "SETUID",
-    "SYS_CHROOT",
-];
-const VOLUMES: [&str; 8] = [
-    "configMap",
-    "csi",
-    "downwardAPI",
-    "emptyDir",
-    "ephemeral",
-    "persistentVolumeClaim",
-    "projected",
-    "secret",
-];
-const LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
-
-/// All values at a path.
-fn at<'a>(value: &'a Value, path: &str) -> Vec<&'a Value> {
-    path.split('/').fold(vec![value], |found, key| {
-        let inner = |value: &'a Value| -> Vec<&'a Value> {
-            match key {
-                "*" => value.as_array().into_iter().flatten().collect(),
-                key => value.get(key).into_iter().collect(),
-            }
-        };
-        found.into_iter().flat_map(inner).collect()
-    })
-}
-
-fn is_accepted(values: &[&Value], accepts: Accepts) -> bool {
-    let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let among = |value: &Value, list: &[&str]| list.contains(&word(value).as_str());
-    match accepts {
-        Unset(list) => values.iter().all(|value| value.is_null() || **value == "" || among(value, list)),
-        Set(list) => !values.is_empty() && values.iter().all(|value| among(value, list)),
-    }
-}
-
-fn violated(place: &str, value: &Value, table: &[(&str, Accepts)]) -> Vec<String> {
-    let bad = table.iter().filter(|(path, accepts)| !is_accepted(&at(value, path), *accepts));
-    bad.map(|(path, _)| format!("{place}: {path}")).collect()
-}
-
-fn containers(pod: &Value) -> impl Iterator<Item = (String, &Value)> {
-    LISTS
-        .into_iter()
-        .flat_map(move |list| at(&pod["spec"], &format!("{list}/*")))
-        .map(|container| (container["name"].as_str().unwrap_or_default().to_owned(), container))
+fn found(pod: &Value, level: Level) -> Vec<String> {
+    let shown = |one: &Violation| format!("{}: {}", one.container.as_deref().unwrap_or("pod"), one.path);
+    violations(pod, level).iter().map(shown).collect()
 }
 
 fn baseline(pod: &Value) -> Vec<String> {
-    let mut found = violated("pod", &pod["spec"], &BASELINE_POD);
-    for (key, value) in pod["metadata"]["annotations"].as_object().into_iter().flatten() {
-        let accepted =
-            value == "runtime/default" || value.as_str().is_some_and(|value| value.starts_with("localhost/"));
-        if key.starts_with(APP_ARMOR) && !accepted {
-            found.push(format!("pod: annotation {key}"));
-        }
-    }
-    found.extend(
-        containers(pod).flat_map(|(name, container)| violated(&name, container, &BASELINE_CONTAINER)),
-    );
-    found
+    found(pod, Level::Baseline)
 }
 
 fn restricted(pod: &Value) -> Vec<String> {
-    let mut found = baseline(pod);
-    for volume in at(&pod["spec"], "volumes/*") {
-        let types: Vec<&String> = volume.as_object().unwrap().keys().filter(|key| *key != "name").collect();
-        // Without a type it is an emptyDir.
-        if !types.iter().all(|key| VOLUMES.contains(&key.as_str())) {
-            found.push(format!("pod: volumes/{}", volume["name"]));
-        }
-    }
-    let spec = &pod["spec"];
-    if at(spec, "securityContext/runAsUser") == [&json!(0)] {
-        found.push("pod: securityContext/runAsUser".to_owned());
-    }
-    for (name, container) in containers(pod) {
-        found.extend(violated(&name, container, &RESTRICTED_CONTAINER));
-        if !at(container, "securityContext/capabilities/drop/*").contains(&&json!("ALL")) {
-            found.push(format!("{name}: securityContext/capabilities/drop"));
-        }
-        if at(container, "securityContext/runAsUser") == [&json!(0)] {
-            found.push(format!("{name}: securityContext/runAsUser"));
-        }
-        for (path, accepts) in RESTRICTED_EITHER {
-            let own = at(container, path);
-            let counted = if own.is_empty() { at(spec, path) } else { own };
-            if !is_accepted(&counted, accepts) {
-                found.push(format!("{name}: {path}"));
-            }
-        }
-    }
-    found
+    found(pod, Level::Restricted)
+}
+
+fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
+    ["containers", "initContainers"]
+        .into_iter()
+        .flat_map(|list| pod["spec"][list].as_array().into_iter().flatten())
 }
 
 /// A pod that satisfies the standard by the pod's security context, as far as it can.
@@ -352,44 +190,50 @@ fn set(value: &mut Value, path: &str, new: &Value) {
 #[test]
 fn every_field_is_examined() {
     let refused = |path: &str| match path.rsplit('/').next().unwrap() {
+        "*" if path == "volumes/*" => json!({"name": "x", "nfs": {}}),
         "hostPath" => json!({"path": "/"}),
         "hostPort" => json!(80),
         "hostNetwork" | "hostPID" | "hostIPC" | "hostProcess" | "privileged" | "allowPrivilegeEscalation" => {
             json!(true)
         }
         "runAsNonRoot" => json!(false),
+        "runAsUser" => json!(0),
         _ => json!("other"),
     };
     let injected = inject(&built_in(true), &by_container(), true);
-    for (path, _) in BASELINE_POD {
-        let mut pod = injected.clone();
-        set(&mut pod["spec"], path, &refused(path));
-        assert_eq!(baseline(&pod), [format!("pod: {path}")]);
-    }
-    let container = BASELINE_CONTAINER.iter().map(|(path, _)| (path, baseline as fn(&Value) -> Vec<String>));
-    let more = RESTRICTED_CONTAINER
-        .iter()
-        .chain(&RESTRICTED_EITHER)
-        .map(|(path, _)| (path, restricted as fn(&Value) -> _));
-    for (path, level) in container.chain(more) {
+    let level_of = |level: Level| if level == Level::Baseline { baseline } else { restricted };
+    for (level, scope, path, _) in FIELDS {
+        if scope == Scope::Pod {
+            let mut pod = injected.clone();
+            set(&mut pod["spec"], path, &refused(path));
+            let found = level_of(level)(&pod);
+            assert!(found.contains(&format!("pod: {path}")), "{path}: {found:?}");
+            assert!(level == Level::Restricted || found.len() == 1, "{path}: {found:?}");
+            continue;
+        }
         for (list, name) in [("containers", "web"), ("initContainers", "istio-proxy")] {
             let mut pod = injected.clone();
             let all = pod["spec"][list].as_array_mut().unwrap();
-            let found = all.iter_mut().find(|one| one["name"] == name).unwrap();
-            set(found, path, &refused(path));
-            assert!(level(&pod).contains(&format!("{name}: {path}")), "{path}: {:?}", level(&pod));
+            let container = all.iter_mut().find(|one| one["name"] == name).unwrap();
+            set(container, path, &refused(path));
+            let found = level_of(level)(&pod);
+            assert!(found.contains(&format!("{name}: {path}")), "{path}: {found:?}");
         }
     }
     let mut pod = injected.clone();
-    pod["metadata"]["annotations"][format!("{APP_ARMOR}web")] = json!("unconfined");
+    pod["spec"]["ephemeralContainers"] = json!([{"name": "debug", "securityContext": {"privileged": true}}]);
+    assert_eq!(baseline(&pod), ["debug: securityContext/privileged"]);
+    let mut pod = injected.clone();
+    pod["metadata"]["annotations"]["container.apparmor.security.beta.kubernetes.io/web"] =
+        json!("unconfined");
     assert_eq!(baseline(&pod).len(), 1);
     let mut pod = injected.clone();
     pod["spec"]["volumes"] = json!([{"name": "x", "nfs": {}}]);
-    assert_eq!(restricted(&pod), ["pod: volumes/\"x\""]);
+    assert_eq!(restricted(&pod), ["pod: volumes/*"]);
     for (pointer, value) in [("drop", json!(["NET_RAW"])), ("drop", json!([]))] {
         let mut pod = injected.clone();
         pod["spec"]["containers"][0]["securityContext"]["capabilities"][pointer] = value;
-        assert_eq!(restricted(&pod), ["web: securityContext/capabilities/drop"]);
+        assert_eq!(restricted(&pod), ["web: securityContext/capabilities/drop/*"]);
     }
     let mut pod = injected;
     pod["spec"]["containers"][0]["securityContext"]["runAsUser"] = json!(0);

@@ -293,7 +293,7 @@ fn inject(loaded: &Loaded, object: &Value, namespace: &str, pod: &Value, result:
     };
     result.warnings.extend(injected.warnings);
     if let Some(level) = loaded.namespace.as_ref().and_then(security::enforced) {
-        let violations = security::violations(&injected.pod, level);
+        let violations = security::of_injection(&injected.pod, level);
         if !violations.is_empty() {
             let key = security::ENFORCE;
             result.error =

@@ -75,7 +75,7 @@ fn root(context: &mut Context<'_>, namespace: &Value) {
 
 fn pod_security(namespace: &Value, sample: &Value, diagnosis: &mut Diagnosis) {
     let Some(level) = security::enforced(namespace) else { return };
-    let violations = security::violations(sample, level);
+    let violations = security::of_injection(sample, level);
     if violations.is_empty() {
         return;
     }

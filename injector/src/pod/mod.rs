@@ -15,7 +15,7 @@ pub(crate) mod order;
 pub(crate) mod overrides;
 pub(crate) mod probes;
 pub(crate) mod prometheus;
-pub(crate) mod security;
+pub mod security;
 pub(crate) mod status;
 pub(crate) mod strip;
 pub mod workload;

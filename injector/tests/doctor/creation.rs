@@ -115,7 +115,9 @@ fn pod_security_is_foreseen() {
         assert_eq!(problems(&diagnosis), [Problem::PodSecurity], "{level}");
         let finding = &diagnosis.findings[0];
         assert!(
-            finding.seen.contains("container istio-init: adds capabilities NET_ADMIN, NET_RAW"),
+            finding.seen.contains(
+                "container istio-init: securityContext.capabilities.add: NET_ADMIN, NET_RAW not accepted"
+            ),
             "{}",
             finding.seen
         );
