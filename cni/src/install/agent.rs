@@ -1,29 +1,23 @@
 //! `install-cni`: installs, and keeps the program and the entry in place until it is ended.
 
-use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use istio_iptables::kernel::process::SystemHost;
 use istio_iptables::text::path_shown;
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::backoff::ConflictBackoff;
 use super::error::InstallError;
-use super::foreign::{self, Kind};
+use super::events::{Events, RESYNC};
+use super::foreign;
 use super::metrics::Metrics;
 use super::options::{Install, Placement, PodsOptions};
 use super::pods::Pods;
 use super::probes::Readiness;
+use super::splice::TYPE;
 use super::{Program, binary, dry_add, entry, files, net_dir, plugin_log, pods, probes, runtime, uninstall};
 
-/// How long without an event until everything is looked at again: an event may be lost.
-const RESYNC: Duration = Duration::from_secs(30);
 /// The shortest time between an attempt that failed and the next.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long a runtime is taken for the one that it was.
@@ -39,6 +33,8 @@ struct Installed {
     placed: Option<PathBuf>,
     /// What changes the configuration, as far as that is known.
     writer: &'static str,
+    /// What it changes.
+    conflict: String,
     tried: bool,
     failures: u32,
     metrics: Arc<Metrics>,
@@ -61,13 +57,7 @@ pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<()
         return installed.reconcile(options, host, program).map(drop);
     }
     let mut options = options.clone();
-    let failed = |what: &str, error: Errno| InstallError::new(format!("{what}: {error}"));
-    let mut ends = SigSet::empty();
-    ends.add(Signal::SIGTERM);
-    ends.add(Signal::SIGINT);
-    ends.thread_block().map_err(|error| failed("cannot block signals", error))?;
-    let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
-    let signals = SignalFd::with_flags(&ends, flags).map_err(|error| failed("signalfd", error))?;
+    let events = Events::new()?;
     let readiness = Readiness::default();
     files::create_dir(&options.dirs.run)?;
     plugin_log::serve(&options.dirs.run, &installed.metrics)?;
@@ -80,22 +70,20 @@ pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<()
             .map_err(|error| InstallError::new(format!("--listen: {address}: {error}")))?;
         log::info!(address:% = bound; "serving /healthz, /readyz and /metrics");
     }
-    let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK);
-    let inotify = inotify.map_err(|error| failed("inotify", error))?;
     loop {
         // Before anything is read: what changes meanwhile is an event.
-        drain(&inotify);
+        events.discard();
         options.placement = installed.placement(&options);
-        watch(&inotify, &options);
+        let longest = events.watch(&options);
         let wait = match installed.reconcile(&options, host, program) {
             Ok(wait) => {
                 installed.failures = 0;
                 readiness.set(installed.waiting(wait));
                 match wait {
                     None if options.pods.as_ref().is_some_and(|pods| pods.remove_taint) => {
-                        installed.untaint()
+                        installed.untaint().min(longest)
                     }
-                    wait => wait.unwrap_or(RESYNC),
+                    wait => wait.unwrap_or(longest),
                 }
             }
             Err(error) => {
@@ -106,13 +94,13 @@ pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<()
                 log::error!(retry_s = wait.as_secs(); "{error}");
                 readiness.set(Some(error.to_string()));
                 // The attempt may have caused events itself.
-                if is_signalled(&signals, None, PAUSE)? {
+                if events.pause(PAUSE)? {
                     break;
                 }
-                wait
+                wait.min(longest)
             }
         };
-        if is_signalled(&signals, Some(&inotify), wait)? {
+        if events.wait(wait)? {
             break;
         }
     }
@@ -206,8 +194,11 @@ impl Installed {
         let istio = foreign::check(options)?;
         self.writer = if istio.is_empty() { "another program" } else { "Istio's agent" };
         let delay = self.placed.as_ref().map_or(Duration::ZERO, |_| self.backoff.delay(Instant::now()));
-        if !delay.is_zero() && istio.iter().any(|one| one.kind == Kind::Program) {
-            return Ok(self.delayed(delay));
+        if !delay.is_zero() && binary::is_replaced(&program.plugin, &dirs.bin)? {
+            let path = path_shown(&dirs.bin.join(TYPE));
+            log::warn!(file = path, delay_s = delay.as_secs_f32(), writer = self.writer; "another program replaced the program: delayed");
+            self.conflict = format!("replaces {path}");
+            return Ok(Some(delay));
         }
         files::create_dir(&dirs.run)?;
         let (program, written) = binary::install(host, &program.plugin, &dirs.bin)?;
@@ -240,7 +231,7 @@ impl Installed {
         if options.placement == Placement::DropIn && self.placed.is_none() && !placed.changed {
             entry::notify_runtime(&dirs.net)?;
         }
-        if placed.changed || written && !istio.is_empty() {
+        if placed.changed || written {
             self.backoff.written(Instant::now());
         }
         self.placed = Some(placed.path);
@@ -253,8 +244,9 @@ impl Installed {
         Ok(None)
     }
 
-    fn delayed(&self, delay: Duration) -> Option<Duration> {
+    fn delayed(&mut self, delay: Duration) -> Option<Duration> {
         let file = self.placed.as_ref().map(|path| path_shown(path)).unwrap_or_default();
+        self.conflict = format!("takes the entry out of {file}");
         let (delay_s, writer) = (delay.as_secs_f32(), self.writer);
         log::warn!(file, delay_s, writer; "another program took the entry out again: delayed");
         Some(delay)
@@ -262,11 +254,8 @@ impl Installed {
 
     /// Why the agent is not ready although nothing failed.
     fn waiting(&self, wait: Option<Duration>) -> Option<String> {
-        let file = self.placed.as_ref().map(|path| path_shown(path)).unwrap_or_default();
-        let writer = self.writer;
-        wait.map(|wait| {
-            format!("{writer} takes the entry out of {file}; written again in {} s", wait.as_secs() + 1)
-        })
+        let (writer, conflict) = (self.writer, &self.conflict);
+        wait.map(|wait| format!("{writer} {conflict}; written again in {} s", wait.as_secs() + 1))
     }
 }
 
@@ -281,44 +270,6 @@ fn settled(net: &Path, settled: Duration) -> Result<(), InstallError> {
         }
     }
     Ok(())
-}
-
-/// A directory that appears later is watched from then on; watching one twice is watching it once.
-fn watch(inotify: &Inotify, options: &Install) {
-    let flags = AddWatchFlags::IN_CLOSE_WRITE
-        | AddWatchFlags::IN_CREATE
-        | AddWatchFlags::IN_MOVE
-        | AddWatchFlags::IN_DELETE
-        | AddWatchFlags::IN_DELETE_SELF
-        | AddWatchFlags::IN_MOVE_SELF
-        | AddWatchFlags::IN_ATTRIB;
-    let dirs = &options.dirs;
-    let mut watched = vec![dirs.net.clone(), dirs.bin.clone()];
-    if options.placement == Placement::DropIn {
-        let networks = files::directories(&dirs.net).unwrap_or_default();
-        watched.extend(networks.iter().map(|name| dirs.net.join(name)));
-    }
-    for dir in watched {
-        if let Err(error) = inotify.add_watch(&dir, flags) {
-            log::debug!(directory = path_shown(&dir); "not watched, looked at every {} s: {error}", RESYNC.as_secs());
-        }
-    }
-}
-
-fn drain(inotify: &Inotify) {
-    while inotify.read_events().is_ok_and(|events| !events.is_empty()) {}
-}
-
-/// Waits for an event, or this long. Returns whether the agent shall end.
-fn is_signalled(signals: &SignalFd, inotify: Option<&Inotify>, wait: Duration) -> Result<bool, InstallError> {
-    let timeout = PollTimeout::try_from(wait.as_millis() + 1).unwrap_or(PollTimeout::MAX);
-    let mut polled = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
-    polled.extend(inotify.map(|inotify| PollFd::new(inotify.as_fd(), PollFlags::POLLIN)));
-    match poll(&mut polled, timeout) {
-        Ok(_) | Err(Errno::EINTR) => {}
-        Err(error) => return Err(InstallError::new(format!("poll: {error}"))),
-    }
-    Ok(polled.first().and_then(PollFd::any).unwrap_or(false))
 }
 
 #[cfg(test)]

@@ -26,10 +26,8 @@ pub fn install(host: &SystemHost, source: &Path, dir: &Path) -> Result<(PathBuf,
         let source = path_shown(source);
         InstallError::new(format!("{source}: no such file, expected the program {TYPE} beside install-cni"))
     };
-    let own = files::read(source)?.ok_or_else(missing)?;
-    // Istio's may be larger than what is read as a whole.
-    let is_there =
-        files::size(&path) == Some(own.len() as u64) && files::read(&path)?.as_deref() == Some(&own);
+    let own = files::read_program(source)?.ok_or_else(missing)?;
+    let is_there = files::size(&path) == Some(own.len() as u64) && files::has_bytes(&path, &own)?;
     if is_there && version(host, &path).is_ok() {
         return Ok((path, false));
     }
@@ -43,6 +41,19 @@ pub fn install(host: &SystemHost, source: &Path, dir: &Path) -> Result<(PathBuf,
     dir.put(&temporary, &path, &own, Expected::Anything)?;
     version(host, &path)?;
     Ok((path, true))
+}
+
+/// Whether another program, or another version of this one, has the plugin's name.
+///
+/// # Errors
+/// One of the two cannot be read.
+pub fn is_replaced(source: &Path, dir: &Path) -> Result<bool, InstallError> {
+    let (own, path) = (files::size(source), dir.join(TYPE));
+    Ok(match files::size(&path) {
+        None => false,
+        size if size != own => true,
+        _ => !files::has_bytes(&path, &files::read_program(source)?.unwrap_or_default())?,
+    })
 }
 
 /// Checks that a program answers VERSION as this one does.

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{Seek as _, Write as _};
 use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use crate::netconf::POD_ANNOTATIONS;
 /// How long the program may take: more than its own deadline.
 const TIMEOUT: Duration = Duration::from_secs(250);
 
-/// What names the attachment.
+/// What names the pod and, with the inode of its namespace, the attachment: two agents may try at the same time.
 const CONTAINER: &str = "istio-cni-dry-add";
 const INTERFACE: &str = "eth0";
 /// The pod, as the plugin logs it.
@@ -32,10 +33,16 @@ pub(super) const POD: &str = "istio-cni-dry-add/istio-cni-dry-add";
 /// No namespace can be made, or what the plugin reports.
 pub fn dry_add(host: &SystemHost, program: &Path, run_dir: &Path, entry: &Value) -> Result<(), InstallError> {
     let namespace = namespace()?;
-    let state = run_dir.join("state").join(format!("{CONTAINER}.{INTERFACE}.json"));
+    let inode = namespace
+        .metadata()
+        .map_err(|error| InstallError::new(format!("stat of a namespace: {error}")))?
+        .ino();
+    let container = format!("{CONTAINER}-{inode}");
+    let state = run_dir.join("state").join(format!("{container}.{INTERFACE}.json"));
     let path = format!("/proc/{}/fd/{}", std::process::id(), namespace.as_raw_fd());
     let config = config(entry);
-    let captured = call(host, program, "ADD", &path, &config).and_then(|()| {
+    let attachment = Attachment { container: &container, netns: &path };
+    let captured = call(host, program, "ADD", &attachment, &config).and_then(|()| {
         // The plugin keeps state of what it captured, and only of that.
         if state.exists() {
             return Ok(());
@@ -44,8 +51,14 @@ pub fn dry_add(host: &SystemHost, program: &Path, run_dir: &Path, entry: &Value)
             "test run of ADD in a temporary network namespace: the plugin captured nothing",
         ))
     });
-    let deleted = call(host, program, "DEL", &path, &config);
+    let deleted = call(host, program, "DEL", &attachment, &config);
     captured.and(deleted)
+}
+
+/// What the program is called for.
+struct Attachment<'a> {
+    container: &'a str,
+    netns: &'a str,
 }
 
 /// A new network namespace, which the file keeps.
@@ -82,7 +95,7 @@ fn call(
     host: &SystemHost,
     program: &Path,
     name: &str,
-    netns: &str,
+    attachment: &Attachment<'_>,
     config: &Value,
 ) -> Result<(), InstallError> {
     let failed = |error: &dyn std::fmt::Display| {
@@ -96,8 +109,8 @@ fn call(
     let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={CONTAINER};K8S_POD_NAME={CONTAINER}");
     let variables = [
         ("CNI_COMMAND", name),
-        ("CNI_CONTAINERID", CONTAINER),
-        ("CNI_NETNS", netns),
+        ("CNI_CONTAINERID", attachment.container),
+        ("CNI_NETNS", attachment.netns),
         ("CNI_IFNAME", INTERFACE),
         ("CNI_ARGS", &args),
         ("CNI_PATH", "/"),

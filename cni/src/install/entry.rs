@@ -9,7 +9,7 @@ use super::error::InstallError;
 use super::files::{self, Expected, LockedDir, Written};
 use super::net_dir::{self, Placed};
 use super::options::Placement;
-use super::splice::{Owner, Single};
+use super::splice::{Owner, Single, TYPE};
 
 /// In the drop-in directory of a network. Behind those with lower numbers.
 const DROP_IN: &str = "50-istio-cni.conf";
@@ -56,7 +56,7 @@ pub fn insert(net: &Path, placement: Placement, entry: &Value, istio: bool) -> R
 /// There is no configuration, or it cannot be read.
 pub fn is_in_place(net: &Path, placement: Placement, entry: &Value) -> Result<bool, InstallError> {
     let text = entry.to_string();
-    let has = |path: &Path| Ok(files::read(path)?.as_deref() == Some(text.as_bytes()));
+    let has = |path: &Path| files::has_bytes(path, text.as_bytes());
     match placement {
         Placement::List => net_dir::has_entry(net, &text),
         Placement::Standalone => has(&standalone(net)),
@@ -144,6 +144,9 @@ fn is_ours(path: &Path) -> Result<bool, InstallError> {
 /// # Errors
 /// A file cannot be changed.
 pub fn remove(net: &Path) -> Result<Vec<PathBuf>, InstallError> {
+    if !net.is_dir() {
+        return Ok(Vec::new());
+    }
     let dir = LockedDir::lock(net)?;
     let mut changed = net_dir::remove(&dir, false, None)?;
     changed.extend(remove_drop_ins(&dir)?);
@@ -177,7 +180,7 @@ fn remove_drop_ins(dir: &LockedDir) -> Result<Vec<PathBuf>, InstallError> {
             // Locking removes what a process that was killed left.
             LockedDir::lock(&network)?;
         }
-        if networks.contains(&name) {
+        if networks.iter().any(|network| name == network.as_str()) {
             files::remove_empty_dir(&network);
         }
     }
@@ -192,9 +195,32 @@ fn remove_drop_ins(dir: &LockedDir) -> Result<Vec<PathBuf>, InstallError> {
 /// # Errors
 /// A directory cannot be read.
 pub fn users(net: &Path) -> Result<Vec<PathBuf>, InstallError> {
-    let mut users = net_dir::users(net)?;
+    if !net.is_dir() {
+        return Ok(Vec::new());
+    }
+    let mut users = users_in(net)?;
     for name in files::directories(net)? {
-        users.extend(net_dir::users(&net.join(name))?);
+        users.extend(users_in(&net.join(name))?);
+    }
+    Ok(users)
+}
+
+/// The files of a directory that name the plugin: configurations, and files that are none now. Other programs rename
+/// configurations, and rename them back.
+fn users_in(dir: &Path) -> Result<Vec<PathBuf>, InstallError> {
+    let mut users = Vec::new();
+    for name in files::names(dir)? {
+        let path = dir.join(&name);
+        if files::is_special(&path) {
+            continue;
+        }
+        let bytes = files::read(&path)?.unwrap_or_default();
+        // Whatever the file is: its text decides, with escapes read where it is JSON.
+        let text = serde_json::from_slice::<Value>(&bytes)
+            .map_or_else(|_| String::from_utf8_lossy(&bytes).into_owned(), |value| value.to_string());
+        if text.contains(&format!("\"{TYPE}\"")) {
+            users.push(path);
+        }
     }
     Ok(users)
 }

@@ -1,7 +1,9 @@
 //! Files on the node: read whole, replaced whole. A reader finds the old bytes or the new ones, whenever this process ends.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,8 +15,10 @@ use nix::fcntl::{Flock, FlockArg, OFlag};
 use super::attributes;
 use super::error::InstallError;
 
-/// Size of the largest file that is read, in bytes: programs too.
+/// Size of the largest file of text that is read, in bytes.
 const LARGEST: u64 = 64 << 20;
+/// The same of a program, which is installed as a whole: a debug build with its symbols has more than [`LARGEST`].
+const LARGEST_PROGRAM: u64 = 256 << 20;
 
 /// What reading says of a FIFO, socket, device or directory.
 pub const NOT_REGULAR: &str = "not a regular file";
@@ -74,7 +78,7 @@ impl LockedDir {
             std::thread::sleep(Duration::from_millis(20));
         };
         let locked = Self { path: path.to_owned(), lock };
-        for name in locked.names()?.iter().filter(|name| is_temporary(name)) {
+        for name in names(path)?.iter().filter(|name| is_temporary(name)) {
             locked.remove(&path.join(name))?;
         }
         Ok(locked)
@@ -84,14 +88,6 @@ impl LockedDir {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// The names of its files, sorted as libcni sorts them.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    pub fn names(&self) -> Result<Vec<String>, InstallError> {
-        names(&self.path)
     }
 
     /// Writes a whole file of this directory, synchronized to disk. An existing file's owner, permissions and label stay; a
@@ -107,7 +103,7 @@ impl LockedDir {
         expected: Expected<'_>,
     ) -> Result<Written, InstallError> {
         let existing = |path: &Path| match open_regular(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) if leads_nowhere(&error) => Ok(None),
             opened => opened.map(Some).map_err(|error| InstallError::io("open", path, &error)),
         };
         let mut old = existing(path)?;
@@ -134,8 +130,10 @@ impl LockedDir {
         mode: u32,
         like: Option<&File>,
     ) -> Result<PathBuf, InstallError> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = self.path.join(format!("{PREFIX}{name}{SUFFIX}"));
+        let mut name = OsString::from(PREFIX);
+        name.push(path.file_name().unwrap_or_default());
+        name.push(SUFFIX);
+        let temporary = self.path.join(name);
         let create = || {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
             file.write_all(bytes)?;
@@ -165,7 +163,7 @@ impl LockedDir {
     ) -> Result<Written, InstallError> {
         let put = match expected {
             Expected::Bytes(old) => {
-                if read(path)?.as_deref() != Some(old) {
+                if !has_bytes(path, old)? {
                     return Ok(Written::Changed);
                 }
                 fs::rename(temporary, path)
@@ -178,7 +176,7 @@ impl LockedDir {
             Expected::Anything => fs::rename(temporary, path),
         };
         put.and_then(|()| self.sync()).map_err(|error| InstallError::io("write", path, &error))?;
-        if read(path)?.as_deref() == Some(bytes) { Ok(Written::Yes) } else { Ok(Written::Changed) }
+        if has_bytes(path, bytes)? { Ok(Written::Yes) } else { Ok(Written::Changed) }
     }
 
     /// Renames a file of this directory.
@@ -218,8 +216,20 @@ impl LockedDir {
     }
 }
 
-fn is_temporary(name: &str) -> bool {
-    name.starts_with(PREFIX) && name.ends_with(SUFFIX)
+fn is_temporary(name: &OsStr) -> bool {
+    name.as_bytes().starts_with(PREFIX.as_bytes()) && has_ending(name, SUFFIX)
+}
+
+/// Whether a name ends like this, whatever else is in it.
+#[must_use]
+pub fn has_ending(name: &OsStr, ending: &str) -> bool {
+    name.as_bytes().ends_with(ending.as_bytes())
+}
+
+/// Whether there is no file, or a link to none: to itself, or below a file.
+fn leads_nowhere(error: &io::Error) -> bool {
+    let raw = error.raw_os_error().map(Errno::from_raw);
+    matches!(raw, Some(Errno::ENOENT | Errno::ELOOP | Errno::ENOTDIR))
 }
 
 /// Whether a process that was killed has left a file in a directory.
@@ -261,28 +271,54 @@ pub fn is_special(path: &Path) -> bool {
 /// # Errors
 /// The file system's, it is no regular file, or it is too large.
 pub fn read(path: &Path) -> Result<Option<Vec<u8>>, InstallError> {
+    read_whole(path, LARGEST)
+}
+
+/// [`read`] for a program.
+///
+/// # Errors
+/// As of [`read`].
+pub fn read_program(path: &Path) -> Result<Option<Vec<u8>>, InstallError> {
+    read_whole(path, LARGEST_PROGRAM)
+}
+
+fn read_whole(path: &Path, largest: u64) -> Result<Option<Vec<u8>>, InstallError> {
+    match read_start(path, largest + 1)? {
+        Some(bytes) if bytes.len() as u64 > largest => {
+            let problem = format!("{}: larger than {} MiB", path_shown(path), largest >> 20);
+            Err(InstallError::new(problem))
+        }
+        read => Ok(read),
+    }
+}
+
+/// Whether a file has these bytes, and no more.
+///
+/// # Errors
+/// The file system's, or it is no regular file.
+pub fn has_bytes(path: &Path, bytes: &[u8]) -> Result<bool, InstallError> {
+    // Another program's may be larger than what is read as a whole.
+    Ok(read_start(path, bytes.len() as u64 + 1)?.as_deref() == Some(bytes))
+}
+
+fn read_start(path: &Path, length: u64) -> Result<Option<Vec<u8>>, InstallError> {
     let read = || {
         let mut bytes = Vec::new();
-        open_regular(path)?.take(LARGEST).read_to_end(&mut bytes)?;
+        open_regular(path)?.take(length).read_to_end(&mut bytes)?;
         Ok::<_, io::Error>(bytes)
     };
     match read() {
-        Ok(bytes) if bytes.len() as u64 == LARGEST => {
-            let problem = format!("{}: larger than {} MiB", path_shown(path), LARGEST >> 20);
-            Err(InstallError::new(problem))
-        }
         Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if leads_nowhere(&error) => Ok(None),
         Err(error) => Err(InstallError::io("read", path, &error)),
     }
 }
 
-/// The names in a directory that are valid UTF-8, sorted by bytes, without those of directories. Links count whatever they
-/// lead to, as in libcni.
+/// The names in a directory, sorted by bytes, without those of directories. Links count whatever they lead to, as in libcni.
 ///
 /// # Errors
 /// It cannot be read.
-pub fn names(dir: &Path) -> Result<Vec<String>, InstallError> {
+pub fn names(dir: &Path) -> Result<Vec<OsString>, InstallError> {
     entries(dir, |entry| entry.file_type().is_ok_and(|kind| !kind.is_dir()))
 }
 
@@ -290,15 +326,15 @@ pub fn names(dir: &Path) -> Result<Vec<String>, InstallError> {
 ///
 /// # Errors
 /// It cannot be read.
-pub fn directories(dir: &Path) -> Result<Vec<String>, InstallError> {
+pub fn directories(dir: &Path) -> Result<Vec<OsString>, InstallError> {
     entries(dir, |entry| fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_dir()))
 }
 
-fn entries(dir: &Path, is_wanted: impl Fn(&fs::DirEntry) -> bool) -> Result<Vec<String>, InstallError> {
+fn entries(dir: &Path, is_wanted: impl Fn(&fs::DirEntry) -> bool) -> Result<Vec<OsString>, InstallError> {
     let listed = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<_>>>);
     let listed = listed.map_err(|error| InstallError::io("read", dir, &error))?;
     let wanted = listed.iter().filter(|entry| is_wanted(entry));
-    let mut names: Vec<String> = wanted.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let mut names: Vec<OsString> = wanted.map(fs::DirEntry::file_name).collect();
     names.sort();
     Ok(names)
 }

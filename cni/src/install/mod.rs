@@ -8,6 +8,7 @@ pub mod binary;
 pub mod dry_add;
 pub mod entry;
 pub mod error;
+mod events;
 pub mod files;
 pub mod foreign;
 pub mod metrics;

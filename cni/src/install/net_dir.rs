@@ -1,5 +1,7 @@
 //! The directory of network configurations: which file the runtime uses, and our entry in it.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use istio_iptables::text::path_shown;
@@ -18,6 +20,9 @@ const BACKUP: &str = ".istio-cni-backup";
 
 /// How often a file that another process changes meanwhile is read again.
 const ATTEMPTS: usize = 20;
+
+/// Go reads strings that are not valid UTF-8, too: such a file counts, and cannot be edited here.
+const NOT_UTF_8: &str = "not valid UTF-8";
 
 /// A configuration that the runtime uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,27 +60,42 @@ impl ConfigFile {
             return Ok(Err(Invalid::new(files::NOT_REGULAR)));
         }
         let Some(bytes) = files::read(&path)? else { return Ok(Err(Invalid::new("no such file"))) };
-        let Ok(text) = String::from_utf8(bytes) else { return Ok(Err(Invalid::new("not valid UTF-8"))) };
-        let problem = if is_list { List::parse(&text).map(drop) } else { Single::parse(&text).map(drop) };
-        Ok(problem.map(|()| Self { path, text, is_list }))
+        let parse = |text: &str| {
+            if is_list { List::parse(text).map(drop) } else { Single::parse(text).map(drop) }
+        };
+        let text = match String::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(error) => {
+                let read = parse(&String::from_utf8_lossy(error.as_bytes()));
+                return Ok(Err(read.err().unwrap_or_else(|| Invalid::new(NOT_UTF_8))));
+            }
+        };
+        Ok(parse(&text).map(|()| Self { path, text, is_list }))
     }
 }
 
 /// The file that the runtime uses: the first valid one, as in libcni.
 ///
 /// # Errors
-/// There is none, or the directory cannot be read.
+/// There is none, it cannot be edited, or the directory cannot be read.
 pub fn choose(dir: &Path) -> Result<ConfigFile, InstallError> {
     let mut problems = Vec::new();
     for name in configs(dir)? {
-        match ConfigFile::read(dir.join(&name))? {
+        let name = Path::new(&name);
+        match ConfigFile::read(dir.join(name))? {
             Ok(file) => {
                 for problem in &problems {
                     log::warn!("invalid network configuration, skipped: {problem}");
                 }
                 return Ok(file);
             }
-            Err(invalid) => problems.push(format!("{name}: {invalid}")),
+            Err(invalid) if invalid == Invalid::new(NOT_UTF_8) => {
+                let path = path_shown(&dir.join(name));
+                return Err(InstallError::new(format!(
+                    "{path}: {NOT_UTF_8}, the runtime uses it and it cannot be edited; write it in UTF-8"
+                )));
+            }
+            Err(invalid) => problems.push(format!("{}: {invalid}", path_shown(name))),
         }
     }
     let dir = path_shown(dir);
@@ -127,9 +147,10 @@ pub fn has_entry(dir: &Path, entry: &str) -> Result<bool, InstallError> {
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn configs(dir: &Path) -> Result<Vec<String>, InstallError> {
-    let is_config =
-        |name: &String| name.ends_with(LIST) || SINGLE.iter().any(|ending| name.ends_with(ending));
+pub fn configs(dir: &Path) -> Result<Vec<OsString>, InstallError> {
+    let is_config = |name: &OsString| {
+        files::has_ending(name, LIST) || SINGLE.iter().any(|ending| files::has_ending(name, ending))
+    };
     Ok(files::names(dir)?.into_iter().filter(is_config).collect())
 }
 
@@ -196,7 +217,7 @@ fn source(dir: &LockedDir, file: &ConfigFile) -> Result<Option<ConfigFile>, Inst
     let Some(stem) = converted_stem(&file.path) else { return Ok(None) };
     let Some(list) = file.list() else { return Ok(None) };
     for ending in SINGLE {
-        let path = dir.path().join(format!("{stem}{ending}"));
+        let path = sibling(dir, &stem, ending);
         let Ok(single) = ConfigFile::read(path.clone())? else { continue };
         let is_source = Single::parse(&single.text).is_ok_and(|single| single.is_source_of(&list));
         if list.has_entry() && (is_source || files::read(&backup(&path))?.is_some()) {
@@ -206,8 +227,19 @@ fn source(dir: &LockedDir, file: &ConfigFile) -> Result<Option<ConfigFile>, Inst
     Ok(None)
 }
 
-fn converted_stem(path: &Path) -> Option<String> {
-    path.file_name()?.to_str()?.strip_suffix(CONVERTED).map(str::to_owned)
+fn converted_stem(path: &Path) -> Option<OsString> {
+    stem(path.file_name()?, CONVERTED)
+}
+
+/// A name without its ending.
+fn stem(name: &OsStr, ending: &str) -> Option<OsString> {
+    name.as_bytes().strip_suffix(ending.as_bytes()).map(|stem| OsStr::from_bytes(stem).to_owned())
+}
+
+fn sibling(dir: &LockedDir, stem: &OsStr, ending: &str) -> PathBuf {
+    let mut name = stem.to_owned();
+    name.push(ending);
+    dir.path().join(name)
 }
 
 fn backup(single: &Path) -> PathBuf {
@@ -218,9 +250,9 @@ fn backup(single: &Path) -> PathBuf {
 
 /// Writes the list, then renames the single configuration: at every instant one of both is the first valid file.
 fn convert(dir: &LockedDir, single: &ConfigFile, entry: &str) -> Result<Option<Placed>, InstallError> {
-    let name = single.path.file_name().unwrap_or_default().to_string_lossy();
-    let stem = SINGLE.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(&name);
-    let path = dir.path().join(format!("{stem}{CONVERTED}"));
+    let name = single.path.file_name().unwrap_or_default();
+    let stem = SINGLE.iter().find_map(|ending| stem(name, ending)).unwrap_or_else(|| name.to_owned());
+    let path = sibling(dir, &stem, CONVERTED);
     let text = Single::parse(&single.text).and_then(|single| single.to_list(entry));
     let text =
         text.map_err(|invalid| InstallError::new(format!("{}: {invalid}", path_shown(&single.path))))?;
@@ -247,7 +279,7 @@ fn convert(dir: &LockedDir, single: &ConfigFile, entry: &str) -> Result<Option<P
 /// One cannot be changed; those before are.
 pub fn remove(dir: &LockedDir, istio: bool, kept: Option<&Path>) -> Result<Vec<PathBuf>, InstallError> {
     let mut changed = Vec::new();
-    for name in configs(dir.path())?.iter().filter(|name| name.ends_with(LIST)) {
+    for name in configs(dir.path())?.iter().filter(|name| files::has_ending(name, LIST)) {
         let path = dir.path().join(name);
         if kept != Some(&path) && remove_from(dir, &path, istio)? {
             changed.push(path);
@@ -278,7 +310,7 @@ fn remove_from(dir: &LockedDir, path: &Path, istio: bool) -> Result<bool, Instal
 fn restore(dir: &LockedDir, file: &ConfigFile, list: &List<'_>) -> Result<bool, InstallError> {
     let Some(stem) = converted_stem(&file.path) else { return Ok(false) };
     for ending in SINGLE {
-        let single = dir.path().join(format!("{stem}{ending}"));
+        let single = sibling(dir, &stem, ending);
         let kept = backup(&single);
         for (source, is_backup) in [(&single, false), (&kept, true)] {
             let text = files::read(source)?.and_then(|bytes| String::from_utf8(bytes).ok());
@@ -297,26 +329,4 @@ fn restore(dir: &LockedDir, file: &ConfigFile, list: &List<'_>) -> Result<bool, 
         }
     }
     Ok(false)
-}
-
-/// The files of a directory that name the plugin, in lists or as a single configuration.
-///
-/// # Errors
-/// It cannot be read.
-pub fn users(dir: &Path) -> Result<Vec<PathBuf>, InstallError> {
-    let mut users = Vec::new();
-    for name in configs(dir)? {
-        let path = dir.join(&name);
-        if files::is_special(&path) {
-            continue;
-        }
-        let bytes = files::read(&path)?.unwrap_or_default();
-        // Whatever the file is: its text decides, with escapes read where it is JSON.
-        let text = serde_json::from_slice::<serde_json::Value>(&bytes)
-            .map_or_else(|_| String::from_utf8_lossy(&bytes).into_owned(), |value| value.to_string());
-        if text.contains(&format!("\"{}\"", super::splice::TYPE)) {
-            users.push(path);
-        }
-    }
-    Ok(users)
 }

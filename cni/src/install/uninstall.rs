@@ -51,7 +51,7 @@ pub fn uninstall(options: &Uninstall) -> Result<Report, InstallError> {
     if options.binary && is_program_ours {
         report.blockers = blockers(&options.dirs, &options.results)?;
         let path = options.dirs.bin.join(TYPE);
-        if report.blockers.is_empty() && files::read(&path)?.is_some() {
+        if report.blockers.is_empty() && files::size(&path).is_some() {
             LockedDir::lock(&options.dirs.bin)?.remove(&path)?;
             report.changed.push(path);
         }

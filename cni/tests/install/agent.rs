@@ -2,15 +2,16 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use super::node::{LIST, Node, SINGLE};
+use super::node::{LIST, Node, SINGLE, program};
 use super::reader::{Reader, wanted};
 
 /// Far longer than anything here takes.
@@ -24,7 +25,10 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) fn start(node: &Node, options: &[&str]) -> Self {
-        let mut command = node.command("install", &[&["--listen=127.0.0.1:0"], options].concat());
+        Self::spawn(node.command("install", &[&["--listen=127.0.0.1:0"], options].concat()))
+    }
+
+    fn spawn(mut command: Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (send, log) = channel();
@@ -166,6 +170,16 @@ fn installations_and_calls_of_the_runtime_are_counted() {
     agent.end();
 }
 
+/// The test run is not fooled by state that another one has left.
+#[test]
+fn test_run_that_captures_nothing_fails_whatever_is_left_of_an_earlier_one() {
+    let node = Node::new(&[("10-a.conflist", LIST)]);
+    std::fs::create_dir_all(node.run.join("state")).unwrap();
+    std::fs::write(node.run.join("state/istio-cni-dry-add.eth0.json"), "{}").unwrap();
+    let options = ["--once", "--exclude-namespaces=istio-cni-dry-add"];
+    node.fails("install", &options, "the plugin captured nothing");
+}
+
 #[test]
 fn program_that_vanishes_is_written_again() {
     let node = Node::new(&[("10-a.conflist", LIST)]);
@@ -229,4 +243,111 @@ fn configuration_of_another_network_that_becomes_first_gets_the_entry() {
     node.uninstall(&[]);
     assert_eq!(node.names(), ["05-b.conf", "10-a.conflist"]);
     assert_eq!((node.read("05-b.conf").as_str(), node.read("10-a.conflist").as_str()), (SINGLE, LIST));
+}
+
+/// Nodes run out of inotify instances: 128 for each user by default, and the node's programs share them.
+#[test]
+fn agent_works_without_inotify() {
+    let node = Node::new(&[("10-a.conflist", LIST)]);
+    let inner = node.command("install", &["--listen=127.0.0.1:0", "--no-dry-add"]);
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "sh", "-c"]);
+    command.args(["echo 0 > /proc/sys/user/max_inotify_instances && exec \"$@\"", "istio-cni"]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    let agent = Agent::spawn(command);
+    agent.readyz_is("HTTP/1.1 200 ");
+    assert_eq!(node.types("10-a.conflist"), ["bridge", "portmap", "istio-cni"]);
+    // What another program changes is found all the same.
+    node.write("10-a.conflist", LIST);
+    agent.logged("another program changed the configuration: entry written again");
+    agent.readyz_is("HTTP/1.1 200 ");
+    agent.end();
+}
+
+/// The version before and the next one, as during an update of the DaemonSet: each installs its own program.
+#[test]
+fn two_versions_of_the_agent_do_not_overwrite_each_other_without_delay() {
+    let node = Node::new(&[("10-a.conflist", LIST)]);
+    let next = node.path("next");
+    std::fs::copy(program(), &next).unwrap();
+    std::fs::OpenOptions::new().append(true).open(&next).unwrap().write_all(b"next").unwrap();
+    let options = ["--listen=127.0.0.1:0", "--no-dry-add"];
+    let first = Agent::spawn(node.command("install", &options));
+    first.readyz_is("HTTP/1.1 200 ");
+    let inner = node.command("install", &options);
+    let mut command = Command::new(&next);
+    command.args(inner.get_args());
+    let second = Agent::spawn(command);
+    second.logged("program written");
+    let (begin, mut writes) = (Instant::now(), 0);
+    // Delays of 1, 2, 4 and 8 s each: without them there are hundreds.
+    while begin.elapsed() < Duration::from_secs(10) {
+        for agent in [&first, &second] {
+            let lines = agent.log.try_iter();
+            writes += lines.filter(|line| line["msg"].as_str().unwrap().contains("program written")).count();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(writes <= 12, "{writes} writes in 10 s");
+    // The one that stays has its program.
+    first.end();
+    second.readyz_is("HTTP/1.1 200 ");
+    let begin = Instant::now();
+    while std::fs::read(node.bin.join("istio-cni")).unwrap() != std::fs::read(&next).unwrap() {
+        assert!(begin.elapsed() < LIMIT);
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    second.end();
+}
+
+/// The next agent may start before the one before has ended.
+#[test]
+fn log_socket_is_taken_over_when_the_agent_that_has_it_ends() {
+    let node = Node::new(&[("10-a.conflist", LIST)]);
+    let first = Agent::start(&node, &["--no-dry-add"]);
+    first.readyz_is("HTTP/1.1 200 ");
+    let second = Agent::start(&node, &["--no-dry-add"]);
+    second.readyz_is("HTTP/1.1 200 ");
+    first.end();
+    let begin = Instant::now();
+    loop {
+        if let Ok(mut stream) = UnixStream::connect(node.run.join("log.sock")) {
+            let body = r#"["{\"level\":\"info\",\"msg\":\"a line of the plugin\"}"]"#;
+            let length = body.len();
+            write!(stream, "POST /log HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+            break;
+        }
+        assert!(begin.elapsed() < LIMIT, "no agent listens");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(second.logged("a line of the plugin")["source"], "plugin");
+    second.end();
+}
+
+/// A client of the log socket that sends a byte now and then, and never ends.
+#[test]
+fn slow_client_of_the_log_socket_delays_no_other() {
+    let node = Node::new(&[("10-a.conflist", LIST)]);
+    let agent = Agent::start(&node, &["--no-dry-add"]);
+    agent.readyz_is("HTTP/1.1 200 ");
+    let path = node.run.join("log.sock");
+    let slow = UnixStream::connect(&path).unwrap();
+    let (done, waits) = channel::<()>();
+    let thread = std::thread::spawn(move || {
+        // The agent closes it after some time.
+        while waits.try_recv() == Err(TryRecvError::Empty) && (&slow).write_all(b"x").is_ok() {
+            std::thread::sleep(Duration::from_millis(500));
+        }
+    });
+    for _ in 0..1000 {
+        drop(UnixStream::connect(&path).unwrap());
+    }
+    let mut stream = UnixStream::connect(&path).unwrap();
+    let body = r#"["a line of the plugin"]"#;
+    let length = body.len();
+    write!(stream, "POST /log HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+    assert_eq!(agent.logged("a line of the plugin")["source"], "plugin");
+    drop(done);
+    thread.join().unwrap();
+    agent.end();
 }

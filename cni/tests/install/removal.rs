@@ -54,3 +54,43 @@ fn list_of_nothing_else_is_refused() {
     let node = Node::with_program(&[("10-a.conflist", &format!(r#"{{"name":"x","plugins":[{entry}]}}"#))]);
     node.fails("uninstall", &[], "istio-cni is the only one");
 }
+
+/// As after `kubeadm reset`, which removes the directory.
+#[test]
+fn uninstall_succeeds_without_the_directory_of_configurations() {
+    let node = Node::new(&[("10-a.conflist", LIST)]);
+    node.install(&["--no-dry-add"]);
+    std::fs::remove_dir_all(&node.net).unwrap();
+    let option = format!("--results-dir={}", node.path("results").display());
+    assert!(node.uninstall(&["--binary", &option]).contains("bin/istio-cni"));
+    assert_eq!(names(&node.bin), [""; 0]);
+    assert!(!node.run.join("state").exists());
+    node.uninstall(&["--binary", &option]);
+}
+
+/// Cilium renames other programs' configurations. One that comes back needs the program.
+#[test]
+fn program_stays_while_a_renamed_configuration_names_it() {
+    let node = Node::with_program(&[("10-a.conflist", LIST)]);
+    node.install(&["--no-dry-add"]);
+    std::fs::rename(node.net.join("10-a.conflist"), node.net.join("10-a.conflist.cilium_bak")).unwrap();
+    let option = format!("--results-dir={}", node.path("results").display());
+    let output = node.run("uninstall", &["--binary", &option]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("program kept, named by: ") && text.contains("10-a.conflist.cilium_bak\n"),
+        "{text}"
+    );
+    assert_eq!(names(&node.bin), ["istio-cni"]);
+}
+
+/// What another program has broken does not keep our entry on the node.
+#[test]
+fn uninstall_takes_the_entry_out_beside_a_file_that_cannot_be_read() {
+    let node = Node::with_program(&[("10-a.conflist", LIST)]);
+    node.install(&["--no-dry-add"]);
+    std::os::unix::fs::symlink("05-loop.conflist", node.net.join("05-loop.conflist")).unwrap();
+    node.uninstall(&[]);
+    assert_eq!(node.read("10-a.conflist"), LIST);
+}

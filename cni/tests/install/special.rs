@@ -1,8 +1,11 @@
 //! What is no plain file, or has more than bytes and permissions.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -18,12 +21,12 @@ fn ends(mut command: Command) -> String {
         command.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::null()).spawn().unwrap();
     let begin = std::time::Instant::now();
     while child.try_wait().unwrap().is_none() {
-        if begin.elapsed() > std::time::Duration::from_secs(60) {
+        if begin.elapsed() > Duration::from_secs(60) {
             child.kill().unwrap();
             child.wait().unwrap();
             panic!("still running");
         }
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(20));
     }
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
@@ -168,6 +171,88 @@ fn full_and_read_only_file_systems_are_named_and_nothing_is_left() {
     assert!(!done && text.contains("Read-only file system") && text.contains(LIST), "{text}");
     let (done, text) = mounted(&node, "", &copy);
     assert!(done && text.contains("istio-cni"), "{text}");
+}
+
+/// The runtime, which takes names and texts for bytes, would use these files, and our entry would be in another one.
+#[test]
+fn file_that_is_not_utf_8_is_not_passed_over() {
+    let name = OsStr::from_bytes(b"05-\xff.conflist");
+    let node = Node::with_program(&[("10-a.conflist", LIST)]);
+    std::fs::write(node.net.join(name), LIST).unwrap();
+    node.install(&FAST);
+    let read = |name: &OsStr| std::fs::read_to_string(node.net.join(name)).unwrap();
+    assert_eq!(super::node::types(&read(name)).unwrap(), ["bridge", "portmap", "istio-cni"]);
+    assert_eq!(node.read("10-a.conflist"), LIST);
+    node.uninstall(&[]);
+    assert_eq!(read(name), LIST);
+    // A single configuration, too.
+    let node = Node::with_program(&[]);
+    let single = OsStr::from_bytes(b"05-\xff.conf");
+    std::fs::write(node.net.join(single), SINGLE).unwrap();
+    node.install(&FAST);
+    let list = std::fs::read_to_string(node.net.join(OsStr::from_bytes(b"05-\xff-istio.conflist"))).unwrap();
+    assert_eq!(super::node::types(&list).unwrap(), ["bridge", "istio-cni"]);
+    node.uninstall(&[]);
+    assert_eq!(std::fs::read_to_string(node.net.join(single)).unwrap(), SINGLE);
+    // Go replaces what is not UTF-8 in a string.
+    let node = Node::with_program(&[("10-a.conflist", LIST)]);
+    let latin = [&br#"{"name":"b","plugins":[{"type":"bridge","x":""#[..], b"\xe4", br#""}]}"#].concat();
+    let path = node.net.join("05-b.conflist");
+    std::fs::write(&path, latin).unwrap();
+    // It is not being written.
+    let file = std::fs::File::options().append(true).open(&path).unwrap();
+    file.set_modified(SystemTime::now() - Duration::from_secs(3600)).unwrap();
+    node.fails("install", &["--once", "--no-dry-add"], "05-b.conflist: not valid UTF-8");
+    assert_eq!(node.read("10-a.conflist"), LIST);
+    node.uninstall(&[]);
+}
+
+/// Neither libcni nor this agent reads a list that begins with a byte order mark.
+#[test]
+fn byte_order_mark_makes_a_list_invalid() {
+    let node = Node::with_program(&[("10-a.conflist", LIST)]);
+    node.write_old("05-b.conflist", &format!("\u{feff}{LIST}"));
+    node.install(&FAST);
+    assert_eq!(node.types("10-a.conflist"), ["bridge", "portmap", "istio-cni"]);
+    assert_eq!(node.read("05-b.conflist"), format!("\u{feff}{LIST}"));
+}
+
+#[test]
+fn directories_may_be_links() {
+    let node = Node::with_program(&[("10-a.conflist", LIST)]);
+    for (dir, real) in [(&node.net, "real-net"), (&node.bin, "real-bin")] {
+        std::fs::rename(dir, node.path(real)).unwrap();
+        symlink(real, dir).unwrap();
+    }
+    node.install(&[]);
+    assert_eq!(node.types("10-a.conflist"), ["bridge", "portmap", "istio-cni"]);
+    let option = format!("--results-dir={}", node.path("results").display());
+    node.uninstall(&["--binary", &option]);
+    assert_eq!(node.read("10-a.conflist"), LIST);
+    assert_eq!(super::node::names(&node.path("real-bin")), [""; 0]);
+}
+
+/// A debug build of the program is larger than any configuration that is read.
+#[test]
+fn program_of_more_than_64_mib_is_installed() {
+    let node = Node::new(&[("10-a.conflist", LIST)]);
+    let large = node.path("large");
+    std::fs::copy(super::node::program(), &large).unwrap();
+    let file = std::fs::File::options().write(true).open(&large).unwrap();
+    let length = file.metadata().unwrap().len().max(65 << 20) + 1;
+    file.set_len(length).unwrap();
+    drop(file);
+    let run = |subcommand: &str, options: &[&str]| {
+        let mut command = Command::new(&large);
+        command.args(node.command(subcommand, options).get_args());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8(output.stderr).unwrap());
+    };
+    run("install", &["--once", "--no-dry-add"]);
+    assert_eq!(std::fs::metadata(node.bin.join("istio-cni")).unwrap().len(), length);
+    run("install", &["--once", "--no-dry-add"]);
+    run("uninstall", &["--binary", &format!("--results-dir={}", node.path("results").display())]);
+    assert!(!node.bin.join("istio-cni").exists());
 }
 
 #[test]
