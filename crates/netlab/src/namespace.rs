@@ -36,7 +36,7 @@ fn give_backlog_room() {
 
 impl Namespace {
     /// Makes an empty namespace with `lo` down. The first one of a process gives the machine's queue for received packets room
-    /// for [`BACKLOG`] of them.
+    /// for 20,000 of them.
     #[must_use]
     pub fn new() -> Self {
         static ROOM: Once = Once::new();
