@@ -253,13 +253,13 @@ fn dns_that_another_program_translates_gets_no_answer_and_is_named(fixture: Fixt
     }
     let is_answered = |family: Family| {
         pod.app().run(|| {
-            let asked = [at(family.name_server(), 53), at(family.service(), 5353)].map(|server| {
+            let asked = [at(family.name_server(), 53), at(family.service(), 53)].map(|server| {
                 let socket = UdpSocket::bind(at(family.unspecified(), 0)).unwrap();
                 socket.connect(server).unwrap();
                 socket.send(b"query").unwrap();
                 socket
             });
-            // The second answer takes the same way, later.
+            // The same server answers both, one after the other.
             asked[1].set_read_timeout(Some(Duration::from_secs(60))).unwrap();
             asked[1].recv(&mut [0; 512]).unwrap();
             asked[0].set_nonblocking(true).unwrap();
