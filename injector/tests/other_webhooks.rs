@@ -90,7 +90,7 @@ fn changes_of_other_webhooks_are_kept() {
     }
 }
 
-/// The order of containers is the injector's, and what the proxy is told of the pod.
+/// The order of containers is set by the injector, and so are the facts of the pod that the proxy receives.
 #[test]
 fn containers_of_other_webhooks_are_taken_in() {
     let injector = webhook();
