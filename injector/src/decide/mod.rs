@@ -24,6 +24,9 @@ pub use crate::annotations::keys::INJECT;
 pub const SYSTEM_NAMESPACES: [&str; 4] =
     ["kube-system", "kube-public", "kube-node-lease", "local-path-storage"];
 
+/// The annotation of what the API server shows of a static pod, which kubelet runs from a file of its node.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
 /// What the injector config says about pods that do not decide for themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -65,6 +68,8 @@ pub enum Reason {
     Webhook,
     /// `spec.hostNetwork`.
     HostNetwork,
+    /// A static pod, of which the API server has a copy only.
+    StaticPod,
     /// The namespace is one of [`SYSTEM_NAMESPACES`].
     SystemNamespace,
     /// The policy is no policy.
@@ -86,6 +91,7 @@ impl Reason {
         match self {
             Self::Webhook => "webhook",
             Self::HostNetwork => "host-network",
+            Self::StaticPod => "static-pod",
             Self::SystemNamespace => "system-namespace",
             Self::UnknownPolicy => "unknown-policy",
             Self::Pod => "pod",
@@ -161,6 +167,12 @@ pub fn decide(pod: &Value, namespace: &str, rules: &Rules) -> Decision {
         return start.decided(Reason::HostNetwork, found, false);
     }
     let decision = start.passed(Reason::HostNetwork, "spec.hostNetwork is not true");
+    if list::annotation(pod, MIRROR).is_some() {
+        let found = format!(
+            "annotation {MIRROR}: kubelet runs the pod from a file of its node, not from this object"
+        );
+        return decision.decided(Reason::StaticPod, found, false);
+    }
     if SYSTEM_NAMESPACES.contains(&namespace) {
         let found = format!("namespace {namespace} belongs to the cluster itself");
         return decision.decided(Reason::SystemNamespace, found, false);

@@ -24,6 +24,13 @@ fn the_first_answer_wins() {
 }
 
 #[test]
+fn copies_of_static_pods_are_not_injected() {
+    let pod = json!({"metadata": {"labels": {INJECT: "true"}, "annotations": {"kubernetes.io/config.mirror": "5f2a"}}});
+    let decision = decide(&pod, "shop", &rules("enabled"));
+    assert_eq!((decision.reason().unwrap().reason, decision.inject()), (Reason::StaticPod, false));
+}
+
+#[test]
 fn empty_answer_is_silent_and_a_bad_one_is_not() {
     let pod = |value: &str| json!({"metadata": {"annotations": {INJECT: value}}});
     assert!(decide(&pod(""), "", &rules("enabled")).warnings.is_empty());

@@ -146,7 +146,8 @@ impl PodCheck<'_, '_> {
                 Reason::UnknownPolicy => return None, // reported once, for the ConfigMap
                 Reason::HostNetwork => Problem::HostNetwork,
                 Reason::Pod => Problem::OptedOut,
-                Reason::SystemNamespace
+                Reason::StaticPod
+                | Reason::SystemNamespace
                 | Reason::NeverSelector
                 | Reason::AlwaysSelector
                 | Reason::Policy

@@ -88,12 +88,18 @@ pub(super) fn check_result(injected: &mut Injected, names: &[String]) -> Result<
 
 /// A pod for Windows is injected where it asks for it, as by Istio, and cannot run.
 pub(super) fn windows(pod: &Value) -> Option<String> {
-    let system = at(pod, "/spec/os/name").and_then(Value::as_str);
-    (system == Some("windows")).then(|| {
-        "spec.os.name is windows: the injected containers are for Linux, and Kubernetes refuses such a pod; expected label \
-         sidecar.istio.io/inject: \"false\""
-            .to_owned()
-    })
+    let windows = |system: Option<&Value>| system.and_then(Value::as_str) == Some("windows");
+    let (field, outcome) = if windows(at(pod, "/spec/os/name")) {
+        ("spec.os.name", "Kubernetes refuses such a pod")
+    } else if windows(at(pod, "/spec/nodeSelector").and_then(|labels| labels.get("kubernetes.io/os"))) {
+        ("spec.nodeSelector kubernetes.io/os", "they do not start on such a node")
+    } else {
+        return None;
+    };
+    Some(format!(
+        "{field} is windows: the injected containers are for Linux, and {outcome}; expected label {}: \"false\"",
+        keys::INJECT
+    ))
 }
 
 /// The pod of a Job completes when all of its containers have: a proxy that is none of its init containers never does.

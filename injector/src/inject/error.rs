@@ -71,6 +71,13 @@ pub enum InjectError {
     /// There is no such template.
     #[error("annotation inject.istio.io/templates: there is no template {name:?}; expected {}", known.join(", "))]
     UnknownTemplate { name: String, known: Vec<String> },
+    /// A volume of the pod has the name of a template's, and another source.
+    #[error(
+        "volume {volume}: the pod has its own, and a template adds one of this name: together they have {}, and Kubernetes accepts one \
+         source of a volume; expected another name for the pod's own",
+        sources.join(" and ")
+    )]
+    VolumeClash { volume: String, sources: Vec<String> },
     /// A template's output is no pod.
     #[error("template {template}: its output is no pod: {error}{values}{}", at_line(.line))]
     Yaml { template: String, error: Box<YamlError>, line: String, values: String },

@@ -4,6 +4,7 @@ mod capture;
 mod capture_options;
 mod check;
 mod combine;
+mod conflicts;
 mod error;
 mod finish;
 mod merge_existing;
@@ -184,7 +185,10 @@ impl Injector {
             overlays = self.render(&request, &stripped, &own_mesh, &names, native)?;
         }
         let retained = self.relocated(&request, &mut stripped, &overlays, native);
+        warnings.extend(conflicts::warnings(request.pod, &stripped, &overlays, &self.options.revision));
+        let own_volumes = conflicts::own_volumes(&stripped, &overlays);
         let combined = combine::combine(&mut stripped, overlays, &retained)?;
+        warnings.extend(conflicts::changed_volumes(&own_volumes, &combined.pod)?);
         let status = Status::of_templates(&combined.templates, &self.options.revision);
         let mut injected = Injected { pod: combined.pod, warnings };
         self.finish(&mut injected, request.place, &combined.asked, &own_mesh, &status);

@@ -74,6 +74,7 @@ impl Denial {
                 InjectError::Quantity(_) => (INVALID, "quantity"),
                 InjectError::Render(_) => (INTERNAL, "render"),
                 InjectError::UnknownTemplate { .. } => (INVALID, "unknown-template"),
+                InjectError::VolumeClash { .. } => (INVALID, "volume-clash"),
                 InjectError::Yaml { .. } => (INTERNAL, "yaml"),
             },
         }

@@ -225,7 +225,7 @@ fn subject(pod: &Value, workload: &Workload, namespace: &str) -> String {
 fn unexpected(pod: &Value, decision: &Decision) -> Option<String> {
     let asks = label(pod, INJECT).or_else(|| annotation(pod, INJECT)) == Some("true");
     let unexpected = match decision.reason().map(|step| step.reason) {
-        Some(Reason::HostNetwork) => asks,
+        Some(Reason::HostNetwork | Reason::StaticPod) => asks,
         Some(Reason::SystemNamespace | Reason::UnknownPolicy) => true,
         Some(
             Reason::AlwaysSelector | Reason::NeverSelector | Reason::Pod | Reason::Policy | Reason::Webhook,

@@ -1,0 +1,209 @@
+//! What a pod has of its own that a sidecar collides with: names, ports, the sidecar of another mesh.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::Value;
+
+use super::InjectError;
+use super::render::{Overlay, defines};
+use crate::annotations::keys;
+use crate::pod::list::{self, List, containers, find, name};
+use crate::pod::strip::Stripped;
+use crate::pod::{AUTO_IMAGE, PROXY, is_istio_container};
+
+/// The ports that Istio fixes in a pod with a sidecar, and what each is for.
+const PROXY_PORTS: [(i64, &str); 9] = [
+    (15000, "the proxy's admin interface"),
+    (15001, "captured outbound connections"),
+    (15004, "the agent's debug interface"),
+    (15006, "captured inbound connections"),
+    (15008, "tunnels between proxies (HBONE)"),
+    (15020, "the agent's probes and metrics"),
+    (15021, "the proxy's health checks"),
+    (DNS, "captured DNS queries"),
+    (15090, "the proxy's metrics"),
+];
+/// The only one of them that is UDP, too.
+const DNS: i64 = 15053;
+
+/// Another mesh: its containers, and the label or annotation that keeps it from a pod.
+struct Mesh {
+    name: &'static str,
+    containers: &'static [&'static str],
+    key: &'static str,
+    on: &'static [&'static str],
+    off: &'static str,
+}
+
+const MESHES: [Mesh; 4] = [
+    Mesh {
+        name: "Linkerd",
+        containers: &["linkerd-proxy", "linkerd-init"],
+        key: "linkerd.io/inject",
+        on: &["enabled", "ingress"],
+        off: "disabled",
+    },
+    Mesh {
+        name: "Kuma",
+        containers: &["kuma-sidecar", "kuma-init"],
+        key: "kuma.io/sidecar-injection",
+        on: &["enabled", "true"],
+        off: "disabled",
+    },
+    Mesh {
+        name: "Consul",
+        containers: &["consul-dataplane", "consul-connect-inject-init", "consul-connect-envoy-sidecar"],
+        key: "consul.hashicorp.com/connect-inject",
+        on: &["true"],
+        off: "false",
+    },
+    Mesh {
+        name: "Open Service Mesh",
+        containers: &["osm-init"],
+        key: "openservicemesh.io/sidecar-injection",
+        on: &["enabled", "true", "yes"],
+        off: "disabled",
+    },
+];
+
+/// Warnings about a pod that gets a proxy; `before` is what it was with an earlier injection.
+pub(super) fn warnings(
+    before: &Value,
+    stripped: &Stripped,
+    overlays: &[Overlay],
+    revision: &str,
+) -> Vec<String> {
+    if !defines(overlays, PROXY) {
+        return Vec::new();
+    }
+    let pod = &stripped.pod;
+    let mut warnings = Vec::new();
+    match &stripped.previous {
+        None => warnings.extend(own_containers(before, overlays)),
+        Some(previous) => warnings.extend(other_revision(&previous.status.revision, revision)),
+    }
+    let is_app =
+        |container: &&Value| !is_istio_container(name(container)) && !defines(overlays, name(container));
+    for container in list::all_containers(pod).filter(is_app) {
+        warnings.extend(ports(container));
+        warnings.extend(probes(container));
+    }
+    warnings.extend(MESHES.iter().filter_map(|mesh| other_mesh(pod, mesh)));
+    warnings
+}
+
+/// Containers with names of Istio's, and an image of their own: they may be customized ones, or have the name by accident.
+fn own_containers<'a>(pod: &'a Value, overlays: &'a [Overlay]) -> impl Iterator<Item = String> + 'a {
+    let own = |container: &&Value| is_istio_container(name(container)) && defines(overlays, name(container));
+    list::all_containers(pod).filter(own).filter_map(|container| {
+        let image = container.get("image")?.as_str().filter(|image| !matches!(*image, "" | AUTO_IMAGE))?;
+        Some(format!(
+            "container {}: the pod has its own, with image {image}, and its fields take precedence over those of the template; \
+             expected image: auto to customize the injected one, or another name",
+            name(container)
+        ))
+    })
+}
+
+fn other_revision(previous: &str, own: &str) -> Option<String> {
+    let own = if own.is_empty() { "default" } else { own };
+    (!previous.is_empty() && previous != own).then(|| {
+        format!(
+            "annotation {}: revision {previous} has injected the pod, and revision {own} injects it again: if webhooks of both are \
+             called for it, the last one wins; expected one of them, by label {}",
+            keys::STATUS,
+            keys::REVISION
+        )
+    })
+}
+
+fn purpose(port: &Value) -> Option<(i64, &'static str)> {
+    let port = port.as_i64()?;
+    PROXY_PORTS.into_iter().find(|(number, _)| *number == port)
+}
+
+fn ports(container: &Value) -> impl Iterator<Item = String> {
+    let ports = container.get("ports").and_then(Value::as_array).into_iter().flatten();
+    ports.filter_map(|port| {
+        let protocol = port.get("protocol").and_then(Value::as_str).unwrap_or("TCP");
+        let (number, purpose) = purpose(port.get("containerPort")?)?;
+        (protocol == "TCP" || number == DNS && protocol == "UDP").then(|| {
+            format!(
+                "container {}: port {number} is Istio's ({purpose}): the app cannot listen on it, or the proxy cannot; expected \
+                 another port",
+                name(container)
+            )
+        })
+    })
+}
+
+/// A probe of a port of Istio's is answered by the proxy or its agent, if at all.
+fn probes(container: &Value) -> impl Iterator<Item = String> {
+    ["startupProbe", "livenessProbe", "readinessProbe"].into_iter().filter_map(|key| {
+        let probe = container.get(key)?;
+        let port = ["httpGet", "tcpSocket", "grpc"].into_iter().find_map(|kind| probe.get(kind)?.get("port"))?;
+        let (number, purpose) = purpose(port)?;
+        Some(format!(
+            "container {}: {key} asks port {number}, which is Istio's ({purpose}): it says nothing about the app; expected a port \
+             of the app",
+            name(container)
+        ))
+    })
+}
+
+fn other_mesh(pod: &Value, mesh: &Mesh) -> Option<String> {
+    let container = mesh.containers.iter().find(|container| {
+        List::BOTH.into_iter().any(|list| find(containers(pod, list), container).is_some())
+    });
+    let asks = ["label", "annotation"].into_iter().find_map(|word| {
+        let value = list::metadata(pod, &format!("{word}s"))?.get(mesh.key)?.as_str()?;
+        mesh.on.contains(&value).then(|| format!("{word} {}: {value}", mesh.key))
+    });
+    let found = container.map(|container| format!("container {container}")).or(asks)?;
+    Some(format!(
+        "{found}: the pod has, or gets, the sidecar of {}, too: both redirect the same connections; expected {}: {} or {}: \"false\"",
+        mesh.name,
+        mesh.key,
+        mesh.off,
+        keys::INJECT
+    ))
+}
+
+/// The pod's own volumes whose names templates use, too; those of an earlier injection are not its own.
+pub(super) fn own_volumes(stripped: &Stripped, overlays: &[Overlay]) -> Vec<Value> {
+    let added = stripped.previous.as_ref().map_or(&[][..], |previous| &previous.status.volumes);
+    let mut clashing: HashSet<&str> =
+        overlays.iter().flat_map(|one| list::items(&one.patch, "volumes")).map(name).collect();
+    for volume in added {
+        clashing.remove(volume.as_str());
+    }
+    let own = list::items(&stripped.pod, "volumes").iter().filter(|volume| clashing.contains(name(volume)));
+    own.cloned().collect()
+}
+
+/// What has become of them: a volume with two sources is an error, one with other content a warning.
+pub(super) fn changed_volumes(own: &[Value], injected: &Value) -> Result<Vec<String>, InjectError> {
+    if own.is_empty() {
+        return Ok(Vec::new());
+    }
+    let injected: HashMap<&str, &Value> =
+        list::items(injected, "volumes").iter().map(|volume| (name(volume), volume)).collect();
+    let mut warnings = Vec::new();
+    for before in own {
+        let volume = name(before);
+        let Some(after) = injected.get(volume) else { continue };
+        let fields = after.as_object().into_iter().flatten();
+        let sources = fields.filter(|(key, value)| *key != "name" && !value.is_null());
+        let sources: Vec<String> = sources.map(|(key, _)| key.clone()).collect();
+        if sources.len() > 1 {
+            return Err(InjectError::VolumeClash { volume: volume.to_owned(), sources });
+        }
+        if *after != before {
+            warnings.push(format!(
+                "volume {volume}: the pod has its own, and the template's of this name replaces what is in it; expected another name \
+                 for the pod's own"
+            ));
+        }
+    }
+    Ok(warnings)
+}
