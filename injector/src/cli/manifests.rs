@@ -25,7 +25,7 @@ const IMAGE: &str = concat!("localhost/sidecar-injector:", env!("CARGO_PKG_VERSI
 const AGENT_IMAGE: &str = concat!("localhost/istio-cni:", env!("CARGO_PKG_VERSION"));
 
 const OWNED_BY_ISTIOD: &str = "--revision is missing: without one the objects have the names of istiod's (ConfigMaps istio and \
-    istio-sidecar-injector, MutatingWebhookConfiguration istio-sidecar-injector) and overwrite or delete them: give --revision NAME \
+    istio-sidecar-injector, MutatingWebhookConfiguration istio-sidecar-injector) and overwrite them: give --revision NAME \
     with a name that no istiod has, or --replace-istiod";
 
 #[derive(ClapArgs, Clone, Debug)]
@@ -69,17 +69,17 @@ pub(super) struct ManifestsArgs {
     /// Print the Namespace, too; deleting the output then deletes it with everything in it
     #[arg(long)]
     create_namespace: bool,
-    /// Print what an uninstallation deletes, for kubectl delete --ignore-not-found -f -
-    #[arg(long, conflicts_with = "create_namespace")]
+    /// Print what an uninstallation deletes, for kubectl delete -f -: the objects of the cluster that belong to this installation
+    #[arg(long, group = "live", conflicts_with = "create_namespace")]
     uninstall: bool,
     /// Print which of the objects the cluster has of others instead, and whose webhooks select the same pods; exit 1 if there are any
-    #[arg(long, conflicts_with = "uninstall")]
+    #[arg(long, group = "live")]
     check: bool,
-    /// Kubeconfig for --check; default: the pod's service account, then $KUBECONFIG, then ~/.kube/config
-    #[arg(long, value_name = "FILE", requires = "check")]
+    /// Kubeconfig for --check and --uninstall; default: the pod's service account, then $KUBECONFIG, then ~/.kube/config
+    #[arg(long, value_name = "FILE", requires = "live")]
     kubeconfig: Option<String>,
     /// Context of the kubeconfig; default: its current one
-    #[arg(long, value_name = "NAME", requires = "check")]
+    #[arg(long, value_name = "NAME", requires = "live")]
     context: Option<String>,
     #[command(flatten)]
     config: ConfigArgs,
@@ -168,11 +168,28 @@ fn finish(
     if args.check {
         return check(args, &objects);
     }
+    if args.uninstall {
+        return uninstall(args, &objects, notes);
+    }
     if args.create_namespace {
         objects.insert(0, manifests::namespace(&args.namespace));
     }
     let text = manifests::to_yaml(&objects);
     Ok(Output { text, notes, target: "-".to_owned(), ..Output::default() })
+}
+
+/// Those objects of the cluster that belong to the installation: a name alone may be that of an object of istiod.
+fn uninstall(args: &ManifestsArgs, objects: &[Value], mut notes: Vec<String>) -> Result<Output, Failure> {
+    let found = with_cluster(args.kubeconfig.as_deref(), args.context.as_deref(), async |client, target| {
+        let owners = crate::cluster::owners(&client, objects).await;
+        owners.map_err(|problem| unavailable(format!("{target}: {problem}")))
+    })?;
+    notes.extend(found.foreign.iter().map(|foreign| format!("not deleted: {foreign}")));
+    if found.own.is_empty() {
+        notes.push("nothing to delete: no object of this installation is in the cluster".to_owned());
+    }
+    let own: Vec<Value> = found.own.into_iter().map(manifests::by_name).collect();
+    Ok(Output { text: manifests::to_yaml(&own), notes, target: "-".to_owned(), ..Output::default() })
 }
 
 /// Compares the objects with those of the cluster.
@@ -194,7 +211,7 @@ fn check(args: &ManifestsArgs, objects: &[Value]) -> Result<Output, Failure> {
     text.push_str(&format!(
         "{} objects are new, {} belong to this installation, {} to others\n",
         found.new,
-        found.own,
+        found.own.len(),
         found.foreign.len()
     ));
     let refused = !found.foreign.is_empty() || !obstacles.is_empty();

@@ -41,11 +41,9 @@ use crate::certs::Publisher;
 use crate::certs::self_signed::Trusted;
 use crate::config::{ConfigError, Sources};
 use crate::events::EventSink;
+pub(crate) use crate::manifests::MANAGER;
 use ca_bundle::Trust;
 use status::StatusReporter;
-
-/// The name under which objects and fields are owned.
-pub(crate) const MANAGER: &str = "sidecar-injector";
 
 /// What is read and written.
 #[derive(Debug)]

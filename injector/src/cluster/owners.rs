@@ -7,18 +7,20 @@ use serde_json::Value;
 use super::client::{RequestFailed, get};
 use super::fetch::webhook_configurations;
 use crate::decide::Webhooks;
+use crate::manifests::{CERTIFICATE, MANAGED_BY};
 use crate::{object, path};
 
-/// Labels by which an object of the same installation is known.
-const LABELS: [&str; 3] = ["app", "istio", "istio.io/rev"];
+/// Labels and annotations by which an object of the same installation is known, as far as it has them.
+const MARKS: [(&str, &[&str]); 2] =
+    [("labels", &["app", "istio", "istio.io/rev", MANAGED_BY]), ("annotations", &[CERTIFICATE])];
 
 /// What the cluster has of the objects of an installation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owners {
-    /// Objects that do not exist.
+    /// How many objects do not exist.
     pub new: usize,
-    /// Objects of the same installation.
-    pub own: usize,
+    /// Objects of the same installation, as they were given.
+    pub own: Vec<Value>,
     /// Objects of others that applying would overwrite, each with its owner.
     pub foreign: Vec<String>,
 }
@@ -33,7 +35,7 @@ pub async fn owners(client: &Client, objects: &[Value]) -> Result<Owners, String
     for object in objects {
         match read(client, object).await? {
             None => found.new += 1,
-            Some(live) if is_same(object, &live) => found.own += 1,
+            Some(live) if is_same(object, &live) => found.own.push(object.clone()),
             Some(live) => {
                 let owner = object::owner(&live).unwrap_or_else(|| "an unknown owner".to_owned());
                 found.foreign.push(format!("{}: it belongs to {}", object::title(object), owner))
@@ -83,8 +85,18 @@ async fn read(client: &Client, object: &Value) -> Result<Option<Value>, String> 
     }
 }
 
+/// Whether the live object has every mark of the object, which has at least one.
 fn is_same(object: &Value, live: &Value) -> bool {
-    let label =
-        |object: &Value, key: &str| object.pointer("/metadata/labels").and_then(|all| all.get(key)).cloned();
-    LABELS.iter().all(|key| label(object, key).is_some() && label(object, key) == label(live, key))
+    let marks = |(map, keys): (&str, &[&str])| -> Vec<(String, Value)> {
+        let own = object.get("metadata").and_then(|metadata| metadata.get(map)?.as_object());
+        let own = own.into_iter().flatten().filter(|(key, _)| keys.contains(&key.as_str()));
+        own.map(|(key, value)| (key.clone(), value.clone())).collect()
+    };
+    let has = |map: &str, key: &str| live.get("metadata").and_then(|metadata| metadata.get(map)?.get(key));
+    let mut any = false;
+    MARKS.into_iter().all(|(map, keys)| {
+        let marks = marks((map, keys));
+        any |= !marks.is_empty();
+        marks.iter().all(|(key, value)| has(map, key) == Some(value))
+    }) && any
 }

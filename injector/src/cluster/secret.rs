@@ -20,9 +20,9 @@ use super::status::{Part, StatusReporter};
 use super::watch::{Cached, watch as watch_objects};
 use crate::certs::files::timestamp;
 use crate::certs::{Bundle, CertError, Names, Publisher};
+use crate::manifests::MANAGED_BY as OWNER;
 
 const TYPE: &str = "kubernetes.io/tls";
-const OWNER: &str = "app.kubernetes.io/managed-by";
 /// How often a write that lost a race is repeated at once.
 const MAX_ATTEMPTS: usize = 5;
 /// The longest sleep: clocks are adjusted.

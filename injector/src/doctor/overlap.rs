@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::cluster::{labels, name, namespace_labels};
+use super::cluster::{labels, name, namespace_labels, text};
+use super::hooks::Installation;
 use super::{Context, Finding, Problem};
-use crate::decide::INJECT;
+use crate::decide::selectors::{INJECTION, REVISION};
+use crate::decide::{INJECT, Labels as _};
+use crate::object;
 
 pub(super) fn examine(context: &mut Context<'_>) {
     let mut pairs: BTreeMap<Vec<&str>, BTreeSet<&str>> = BTreeMap::new();
@@ -23,14 +26,48 @@ pub(super) fn examine(context: &mut Context<'_>) {
         }
     }
     for (configurations, namespaces) in pairs {
-        let Some(last) = configurations.last() else { continue };
         let names: Vec<&str> = namespaces.into_iter().collect();
+        let fix = fix(context, &configurations, &names);
         context.diagnosis.found(Finding {
             problem: Problem::Overlap,
             object: format!("MutatingWebhookConfiguration {}", configurations.join(", ")),
             seen: format!("all of them are called for pods of namespace {}", names.join(", ")),
             cause: "pods are injected twice, in the order of the names; the last one wins".to_owned(),
-            fix: format!("kubectl delete mutatingwebhookconfiguration {last}   # or another one: keep the one that is meant"),
+            fix,
         });
+    }
+}
+
+/// How to choose one. A configuration is not deleted by itself: its installation makes it again, or is left without.
+fn fix(context: &Context<'_>, configurations: &[&str], namespaces: &[&str]) -> String {
+    let named = |configuration: &&str| {
+        context.installations.iter().find(|one| name(one.configuration) == *configuration)
+    };
+    let installations: Vec<&Installation<'_>> = configurations.iter().filter_map(named).collect();
+    let described = installations.iter().map(|one| {
+        let owner = object::owner(one.configuration).unwrap_or_else(|| "an unknown owner".to_owned());
+        format!("{} (revision {}) belongs to {owner}", name(one.configuration), one.revision)
+    });
+    let described = described.collect::<Vec<_>>().join(", ");
+    let tag = installations.iter().find_map(|one| {
+        let tag = text(one.configuration, "/metadata/labels/istio.io~1tag");
+        (!tag.is_empty()).then(|| format!("; istioctl tag remove {tag} takes the tag away"))
+    });
+    let revisions: BTreeSet<&str> = installations.iter().map(|one| one.revision).collect();
+    // A label would begin injection in a namespace that has none.
+    let labelled = |namespace: &&&str| {
+        let labels = context.cluster.namespace_labels(namespace);
+        labels.is_some_and(|labels| [INJECTION, REVISION].iter().any(|key| labels.label(key).is_some()))
+    };
+    let labelled: Vec<&str> = namespaces.iter().filter(labelled).copied().collect();
+    match revisions.iter().next() {
+        Some(first) if revisions.len() > 1 && !labelled.is_empty() => format!(
+            "kubectl label namespace {} {REVISION}={first} {INJECTION}- --overwrite   # or another revision: {described}{}",
+            labelled.join(" "),
+            tag.unwrap_or_default()
+        ),
+        _ => {
+            format!("install one of them with a revision of its own: {described}{}", tag.unwrap_or_default())
+        }
     }
 }

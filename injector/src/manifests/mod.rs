@@ -79,25 +79,42 @@ pub fn to_yaml(objects: &[Value]) -> String {
     objects.iter().map(yaml::write).collect::<Vec<_>>().join("---\n")
 }
 
-/// What an uninstallation deletes, in this order: first the webhook configuration, so that no pod is rejected, and last
-/// the Secrets, which nothing writes again without its roles. The namespace and the mesh config of the default revision
-/// stay: a control plane may use them.
+/// The name under which the injector owns objects and fields.
+pub(crate) const MANAGER: &str = "sidecar-injector";
+/// The label of the Secret that the injector makes, with that value.
+pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// The annotation of a Secret that cert-manager makes.
+pub(crate) const CERTIFICATE: &str = "cert-manager.io/certificate-name";
+
+/// What an uninstallation deletes if it belongs to the installation, in this order: first the webhook configuration, so that no pod is
+/// rejected, and last the Secrets, which nothing writes again without its roles. The namespace and the mesh config of the default
+/// revision stay: a control plane may use them.
 ///
 /// # Errors
 ///
 /// As [`objects`].
 pub fn uninstall(options: &Options) -> Result<Vec<Value>, String> {
     let names = Names::new(&options.revision);
-    let secrets = [names.secret(), names.managed_secret(), format!("{}-ca", names.injector())];
-    let secret = |name: String| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": options.namespace.as_str()}});
+    let secret = |name: String, map: &str, key: &str, value: &str| {
+        let namespace = options.namespace.as_str();
+        let metadata = json!({"name": name, "namespace": namespace, (map): {(key): value}});
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+    };
+    let (injector, ca) = (names.injector(), format!("{}-ca", names.injector()));
+    let secrets = [
+        secret(names.secret(), "labels", MANAGED_BY, MANAGER),
+        secret(names.managed_secret(), "annotations", CERTIFICATE, &injector),
+        secret(ca.clone(), "annotations", CERTIFICATE, &ca),
+    ];
     let default = options.revision.as_str().is_empty();
     let shared = |object: &Value| default && object.pointer("/metadata/name") == Some(&json!(names.mesh()));
     let objects = objects(options)?.into_iter().rev().filter(|object| !shared(object));
-    Ok(objects.chain(secrets.map(secret)).map(uninstalled).collect())
+    Ok(objects.chain(secrets).collect())
 }
 
 /// An object by its kind and name, as `kubectl delete` takes it.
-fn uninstalled(mut object: Value) -> Value {
+#[must_use]
+pub fn by_name(mut object: Value) -> Value {
     for (pointer, kept) in
         [("", ["apiVersion", "kind", "metadata"]), ("/metadata", ["name", "namespace", ""])]
     {

@@ -7,13 +7,20 @@ use crate::fake::Fake;
 use crate::replica::{NAME, NAMESPACE};
 
 async fn check(fake: &Fake, arguments: &'static [&'static str]) -> Result<Output, Failure> {
+    manifests(fake, "--check", arguments).await
+}
+
+async fn manifests(
+    fake: &Fake,
+    mode: &'static str,
+    arguments: &'static [&'static str],
+) -> Result<Output, Failure> {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), fake.kubeconfig()).expect("written");
     let path = file.path().to_str().expect("a path").to_owned();
     // It has a runtime of its own, as the program has.
     let run = move || {
-        let arguments =
-            [&["sidecar-injector", "manifests", "--check", "--kubeconfig", &path], arguments].concat();
+        let arguments = [&["sidecar-injector", "manifests", mode, "--kubeconfig", &path], arguments].concat();
         cli::run(arguments.iter().map(Into::into), &Environment::default())
     };
     tokio::task::spawn_blocking(run).await.expect("no panic")
@@ -79,16 +86,137 @@ async fn the_same_installation_is_no_conflict() {
     );
 }
 
+/// What a run of `manifests` without a cluster prints.
+fn printed(arguments: &[&str]) -> Vec<Value> {
+    let all = ["sidecar-injector", "manifests"].iter().chain(arguments).map(Into::into);
+    read(&cli::run(all, &Environment::default()).expect("manifests").text)
+}
+
+fn read(text: &str) -> Vec<Value> {
+    let documents = sidecar_injector::yaml::read_documents(text.as_bytes()).expect("YAML");
+    documents.into_iter().map(|document| document.value).filter(|object| !object.is_null()).collect()
+}
+
+fn titles(objects: &[Value]) -> Vec<String> {
+    let title =
+        |object: &Value| format!("{} {}", object["kind"], object["metadata"]["name"]).replace('"', "");
+    objects.iter().map(title).collect()
+}
+
+/// istiod of the same revision has objects of the same names.
+#[tokio::test(flavor = "multi_thread")]
+async fn uninstalling_deletes_no_object_of_istiod() {
+    let fake = Fake::start().await;
+    let uninstall = async || {
+        let output = manifests(&fake, "--uninstall", &["--revision", "canary"]).await.expect("a cluster");
+        (read(&output.text), output.notes)
+    };
+    let (deleted, notes) = uninstall().await;
+    assert_eq!((deleted.len(), notes.len()), (0, 1), "{notes:?}");
+    assert!(notes[0].starts_with("nothing to delete: "), "{notes:?}");
+
+    let installed = printed(&["--revision", "canary"]);
+    installed.iter().for_each(|object| fake.put("kubectl", object.clone()));
+    let secret = |name: &str, metadata: Value| {
+        let mut secret = istiod_s("Secret", name, metadata);
+        secret["type"] = json!("kubernetes.io/tls");
+        fake.put("sidecar-injector", secret);
+    };
+    secret(
+        "istio-sidecar-injector-canary-tls",
+        json!({"labels": {"app.kubernetes.io/managed-by": "sidecar-injector"}}),
+    );
+    secret("istio-sidecar-injector-canary-ca", json!({"labels": {"team": "another"}}));
+    let (deleted, notes) = uninstall().await;
+    let mut expected = titles(&installed);
+    expected.reverse();
+    expected.push("Secret istio-sidecar-injector-canary-tls".to_owned());
+    assert_eq!(titles(&deleted), expected);
+    assert!(
+        deleted.iter().all(|object| object.as_object().is_some_and(|object| object.len() == 3)),
+        "by name"
+    );
+    assert!(
+        notes.len() == 1
+            && notes[0].starts_with("not deleted: Secret \"istio-system/istio-sidecar-injector-canary-ca\"")
+    );
+
+    // As the chart of istiod has them.
+    let rev = |more: Value| {
+        let mut labels =
+            json!({"istio.io/rev": "canary", "operator.istio.io/component": "Pilot", "release": "istiod"});
+        labels.as_object_mut().expect("labels").extend(more.as_object().expect("labels").clone());
+        json!({"labels": labels, "annotations": {"meta.helm.sh/release-name": "istiod-canary"}})
+    };
+    fake.put("helm", istiod_s("ConfigMap", "istio-canary", rev(json!({}))));
+    fake.put("helm", istiod_s("ConfigMap", "istio-sidecar-injector-canary", rev(json!({}))));
+    let mut hooks = istiod_s("x", "istio-sidecar-injector-canary", rev(json!({"app": "sidecar-injector"})));
+    hooks["apiVersion"] = json!("admissionregistration.k8s.io/v1");
+    hooks["kind"] = json!("MutatingWebhookConfiguration");
+    hooks["metadata"].as_object_mut().expect("metadata").shift_remove("namespace");
+    fake.put("helm", hooks);
+    let (deleted, notes) = uninstall().await;
+    expected.retain(|title| {
+        !title.starts_with("ConfigMap ") && !title.starts_with("MutatingWebhookConfiguration ")
+    });
+    assert_eq!(titles(&deleted), expected);
+    assert_eq!(notes.len(), 4, "{notes:?}");
+    assert_eq!(
+        notes
+            .iter()
+            .filter(|note| note.starts_with("not deleted: ") && note.ends_with("Helm release istiod-canary"))
+            .count(),
+        3,
+        "{notes:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uninstalling_the_default_revision_keeps_its_mesh_config() {
+    let fake = Fake::start().await;
+    let arguments = ["sidecar-injector", "manifests", "--replace-istiod"];
+    let text = cli::run(arguments.map(Into::into), &Environment::default()).expect("manifests").text;
+    let installed = read(&text);
+    installed.iter().for_each(|object| fake.put("kubectl", object.clone()));
+    let output = manifests(&fake, "--uninstall", &["--replace-istiod"]).await.expect("a cluster");
+    let mut expected = titles(&installed);
+    expected.retain(|title| title != "ConfigMap istio");
+    expected.reverse();
+    assert_eq!((titles(&read(&output.text)), output.notes), (expected, Vec::new()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uninstalling_node_agents_deletes_no_daemon_set_of_istio_s() {
+    let fake = Fake::start().await;
+    let installed = printed(&["--cni"]);
+    installed.iter().for_each(|object| fake.put("kubectl", object.clone()));
+    let deleted = async || {
+        let output = manifests(&fake, "--uninstall", &["--cni"]).await.expect("a cluster");
+        (titles(&read(&output.text)), output.notes)
+    };
+    let mut expected = titles(&installed);
+    expected.reverse();
+    assert_eq!(deleted().await, (expected.clone(), Vec::new()));
+    let own = installed.iter().find(|object| object["kind"] == "DaemonSet").expect("a DaemonSet");
+    let name = own["metadata"]["name"].as_str().expect("a name");
+    fake.put("helm", agent_s(NAMESPACE, name, &json!({"k8s-app": "istio-cni-node"})));
+    let (left, notes) = deleted().await;
+    assert_eq!(left, expected[1..]);
+    assert!(notes.len() == 1 && notes[0].ends_with("it belongs to Istio's component Cni"), "{notes:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unreadable_cluster_is_an_error() {
     let fake = Fake::start().await;
     fake.fail("GET", "serviceaccounts", 403, 9);
-    let failure = check(&fake, &["--revision", "canary"]).await.expect_err("forbidden");
-    assert_eq!(failure.exit, Exit::Unavailable);
-    assert!(
-        failure.problems[0].contains("ServiceAccount") && failure.problems[0].contains("context"),
-        "{failure}"
-    );
+    for mode in ["--check", "--uninstall"] {
+        let failure = manifests(&fake, mode, &["--revision", "canary"]).await.expect_err("forbidden");
+        assert_eq!(failure.exit, Exit::Unavailable);
+        assert!(
+            failure.problems[0].contains("ServiceAccount") && failure.problems[0].contains("context"),
+            "{failure}"
+        );
+    }
 }
 
 fn agent_s(namespace: &str, name: &str, labels: &Value) -> Value {

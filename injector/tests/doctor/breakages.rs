@@ -125,7 +125,7 @@ const SERVING: [Breakage; 16] = [
     ),
 ];
 
-const CLUSTER: [Breakage; 14] = [
+const CLUSTER: [Breakage; 15] = [
     (|all| own(all, "RoleBinding")["subjects"] = json!([]), Problem::RoleMissing, INSTALL),
     (
         // It can be read, and fails for every pod.
@@ -187,7 +187,22 @@ const CLUSTER: [Breakage; 14] = [
             all.push(second);
         },
         Problem::Overlap,
-        "kubectl delete mutatingwebhookconfiguration istio-sidecar-injector-old",
+        "install one of them with a revision of its own: istio-sidecar-injector (revision default) belongs to an installation of \
+         sidecar-injector, istio-sidecar-injector-old (revision default) belongs to an installation of sidecar-injector",
+    ),
+    (
+        |all| {
+            let mut tag = own(all, "MutatingWebhookConfiguration").clone();
+            tag["metadata"] = json!({"name": "istio-revision-tag-default", "labels": {"istio.io/rev": "1-28",
+                "istio.io/tag": "default", "operator.istio.io/component": "Pilot"}});
+            let mut config = own(all, "ConfigMap").clone();
+            config["metadata"]["name"] = json!("istio-sidecar-injector-1-28");
+            all.extend([tag, config]);
+        },
+        Problem::Overlap,
+        "kubectl label namespace shop istio.io/rev=1-28 istio-injection- --overwrite   # or another revision: \
+         istio-revision-tag-default (revision 1-28) belongs to Istio's component Pilot, istio-sidecar-injector (revision default) \
+         belongs to an installation of sidecar-injector; istioctl tag remove default takes the tag away",
     ),
     (|all| remove(all, "ConfigMap"), Problem::ConfigMissing, INSTALL),
     (

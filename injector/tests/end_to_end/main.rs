@@ -46,6 +46,10 @@ const TESTS: &[Test] = &[
     ("manifests::invalid_objects_are_rejected", manifests::invalid_objects_are_rejected),
     ("manifests::applying_again_changes_nothing", manifests::applying_again_changes_nothing),
     ("manifests::uninstalling_spares_the_namespace", manifests::uninstalling_spares_the_namespace),
+    (
+        "manifests::uninstalling_deletes_no_object_of_istiod",
+        manifests::uninstalling_deletes_no_object_of_istiod,
+    ),
     ("access::the_service_account_may_do_no_more", access::the_service_account_may_do_no_more),
     ("access::every_granted_verb_is_used", access::every_granted_verb_is_used),
     (

@@ -138,8 +138,18 @@ pub(crate) fn uninstalling_spares_the_namespace(cluster: &Cluster) {
     let installation = Installation::new(cluster, &["--validating-policy"]);
     let replica = Replica::start(&installation, 1);
     let (namespace, revision) = (&installation.namespace, &installation.revision);
-    let deleted =
-        manifests(&["--namespace", namespace, "--revision", revision, "--validating-policy", "--uninstall"]);
+    let kubeconfig = cluster.kubeconfig.to_str().expect("a path");
+    let deleted = manifests(&[
+        "--namespace",
+        namespace,
+        "--revision",
+        revision,
+        "--validating-policy",
+        "--uninstall",
+        "--kubeconfig",
+        kubeconfig,
+    ]);
+    assert!(deleted.iter().any(|object| object["kind"] == "Secret"), "the CA's");
     deleted.iter().for_each(|object| cluster.api.delete(object));
     drop(replica);
     let exists = |object: &Value| match cluster.api.get(&path(object)) {
@@ -152,4 +162,31 @@ pub(crate) fn uninstalling_spares_the_namespace(cluster: &Cluster) {
     assert!(left.is_empty(), "{left:#?}");
     let own = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
     assert_eq!(cluster.api.get(&path(&own)).expect("the namespace")["status"]["phase"], "Active");
+}
+
+/// istiod's objects of the same revision have the names of the installation's.
+pub(crate) fn uninstalling_deletes_no_object_of_istiod(cluster: &Cluster) {
+    let mut installation = Installation::new(cluster, &[]);
+    let (namespace, revision) = (installation.namespace.clone(), installation.revision.clone());
+    let labels =
+        json!({"istio.io/rev": revision, "operator.istio.io/component": "Pilot", "release": "istiod"});
+    let taken = ["ConfigMap", "MutatingWebhookConfiguration"];
+    let all = installation.objects.clone();
+    let (istiod, own): (Vec<Value>, Vec<Value>) =
+        all.into_iter().partition(|object| taken.contains(&object["kind"].as_str().unwrap_or_default()));
+    for object in &istiod {
+        let mut object = object.clone();
+        object["metadata"]["labels"] = labels.clone();
+        installation.apply(&object);
+    }
+    let stored = |objects: &[Value]| -> Vec<Value> {
+        objects.iter().filter_map(|object| cluster.api.get(&path(object)).ok()).collect()
+    };
+    let before = stored(&istiod);
+    let kubeconfig = cluster.kubeconfig.to_str().expect("a path");
+    let flags =
+        ["--namespace", &namespace, "--revision", &revision, "--uninstall", "--kubeconfig", kubeconfig];
+    manifests(&flags).iter().for_each(|object| cluster.api.delete(object));
+    assert_eq!((before.len(), stored(&istiod)), (3, before));
+    assert_eq!(stored(&own), [Value::Null; 0]);
 }

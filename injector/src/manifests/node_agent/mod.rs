@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::dns::Namespace;
 use super::image::Image;
-use super::{render, uninstalled};
+use super::render;
 
 /// Name of the objects. Istio's agent is called `istio-cni-node`, its other objects `istio-cni`. Pods whose name begins
 /// with `istio-cni-node-` in the agent's namespace are those that the plugin never captures.
@@ -139,12 +139,12 @@ pub fn platform_name(platform: &Platform) -> &'static str {
     if platform.name == "default" { "kubernetes" } else { platform.name }
 }
 
-/// What an uninstallation deletes, the DaemonSet first. What the agents have written on the nodes stays, unless they ran with
-/// `--uninstall`.
+/// What an uninstallation deletes if it belongs to the installation, the DaemonSet first. What the agents have written on the nodes
+/// stays, unless they ran with `--uninstall`.
 ///
 /// # Errors
 ///
 /// As [`objects`].
 pub fn uninstall(options: &NodeAgent) -> Result<Vec<Value>, String> {
-    Ok(objects(options)?.into_iter().rev().map(uninstalled).collect())
+    Ok(objects(options)?.into_iter().rev().collect())
 }
