@@ -5,11 +5,11 @@ use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use istio_iptables::cli::Key;
 use istio_iptables::text::path_shown;
 use nix::fcntl::{Flock, FlockArg};
-use nix::unistd::{AccessFlags, access};
 use serde::{Deserialize, Serialize};
 
 use crate::environment::AttachmentId;
@@ -17,6 +17,9 @@ use crate::error::{CniError, Code};
 
 /// The version of the files.
 const VERSION: u32 = 1;
+
+/// Size of the file that STATUS writes, in bytes: a state file with long lists has as many.
+const PROBE: usize = 16 << 10;
 
 /// What is known of a captured attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,6 +116,17 @@ impl StateDir {
         self.0.join(format!(".{}.{}.tmp", id.container, id.interface))
     }
 
+    /// What a process that was killed leaves of it is removed by GC.
+    fn probe(&self) -> io::Result<()> {
+        self.create()?;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let name = format!(".status.{}.{}.tmp", std::process::id(), since.as_nanos());
+        let path = self.0.join(name);
+        let written = lock_new(&path).and_then(|mut file| file.write_all(&[b' '; PROBE]));
+        let removed = fs::remove_file(&path);
+        written.and(removed)
+    }
+
     fn create(&self) -> io::Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0)
     }
@@ -166,13 +180,12 @@ impl StateDir {
         first.map(|()| removed)
     }
 
-    /// Whether files can be written.
+    /// Whether files can be written: writes one as ADD does, and removes it. Permissions do not say whether there is space.
     ///
     /// # Errors
     /// Code 50.
     pub fn writable(&self) -> Result<(), CniError> {
-        let usable = self.create().and_then(|()| Ok(access(&self.0, AccessFlags::W_OK | AccessFlags::X_OK)?));
-        usable.map_err(|error| {
+        self.probe().map_err(|error| {
             let path = path_shown(&self.0);
             CniError::new(
                 Code::NotAvailable,
@@ -310,6 +323,8 @@ mod tests {
         let dir = StateDir::new(&file);
         assert_eq!(dir.writable().unwrap_err().code, Code::NotAvailable);
         assert_eq!(dir.write(&id("x"), &state("net", &id("x"))).unwrap_err().code, Code::Io);
-        StateDir::new(folder.path()).writable().unwrap();
+        let usable = StateDir::new(folder.path());
+        usable.writable().unwrap();
+        assert_eq!(fs::read_dir(&usable.0).unwrap().count(), 0);
     }
 }

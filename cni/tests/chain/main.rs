@@ -17,3 +17,4 @@ mod commands;
 mod common;
 mod packets;
 mod runtime;
+mod status;
