@@ -36,4 +36,6 @@ pub mod plugin;
 
 pub mod output;
 
+pub mod usage;
+
 pub mod install;

@@ -9,7 +9,8 @@ use istio_iptables::text::path_shown;
 use serde::Deserialize;
 
 use super::error::InstallError;
-use super::files::{self, Expected, LockedDir};
+use super::files;
+use super::locked_dir::{Expected, LockedDir};
 use super::splice::TYPE;
 
 /// How long `VERSION` may take. It takes milliseconds; a node that has just booted is slow.

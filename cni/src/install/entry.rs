@@ -6,7 +6,8 @@ use istio_iptables::text::path_shown;
 use serde_json::Value;
 
 use super::error::InstallError;
-use super::files::{self, Expected, LockedDir, Written};
+use super::files;
+use super::locked_dir::{self, Expected, LockedDir, Written};
 use super::net_dir::{self, Placed};
 use super::options::Placement;
 use super::splice::{Owner, Single, TYPE};
@@ -176,7 +177,7 @@ fn remove_drop_ins(dir: &LockedDir) -> Result<Vec<PathBuf>, InstallError> {
         if is_ours(&path)? {
             LockedDir::lock(&network)?.remove(&path)?;
             changed.push(path);
-        } else if files::has_temporary(&network)? {
+        } else if locked_dir::has_temporary(&network)? {
             // Locking removes what a process that was killed left.
             LockedDir::lock(&network)?;
         }

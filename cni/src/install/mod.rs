@@ -11,6 +11,7 @@ pub mod error;
 mod events;
 pub mod files;
 pub mod foreign;
+pub mod locked_dir;
 pub mod metrics;
 pub mod net_dir;
 pub mod options;
@@ -20,6 +21,7 @@ pub mod pods;
 pub mod probes;
 mod requests;
 pub mod runtime;
+mod socket;
 pub mod splice;
 pub mod uninstall;
 
@@ -30,6 +32,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use istio_iptables::cli::{Given, Key, Origin, RawOptions};
+use istio_iptables::exit::Exit;
 use istio_iptables::kernel::process::SystemHost;
 use istio_iptables::text::path_shown;
 use istio_iptables::{config, logging};
@@ -76,7 +79,7 @@ pub fn main(args: &[String], host: &SystemHost, program: &Program) -> ExitCode {
         Ok(parsed) => parsed,
         Err(error) => {
             eprintln!("{error}");
-            return ExitCode::from(2);
+            return Exit::Usage.into();
         }
     };
     start_log(level);
@@ -91,7 +94,7 @@ pub fn main(args: &[String], host: &SystemHost, program: &Program) -> ExitCode {
 
 fn run(command: &Command, host: &SystemHost, program: &Program) -> Result<ExitCode, InstallError> {
     match command {
-        Command::Help(text) => print(text),
+        Command::Print(text) => print(text),
         Command::Install(options) => agent::run(options, host, program)?,
         Command::Uninstall(options) => {
             let report = uninstall::uninstall(options)?;

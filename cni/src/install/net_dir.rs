@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use istio_iptables::text::path_shown;
 
 use super::error::InstallError;
-use super::files::{self, Expected, LockedDir, Written};
+use super::files;
+use super::locked_dir::{Expected, LockedDir, Written};
 use super::splice::{Invalid, List, Owner, Single};
 
 /// Configurations that libcni converts into lists of one plugin.

@@ -1,98 +1,34 @@
 //! `log.sock`: log lines of the plugin become lines of the agent's log. Runtimes discard the plugin's standard error.
 
-use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
-use istio_iptables::text::path_shown;
-use nix::errno::Errno;
 use serde_json::{Map, Value};
 
 use super::error::InstallError;
 use super::metrics::Metrics;
-use super::pods::bind;
-use super::requests;
+use super::socket::{self, Unlocked};
 use crate::log_sink::SOCKET;
-use crate::unix_socket::connect_nonblocking;
 
-/// How often a socket is looked at on which another process listens.
-const TAKE_OVER: Duration = Duration::from_secs(5);
-
-/// Copies log lines to standard error until the process ends. A socket on which another agent listens is left to it until that
-/// one ends.
+/// Copies log lines to standard error until the process ends. A socket on which another agent listens, Istio's too, is left to it
+/// until that one ends.
 ///
 /// # Errors
 /// The socket cannot be made.
 pub fn serve(run_dir: &Path, metrics: &Arc<Metrics>) -> Result<(), InstallError> {
-    let path = run_dir.join(SOCKET);
-    let failed = |error: io::Error| InstallError::io("listen on", &path, &error);
-    let listener = if is_served(&path) {
-        log::warn!(socket = path_shown(&path); "another process listens: log lines of the plugin go there");
-        None
-    } else {
-        Some(bind(&path).map_err(failed)?)
-    };
-    let awaited = path.clone();
     let metrics = Arc::clone(metrics);
-    let receive = move || {
-        let listener = listener.unwrap_or_else(|| take_over(&awaited));
-        // What is no request is complete, too: nothing more is read of it.
-        let is_complete = |bytes: &[u8], _| !matches!(body(bytes), Ok(None));
-        let print = |stream: UnixStream, bytes: Vec<u8>| match lines(&bytes) {
-            Ok(lines) => {
-                print(&lines, &metrics);
-                respond(&stream);
-            }
-            Err(error) => log::debug!("log lines of the plugin were not received: {error}"),
-        };
-        if let Err(error) = requests::receive(&listener, is_complete, print) {
-            log::error!("log lines of the plugin are not received any more: {error}");
+    // What is no request is complete, too: nothing more is read of it.
+    let is_complete = |bytes: &[u8], _| !matches!(body(bytes), Ok(None));
+    let print = move |stream: UnixStream, bytes: Vec<u8>| match lines(&bytes) {
+        Ok(lines) => {
+            print(&lines, &metrics);
+            respond(&stream);
         }
+        Err(error) => log::debug!("log lines of the plugin were not received: {error}"),
     };
-    thread::Builder::new().name("log".to_owned()).spawn(receive).map_err(failed)?;
-    Ok(())
-}
-
-/// Waits until no other process listens any more.
-fn take_over(path: &Path) -> UnixListener {
-    loop {
-        thread::sleep(TAKE_OVER);
-        if is_served(path) {
-            continue;
-        }
-        match bind(path) {
-            Ok(listener) => {
-                log::info!(socket = path_shown(path); "the other process has ended: log lines of the plugin come here");
-                return listener;
-            }
-            Err(error) => log::debug!(socket = path_shown(path); "cannot listen: {error}"),
-        }
-    }
-}
-
-/// Whether a process listens on a socket.
-fn is_served(path: &Path) -> bool {
-    matches!(connect_nonblocking(path), Ok(_) | Err(Errno::EAGAIN))
-}
-
-/// Removes a socket that no process listens on, if it is there.
-///
-/// # Errors
-/// It cannot be removed.
-pub fn remove_abandoned(path: &Path) -> Result<(), InstallError> {
-    if is_served(path) {
-        return Ok(());
-    }
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(InstallError::io("remove", path, &error))
-        }
-        Ok(()) | Err(_) => Ok(()),
-    }
+    socket::serve(&run_dir.join(SOCKET), "log", Unlocked::Wait, is_complete, print)
 }
 
 /// The lines of a whole request.

@@ -1,9 +1,7 @@
 //! The agent's side of its socket: a thread for each question, which the API server may be asked for.
 
-use std::fs::{self, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,9 +10,8 @@ use std::time::Duration;
 
 use super::error::InstallError;
 use super::metrics::Metrics;
-use super::requests;
+use super::socket::{self, Unlocked};
 use crate::lookup::{self, Answer, Query, VERSION};
-use istio_iptables::text::path_shown;
 
 /// Questions that are answered at a time: more than pods that start at once. Further ones wait in the socket's queue.
 const LIMIT: usize = 256;
@@ -44,14 +41,11 @@ pub trait Pods: Send + Sync {
     fn remove_taint(&self) -> Result<bool, String>;
 }
 
-/// Answers questions until the process ends. A socket that an earlier agent has left is replaced.
+/// Answers questions until the process ends, as soon as no other agent does.
 ///
 /// # Errors
 /// The socket cannot be made.
 pub fn serve(run_dir: &Path, pods: Arc<dyn Pods>, metrics: &Arc<Metrics>) -> Result<(), InstallError> {
-    let path = lookup::socket(run_dir);
-    let failed = |error: io::Error| InstallError::io("listen on", &path, &error);
-    let listener = bind(&path).map_err(failed)?;
     let open = Arc::new(AtomicUsize::new(0));
     let metrics = Arc::clone(metrics);
     let answer = move |stream: UnixStream, question: Vec<u8>| {
@@ -70,13 +64,7 @@ pub fn serve(run_dir: &Path, pods: Arc<dyn Pods>, metrics: &Arc<Metrics>) -> Res
             open.fetch_sub(1, Ordering::SeqCst);
         }
     };
-    let accept = move || {
-        let Err(error) = requests::receive(&listener, |_, has_ended| has_ended, answer) else { return };
-        log::error!("questions of the plugin are not answered any more: {error}");
-    };
-    thread::Builder::new().name("pods".to_owned()).spawn(accept).map_err(failed)?;
-    log::info!(socket = path_shown(&path); "answering the plugin's questions about pods");
-    Ok(())
+    socket::serve(&lookup::socket(run_dir), "pods", Unlocked::Replace, |_, has_ended| has_ended, answer)
 }
 
 /// Counts a question until it is answered.
@@ -86,19 +74,6 @@ impl Drop for Open {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
-}
-
-/// By another name first: at each moment the socket is one that is listened on, and for this user alone.
-pub(super) fn bind(path: &Path) -> io::Result<UnixListener> {
-    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    match fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let listener = UnixListener::bind(&temporary)?;
-    fs::set_permissions(&temporary, Permissions::from_mode(0o600))?;
-    fs::rename(&temporary, path)?;
-    Ok(listener)
 }
 
 fn respond(mut stream: UnixStream, question: &[u8], pods: &dyn Pods, metrics: &Metrics) -> io::Result<()> {

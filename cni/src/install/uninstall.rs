@@ -7,10 +7,11 @@ use serde_json::Value;
 
 use super::entry;
 use super::error::InstallError;
-use super::files::{self, LockedDir};
+use super::files;
 use super::foreign::{self, Foreign, Kind};
+use super::locked_dir::LockedDir;
 use super::options::{Dirs, Uninstall};
-use super::plugin_log;
+use super::socket;
 use super::splice::TYPE;
 use crate::{log_sink, lookup};
 
@@ -33,8 +34,8 @@ pub fn entry_and_state(dirs: &Dirs) -> Result<Vec<PathBuf>, InstallError> {
     let changed = entry::remove(&dirs.net)?;
     files::remove_dir(&dirs.run.join("state"))?;
     // The log stays: it may say why this was needed.
-    for socket in [lookup::socket(&dirs.run), dirs.run.join(log_sink::SOCKET)] {
-        plugin_log::remove_abandoned(&socket)?;
+    for path in [lookup::socket(&dirs.run), dirs.run.join(log_sink::SOCKET)] {
+        socket::remove_abandoned(&path)?;
     }
     Ok(changed)
 }

@@ -13,6 +13,7 @@ mod agent;
 #[path = "../common/node.rs"]
 mod node;
 mod server;
+mod two;
 
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;

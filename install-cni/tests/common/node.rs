@@ -43,7 +43,7 @@ pub(crate) fn injected(name: &str, uid: &str) -> Value {
 }
 
 pub(crate) struct Node {
-    folder: TempDir,
+    folder: Arc<TempDir>,
     child: Child,
     address: String,
     log: Log,
@@ -55,7 +55,7 @@ type Log = Arc<Mutex<Vec<Value>>>;
 impl Node {
     /// Starts the agent by a command, which is made of the program's path. Directories and address are added to its arguments.
     pub(crate) fn start_by(command: impl FnOnce(&Path) -> Command) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = Arc::new(tempfile::tempdir().unwrap());
         let path = |name: &str| folder.path().join(name);
         for name in ["net.d", "bin", "program"] {
             std::fs::create_dir(path(name)).unwrap();
@@ -76,6 +76,13 @@ impl Node {
         let log = Log::default();
         let (child, address) = run(&folder, command, &log);
         Self { folder, child, address, log }
+    }
+
+    /// Another agent in the same directories.
+    pub(crate) fn beside_by(&self, command: impl FnOnce(&Path) -> Command) -> Self {
+        let log = Log::default();
+        let (child, address) = run(&self.folder, command, &log);
+        Self { folder: Arc::clone(&self.folder), child, address, log }
     }
 
     pub(crate) fn restart_by(&mut self, command: impl FnOnce(&Path) -> Command) {
@@ -160,6 +167,10 @@ impl Node {
     /// ADD, whatever becomes of it.
     pub(crate) fn attempt(&self, name: &str, uid: &str) {
         drop(self.add(name, uid, LIMIT));
+    }
+
+    pub(crate) fn is_captured(&self, name: &str, uid: &str) -> bool {
+        self.add(name, uid, LIMIT).result.is_err_and(|error| error.msg.starts_with("CNI_NETNS: "))
     }
 
     #[track_caller]

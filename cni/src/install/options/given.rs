@@ -1,0 +1,138 @@
+//! Arguments, read by the table.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::Dirs;
+use super::table::Row;
+use crate::install::error::InstallError;
+use crate::install::platform::{PLATFORMS, Platform};
+use crate::netconf::RUN_DIR;
+
+/// Values of a flag, which is true without one: a DaemonSet takes them from a ConfigMap.
+const TRUE: &str = "true";
+const FALSE: &str = "false";
+
+/// What was given, by name.
+pub(super) struct Given(BTreeMap<&'static str, String>);
+
+impl Given {
+    /// Reads arguments.
+    ///
+    /// # Errors
+    /// The first that is not in the table, or has no value of its kind.
+    pub(super) fn read(rows: &[Row], args: &[String]) -> Result<Self, InstallError> {
+        let mut given = BTreeMap::new();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            let (name, value) = match arg.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_owned())),
+                None => (long(arg), None),
+            };
+            let row = name.strip_prefix("--").and_then(|name| rows.iter().find(|row| row.0 == name));
+            let Some((name, takes, _)) = row else {
+                return Err(InstallError::new(format!("unknown argument {arg:?}; see --help")));
+            };
+            let value = match (takes, value) {
+                (Some(_), Some(value)) => value,
+                (Some(what), None) => args
+                    .next()
+                    .cloned()
+                    .ok_or_else(|| InstallError::new(format!("--{name}: missing value, expected {what}")))?,
+                (None, None) => TRUE.to_owned(),
+                (None, Some(value)) if [TRUE, FALSE].contains(&value.as_str()) => value,
+                (None, Some(value)) => {
+                    return Err(InstallError::new(format!(
+                        "--{name}: {value:?} is not accepted, expected {TRUE}, {FALSE} or no value"
+                    )));
+                }
+            };
+            if given.insert(*name, value).is_some() {
+                return Err(InstallError::new(format!("--{name}: given twice")));
+            }
+        }
+        Ok(Self(given))
+    }
+
+    pub(super) fn flag(&self, name: &str) -> bool {
+        self.text(name) == Some(TRUE)
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    pub(super) fn one_of(&self, name: &str, accepted: &[&'static str]) -> Result<&'static str, InstallError> {
+        let Some(text) = self.text(name) else { return Ok(accepted.first().copied().unwrap_or_default()) };
+        accepted.iter().copied().find(|one| *one == text).ok_or_else(|| {
+            let accepted = accepted.join(", ");
+            InstallError::new(format!("--{name}: {text:?} is not accepted, expected one of {accepted}"))
+        })
+    }
+
+    /// The name of one namespace.
+    pub(super) fn namespace(&self, name: &str) -> Result<Option<&str>, InstallError> {
+        self.text(name).map(|text| namespace(name, text)).transpose()
+    }
+
+    /// Names of namespaces, by commas.
+    pub(super) fn namespaces(&self, name: &str) -> Result<Option<Vec<&str>>, InstallError> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+        names.map(|one| namespace(name, one)).collect::<Result<_, _>>().map(Some)
+    }
+
+    pub(super) fn directory(&self, name: &str, default: &str) -> Result<PathBuf, InstallError> {
+        let path = PathBuf::from(self.text(name).unwrap_or(default));
+        if path.is_absolute() {
+            return Ok(path);
+        }
+        let given = path.display();
+        Err(InstallError::new(format!("--{name}: {given:?} is not accepted, expected an absolute path")))
+    }
+
+    pub(super) fn platform(&self) -> Result<Platform, InstallError> {
+        let name = self.one_of("platform", &PLATFORMS.map(|platform| platform.name))?;
+        Platform::by_name(name).ok_or_else(|| InstallError::new("--platform: unknown"))
+    }
+
+    pub(super) fn dirs(&self, platform: Platform) -> Result<Dirs, InstallError> {
+        Ok(Dirs {
+            net: self.directory("net-dir", platform.net_dir)?,
+            bin: self.directory("bin-dir", platform.bin_dir)?,
+            run: self.directory("run-dir", RUN_DIR)?,
+        })
+    }
+
+    pub(super) fn log_level(&self) -> Result<&'static str, InstallError> {
+        self.one_of("log-level", &["info", "error", "warn", "debug"])
+    }
+}
+
+/// The two short options that people try.
+fn long(arg: &str) -> &str {
+    match arg {
+        "-h" => "--help",
+        "-V" => "--version",
+        other => other,
+    }
+}
+
+/// `$(POD_NAMESPACE)` is what a variable that is not set leaves.
+fn namespace<'a>(option: &str, text: &'a str) -> Result<&'a str, InstallError> {
+    if is_label(text) {
+        return Ok(text);
+    }
+    Err(InstallError::new(format!(
+        "--{option}: {text:?} is not accepted, expected the name of a namespace: lower-case letters, digits and `-`, 63 at most"
+    )))
+}
+
+/// Whether a text is a DNS label, as the names of namespaces are.
+fn is_label(text: &str) -> bool {
+    let is_inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=63).contains(&text.len())
+        && text.chars().all(is_inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}

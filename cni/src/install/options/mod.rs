@@ -1,0 +1,232 @@
+//! The options of `install-cni` and `istio-cni uninstall`: one table, from which `--help` is made.
+
+mod given;
+mod table;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde_json::{Map, Value, json};
+
+use super::error::InstallError;
+use super::splice::TYPE;
+use crate::netconf::POD_ANNOTATIONS;
+use crate::usage;
+
+use given::Given;
+use table::{COMMON, INSTALL, UNINSTALL, help};
+
+/// Where the files are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dirs {
+    /// Network configurations.
+    pub net: PathBuf,
+    /// Programs.
+    pub bin: PathBuf,
+    /// State.
+    pub run: PathBuf,
+}
+
+/// How the plugin gets into the network's list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// The runtime's list is edited.
+    List,
+    /// A file in the network's drop-in directory.
+    DropIn,
+    /// A configuration of its own, which multus calls.
+    Standalone,
+}
+
+/// `install-cni`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Install {
+    /// Where the files are.
+    pub dirs: Dirs,
+    /// How the plugin is called.
+    pub placement: Placement,
+    /// Whether a list becomes a drop-in file where the runtime loads that.
+    pub drop_in_auto: bool,
+    /// Our object of the list.
+    pub entry: Value,
+    /// Ends after the installation.
+    pub once: bool,
+    /// Uninstalls at the end.
+    pub uninstall: bool,
+    /// Address for probes.
+    pub listen: Option<SocketAddr>,
+    /// Whether ADD is tried.
+    pub dry_add: bool,
+    /// Whether program and entry of Istio's own plugin are replaced.
+    pub replace_istio: bool,
+    /// Which pods are reported to the plugin.
+    pub pods: Option<PodsOptions>,
+}
+
+/// Which pods the agent reports to the plugin, and where it gets them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodsOptions {
+    /// The node's name.
+    pub node: String,
+    /// How to reach the API server; `None`: by the service account.
+    pub kubeconfig: Option<PathBuf>,
+    /// Whether the taint of the node is removed.
+    pub remove_taint: bool,
+}
+
+/// `istio-cni uninstall`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uninstall {
+    /// Where the files are.
+    pub dirs: Dirs,
+    /// Whether the program goes too.
+    pub binary: bool,
+    /// What libcni keeps for DEL.
+    pub results: PathBuf,
+}
+
+/// A command of the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Installs.
+    Install(Box<Install>),
+    /// Uninstalls.
+    Uninstall(Uninstall),
+    /// Prints a text: the help, or the version.
+    Print(String),
+}
+
+/// Reads `install-cni`'s arguments. Returns the log level, too.
+///
+/// # Errors
+/// The first argument that is not accepted.
+pub fn install(args: &[String]) -> Result<(Command, &'static str), InstallError> {
+    let rows = [COMMON.as_slice(), &INSTALL].concat();
+    let given = Given::read(&rows, args)?;
+    let level = given.log_level()?;
+    if let Some(text) = text(&given, "install-cni", &rows) {
+        return Ok((Command::Print(text), level));
+    }
+    let pods = pods(&given)?;
+    let platform = given.platform()?;
+    let drop_in = given.one_of("drop-in", &["auto", "yes", "no"])?;
+    let placement = match (platform.chained, drop_in) {
+        (true, "yes") => Placement::DropIn,
+        (true, _) => Placement::List,
+        (false, "yes") => {
+            let name = platform.name;
+            return Err(InstallError::new(format!(
+                "--drop-in: yes is not accepted with --platform={name}, expected no"
+            )));
+        }
+        (false, _) => Placement::Standalone,
+    };
+    let dirs = given.dirs(platform)?;
+    let listen = match given.text("listen").unwrap_or("[::]:8000") {
+        "" => None,
+        text => Some(text.parse().map_err(|_| {
+            InstallError::new(format!(
+                "--listen: {text:?} is not accepted, expected ADDRESS:PORT, as [::]:8000"
+            ))
+        })?),
+    };
+    let install = Install {
+        entry: entry(&given, &dirs, placement, level)?,
+        dirs,
+        placement,
+        drop_in_auto: placement == Placement::List && drop_in == "auto",
+        once: given.flag("once"),
+        uninstall: given.flag("uninstall"),
+        listen,
+        dry_add: !given.flag("no-dry-add"),
+        replace_istio: given.flag("replace-istio"),
+        pods,
+    };
+    Ok((Command::Install(Box::new(install)), level))
+}
+
+/// The text that is asked for instead of a command.
+fn text(given: &Given, command: &str, rows: &[table::Row]) -> Option<String> {
+    if given.flag("help") {
+        Some(help(command, rows))
+    } else {
+        given.flag("version").then(|| usage::version(command.split_whitespace().next().unwrap_or_default()))
+    }
+}
+
+fn pods(given: &Given) -> Result<Option<PodsOptions>, InstallError> {
+    let Some(node) = given.text("node-name") else {
+        let needs_it = [
+            ("kubeconfig", given.text("kubeconfig").is_some()),
+            ("remove-taint", given.flag("remove-taint")),
+        ];
+        if let Some((name, _)) = needs_it.into_iter().find(|(_, is_given)| *is_given) {
+            return Err(InstallError::new(format!("--{name}: not accepted without --node-name")));
+        }
+        return Ok(None);
+    };
+    // A DNS subdomain. `$(NODE_NAME)` is what a variable that is not set leaves.
+    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    if node.is_empty() || node.len() > 253 || !node.chars().all(is_name) {
+        return Err(InstallError::new(format!(
+            "--node-name: {node:?} is not accepted, expected the name of a node: lower-case letters, digits, `-` and `.`"
+        )));
+    }
+    if given.flag("once") {
+        return Err(InstallError::new(
+            "--node-name: not accepted with --once, expected an agent that keeps running",
+        ));
+    }
+    let kubeconfig = given.text("kubeconfig").map(|_| given.directory("kubeconfig", "")).transpose()?;
+    Ok(Some(PodsOptions { node: node.to_owned(), kubeconfig, remove_taint: given.flag("remove-taint") }))
+}
+
+/// Reads the arguments of `istio-cni uninstall`. Returns the log level, too.
+///
+/// # Errors
+/// The first argument that is not accepted.
+pub fn uninstall(args: &[String]) -> Result<(Command, &'static str), InstallError> {
+    let rows = [COMMON.as_slice(), &UNINSTALL].concat();
+    let given = Given::read(&rows, args)?;
+    let level = given.log_level()?;
+    if let Some(text) = text(&given, "istio-cni uninstall", &rows) {
+        return Ok((Command::Print(text), level));
+    }
+    let dirs = given.dirs(given.platform()?)?;
+    let results = given.directory("results-dir", "/var/lib/cni/results")?;
+    Ok((Command::Uninstall(Uninstall { dirs, binary: given.flag("binary"), results }), level))
+}
+
+/// Our object of the list: what the plugin reads, as `netconf` has it.
+fn entry(given: &Given, dirs: &Dirs, placement: Placement, level: &str) -> Result<Value, InstallError> {
+    let mut entry = Map::new();
+    entry.insert("type".to_owned(), json!(TYPE));
+    entry.insert("capabilities".to_owned(), json!({ POD_ANNOTATIONS: true }));
+    entry.insert("plugin_log_level".to_owned(), json!(level));
+    entry.insert("cni_agent_run_dir".to_owned(), json!(dirs.run));
+    let names = given.namespaces("exclude-namespaces")?.unwrap_or_else(|| vec!["kube-system"]);
+    entry.insert("exclude_namespaces".to_owned(), json!(names));
+    let own = given.namespace("pod-namespace")?;
+    for (key, text) in [("pod_namespace", own), ("backend", given.text("backend"))] {
+        entry.extend(text.map(|text| (key.to_owned(), json!(text))));
+    }
+    entry.insert("on_unknown".to_owned(), json!(given.one_of("on-unknown", &["fail", "pass"])?));
+    if let Some(text) = given.text("deadline-ms") {
+        let number: u64 = text.parse().map_err(|_| {
+            InstallError::new(format!("--deadline-ms: {text:?} is not accepted, expected a number"))
+        })?;
+        entry.insert("deadline_ms".to_owned(), json!(number));
+    }
+    if let Some(text) = given.text("capture") {
+        let value: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
+            InstallError::new(format!("--capture: {text:?} is not accepted, expected a JSON object: {error}"))
+        })?;
+        entry.insert("capture".to_owned(), Value::Object(value));
+    }
+    if placement == Placement::Standalone {
+        entry.insert("cniVersion".to_owned(), json!("1.0.0"));
+        entry.insert("name".to_owned(), json!(TYPE));
+        entry.insert("standalone".to_owned(), json!(true));
+    }
+    Ok(Value::Object(entry))
+}

@@ -1,0 +1,74 @@
+//! The table of options, from which `--help` is made.
+
+use crate::install::platform::PLATFORMS;
+
+/// One option: name, value if it takes one, what it does.
+pub(super) type Row = (&'static str, Option<&'static str>, &'static str);
+
+pub(super) const COMMON: [Row; 7] = [
+    ("platform", Some("NAME"), "directories of default, gke, k3s, microk8s or openshift [default: default]"),
+    ("net-dir", Some("DIR"), "directory of network configurations [default: that of the platform]"),
+    ("bin-dir", Some("DIR"), "directory of the plugins' programs [default: that of the platform]"),
+    ("run-dir", Some("DIR"), "directory of the plugin's state [default: /var/run/istio-cni]"),
+    ("log-level", Some("LEVEL"), "error, warn, info or debug [default: info]"),
+    ("help", None, "print this (-h)"),
+    ("version", None, "print the version (-V)"),
+];
+
+pub(super) const INSTALL: [Row; 15] = [
+    ("once", None, "install, verify, and end"),
+    (
+        "drop-in",
+        Some("WHEN"),
+        "yes: a file of its own beside the list, for libcni 1.3 or later; no: edit the list; auto: yes if the runtime of the Node object \
+         loads it (containerd 2.1, CRI-O 1.33), else no [default: auto]",
+    ),
+    (
+        "replace-istio",
+        None,
+        "put program and entry in place of those of Istio's CNI in sidecar mode; otherwise they are refused",
+    ),
+    ("uninstall", None, "on SIGTERM, take entry and state out; without it they stay, as an upgrade needs it"),
+    ("listen", Some("ADDRESS"), "address of /healthz and /readyz; empty: none [default: [::]:8000]"),
+    (
+        "node-name",
+        Some("NAME"),
+        "answer the plugin's questions about pods of this node, from the API server (the program install-cni only)",
+    ),
+    (
+        "remove-taint",
+        None,
+        "remove the taint cni.istio.io/not-ready of the node when the agent is ready; needs --node-name",
+    ),
+    ("kubeconfig", Some("FILE"), "how to reach the API server [default: the pod's service account]"),
+    (
+        "exclude-namespaces",
+        Some("NAMES"),
+        "namespaces of which no pod is captured, by commas [default: kube-system]",
+    ),
+    ("pod-namespace", Some("NAME"), "namespace of the agent itself, whose pods are not captured"),
+    ("backend", Some("NAME"), "backend of the plugin [default: chosen on the node]"),
+    ("on-unknown", Some("fail|pass"), "pods that the plugin knows nothing of [default: fail]"),
+    ("deadline-ms", Some("NUMBER"), "deadline of one call of the plugin [default: 30000]"),
+    ("capture", Some("JSON"), "configuration key `capture` of the plugin"),
+    ("no-dry-add", None, "skip the test run of the plugin in a temporary network namespace"),
+];
+
+pub(super) const UNINSTALL: [Row; 2] = [
+    ("binary", None, "remove the program too, unless a configuration or a cached result names it"),
+    ("results-dir", Some("DIR"), "directory of cached results [default: /var/lib/cni/results]"),
+];
+
+/// What `--help` prints.
+pub(super) fn help(program: &str, rows: &[Row]) -> String {
+    let mut text = format!("Usage: {program} [OPTIONS]\n\n");
+    for (name, value, what) in rows {
+        let option = value.map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}"));
+        text.push_str(&format!("  {option:<28} {what}\n"));
+    }
+    text.push_str("\nPlatforms:\n");
+    for platform in PLATFORMS {
+        text.push_str(&format!("  {platform}\n"));
+    }
+    text
+}

@@ -1,0 +1,229 @@
+//! Sockets of the run directory: each has one owner, which holds the lock of a file beside it. The kernel releases the lock when
+//! the owner ends, however it does, and another agent that waits for it takes over.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use istio_iptables::text::path_shown;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
+use super::error::InstallError;
+use super::requests;
+use crate::state::is_at;
+use crate::unix_socket::connect_nonblocking;
+
+/// How often a socket is looked at on which a process without our lock listens.
+const TAKE_OVER: Duration = Duration::from_secs(5);
+
+/// What becomes of a socket on which a process listens that has no lock: Istio's agent, or an earlier version of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unlocked {
+    /// It is left to that process until it ends.
+    Wait,
+    /// It is replaced.
+    Replace,
+}
+
+/// A socket that is listened on, and the lock that makes this process its owner.
+struct Owned {
+    listener: UnixListener,
+    _lock: Flock<File>,
+}
+
+/// Receives requests in a thread until the process ends, as soon as this process is the socket's owner: see
+/// [`requests::receive`].
+///
+/// # Errors
+/// The socket cannot be made.
+pub(super) fn serve(
+    path: &Path,
+    name: &str,
+    unlocked: Unlocked,
+    is_complete: impl Fn(&[u8], bool) -> bool + Send + 'static,
+    handle: impl FnMut(UnixStream, Vec<u8>) + Send + 'static,
+) -> Result<(), InstallError> {
+    let failed = |error: io::Error| InstallError::io("listen on", path, &error);
+    let owned = Owned::now(path, unlocked).map_err(failed)?;
+    match &owned {
+        Some(_) => log::info!(socket = path_shown(path); "listening"),
+        None => log::warn!(socket = path_shown(path); "another process listens until it ends"),
+    }
+    let path_to_own = path.to_owned();
+    let receive = move || {
+        let served = match owned {
+            Some(owned) => Ok(owned),
+            None => Owned::wait(&path_to_own, unlocked).inspect(
+                |_| log::info!(socket = path_shown(&path_to_own); "the other process has ended: listening"),
+            ),
+        };
+        let received = served.and_then(|owned| requests::receive(&owned.listener, is_complete, handle));
+        if let Err(error) = received {
+            log::error!(socket = path_shown(&path_to_own); "nothing is received any more: {error}");
+        }
+    };
+    thread::Builder::new().name(name.to_owned()).spawn(receive).map_err(failed)?;
+    Ok(())
+}
+
+impl Owned {
+    /// `None`: another process is the owner, or listens.
+    fn now(path: &Path, unlocked: Unlocked) -> io::Result<Option<Self>> {
+        match lock(path, FlockArg::LockExclusiveNonblock)? {
+            Some(lock) if unlocked == Unlocked::Replace || !is_served(path) => {
+                Self::bind(path, lock).map(Some)
+            }
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    fn wait(path: &Path, unlocked: Unlocked) -> io::Result<Self> {
+        loop {
+            let Some(lock) = lock(path, FlockArg::LockExclusive)? else { continue };
+            // With the lock, so that of several agents one waits for that process.
+            while unlocked == Unlocked::Wait && is_served(path) {
+                thread::sleep(TAKE_OVER);
+            }
+            return Self::bind(path, lock);
+        }
+    }
+
+    /// By another name first: at each moment the socket is one that is listened on, and for this user alone. Only the owner uses
+    /// that name.
+    fn bind(path: &Path, lock: Flock<File>) -> io::Result<Self> {
+        let temporary = beside(path, "tmp");
+        remove(&temporary)?;
+        let listener = UnixListener::bind(&temporary)?;
+        fs::set_permissions(&temporary, Permissions::from_mode(0o600))?;
+        fs::rename(&temporary, path)?;
+        Ok(Self { listener, _lock: lock })
+    }
+}
+
+/// A file beside a socket.
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(ending);
+    name.into()
+}
+
+/// Locks a socket. `None`: another process has the lock, if that is not to be waited for.
+fn lock(path: &Path, how: FlockArg) -> io::Result<Option<Flock<File>>> {
+    let path = beside(path, "lock");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    loop {
+        match Flock::lock(options.open(&path)?, how) {
+            // Between the two, `remove_abandoned` may have removed it.
+            Ok(lock) if is_at(&lock, &path) => return Ok(Some(lock)),
+            Ok(_) | Err((_, Errno::EINTR)) => {}
+            Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
+            Err((_, error)) => return Err(error.into()),
+        }
+    }
+}
+
+/// Whether a process listens on a socket.
+fn is_served(path: &Path) -> bool {
+    matches!(connect_nonblocking(path), Ok(_) | Err(Errno::EAGAIN))
+}
+
+/// Removes a socket that has no owner and on which no process listens, if it is there.
+///
+/// # Errors
+/// It cannot be removed.
+pub(super) fn remove_abandoned(path: &Path) -> Result<(), InstallError> {
+    let failed = |error: io::Error| InstallError::io("remove", path, &error);
+    if !path.parent().is_some_and(Path::exists) {
+        return Ok(());
+    }
+    let Some(_lock) = lock(path, FlockArg::LockExclusiveNonblock).map_err(failed)? else { return Ok(()) };
+    if !is_served(path) {
+        remove(path).map_err(failed)?;
+    }
+    // The lock's file last: an agent that waits for it makes another.
+    remove(&beside(path, "lock")).map_err(failed)
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn socket_has_one_owner_whose_end_frees_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("agent.sock");
+        let first = Owned::now(&path, Unlocked::Replace).unwrap().unwrap();
+        assert!(Owned::now(&path, Unlocked::Replace).unwrap().is_none());
+        assert!(is_served(&path));
+        assert_eq!(names(folder.path()), ["agent.sock", "agent.sock.lock"]);
+        remove_abandoned(&path).unwrap();
+        assert!(is_served(&path), "a socket that is listened on stays");
+        let waiting = thread::spawn({
+            let path = path.clone();
+            move || Owned::wait(&path, Unlocked::Replace)
+        });
+        drop(first);
+        let second = waiting.join().unwrap().unwrap();
+        assert!(is_served(&path));
+        drop(second);
+        assert!(!is_served(&path));
+        remove_abandoned(&path).unwrap();
+        assert_eq!(names(folder.path()), [""; 0]);
+    }
+
+    #[test]
+    fn process_without_the_lock_keeps_its_socket_or_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log.sock");
+        let other = UnixListener::bind(&path).unwrap();
+        assert!(Owned::now(&path, Unlocked::Wait).unwrap().is_none());
+        remove_abandoned(&path).unwrap();
+        assert_eq!(names(folder.path()), ["log.sock"]);
+        drop(other);
+        let owned = Owned::now(&path, Unlocked::Wait).unwrap().unwrap();
+        drop(owned);
+        let _other = UnixListener::bind(folder.path().join("agent.sock")).unwrap();
+        assert!(Owned::now(&folder.path().join("agent.sock"), Unlocked::Replace).unwrap().is_some());
+    }
+
+    #[test]
+    fn lock_of_a_file_that_was_removed_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("agent.sock");
+        let held = lock(&path, FlockArg::LockExclusive).unwrap();
+        let waiting = thread::spawn({
+            let path = path.clone();
+            move || {
+                lock(&path, FlockArg::LockExclusive)
+                    .map(|lock| lock.is_some_and(|lock| is_at(&lock, &beside(&path, "lock"))))
+            }
+        });
+        remove(&beside(&path, "lock")).unwrap();
+        drop(held);
+        assert!(waiting.join().unwrap().unwrap());
+    }
+}

@@ -1,0 +1,47 @@
+//! What `istio-cni` says to a person: runtimes set `CNI_COMMAND` and give no argument.
+
+use istio_iptables::exit::Exit;
+
+const HELP: &str = "\
+Usage: istio-cni COMMAND [OPTIONS]
+
+A CNI plugin, which a container runtime calls with CNI_COMMAND and other variables, and the configuration on standard input.
+
+Commands:
+  install      put the plugin and its entry on this node, and keep them there; see `istio-cni install --help`
+  uninstall    take them out; see `istio-cni uninstall --help`
+
+Options:
+  -h, --help     print this
+  -V, --version  print the version
+";
+
+/// A text to print, and how the program ends with it: bad usage belongs to standard error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The text, with its line end.
+    pub text: String,
+    /// How the program ends.
+    pub exit: Exit,
+}
+
+/// The reply to an argument that is no command of the agent. `None`: there is no argument.
+#[must_use]
+pub fn reply(argument: Option<&str>) -> Option<Reply> {
+    let (text, exit) = match argument? {
+        "--help" | "-h" | "help" => (HELP.to_owned(), Exit::Done),
+        "--version" | "-V" => (version("istio-cni"), Exit::Done),
+        other => {
+            let problem =
+                format!("unknown argument {other:?}, expected install, uninstall, --help or --version\n");
+            (problem, Exit::Usage)
+        }
+    };
+    Some(Reply { text, exit })
+}
+
+/// What `--version` prints.
+#[must_use]
+pub fn version(program: &str) -> String {
+    format!("{program} {}\n", env!("CARGO_PKG_VERSION"))
+}

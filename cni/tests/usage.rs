@@ -1,0 +1,68 @@
+//! The programs as a person types them.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "tests"
+)]
+
+use std::process::{Command, Output};
+
+fn run(args: &[&str], variables: &[(&str, &str)]) -> (Option<i32>, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_istio-cni"));
+    command.args(args).env_remove("CNI_COMMAND").envs(variables.iter().copied());
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+#[test]
+fn help_and_version_are_text() {
+    let version = format!("istio-cni {}\n", env!("CARGO_PKG_VERSION"));
+    for args in [&["--version"][..], &["-V"], &["uninstall", "-V"]] {
+        assert_eq!(run(args, &[]), (Some(0), version.clone(), String::new()), "{args:?}");
+    }
+    for (args, part) in [
+        (&["--help"][..], "Usage: istio-cni COMMAND"),
+        (&["-h"], "istio-cni uninstall --help"),
+        (&["install", "-h"], "--exclude-namespaces=NAMES"),
+        (&["uninstall", "--help"], "Usage: istio-cni uninstall"),
+    ] {
+        let (code, stdout, stderr) = run(args, &[]);
+        assert!(code == Some(0) && stdout.contains(part) && stderr.is_empty(), "{args:?}: {stdout}{stderr}");
+    }
+}
+
+#[test]
+fn bad_usage_is_exit_64_with_one_line() {
+    for (args, parts) in [
+        (&["foo"][..], ["\"foo\"", "install, uninstall"]),
+        (&["install", "--foo"], ["\"--foo\"", "--help"]),
+        (
+            &["install", "--exclude-namespaces=kube-system,$(POD_NAMESPACE)"],
+            ["--exclude-namespaces: \"$(POD_NAMESPACE)\"", "lower-case"],
+        ),
+        (
+            &["install", "--exclude-namespaces", "Foo Bar"],
+            ["--exclude-namespaces: \"Foo Bar\"", "lower-case"],
+        ),
+        (&["install", "--exclude-namespaces=-a"], ["--exclude-namespaces: \"-a\"", "lower-case"]),
+        (&["install", "--pod-namespace=../x"], ["--pod-namespace: \"../x\"", "lower-case"]),
+        (&["install", "--pod-namespace="], ["--pod-namespace: \"\"", "lower-case"]),
+        (&["uninstall", "--run-dir=x"], ["--run-dir: \"x\"", "absolute path"]),
+    ] {
+        let (code, stdout, stderr) = run(args, &[]);
+        assert_eq!((code, stdout.as_str(), stderr.lines().count()), (Some(64), "", 1), "{args:?}: {stderr}");
+        assert!(parts.iter().all(|part| stderr.contains(part)), "{args:?}: {stderr}");
+    }
+}
+
+/// Whatever arguments a runtime gives, it gets JSON; so does a program that forgets the variables.
+#[test]
+fn runtime_gets_json() {
+    let (code, stdout, _) = run(&["--help"], &[("CNI_COMMAND", "VERSION")]);
+    assert!(code == Some(0) && stdout.starts_with('{') && stdout.contains("supportedVersions"), "{stdout}");
+    let (code, stdout, _) = run(&[], &[]);
+    assert!(code == Some(1) && stdout.starts_with('{') && stdout.contains("\"code\":4"), "{stdout}");
+}
