@@ -25,8 +25,9 @@ pub const LARGEST: usize = 8 << 20;
 /// The run directory of the node agent, as in Istio.
 pub const RUN_DIR: &str = "/var/run/istio-cni";
 
-/// How long a command may take.
-pub const DEADLINE: Duration = Duration::from_secs(5);
+/// How long a command may take: several times as long as each of all ADDs of a node needs that starts its pods at once, and far
+/// less than kubelet (4 minutes) and CRI-O (5) wait for a sandbox.
+pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The longest deadline that is accepted: kubelet gives up on a sandbox after 4 minutes.
 const LONGEST_DEADLINE: Duration = Duration::from_secs(240);

@@ -28,7 +28,7 @@ const EXCLUDED: &str = "EXCLUDE_NAMESPACES";
 pub const SETTINGS: [(&str, &str, &str); 9] = [
     ("backend", "BACKEND", "auto"),
     ("capture", "CAPTURE", "{}"),
-    ("deadline-ms", "DEADLINE_MS", "5000"),
+    ("deadline-ms", "DEADLINE_MS", "30000"),
     ("drop-in", "DROP_IN", "no"),
     ("exclude-namespaces", EXCLUDED, SYSTEM),
     ("log-level", "LOG_LEVEL", "info"),
