@@ -35,7 +35,7 @@ impl Exit {
         (Self::Usage, "bad options"),
         (Self::Unavailable, "no usable backend"),
         (Self::Refused, "the kernel or the restore tool refused"),
-        (Self::CannotCreate, "cannot write a file"),
+        (Self::CannotCreate, "cannot write a file or standard output"),
         (Self::Busy, "lock busy, or a tool hangs"),
         (Self::NoPermission, "missing privilege"),
         (Self::ValidationFailed, "validation failed"),

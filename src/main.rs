@@ -4,7 +4,7 @@
 #[path = "kernel/link_stubs.rs"]
 mod link_stubs;
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -16,28 +16,21 @@ use istio_iptables::facts::Files;
 use istio_iptables::kernel::input;
 use istio_iptables::kernel::process::{self, Host as _, SystemHost};
 use istio_iptables::kernel::recording;
-use istio_iptables::kernel::rules_file;
+use istio_iptables::kernel::{rules_file, terminal};
 use istio_iptables::report::Failure;
 use istio_iptables::{logging, run};
 
 fn main() -> ExitCode {
     // Rust ignores SIGPIPE; a closed log must not end a run half way, so that is right here.
-    match outcome() {
-        Ok((printed, exit)) => match io::stdout().write_all(printed.as_bytes()) {
-            Ok(()) => exit.into(),
-            // The reader is gone, `| head` for instance.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => exit.into(),
-            Err(error) => {
-                log::error!("cannot write to standard output: {error}");
-                Exit::CannotCreate.into()
-            }
-        },
-        Err(failure) => {
+    let print = |text: &str| terminal::show(text, false).map_err(|error| Failure::no_output(&error));
+    let printed = outcome().and_then(|(text, exit)| print(&text).map(|()| exit));
+    printed
+        .unwrap_or_else(|failure| {
             log::error!("{failure}");
             rules_file::termination_log(&failure.to_string());
-            failure.exit.into()
-        }
-    }
+            failure.exit
+        })
+        .into()
 }
 
 /// What is to be printed, and the exit code.
@@ -47,7 +40,10 @@ fn outcome() -> Result<(String, Exit), Failure> {
     let read = |path: &Path| machine.read(path);
     let parsed = cli::parse(std::env::args_os(), std::env::vars_os(), &mut input::stdin(), &read);
     let (mut raw, errors) = match parsed {
-        Ok(Outcome::Print(text)) => return Ok((text, Exit::Done)),
+        Ok(Outcome::Print(text)) => {
+            logging::init(config::log_options(&cli::RawOptions::default()));
+            return Ok((text, Exit::Done));
+        }
         Ok(Outcome::Run(raw)) => (raw, Vec::new()),
         Err(cli::Failure { errors, raw }) => (raw, errors),
     };

@@ -1,6 +1,7 @@
 //! Error reports: what failed, the tool's output, and a fix.
 
 use std::fmt;
+use std::io;
 
 use crate::exit::Exit;
 
@@ -24,6 +25,12 @@ impl Failure {
     #[must_use]
     pub fn new(exit: Exit, what: impl Into<String>) -> Self {
         Self { exit, what: what.into(), details: Vec::new(), hint: None, missing_modules: Vec::new() }
+    }
+
+    /// Standard output is closed, or cannot take all of an answer.
+    #[must_use]
+    pub fn no_output(error: &io::Error) -> Self {
+        Self::new(Exit::CannotCreate, format!("cannot write to standard output: {error}"))
     }
 
     /// Adds what else is known; empty lines are not.

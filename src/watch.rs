@@ -12,10 +12,10 @@ use crate::report::Failure;
 /// The pause between two lists.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Prints the rules with their rates again and again, until nothing reads them any more; `paint` gives text its colours.
+/// Prints the rules with their rates again and again, until standard output cannot be written to; `paint` gives text its colours.
 ///
 /// # Errors
-/// The live state cannot be read.
+/// The live state cannot be read, or standard output not be written to.
 pub fn watch(
     host: &impl Host,
     choice: BackendChoice,
@@ -28,9 +28,7 @@ pub fn watch(
         let shown = rules(host, choice)?;
         let earlier = before.as_ref().map(|(at, shown)| (now.duration_since(*at), shown.as_slice()));
         let text = paint(format::show(&shown, earlier, output));
-        if terminal::show(&text, output == Output::Text).is_err() {
-            return Ok(());
-        }
+        terminal::show(&text, output == Output::Text).map_err(|error| Failure::no_output(&error))?;
         before = Some((now, shown));
         std::thread::sleep(INTERVAL);
     }

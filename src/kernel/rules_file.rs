@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{FallocateFlags, Flock, FlockArg, fallocate};
 
 use super::memory;
 use crate::model::Family;
@@ -58,13 +58,37 @@ pub fn keep(path: &Path, text: &str) -> io::Result<RulesFile> {
         .create(true)
         .truncate(false)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    let is_new = !path.exists();
     let mut file = options.open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    file.set_len(0)?;
-    written(&mut file, text)?;
+    replace(&mut file, (path, is_new), text)?;
+    file.rewind()?;
     Ok(RulesFile { place: path_shown(path), file })
+}
+
+/// Gives a regular file this text. Its space is reserved first: on a full disk it keeps the text it has, and a new file goes. In
+/// place, since no file can be renamed over one that is a mount point.
+#[allow(clippy::disallowed_methods, reason = "the edge")]
+fn replace(file: &mut File, (path, is_new): (&Path, bool), text: &str) -> io::Result<()> {
+    reserve(file, text.len()).inspect_err(|_| {
+        if is_new {
+            // The error that is reported says more than one of this.
+            let _ = std::fs::remove_file(path);
+        }
+    })?;
+    file.write_all(text.as_bytes())?;
+    file.set_len(text.len().try_into().unwrap_or(u64::MAX))
+}
+
+/// Has the file system set space aside, or fail now. One that cannot is written to without.
+fn reserve(file: &File, length: usize) -> io::Result<()> {
+    let length = libc::off_t::try_from(length).unwrap_or(libc::off_t::MAX);
+    match fallocate(file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, length) {
+        Err(errno @ (Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG)) => Err(errno.into()),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Writes rules for reading: to a regular file, a terminal or a device such as `/dev/null`. Links are not followed:
@@ -80,9 +104,12 @@ pub fn show(path: &Path, text: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
     // Without waiting: a pipe may have no reader.
     options.write(true).create(true).custom_flags(follow | libc::O_NONBLOCK | libc::O_NOCTTY);
+    let is_new = !path.exists();
     let mut file = options.open(path)?;
     let kind = file.metadata()?.file_type();
-    if kind.is_file() {
+    if kind.is_file() && follow != 0 {
+        return replace(&mut file, (path, is_new), text);
+    } else if kind.is_file() {
         file.set_len(0)?;
     } else if follow != 0 && !kind.is_char_device() {
         return Err(io::Error::other("it is neither a regular file nor a character device"));

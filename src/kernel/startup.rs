@@ -5,6 +5,16 @@
     reason = "code that runs before `main` is named in a section, and std has no wrapper for the calls"
 )]
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether standard output was closed. What is open in its place accepts everything.
+static OUTPUT_WAS_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the process was started without standard output.
+pub(super) fn output_was_closed() -> bool {
+    OUTPUT_WAS_CLOSED.load(Ordering::Relaxed)
+}
+
 /// The C library calls what this section points to before `main`.
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -12,11 +22,15 @@ static BEFORE_MAIN: extern "C" fn() = prepare;
 
 extern "C" fn prepare() {
     for stream in 0..=2 {
-        // SAFETY: the calls take numbers and constant strings only, and touch nothing of Rust's runtime.
+        // SAFETY: the calls take numbers and constant strings only, and nothing here needs Rust's runtime.
         unsafe {
-            if libc::fcntl(stream, libc::F_GETFD) == -1
-                && libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) == -1
-            {
+            if libc::fcntl(stream, libc::F_GETFD) != -1 {
+                continue;
+            }
+            if stream == libc::STDOUT_FILENO {
+                OUTPUT_WAS_CLOSED.store(true, Ordering::Relaxed);
+            }
+            if libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) == -1 {
                 // The lowest free number is this stream's: those below are open by now.
                 libc::memfd_create(c"closed".as_ptr(), 0);
             }

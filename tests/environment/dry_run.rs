@@ -140,6 +140,32 @@ fn a_rules_file_that_cannot_be_written_applies_nothing() {
     }
 }
 
+/// A file system of 16 kB with the file `rules` on it, and no room left.
+const FULL: &str = "mkdir $DIR/full; mount -t tmpfs -o size=16k full $DIR/full; \
+                    echo '# an earlier run' >$DIR/full/rules; cat /dev/zero >$DIR/full/rest 2>/dev/null || :";
+
+#[test]
+fn a_full_disk_keeps_the_earlier_rules_file_and_applies_nothing() {
+    let pod = Pod::with(&format!("{}; {FULL}", crate::pod::V4));
+    let before = pod.state();
+    // More rules than fit into the page that the file has.
+    let ports: Vec<String> = (1..400).map(|port| port.to_string()).collect();
+    let options: [&'static str; 4] = ["-i", "*", "-b", ports.join(",").leak()];
+    for name in ["rules", "new"] {
+        let path = pod.path("full").join(name).display().to_string();
+        let kept = [&options[..], &["--rules-file", &path]].concat();
+        pod.istio(&kept).end().exits(73).stderr_contains("--rules-file").stderr_contains("No space left");
+        pod.istio(&dry(&options))
+            .env("DRY_RUN_FILE_PATH", &path)
+            .end()
+            .exits(73)
+            .stderr_contains("DRY_RUN_FILE_PATH")
+            .stderr_contains("No space left");
+    }
+    assert_eq!(pod.sh("cat $DIR/full/rules; ls $DIR/full"), "# an earlier run\nrest\nrules\n");
+    assert_eq!(pod.state(), before);
+}
+
 #[test]
 fn a_rules_file_that_is_a_link_or_a_device_is_refused_and_nothing_is_applied() {
     let pod = Pod::new();

@@ -1,10 +1,12 @@
 //! What is written where.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::pod::{Ended, Pod, SIDECAR};
+use crate::pod::{BUILT, Ended, Pod, SIDECAR};
 
 /// Each line as an object, with the keys that log collectors expect and no line break in any string.
 fn objects(ended: &Ended) -> Vec<Value> {
@@ -137,9 +139,36 @@ fn closed_log_pipe_does_not_end_the_run() {
 }
 
 #[test]
-fn closed_output_pipe_is_no_failure_and_a_full_device_is() {
+fn output_that_cannot_be_written_is_an_error() {
     let pod = Pod::new();
-    pod.sh("{ \"$BIN\" -b '*' --dry-run 2>/dev/null || echo $? > $DIR/code; } | true; [ ! -e $DIR/code ]");
-    assert_eq!(pod.sh("\"$BIN\" -b '*' --dry-run 2>$DIR/err >/dev/full || echo $?"), "73\n");
-    assert!(fs::read_to_string(pod.path("err")).unwrap().contains("standard output"));
+    for command in [
+        "-b '*' --dry-run",
+        "show",
+        "check",
+        "explain",
+        "diff options live",
+        "bundle",
+        "--help",
+        "completions bash",
+    ] {
+        for (target, why) in [("/dev/full", "No space left on device"), ("&-", "Bad file descriptor")] {
+            let ended = pod.sh(&format!("\"$BIN\" {command} 2>$DIR/err >{target} || echo $?"));
+            assert_eq!(ended, "73\n", "{command} >{target}");
+            let log = fs::read_to_string(pod.path("err")).unwrap();
+            assert!(log.contains("cannot write to standard output") && log.contains(why), "{command}: {log}");
+        }
+    }
+    // Nothing is lost where nothing is printed.
+    pod.sh("\"$BIN\" -b '*' 2>/dev/null >&-; \"$BIN\" -b '*' 2>/dev/null >/dev/full");
+}
+
+#[test]
+fn a_closed_output_pipe_ends_the_process_by_sigpipe_as_it_ends_cat() {
+    for arguments in [&["explain"][..], &["--help"], &["show", "--watch"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ended = Command::new(BUILT).args(arguments).stdout(writer).output().unwrap();
+        assert_eq!(ended.status.signal(), Some(libc::SIGPIPE), "{arguments:?}: {ended:?}");
+        assert!(!String::from_utf8_lossy(&ended.stderr).contains("standard output"), "{ended:?}");
+    }
 }
