@@ -42,6 +42,9 @@ pub(super) fn read(source: &str, text: &str, raw: &mut RawOptions, errors: &mut 
     let mut complain = |problem: String| {
         errors.push(UsageError::Document { source: source.to_owned(), problem });
     };
+    if text.trim().is_empty() {
+        return complain("it is empty; expected one JSON object whose keys are long flag names".to_owned());
+    }
     let Members(members) = match serde_json::from_str(text) {
         Ok(members) => members,
         Err(error) => return complain(error.to_string()),

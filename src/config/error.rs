@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::cli::Origin;
+use crate::model::Port;
 
 /// The accepted values.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,6 +158,17 @@ pub enum Warning {
         /// Why.
         reason: &'static str,
     },
+    /// A port that another option uses, too.
+    SamePort {
+        /// The option.
+        origin: Origin,
+        /// The port.
+        port: Port,
+        /// What else uses it.
+        other: String,
+        /// What becomes of traffic.
+        effect: &'static str,
+    },
     /// Name servers of the caller for another network namespace.
     NameServersOfCaller {
         /// The option that names the network namespace.
@@ -172,6 +184,7 @@ impl Warning {
             Self::EmptyList { origin, .. }
             | Self::HostBits { origin, .. }
             | Self::NoEffect { origin, .. }
+            | Self::SamePort { origin, .. }
             | Self::NameServersOfCaller { origin } => origin,
         }
     }
@@ -186,6 +199,9 @@ impl Warning {
                 format!("{name}: {given} has bits set behind its prefix; {used} counts")
             }
             Self::NoEffect { reason, .. } => format!("{name} has no effect: {reason}"),
+            Self::SamePort { port, other, effect, .. } => {
+                format!("{name}: {port} is also the port of {other}: {effect}")
+            }
             Self::NameServersOfCaller { .. } => format!(
                 "{name}: DNS capture takes the name servers from /etc/resolv.conf of the caller, not of the pod; --pid \
                  takes the pod's, --capture-all-dns needs none"

@@ -5,6 +5,7 @@ mod capture_annotation;
 mod error;
 mod intent;
 mod packet_query;
+mod ports;
 mod ranges;
 mod reader;
 mod resolve;

@@ -12,7 +12,7 @@ use super::intent::{DnsChoice, FamilyChoice, Intent};
 use super::packet_query::{self, Color, DiffQuery, PacketQuery, Question};
 use super::reader::Reader;
 use super::run::{LogFormat, LogOptions, RunOptions};
-use super::{run_options, traffic, values};
+use super::{ports, run_options, traffic, values};
 
 /// All resolved options.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,17 +86,20 @@ pub fn resolve(raw: &RawOptions, files: &Files) -> Result<Resolved, Vec<ConfigEr
     let diff = is_diff.then(|| packet_query::read_diff(raw, files, &mut reader.errors)).flatten();
     let color = packet_query::read_color(raw, &mut reader.errors);
     match (run, intent) {
-        (Some(run), Some(intent)) if reader.errors.is_empty() => Ok(Resolved {
-            run,
-            log,
-            query,
-            question,
-            diff,
-            color,
-            intent,
-            warnings: reader.warnings,
-            given: differing(raw),
-        }),
+        (Some(run), Some(intent)) if reader.errors.is_empty() => {
+            ports::warn(&mut reader, &intent.traffic.ports, &intent.dns, run.validation);
+            Ok(Resolved {
+                run,
+                log,
+                query,
+                question,
+                diff,
+                color,
+                intent,
+                warnings: reader.warnings,
+                given: differing(raw),
+            })
+        }
         _ => Err(reader.errors),
     }
 }
@@ -113,7 +116,7 @@ fn read_log(reader: &mut Reader<'_>) -> LogOptions {
 
 fn read_intent(reader: &mut Reader<'_>, files: &Files) -> Option<Intent> {
     let family = family(reader);
-    let ports = traffic::ports(reader);
+    let ports = ports::read(reader);
     let proxy = traffic::proxy(reader, files);
     let mode = traffic::mode(reader);
     let inbound = traffic::inbound(reader);

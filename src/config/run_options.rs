@@ -24,6 +24,8 @@ pub(super) fn run(reader: &mut Reader<'_>) -> Option<RunOptions> {
         network_namespace: network_namespace(reader),
         cni_mode: reader.boolean(Key::CniMode),
     };
+    // The parser of the command line has read it.
+    reader.required(Key::Config, values::config_file);
     // Istio reconciles only with this option; here every run does.
     reader.boolean(Key::Reconcile);
     let validation = validation(reader);

@@ -10,7 +10,7 @@ use super::error::{ConfigError, Expected, Warning};
 use super::ranges::{self, Range};
 use super::reader::{Items, Reader};
 use super::values;
-use super::{InboundPorts, Mode, Outbound, OutboundRanges, OwnerGroups, ProxyOwner, ProxyPorts, Tproxy};
+use super::{InboundPorts, Mode, Outbound, OutboundRanges, OwnerGroups, ProxyOwner, Tproxy};
 
 /// The proxy's default uid and gid, `istio-proxy` in Istio's images. [`crate::policy`] excludes its traffic (`owners.rs`).
 const DEFAULT_UID: u32 = 1337;
@@ -18,13 +18,6 @@ const DEFAULT_UID: u32 = 1337;
 const MOST_GROUPS: usize = 64;
 /// Owner groups that fit in one iptables rule: the tools read at most 255 words of a line, five for each group.
 const MOST_GROUPS_IN_A_RULE: usize = 49;
-
-pub(super) fn ports(reader: &mut Reader<'_>) -> Option<ProxyPorts> {
-    let outbound = reader.value(Key::EnvoyPort, values::port);
-    let inbound = reader.value(Key::InboundCapturePort, values::port);
-    let tunnel = reader.value(Key::InboundTunnelPort, values::port);
-    Some(ProxyPorts { outbound: outbound?, inbound: inbound?, tunnel: tunnel? })
-}
 
 pub(super) fn proxy(reader: &mut Reader<'_>, files: &Files) -> ProxyOwner {
     const EMPTY: &str =

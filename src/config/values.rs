@@ -120,6 +120,15 @@ pub(super) fn path(text: &str) -> Result<PathBuf, Expected> {
     }
 }
 
+/// The config file.
+pub(super) fn config_file(text: &str) -> Result<PathBuf, Expected> {
+    match text {
+        "-" => Ok(PathBuf::from(text)),
+        "" => Err(Expected::new("the path of a JSON file, or - for standard input")),
+        text => path(text),
+    }
+}
+
 /// The path of a network namespace.
 pub(super) fn network_namespace(text: &str) -> Result<PathBuf, Expected> {
     if text.is_empty() { Err(Expected::new("the path of a network namespace")) } else { path(text) }

@@ -109,3 +109,17 @@ fn ipv6_disabled_later_removes_ipv6_rules() {
         assert!(!pod.rules().contains("fwmark"), "{variant}: {}", pod.rules());
     }
 }
+
+#[test]
+fn explain_warns_of_an_interface_that_does_not_exist() {
+    let pod = Pod::new();
+    for live in [&[][..], &["--live"]] {
+        for (from, option) in [("outside", "--in"), ("app", "--out")] {
+            let explain = ["explain", "--from", from, "--to", "10.4.4.4:80", option];
+            let of = |name| pod.istio(&[&explain[..], &[name], live].concat()).good();
+            of("wrong0").stderr_contains(&format!("{option}: there is no interface wrong0 here, only lo, "));
+            let known = of("eth0");
+            assert!(!known.stderr.contains("there is no interface"), "{known}");
+        }
+    }
+}

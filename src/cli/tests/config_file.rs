@@ -49,7 +49,7 @@ fn a_config_file_holds_ten_thousand_ranges() {
 #[test]
 fn config_file_errors_name_the_position() {
     for (text, expected) in [
-        ("", "EOF while parsing a value at line 1 column 0"),
+        (" \n", "it is empty; expected one JSON object whose keys are long flag names"),
         ("[]", "invalid type: sequence, expected one JSON object whose keys are long flag names"),
         ("{} x", "trailing characters at line 1 column 4"),
         ("{\"dry-run\": true", "EOF while parsing an object"),

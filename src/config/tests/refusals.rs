@@ -311,3 +311,12 @@ fn values_that_shells_complete_are_those_that_are_accepted() {
         }
     }
 }
+
+#[test]
+fn a_config_file_without_a_name_is_not_skipped() {
+    refused(
+        &["--config", ""],
+        &["--config: \"\" is not accepted, expected the path of a JSON file, or - for"],
+    );
+    assert_eq!(warnings_of(&[], &["ISTIO_IPTABLES_CONFIG="]), Vec::<String>::new());
+}

@@ -128,3 +128,36 @@ fn lists_of_empty_items_count_as_unset() {
         assert_eq!(intent(&[flag, ",,"]), intent(&[]), "{flag}");
     }
 }
+
+#[test]
+fn ports_that_the_proxy_would_use_twice() {
+    let dns = "--redirect-dns";
+    let probe = ["--run-validation", "--iptables-probe-port"];
+    for (words, port, other) in [
+        (&["-z", "15001"][..], "--inbound-capture-port (-z): 15001 ", "--envoy-port (-p)"),
+        (&["-p", "15006"], "--envoy-port (-p): 15006 ", "--inbound-capture-port (-z)"),
+        (&["-z", "15008"], "--inbound-capture-port (-z): 15008 ", "--inbound-tunnel-port (-e)"),
+        (&["-p", "15008"], "--envoy-port (-p): 15008 ", "--inbound-tunnel-port (-e)"),
+        (&["-e", "15006"], "--inbound-tunnel-port (-e): 15006 ", "--inbound-capture-port (-z)"),
+        (&[dns, "-z", "15053"], "--inbound-capture-port (-z): 15053 ", "DNS capture"),
+        (&[dns, "-p", "15053"], "--envoy-port (-p): 15053 ", "DNS capture"),
+        (&[dns, "-e", "15053"], "--inbound-tunnel-port (-e): 15053 ", "DNS capture"),
+        (&[probe[0], probe[1], "15008"], "--iptables-probe-port: 15008 ", "--inbound-tunnel-port (-e)"),
+        (&[probe[0], "-e", "15002"], "--inbound-tunnel-port (-e): 15002 ", "--iptables-probe-port"),
+    ] {
+        let warnings = warnings_of(words, &[]);
+        let [warning] = warnings.as_slice() else { panic!("{words:?}: {warnings:?}") };
+        assert!(warning.starts_with(port) && warning.contains(other), "{words:?}: {warning}");
+    }
+    assert_eq!(warnings_of(&["-p", "9", "-z", "9", "-e", "9"], &[]).len(), 3);
+    // The probe goes to another loopback address than that of the proxy's listeners.
+    for words in [
+        &["-z", "15053"][..],
+        &[probe[0], probe[1], "15006"],
+        &["--run-validation"],
+        &[dns],
+        &["-p", "1", "-z", "2", "-e", "3"],
+    ] {
+        assert_eq!(warnings_of(words, &[]), Vec::<String>::new(), "{words:?}");
+    }
+}
