@@ -20,7 +20,11 @@ fn main() -> ExitCode {
                 print_error(&format!("{note}\n"));
             }
             if let Err(error) = files::write(&output.target, &output.text) {
-                print_error(&format!("error: {}: {}\n", output.target, files::plain(&error)));
+                let target = match output.target.as_str() {
+                    "-" => "standard output".to_owned(),
+                    file => format!("--output {file}"),
+                };
+                print_error(&format!("error: {target}: {}\n", files::plain(&error)));
                 return Exit::CannotCreate.into();
             }
             if output.refused { Exit::No.into() } else { Exit::Done.into() }

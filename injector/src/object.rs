@@ -1,6 +1,8 @@
 //! Objects that hold a pod, and where in them it is.
 
-use serde_json::Value;
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
 
 use crate::annotations;
 use crate::schema::check::{self, Malformed};
@@ -12,6 +14,8 @@ pub enum Shape {
     CronJob,
     /// The object itself.
     Pod,
+    /// In `template`, of a PodTemplate.
+    PodTemplate,
     /// In `spec.template`.
     Template,
 }
@@ -41,6 +45,7 @@ impl Shape {
             | ("Job", "batch")
             | ("DeploymentConfig", "" | "apps.openshift.io") => Some(Self::Template),
             ("CronJob", "batch") => Some(Self::CronJob),
+            ("PodTemplate", "") => Some(Self::PodTemplate),
             _ => None,
         }
     }
@@ -49,6 +54,7 @@ impl Shape {
         match self {
             Self::CronJob => "/spec/jobTemplate/metadata",
             Self::Pod => "/metadata",
+            Self::PodTemplate => "/template/metadata",
             Self::Template => "/spec/template/metadata",
         }
     }
@@ -57,6 +63,7 @@ impl Shape {
         match self {
             Self::CronJob => "/spec/jobTemplate/spec/template/spec",
             Self::Pod => "/spec",
+            Self::PodTemplate => "/template/spec",
             Self::Template => "/spec/template/spec",
         }
     }
@@ -153,16 +160,46 @@ pub fn owner(object: &Value) -> Option<String> {
     names.next().map(|name| format!("what {name} has written"))
 }
 
-/// The items of a List.
+/// The items of a List, or of a list of one kind with pods, such as a PodList.
 pub fn items(object: &Value) -> Option<&Vec<Value>> {
-    let is_list = object.get("kind").and_then(Value::as_str) == Some("List");
+    let kind = object.get("kind").and_then(Value::as_str)?;
+    let is_list = kind == "List" || Shape::of_kind(&item_kind(object)).is_some();
     object.get("items").filter(|_| is_list)?.as_array()
+}
+
+/// What an item of a list of one kind leaves out, as API servers send them.
+fn item_kind(list: &Value) -> Value {
+    let kind = list.get("kind").and_then(Value::as_str).and_then(|kind| kind.strip_suffix("List"));
+    json!({"apiVersion": list.get("apiVersion"), "kind": kind})
+}
+
+/// An item, with the kind that its list has where it has none itself.
+pub(crate) fn item<'a>(list: &Value, item: &'a Value) -> Cow<'a, Value> {
+    if item.get("kind").is_some() || list.get("kind").and_then(Value::as_str) == Some("List") {
+        return Cow::Borrowed(item);
+    }
+    let mut whole = item_kind(list);
+    if let (Some(whole), Some(item)) = (whole.as_object_mut(), item.as_object()) {
+        whole.extend(item.iter().map(|(key, value)| (key.clone(), value.clone())));
+    }
+    Cow::Owned(whole)
+}
+
+/// Whether an object of an unknown kind has a pod somewhere: containers with images.
+pub(crate) fn has_containers(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields.iter().any(|(key, value)| {
+            let containers = value.as_array().filter(|_| key == "containers");
+            containers.is_some_and(|all| all.iter().any(|one| one.get("image").is_some()))
+                || has_containers(value)
+        }),
+        Value::Array(items) => items.iter().any(has_containers),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -179,9 +216,24 @@ mod tests {
                     "spec": {"template": {"metadata": {}, "spec": spec}}, "metadata": {"labels": {"a": "1"}}}}}),
                 Shape::CronJob,
             ),
+            (
+                json!({"apiVersion": "v1", "kind": "PodTemplate", "template": {"metadata": {}, "spec": spec}}),
+                Shape::PodTemplate,
+            ),
         ] {
             assert_eq!(Shape::of(&object), Some(shape));
             assert_eq!(shape.with(&object, shape.pod(&object)), object);
+        }
+    }
+
+    #[test]
+    fn items_of_a_list_of_one_kind_have_its_kind() {
+        let list = json!({"apiVersion": "apps/v1", "kind": "DeploymentList", "items": [{"metadata": {"name": "a"}}]});
+        let items = items(&list).unwrap();
+        assert_eq!(title(&item(&list, &items[0])), "Deployment \"a\"");
+        for kind in ["ServiceList", "DeploymentLister", "", "List"] {
+            let other = json!({"apiVersion": "apps/v1", "kind": kind, "items": []});
+            assert_eq!(super::items(&other).is_some(), kind == "List", "{kind}");
         }
     }
 

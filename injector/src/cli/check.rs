@@ -154,7 +154,7 @@ fn saved(args: &CheckArgs, environment: &Environment) -> Result<Output, Failure>
 fn each(object: &Value, visit: &mut dyn FnMut(&Value)) {
     if let Some(items) = object::items(object) {
         for item in items {
-            each(item, visit);
+            each(&object::item(object, item), visit);
         }
     } else {
         visit(object);

@@ -185,6 +185,12 @@ fn uninstall(args: &ManifestsArgs, objects: &[Value], mut notes: Vec<String>) ->
         owners.map_err(|problem| unavailable(format!("{target}: {problem}")))
     })?;
     notes.extend(found.foreign.iter().map(|foreign| format!("not deleted: {foreign}")));
+    notes.extend(found.overwritten.iter().map(|overwritten| {
+        format!(
+            "warning: {overwritten}: Istio's chart made it, and this installation has overwritten it: an upgrade of istiod with its chart \
+             makes it again"
+        )
+    }));
     if found.own.is_empty() {
         notes.push("nothing to delete: no object of this installation is in the cluster".to_owned());
     }

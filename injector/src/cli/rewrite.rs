@@ -70,6 +70,7 @@ pub(super) fn rewrite(
         notes: Vec::new(),
         summary: Vec::new(),
         problems: Vec::new(),
+        any: false,
         diff: output.diff,
         differs: false,
         written,
@@ -78,6 +79,10 @@ pub(super) fn rewrite(
     };
     for (name, bytes) in files {
         run.file(name, bytes);
+    }
+    if !run.any {
+        let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+        run.problems.push(format!("{}: no document, expected objects of Kubernetes", names.join(", ")));
     }
     let Run { text, notes, mut summary, problems, differs, .. } = run;
     if !problems.is_empty() {
@@ -116,6 +121,8 @@ struct Run<'a> {
     notes: Vec<String>,
     summary: Vec<String>,
     problems: Vec<String>,
+    /// Whether there was anything to read; a file of its own may be empty, as a chart renders some.
+    any: bool,
     diff: bool,
     differs: bool,
     written: Written,
@@ -128,9 +135,11 @@ impl Run<'_> {
         let documents = match yaml::read_documents(bytes) {
             Ok(documents) => documents,
             Err(error) => {
+                self.any = true;
                 return self.problems.push(format!("{name}: {}", unreadable(bytes, &error.to_string())));
             }
         };
+        self.any |= documents.iter().any(|document| !document.value.is_null());
         let count = documents.len();
         for (at, document) in documents.iter().enumerate() {
             let place = if count > 1 { format!("{name}, document {}", at + 1) } else { name.to_owned() };
@@ -190,25 +199,29 @@ impl Run<'_> {
         self.text.push_str(&if crlf { text.replace('\n', "\r\n") } else { text });
     }
 
+    /// The changed List, if an item changes.
+    fn list(&mut self, list: &Value, items: &[Value], place: &str) -> Option<Value> {
+        let change = |(at, item): (usize, &Value)| {
+            self.object(&object::item(list, item), &format!("{place}, item {}", at + 1))
+        };
+        let changed: Vec<Option<Value>> = items.iter().enumerate().map(change).collect();
+        if changed.iter().all(Option::is_none) {
+            return None;
+        }
+        let mut list = list.clone();
+        let slots = list.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten();
+        for (slot, new) in slots.zip(changed) {
+            if let Some(new) = new {
+                *slot = new;
+            }
+        }
+        Some(list)
+    }
+
     /// The changed object, if it changes. The items of a List are objects of their own.
     fn object(&mut self, object: &Value, place: &str) -> Option<Value> {
         if let Some(items) = object::items(object) {
-            let changed: Vec<Option<Value>> = items
-                .iter()
-                .enumerate()
-                .map(|(at, item)| self.object(item, &format!("{place}, item {}", at + 1)))
-                .collect();
-            if changed.iter().all(Option::is_none) {
-                return None;
-            }
-            let mut list = object.clone();
-            let slots = list.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten();
-            for (slot, new) in slots.zip(changed) {
-                if let Some(new) = new {
-                    *slot = new;
-                }
-            }
-            return Some(list);
+            return self.list(object, items, place);
         }
         let malformed = Shape::malformed(object);
         if !malformed.is_empty() {
@@ -216,18 +229,24 @@ impl Run<'_> {
             self.problems.extend(malformed.iter().map(|problem| format!("{place}: {title}: {problem}")));
             return None;
         }
+        if object.get("kind").and_then(Value::as_str).is_none_or(str::is_empty) {
+            if !object.is_null() {
+                let found = if object.is_object() { "an object without kind" } else { "no object" };
+                self.problems.push(format!(
+                    "{place}: {found}, expected objects of Kubernetes, each with apiVersion and kind"
+                ));
+            }
+            return None;
+        }
         let title = object::title(object);
         let Some(shape) = Shape::of(object) else {
-            if object.get("kind").is_some() {
-                // Such as an Argo Rollout: istioctl passes it through, too.
-                let template = object.pointer("/spec/template/spec/containers").is_some();
-                let why = if template {
-                    "the pods of this kind are injected by the webhook only"
-                } else {
-                    "no pod"
-                };
-                self.summary.push(format!("{title}: {why}, not changed"));
-            }
+            // Such as an Argo Rollout: istioctl passes it through, too.
+            let why = if object::has_containers(object) {
+                "the pods of this kind are injected by the webhook only"
+            } else {
+                "no pod"
+            };
+            self.summary.push(format!("{title}: {why}, not changed"));
             return None;
         };
         if let Some(field) = template_action(object, shape) {
@@ -258,7 +277,7 @@ impl Run<'_> {
 /// Whether anything depends on what a document says: others are passed through.
 pub(super) fn is_read(object: &Value) -> bool {
     match object::items(object) {
-        Some(items) => items.iter().any(is_read),
+        Some(items) => items.iter().any(|item| is_read(&object::item(object, item))),
         None => {
             Shape::of(object).is_some() || !Shape::malformed(object).is_empty() || ProxyConfig::is_one(object)
         }

@@ -21,6 +21,8 @@ pub struct Owners {
     pub new: usize,
     /// Objects of the same installation, as they were given.
     pub own: Vec<Value>,
+    /// Those of them that Istio's chart made, and this installation has overwritten.
+    pub overwritten: Vec<String>,
     /// Objects of others that applying would overwrite, each with its owner.
     pub foreign: Vec<String>,
 }
@@ -35,7 +37,12 @@ pub async fn owners(client: &Client, objects: &[Value]) -> Result<Owners, String
     for object in objects {
         match read(client, object).await? {
             None => found.new += 1,
-            Some(live) if is_same(object, &live) => found.own.push(object.clone()),
+            Some(live) if is_same(object, &live) => {
+                found.own.push(object.clone());
+                if live.pointer("/metadata/labels/operator.istio.io~1component").is_some() {
+                    found.overwritten.push(object::title(object));
+                }
+            }
             Some(live) => {
                 let owner = object::owner(&live).unwrap_or_else(|| "an unknown owner".to_owned());
                 found.foreign.push(format!("{}: it belongs to {}", object::title(object), owner))

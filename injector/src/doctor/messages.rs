@@ -12,7 +12,7 @@ use super::{Context, Finding, Problem, serving};
 use crate::decide::Labels as _;
 use crate::decide::selectors::{INJECTION, REVISION, SUFFIX};
 
-/// Texts, what they come from, and what to do about them; `{ns}`, `{service}` and `{configuration}` are filled in.
+/// Texts, what they come from, and what to do about them; `{ns}`, `{service}`, `{selector}` and `{configuration}` are filled in.
 struct KnownMessage {
     texts: &'static [&'static str],
     cause: &'static str,
@@ -20,7 +20,8 @@ struct KnownMessage {
 }
 
 const RESTART: &str = "kubectl -n {ns} rollout restart deployment {service}";
-const LOOK: &str = "kubectl -n {ns} get pods,endpointslices -l istio=sidecar-injector; kubectl -n {ns} logs -l istio=sidecar-injector --tail=50";
+const LOOK: &str =
+    "kubectl -n {ns} get pods,endpointslices -l {selector}; kubectl -n {ns} logs -l {selector} --tail=50";
 const FIREWALL: &str = "let the control plane reach TCP port 15017 of the nodes and pods (a private GKE cluster: gcloud compute \
                         firewall-rules update NAME --allow tcp:10250,tcp:443,tcp:15017; pods on a network that the control plane \
                         does not route: run the injector with hostNetwork)";
@@ -294,16 +295,19 @@ fn read(context: &Context<'_>, message: &Message<'_>) -> Option<Finding> {
         problem: Problem::CallFailed,
         object,
         seen,
-        cause: filled(cause, installation),
-        fix: filled(fix, installation),
+        cause: filled(cause, installation, context.cluster),
+        fix: filled(fix, installation, context.cluster),
     })
 }
 
-fn filled(text: &str, installation: Option<&Installation<'_>>) -> String {
+fn filled(text: &str, installation: Option<&Installation<'_>>, cluster: &Cluster<'_>) -> String {
     let service = installation.and_then(|installation| installation.service);
     let (namespace, name) = service
         .map_or(("istio-system", "istio-sidecar-injector"), |service| (service.namespace, service.name));
     let configuration =
         installation.map_or("istio-sidecar-injector", |one| super::cluster::name(one.configuration));
-    text.replace("{ns}", namespace).replace("{service}", name).replace("{configuration}", configuration)
+    let selector = cluster.find("Service", namespace, name).map(serving::selected_labels);
+    let selector = selector.unwrap_or_else(|| "istio=sidecar-injector".to_owned());
+    let text = text.replace("{ns}", namespace).replace("{service}", name);
+    text.replace("{configuration}", configuration).replace("{selector}", &selector)
 }

@@ -187,6 +187,13 @@ fn availability(context: &mut Context<'_>, installation: &Installation<'_>, back
     }
 }
 
+/// The selector of a Service, as kubectl takes it.
+pub(super) fn selected_labels(service: &Value) -> String {
+    let labels = service.pointer("/spec/selector").and_then(Value::as_object).into_iter().flatten();
+    let each = labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
+    each.collect::<Vec<_>>().join(",")
+}
+
 /// Whether any endpoint is ready; `None` when no endpoints are among the objects.
 pub(super) fn ready(cluster: &Cluster<'_>, called: ServiceRef<'_>) -> Option<bool> {
     let slices: Vec<&Value> = cluster
@@ -221,8 +228,9 @@ fn endpoints(context: &mut Context<'_>, service: &Value, called: ServiceRef<'_>,
             }
             .to_owned(),
             fix: format!(
-                "kubectl -n {0} get pods -l istio=sidecar-injector; kubectl -n {0} logs -l istio=sidecar-injector --tail=50",
-                called.namespace
+                "kubectl -n {0} get pods -l {1}; kubectl -n {0} logs -l {1} --tail=50",
+                called.namespace,
+                selected_labels(service)
             ),
         }),
     }

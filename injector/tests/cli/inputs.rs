@@ -405,3 +405,70 @@ fn a_file_that_is_too_large_is_refused_as_such() {
         "{failure}"
     );
 }
+
+#[test]
+fn inputs_without_an_object_are_refused() {
+    let folder = Folder::new();
+    let refused = |text: &str| {
+        let failure = run(&["inject", "-f", &folder.file("x.yaml", text)]).unwrap_err();
+        assert_eq!((failure.exit, failure.problems.len()), (Exit::Data, 1), "{text:?}");
+        failure.problems[0].clone()
+    };
+    for text in ["", "\n", "# a comment\n", "---\n---\n", "null\n"] {
+        assert!(refused(text).ends_with("x.yaml: no document, expected objects of Kubernetes"), "{text:?}");
+    }
+    for text in ["hello, world\n", "- a\n", "7\n"] {
+        assert!(refused(text).contains("x.yaml: no object, expected objects of Kubernetes"), "{text:?}");
+    }
+    assert!(refused("replicas: 2\n").contains("an object without kind"));
+    assert!(
+        refused("{apiVersion: v1, kind: List, items: [{a: 1}]}")
+            .contains("x.yaml, item 1: an object without kind")
+    );
+    // Charts render empty files beside others.
+    let (empty, full) = (folder.file("empty.yaml", "# nothing\n"), folder.file("full.yaml", DEPLOYMENT));
+    assert!(run(&["inject", "-f", &empty, "-f", &full]).is_ok());
+    assert!(run(&["inject", "-f", &folder.file("y.yaml", &format!("---\n---\n{SERVICE}"))]).is_ok());
+}
+
+#[test]
+fn lists_of_one_kind_and_pod_templates_are_injected() {
+    let folder = Folder::new();
+    let pod = "{metadata: {name: a}, spec: {containers: [{name: a, image: b}]}}";
+    let list = format!("apiVersion: v1\nkind: PodList\nitems: [{pod}]\n");
+    let output = run(&["inject", "-f", &folder.file("list.yaml", &list)]).unwrap();
+    assert_eq!(output.summary, ["Pod \"a\": injected"]);
+    let template = format!("apiVersion: v1\nkind: PodTemplate\nmetadata: {{name: t}}\ntemplate: {pod}\n");
+    let output = run(&["inject", "-f", &folder.file("template.yaml", &template)]).unwrap();
+    assert!(output.text.contains("name: istio-proxy"), "{}", output.text);
+    let checked = run(&["check", "--summary", "-f", &folder.file("list.yaml", &list)]).unwrap();
+    assert!(!checked.refused && checked.text.contains("Pod \"a\""), "{}", checked.text);
+}
+
+#[test]
+fn pods_in_resources_of_other_projects_are_left_to_the_webhook() {
+    let folder = Folder::new();
+    let containers = "{spec: {containers: [{name: a, image: b}]}}";
+    for (version, kind, spec) in [
+        ("argoproj.io/v1alpha1", "Rollout", format!("{{template: {containers}}}")),
+        ("serving.knative.dev/v1", "Service", format!("{{template: {containers}}}")),
+        (
+            "apps.kruise.io/v1alpha1",
+            "AdvancedCronJob",
+            format!("{{template: {{jobTemplate: {{spec: {{template: {containers}}}}}}}}}"),
+        ),
+        ("batch.volcano.sh/v1alpha1", "Job", format!("{{tasks: [{{template: {containers}}}]}}")),
+    ] {
+        let text = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: it}}\nspec: {spec}\n");
+        let output = run(&["inject", "-f", &folder.file("x.yaml", &text)]).unwrap();
+        assert_eq!(
+            (output.summary, output.text),
+            (
+                vec![format!(
+                    "{kind} \"it\": the pods of this kind are injected by the webhook only, not changed"
+                )],
+                text
+            )
+        );
+    }
+}

@@ -438,10 +438,13 @@ fn the_program_itself() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert!(String::from_utf8(output.stdout).unwrap().contains("name: istio-proxy"));
+    let folder = Folder::new();
+    let file = folder.file("d.yaml", DEPLOYMENT);
     for (arguments, code) in [
         (&["inject", "-f", "/does/not/exist"][..], 66),
         (&["nonsense"], 64),
-        (&["inject", "-f", "-", "-o", "/does/not/exist"], 73),
+        (&["inject", "-f", "-"], 65),
+        (&["inject", "-q", "-f", &file, "-o", "/does/not/exist"], 73),
         (&["--help"], 0),
         (&["config", "mesh"], 0),
     ] {

@@ -182,7 +182,23 @@ async fn uninstalling_the_default_revision_keeps_its_mesh_config() {
     let mut expected = titles(&installed);
     expected.retain(|title| title != "ConfigMap istio");
     expected.reverse();
-    assert_eq!((titles(&read(&output.text)), output.notes), (expected, Vec::new()));
+    assert_eq!((titles(&read(&output.text)), output.notes), (expected.clone(), Vec::new()));
+    // Applied over istiod's: labels of its chart stay.
+    let hooks =
+        installed.iter().find(|object| object["kind"] == "MutatingWebhookConfiguration").expect("hooks");
+    let mut over = hooks.clone();
+    over["metadata"]["labels"]["operator.istio.io/component"] = json!("Pilot");
+    fake.put("kubectl", over);
+    let output = manifests(&fake, "--uninstall", &["--replace-istiod"]).await.expect("a cluster");
+    assert_eq!(titles(&read(&output.text)), expected);
+    assert!(
+        output.notes.len() == 1
+            && output.notes[0].starts_with(
+                "warning: MutatingWebhookConfiguration \"istio-sidecar-injector\": Istio's chart made it"
+            ),
+        "{:?}",
+        output.notes
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

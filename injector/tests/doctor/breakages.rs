@@ -121,7 +121,7 @@ const SERVING: [Breakage; 16] = [
             slice["endpoints"][0]["conditions"]["ready"] = json!(false);
         },
         Problem::NoEndpoints,
-        "kubectl -n istio-system get pods -l istio=sidecar-injector",
+        "kubectl -n istio-system get pods -l app=istio-sidecar-injector,istio=sidecar-injector,istio.io/rev=default",
     ),
 ];
 

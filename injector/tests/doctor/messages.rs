@@ -34,7 +34,7 @@ const ERRORS: [(&str, &str, &str); 13] = [
     (
         "no endpoints available for service \"istio-sidecar-injector\"",
         "no replica",
-        "logs -l istio=sidecar-injector",
+        "logs -l app=istio-sidecar-injector,istio=sidecar-injector,istio.io/rev=default",
     ),
     (
         "dial tcp: lookup istio-sidecar-injector.istio-system.svc: no such host",
