@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn without_colours_the_text_is_the_same() {
-        let answer = "different: 1 chains\n\nnat A (IPv4)\n-   1  -j X\n+   2  -j Y\n\nüber\n\n";
+        let answer = "different from what these options make: 1 chain or setting\n\nnat A (IPv4)\n-   1  -j X\n+   2  -j Y\n\nüber\n\n";
         let plain =
             [GREEN, RED, YELLOW, BOLD, RESET].iter().fold(paint(answer), |text, code| text.replace(code, ""));
         assert_eq!(plain, answer);

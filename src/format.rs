@@ -31,7 +31,15 @@ fn check_text(differences: &Differences) -> String {
         (0, _) => format!(
             "the live rules ({backend}) are those of these options, but other rules may decide over the same packets\n"
         ),
-        (count, _) => format!("different: {count} chains or settings are not as these options make them\n"),
+        (differing, _) => {
+            format!(
+                "different from what these options make: {}\n",
+                match differing {
+                    1 => "1 chain or setting".to_owned(),
+                    many => format!("{many} chains or settings"),
+                }
+            )
+        }
     };
     // Writing to a String cannot fail.
     for (holder, ChainDifference { family, table, chain, rules }) in chains {

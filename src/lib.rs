@@ -64,6 +64,8 @@ pub mod color;
 
 pub mod watch;
 
+pub mod interfaces;
+
 pub mod sides;
 
 pub mod bundle;

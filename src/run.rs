@@ -13,6 +13,7 @@ use crate::config::{
 use crate::exit::Exit;
 use crate::explain;
 use crate::format;
+use crate::interfaces;
 use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Host;
 use crate::kernel::recording::{self, Facts};
@@ -23,7 +24,7 @@ use crate::policy;
 use crate::report::Failure;
 use crate::routing;
 use crate::sides;
-use crate::text::{one_line, path_shown};
+use crate::text::path_shown;
 use crate::watch;
 
 /// How long a run waits for another one in the same namespace.
@@ -113,6 +114,7 @@ fn answer(
         }
         Question::Check(output) => {
             let config = decide(intent, run)?;
+            interfaces::warn_of_options(&config.traffic);
             let desired = desired(&config, Action::Apply, false);
             let found = apply::differences::differences(host, &desired, run.backend)?;
             let exit = if found.is_none() { Exit::Done } else { Exit::Different };
@@ -175,7 +177,7 @@ fn explain(
     enter(run)?;
     let network = network()?;
     let (config, notices) = intent.decide(&network);
-    warn_of_missing_interfaces(query);
+    interfaces::warn_of_query(query);
     if !query.live {
         for notice in notices {
             log::log!(notice.level(), "{notice}");
@@ -192,19 +194,6 @@ fn explain(
         (config, None)
     };
     Ok(explain::answer(query, &explain::Pod { config: &config, given, network: &network, live }))
-}
-
-/// An interface that does not exist is a typo, or one of another machine.
-fn warn_of_missing_interfaces(query: &PacketQuery) {
-    let named = [("--in", &query.in_interface), ("--out", &query.out_interface)];
-    for (option, name) in named.into_iter().filter_map(|(option, name)| Some((option, name.as_ref()?))) {
-        // Where links cannot be listed, the answer does not depend on them.
-        let Ok(links) = rtnetlink::Rtnetlink::open().and_then(|mut socket| socket.links()) else { return };
-        if links.named(name).is_none() {
-            let names: Vec<_> = links.each.iter().map(|link| one_line(&link.name)).collect();
-            log::warn!("{option}: there is no interface {name} here, only {}", names.join(", "));
-        }
-    }
 }
 
 /// Excludes other runs from the namespace until the end of this one.

@@ -23,6 +23,12 @@ pub fn path_shown(path: &Path) -> String {
     one_line(&path.display().to_string()).into_owned()
 }
 
+/// A number and what it counts: `1 port`, `2 ports`.
+#[must_use]
+pub fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 /// Control characters, and what separates lines or turns the writing direction.
 fn is_control(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -14,6 +14,7 @@ use crate::plan::DesiredState;
 use crate::record::Record;
 use crate::render;
 use crate::report::Failure;
+use crate::text::count;
 
 /// Counts the live rules through netlink: every chain of ours exists with the expected number of rules.
 ///
@@ -107,9 +108,10 @@ fn count_differences(rules: &FamilyRules, counts: &observe::Counts) -> Vec<Strin
             let live = live.get(hook.name()).copied().unwrap_or(0);
             if live < wanted {
                 differences.push(format!(
-                    "{} {}: {live} rules, fewer than our {wanted}",
+                    "{} {}: {}, fewer than our {wanted}",
                     table.name(),
-                    hook.name()
+                    hook.name(),
+                    count(live, "rule")
                 ));
             }
         }
@@ -118,7 +120,7 @@ fn count_differences(rules: &FamilyRules, counts: &observe::Counts) -> Vec<Strin
 }
 
 fn number(rules: Option<usize>) -> String {
-    rules.map_or_else(|| "no chain".to_owned(), |rules| format!("{rules} rules"))
+    rules.map_or_else(|| "no chain".to_owned(), |rules| count(rules, "rule"))
 }
 
 /// Reads everything back and compares it rule by rule: one more process per family that has rules, or had some.

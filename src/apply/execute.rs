@@ -16,6 +16,7 @@ use crate::model::{Backend, Family, Hook, NATIVE_MANGLE, Table, Tools, Variant};
 use crate::plan::{DeleteByHandle, ReplaceNative, Restore, Step};
 use crate::report::Failure;
 use crate::routing;
+use crate::text::count;
 
 /// The rules that earlier parts of a run have written: the file of `--rules-file` keeps them too, in order.
 #[derive(Debug, Default)]
@@ -75,7 +76,7 @@ pub(super) fn execute(
             Step::LimitNative => {
                 let limited =
                     observe::limit_save_mark(NATIVE_MANGLE).map_err(|error| refused(step, &error))?;
-                log::info!("{step} ({limited} rules)");
+                log::info!("{step} ({})", count(limited, "rule"));
             }
             Step::TrackConnections(families) => track::connections(families),
             // Without a record nothing breaks at once: later runs leave what they cannot distinguish from foreign rules.

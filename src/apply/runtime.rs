@@ -72,7 +72,8 @@ fn processes(proxy: &ProxyOwner, listeners: &[u32], unread: &mut Vec<String>) ->
         Ok(processes::Processes { found, unreadable }) => {
             if unreadable > 0 {
                 unread.push(format!(
-                    "{unreadable} processes cannot be examined without CAP_SYS_PTRACE: some may run as a user or group of the proxy"
+                    "{} cannot be examined without CAP_SYS_PTRACE, and may run as a user or group of the proxy",
+                    if unreadable == 1 { "1 process".to_owned() } else { format!("{unreadable} processes") }
                 ));
             }
             found

@@ -26,12 +26,12 @@ const INTERVAL: Duration = Duration::from_millis(5);
 pub(super) fn connections(families: &BTreeSet<Family>) {
     match Tracking::new(families).and_then(Tracking::complete) {
         Ok(Outcome { done, expected, error: None }) => {
-            log::info!("open TCP connections are tracked: {done} entries made, {expected} known before");
+            log::info!("open TCP connections are tracked: entries made: {done}, known before: {expected}");
         }
         Ok(Outcome { done, expected, error: Some(error) }) => {
             log::warn!(
-                "the kernel refuses conntrack entries for some open TCP connections: {error}; {done} entries made, \
-                 {expected} known before, the other connections are reset when they next send; \
+                "the kernel refuses conntrack entries for some open TCP connections: {error}; entries made: {done}, \
+                 known before: {expected}; the other connections are reset when they next send; \
                  raise net.netfilter.nf_conntrack_max on the node if its table is full"
             );
         }

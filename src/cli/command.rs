@@ -135,6 +135,7 @@ fn rule_set_argument(name: &'static str) -> Arg {
 
 fn packet_argument(key: PacketKey, command: SubCommand) -> Arg {
     Arg::new(key.name())
+        .allow_hyphen_values(true)
         .long(key.name())
         .value_name(key.value_name())
         .value_parser(SuggestedValues(key.words(command)))
@@ -199,6 +200,11 @@ fn read_packet(matches: &ArgMatches, raw: &mut RawOptions, errors: &mut Vec<Usag
     raw.watch = raw.command == SubCommand::Show && matches.get_flag(WATCH);
     for &key in raw.command.own_options() {
         match matches.get_one::<OsString>(key.name()).map(|value| value.to_str().ok_or(value)) {
+            // A variable that is unset in a script: without the option, the question would be another one.
+            Some(Ok("")) => errors.push(UsageError::MissingValue {
+                flag: Origin::Packet(key).to_string(),
+                takes: key.value_name().to_owned(),
+            }),
             Some(Ok(text)) => raw.ask(key, text.to_owned()),
             Some(Err(value)) => errors.push(UsageError::NotUtf8 {
                 origin: Origin::Packet(key),
@@ -260,12 +266,19 @@ pub(super) fn explain(error: &clap::Error, arguments: &[OsString]) -> UsageError
             UsageError::UnknownFlag { flag, similar: context(ContextKind::SuggestedArg) }
         }
         Some(word) if kind == ErrorKind::UnknownArgument || kind == ErrorKind::InvalidSubcommand => {
+            let similar = context(ContextKind::SuggestedSubcommand);
             let hint = boolean_before(&word, arguments)
-                .map(|flag| format!("a boolean takes its value behind `=`: {flag}={word}"));
+                .map(|flag| format!("a boolean takes its value behind `=`: {flag}={word}"))
+                .or_else(|| similar.map(|name| format!("did you mean {name}?")));
             UsageError::ExtraWord { word, hint }
         }
         Some(flag) if kind == ErrorKind::InvalidValue => {
-            UsageError::MissingValue { flag: flag.split(' ').next().unwrap_or_default().to_owned() }
+            // `--envoy-port <PORT>`
+            let (flag, takes) = flag.split_once(' ').unwrap_or((&flag, "<VALUE>"));
+            UsageError::MissingValue {
+                flag: flag.to_owned(),
+                takes: takes.trim_matches(['<', '>']).to_owned(),
+            }
         }
         _ => {
             let text = error.to_string();

@@ -47,7 +47,10 @@ pub(super) fn read(source: &str, text: &str, raw: &mut RawOptions, errors: &mut 
     }
     let Members(members) = match serde_json::from_str(text) {
         Ok(members) => members,
-        Err(error) => return complain(error.to_string()),
+        Err(error) if error.is_data() => return complain(error.to_string()),
+        Err(error) => {
+            return complain(format!("{error}; expected one JSON object whose keys are long flag names"));
+        }
     };
     let mut seen = Vec::new();
     for (name, value) in members {

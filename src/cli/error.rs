@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::options::Key;
-use super::raw::Origin;
+use super::raw::{Origin, SubCommand};
 use crate::text::one_line;
 
 /// A command line, an environment or a config file that cannot be read.
@@ -23,10 +23,12 @@ pub enum UsageError {
         /// A similar name.
         hint: Option<String>,
     },
-    /// A flag that needs a value is the last word.
+    /// A flag that needs a value is the last word, or has an empty one.
     MissingValue {
         /// The flag.
         flag: String,
+        /// The placeholder of its value.
+        takes: String,
     },
     /// Not valid UTF-8.
     NotUtf8 {
@@ -61,9 +63,10 @@ impl fmt::Display for UsageError {
             }
             Self::ExtraWord { word, hint } => {
                 write!(f, "unexpected argument {word:?}: neither a sub-command nor the value of an option")?;
-                suffix(f, hint.as_deref())
+                let names = SubCommand::ALL.map(SubCommand::name).join(", ");
+                suffix(f, &hint.clone().unwrap_or_else(|| format!("sub-commands are {names}")))
             }
-            Self::MissingValue { flag } => write!(f, "{flag} needs a value"),
+            Self::MissingValue { flag, takes } => write!(f, "{flag} needs a value: {takes}"),
             Self::NotUtf8 { origin, shown } => {
                 write!(f, "{origin}: {shown:?} is not valid UTF-8")
             }
@@ -75,14 +78,15 @@ impl fmt::Display for UsageError {
             Self::Other(text) => f.write_str(text),
             Self::UnknownFlag { flag, similar } => {
                 write!(f, "unknown option {flag:?}")?;
-                suffix(f, similar.as_ref().map(|name| format!("did you mean {name}?")).as_deref())
+                let help = || "`istio-iptables --help` lists the options".to_owned();
+                suffix(f, &similar.as_ref().map_or_else(help, |name| format!("did you mean {name}?")))
             }
         }
     }
 }
 
-fn suffix(f: &mut fmt::Formatter<'_>, hint: Option<&str>) -> fmt::Result {
-    hint.map_or(Ok(()), |hint| write!(f, "; {hint}"))
+fn suffix(f: &mut fmt::Formatter<'_>, hint: &str) -> fmt::Result {
+    write!(f, "; {hint}")
 }
 
 impl std::error::Error for UsageError {}

@@ -275,10 +275,11 @@ pub(super) fn read(raw: &RawOptions, errors: &mut Vec<ConfigError>) -> Option<Pa
         if key == useless {
             let (from, other) =
                 (raw.packet(PacketKey::From), if sender == Sender::Outside { "--in" } else { "--out" });
-            reader.refuse(key, Expected::new(format!("{other} for a packet from {from}")));
+            let hint = "--in is for --from outside, --out for the other senders";
+            reader.refuse(key, Expected::new(format!("{other} for a packet from {from}")).hint(hint));
             return None;
         } else if destination.is_none() {
-            reader.refuse(key, Expected::new("a packet: add --to"));
+            reader.refuse(key, Expected::new("--to beside it: the source of one packet"));
             return None;
         }
     }

@@ -151,7 +151,7 @@ fn family(reader: &mut Reader<'_>) -> Option<FamilyChoice> {
         _ => Err(Expected::new("auto, ipv4, ipv6 or dual")),
     })?;
     if dual_stack && matches!(choice, FamilyChoice::Ipv4 | FamilyChoice::Ipv6) {
-        let reason = "one asks for both families, the other for a single one";
+        let reason = "one asks for both families, the other for a single one; keep one of them";
         reader.conflict(Key::DualStack, Key::IpFamily, reason);
     }
     Some(if dual_stack && choice == FamilyChoice::Auto { FamilyChoice::DualStack } else { choice })

@@ -15,7 +15,7 @@ pub(super) fn run(reader: &mut Reader<'_>) -> Option<RunOptions> {
         backend: backend::choice(reader),
         dry_run,
         dry_run_file: reader.optional(Key::DryRunFilePath, values::path),
-        rules_file: reader.optional(Key::RulesFile, values::path),
+        rules_file: reader.required(Key::RulesFile, values::path),
         skip_rule_apply,
         validation: None,
         force_apply: reader.boolean(Key::ForceApply),
@@ -30,7 +30,7 @@ pub(super) fn run(reader: &mut Reader<'_>) -> Option<RunOptions> {
     reader.boolean(Key::Reconcile);
     let validation = validation(reader);
     if clean && skip_rule_apply {
-        let reason = "one removes rules, the other does not change them";
+        let reason = "one removes rules, the other does not change them; keep one of them";
         reader.conflict(Key::CleanupOnly, Key::SkipRuleApply, reason);
     }
     useless(reader, &run);
@@ -49,7 +49,7 @@ fn network_namespace(reader: &mut Reader<'_>) -> Option<NetworkNamespace> {
     let path = reader.required(Key::NetworkNamespace, values::network_namespace);
     let pid = reader.required(Key::Pid, values::pid);
     if path.is_some() && pid.is_some() {
-        reader.conflict(Key::NetworkNamespace, Key::Pid, "each names a network namespace");
+        reader.conflict(Key::NetworkNamespace, Key::Pid, "each names a network namespace; keep one of them");
     }
     path.map(NetworkNamespace::Path).or(pid.map(NetworkNamespace::Pid))
 }

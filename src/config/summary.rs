@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use crate::model::Family;
+use crate::text::count;
+
 use super::{CaptureConfig, Dns, InboundPorts, Mode, OutboundRanges, OwnerGroups};
 
 impl fmt::Display for CaptureConfig {
@@ -11,7 +14,7 @@ impl fmt::Display for CaptureConfig {
             InboundPorts::None => f.write_str("nothing")?,
             InboundPorts::All { except } if except.is_empty() => f.write_str("every port")?,
             InboundPorts::All { except } => write!(f, "every port but {}", except.len())?,
-            InboundPorts::Only(ports) => f.write_str(&number(ports.len(), "port"))?,
+            InboundPorts::Only(ports) => f.write_str(&count(ports.len(), "port"))?,
         }
         write!(f, " to {}", self.traffic.ports.inbound)?;
         match self.traffic.mode {
@@ -24,7 +27,13 @@ impl fmt::Display for CaptureConfig {
         match &self.dns {
             Dns::Off => {}
             Dns::All => f.write_str("; DNS: all of it")?,
-            Dns::Servers { v4, v6 } => write!(f, "; DNS: to {}", number(v4.len() + v6.len(), "server"))?,
+            Dns::Servers { v4, v6 } => {
+                let of = |family, servers| if self.families.contains(family) { servers } else { 0 };
+                match of(Family::V4, v4.len()) + of(Family::V6, v6.len()) {
+                    0 => f.write_str("; DNS: nothing")?,
+                    servers => write!(f, "; DNS: to {}", count(servers, "server"))?,
+                }
+            }
         }
         if self.traffic.drop_invalid {
             f.write_str("; invalid packets dropped")?;
@@ -41,7 +50,7 @@ impl fmt::Display for CaptureConfig {
 impl CaptureConfig {
     fn outbound_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let outbound = &self.traffic.outbound;
-        let some = |count: usize, what: &str| (count > 0).then(|| number(count, what));
+        let some = |number: usize, what: &str| (number > 0).then(|| count(number, what));
         let ranges = match &outbound.ranges {
             OutboundRanges::All => Some("every range".to_owned()),
             OutboundRanges::None => None,
@@ -63,12 +72,6 @@ impl CaptureConfig {
             [ranges, some(outbound.excluded_ports.len(), "port"), groups].into_iter().flatten().collect();
         if except.is_empty() { Ok(()) } else { write!(f, " except {}", except.join(", ")) }
     }
-}
-
-/// `1 port`, `2 ports`.
-fn number(count: usize, what: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {what}{plural}")
 }
 
 fn list(ids: &[u32]) -> String {

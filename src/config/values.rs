@@ -113,7 +113,7 @@ pub(super) fn interface(text: &str) -> Result<Interface, Expected> {
 
 /// A path. One that begins with `-` is a flag that was taken for the value.
 pub(super) fn path(text: &str) -> Result<PathBuf, Expected> {
-    if text.starts_with('-') || text.contains('\0') {
+    if text.is_empty() || text.starts_with('-') || text.contains('\0') {
         Err(flag_hint(Expected::new("a path"), text))
     } else {
         Ok(PathBuf::from(text))
@@ -122,11 +122,8 @@ pub(super) fn path(text: &str) -> Result<PathBuf, Expected> {
 
 /// The config file.
 pub(super) fn config_file(text: &str) -> Result<PathBuf, Expected> {
-    match text {
-        "-" => Ok(PathBuf::from(text)),
-        "" => Err(Expected::new("the path of a JSON file, or - for standard input")),
-        text => path(text),
-    }
+    let expected = Expected::new("the path of a JSON file, or - for standard input");
+    if text == "-" { Ok(PathBuf::from(text)) } else { path(text).map_err(|_| expected) }
 }
 
 /// The path of a network namespace.

@@ -20,6 +20,7 @@ use crate::ordered::Ordered as _;
 use crate::parse::{Observed, ObservedTable};
 use crate::record::{Found, Record};
 use crate::routing;
+use crate::text::count;
 
 /// The current state of the namespace.
 #[derive(Clone, Debug)]
@@ -183,7 +184,7 @@ impl DesiredState {
             .values()
             .filter(|rules| rules.count() > 0 && !connections::only_keeps_translation(rules));
         let counts: Vec<_> =
-            counts.map(|rules| format!("{} {} rules", rules.count(), rules.family)).collect();
+            counts.map(|rules| count(rules.count(), &format!("{} rule", rules.family))).collect();
         if counts.is_empty() { "no rules".to_owned() } else { counts.join(", ") }
     }
 }

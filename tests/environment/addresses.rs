@@ -123,3 +123,26 @@ fn explain_warns_of_an_interface_that_does_not_exist() {
         }
     }
 }
+
+#[test]
+fn check_warns_of_an_interface_that_does_not_exist_and_a_run_does_not() {
+    let pod = Pod::new();
+    let options = [&SIDECAR[..], &["-k", "net9", "-c", "eth0,wg+"]].concat();
+    let applied = pod.istio(&options).good();
+    assert!(!applied.stderr.contains("there is no interface"), "{applied}");
+    let checked = pod.istio(&[&["check"], &options[..]].concat()).good();
+    let warnings: Vec<_> =
+        checked.stderr.lines().filter(|line| line.contains("there is no interface")).collect();
+    assert_eq!(warnings.len(), 2, "{checked}");
+    assert!(warnings[0].contains("--istio-exclude-interfaces: there is no interface wg+ here, only lo, "));
+    assert!(warnings[1].contains("--kube-virt-interfaces: there is no interface net9 here, only lo, "));
+}
+
+#[test]
+fn name_servers_of_a_family_that_is_not_captured_are_not_counted() {
+    let pod = Pod::with(&format!(
+        "{V4}; echo 'nameserver fd00::10' >$DIR/resolv; mount --bind $DIR/resolv /etc/resolv.conf"
+    ));
+    let ended = pod.istio(&[&SIDECAR[..], &["--redirect-dns", "--dry-run"]].concat()).good();
+    ended.stderr_contains("only IPv4 is captured: DNS is not captured").stderr_contains("; DNS: nothing;");
+}

@@ -13,6 +13,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test starts processes and reads what they left")]
 
 mod addresses;
+mod bad_options;
 mod contention;
 mod detection;
 mod diff;

@@ -16,6 +16,8 @@ fn sub_commands_with_options_on_either_side() {
 
 #[test]
 fn unexpected_arguments_are_refused_with_hint() {
+    const UNEXPECTED: &str = "unexpected argument \"xyz\": neither a sub-command nor the value of an option; sub-commands are \
+                              apply, bundle, check, cleanup, completions, diff, explain, man, show";
     for (args, expected) in [
         (
             &["--dual-stack", "false"][..],
@@ -26,18 +28,19 @@ fn unexpected_arguments_are_refused_with_hint() {
             &["cleanup", "-n", "true"],
             "unexpected argument \"true\": neither a sub-command nor the value of an option; a boolean takes its value behind `=`: -n=true",
         ),
-        (&["now"], "unexpected argument \"now\": neither a sub-command nor the value of an option"),
-        (&["apply", "now"], "unexpected argument \"now\": neither a sub-command nor the value of an option"),
+        (&["xyz"], UNEXPECTED),
+        (&["apply", "xyz"], UNEXPECTED),
         (
-            &["cleanup", "apply"],
-            "unexpected argument \"apply\": neither a sub-command nor the value of an option",
+            &["cleanupp"],
+            "unexpected argument \"cleanupp\": neither a sub-command nor the value of an option; did you mean cleanup?",
         ),
         (
             &["--istio-inbound-port=80"],
             "unknown option \"--istio-inbound-port\"; did you mean --istio-inbound-ports?",
         ),
-        (&["-y"], "unknown option \"-y\""),
-        (&["-b"], "--istio-inbound-ports needs a value"),
+        (&["-y"], "unknown option \"-y\"; `istio-iptables --help` lists the options"),
+        (&["-b"], "--istio-inbound-ports needs a value: PORTS"),
+        (&["explain", "--to", ""], "--to needs a value: ADDRESS:PORT"),
         (
             &["-redirect-dns"],
             "\"-redirect-dns\" would be read as one-letter options; did you mean --redirect-dns, with two dashes?",

@@ -6,6 +6,7 @@ use std::io;
 use nix::errno::Errno;
 
 use crate::model::{Family, Port};
+use crate::text::count;
 
 /// The outcome of a probe.
 #[derive(Debug)]
@@ -93,8 +94,8 @@ impl fmt::Display for NotCaptured {
             Family::V4 => "127.0.0.6",
             Family::V6 => "[::6]",
         };
-        let plural = if *attempts == 1 { "" } else { "s" };
-        write!(f, "{family}, {attempts} attempt{plural} from loopback to {target}:{port}, at last {last}")?;
+        let attempts = count(*attempts, "attempt");
+        write!(f, "{family}, {attempts} from loopback to {target}:{port}, at last {last}")?;
         match (family, last) {
             (Family::V6, Event::Failed(Errno::ENETUNREACH | Errno::EHOSTUNREACH)) => {
                 f.write_str(" (is ::6/128 on lo?)")

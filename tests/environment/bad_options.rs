@@ -1,0 +1,143 @@
+//! Bad options as a user types them: each error names the option, the value and what is accepted, in one line.
+
+use std::process::Command;
+
+use crate::pod::BUILT;
+
+/// A command line, and what its only error contains.
+type Case = (&'static [&'static str], &'static [&'static str]);
+
+const PORT: &str = "a plain port number from 1 to 65535";
+const RANGE: &str = "an address range such as 10.0.0.0/8 or fd00::/8";
+const ID: &str = "a decimal number from 0 to 4294967294";
+const NAME: &str = "an interface name: 1 to 15 characters";
+const BOOLEAN: &str = "true or false";
+const TO: &str = "ADDRESS:PORT, such as 10.0.0.1:443";
+const KEEP_ONE: &str = "keep one of them";
+const FORMAT: &str = "text or json";
+
+const COMMANDS: &[Case] = &[
+    (&["--nosuch"], &["\"--nosuch\"", "--help"]),
+    (&["-Z"], &["\"-Z\"", "--help"]),
+    (&["--envoy-prot", "1"], &["did you mean --envoy-port?"]),
+    (&["foo"], &["\"foo\"", "sub-commands are apply, "]),
+    (&["cleanupp"], &["did you mean cleanup?"]),
+    (&["explain", "foo"], &["\"foo\"", "sub-commands are "]),
+    (&["--dry-run", "false"], &["--dry-run=false"]),
+    (&["--envoy-port"], &["--envoy-port needs a value: PORT"]),
+    (&["-p"], &["--envoy-port needs a value: PORT"]),
+    (&["--pid"], &["--pid needs a value: "]),
+    (&["-p", "--dry-run"], &["(-p): \"--dry-run\"", PORT, "is the value missing"]),
+    (&["diff"], &["name both", "options, live or a file"]),
+    (&["diff", "options"], &["name both", "options, live or a file"]),
+    (&["completions"], &["bash, fish or zsh"]),
+    (&["completions", "tcsh"], &["\"tcsh\"", "bash, fish or zsh"]),
+    (&["man", "extra"], &["\"extra\""]),
+];
+
+const QUESTIONS: &[Case] = &[
+    (&["explain", "--to", "10.0.0.1"], &["--to: \"10.0.0.1\"", TO, "add the port"]),
+    (&["explain", "--to", "host:80"], &["--to: \"host:80\"", TO, "give the address"]),
+    (&["explain", "--to", "10.0.0.1:0"], &["--to: ", TO, "port 0"]),
+    (&["explain", "--to", "10.0.0.1:99999"], &["--to: ", TO]),
+    (&["explain", "--to", "::1:80"], &["--to: ", TO]),
+    (&["explain", "--to", ""], &["--to needs a value: ADDRESS:PORT"]),
+    (&["explain", "--in", ""], &["--in needs a value: "]),
+    (&["explain", "--bundle="], &["--bundle needs a value: FILE"]),
+    (&["explain", "--from", "me"], &["--from: \"me\"", "app, proxy, outside, kernel, uid:N"]),
+    (&["explain", "--from", "uid:x"], &["--from: \"uid:x\"", "uid:N,gid:N"]),
+    (&["explain", "--from", "uid:5,gid:x"], &["--from: \"uid:5,gid:x\"", "uid:N,gid:N"]),
+    (&["explain", "--proto", "icmp"], &["--proto: \"icmp\"", "tcp or udp"]),
+    (&["explain", "--to", "1.1.1.1:1", "--src", "x"], &["--src: \"x\"", "ADDRESS or ADDRESS:PORT"]),
+    (&["explain", "--to", "1.1.1.1:1", "--src", "::1"], &["--src: \"::1\"", "same family", "1.1.1.1"]),
+    (&["explain", "--src", "1.1.1.1"], &["--src: \"1.1.1.1\"", "--to beside it"]),
+    (
+        &["explain", "--to", "1.1.1.1:1", "--in", "eth0"],
+        &["--in: \"eth0\"", "expected --out", "--from outside"],
+    ),
+    (&["explain", "--from", "outside", "--out", "eth0"], &["--out: \"eth0\"", "expected --in"]),
+    (&["explain", "--from", "outside", "--in", "e+"], &["--in: \"e+\"", "the name of one interface"]),
+    (&["explain", "--mark", "x"], &["--mark: \"x\"", "a number from 0 to 4294967295"]),
+    (&["explain", "--connmark", "-1"], &["--connmark: \"-1\"", "a number from 0 to 4294967295"]),
+    (&["explain", "--state", "x"], &["--state: \"x\"", "new, established or invalid"]),
+    (&["explain", "--output", "xml"], &["--output: \"xml\"", FORMAT]),
+    (&["explain", "--output", "dot"], &["--output: \"dot\"", "add --to"]),
+    (&["explain", "--color", "blue"], &["--color: \"blue\"", "auto, always or never"]),
+    (&["show", "--output", "yaml"], &["--output: \"yaml\"", FORMAT]),
+    (&["check", "--output", "yaml"], &["--output: \"yaml\"", FORMAT]),
+];
+
+const RUNS: &[Case] = &[
+    (&["--pid="], &["--pid: \"\"", "the number of a process"]),
+    (&["--pid", "0"], &["--pid: \"0\"", "from 1 to 2147483647"]),
+    (&["--pid", "x"], &["--pid: \"x\"", "from 1 to 2147483647"]),
+    (&["--network-namespace="], &["--network-namespace: \"\"", "the path of a network namespace"]),
+    (&["--pid", "1", "--network-namespace", "/x"], &["--network-namespace and --pid", KEEP_ONE]),
+    (&["--config="], &["--config: \"\"", "the path of a JSON file, or - for standard input"]),
+    (&["--config", "/nosuch"], &["config file /nosuch: cannot be read: No such file"]),
+    (&["--config", "/etc"], &["config file /etc: cannot be read: Is a directory"]),
+    (&["--config", "/etc/passwd"], &["config file /etc/passwd: ", "line 1", "expected one JSON object"]),
+    (&["--config", "-"], &["config file standard input: it is empty", "expected one JSON object"]),
+    (&["--backend", "foo"], &["--backend: \"foo\"", "auto, iptables, iptables-nft"]),
+    (&["--force-iptables-binary", "x"], &["\"x\"", "legacy or nft"]),
+    (&["--backend=iptables", "--native-nftables"], &["--backend and --native-nftables", KEEP_ONE]),
+    (&["--native-nftables=maybe"], &["\"maybe\"", BOOLEAN]),
+    (&["--cni-mode=1x"], &["--cni-mode: \"1x\"", BOOLEAN]),
+    (&["--dry-run="], &["--dry-run", "\"\"", BOOLEAN]),
+    (&["--rules-file="], &["--rules-file: \"\"", "a path"]),
+    (&["--rules-file", "-x"], &["--rules-file: \"-x\"", "a path", "is the value missing"]),
+    (&["--probe-timeout", "5"], &["--probe-timeout: \"5\"", "5s, 1m30s or 500ms", "5s?"]),
+    (&["--probe-timeout", "-1s"], &["--probe-timeout: \"-1s\"", "a duration above zero"]),
+    (&["--iptables-probe-port", "0"], &["--iptables-probe-port: \"0\"", PORT]),
+    (&["--log_output_level", "foo"], &["\"foo\"", "none, fatal, error, warn, info and debug"]),
+    (&["--log-format", "xml"], &["--log-format: \"xml\"", FORMAT]),
+    (&["--log_as_json=2"], &["--log_as_json: \"2\"", BOOLEAN]),
+    (&["cleanup", "--skip-rule-apply"], &["--cleanup-only and --skip-rule-apply", KEEP_ONE]),
+];
+
+const TRAFFIC: &[Case] = &[
+    (&["--ip-family", "v4"], &["--ip-family: \"v4\"", "auto, ipv4, ipv6 or dual"]),
+    (&["--dual-stack", "--ip-family", "ipv4"], &["--dual-stack and --ip-family", KEEP_ONE]),
+    (&["-m", "tproxi"], &["(-m): \"tproxi\"", "REDIRECT or TPROXY"]),
+    (&["-m", "none"], &["(-m): \"none\"", "REDIRECT or TPROXY", "to capture nothing"]),
+    (&["-m", "TPROXY", "-t", "0"], &["(-t): \"0\"", "from 1 to 4294967295"]),
+    (&["-m", "TPROXY", "-t", "1338"], &["(-t): \"1338\"", "other than 1338"]),
+    (&["-m", "TPROXY", "-r", "254"], &["(-r): \"254\"", "from 1 to 252"]),
+    (&["-t", "x"], &["(-t): \"x\"", "a number from 1"]),
+    (&["-r", "x"], &["(-r): \"x\"", "from 1 to 252"]),
+    (&["-u", "root"], &["(-u): \"root\"", ID]),
+    (&["-u", ","], &["(-u): \",\"", "in a loop"]),
+    (&["-g", "-1"], &["(-g): \"-1\"", ID]),
+    (&["-i", "10.0.0.0/33"], &["(-i): \"10.0.0.0/33\"", RANGE, "from 0 to 32"]),
+    (&["-i", "fd00::/129"], &["(-i): \"fd00::/129\"", RANGE]),
+    (&["-i", "foo"], &["(-i): \"foo\"", RANGE]),
+    (&["-i", "*,10.0.0.0/8"], &["(-i): \"*\"", RANGE, "must be the only item"]),
+    (&["-x", "*"], &["(-x): \"*\"", "to capture no outbound traffic"]),
+    (&["-x", "10.0.0"], &["(-x): \"10.0.0\"", RANGE]),
+    (&["-c", "a b"], &["(-c): \"a b\"", NAME]),
+    (&["-c", "averyveryverylongname"], &["(-c): \"averyveryverylongname\"", NAME]),
+    (&["-k", "a/b"], &["(-k): \"a/b\"", NAME]),
+    (&["-o", "0"], &["(-o): \"0\"", PORT]),
+    (&["-q", "1-5"], &["(-q): \"1-5\"", PORT, "list the ports"]),
+    (&["-d", "http"], &["(-d): \"http\"", PORT]),
+    (&["-b", ","], &["(-b): \",\"", "`*` for all"]),
+    (&["-b", "*,80"], &["(-b): \"*\"", "must be the only item"]),
+    (&["-p", "65536"], &["(-p): \"65536\"", PORT]),
+    (&["-z", "080"], &["(-z): \"080\"", PORT]),
+    (&["-e", "x"], &["(-e): \"x\"", PORT]),
+];
+
+#[test]
+fn every_bad_option_is_one_line_with_option_value_and_what_is_accepted() {
+    for (words, expected) in [COMMANDS, QUESTIONS, RUNS, TRAFFIC].into_iter().flatten() {
+        let ended = Command::new(BUILT).args(*words).env_clear().output().unwrap();
+        let log = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(64), "{words:?}: {log}");
+        assert!(ended.stdout.is_empty(), "{words:?}");
+        let [line] = log.lines().collect::<Vec<_>>()[..] else { panic!("{words:?}: {log}") };
+        assert!(line.contains("\terror\tbad option: "), "{words:?}: {line}");
+        for part in *expected {
+            assert!(line.contains(part), "{words:?}: {part:?} is not in {line}");
+        }
+    }
+}
