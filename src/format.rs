@@ -24,8 +24,8 @@ pub fn check(differences: &Differences, output: Output) -> String {
 }
 
 fn check_text(differences: &Differences) -> String {
-    let Differences { backend, chains, others, notices } = differences;
-    let notices = notices.clone().all();
+    let Differences { backend, chains, others, forms, notices } = differences;
+    let (notices, others) = (notices.clone().all(), [others.as_slice(), forms].concat());
     let mut text = match (chains.len() + others.len(), notices.len()) {
         (0, 0) => format!("equal: the live rules ({backend}) are those of these options\n"),
         (0, _) => format!(
@@ -53,7 +53,7 @@ fn check_text(differences: &Differences) -> String {
         text.push_str("\n+ is missing in the kernel, - is not of these options; the number is its place among our rules\n");
     }
     for other in others {
-        let _ = writeln!(text, "\n{}", one_line(other));
+        let _ = writeln!(text, "\n{}", one_line(&other));
     }
     for notice in notices {
         let _ = writeln!(text, "\nnote: {}", one_line(&notice));
@@ -62,7 +62,8 @@ fn check_text(differences: &Differences) -> String {
 }
 
 fn check_json(differences: &Differences) -> Value {
-    let Differences { backend, chains, others, notices } = differences;
+    let Differences { backend, chains, others, forms, notices } = differences;
+    let others = [others.as_slice(), forms].concat();
     let rule = |RuleDifference { is_missing, place, rule }: &RuleDifference| json!({ "change": if *is_missing { "missing" } else { "unexpected" }, "place": place, "rule": rule });
     let chain = |(holder, found): &(Backend, ChainDifference)| {
         json!({

@@ -6,6 +6,7 @@ use crate::apply;
 use crate::apply::differences::Differences;
 use crate::bundle;
 use crate::color;
+use crate::compare::Conclusion;
 use crate::config::{
     Action, BackendChoice, CaptureConfig, Color, GivenOption, Intent, PacketQuery, Question, Resolved,
     RunOptions, Sender, Validation,
@@ -18,7 +19,7 @@ use crate::kernel::capabilities::Capabilities;
 use crate::kernel::process::Host;
 use crate::kernel::recording::{self, Facts};
 use crate::kernel::{lock, netns, observe, probe, rtnetlink, terminal};
-use crate::model::{Family, Network};
+use crate::model::{Backend, Family, Network};
 use crate::plan::{self, DesiredState};
 use crate::policy;
 use crate::report::Failure;
@@ -95,6 +96,26 @@ pub fn check(host: &impl Host, resolved: Resolved) -> Result<Differences, Failur
     enter(&run)?;
     let (config, _) = intent.decide(&network()?);
     apply::differences::differences(host, &desired(&config, Action::Apply, false), run.backend)
+}
+
+/// Whether the live rules do with every packet what the options ask for, in whatever form they are. `Err`: the comparison.
+///
+/// # Errors
+/// The live state cannot be read.
+pub fn check_packets(
+    host: &impl Host,
+    resolved: Resolved,
+    backend: Backend,
+) -> Result<Result<(), String>, Failure> {
+    let Resolved { mut run, intent, .. } = resolved;
+    require_net_admin()?;
+    enter(&run)?;
+    if backend == Backend::Native {
+        run.backend = BackendChoice::Nftables;
+    }
+    let known = sides::DiffContext { intent, run, network: network()? };
+    let (answer, conclusion) = sides::options_and_live(host, &known)?;
+    Ok(if conclusion == Conclusion::Equal { Ok(()) } else { Err(answer) })
 }
 
 /// Answers a question about the live rules. Nothing is changed.

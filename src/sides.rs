@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::apply;
 use crate::cli;
 use crate::compare::{self, Conclusion, Side};
-use crate::config::{self, BackendChoice, CaptureConfig, DiffQuery, Intent, RunOptions};
+use crate::config::{self, BackendChoice, CaptureConfig, DiffQuery, Intent, Output, RunOptions};
 use crate::exit::Exit;
 use crate::explain::Rules;
 use crate::kernel::process::Host;
@@ -40,6 +40,21 @@ pub fn diff(host: &impl Host, query: &DiffQuery, context: &DiffContext) -> Resul
         Conclusion::Different | Conclusion::NotProved => Exit::Different,
     };
     Ok((answer, exit))
+}
+
+/// Compares what the options ask for with the live rules. Without foreign rules, which `check` lists.
+///
+/// # Errors
+/// The live rules cannot be read.
+pub fn options_and_live(host: &impl Host, context: &DiffContext) -> Result<(String, Conclusion), Failure> {
+    let wanted =
+        of_options(Side::new("options".to_owned()), context.intent.clone(), context.run.backend, context);
+    let live = apply::live::rules(host, context.run.backend)?.live;
+    let live = live
+        .rules
+        .iter()
+        .fold(Side::new("live".to_owned()), |side, (family, rules)| side.rules(*family, rules));
+    Ok(compare::answer(&[wanted, live], &context.network, Output::Text))
 }
 
 fn side(host: &impl Host, name: &str, query: &DiffQuery, context: &DiffContext) -> Result<Side, Failure> {

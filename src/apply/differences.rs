@@ -18,6 +18,8 @@ pub struct Differences {
     pub chains: Vec<(Backend, ChainDifference)>,
     /// What else a run would change: routes, policy rules, addresses, tables that are switched off.
     pub others: Vec<String>,
+    /// Tables with the right rules and other comments, sets or chains: packets do not meet the difference.
+    pub forms: Vec<String>,
     /// What a run would warn of.
     pub notices: Notices,
 }
@@ -26,7 +28,13 @@ impl Differences {
     /// Whether a run would change nothing, and nothing decides before our rules.
     #[must_use]
     pub const fn is_none(&self) -> bool {
-        self.chains.is_empty() && self.others.is_empty() && self.is_undisturbed()
+        self.chains.is_empty() && self.others.is_empty() && self.forms.is_empty() && self.is_undisturbed()
+    }
+
+    /// Whether at most rules and their form differ: what captured packets need besides is there, and nothing decides before.
+    #[must_use]
+    pub const fn is_of_rules_only(&self) -> bool {
+        self.others.is_empty() && self.notices.deciding.is_empty()
     }
 
     const fn is_undisturbed(&self) -> bool {
@@ -61,17 +69,16 @@ pub fn differences(
     others.extend(dormant.map(|failure| failure.what));
     let is_same = chains.len() == before;
     let tables = current.native.differing(&wanted).into_iter().filter(|_| is_same);
-    others.extend(tables.map(|name| {
-        let state = if current.native.dormant().iter().any(|dormant| dormant == name) {
-            "is switched off"
-        } else {
-            "has other comments, sets or chains than a run writes"
-        };
-        format!("the nftables table inet {name} {state}")
-    }));
+    let (dormant, others_forms): (Vec<_>, Vec<_>) =
+        tables.partition(|name| current.native.dormant().iter().any(|dormant| dormant == *name));
+    others.extend(dormant.iter().map(|name| format!("the nftables table inet {name} is switched off")));
+    let forms = others_forms.iter().map(|name| {
+        format!("the nftables table inet {name} has other comments, sets or chains than a run writes")
+    });
+    let forms = forms.collect();
     let mut notices = plan::notices(&desired, &current);
     notices.others.extend(super::device_chains());
-    Ok(Differences { backend: current.backend, chains, others, notices })
+    Ok(Differences { backend: current.backend, chains, others, forms, notices })
 }
 
 fn iptables(desired: &DesiredState, current: &CurrentState, variant: Variant) -> Vec<ChainDifference> {

@@ -3,6 +3,7 @@
 use istio_iptables::apply::differences::Differences;
 use istio_iptables::config::Output;
 use istio_iptables::diff::RuleDifference;
+use istio_iptables::report::Failure;
 use istio_iptables::{format, run};
 
 use super::Context;
@@ -35,17 +36,31 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
     // Whatever holds them: pods keep their rules when the option of the node changes.
     let resolved = options.resolve(None).map_err(|problem| CniError::new(Code::InvalidConfig, problem))?;
     let machine = context.machine.clone();
+    // Another version may have written them in another form. Of this one every difference is a change by another program.
+    let is_of_this_version = state.is_some_and(|state| state.plugin == env!("CARGO_PKG_VERSION"));
     let compared = namespace::run(&attachment.netns, context.watch, move || {
-        run::check(&machine, resolved).map_err(|failure| CniError::of_rules(&failure, Code::RulesRefused))
+        let failed = |failure: Failure| CniError::of_rules(&failure, Code::RulesRefused);
+        let differences = run::check(&machine, resolved.clone()).map_err(failed)?;
+        if is_of_this_version || first(&differences).is_none() || !differences.is_of_rules_only() {
+            return Ok((differences, Err(String::new())));
+        }
+        let packets = run::check_packets(&machine, resolved, differences.backend).map_err(failed)?;
+        Ok((differences, packets))
     });
-    let (differences, _) = compared?;
+    let ((differences, packets), _) = compared?;
     for notice in &differences.notices.others {
         log::info!(pod:% = pod; "{notice}");
     }
-    first(&differences).map_or(Ok(()), |first| {
-        let details = format::check(&differences, Output::Text);
-        Err(CniError::new(Code::RulesDiffer, first).details(details))
-    })
+    let Some(first) = first(&differences) else { return Ok(()) };
+    let comparison = match packets {
+        Ok(()) => {
+            log::info!(pod:% = pod; "the rules of another version do the same with every packet");
+            return Ok(());
+        }
+        Err(comparison) => comparison,
+    };
+    let details = format::check(&differences, Output::Text) + &comparison;
+    Err(CniError::new(Code::RulesDiffer, first).details(details))
 }
 
 /// The first difference; without any, the first foreign rule that decides before ours.
@@ -55,7 +70,8 @@ fn first(differences: &Differences) -> Option<String> {
         let what = if *is_missing { "missing" } else { "unexpected" };
         Some(format!("{} {} ({backend}), rule {place} is {what}: {rule}", chain.table.name(), chain.chain))
     });
-    let difference = rule.or_else(|| differences.others.first().cloned());
+    let mut others = differences.others.iter().chain(&differences.forms);
+    let difference = rule.or_else(|| others.next().cloned());
     difference
         .map(|difference| format!("the live rules differ: {difference}"))
         .or_else(|| differences.notices.deciding.first().cloned())

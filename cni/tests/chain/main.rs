@@ -18,3 +18,4 @@ mod common;
 mod packets;
 mod runtime;
 mod status;
+mod versions;
