@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use hyper_util::client::proxy::matcher::Intercept;
 use kube::api::{ApiResource, DynamicObject, GetParams};
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
@@ -11,9 +12,10 @@ use kube::{Client, Config, Resource as _};
 use serde_json::Value;
 use tower::limit::RateLimitLayer;
 
+use super::proxy;
 use crate::certs::serving_cert::provider;
 
-const CONNECT: Duration = Duration::from_secs(5);
+pub(super) const CONNECT: Duration = Duration::from_secs(5);
 /// For a request that is not a watch.
 const RESPONSE: Duration = Duration::from_secs(15);
 
@@ -72,29 +74,46 @@ pub async fn connect_with_rate(
 ) -> Result<Connection, ClientError> {
     // The client's TLS takes the process's provider; one that is installed already is as good.
     let _ = provider().install_default();
-    let (mut config, source) = match kubeconfig {
+    let Target { mut config, source, proxy } = match kubeconfig {
         Some(path) => of_file(path, context).await?,
         None => found(context).await?,
     };
     config.connect_timeout = Some(CONNECT);
     let server = config.cluster_url.to_string();
-    let target = format!("{source}, {server}");
-    let builder = ClientBuilder::try_from(config)
-        .map_err(|error| ClientError { subject: server, problem: describe(&error) })?;
-    let client = builder.with_layer(&RateLimitLayer::new(rate, RATE_PERIOD)).build();
+    let mut target = format!("{source}, {server}");
+    let rate = RateLimitLayer::new(rate, RATE_PERIOD);
+    let client = match &proxy {
+        None => ClientBuilder::try_from(config).map(|builder| builder.with_layer(&rate).build()),
+        Some(proxy) => {
+            target = format!("{target}, by proxy {}", proxy::shown(proxy));
+            proxy::client(&config, proxy, &rate)
+        }
+    };
+    let client = client.map_err(|error| ClientError { subject: server, problem: describe(&error) })?;
     Ok(Connection { client, target })
 }
 
-async fn of_file(path: &Path, context: Option<&str>) -> Result<(Config, String), ClientError> {
+/// How an API server is reached.
+struct Target {
+    config: Config,
+    /// Where that is from, for messages.
+    source: String,
+    proxy: Option<Intercept>,
+}
+
+async fn of_file(path: &Path, context: Option<&str>) -> Result<Target, ClientError> {
     let source = format!("kubeconfig {}", path.display());
     let bad = |error: KubeconfigError| ClientError { subject: source.clone(), problem: chain(&error) };
     let kubeconfig = Kubeconfig::read_from(path).map_err(bad)?;
     of_kubeconfig(kubeconfig, &source, context).await
 }
 
-async fn found(context: Option<&str>) -> Result<(Config, String), ClientError> {
+async fn found(context: Option<&str>) -> Result<Target, ClientError> {
     let inside = match Config::incluster() {
-        Ok(config) if context.is_none() => return Ok((config, "service account".to_owned())),
+        Ok(config) if context.is_none() => {
+            // A pod reaches the API server's Service without one.
+            return Ok(Target { config, source: "service account".to_owned(), proxy: None });
+        }
         Ok(_) => "--context needs a kubeconfig".to_owned(),
         Err(error) => chain(&error),
     };
@@ -109,13 +128,11 @@ async fn found(context: Option<&str>) -> Result<(Config, String), ClientError> {
     of_kubeconfig(kubeconfig, "kubeconfig", context).await
 }
 
-/// API servers are called directly: a proxy of the environment is ignored, and a `proxy-url` of the kubeconfig is
-/// rejected.
 async fn of_kubeconfig(
     kubeconfig: Kubeconfig,
     source: &str,
     context: Option<&str>,
-) -> Result<(Config, String), ClientError> {
+) -> Result<Target, ClientError> {
     let name = context.map(str::to_owned).or_else(|| kubeconfig.current_context.clone()).unwrap_or_default();
     let source = format!("{source}, context {name}");
     let known: Vec<&str> = kubeconfig.contexts.iter().map(|context| context.name.as_str()).collect();
@@ -124,8 +141,11 @@ async fn of_kubeconfig(
         return Err(ClientError { subject: source, problem });
     }
     let bad = |problem: String| ClientError { subject: source.clone(), problem };
-    let mut clusters = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref());
-    let prescribed = clusters.any(|cluster| cluster.proxy_url.is_some());
+    let mut contexts = kubeconfig.contexts.iter().filter(|one| one.name == name);
+    let cluster = contexts.find_map(|one| Some(one.context.as_ref()?.cluster.clone()));
+    let mut clusters = kubeconfig.clusters.iter().filter(|one| Some(&one.name) == cluster.as_ref());
+    let has_proxy = |url: &Option<String>| url.as_ref().is_some_and(|url| !url.is_empty());
+    let given = clusters.any(|one| one.cluster.as_ref().is_some_and(|one| has_proxy(&one.proxy_url)));
     let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
     let mut config =
         Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| bad(chain(&error)))?;
@@ -134,12 +154,8 @@ async fn of_kubeconfig(
     if !matches!(server.scheme_str(), Some("https" | "http")) || server.host().is_none() {
         return Err(bad(format!("server {server} is no URL, expected https://HOST:PORT")));
     }
-    match config.proxy_url.take() {
-        Some(proxy) if prescribed => {
-            Err(bad(format!("proxy-url {proxy} is not accepted: the API server must be reachable directly")))
-        }
-        _ => Ok((config, source)),
-    }
+    let proxy = proxy::find(&mut config, given).map_err(bad)?;
+    Ok(Target { config, source, proxy })
 }
 
 /// An error of the API as a sentence.

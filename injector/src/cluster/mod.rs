@@ -17,6 +17,7 @@ mod fetch;
 mod native_sidecars;
 mod node_agents;
 mod owners;
+mod proxy;
 mod secret;
 mod state;
 mod status;

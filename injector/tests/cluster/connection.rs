@@ -39,8 +39,8 @@ async fn invalid_kubeconfigs_are_rejected() {
     assert!(missing.contains("No such file"), "{missing}");
     for (cluster, expected) in [
         (
-            json!({"server": "http://127.0.0.1:1", "proxy-url": "http://127.0.0.1:2"}),
-            "proxy-url http://127.0.0.1:2/ is not accepted",
+            json!({"server": "http://127.0.0.1:1", "proxy-url": "https://127.0.0.1:2"}),
+            "proxy https://127.0.0.1:2 is not accepted, expected http://HOST:PORT",
         ),
         (json!({"server": "127.0.0.1:6443"}), "context a: server 127.0.0.1:6443 is no URL"),
         (json!({"server": "/x"}), "server /x is no URL, expected https://HOST:PORT"),

@@ -20,6 +20,7 @@ mod fake;
 mod owners;
 mod permissions;
 mod program;
+mod proxy;
 mod proxy_configs;
 mod replica;
 mod state;
