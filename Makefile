@@ -17,6 +17,9 @@ CROSS := setup-cross
 export $(CARGO_TARGET)_LINKER := $(MACHINE)-linux-gnu-gcc
 endif
 
+# Paths below and in the scripts are relative to here, wherever the user's other builds go.
+export CARGO_TARGET_DIR := $(CURDIR)/target
+
 # Static needs no musl: glibc's own static library is enough.
 TARGET := $(MACHINE)-unknown-linux-gnu
 STATIC := target/$(TARGET)/release/istio-iptables
