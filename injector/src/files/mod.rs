@@ -2,9 +2,11 @@
 #![allow(clippy::disallowed_methods, reason = "files are read and written here, for the whole program")]
 
 use std::fs::FileType;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+
+use istio_iptables::kernel::terminal;
 
 mod replace;
 
@@ -128,7 +130,7 @@ pub(crate) fn expand(name: &str, recursive: bool) -> io::Result<Vec<String>> {
     Ok(found.into_iter().map(|path| path.to_string_lossy().into_owned()).collect())
 }
 
-/// Writes a file, or standard output for `-`. A reader that has gone away is no error.
+/// Writes a file, or standard output for `-`. A reader that has gone away ends the process, as it ends other programs.
 ///
 /// # Errors
 ///
@@ -137,8 +139,5 @@ pub fn write(name: &str, text: &str) -> io::Result<()> {
     if name != "-" {
         return std::fs::write(name, text);
     }
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result,
-    }
+    terminal::show(text, false)
 }

@@ -453,3 +453,20 @@ fn the_program_itself() {
         assert_eq!(code == 0, output.stderr.is_empty(), "{arguments:?}");
     }
 }
+
+#[test]
+fn standard_output_that_takes_nothing_is_an_error() {
+    let folder = Folder::new();
+    let file = folder.file("d.yaml", DEPLOYMENT);
+    for (redirection, problem) in [(">&-", "Bad file descriptor"), (">/dev/full", "No space left on device")]
+    {
+        let script = format!("exec \"$0\" inject -q -f \"$1\" {redirection}");
+        let mut shell = std::process::Command::new("sh");
+        let output =
+            shell.args(["-c", &script, env!("CARGO_BIN_EXE_sidecar-injector"), &file]).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(73), "{redirection}: {errors}");
+        let last = errors.lines().last().unwrap();
+        assert!(last.starts_with(&format!("error: standard output: {problem}")), "{redirection}: {errors}");
+    }
+}
