@@ -48,7 +48,8 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
         if let Some((mark, fib)) = mark.zip(fib) {
             foreign_routes.insert(*family, routing::that_decide_first(*family, fib, mark, true));
         }
-        foreign.extend(routing::that_drop(rules, &current.network.links, fib));
+        let dropping = routing::that_drop(rules, &current.network.links, fib);
+        foreign.extend(dropping.iter().map(ToString::to_string));
     }
     notices.extend(super::device_chains());
     let dormant = current.native.dormant().iter();

@@ -44,6 +44,7 @@ use crate::nft;
 use crate::plan::{self, CurrentState, DesiredState, Step};
 use crate::render;
 use crate::report::Failure;
+use crate::routing;
 use crate::text::one_line;
 
 pub use inspect::{Access, Inspection, inspect};
@@ -99,6 +100,18 @@ fn complete(
     Ok(applied)
 }
 
+/// On the pod's own interface, captured connections must reach the proxy. Elsewhere it is a warning: the pod may not use it.
+fn require_delivery(desired: &DesiredState, current: &CurrentState, run: &RunOptions) -> Result<(), Failure> {
+    let Some(name) = &run.pod_interface else { return Ok(()) };
+    let network = &current.network;
+    let mut dropping = desired
+        .rules
+        .iter()
+        .flat_map(|(family, rules)| routing::that_drop(rules, &network.links, network.fib.get(family)));
+    let own = dropping.find(|dropping| dropping.interface == *name);
+    own.map_or(Ok(()), |own| Err(Failure::new(Exit::Refused, own.to_string())))
+}
+
 /// Plans, executes and checks.
 fn change(
     host: &impl Host,
@@ -121,6 +134,7 @@ fn change(
         steps = self::steps(&desired, &inspection.current);
     }
     parts::refuse_first(&steps)?;
+    require_delivery(&desired, &inspection.current, run)?;
     let connections = &inspection.current.connections;
     // What a clean-up resets is logged as soon as it is certain.
     if policy == Policy::Keep || connections.may_begin.is_empty() {

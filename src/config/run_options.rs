@@ -23,6 +23,7 @@ pub(super) fn run(reader: &mut Reader<'_>) -> Option<RunOptions> {
         verify: reader.boolean(Key::Verify),
         network_namespace: network_namespace(reader),
         cni_mode: reader.boolean(Key::CniMode),
+        pod_interface: None,
     };
     // The parser of the command line has read it.
     reader.required(Key::Config, values::config_file);

@@ -402,7 +402,9 @@ pub fn notices(desired: &DesiredState, current: &CurrentState) -> Notices {
         deciding.extend(fib.flat_map(|fib| routing::that_decide_first(*family, fib, tproxy.mark, false)));
     }
     for (family, rules) in capturing.iter() {
-        notices.extend(routing::that_drop(rules, &current.network.links, current.network.fib.get(family)));
+        let fib = current.network.fib.get(family);
+        let dropping = routing::that_drop(rules, &current.network.links, fib);
+        notices.extend(dropping.iter().map(ToString::to_string));
     }
     for variant in Variant::ALL {
         for change in changes(desired, current, variant).iter().filter(|change| !change.ambiguous.is_empty())

@@ -1,26 +1,43 @@
 //! Interfaces on which the kernel drops the connections that our rules capture.
 
+use std::fmt;
+
 use crate::model::{
     Chain, Family, FamilyRules, Fib, Hook, HookRules, Interface, Link, Links, Mark, RouteKind,
     SourceValidation, Table, Target,
 };
 use crate::text::one_line;
 
-/// What the kernel does to connections that arrive on interfaces of the pod and are captured by these rules, each in a sentence.
+/// An interface on which the kernel drops connections that are captured, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dropping {
+    /// Its name.
+    pub interface: String,
+    problem: String,
+}
+
+impl fmt::Display for Dropping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem)
+    }
+}
+
+/// The interfaces of the pod on which the kernel drops what these rules capture.
 #[must_use]
-pub fn that_drop(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Vec<String> {
+pub fn that_drop(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Vec<Dropping> {
     let family = rules.family;
     let mut found = Vec::new();
     let arrives =
         |link: &&Link| link.is_up && link.name != "lo" && !link.is_port && !is_excluded(rules, link);
     for link in links.each.iter().filter(arrives) {
         let name = one_line(&link.name);
+        let dropping = |problem| Dropping { interface: link.name.clone(), problem };
         if let Some(mark) = tproxy_mark(rules) {
             let why = validates_by_mark(family, link, links.all);
             found.extend(why.map(|why| {
-                format!(
+                dropping(format!(
                     "connections that arrive on {name} are dropped ({family}, mark {mark} of TPROXY): {why}"
-                )
+                ))
             }));
         }
         let is_routed = || {
@@ -30,7 +47,9 @@ pub fn that_drop(rules: &FamilyRules, links: &Links, fib: Option<&Fib>) -> Vec<S
         };
         if redirects_inbound(rules) && is_routed() {
             let why = has_no_address(family, link);
-            found.extend(why.map(|why| format!("connections that arrive on {name} are dropped: {why}")));
+            found.extend(
+                why.map(|why| dropping(format!("connections that arrive on {name} are dropped: {why}"))),
+            );
         }
     }
     found

@@ -18,7 +18,7 @@ use crate::model::{Family, Fib, Links, Mark, PASSTHROUGH_V6, PerFamily, ROUTE_PR
 use crate::ordered::Ordered as _;
 
 pub use first::that_decide_first;
-pub use links::{drops, that_drop};
+pub use links::{Dropping, drops, that_drop};
 pub use lookup::{Flow, Found, Lookup, Tried, lookup};
 
 /// The desired routes, policy rules and addresses.

@@ -143,6 +143,7 @@ fn capture(
         log::debug!("{}", warning.calling(&|origin| options.name(origin)));
     }
     resolved.given.clear(); // they are in the state file
+    resolved.run.pod_interface = Some(attachment.id.interface.clone());
     // Before rules are written: what is wrong with these is known then.
     let (network, run_dir) = (context.conf.name()?, context.conf.run_dir()?);
     let decided = context.watch.elapsed();

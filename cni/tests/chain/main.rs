@@ -15,6 +15,7 @@ mod agent_facts;
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;
+mod delivery;
 mod packets;
 mod runtime;
 mod status;
