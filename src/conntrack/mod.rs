@@ -113,11 +113,11 @@ impl StaleEntries {
         });
         let tcp = (!tcp.is_empty()).then(|| {
             let entries = format!("conntrack entries of TCP ({})", tcp.join(", "));
-            let flagged = changed.map_or_else(
-                || format!("flag {entries}"),
-                |changed| format!("{} flagged: {entries}", changed.updated),
-            );
-            format!("{flagged}, which the next SYN after the connection has ended deletes")
+            const WHEN: &str = "at the next SYN after the connection has ended";
+            changed.map_or_else(
+                || format!("replace {WHEN}: {entries}"),
+                |changed| format!("{} to be replaced {WHEN}: {entries}", changed.updated),
+            )
         });
         udp.into_iter().chain(tcp).collect::<Vec<_>>().join("; ")
     }
@@ -126,7 +126,7 @@ impl StaleEntries {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Note(stale) => write!(f, "note the conntrack entries to change: {}", stale.describe(None)),
+            Self::Note(stale) => write!(f, "list the conntrack entries to change: {}", stale.describe(None)),
             Self::DeleteStale(stale) => f.write_str(&stale.describe(None)),
             Self::ClearForeignMark(family, mark) => {
                 write!(f, "clear mark {mark} of conntrack entries: {family} TCP that no local socket began")

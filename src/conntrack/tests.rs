@@ -143,14 +143,17 @@ fn a_move_between_backends_changes_a_flow_only_with_the_options() {
 #[test]
 fn step_says_what_it_does_to_which_entries() {
     const TCP: &str =
-        "conntrack entries of TCP (IPv4, IPv6), which the next SYN after the connection has ended deletes";
+        "replace at the next SYN after the connection has ended: conntrack entries of TCP (IPv4, IPv6)";
     const UDP: &str = "conntrack entries of UDP to port 53 (IPv4, not captured before)";
     let tcp = StaleEntries { tcp: BTreeSet::from(Family::ALL), ..StaleEntries::default() };
-    assert_eq!(Step::DeleteStale(tcp.clone()).to_string(), format!("flag {TCP}"));
+    assert_eq!(Step::DeleteStale(tcp.clone()).to_string(), TCP);
     let both = StaleEntries { dns: PerFamily::from([(Family::V4, DnsFlows::Direct)]), ..tcp };
-    assert_eq!(Step::DeleteStale(both.clone()).to_string(), format!("delete {UDP}; flag {TCP}"));
+    assert_eq!(Step::DeleteStale(both.clone()).to_string(), format!("delete {UDP}; {TCP}"));
     let changed = Changed { deleted: 3, updated: 557 };
-    assert_eq!(both.describe(Some(changed)), format!("3 deleted: {UDP}; 557 flagged: {TCP}"));
+    assert_eq!(
+        both.describe(Some(changed)),
+        format!("3 deleted: {UDP}; 557 to be {}", TCP.replacen("replace", "replaced", 1))
+    );
 }
 
 #[test]

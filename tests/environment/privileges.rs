@@ -236,7 +236,7 @@ fn in_a_user_namespace_entries_of_the_previous_rules_are_deleted() {
         // One entry before the second run; neither that nor a note after it.
         assert_eq!(String::from_utf8_lossy(&output.stdout), "1\n0\n", "{errors}");
         let done = "1 deleted: conntrack entries of UDP to port 53 (IPv4, not captured before); \
-                    0 flagged: conntrack entries of TCP (IPv4)";
+                    0 to be replaced at the next SYN after the connection has ended: conntrack entries of TCP (IPv4)";
         assert!(errors.contains(done), "{errors}");
         assert!(!errors.contains("ctnetlink"), "{errors}");
     }
