@@ -84,7 +84,7 @@ const BLOCKED: &str = "the injector is ready, but the API server does not reach 
 const FOREIGN: &str = "may not be set for init containers without restartPolicy=Always";
 
 /// Rejections by others than the injector.
-const REJECTED: [KnownMessage; 3] = [
+const REJECTED: [KnownMessage; 6] = [
     KnownMessage {
         texts: &["violates PodSecurity"],
         cause: "the Pod Security level of the namespace rejects the pod; istio-init needs NET_ADMIN and NET_RAW",
@@ -102,6 +102,25 @@ const REJECTED: [KnownMessage; 3] = [
         cause: "the resources of a container, maybe the sidecar's, are outside of a LimitRange",
         fix: "kubectl -n {pods} describe limitrange   # change it, or annotate the pod: sidecar.istio.io/proxyCPU, proxyMemory, \
               proxyCPULimit, proxyMemoryLimit",
+    },
+    KnownMessage {
+        texts: &["unable to validate against any security context constraint"],
+        cause: "no SecurityContextConstraints that the pods' ServiceAccount may use admits the pod; istio-init needs NET_ADMIN, NET_RAW \
+                and user 0",
+        fix: "let Istio's CNI plugin set the rules (pilot.cni.enabled: true in the values), which needs no istio-init, and install with \
+              --platform openshift, which takes users from the namespace's range",
+    },
+    KnownMessage {
+        texts: &["ValidatingAdmissionPolicy "],
+        cause: "the ValidatingAdmissionPolicy of the message rejects the pods; injected containers and volumes count, too",
+        fix: "kubectl get validatingadmissionpolicies,validatingadmissionpolicybindings   # docs/injection.md, Policies: what each kind finds \
+              in injected pods, and the setting that helps",
+    },
+    KnownMessage {
+        texts: &["admission webhook \""],
+        cause: "the webhook of the message rejects the pods; injected containers and volumes count, too",
+        fix: "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations   # docs/injection.md, Policies: what each kind of \
+              policy finds in injected pods, and the setting that helps",
     },
 ];
 

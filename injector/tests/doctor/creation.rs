@@ -35,7 +35,20 @@ fn rejections_by_others_are_found_with_their_cause() {
             "pods \"a\" is forbidden: maximum memory usage per Container is 64Mi, but limit is 1Gi",
             "describe limitrange",
         ),
-        ("admission webhook \"other.example.com\" denied the request: no", "get events"),
+        (
+            "pods \"a\" is forbidden: unable to validate against any security context constraint: [provider \"restricted-v2\": \
+             .initContainers[0].capabilities.add: Invalid value: \"NET_ADMIN\": capability may not be added]",
+            "--platform openshift",
+        ),
+        (
+            "pods \"a\" is forbidden: ValidatingAdmissionPolicy 'x' with binding 'y' denied request: no",
+            "get validatingadmissionpolicies",
+        ),
+        (
+            "admission webhook \"other.example.com\" denied the request: no",
+            "get validatingwebhookconfigurations",
+        ),
+        ("pods \"a\" is forbidden: no", "get events"),
     ] {
         let mut all = cluster();
         all.push(event("shop", message));

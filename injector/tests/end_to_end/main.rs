@@ -25,6 +25,7 @@ mod later_webhook;
 mod manifests;
 mod outage;
 mod pod_security;
+mod policies;
 mod reinvocation;
 mod replica;
 mod rollout;
@@ -56,6 +57,7 @@ const TESTS: &[Test] = &[
         "pod_security::only_pods_for_the_plugin_are_admitted",
         pod_security::only_pods_for_the_plugin_are_admitted,
     ),
+    ("policies::injected_pods_violate_what_the_docs_say", policies::injected_pods_violate_what_the_docs_say),
     ("decisions::check_predicts_the_api_server", decisions::check_predicts_the_api_server),
     (
         "certificate::the_ca_bundle_is_written_and_repaired",
