@@ -6,7 +6,6 @@
 //! kernel ends all translation: one chain that nothing refers to keeps it up for the connections that need it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use crate::model::{
     Chain, CtState, Family, FamilyRules, Matcher, PerFamily, Protocol, Rule, Statement, Table, TableRules,
@@ -14,6 +13,7 @@ use crate::model::{
 };
 use crate::ordered::Ordered as _;
 use crate::parse::{Observed, ObservedTable};
+use crate::text::count as counted;
 
 /// The open connections that a run has to care for, per family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,6 +49,19 @@ impl Translated {
     pub fn any(self) -> bool {
         self != Self::Count(0)
     }
+
+    /// `1 proxied IPv4 connection`, `2 proxied IPv4 connections`.
+    fn proxied(self, family: Family) -> String {
+        match self {
+            Self::Count(number) => counted(number, &format!("proxied {family} connection")),
+            Self::Unknown => format!("an unknown number of proxied {family} connections"),
+        }
+    }
+
+    /// The verb behind it.
+    fn are(self) -> &'static str {
+        are(if let Self::Count(number) = self { number } else { 0 })
+    }
 }
 
 /// The treatment of open connections.
@@ -66,14 +79,17 @@ impl Connections {
     pub fn losing_marks(&self) -> Vec<String> {
         let marked = self.marked.iter().map(|(family, count)| {
             format!(
-                "{count} {family} connections of the proxy to the application under the client's address are cut off: the \
-                 TPROXY rules that route their answers go"
+                "{} of the proxy to the application under the client's address {} cut off: the TPROXY rules that route the \
+                 answers go",
+                counted(*count, &format!("{family} connection")),
+                are(*count)
             )
         });
         let intercepted = self.intercepted.iter().map(|(family, count)| {
             format!(
-                "{count} {family} connections that pass through the pod are cut off: the TPROXY rules that hand them to the \
-                 proxy go"
+                "{} through the pod {} cut off: the TPROXY rules that hand packets to the proxy go",
+                counted(*count, &format!("{family} connection")),
+                are(*count)
             )
         });
         marked.chain(intercepted).collect()
@@ -82,8 +98,10 @@ impl Connections {
     /// The sockets that are cut off by this policy.
     #[must_use]
     pub fn losing_passthrough(&self, policy: Policy) -> Option<String> {
-        (policy == Policy::Reset && self.from_passthrough > 0)
-            .then(|| format!("{} sockets that use ::6 are cut off: the address goes", self.from_passthrough))
+        (policy == Policy::Reset && self.from_passthrough > 0).then(|| {
+            let sockets = counted(self.from_passthrough, "socket");
+            format!("{sockets} with the address ::6 {} cut off: the address goes", are(self.from_passthrough))
+        })
     }
 
     /// The outcome for connections that need translation: before the run if `done` is false, else after it.
@@ -110,34 +128,31 @@ impl Connections {
                 format!("no proxied {family} connection is open")
             }
             (Policy::Keep, translated) => format!(
-                "{translated} proxied {family} connections are open: the chain {} stays in the table nat while they are, \
-                 and captures nothing; the next run after they end removes it",
+                "{} {} open: until the last one ends, the chain {} stays in the table nat, and captures nothing; the next run \
+                 after that removes it",
+                translated.proxied(*family),
+                translated.are(),
                 Chain::Established.name()
             ),
             (Policy::Reset, translated) if done => {
-                format!(
-                    "{translated} proxied {family} connections are cut off: each is reset by its next packet"
-                )
+                let (connections, are) = (translated.proxied(*family), translated.are());
+                format!("{connections} {are} cut off: each is reset by its next packet")
             }
             (Policy::Reset, translated) if self.may_begin.contains(family) => format!(
-                "clean-up resets {translated} proxied {family} connections, and those that begin before the rules are gone; \
-                 --keep-connections leaves them open"
+                "clean-up resets {}, and those that begin before the rules are gone; --keep-connections leaves them open",
+                translated.proxied(*family)
             ),
             (Policy::Reset, translated) => format!(
-                "clean-up resets {translated} proxied {family} connections; --keep-connections leaves them open"
+                "clean-up resets {}; --keep-connections leaves them open",
+                translated.proxied(*family)
             ),
         };
         self.translated.iter().filter(|(_, translated)| included(**translated)).map(of).collect()
     }
 }
 
-impl fmt::Display for Translated {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Count(count) => count.fmt(f),
-            Self::Unknown => f.write_str("an unknown number of"),
-        }
-    }
+const fn are(number: usize) -> &'static str {
+    if number == 1 { "is" } else { "are" }
 }
 
 /// Whether rules of ours decide about new connections of a family: something jumps from a shared chain of nat.
@@ -224,4 +239,22 @@ pub fn redirect_ports(observed: &Observed) -> BTreeSet<u16> {
         | Target::Tproxy { .. } => None,
     };
     lines.filter_map(|line| port(line.statement.as_ref()?)).into_set()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_counted_in_singular_and_plural() {
+        let outcome = |number| {
+            let translated = PerFamily::from([(Family::V4, number)]);
+            Connections { translated, ..Connections::default() }.outcome(Policy::Reset, true).join("\n")
+        };
+        let rest = "cut off: each is reset by its next packet";
+        assert_eq!(outcome(Translated::Count(1)), format!("1 proxied IPv4 connection is {rest}"));
+        assert_eq!(outcome(Translated::Count(2)), format!("2 proxied IPv4 connections are {rest}"));
+        let unknown = format!("an unknown number of proxied IPv4 connections are {rest}");
+        assert_eq!(outcome(Translated::Unknown), unknown);
+    }
 }

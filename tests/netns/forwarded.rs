@@ -103,7 +103,7 @@ fn connections_to_other_hosts_that_tproxy_takes_are_counted(fixture: Fixture) {
         }
         let output = pod.apply(leave).output();
         for family in ["IPv4", "IPv6"] {
-            let expected = format!("2 {family} connections that pass through the pod are cut off");
+            let expected = format!("2 {family} connections through the pod are cut off");
             assert_eq!(output.matches(&expected).count(), 1, "{leave:?}: {expected}: {output}");
         }
     }

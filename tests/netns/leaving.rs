@@ -276,8 +276,8 @@ fn connections_that_end_with_tproxy_are_counted(fixture: Fixture) {
         }
         let ended = pod.apply(leave);
         ended
-            .output_contains("1 ipv4 connections of the proxy")
-            .output_contains("1 ipv6 connections of the proxy");
+            .output_contains("1 ipv4 connection of the proxy")
+            .output_contains("1 ipv6 connection of the proxy");
     }
 }
 
