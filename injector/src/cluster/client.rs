@@ -15,7 +15,7 @@ use tower::limit::RateLimitLayer;
 use super::proxy;
 use crate::certs::serving_cert::provider;
 
-pub(super) const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT: Duration = Duration::from_secs(5);
 /// For a request that is not a watch.
 const RESPONSE: Duration = Duration::from_secs(15);
 

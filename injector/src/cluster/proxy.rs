@@ -1,6 +1,7 @@
 //! The HTTP proxy on the way to an API server.
 
 use http_body_util::BodyExt as _;
+use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
@@ -10,8 +11,6 @@ use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::{Client, Config};
 use tower::limit::RateLimitLayer;
 use tower::{BoxError, ServiceBuilder};
-
-use super::client::CONNECT;
 
 /// The proxy for this API server, as Kubernetes' own client finds it: `given` by the kubeconfig, or that of `HTTPS_PROXY`, unless
 /// `NO_PROXY` covers the server or it is on this machine.
@@ -58,13 +57,13 @@ pub(super) fn shown(proxy: &Intercept) -> String {
 
 /// A client whose connections the proxy tunnels.
 pub(super) fn client(config: &Config, proxy: &Intercept, rate: &RateLimitLayer) -> kube::Result<Client> {
-    let mut http = HttpConnector::new();
-    http.set_connect_timeout(Some(CONNECT));
-    let mut tunnel = Tunnel::new(proxy.uri().clone(), http);
+    let mut tunnel = Tunnel::new(proxy.uri().clone(), HttpConnector::new());
     if let Some(credentials) = proxy.basic_auth() {
         tunnel = tunnel.with_auth(credentials.clone());
     }
-    let connector = config.rustls_https_connector_with_connector(tunnel)?;
+    // As kube wraps its own: connections are of the same type, whose code is there once.
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tunnel)?);
+    connector.set_connect_timeout(config.connect_timeout);
     let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
