@@ -10,7 +10,7 @@ use super::files;
 use super::locked_dir::{self, Expected, LockedDir, Written};
 use super::net_dir::{self, Placed};
 use super::options::Placement;
-use super::splice::{Owner, Single, TYPE};
+use super::splice::{self, Owner, Single, TYPE};
 
 /// In the drop-in directory of a network. Behind those with lower numbers.
 const DROP_IN: &str = "50-istio-cni.conf";
@@ -24,6 +24,11 @@ const STANDALONE: &str = "istio-cni.conf";
 pub fn insert(net: &Path, placement: Placement, entry: &Value, istio: bool) -> Result<Placed, InstallError> {
     let dir = LockedDir::lock(net)?;
     let text = entry.to_string();
+    if placement != Placement::Standalone {
+        let file = net_dir::choose(net)?;
+        splice::require_version(&file.text)
+            .map_err(|invalid| InstallError::new(format!("{}: {invalid}", path_shown(&file.path))))?;
+    }
     let (placed, kept) = match placement {
         Placement::List => {
             let placed = net_dir::insert(&dir, &text, istio)?;

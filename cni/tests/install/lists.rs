@@ -198,7 +198,7 @@ fn what_cannot_be_edited_is_named_and_left() {
     symlink(&outside, node.net.join("10-a.conflist")).unwrap();
     node.fails("install", &["--once"], "outside of the directory");
     assert_eq!(std::fs::read_to_string(&outside).unwrap(), LIST);
-    node.write("05-nameless.conf", r#"{"type": "bridge"}"#);
+    node.write("05-nameless.conf", r#"{"cniVersion": "1.0.0", "type": "bridge"}"#);
     node.fails("install", &["--once"], "05-nameless.conf: missing name");
 }
 

@@ -17,6 +17,7 @@ mod kill;
 mod kills;
 mod lists;
 mod node;
+mod published;
 mod reader;
 mod removal;
 mod special;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::netconf::{OWN_KEYS, POD_ANNOTATIONS};
+use crate::version::Version;
 
 /// The type under which the plugin is in a list: the name of its program.
 pub const TYPE: &str = "istio-cni";
@@ -247,6 +248,25 @@ impl<'a> Single<'a> {
         let own: Option<Value> = serde_json::from_str(self.text).ok();
         own.is_some_and(|own| list.others() == [own]) && self.name.as_deref() == Some(list.name())
     }
+}
+
+/// Refuses a configuration of a version that the plugin does not have: every ADD on the node would fail, of pods that are not
+/// captured, too. Without `cniVersion`, libcni takes the newest of `cniVersions` that it knows.
+///
+/// # Errors
+/// It has none of ours.
+pub fn require_version(text: &str) -> Result<(), Invalid> {
+    let keys = object(text)?;
+    let own = string(&keys, "cniVersion")?.filter(|version| !version.is_empty());
+    let listed = keys.get("cniVersions").and_then(|value| serde_json::from_str(value.get()).ok());
+    let versions = own.map_or_else(|| listed.unwrap_or_default(), |own| vec![own]);
+    if versions.iter().any(|version| Version::by_name(version).is_some()) {
+        return Ok(());
+    }
+    let given =
+        if versions.is_empty() { "missing".to_owned() } else { format!("{versions:?} is not accepted") };
+    let accepted = Version::ALL.map(Version::name).join(", ");
+    Err(Invalid(format!("cniVersion: {given}, expected one of {accepted}; nothing was changed")))
 }
 
 fn object(text: &str) -> Result<Keys<'_>, Invalid> {
