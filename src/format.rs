@@ -7,33 +7,35 @@ use serde_json::{Value, json};
 
 use crate::apply::differences::Differences;
 use crate::apply::show::Shown;
-use crate::config::Output;
+use crate::config::{AsOptions, Output};
 use crate::diff::{ChainDifference, RuleDifference};
 use crate::explain::Listed;
 use crate::model::Backend;
 use crate::parse::Counts;
 use crate::text::one_line;
 
-/// The output of `check`.
+/// The output of `check`. `read` are the options that were read from the live rules, where none were given.
 #[must_use]
-pub fn check(differences: &Differences, output: Output) -> String {
+pub fn check(differences: &Differences, read: Option<&AsOptions>, output: Output) -> String {
     match output {
-        Output::Text => check_text(differences),
-        Output::Json => format!("{}\n", check_json(differences)),
+        Output::Text => check_text(differences, read),
+        Output::Json => format!("{}\n", check_json(differences, read)),
     }
 }
 
-fn check_text(differences: &Differences) -> String {
+fn check_text(differences: &Differences, read: Option<&AsOptions>) -> String {
     let Differences { backend, chains, others, forms, notices } = differences;
     let (notices, others) = (notices.clone().all(), [others.as_slice(), forms].concat());
+    let these = if read.is_some() { "the options below" } else { "these options" };
     let mut text = match (chains.len() + others.len(), notices.len()) {
-        (0, 0) => format!("equal: the live rules ({backend}) are those of these options\n"),
+        (0, 0) => format!("equal: the live rules ({backend}) are those of {these}\n"),
         (0, _) => format!(
-            "the live rules ({backend}) are those of these options, but other rules may decide over the same packets\n"
+            "the live rules ({backend}) are those of {these}, but other rules may decide over the same packets\n"
         ),
         (differing, _) => {
             format!(
-                "different from what these options make: {}\n",
+                "different from what {these} make: {}
+",
                 match differing {
                     1 => "1 chain or setting".to_owned(),
                     many => format!("{many} chains or settings"),
@@ -42,6 +44,10 @@ fn check_text(differences: &Differences) -> String {
         }
     };
     // Writing to a String cannot fail.
+    if let Some(options) = read {
+        let nearest = if chains.is_empty() { "come from" } else { "are nearest to" };
+        let _ = writeln!(text, "\nno options were given: the live rules {nearest}\n  {}", options.command());
+    }
     for (holder, ChainDifference { family, table, chain, rules }) in chains {
         let _ = writeln!(text, "\n{} {chain} ({family}, {holder})", table.name());
         for RuleDifference { is_missing, place, rule } in rules {
@@ -61,7 +67,7 @@ fn check_text(differences: &Differences) -> String {
     text
 }
 
-fn check_json(differences: &Differences) -> Value {
+fn check_json(differences: &Differences, read: Option<&AsOptions>) -> Value {
     let Differences { backend, chains, others, forms, notices } = differences;
     let others = [others.as_slice(), forms].concat();
     let rule = |RuleDifference { is_missing, place, rule }: &RuleDifference| json!({ "change": if *is_missing { "missing" } else { "unexpected" }, "place": place, "rule": rule });
@@ -76,6 +82,7 @@ fn check_json(differences: &Differences) -> Value {
     };
     json!({
         "equal": differences.is_none(),
+        "options_of_rules": read.map(|options| options.iter().map(|(key, text)| (key.spec().name.to_owned(), json!(text))).collect::<Value>()),
         "backend": backend.to_string(),
         "chains": chains.iter().map(chain).collect::<Value>(),
         "others": others,

@@ -8,8 +8,8 @@ use crate::bundle;
 use crate::color;
 use crate::compare::Conclusion;
 use crate::config::{
-    Action, BackendChoice, CaptureConfig, Color, GivenOption, Intent, PacketQuery, Question, Resolved,
-    RunOptions, Sender, Validation,
+    Action, AsOptions, Asked, BackendChoice, CaptureConfig, Color, GivenOption, Intent, PacketQuery,
+    Question, Resolved, RunOptions, Sender, Validation,
 };
 use crate::exit::Exit;
 use crate::explain;
@@ -36,7 +36,7 @@ const WAIT_FOR_OTHER_RUN: Duration = Duration::from_secs(30);
 /// # Errors
 /// The first stage that fails.
 pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failure> {
-    let Resolved { run, log: _, query, question, diff, color, intent, warnings, given } = resolved;
+    let Resolved { run, log: _, query, question, diff, color, intent, warnings, given, asked } = resolved;
     let has_colors = match color {
         Color::Always => true,
         Color::Auto => terminal::is_terminal(),
@@ -50,7 +50,8 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
         return explain(host, &query, intent, &run, &given).map(|answer| (paint(answer), Exit::Done));
     }
     if let Some(question) = question {
-        return answer(host, question, intent, &run, &paint).map(|(answer, exit)| (paint(answer), exit));
+        return answer(host, question, intent, &run, asked, &paint)
+            .map(|(answer, exit)| (paint(answer), exit));
     }
     if let Some(query) = diff {
         enter(&run)?;
@@ -124,6 +125,7 @@ fn answer(
     question: Question,
     intent: Intent,
     run: &RunOptions,
+    asked: Asked,
     paint: &dyn Fn(String) -> String,
 ) -> Result<(String, Exit), Failure> {
     require_net_admin()?;
@@ -134,12 +136,12 @@ fn answer(
             Ok((bundle::write(&context, &facts, &answer), Exit::Done))
         }
         Question::Check(output) => {
-            let config = decide(intent, run)?;
+            let (config, read) = checked(host, intent, run, asked)?;
             interfaces::warn_of_options(&config.traffic);
             let desired = desired(&config, Action::Apply, false);
             let found = apply::differences::differences(host, &desired, run.backend)?;
             let exit = if found.is_none() { Exit::Done } else { Exit::Different };
-            Ok((format::check(&found, output), exit))
+            Ok((format::check(&found, read.as_ref(), output), exit))
         }
         Question::Show { output, watch: true } => {
             watch::watch(host, run.backend, output, paint).map(|()| (String::new(), Exit::Done))
@@ -149,6 +151,33 @@ fn answer(
             Ok((format::show(&shown, None, output), Exit::Done))
         }
     }
+}
+
+/// What the live rules are compared with: the options that are given. Without any about traffic, those that the rules come from:
+/// then these are returned, too.
+fn checked(
+    host: &impl Host,
+    intent: Intent,
+    run: &RunOptions,
+    asked: Asked,
+) -> Result<(CaptureConfig, Option<AsOptions>), Failure> {
+    if asked == Asked::Traffic {
+        return decide(intent, run).map(|config| (config, None));
+    }
+    let own = apply::live::rules(host, run.backend)?;
+    if own.rules.values().next().is_none() {
+        return decide(intent, run).map(|config| (config, None));
+    }
+    let (otherwise, notices) = intent.decide(&network()?);
+    let mut config = own.config(&otherwise);
+    if asked == Asked::Families {
+        config.families = otherwise.families;
+    }
+    for notice in notices.iter().filter(|_| config.families == otherwise.families) {
+        log::log!(notice.level(), "{notice}");
+    }
+    let options = AsOptions::of(&config, otherwise.families);
+    Ok((config, Some(options)))
 }
 
 /// How often a machine is recorded whose rules change meanwhile.
@@ -206,7 +235,7 @@ fn explain(
     }
     let (config, live) = if query.live {
         let own = apply::live::rules(host, run.backend)?;
-        let config = explain::live_config(own.rules.values(), &config);
+        let config = own.config(&config);
         let (runtime, unread) = apply::runtime::runtime(&own.rules, &config.traffic.proxy, &network);
         let mut live = explain::Live { runtime, ..own.live };
         live.notices.extend(unread.into_iter().filter(|_| query.destination.is_none()));

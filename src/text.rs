@@ -29,6 +29,28 @@ pub fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
+/// A list with commas in one line: of a long one its first entries, and the number of all.
+#[must_use]
+pub fn list_shown(text: &str) -> String {
+    const MOST: usize = 10;
+    let items = text.split(',').count();
+    if items <= MOST {
+        return one_line(text).into_owned();
+    }
+    let first: Vec<&str> = text.split(',').take(MOST).collect();
+    one_line(&format!("{},... ({items} entries)", first.join(","))).into_owned()
+}
+
+/// A word for a shell, quoted where it has to be.
+#[must_use]
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || ",._/:+-%@".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
 /// Control characters, and what separates lines or turns the writing direction.
 fn is_control(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -1,13 +1,17 @@
 //! The rules in the kernel, for `explain --live`.
 
 use super::{Access, inspect};
-use crate::config::BackendChoice;
+use crate::config::{BackendChoice, CaptureConfig};
 use crate::explain::{self, Live, Runtime};
 use crate::foreign;
 use crate::kernel::process::Host;
-use crate::model::{Backend, Family, FamilyRules, Mark, PerFamily, Rule, TableRules, Target, Variant};
+use crate::model::{
+    Backend, Family, FamilyRules, Fib, Mark, PerFamily, PolicyAction, PolicyRule, ROUTE_PROTOCOL, Rule,
+    TableRules, Target, Variant,
+};
 use crate::parse::Observed;
 use crate::plan::CurrentState;
+use crate::policy;
 use crate::report::Failure;
 use crate::routing;
 
@@ -18,6 +22,22 @@ pub struct Own {
     pub live: Live,
     /// Ours, in each family that has some.
     pub rules: PerFamily<FamilyRules>,
+}
+
+impl Own {
+    /// The configuration that the live rules come from, or are nearest to; what no rule shows is as in `otherwise`.
+    #[must_use]
+    pub fn config(&self, otherwise: &CaptureConfig) -> CaptureConfig {
+        policy::config_from(&self.rules, |mark| table_of(&self.live.fib, mark), otherwise)
+    }
+}
+
+/// The routing table of packets with our mark, by the policy rule that is ours, or else the last.
+fn table_of(fib: &PerFamily<Fib>, mark: Mark) -> Option<u32> {
+    let is_by_mark = |rule: &&PolicyRule| rule.mark == Some((mark.0, u32::MAX)) && !rule.is_negated;
+    let rules = || fib.values().flat_map(|fib| &fib.rules).filter(is_by_mark);
+    let ours = rules().find(|rule| rule.origin == ROUTE_PROTOCOL).or_else(|| rules().last());
+    ours.and_then(|rule| if let PolicyAction::Table(table) = rule.action { Some(table) } else { None })
 }
 
 /// Reads the live rules, of iptables or of native nftables.

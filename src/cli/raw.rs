@@ -80,7 +80,8 @@ impl SubCommand {
                 "Print a file from which explain, check and show answer elsewhere as on this machine; changes nothing"
             }
             Self::Check => {
-                "Compare the live rules with those of the options; exit 0 if they are equal, 1 if not; changes nothing"
+                "Compare the live rules with those of the options, or, without options, of the options that they come from; exit 0 if \
+                 they are equal, 1 if not; changes nothing"
             }
             Self::Cleanup => "Remove what an earlier run added; the same as --cleanup-only",
             Self::Completions => "Print a completion script for bash, fish or zsh",
@@ -103,7 +104,9 @@ impl SubCommand {
                 "apply --dry-run -i '*' -b '*'",
             ],
             Self::Bundle => &["bundle > pod.json", "bundle --pid 4711 -i '*' -b '*' > pod.json"],
-            Self::Check => &["check -i '*' -b '*'", "check --pid 4711 --output json -i '*' -b '*'"],
+            Self::Check => {
+                &["check --pid 4711", "check -i '*' -b '*'", "check --pid 4711 --output json -i '*' -b '*'"]
+            }
             Self::Cleanup => &["cleanup", "cleanup --keep-connections --pid 4711"],
             Self::Completions => &["completions bash > /etc/bash_completion.d/istio-iptables"],
             Self::Diff => &["diff live options -i '*' -b '*'", "diff before.rules after.rules"],

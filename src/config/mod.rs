@@ -1,5 +1,6 @@
 //! The capture configuration, with every value parsed: a value that exists is valid.
 
+mod as_options;
 mod backend;
 mod capture_annotation;
 mod error;
@@ -23,6 +24,7 @@ use ipnetwork::{IpNetwork, Ipv4Network};
 
 use crate::model::{Families, Interface, Mark, Port};
 
+pub use as_options::AsOptions;
 pub use capture_annotation::{
     CAPTURE_ANNOTATION, CAPTURE_ANNOTATION_VERSION, CaptureAnnotationError, is_about_traffic,
     read_capture_annotation, write_capture_annotation,
@@ -32,7 +34,7 @@ pub use intent::{DnsChoice, FamilyChoice, Intent, Notice};
 pub use packet_query::{
     BundleContext, Color, ConnectionState, Diagram, DiffQuery, Output, PacketQuery, Question, Sender,
 };
-pub use resolve::{GivenOption, Resolved, log_options, resolve};
+pub use resolve::{Asked, GivenOption, Resolved, log_options, resolve};
 pub use run::{Action, BackendChoice, LogFormat, LogOptions, NetworkNamespace, RunOptions, Validation};
 pub use run_options::target_pid;
 pub use values::{decimal, parse_bool};

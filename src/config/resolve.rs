@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use crate::cli::{Key, Kind, Origin, RawOptions, SubCommand};
+use crate::cli::{Heading, Key, Kind, Origin, RawOptions, SubCommand};
 use crate::facts::{self, Files};
 use crate::text::one_line;
 
 use super::Traffic;
+use super::capture_annotation::is_about_traffic;
 use super::error::{ConfigError, Expected, Warning};
 use super::intent::{DnsChoice, FamilyChoice, Intent};
 use super::packet_query::{self, Color, DiffQuery, PacketQuery, Question};
@@ -35,6 +36,30 @@ pub struct Resolved {
     pub warnings: Vec<Warning>,
     /// The options that differ from their defaults.
     pub given: Vec<GivenOption>,
+    /// What the given options are about, also those with their defaults.
+    pub asked: Asked,
+}
+
+/// What the given options are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Not about traffic.
+    Nothing,
+    /// Which families get rules, and nothing else about traffic.
+    Families,
+    /// Which traffic is captured.
+    Traffic,
+}
+
+fn asked(raw: &RawOptions) -> Asked {
+    let keys = || raw.iter().map(|(key, _)| key).filter(|key| is_about_traffic(*key));
+    if keys().any(|key| key.spec().heading != Heading::Families) {
+        Asked::Traffic
+    } else if keys().next().is_some() {
+        Asked::Families
+    } else {
+        Asked::Nothing
+    }
 }
 
 /// An option that differs from its default, for the log.
@@ -98,6 +123,7 @@ pub fn resolve(raw: &RawOptions, files: &Files) -> Result<Resolved, Vec<ConfigEr
                 intent,
                 warnings: reader.warnings,
                 given: differing(raw),
+                asked: asked(raw),
             })
         }
         _ => Err(reader.errors),

@@ -2,13 +2,7 @@
 //!
 //! The other direction is [`crate::policy`]. The test at the end takes it through all rules of many options.
 
-use ipnetwork::IpNetwork;
-
-use crate::config::{CaptureConfig, Dns, InboundPorts, OutboundRanges, OwnerGroups, ProxyOwner, Traffic};
-use crate::model::{
-    Chain, Families, Family, FamilyRules, Hook, Match, Matcher, Owner, Port, Ports, Rule, Statement, Table,
-    TableRules, Target, Why,
-};
+use crate::model::{Chain, Hook, Match, Matcher, Owner, Statement, Table, Target, Why};
 use crate::parse::ObservedTable;
 
 /// The reason for a rule of ours in a shared chain.
@@ -123,108 +117,11 @@ pub(super) fn proxy_owners<'a>(output: impl Iterator<Item = &'a Statement>) -> V
     own.flat_map(|statement| &statement.matcher.owners).map(|owner| *owner.value()).collect()
 }
 
-/// A configuration whose ports, ranges and owners are those of live rules: what packets are asked about follows from them.
-#[must_use]
-pub fn live_config<'a>(
-    rules: impl Iterator<Item = &'a FamilyRules> + Clone,
-    options: &CaptureConfig,
-) -> CaptureConfig {
-    let families: Vec<Family> = rules.clone().map(|rules| rules.family).collect();
-    let all: Vec<&Rule> = rules.flat_map(|rules| rules.tables.values()).flat_map(TableRules::rules).collect();
-    let because = |why: Why| all.iter().filter(move |rule| rule.why == why).map(|rule| &rule.statement);
-    let redirected =
-        |why| {
-            because(why).find_map(|statement| {
-                if let Target::Redirect(port) = statement.target { Some(port) } else { None }
-            })
-        };
-    let ports = |why| distinct(because(why).filter_map(|statement| port(&statement.matcher)));
-    let ranges = |why| distinct(because(why).filter_map(|statement| range(&statement.matcher)));
-    let owners = |why| {
-        distinct(because(why).flat_map(|statement| &statement.matcher.owners).map(|owner| *owner.value()))
-    };
-    let Traffic { ports: defaults, .. } = options.traffic;
-    let mut traffic = options.traffic.clone();
-    traffic.ports.outbound = redirected(Why::ToOutboundPort).unwrap_or(defaults.outbound);
-    traffic.ports.inbound = redirected(Why::ToInboundPort).unwrap_or(defaults.inbound);
-    traffic.ports.tunnel = ports(Why::TunnelPort).first().copied().unwrap_or(defaults.tunnel);
-    traffic.proxy = proxy(&owners(Why::ProxyTraffic)).unwrap_or(traffic.proxy);
-    let included = ports(Why::IncludedInboundPort);
-    traffic.inbound = match (because(Why::EveryInboundPort).next(), included.is_empty()) {
-        (Some(_), _) => InboundPorts::All { except: ports(Why::ExcludedInboundPort) },
-        (None, true) => InboundPorts::None,
-        (None, false) => InboundPorts::Only(included),
-    };
-    let included = ranges(Why::IncludedRange);
-    traffic.outbound.ranges = match (because(Why::EveryRange).next(), included.is_empty()) {
-        (Some(_), _) => OutboundRanges::All,
-        (None, true) => OutboundRanges::None,
-        (None, false) => OutboundRanges::Only(included),
-    };
-    traffic.outbound.excluded_ranges = ranges(Why::ExcludedRange);
-    traffic.outbound.ports = ports(Why::IncludedOutboundPort);
-    traffic.outbound.excluded_ports = ports(Why::ExcludedOutboundPort);
-    let except = groups(&owners(Why::ExcludedOwnerGroup));
-    traffic.outbound.owners = match groups(&owners(Why::OtherOwnerGroups)) {
-        only if only.is_empty() => OwnerGroups::All { except },
-        only => OwnerGroups::Only(only),
-    };
-    let families = match families.as_slice() {
-        [Family::V4] => Families::V4,
-        [Family::V6] => Families::V6,
-        _ => Families::Both,
-    };
-    CaptureConfig { families, dns: dns(because(Why::DnsToProxy)), traffic }
-}
-
-fn distinct<T: PartialEq>(items: impl Iterator<Item = T>) -> Vec<T> {
-    let mut distinct = Vec::new();
-    for item in items {
-        if !distinct.contains(&item) {
-            distinct.push(item);
-        }
-    }
-    distinct
-}
-
-fn port(matcher: &Matcher) -> Option<Port> {
-    match matcher.protocol.as_ref()?.destination.as_ref()?.value() {
-        Ports::One(port) => Some(*port),
-        Ports::Any(_) => None,
-    }
-}
-
-fn range(matcher: &Matcher) -> Option<IpNetwork> {
-    matcher.destination.map(|test| *test.value())
-}
-
-fn proxy(owners: &[Owner]) -> Option<ProxyOwner> {
-    let uids = owners.iter().filter_map(|owner| if let Owner::Uid(uid) = owner { Some(*uid) } else { None });
-    let (uids, gids): (Vec<u32>, _) = (uids.collect(), groups(owners));
-    (!uids.is_empty() && !gids.is_empty()).then_some(ProxyOwner { uids, gids })
-}
-
-fn groups(owners: &[Owner]) -> Vec<u32> {
-    owners.iter().filter_map(|owner| if let Owner::Gid(gid) = owner { Some(*gid) } else { None }).collect()
-}
-
-fn dns<'a>(redirects: impl Iterator<Item = &'a Statement>) -> Dns {
-    let (mut v4, mut v6) = (Vec::new(), Vec::new());
-    let servers = distinct(redirects.map(|statement| range(&statement.matcher)));
-    for server in &servers {
-        match server {
-            Some(IpNetwork::V4(server)) => v4.push(server.ip()),
-            Some(IpNetwork::V6(server)) => v6.push(server.ip()),
-            None => return Dns::All,
-        }
-    }
-    if servers.is_empty() { Dns::Off } else { Dns::Servers { v4, v6 } }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::explain::tests::config_of;
+    use crate::model::Family;
     use crate::policy;
 
     #[test]
@@ -258,14 +155,6 @@ mod tests {
                     }
                 }
             }
-            let families = config.families;
-            let live: Vec<_> =
-                families.iter().map(|family| policy::ruleset(&config).resolve(family)).collect();
-            let read = live_config(live.iter(), &config_of("-b 1"));
-            assert_eq!(read.traffic.inbound, config.traffic.inbound, "{options}");
-            assert_eq!(read.traffic.outbound.ranges, config.traffic.outbound.ranges, "{options}");
-            assert_eq!(read.traffic.proxy, config.traffic.proxy, "{options}");
-            assert_eq!(read.dns, config.dns, "{options}");
         }
     }
 }

@@ -28,7 +28,6 @@ use crate::model::{Family, Fib, Links, Mark, Network, PerFamily};
 use crate::policy;
 
 pub(crate) use foreign_rule::{Effect, effect, tests as tests_of};
-pub use live::live_config;
 pub use overview::query;
 pub use packet::{Packet, Process};
 pub use reason::{Cause, Reason};

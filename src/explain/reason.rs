@@ -9,7 +9,7 @@ use super::walk::{Verdict, Walk};
 use crate::cli::{Key, Origin};
 use crate::config::{CaptureConfig, ConnectionState, InboundPorts, OutboundRanges};
 use crate::model::{DNS_PORT, Transport, Why};
-use crate::text::one_line;
+use crate::text::{list_shown, one_line};
 
 /// The reason for a verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,24 +50,13 @@ impl fmt::Display for Cause {
         let default = self.key.spec().default;
         match &self.given {
             _ if self.is_live => write!(f, "{}", self.key)?,
-            Some((text, Origin::Flag(_))) => write!(f, "{} is {}", self.key, shortened(text))?,
-            Some((text, origin)) => write!(f, "{} is {}, from the {origin}", self.key, shortened(text))?,
+            Some((text, Origin::Flag(_))) => write!(f, "{} is {}", self.key, list_shown(text))?,
+            Some((text, origin)) => write!(f, "{} is {}, from the {origin}", self.key, list_shown(text))?,
             None if default.is_empty() => write!(f, "{} is not given", self.key)?,
             None => write!(f, "{} is {default}, the default", self.key)?,
         }
         self.annotation().map_or(Ok(()), |annotation| write!(f, "; pod annotation: {annotation}"))
     }
-}
-
-/// The first entries of a long list, and the number of all.
-fn shortened(text: &str) -> String {
-    const MOST: usize = 10;
-    let items = text.split(',').count();
-    if items <= MOST {
-        return one_line(text).into_owned();
-    }
-    let first: Vec<&str> = text.split(',').take(MOST).collect();
-    one_line(&format!("{},... ({items} entries)", first.join(","))).into_owned()
 }
 
 /// The reason for the verdict of a walk.

@@ -7,7 +7,8 @@ use std::fmt;
 use super::live;
 use crate::diff::owned;
 use crate::model::{
-    Chain, Family, FamilyRules, Hook, HookRules, Rule, Statement, Table, TableRules, Target, Why,
+    Chain, Family, FamilyRules, Hook, HookRules, Match, Owner, Rule, Statement, Table, TableRules, Target,
+    Why,
 };
 use crate::nft;
 use crate::ordered::Ordered as _;
@@ -21,6 +22,19 @@ pub struct Rules {
     pub(super) before: Vec<BaseChain>,
     /// The base chains that packets meet behind ours, in their order at each hook.
     pub(super) later: Vec<BaseChain>,
+}
+
+/// Behind the name of a chain with native rules that follow a negated owner.
+const REST: &str = "_REST";
+
+/// The owner whose packets leave before a native rule for all others.
+fn leaving_owner(family: Family, entry: &Entry) -> Option<Owner> {
+    let (matcher, chain) = entry.text.as_deref()?.rsplit_once("-g ")?;
+    let matcher = parse::statement(family, &format!("{matcher}-j RETURN"))?.matcher;
+    match matcher.owners.as_slice() {
+        [Match::Is(owner)] if chain.contains(REST) => Some(*owner),
+        _ => None,
+    }
 }
 
 /// The hook of packets for this machine, by the name of its chain.
@@ -209,9 +223,19 @@ impl Rules {
             }
             for (name, entries) in &chains.named {
                 // Native rules behind a negated owner are in a chain of their own.
-                let name = name.split_once("_REST").map_or(name.as_str(), |(name, _)| name);
+                let name = name.split_once(REST).map_or(name.as_str(), |(name, _)| name);
                 if let Some(chain) = Chain::from_name(name) {
-                    rules.chains.entry(chain).or_default().extend(entries.iter().filter_map(rule));
+                    let rules = rules.chains.entry(chain).or_default();
+                    let mut leaving = Vec::new();
+                    for entry in entries {
+                        leaving.extend(leaving_owner(family, entry));
+                        let Some(mut rule) = rule(entry) else { continue };
+                        rule.statement
+                            .matcher
+                            .owners
+                            .extend(std::mem::take(&mut leaving).into_iter().map(Match::Not));
+                        rules.push(rule);
+                    }
                 }
             }
         }

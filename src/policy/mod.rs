@@ -4,6 +4,7 @@
 //! which is part of what the rules mean: within a chain the first rule that matches decides.
 
 mod dns;
+mod from_rules;
 mod inbound;
 mod interfaces;
 mod outbound;
@@ -16,6 +17,8 @@ use ipnetwork::{Ipv4Network, Ipv6Network};
 
 use crate::config::CaptureConfig;
 use crate::model::{Address, Matcher, Owner, PASSTHROUGH_V4, PASSTHROUGH_V6, Ruleset};
+
+pub use from_rules::config_from;
 
 /// The rules that `config` asks for.
 #[must_use]

@@ -9,6 +9,8 @@ for_each_backend_and_native!(
     equal_after_a_run_and_different_with_other_options,
     missing_and_additional_rules_are_named_in_order,
     foreign_rule_that_decides_first_is_not_equal,
+    options_are_read_from_the_rules_where_none_are_given,
+    damage_is_found_without_options,
     missing_policy_rule_is_named
 );
 
@@ -113,4 +115,62 @@ fn missing_policy_rule_is_named(fixture: Fixture) {
     let (code, said) = check(&pod, &options);
     assert_eq!(code, 1, "{said:#}");
     assert!(said["others"].to_string().contains("133"), "{said:#}");
+}
+
+/// Options, and the command line that `check` reads from their rules.
+const READ: [(&str, &str); 6] = [
+    ("-i * -b * -d 15020,15090 -x 10.96.0.0/12", "-u 1337 -b '*' -d 15020,15090 -i '*' -x 10.96.0.0/12"),
+    (
+        "-p 15101 -z 15106 -u 5,6 -g 7 -b 80,443 -i 10.0.0.0/8 -q 9000 -o 22",
+        "-p 15101 -z 15106 -u 5,6 -g 7 -b 80,443 -i 10.0.0.0/8 -q 9000 -o 22",
+    ),
+    (
+        "-i * -b * -m TPROXY -r 200 --redirect-dns --capture-all-dns",
+        "-u 1337 -m TPROXY -r 200 -b '*' -i '*' --redirect-dns --capture-all-dns",
+    ),
+    ("-i * -b * --drop-invalid -c eth1 -k vnet0", "-u 1337 -b '*' -i '*' --drop-invalid -c eth1 -k vnet0"),
+    ("-i 127.9.9.9/7 -b *", "-u 1337 -b '*' -i 127.0.0.1/7"),
+    ("", "-u 1337"),
+];
+
+fn options_are_read_from_the_rules_where_none_are_given(fixture: Fixture) {
+    let pod = fixture.pod();
+    for (options, read) in READ {
+        pod.apply(&options.split_whitespace().collect::<Vec<_>>());
+        let ended = pod.istio_iptables(&["check"]).run().ended_with(0);
+        ended
+            .output_contains("are those of the options below")
+            .output_contains(&format!("\n  istio-iptables {read}\n"));
+        // Options with their defaults are given, too.
+        pod.istio_iptables(&["check", "-p", "15001", "-b", ""])
+            .run()
+            .ended_with(i32::from(!options.is_empty()));
+    }
+    let groups = [("ISTIO_OUTBOUND_OWNER_GROUPS", "101,102")];
+    pod.istio_iptables(&["-i", "*"]).env(groups[0].0, groups[0].1).run().ended_with(0);
+    let ended = pod.istio_iptables(&["check"]).run().ended_with(0);
+    ended.output_contains("\n  ISTIO_OUTBOUND_OWNER_GROUPS=101,102 istio-iptables -u 1337 -i '*'\n");
+}
+
+fn damage_is_found_without_options(fixture: Fixture) {
+    let pod = fixture.pod();
+    pod.apply(&OPTIONS);
+    let (code, said) = check(&pod, &[]);
+    assert_eq!(
+        (code, &said["options_of_rules"]["istio-local-exclude-ports"]),
+        (0, &"15020,15090".into()),
+        "{said:#}"
+    );
+    if fixture.backend == Backend::Native {
+        tool_in(&pod, &["flush", "chain", "inet", "istio-proxy-nat", "istio-redirect"]);
+    } else {
+        pod.iptables(Family::V4, "-t nat -F ISTIO_REDIRECT");
+    }
+    let (code, said) = check(&pod, &[]);
+    assert_eq!(code, 1, "{said:#}");
+    assert_eq!(rules(&said, "nat", "ISTIO_REDIRECT"), ["+-p tcp -j REDIRECT --to-ports 15001"], "{said:#}");
+    let ended = pod.istio_iptables(&["check"]).run().ended_with(1);
+    ended
+        .output_contains("different from what the options below make")
+        .output_contains("are nearest to\n  istio-iptables -u 1337");
 }

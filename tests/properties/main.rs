@@ -14,6 +14,7 @@ mod configs;
 mod convergence;
 mod first_capture;
 mod foreign;
+mod from_rules;
 mod moves;
 mod native;
 mod rules;

@@ -59,7 +59,7 @@ pub(super) fn check(context: &Context<'_>, attachment: &Attachment) -> Result<()
         }
         Err(comparison) => comparison,
     };
-    let details = format::check(&differences, Output::Text) + &comparison;
+    let details = format::check(&differences, None, Output::Text) + &comparison;
     Err(CniError::new(Code::RulesDiffer, first).details(details))
 }
 

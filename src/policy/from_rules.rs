@@ -1,0 +1,357 @@
+//! The configuration that live rules come from: [`super::ruleset`] the other way round.
+//!
+//! Only its own rules are read, by form and place; what the rules do not show is as in the configuration that is given beside
+//! them. [`super::ruleset`] of the result is the proof: where it gives other rules, somebody has changed the live ones.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnetwork::{IpNetwork, Ipv4Network};
+
+use crate::config::{
+    CaptureConfig, Dns, InboundPorts, Mode, OutboundRanges, OwnerGroups, ProxyOwner, Tproxy, Traffic,
+};
+use crate::model::{
+    Chain, CtState, DNS_PORT, Families, Family, FamilyRules, Hook, HookRules, Interface, Mark, Match,
+    Matcher, Owner, PerFamily, Port, Ports, Protocol, Statement, Table, TableRules, Target, Transport, Why,
+};
+
+/// The configuration whose rules are `live`, or nearest to them. `table_of` tells which routing table packets with a mark are
+/// looked up in; `otherwise` has what no rule shows.
+#[must_use]
+pub fn config_from(
+    live: &PerFamily<FamilyRules>,
+    table_of: impl Fn(Mark) -> Option<u32>,
+    otherwise: &CaptureConfig,
+) -> CaptureConfig {
+    let rules = Live(live.values().collect());
+    let traffic = &otherwise.traffic;
+    let calls = rules.calls_of_the_proxy();
+    let mode = rules.mode(table_of, traffic.mode);
+    let mut ports = traffic.ports;
+    ports.outbound = rules.redirect(Chain::Redirect).unwrap_or(ports.outbound);
+    ports.inbound = rules.redirect(Chain::InRedirect).unwrap_or(ports.inbound);
+    ports.tunnel = tunnel(&calls).unwrap_or(ports.tunnel);
+    let proxy = proxy(&calls).unwrap_or_else(|| traffic.proxy.clone());
+    let mut outbound = traffic.outbound.clone();
+    outbound.loopback =
+        !calls.is_empty() && rules.output(|rule| is_app_loopback(rule).then_some(())).is_empty();
+    outbound.owners = rules.owner_groups(&proxy);
+    outbound.excluded_ports = rules.output(|rule| port(rule, Target::Return));
+    outbound.ports = rules.output(|rule| port(rule, Target::Jump(Chain::Redirect)));
+    outbound.excluded_ranges =
+        rules.ranges(Target::Return).into_iter().flat_map(|(_, ranges)| ranges).collect();
+    let excluded_interfaces = rules.hook(Table::Nat, Hook::Output, |rule| interface(rule, false));
+    let virtual_interfaces = rules.virtual_interfaces(&excluded_interfaces);
+    outbound.ranges = rules.included(virtual_interfaces.first());
+    CaptureConfig {
+        families: families(live),
+        dns: rules.dns(&calls),
+        traffic: Traffic {
+            mode,
+            inbound: rules.inbound(mode),
+            drop_invalid: !rules.hook(Table::Mangle, Hook::Prerouting, is_invalid).is_empty(),
+            excluded_interfaces,
+            virtual_interfaces,
+            loopback_v4: calls.iter().find_map(|call| loopback(call)).unwrap_or(traffic.loopback_v4),
+            ports,
+            proxy,
+            outbound,
+        },
+    }
+}
+
+/// The rules of ours in each family.
+struct Live<'a>(Vec<&'a FamilyRules>);
+
+impl<'a> Live<'a> {
+    /// What `read` finds in a chain of ours. All families have the same, so that of the first that has any counts.
+    fn chain<T>(&self, table: Table, chain: Chain, read: impl Fn(&'a Statement) -> Option<T>) -> Vec<T> {
+        self.first(|rules| statements(rules, table, chain).filter_map(&read).collect())
+    }
+
+    /// The same in `ISTIO_OUTPUT`.
+    fn output<T>(&self, read: impl Fn(&'a Statement) -> Option<T>) -> Vec<T> {
+        self.chain(Table::Nat, Chain::Output, read)
+    }
+
+    /// The same in our part of a shared chain.
+    fn hook<T>(&self, table: Table, hook: Hook, read: impl Fn(&'a Statement) -> Option<T>) -> Vec<T> {
+        self.first(|rules| shared(rules, table, hook).filter_map(&read).collect())
+    }
+
+    fn first<T>(&self, read: impl Fn(&'a FamilyRules) -> Vec<T>) -> Vec<T> {
+        self.0.iter().map(|rules| read(rules)).find(|found| !found.is_empty()).unwrap_or_default()
+    }
+
+    fn redirect(&self, chain: Chain) -> Option<Port> {
+        let port =
+            |rule: &Statement| if let Target::Redirect(port) = rule.target { Some(port) } else { None };
+        self.chain(Table::Nat, chain, port).first().copied()
+    }
+
+    /// The rules for calls of the proxy to its own pod: one for each user and group of the proxy, and no other rule has this
+    /// form.
+    fn calls_of_the_proxy(&self) -> Vec<&'a Statement> {
+        let all = self.0.iter().flat_map(|rules| statements(rules, Table::Nat, Chain::Output));
+        all.filter(|rule| rule.target == Target::Jump(Chain::InRedirect)).collect()
+    }
+
+    fn mode(&self, table_of: impl Fn(Mark) -> Option<u32>, otherwise: Mode) -> Mode {
+        let saved = |rule: &Statement| rule.matcher.mark.filter(|_| rule.target == Target::SaveMark);
+        let Some(mark) = self.hook(Table::Mangle, Hook::Prerouting, saved).first().map(|mark| *mark.value())
+        else {
+            return Mode::Redirect;
+        };
+        let known = if let Mode::Tproxy(tproxy) = otherwise { tproxy.table } else { DEFAULT_ROUTE_TABLE };
+        Mode::Tproxy(Tproxy { mark, table: table_of(mark).unwrap_or(known) })
+    }
+
+    fn inbound(&self, mode: Mode) -> InboundPorts {
+        let (table, taken, tunnel) = match mode {
+            Mode::Redirect => (Table::Nat, Chain::InRedirect, 1),
+            Mode::Tproxy(_) => (Table::Mangle, Chain::Tproxy, 0),
+        };
+        let takes = |rule: &Statement| rule.target == Target::Jump(taken);
+        let included =
+            self.chain(table, Chain::Inbound, |rule| takes(rule).then(|| destination_port(&rule.matcher)));
+        let excluded = || self.chain(table, Chain::Inbound, |rule| port(rule, Target::Return));
+        match included.as_slice() {
+            [] => InboundPorts::None,
+            ports if ports.contains(&None) => {
+                InboundPorts::All { except: excluded().into_iter().skip(tunnel).collect() }
+            }
+            ports => InboundPorts::Only(ports.iter().copied().flatten().collect()),
+        }
+    }
+
+    /// Rules for one group each, behind those of the proxy; or one rule for all groups but some.
+    fn owner_groups(&self, proxy: &ProxyOwner) -> OwnerGroups {
+        let others = self.output(|rule| {
+            let owners = owners_alone(rule, Target::Return)?;
+            let groups = owners.iter().map(|owner| match owner {
+                Match::Not(Owner::Gid(gid)) => Some(*gid),
+                Match::Not(Owner::Uid(_)) | Match::Is(_) => None,
+            });
+            groups.collect::<Option<Vec<u32>>>()
+        });
+        if let Some(only) = others.into_iter().next() {
+            return OwnerGroups::Only(only);
+        }
+        let mut except = self.output(|rule| match owners_alone(rule, Target::Return)? {
+            [Match::Is(Owner::Gid(gid))] => Some(*gid),
+            _ => None,
+        });
+        for gid in &proxy.gids {
+            if let Some(at) = except.iter().position(|excluded| excluded == gid) {
+                except.remove(at);
+            }
+        }
+        OwnerGroups::All { except }
+    }
+
+    /// The destinations of rules that test nothing else, in each family. The first that returns is for loopback.
+    fn ranges(&self, target: Target) -> Vec<(Family, Vec<IpNetwork>)> {
+        let loopback = usize::from(target == Target::Return);
+        let of = |rules: &&FamilyRules| {
+            let family = rules.family;
+            let read = |rule| range(rule, target, family);
+            let ranges = statements(rules, Table::Nat, Chain::Output).filter_map(read).skip(loopback);
+            (family, ranges.collect())
+        };
+        self.0.iter().map(of).collect()
+    }
+
+    /// A rule for all addresses of each family, or rules for ranges, of which one may be a range of all addresses. The rules of a
+    /// virtual interface have them in their order, which native sets have not.
+    fn included(&self, virtual_interface: Option<&Interface>) -> OutboundRanges {
+        let of_guests = virtual_interface.map(|interface| self.ranges_of_guests(interface));
+        let of_guests = of_guests.filter(|all| all.iter().any(|(_, ranges)| !ranges.is_empty()));
+        let ranges = of_guests.unwrap_or_else(|| self.ranges(Target::Jump(Chain::Redirect)));
+        let is_all = |(_, ranges): &(Family, Vec<IpNetwork>)| matches!(ranges.as_slice(), [range] if range.prefix() == 0);
+        let mut rules = self.0.iter().flat_map(|rules| rules.tables.values()).flat_map(TableRules::rules);
+        if !ranges.is_empty()
+            && ranges.iter().all(is_all)
+            && !rules.any(|rule| rule.why == Why::IncludedRange)
+        {
+            return OutboundRanges::All;
+        }
+        let ranges: Vec<IpNetwork> = ranges.into_iter().flat_map(|(_, ranges)| ranges).collect();
+        if ranges.is_empty() { OutboundRanges::None } else { OutboundRanges::Only(ranges) }
+    }
+
+    /// The ranges that are captured from a virtual interface. Each was put before the one of before.
+    fn ranges_of_guests(&self, interface: &Interface) -> Vec<(Family, Vec<IpNetwork>)> {
+        let of = |rules: &&FamilyRules| {
+            let read = |rule: &Statement| {
+                let Statement { matcher, target } = rule.clone();
+                let matcher = Matcher { in_interface: None, ..matcher };
+                let is_its = rule.matcher.in_interface.as_ref() == Some(interface);
+                range(&Statement { matcher, target }, Target::Jump(Chain::Redirect), rules.family)
+                    .filter(|_| is_its)
+            };
+            let mut ranges: Vec<_> = shared(rules, Table::Nat, Hook::Prerouting).filter_map(read).collect();
+            ranges.reverse();
+            (rules.family, ranges)
+        };
+        self.0.iter().map(of).collect()
+    }
+
+    /// The rules that let in by an interface, without those of interfaces that are excluded in both directions. They were each put
+    /// before the one of before.
+    fn virtual_interfaces(&self, excluded: &[Interface]) -> Vec<Interface> {
+        let mut interfaces = self.hook(Table::Nat, Hook::Prerouting, |rule| interface(rule, true));
+        for name in excluded {
+            if let Some(at) = interfaces.iter().rposition(|interface| interface == name) {
+                interfaces.remove(at);
+            }
+        }
+        interfaces.reverse();
+        interfaces
+    }
+
+    fn dns(&self, calls: &[&Statement]) -> Dns {
+        let tcp = |rule: &&Statement| {
+            rule.matcher.protocol.as_ref().is_some_and(|protocol| protocol.transport == Transport::Tcp)
+        };
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for rule in
+            self.0.iter().flat_map(|rules| statements(rules, Table::Nat, Chain::OutputDns)).filter(tcp)
+        {
+            match rule.matcher.destination {
+                None => return Dns::All,
+                Some(Match::Is(IpNetwork::V4(server))) => v4.push(server.ip()),
+                Some(Match::Is(IpNetwork::V6(server))) => v6.push(server.ip()),
+                Some(Match::Not(_)) => {}
+            }
+        }
+        // Without a server in the captured families only the proxy's rules show it.
+        let is_on = calls.iter().any(|call| matches!(not_to(call), Some(Ports::Any(_))));
+        if is_on || !v4.is_empty() || !v6.is_empty() { Dns::Servers { v4, v6 } } else { Dns::Off }
+    }
+}
+
+/// The table of marked packets that no option names.
+const DEFAULT_ROUTE_TABLE: u32 = 133;
+
+fn statements(rules: &FamilyRules, table: Table, chain: Chain) -> impl Iterator<Item = &Statement> {
+    let rules = rules.tables.get(&table).and_then(|table| table.chains.get(&chain));
+    rules.into_iter().flatten().map(|rule| &rule.statement)
+}
+
+fn shared(rules: &FamilyRules, table: Table, hook: Hook) -> impl Iterator<Item = &Statement> {
+    let rules = rules.tables.get(&table).and_then(|table| table.hooks.get(&hook));
+    rules.into_iter().flat_map(HookRules::iter).map(|rule| &rule.statement)
+}
+
+fn families(live: &PerFamily<FamilyRules>) -> Families {
+    match (live.get(&Family::V4), live.get(&Family::V6)) {
+        (Some(_), None) => Families::V4,
+        (None, Some(_)) => Families::V6,
+        (Some(_), Some(_)) | (None, None) => Families::Both,
+    }
+}
+
+fn proxy(calls: &[&Statement]) -> Option<ProxyOwner> {
+    let mut proxy = ProxyOwner { uids: Vec::new(), gids: Vec::new() };
+    for owner in calls.iter().flat_map(|call| &call.matcher.owners) {
+        let (ids, id) = match *owner.value() {
+            Owner::Uid(uid) => (&mut proxy.uids, uid),
+            Owner::Gid(gid) => (&mut proxy.gids, gid),
+        };
+        // Both families have a rule.
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+    }
+    (!proxy.uids.is_empty() && !proxy.gids.is_empty()).then_some(proxy)
+}
+
+/// The ports to which a call of the proxy is its own business.
+fn not_to(call: &Statement) -> Option<&Ports> {
+    match call.matcher.protocol.as_ref()?.destination.as_ref()? {
+        Match::Not(ports) => Some(ports),
+        Match::Is(_) => None,
+    }
+}
+
+/// With DNS capture the rules for users have port 53 beside it, those for groups have it alone.
+fn tunnel(calls: &[&Statement]) -> Option<Port> {
+    let ports = || calls.iter().filter_map(|call| not_to(call));
+    let alone = |ports: &Ports| if let Ports::One(port) = ports { Some(*port) } else { None };
+    let beside = |ports: &Ports| match ports {
+        Ports::Any(ports) => ports.iter().copied().find(|port| *port != DNS_PORT),
+        Ports::One(_) => None,
+    };
+    ports().find_map(alone).or_else(|| ports().find_map(beside))
+}
+
+fn loopback(call: &Statement) -> Option<Ipv4Network> {
+    if let Some(Match::Not(IpNetwork::V4(range))) = call.matcher.destination { Some(range) } else { None }
+}
+
+/// Native nftables tests the owner in a rule before.
+fn is_app_loopback(Statement { matcher, target }: &Statement) -> bool {
+    *target == Target::Return
+        && matcher.out_interface.is_some()
+        && matcher.source.is_none()
+        && matcher.destination.is_none()
+        && matches!(matcher.owners.as_slice(), [] | [Match::Not(_)])
+}
+
+fn is_invalid(Statement { matcher, target }: &Statement) -> Option<()> {
+    (*target == Target::Jump(Chain::Drop) && matcher.ct_state == Some(CtState::Invalid)).then_some(())
+}
+
+/// The TCP port of a rule that tests nothing else.
+fn port(Statement { matcher, target }: &Statement, wanted: Target) -> Option<Port> {
+    let port = destination_port(matcher)?;
+    let alone = Matcher { protocol: Some(Protocol::to(Transport::Tcp, port)), ..Matcher::default() };
+    (*target == wanted && *matcher == alone).then_some(port)
+}
+
+fn destination_port(matcher: &Matcher) -> Option<Port> {
+    match matcher.protocol.as_ref()?.destination.as_ref()? {
+        Match::Is(Ports::One(port)) => Some(*port),
+        Match::Is(Ports::Any(_)) | Match::Not(_) => None,
+    }
+}
+
+/// The owners of a rule that tests nothing else, at least one.
+fn owners_alone(Statement { matcher, target }: &Statement, wanted: Target) -> Option<&[Match<Owner>]> {
+    let alone = Matcher { owners: matcher.owners.clone(), ..Matcher::default() };
+    (*target == wanted && *matcher == alone && !matcher.owners.is_empty()).then_some(&matcher.owners)
+}
+
+/// The destination of a rule that tests nothing else; a rule that tests nothing at all is for every address.
+fn range(Statement { matcher, target }: &Statement, wanted: Target, family: Family) -> Option<IpNetwork> {
+    let alone = Matcher { destination: matcher.destination, ..Matcher::default() };
+    if *target != wanted || *matcher != alone {
+        return None;
+    }
+    match matcher.destination {
+        None => everything(family),
+        Some(Match::Is(range)) => Some(range),
+        Some(Match::Not(_)) => None,
+    }
+}
+
+/// The range with all addresses.
+fn everything(family: Family) -> Option<IpNetwork> {
+    let first = match family {
+        Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    IpNetwork::new(first, 0).ok()
+}
+
+/// The interface of a rule that lets everything in, or out, by it.
+fn interface(Statement { matcher, target }: &Statement, is_in: bool) -> Option<Interface> {
+    let interface = if is_in { &matcher.in_interface } else { &matcher.out_interface }.as_ref()?;
+    let other = if is_in { &matcher.out_interface } else { &matcher.in_interface };
+    let alone = Matcher {
+        in_interface: matcher.in_interface.clone(),
+        out_interface: matcher.out_interface.clone(),
+        ..Matcher::default()
+    };
+    (*target == Target::Return && *matcher == alone && other.is_none()).then(|| interface.clone())
+}
