@@ -115,7 +115,7 @@ soak-explain: setup ## 10,000 packets: explain against the kernel, with every ba
 
 # A stable compiler takes the fuzzer's flags with RUSTC_BOOTSTRAP; the corpus is not committed.
 FUZZ ?= iptables_save
-fuzz: ## a minute of fuzzing (FUZZ=conflist, iptables_save, netlink, nftables, options, template or yaml); needs cargo-fuzz
+fuzz: ## a minute of fuzzing (FUZZ=cni_input, conflist, iptables_save, netlink, nftables, options, template or yaml); needs cargo-fuzz
 	RUSTC_BOOTSTRAP=1 cargo fuzz run -O $(FUZZ) -- -max_total_time=60
 
 # The binary has its own, empty _Unwind_Backtrace (src/kernel/link_stubs.rs); libgcc's is in a file with others that are needed. The first
