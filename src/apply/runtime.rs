@@ -33,7 +33,12 @@ pub fn runtime(
     });
     let listeners = listeners.map(|(tcp, udp)| {
         let of = |transport: Transport| {
-            move |socket: InetSocket| Listener { transport, address: socket.local, uid: socket.uid }
+            move |InetSocket { local: address, uid, is_transparent, .. }: InetSocket| Listener {
+                transport,
+                address,
+                uid,
+                is_transparent,
+            }
         };
         tcp.into_iter().map(of(Transport::Tcp)).chain(udp.into_iter().map(of(Transport::Udp))).collect()
     });

@@ -34,6 +34,8 @@ pub struct Listener {
     pub address: SocketAddr,
     /// The user that made it.
     pub uid: u32,
+    /// Whether it takes packets for any address (`IP_TRANSPARENT`); `None` if the kernel does not say.
+    pub is_transparent: Option<bool>,
 }
 
 /// A process.
@@ -88,7 +90,9 @@ pub(super) fn proxy_ports(live: &Live, config: &CaptureConfig) -> Vec<ProxyPort>
     let Some(listeners) = &live.runtime.listeners else { return Vec::new() };
     let mut ports = Vec::new();
     for (family, rules) in &live.rules {
-        let targets = targets(rules).map(|(port, is_udp)| (port.number(), is_udp)).into_set();
+        let tproxy =
+            targets(rules).filter(|target| target.is_tproxy).map(|target| target.port.number()).into_set();
+        let targets = targets(rules).map(|target| (target.port.number(), target.is_udp)).into_set();
         for (number, is_udp) in targets {
             let Some(port) = Port::new(number) else { continue };
             let transport = if is_udp { Transport::Udp } else { Transport::Tcp };
@@ -101,7 +105,10 @@ pub(super) fn proxy_ports(live: &Live, config: &CaptureConfig) -> Vec<ProxyPort>
             // One for every address says more than one for a single address.
             let listener =
                 listeners.iter().filter(wanted).max_by_key(|found| found.address.ip().is_unspecified());
-            let problem = problem(listener, name, config);
+            let problem = problem(listener, name, config).or_else(|| {
+                let is_lost = tproxy.contains(&number) && listener?.is_transparent == Some(false);
+                is_lost.then(|| NOT_TRANSPARENT.to_owned())
+            });
             ports.push(ProxyPort {
                 name,
                 transport,
@@ -132,7 +139,17 @@ pub(super) fn problem_of(packet: &Packet, port: Port, pod: &Pod<'_>) -> Option<S
     ports.into_iter().find(of_packet)?.problem
 }
 
-fn targets(rules: &Rules) -> impl Iterator<Item = (Port, bool)> {
+/// A port that a rule hands packets to.
+struct ToPort {
+    port: Port,
+    is_udp: bool,
+    is_tproxy: bool,
+}
+
+const NOT_TRANSPARENT: &str = "the listener there is not transparent (IP_TRANSPARENT), as one for REDIRECT: the kernel drops what \
+                               TPROXY hands to it";
+
+fn targets(rules: &Rules) -> impl Iterator<Item = ToPort> {
     let entries = rules.tables.values().flat_map(|chains| chains.hooks.values().chain(chains.named.values()));
     let ours = entries.flatten().filter(|entry| !entry.is_foreign());
     ours.filter_map(|entry| {
@@ -140,7 +157,8 @@ fn targets(rules: &Rules) -> impl Iterator<Item = (Port, bool)> {
         let is_udp = |protocol: &Protocol| protocol.transport == Transport::Udp;
         let is_udp = statement.matcher.protocol.as_ref().is_some_and(is_udp);
         match statement.target {
-            Target::Redirect(port) | Target::Tproxy { port, .. } => Some((port, is_udp)),
+            Target::Redirect(port) => Some(ToPort { port, is_udp, is_tproxy: false }),
+            Target::Tproxy { port, .. } => Some(ToPort { port, is_udp, is_tproxy: true }),
             Target::Accept
             | Target::ConntrackZone(_)
             | Target::Drop

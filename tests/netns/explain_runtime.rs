@@ -13,6 +13,7 @@ use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native};
 
 for_each_backend_and_native!(
     listeners_of_the_proxy_are_examined,
+    a_listener_that_is_not_transparent_is_named_with_tproxy,
     processes_with_the_proxys_ids_are_named,
     connections_that_began_before_capture_are_named
 );
@@ -62,6 +63,27 @@ fn listeners_of_the_proxy_are_examined(fixture: Fixture) {
     };
     assert!(problem("outbound").contains("runs as uid"), "{wrong:?}");
     assert!(problem("inbound").contains("takes packets for 127.0.0.1 only"), "{wrong:?}");
+}
+
+fn a_listener_that_is_not_transparent_is_named_with_tproxy(fixture: Fixture) {
+    for (mode, listen, problem) in [
+        ("TPROXY", Listen::Tcp(15006), "is not transparent"),
+        ("TPROXY", Listen::TcpTransparent(15006), ""),
+        ("REDIRECT", Listen::Tcp(15006), ""),
+    ] {
+        let pod = fixture.pod();
+        pod.apply(&["-b", "*", "-m", mode]);
+        let _proxy = pod.proxy().serve("proxy", &[listen]);
+        let found = listeners(&pod);
+        let inbound: Vec<_> = found.iter().filter(|[name, ..]| name == "inbound").collect();
+        assert_eq!(inbound.len(), fixture.families().len(), "{found:?}");
+        for [.., said] in inbound {
+            assert!(
+                said.contains(problem) && said.is_empty() == problem.is_empty(),
+                "{mode} {listen:?}: {said}"
+            );
+        }
+    }
 }
 
 /// A process of its own in the pod, which waits for the end of its input.

@@ -1,11 +1,12 @@
 //! Network namespaces that belong to a test and vanish with it.
 
 use std::fs::{self, File};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::AsRawFd;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Once};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns, unshare};
 
@@ -99,7 +100,30 @@ impl Namespace {
         let no_detection = if address.is_ipv6() { " nodad" } else { "" };
         self.ip(&format!("address add {address}/{prefix} dev {link}{no_detection}"));
     }
+
+    /// Waits until packets to this IPv6 address of the namespace are delivered. The kernel adds the route for that in its own time
+    /// after the address, on a busy machine seconds later.
+    pub fn await_ipv6_address(&self, address: Ipv6Addr) {
+        let destination: String = address.octets().iter().map(|byte| format!("{byte:02x}")).collect();
+        let is_local = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let flags = words.get(8).and_then(|flags| u32::from_str_radix(flags, 16).ok());
+            words.first() == Some(&destination.as_str()) && flags.is_some_and(|flags| flags & RTF_LOCAL != 0)
+        };
+        let end = Instant::now() + PATIENCE;
+        self.run(|| {
+            while !fs::read_to_string("/proc/thread-self/net/ipv6_route").unwrap().lines().any(is_local) {
+                assert!(Instant::now() < end, "no local route for {address} after {PATIENCE:?}");
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+    }
 }
+
+/// The flag of a route to the machine itself, in `/proc/net/ipv6_route`.
+const RTF_LOCAL: u32 = 0x8000_0000;
+/// How long a busy kernel may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Runs `test` on a thread of its own in a new namespace whose `lo` is up.
 pub fn in_new_namespace<T: Send>(test: impl FnOnce() -> T + Send) -> T {

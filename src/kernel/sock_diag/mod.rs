@@ -14,6 +14,10 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const REQUEST: usize = 56;
 /// Length of `struct inet_diag_msg`.
 const REPLY: usize = 72;
+/// `INET_DIAG_SOCKOPT`: `struct inet_diag_sockopt`, one bit for each of some socket options. Linux has it since 5.10.
+const SOCKET_OPTIONS: u16 = 22;
+/// `IP_TRANSPARENT` in its first byte.
+const TRANSPARENT: u8 = if cfg!(target_endian = "little") { 1 << 5 } else { 1 << 2 };
 
 /// The state of a TCP socket; the numbers are those of the kernel's net/tcp_states.h.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,6 +92,8 @@ pub struct InetSocket {
     pub uid: u32,
     /// Its number among the files of processes; 0 without a file.
     pub inode: u32,
+    /// Whether it has `IP_TRANSPARENT`; `None` if the kernel does not say.
+    pub is_transparent: Option<bool>,
 }
 
 /// The TCP sockets in one of `states`, of both families, in the current thread's network namespace. A family that the
@@ -213,8 +219,9 @@ impl InetSocket {
     }
 
     fn line(&self) -> String {
-        let Self { state, local, remote, uid, inode } = self;
-        format!("{} {local} {remote} {uid} {inode}\n", *state as u8)
+        let Self { state, local, remote, uid, inode, is_transparent } = self;
+        let transparent = is_transparent.map_or_else(String::new, |is| format!(" {is}"));
+        format!("{} {local} {remote} {uid} {inode}{transparent}\n", *state as u8)
     }
 
     fn of_line(line: &str) -> Option<Self> {
@@ -225,6 +232,7 @@ impl InetSocket {
             remote: words.next()?.parse().ok()?,
             uid: words.next()?.parse().ok()?,
             inode: words.next()?.parse().ok()?,
+            is_transparent: words.next().and_then(|word| word.parse().ok()),
         })
     }
 
@@ -251,6 +259,10 @@ impl InetSocket {
             remote: SocketAddr::new(address(24)?, port(6)),
             uid: reply.word(64),
             inode: reply.word(68),
+            is_transparent: reply
+                .attributes(REPLY)
+                .find(|attribute| attribute.kind == SOCKET_OPTIONS)
+                .and_then(|options| Some(options.payload.first()? & TRANSPARENT != 0)),
         })
     }
 }
