@@ -14,7 +14,7 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const REQUEST: usize = 56;
 /// Length of `struct inet_diag_msg`.
 const REPLY: usize = 72;
-/// `INET_DIAG_SOCKOPT`: `struct inet_diag_sockopt`, one bit for each of some socket options. Linux has it since 5.10.
+/// `INET_DIAG_SOCKOPT`: `struct inet_diag_sockopt`, one bit for each of some socket options.
 const SOCKET_OPTIONS: u16 = 22;
 /// `IP_TRANSPARENT` in its first byte.
 const TRANSPARENT: u8 = if cfg!(target_endian = "little") { 1 << 5 } else { 1 << 2 };
