@@ -1,7 +1,8 @@
 //! Network namespaces that belong to a test and vanish with it.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Once};
@@ -101,23 +102,30 @@ impl Namespace {
         self.ip(&format!("address add {address}/{prefix} dev {link}{no_detection}"));
     }
 
-    /// Waits until packets to this IPv6 address of the namespace are delivered. The kernel adds the route for that in its own time
+    /// Waits until packets to all IPv6 addresses of the namespace are delivered. The kernel adds the route for that in its own time
     /// after the address, on a busy machine seconds later.
-    pub fn await_ipv6_address(&self, address: Ipv6Addr) {
-        let destination: String = address.octets().iter().map(|byte| format!("{byte:02x}")).collect();
-        let is_local = |line: &str| {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let flags = words.get(8).and_then(|flags| u32::from_str_radix(flags, 16).ok());
-            words.first() == Some(&destination.as_str()) && flags.is_some_and(|flags| flags & RTF_LOCAL != 0)
-        };
+    pub fn await_ipv6_addresses(&self) {
         let end = Instant::now() + PATIENCE;
         self.run(|| {
-            while !fs::read_to_string("/proc/thread-self/net/ipv6_route").unwrap().lines().any(is_local) {
+            while let Some(address) = unrouted_address() {
                 assert!(Instant::now() < end, "no local route for {address} after {PATIENCE:?}");
                 thread::sleep(Duration::from_millis(1));
             }
         });
     }
+}
+
+/// An IPv6 address here that no route leads to the machine itself for; 32 hexadecimal digits.
+fn unrouted_address() -> Option<String> {
+    let read = |file: &str| fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
+    let first = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
+    let is_local = |line: &&str| {
+        let flags = line.split_whitespace().nth(8).and_then(|flags| u32::from_str_radix(flags, 16).ok());
+        flags.is_some_and(|flags| flags & RTF_LOCAL != 0)
+    };
+    let (addresses, routes) = (read("if_inet6"), read("ipv6_route"));
+    let routed: HashSet<String> = routes.lines().filter(is_local).map(first).collect();
+    addresses.lines().map(first).find(|address| !routed.contains(address))
 }
 
 /// The flag of a route to the machine itself, in `/proc/net/ipv6_route`.

@@ -132,6 +132,7 @@ impl Agent {
             }
             tool("nft", &["-f", "-"], TABLE);
         });
+        pod.namespace.await_ipv6_addresses();
         let agent = Self {
             shapes,
             random: Mutex::new(random),

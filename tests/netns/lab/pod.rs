@@ -1,7 +1,6 @@
 //! A pod: its network namespace, the network outside of it, and the processes in both.
 
 use std::fs;
-use std::net::IpAddr;
 use std::thread;
 
 use netlab::socket::kernel_has_ipv6;
@@ -67,18 +66,11 @@ impl Pod {
                 ip_batch(&guest_links(fixture));
             });
         }
-        pod.await_ipv6();
+        [Some(&pod.namespace), Some(&pod.outside), pod.guest.as_ref()]
+            .into_iter()
+            .flatten()
+            .for_each(Namespace::await_ipv6_addresses);
         pod
-    }
-
-    fn await_ipv6(&self) {
-        for family in self.fixture.families() {
-            for (namespace, address) in [(&self.namespace, family.pod()), (&self.outside, family.outside())] {
-                if let IpAddr::V6(address) = address {
-                    namespace.await_ipv6_address(address);
-                }
-            }
-        }
     }
 
     /// A user in the pod.
@@ -267,7 +259,7 @@ fn guest_links(fixture: Fixture) -> String {
     lines.join("\n")
 }
 
-fn address(family: Family, address: IpAddr, prefix: u8, link: &str) -> String {
+fn address(family: Family, address: std::net::IpAddr, prefix: u8, link: &str) -> String {
     let no_duplicate_check = if family == Family::V6 { " nodad" } else { "" };
     format!("address add {address}/{prefix} dev {link}{no_duplicate_check}")
 }
