@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use hyper_util::client::proxy::matcher::Intercept;
 use kube::api::{ApiResource, DynamicObject, GetParams};
-use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::Request;
 use kube::{Client, Config, Resource as _};
@@ -82,14 +81,11 @@ pub async fn connect_with_rate(
     let server = config.cluster_url.to_string();
     let mut target = format!("{source}, {server}");
     let rate = RateLimitLayer::new(rate, RATE_PERIOD);
-    let client = match &proxy {
-        None => ClientBuilder::try_from(config).map(|builder| builder.with_layer(&rate).build()),
-        Some(proxy) => {
-            target = format!("{target}, by proxy {}", proxy::shown(proxy));
-            proxy::client(&config, proxy, &rate)
-        }
-    };
-    let client = client.map_err(|error| ClientError { subject: server, problem: describe(&error) })?;
+    if let Some(proxy) = &proxy {
+        target = format!("{target}, by proxy {}", proxy::shown(proxy));
+    }
+    let client = proxy::client(&config, proxy.as_ref(), &rate)
+        .map_err(|error| ClientError { subject: server, problem: describe(&error) })?;
     Ok(Connection { client, target })
 }
 

@@ -1,16 +1,24 @@
 //! The HTTP proxy on the way to an API server.
 
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_util::TryFutureExt as _;
 use http_body_util::BodyExt as _;
+use hyper::Uri;
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::proxy::Tunnel;
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ClientBuilder, ConfigExt as _};
 use kube::{Client, Config};
+use tokio::net::TcpStream;
 use tower::limit::RateLimitLayer;
-use tower::{BoxError, ServiceBuilder};
+use tower::retry::RetryLayer;
+use tower::{BoxError, Service, ServiceBuilder};
 
 /// The proxy for this API server, as Kubernetes' own client finds it: `given` by the kubeconfig, or that of `HTTPS_PROXY`, unless
 /// `NO_PROXY` covers the server or it is on this machine.
@@ -55,18 +63,22 @@ pub(super) fn shown(proxy: &Intercept) -> String {
     format!("{}://{}{port}", uri.scheme_str().unwrap_or_default(), uri.host().unwrap_or_default())
 }
 
-/// A client whose connections the proxy tunnels.
-pub(super) fn client(config: &Config, proxy: &Intercept, rate: &RateLimitLayer) -> kube::Result<Client> {
-    let mut tunnel = Tunnel::new(proxy.uri().clone(), HttpConnector::new());
-    if let Some(credentials) = proxy.basic_auth() {
-        tunnel = tunnel.with_auth(credentials.clone());
-    }
-    // As kube wraps its own: connections are of the same type, whose code is there once.
-    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tunnel)?);
+/// A client whose connections the proxy, if there is one, tunnels. It has the layers of kube's own but for its traces.
+pub(super) fn client(
+    config: &Config,
+    proxy: Option<&Intercept>,
+    rate: &RateLimitLayer,
+) -> kube::Result<Client> {
+    let mut connector =
+        TimeoutConnector::new(config.rustls_https_connector_with_connector(Route::by(proxy))?);
     connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    connector.set_reset_reader_on_write(config.reset_reader_on_write);
     let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
+        .option_layer(config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_response(|response: hyper::Response<hyper::body::Incoming>| {
@@ -75,4 +87,46 @@ pub(super) fn client(config: &Config, proxy: &Intercept, rate: &RateLimitLayer) 
         .map_err(BoxError::from)
         .service(http);
     Ok(ClientBuilder::new(service, config.default_namespace.clone()).with_layer(rate).build())
+}
+
+/// How a connection is made. One type for both, since the code of a client is there once for each.
+#[derive(Clone)]
+enum Route {
+    Direct(HttpConnector),
+    Tunnel(Tunnel<HttpConnector>),
+}
+
+impl Route {
+    fn by(proxy: Option<&Intercept>) -> Self {
+        let mut direct = HttpConnector::new();
+        let Some(proxy) = proxy else {
+            direct.enforce_http(false); // TLS is above it
+            return Self::Direct(direct);
+        };
+        let tunnel = Tunnel::new(proxy.uri().clone(), direct);
+        Self::Tunnel(match proxy.basic_auth() {
+            Some(credentials) => tunnel.with_auth(credentials.clone()),
+            None => tunnel,
+        })
+    }
+}
+
+impl Service<Uri> for Route {
+    type Response = TokioIo<TcpStream>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        match self {
+            Self::Direct(connector) => connector.poll_ready(context).map_err(BoxError::from),
+            Self::Tunnel(connector) => connector.poll_ready(context).map_err(BoxError::from),
+        }
+    }
+
+    fn call(&mut self, server: Uri) -> Self::Future {
+        match self {
+            Self::Direct(connector) => Box::pin(connector.call(server).map_err(BoxError::from)),
+            Self::Tunnel(connector) => Box::pin(connector.call(server).map_err(BoxError::from)),
+        }
+    }
 }
