@@ -90,7 +90,12 @@ fn no_rule(packet: &Packet, pod: &Pod<'_>) -> (String, Option<Key>) {
     if let Some(live) = &pod.live {
         let has_ours = live.rules.get(&packet.family()).is_some_and(Rules::has_ours);
         if !has_ours {
-            return (format!("no capture rule is live ({})", packet.family()), None);
+            let sentence = format!("no capture rule is live ({})", packet.family());
+            let other = live.rules.iter().find(|(_, rules)| rules.has_ours());
+            return match other {
+                Some((other, _)) => (format!("{sentence}, only for {other}"), Some(Key::IpFamily)),
+                None => (sentence, None),
+            };
         }
         if packet.transport == Transport::Tcp && is_meant(packet, pod.config) {
             return (format!("no live rule captures it ({})", packet.family()), None);
