@@ -3,16 +3,20 @@
 //! Only its own rules are read, by form and place; what the rules do not show is as in the configuration that is given beside
 //! them. [`super::ruleset`] of the result is the proof: where it gives other rules, somebody has changed the live ones.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+mod form;
 
-use ipnetwork::{IpNetwork, Ipv4Network};
+use ipnetwork::IpNetwork;
+
+use form::{
+    destination_port, interface, is_app_loopback, is_invalid, loopback, not_to, owners_alone, port, range,
+};
 
 use crate::config::{
     CaptureConfig, Dns, InboundPorts, Mode, OutboundRanges, OwnerGroups, ProxyOwner, Tproxy, Traffic,
 };
 use crate::model::{
-    Chain, CtState, DNS_PORT, Families, Family, FamilyRules, Hook, HookRules, Interface, Mark, Match,
-    Matcher, Owner, PerFamily, Port, Ports, Protocol, Statement, Table, TableRules, Target, Transport, Why,
+    Chain, DNS_PORT, Families, Family, FamilyRules, Hook, HookRules, Interface, Mark, Match, Matcher, Owner,
+    PerFamily, Port, Ports, Statement, Table, TableRules, Target, Transport, Why,
 };
 
 /// The configuration whose rules are `live`, or nearest to them. `table_of` tells which routing table packets with a mark are
@@ -266,14 +270,6 @@ fn proxy(calls: &[&Statement]) -> Option<ProxyOwner> {
     (!proxy.uids.is_empty() && !proxy.gids.is_empty()).then_some(proxy)
 }
 
-/// The ports to which a call of the proxy is its own business.
-fn not_to(call: &Statement) -> Option<&Ports> {
-    match call.matcher.protocol.as_ref()?.destination.as_ref()? {
-        Match::Not(ports) => Some(ports),
-        Match::Is(_) => None,
-    }
-}
-
 /// With DNS capture the rules for users have port 53 beside it, those for groups have it alone.
 fn tunnel(calls: &[&Statement]) -> Option<Port> {
     let ports = || calls.iter().filter_map(|call| not_to(call));
@@ -283,75 +279,4 @@ fn tunnel(calls: &[&Statement]) -> Option<Port> {
         Ports::One(_) => None,
     };
     ports().find_map(alone).or_else(|| ports().find_map(beside))
-}
-
-fn loopback(call: &Statement) -> Option<Ipv4Network> {
-    if let Some(Match::Not(IpNetwork::V4(range))) = call.matcher.destination { Some(range) } else { None }
-}
-
-/// Native nftables tests the owner in a rule before.
-fn is_app_loopback(Statement { matcher, target }: &Statement) -> bool {
-    *target == Target::Return
-        && matcher.out_interface.is_some()
-        && matcher.source.is_none()
-        && matcher.destination.is_none()
-        && matches!(matcher.owners.as_slice(), [] | [Match::Not(_)])
-}
-
-fn is_invalid(Statement { matcher, target }: &Statement) -> Option<()> {
-    (*target == Target::Jump(Chain::Drop) && matcher.ct_state == Some(CtState::Invalid)).then_some(())
-}
-
-/// The TCP port of a rule that tests nothing else.
-fn port(Statement { matcher, target }: &Statement, wanted: Target) -> Option<Port> {
-    let port = destination_port(matcher)?;
-    let alone = Matcher { protocol: Some(Protocol::to(Transport::Tcp, port)), ..Matcher::default() };
-    (*target == wanted && *matcher == alone).then_some(port)
-}
-
-fn destination_port(matcher: &Matcher) -> Option<Port> {
-    match matcher.protocol.as_ref()?.destination.as_ref()? {
-        Match::Is(Ports::One(port)) => Some(*port),
-        Match::Is(Ports::Any(_)) | Match::Not(_) => None,
-    }
-}
-
-/// The owners of a rule that tests nothing else, at least one.
-fn owners_alone(Statement { matcher, target }: &Statement, wanted: Target) -> Option<&[Match<Owner>]> {
-    let alone = Matcher { owners: matcher.owners.clone(), ..Matcher::default() };
-    (*target == wanted && *matcher == alone && !matcher.owners.is_empty()).then_some(&matcher.owners)
-}
-
-/// The destination of a rule that tests nothing else; a rule that tests nothing at all is for every address.
-fn range(Statement { matcher, target }: &Statement, wanted: Target, family: Family) -> Option<IpNetwork> {
-    let alone = Matcher { destination: matcher.destination, ..Matcher::default() };
-    if *target != wanted || *matcher != alone {
-        return None;
-    }
-    match matcher.destination {
-        None => everything(family),
-        Some(Match::Is(range)) => Some(range),
-        Some(Match::Not(_)) => None,
-    }
-}
-
-/// The range with all addresses.
-fn everything(family: Family) -> Option<IpNetwork> {
-    let first = match family {
-        Family::V4 => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        Family::V6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    };
-    IpNetwork::new(first, 0).ok()
-}
-
-/// The interface of a rule that lets everything in, or out, by it.
-fn interface(Statement { matcher, target }: &Statement, is_in: bool) -> Option<Interface> {
-    let interface = if is_in { &matcher.in_interface } else { &matcher.out_interface }.as_ref()?;
-    let other = if is_in { &matcher.out_interface } else { &matcher.in_interface };
-    let alone = Matcher {
-        in_interface: matcher.in_interface.clone(),
-        out_interface: matcher.out_interface.clone(),
-        ..Matcher::default()
-    };
-    (*target == Target::Return && *matcher == alone && other.is_none()).then(|| interface.clone())
 }
