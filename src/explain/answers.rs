@@ -3,21 +3,82 @@
 //! With TPROXY the proxy connects to the app from the client's address. The app's answers are for the client, and policy routing
 //! brings them to the proxy by the mark of their connection.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
 use super::foreign_rule::Effect;
 use super::overview::query;
 use super::packet::Packet;
 use super::reason::reason;
-use super::walk::{Verdict, Walk, walk};
+use super::walk::{Match, Step, Verdict, Walk, walk};
 use super::{Pod, routing, runtime};
 use crate::config::{ConnectionState, PacketQuery, Sender};
-use crate::model::{Mark, Port, Target};
+use crate::model::{Hook, Mark, Port, Target, Transport};
 use crate::text::one_line;
 
-/// What is wrong behind the capture of a packet that goes to `port`.
-pub(super) fn problem(packet: &Packet, taken: &Walk<'_>, port: Port, pod: &Pod<'_>) -> Option<String> {
-    let problems = [runtime::problem_of(packet, port, pod), lost(packet, taken, pod)];
-    let problems: Vec<String> = problems.into_iter().flatten().collect();
+/// What is wrong behind the verdict about a packet.
+pub(super) fn problem(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Option<String> {
+    let Verdict::Captured(port) = taken.verdict else { return taken_for_new(packet, taken, pod) };
+    let answers = [lost(packet, taken, pod), not_translated(packet, taken, port, pod)];
+    let problems = std::iter::once(runtime::problem_of(packet, port, pod)).chain(answers);
+    let problems: Vec<String> = problems.flatten().collect();
     (!problems.is_empty()).then(|| problems.join("; "))
+}
+
+/// Where a connection is not tracked in one direction, its answers seem to begin a connection of their own, and are captured as one.
+fn taken_for_new(packet: &Packet, taken: &Walk<'_>, pod: &Pod<'_>) -> Option<String> {
+    let begins = packet.transport == Transport::Tcp && packet.state == ConnectionState::New;
+    if !begins || (packet.is_local && !packet.is_inbound) || !taken.steps.iter().any(untracks) {
+        return None;
+    }
+    let sender = if packet.is_inbound { Sender::App } else { Sender::Outside };
+    let (verdict, _) = answer(packet, packet.destination, ConnectionState::New, sender, pod)?;
+    let Verdict::Captured(port) = verdict else { return None };
+    Some(format!(
+        "its answers, which seem to begin another connection, go to the proxy's port {port}: no data arrives"
+    ))
+}
+
+fn untracks(step: &Step<'_>) -> bool {
+    matches!((&step.matches, &step.effect), (Match::Matches, Some(Effect::Untracks)))
+}
+
+/// With REDIRECT the proxy's answers get back the address that the packet was sent to, if they are tracked when they are sent.
+fn not_translated(packet: &Packet, taken: &Walk<'_>, port: Port, pod: &Pod<'_>) -> Option<String> {
+    if packet.transport != Transport::Tcp || mark(taken).is_some() {
+        return None;
+    }
+    let source = match packet.destination.ip() {
+        address if packet.is_inbound => address,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    let source = SocketAddr::new(source, port.number());
+    let (_, untracks) = answer(packet, source, ConnectionState::Established, Sender::Proxy, pod)?;
+    untracks.map(|rule| {
+        format!("the proxy's answers are not tracked, and so keep its address: no connection is made: {rule}")
+    })
+}
+
+/// The verdict about the answer to a packet, and the rule because of which it is not tracked when it is sent.
+fn answer(
+    packet: &Packet,
+    source: SocketAddr,
+    state: ConnectionState,
+    sender: Sender,
+    pod: &Pod<'_>,
+) -> Option<(Verdict, Option<String>)> {
+    let live = pod.live.as_ref()?;
+    let rules = live.rules.get(&packet.family())?;
+    let routing = live.routing(packet.family());
+    let query =
+        PacketQuery { source: Some(source.ip()), source_port: Some(source.port()), state, ..query(sender) };
+    let answer = Packet::of(&query, packet.source, pod.config, pod.network);
+    let answer = answer.by_route(&query, routing, pod.network);
+    let walk = walk(rules, &answer, routing);
+    let sent = walk.steps.iter().take_while(|step| step.chain != Hook::Prerouting.name());
+    let rule = sent.into_iter().find(|step| untracks(step));
+    let rule = rule.map(|step| format!("{} {} {}", step.table, step.chain, one_line(&step.rule.text())));
+    Some((walk.verdict, rule))
 }
 
 /// What keeps the app's answers from the proxy.

@@ -22,9 +22,7 @@ pub(super) fn packet(
 ) -> String {
     let mut object = outcome(walk.verdict, reason);
     object.insert("packet".to_owned(), packet.to_string().into());
-    if let Verdict::Captured(port) = walk.verdict {
-        object.insert("problem".to_owned(), answers::problem(packet, walk, port, pod).into());
-    }
+    object.insert("problem".to_owned(), answers::problem(packet, walk, pod).into());
     object.insert("rule".to_owned(), walk.decisive().map(step).unwrap_or_default());
     let routed = walk.routed.iter().map(|looked| {
         let unsure = looked.lookup.uncertain.iter().map(routing::words);

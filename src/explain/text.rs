@@ -110,16 +110,19 @@ const fn is_mismatch(step: &Step<'_>) -> bool {
 /// What becomes of the packet, and why if it is not what capture is for.
 pub(super) fn headline(packet: &Packet, walk: &Walk<'_>, reason: &Reason, pod: &Pod<'_>) -> String {
     let sentence = &reason.sentence;
+    let problem = answers::problem(packet, walk, pod);
     let verdict = match walk.verdict {
         Verdict::Captured(port) => {
             let name = runtime::port_name(port, pod.config);
             let name = name.map_or_else(|| "port".to_owned(), |name| format!("the proxy's {name} port"));
-            let problem = answers::problem(packet, walk, port, pod);
             let problem = problem.map_or_else(String::new, |problem| format!(", but {problem}"));
             format!("captured: goes to {name} {port}{problem}")
         }
         Verdict::Dropped => format!("dropped: {sentence}"),
-        Verdict::NotCaptured | Verdict::TakenByForeignRule => format!("not captured: {sentence}"),
+        Verdict::NotCaptured | Verdict::TakenByForeignRule => {
+            let problem = problem.map_or_else(String::new, |problem| format!("; and {problem}"));
+            format!("not captured: {sentence}{problem}")
+        }
         Verdict::LikeItsConnection => {
             "as its connection: ask about the first packet (--state new)".to_owned()
         }

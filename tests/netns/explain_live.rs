@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use netlab::Namespace;
 use serde_json::Value;
@@ -27,7 +28,8 @@ for_these_fixtures!(
         foreign_rules_that_take_connections_are_the_reason,
         rules_that_cannot_be_evaluated_are_named,
         base_chains_that_change_packets_are_named,
-        odd_foreign_rules_are_followed_or_named
+        odd_foreign_rules_are_followed_or_named,
+        connections_that_are_tracked_in_one_direction_do_not_work
     ]
 );
 
@@ -179,6 +181,44 @@ fn odd_foreign_rules_are_followed_or_named(fixture: Fixture) {
             }
         }
     }
+}
+
+/// With REDIRECT: what the kernel does with answers that are not tracked, or to packets that are not.
+fn connections_that_are_tracked_in_one_direction_do_not_work(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]), pod.outside_listens(&[80, 443]));
+    pod.apply(&["-i", "*", "-b", "*"]);
+    for &family in fixture.families() {
+        pod.restore(
+            family,
+            "*raw\n-I PREROUTING -p tcp -m tcp --dport 8080 -j CT --notrack\n-I OUTPUT -p tcp -m tcp --dport 80 -j CT --notrack\n\
+             -I OUTPUT -p tcp -m tcp --sport 15006 -j CT --notrack\nCOMMIT\n",
+        );
+    }
+    let flows = |family: Family| {
+        [
+            (flow("outside", family.pod(), 8080), "go to the proxy's port 15001"),
+            (flow("app", family.service(), 80), "go to the proxy's port 15006"),
+            (flow("outside", family.pod(), 7001), "the proxy's answers are not tracked"),
+            (flow("app", family.service(), 443), ""),
+        ]
+    };
+    let flows: Vec<_> = fixture.families().iter().flat_map(|family| flows(*family)).collect();
+    // Some wait for an answer that does not come.
+    thread::scope(|scope| {
+        for (flow, expected) in &flows {
+            let pod = &pod;
+            scope.spawn(move || {
+                let user = if flow.from == "app" { pod.app() } else { pod.outside() };
+                let outcome = user.call(flow.to);
+                let explained = explain(pod, &[], flow);
+                let problem = explained["problem"].as_str().unwrap_or_default();
+                assert!(problem.contains(expected), "{flow}: {outcome:?}: {explained:#}");
+                let works = matches!(outcome, Outcome::Answered(_));
+                assert_eq!(works, problem.is_empty(), "{flow}: {outcome:?}: {explained:#}");
+            });
+        }
+    });
 }
 
 /// What takes a line of a rules file back.
