@@ -187,6 +187,7 @@ fn sent(form: &Form, routes: &str, rules: &str, flow: &Flow) -> Option<(String, 
         let line = if line.contains(" addr ") { line.replace(" proto 150", "") } else { line.to_owned() };
         pod.run(|| run("ip", &line.split(' ').collect::<Vec<_>>()));
     }
+    [&pod, &neighbour].into_iter().for_each(Namespace::await_ipv6_addresses);
     pod.run(|| run_with_input(form.load[0], &form.load[1..], rules));
     let loopback = |port| SocketAddr::new(form.loopback(), port);
     let mut proxy: Vec<Listen> = PROXY.map(Listen::Tcp).to_vec();

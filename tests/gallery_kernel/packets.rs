@@ -107,6 +107,7 @@ fn pod(scenario: &Scenario) -> (Namespace, Namespace) {
             run("sh", &["-e", "-c", &routes.replace("/128 dev lo proto 150", "/128 dev lo")]);
         }
     });
+    [&pod, &neighbour].into_iter().for_each(Namespace::await_ipv6_addresses);
     (pod, neighbour)
 }
 
