@@ -1,6 +1,7 @@
 //! `show`: the live rules of ours with what they have counted.
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -79,5 +80,6 @@ fn rates_are_printed_until_the_reader_leaves(fixture: Fixture) {
     assert!(next().iter().all(|rule| rule["packets_per_second"].is_null()), "there is no earlier list");
     assert!(next().iter().all(|rule| rule["packets_per_second"] == 0.0), "no packet was sent");
     drop(lines);
-    assert!(watching.wait().expect("it ends").success());
+    let ended = watching.wait().expect("it ends");
+    assert_eq!(ended.signal(), Some(libc::SIGPIPE), "as that of other programs: {ended}");
 }
