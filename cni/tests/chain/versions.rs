@@ -60,7 +60,7 @@ fn check_compares_packets_where_another_version_wrote_the_rules() {
         assert_eq!(check().printed(), "", "{backend}");
         rewrite(&node, |state| state["version"] = json!(2));
         assert_eq!(check().printed(), "", "{backend}");
-        // What changes the way of packets is found, whoever wrote it.
+        // What changes the way of packets is found, by whatever program.
         insert(&pod, backend);
         assert!(check().error(101).contains("differ"), "{backend}");
         rewrite(&node, |state| {

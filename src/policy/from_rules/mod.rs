@@ -1,7 +1,7 @@
 //! The configuration that live rules come from: [`super::ruleset`] the other way round.
 //!
 //! Only its own rules are read, by form and place; what the rules do not show is as in the configuration that is given beside
-//! them. [`super::ruleset`] of the result is the proof: where it gives other rules, somebody has changed the live ones.
+//! them. [`super::ruleset`] of the result is the proof: where it gives other rules, another program has changed the live ones.
 
 mod form;
 
