@@ -49,7 +49,7 @@ pub fn config_from(
     outbound.ranges = rules.included(virtual_interfaces.first());
     CaptureConfig {
         families: families(live),
-        dns: rules.dns(&calls),
+        dns: rules.dns(),
         traffic: Traffic {
             mode,
             inbound: rules.inbound(mode),
@@ -213,7 +213,7 @@ impl<'a> Live<'a> {
         interfaces
     }
 
-    fn dns(&self, calls: &[&Statement]) -> Dns {
+    fn dns(&self) -> Dns {
         let tcp = |rule: &&Statement| {
             rule.matcher.protocol.as_ref().is_some_and(|protocol| protocol.transport == Transport::Tcp)
         };
@@ -228,9 +228,9 @@ impl<'a> Live<'a> {
                 Some(Match::Not(_)) => {}
             }
         }
-        // Without a server in the captured families only the proxy's rules show it.
-        let is_on = calls.iter().any(|call| matches!(not_to(call), Some(Ports::Any(_))));
-        if is_on || !v4.is_empty() || !v6.is_empty() { Dns::Servers { v4, v6 } } else { Dns::Off }
+        // Without a server in the captured families only the zones of the proxy's queries show it.
+        let is_on = !self.chain(Table::Raw, Chain::OutputDns, |_| Some(())).is_empty();
+        if is_on { Dns::Servers { v4, v6 } } else { Dns::Off }
     }
 }
 
