@@ -70,6 +70,9 @@ pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failu
     }
     enter(&run)?;
     let config = decide(intent, &run)?;
+    if run.action == Action::Apply {
+        warn_of_name_servers(&config);
+    }
     let desired = desired(&config, run.action, run.force_apply);
     let printed = if run.skip_rule_apply {
         log::info!("rules are not changed (--skip-rule-apply)");
@@ -138,6 +141,7 @@ fn answer(
         Question::Check(output) => {
             let (config, read) = checked(host, intent, run, asked)?;
             interfaces::warn_of_options(&config.traffic);
+            warn_of_name_servers(&config);
             let desired = desired(&config, Action::Apply, false);
             let found = apply::differences::differences(host, &desired, run.backend)?;
             let exit = if found.is_none() { Exit::Done } else { Exit::Different };
@@ -236,7 +240,7 @@ fn explain(
     let (config, live) = if query.live {
         let own = apply::live::rules(host, run.backend)?;
         let config = own.config(&config);
-        let (runtime, unread) = apply::runtime::runtime(&own.rules, &config.traffic.proxy, &network);
+        let (runtime, unread) = apply::runtime::runtime(&own.rules, &config, &network);
         let mut live = explain::Live { runtime, ..own.live };
         live.notices.extend(unread.into_iter().filter(|_| query.destination.is_none()));
         (config, Some(live))
@@ -340,6 +344,14 @@ fn decide(intent: Intent, run: &RunOptions) -> Result<CaptureConfig, Failure> {
         log::info!("{config}");
     }
     Ok(config)
+}
+
+/// Rules for a name server are of no use where its address is replaced before. A recording knows this of the live rules only.
+fn warn_of_name_servers(config: &CaptureConfig) {
+    if recording::is_replayed() {
+        return;
+    }
+    apply::runtime::translated_servers(config).iter().for_each(|server| log::warn!("{server}"));
 }
 
 fn desired(config: &CaptureConfig, action: Action, rewrite: bool) -> DesiredState {

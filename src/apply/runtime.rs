@@ -2,22 +2,22 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use crate::config::ProxyOwner;
-use crate::explain::{Connection, Listener, RunningProcess as Process, Runtime};
+use crate::config::{CaptureConfig, Dns, ProxyOwner};
+use crate::explain::{Connection, Listener, RunningProcess as Process, Runtime, TranslatedServer};
 use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Filter};
 use crate::kernel::processes;
 use crate::kernel::recording;
 use crate::kernel::sock_diag::{self, InetSocket, State};
-use crate::model::{FamilyRules, Network, PerFamily, TableRules, Target, Transport};
+use crate::model::{DNS_PORT, Family, FamilyRules, Network, PerFamily, TableRules, Target, Transport};
 use crate::ordered::Ordered as _;
 
 /// What is found, and what could not be read.
 #[must_use]
 pub fn runtime(
     own: &PerFamily<FamilyRules>,
-    proxy: &ProxyOwner,
+    config: &CaptureConfig,
     network: &Network,
 ) -> (Runtime, Vec<String>) {
     let mut unread = Vec::new();
@@ -26,7 +26,7 @@ pub fn runtime(
     let listeners =
         listeners.map_err(|error| unread.push(format!("the sockets cannot be listed: {error}"))).ok();
     let inodes = listeners.as_ref().map(|(tcp, _)| inodes(tcp, own)).unwrap_or_default();
-    let processes = processes(proxy, &inodes, &mut unread);
+    let processes = processes(&config.traffic.proxy, &inodes, &mut unread);
     let connections = connections(network).unwrap_or_else(|error| {
         unread.push(format!("which open connections are captured is not known: {error}"));
         Vec::new()
@@ -42,7 +42,22 @@ pub fn runtime(
         };
         tcp.into_iter().map(of(Transport::Tcp)).chain(udp.into_iter().map(of(Transport::Udp))).collect()
     });
-    (Runtime { listeners, processes, connections }, unread)
+    let translated_servers = translated_servers(config);
+    (Runtime { listeners, processes, connections, translated_servers }, unread)
+}
+
+/// The name servers that no query reaches the rules for. Where the kernel does not say, there is none.
+#[must_use]
+pub fn translated_servers(config: &CaptureConfig) -> Vec<TranslatedServer> {
+    let Dns::Servers { v4, v6 } = &config.dns else { return Vec::new() };
+    let v4 = v4.iter().copied().map(IpAddr::V4).filter(|_| config.families.contains(Family::V4));
+    let v6 = v6.iter().copied().map(IpAddr::V6).filter(|_| config.families.contains(Family::V6));
+    let of = |server: IpAddr| {
+        let server = SocketAddr::new(server, DNS_PORT.number());
+        let to = sock_diag::destination_of_socket(server).ok()?;
+        (to != server).then_some(TranslatedServer { server, to })
+    };
+    v4.chain(v6).filter_map(of).collect()
 }
 
 /// Records which processes have the sockets of listeners open.

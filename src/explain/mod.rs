@@ -34,7 +34,7 @@ pub use reason::{Cause, Reason};
 pub use routing::{Looked, Routing};
 pub(crate) use rules::Chains;
 pub use rules::{Entry, Listed, Rules};
-pub use runtime::{Connection, Listener, Process as RunningProcess, Runtime};
+pub use runtime::{Connection, Listener, Process as RunningProcess, Runtime, TranslatedServer};
 pub use walk::{Match, Step, Verdict, Walk, walk};
 
 /// What an answer is about: a pod, and how its traffic is, or would be, captured.
@@ -117,7 +117,7 @@ pub fn answer(query: &PacketQuery, pod: &Pod<'_>) -> String {
         (walk, reason)
     };
     if let Some(destination) = query.destination {
-        let packet = Packet::of(query, destination, pod.config, pod.network);
+        let packet = Packet::of(query, destination, pod.config, pod.network).translated(pod);
         let routing = pod.routing(packet.family());
         let packet = packet.by_route(query, routing, pod.network);
         let (walk, reason) = explain(&packet);
@@ -132,6 +132,7 @@ pub fn answer(query: &PacketQuery, pod: &Pod<'_>) -> String {
         };
     }
     let rows = overview::packets(pod.config, pod.network).into_iter().map(|(kind, packet)| {
+        let packet = packet.translated(pod);
         let (walk, reason) = explain(&packet);
         overview::Row::of(kind, &packet, &walk, &reason)
     });

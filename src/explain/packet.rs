@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::routing::Routing;
+use super::{Pod, TranslatedServer};
 use crate::config::{CaptureConfig, ConnectionState, PacketQuery, Sender};
 use crate::model::{Family, Mark, Network, Transport};
 
@@ -46,6 +47,8 @@ pub struct Packet {
     pub connmark: Mark,
     /// State of its connection.
     pub state: ConnectionState,
+    /// What its process asked for, where a BPF program at the socket chose another destination.
+    pub translated_from: Option<SocketAddr>,
 }
 
 impl Packet {
@@ -80,7 +83,23 @@ impl Packet {
             mark: query.mark,
             connmark: query.connmark,
             state: query.state,
+            translated_from: None,
         }
+    }
+
+    /// The same packet, with the destination that rules see.
+    #[must_use]
+    pub(super) fn translated(mut self, pod: &Pod<'_>) -> Self {
+        let servers = pod.live.iter().flat_map(|live| &live.runtime.translated_servers);
+        let is_its = |found: &&TranslatedServer| {
+            found.server == self.destination && self.transport == Transport::Udp && self.process.is_some()
+        };
+        if let Some(TranslatedServer { server, to }) = servers.copied().find(|found| is_its(&found)) {
+            self.translated_from = Some(server);
+            self.is_local = to.ip().is_loopback() || is_own(pod.network, to.ip());
+            self.destination = to;
+        }
+        self
     }
 
     /// The same packet, leaving by the interface of its route where none is asked about.
@@ -114,6 +133,9 @@ impl fmt::Display for Packet {
         let interface = if self.is_inbound { "arriving on" } else { "leaving by" };
         let (source, destination) = (self.source, self.destination);
         write!(f, "{transport}, {state}, from {} ({source}) to {destination}, ", self.sender)?;
+        if let Some(asked) = self.translated_from {
+            write!(f, "in the place of {asked}, ")?;
+        }
         write!(f, "{interface} {}", self.interface)?;
         for (name, mark) in [("mark", self.mark), ("connection mark", self.connmark)] {
             if mark != Mark(0) {
@@ -122,6 +144,10 @@ impl fmt::Display for Packet {
         }
         Ok(())
     }
+}
+
+fn is_own(network: &Network, address: IpAddr) -> bool {
+    network.addresses.iter().any(|own| own.address == address)
 }
 
 fn process(sender: Sender, config: &CaptureConfig) -> Option<Process> {

@@ -64,6 +64,11 @@ pub(super) fn reason(packet: &Packet, walk: &Walk<'_>, pod: &Pod<'_>) -> Reason 
     if let Some(sentence) = &walk.because {
         return Reason { sentence: sentence.clone(), option: None };
     }
+    if packet.translated_from.is_some() && walk.verdict == Verdict::NotCaptured {
+        let to = packet.destination;
+        let sentence = format!("a BPF program at its socket sends it to {to} before the rules");
+        return Reason { sentence, option: Some(Cause::of(Key::CaptureAllDns, pod)) };
+    }
     let decisive = walk.decisive().map(|step| (step, step.rule.why));
     let (sentence, key) = match (decisive, walk.verdict) {
         (Some((_, Some(why))), _) => (why.sentence().to_owned(), option(why)),

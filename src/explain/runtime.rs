@@ -1,6 +1,7 @@
 //! What runs in the pod beside the rules: who listens on the ports that rules hand packets to, processes whose traffic is not
 //! captured because of their user or group, and connections that are older than capture.
 
+use std::fmt;
 use std::net::SocketAddr;
 
 use super::overview::{Row, query};
@@ -23,6 +24,30 @@ pub struct Runtime {
     pub processes: Vec<Process>,
     /// Open TCP connections with other hosts whose destination is not translated.
     pub connections: Vec<Connection>,
+    /// The name servers whose queries get another destination before the rules.
+    pub translated_servers: Vec<TranslatedServer>,
+}
+
+/// A name server in whose place a BPF program at the sockets of the pod chooses another destination, as Cilium and Calico do with
+/// the addresses of services. Rules for the server's address see none of its queries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TranslatedServer {
+    /// The address that resolvers are given, with port 53.
+    pub server: SocketAddr,
+    /// Where their queries go.
+    pub to: SocketAddr,
+}
+
+impl fmt::Display for TranslatedServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { server, to } = self;
+        write!(
+            f,
+            "DNS queries over UDP to {} are NOT captured: a BPF program at the sockets of the pod (load balancing of Cilium or Calico, for \
+             instance) sends them to {to}, before the rules: --capture-all-dns captures them there",
+            server.ip()
+        )
+    }
 }
 
 /// A socket that waits for packets.
@@ -284,6 +309,7 @@ pub(super) fn problems(rows: &[Row], live: &Live, config: &CaptureConfig, networ
             one_line(name)
         ));
     }
+    problems.extend(live.runtime.translated_servers.iter().map(ToString::to_string));
     let older = older_than_capture(live, config, network).len();
     if older > 0 {
         problems.push(format!("{older} open connections began before capture and are not captured"));

@@ -94,6 +94,7 @@ fn packet(json: &Value) -> Option<Packet> {
         mark: mark("mark"),
         connmark: mark("connmark"),
         state,
+        translated_from: None,
     })
 }
 
@@ -158,6 +159,7 @@ fn random_packet(family: Family, text: &str, random: &mut Random) -> Packet {
         mark: Mark(random.of(&marks)),
         connmark: Mark(if state == ConnectionState::Invalid { 0 } else { random.of(&marks) }),
         state,
+        translated_from: None,
     }
 }
 

@@ -223,7 +223,7 @@ fn the_unspecified_address_as_name_server_is_this_pod(fixture: Fixture) {
 }
 
 /// The resolver file names the lab's server of each family the pod has.
-fn with_name_server(pod: &Pod, args: &[&str]) -> Program {
+pub(crate) fn with_name_server(pod: &Pod, args: &[&str]) -> Program {
     let name = |family: &Family| format!("nameserver {}\n", family.name_server());
     let contents: String = pod.fixture.families().iter().map(name).collect();
     pod.istio_iptables(args).file("/etc/resolv.conf", &contents)

@@ -63,6 +63,7 @@ mod ownership;
 mod ownership_native;
 mod proxy;
 mod show;
+mod socket_programs;
 mod state;
 mod tickets;
 mod tproxy;

@@ -25,10 +25,12 @@ pub mod process;
 pub mod segment;
 pub mod server;
 pub mod socket;
+mod socket_program;
 pub mod user;
 
 pub use answer::{Answer, Outcome};
 pub use holder::{Holder, Kinds};
 pub use namespace::{Namespace, in_new_namespace, ip_batch};
 pub use server::{Listen, Server};
+pub use socket_program::SocketProgram;
 pub use user::{Conversation, User};
