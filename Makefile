@@ -49,7 +49,7 @@ PEER ?=
 BASELINE ?=
 RUNS ?= 30
 
-.PHONY: help demo test bench bench-cni bench-connections bench-injector bench-image bench-webhook chaos soak soak-explain fuzz static cni injector relay programs \
+.PHONY: help demo test bench bench-cni bench-connections bench-injector bench-image bench-webhook chaos soak soak-diff soak-explain fuzz static cni injector relay programs \
     lint checks tests parity unit unit-cross pod containerd proxies registry registry-programs kernels kernel-tests cluster image image-local dist \
     gallery setup setup-demo setup-cross setup-registry setup-kernels clean
 
@@ -112,6 +112,13 @@ EXPLAIN_SEED ?=
 soak-explain: setup ## 10,000 packets: explain against the kernel, with every backend (EXPLAIN_CASES=100, EXPLAIN_SEED)
 	@EXPLAIN_CASES=$(EXPLAIN_CASES) EXPLAIN_SEED=$(EXPLAIN_SEED) $(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") \
 	    cargo test --locked --quiet --test netns agreement:: -- --nocapture
+
+# Every rule of each scenario is dropped, swapped and changed; with MUTATIONS=100 a sample of as many.
+MUTATIONS ?= 1000000
+MUTATIONS_SEED ?=
+soak-diff: setup ## what diff says of every changed rule of the gallery: against explain, and against the kernel (MUTATIONS, MUTATIONS_SEED)
+	@MUTATIONS=$(MUTATIONS) MUTATIONS_SEED=$(MUTATIONS_SEED) $(if $(AS_ROOT),$(RUNNER)="$(AS_ROOT)") \
+	    cargo test --locked --quiet --test gallery --test gallery_kernel mutat -- --nocapture
 
 # A stable compiler takes the fuzzer's flags with RUSTC_BOOTSTRAP; the corpus is not committed.
 FUZZ ?= iptables_save

@@ -48,9 +48,8 @@ pub(super) fn compare(
     if a == b {
         return Ok(Comparison { classes: 1, ..Comparison::default() });
     }
-    let marks = sides.iter().flat_map(|program| &program.routed_marks);
-    let marks = Set::of(marks.map(|mark| ((*mark).into(), (*mark).into())).collect());
-    let start = packets(family, &marks).into_iter().map(|class| Walker::new(class, 0)).collect();
+    let [first, second] = sides.map(Program::routed);
+    let start = packets(family, [&first, &second]).into_iter().map(|class| Walker::new(class, 0)).collect();
     // The classes of the first rule set walk the second one.
     let mut outcomes: Vec<Outcome> = Vec::new();
     let mut classes = Vec::new();

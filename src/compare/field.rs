@@ -189,9 +189,12 @@ impl Class {
     }
 }
 
-/// Every packet of a family that can be, in a few classes. `routed_marks` are those that policy routing sends to `lo`.
-pub(super) fn packets(family: Family, routed_marks: &Set) -> Vec<Class> {
-    let every = Class::every(family);
+/// Every packet of a family that can be, in a few classes. `routed_marks` are those that policy routing of each side sends to `lo`.
+pub(super) fn packets(family: Family, routed_marks: [&Set; 2]) -> Vec<Class> {
+    let [first, second] = routed_marks;
+    let (routed, otherwise) = (first.or(second), first.and(second).complement());
+    // A socket that asks for the unspecified address gets a loopback one.
+    let every = Class::every(family).with(Field::Destination, &Set::one(0).complement());
     let (nowhere, lo) = (Set::one(0), Set::one(loopback_interface()));
     let others = nowhere.or(&lo).complement();
     let (own, no_socket) = (loopback_addresses(family), Set::one(NO_SOCKET));
@@ -211,8 +214,9 @@ pub(super) fn packets(family: Family, routed_marks: &Set) -> Vec<Class> {
         let sent = sent.with(Field::InInterface, &nowhere);
         let inside = sent.clone().with(Field::Path, &Set::one(INSIDE)).with(Field::OutInterface, &lo);
         let away = sent.with(Field::Path, &Set::one(TO_OUTSIDE)).with(Field::Destination, &own.complement());
-        let by_mark = away.clone().with(Field::OutInterface, &lo).with(Field::Mark, routed_marks);
-        all.extend([inside, away.with(Field::OutInterface, &others), by_mark]);
+        let by_mark = away.clone().with(Field::OutInterface, &lo).with(Field::Mark, &routed);
+        let by_route = away.with(Field::OutInterface, &others).with(Field::Mark, &otherwise);
+        all.extend([inside, by_route, by_mark]);
     }
     let by_state = all.into_iter().flat_map(|class| {
         let tracked = class.clone().with(Field::State, &Set::range(NEW, ESTABLISHED));

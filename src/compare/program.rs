@@ -16,6 +16,13 @@ pub(super) struct Program {
     pub(super) routed_marks: Vec<u32>,
 }
 
+impl Program {
+    /// The marks that policy routing sends to `lo`, as a set.
+    pub(super) fn routed(&self) -> Set {
+        Set::of(self.routed_marks.iter().map(|mark| ((*mark).into(), (*mark).into())).collect())
+    }
+}
+
 /// A chain that the kernel calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BaseChain {

@@ -84,9 +84,8 @@ pub(super) fn run_with_trace(
     program: &Program,
     start: Vec<Walker>,
 ) -> Result<(Ended, Vec<Met>), TooManyClasses> {
-    let marks = program.routed_marks.iter().map(|mark| ((*mark).into(), (*mark).into())).collect();
     let (hook, ended, met) = ((Hook::Output, false), Vec::new(), Vec::new());
-    let mut run = Run { family, program, routed_marks: Set::of(marks), ended, hook, met };
+    let mut run = Run { family, program, routed_marks: program.routed(), ended, hook, met };
     run.all(start)?;
     Ok((run.ended, run.met))
 }

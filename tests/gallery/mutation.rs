@@ -76,3 +76,20 @@ fn changes(line: &str) -> Vec<String> {
     }
     changed
 }
+
+/// Numbers that follow from a seed (xorshift).
+#[derive(Clone, Debug)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % u64::try_from(end).expect("64 bits")).expect("less than `end`")
+    }
+
+    pub(crate) fn of<T: Clone>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len())].clone()
+    }
+}

@@ -9,9 +9,11 @@
 )]
 
 mod mutated;
+mod mutated_tproxy;
 #[path = "../gallery/mutation.rs"]
 mod mutation;
 mod native;
+mod observer;
 mod packets;
 #[path = "../gallery/scenario.rs"]
 mod scenario;

@@ -26,44 +26,44 @@ const POD_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0x10, 0x244, 1, 0, 0, 0, 7);
 /// Where the proxy listens.
 const PROXY: [u16; 3] = [15001, 15006, 15053];
 
-/// A form of the rules, and the scenarios of which packets are sent. Those of TPROXY are none: a difference is about one
-/// packet, and with changed rules the later ones of its connection may take another way.
-struct Form {
-    family: Family,
-    file: &'static str,
+/// A form of the rules, and the scenarios of which packets are sent. Those of TPROXY are in [`super::mutated_tproxy`]: a difference is
+/// about one packet, and with changed rules the later ones of its connection may take another way.
+pub(super) struct Form {
+    pub(super) family: Family,
+    pub(super) file: &'static str,
     /// The program that reads such a file.
-    load: &'static [&'static str],
-    scenarios: &'static [&'static str],
+    pub(super) load: &'static [&'static str],
+    pub(super) scenarios: &'static [&'static str],
 }
 
 impl Form {
-    const NFT: Self = Self {
+    pub(super) const NFT: Self = Self {
         family: Family::V4,
         file: "iptables.rules",
         load: &["iptables-nft-restore", "--noflush"],
         scenarios: REDIRECT,
     };
-    const LEGACY: Self = Self { load: &["iptables-legacy-restore", "--noflush"], ..Self::NFT };
-    const V6: Self = Self {
+    pub(super) const LEGACY: Self = Self { load: &["iptables-legacy-restore", "--noflush"], ..Self::NFT };
+    pub(super) const V6: Self = Self {
         family: Family::V6,
         file: "ip6tables.rules",
         load: &["ip6tables-nft-restore", "--noflush"],
         scenarios: &["ipv6-only", "dual-stack"],
     };
-    const NATIVE: Self = Self { file: "nft.rules", load: &["nft", "-f", "-"], ..Self::NFT };
+    pub(super) const NATIVE: Self = Self { file: "nft.rules", load: &["nft", "-f", "-"], ..Self::NFT };
 
     fn is_native(&self) -> bool {
         self.load[0] == "nft"
     }
 
-    const fn pod(&self) -> IpAddr {
+    pub(super) const fn pod(&self) -> IpAddr {
         match self.family {
             Family::V4 => IpAddr::V4(POD),
             Family::V6 => IpAddr::V6(POD_V6),
         }
     }
 
-    const fn loopback(&self) -> IpAddr {
+    pub(super) const fn loopback(&self) -> IpAddr {
         match self.family {
             Family::V4 => IpAddr::V4(Ipv4Addr::LOCALHOST),
             Family::V6 => IpAddr::V6(Ipv6Addr::LOCALHOST),
@@ -80,8 +80,40 @@ impl Form {
         side.saved(&parse::iptables_save(self.family, text))
     }
 
-    fn mutations(&self, text: &str) -> Vec<Mutated> {
+    pub(super) fn mutations(&self, text: &str) -> Vec<Mutated> {
         if self.is_native() { native_mutations(text) } else { mutation::all(text) }
+    }
+
+    /// The rules of each scenario, and its routes as arguments of `ip`.
+    pub(super) fn files(&self) -> Vec<(String, String)> {
+        let read = |name: &str, file| fs::read_to_string(scenario::root().join(name).join(file));
+        let of = |name: &&str| {
+            let routes = read(name, "routing.sh").unwrap_or_default();
+            let routes: Vec<&str> = routes.lines().filter_map(|line| line.strip_prefix("ip ")).collect();
+            (read(name, self.file).expect(name), routes.join("\n"))
+        };
+        self.scenarios.iter().map(of).collect()
+    }
+
+    /// What `diff` says of two rule sets.
+    pub(super) fn differences(&self, original: &str, mutated: &str) -> Vec<Value> {
+        let address = |interface: &str, address: IpAddr, prefix| InterfaceAddress {
+            interface: interface.to_owned(),
+            address,
+            prefix,
+        };
+        let network = Network {
+            addresses: vec![
+                address("lo", Ipv4Addr::LOCALHOST.into(), 8),
+                address("lo", Ipv6Addr::LOCALHOST.into(), 128),
+                address("eth0", self.pod(), if self.family == Family::V4 { 24 } else { 64 }),
+            ],
+            ipv6: true,
+        };
+        let sides = [self.side("original", original), self.side("mutated", mutated)];
+        let (answer, _) = compare::answer(&sides, &network, Output::Json);
+        let answer: Value = serde_json::from_str(&answer).expect("JSON");
+        answer["differences"].as_array().expect("a list").clone()
     }
 }
 
@@ -163,22 +195,26 @@ fn flow(form: &Form, difference: &Value) -> Option<Flow> {
     })
 }
 
-/// Who answers, on which port, with these rules and the routes of the scenario.
-fn sent(form: &Form, routes: &str, rules: &str, flow: &Flow) -> Option<(String, u16)> {
+/// A pod with the routes of the scenario, and its neighbour.
+pub(super) fn connected(form: &Form, interface: &str, routes: &str) -> (Namespace, Namespace) {
     let [pod, neighbour] = [(); 2].map(|()| Namespace::with_loopback());
-    pod.connect("eth0", &neighbour, "c0");
+    for namespace in [&pod, &neighbour] {
+        // Addresses are used at once.
+        namespace.run(|| fs::write("/proc/sys/net/ipv6/conf/default/accept_dad", "0")).expect("a setting");
+    }
+    pod.connect(interface, &neighbour, "c0");
     // Every address is the neighbour's but that of the pod.
     match form.family {
         Family::V4 => {
             neighbour.ip("address add 10.244.1.1/24 dev c0\nroute add 10.244.1.7/32 dev c0 table local");
             neighbour.ip("route add local 0.0.0.0/0 dev lo table local");
-            pod.ip("address add 10.244.1.7/24 dev eth0\nroute add default via 10.244.1.1");
+            pod.ip(&format!("address add 10.244.1.7/24 dev {interface}\nroute add default via 10.244.1.1"));
         }
         Family::V6 => {
             neighbour.ip("address add fd00:10:244:1::1/64 dev c0 nodad");
             neighbour.ip(&format!("route add {POD_V6}/128 dev c0 table local"));
             neighbour.ip("route add local ::/0 dev lo table local");
-            pod.ip(&format!("address add {POD_V6}/64 dev eth0 nodad"));
+            pod.ip(&format!("address add {POD_V6}/64 dev {interface} nodad"));
             pod.ip("route add default via fd00:10:244:1::1");
         }
     }
@@ -188,6 +224,12 @@ fn sent(form: &Form, routes: &str, rules: &str, flow: &Flow) -> Option<(String, 
         pod.run(|| run("ip", &line.split(' ').collect::<Vec<_>>()));
     }
     [&pod, &neighbour].into_iter().for_each(Namespace::await_ipv6_addresses);
+    (pod, neighbour)
+}
+
+/// Who answers, on which port, with these rules and the routes of the scenario.
+fn sent(form: &Form, routes: &str, rules: &str, flow: &Flow) -> Option<(String, u16)> {
+    let (pod, neighbour) = connected(form, "eth0", routes);
     pod.run(|| run_with_input(form.load[0], &form.load[1..], rules));
     let loopback = |port| SocketAddr::new(form.loopback(), port);
     let mut proxy: Vec<Listen> = PROXY.map(Listen::Tcp).to_vec();
@@ -256,30 +298,8 @@ fn kernel_confirms_the_packets_of_native_rules() {
 fn kernel_confirms(form: &Form) {
     let most = std::env::var("MUTATIONS").ok().filter(|text| !text.is_empty());
     let most: usize = most.map_or(PACKETS, |text| text.parse().expect("MUTATIONS is a number"));
-    let address = |interface: &str, address: IpAddr, prefix| InterfaceAddress {
-        interface: interface.to_owned(),
-        address,
-        prefix,
-    };
-    let network = Network {
-        addresses: vec![
-            address("lo", Ipv4Addr::LOCALHOST.into(), 8),
-            address("lo", Ipv6Addr::LOCALHOST.into(), 128),
-            address("eth0", form.pod(), if form.family == Family::V4 { 24 } else { 64 }),
-        ],
-        ipv6: true,
-    };
     let mut confirmed = 0;
-    let read = |name: &str, file| fs::read_to_string(scenario::root().join(name).join(file));
-    let files: Vec<(String, String)> = form
-        .scenarios
-        .iter()
-        .map(|name| {
-            let routes = read(name, "routing.sh").unwrap_or_default();
-            let routes: Vec<&str> = routes.lines().filter_map(|line| line.strip_prefix("ip ")).collect();
-            (read(name, form.file).expect(name), routes.join("\n"))
-        })
-        .collect();
+    let files = form.files();
     let all: Vec<Vec<Mutated>> = files.iter().map(|(text, _)| form.mutations(text)).collect();
     // One of each scenario in turn, spread over its mutations.
     let longest = all.iter().map(Vec::len).max().unwrap_or_default();
@@ -288,12 +308,8 @@ fn kernel_confirms(form: &Form) {
     'packets: for at in turns {
         for ((text, routes), mutations) in files.iter().zip(&all) {
             let Some(mutated) = mutations.get(at) else { continue };
-            let sides = [form.side("original", text), form.side("mutated", &mutated.text)];
-            let (answer, _) = compare::answer(&sides, &network, Output::Json);
-            let answer: Value = serde_json::from_str(&answer).expect("JSON");
-            let found = answer["differences"].as_array();
-            let found = found.and_then(|differences| differences.iter().find_map(|one| flow(form, one)));
-            let Some(flow) = found else { continue };
+            let differences = form.differences(text, &mutated.text);
+            let Some(flow) = differences.iter().find_map(|one| flow(form, one)) else { continue };
             for (rules, claim) in [text, &mutated.text].into_iter().zip(flow.claimed) {
                 confirm(form, (&mutated.what, routes, rules), &flow, claim);
             }
