@@ -1,0 +1,169 @@
+//! One run, in the order of its stages.
+
+mod namespace;
+mod questions;
+mod validation;
+
+use std::time::Duration;
+
+use crate::apply;
+use crate::apply::differences::Differences;
+use crate::color;
+use crate::compare::Conclusion;
+use crate::config::{Action, BackendChoice, CaptureConfig, Color, Intent, Resolved, RunOptions};
+use crate::exit::Exit;
+use crate::kernel::process::Host;
+use crate::kernel::{lock, recording, terminal};
+use crate::model::{Backend, Family};
+use crate::plan::DesiredState;
+use crate::policy;
+use crate::report::Failure;
+use crate::routing;
+use crate::sides;
+use namespace::{enter, network, require_net_admin, require_other_namespace};
+use questions::{answer, explain};
+use validation::validate;
+
+/// How long a run waits for another one in the same namespace.
+const WAIT_FOR_OTHER_RUN: Duration = Duration::from_secs(30);
+
+/// Does what the options ask for. What is meant for standard output is handed back, with the exit code.
+///
+/// # Errors
+/// The first stage that fails.
+pub fn run(host: &impl Host, resolved: Resolved) -> Result<(String, Exit), Failure> {
+    let Resolved { run, log: _, query, question, diff, color, intent, warnings, given, asked } = resolved;
+    let has_colors = match color {
+        Color::Always => true,
+        Color::Auto => terminal::is_terminal(),
+        Color::Never => false,
+    };
+    let paint = |answer: String| if has_colors { color::paint(&answer) } else { answer };
+    for warning in &warnings {
+        log::warn!("{warning}");
+    }
+    if let Some(query) = query {
+        return explain(host, &query, intent, &run, &given).map(|answer| (paint(answer), Exit::Done));
+    }
+    if let Some(question) = question {
+        return answer(host, question, intent, &run, asked, &paint)
+            .map(|(answer, exit)| (paint(answer), exit));
+    }
+    if let Some(query) = diff {
+        enter(&run)?;
+        let known = sides::DiffContext { intent, run, network: network()? };
+        return sides::diff(host, &query, &known).map(|(answer, exit)| (paint(answer), exit));
+    }
+    if !given.is_empty() {
+        let options: Vec<String> = given.iter().map(ToString::to_string).collect();
+        log::info!("options: {}", options.join(" "));
+    }
+    if !run.dry_run && !run.skip_rule_apply {
+        require_net_admin()?;
+    }
+    if run.action == Action::Apply && !run.skip_rule_apply {
+        require_other_namespace(&run)?;
+    }
+    enter(&run)?;
+    let config = decide(intent, &run)?;
+    if run.action == Action::Apply {
+        warn_of_name_servers(&config);
+    }
+    let desired = desired(&config, run.action, run.force_apply);
+    let printed = if run.skip_rule_apply {
+        log::info!("rules are not changed (--skip-rule-apply)");
+        String::new()
+    } else if run.dry_run {
+        apply::dry_run(host, &desired, &run)?
+    } else {
+        let _lock = exclusive()?;
+        apply::apply(host, &desired, &run)?;
+        String::new()
+    };
+    if let Some(validation) = run.validation.filter(|_| !run.dry_run) {
+        validate(host, &config, &desired, &run, validation)?;
+    }
+    Ok((printed, Exit::Done))
+}
+
+/// Compares the live rules of this thread's network namespace with what the options ask for. Nothing is changed.
+///
+/// # Errors
+/// They cannot be read.
+pub fn check(host: &impl Host, resolved: Resolved) -> Result<Differences, Failure> {
+    let Resolved { run, intent, .. } = resolved;
+    require_net_admin()?;
+    enter(&run)?;
+    let (config, _) = intent.decide(&network()?);
+    apply::differences::differences(host, &desired(&config, Action::Apply, false), run.backend)
+}
+
+/// Whether the live rules do with every packet what the options ask for, in whatever form they are. `Err`: the comparison.
+///
+/// # Errors
+/// The live state cannot be read.
+pub fn check_packets(
+    host: &impl Host,
+    resolved: Resolved,
+    backend: Backend,
+) -> Result<Result<(), String>, Failure> {
+    let Resolved { mut run, intent, .. } = resolved;
+    require_net_admin()?;
+    enter(&run)?;
+    if backend == Backend::Native {
+        run.backend = BackendChoice::Nftables;
+    }
+    let known = sides::DiffContext { intent, run, network: network()? };
+    let (answer, conclusion) = sides::options_and_live(host, &known)?;
+    Ok(if conclusion == Conclusion::Equal { Ok(()) } else { Err(answer) })
+}
+
+/// Excludes other runs from the namespace until the end of this one.
+fn exclusive() -> Result<Option<lock::Lock>, Failure> {
+    match lock::lock(WAIT_FOR_OTHER_RUN) {
+        Ok(lock) => Ok(Some(lock)),
+        Err(error @ lock::LockError::Busy(_)) => {
+            let hint = "wait for that run to end, or end it if it is stuck; then run again";
+            Err(Failure::new(Exit::Busy, error.to_string()).hint(hint))
+        }
+        // A kernel without nfnetlink_log. Two runs at once may both write there; the next one corrects that.
+        Err(error @ lock::LockError::Failed(_)) => {
+            log::info!("{error}: two runs at once are not kept apart");
+            Ok(None)
+        }
+    }
+}
+
+fn decide(intent: Intent, run: &RunOptions) -> Result<CaptureConfig, Failure> {
+    let network = network()?;
+    let (config, notices) = intent.decide(&network);
+    if run.action == Action::Apply {
+        for notice in notices {
+            log::log!(notice.level(), "{notice}");
+        }
+        log::info!("{config}");
+    }
+    Ok(config)
+}
+
+/// Rules for a name server are of no use where its address is replaced before. A recording knows this of the live rules only.
+fn warn_of_name_servers(config: &CaptureConfig) {
+    if recording::is_replayed() {
+        return;
+    }
+    apply::runtime::translated_servers(config).iter().for_each(|server| log::warn!("{server}"));
+}
+
+fn desired(config: &CaptureConfig, action: Action, rewrite: bool) -> DesiredState {
+    match action {
+        Action::Apply => {
+            let rules = policy::ruleset(config);
+            DesiredState {
+                rules: Family::ALL.into_iter().map(|family| (family, rules.resolve(family))).collect(),
+                network: routing::Desired::of(config),
+                rewrite,
+            }
+        }
+        Action::Cleanup => DesiredState::empty(),
+    }
+}

@@ -1,0 +1,78 @@
+//! The network namespace of a run: whether it may be changed, and entering it.
+
+use crate::apply;
+use crate::config::{BackendChoice, RunOptions};
+use crate::exit::Exit;
+use crate::kernel::capabilities::Capabilities;
+use crate::kernel::{netns, recording, rtnetlink};
+use crate::model::Network;
+use crate::report::Failure;
+use crate::text::path_shown;
+
+/// Without NET_ADMIN nothing can be read or written: reported before anything is tried.
+pub(super) fn require_net_admin() -> Result<(), Failure> {
+    if recording::is_replayed() {
+        return Ok(());
+    }
+    // If the kernel does not say, the first request reports it.
+    let has = Capabilities::current().map_or(true, |capabilities| capabilities.net_admin);
+    if has {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::NoPermission, "missing capability NET_ADMIN").hint(
+        "add it to the container (securityContext.capabilities.add: [NET_ADMIN]) and run as root (runAsUser: 0); \
+         --dry-run needs neither",
+    ))
+}
+
+/// A pod with `hostNetwork: true` has the network namespace of its node: rules for it would capture everything there.
+pub(super) fn require_other_namespace(run: &RunOptions) -> Result<(), Failure> {
+    let Some(namespace) = &run.network_namespace else { return Ok(()) };
+    let path = namespace.path();
+    // What cannot be opened is reported when it is entered.
+    let named = netns::Namespace::open(&path).ok().and_then(|opened| opened.id().ok());
+    if named.is_none() || named != netns::NamespaceId::of_thread().ok() {
+        return Ok(());
+    }
+    let option = namespace.option().spec().name;
+    let what = format!(
+        "--{option}: {} is the network namespace of this process: rules for it would capture all traffic of this machine",
+        path_shown(&path)
+    );
+    Err(Failure::new(Exit::Usage, what).hint(format!(
+        "a pod with hostNetwork has no network namespace of its own and cannot be captured: name a process of another pod; to \
+         capture this machine, leave --{option} out"
+    )))
+}
+
+pub(super) fn enter(run: &RunOptions) -> Result<(), Failure> {
+    if let Some(namespace) = &run.network_namespace {
+        netns::enter(&namespace.path()).map_err(|error| {
+            let exit = match error {
+                netns::EnterError::NoPermission(_) => Exit::NoPermission,
+                netns::EnterError::Missing(_)
+                | netns::EnterError::NotANamespace(_)
+                | netns::EnterError::Other(..) => Exit::Usage,
+            };
+            let option = namespace.option().spec().name;
+            Failure::new(exit, format!("--{option}: {error}")).hint(
+                "give the process with --pid, or a path such as /proc/<pid>/ns/net or /var/run/netns/<name>, and run as \
+                 root on the host",
+            )
+        })?;
+    }
+    // Native nftables runs no tool, and copying the mounts of a busy node takes longer than its rules.
+    if run.cni_mode
+        && !run.dry_run
+        && run.backend != BackendChoice::Nftables
+        && let Err(error) = netns::private_mounts_without_nss()
+    {
+        log::warn!("the host's name service is not hidden from the tools: {error}");
+    }
+    Ok(())
+}
+
+pub(super) fn network() -> Result<Network, Failure> {
+    rtnetlink::network()
+        .map_err(|error| apply::from_kernel(format!("cannot read the pod's addresses: {error}"), &error))
+}

@@ -1,0 +1,147 @@
+//! `bundle`, `check`, `explain` and `show`: what is asked about a pod. Nothing is changed.
+
+use super::namespace::{enter, network, require_net_admin};
+use super::{decide, desired, warn_of_name_servers};
+use crate::apply;
+use crate::bundle;
+use crate::config::{
+    Action, AsOptions, Asked, BackendChoice, CaptureConfig, GivenOption, Intent, PacketQuery, Question,
+    RunOptions, Sender,
+};
+use crate::exit::Exit;
+use crate::explain;
+use crate::format;
+use crate::interfaces;
+use crate::kernel::observe;
+use crate::kernel::process::Host;
+use crate::kernel::recording::{self, Facts};
+use crate::report::Failure;
+use crate::watch;
+
+/// Answers a question about the live rules. Nothing is changed.
+pub(super) fn answer(
+    host: &impl Host,
+    question: Question,
+    intent: Intent,
+    run: &RunOptions,
+    asked: Asked,
+    paint: &dyn Fn(String) -> String,
+) -> Result<(String, Exit), Failure> {
+    require_net_admin()?;
+    enter(run)?;
+    match question {
+        Question::Bundle(context) => {
+            let (facts, answer) = record(host, &intent, run);
+            Ok((bundle::write(&context, &facts, &answer), Exit::Done))
+        }
+        Question::Check(output) => {
+            let (config, read) = checked(host, intent, run, asked)?;
+            interfaces::warn_of_options(&config.traffic);
+            warn_of_name_servers(&config);
+            let desired = desired(&config, Action::Apply, false);
+            let found = apply::differences::differences(host, &desired, run.backend)?;
+            let exit = if found.is_none() { Exit::Done } else { Exit::Different };
+            Ok((format::check(&found, read.as_ref(), output), exit))
+        }
+        Question::Show { output, watch: true } => {
+            watch::watch(host, run.backend, output, paint).map(|()| (String::new(), Exit::Done))
+        }
+        Question::Show { output, watch: false } => {
+            let shown = apply::show::rules(host, run.backend)?;
+            Ok((format::show(&shown, None, output), Exit::Done))
+        }
+    }
+}
+
+/// What the live rules are compared with: the options that are given. Without any about traffic, those that the rules come from:
+/// then these are returned, too.
+fn checked(
+    host: &impl Host,
+    intent: Intent,
+    run: &RunOptions,
+    asked: Asked,
+) -> Result<(CaptureConfig, Option<AsOptions>), Failure> {
+    if asked == Asked::Traffic {
+        return decide(intent, run).map(|config| (config, None));
+    }
+    let own = apply::live::rules(host, run.backend)?;
+    if own.rules.values().next().is_none() {
+        return decide(intent, run).map(|config| (config, None));
+    }
+    let (otherwise, notices) = intent.decide(&network()?);
+    let mut config = own.config(&otherwise);
+    if asked == Asked::Families {
+        config.families = otherwise.families;
+    }
+    for notice in notices.iter().filter(|_| config.families == otherwise.families) {
+        log::log!(notice.level(), "{notice}");
+    }
+    let options = AsOptions::of(&config, otherwise.families);
+    Ok((config, Some(options)))
+}
+
+/// How often a machine is recorded whose rules change meanwhile.
+const RECORDINGS: usize = 5;
+
+/// Reads all that answers about this network namespace depend on, with the answer about all kinds of traffic. What cannot be
+/// read is recorded as that.
+fn record(host: &impl Host, intent: &Intent, run: &RunOptions) -> (Facts, String) {
+    let query = PacketQuery { live: true, ..explain::query(Sender::App) };
+    let mut recorded = (Facts::new(), String::new());
+    for _ in 0..RECORDINGS {
+        let generation = observe::generation().ok();
+        recording::start();
+        apply::runtime::record_owners();
+        // Answers are read by what they are made by. A backend may be asked for elsewhere that is not here.
+        let answers = [run.backend].into_iter().chain(BackendChoice::ALL).map(|backend| {
+            let run = RunOptions { backend, network_namespace: None, cni_mode: false, ..run.clone() };
+            let answer = explain(host, &query, intent.clone(), &run, &[]);
+            let _ = apply::show::rules(host, backend);
+            if let Ok(network) = network() {
+                let (config, _) = intent.clone().decide(&network);
+                let desired = desired(&config, Action::Apply, false);
+                let _ = apply::differences::differences(host, &desired, backend);
+            }
+            answer.unwrap_or_else(|failure| failure.to_string())
+        });
+        let answer = answers.reduce(|first, _| first).unwrap_or_default();
+        recorded = (recording::finish(), answer);
+        if observe::generation().ok() == generation {
+            return recorded;
+        }
+    }
+    log::warn!(
+        "the rules changed each of the {RECORDINGS} times they were read: the bundle may have parts of both"
+    );
+    recorded
+}
+
+/// What happens to a packet: nothing is changed, and no privilege needed but that to enter another namespace.
+pub(super) fn explain(
+    host: &impl Host,
+    query: &PacketQuery,
+    intent: Intent,
+    run: &RunOptions,
+    given: &[GivenOption],
+) -> Result<String, Failure> {
+    enter(run)?;
+    let network = network()?;
+    let (config, notices) = intent.decide(&network);
+    interfaces::warn_of_query(query);
+    if !query.live {
+        for notice in notices {
+            log::log!(notice.level(), "{notice}");
+        }
+    }
+    let (config, live) = if query.live {
+        let own = apply::live::rules(host, run.backend)?;
+        let config = own.config(&config);
+        let (runtime, unread) = apply::runtime::runtime(&own.rules, &config, &network);
+        let mut live = explain::Live { runtime, ..own.live };
+        live.notices.extend(unread.into_iter().filter(|_| query.destination.is_none()));
+        (config, Some(live))
+    } else {
+        (config, None)
+    };
+    Ok(explain::answer(query, &explain::Pod { config: &config, given, network: &network, live }))
+}
