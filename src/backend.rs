@@ -183,7 +183,7 @@ pub fn decide(choice: BackendChoice, findings: &Findings) -> Result<Decision, Un
                     chosen(Variant::Nft.into(), "the kernel has nf_tables and the tool is there")
                 }
                 (None, _) if native && findings.nft.is_some() => {
-                    chosen(Backend::Native, "the kernel lacks what iptables-nft needs, and has nf_tables")
+                    chosen(Backend::Native, "iptables-nft cannot be used, and the kernel has nf_tables")
                 }
                 (None, _) if native => {
                     chosen(Backend::Native, "the kernel has nf_tables, and no iptables-nft is in PATH")

@@ -179,6 +179,13 @@ fn findings(
         let refusal = Refusal { error: "needs Linux 5.2 or later".to_owned(), modules: Vec::new() };
         findings.refused.insert(Backend::Native, refusal);
     }
+    if let Some(table) = &snapshot.owned {
+        let error = format!("the nftables table {table} belongs to a running program (flags owner)");
+        if matches!(choice, BackendChoice::Auto | BackendChoice::Iptables) {
+            log::info!("iptables-nft is not used: {error}");
+        }
+        findings.refused.insert(Variant::Nft.into(), Refusal { error, modules: Vec::new() });
+    }
     // Eight look-ups in every folder of PATH.
     if findings.needs_tools(choice) || log::log_enabled!(log::Level::Debug) {
         findings.nft = tools::tools(host, Variant::Nft, Family::V4);

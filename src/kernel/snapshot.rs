@@ -28,6 +28,8 @@ pub struct Snapshot {
     pub native: Live,
     /// Tables of iptables-nft that are switched off (`flags dormant`): no packet meets their rules.
     pub dormant: Vec<(Family, Table)>,
+    /// A table of iptables-nft that a running program owns (`flags owner`): the kernel lets no other change it.
+    pub owned: Option<TableName>,
     nft: PerFamily<Chains>,
     /// Every table of nf_tables but those of a native backend.
     others: Vec<TableName>,
@@ -51,7 +53,7 @@ impl Snapshot {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => (NfTables::Forbidden, None),
             Err(error) => return Err(error),
         };
-        let NfTablesSnapshot { native, dormant, chains: nft, in_use: nft_in_use, others } =
+        let NfTablesSnapshot { native, dormant, owned, chains: nft, in_use: nft_in_use, others } =
             socket.map(nf_tables_snapshot).transpose()?.unwrap_or_default();
         let mut legacy = PerFamily::new();
         let mut legacy_unlisted = false;
@@ -62,7 +64,7 @@ impl Snapshot {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { nf_tables, native, dormant, nft, others, nft_in_use, legacy, legacy_unlisted })
+        Ok(Self { nf_tables, native, dormant, owned, nft, others, nft_in_use, legacy, legacy_unlisted })
     }
 
     /// Looks at our legacy tables without the list, which creates them.
@@ -134,6 +136,7 @@ impl Snapshot {
 struct NfTablesSnapshot {
     native: Live,
     dormant: Vec<(Family, Table)>,
+    owned: Option<TableName>,
     chains: PerFamily<Chains>,
     in_use: BTreeSet<Family>,
     others: Vec<TableName>,
@@ -152,6 +155,8 @@ fn nf_tables_snapshot(mut socket: Nftables) -> io::Result<NfTablesSnapshot> {
         return Ok(snapshot);
     }
     let dormant = socket.dormant_tables()?;
+    let owned = socket.owned_tables()?;
+    snapshot.owned = of_iptables.iter().map(|(_, _, name)| name).find(|name| owned.contains(name)).cloned();
     let names: Vec<String> = native.iter().map(|table| table.name.clone()).collect();
     let ours_dormant =
         native.into_iter().filter(|table| dormant.contains(table)).map(|table| table.name.clone());

@@ -65,7 +65,7 @@ fn kernel_without_nft_compat_takes_the_next_backend() {
 fn reason_for_native_nftables_says_that_the_tool_is_there() {
     run(&pod_without(&[("nft", NO_COMPAT)]), &[])
         .exits(0)
-        .stderr_contains("backend nftables: the kernel lacks what iptables-nft needs")
+        .stderr_contains("backend nftables: iptables-nft cannot be used")
         .stderr_lacks("no iptables-nft is in PATH");
 }
 

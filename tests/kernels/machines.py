@@ -72,7 +72,7 @@ def lacking(modules, case):
 # last orphaned TCP connection in it has timed out, which takes minutes.
 MISSING_MODULES = [
     lacking("nft_compat", refuses("iptables-nft", 70, "denies nft_compat: load it (`modprobe ")),
-    lacking("nft_compat", chooses("nftables: the kernel lacks what iptables-nft needs, and has nf_tables")),
+    lacking("nft_compat", chooses("nftables: iptables-nft cannot be used, and the kernel has nf_tables")),
     lacking("nft_compat", Case("iptables: legacy", f"logs 0 'backend iptables-legacy: ' {RUN} --backend iptables")),
     lacking("nft_chain_nat", refuses("iptables-nft", 70, "denies nft_chain_nat: load it (`modprobe ")),
     lacking("nft_chain_nat", refuses("nftables", 70, "denies nft_chain_nat: load it (`modprobe ")),

@@ -1,6 +1,10 @@
 //! `--backend auto`: which iptables variant a run takes, and that it takes the same one the next time.
 
-use crate::lab::program::tool;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+
+use crate::lab::fixture::at;
+use crate::lab::program::{Ended, tool};
 use crate::lab::{Backend, Family, Fixture, Pod, for_these_fixtures};
 
 for_these_fixtures!(
@@ -11,6 +15,7 @@ for_these_fixtures!(
         foreign_legacy_rules_select_legacy_backend,
         empty_legacy_tables_are_ignored,
         foreign_nft_rules_select_nft_backend,
+        a_table_that_a_program_owns_is_left_to_it,
     ]
 );
 
@@ -67,9 +72,37 @@ fn foreign_nft_rules_select_nft_backend(fixture: Fixture) {
     }
 }
 
-fn apply(pod: &Pod, choice: &[&str]) {
+/// The kernel lets nobody but its owner change a table with `flags owner`, not even add a chain.
+fn a_table_that_a_program_owns_is_left_to_it(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    let mut owner = pod.namespace.run(|| {
+        Command::new("nft").arg("-i").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start nft")
+    });
+    let mut input = owner.stdin.take().expect("its input");
+    writeln!(input, "add table ip nat {{ flags owner; }}\nlist tables").expect("write to nft");
+    let listed = BufReader::new(owner.stdout.take().expect("its output")).lines();
+    let listed = listed.map(|line| line.expect("a line")).find(|line| line.contains("table ip nat"));
+    listed.expect("the table is there");
+    let named = "the nftables table ip nat belongs to a running program (flags owner)";
+    let asked = ["-b", "*", "-i", "*", "--backend", "iptables-nft"];
+    pod.plain_istio_iptables(&asked).run().ended_with(69).output_contains(named);
+    for choice in [CHOICES[0], CHOICES[1]] {
+        apply(&pod, choice).output_contains(&format!("iptables-nft is not used: {named}"));
+        assert_eq!(variants_with_our_rules(&pod), [], "{choice:?}");
+        let service = at(Family::V4.service(), 80);
+        pod.app().call(service).captured(15001, service);
+    }
+    pod.plain_istio_iptables(&["--cleanup-only"]).run().succeeded();
+    apply(&pod, &["--backend", "iptables"]);
+    assert_eq!(variants_with_our_rules(&pod), [Backend::IptablesLegacy]);
+    drop(input);
+    owner.wait().expect("nft ends");
+}
+
+fn apply(pod: &Pod, choice: &[&str]) -> Ended {
     let run = pod.plain_istio_iptables(&["-b", "*", "-i", "*"]);
-    choice.iter().fold(run, |run, word| run.arg(word)).run().succeeded();
+    choice.iter().fold(run, |run, word| run.arg(word)).run().succeeded()
 }
 
 fn legacy(pod: &Pod, args: &[&str]) {

@@ -29,7 +29,9 @@ const NFTA_RULE_HANDLE: u16 = 3;
 const NFTA_TABLE_FLAGS: u16 = 2;
 const NFTA_TABLE_HANDLE: u16 = 4;
 /// The table's chains are not hooked in: no packet meets them.
+/// Flags of tables, of linux/netfilter/nf_tables.h.
 const NFT_TABLE_F_DORMANT: u32 = 1;
+const NFT_TABLE_F_OWNER: u32 = 2;
 
 /// The message type; the numbers are those of linux/netfilter/nf_tables.h.
 #[derive(Clone, Copy)]
@@ -139,9 +141,21 @@ impl Nftables {
     /// # Errors
     /// The kernel refuses.
     pub fn dormant_tables(&mut self) -> io::Result<Vec<TableName>> {
+        self.tables_with(NFT_TABLE_F_DORMANT)
+    }
+
+    /// The tables of programs that run and allow no other to change them.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn owned_tables(&mut self) -> io::Result<Vec<TableName>> {
+        self.tables_with(NFT_TABLE_F_OWNER)
+    }
+
+    fn tables_with(&mut self, flag: u32) -> io::Result<Vec<TableName>> {
         self.socket.dump(&message(Kind::GetTable, 0), |list: &mut Vec<TableName>, reply| {
             let flags = reply.attributes(NFGENMSG).of(NFTA_TABLE_FLAGS).and_then(|flags| flags.be32());
-            if reply.kind == Kind::NewTable.number() && flags.unwrap_or(0) & NFT_TABLE_F_DORMANT != 0 {
+            if reply.kind == Kind::NewTable.number() && flags.unwrap_or(0) & flag != 0 {
                 let family = TableFamily::of(reply.byte(0));
                 let name = text(reply, NFTA_TABLE_NAME);
                 list.extend(family.zip(name).map(|(family, name)| TableName { family, name }));
