@@ -6,7 +6,9 @@ mod capture_annotation;
 mod error;
 mod intent;
 mod packet_query;
+mod packet_values;
 mod ports;
+mod question;
 mod ranges;
 mod reader;
 mod resolve;
@@ -31,9 +33,8 @@ pub use capture_annotation::{
 };
 pub use error::{ConfigError, Expected, Warning};
 pub use intent::{DnsChoice, FamilyChoice, Intent, Notice};
-pub use packet_query::{
-    BundleContext, Color, ConnectionState, Diagram, DiffQuery, Output, PacketQuery, Question, Sender,
-};
+pub use packet_query::{ConnectionState, Diagram, PacketQuery, Sender};
+pub use question::{BundleContext, Color, DiffQuery, Output, Question};
 pub use resolve::{Asked, GivenOption, Resolved, log_options, resolve};
 pub use run::{Action, BackendChoice, LogFormat, LogOptions, NetworkNamespace, RunOptions, Validation};
 pub use run_options::target_pid;

@@ -10,7 +10,8 @@ use super::Traffic;
 use super::capture_annotation::is_about_traffic;
 use super::error::{ConfigError, Expected, Warning};
 use super::intent::{DnsChoice, FamilyChoice, Intent};
-use super::packet_query::{self, Color, DiffQuery, PacketQuery, Question};
+use super::packet_query::{self, PacketQuery};
+use super::question::{self, Color, DiffQuery, Question};
 use super::reader::Reader;
 use super::run::{LogFormat, LogOptions, RunOptions};
 use super::{ports, run_options, traffic, values};
@@ -105,11 +106,11 @@ pub fn resolve(raw: &RawOptions, files: &Files) -> Result<Resolved, Vec<ConfigEr
     let intent = read_intent(&mut reader, files);
     let is_question = raw.command == SubCommand::Explain;
     let query = is_question.then(|| packet_query::read(raw, &mut reader.errors)).flatten();
-    let question = packet_query::question(raw, files, &mut reader.errors);
-    packet_query::conflicts_with_bundle(raw, &mut reader.errors);
+    let question = question::read(raw, files, &mut reader.errors);
+    question::conflicts_with_bundle(raw, &mut reader.errors);
     let is_diff = raw.command == SubCommand::Diff;
-    let diff = is_diff.then(|| packet_query::read_diff(raw, files, &mut reader.errors)).flatten();
-    let color = packet_query::read_color(raw, &mut reader.errors);
+    let diff = is_diff.then(|| question::read_diff(raw, files, &mut reader.errors)).flatten();
+    let color = question::read_color(raw, &mut reader.errors);
     match (run, intent) {
         (Some(run), Some(intent)) if reader.errors.is_empty() => {
             ports::warn(&mut reader, &intent.traffic.ports, &intent.dns, run.validation);

@@ -1,0 +1,94 @@
+//! The values of the options that describe a packet.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::model::{Interface, Mark, Transport};
+
+use super::error::Expected;
+use super::packet_query::{ConnectionState, Sender};
+use super::values;
+
+pub(super) fn sender(text: &str) -> Result<Sender, Expected> {
+    let number = |id: &str| values::id(id).map_err(|_| senders());
+    match text.split_once(':') {
+        None => match text {
+            "app" => Ok(Sender::App),
+            "proxy" => Ok(Sender::Proxy),
+            "outside" => Ok(Sender::Outside),
+            "kernel" => Ok(Sender::Kernel),
+            _ => Err(senders()),
+        },
+        Some(("uid", ids)) => match ids.split_once(",gid:") {
+            Some((uid, gid)) => Ok(Sender::Process { uid: number(uid)?, gid: number(gid)? }),
+            None => number(ids).map(Sender::Uid),
+        },
+        Some(("gid", id)) => number(id).map(Sender::Gid),
+        Some(_) => Err(senders()),
+    }
+}
+
+fn senders() -> Expected {
+    Expected::new(
+        "app, proxy, outside, kernel, uid:N, gid:N or uid:N,gid:N with numbers from 0 to 4294967294",
+    )
+}
+
+pub(super) fn destination(text: &str) -> Result<SocketAddr, Expected> {
+    let expected = || Expected::new("ADDRESS:PORT, such as 10.0.0.1:443 or [2001:db8::1]:443");
+    match text.parse::<SocketAddr>() {
+        Ok(to) if to.port() != 0 => Ok(SocketAddr::new(as_the_kernel_takes(to.ip()), to.port())),
+        Ok(_) => Err(expected().hint("no connection goes to port 0")),
+        Err(_) if text.parse::<IpAddr>().is_ok() => Err(expected().hint("add the port")),
+        Err(_) if text.contains(|c: char| c.is_ascii_alphabetic()) && !text.contains("::") => {
+            Err(expected().hint("names are not resolved: give the address"))
+        }
+        Err(_) => Err(expected()),
+    }
+}
+
+/// An IPv4 address in IPv6 form is one of IPv4, and the unspecified one is the machine itself.
+fn as_the_kernel_takes(address: IpAddr) -> IpAddr {
+    let address = address.to_canonical();
+    if !address.is_unspecified() {
+        return address;
+    }
+    if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() }
+}
+
+pub(super) fn source(text: &str) -> Result<(IpAddr, Option<u16>), Expected> {
+    let with_port = |socket: SocketAddr| (socket.ip(), Some(socket.port()));
+    let alone = || text.parse().map(|address| (address, None));
+    let expected = "ADDRESS or ADDRESS:PORT, such as 10.0.0.1, 10.0.0.1:40000 or [2001:db8::1]:40000";
+    text.parse().map(with_port).or_else(|_| alone()).map_err(|_| Expected::new(expected))
+}
+
+pub(super) fn transport(text: &str) -> Result<Transport, Expected> {
+    match text.to_ascii_lowercase().as_str() {
+        "tcp" => Ok(Transport::Tcp),
+        "udp" => Ok(Transport::Udp),
+        _ => Err(Expected::new("tcp or udp").hint("nothing else is ever captured")),
+    }
+}
+
+pub(super) fn interface(text: &str) -> Result<String, Expected> {
+    let name: Interface = values::interface(text)?;
+    match name.as_str() {
+        pattern if pattern.ends_with('+') => Err(Expected::new("the name of one interface, without `+`")),
+        name => Ok(name.to_owned()),
+    }
+}
+
+pub(super) fn mark(text: &str) -> Result<Mark, Expected> {
+    values::number(text)
+        .map(Mark)
+        .ok_or_else(|| Expected::new("a number from 0 to 4294967295, decimal or 0x…"))
+}
+
+pub(super) fn state(text: &str) -> Result<ConnectionState, Expected> {
+    match text.to_ascii_lowercase().as_str() {
+        "new" => Ok(ConnectionState::New),
+        "established" => Ok(ConnectionState::Established),
+        "invalid" => Ok(ConnectionState::Invalid),
+        _ => Err(Expected::new("new, established or invalid")),
+    }
+}
