@@ -10,6 +10,7 @@ use crate::kernel::conntrack::{self, Conntrack, ConntrackError, Filter};
 use crate::kernel::processes;
 use crate::kernel::recording;
 use crate::kernel::sock_diag::{self, InetSocket, State};
+use crate::kernel::socket_destination::destination_of_socket;
 use crate::model::{DNS_PORT, Family, FamilyRules, Network, PerFamily, TableRules, Target, Transport};
 use crate::ordered::Ordered as _;
 
@@ -54,7 +55,7 @@ pub fn translated_servers(config: &CaptureConfig) -> Vec<TranslatedServer> {
     let v6 = v6.iter().copied().map(IpAddr::V6).filter(|_| config.families.contains(Family::V6));
     let of = |server: IpAddr| {
         let server = SocketAddr::new(server, DNS_PORT.number());
-        let to = sock_diag::destination_of_socket(server).ok()?;
+        let to = destination_of_socket(server).ok()?;
         (to != server).then_some(TranslatedServer { server, to })
     };
     v4.chain(v6).filter_map(of).collect()

@@ -25,6 +25,7 @@ pub mod rtnetlink;
 pub mod rules_file;
 pub mod snapshot;
 pub mod sock_diag;
+pub mod socket_destination;
 mod startup;
 pub mod terminal;
 pub mod tools;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::netlink::{Message, Protocol, Reply, Socket};
 use super::{procfs, recording};
@@ -111,28 +111,6 @@ pub fn tcp_sockets(states: &[State]) -> io::Result<Vec<InetSocket>> {
 /// The kernel refuses; `ENOENT` without the module `udp_diag`.
 pub fn udp_listeners() -> io::Result<Vec<InetSocket>> {
     sockets(libc::IPPROTO_UDP, &[State::Close])
-}
-
-/// Where the datagrams of a socket go that is connected to `destination`. It is another address where a BPF program of its cgroup
-/// chooses one, as load balancing at the socket does (hooks `connect4` and `connect6`): rules see only that. Nothing is sent.
-/// The socket itself may be told the first address (`getpeername4`), so the kernel's list decides.
-///
-/// # Errors
-/// There is no route, the program refuses, or the sockets cannot be listed.
-pub fn destination_of_socket(destination: SocketAddr) -> io::Result<SocketAddr> {
-    let text = recording::text(&format!("destination of a socket for {destination}"), &mut || {
-        let any: IpAddr = match destination {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
-        socket.connect(destination)?;
-        let local = socket.local_addr()?;
-        let connected = listed(libc::IPPROTO_UDP, &[State::Established])?;
-        let found = connected.iter().find(|found| found.local == local);
-        Ok(found.map_or(destination, |found| found.remote).to_string())
-    })?;
-    text.parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))
 }
 
 fn sockets(protocol: libc::c_int, states: &[State]) -> io::Result<Vec<InetSocket>> {
