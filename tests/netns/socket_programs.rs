@@ -6,9 +6,9 @@ use netlab::SocketProgram;
 use crate::dns::with_name_server;
 use crate::lab::fixture::at;
 use crate::lab::program::Program;
-use crate::lab::{Family, Fixture, Pod, for_each_fixture_and_native};
+use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native};
 
-for_each_fixture_and_native!(
+for_each_backend_and_native!(
     queries_that_do_not_reach_the_rules_are_named,
     capture_of_all_dns_takes_translated_queries,
     an_address_that_is_not_translated_is_not_named,
