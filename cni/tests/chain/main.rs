@@ -9,14 +9,16 @@
     reason = "tests"
 )]
 
+mod add;
 #[path = "../common/agent.rs"]
 mod agent;
 mod agent_facts;
-mod commands;
+mod check;
 #[path = "../common/mod.rs"]
 mod common;
 mod delivery;
 mod packets;
+mod removal;
 mod runtime;
 mod status;
 mod versions;

@@ -1,25 +1,23 @@
-//! The agent as a process: readiness, other writers, its end.
+//! The agent as a process: readiness, metrics, its end.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use super::node::{LIST, Node, SINGLE, program};
-use super::reader::{Reader, wanted};
+use super::node::{LIST, Node};
 
 /// Far longer than anything here takes.
-const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 pub(crate) struct Agent {
     child: Child,
-    log: Receiver<Value>,
+    pub(crate) log: Receiver<Value>,
     address: String,
 }
 
@@ -28,7 +26,7 @@ impl Agent {
         Self::spawn(node.command("install", &[&["--listen=127.0.0.1:0"], options].concat()))
     }
 
-    fn spawn(mut command: Command) -> Self {
+    pub(crate) fn spawn(mut command: Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let (send, log) = channel();
@@ -60,11 +58,11 @@ impl Agent {
         }
     }
 
-    fn readyz(&self) -> String {
+    pub(crate) fn readyz(&self) -> String {
         self.get("/readyz")
     }
 
-    fn get(&self, path: &str) -> String {
+    pub(crate) fn get(&self, path: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: agent\r\n\r\n").unwrap();
         let mut response = String::new();
@@ -79,7 +77,7 @@ impl Agent {
     }
 
     #[track_caller]
-    fn until(&self, path: &str, expected: &str) {
+    pub(crate) fn until(&self, path: &str, expected: &str) {
         let begin = Instant::now();
         loop {
             let response = self.get(path);
@@ -191,60 +189,6 @@ fn program_that_vanishes_is_written_again() {
     agent.end();
 }
 
-/// A network plugin that writes its list again and again, by rename.
-#[test]
-fn writers_that_fight_are_delayed_and_named() {
-    let node = Node::new(&[("10-a.conflist", LIST)]);
-    let agent = Agent::start(&node, &["--no-dry-add"]);
-    agent.readyz_is("HTTP/1.1 200 ");
-    let reader = Reader::start(node.net.clone());
-    let overwrite = || {
-        let new = node.net.join("new");
-        std::fs::write(&new, LIST).unwrap();
-        std::fs::rename(new, node.net.join("10-a.conflist")).unwrap();
-    };
-    overwrite();
-    // Not earlier than the first delay, 1 s after the installation.
-    let line = agent.logged("another program changed the configuration: entry written again");
-    assert!(line["file"].as_str().unwrap().ends_with("/10-a.conflist"), "{line}");
-    // The delay doubles: sooner or later it is longer than this test is kept from running.
-    let begin = Instant::now();
-    let line = loop {
-        overwrite();
-        let line = agent.logged("another program ");
-        let is_delayed = line["msg"].as_str().unwrap().contains("took the entry out again: delayed");
-        let waits = || agent.readyz().contains("another program takes the entry out of");
-        if is_delayed && (0..50).any(|_| waits()) {
-            break line;
-        }
-        assert!(begin.elapsed() < LIMIT, "{line}");
-    };
-    assert!(line["file"].as_str().unwrap().ends_with("/10-a.conflist"), "{line}");
-    agent.logged("another program changed the configuration: entry written again");
-    assert!(line["delay_s"].as_f64().unwrap() > 0.0, "{line}");
-    agent.readyz_is("HTTP/1.1 200 ");
-    assert_eq!(node.types("10-a.conflist"), ["bridge", "portmap", "istio-cni"]);
-    while reader.readings() < wanted() {
-        std::thread::yield_now();
-    }
-    reader.finish();
-    agent.end();
-}
-
-#[test]
-fn configuration_of_another_network_that_becomes_first_gets_the_entry() {
-    let node = Node::new(&[("10-a.conflist", LIST)]);
-    let agent = Agent::start(&node, &["--no-dry-add"]);
-    agent.readyz_is("HTTP/1.1 200 ");
-    node.write("05-b.conf", SINGLE);
-    let line = agent.logged("entry written again");
-    assert!(line["file"].as_str().unwrap().ends_with("/05-b-istio.conflist"), "{line}");
-    agent.end();
-    node.uninstall(&[]);
-    assert_eq!(node.names(), ["05-b.conf", "10-a.conflist"]);
-    assert_eq!((node.read("05-b.conf").as_str(), node.read("10-a.conflist").as_str()), (SINGLE, LIST));
-}
-
 /// Nodes run out of inotify instances: 128 for each user by default, and the node's programs share them.
 #[test]
 fn agent_works_without_inotify() {
@@ -261,93 +205,5 @@ fn agent_works_without_inotify() {
     node.write("10-a.conflist", LIST);
     agent.logged("another program changed the configuration: entry written again");
     agent.readyz_is("HTTP/1.1 200 ");
-    agent.end();
-}
-
-/// The version before and the next one, as during an update of the DaemonSet: each installs its own program.
-#[test]
-fn two_versions_of_the_agent_do_not_overwrite_each_other_without_delay() {
-    let node = Node::new(&[("10-a.conflist", LIST)]);
-    let next = node.path("next");
-    std::fs::copy(program(), &next).unwrap();
-    std::fs::OpenOptions::new().append(true).open(&next).unwrap().write_all(b"next").unwrap();
-    let options = ["--listen=127.0.0.1:0", "--no-dry-add"];
-    let first = Agent::spawn(node.command("install", &options));
-    first.readyz_is("HTTP/1.1 200 ");
-    let inner = node.command("install", &options);
-    let mut command = Command::new(&next);
-    command.args(inner.get_args());
-    let second = Agent::spawn(command);
-    second.logged("program written");
-    let (begin, mut writes) = (Instant::now(), 0);
-    // Delays of 1, 2, 4 and 8 s each: without them there are hundreds.
-    while begin.elapsed() < Duration::from_secs(10) {
-        for agent in [&first, &second] {
-            let lines = agent.log.try_iter();
-            writes += lines.filter(|line| line["msg"].as_str().unwrap().contains("program written")).count();
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    assert!(writes <= 12, "{writes} writes in 10 s");
-    // The one that stays has its program.
-    first.end();
-    second.readyz_is("HTTP/1.1 200 ");
-    let begin = Instant::now();
-    while std::fs::read(node.bin.join("istio-cni")).unwrap() != std::fs::read(&next).unwrap() {
-        assert!(begin.elapsed() < LIMIT);
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    second.end();
-}
-
-/// The next agent may start before the one before has ended.
-#[test]
-fn log_socket_is_taken_over_when_the_agent_that_has_it_ends() {
-    let node = Node::new(&[("10-a.conflist", LIST)]);
-    let first = Agent::start(&node, &["--no-dry-add"]);
-    first.readyz_is("HTTP/1.1 200 ");
-    let second = Agent::start(&node, &["--no-dry-add"]);
-    second.readyz_is("HTTP/1.1 200 ");
-    first.end();
-    let begin = Instant::now();
-    loop {
-        if let Ok(mut stream) = UnixStream::connect(node.run.join("log.sock")) {
-            let body = r#"["{\"level\":\"info\",\"msg\":\"a line of the plugin\"}"]"#;
-            let length = body.len();
-            write!(stream, "POST /log HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
-            break;
-        }
-        assert!(begin.elapsed() < LIMIT, "no agent listens");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    assert_eq!(second.logged("a line of the plugin")["source"], "plugin");
-    second.end();
-}
-
-/// A client of the log socket that sends a byte now and then, and never ends.
-#[test]
-fn slow_client_of_the_log_socket_delays_no_other() {
-    let node = Node::new(&[("10-a.conflist", LIST)]);
-    let agent = Agent::start(&node, &["--no-dry-add"]);
-    agent.readyz_is("HTTP/1.1 200 ");
-    let path = node.run.join("log.sock");
-    let slow = UnixStream::connect(&path).unwrap();
-    let (done, waits) = channel::<()>();
-    let thread = std::thread::spawn(move || {
-        // The agent closes it after some time.
-        while waits.try_recv() == Err(TryRecvError::Empty) && (&slow).write_all(b"x").is_ok() {
-            std::thread::sleep(Duration::from_millis(500));
-        }
-    });
-    for _ in 0..1000 {
-        drop(UnixStream::connect(&path).unwrap());
-    }
-    let mut stream = UnixStream::connect(&path).unwrap();
-    let body = r#"["a line of the plugin"]"#;
-    let length = body.len();
-    write!(stream, "POST /log HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
-    assert_eq!(agent.logged("a line of the plugin")["source"], "plugin");
-    drop(done);
-    thread.join().unwrap();
     agent.end();
 }

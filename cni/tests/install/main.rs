@@ -12,10 +12,12 @@
 )]
 
 mod agent;
+mod conflicts;
 mod foreign;
 mod kill;
 mod kills;
 mod lists;
+mod log_socket;
 mod node;
 mod published;
 mod reader;

@@ -1,0 +1,130 @@
+//! What each command needs of variables and configuration, and what it answers.
+
+use serde_json::{Value, json};
+
+use crate::common::{call, plugin};
+use crate::{GOOD, conf, run};
+
+#[test]
+fn version_is_answered_whatever_the_input_is() {
+    for (input, version) in [
+        ("", "1.1.0"),
+        ("no JSON", "1.1.0"),
+        (r#"{"cniVersion":"0.4.0"}"#, "0.4.0"),
+        (r#"{"cniVersion":"9.9.9"}"#, "9.9.9"),
+        (r#"{"cniVersion":"\"x"}"#, "1.1.0"),
+        (r#"{"cniVersion":7}"#, "1.1.0"),
+    ] {
+        let answer: Value = serde_json::from_str(run("VERSION", input).printed()).unwrap();
+        let supported = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+        assert_eq!(answer, json!({"cniVersion": version, "supportedVersions": supported}), "{input}");
+    }
+}
+
+#[test]
+fn variables_are_checked_before_anything_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = conf(&folder, &json!({})).to_string();
+    let answer = |variables: &[(&str, &str)]| call(plugin(), variables, input.as_bytes());
+    assert!(answer(&[]).error(4).contains("CNI_COMMAND"));
+    assert!(answer(&[("CNI_COMMAND", "ERASE")]).error(4).contains("\"ERASE\" is not accepted"));
+    for command in ["ADD", "CHECK"] {
+        for (name, _) in &GOOD[..3] {
+            let others = GOOD.iter().copied().filter(|(other, _)| other != name);
+            let variables: Vec<_> = [("CNI_COMMAND", command)].into_iter().chain(others).collect();
+            assert!(answer(&variables).error(4).contains(name), "{command}: {name}");
+        }
+        let escaping = [("CNI_COMMAND", command), ("CNI_CONTAINERID", "../../etc/x"), GOOD[1], GOOD[2]];
+        assert!(answer(&escaping).error(4).contains("CNI_CONTAINERID"));
+    }
+}
+
+#[test]
+fn del_succeeds_whatever_is_wrong() {
+    for input in ["", "no JSON", "{}", r#"{"cniVersion":"9"}"#, r#"{"cni_agent_run_dir": 7}"#] {
+        assert_eq!(run("DEL", input).printed(), "", "{input}");
+    }
+    assert_eq!(call(plugin(), &[("CNI_COMMAND", "DEL")], b"").printed(), "");
+    assert_eq!(call(plugin(), &[("CNI_COMMAND", "DEL"), ("CNI_CONTAINERID", "/")], b"").printed(), "");
+}
+
+#[test]
+fn versions_decide_which_commands_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let versions = ["0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0", "2.0.0"];
+    for (command, since) in [("ADD", 1), ("CHECK", 3), ("GC", 5), ("STATUS", 5)] {
+        for (at, version) in versions.iter().enumerate() {
+            let more = json!({
+                "cniVersion": version, "exclude_namespaces": ["a"], "cni.dev/valid-attachments": [],
+                "capabilities": {"io.kubernetes.cri.pod-annotations": true}
+            });
+            let answer = run(command, &conf(&folder, &more).to_string());
+            if at >= since && at < versions.len() - 1 {
+                answer.printed();
+            } else {
+                assert!(answer.error(1).contains(version), "{command} {version}");
+            }
+        }
+    }
+    run("ADD", r#"{"name":"x"}"#).error(1);
+}
+
+#[test]
+fn excluded_pods_do_not_depend_on_the_rest_of_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let broken = json!({"source": ["nowhere"], "backend": 7, "ambient_enabled": true});
+    let with = |more: Value| {
+        let mut all = broken.clone();
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        conf(&folder, &all).to_string()
+    };
+    let result = r#"{"cniVersion":"1.1.0"}"#;
+    assert_eq!(run("ADD", &with(json!({"exclude_namespaces": ["a"]}))).printed(), result);
+    let variables =
+        |args: &'static str| [("CNI_COMMAND", "ADD"), GOOD[0], GOOD[1], GOOD[2], ("CNI_ARGS", args)];
+    let input = with(json!({"pod_namespace": "istio-system"}));
+    let as_pod = |args| call(plugin(), &variables(args), input.as_bytes());
+    assert_eq!(as_pod("K8S_POD_NAMESPACE=istio-system;K8S_POD_NAME=istio-cni-node-x1").printed(), result);
+    assert_eq!(as_pod("").printed(), result, "not a pod of Kubernetes");
+    assert!(as_pod("K8S_POD_NAMESPACE=other;K8S_POD_NAME=istio-cni-node-x1").error(7).contains("ambient"));
+}
+
+#[test]
+fn add_needs_a_previous_result_unless_it_is_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = |more: Value| conf(&folder, &more).to_string();
+    assert!(run("ADD", &input(json!({"prevResult": null}))).error(7).contains("no prevResult"));
+    assert!(run("CHECK", &input(json!({"prevResult": null}))).error(7).contains("no prevResult"));
+    let alone =
+        json!({"prevResult": null, "standalone": true, "exclude_namespaces": ["a"], "cniVersion": "0.3.1"});
+    assert_eq!(run("ADD", &input(alone)).printed(), r#"{"cniVersion":"0.3.1"}"#);
+}
+
+#[test]
+fn pod_that_no_source_knows_does_not_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let unknown = run("ADD", &conf(&folder, &json!({})).to_string()).error(11);
+    assert!(
+        unknown.contains("pod a/b")
+            && unknown.contains("\"capabilities\": {\"io.kubernetes.cri.pod-annotations\": true}"),
+        "{unknown}"
+    );
+    let pass = run("ADD", &conf(&folder, &json!({"on_unknown": "pass"})).to_string());
+    assert_eq!(pass.printed(), r#"{"cniVersion":"1.1.0"}"#);
+    assert!(pass.stderr.contains("NOT captured"), "{}", pass.stderr);
+    let source = run("ADD", &conf(&folder, &json!({"source": ["annotations", "x"]})).to_string()).error(7);
+    assert!(source.contains("\"x\" is not accepted, expected a list of annotations, agent, api"), "{source}");
+}
+
+#[test]
+fn status_reports_what_would_make_every_add_fail() {
+    let folder = tempfile::tempdir().unwrap();
+    let capabilities = json!({"capabilities": {"io.kubernetes.cri.pod-annotations": true}});
+    assert_eq!(run("STATUS", &conf(&folder, &capabilities).to_string()).printed(), "");
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let unusable = run("STATUS", &conf(&folder, &json!({ "cni_agent_run_dir": file })).to_string()).error(50);
+    assert!(unusable.contains("file/state") && unusable.contains("cni_agent_run_dir"), "{unusable}");
+    run("STATUS", &conf(&folder, &json!({"source": []})).to_string()).error(7);
+    run("STATUS", &conf(&folder, &json!({"ambient_enabled": true})).to_string()).error(7);
+}

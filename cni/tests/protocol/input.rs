@@ -1,0 +1,97 @@
+//! Standard input: what is no configuration, and what does not end.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+
+use crate::common::{Answer, call, plugin};
+use crate::{GOOD, conf, run};
+
+#[test]
+fn input_that_is_no_configuration_is_refused() {
+    for command in ["ADD", "CHECK", "GC", "STATUS"] {
+        for input in ["", "x", "[]", "{", "null", "{\"a\":1}{"] {
+            run(command, input).error(6);
+        }
+        let bytes =
+            call(plugin(), &[&[("CNI_COMMAND", command)], &GOOD[..]].concat(), b"{\"name\":\"\xff\"}");
+        bytes.error(6);
+        let deep = format!("{}{}", "[".repeat(1 << 20), "]".repeat(1 << 20));
+        run(command, &format!("{{\"cniVersion\":\"1.1.0\",\"name\":\"x\",\"source\":{deep}}}")).error(7);
+    }
+    let large = format!("{{\"a\":\"{}\"}}", "x".repeat(9 << 20));
+    assert!(run("ADD", &large).error(5).contains("larger than 8 MiB"));
+}
+
+/// The plugin, waiting for its input.
+fn pending() -> std::process::Child {
+    pending_command("ADD")
+}
+
+fn pending_command(command: &str) -> std::process::Child {
+    Command::new(plugin())
+        .env_clear()
+        .envs([("CNI_COMMAND", command)].into_iter().chain(GOOD))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn answered(child: std::process::Child) -> Answer {
+    let output = child.wait_with_output().unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    Answer { success: output.status.success(), stdout, stderr: String::new() }
+}
+
+#[test]
+fn input_that_does_not_end_meets_the_deadline() {
+    let mut child = pending();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"{\"cniVersion\":").unwrap();
+    // wait_with_output would close it.
+    let answer = answered(child);
+    assert!(answer.error(11).contains("not done after 30000 ms"), "{answer:?}");
+    drop(input);
+}
+
+#[test]
+fn sigterm_is_reported_as_an_error() {
+    let mut child = pending();
+    let input = child.stdin.take();
+    // Until the signals are watched, one would end the process at once.
+    let status = format!("/proc/{}/status", child.id());
+    while !std::fs::read_to_string(&status).unwrap().lines().any(|line| line == "SigBlk:\t0000000000004002") {
+        std::thread::yield_now();
+    }
+    nix::sys::signal::kill(
+        nix::unistd::Pid::from_raw(child.id().cast_signed()),
+        nix::sys::signal::Signal::SIGTERM,
+    )
+    .unwrap();
+    let answer = answered(child);
+    assert!(answer.error(11).contains("SIGTERM"), "{answer:?}");
+    drop(input);
+}
+
+/// Neither waits for the deadline of the others, nor at all longer than about a second.
+#[test]
+fn version_and_del_do_not_wait_for_input_that_does_not_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    std::fs::create_dir(&state).unwrap();
+    std::fs::write(state.join("c1.eth0.json"), "{}").unwrap();
+    let conf = conf(&folder, &json!({"cniVersion": "0.4.0"})).to_string();
+    for (command, wanted) in [("VERSION", "\"cniVersion\":\"0.4.0\""), ("DEL", "")] {
+        let mut child = pending_command(command);
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(conf.as_bytes()).unwrap();
+        // The end is not before the answer, however long that takes.
+        let answer = answered(child);
+        assert!(answer.printed().contains(wanted), "{answer:?}");
+        drop(input);
+    }
+    assert!(!state.join("c1.eth0.json").exists(), "the configuration that came was used");
+}
