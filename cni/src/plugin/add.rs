@@ -7,7 +7,7 @@ use crate::capture::CaptureOptions;
 use crate::decide::{Decision, Refusal, decide};
 use crate::environment::{Attachment, PodName};
 use crate::error::{CniError, Code, LONGEST_MESSAGE, shortened};
-use crate::netconf::{OnUnknown, Settings, SourceKind};
+use crate::netconf::{NetConf, OnUnknown, Settings, SourceKind};
 use crate::source;
 use crate::state::{State, StateDir};
 use crate::{loopback, namespace};
@@ -28,14 +28,7 @@ pub(super) fn add(context: &Context<'_>, attachment: &Attachment) -> Result<Stri
         }
     };
     // What is not captured does not depend on anything that can fail.
-    let Some(pod) = &attachment.pod else {
-        log::info!(container = attachment.id.container; "not captured: CNI_ARGS name no pod of Kubernetes");
-        return Ok(result);
-    };
-    if let Some(reason) = conf.excludes(pod)? {
-        log_not_captured(pod, &reason);
-        return Ok(result);
-    }
+    let Some(pod) = captured_pod(conf, attachment)? else { return Ok(result) };
     let settings = conf.settings()?;
     match options(context, &settings, pod)? {
         Decided::Capture(options) => capture(context, attachment, pod, &settings, &options)?,
@@ -45,6 +38,26 @@ pub(super) fn add(context: &Context<'_>, attachment: &Attachment) -> Result<Stri
         }
     }
     Ok(result)
+}
+
+/// The pod, unless it is none of Kubernetes or is excluded.
+fn captured_pod<'a>(conf: &NetConf<'_>, attachment: &'a Attachment) -> Result<Option<&'a PodName>, CniError> {
+    let Some(pod) = &attachment.pod else {
+        log::info!(container = attachment.id.container; "not captured: CNI_ARGS name no pod of Kubernetes");
+        return Ok(None);
+    };
+    let reason = conf.excludes(pod)?;
+    if let Some(reason) = reason {
+        log_not_captured(pod, &reason);
+    }
+    Ok(Some(pod).filter(|_| reason.is_none()))
+}
+
+/// The result for what is not captured, where the version is not supported: the one of the plugins before is of that version.
+/// The agent takes its entry out of such a list; its own pod has to start for that.
+pub(super) fn excluded_in_any_version(conf: &NetConf<'_>, attachment: &Attachment) -> Option<String> {
+    let result = conf.prev_result().ok()??;
+    captured_pod(conf, attachment).is_ok_and(|pod| pod.is_none()).then(|| result.to_owned())
 }
 
 /// What becomes of a pod that may start.

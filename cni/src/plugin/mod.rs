@@ -100,6 +100,11 @@ pub fn run(
             Outcome { version, result }
         }
         Err(error) => {
+            if let Request::Add(attachment) = request
+                && let Some(result) = add::excluded_in_any_version(&conf, attachment)
+            {
+                return Outcome { version: Version::NEWEST, result: Ok(result) };
+            }
             log_error(request, &error);
             Outcome::early(error)
         }

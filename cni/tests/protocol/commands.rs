@@ -55,8 +55,9 @@ fn versions_decide_which_commands_there_are() {
     for (command, since) in [("ADD", 1), ("CHECK", 3), ("GC", 5), ("STATUS", 5)] {
         for (at, version) in versions.iter().enumerate() {
             let more = json!({
-                "cniVersion": version, "exclude_namespaces": ["a"], "cni.dev/valid-attachments": [],
-                "capabilities": {"io.kubernetes.cri.pod-annotations": true}
+                "cniVersion": version, "cni.dev/valid-attachments": [],
+                "capabilities": {"io.kubernetes.cri.pod-annotations": true},
+                "runtimeConfig": {"io.kubernetes.cri.pod-annotations": {"kubernetes.io/config.source": "api"}}
             });
             let answer = run(command, &conf(&folder, &more).to_string());
             if at >= since && at < versions.len() - 1 {
@@ -67,6 +68,36 @@ fn versions_decide_which_commands_there_are() {
         }
     }
     run("ADD", r#"{"name":"x"}"#).error(1);
+}
+
+/// The agent's own pod among them: it takes the entry out of a list of such a version.
+#[test]
+fn excluded_pods_start_in_a_list_of_an_unsupported_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let result = json!({"cniVersion": "9.9.9", "future": [1]});
+    let with = |more: &Value| {
+        let mut all = json!({"cniVersion": "9.9.9", "prevResult": result});
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        conf(&folder, &all).to_string()
+    };
+    let as_pod = |args: &str, more: &Value| {
+        let variables = [("CNI_COMMAND", "ADD"), GOOD[0], GOOD[1], GOOD[2], ("CNI_ARGS", args)];
+        call(plugin(), &variables, with(more).as_bytes())
+    };
+    let agent = "K8S_POD_NAMESPACE=istio-system;K8S_POD_NAME=istio-cni-node-x1";
+    for (args, more) in [
+        (agent, json!({"pod_namespace": "istio-system"})),
+        (GOOD[3].1, json!({"exclude_namespaces": ["a"]})),
+        ("", json!({})),
+    ] {
+        assert_eq!(as_pod(args, &more).printed(), result.to_string(), "{args}");
+    }
+    assert!(run("ADD", &with(&json!({}))).error(1).contains("9.9.9"), "it may have to be captured");
+    let without = with(&json!({"exclude_namespaces": ["a"], "prevResult": null, "standalone": true}));
+    run("ADD", &without).error(1);
+    for command in ["CHECK", "GC", "STATUS"] {
+        run(command, &with(&json!({"exclude_namespaces": ["a"]}))).error(1);
+    }
 }
 
 #[test]
