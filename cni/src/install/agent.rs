@@ -193,12 +193,12 @@ impl Installed {
         let dirs = &options.dirs;
         let istio = foreign::check(options)?;
         self.writer = if istio.is_empty() { "another program" } else { "Istio's agent" };
-        let delay = self.placed.as_ref().map_or(Duration::ZERO, |_| self.backoff.delay(Instant::now()));
-        if !delay.is_zero() && binary::is_replaced(&program.plugin, &dirs.bin)? {
-            let path = path_shown(&dirs.bin.join(TYPE));
-            log::warn!(file = path, delay_s = delay.as_secs_f32(), writer = self.writer; "another program replaced the program: delayed");
-            self.conflict = format!("replaces {path}");
-            return Ok(Some(delay));
+        if self.placed.is_some() && binary::is_replaced(&program.plugin, &dirs.bin)? {
+            let path = dirs.bin.join(TYPE);
+            self.conflict = format!("replaces {}", path_shown(&path));
+            if let Some(delay) = self.delay(&path, "another program replaced the program: delayed") {
+                return Ok(Some(delay));
+            }
         }
         files::create_dir(&dirs.run)?;
         let (program, written) = binary::install(host, &program.plugin, &dirs.bin)?;
@@ -210,20 +210,23 @@ impl Installed {
         } else {
             settled(&dirs.net, SETTLED)?;
         }
-        if !delay.is_zero() && !entry::is_in_place(&dirs.net, options.placement, &options.entry)? {
-            return Ok(self.delayed(delay));
+        if let Err(error) = entry::require_version(&dirs.net, options.placement) {
+            // The entry comes back as if it were new.
+            self.placed = None;
+            return Err(error);
+        }
+        if let Some(old) = self.placed.clone()
+            && !entry::is_in_place(&dirs.net, options.placement, &options.entry)?
+        {
+            self.conflict =
+                format!("takes the entry out of {}; pods start without capture", path_shown(&old));
+            if let Some(delay) = self.delay(&old, "another program took the entry out again: delayed") {
+                return Ok(Some(delay));
+            }
         }
         let placed = entry::insert(&dirs.net, options.placement, &options.entry, options.replace_istio)?;
         if placed.changed {
-            let file = path_shown(&placed.path);
-            match &self.placed {
-                None => log::info!(file; "entry written and read back"),
-                Some(old) => {
-                    self.metrics.conflict();
-                    let (changed, writer) = (path_shown(old), self.writer);
-                    log::warn!(file, changed, writer; "another program changed the configuration: entry written again");
-                }
-            }
+            self.report(&placed.path);
         }
         if placed.changed || written {
             self.metrics.installation(true);
@@ -233,6 +236,8 @@ impl Installed {
         }
         if placed.changed || written {
             self.backoff.written(Instant::now());
+        } else {
+            self.backoff.found();
         }
         self.placed = Some(placed.path);
         self.tried &= !(placed.changed || written);
@@ -244,18 +249,34 @@ impl Installed {
         Ok(None)
     }
 
-    fn delayed(&mut self, delay: Duration) -> Option<Duration> {
-        let file = self.placed.as_ref().map(|path| path_shown(path)).unwrap_or_default();
-        self.conflict = format!("takes the entry out of {file}");
-        let (delay_s, writer) = (delay.as_secs_f32(), self.writer);
-        log::warn!(file, delay_s, writer; "another program took the entry out again: delayed");
+    /// The entry was written.
+    fn report(&self, path: &Path) {
+        let file = path_shown(path);
+        let Some(old) = &self.placed else {
+            log::info!(file; "entry written and read back");
+            return;
+        };
+        self.metrics.conflict();
+        let (changed, writer) = (path_shown(old), self.writer);
+        let missing_s = self.backoff.missing(Instant::now()).as_secs_f32();
+        log::warn!(file, changed, missing_s, writer; "another program changed the configuration: entry written again");
+    }
+
+    /// How long a write has to wait for another program's sake, if it has. It is logged once.
+    fn delay(&mut self, path: &Path, message: &str) -> Option<Duration> {
+        let is_new = self.backoff.lost(Instant::now(), files::changed(path));
+        let delay = Some(self.backoff.delay(Instant::now())).filter(|delay| !delay.is_zero())?;
+        if is_new {
+            let file = path_shown(path);
+            log::warn!(file, delay_s = delay.as_secs_f32(), writer = self.writer; "{message}");
+        }
         Some(delay)
     }
 
     /// Why the agent is not ready although nothing failed.
     fn waiting(&self, wait: Option<Duration>) -> Option<String> {
         let (writer, conflict) = (self.writer, &self.conflict);
-        wait.map(|wait| format!("{writer} {conflict}; written again in {} s", wait.as_secs() + 1))
+        wait.map(|wait| format!("{writer} {conflict} until it is written again in {} s", wait.as_secs() + 1))
     }
 }
 

@@ -24,11 +24,6 @@ const STANDALONE: &str = "istio-cni.conf";
 pub fn insert(net: &Path, placement: Placement, entry: &Value, istio: bool) -> Result<Placed, InstallError> {
     let dir = LockedDir::lock(net)?;
     let text = entry.to_string();
-    if placement != Placement::Standalone {
-        let file = net_dir::choose(net)?;
-        splice::require_version(&file.text)
-            .map_err(|invalid| InstallError::new(format!("{}: {invalid}", path_shown(&file.path))))?;
-    }
     let (placed, kept) = match placement {
         Placement::List => {
             let placed = net_dir::insert(&dir, &text, istio)?;
@@ -54,6 +49,28 @@ pub fn insert(net: &Path, placement: Placement, entry: &Value, istio: bool) -> R
         log::info!(file = path_shown(path); "entry taken out of a configuration that is not the first");
     }
     Ok(Placed { changed: placed.changed || !removed.is_empty(), ..placed })
+}
+
+/// Refuses a list of a version that the plugin does not have, and takes the entry out of it: every ADD on the node would fail.
+///
+/// # Errors
+/// It is of such a version, or there is none.
+pub fn require_version(net: &Path, placement: Placement) -> Result<(), InstallError> {
+    if placement == Placement::Standalone {
+        return Ok(());
+    }
+    let file = net_dir::choose(net)?;
+    let Err(invalid) = splice::require_version(&file.text) else { return Ok(()) };
+    let dir = LockedDir::lock(net)?;
+    let mut removed = net_dir::remove(&dir, false, None)?;
+    removed.extend(remove_drop_ins(&dir)?);
+    for path in &removed {
+        log::warn!(file = path_shown(path); "entry taken out: every ADD on the node would fail");
+    }
+    Err(InstallError::new(format!(
+        "{}: {invalid}; until the network plugin has one of these, pods start without capture",
+        path_shown(&file.path)
+    )))
 }
 
 /// Whether `insert` would write nothing.

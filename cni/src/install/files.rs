@@ -4,9 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use istio_iptables::text::path_shown;
 use nix::errno::Errno;
@@ -176,4 +176,13 @@ pub fn size(path: &Path) -> Option<u64> {
 #[must_use]
 pub fn age(path: &Path) -> Option<Duration> {
     fs::metadata(path).ok()?.modified().ok()?.elapsed().ok()
+}
+
+/// When a file was changed or got its name; `None` if that is not known.
+#[must_use]
+pub fn changed(path: &Path) -> Option<Instant> {
+    let metadata = fs::metadata(path).ok()?;
+    let (seconds, nanos) = (metadata.ctime().try_into().ok()?, metadata.ctime_nsec().try_into().ok()?);
+    let age = (UNIX_EPOCH + Duration::new(seconds, nanos)).elapsed().ok()?;
+    Instant::now().checked_sub(age)
 }

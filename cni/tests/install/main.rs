@@ -23,3 +23,4 @@ mod published;
 mod reader;
 mod removal;
 mod special;
+mod versions;

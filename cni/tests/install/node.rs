@@ -52,6 +52,11 @@ impl Node {
         fs::write(self.net.join(name), text).unwrap();
     }
 
+    /// Replaces a file as careful programs do: by `rename`.
+    pub(crate) fn replace(&self, name: &str, text: &str) {
+        replace(&self.net, name, text);
+    }
+
     /// A file that was written long ago: it is not being written.
     pub(crate) fn write_old(&self, name: &str, text: &str) {
         self.write(name, text);
@@ -122,6 +127,12 @@ pub(crate) fn types(text: &str) -> Option<Vec<String>> {
     list["name"].as_str().filter(|name| !name.is_empty())?;
     let types = list["plugins"].as_array()?.iter().map(|plugin| plugin["type"].as_str().map(str::to_owned));
     types.collect::<Option<Vec<_>>>().filter(|types| !types.is_empty())
+}
+
+pub(crate) fn replace(dir: &Path, name: &str, text: &str) {
+    let new = dir.join("new");
+    fs::write(&new, text).unwrap();
+    fs::rename(new, dir.join(name)).unwrap();
 }
 
 pub(crate) fn names(dir: &Path) -> Vec<String> {

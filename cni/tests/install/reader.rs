@@ -41,6 +41,13 @@ impl Reader {
         self.readings.load(Ordering::SeqCst)
     }
 
+    /// Waits for as many readings as a test needs.
+    pub(crate) fn wait(&self) {
+        while self.readings() < wanted() {
+            std::thread::yield_now();
+        }
+    }
+
     /// Ends; no reading may have been invalid.
     #[track_caller]
     pub(crate) fn finish(mut self) {

@@ -266,7 +266,7 @@ pub fn require_version(text: &str) -> Result<(), Invalid> {
     let given =
         if versions.is_empty() { "missing".to_owned() } else { format!("{versions:?} is not accepted") };
     let accepted = Version::ALL.map(Version::name).join(", ");
-    Err(Invalid(format!("cniVersion: {given}, expected one of {accepted}; nothing was changed")))
+    Err(Invalid(format!("cniVersion: {given}, expected one of {accepted}")))
 }
 
 fn object(text: &str) -> Result<Keys<'_>, Invalid> {
