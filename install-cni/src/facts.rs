@@ -2,8 +2,36 @@
 //! variables.
 
 use istio_cni::lookup::{KnownPod, PROXY_VARIABLES, is_relevant_annotation};
-use istio_cni::pod::{Containers, PROXY, Pod, Proxy};
+use istio_cni::pod::{Containers, PROXY, Pod, Proxy, VALIDATION};
+use istio_iptables::exit::Exit;
 use k8s_openapi::api::core::v1;
+
+/// How `istio-validation` ends where nothing captures.
+const NOT_CAPTURED: i32 = Exit::ValidationFailed as i32;
+
+/// A pod of this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodePod {
+    pub(crate) known: KnownPod,
+    /// Whether it has started without capture.
+    pub(crate) is_uncaptured: bool,
+}
+
+impl NodePod {
+    pub(crate) fn new(pod: v1::Pod) -> Self {
+        let is_uncaptured = is_uncaptured(&pod);
+        Self { known: known(pod), is_uncaptured }
+    }
+}
+
+/// Whether the last run of its `istio-validation` says so. Its sandbox stays as it is until the pod is deleted.
+fn is_uncaptured(pod: &v1::Pod) -> bool {
+    let all = pod.status.iter().flat_map(|status| status.init_container_statuses.iter().flatten());
+    let validation = all.filter(|container| container.name == VALIDATION);
+    let states = validation.flat_map(|container| [&container.state, &container.last_state]);
+    let last = states.flatten().find_map(|state| state.terminated.as_ref());
+    last.is_some_and(|end| end.exit_code == NOT_CAPTURED)
+}
 
 /// The facts of a pod.
 pub(crate) fn known(pod: v1::Pod) -> KnownPod {
@@ -137,6 +165,27 @@ mod tests {
         ] {
             assert!(values.contains(&expected), "{expected:?}: {values:?}");
         }
+    }
+
+    #[test]
+    fn last_run_of_validation_says_whether_a_pod_is_captured() {
+        let ended = |code: i32| json!({"terminated": {"exitCode": code}});
+        let waits = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+        for (name, state, last, expected) in [
+            ("istio-validation", ended(126), json!({}), true),
+            ("istio-validation", waits.clone(), ended(126), true),
+            // After another program has corrected the rules.
+            ("istio-validation", ended(0), ended(126), false),
+            ("istio-validation", ended(1), json!({}), false),
+            ("istio-validation", waits, json!({}), false),
+            ("other", ended(126), json!({}), false),
+        ] {
+            let status = json!({"name": name, "state": state, "lastState": last, "image": "", "imageID": "", "ready": false,
+                "restartCount": 0});
+            let pod = json!({"metadata": {"name": "a"}, "status": {"initContainerStatuses": [status]}});
+            assert_eq!(is_uncaptured(&serde_json::from_value(pod).unwrap()), expected, "{status}");
+        }
+        assert!(!is_uncaptured(&v1::Pod::default()));
     }
 
     #[test]

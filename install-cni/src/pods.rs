@@ -1,12 +1,13 @@
 //! The pods of this node, kept up to date by a watch. A pod that is not among them is read once more.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use istio_cni::install::error::InstallError;
 use istio_cni::install::options::PodsOptions;
 use istio_cni::install::pods::{Pods, TAINT};
-use istio_cni::lookup::{Answer, KnownPod, Query};
+use istio_cni::lookup::{Answer, Query};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::serde_json::json;
 use kube::api::{Patch, PatchParams};
@@ -15,7 +16,7 @@ use sidecar_injector::cluster::{Cached, connect_with_rate, describe, watch_selec
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch::{Receiver, Sender};
 
-use crate::facts::known;
+use crate::facts::{NodePod, known};
 
 /// Longer than a node waits for a sandbox: whatever a question asks for.
 const LONGEST: Duration = Duration::from_secs(240);
@@ -33,7 +34,7 @@ struct NodePods {
     node: String,
     runtime: Runtime,
     client: Client,
-    cached: Receiver<Cached<KnownPod>>,
+    cached: Receiver<Cached<NodePod>>,
 }
 
 /// Begins to watch the pods of a node.
@@ -49,18 +50,24 @@ pub(crate) fn connect(options: &PodsOptions) -> Result<Arc<dyn Pods>, InstallErr
     runtime.spawn(report(sender.subscribe()));
     let api = Api::<Pod>::all(client.clone());
     let fields = format!("spec.nodeName={}", options.node);
-    runtime.spawn(async move { watch_selected(api, Some(&fields), known, &sender).await });
+    runtime.spawn(async move { watch_selected(api, Some(&fields), NodePod::new, &sender).await });
     Ok(Arc::new(NodePods { node: options.node.clone(), runtime, client, cached }))
 }
 
-/// Logs when the watch fails and when it works again.
-async fn report(mut cached: Receiver<Cached<KnownPod>>) {
+/// Logs when the watch fails and when it works again; and once for each pod that has started without capture.
+async fn report(mut cached: Receiver<Cached<NodePod>>) {
     let mut last = None;
+    let mut reported = BTreeSet::new();
     while cached.changed().await.is_ok() {
-        let (problem, pods) = {
+        let (problem, pods, now) = {
             let cached = cached.borrow_and_update();
-            (cached.problem.clone(), cached.objects.as_ref().map_or(0, std::collections::BTreeMap::len))
+            let pods = cached.objects.as_ref().map_or(0, BTreeMap::len);
+            (cached.problem.clone(), pods, uncaptured(&cached))
         };
+        for (pod, uid) in now.difference(&reported) {
+            log::warn!(pod, uid; "pod has started without capture: istio-validation has ended with exit code 126; delete the pod");
+        }
+        reported = now;
         if last.as_ref() != Some(&problem) {
             match &problem {
                 Some(problem) => log::warn!(pods; "pods of this node may be outdated: {problem}"),
@@ -69,6 +76,12 @@ async fn report(mut cached: Receiver<Cached<KnownPod>>) {
             last = Some(problem);
         }
     }
+}
+
+/// The pods that have started without capture: namespace and name, and uid.
+fn uncaptured(cached: &Cached<NodePod>) -> BTreeSet<(String, String)> {
+    let pods = cached.objects.iter().flatten().filter(|(_, pod)| pod.is_uncaptured);
+    pods.map(|(name, pod)| (name.clone(), pod.known.uid.clone())).collect()
 }
 
 impl NodePods {
@@ -124,7 +137,7 @@ impl Pods for NodePods {
                 .objects
                 .as_ref()
                 .and_then(|all| all.get(&format!("{}/{}", query.namespace, query.name)));
-            if let Some(known) = found.filter(|known| known.has_uid(&query.uid)) {
+            if let Some(known) = found.map(|pod| &pod.known).filter(|known| known.has_uid(&query.uid)) {
                 return Answer::Pod(Box::new(known.clone()));
             }
         }
@@ -148,6 +161,10 @@ impl Pods for NodePods {
                 Answer::Unknown(format!("no response from the API server within {} ms", wait.as_millis()))
             }
         }
+    }
+
+    fn uncaptured(&self) -> usize {
+        uncaptured(&self.cached.borrow()).len()
     }
 
     /// An outage later on is no problem for pods that are known.

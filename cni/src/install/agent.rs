@@ -63,6 +63,7 @@ pub fn run(options: &Install, host: &SystemHost, program: &Program) -> Result<()
     plugin_log::serve(&options.dirs.run, &installed.metrics)?;
     if let Some(pods) = pods {
         pods::serve(&options.dirs.run, Arc::clone(&pods), &installed.metrics)?;
+        installed.metrics.count(Arc::clone(&pods));
         readiness.also(Arc::new(move || pods.problem()));
     }
     if let Some(address) = options.listen {

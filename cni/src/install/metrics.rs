@@ -1,11 +1,12 @@
 //! What the agent counts, in the text format of Prometheus.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use serde_json::{Map, Value};
 
 use super::dry_add::POD as DRY_ADD;
+use super::pods::Pods;
 use crate::lookup::Answer;
 
 /// A family of counters: name and help.
@@ -31,13 +32,26 @@ const ERRORS: Family = (
 const ANSWERS: Family =
     ("istio_cni_pod_answers_total", "Questions of the plugin about a pod, by the agent's answer.");
 
+/// Of the pods of this node.
+const UNCAPTURED: Family =
+    ("istio_cni_uncaptured_pods", "Pods that were injected for the plugin and have started without capture.");
+
 /// The counters, by family and labels.
-#[derive(Debug, Default)]
-pub struct Metrics(Mutex<BTreeMap<(Family, String), u64>>);
+#[derive(Default)]
+pub struct Metrics {
+    counters: Mutex<BTreeMap<(Family, String), u64>>,
+    pods: OnceLock<Arc<dyn Pods>>,
+}
 
 impl Metrics {
+    /// From now on its pods are counted, too.
+    pub fn count(&self, pods: Arc<dyn Pods>) {
+        // The node stays the same one.
+        let _ = self.pods.set(pods);
+    }
+
     fn add(&self, family: Family, labels: String) {
-        let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
         let counter = counters.entry((family, labels)).or_default();
         *counter = counter.saturating_add(1);
     }
@@ -88,11 +102,14 @@ impl Metrics {
     /// Everything, for a scrape.
     #[must_use]
     pub fn text(&self, ready: bool) -> String {
-        let mut counters = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner).clone();
         // Without labels, so that a rate begins at 0.
         counters.entry((CONFLICTS, String::new())).or_default();
         let mut text = head(READY, "gauge");
         text.push_str(&format!("{} {}\n", READY.0, u8::from(ready)));
+        if let Some(pods) = self.pods.get() {
+            text.push_str(&format!("{}{} {}\n", head(UNCAPTURED, "gauge"), UNCAPTURED.0, pods.uncaptured()));
+        }
         let mut last = None;
         for ((family, labels), count) in &counters {
             if last != Some(family) {

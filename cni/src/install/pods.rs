@@ -28,6 +28,9 @@ pub trait Pods: Send + Sync {
     /// Why questions cannot be answered yet.
     fn problem(&self) -> Option<String>;
 
+    /// How many pods of the node have started without capture although they were injected.
+    fn uncaptured(&self) -> usize;
+
     /// The container runtime of the node and its version, as `containerd://2.1.4`.
     ///
     /// # Errors

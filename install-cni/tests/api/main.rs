@@ -92,6 +92,31 @@ fn pod_without_uid_is_read_again() {
     node.passed("web-0", "");
 }
 
+/// It was started while the entry was missing: its sandbox stays without rules, whatever the agent does later.
+#[test]
+fn pod_that_has_started_without_capture_is_named_and_counted() {
+    let server = Server::start(Mode::Well, &[injected("web-0", "u-0"), injected("web-1", "u-1")]);
+    let node = Node::start(&server);
+    node.is_ready();
+    let is_counted = |count: usize| {
+        until(&format!("{count} pods are counted"), || {
+            node.get("/metrics").contains(&format!("\nistio_cni_uncaptured_pods {count}\n"))
+        });
+    };
+    is_counted(0);
+    let mut failed = injected("web-1", "u-1");
+    let status = json!({"name": "istio-validation", "image": "", "imageID": "", "ready": false, "restartCount": 1,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": {"exitCode": 126}}});
+    failed["status"] = json!({ "initContainerStatuses": [status] });
+    server.change(&failed);
+    is_counted(1);
+    until("it is named", || node.has_logged("pod has started without capture"));
+    assert!(node.has_logged("\"default/web-1\"") && !node.has_logged("\"default/web-0\""));
+    // That of the same name which comes after it.
+    server.change(&injected("web-1", "u-2"));
+    is_counted(0);
+}
+
 #[test]
 fn static_pod_is_known_by_its_mirror() {
     let mut mirror = injected("etcd-node-1", "u-api");
