@@ -2,19 +2,21 @@
 //! they were and with the changed ones, in every form of the rules.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use istio_iptables::compare::{self, Side};
 use istio_iptables::config::Output;
 use istio_iptables::model::{Family, InterfaceAddress, Network};
 use istio_iptables::parse;
 use netlab::process::{run, run_with_input};
-use netlab::socket::Binding;
-use netlab::user::{ask_here, call_here};
+use netlab::socket::{self, Binding};
+use netlab::user::call_here;
 use netlab::{Listen, Namespace, Outcome, User};
+use nix::sys::socket::SockType;
 use serde_json::Value;
 
 use super::mutation::{self, Mutated};
+use super::observer::{self, Place};
 use super::scenario;
 
 /// Packets that are sent for each form; `MUTATIONS` gives another number.
@@ -174,7 +176,7 @@ fn flow(form: &Form, difference: &Value) -> Option<Flow> {
         && word("state") == "new"
         && ["eth0", "lo"].contains(&word("interface"))
         && (number("mark"), number("connmark")) == (Some(0), Some(0))
-        && [Some(6), Some(17)].contains(&number("protocol"))
+        && (number("protocol") == Some(6) || number("protocol") == Some(17) && !is_inbound)
         && packet["opens"].as_bool() == Some(number("protocol") == Some(6))
         && !PROXY.contains(&destination.port())
         && claimed[0] != claimed[1]
@@ -231,12 +233,11 @@ pub(super) fn connected(form: &Form, interface: &str, routes: &str) -> (Namespac
 fn sent(form: &Form, routes: &str, rules: &str, flow: &Flow) -> Option<(String, u16)> {
     let (pod, neighbour) = connected(form, "eth0", routes);
     pod.run(|| run_with_input(form.load[0], &form.load[1..], rules));
-    let loopback = |port| SocketAddr::new(form.loopback(), port);
-    let mut proxy: Vec<Listen> = PROXY.map(Listen::Tcp).to_vec();
-    proxy.extend(PROXY.map(|port| Listen::Udp(loopback(port))));
-    let _proxy = User::new(&pod, 1337, 1337).serve("proxy", &proxy);
-    let own = [Listen::Udp(flow.destination)];
-    let own = if flow.is_udp { own } else { [Listen::Tcp(flow.destination.port())] };
+    if flow.is_udp {
+        return sent_by_udp(&pod, flow);
+    }
+    let _proxy = User::new(&pod, 1337, 1337).serve("proxy", &PROXY.map(Listen::Tcp));
+    let own = [Listen::Tcp(flow.destination.port())];
     let (server, client) = if flow.is_local { (&pod, "app") } else { (&neighbour, "outside") };
     // The port of the packet may be a low one.
     server
@@ -252,13 +253,33 @@ fn sent(form: &Form, routes: &str, rules: &str, flow: &Flow) -> Option<(String, 
     // The neighbour has every address, which IPv6 lets a socket bind to only if it is transparent.
     let spoofed_mark = flow.is_inbound.then_some(0);
     let binding = Binding { source: Some(source), spoofed_mark };
-    let outcome = User::new(from, flow.uid, flow.gid).run(|| {
-        if flow.is_udp { ask_here(flow.destination, binding) } else { call_here(flow.destination, binding) }
-    });
+    let outcome = User::new(from, flow.uid, flow.gid).run(|| call_here(flow.destination, binding));
     match outcome {
         Outcome::Answered(answer) => Some((answer.server, answer.port)),
         Outcome::Refused => None,
         Outcome::TimedOut | Outcome::Failed(_) => panic!("{}: {outcome:?} with\n{rules}", flow.words),
+    }
+}
+
+/// Where the first datagram goes: with changed rules the answer may be lost in another zone of connection tracking.
+fn sent_by_udp(pod: &Namespace, flow: &Flow) -> Option<(String, u16)> {
+    let packet = format!("udp sport {}", flow.source.port());
+    pod.run(|| run_with_input("nft", &["-f", "-"], &observer::table(&packet, "")));
+    pod.run(|| fs::write("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0"))
+        .expect("any port for any user");
+    let binding = Binding { source: Some(flow.source), spoofed_mark: None };
+    User::new(pod, flow.uid, flow.gid).run(|| {
+        let socket =
+            UdpSocket::from(socket::bound(flow.destination, binding, SockType::Datagram).expect("a socket"));
+        socket.send_to(b"?", flow.destination).expect("a datagram is sent");
+    });
+    let seen = observer::seen(pod);
+    let seen = seen.first().unwrap_or_else(|| panic!("{}: nothing arrived", flow.words));
+    match seen.place {
+        Place::Outside => Some(("outside".to_owned(), seen.port)),
+        _ if PROXY.contains(&seen.port) => Some(("proxy".to_owned(), seen.port)),
+        _ if seen.port == flow.destination.port() => Some(("app".to_owned(), seen.port)),
+        _ => None,
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) enum Place {
 
 /// The table of these chains for the packets that `packet` matches, and of `more` chains.
 pub(super) fn table(packet: &str, more: &str) -> String {
-    let key = "meta mark . ct mark . tcp dport";
+    let key = "meta mark . ct mark . th dport";
     let set = |name: &str| format!("set {name} {{ typeof {key}; size 64; flags dynamic; }}\n");
     format!(
         "table inet observer {{\n{}{}{}{more}\
