@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::apply::differences::Differences;
 use crate::apply::show::Shown;
+use crate::cli::Key;
 use crate::config::{AsOptions, Output};
 use crate::diff::{ChainDifference, RuleDifference};
 use crate::explain::Listed;
@@ -24,7 +25,7 @@ pub fn check(differences: &Differences, read: Option<&AsOptions>, output: Output
 }
 
 fn check_text(differences: &Differences, read: Option<&AsOptions>) -> String {
-    let Differences { backend, chains, others, forms, notices } = differences;
+    let Differences { backend, chains, others, forms, is_untagged, notices } = differences;
     let (notices, others) = (notices.clone().all(), [others.as_slice(), forms].concat());
     let these = if read.is_some() { "the options below" } else { "these options" };
     let mut text = match (chains.len() + others.len(), notices.len()) {
@@ -47,6 +48,11 @@ fn check_text(differences: &Differences, read: Option<&AsOptions>) -> String {
     if let Some(options) = read {
         let nearest = if chains.is_empty() { "come from" } else { "are nearest to" };
         let _ = writeln!(text, "\nno options were given: the live rules {nearest}\n  {}", options.command());
+        for (what, keys) in CAPTURING {
+            if !options.iter().any(|(key, _)| keys.contains(&key)) {
+                let _ = writeln!(text, "these capture no {what} traffic");
+            }
+        }
     }
     for (holder, ChainDifference { family, table, chain, rules }) in chains {
         let _ = writeln!(text, "\n{} {chain} ({family}, {holder})", table.name());
@@ -61,14 +67,25 @@ fn check_text(differences: &Differences, read: Option<&AsOptions>) -> String {
     for other in others {
         let _ = writeln!(text, "\n{}", one_line(&other));
     }
-    for notice in notices {
-        let _ = writeln!(text, "\nnote: {}", one_line(&notice));
+    for notice in notices.iter().map(String::as_str).chain(is_untagged.then_some(UNTAGGED)) {
+        let _ = writeln!(text, "\nnote: {}", one_line(notice));
     }
     text
 }
 
+/// What is no difference for packets.
+const UNTAGGED: &str = "addresses, policy rules and routes are those of Istio's own binary: a run replaces them by the same ones with a tag";
+
+/// Options without which nothing is captured in this direction.
+const CAPTURING: [(&str, &[Key]); 2] = [
+    ("outbound", &[Key::ServiceCidr, Key::OutboundPorts, Key::RedirectDns]),
+    ("inbound", &[Key::InboundPorts]),
+];
+
 fn check_json(differences: &Differences, read: Option<&AsOptions>) -> Value {
-    let Differences { backend, chains, others, forms, notices } = differences;
+    let Differences { backend, chains, others, forms, is_untagged, notices } = differences;
+    let notices: Vec<_> =
+        notices.clone().all().into_iter().chain(is_untagged.then(|| UNTAGGED.to_owned())).collect();
     let others = [others.as_slice(), forms].concat();
     let rule = |RuleDifference { is_missing, place, rule }: &RuleDifference| json!({ "change": if *is_missing { "missing" } else { "unexpected" }, "place": place, "rule": rule });
     let chain = |(holder, found): &(Backend, ChainDifference)| {
@@ -86,7 +103,7 @@ fn check_json(differences: &Differences, read: Option<&AsOptions>) -> Value {
         "backend": backend.to_string(),
         "chains": chains.iter().map(chain).collect::<Value>(),
         "others": others,
-        "notices": notices.clone().all(),
+        "notices": notices,
     })
 }
 

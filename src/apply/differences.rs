@@ -8,6 +8,7 @@ use crate::model::{Backend, Family, FamilyRules, Variant};
 use crate::nft;
 use crate::plan::{self, CurrentState, DesiredState, Notices, Step};
 use crate::report::Failure;
+use crate::routing;
 
 /// What differs.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub struct Differences {
     pub others: Vec<String>,
     /// Tables with the right rules and other comments, sets or chains: packets do not meet the difference.
     pub forms: Vec<String>,
+    /// Whether a run would tag addresses, policy rules or routes of Istio's own binary, which do the same without a tag.
+    pub is_untagged: bool,
     /// What a run would warn of.
     pub notices: Notices,
 }
@@ -64,7 +67,7 @@ pub fn differences(
         let found = diff::of_native(&encoded, &current.native, family);
         chains.extend(found.into_iter().map(|one| (Backend::Native, one)));
     }
-    let mut others: Vec<String> = network(&desired, &current);
+    let (mut others, is_untagged) = network(&desired, &current);
     let dormant = super::require_active_tables(&desired, &current).err();
     others.extend(dormant.map(|failure| failure.what));
     let is_same = chains.len() == before;
@@ -78,7 +81,7 @@ pub fn differences(
     let forms = forms.collect();
     let mut notices = plan::notices(&desired, &current);
     notices.others.extend(super::device_chains());
-    Ok(Differences { backend: current.backend, chains, others, forms, notices })
+    Ok(Differences { backend: current.backend, chains, others, forms, is_untagged, notices })
 }
 
 fn iptables(desired: &DesiredState, current: &CurrentState, variant: Variant) -> Vec<ChainDifference> {
@@ -97,11 +100,16 @@ fn iptables(desired: &DesiredState, current: &CurrentState, variant: Variant) ->
     found
 }
 
-/// The steps of a run that are about addresses, routes and policy rules.
-fn network(desired: &DesiredState, current: &CurrentState) -> Vec<String> {
+/// The steps of a run that are about addresses, routes and policy rules; whether there are some that only tag them.
+fn network(desired: &DesiredState, current: &CurrentState) -> (Vec<String>, bool) {
     let steps = plan::plan(desired, current);
-    let of = |step: &Step| {
-        if let Step::Network(step) = step { Some(format!("a run would `{step}`")) } else { None }
-    };
-    steps.iter().filter_map(of).collect()
+    let mut all: Vec<&routing::Step> = Vec::new();
+    for step in &steps {
+        if let Step::Network(step) = step {
+            all.push(step);
+        }
+    }
+    let (tagging, others): (Vec<&routing::Step>, Vec<_>) =
+        all.iter().partition(|step| routing::is_tagging(step, &all));
+    (others.iter().map(|step| format!("a run would `{step}`")).collect(), !tagging.is_empty())
 }

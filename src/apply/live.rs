@@ -22,13 +22,20 @@ pub struct Own {
     pub live: Live,
     /// Ours, in each family that has some.
     pub rules: PerFamily<FamilyRules>,
+    /// Whether they are native ones.
+    pub(super) is_native: bool,
 }
 
 impl Own {
-    /// The configuration that the live rules come from, or are nearest to; what no rule shows is as in `otherwise`.
+    /// The configuration that the live rules come from; what no rule shows is as in `otherwise`.
     #[must_use]
     pub fn config(&self, otherwise: &CaptureConfig) -> CaptureConfig {
-        policy::config_from(&self.rules, |mark| table_of(&self.live.fib, mark), otherwise)
+        self.config_by(Family::V4, otherwise)
+    }
+
+    /// The same, where what families have alike is read from this one.
+    pub(super) fn config_by(&self, first: Family, otherwise: &CaptureConfig) -> CaptureConfig {
+        policy::config_from(&self.rules, first, |mark| table_of(&self.live.fib, mark), otherwise)
     }
 }
 
@@ -81,7 +88,7 @@ pub fn rules(host: &impl Host, choice: BackendChoice) -> Result<Own, Failure> {
     let links = current.network.links.clone();
     let runtime = Runtime::default();
     let live = Live { rules, routed_mark, fib, links, notices, foreign, before, foreign_routes, runtime };
-    Ok(Own { live, rules: own })
+    Ok(Own { live, rules: own, is_native: !current.native.is_empty() })
 }
 
 /// What packets of a family meet behind our rules.

@@ -14,6 +14,7 @@ pub mod live;
 mod missing_modules;
 mod nat_chains;
 mod native;
+mod nearest;
 pub mod network;
 mod original_direction;
 mod parts;

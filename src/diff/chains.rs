@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Change, ownership};
-use crate::model::{Family, FamilyRules, Hook, HookRules, Rule, Table, TableRules};
+use crate::model::{Chain, Family, FamilyRules, Hook, HookRules, Rule, Table, TableRules};
 use crate::nft;
 use crate::parse::{self, Line, NativeLine, NativeRules, Observed, ObservedTable};
 
@@ -72,6 +72,27 @@ pub fn of_iptables(desired: &FamilyRules, observed: &Observed) -> Vec<ChainDiffe
         }
     }
     found
+}
+
+/// The number of rules that only one side has.
+#[must_use]
+pub fn distance(one: &FamilyRules, other: &FamilyRules) -> usize {
+    let (mut differing, none) = (0, TableRules::default());
+    for table in Table::ALL {
+        let tables = [one, other].map(|side| side.tables.get(&table).unwrap_or(&none));
+        let mut add = |sides: [Vec<String>; 2]| differing += ordered(&sides[0], &sides[1]).len();
+        for hook in Hook::ALL {
+            let of = |rules: &TableRules| {
+                rules.hooks.get(&hook).into_iter().flat_map(HookRules::iter).map(words).collect()
+            };
+            add(tables.map(of));
+        }
+        for chain in Chain::ALL {
+            let of = |rules: &TableRules| rules.chains.get(&chain).into_iter().flatten().map(words).collect();
+            add(tables.map(of));
+        }
+    }
+    differing
 }
 
 fn is_changed(change: &super::TableChange, hook: Hook) -> bool {

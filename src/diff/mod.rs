@@ -7,7 +7,7 @@ mod ownership;
 mod projection;
 mod written;
 
-pub use chains::{ChainDifference, RuleDifference, of_iptables, of_native};
+pub use chains::{ChainDifference, RuleDifference, distance, of_iptables, of_native};
 pub use change::{Change, Deleted, Deletion, HookChange, RuleByHandle, TableChange};
 pub(crate) use limit::limited_save_mark;
 pub use ownership::found;

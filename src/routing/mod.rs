@@ -9,6 +9,7 @@
 mod first;
 mod links;
 mod lookup;
+mod tags;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,6 +21,7 @@ use crate::ordered::Ordered as _;
 pub use first::that_decide_first;
 pub use links::{Dropping, drops, that_drop};
 pub use lookup::{Flow, Found, Lookup, Tried, lookup};
+pub use tags::is_tagging;
 
 /// The desired routes, policy rules and addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

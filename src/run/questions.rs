@@ -69,7 +69,7 @@ fn checked(
         return decide(intent, run).map(|config| (config, None));
     }
     let (otherwise, notices) = intent.decide(&network()?);
-    let mut config = own.config(&otherwise);
+    let mut config = own.nearest_config(&otherwise);
     if asked == Asked::Families {
         config.families = otherwise.families;
     }

@@ -277,9 +277,11 @@ fn sent_by_udp(pod: &Namespace, flow: &Flow) -> Option<(String, u16)> {
     let seen = seen.first().unwrap_or_else(|| panic!("{}: nothing arrived", flow.words));
     match seen.place {
         Place::Outside => Some(("outside".to_owned(), seen.port)),
-        _ if PROXY.contains(&seen.port) => Some(("proxy".to_owned(), seen.port)),
-        _ if seen.port == flow.destination.port() => Some(("app".to_owned(), seen.port)),
-        _ => None,
+        Place::Pod | Place::TransparentSocket => {
+            let own = (seen.port == flow.destination.port()).then_some("app");
+            let server = if PROXY.contains(&seen.port) { Some("proxy") } else { own };
+            server.map(|server| (server.to_owned(), seen.port))
+        }
     }
 }
 

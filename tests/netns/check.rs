@@ -14,10 +14,10 @@ for_each_backend_and_native!(
     missing_policy_rule_is_named
 );
 
-const OPTIONS: [&str; 8] = ["-i", "*", "-x", "10.96.0.0/12", "-b", "*", "-d", "15020,15090"];
+pub(crate) const OPTIONS: [&str; 8] = ["-i", "*", "-x", "10.96.0.0/12", "-b", "*", "-d", "15020,15090"];
 
 /// The exit code, and the answer.
-fn check(pod: &Pod, options: &[&str]) -> (i32, Value) {
+pub(crate) fn check(pod: &Pod, options: &[&str]) -> (i32, Value) {
     let ended = pod.istio_iptables(&[&["check", "--output", "json"], options].concat()).run();
     let output = ended.output();
     let line = output.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{output}"));
@@ -30,13 +30,18 @@ fn equal(pod: &Pod, options: &[&str]) {
 }
 
 /// `+rule` or `-rule` of a chain in IPv4.
-fn rules(said: &Value, table: &str, chain: &str) -> Vec<String> {
+pub(crate) fn rules(said: &Value, table: &str, chain: &str) -> Vec<String> {
     let chains = said["chains"].as_array().unwrap_or_else(|| panic!("{said:#}")).iter();
     let chains = chains
         .filter(|found| found["table"] == table && found["chain"] == chain && found["family"] == "IPv4");
     let rules = chains.filter_map(|found| found["rules"].as_array()).flatten();
-    let sign = |rule: &Value| if rule["change"] == "missing" { '+' } else { '-' };
-    rules.map(|rule| format!("{}{}", sign(rule), rule["rule"].as_str().unwrap_or_default())).collect()
+    rules.map(signed).collect()
+}
+
+/// `+rule` or `-rule`.
+pub(crate) fn signed(rule: &Value) -> String {
+    let sign = if rule["change"] == "missing" { '+' } else { '-' };
+    format!("{sign}{}", rule["rule"].as_str().unwrap_or_default())
 }
 
 fn equal_after_a_run_and_different_with_other_options(fixture: Fixture) {

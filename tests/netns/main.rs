@@ -19,6 +19,7 @@ mod bundle;
 mod change;
 mod chaos;
 mod check;
+mod check_changed;
 mod choice;
 mod cleanup;
 mod closed_connections;

@@ -115,10 +115,10 @@ proptest! {
         let table = |_| if let Mode::Tproxy(tproxy) = config.traffic.mode { Some(tproxy.table) } else { None };
         let otherwise = resolved(&[], "");
         let wanted = rules(&config);
-        let read = policy::config_from(&wanted, table, &otherwise);
+        let read = policy::config_from(&wanted, Family::V4, table, &otherwise);
         prop_assert_eq!(lines(&read), lines(&config));
         prop_assert_eq!(read.traffic.mode, config.traffic.mode);
-        let read = policy::config_from(&native(&wanted), table, &otherwise);
+        let read = policy::config_from(&native(&wanted), Family::V4, table, &otherwise);
         // Sets have no order: the tables are the same, the lists of options perhaps in another order.
         prop_assume!(!has_unordered_ranges(&config.traffic));
         prop_assert_eq!(tables(&rules(&read)), tables(&wanted));
@@ -129,7 +129,7 @@ proptest! {
         prop_assume!(can_be_asked_for(&config));
         let table = |_| if let Mode::Tproxy(tproxy) = config.traffic.mode { Some(tproxy.table) } else { None };
         let wanted = rules(&config);
-        let read = policy::config_from(&wanted, table, &resolved(&[], ""));
+        let read = policy::config_from(&wanted, Family::V4, table, &resolved(&[], ""));
         let options: Vec<(Key, String)> =
             AsOptions::of(&read, Families::Both).iter().map(|(key, text)| (key, text.to_owned())).collect();
         let (v4, v6) = servers(&read);

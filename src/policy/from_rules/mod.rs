@@ -5,7 +5,9 @@
 
 mod form;
 
-use ipnetwork::IpNetwork;
+use std::net::{IpAddr, Ipv6Addr};
+
+use ipnetwork::{IpNetwork, Ipv4Network};
 
 use form::{
     destination_port, interface, is_app_loopback, is_invalid, loopback, not_to, owners_alone, port, range,
@@ -19,15 +21,16 @@ use crate::model::{
     PerFamily, Port, Ports, Statement, Table, TableRules, Target, Transport, Why,
 };
 
-/// The configuration whose rules are `live`, or nearest to them. `table_of` tells which routing table packets with a mark are
-/// looked up in; `otherwise` has what no rule shows.
+/// The configuration whose rules are `live`. `table_of` tells which routing table packets with a mark are looked up in; `otherwise`
+/// has what no rule shows. What all families have alike is read from `first`, if it has it.
 #[must_use]
 pub fn config_from(
     live: &PerFamily<FamilyRules>,
+    first: Family,
     table_of: impl Fn(Mark) -> Option<u32>,
     otherwise: &CaptureConfig,
 ) -> CaptureConfig {
-    let rules = Live(live.values().collect());
+    let rules = Live { all: live.values().collect(), first };
     let traffic = &otherwise.traffic;
     let calls = rules.calls_of_the_proxy();
     let mode = rules.mode(table_of, traffic.mode);
@@ -35,15 +38,15 @@ pub fn config_from(
     ports.outbound = rules.redirect(Chain::Redirect).unwrap_or(ports.outbound);
     ports.inbound = rules.redirect(Chain::InRedirect).unwrap_or(ports.inbound);
     ports.tunnel = tunnel(&calls).unwrap_or(ports.tunnel);
-    let proxy = proxy(&calls).unwrap_or_else(|| traffic.proxy.clone());
+    let proxy = proxy(&rules.output(is_call_of_the_proxy)).unwrap_or_else(|| traffic.proxy.clone());
     let mut outbound = traffic.outbound.clone();
     outbound.loopback =
         !calls.is_empty() && rules.output(|rule| is_app_loopback(rule).then_some(())).is_empty();
     outbound.owners = rules.owner_groups(&proxy);
     outbound.excluded_ports = rules.output(|rule| port(rule, Target::Return));
     outbound.ports = rules.output(|rule| port(rule, Target::Jump(Chain::Redirect)));
-    outbound.excluded_ranges =
-        rules.ranges(Target::Return).into_iter().flat_map(|(_, ranges)| ranges).collect();
+    let loopback_v4 = calls.iter().find_map(|call| loopback(call)).unwrap_or(traffic.loopback_v4);
+    outbound.excluded_ranges = rules.excluded_ranges(loopback_v4);
     let excluded_interfaces = rules.hook(Table::Nat, Hook::Output, |rule| interface(rule, false));
     let virtual_interfaces = rules.virtual_interfaces(&excluded_interfaces);
     outbound.ranges = rules.included(virtual_interfaces.first());
@@ -52,11 +55,11 @@ pub fn config_from(
         dns: rules.dns(),
         traffic: Traffic {
             mode,
-            inbound: rules.inbound(mode),
+            inbound: rules.inbound(mode, ports.tunnel),
             drop_invalid: !rules.hook(Table::Mangle, Hook::Prerouting, is_invalid).is_empty(),
             excluded_interfaces,
             virtual_interfaces,
-            loopback_v4: calls.iter().find_map(|call| loopback(call)).unwrap_or(traffic.loopback_v4),
+            loopback_v4,
             ports,
             proxy,
             outbound,
@@ -65,7 +68,11 @@ pub fn config_from(
 }
 
 /// The rules of ours in each family.
-struct Live<'a>(Vec<&'a FamilyRules>);
+struct Live<'a> {
+    all: Vec<&'a FamilyRules>,
+    /// The family that is read first.
+    first: Family,
+}
 
 impl<'a> Live<'a> {
     /// What `read` finds in a chain of ours. All families have the same, so that of the first that has any counts.
@@ -84,7 +91,9 @@ impl<'a> Live<'a> {
     }
 
     fn first<T>(&self, read: impl Fn(&'a FamilyRules) -> Vec<T>) -> Vec<T> {
-        self.0.iter().map(|rules| read(rules)).find(|found| !found.is_empty()).unwrap_or_default()
+        let first = |rules: &&&FamilyRules| rules.family == self.first;
+        let in_order = self.all.iter().filter(first).chain(self.all.iter().filter(|rules| !first(rules)));
+        in_order.map(|rules| read(rules)).find(|found| !found.is_empty()).unwrap_or_default()
     }
 
     fn redirect(&self, chain: Chain) -> Option<Port> {
@@ -93,11 +102,10 @@ impl<'a> Live<'a> {
         self.chain(Table::Nat, chain, port).first().copied()
     }
 
-    /// The rules for calls of the proxy to its own pod: one for each user and group of the proxy, and no other rule has this
-    /// form.
+    /// The rules for calls of the proxy to its own pod: one for each of its users and groups.
     fn calls_of_the_proxy(&self) -> Vec<&'a Statement> {
-        let all = self.0.iter().flat_map(|rules| statements(rules, Table::Nat, Chain::Output));
-        all.filter(|rule| rule.target == Target::Jump(Chain::InRedirect)).collect()
+        let all = self.all.iter().flat_map(|rules| statements(rules, Table::Nat, Chain::Output));
+        all.filter_map(is_call_of_the_proxy).collect()
     }
 
     fn mode(&self, table_of: impl Fn(Mark) -> Option<u32>, otherwise: Mode) -> Mode {
@@ -110,20 +118,29 @@ impl<'a> Live<'a> {
         Mode::Tproxy(Tproxy { mark, table: table_of(mark).unwrap_or(known) })
     }
 
-    fn inbound(&self, mode: Mode) -> InboundPorts {
-        let (table, taken, tunnel) = match mode {
-            Mode::Redirect => (Table::Nat, Chain::InRedirect, 1),
-            Mode::Tproxy(_) => (Table::Mangle, Chain::Tproxy, 0),
+    fn inbound(&self, mode: Mode, tunnel: Port) -> InboundPorts {
+        let (table, taken) = match mode {
+            Mode::Redirect => (Table::Nat, Chain::InRedirect),
+            Mode::Tproxy(_) => (Table::Mangle, Chain::Tproxy),
         };
         let takes = |rule: &Statement| rule.target == Target::Jump(taken);
         let included =
             self.chain(table, Chain::Inbound, |rule| takes(rule).then(|| destination_port(&rule.matcher)));
-        let excluded = || self.chain(table, Chain::Inbound, |rule| port(rule, Target::Return));
-        match included.as_slice() {
-            [] => InboundPorts::None,
-            ports if ports.contains(&None) => {
-                InboundPorts::All { except: excluded().into_iter().skip(tunnel).collect() }
+        let excluded = || {
+            let mut ports = self.chain(table, Chain::Inbound, |rule| port(rule, Target::Return));
+            // The rule of the tunnel port has the same form.
+            if let Some(at) = ports.iter().position(|port| *port == tunnel).filter(|_| table == Table::Nat) {
+                ports.remove(at);
             }
+            ports
+        };
+        // What enters the chain was to be captured there.
+        let enters = |rule: &Statement| (rule.target == Target::Jump(Chain::Inbound)).then_some(());
+        let is_entered = || !self.hook(table, Hook::Prerouting, enters).is_empty();
+        match included.as_slice() {
+            [] if is_entered() => InboundPorts::All { except: excluded() },
+            [] => InboundPorts::None,
+            ports if ports.contains(&None) => InboundPorts::All { except: excluded() },
             ports => InboundPorts::Only(ports.iter().copied().flatten().collect()),
         }
     }
@@ -153,16 +170,30 @@ impl<'a> Live<'a> {
         OwnerGroups::All { except }
     }
 
-    /// The destinations of rules that test nothing else, in each family. The first that returns is for loopback.
+    /// The destinations of rules that test nothing else, in each family.
     fn ranges(&self, target: Target) -> Vec<(Family, Vec<IpNetwork>)> {
-        let loopback = usize::from(target == Target::Return);
         let of = |rules: &&FamilyRules| {
             let family = rules.family;
             let read = |rule| range(rule, target, family);
-            let ranges = statements(rules, Table::Nat, Chain::Output).filter_map(read).skip(loopback);
-            (family, ranges.collect())
+            (family, statements(rules, Table::Nat, Chain::Output).filter_map(read).collect())
         };
-        self.0.iter().map(of).collect()
+        self.all.iter().map(of).collect()
+    }
+
+    /// Of rules that return; the first with the loopback range is not for an excluded one.
+    fn excluded_ranges(&self, loopback_v4: Ipv4Network) -> Vec<IpNetwork> {
+        let mut all = Vec::new();
+        for (family, mut ranges) in self.ranges(Target::Return) {
+            let loopback = match family {
+                Family::V4 => loopback_v4.into(),
+                Family::V6 => IpAddr::from(Ipv6Addr::LOCALHOST).into(),
+            };
+            if let Some(at) = ranges.iter().position(|range| *range == loopback) {
+                ranges.remove(at);
+            }
+            all.extend(ranges);
+        }
+        all
     }
 
     /// A rule for all addresses of each family, or rules for ranges, of which one may be a range of all addresses. The rules of a
@@ -172,7 +203,7 @@ impl<'a> Live<'a> {
         let of_guests = of_guests.filter(|all| all.iter().any(|(_, ranges)| !ranges.is_empty()));
         let ranges = of_guests.unwrap_or_else(|| self.ranges(Target::Jump(Chain::Redirect)));
         let is_all = |(_, ranges): &(Family, Vec<IpNetwork>)| matches!(ranges.as_slice(), [range] if range.prefix() == 0);
-        let mut rules = self.0.iter().flat_map(|rules| rules.tables.values()).flat_map(TableRules::rules);
+        let mut rules = self.all.iter().flat_map(|rules| rules.tables.values()).flat_map(TableRules::rules);
         if !ranges.is_empty()
             && ranges.iter().all(is_all)
             && !rules.any(|rule| rule.why == Why::IncludedRange)
@@ -197,7 +228,7 @@ impl<'a> Live<'a> {
             ranges.reverse();
             (rules.family, ranges)
         };
-        self.0.iter().map(of).collect()
+        self.all.iter().map(of).collect()
     }
 
     /// The rules that let in by an interface, without those of interfaces that are excluded in both directions. They were each put
@@ -219,7 +250,7 @@ impl<'a> Live<'a> {
         };
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
         for rule in
-            self.0.iter().flat_map(|rules| statements(rules, Table::Nat, Chain::OutputDns)).filter(tcp)
+            self.all.iter().flat_map(|rules| statements(rules, Table::Nat, Chain::OutputDns)).filter(tcp)
         {
             match rule.matcher.destination {
                 None => return Dns::All,
@@ -236,6 +267,11 @@ impl<'a> Live<'a> {
 
 /// The table of marked packets that no option names.
 const DEFAULT_ROUTE_TABLE: u32 = 133;
+
+/// The form of the rules for calls of the proxy to its own pod, which no other rule has.
+fn is_call_of_the_proxy(rule: &Statement) -> Option<&Statement> {
+    (rule.target == Target::Jump(Chain::InRedirect)).then_some(rule)
+}
 
 fn statements(rules: &FamilyRules, table: Table, chain: Chain) -> impl Iterator<Item = &Statement> {
     let rules = rules.tables.get(&table).and_then(|table| table.chains.get(&chain));
@@ -262,7 +298,6 @@ fn proxy(calls: &[&Statement]) -> Option<ProxyOwner> {
             Owner::Uid(uid) => (&mut proxy.uids, uid),
             Owner::Gid(gid) => (&mut proxy.gids, gid),
         };
-        // Both families have a rule.
         if !ids.contains(&id) {
             ids.push(id);
         }

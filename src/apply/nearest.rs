@@ -1,0 +1,138 @@
+//! The configuration that gives the live rules but for the fewest of them: where one was changed by hand, `check` names that one.
+
+use std::cmp::Reverse;
+
+use super::live::Own;
+use crate::config::{AsOptions, CaptureConfig, InboundPorts, OwnerGroups, Traffic};
+use crate::explain::Rules;
+use crate::model::{Family, FamilyRules};
+use crate::{diff, nft, policy};
+
+/// Longest list of which each item is left out as a trial.
+const MOST_ITEMS: usize = 32;
+
+/// Parts that rules of one family show alone, by number. False if there is no such part.
+fn take_part(number: usize, to: &mut Traffic, from: &Traffic) -> bool {
+    match number {
+        0 => to.ports.outbound = from.ports.outbound,
+        1 => to.ports.inbound = from.ports.inbound,
+        2 => to.ports.tunnel = from.ports.tunnel,
+        3 => to.proxy = from.proxy.clone(),
+        4 => to.inbound = from.inbound.clone(),
+        5 => to.drop_invalid = from.drop_invalid,
+        6 => to.excluded_interfaces = from.excluded_interfaces.clone(),
+        7 => to.outbound.ports = from.outbound.ports.clone(),
+        8 => to.outbound.excluded_ports = from.outbound.excluded_ports.clone(),
+        9 => to.outbound.owners = from.outbound.owners.clone(),
+        _ => return false,
+    }
+    true
+}
+
+/// The number of lists.
+const LISTS: usize = 7;
+
+/// Leaves out one item of a list, by number; false if there is none at this place.
+fn leave_out(number: usize, traffic: &mut Traffic, at: usize) -> bool {
+    fn item<T>(list: &mut Vec<T>, at: usize, least: usize) -> bool {
+        let is_there = at < list.len() && (least..MOST_ITEMS).contains(&(list.len() - 1));
+        if is_there {
+            list.remove(at);
+        }
+        is_there
+    }
+    let outbound = &mut traffic.outbound;
+    match number {
+        0 => match &mut traffic.inbound {
+            InboundPorts::All { except } => item(except, at, 0),
+            InboundPorts::Only(ports) => item(ports, at, 1),
+            InboundPorts::None => false,
+        },
+        1 => match &mut outbound.owners {
+            OwnerGroups::All { except } => item(except, at, 0),
+            OwnerGroups::Only(groups) => item(groups, at, 1),
+        },
+        2 => item(&mut outbound.excluded_ranges, at, 0),
+        3 => item(&mut outbound.excluded_ports, at, 0),
+        4 => item(&mut outbound.ports, at, 0),
+        5 => item(&mut traffic.proxy.uids, at, 1),
+        _ => item(&mut traffic.proxy.gids, at, 1),
+    }
+}
+
+/// How far a configuration is from the live rules: the number of rules that differ. Of two that are as far, the one with more rules,
+/// since a rule is deleted more often than added; then the one with fewer options.
+type Distance = (usize, Reverse<usize>, usize);
+
+impl Own {
+    /// The configuration that the live rules come from, or are nearest to; what no rule shows is as in `otherwise`.
+    #[must_use]
+    pub fn nearest_config(&self, otherwise: &CaptureConfig) -> CaptureConfig {
+        let mut nearest = Nearest::new(self, self.config(otherwise));
+        if nearest.distance.0 == 0 {
+            return nearest.config;
+        }
+        let families = nearest.config.families;
+        let of_others = self.rules.keys().map(|family| self.config_by(*family, otherwise));
+        for other in of_others.chain([CaptureConfig { families, ..otherwise.clone() }]) {
+            let mut part = 0;
+            let mut changed = nearest.config.clone();
+            while take_part(part, &mut changed.traffic, &other.traffic) {
+                nearest.improve(changed);
+                changed = nearest.config.clone();
+                part += 1;
+            }
+            nearest.improve(other);
+        }
+        for list in 0..LISTS {
+            let mut at = 0;
+            let mut changed = nearest.config.clone();
+            while leave_out(list, &mut changed.traffic, at) {
+                at += usize::from(!nearest.improve(changed));
+                changed = nearest.config.clone();
+            }
+        }
+        nearest.config
+    }
+
+    fn distance(&self, config: &CaptureConfig) -> Distance {
+        let rules = policy::ruleset(config);
+        let wanted = config.families.iter().map(|family| (family, rules.resolve(family))).collect();
+        let live = |family: Family| self.rules.get(&family);
+        let tables = self.is_native.then(|| nft::tables(&wanted).iter().map(nft::encode).collect());
+        let tables = tables.map(|tables| nft::Live::new(tables, Vec::new()));
+        let (mut differing, mut count) = (0, 0);
+        for (family, rules) in &wanted {
+            // Native rules are compared in the form in which they are read.
+            let native = tables.as_ref().map(|tables| Rules::native(tables, *family).own(*family));
+            let rules = native.as_ref().unwrap_or(rules);
+            count += rules.count();
+            differing += diff::distance(live(*family).unwrap_or(&FamilyRules::none(*family)), rules);
+        }
+        (differing, Reverse(count), AsOptions::of(config, config.families).iter().count())
+    }
+}
+
+/// The nearest configuration so far.
+struct Nearest<'a> {
+    own: &'a Own,
+    config: CaptureConfig,
+    distance: Distance,
+}
+
+impl<'a> Nearest<'a> {
+    fn new(own: &'a Own, config: CaptureConfig) -> Self {
+        let distance = own.distance(&config);
+        Self { own, config, distance }
+    }
+
+    /// Takes the changed configuration if it is nearer.
+    fn improve(&mut self, changed: CaptureConfig) -> bool {
+        let distance = self.own.distance(&changed);
+        let is_nearer = distance < self.distance;
+        if is_nearer {
+            (self.config, self.distance) = (changed, distance);
+        }
+        is_nearer
+    }
+}

@@ -1,0 +1,113 @@
+//! `check` without options, of rules that were changed by hand or come from elsewhere.
+
+use serde_json::Map;
+
+use crate::check::{OPTIONS, check, rules, signed};
+use crate::istio_leftovers::{ISTIO_1_14, ISTIO_TODAY, istio_leftovers, istio_tproxy_ran_three_times};
+use crate::lab::{Family, Fixture, for_each_backend};
+
+for_each_backend!(rule_that_was_changed_by_hand_is_named, rules_of_istios_binary_are_not_reported_as_changed);
+
+/// A change of one family by hand, and the only rules that `check` names then.
+const CHANGED: [(Family, &str, &str, &[&str]); 9] = [
+    (
+        Family::V4,
+        "-D ISTIO_INBOUND -p tcp --dport 15090 -j RETURN",
+        "ISTIO_INBOUND",
+        &["+-p tcp --dport 15090 -j RETURN"],
+    ),
+    (
+        Family::V6,
+        "-D ISTIO_INBOUND -p tcp --dport 15020 -j RETURN",
+        "ISTIO_INBOUND",
+        &["+-p tcp --dport 15020 -j RETURN"],
+    ),
+    (
+        Family::V4,
+        "-D ISTIO_INBOUND -p tcp --dport 15008 -j RETURN",
+        "ISTIO_INBOUND",
+        &["+-p tcp --dport 15008 -j RETURN"],
+    ),
+    (
+        Family::V4,
+        "-R ISTIO_REDIRECT 1 -p tcp -j REDIRECT --to-ports 15099",
+        "ISTIO_REDIRECT",
+        &["--p tcp -j REDIRECT --to-ports 15099", "+-p tcp -j REDIRECT --to-ports 15001"],
+    ),
+    (
+        Family::V4,
+        "-I ISTIO_INBOUND -p tcp --dport 9999 -j RETURN",
+        "ISTIO_INBOUND",
+        &["--p tcp --dport 9999 -j RETURN"],
+    ),
+    (Family::V4, "-A ISTIO_OUTPUT -d 10.9.0.0/16 -j RETURN", "ISTIO_OUTPUT", &["--d 10.9.0.0/16 -j RETURN"]),
+    (
+        Family::V6,
+        "-A ISTIO_OUTPUT -p tcp --dport 9000 -j ISTIO_REDIRECT",
+        "ISTIO_OUTPUT",
+        &["--p tcp --dport 9000 -j ISTIO_REDIRECT"],
+    ),
+    (
+        Family::V4,
+        "-R ISTIO_OUTPUT 4 -m owner --uid-owner 1338 -j RETURN",
+        "ISTIO_OUTPUT",
+        &["--m owner --uid-owner 1338 -j RETURN", "+-m owner --uid-owner 1337 -j RETURN"],
+    ),
+    (
+        Family::V6,
+        "-I ISTIO_OUTPUT -m owner --gid-owner 500 -j RETURN",
+        "ISTIO_OUTPUT",
+        &["--m owner --gid-owner 500 -j RETURN"],
+    ),
+];
+
+fn rule_that_was_changed_by_hand_is_named(fixture: Fixture) {
+    let pod = fixture.pod();
+    for (family, command, chain, rules) in CHANGED {
+        pod.apply(&OPTIONS);
+        pod.iptables(family, &format!("-t nat {command}"));
+        let (code, said) = check(&pod, &[]);
+        let options = &said["options_of_rules"];
+        assert_eq!((code, &options["istio-local-exclude-ports"]), (1, &"15020,15090".into()), "{said:#}");
+        assert_eq!(options.as_object().map(Map::len), Some(5), "{command}: {said:#}");
+        let chains: Vec<_> =
+            said["chains"].as_array().unwrap().iter().map(|one| (&one["family"], &one["chain"])).collect();
+        let family = if family == Family::V4 { "IPv4" } else { "IPv6" };
+        assert_eq!(chains, [(&family.into(), &chain.into())], "{command}: {said:#}");
+        let found = &said["chains"][0]["rules"];
+        let text: Vec<String> = found.as_array().unwrap().iter().map(signed).collect();
+        assert_eq!(text, rules, "{command}: {said:#}");
+    }
+}
+
+fn rules_of_istios_binary_are_not_reported_as_changed(fixture: Fixture) {
+    let pod = fixture.pod();
+    istio_leftovers(&pod, ISTIO_TODAY);
+    pod.istio_iptables(&["check"]).run().ended_with(0).output_contains("equal: the live rules");
+    let pod = fixture.pod();
+    istio_tproxy_ran_three_times(&pod);
+    let ended = pod.istio_iptables(&["check"]).run().ended_with(0);
+    ended
+        .output_contains("equal: the live rules")
+        .output_contains("note: addresses, policy rules and routes are those of Istio");
+    pod.ip("-4 route del local default dev lo table 133");
+    let ended = pod.istio_iptables(&["check"]).run().ended_with(1);
+    ended.output_contains("a run would `ip -4 route");
+    // What earlier versions wrote differs in the rules that later ones changed, and in no other.
+    let pod = fixture.pod();
+    istio_leftovers(&pod, ISTIO_1_14);
+    let (code, said) = check(&pod, &[]);
+    assert_eq!(
+        (code, &said["options_of_rules"]["istio-local-exclude-ports"]),
+        (1, &"15090,15021,15020".into()),
+        "{said:#}"
+    );
+    let missing = [
+        "+! -d 127.0.0.1/32 -o lo -p tcp ! --dport 15008 -m owner --uid-owner 1337 -j ISTIO_IN_REDIRECT",
+        "+! -d 127.0.0.1/32 -o lo -p tcp ! --dport 15008 -m owner --gid-owner 1337 -j ISTIO_IN_REDIRECT",
+    ];
+    let found = rules(&said, "nat", "ISTIO_OUTPUT");
+    assert!(found.len() == 4 && missing.iter().all(|rule| found.contains(&(*rule).to_owned())), "{said:#}");
+    assert_eq!(rules(&said, "nat", "OUTPUT"), ["--p tcp -j ISTIO_OUTPUT", "+-j ISTIO_OUTPUT"], "{said:#}");
+    assert_eq!(said["chains"].as_array().map(Vec::len), Some(4), "{said:#}");
+}
