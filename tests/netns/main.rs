@@ -69,4 +69,5 @@ mod state;
 mod tickets;
 mod tproxy;
 mod unlisted_chains;
+mod unnamed_rules;
 mod validation;
