@@ -1,13 +1,22 @@
 //! Typical rules of other programs beside ours: what is captured, what is named, and that theirs never change. The
 //! directory `other_programs/` has their rules: `-4` and `-6` select those of one family.
 
+mod programs;
+
 use crate::foreign::EVERYTHING;
 use crate::lab::fixture::at;
 use crate::lab::program::{Ended, tool};
 use crate::lab::{Backend, Family, Fixture, Pod, for_each_backend_and_native};
+use programs::{
+    AMBIENT, AMBIENT_NFT, OF_CLUSTERS, OF_CONTAINER_ENGINES, OF_HOSTS, OF_MESHES, OF_NETWORK_PLUGINS,
+    OF_NETWORKS, Program, Routes, Rules,
+};
 
 for_each_backend_and_native!(
     cluster_programs_live_beside_ours,
+    network_plugins_live_beside_ours,
+    container_engines_live_beside_ours,
+    tunnels_and_second_interfaces_live_beside_ours,
     host_programs_live_beside_ours,
     other_meshes_live_beside_ours,
     ambient_mode_is_refused_and_keeps_its_rules,
@@ -15,88 +24,11 @@ for_each_backend_and_native!(
     firewalld_that_filters_forwarded_packets_only_passes_tproxy,
 );
 
-/// What another program puts into a network namespace.
-#[derive(Clone, Copy, Debug)]
-enum Rules {
-    /// For the restore tools of both families.
-    Iptables(&'static str),
-    /// Tables of its own.
-    Nft(&'static str),
-}
-
-/// Rules of one program, and what they mean for captured connections.
-#[derive(Clone, Copy, Debug)]
-struct Program {
-    name: &'static str,
-    rules: Rules,
-    /// Table and chain of every rule, or table of every base chain, that a warning has to name; there is no other warning.
-    named: &'static [&'static str],
-    /// Named beside iptables only: ACCEPT ends no other base chain, such as that of native nftables.
-    accepts: &'static [&'static str],
-    /// The ports to which it redirects connections of the app and of clients, before ours if they are in iptables.
-    redirects: Option<(u16, u16)>,
-    /// Keeps connections of clients from the proxy in TPROXY mode, in this family.
-    drops_tproxy: Option<Family>,
-}
-
-const fn program(name: &'static str, rules: Rules, named: &'static [&'static str]) -> Program {
-    Program { name, rules, named, accepts: &[], redirects: None, drops_tproxy: None }
-}
-
-macro_rules! iptables {
-    ($file:literal) => {
-        Rules::Iptables(include_str!(concat!("other_programs/", $file, ".rules")))
-    };
-}
-
-macro_rules! nft {
-    ($file:literal) => {
-        Rules::Nft(include_str!(concat!("other_programs/", $file, ".nft")))
-    };
-}
-
-const OF_CLUSTERS: [Program; 5] = [
-    program("kube-proxy, iptables", iptables!("kube_proxy"), &["nat PREROUTING", "nat OUTPUT"]),
-    program(
-        "kube-proxy, nftables",
-        nft!("kube_proxy"),
-        &["kube-proxy nat-prerouting", "kube-proxy nat-output"],
-    ),
-    Program {
-        accepts: &["mangle PREROUTING"],
-        ..program("Calico", iptables!("calico"), &["raw PREROUTING"])
-    },
-    program("AWS VPC CNI", iptables!("aws_vpc_cni"), &[]),
-    program("NodeLocal DNSCache", iptables!("node_local_dns"), &["raw PREROUTING", "raw OUTPUT"]),
-];
-
-const OF_HOSTS: [Program; 7] = [
-    program("Docker", iptables!("docker"), &["raw PREROUTING", "nat PREROUTING", "nat OUTPUT"]),
-    program("Docker's name server", iptables!("docker_dns"), &["nat OUTPUT"]),
-    program("Tailscale", iptables!("tailscale"), &["filter INPUT"]),
-    program("libvirt", iptables!("libvirt"), &[]),
-    program("NetworkManager", nft!("network_manager"), &[]),
-    Program {
-        drops_tproxy: Some(Family::V6),
-        ..program("firewalld", nft!("firewalld"), &["firewalld filter_PREROUTING", "firewalld filter_INPUT"])
-    },
-    program("ufw", iptables!("ufw"), &["filter INPUT"]),
-];
-
-const OF_MESHES: [Program; 1] = [Program {
-    redirects: Some((4140, 4143)),
-    ..program("Linkerd", iptables!("linkerd"), &["nat PREROUTING", "nat OUTPUT"])
-}];
-
-/// Its chain in OUTPUT has the name of ours.
-const AMBIENT: Program = program("Istio ambient", iptables!("istio_ambient"), &[]);
-
-/// Its chains are in tables of its own.
-const AMBIENT_NFT: Program = program("Istio ambient, nftables", nft!("istio_ambient"), &[]);
-
 impl Program {
     fn install(&self, pod: &Pod) {
+        pod.ip(self.network);
         match self.rules {
+            Rules::Iptables("") => {}
             Rules::Iptables(text) => {
                 for family in pod.fixture.families() {
                     pod.restore(*family, text);
@@ -127,8 +59,32 @@ impl Program {
                 })
                 .collect(),
         };
-        assert!(!lists.is_empty(), "{}: its rules are live", self.name);
-        lists
+        let network = self.network_of(pod);
+        assert!(lists.len() + network.len() > 0, "{}: its rules are live", self.name);
+        [lists, network].concat()
+    }
+
+    /// Addresses, routes and policy rules.
+    fn network_of(&self, pod: &Pod) -> Vec<String> {
+        if self.network.is_empty() {
+            return Vec::new();
+        }
+        let lists =
+            ["-4 rule", "-6 rule", "-4 route show table all", "-6 route show table all", "-o address"];
+        let list = |words: &str| {
+            let listed = pod.namespace.run(|| tool("ip", &words.split(' ').collect::<Vec<_>>(), ""));
+            listed.lines().map(|line| format!("{words}: {}", line.trim())).collect::<Vec<_>>()
+        };
+        lists.into_iter().flat_map(list).collect()
+    }
+
+    /// What was there before ours is there, in the same order.
+    fn is_kept(&self, pod: &Pod, before: &[String]) {
+        let live = self.live(pod);
+        let mut rest = live.iter();
+        for line in before {
+            assert!(rest.any(|live| live == line), "{}: {line} is missing or moved: {live:#?}", self.name);
+        }
     }
 
     /// The warnings about foreign rules are those that are expected, for every rule that is named.
@@ -158,7 +114,12 @@ impl Program {
             } else {
                 pod.outside().call(to_app).captured(inbound, to_app);
             }
-            pod.app().call(to_service).captured(outbound, to_service);
+            if self.routes == Routes::DropAnswers {
+                let marker = at(family.pod(), 8080);
+                assert!(pod.app().gets_no_reply(to_service, marker), "{}: {family:?}", self.name);
+            } else {
+                pod.app().call(to_service).captured(outbound, to_service);
+            }
         }
     }
 
@@ -174,9 +135,10 @@ impl Program {
         for args in [&EVERYTHING[..], &excluded, &tproxy] {
             self.is_named(fixture, &pod.apply(args), &mut seen);
             self.captures(&pod, args == tproxy);
+            self.is_kept(&pod, &before);
             if args == EVERYTHING {
                 pod.apply(args).output_contains("already converged");
-            } else if args == excluded && self.redirects.is_none() {
+            } else if args == excluded && self.redirects.is_none() && self.routes == Routes::Services {
                 for family in fixture.families() {
                     pod.app().call(at(family.other_service(), 80)).served_by("outside");
                 }
@@ -207,6 +169,18 @@ fn rules_of(saved: &str, family: Family) -> Vec<String> {
 
 fn cluster_programs_live_beside_ours(fixture: Fixture) {
     OF_CLUSTERS.iter().for_each(|program| program.lives_beside_ours(fixture));
+}
+
+fn network_plugins_live_beside_ours(fixture: Fixture) {
+    OF_NETWORK_PLUGINS.iter().for_each(|program| program.lives_beside_ours(fixture));
+}
+
+fn container_engines_live_beside_ours(fixture: Fixture) {
+    OF_CONTAINER_ENGINES.iter().for_each(|program| program.lives_beside_ours(fixture));
+}
+
+fn tunnels_and_second_interfaces_live_beside_ours(fixture: Fixture) {
+    OF_NETWORKS.iter().for_each(|program| program.lives_beside_ours(fixture));
 }
 
 fn host_programs_live_beside_ours(fixture: Fixture) {
