@@ -138,7 +138,9 @@ impl Phases {
         }
         let is_live = main.has_ours() || others.iter().any(|(_, other)| other.has_ours());
         let mut marks: BTreeSet<Mark> = BTreeSet::new();
-        if changes_marks && (is_live || current.native.marks_packets()) {
+        // An entry that was marked before a clean-up may be that of a connection that was direct meanwhile.
+        let is_resumed = transition.exempt_connections;
+        if changes_marks && (is_live || is_resumed || current.native.marks_packets()) {
             marks.extend(saved_marks(desired));
         }
         let of_main = if self.backend == Backend::Native { current.native.marks() } else { live_marks(main) };

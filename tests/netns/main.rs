@@ -51,6 +51,7 @@ mod killed;
 mod kubevirt;
 mod lab_selftest;
 mod leaving;
+mod left_entries;
 mod leftovers;
 mod matrix;
 mod missed_packets;
