@@ -12,6 +12,7 @@ use super::{Live, Pod};
 use crate::config::{CaptureConfig, PacketQuery, Sender};
 use crate::model::{DNS_CAPTURE_PORT, Family, InterfaceAddress, Network, Port, Protocol, Target, Transport};
 use crate::ordered::Ordered as _;
+use crate::policy;
 use crate::routing;
 use crate::text::one_line;
 
@@ -284,10 +285,13 @@ pub(super) fn problems(rows: &[Row], live: &Live, config: &CaptureConfig, networ
     if !live.rules.values().any(Rules::has_ours) {
         problems.push("no capture rule is live".to_owned());
     }
+    let wanted = policy::ruleset(config);
     for (family, rules) in &live.rules {
-        let broken = rules.broken_chains();
+        // Istio's rules of TPROXY mode have chains of nat that nothing jumps to, and so have ours.
+        let usual = Rules::from(&wanted.resolve(*family)).broken_chains();
+        let broken = rules.broken_chains().into_iter().filter(|chain| !usual.contains(chain));
         let words = |chain| format!("{chain} ({family}): run istio-iptables again with the pod's options");
-        problems.extend(broken.iter().map(words));
+        problems.extend(broken.map(words));
     }
     let has_ours = |family| live.rules.get(&family).is_some_and(Rules::has_ours);
     if let Some(InterfaceAddress { interface, address, .. }) = config.traffic.ipv6_address(network)

@@ -12,6 +12,7 @@ use crate::lab::fixture::at;
 use crate::lab::{Family, Fixture, Pod, for_each_backend_and_native};
 
 for_each_backend_and_native!(
+    healthy_pods_have_no_problem,
     listeners_of_the_proxy_are_examined,
     a_listener_that_is_not_transparent_is_named_with_tproxy,
     processes_with_the_proxys_ids_are_named,
@@ -33,6 +34,24 @@ fn listeners(pod: &Pod) -> Vec<[String; 4]> {
     listeners
         .map(|found| [&found["for"], &found["family"], &found["protocol"], &found["problem"]].map(text))
         .collect()
+}
+
+fn healthy_pods_have_no_problem(fixture: Fixture) {
+    for options in [
+        ["-b", "*", "-i", "*", "-m", "REDIRECT"],
+        ["-b", "*", "-i", "*", "-m", "TPROXY"],
+        ["-b", "80", "-i", "10.0.0.0/8", "-m", "TPROXY"],
+        ["-b", "", "-i", "10.0.0.0/8", "-m", "TPROXY"],
+        ["-b", "*", "-i", "", "-m", "TPROXY"],
+        ["-b", "*", "-i", "", "-m", "REDIRECT"],
+    ] {
+        let pod = fixture.pod();
+        pod.apply(&options);
+        let ports = [Listen::Tcp(15001), Listen::TcpTransparent(15006)];
+        let _proxy = pod.proxy().serve("proxy", &ports);
+        let said = overview(&pod);
+        assert_eq!(said["problems"], Value::Array(Vec::new()), "{options:?}: {said:#}");
+    }
 }
 
 fn listeners_of_the_proxy_are_examined(fixture: Fixture) {
