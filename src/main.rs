@@ -3,6 +3,9 @@
 #[cfg(no_unwind_tables)]
 #[path = "kernel/link_stubs.rs"]
 mod link_stubs;
+#[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
+#[path = "kernel/untranslated.rs"]
+mod untranslated;
 
 use std::io;
 use std::path::Path;

@@ -1,5 +1,9 @@
 //! `istio-cni`: read the request and the configuration, run the command, print one JSON document.
 
+#[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
+#[path = "../../src/kernel/untranslated.rs"]
+mod untranslated;
+
 use std::ffi::OsStr;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
