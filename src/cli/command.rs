@@ -263,7 +263,8 @@ pub(super) fn explain(error: &clap::Error, arguments: &[OsString]) -> UsageError
     let word = context(ContextKind::InvalidSubcommand).or_else(|| context(ContextKind::InvalidArg));
     match word {
         Some(flag) if kind == ErrorKind::UnknownArgument && flag.starts_with('-') => {
-            UsageError::UnknownFlag { flag, similar: context(ContextKind::SuggestedArg) }
+            let commands = commands_with(&flag);
+            UsageError::UnknownFlag { flag, similar: context(ContextKind::SuggestedArg), commands }
         }
         Some(word) if kind == ErrorKind::UnknownArgument || kind == ErrorKind::InvalidSubcommand => {
             let similar = context(ContextKind::SuggestedSubcommand);
@@ -286,6 +287,15 @@ pub(super) fn explain(error: &clap::Error, arguments: &[OsString]) -> UsageError
             UsageError::Other(line.strip_prefix("error: ").unwrap_or(line).to_owned())
         }
     }
+}
+
+/// The sub-commands that have a flag.
+fn commands_with(flag: &str) -> Vec<String> {
+    let Some(name) = flag.strip_prefix("--") else { return Vec::new() };
+    let is_it = |argument: &Arg| argument.get_long() == Some(name);
+    let all = command();
+    let have = all.get_subcommands().filter(|command| command.get_arguments().any(is_it));
+    have.map(|command| command.get_name().to_owned()).collect()
 }
 
 /// The boolean flag right before `word`; `word` was probably meant as its value.

@@ -52,6 +52,8 @@ pub enum UsageError {
         flag: String,
         /// One that looks like it.
         similar: Option<String>,
+        /// The sub-commands that have it.
+        commands: Vec<String>,
     },
 }
 
@@ -76,7 +78,10 @@ impl fmt::Display for UsageError {
                 meant.spec().name
             ),
             Self::Other(text) => f.write_str(text),
-            Self::UnknownFlag { flag, similar } => {
+            Self::UnknownFlag { flag, similar: _, commands } if !commands.is_empty() => {
+                write!(f, "unknown option {flag:?} here; it belongs to {}", commands.join(", "))
+            }
+            Self::UnknownFlag { flag, similar, .. } => {
                 write!(f, "unknown option {flag:?}")?;
                 let help = || "`istio-iptables --help` lists the options".to_owned();
                 suffix(f, &similar.as_ref().map_or_else(help, |name| format!("did you mean {name}?")))

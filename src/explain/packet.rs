@@ -105,9 +105,9 @@ impl Packet {
     /// The same packet, leaving by the interface of its route where none is asked about.
     #[must_use]
     pub(super) fn by_route(mut self, query: &PacketQuery, routing: Routing<'_>, network: &Network) -> Self {
-        let interface =
-            routing.interface(&self).filter(|_| !self.is_inbound && query.out_interface.is_none());
-        if let Some(interface) = interface.filter(|name| *name != self.interface) {
+        let route = routing.leaves_by(&self).filter(|_| !self.is_inbound && query.out_interface.is_none());
+        if let Some((interface, is_local)) = route.filter(|(name, _)| *name != self.interface) {
+            self.is_local |= is_local;
             let given = query.source.unwrap_or_else(|| source(network, self.destination, &interface, false));
             self.source.set_ip(given);
             self.interface = interface;

@@ -66,8 +66,9 @@ impl<'a> Routing<'a> {
         Some(Looked { packet, lookup: lookup(self.fib?, &flow) })
     }
 
-    /// The interface by which a packet leaves that a process sends to another machine.
-    pub(super) fn interface(&self, packet: &Packet) -> Option<String> {
+    /// The interface by which a packet leaves that a process sends, and whether that is to this machine: a local route has addresses
+    /// that no interface has.
+    pub(super) fn leaves_by(&self, packet: &Packet) -> Option<(String, bool)> {
         let flow = Flow {
             source: packet.source.ip(),
             destination: packet.destination.ip(),
@@ -79,7 +80,10 @@ impl<'a> Routing<'a> {
         };
         let lookup = lookup(self.fib?, &flow);
         match lookup.decisive?.found {
-            Found::Route(route) if route.kind == RouteKind::Unicast => route.interface.clone(),
+            Found::Route(route) if route.kind == RouteKind::Unicast => {
+                Some((route.interface.clone()?, false))
+            }
+            Found::Route(route) if route.kind == RouteKind::Local => Some(("lo".to_owned(), true)),
             Found::Route(_) | Found::Rejected(_) | Found::Unknown => None,
         }
     }

@@ -158,11 +158,22 @@ pub(super) fn problem_of(packet: &Packet, port: Port, pod: &Pod<'_>) -> Option<S
             return Some(format!("the kernel drops it: {why}"));
         }
     }
+    if !packet.is_inbound
+        && let Some(problem) = loopback_problem(live)
+    {
+        return Some(problem.to_owned());
+    }
     let ports = proxy_ports(live, pod.config);
     let of_packet = |found: &ProxyPort| {
         (found.port, found.transport, found.family) == (port, packet.transport, packet.family())
     };
     ports.into_iter().find(of_packet)?.problem
+}
+
+/// What keeps captured packets of the pod's own processes from the proxy: they get there by `lo`.
+fn loopback_problem(live: &Live) -> Option<&'static str> {
+    let is_down = live.links.named("lo").is_some_and(|link| !link.is_up);
+    is_down.then_some("the interface lo is down: captured outbound packets are lost; `ip link set lo up`")
 }
 
 /// A port that a rule hands packets to.
@@ -285,6 +296,7 @@ pub(super) fn problems(rows: &[Row], live: &Live, config: &CaptureConfig, networ
     if !live.rules.values().any(Rules::has_ours) {
         problems.push("no capture rule is live".to_owned());
     }
+    problems.extend(loopback_problem(live).map(str::to_owned));
     let wanted = policy::ruleset(config);
     for (family, rules) in &live.rules {
         // Istio's rules of TPROXY mode have chains of nat that nothing jumps to, and so have ours.

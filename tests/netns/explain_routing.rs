@@ -16,6 +16,8 @@ for_each_backend_and_native!(
     rejected_packets_are_not_sent,
     packets_without_a_route_are_not_sent,
     policy_rules_of_a_user_may_decide_over_answers,
+    packets_to_a_local_route_stay_in_the_pod,
+    captured_packets_need_the_loopback_interface,
 );
 
 const TPROXY: [&str; 6] = ["-b", "*", "-i", "*", "-m", "TPROXY"];
@@ -181,4 +183,50 @@ fn policy_rules_of_a_user_may_decide_over_answers(fixture: Fixture) {
     let words = ["explain", "--live", "--to", &question.to.to_string()];
     let text = pod.bare_istio_iptables(&[&words[..], &options].concat()).run().succeeded();
     text.output_contains("unless   a policy rule decides that cannot be evaluated: policy rule `50:");
+}
+
+/// A range that is routed to this machine, of which no interface has an address.
+fn packets_to_a_local_route_stay_in_the_pod(fixture: Fixture) {
+    for mode in ["REDIRECT", "TPROXY"] {
+        let pod = fixture.pod();
+        let _servers = (pod.proxy_listens(), pod.app_listens(&[8080]));
+        for family in fixture.families() {
+            pod.namespace.ip(&format!(
+                "route add local {}/{} dev lo",
+                family.service(),
+                family.host_prefix()
+            ));
+        }
+        pod.apply(&["-b", "*", "-i", "*", "-m", mode]);
+        for family in fixture.families() {
+            let to = at(family.service(), 8080);
+            pod.app().call(to).served_by("app");
+            let app = pod.bare_istio_iptables(&["explain", "--live", "--to", &to.to_string()]);
+            let said = app.run().succeeded().stdout();
+            assert!(said.starts_with("not captured: ") && said.contains("leaving by lo"), "{mode}: {said}");
+            // In IPv6 the kernel chooses ::6 on lo as the source, which is the proxy's for requests to the app.
+            if *family == Family::V6 {
+                continue;
+            }
+            pod.proxy().call(to).captured(15006, to);
+            let proxy = ["explain", "--live", "--from", "proxy", "--to", &to.to_string()];
+            let said = pod.bare_istio_iptables(&proxy).run().succeeded().stdout();
+            assert!(said.starts_with("captured: goes to the proxy's inbound port 15006"), "{mode}: {said}");
+        }
+    }
+}
+
+fn captured_packets_need_the_loopback_interface(fixture: Fixture) {
+    let pod = fixture.pod();
+    let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
+    pod.apply(&["-b", "*", "-i", "*"]);
+    pod.namespace.ip("link set lo down");
+    let to = at(Family::V4.service(), 80);
+    let said =
+        pod.bare_istio_iptables(&["explain", "--live", "--to", &to.to_string()]).run().succeeded().stdout();
+    assert!(said.lines().next().is_some_and(|first| first.contains("the interface lo is down")), "{said}");
+    let overview = pod.bare_istio_iptables(&["explain", "--live"]).run().succeeded().stdout();
+    assert!(overview.lines().next().is_some_and(|first| first.contains("lo is down")), "{overview}");
+    pod.namespace.ip("link set lo up");
+    pod.app().call(to).captured(15001, to);
 }
