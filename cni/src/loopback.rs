@@ -16,12 +16,25 @@ pub const LONGEST: Duration = Duration::from_secs(10);
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
 
+/// So many looks in a row find nothing under way, once anything was: while a process starts a program in its place, its variables
+/// cannot be read.
+const QUIET_LOOKS: u32 = 5;
+
 /// Waits until `lo` is up in this thread's network namespace and the runtime runs no plugin for it, at most so long: not every
 /// runtime sets it up.
 pub fn wait_until_set_up(container: &str, limit: Duration) {
     let begin = Instant::now();
-    // An interface that cannot be looked at is not waited for.
-    while !loopback::is_up().unwrap_or(true) || is_being_set_up(container).unwrap_or(false) {
+    let (mut quiet, mut needed) = (0, 1);
+    loop {
+        // An interface that cannot be looked at is not waited for.
+        if !loopback::is_up().unwrap_or(true) || is_being_set_up(container).unwrap_or(false) {
+            (quiet, needed) = (0, QUIET_LOOKS);
+        } else {
+            quiet += 1;
+        }
+        if quiet >= needed {
+            return;
+        }
         if begin.elapsed() >= limit {
             log::debug!(waited_ms = limit.as_millis(); "lo is not set up yet");
             return;
