@@ -70,5 +70,4 @@ mod state;
 mod tickets;
 mod tproxy;
 mod unlisted_chains;
-mod unnamed_rules;
 mod validation;

@@ -90,7 +90,7 @@ struct Shared {
     /// The foreign rules in order, and their counters where the tools set them.
     foreign: BTreeMap<Place, Vec<(u64, String)>>,
     added: u64,
-    /// What the last run printed that ended by itself.
+    /// What runs printed that ended by themselves.
     said: String,
     steps: Vec<String>,
 }
@@ -240,7 +240,7 @@ impl Shared {
         let alias = alias.split("alias ").nth(1).unwrap_or("-").trim().to_owned();
         self.steps.push(format!("run {args:?}{how}: {}, {alias}", ended.code()));
         match ended.code() {
-            0 => self.said = ended.output(),
+            0 => self.said += &ended.output(),
             -1 if killed => {}
             _ => panic!("{}{}", self.steps.join("\n"), ended.output()),
         }
@@ -260,7 +260,7 @@ impl Shared {
         }
     }
 
-    /// The last run has named each of these rules.
+    /// A run has named each of these rules.
     fn is_named(&self, left: &[(Place, String)]) {
         let (steps, said) = (self.steps.join("\n"), &self.said);
         for ((_, table, chain), text) in left {

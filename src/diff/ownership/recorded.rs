@@ -45,13 +45,6 @@ pub(super) fn rules(
     let floor = known.map_or(0, |known| known.highest);
     let found: Vec<Generation> =
         generations.iter().filter(possible).map(|blocks| find(table, observed, blocks, floor)).collect();
-    // Unless another program has deleted the chains. It cannot have left our rules in a table that it made again.
-    let is_same_table = known.is_some() || live.is_none() || record.numbering(family, table).is_none();
-    for blocks in generations.iter().filter(|blocks| !possible(blocks) && is_same_table) {
-        for (block, places) in find(table, observed, blocks, floor) {
-            ours.ambiguous.entry(block.hook).or_default().extend(places.into_iter().flatten());
-        }
-    }
     if !record.is_changing() {
         found.iter().for_each(|found| claim(table, observed, found, false, ours));
     } else if live.is_some() {
