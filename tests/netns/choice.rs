@@ -72,7 +72,7 @@ fn foreign_nft_rules_select_nft_backend(fixture: Fixture) {
     }
 }
 
-/// The kernel lets nobody but its owner change a table with `flags owner`, not even add a chain.
+/// The kernel lets only its owner change a table with `flags owner`, not even add a chain.
 fn a_table_that_a_program_owns_is_left_to_it(fixture: Fixture) {
     let pod = fixture.pod();
     let _servers = (pod.proxy_listens(), pod.outside_listens(&[80]));
