@@ -107,7 +107,8 @@ fn plugins(options: &Options, folder: &Path) -> Vec<(String, PathBuf, Value)> {
     let ours = |name: &str, backend: &str| {
         let entry = json!({
             "type": "istio-cni", "cni_agent_run_dir": folder.join("run"), "backend": backend,
-            "plugin_log_level": "warn", "deadline_ms": 60_000
+            "plugin_log_level": "warn", "deadline_ms": 60_000,
+            "capabilities": {"io.kubernetes.cri.pod-annotations": true}
         });
         (name.to_owned(), options.bin.clone(), entry)
     };
