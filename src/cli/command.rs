@@ -18,24 +18,45 @@ use super::raw::{Given, Origin, RawOptions, SubCommand};
 use super::spec::Kind;
 
 thread_local! {
-    /// Built once, and used for every command line of a thread: the injector reads one for each pod, and building takes
-    /// longer than reading.
-    static BUILT: RefCell<Command> = RefCell::new(command());
+    /// For command lines without a sub-command. Built once, and used for every command line of a thread: the injector
+    /// reads one for each pod, and building takes longer than reading.
+    static BUILT: RefCell<Command> = RefCell::new(command_line(Scope::Root));
+}
+
+/// Where options are accepted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Scope {
+    /// Before a sub-command only. Sub-commands have a name and a description, no options.
+    Root,
+    /// Behind each sub-command as well, for which clap copies every option: more work than all else at the start of a
+    /// process.
+    Everywhere,
 }
 
 /// Takes a command line apart.
 pub(super) fn matches(arguments: &[OsString]) -> Result<ArgMatches, clap::Error> {
+    let is_sub_command = |word: &OsString| SubCommand::ALL.iter().any(|sub| word == sub.name());
+    if arguments.iter().skip(1).any(is_sub_command) {
+        return command().try_get_matches_from(arguments);
+    }
     BUILT.with_borrow_mut(|built| built.try_get_matches_from_mut(arguments))
 }
 
 /// The whole command line.
 pub(super) fn command() -> Command {
-    let options = Key::ALL.iter().filter(|key| key.spec().has_flag()).map(|key| argument(*key));
+    command_line(Scope::Everywhere)
+}
+
+fn command_line(scope: Scope) -> Command {
+    let options = Key::ALL
+        .iter()
+        .filter(|key| key.spec().has_flag())
+        .map(|key| argument(*key).global(scope == Scope::Everywhere));
     let ignored = IGNORED.iter().map(|name| {
         Arg::new(*name)
             .long(*name)
             .hide(true)
-            .global(true)
+            .global(scope == Scope::Everywhere)
             .allow_hyphen_values(true)
             .value_parser(SuggestedValues(&[]))
     });
@@ -49,31 +70,34 @@ pub(super) fn command() -> Command {
         .disable_help_subcommand(true)
         .args(options)
         .args(ignored)
-        .subcommands(SubCommand::ALL.into_iter().map(|sub| {
-            let compared =
-                COMPARED.iter().filter(|_| sub == SubCommand::Diff).map(|name| rule_set_argument(name));
-            let live = (sub == SubCommand::Explain).then(|| {
-                let help =
-                    "Ask about the rules in the kernel, foreign ones among them, not those of the options";
-                Arg::new(LIVE).long(LIVE).action(ArgAction::SetTrue).help_heading("Packet").help(help)
-            });
-            let watch = (sub == SubCommand::Show).then(|| {
-                let help = "Print them again every second, with packets per second, until interrupted";
-                Arg::new(WATCH).long(WATCH).action(ArgAction::SetTrue).help(help)
-            });
-            let packet = sub.own_options().iter().map(|key| packet_argument(*key, sub));
-            let shell = (sub == SubCommand::Completions).then(|| {
-                Arg::new(SHELL)
-                    .value_name(SHELL)
-                    .value_parser(SuggestedValues(&completion::SHELLS))
-                    .hide_possible_values(true)
-                    .help("bash, fish or zsh")
-            });
-            let own = packet.chain(live).chain(watch).chain(compared).chain(shell);
-            let examples = sub.examples().iter().flat_map(|line| ["\n  istio-iptables ", line]);
-            let examples = std::iter::once("Examples:").chain(examples).collect::<String>();
-            Command::new(sub.name()).about(sub.about()).args(own).after_help(examples)
+        .subcommands(SubCommand::ALL.into_iter().map(|sub| match scope {
+            Scope::Root => Command::new(sub.name()).about(sub.about()),
+            Scope::Everywhere => sub_command(sub),
         }))
+}
+
+fn sub_command(sub: SubCommand) -> Command {
+    let compared = COMPARED.iter().filter(|_| sub == SubCommand::Diff).map(|name| rule_set_argument(name));
+    let live = (sub == SubCommand::Explain).then(|| {
+        let help = "Ask about the rules in the kernel, foreign ones among them, not those of the options";
+        Arg::new(LIVE).long(LIVE).action(ArgAction::SetTrue).help_heading("Packet").help(help)
+    });
+    let watch = (sub == SubCommand::Show).then(|| {
+        let help = "Print them again every second, with packets per second, until interrupted";
+        Arg::new(WATCH).long(WATCH).action(ArgAction::SetTrue).help(help)
+    });
+    let packet = sub.own_options().iter().map(|key| packet_argument(*key, sub));
+    let shell = (sub == SubCommand::Completions).then(|| {
+        Arg::new(SHELL)
+            .value_name(SHELL)
+            .value_parser(SuggestedValues(&completion::SHELLS))
+            .hide_possible_values(true)
+            .help("bash, fish or zsh")
+    });
+    let own = packet.chain(live).chain(watch).chain(compared).chain(shell);
+    let examples = sub.examples().iter().flat_map(|line| ["\n  istio-iptables ", line]);
+    let examples = std::iter::once("Examples:").chain(examples).collect::<String>();
+    Command::new(sub.name()).about(sub.about()).args(own).after_help(examples)
 }
 
 /// The flag of `explain` without a value.
@@ -149,7 +173,6 @@ fn argument(key: Key) -> Arg {
     let argument = Arg::new(spec.name)
         .long(spec.name)
         .action(ArgAction::Set)
-        .global(true)
         .value_name(spec.value_name)
         .value_parser(SuggestedValues(spec.words))
         .hide_possible_values(true)
