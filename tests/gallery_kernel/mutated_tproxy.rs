@@ -203,14 +203,14 @@ impl Packet {
         }
         let begun = client(from, owner, to, binding);
         if !self.is_established {
-            return observer::seen(&pod);
+            return observer::seen(&pod, claim.verdict == "dropped");
         }
         let opened = Conversation::go_on(begun).and_then(|mut opened| {
             load();
             opened.say("hello").map(|()| opened)
         });
         let _opened = opened.unwrap_or_else(|error| panic!("{}: {error}", self.words));
-        observer::seen(&pod)
+        observer::seen(&pod, claim.verdict == "dropped")
     }
 }
 

@@ -1,6 +1,7 @@
 //! Chains behind all others that note where one packet goes and which marks it has.
 
 use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -8,8 +9,10 @@ use netlab::Namespace;
 use netlab::process::run;
 use serde_json::Value;
 
-/// How long a packet may take to the end of its way.
-const LIMIT: Duration = Duration::from_millis(400);
+/// How long a packet may take on a busy machine.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The port of a datagram that the pod sends itself behind the packet.
+const MARKER: u16 = 9;
 
 /// What the kernel did with it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,32 +36,65 @@ pub(super) enum Place {
 pub(super) fn table(packet: &str, more: &str) -> String {
     let key = "meta mark . ct mark . th dport";
     let set = |name: &str| format!("set {name} {{ typeof {key}; size 64; flags dynamic; }}\n");
+    let sets = ["transparent", "delivered", "left", "entered", "marker"].map(set).concat();
     format!(
-        "table inet observer {{\n{}{}{}{more}\
+        "table inet observer {{\n{sets}{more}\
+         chain begun {{ type filter hook output priority -160; {packet} update @entered {{ {key} }}; }}\n\
+         chain entered {{ type filter hook prerouting priority -160; {packet} update @entered {{ {key} }};\n\
+         iifname \"lo\" udp sport {MARKER} udp dport {MARKER} update @marker {{ {key} }}; }}\n\
          chain delivered {{ type filter hook input priority 400;\n\
          {packet} socket transparent 1 update @transparent {{ {key} }} accept\n\
          {packet} update @delivered {{ {key} }}; }}\n\
          chain leaving {{ type filter hook postrouting priority 400;\n\
          oifname != \"lo\" {packet} update @left {{ {key} }}; }}\n}}\n",
-        set("transparent"),
-        set("delivered"),
-        set("left"),
     )
 }
 
-/// What the chains noted.
-pub(super) fn seen(pod: &Namespace) -> BTreeSet<Seen> {
+/// What the chains noted of a packet that has an end, or of one that is dropped on its way.
+pub(super) fn seen(pod: &Namespace, is_dropped: bool) -> BTreeSet<Seen> {
+    if is_dropped {
+        wait_for(pod, "entered");
+        // What is behind it on the same way has passed.
+        pod.run(|| {
+            for own in [SocketAddr::from((Ipv4Addr::LOCALHOST, MARKER)), (Ipv6Addr::LOCALHOST, MARKER).into()]
+            {
+                // A pod may be without one of the families.
+                let _ = UdpSocket::bind(own).and_then(|socket| socket.send_to(b"marker", own));
+            }
+        });
+        wait_for(pod, "marker");
+        return ends(&listed(pod));
+    }
     let end = Instant::now() + LIMIT;
     loop {
-        let listed = pod.run(|| run("nft", &["-j", "list", "sets", "table", "inet", "observer"]));
-        let listed: Value = serde_json::from_str(&listed).expect("JSON");
-        let sets = listed["nftables"].as_array().expect("a list").iter().filter_map(|item| item.get("set"));
-        let seen: BTreeSet<Seen> = sets.flat_map(of_set).collect();
+        let seen = ends(&listed(pod));
         if !seen.is_empty() || Instant::now() > end {
             return seen;
         }
         thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// The sets of the table.
+fn listed(pod: &Namespace) -> Vec<Value> {
+    let listed = pod.run(|| run("nft", &["-j", "list", "sets", "table", "inet", "observer"]));
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    let sets = listed["nftables"].as_array().expect("a list").iter().filter_map(|item| item.get("set"));
+    sets.cloned().collect()
+}
+
+fn wait_for(pod: &Namespace, name: &str) {
+    let end = Instant::now() + LIMIT;
+    let has_element = |set: &Value| set["name"] == name && set["elem"].as_array().is_some();
+    while !listed(pod).iter().any(has_element) {
+        assert!(Instant::now() < end, "no packet in the set {name}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn ends(sets: &[Value]) -> BTreeSet<Seen> {
+    let is_end = |set: &&Value| !["entered", "marker"].map(Value::from).contains(&set["name"]);
+    sets.iter().filter(is_end).flat_map(of_set).collect()
 }
 
 fn of_set(set: &Value) -> Vec<Seen> {
